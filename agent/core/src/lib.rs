@@ -1,1 +1,24 @@
-//! placeholder
+//! The decisions of a Berth node, with no effect of their own.
+//!
+//! `Node` is a machine: the shell gives it an [`Event`](event::Event) and the time, it answers with
+//! [`Effect`](effect::Effect)s, and every outcome of an effect comes back as an event. Nothing here reads a clock, a
+//! file, a socket or a random number, so a run can be replayed from its events.
+//!
+//! ```text
+//!   desired pods ─┐
+//!   outcomes ─────┼─▶ Node::handle(now, Event) ─▶ per pod: plan(desired, actual, now) ─▶ Node::poll_effect()
+//!   shim events ──┤                                                                └───▶ Node::poll_timeout()
+//!   observation ──┘
+//! ```
+#![forbid(unsafe_code)]
+#![deny(clippy::wildcard_enum_match_arm, missing_docs)]
+
+pub mod cgroup;
+pub mod config;
+pub mod effect;
+pub mod event;
+pub mod id;
+pub mod record;
+pub mod spec;
+pub mod status;
+pub mod time;

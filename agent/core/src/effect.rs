@@ -1,0 +1,235 @@
+//! Everything the core can ask the shell for.
+//!
+//! Every effect is idempotent: `Ensure…` looks before it makes and answers the same for what it found, `Remove…` succeeds
+//! when nothing is there. The shell performs the effects of one batch in order of their kind: first every
+//! [`Act::Persist`] (synchronously), then the rest, all at once. The outcome of each comes back as
+//! [`Event::Done`](crate::event::Event::Done) with the same [`OpId`]; `Persist`, `Publish` and `Note` have none.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use oci_spec::runtime::Spec;
+
+use crate::{
+    cgroup::{CgroupValues, QosValues},
+    event::ImageInfo,
+    id::{Attempt, ContainerId, ImageRef, OpId, PodName, PodUid, SandboxId},
+    record::PodRecord,
+    spec::{Container, Pod, Sysctl, Volume},
+    status::{PodEvent, PodStatus},
+};
+
+/// One thing to do for one pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Effect {
+    /// Given back with the outcome.
+    pub op: OpId,
+    /// The pod it is for; outcomes of a pod that is gone meanwhile are ignored.
+    pub pod: PodUid,
+    /// What.
+    pub act: Act,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Act {
+    /// Write the pod's record. Synchronous: done before any other effect of the batch begins.
+    Persist(Box<PodRecord>),
+    /// Remove the pod's record: nothing of the pod is left.
+    Forget,
+    /// Let everybody see the pod's new status.
+    Publish(Arc<PodStatus>),
+    /// Report something that happened to the pod.
+    Note(PodEvent),
+
+    /// Make the pod's cgroup with these values, and its QoS parent. Outcome: `Done`.
+    EnsureCgroup(CgroupRequest),
+    /// Make the pod's directories and log directory. Outcome: `Done`.
+    EnsureDirs(PodName),
+    /// Make the named network namespace, with `lo` up. Outcome: `Netns`.
+    EnsureNetns(SandboxId),
+    /// Wire the pod's network namespace by CNI. Outcome: `Network`.
+    EnsureNetwork(Box<NetworkRequest>),
+    /// Create and start the sandbox, or find it running. Outcome: `Sandbox`.
+    EnsureSandbox(Box<SandboxRequest>),
+    /// Make and mount one volume. Outcome: `Volume`.
+    EnsureVolume(Box<VolumeRequest>),
+    /// Look for an image on the node. Outcome: `Image`.
+    InspectImage(ImageRef),
+    /// Fetch and unpack an image. Outcome: `Image`, present.
+    PullImage(ImageRef),
+    /// Prepare the container's writable layer. Outcome: `Rootfs`.
+    EnsureRootfs(RootfsRequest),
+    /// Create the container and its task and start it, or find it started. Outcome: `Started`.
+    StartContainer(Box<StartRequest>),
+
+    /// Send a signal to a container's init process. Outcome: `Done`, also when it has ended.
+    Signal(SignalRequest),
+    /// Read what an ended container left as its last words. Outcome: `TerminationMessage`.
+    ReadTerminationMessage(Box<TerminationMessageRequest>),
+    /// Remove the container's task, record and snapshot, killing it when it runs. Outcome: `Done`.
+    RemoveContainer(RemoveContainerRequest),
+    /// Stop and remove a sandbox with everything in it. Outcome: `Done`.
+    RemoveSandbox(SandboxId),
+    /// Undo the CNI attachment with the configuration it was made with. Outcome: `Done`.
+    RemoveNetwork(Box<NetworkRequest>),
+    /// Remove the network namespace. Outcome: `Done`.
+    RemoveNetns(SandboxId),
+    /// Unmount and remove all volumes of the pod. Outcome: `Done`.
+    RemoveVolumes,
+    /// Kill what is left in the pod's cgroup and remove it. Outcome: `Done`.
+    RemoveCgroup(crate::spec::QosClass),
+    /// Remove the pod's directories, its logs and the links to them. Outcome: `Done`.
+    RemoveDirs(PodName),
+    /// Set the values of the QoS cgroups. Outcome: `Done`.
+    SetQos(QosValues),
+}
+
+/// The pod's cgroup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupRequest {
+    /// Under which QoS parent.
+    pub qos: crate::spec::QosClass,
+    /// Values of the pod's own level.
+    pub values: CgroupValues,
+}
+
+/// A CNI attachment, whole: what ADD needs, and DEL again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NetworkRequest {
+    /// The id that plugins see.
+    pub sandbox: SandboxId,
+    /// The pod: ports, annotations and DNS go to the plugins.
+    pub pod: Arc<Pod>,
+}
+
+/// A sandbox to start.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SandboxRequest {
+    /// Its id.
+    pub id: SandboxId,
+    /// Which sandbox of the pod it is.
+    pub attempt: Attempt,
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// Host name; empty in the node's UTS namespace.
+    pub hostname: String,
+    /// Sysctls, checked.
+    pub sysctls: Vec<Sysctl>,
+}
+
+/// A volume to make.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VolumeRequest {
+    /// The volume.
+    pub volume: Volume,
+    /// Group that is to own it.
+    pub fs_group: Option<u32>,
+    /// Whether ownership is changed only when the root does not match.
+    pub fs_group_change: crate::spec::FsGroupChange,
+    /// Size of a memory medium in bytes: the smaller of the limit and the pod's memory limit; `None` lets the kernel
+    /// decide.
+    pub tmpfs_size_bytes: Option<u64>,
+}
+
+/// A writable layer to prepare.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RootfsRequest {
+    /// Key of the snapshot.
+    pub id: ContainerId,
+    /// What it starts from.
+    pub image: Arc<ImageInfo>,
+}
+
+/// A container to start.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StartRequest {
+    /// Its id, also the key of its snapshot.
+    pub id: ContainerId,
+    /// Which run of the container it is.
+    pub attempt: Attempt,
+    /// The sandbox it joins.
+    pub sandbox: SandboxId,
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// The container.
+    pub container: Arc<Container>,
+    /// Image it was made from.
+    pub image: Arc<ImageInfo>,
+    /// Everything that is prepared on the node and written into its OCI spec.
+    pub plan: ContainerPlan,
+}
+
+/// A container's OCI spec and what must be on the node before it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContainerPlan {
+    /// The OCI spec.
+    pub spec: Spec,
+    /// Files to write, if they are not there yet.
+    pub files: Vec<HostFile>,
+    /// Parts of volumes to open safely and bind below the pod's directory.
+    pub sub_paths: Vec<SubPathBind>,
+    /// Absolute path of the log file.
+    pub log_path: String,
+    /// Labels of the containerd container.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A file of the node that a container mounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostFile {
+    /// Absolute path.
+    pub path: String,
+    /// Permissions.
+    pub mode: u32,
+    /// Owner and group; root when absent.
+    pub owner: Option<(u32, u32)>,
+    /// Content.
+    pub content: String,
+}
+
+/// A subPath, bound by descriptor so that nothing in the volume can lead it astray.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubPathBind {
+    /// Root of the volume on the node.
+    pub volume: String,
+    /// Path below it, as the pod gave it.
+    pub sub_path: String,
+    /// Where to bind it: the source of the mount in the OCI spec.
+    pub target: String,
+}
+
+/// A signal to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignalRequest {
+    /// To whom.
+    pub id: ContainerId,
+    /// Which.
+    pub signal: StopSignal,
+}
+
+/// A signal that ends a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StopSignal {
+    /// The image's STOPSIGNAL, or SIGTERM.
+    Stop(String),
+    /// SIGKILL to everything in the container.
+    Kill,
+}
+
+/// Where the last words of a container are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TerminationMessageRequest {
+    /// Whose.
+    pub id: ContainerId,
+    /// The file on the node.
+    pub file: Option<String>,
+    /// The log to read from instead, when that is asked for and the file is empty.
+    pub log: Option<String>,
+}
+
+/// A container to remove.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoveContainerRequest {
+    /// Which.
+    pub id: ContainerId,
+}

@@ -1,0 +1,159 @@
+//! Names of things. Ids of what Berth makes are computed from the pod's UID and an attempt number, so that a retry after
+//! any crash finds what the first try made.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+macro_rules! string_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Takes a name that the caller has checked or computed.
+            #[must_use]
+            pub fn new(name: impl Into<String>) -> Self {
+                Self(name.into())
+            }
+
+            /// The bare text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str(&self.0)
+            }
+        }
+    };
+}
+
+string_id!(
+    /// UID of a pod: for static pods the hash that the kubelet would give it.
+    PodUid
+);
+string_id!(
+    /// Name of a container within its pod (a DNS label).
+    ContainerName
+);
+string_id!(
+    /// Name of a volume within its pod (a DNS label).
+    VolumeName
+);
+string_id!(
+    /// An image as the pod names it: `registry/repository:tag`, `…@sha256:…` or a short name.
+    ImageRef
+);
+
+/// Namespace and name of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodName {
+    /// Namespace; static pods without one are in `default`.
+    pub namespace: String,
+    /// Name; for static pods `<name>-<node>`.
+    pub name: String,
+}
+
+impl fmt::Display for PodName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// How often a thing was made anew: 0 for the first sandbox of a pod or the first run of a container.
+pub type Attempt = u32;
+
+macro_rules! derived_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Takes an id read back from containerd or from a record.
+            #[must_use]
+            pub fn from_known(id: impl Into<String>) -> Self {
+                Self(id.into())
+            }
+
+            /// 64 lower-case hexadecimal digits, the form that cgroup and log readers of the field expect.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str(&self.0)
+            }
+        }
+    };
+}
+
+derived_id!(
+    /// A sandbox in containerd, and the id that CNI plugins see.
+    SandboxId
+);
+derived_id!(
+    /// A container, its task and its snapshot in containerd.
+    ContainerId
+);
+
+impl SandboxId {
+    /// The id of the `attempt`-th sandbox of a pod.
+    #[must_use]
+    pub fn of(pod: &PodUid, attempt: Attempt) -> Self {
+        Self(digest(&["sandbox", pod.as_str(), &attempt.to_string()]))
+    }
+}
+
+impl ContainerId {
+    /// The id of the `attempt`-th run of a container.
+    #[must_use]
+    pub fn of(pod: &PodUid, name: &ContainerName, attempt: Attempt) -> Self {
+        Self(digest(&["container", pod.as_str(), name.as_str(), &attempt.to_string()]))
+    }
+}
+
+/// Number of one effect, given back with its outcome. Never reused within a run of the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(pub u64);
+
+fn digest(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_computed_from_uid_name_and_attempt() {
+        let uid = PodUid::new("0b1c");
+        let web = ContainerName::new("web");
+        let id = ContainerId::of(&uid, &web, 0);
+        assert_eq!(id, ContainerId::of(&uid, &web, 0));
+        assert_eq!(id.as_str().len(), 64);
+        assert!(id.as_str().bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase()));
+        assert_ne!(id, ContainerId::of(&uid, &web, 1));
+        assert_ne!(SandboxId::of(&uid, 0), SandboxId::of(&uid, 1));
+    }
+
+    #[test]
+    fn parts_of_an_id_cannot_run_into_each_other() {
+        let one = ContainerId::of(&PodUid::new("a"), &ContainerName::new("bc"), 0);
+        let other = ContainerId::of(&PodUid::new("ab"), &ContainerName::new("c"), 0);
+        assert_ne!(one, other);
+    }
+}

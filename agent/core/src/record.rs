@@ -1,0 +1,89 @@
+//! What of a pod must survive the agent: one value per pod, written before the first act for it.
+//!
+//! Ids are computed, so the record is the intent for everything that bears one of the pod's ids; see decision 0003.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+
+use crate::{
+    event::{Exit, NetworkStatus},
+    id::{Attempt, ContainerName, PodName, PodUid},
+    spec::Source,
+    time::Mono,
+};
+
+/// The record of one pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodRecord {
+    /// Whose.
+    pub uid: PodUid,
+    /// Its name.
+    pub name: PodName,
+    /// Where it came from.
+    pub source: Source,
+    /// The manifest as JSON.
+    pub manifest: Arc<str>,
+    /// When the agent first saw the pod: `status.startTime`.
+    pub started_at: Timestamp,
+    /// The current sandbox; earlier ones are removed.
+    pub sandbox: Attempt,
+    /// Addresses, once wired.
+    pub network: Option<NetworkStatus>,
+    /// Runs of its containers.
+    pub containers: BTreeMap<ContainerName, ContainerRecord>,
+    /// Set when the pod is being stopped.
+    pub termination: Option<TerminationRecord>,
+    /// Set when the pod has ended for good.
+    pub terminal: Option<TerminalRecord>,
+}
+
+/// Runs of one container.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContainerRecord {
+    /// The current run.
+    pub attempt: Attempt,
+    /// How the current run ended, when it has.
+    pub exit: Option<ExitRecord>,
+    /// How the run before ended.
+    pub last_exit: Option<ExitRecord>,
+    /// Restart back-off: the delay that was last imposed, in milliseconds.
+    pub backoff_ms: u64,
+    /// Whether it was ready when last looked at, so that a restart of the agent does not flip it.
+    pub ready: bool,
+}
+
+/// How a run ended, with its last words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExitRecord {
+    /// Which run.
+    pub attempt: Attempt,
+    /// How.
+    pub exit: Exit,
+    /// When, for back-off.
+    pub at: Mono,
+    /// Termination message.
+    pub message: String,
+    /// Reason that overrides the one derived from the exit, such as `ContainerStatusUnknown`.
+    pub reason: Option<String>,
+}
+
+/// A pod being stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TerminationRecord {
+    /// When it began: the grace period counts from here, also after a restart of the agent.
+    pub began: Mono,
+    /// When everything left is killed. A later request can only bring it forward.
+    pub deadline: Mono,
+}
+
+/// A pod that has ended for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TerminalRecord {
+    /// Whether all containers succeeded.
+    pub succeeded: bool,
+    /// `status.reason`, such as `DeadlineExceeded`; empty for a pod that ended by itself.
+    pub reason: String,
+    /// `status.message`.
+    pub message: String,
+}

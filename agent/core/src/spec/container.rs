@@ -1,0 +1,194 @@
+//! A container.
+
+use super::{ContainerSecurity, ResourceSelector, Resources};
+use crate::id::{ContainerName, ImageRef, VolumeName};
+
+/// One container of a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Container {
+    /// Name within the pod.
+    pub name: ContainerName,
+    /// Main, init or sidecar.
+    pub kind: ContainerKind,
+    /// Image as written.
+    pub image: ImageRef,
+    /// When to ask the registry.
+    pub pull_policy: ImagePullPolicy,
+    /// Replaces the image's entry point when not empty.
+    pub command: Vec<String>,
+    /// Replaces the image's arguments when not empty.
+    pub args: Vec<String>,
+    /// Environment in order; later names may refer to earlier ones as `$(NAME)`.
+    pub env: Vec<EnvVar>,
+    /// Working directory; the image's when absent.
+    pub working_dir: Option<String>,
+    /// Ports.
+    pub ports: Vec<Port>,
+    /// Requests and limits.
+    pub resources: Resources,
+    /// Volume mounts, in order.
+    pub mounts: Vec<Mount>,
+    /// Standard streams.
+    pub stdio: Stdio,
+    /// Security settings of this container.
+    pub security: ContainerSecurity,
+    /// Where the container leaves its last words.
+    pub termination_message: TerminationMessage,
+    /// Changes when the container must be replaced to follow its spec.
+    pub hash: u64,
+}
+
+/// What role a container plays in the life of its pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContainerKind {
+    /// `spec.containers`.
+    Main,
+    /// `spec.initContainers`: runs to its end before the next starts.
+    Init,
+    /// `spec.initContainers` with `restartPolicy: Always` (KEP-753).
+    Sidecar,
+}
+
+/// `imagePullPolicy`, with the default already applied (`Always` for `:latest` or no tag, else `IfNotPresent`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImagePullPolicy {
+    /// Ask the registry before each start.
+    Always,
+    /// Only when the node does not have it.
+    IfNotPresent,
+    /// Never.
+    Never,
+}
+
+/// One environment variable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvVar {
+    /// Name.
+    pub name: String,
+    /// Where its value comes from.
+    pub source: EnvSource,
+}
+
+/// Where the value of a variable comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EnvSource {
+    /// Written in the pod; `$(NAME)` is expanded.
+    Value(String),
+    /// `fieldRef.fieldPath`, such as `status.podIP` or `metadata.labels['x']`.
+    Field(String),
+    /// `resourceFieldRef`.
+    Resource(ResourceSelector),
+}
+
+/// One entry of `ports`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Port {
+    /// Name, when it has one.
+    pub name: Option<String>,
+    /// Port within the pod.
+    pub container_port: u16,
+    /// Port on the node, when asked for.
+    pub host_port: Option<u16>,
+    /// Address on the node; all when absent.
+    pub host_ip: Option<String>,
+    /// Protocol.
+    pub protocol: Protocol,
+}
+
+/// Protocol of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+impl Protocol {
+    /// Lower case, as CNI's portMappings wants it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        }
+    }
+}
+
+/// One entry of `volumeMounts`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Which volume.
+    pub volume: VolumeName,
+    /// Absolute path in the container.
+    pub path: String,
+    /// Path within the volume.
+    pub sub_path: SubPath,
+    /// Mounted read-only.
+    pub read_only: bool,
+    /// How mounts travel between node and container.
+    pub propagation: MountPropagation,
+}
+
+/// Path within a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SubPath {
+    /// The volume's root.
+    Root,
+    /// `subPath`: relative, without `..`.
+    Fixed(String),
+    /// `subPathExpr`: as `Fixed` after `$(NAME)` is expanded from the container's environment.
+    Expression(String),
+}
+
+/// `mountPropagation`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MountPropagation {
+    /// `None`: private.
+    Private,
+    /// `HostToContainer`: rslave.
+    HostToContainer,
+    /// `Bidirectional`: rshared; privileged containers only.
+    Bidirectional,
+}
+
+/// `stdin`, `stdinOnce` and `tty`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stdio {
+    /// Standard input.
+    pub stdin: Stdin,
+    /// Whether a terminal is made.
+    pub tty: bool,
+}
+
+/// Standard input of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stdin {
+    /// `/dev/null`.
+    Closed,
+    /// Open for attaching as long as the container runs.
+    Open,
+    /// Open until the first attached client goes.
+    Once,
+}
+
+/// `terminationMessagePath` and `terminationMessagePolicy`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TerminationMessage {
+    /// Path in the container; empty for no file.
+    pub path: String,
+    /// Whether the log stands in for an empty file.
+    pub policy: TerminationMessagePolicy,
+}
+
+/// `terminationMessagePolicy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TerminationMessagePolicy {
+    /// Only the file.
+    File,
+    /// The end of the log when the file is empty and the exit code is not 0.
+    FallbackToLogsOnError,
+}

@@ -1,0 +1,21 @@
+//! What a pod asks for, in the narrow form that the core works with. Built at the edge from the wire types; here nothing
+//! is checked again.
+
+mod container;
+mod pod;
+mod resources;
+mod security;
+mod volume;
+
+pub use container::{
+    Container, ContainerKind, EnvSource, EnvVar, ImagePullPolicy, Mount, MountPropagation, Port, Protocol,
+    Stdin, Stdio, SubPath, TerminationMessage, TerminationMessagePolicy,
+};
+pub use pod::{
+    DnsConfig, DnsPolicy, HostAlias, IpcMode, NetworkMode, PidMode, Pod, RestartPolicy, Source, Sysctl,
+};
+pub use resources::{QosClass, Quantities, ResourceField, ResourceSelector, Resources};
+pub use security::{
+    Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount, Seccomp, SupplementalGroupsPolicy,
+};
+pub use volume::{HostPathType, Medium, Volume, VolumeSource};

@@ -1,0 +1,172 @@
+//! A pod.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use super::{Container, PodSecurity, QosClass, Resources, Volume};
+use crate::id::{PodName, PodUid};
+
+/// One desired pod. Immutable: an update is a new value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pod {
+    /// Identity; an update keeps it, a pod with another UID is another pod.
+    pub uid: PodUid,
+    /// Namespace and name.
+    pub name: PodName,
+    /// Where it came from.
+    pub source: Source,
+    /// Labels, as given.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations, with `kubernetes.io/config.*` added by the source.
+    pub annotations: BTreeMap<String, String>,
+    /// Whether containers that end are started again.
+    pub restart_policy: RestartPolicy,
+    /// From the first signal to SIGKILL.
+    pub grace: Duration,
+    /// Longest time the pod may be active, from its start.
+    pub active_deadline: Option<Duration>,
+    /// Whose network namespace.
+    pub network: NetworkMode,
+    /// Whose pid namespace.
+    pub pid: PidMode,
+    /// Whose ipc namespace.
+    pub ipc: IpcMode,
+    /// `spec.hostname`.
+    pub hostname: Option<String>,
+    /// `spec.subdomain`.
+    pub subdomain: Option<String>,
+    /// `spec.setHostnameAsFQDN`.
+    pub hostname_as_fqdn: bool,
+    /// Extra lines of `/etc/hosts`.
+    pub host_aliases: Vec<HostAlias>,
+    /// How resolv.conf is made.
+    pub dns_policy: DnsPolicy,
+    /// Additions to resolv.conf.
+    pub dns_config: DnsConfig,
+    /// `spec.serviceAccountName`, for the downward API.
+    pub service_account: String,
+    /// `spec.priority`; pods of at least 2 000 000 000 are critical.
+    pub priority: i32,
+    /// Pod-level security settings.
+    pub security: PodSecurity,
+    /// Resources of the pod as a whole, where it names them.
+    pub resources: Option<Resources>,
+    /// QoS class, computed once from the containers' and the pod's resources.
+    pub qos: QosClass,
+    /// Runtime handler name; `None` is the default.
+    pub runtime: Option<String>,
+    /// Volumes by position.
+    pub volumes: Vec<Volume>,
+    /// Init containers and sidecars, in spec order.
+    pub init_containers: Vec<Arc<Container>>,
+    /// Main containers, in spec order.
+    pub containers: Vec<Arc<Container>>,
+    /// The manifest as JSON, kept so that a record of the pod can be read back after a restart.
+    pub manifest: Arc<str>,
+}
+
+impl Pod {
+    /// Init containers, then main containers.
+    pub fn all_containers(&self) -> impl Iterator<Item = &Arc<Container>> {
+        self.init_containers.iter().chain(&self.containers)
+    }
+
+    /// Whether the pod is protected from eviction (static, or of system priority).
+    /// Source: `pkg/kubelet/types/pod_update.go` `IsCriticalPod`.
+    #[must_use]
+    pub fn is_critical(&self) -> bool {
+        self.source != Source::Api || self.priority >= 2_000_000_000
+    }
+}
+
+/// Where a pod is configured; the value of the annotation `kubernetes.io/config.source`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// A manifest file.
+    File,
+    /// A manifest URL.
+    Http,
+    /// The API server.
+    Api,
+}
+
+/// `spec.restartPolicy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestartPolicy {
+    /// Whatever the exit code.
+    Always,
+    /// After an exit code other than 0.
+    OnFailure,
+    /// Never.
+    Never,
+}
+
+/// Whose network namespace a pod has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NetworkMode {
+    /// Its own, wired by CNI.
+    Pod,
+    /// The node's (`hostNetwork`).
+    Node,
+}
+
+/// Whose pid namespace the containers have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PidMode {
+    /// Each its own.
+    Container,
+    /// One for the pod (`shareProcessNamespace`).
+    Pod,
+    /// The node's (`hostPID`).
+    Node,
+}
+
+/// Whose ipc namespace a pod has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IpcMode {
+    /// Its own.
+    Pod,
+    /// The node's (`hostIPC`).
+    Node,
+}
+
+/// One entry of `spec.hostAliases`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostAlias {
+    /// Address, as written.
+    pub ip: String,
+    /// Names for it.
+    pub hostnames: Vec<String>,
+}
+
+/// `spec.dnsPolicy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DnsPolicy {
+    /// The cluster's DNS; as `Default` for pods in the node's network.
+    ClusterFirst,
+    /// The cluster's DNS for pods in the node's network too.
+    ClusterFirstWithHostNet,
+    /// The node's resolv.conf.
+    Default,
+    /// Only `dnsConfig`.
+    None,
+}
+
+/// `spec.dnsConfig`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DnsConfig {
+    /// `nameservers`.
+    pub nameservers: Vec<String>,
+    /// `searches`.
+    pub searches: Vec<String>,
+    /// `options`: name and value.
+    pub options: Vec<(String, Option<String>)>,
+}
+
+/// One entry of `securityContext.sysctls`, name in dotted form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sysctl {
+    /// Name, such as `net.ipv4.tcp_syncookies`.
+    pub name: String,
+    /// Value, as written.
+    pub value: String,
+}

@@ -1,0 +1,194 @@
+//! What users see of a pod.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+
+use crate::{
+    id::{ContainerId, ContainerName, PodName, PodUid},
+    spec::{ContainerKind, QosClass},
+};
+
+/// `status` of a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodStatus {
+    /// Whose.
+    pub uid: PodUid,
+    /// Its name.
+    pub name: PodName,
+    /// Phase.
+    pub phase: Phase,
+    /// Reason of the phase, such as `Evicted`; mostly empty.
+    pub reason: String,
+    /// Words for it.
+    pub message: String,
+    /// Whether the pod is being stopped.
+    pub terminating: bool,
+    /// Conditions in the kubelet's order.
+    pub conditions: Vec<Condition>,
+    /// Addresses of the node, primary first.
+    pub host_ips: Vec<IpAddr>,
+    /// Addresses of the pod, primary first.
+    pub pod_ips: Vec<IpAddr>,
+    /// When the agent first saw the pod.
+    pub start_time: Option<Timestamp>,
+    /// QoS class.
+    pub qos: QosClass,
+    /// Init containers and sidecars, in spec order.
+    pub init_containers: Vec<ContainerStatus>,
+    /// Main containers, by name.
+    pub containers: Vec<ContainerStatus>,
+}
+
+/// `status.phase`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Not everything has started.
+    Pending,
+    /// Something runs, or will again.
+    Running,
+    /// All containers ended with 0 and will not start again.
+    Succeeded,
+    /// All containers ended, one of them badly.
+    Failed,
+}
+
+impl Phase {
+    /// As in `status.phase`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+/// One condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// Which.
+    pub kind: ConditionKind,
+    /// Whether it holds.
+    pub holds: bool,
+    /// Reason, when it does not.
+    pub reason: String,
+    /// Words for it.
+    pub message: String,
+    /// When it last changed.
+    pub since: Timestamp,
+}
+
+/// The conditions that the node owns, in the order in which they are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConditionKind {
+    /// Sandbox and network are there.
+    PodReadyToStartContainers,
+    /// All init containers have ended well, all sidecars have started.
+    Initialized,
+    /// The pod can serve.
+    Ready,
+    /// All containers are ready.
+    ContainersReady,
+    /// The pod is on a node.
+    PodScheduled,
+}
+
+impl ConditionKind {
+    /// As in `status.conditions[].type`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PodReadyToStartContainers => "PodReadyToStartContainers",
+            Self::Initialized => "Initialized",
+            Self::Ready => "Ready",
+            Self::ContainersReady => "ContainersReady",
+            Self::PodScheduled => "PodScheduled",
+        }
+    }
+}
+
+/// Status of one container.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContainerStatus {
+    /// Name.
+    pub name: ContainerName,
+    /// Role.
+    pub kind: ContainerKind,
+    /// Image, resolved where it is known.
+    pub image: String,
+    /// `repository@digest` or image id.
+    pub image_id: String,
+    /// Id of the current or last run; shown as `containerd://<id>`.
+    pub id: Option<ContainerId>,
+    /// Current state.
+    pub state: ContainerState,
+    /// How the run before ended.
+    pub last_state: Option<Terminated>,
+    /// Whether it can serve.
+    pub ready: bool,
+    /// Whether it has started (startup probe passed, or none, and running).
+    pub started: bool,
+    /// Runs before this one.
+    pub restart_count: u32,
+}
+
+/// State of a container.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ContainerState {
+    /// Not running yet, or not again.
+    Waiting {
+        /// Such as `ContainerCreating` or `CrashLoopBackOff`.
+        reason: String,
+        /// Words for it.
+        message: String,
+    },
+    /// Running.
+    Running {
+        /// Since when.
+        started_at: Timestamp,
+    },
+    /// Ended.
+    Terminated(Terminated),
+}
+
+/// An ended run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terminated {
+    /// Exit code.
+    pub exit_code: u32,
+    /// `Completed`, `Error`, `OOMKilled`, `StartError`, `ContainerStatusUnknown`.
+    pub reason: String,
+    /// Termination message.
+    pub message: String,
+    /// When it started, where known.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// Which run.
+    pub id: ContainerId,
+}
+
+/// Something worth telling about a pod: a Kubernetes event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodEvent {
+    /// The container it is about: `spec.containers{name}`.
+    pub container: Option<ContainerName>,
+    /// Whether somebody should look.
+    pub severity: Severity,
+    /// Reason, such as `Pulled`.
+    pub reason: &'static str,
+    /// Words.
+    pub message: String,
+}
+
+/// `type` of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// Nothing to worry about.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
