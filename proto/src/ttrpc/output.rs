@@ -1,0 +1,71 @@
+//! Bytes that wait to be written.
+
+use prost::Message;
+
+use super::Response;
+use super::frame::{self, Flags, FrameError, Kind};
+use super::status::{Code, Status};
+
+/// Capacity that a drained queue keeps; more is given back.
+const KEPT_CAPACITY_MAX: usize = 16 << 10;
+
+/// Encoded frames in the order in which they must be written.
+#[derive(Debug, Default)]
+pub struct Output {
+    buffer: Vec<u8>,
+    /// Bytes of `buffer` that were written.
+    start: usize,
+}
+
+impl Output {
+    /// What is to be written next.
+    pub fn pending(&self) -> &[u8] {
+        &self.buffer[self.start..]
+    }
+
+    /// Notes that the first `len` of the [`pending`](Output::pending) bytes were written.
+    pub fn written(&mut self, len: usize) {
+        self.start = (self.start + len).min(self.buffer.len());
+        if self.start == self.buffer.len() {
+            self.start = 0;
+            self.buffer.clear();
+            if self.buffer.capacity() > KEPT_CAPACITY_MAX {
+                self.buffer = Vec::new();
+            }
+        }
+    }
+
+    /// Takes all pending bytes.
+    pub fn take(&mut self) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.buffer);
+        bytes.drain(..std::mem::take(&mut self.start));
+        bytes
+    }
+
+    /// Queues the frame that opens a stream; a request that is too large is refused.
+    pub(super) fn request(&mut self, stream: u32, flags: Flags, payload: &[u8]) -> Result<(), FrameError> {
+        frame::encode(stream, Kind::Request, flags, payload, &mut self.buffer)
+    }
+
+    /// Queues a message; one that is too large is refused.
+    pub(super) fn data(&mut self, stream: u32, payload: &[u8]) -> Result<(), FrameError> {
+        frame::encode(stream, Kind::Data, Flags::NONE, payload, &mut self.buffer)
+    }
+
+    /// Queues the end of this end's messages on a stream.
+    pub(super) fn half_close(&mut self, stream: u32) {
+        frame::encode_half_close(stream, &mut self.buffer);
+    }
+
+    /// Queues a response; one that is too large becomes the status that says so, and so always fits.
+    pub(super) fn response(&mut self, stream: u32, result: Result<Vec<u8>, Status>) {
+        let response = match result {
+            Ok(payload) => Response { status: None, payload },
+            Err(status) => Response { status: Some(status.into()), payload: Vec::new() },
+        };
+        let encoded = response.encode_to_vec();
+        if let Err(error) = frame::encode(stream, Kind::Response, Flags::NONE, &encoded, &mut self.buffer) {
+            self.response(stream, Err(Status::new(Code::ResourceExhausted, error.to_string())));
+        }
+    }
+}
