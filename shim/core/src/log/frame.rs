@@ -11,8 +11,8 @@ pub const IDLE_FLUSH_MS: u64 = 100;
 /// Bytes of `<time> stdout F `, what comes before a line's content.
 const PREFIX_LEN: usize = STAMP_LEN + 10;
 
-/// Most bytes of log for one byte read: an empty line costs its prefix and its end.
-pub const EXPANSION_MAX: usize = PREFIX_LEN + 1;
+/// Most bytes of log for one byte read: a line of its own. The line that was pending comes on top.
+pub const EXPANSION_MAX: usize = PREFIX_LEN + 2;
 
 /// Which of a process's outputs a line came from. A terminal has one, [`Stream::Stdout`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

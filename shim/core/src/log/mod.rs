@@ -2,8 +2,8 @@
 //!
 //! A log line is `<time> <stream> <tag> <content>\n`, with the time in RFC 3339 with nine digits, the stream `stdout` or
 //! `stderr`, and the tag `F` for the end of a line or `P` for a part of one (`internal/cri/io/logger.go` of containerd,
-//! read by `pkg/kubelet/kuberuntime/logs`). Everything here is bounded: a framer keeps less than one line, and what it
-//! writes for one read is at most [`EXPANSION_MAX`] bytes for each byte read.
+//! read by `pkg/kubelet/kuberuntime/logs`). Everything here is bounded: a framer keeps at most one line, and what it
+//! writes for one read is at most that line and [`EXPANSION_MAX`] bytes for each byte read.
 
 mod frame;
 mod rotate;

@@ -21,11 +21,7 @@ pub fn rotated_name<'n>(name: &str, unix_ns: i64, present: impl IntoIterator<Ite
 
 /// The names in the directory that must go so that at most `files_max` files of the log `name` stay, the live one
 /// included. Oldest first; a log and its compressed copy count once and go together. Other names are never returned.
-pub fn excess<'n>(
-    name: &str,
-    files_max: usize,
-    present: impl IntoIterator<Item = &'n str>,
-) -> Vec<&'n str> {
+pub fn excess<'n>(name: &str, files_max: usize, present: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
     let mut generations = BTreeMap::<i64, Vec<&str>>::new();
     for other in present {
         if let Some(second) = generation(name, other) {

@@ -120,8 +120,7 @@ fn lines_are_framed_as_containerd_frames_them() {
 
 #[test]
 fn standard_error_says_so() {
-    let (mut framer, mut out) =
-        (Framer::new(Stream::Stderr, NonZeroUsize::new(4).unwrap()), Vec::new());
+    let (mut framer, mut out) = (Framer::new(Stream::Stderr, NonZeroUsize::new(4).unwrap()), Vec::new());
     framer.push(NOW, b"x\n", &mut out);
     assert_eq!(read_back(&out), [Line { stream: "stderr", tag: 'F', content: b"x" }]);
 }
@@ -177,12 +176,15 @@ fn the_oldest_logs_beyond_the_limit_go() {
         (4, &[]),
         (3, &["0.log.20261121-010201.gz"]),
         (2, &["0.log.20261121-010201.gz", "0.log.20261121-010202", "0.log.20261121-010202.gz"]),
-        (0, &[
-            "0.log.20261121-010201.gz",
-            "0.log.20261121-010202",
-            "0.log.20261121-010202.gz",
-            "0.log.20261121-010203",
-        ]),
+        (
+            0,
+            &[
+                "0.log.20261121-010201.gz",
+                "0.log.20261121-010202",
+                "0.log.20261121-010202.gz",
+                "0.log.20261121-010203",
+            ],
+        ),
     ];
     for (files_max, gone) in table {
         assert_eq!(excess("0.log", files_max, present), gone, "with {files_max} files");
