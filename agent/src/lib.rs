@@ -1,4 +1,8 @@
 //! The Berth node agent: everything that touches the machine, around the decisions of `berth-core`.
 
+pub mod chain;
 pub mod config;
+pub mod document;
+pub mod manifest;
+pub mod quantity;
 pub mod view;

@@ -1,6 +1,31 @@
 //! Settings: the kubelet's configuration files and flags, Berth's own document, and facts of the machine, made into one
 //! checked [`Config`].
+//!
+//! ```text
+//!   --config ─▶ --config-dir/*.conf ─▶ flags ─▶ types ─▶ defaults ─▶ checks ─▶ Settings ──facts──▶ Config
+//! ```
 
+mod berth;
+mod check;
+mod defaults;
+mod duration;
+mod facts;
+mod files;
+mod flags;
+mod kubelet;
+mod resolve;
 mod settings;
+mod validate;
 
+pub use berth::{BerthConfiguration, CniSection, RuntimeSection};
+pub use check::{Ignored, ignored};
+pub use duration::{DurationError, GoDuration};
+pub use facts::{Facts, FactsError};
+pub use files::{Documents, load};
+pub use flags::KubeletFlags;
+pub use kubelet::KubeletConfiguration;
+pub use resolve::Settings;
 pub use settings::{Cni, Config, OciRuntime};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! The kubelet's defaults. Source: `pkg/kubelet/apis/config/v1beta1/defaults.go` of Kubernetes 1.36.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    duration::GoDuration,
+    kubelet::{
+        Anonymous, Authentication, Authorization, CrashLoopBackOff, KubeletConfiguration, Logging,
+        MemorySwap, UserNamespaces, WebhookAuthentication, WebhookAuthorization, X509,
+    },
+};
+use crate::document::{Entry, Node, Value};
+
+/// `evictionHard` when a file names no signal.
+pub(super) const EVICTION_HARD: [(&str, &str); 5] = [
+    ("imagefs.available", "15%"),
+    ("imagefs.inodesFree", "5%"),
+    ("memory.available", "100Mi"),
+    ("nodefs.available", "10%"),
+    ("nodefs.inodesFree", "5%"),
+];
+
+/// Puts the default of `evictionHard` into a tree that names none, so that a drop-in changes signals one by one.
+pub(super) fn fill_eviction(kubelet: &mut Node) {
+    let place = kubelet.place.clone();
+    let Value::Map(entries) = &mut kubelet.value else { return };
+    if entries.iter().any(|entry| entry.key == "evictionHard") {
+        return;
+    }
+    let entry = |key: &str, value: Value| Entry {
+        place: place.clone(),
+        key: key.to_owned(),
+        value: Node { place: place.clone(), value },
+    };
+    let signals =
+        EVICTION_HARD.iter().map(|(key, value)| entry(key, Value::Text((*value).to_owned()))).collect();
+    entries.push(entry("evictionHard", Value::Map(signals)));
+}
+
+/// Fills every absent field that has a default. A zero in a field that cannot tell zero from absent counts as absent.
+pub(super) fn apply(config: &mut KubeletConfiguration) {
+    apply_zeroes(config);
+    apply_times(config);
+    apply_sections(config);
+    apply_values(config);
+}
+
+/// Fields of which Go keeps no difference between zero and absent.
+fn apply_zeroes(config: &mut KubeletConfiguration) {
+    let durations = [
+        &mut config.sync_frequency,
+        &mut config.file_check_frequency,
+        &mut config.http_check_frequency,
+        &mut config.streaming_connection_idle_timeout,
+        &mut config.node_status_update_frequency,
+        &mut config.node_status_report_frequency,
+        &mut config.image_minimum_gc_age,
+        &mut config.volume_stats_agg_period,
+        &mut config.cpu_manager_reconcile_period,
+        &mut config.runtime_request_timeout,
+        &mut config.container_log_monitor_interval,
+    ];
+    for field in durations {
+        *field = field.filter(|value| !value.0.is_zero());
+    }
+    let numbers = [
+        &mut config.port,
+        &mut config.node_lease_duration_seconds,
+        &mut config.max_pods,
+        &mut config.registry_burst,
+    ];
+    for field in numbers {
+        *field = field.filter(|value| *value != 0);
+    }
+    let texts = [
+        &mut config.address,
+        &mut config.healthz_bind_address,
+        &mut config.cgroup_driver,
+        &mut config.cpu_manager_policy,
+        &mut config.memory_manager_policy,
+        &mut config.topology_manager_policy,
+        &mut config.topology_manager_scope,
+        &mut config.hairpin_mode,
+        &mut config.content_type,
+        &mut config.container_log_max_size,
+        &mut config.pod_logs_dir,
+        &mut config.container_runtime_endpoint,
+        &mut config.volume_plugin_dir,
+        &mut config.config_map_and_secret_change_detection_strategy,
+        &mut config.image_pull_credentials_verification_policy,
+        &mut config.static_pod_path,
+    ];
+    for field in texts {
+        if field.as_ref().is_some_and(String::is_empty) {
+            *field = None;
+        }
+    }
+}
+
+fn apply_times(config: &mut KubeletConfiguration) {
+    let seconds = |seconds| GoDuration(Duration::from_secs(seconds));
+    // The report follows the update where only the update was changed.
+    let report = config.node_status_update_frequency.unwrap_or(seconds(300));
+    config.node_status_report_frequency.get_or_insert(report);
+    for (field, default) in [
+        (&mut config.sync_frequency, 60),
+        (&mut config.file_check_frequency, 20),
+        (&mut config.http_check_frequency, 20),
+        (&mut config.streaming_connection_idle_timeout, 4 * 3600),
+        (&mut config.node_status_update_frequency, 10),
+        (&mut config.image_minimum_gc_age, 120),
+        (&mut config.image_maximum_gc_age, 0),
+        (&mut config.volume_stats_agg_period, 60),
+        (&mut config.cpu_manager_reconcile_period, 10),
+        (&mut config.runtime_request_timeout, 120),
+        (&mut config.container_log_monitor_interval, 10),
+        (&mut config.eviction_pressure_transition_period, 300),
+        (&mut config.shutdown_grace_period, 0),
+        (&mut config.shutdown_grace_period_critical_pods, 0),
+    ] {
+        field.get_or_insert(seconds(default));
+    }
+    config.cpu_cfs_quota_period.get_or_insert(GoDuration(Duration::from_millis(100)));
+}
+
+fn apply_sections(config: &mut KubeletConfiguration) {
+    let seconds = |seconds| GoDuration(Duration::from_secs(seconds));
+    let authentication = config.authentication.get_or_insert_with(Authentication::default);
+    authentication.x509.get_or_insert_with(X509::default);
+    authentication.anonymous.get_or_insert_with(Anonymous::default).enabled.get_or_insert(false);
+    let webhook = authentication.webhook.get_or_insert_with(WebhookAuthentication::default);
+    webhook.enabled.get_or_insert(true);
+    webhook.cache_ttl.get_or_insert(seconds(120));
+    let authorization = config.authorization.get_or_insert_with(Authorization::default);
+    authorization.mode.get_or_insert_with(|| "Webhook".to_owned());
+    let webhook = authorization.webhook.get_or_insert_with(WebhookAuthorization::default);
+    webhook.cache_authorized_ttl.get_or_insert(seconds(300));
+    webhook.cache_unauthorized_ttl.get_or_insert(seconds(30));
+    let restarts = config.crash_loop_back_off.get_or_insert_with(CrashLoopBackOff::default);
+    restarts.max_container_restart_period.get_or_insert(seconds(300));
+    let logging = config.logging.get_or_insert_with(Logging::default);
+    logging.format.get_or_insert_with(|| "text".to_owned());
+    logging.flush_frequency.get_or_insert(seconds(5));
+    logging.verbosity.get_or_insert(0);
+    config.memory_swap.get_or_insert_with(MemorySwap::default);
+    config.user_namespaces.get_or_insert_with(UserNamespaces::default).ids_per_pod.get_or_insert(65536);
+}
+
+fn apply_values(config: &mut KubeletConfiguration) {
+    for (field, default) in [
+        (&mut config.port, 10250),
+        (&mut config.read_only_port, 0),
+        (&mut config.healthz_port, 10248),
+        (&mut config.registry_pull_qps, 5),
+        (&mut config.registry_burst, 10),
+        (&mut config.event_record_qps, 50),
+        (&mut config.event_burst, 100),
+        (&mut config.kube_api_qps, 50),
+        (&mut config.kube_api_burst, 100),
+        (&mut config.oom_score_adj, -999),
+        (&mut config.node_lease_duration_seconds, 40),
+        (&mut config.node_status_max_images, 50),
+        (&mut config.max_pods, 110),
+        (&mut config.pods_per_core, 0),
+        (&mut config.image_gc_high_threshold_percent, 85),
+        (&mut config.image_gc_low_threshold_percent, 80),
+        (&mut config.iptables_masquerade_bit, 14),
+        (&mut config.iptables_drop_bit, 15),
+        (&mut config.eviction_max_pod_grace_period, 0),
+        (&mut config.container_log_max_files, 5),
+        (&mut config.container_log_max_workers, 1),
+    ] {
+        field.get_or_insert(default);
+    }
+    for (field, default) in [
+        (&mut config.enable_server, true),
+        (&mut config.enable_debugging_handlers, true),
+        (&mut config.enable_profiling_handler, true),
+        (&mut config.enable_debug_flags_handler, true),
+        (&mut config.enable_system_log_handler, true),
+        (&mut config.enable_system_log_query, false),
+        (&mut config.register_node, true),
+        (&mut config.make_iptables_util_chains, true),
+        (&mut config.cgroups_per_qos, true),
+        (&mut config.cpu_cfs_quota, true),
+        (&mut config.fail_cgroup_v1, true),
+        (&mut config.fail_swap_on, true),
+        (&mut config.seccomp_default, false),
+        (&mut config.merge_default_eviction_settings, false),
+        (&mut config.local_storage_capacity_isolation, true),
+        (&mut config.enable_controller_attach_detach, true),
+        (&mut config.protect_kernel_defaults, false),
+    ] {
+        field.get_or_insert(default);
+    }
+    apply_texts(config);
+    let parallel = config.max_parallel_image_pulls.is_some_and(|pulls| pulls >= 2);
+    config.serialize_image_pulls.get_or_insert(!parallel);
+    config.pod_pids_limit.get_or_insert(-1);
+    config.max_open_files.get_or_insert(1_000_000);
+    config.enforce_node_allocatable.get_or_insert_with(|| vec!["pods".to_owned()]);
+    apply_eviction(config);
+}
+
+fn apply_texts(config: &mut KubeletConfiguration) {
+    for (field, default) in [
+        (&mut config.address, "0.0.0.0"),
+        (&mut config.healthz_bind_address, "127.0.0.1"),
+        (&mut config.cgroup_driver, "cgroupfs"),
+        (&mut config.cpu_manager_policy, "none"),
+        (&mut config.memory_manager_policy, "None"),
+        (&mut config.memory_reservation_policy, "None"),
+        (&mut config.topology_manager_policy, "none"),
+        (&mut config.topology_manager_scope, "container"),
+        (&mut config.hairpin_mode, "promiscuous-bridge"),
+        (&mut config.content_type, "application/vnd.kubernetes.protobuf"),
+        (&mut config.container_log_max_size, "10Mi"),
+        (&mut config.pod_logs_dir, "/var/log/pods"),
+        (&mut config.resolv_conf, "/etc/resolv.conf"),
+        (&mut config.container_runtime_endpoint, "unix:///run/containerd/containerd.sock"),
+        (&mut config.volume_plugin_dir, "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"),
+        (&mut config.config_map_and_secret_change_detection_strategy, "Watch"),
+        (&mut config.image_pull_credentials_verification_policy, "NeverVerifyPreloadedImages"),
+    ] {
+        field.get_or_insert_with(|| default.to_owned());
+    }
+}
+
+/// Naming one signal leaves the others out, unless `mergeDefaultEvictionSettings` is set (KEP-4580).
+fn apply_eviction(config: &mut KubeletConfiguration) {
+    let merge = config.merge_default_eviction_settings == Some(true);
+    let all = EVICTION_HARD.iter().map(|(signal, value)| ((*signal).to_owned(), (*value).to_owned()));
+    match &mut config.eviction_hard {
+        None => config.eviction_hard = Some(all.collect()),
+        Some(set) if merge => {
+            let named = std::mem::take(set);
+            *set = all.chain(named).collect::<BTreeMap<_, _>>();
+        }
+        Some(_) => {}
+    }
+}

@@ -1,0 +1,231 @@
+//! What the machine says about itself, read once at start.
+
+use std::{
+    fs, io,
+    net::{IpAddr, UdpSocket},
+    path::{Path, PathBuf},
+};
+
+use berth_core::{config::CgroupVersion, spec::Quantities};
+
+/// Largest file of the node that is copied into pods (resolv.conf, hosts).
+const TEXT_MAX: u64 = 1 << 20;
+
+/// Where cgroups are mounted.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// Facts of the machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    /// Host name, lower case.
+    pub hostname: String,
+    /// The addresses that packets to elsewhere leave from, IPv4 first.
+    pub ips: Vec<IpAddr>,
+    /// Processors, memory, disk below the root directory, huge pages.
+    pub capacity: Quantities,
+    /// Version of the cgroup hierarchy.
+    pub cgroup_version: CgroupVersion,
+    /// The agent's own `oom_score_adj`.
+    pub oom_score_adj: i32,
+    /// Effective capabilities within the bounding set; bit n is capability n.
+    pub capabilities: u64,
+    /// `/etc/hosts`.
+    pub hosts: String,
+}
+
+/// Why a fact could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum FactsError {
+    /// A file of the kernel or of the node.
+    #[error("read {path}", path = .path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// Its content is not what it should be.
+    #[error("find {what} in {path}: the kernel's answer has another form than known", path = .path.display())]
+    Form {
+        /// What was looked for.
+        what: &'static str,
+        /// Where.
+        path: PathBuf,
+    },
+    /// A call of the kernel.
+    #[error("ask the kernel for {what}")]
+    Call {
+        /// For what.
+        what: &'static str,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Facts {
+    /// Reads everything. `root_dir` is where pods' volumes will be: the disk that counts.
+    ///
+    /// # Errors
+    /// The first fact that cannot be had.
+    pub fn gather(root_dir: &Path) -> Result<Self, FactsError> {
+        Ok(Self {
+            hostname: hostname()?,
+            ips: addresses(),
+            capacity: capacity(root_dir)?,
+            cgroup_version: cgroup_version()?,
+            oom_score_adj: oom_score_adj()?,
+            capabilities: capabilities()?,
+            hosts: text_or_empty(Path::new("/etc/hosts"))?,
+        })
+    }
+}
+
+/// A text file of the node; empty when there is none, cut at 1 MiB.
+///
+/// # Errors
+/// When it is there and cannot be read.
+pub(super) fn text_or_empty(path: &Path) -> Result<String, FactsError> {
+    use std::io::Read;
+    let file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        Err(source) => return Err(FactsError::Read { path: path.to_owned(), source }),
+    };
+    let mut bytes = Vec::new();
+    file.take(TEXT_MAX)
+        .read_to_end(&mut bytes)
+        .map_err(|source| FactsError::Read { path: path.to_owned(), source })?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn hostname() -> Result<String, FactsError> {
+    let name = nix::unistd::gethostname()
+        .map_err(|errno| FactsError::Call { what: "the host name", source: errno.into() })?;
+    Ok(name.to_string_lossy().trim().to_lowercase())
+}
+
+/// Source addresses of the routes to the documentation networks. Connecting a datagram socket sends nothing.
+fn addresses() -> Vec<IpAddr> {
+    [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")]
+        .into_iter()
+        .filter_map(|(local, remote)| {
+            let socket = UdpSocket::bind(local).ok()?;
+            socket.connect(remote).ok()?;
+            socket.local_addr().ok().map(|address| address.ip())
+        })
+        .filter(|address| !address.is_unspecified() && !address.is_loopback())
+        .collect()
+}
+
+fn capacity(root_dir: &Path) -> Result<Quantities, FactsError> {
+    let online = kernel_text("/sys/devices/system/cpu/online")?;
+    let processors =
+        cpu_list(&online).ok_or_else(|| form("the processors", "/sys/devices/system/cpu/online"))?;
+    let memory = kernel_text("/proc/meminfo")?;
+    let memory = mem_total(&memory).ok_or_else(|| form("MemTotal", "/proc/meminfo"))?;
+    Ok(Quantities {
+        cpu_milli: Some(processors * 1000),
+        memory_bytes: Some(memory),
+        ephemeral_storage_bytes: disk_bytes(root_dir),
+        hugepages_bytes: hugepages(Path::new("/sys/kernel/mm/hugepages")),
+        ..Quantities::default()
+    })
+}
+
+/// Size of the file system below the nearest directory that is there.
+fn disk_bytes(root_dir: &Path) -> Option<u64> {
+    let stat = root_dir.ancestors().find_map(|path| rustix::fs::statvfs(path).ok())?;
+    Some(stat.f_blocks.saturating_mul(stat.f_frsize))
+}
+
+fn hugepages(directory: &Path) -> std::collections::BTreeMap<u64, u64> {
+    let sizes = fs::read_dir(directory).into_iter().flatten().flatten();
+    sizes
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+            let count: u64 =
+                fs::read_to_string(entry.path().join("nr_hugepages")).ok()?.trim().parse().ok()?;
+            Some((kib * 1024, kib * 1024 * count)).filter(|_| count > 0)
+        })
+        .collect()
+}
+
+fn cgroup_version() -> Result<CgroupVersion, FactsError> {
+    let stat = rustix::fs::statfs(CGROUPS)
+        .map_err(|errno| FactsError::Read { path: PathBuf::from(CGROUPS), source: errno.into() })?;
+    let unified = u64::try_from(stat.f_type).is_ok_and(|kind| kind == u64::from(libc_magic::CGROUP2));
+    Ok(if unified { CgroupVersion::V2 } else { CgroupVersion::V1 })
+}
+
+/// File system magics. Source: `linux/magic.h`.
+mod libc_magic {
+    pub(super) const CGROUP2: u32 = 0x6367_7270;
+}
+
+fn oom_score_adj() -> Result<i32, FactsError> {
+    let path = "/proc/self/oom_score_adj";
+    kernel_text(path)?.trim().parse().map_err(|_not_a_number| form("a number", path))
+}
+
+fn capabilities() -> Result<u64, FactsError> {
+    let path = "/proc/self/status";
+    let status = kernel_text(path)?;
+    let set = |name: &'static str| capability_set(&status, name).ok_or_else(|| form(name, path));
+    Ok(set("CapEff:")? & set("CapBnd:")?)
+}
+
+fn capability_set(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// Number of processors in a list such as `0-3,8`.
+fn cpu_list(list: &str) -> Option<u64> {
+    list.trim().split(',').try_fold(0_u64, |total, part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        total.checked_add(last.checked_sub(first)?.checked_add(1)?)
+    })
+}
+
+fn mem_total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+fn kernel_text(path: &str) -> Result<String, FactsError> {
+    fs::read_to_string(path).map_err(|source| FactsError::Read { path: PathBuf::from(path), source })
+}
+
+fn form(what: &'static str, path: &str) -> FactsError {
+    FactsError::Form { what, path: PathBuf::from(path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_lists_are_read() {
+        for (list, count) in
+            [("0\n", Some(1)), ("0-3\n", Some(4)), ("0-1,4,6-7", Some(5)), ("", None), ("3-1", None)]
+        {
+            assert_eq!(cpu_list(list), count, "{list}");
+        }
+        assert_eq!(mem_total("MemTotal:       24686168 kB\nMemFree: 1 kB\n"), Some(24_686_168 * 1024));
+        assert_eq!(mem_total("MemFree: 1 kB\n"), None);
+        assert_eq!(capability_set("CapEff:\t000001ffffffffff\n", "CapEff:"), Some(0x1ff_ffff_ffff));
+    }
+
+    #[test]
+    fn this_machine_has_facts() {
+        let facts = Facts::gather(Path::new("/var/lib/kubelet")).unwrap();
+        assert!(facts.capacity.cpu_milli >= Some(1000));
+        assert!(facts.capacity.memory_bytes > Some(1 << 20));
+        assert_eq!(facts.hostname, facts.hostname.to_lowercase());
+    }
+}

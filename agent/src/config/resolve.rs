@@ -1,0 +1,358 @@
+//! From documents, flags and facts to one [`Config`].
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use berth_core::{
+    config::{
+        CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, LogSettings, NodeConfig, Paths,
+        PullSettings,
+    },
+    spec::Quantities,
+};
+
+use super::{
+    BerthConfiguration, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags, OciRuntime,
+    defaults, facts, validate,
+};
+use crate::{
+    document::{Fault, Faults, Node, read},
+    quantity::Quantity,
+};
+
+/// Handler that is always there.
+const BERTH_HANDLER: (&str, &str) = ("berth", "io.containerd.berth.v1");
+
+/// Both documents in their types, defaults applied, and the trees that know where everything is written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The kubelet's document.
+    pub kubelet: KubeletConfiguration,
+    /// Our own.
+    pub berth: BerthConfiguration,
+    /// Both as trees, flags laid over.
+    pub documents: Documents,
+    /// The flags.
+    pub flags: KubeletFlags,
+}
+
+impl Settings {
+    /// Reads the files that the flags name, lays the flags over them and checks everything that can be checked without
+    /// the machine.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn load(flags: KubeletFlags) -> Result<Self, Faults> {
+        let mut documents = super::load(flags.config.as_deref(), flags.config_dir.as_deref())?;
+        flags.overlay(&mut documents.kubelet);
+        let kubelet = read::<KubeletConfiguration>(&documents.kubelet);
+        let berth = read::<BerthConfiguration>(&documents.berth);
+        let (mut kubelet, berth) = match (kubelet, berth) {
+            (Ok(kubelet), Ok(berth)) => (kubelet, berth),
+            (kubelet, berth) => {
+                let both = [kubelet.err(), berth.err()].into_iter().flatten().flat_map(|faults| faults.0);
+                return Err(Faults(both.collect()));
+            }
+        };
+        defaults::apply(&mut kubelet);
+        let mut faults = validate::check(&kubelet, &documents.kubelet);
+        faults.extend(berth_faults(&berth, &documents.berth));
+        faults.extend(node_ips(&flags).err());
+        Faults(faults).or(Self { kubelet, berth, documents, flags })
+    }
+
+    /// The configuration of this machine.
+    ///
+    /// # Errors
+    /// What of the settings does not fit the machine.
+    pub fn resolve(&self, facts: &Facts) -> Result<Config, Faults> {
+        let Self { kubelet, berth, .. } = self;
+        self.check_cgroups(facts)?;
+        let run = berth.state_dir.clone().unwrap_or_else(|| PathBuf::from("/run/berth"));
+        let endpoint = kubelet.container_runtime_endpoint.as_deref().unwrap_or_default();
+        let runtime = berth.runtime.clone().unwrap_or_default();
+        let cni = berth.cni.clone().unwrap_or_default();
+        Ok(Config {
+            node: self.node(facts, &run)?,
+            containerd_socket: PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint)),
+            containerd_namespace: "k8s.io".to_owned(),
+            runtime_timeout: duration(kubelet.runtime_request_timeout),
+            static_pod_path: self.path("staticPodPath", kubelet.static_pod_path.as_deref()),
+            file_check: duration(kubelet.file_check_frequency),
+            cni: Cni {
+                conf_dir: cni.conf_dir.unwrap_or_else(|| PathBuf::from("/etc/cni/net.d")),
+                bin_dirs: cni.bin_dirs.unwrap_or_else(|| vec![PathBuf::from("/opt/cni/bin")]),
+                cache_dir: cni.cache_dir.unwrap_or_else(|| PathBuf::from("/var/lib/cni")),
+            },
+            oci_runtime: oci_runtime(runtime.oci_runtime.as_deref()),
+            runtime_handlers: handlers(
+                runtime.handlers.unwrap_or_default(),
+                runtime.default_handler.as_deref(),
+            ),
+            snapshotter: berth.snapshotter.clone().unwrap_or_else(|| "overlayfs".to_owned()),
+            registry_config_dir: berth
+                .registry_config_dir
+                .clone()
+                .unwrap_or_else(|| PathBuf::from("/etc/containerd/certs.d")),
+            control_socket: run.join("berth.sock"),
+            abort_at: std::env::var("BERTH_ABORT_AT").ok().filter(|point| !point.is_empty()),
+        })
+    }
+
+    /// On cgroup v1 the agent starts only where it is told to, as the kubelet since 1.35 (KEP-5573).
+    fn check_cgroups(&self, facts: &Facts) -> Result<(), Fault> {
+        if facts.cgroup_version == CgroupVersion::V1 && self.kubelet.fail_cgroup_v1 != Some(false) {
+            return Err(self.documents.kubelet.fault(
+                "failCgroupV1",
+                "this machine uses cgroup v1, which Kubernetes has given up: boot it with cgroup v2, or set `failCgroupV1: false` to run on v1 all the same",
+            ));
+        }
+        Ok(())
+    }
+
+    fn node(&self, facts: &Facts, run: &Path) -> Result<NodeConfig, Faults> {
+        let Self { kubelet, flags, .. } = self;
+        let named = flags.hostname_override.as_deref().map(|name| name.trim().to_lowercase());
+        let name = named.filter(|name| !name.is_empty()).unwrap_or_else(|| facts.hostname.clone());
+        if !crate::manifest::is_dns_subdomain(&name) {
+            let message =
+                format!("the node's name `{name}` is not a DNS name: give another with --hostname-override");
+            return Err(self.documents.kubelet.fault("", message).into());
+        }
+        let ips = Some(node_ips(flags)?).filter(|ips| !ips.is_empty());
+        let restarts =
+            kubelet.crash_loop_back_off.as_ref().and_then(|section| section.max_container_restart_period);
+        let root = text(flags.root_dir.as_path());
+        Ok(NodeConfig {
+            name,
+            ips: ips.unwrap_or_else(|| facts.ips.clone()),
+            capacity: facts.capacity.clone(),
+            allocatable: self.allocatable(&facts.capacity),
+            paths: Paths {
+                seccomp: format!("{root}/seccomp"),
+                root,
+                pod_logs: kubelet.pod_logs_dir.clone().unwrap_or_default(),
+                container_logs: "/var/log/containers".to_owned(),
+                run: text(run),
+            },
+            dns: self.dns(facts)?,
+            cgroups: self.cgroups(facts),
+            pulls: self.pulls(),
+            logs: self.logs(),
+            crash_backoff_max: duration(restarts),
+            seccomp_default: kubelet.seccomp_default == Some(true),
+            unsafe_sysctls: kubelet.allowed_unsafe_sysctls.clone().unwrap_or_default(),
+            oom_score_floor: facts.oom_score_adj,
+            capabilities: facts.capabilities,
+        })
+    }
+
+    fn dns(&self, facts: &Facts) -> Result<DnsSettings, Fault> {
+        let kubelet = &self.kubelet;
+        let node_resolv_conf = match self.path("resolvConf", kubelet.resolv_conf.as_deref()) {
+            Some(path) => facts::text_or_empty(&path)
+                .map_err(|error| self.documents.kubelet.fault("resolvConf", crate::chain::chain(&error)))?,
+            None => String::new(),
+        };
+        Ok(DnsSettings {
+            cluster_dns: kubelet.cluster_dns.clone().unwrap_or_default(),
+            cluster_domain: kubelet.cluster_domain.clone().unwrap_or_default(),
+            node_resolv_conf,
+            node_hosts: facts.hosts.clone(),
+        })
+    }
+
+    fn cgroups(&self, facts: &Facts) -> CgroupSettings {
+        let kubelet = &self.kubelet;
+        let driver = match kubelet.cgroup_driver.as_deref() {
+            Some("systemd") => CgroupDriver::Systemd,
+            Some(_) | None => CgroupDriver::Cgroupfs,
+        };
+        let root = kubelet.cgroup_root.as_deref().unwrap_or_default();
+        CgroupSettings {
+            version: facts.cgroup_version,
+            driver,
+            root: format!("/{}", root.trim_matches('/')),
+            pod_pids_max: kubelet
+                .pod_pids_limit
+                .and_then(|limit| u64::try_from(limit).ok())
+                .filter(|limit| *limit > 0),
+            cfs_quota: kubelet.cpu_cfs_quota != Some(false),
+            cfs_period: duration(kubelet.cpu_cfs_quota_period),
+        }
+    }
+
+    fn pulls(&self) -> PullSettings {
+        let kubelet = &self.kubelet;
+        let count = |value: Option<i32>| value.and_then(|value| u32::try_from(value).ok());
+        let parallel_max = if kubelet.serialize_image_pulls == Some(true) {
+            Some(1)
+        } else {
+            count(kubelet.max_parallel_image_pulls)
+        };
+        PullSettings {
+            parallel_max,
+            qps: count(kubelet.registry_pull_qps).unwrap_or(0),
+            burst: count(kubelet.registry_burst).unwrap_or(0),
+        }
+    }
+
+    fn logs(&self) -> LogSettings {
+        let size = self.kubelet.container_log_max_size.as_deref().and_then(units).unwrap_or(10 << 20);
+        let files = self.kubelet.container_log_max_files.and_then(|files| u32::try_from(files).ok());
+        LogSettings { max_size_bytes: size, max_files: files.unwrap_or(5) }
+    }
+
+    /// Capacity without what is kept for the system, and for memory and disk without the hard eviction threshold.
+    /// Source: `pkg/kubelet/cm/node_container_manager_linux.go` `GetNodeAllocatableAbsolute`, `getNodeAllocatableInternalAbsolute`.
+    fn allocatable(&self, capacity: &Quantities) -> Quantities {
+        let reserved = [&self.kubelet.kube_reserved, &self.kubelet.system_reserved];
+        let kept = |name: &str, amount: fn(&str) -> Option<u64>| {
+            let amounts = reserved.into_iter().flatten().filter_map(|map| amount(map.get(name)?));
+            amounts.fold(0, u64::saturating_add)
+        };
+        let kept_milli = kept("cpu", milli);
+        let memory = capacity.memory_bytes.unwrap_or(0);
+        let disk = capacity.ephemeral_storage_bytes.unwrap_or(0);
+        let pages = capacity.hugepages_bytes.values().sum::<u64>();
+        let memory_kept = kept("memory", units)
+            .saturating_add(self.threshold("memory.available", memory))
+            .saturating_add(pages);
+        let disk_kept =
+            kept("ephemeral-storage", units).saturating_add(self.threshold("nodefs.available", disk));
+        Quantities {
+            cpu_milli: capacity.cpu_milli.map(|all| all.saturating_sub(kept_milli)),
+            memory_bytes: capacity.memory_bytes.map(|all| all.saturating_sub(memory_kept)),
+            ephemeral_storage_bytes: capacity
+                .ephemeral_storage_bytes
+                .map(|all| all.saturating_sub(disk_kept)),
+            hugepages_bytes: capacity.hugepages_bytes.clone(),
+            extended: capacity.extended.clone(),
+        }
+    }
+
+    /// A hard eviction threshold in units of the resource; 0 when there is none.
+    fn threshold(&self, signal: &str, capacity: u64) -> u64 {
+        let Some(text) = self.kubelet.eviction_hard.as_ref().and_then(|signals| signals.get(signal)) else {
+            return 0;
+        };
+        match text.strip_suffix('%') {
+            // Thousandths of a percent keep the arithmetic whole: nobody writes finer ones.
+            Some(percent) => percent.parse::<Quantity>().map_or(0, |percent| {
+                let share = u128::from(capacity) * u128::from(percent.milli().unsigned_abs()) / 100_000;
+                u64::try_from(share).unwrap_or(capacity)
+            }),
+            None => units(text).unwrap_or(0),
+        }
+    }
+
+    /// A path, relative ones from the directory of the file that names it, as the kubelet reads them.
+    fn path(&self, field: &str, path: Option<&str>) -> Option<PathBuf> {
+        let path = path.filter(|path| !path.is_empty())?;
+        let place = &self.documents.kubelet.nearest(field).place;
+        if place.file.starts_with("--") {
+            return Some(std::path::absolute(path).unwrap_or_else(|_no_directory| PathBuf::from(path)));
+        }
+        let directory = Path::new(&*place.file).parent().unwrap_or(Path::new("/"));
+        let joined = directory.join(path);
+        Some(std::path::absolute(&joined).unwrap_or(joined))
+    }
+}
+
+fn berth_faults(berth: &BerthConfiguration, tree: &Node) -> Vec<Fault> {
+    let cni = berth.cni.clone().unwrap_or_default();
+    let runtime = berth.runtime.clone().unwrap_or_default();
+    let mut faults = Vec::new();
+    let mut absolute = |field: &str, path: Option<&PathBuf>| {
+        if let Some(path) = path.filter(|path| !path.is_absolute()) {
+            faults.push(tree.fault(field, format!("`{}` is not an absolute path", path.display())));
+        }
+    };
+    absolute("stateDir", berth.state_dir.as_ref());
+    absolute("registryConfigDir", berth.registry_config_dir.as_ref());
+    absolute("cni.confDir", cni.conf_dir.as_ref());
+    absolute("cni.cacheDir", cni.cache_dir.as_ref());
+    for (index, path) in cni.bin_dirs.iter().flatten().enumerate() {
+        absolute(&format!("cni.binDirs[{index}]"), Some(path));
+    }
+    let handlers = runtime.handlers.unwrap_or_default();
+    if let Some(name) =
+        runtime.default_handler.filter(|name| name != BERTH_HANDLER.0 && !handlers.contains_key(name))
+    {
+        let message =
+            format!("`{name}` is not one of `{}` and the names in runtime.handlers", BERTH_HANDLER.0);
+        faults.push(tree.fault("runtime.defaultHandler", message));
+    }
+    for (name, runtime) in &handlers {
+        // containerd takes `io.containerd.<name>.v<number>` and looks for `containerd-shim-<name>-v<number>`.
+        if !runtime.starts_with("io.containerd.") || runtime.split('.').count() != 4 {
+            let message =
+                format!("`{runtime}` is not the name of a containerd runtime, such as io.containerd.runc.v2");
+            faults.push(tree.fault(&format!("runtime.handlers.{name}"), message));
+        }
+    }
+    let named = runtime.oci_runtime.unwrap_or_else(|| "auto".to_owned());
+    if named.is_empty() || (named.contains('/') && !named.starts_with('/')) {
+        let message = format!("`{named}` is none of `auto`, a name such as `crun`, or an absolute path");
+        faults.push(tree.fault("runtime.ociRuntime", message));
+    }
+    faults
+}
+
+fn handlers(mut all: BTreeMap<String, String>, default: Option<&str>) -> BTreeMap<String, String> {
+    all.entry(BERTH_HANDLER.0.to_owned()).or_insert_with(|| BERTH_HANDLER.1.to_owned());
+    let default =
+        all.get(default.unwrap_or(BERTH_HANDLER.0)).cloned().unwrap_or_else(|| BERTH_HANDLER.1.to_owned());
+    all.insert(String::new(), default);
+    all
+}
+
+fn oci_runtime(named: Option<&str>) -> OciRuntime {
+    match named {
+        None | Some("auto") => OciRuntime::Auto,
+        Some(path) if path.starts_with('/') => OciRuntime::Path(PathBuf::from(path)),
+        Some(name) => OciRuntime::Named(name.to_owned()),
+    }
+}
+
+/// Addresses of `--node-ip`: one, or two of both families. Empty when the flag is not given, or leaves the choice open.
+fn node_ips(flags: &KubeletFlags) -> Result<Vec<IpAddr>, Fault> {
+    let place = crate::document::Place { file: "--node-ip".into(), line: 0 };
+    let fault = |message: String| Fault { place: Some(place.clone()), field: String::new(), message };
+    let written = flags.node_ip.as_deref().unwrap_or_default();
+    let mut ips = Vec::new();
+    for text in written.split(',').map(str::trim).filter(|text| !text.is_empty()) {
+        ips.push(text.parse::<IpAddr>().map_err(|_not_one| fault(format!("`{text}` is not an IP address")))?);
+    }
+    match ips.as_slice() {
+        [] => Ok(ips),
+        [one] if one.is_unspecified() => Ok(Vec::new()),
+        [_] => Ok(ips),
+        [one, other]
+            if one.is_ipv4() != other.is_ipv4() && !one.is_unspecified() && !other.is_unspecified() =>
+        {
+            Ok(ips)
+        }
+        _ => Err(fault(format!("`{written}` is neither one address nor one of each family"))),
+    }
+}
+
+fn duration(written: Option<super::GoDuration>) -> Duration {
+    written.unwrap_or_default().0
+}
+
+fn units(text: &str) -> Option<u64> {
+    text.parse::<Quantity>().ok().and_then(|amount| u64::try_from(amount.units()).ok())
+}
+
+fn milli(text: &str) -> Option<u64> {
+    text.parse::<Quantity>().ok().and_then(|amount| u64::try_from(amount.milli()).ok())
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().trim_end_matches('/').to_owned()
+}
