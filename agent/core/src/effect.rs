@@ -162,16 +162,41 @@ pub struct StartRequest {
 /// A container's OCI spec and what must be on the node before it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContainerPlan {
-    /// The OCI spec.
+    /// The OCI spec, to be completed by [`oci::complete`](crate::oci::complete) before it is used.
     pub spec: Spec,
-    /// Files to write, if they are not there yet.
+    /// Absolute path of the seccomp profile to complete the spec with.
+    pub seccomp_file: Option<String>,
+    /// Devices of the node to complete the spec with.
+    pub host_devices: HostDevices,
+    /// Files to write.
     pub files: Vec<HostFile>,
+    /// Directories to make for the image's `VOLUME`s, with what the image has there.
+    pub image_volumes: Vec<ImageVolume>,
     /// Parts of volumes to open safely and bind below the pod's directory.
     pub sub_paths: Vec<SubPathBind>,
     /// Absolute path of the log file.
     pub log_path: String,
     /// Labels of the containerd container.
     pub labels: BTreeMap<String, String>,
+}
+
+/// Which of the node's devices a container sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostDevices {
+    /// Only those that every container has.
+    None,
+    /// All: the container is privileged.
+    All,
+}
+
+/// A `VOLUME` of an image: a directory of its own per run, so that data does not go to the writable layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageVolume {
+    /// The directory on the node: the source of the mount in the OCI spec.
+    pub target: String,
+    /// Path in the root file system, absolute and without `..`, to be opened beneath it: owner, mode and content are
+    /// copied when it is there, and no link of the image may lead out (CVE-2022-23648).
+    pub image_path: String,
 }
 
 /// A file of the node that a container mounts.
@@ -185,6 +210,17 @@ pub struct HostFile {
     pub owner: Option<(u32, u32)>,
     /// Content.
     pub content: String,
+    /// What to do when it is there.
+    pub existing: ExistingFile,
+}
+
+/// What to do with a file that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExistingFile {
+    /// Leave it: a container may have written to it.
+    Keep,
+    /// Write it again in place: running containers have it mounted and must see the new content.
+    Replace,
 }
 
 /// A subPath, bound by descriptor so that nothing in the volume can lead it astray.
