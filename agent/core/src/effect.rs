@@ -1,9 +1,10 @@
 //! Everything the core can ask the shell for.
 //!
 //! Every effect is idempotent: `Ensure…` looks before it makes and answers the same for what it found, `Remove…` succeeds
-//! when nothing is there. The shell performs the effects of one batch in order of their kind: first every
-//! [`Act::Persist`] (synchronously), then the rest, all at once. The outcome of each comes back as
-//! [`Event::Done`](crate::event::Event::Done) with the same [`OpId`]; `Persist`, `Publish` and `Note` have none.
+//! when nothing is there. The queue keeps the order persist, act, publish: the shell performs [`Act::Persist`] and
+//! [`Act::Forget`] synchronously as they come and starts the rest without waiting for it. The outcome of each comes back
+//! as [`Event::Done`](crate::event::Event::Done) with the same [`OpId`]; `Persist`, `Forget`, `Publish` and `Note` have
+//! none.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,18 +19,49 @@ use crate::{
     status::{PodEvent, PodStatus},
 };
 
-/// One thing to do for one pod.
+/// One thing to do.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Effect {
-    /// Given back with the outcome.
-    pub op: OpId,
-    /// The pod it is for; outcomes of a pod that is gone meanwhile are ignored.
-    pub pod: PodUid,
-    /// What.
-    pub act: Act,
+pub enum Effect {
+    /// For one pod.
+    Pod {
+        /// Given back with the outcome.
+        op: OpId,
+        /// The pod it is for.
+        pod: PodUid,
+        /// What.
+        act: Act,
+    },
+    /// For the node as a whole.
+    Node {
+        /// Given back with the outcome.
+        op: OpId,
+        /// What.
+        act: NodeAct,
+    },
 }
 
-/// What to do.
+impl Effect {
+    /// Its number, which comes back with its outcome.
+    #[must_use]
+    pub fn op(&self) -> OpId {
+        match self {
+            Self::Pod { op, .. } | Self::Node { op, .. } => *op,
+        }
+    }
+}
+
+/// What to do for the node: images are shared by pods, and the QoS cgroups hold them.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NodeAct {
+    /// Look for an image on the node. Outcome: `Image`.
+    InspectImage(ImageRef),
+    /// Fetch and unpack an image. Outcome: `Image`, present.
+    PullImage(ImageRef),
+    /// Set the values of the QoS cgroups. Outcome: `Done`.
+    SetQos(Box<QosValues>),
+}
+
+/// What to do for a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Act {
     /// Write the pod's record. Synchronous: done before any other effect of the batch begins.
@@ -53,10 +85,6 @@ pub enum Act {
     EnsureSandbox(Box<SandboxRequest>),
     /// Make and mount one volume. Outcome: `Volume`.
     EnsureVolume(Box<VolumeRequest>),
-    /// Look for an image on the node. Outcome: `Image`.
-    InspectImage(ImageRef),
-    /// Fetch and unpack an image. Outcome: `Image`, present.
-    PullImage(ImageRef),
     /// Prepare the container's writable layer. Outcome: `Rootfs`.
     EnsureRootfs(RootfsRequest),
     /// Create the container and its task and start it, or find it started. Outcome: `Started`.
@@ -80,8 +108,10 @@ pub enum Act {
     RemoveCgroup(crate::spec::QosClass),
     /// Remove the pod's directories, its logs and the links to them. Outcome: `Done`.
     RemoveDirs(PodName),
-    /// Set the values of the QoS cgroups. Outcome: `Done`.
-    SetQos(QosValues),
+    /// Remove whatever the node has under the UID of a pod that has neither record nor manifest: mounted volumes, the
+    /// cgroup under whichever QoS parent, directories, logs. Its containers and sandboxes are gone by then. Outcome:
+    /// `Done`.
+    Sweep,
 }
 
 /// The pod's cgroup.

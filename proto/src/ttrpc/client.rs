@@ -98,6 +98,14 @@ impl Client {
         self.open(request, Flags::REMOTE_OPEN, Local::Open)
     }
 
+    /// Queues a call with one message there and any number back, and returns its stream.
+    ///
+    /// # Errors
+    /// When the request does not fit, or no stream is free.
+    pub fn call_server_streaming(&mut self, request: &Request) -> Result<u32, ClientError> {
+        self.open(request, Flags::REMOTE_CLOSED, Local::Closed)
+    }
+
     /// Queues a message on a streaming call.
     ///
     /// # Errors

@@ -1,0 +1,59 @@
+//! The one value that everything in the agent is built from.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use berth_core::config::NodeConfig;
+
+/// Everything that the agent is built from: checked, with every default applied.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// What the core knows of the node.
+    pub node: NodeConfig,
+    /// Containerd's socket (`containerRuntimeEndpoint`).
+    pub containerd_socket: PathBuf,
+    /// Namespace within containerd: `k8s.io`, so that every tool of the field finds the pods.
+    pub containerd_namespace: String,
+    /// Longest time a call to containerd may take (`runtimeRequestTimeout`); pulls are not bound by it.
+    pub runtime_timeout: Duration,
+    /// File or directory of manifests (`staticPodPath`).
+    pub static_pod_path: Option<PathBuf>,
+    /// How often manifests are read again, beside being watched (`fileCheckFrequency`).
+    pub file_check: Duration,
+    /// Where CNI finds things.
+    pub cni: Cni,
+    /// The OCI runtime of pods.
+    pub oci_runtime: OciRuntime,
+    /// Containerd runtime (`io.containerd.berth.v1`, `io.containerd.runc.v2`, …) by handler name; the empty name is the
+    /// default.
+    pub runtime_handlers: BTreeMap<String, String>,
+    /// Containerd's snapshotter for container layers.
+    pub snapshotter: String,
+    /// Directory of registry settings in containerd's `hosts.toml` form.
+    pub registry_config_dir: PathBuf,
+    /// The agent's own socket, for the command line.
+    pub control_socket: PathBuf,
+    /// Where the agent kills itself on purpose: tests of crash recovery name a point here (`BERTH_ABORT_AT`).
+    pub abort_at: Option<String>,
+}
+
+/// Where CNI finds things.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cni {
+    /// Directory of network configurations.
+    pub conf_dir: PathBuf,
+    /// Directories of plugins, searched in order.
+    pub bin_dirs: Vec<PathBuf>,
+    /// Directory in which results are kept for DEL and CHECK.
+    pub cache_dir: PathBuf,
+}
+
+/// Which OCI runtime runs the containers of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OciRuntime {
+    /// Crun where a probe at start shows that it works here, else runc.
+    Auto,
+    /// This one, found in `PATH`.
+    Named(String),
+    /// This file.
+    Path(PathBuf),
+}

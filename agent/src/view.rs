@@ -1,0 +1,167 @@
+//! What readers see: the pods of this node as they were last published.
+//!
+//! The node loop writes, the control socket reads. Everything in it is a copy: nobody decides anything from it.
+//! Bounded: [`EVENTS_MAX`] events per pod, and repeats of an event are counted instead of kept.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use berth_core::{
+    id::{PodName, PodUid, SandboxId},
+    spec::{Pod, Source},
+    status::{PodEvent, PodStatus},
+};
+use jiff::Timestamp;
+
+/// Events kept per pod; older ones go first.
+pub const EVENTS_MAX: usize = 64;
+
+/// The table. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct View(Arc<Mutex<Table>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    pods: BTreeMap<PodUid, Entry>,
+    problems: BTreeMap<Source, Vec<Problem>>,
+    unsupported: BTreeMap<PodUid, Vec<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    pod: Option<Arc<Pod>>,
+    status: Option<Arc<PodStatus>>,
+    sandbox: Option<SandboxId>,
+    events: VecDeque<SeenEvent>,
+}
+
+/// One pod as it was last published.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodView {
+    /// What it is to be.
+    pub pod: Arc<Pod>,
+    /// What it is.
+    pub status: Arc<PodStatus>,
+    /// The sandbox it runs in, once there is one.
+    pub sandbox: Option<SandboxId>,
+    /// What happened to it, oldest first.
+    pub events: Vec<SeenEvent>,
+    /// Fields of its manifest that this version does not act on, each with a word about it.
+    pub unsupported: Vec<String>,
+}
+
+/// An event and when it was seen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SeenEvent {
+    /// What happened.
+    pub event: PodEvent,
+    /// How often.
+    pub count: u32,
+    /// First time.
+    pub first: Timestamp,
+    /// Last time.
+    pub last: Timestamp,
+}
+
+/// A manifest that could not be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Which file, or which address.
+    pub place: String,
+    /// Why: line, field and reason.
+    pub message: String,
+}
+
+impl View {
+    /// Shows a pod's new status. Called on `Act::Publish`.
+    pub fn publish(&self, pod: Arc<Pod>, status: Arc<PodStatus>) {
+        let mut table = self.table();
+        let entry = table.pods.entry(status.uid.clone()).or_default();
+        entry.pod = Some(pod);
+        entry.status = Some(status);
+    }
+
+    /// Shows something that happened to a pod. Called on `Act::Note`.
+    pub fn note(&self, uid: &PodUid, event: PodEvent) {
+        self.note_at(uid, event, Timestamp::now());
+    }
+
+    /// Names the sandbox that a pod runs in.
+    pub fn set_sandbox(&self, uid: &PodUid, sandbox: SandboxId) {
+        self.table().pods.entry(uid.clone()).or_default().sandbox = Some(sandbox);
+    }
+
+    /// Forgets a pod. Called on `Act::Forget`.
+    pub fn remove(&self, uid: &PodUid) {
+        self.table().pods.remove(uid);
+    }
+
+    /// Replaces what a source has to say about manifests that it cannot use.
+    pub fn set_problems(&self, source: Source, problems: Vec<Problem>) {
+        self.table().problems.insert(source, problems);
+    }
+
+    /// Replaces what is known about fields that this version does not act on, for all pods of the manifests.
+    pub fn set_unsupported(&self, fields: BTreeMap<PodUid, Vec<String>>) {
+        self.table().unsupported = fields;
+    }
+
+    /// All pods that have a status, by namespace and name.
+    #[must_use]
+    pub fn pods(&self) -> Vec<PodView> {
+        let table = self.table();
+        let mut pods: Vec<_> =
+            table.pods.iter().filter_map(|(uid, entry)| table.pod_view(uid, entry)).collect();
+        pods.sort_by(|one, other| one.pod.name.cmp(&other.pod.name));
+        pods
+    }
+
+    /// One pod. When a pod and its successor have the same name, the one that is not being stopped.
+    #[must_use]
+    pub fn pod(&self, name: &PodName) -> Option<PodView> {
+        self.pods()
+            .into_iter()
+            .filter(|view| view.pod.name == *name)
+            .min_by_key(|view| view.status.terminating)
+    }
+
+    /// Manifests that could not be used.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Problem> {
+        self.table().problems.values().flatten().cloned().collect()
+    }
+
+    fn note_at(&self, uid: &PodUid, event: PodEvent, now: Timestamp) {
+        let mut table = self.table();
+        let events = &mut table.pods.entry(uid.clone()).or_default().events;
+        if let Some(seen) = events.iter_mut().find(|seen| seen.event == event) {
+            seen.count = seen.count.saturating_add(1);
+            seen.last = now;
+        } else {
+            if events.len() >= EVENTS_MAX {
+                events.pop_front();
+            }
+            events.push_back(SeenEvent { event, count: 1, first: now, last: now });
+        }
+        events.make_contiguous().sort_by_key(|seen| seen.last);
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // No writer can leave a half-made entry behind, so the table of a panicked one is good.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn pod_view(&self, uid: &PodUid, entry: &Entry) -> Option<PodView> {
+        Some(PodView {
+            pod: Arc::clone(entry.pod.as_ref()?),
+            status: Arc::clone(entry.status.as_ref()?),
+            sandbox: entry.sandbox.clone(),
+            events: entry.events.iter().cloned().collect(),
+            unsupported: self.unsupported.get(uid).cloned().unwrap_or_default(),
+        })
+    }
+}

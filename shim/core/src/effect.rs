@@ -1,0 +1,191 @@
+//! What a shim does about what happened.
+
+use crate::event::{OpId, Process, ReqId};
+use crate::id::Id;
+use crate::reply::{Exit, Failure, Reply};
+
+/// Who gets a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The process alone.
+    Process,
+    /// Every process in the container's cgroup.
+    Container,
+    /// The process and everything it started.
+    Tree,
+}
+
+/// One thing for the shell to do. Effects are performed in the order in which they are polled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Answer a request; the last mention of its id.
+    Reply {
+        /// The request.
+        to: ReqId,
+        /// The answer.
+        reply: Result<Reply, Failure>,
+    },
+    /// The state of the process allows the request: the shell answers it from what it holds and sees.
+    Allow {
+        /// The request.
+        to: ReqId,
+        /// The process that it is about.
+        process: Process,
+        /// Its pid.
+        pid: u32,
+    },
+    /// Do something that takes time; exactly one `Spawned` or `Finished` event follows.
+    Run {
+        /// Named in the outcome.
+        op: OpId,
+        /// What to do.
+        action: Action,
+    },
+    /// Keep the request's description of an exec until it is started or forgotten.
+    KeepExec {
+        /// The exec.
+        process: Process,
+        /// The request that describes it.
+        from: ReqId,
+    },
+    /// Send a signal; a receiver that is gone is no error.
+    Signal {
+        /// The process.
+        process: Process,
+        /// Its pid, not yet reaped by the shell.
+        pid: u32,
+        /// Signal number.
+        signal: i32,
+        /// Who gets it.
+        scope: Scope,
+    },
+    /// Read what the process's pipes hold now, without waiting.
+    Drain(Process),
+    /// Write the exit record of a container.
+    Persist {
+        /// The container.
+        task: Id,
+        /// Its end.
+        exit: Exit,
+    },
+    /// Tell containerd.
+    Publish(Notice),
+    /// Tell clients attached to the process that it has ended with this code.
+    EndStreams {
+        /// The process.
+        process: Process,
+        /// Exit code.
+        code: u32,
+    },
+    /// Drop everything held for a process that is deleted.
+    Forget(Process),
+    /// End the shim once what was said is sent.
+    Exit,
+}
+
+/// Effects that take time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Mount the root file system, open the streams, have the runtime create the container. On failure everything is
+    /// undone before the outcome is reported.
+    Create {
+        /// The container.
+        task: Id,
+        /// The request that describes it.
+        from: ReqId,
+    },
+    /// Have the runtime start the container.
+    Start(Id),
+    /// Have the runtime start an exec. When `from` is given it describes the exec, else an earlier `KeepExec` did.
+    Exec {
+        /// The exec.
+        process: Process,
+        /// The request that describes it.
+        from: Option<ReqId>,
+    },
+    /// Have the runtime freeze the container.
+    Pause(Id),
+    /// Have the runtime thaw the container.
+    Resume(Id),
+    /// Have the runtime change the container's resources.
+    Update {
+        /// The container.
+        task: Id,
+        /// The request with the resources.
+        from: ReqId,
+    },
+    /// Have the runtime write a checkpoint.
+    Checkpoint {
+        /// The container.
+        task: Id,
+        /// The request with the options.
+        from: ReqId,
+    },
+    /// Have the runtime forget the container, by force, and unmount its root file system.
+    Delete(Id),
+    /// Enter the pod's namespaces as the created sandbox asks.
+    StartSandbox,
+    /// Let go of everything that the sandbox holds, except the namespaces that the shim itself is in.
+    ReleaseSandbox,
+}
+
+/// An event for containerd (`api/events/task.proto`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// `/tasks/create`
+    Created {
+        /// The container.
+        task: Id,
+        /// Pid of its init.
+        pid: u32,
+    },
+    /// `/tasks/start`
+    Started {
+        /// The container.
+        task: Id,
+        /// Pid of its init.
+        pid: u32,
+    },
+    /// `/tasks/exec-added`
+    ExecAdded {
+        /// The container.
+        task: Id,
+        /// The exec.
+        exec: Id,
+    },
+    /// `/tasks/exec-started`
+    ExecStarted {
+        /// The container.
+        task: Id,
+        /// The exec.
+        exec: Id,
+        /// Its pid.
+        pid: u32,
+    },
+    /// `/tasks/exit`
+    Exited {
+        /// The process.
+        process: Process,
+        /// Its pid.
+        pid: u32,
+        /// How it ended.
+        exit: Exit,
+    },
+    /// `/tasks/delete`
+    Deleted {
+        /// The process.
+        process: Process,
+        /// Its pid.
+        pid: u32,
+        /// How it had ended.
+        exit: Exit,
+    },
+    /// `/tasks/oom`
+    Oom(Id),
+    /// `/tasks/paused`
+    Paused(Id),
+    /// `/tasks/resumed`
+    Resumed(Id),
+    /// `/tasks/checkpointed`
+    Checkpointed(Id),
+}

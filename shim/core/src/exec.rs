@@ -1,0 +1,141 @@
+//! The life of one exec.
+//!
+//! ```text
+//! Added ──start──▶ Starting ──spawned──▶ Running ──exit──▶ Stopped
+//!   ▲                  │ failed
+//!   └──────────────────┘            (an exit during Starting waits in the machine)
+//! ```
+
+use crate::event::ReqId;
+use crate::reply::{Code, Exit, Failure, ProcessView, Status};
+
+/// How long a killed `ExecSync` may take to go before its client is answered without it, milliseconds.
+pub(crate) const EXEC_KILL_WAIT_MS: u64 = 2_000;
+
+#[derive(Debug)]
+pub(crate) enum ExecLife {
+    Added,
+    Starting,
+    Running { pid: u32 },
+    Stopped { pid: u32, exit: Exit },
+}
+
+/// Who made the exec, and so who learns of its end.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// containerd: events are published, and it deletes.
+    Client,
+    /// `ExecSync`: answered at the end.
+    Sync { to: ReqId, limit: Limit },
+    /// `Exec`: answered by its streams.
+    Stream { to: ReqId },
+    /// The client of a `Sync` or `Stream` is gone; the process is killed and nobody is told.
+    Nobody,
+}
+
+/// Where an `ExecSync` stands with its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limit {
+    None,
+    KillAt(u64),
+    GiveUpAt(u64),
+}
+
+impl Limit {
+    pub(crate) fn at(self) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::KillAt(at) | Self::GiveUpAt(at) => Some(at),
+        }
+    }
+
+    pub(crate) fn timed_out(self) -> bool {
+        match self {
+            Self::None | Self::KillAt(_) => false,
+            Self::GiveUpAt(_) => true,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Exec {
+    pub(crate) life: ExecLife,
+    pub(crate) owner: Owner,
+    pub(crate) waiters: Vec<ReqId>,
+}
+
+impl Exec {
+    pub(crate) fn new(life: ExecLife, owner: Owner) -> Self {
+        Self { life, owner, waiters: Vec::new() }
+    }
+
+    /// The process, while it has been reported and not reaped.
+    pub(crate) fn living_pid(&self) -> Option<u32> {
+        match &self.life {
+            ExecLife::Running { pid } => Some(*pid),
+            ExecLife::Added | ExecLife::Starting | ExecLife::Stopped { .. } => None,
+        }
+    }
+
+    /// Whether the init's exit must wait for this exec's.
+    pub(crate) fn is_due(&self) -> bool {
+        match &self.life {
+            ExecLife::Starting | ExecLife::Running { .. } => true,
+            ExecLife::Added | ExecLife::Stopped { .. } => false,
+        }
+    }
+
+    pub(crate) fn view(&self) -> ProcessView {
+        match &self.life {
+            ExecLife::Added | ExecLife::Starting => {
+                ProcessView { pid: 0, status: Status::Created, exit: None }
+            }
+            ExecLife::Running { pid } => ProcessView { pid: *pid, status: Status::Running, exit: None },
+            ExecLife::Stopped { pid, exit } => {
+                ProcessView { pid: *pid, status: Status::Stopped, exit: Some(*exit) }
+            }
+        }
+    }
+
+    pub(crate) fn may_start(&self) -> Result<(), Failure> {
+        match &self.life {
+            ExecLife::Added => Ok(()),
+            ExecLife::Starting | ExecLife::Running { .. } => Err(refuse("is started already")),
+            ExecLife::Stopped { .. } => Err(refuse("has exited")),
+        }
+    }
+
+    /// The receiver of a signal.
+    pub(crate) fn signal_target(&self) -> Result<u32, Failure> {
+        match &self.life {
+            ExecLife::Added | ExecLife::Starting => Err(refuse("is not started")),
+            ExecLife::Running { pid } => Ok(*pid),
+            ExecLife::Stopped { .. } => Err(finished()),
+        }
+    }
+
+    /// The pid and end to answer a deletion with. An exec that was never started has neither.
+    pub(crate) fn may_delete(&self) -> Result<(u32, Exit), Failure> {
+        match &self.life {
+            ExecLife::Added => Ok((0, Exit::default())),
+            ExecLife::Starting | ExecLife::Running { .. } => Err(refuse("has not exited")),
+            ExecLife::Stopped { pid, exit } => Ok((*pid, *exit)),
+        }
+    }
+
+    /// Its end, for a client that waits; `None` keeps it waiting.
+    pub(crate) fn end(&self) -> Option<(u32, Exit)> {
+        match &self.life {
+            ExecLife::Added | ExecLife::Starting | ExecLife::Running { .. } => None,
+            ExecLife::Stopped { pid, exit } => Some((*pid, *exit)),
+        }
+    }
+}
+
+fn refuse(why: &str) -> Failure {
+    Failure::new(Code::FailedPrecondition, format!("the exec {why}"))
+}
+
+fn finished() -> Failure {
+    Failure::new(Code::NotFound, "process already finished")
+}

@@ -1,0 +1,216 @@
+//! Exits of processes, and the deadlines that go with them.
+
+use super::{Machine, Op, UNCLAIMED_MAX, Unclaimed};
+use crate::effect::{Effect, Notice, Scope};
+use crate::event::{Now, Process, ReqId};
+use crate::exec::{EXEC_KILL_WAIT_MS, Exec, ExecLife, Limit, Owner};
+use crate::feed::FeedEvent;
+use crate::id::Id;
+use crate::reply::{Exit, Reply};
+use crate::task::{EXECS_WAIT_MS, Life};
+
+const SIGKILL: i32 = 9;
+/// What a killed process is said to have exited with, when it has not by the time its client is answered.
+const KILLED: u32 = 137;
+
+impl Machine {
+    pub(super) fn child_exited(&mut self, now: Now, pid: u32, code: u32) {
+        if self.take_exit(now, pid, code, now.unix_ns) {
+            return;
+        }
+        if self.ops.values().any(Op::spawns) {
+            if self.unclaimed.len() == UNCLAIMED_MAX {
+                self.unclaimed.pop_front();
+            }
+            self.unclaimed.push_back(Unclaimed { pid, code, at_ns: now.unix_ns });
+        }
+    }
+
+    /// Applies the exit of a process that was reaped before it was reported.
+    pub(super) fn claim(&mut self, now: Now, pid: u32) {
+        if let Some(at) = self.unclaimed.iter().position(|unclaimed| unclaimed.pid == pid)
+            && let Some(Unclaimed { pid, code, at_ns }) = self.unclaimed.remove(at)
+        {
+            self.take_exit(now, pid, code, at_ns);
+        }
+    }
+
+    /// Whether the process was one of ours.
+    fn take_exit(&mut self, now: Now, pid: u32, code: u32, at_ns: i64) -> bool {
+        if self.sandbox_pid() == Some(pid) {
+            self.sandbox_gone(now);
+            return true;
+        }
+        let found = self.tasks.iter().find_map(|(id, task)| {
+            if task.living_pid() == Some(pid) {
+                return Some((Process::init(id), task.oom_kills));
+            }
+            let (exec, _) = task.execs.iter().find(|(_, exec)| exec.living_pid() == Some(pid))?;
+            Some((Process::exec(id, exec), task.oom_kills))
+        });
+        let Some((process, oom_kills)) = found else { return false };
+        let exit = Exit { code, at_ns, oom_kills };
+        if process.exec.is_some() {
+            self.exec_exited(&process, pid, exit);
+        } else {
+            self.init_exited(now, &process.task, pid, exit);
+        }
+        true
+    }
+
+    fn exec_exited(&mut self, process: &Process, pid: u32, exit: Exit) {
+        self.effect(Effect::Drain(process.clone()));
+        let Ok(exec) = self.exec_mut(process) else { return };
+        exec.life = ExecLife::Stopped { pid, exit };
+        let waiters = std::mem::take(&mut exec.waiters);
+        match exec.owner {
+            Owner::Client => {
+                self.publish(Notice::Exited { process: process.clone(), pid, exit });
+                self.effect(Effect::EndStreams { process: process.clone(), code: exit.code });
+                self.tell_exit(waiters, pid, exit);
+            }
+            Owner::Sync { to, limit } => self.finish_sync(process, to, exit.code, limit),
+            Owner::Stream { .. } | Owner::Nobody => {
+                self.effect(Effect::EndStreams { process: process.clone(), code: exit.code });
+                self.drop_exec(process);
+            }
+        }
+        self.finish_leaving(&process.task, false);
+    }
+
+    fn finish_sync(&mut self, process: &Process, to: ReqId, code: u32, limit: Limit) {
+        if let Some(exec) = process.exec.clone() {
+            self.reply(to, Reply::ExecDone { exec, code, timed_out: limit.timed_out() });
+        }
+        self.drop_exec(process);
+    }
+
+    /// The init is gone. What it leaves behind in its cgroup goes too, and the exits of its execs are told first.
+    pub(super) fn init_exited(&mut self, now: Now, id: &Id, pid: u32, exit: Exit) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        let deleting = match &mut task.life {
+            Life::Starting { exit: kept, .. } => {
+                *kept = Some(exit);
+                return;
+            }
+            Life::Deleting { .. } => true,
+            Life::Created { .. } | Life::Running { .. } | Life::Switching { .. } | Life::Paused { .. } => {
+                false
+            }
+            Life::Creating | Life::Leaving { .. } | Life::Stopped { .. } => return,
+        };
+        let due = task.execs.values().any(Exec::is_due);
+        self.effect(Effect::Signal {
+            process: Process::init(id),
+            pid,
+            signal: SIGKILL,
+            scope: Scope::Container,
+        });
+        if deleting || !due {
+            self.tell_init_exit(id, pid, exit);
+        } else {
+            self.set_life(id, Life::Leaving { pid, exit, until_ms: now.mono_ms + EXECS_WAIT_MS });
+        }
+    }
+
+    /// Tells the exit of an init whose execs are done, or are given up on.
+    pub(super) fn finish_leaving(&mut self, id: &Id, give_up: bool) {
+        let Some(task) = self.tasks.get(id) else { return };
+        if let Life::Leaving { pid, exit, .. } = task.life
+            && (give_up || !task.execs.values().any(Exec::is_due))
+        {
+            self.tell_init_exit(id, pid, exit);
+        }
+    }
+
+    /// Persist, then publish, then answer.
+    fn tell_init_exit(&mut self, id: &Id, pid: u32, mut exit: Exit) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        exit.oom_kills = task.oom_kills;
+        let deleting = match &mut task.life {
+            Life::Deleting { exit: told, .. } => {
+                *told = Some(exit);
+                true
+            }
+            Life::Creating
+            | Life::Created { .. }
+            | Life::Starting { .. }
+            | Life::Running { .. }
+            | Life::Switching { .. }
+            | Life::Paused { .. }
+            | Life::Leaving { .. }
+            | Life::Stopped { .. } => {
+                task.life = Life::Stopped { pid, exit };
+                false
+            }
+        };
+        let waiters = std::mem::take(&mut task.waiters);
+        let process = Process::init(id);
+        self.effect(Effect::Drain(process.clone()));
+        self.effect(Effect::Persist { task: id.clone(), exit });
+        self.publish(Notice::Exited { process: process.clone(), pid, exit });
+        self.feed_task(id, FeedEvent::Exited);
+        self.effect(Effect::EndStreams { process, code: exit.code });
+        self.tell_exit(waiters, pid, exit);
+        if deleting {
+            self.finish_delete(id);
+        }
+    }
+
+    fn tell_exit(&mut self, waiters: Vec<ReqId>, pid: u32, exit: Exit) {
+        for to in waiters {
+            self.reply(to, Reply::Exited { pid, exit });
+        }
+    }
+
+    pub(super) fn deadlines(&mut self, now: Now) {
+        let late: Vec<Id> = self
+            .tasks
+            .iter()
+            .filter(
+                |(_, task)| matches!(task.life, Life::Leaving { until_ms, .. } if until_ms <= now.mono_ms),
+            )
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in late {
+            self.finish_leaving(&id, true);
+        }
+        for process in self.late_execs(now) {
+            self.exec_late(now, &process);
+        }
+    }
+
+    fn late_execs(&self, now: Now) -> Vec<Process> {
+        let late = |exec: &Exec| match &exec.owner {
+            Owner::Sync { limit, .. } => limit.at().is_some_and(|at| at <= now.mono_ms),
+            Owner::Client | Owner::Stream { .. } | Owner::Nobody => false,
+        };
+        self.tasks
+            .iter()
+            .flat_map(|(id, task)| task.execs.iter().map(move |(exec_id, exec)| (id, exec_id, exec)))
+            .filter(|(_, _, exec)| late(exec))
+            .map(|(id, exec_id, _)| Process::exec(id, exec_id))
+            .collect()
+    }
+
+    fn exec_late(&mut self, now: Now, process: &Process) {
+        let Ok(exec) = self.exec_mut(process) else { return };
+        let pid = exec.living_pid();
+        let Owner::Sync { to, limit } = &mut exec.owner else { return };
+        let to = *to;
+        if limit.timed_out() {
+            // Killed long enough ago: the process cannot die (uninterruptible), its client can still be answered.
+            exec.owner = Owner::Nobody;
+            if let Some(exec) = process.exec.clone() {
+                self.effect(Effect::Drain(process.clone()));
+                self.reply(to, Reply::ExecDone { exec, code: KILLED, timed_out: true });
+            }
+            return;
+        }
+        *limit = Limit::GiveUpAt(now.mono_ms + EXEC_KILL_WAIT_MS);
+        if let Some(pid) = pid {
+            let process = process.clone();
+            self.effect(Effect::Signal { process, pid, signal: SIGKILL, scope: Scope::Tree });
+        }
+    }
+}
