@@ -13,6 +13,12 @@ pub fn requests(pod: &Pod) -> Quantities {
     replaced_by(total(pod, |resources| &resources.requests), own)
 }
 
+/// Requests of all containers together, whatever the pod names for itself.
+#[must_use]
+pub fn container_requests(pod: &Pod) -> Quantities {
+    total(pod, |resources| &resources.requests)
+}
+
 /// Limits of the whole pod. A limit that only some containers have is a sum of those and binds nobody; see
 /// [`every_container_limits`].
 #[must_use]

@@ -2,7 +2,7 @@
 
 use oci_spec::runtime::{Linux, LinuxNamespace, LinuxNamespaceType};
 
-use super::{ContainerInputs, capabilities, resources, seccomp};
+use super::{ConfigError, ContainerInputs, capabilities, resources, seccomp};
 use crate::{
     cgroup::names,
     config::CgroupVersion,
@@ -66,7 +66,7 @@ pub(super) fn linux(
     inputs: &ContainerInputs<'_>,
     seccomp: &SeccompChoice,
     root_propagation: Option<&'static str>,
-) -> Linux {
+) -> Result<Linux, ConfigError> {
     let ContainerInputs { node, pod, container, id, .. } = *inputs;
     let hidden = match (container.security.privileged, container.security.proc_mount) {
         (false, ProcMount::Default) => true,
@@ -84,13 +84,12 @@ pub(super) fn linux(
         .set_seccomp(match seccomp {
             SeccompChoice::None => None,
             SeccompChoice::Default => {
-                // The capabilities were checked when the process was made.
-                let held = capabilities::effective(node, &container.security).unwrap_or_default();
-                Some(seccomp::default_profile(&held))
+                let held = capabilities::effective(node, &container.security)?;
+                Some(seccomp::default_profile(seccomp::Machine::THIS, &held)?)
             }
             SeccompChoice::File(_) => Some(seccomp::deny_all()),
         });
-    linux
+    Ok(linux)
 }
 
 /// Namespaces of the pod are paths to be replaced by the shim, which holds them; without a path the runtime makes one for

@@ -5,6 +5,7 @@
 use crate::{
     config::NodeConfig,
     spec::{Container, ContainerKind, Pod, QosClass},
+    totals,
 };
 
 /// The last to be killed.
@@ -57,11 +58,7 @@ fn request(container: &Container) -> u64 {
 /// Memory that the pod asks for beyond its containers' requests, split evenly (KEP-2837).
 fn unassigned_share(pod: &Pod) -> u64 {
     let Some(whole) = pod.resources.as_ref().and_then(|own| own.requests.memory_bytes) else { return 0 };
-    let lasting = || {
-        let sidecars = pod.init_containers.iter().filter(|one| matches!(one.kind, ContainerKind::Sidecar));
-        pod.containers.iter().chain(sidecars)
-    };
-    let assigned = lasting().map(|one| request(one)).fold(0, u64::saturating_add);
-    let count = u64::try_from(lasting().count()).unwrap_or(u64::MAX).max(1);
+    let assigned = totals::container_requests(pod).memory_bytes.unwrap_or(0);
+    let count = u64::try_from(pod.all_containers().count()).unwrap_or(u64::MAX).max(1);
     whole.saturating_sub(assigned) / count
 }

@@ -82,7 +82,7 @@ pub fn container_plan(inputs: &ContainerInputs<'_>) -> Result<ContainerPlan, Con
         .set_root(Some(root))
         .set_hostname(None)
         .set_annotations(Some(annotations::annotations(inputs).into_iter().collect()))
-        .set_linux(Some(linux::linux(inputs, &seccomp, mounts.root_propagation)))
+        .set_linux(Some(linux::linux(inputs, &seccomp, mounts.root_propagation)?))
         .set_mounts(Some(mounts.mounts));
     Ok(ContainerPlan {
         spec,
