@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use berth_cni::{CniError, PluginFailure, Verb};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::Instant;
 
 use crate::fixture::{Fixture, attachment, chain, deadline, list, parse, soon, wait_until};
 
@@ -90,10 +90,9 @@ async fn a_hanging_plugin_is_killed_with_its_children() {
     fixture.control("a", &json!({"ADD": {"leave_child": true, "wait_for": "/does/not/exist"}}));
     let pid_file = fixture.bin().join("child.pid");
     let (list, attachment) = (list("1.0.0", &["a"]), attachment("id1"));
-    let error = {
-        let add = fixture.runtime.add(&list, &attachment, soon());
-        add.await.unwrap_err()
-    };
+    // Long enough for the plugin to get that far on a busy machine.
+    let latest = Instant::now() + Duration::from_secs(3);
+    let error = fixture.runtime.add(&list, &attachment, latest).await.unwrap_err();
     assert!(
         matches!(error, CniError::Plugin { verb: Verb::Add, source: PluginFailure::TimedOut { .. }, .. }),
         "{error:?}"
@@ -138,12 +137,18 @@ async fn a_program_that_is_being_written_is_tried_again() {
     let program = fixture.bin().join("a");
     fs::copy(env!("CARGO_BIN_EXE_berth-cni-fake-plugin"), &program).unwrap();
     let writer = OpenOptions::new().append(true).open(&program).unwrap();
-    let release = tokio::spawn(async move {
-        sleep(Duration::from_millis(200)).await;
+    let list = list("1.0.0", &["a"]);
+    // While the writer holds it, the time is spent on trying again.
+    let error = fixture.runtime.add(&list, &attachment("id1"), soon()).await.unwrap_err();
+    assert!(error.is_timeout(), "{error:?}");
+    let begun = fixture.cache().join("attachments/net@id2@eth0");
+    let release = async {
+        wait_until("the record of the second ADD", || begun.exists()).await;
         drop(writer);
-    });
-    fixture.runtime.add(&list("1.0.0", &["a"]), &attachment("id1"), deadline()).await.unwrap();
-    release.await.unwrap();
+    };
+    let second = attachment("id2");
+    let (added, ()) = tokio::join!(fixture.runtime.add(&list, &second, deadline()), release);
+    added.unwrap();
 }
 
 #[tokio::test]
