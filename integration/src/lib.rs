@@ -1,1 +1,10 @@
-//! placeholder
+//! Real components, fixtures and the private world in which the whole-node tests run.
+//!
+//! Everything started here lives in [`lab`]: a process tree in its own pid, mount and network
+//! namespaces, ended as a whole when its owner ends.
+
+pub mod components;
+pub mod image;
+pub mod lab;
+pub mod process;
+pub mod wait;

@@ -1,9 +1,12 @@
 //! The wire between containerd, the agent and a shim: messages, and the frames that carry them.
 //!
 //! Messages are generated from `proto/` and checked in; `tests/regenerate.rs` holds them to the definitions. [`ttrpc`]
-//! is the transport as a state machine without I/O, which the shim drives from its poll loop.
+//! is the transport as a state machine without I/O, which the shim drives from its poll loop; `client` (a feature)
+//! drives it from Tokio.
 
 mod any;
+#[cfg(feature = "client")]
+pub mod client;
 mod generated;
 pub mod ttrpc;
 

@@ -1,9 +1,10 @@
 //! Everything the core can ask the shell for.
 //!
 //! Every effect is idempotent: `Ensure…` looks before it makes and answers the same for what it found, `Remove…` succeeds
-//! when nothing is there. The shell performs the effects of one batch in order of their kind: first every
-//! [`Act::Persist`] (synchronously), then the rest, all at once. The outcome of each comes back as
-//! [`Event::Done`](crate::event::Event::Done) with the same [`OpId`]; `Persist`, `Publish` and `Note` have none.
+//! when nothing is there. The queue keeps the order persist, act, publish: the shell performs [`Act::Persist`] and
+//! [`Act::Forget`] synchronously as they come and starts the rest without waiting for it. The outcome of each comes back
+//! as [`Event::Done`](crate::event::Event::Done) with the same [`OpId`]; `Persist`, `Forget`, `Publish` and `Note` have
+//! none.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,18 +19,49 @@ use crate::{
     status::{PodEvent, PodStatus},
 };
 
-/// One thing to do for one pod.
+/// One thing to do.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Effect {
-    /// Given back with the outcome.
-    pub op: OpId,
-    /// The pod it is for; outcomes of a pod that is gone meanwhile are ignored.
-    pub pod: PodUid,
-    /// What.
-    pub act: Act,
+pub enum Effect {
+    /// For one pod.
+    Pod {
+        /// Given back with the outcome.
+        op: OpId,
+        /// The pod it is for.
+        pod: PodUid,
+        /// What.
+        act: Act,
+    },
+    /// For the node as a whole.
+    Node {
+        /// Given back with the outcome.
+        op: OpId,
+        /// What.
+        act: NodeAct,
+    },
 }
 
-/// What to do.
+impl Effect {
+    /// Its number, which comes back with its outcome.
+    #[must_use]
+    pub fn op(&self) -> OpId {
+        match self {
+            Self::Pod { op, .. } | Self::Node { op, .. } => *op,
+        }
+    }
+}
+
+/// What to do for the node: images are shared by pods, and the QoS cgroups hold them.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NodeAct {
+    /// Look for an image on the node. Outcome: `Image`.
+    InspectImage(ImageRef),
+    /// Fetch and unpack an image. Outcome: `Image`, present.
+    PullImage(ImageRef),
+    /// Set the values of the QoS cgroups. Outcome: `Done`.
+    SetQos(Box<QosValues>),
+}
+
+/// What to do for a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Act {
     /// Write the pod's record. Synchronous: done before any other effect of the batch begins.
@@ -53,10 +85,6 @@ pub enum Act {
     EnsureSandbox(Box<SandboxRequest>),
     /// Make and mount one volume. Outcome: `Volume`.
     EnsureVolume(Box<VolumeRequest>),
-    /// Look for an image on the node. Outcome: `Image`.
-    InspectImage(ImageRef),
-    /// Fetch and unpack an image. Outcome: `Image`, present.
-    PullImage(ImageRef),
     /// Prepare the container's writable layer. Outcome: `Rootfs`.
     EnsureRootfs(RootfsRequest),
     /// Create the container and its task and start it, or find it started. Outcome: `Started`.
@@ -80,8 +108,10 @@ pub enum Act {
     RemoveCgroup(crate::spec::QosClass),
     /// Remove the pod's directories, its logs and the links to them. Outcome: `Done`.
     RemoveDirs(PodName),
-    /// Set the values of the QoS cgroups. Outcome: `Done`.
-    SetQos(QosValues),
+    /// Remove whatever the node has under the UID of a pod that has neither record nor manifest: mounted volumes, the
+    /// cgroup under whichever QoS parent, directories, logs. Its containers and sandboxes are gone by then. Outcome:
+    /// `Done`.
+    Sweep,
 }
 
 /// The pod's cgroup.
@@ -162,16 +192,41 @@ pub struct StartRequest {
 /// A container's OCI spec and what must be on the node before it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContainerPlan {
-    /// The OCI spec.
+    /// The OCI spec, to be completed by [`oci::complete`](crate::oci::complete) before it is used.
     pub spec: Spec,
-    /// Files to write, if they are not there yet.
+    /// Absolute path of the seccomp profile to complete the spec with.
+    pub seccomp_file: Option<String>,
+    /// Devices of the node to complete the spec with.
+    pub host_devices: HostDevices,
+    /// Files to write.
     pub files: Vec<HostFile>,
+    /// Directories to make for the image's `VOLUME`s, with what the image has there.
+    pub image_volumes: Vec<ImageVolume>,
     /// Parts of volumes to open safely and bind below the pod's directory.
     pub sub_paths: Vec<SubPathBind>,
     /// Absolute path of the log file.
     pub log_path: String,
     /// Labels of the containerd container.
     pub labels: BTreeMap<String, String>,
+}
+
+/// Which of the node's devices a container sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostDevices {
+    /// Only those that every container has.
+    None,
+    /// All: the container is privileged.
+    All,
+}
+
+/// A `VOLUME` of an image: a directory of its own per run, so that data does not go to the writable layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageVolume {
+    /// The directory on the node: the source of the mount in the OCI spec.
+    pub target: String,
+    /// Path in the root file system, absolute and without `..`, to be opened beneath it: owner, mode and content are
+    /// copied when it is there, and no link of the image may lead out (CVE-2022-23648).
+    pub image_path: String,
 }
 
 /// A file of the node that a container mounts.
@@ -185,6 +240,17 @@ pub struct HostFile {
     pub owner: Option<(u32, u32)>,
     /// Content.
     pub content: String,
+    /// What to do when it is there.
+    pub existing: ExistingFile,
+}
+
+/// What to do with a file that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExistingFile {
+    /// Leave it: a container may have written to it.
+    Keep,
+    /// Write it again in place: running containers have it mounted and must see the new content.
+    Replace,
 }
 
 /// A subPath, bound by descriptor so that nothing in the volume can lead it astray.

@@ -15,10 +15,23 @@
 
 pub mod cgroup;
 pub mod config;
+pub mod downward;
 pub mod effect;
+pub mod env;
 pub mod event;
+pub mod hostname;
+pub mod hosts;
 pub mod id;
+pub mod image_name;
+pub mod network;
+pub mod oci;
+pub mod paths;
+pub mod qos;
 pub mod record;
+pub mod resolv;
+pub mod security;
 pub mod spec;
 pub mod status;
+pub mod termination;
 pub mod time;
+pub mod totals;

@@ -10,6 +10,7 @@ use crate::{
     event::{Exit, NetworkStatus},
     id::{Attempt, ContainerName, PodName, PodUid},
     spec::Source,
+    status::ConditionKind,
     time::Mono,
 };
 
@@ -32,6 +33,9 @@ pub struct PodRecord {
     pub network: Option<NetworkStatus>,
     /// Runs of its containers.
     pub containers: BTreeMap<ContainerName, ContainerRecord>,
+    /// What the pod's conditions were when they were last seen to change, so that a restart of the agent moves no
+    /// `lastTransitionTime`.
+    pub conditions: BTreeMap<ConditionKind, Transition>,
     /// Set when the pod is being stopped.
     pub termination: Option<TerminationRecord>,
     /// Set when the pod has ended for good.
@@ -43,14 +47,41 @@ pub struct PodRecord {
 pub struct ContainerRecord {
     /// The current run.
     pub attempt: Attempt,
+    /// When the current run was decided: a run that lasted long enough resets the back-off.
+    pub begun_at: Mono,
+    /// The sandbox that the current run was asked to start in; absent until then.
+    pub started_in: Option<Attempt>,
+    /// What the current run was made from; absent until it was asked to start.
+    pub image: Option<ImageNames>,
+    /// Set when this run alone is stopped because its spec changed, or with the pod.
+    pub stopping: Option<TerminationRecord>,
     /// How the current run ended, when it has.
     pub exit: Option<ExitRecord>,
     /// How the run before ended.
     pub last_exit: Option<ExitRecord>,
-    /// Restart back-off: the delay that was last imposed, in milliseconds.
+    /// Restart back-off: how long after the end of the current run the next one waits, in milliseconds; 0 before the
+    /// first restart.
     pub backoff_ms: u64,
     /// Whether it was ready when last looked at, so that a restart of the agent does not flip it.
     pub ready: bool,
+}
+
+/// The names of an image that a status shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageNames {
+    /// `image`: the name it was found under.
+    pub name: String,
+    /// `imageID`: `repository@digest`, or the image id.
+    pub id: String,
+}
+
+/// The last change of a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transition {
+    /// Whether it holds since then.
+    pub holds: bool,
+    /// Since when.
+    pub since: Timestamp,
 }
 
 /// How a run ended, with its last words.
@@ -68,7 +99,7 @@ pub struct ExitRecord {
     pub reason: Option<String>,
 }
 
-/// A pod being stopped.
+/// A pod or a container being stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminationRecord {
     /// When it began: the grace period counts from here, also after a restart of the agent.

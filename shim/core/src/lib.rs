@@ -17,6 +17,7 @@ mod event;
 mod exec;
 mod feed;
 mod id;
+pub mod log;
 mod machine;
 mod reply;
 mod sandbox;

@@ -1,5 +1,12 @@
 //! cgroup names and values: arithmetic only, for both versions of the hierarchy.
 
+pub mod cpu;
+pub mod names;
+mod pod;
+mod translate;
 mod values;
 
+pub(crate) use pod::{hugepages, period_us};
+pub use pod::{pod_values, qos_values};
+pub use translate::{CgroupFile, Controller, page_size_name, translate};
 pub use values::{CgroupValues, QosValues};

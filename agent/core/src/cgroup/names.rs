@@ -1,0 +1,202 @@
+//! Names of cgroups for both drivers, as paths below the mount point of a hierarchy.
+//!
+//! Source: `pkg/kubelet/cm/cgroup_manager_linux.go` `CgroupName`, containerd `internal/cri/server/helpers.go`
+//! `getCgroupsPath`. cAdvisor and monitoring tools parse these names.
+
+use crate::{
+    config::{CgroupDriver, CgroupSettings},
+    id::{ContainerId, PodUid},
+    paths,
+    spec::QosClass,
+};
+
+const KUBEPODS: &str = "kubepods";
+const SLICE: &str = ".slice";
+
+/// The level of all pods.
+#[must_use]
+pub fn kubepods(settings: &CgroupSettings) -> String {
+    path(settings, &[])
+}
+
+/// The parent of the pods of a class; `Guaranteed` pods are directly below [`kubepods`].
+#[must_use]
+pub fn qos(settings: &CgroupSettings, class: QosClass) -> String {
+    match level(class) {
+        Some(level) => path(settings, &[level]),
+        None => kubepods(settings),
+    }
+}
+
+/// The level of a pod.
+#[must_use]
+pub fn pod(settings: &CgroupSettings, class: QosClass, uid: &PodUid) -> String {
+    let own = format!("pod{}", paths::component(uid.as_str()));
+    match level(class) {
+        Some(level) => path(settings, &[level, &own]),
+        None => path(settings, &[&own]),
+    }
+}
+
+/// The cgroup of a container.
+#[must_use]
+pub fn container(settings: &CgroupSettings, class: QosClass, uid: &PodUid, id: &ContainerId) -> String {
+    let parent = pod(settings, class, uid);
+    match settings.driver {
+        CgroupDriver::Cgroupfs => format!("{parent}/{id}"),
+        CgroupDriver::Systemd => format!("{parent}/cri-containerd-{id}.scope"),
+    }
+}
+
+/// `linux.cgroupsPath` of a container's OCI spec: a path, or `slice:prefix:name` for systemd.
+#[must_use]
+pub fn oci_path(settings: &CgroupSettings, class: QosClass, uid: &PodUid, id: &ContainerId) -> String {
+    let parent = pod(settings, class, uid);
+    match settings.driver {
+        CgroupDriver::Cgroupfs => format!("{parent}/{id}"),
+        CgroupDriver::Systemd => {
+            let slice = parent.rsplit('/').next().unwrap_or_default();
+            format!("{slice}:cri-containerd:{id}")
+        }
+    }
+}
+
+fn level(class: QosClass) -> Option<&'static str> {
+    match class {
+        QosClass::Guaranteed => None,
+        QosClass::Burstable => Some("burstable"),
+        QosClass::BestEffort => Some("besteffort"),
+    }
+}
+
+fn path(settings: &CgroupSettings, below: &[&str]) -> String {
+    match settings.driver {
+        CgroupDriver::Cgroupfs => {
+            let root = settings.root.split('/').filter(|part| !part.is_empty());
+            root.chain([KUBEPODS])
+                .chain(below.iter().copied())
+                .fold(String::new(), |path, part| path + "/" + part)
+        }
+        CgroupDriver::Systemd => slices(&settings.root, below),
+    }
+}
+
+/// A slice's name carries those of its parents: `a.slice/a-b.slice`. Hence `-` within a part becomes `_`.
+fn slices(root: &str, below: &[&str]) -> String {
+    let root = root.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let root = root.strip_suffix(SLICE).unwrap_or(root);
+    // A root in systemd's form is already escaped: its `-` separate parts.
+    let parts = root.split('-').filter(|part| !part.is_empty()).map(str::to_owned);
+    let own = std::iter::once(KUBEPODS).chain(below.iter().copied()).map(|part| part.replace('-', "_"));
+    let mut name = String::new();
+    let mut path = String::new();
+    for part in parts.chain(own) {
+        if !name.is_empty() {
+            name.push('-');
+        }
+        name.push_str(&part);
+        path.push('/');
+        path.push_str(&name);
+        path.push_str(SLICE);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::CgroupVersion;
+
+    const ID: &str = "4f0a";
+
+    fn settings(driver: CgroupDriver, root: &str) -> CgroupSettings {
+        CgroupSettings {
+            version: CgroupVersion::V2,
+            driver,
+            root: root.into(),
+            pod_pids_max: None,
+            cfs_quota: true,
+            cfs_period: Duration::from_millis(100),
+        }
+    }
+
+    fn all(driver: CgroupDriver, root: &str, class: QosClass) -> [String; 5] {
+        let settings = settings(driver, root);
+        let uid = PodUid::new("12-ab-34");
+        let id = ContainerId::from_known(ID);
+        [
+            kubepods(&settings),
+            qos(&settings, class),
+            pod(&settings, class, &uid),
+            container(&settings, class, &uid, &id),
+            oci_path(&settings, class, &uid, &id),
+        ]
+    }
+
+    #[test]
+    fn cgroupfs_names() {
+        let names = |root, class| all(CgroupDriver::Cgroupfs, root, class);
+        assert_eq!(
+            names("/", QosClass::Guaranteed),
+            [
+                "/kubepods",
+                "/kubepods",
+                "/kubepods/pod12-ab-34",
+                "/kubepods/pod12-ab-34/4f0a",
+                "/kubepods/pod12-ab-34/4f0a"
+            ]
+        );
+        assert_eq!(
+            names("/kubelet", QosClass::Burstable),
+            [
+                "/kubelet/kubepods",
+                "/kubelet/kubepods/burstable",
+                "/kubelet/kubepods/burstable/pod12-ab-34",
+                "/kubelet/kubepods/burstable/pod12-ab-34/4f0a",
+                "/kubelet/kubepods/burstable/pod12-ab-34/4f0a"
+            ]
+        );
+        assert_eq!(names("/a/b/", QosClass::BestEffort)[2], "/a/b/kubepods/besteffort/pod12-ab-34");
+    }
+
+    #[test]
+    fn systemd_names() {
+        let names = |root, class| all(CgroupDriver::Systemd, root, class);
+        assert_eq!(
+            names("/", QosClass::Burstable),
+            [
+                "/kubepods.slice",
+                "/kubepods.slice/kubepods-burstable.slice",
+                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12_ab_34.slice",
+                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12_ab_34.slice/cri-containerd-4f0a.scope",
+                "kubepods-burstable-pod12_ab_34.slice:cri-containerd:4f0a"
+            ]
+        );
+        assert_eq!(names("/", QosClass::Guaranteed)[2], "/kubepods.slice/kubepods-pod12_ab_34.slice");
+        for root in ["/kubelet", "/kubelet.slice"] {
+            assert_eq!(
+                names(root, QosClass::BestEffort)[2],
+                "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/\
+                 kubelet-kubepods-besteffort-pod12_ab_34.slice"
+            );
+        }
+        assert_eq!(
+            names("/a.slice/a-b.slice", QosClass::Guaranteed)[0],
+            "/a.slice/a-b.slice/a-b-kubepods.slice"
+        );
+    }
+
+    #[test]
+    fn a_hostile_uid_stays_below_its_parent() {
+        for driver in [CgroupDriver::Cgroupfs, CgroupDriver::Systemd] {
+            let settings = settings(driver, "/");
+            for uid in ["../../x", "a/b", "..", "", "a:b", "a\nb"] {
+                let pod = pod(&settings, QosClass::Guaranteed, &PodUid::new(uid));
+                assert_eq!(pod.matches('/').count(), 2, "{pod}");
+                assert!(!pod.contains("..") && !pod.contains(':') && !pod.contains('\n'), "{pod}");
+            }
+        }
+    }
+}

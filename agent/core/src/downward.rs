@@ -1,0 +1,137 @@
+//! What a container may know of its pod and of itself.
+//!
+//! Source: `pkg/kubelet/kubelet_pods.go` `podFieldSelectorRuntimeValue`, `pkg/fieldpath/fieldpath.go`,
+//! `pkg/api/v1/resource/helpers.go` `ExtractContainerResourceValue`.
+
+use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr};
+
+use thiserror::Error;
+
+use crate::{
+    config::NodeConfig,
+    spec::{Container, Pod, Quantities, ResourceField, ResourceSelector},
+};
+
+/// Why a value cannot be given.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DownwardError {
+    /// No such field.
+    #[error("unsupported fieldPath: {path}")]
+    UnsupportedField {
+        /// The path as written.
+        path: String,
+    },
+    /// The resources of a container that the pod does not have.
+    #[error("container {name} not found")]
+    NoSuchContainer {
+        /// The name as written.
+        name: String,
+    },
+}
+
+/// The value of `fieldRef.fieldPath`.
+///
+/// # Errors
+///
+/// When there is no such field.
+pub fn field(path: &str, pod: &Pod, node: &NodeConfig, pod_ips: &[IpAddr]) -> Result<String, DownwardError> {
+    if let Some((map, key)) = subscript(path) {
+        let map = match map {
+            "metadata.labels" => &pod.labels,
+            "metadata.annotations" => &pod.annotations,
+            _ => return Err(DownwardError::UnsupportedField { path: path.to_owned() }),
+        };
+        return Ok(map.get(key).cloned().unwrap_or_default());
+    }
+    let first = |ips: &[IpAddr]| ips.first().map(ToString::to_string).unwrap_or_default();
+    Ok(match path {
+        "metadata.name" => pod.name.name.clone(),
+        "metadata.namespace" => pod.name.namespace.clone(),
+        "metadata.uid" => pod.uid.to_string(),
+        "metadata.labels" => quoted(&pod.labels),
+        "metadata.annotations" => quoted(&pod.annotations),
+        "spec.nodeName" => node.name.clone(),
+        "spec.serviceAccountName" => pod.service_account.clone(),
+        "status.hostIP" => first(&node.ips),
+        "status.hostIPs" => joined(&node.ips),
+        "status.podIP" => first(pod_ips),
+        "status.podIPs" => joined(pod_ips),
+        _ => return Err(DownwardError::UnsupportedField { path: path.to_owned() }),
+    })
+}
+
+/// The value of `resourceFieldRef`: a number of divisors, rounded up. A limit that is not named is what the node has to
+/// give; a request that is not named is the limit, as the API server's defaults have it, or zero.
+///
+/// # Errors
+///
+/// When the pod has no such container.
+pub fn resource(
+    selector: &ResourceSelector,
+    pod: &Pod,
+    own: &Container,
+    node: &NodeConfig,
+) -> Result<String, DownwardError> {
+    let container = match &selector.container {
+        None => own,
+        Some(name) => pod
+            .all_containers()
+            .find(|container| container.name == *name)
+            .ok_or_else(|| DownwardError::NoSuchContainer { name: name.to_string() })?,
+    };
+    let (limits, requests) = (&container.resources.limits, &container.resources.requests);
+    let limit = |amount: fn(&Quantities) -> Option<u64>| {
+        amount(limits).filter(|amount| *amount > 0).or_else(|| amount(&node.allocatable)).unwrap_or(0)
+    };
+    let request = |amount: fn(&Quantities) -> Option<u64>| amount(requests).unwrap_or(0);
+    let amount = match selector.field {
+        ResourceField::LimitsCpu => limit(|all| all.cpu_milli),
+        ResourceField::LimitsMemory => limit(|all| all.memory_bytes),
+        ResourceField::LimitsEphemeralStorage => limit(|all| all.ephemeral_storage_bytes),
+        ResourceField::RequestsCpu => request(|all| all.cpu_milli),
+        ResourceField::RequestsMemory => request(|all| all.memory_bytes),
+        ResourceField::RequestsEphemeralStorage => request(|all| all.ephemeral_storage_bytes),
+    };
+    Ok(amount.div_ceil(selector.divisor.max(1)).to_string())
+}
+
+/// Splits `map['key']`; the key may contain anything, brackets and quotes included.
+fn subscript(path: &str) -> Option<(&str, &str)> {
+    path.strip_suffix("']")?.split_once("['").filter(|(map, _)| !map.is_empty())
+}
+
+/// `key="value"` per line, sorted, with Go's quoting. Source: `fieldpath.FormatMap`.
+fn quoted(map: &BTreeMap<String, String>) -> String {
+    let lines: Vec<String> = map.iter().map(|(key, value)| format!("{key}={}", go_quote(value))).collect();
+    lines.join("\n")
+}
+
+/// As Go's `strconv.Quote`, for the characters that appear in labels and annotations.
+fn go_quote(value: &str) -> String {
+    let mut text = String::with_capacity(value.len() + 2);
+    text.push('"');
+    for character in value.chars() {
+        match character {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '\r' => text.push_str("\\r"),
+            '\t' => text.push_str("\\t"),
+            '\x07' => text.push_str("\\a"),
+            '\x08' => text.push_str("\\b"),
+            '\x0b' => text.push_str("\\v"),
+            '\x0c' => text.push_str("\\f"),
+            control if control.is_ascii_control() => {
+                // Writing to a String cannot fail.
+                let _written = write!(text, "\\x{:02x}", u32::from(control));
+            }
+            other => text.push(other),
+        }
+    }
+    text.push('"');
+    text
+}
+
+fn joined(ips: &[IpAddr]) -> String {
+    ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}

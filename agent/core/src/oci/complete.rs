@@ -1,0 +1,91 @@
+//! Fills in what only the node can say when a container starts.
+
+use std::path::PathBuf;
+
+use oci_spec::runtime::{LinuxDevice, LinuxDeviceType, LinuxSeccomp, Spec};
+
+use super::ConfigError;
+use crate::effect::{ContainerPlan, HostDevices};
+
+/// What the shell read for a plan.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NodeParts<'a> {
+    /// Text of the profile at [`ContainerPlan::seccomp_file`]; `None` when it could not be read.
+    pub seccomp: Option<&'a str>,
+    /// Devices below `/dev`, for a plan with [`HostDevices::All`].
+    pub devices: &'a [HostDevice],
+}
+
+/// A device node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostDevice {
+    /// Absolute path.
+    pub path: PathBuf,
+    /// Character or block.
+    pub kind: HostDeviceKind,
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// Kind of a device node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostDeviceKind {
+    /// Character.
+    Char,
+    /// Block.
+    Block,
+}
+
+/// The spec to run.
+///
+/// # Errors
+///
+/// When the plan names a seccomp profile that was not read, is empty, is not one, or would filter nothing
+/// (CVE-2023-2431: it fails closed).
+pub fn complete(plan: &ContainerPlan, parts: NodeParts<'_>) -> Result<Spec, ConfigError> {
+    let mut spec = plan.spec.clone();
+    let Some(linux) = spec.linux_mut() else { return Ok(spec) };
+    if let Some(path) = &plan.seccomp_file {
+        linux.set_seccomp(Some(profile(path, parts.seccomp)?));
+    }
+    match plan.host_devices {
+        HostDevices::None => {}
+        HostDevices::All => {
+            linux.set_devices(Some(parts.devices.iter().map(device).collect()));
+        }
+    }
+    Ok(spec)
+}
+
+fn profile(path: &str, text: Option<&str>) -> Result<LinuxSeccomp, ConfigError> {
+    let refuse = |why: &str| ConfigError::Seccomp { path: path.to_owned(), why: why.to_owned() };
+    let text = text.ok_or_else(|| refuse("no such file"))?;
+    if text.trim().is_empty() {
+        return Err(refuse("the file is empty"));
+    }
+    serde_json::from_str(text).map_err(|error| refuse(&error.to_string()))
+}
+
+fn device(host: &HostDevice) -> LinuxDevice {
+    let mut device = LinuxDevice::default();
+    device
+        .set_path(host.path.clone())
+        .set_typ(match host.kind {
+            HostDeviceKind::Char => LinuxDeviceType::C,
+            HostDeviceKind::Block => LinuxDeviceType::B,
+        })
+        .set_major(host.major.into())
+        .set_minor(host.minor.into())
+        .set_file_mode(Some(host.mode))
+        .set_uid(Some(host.uid))
+        .set_gid(Some(host.gid));
+    device
+}

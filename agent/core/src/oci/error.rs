@@ -1,0 +1,165 @@
+//! Why no spec can be made.
+
+use thiserror::Error;
+
+use crate::{downward::DownwardError, hostname::HostnameError};
+
+/// What in a pod or an image cannot be met. The words are the kubelet's and containerd's where they have some: people
+/// search for them.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ConfigError {
+    /// Neither the container nor the image says what to run.
+    #[error("no command specified")]
+    NoCommand,
+    /// An environment variable's value cannot be given.
+    #[error(transparent)]
+    Downward(#[from] DownwardError),
+    /// The pod's host name.
+    #[error(transparent)]
+    Hostname(#[from] HostnameError),
+    /// A text that no process can be given.
+    #[error("{what} contains a NUL character: {text:?}")]
+    Nul {
+        /// Where it stands.
+        what: &'static str,
+        /// The text.
+        text: String,
+    },
+    /// An environment variable whose name cannot be one.
+    #[error("invalid environment variable name {name:?}")]
+    EnvName {
+        /// The name.
+        name: String,
+    },
+    /// The working directory is not absolute, or is a descriptor of a process (CVE-2024-21626).
+    #[error("invalid working directory {path:?}")]
+    WorkingDir {
+        /// The path.
+        path: String,
+    },
+    /// `runAsNonRoot` with `runAsUser: 0`.
+    #[error("container's runAsUser breaks non-root policy (pod: {pod:?}, container: {container})")]
+    RootAskedFor {
+        /// Name, namespace and UID of the pod.
+        pod: String,
+        /// The container.
+        container: String,
+    },
+    /// `runAsNonRoot` and the image runs as root.
+    #[error("container has runAsNonRoot and image will run as root (pod: {pod:?}, container: {container})")]
+    ImageRunsAsRoot {
+        /// Name, namespace and UID of the pod.
+        pod: String,
+        /// The container.
+        container: String,
+    },
+    /// `runAsNonRoot` and a user of the image that may be root by another name.
+    #[error(
+        "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root \
+         (pod: {pod:?}, container: {container})"
+    )]
+    NonNumericUser {
+        /// The image's user.
+        user: String,
+        /// Name, namespace and UID of the pod.
+        pod: String,
+        /// The container.
+        container: String,
+    },
+    /// An id that runtimes cannot take (CVE-2024-40635).
+    #[error("invalid USER value {user:?}: {which} out of range")]
+    IdOutOfRange {
+        /// The user as written.
+        user: String,
+        /// `uid` or `gid`.
+        which: &'static str,
+    },
+    /// More than `user:group`.
+    #[error("invalid USER value {user:?}")]
+    UserSyntax {
+        /// The user as written.
+        user: String,
+    },
+    /// A name that the image's account files do not have.
+    #[error("unable to find {what} {name:?} in the image")]
+    NoSuchAccount {
+        /// `user` or `group`.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A capability that the agent itself does not have.
+    #[error("capability {name} is not available on this node")]
+    CapabilityUnavailable {
+        /// Name with `CAP_`.
+        name: String,
+    },
+    /// A mount of a volume that the pod does not have, or that is not ready.
+    #[error("cannot find volume {volume:?} to mount into container {container:?}")]
+    NoSuchVolume {
+        /// The volume.
+        volume: String,
+        /// The container.
+        container: String,
+    },
+    /// `subPathExpr` names variables that are not there or empty.
+    #[error("missing value for {}", names.join(", "))]
+    SubPathVariables {
+        /// The variables.
+        names: Vec<String>,
+    },
+    /// `subPath` is absolute.
+    #[error("error SubPath `{path}` must not be an absolute path")]
+    SubPathAbsolute {
+        /// The path, expanded.
+        path: String,
+    },
+    /// `subPath` goes up.
+    #[error("unable to provision SubPath `{path}`: must not contain '..'")]
+    SubPathBacksteps {
+        /// The path, expanded.
+        path: String,
+    },
+    /// A `VOLUME` of the image that is no path below the root (CVE-2022-23648).
+    #[error("image has an invalid volume path {path:?}")]
+    ImageVolume {
+        /// The path.
+        path: String,
+    },
+    /// A seccomp profile that cannot be used (CVE-2023-2431).
+    #[error("cannot load seccomp profile {path:?}: {why}")]
+    Seccomp {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl ConfigError {
+    /// Reason of the container's waiting state: what the kubelet would find itself, or what containerd would answer.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Downward(_)
+            | Self::Hostname(_)
+            | Self::RootAskedFor { .. }
+            | Self::ImageRunsAsRoot { .. }
+            | Self::NonNumericUser { .. }
+            | Self::NoSuchVolume { .. }
+            | Self::SubPathVariables { .. }
+            | Self::SubPathAbsolute { .. }
+            | Self::SubPathBacksteps { .. } => "CreateContainerConfigError",
+            Self::NoCommand
+            | Self::Nul { .. }
+            | Self::EnvName { .. }
+            | Self::WorkingDir { .. }
+            | Self::IdOutOfRange { .. }
+            | Self::UserSyntax { .. }
+            | Self::NoSuchAccount { .. }
+            | Self::CapabilityUnavailable { .. }
+            | Self::ImageVolume { .. }
+            | Self::Seccomp { .. } => "CreateContainerError",
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The OCI runtime spec of a container, as the kubelet and containerd's CRI would write it together.
+//!
+//! Pure: everything the spec depends on comes in by [`ContainerInputs`]. What only the node can say at the moment of the
+//! start (the text of a seccomp profile, the devices there are) is filled in by [`complete`]; a plan that was not
+//! completed runs nothing.
+
+mod annotations;
+mod capabilities;
+mod complete;
+mod error;
+mod linux;
+mod mounts;
+mod oom;
+mod plan;
+mod process;
+mod resources;
+mod seccomp;
+mod user;
+
+pub use complete::{HostDevice, HostDeviceKind, NodeParts, complete};
+pub use error::ConfigError;
+pub use oom::score_adj;
+pub use plan::{ContainerInputs, container_plan};

@@ -1,0 +1,284 @@
+//! Mounts of a container and the files behind them.
+//!
+//! Source: `pkg/kubelet/kubelet_pods.go` `makeMounts`, `pkg/kubelet/kuberuntime/kuberuntime_container.go` `makeMounts`,
+//! containerd `internal/cri/opts` `withMounts` and `internal/cri/server` `linuxContainerMounts`, `volumeMounts`.
+
+use oci_spec::runtime::Mount as OciMount;
+
+use super::{ConfigError, ContainerInputs, process::Environment};
+use crate::{
+    config::CgroupVersion,
+    effect::{ExistingFile, HostFile, ImageVolume, SubPathBind},
+    env,
+    hostname::{self, HostNames},
+    hosts, paths, resolv,
+    spec::{IpcMode, Mount, MountPropagation, NetworkMode, SubPath},
+};
+
+const ETC_HOSTS: &str = "/etc/hosts";
+const ETC_HOSTNAME: &str = "/etc/hostname";
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+const DEV_SHM: &str = "/dev/shm";
+const CGROUP: &str = "/sys/fs/cgroup";
+/// Most `VOLUME`s of an image that are honoured.
+const IMAGE_VOLUMES_MAX: usize = 256;
+
+/// Mounts and what they need on the node.
+#[derive(Default)]
+pub(super) struct Mounts {
+    pub(super) mounts: Vec<OciMount>,
+    pub(super) files: Vec<HostFile>,
+    pub(super) image_volumes: Vec<ImageVolume>,
+    pub(super) sub_paths: Vec<SubPathBind>,
+    /// Propagation of the root file system, when a mount needs it to be more than private.
+    pub(super) root_propagation: Option<&'static str>,
+}
+
+pub(super) fn mounts(
+    inputs: &ContainerInputs<'_>,
+    environment: &Environment,
+    names: &HostNames,
+) -> Result<Mounts, ConfigError> {
+    let mut all = Mounts::default();
+    let mut binds = volume_binds(inputs, environment, &mut all)?;
+    let taken = |binds: &[Bind], path: &str| binds.iter().any(|bind| bind.to == path);
+    if !taken(&binds, ETC_HOSTS) {
+        binds.extend(etc_hosts(inputs, names, &mut all.files));
+    }
+    binds.extend(termination_log(inputs, &mut all.files));
+    for (path, bind) in [
+        (ETC_HOSTNAME, etc_hostname(inputs, &mut all.files)?),
+        (RESOLV_CONF, resolv_conf(inputs, &mut all.files)),
+    ] {
+        if !taken(&binds, path) {
+            binds.push(bind);
+        }
+    }
+    if matches!(inputs.pod.ipc, IpcMode::Node) && !taken(&binds, DEV_SHM) {
+        binds.push(Bind::new(DEV_SHM.to_owned(), DEV_SHM.to_owned()));
+    }
+    image_volumes(inputs, &mut binds, &mut all.image_volumes)?;
+
+    // A mount must not cover one below it that was made before.
+    binds.sort_by_key(|bind| bind.to.matches('/').count());
+    all.root_propagation = root_propagation(&binds);
+    all.mounts = base(inputs, &binds);
+    all.mounts.extend(binds.iter().map(Bind::mount));
+    Ok(all)
+}
+
+/// A path of the node in the container.
+struct Bind {
+    from: String,
+    /// Absolute, without `.`, `..` and repeated or trailing slashes.
+    to: String,
+    read_only: bool,
+    propagation: MountPropagation,
+}
+
+impl Bind {
+    fn new(from: String, to: String) -> Self {
+        Self { from, to, read_only: false, propagation: MountPropagation::Private }
+    }
+
+    fn mount(&self) -> OciMount {
+        let propagation = match self.propagation {
+            MountPropagation::Private => "rprivate",
+            MountPropagation::HostToContainer => "rslave",
+            MountPropagation::Bidirectional => "rshared",
+        };
+        let access = if self.read_only { "ro" } else { "rw" };
+        mount(&self.to, "bind", &self.from, &["rbind", propagation, access])
+    }
+}
+
+fn volume_binds(
+    inputs: &ContainerInputs<'_>,
+    environment: &Environment,
+    all: &mut Mounts,
+) -> Result<Vec<Bind>, ConfigError> {
+    let ContainerInputs { node, pod, container, .. } = *inputs;
+    let mut binds = Vec::with_capacity(container.mounts.len());
+    for (index, mount) in container.mounts.iter().enumerate() {
+        let volume = inputs.volumes.get(&mount.volume).ok_or_else(|| ConfigError::NoSuchVolume {
+            volume: mount.volume.to_string(),
+            container: container.name.to_string(),
+        })?;
+        let from = match sub_path(mount, environment)? {
+            None => volume.clone(),
+            Some(sub_path) => {
+                let target =
+                    paths::volume_subpath(&node.paths, &pod.uid, &mount.volume, &container.name, index);
+                all.sub_paths.push(SubPathBind { volume: volume.clone(), sub_path, target: target.clone() });
+                target
+            }
+        };
+        binds.push(Bind {
+            from,
+            to: cleaned(&mount.path),
+            read_only: mount.read_only,
+            propagation: mount.propagation,
+        });
+    }
+    Ok(binds)
+}
+
+/// The part of the volume that is mounted; an expression is checked after it was expanded.
+fn sub_path(mount: &Mount, environment: &Environment) -> Result<Option<String>, ConfigError> {
+    let path = match &mount.sub_path {
+        SubPath::Root => return Ok(None),
+        SubPath::Fixed(path) => path.clone(),
+        SubPath::Expression(text) => env::expand_path(text, &environment.known)
+            .map_err(|names| ConfigError::SubPathVariables { names })?,
+    };
+    if path.starts_with('/') {
+        return Err(ConfigError::SubPathAbsolute { path });
+    }
+    if path.split('/').any(|part| part == "..") || path.contains('\0') {
+        return Err(ConfigError::SubPathBacksteps { path });
+    }
+    Ok(Some(path).filter(|path| !path.is_empty()))
+}
+
+fn etc_hosts(inputs: &ContainerInputs<'_>, names: &HostNames, files: &mut Vec<HostFile>) -> Option<Bind> {
+    let ContainerInputs { node, pod, .. } = *inputs;
+    let content = hosts::content(pod, node, names, inputs.pod_ips())?;
+    let path = paths::etc_hosts(&node.paths, &pod.uid);
+    files.push(file(path.clone(), 0o644, content, ExistingFile::Replace));
+    Some(Bind::new(path, ETC_HOSTS.to_owned()))
+}
+
+fn termination_log(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Option<Bind> {
+    let ContainerInputs { node, pod, container, id, .. } = *inputs;
+    let wanted = &container.termination_message.path;
+    if wanted.is_empty() {
+        return None;
+    }
+    let path = paths::termination_log(&node.paths, &pod.uid, &container.name, id);
+    files.push(file(path.clone(), 0o666, String::new(), ExistingFile::Keep));
+    Some(Bind::new(path, cleaned(wanted)))
+}
+
+fn etc_hostname(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Result<Bind, ConfigError> {
+    let ContainerInputs { node, pod, .. } = *inputs;
+    let name = match pod.network {
+        NetworkMode::Node => node.name.clone(),
+        NetworkMode::Pod => hostname::of(pod, node)?,
+    };
+    let path = paths::etc_hostname(&node.paths, &pod.uid);
+    files.push(file(path.clone(), 0o644, format!("{name}\n"), ExistingFile::Replace));
+    Ok(read_only_as_root(inputs, path, ETC_HOSTNAME))
+}
+
+fn resolv_conf(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Bind {
+    let ContainerInputs { node, pod, .. } = *inputs;
+    let path = paths::resolv_conf(&node.paths, &pod.uid);
+    let content = resolv::of(pod, &node.dns).content();
+    files.push(file(path.clone(), 0o644, content, ExistingFile::Replace));
+    read_only_as_root(inputs, path, RESOLV_CONF)
+}
+
+/// Files that the runtime adds are as writable as the root file system.
+fn read_only_as_root(inputs: &ContainerInputs<'_>, from: String, to: &str) -> Bind {
+    Bind { read_only: inputs.container.security.read_only_root, ..Bind::new(from, to.to_owned()) }
+}
+
+fn file(path: String, mode: u32, content: String, existing: ExistingFile) -> HostFile {
+    HostFile { path, mode, owner: None, content, existing }
+}
+
+/// The image's `VOLUME`s that the pod mounts nothing on. A path that goes up is refused: what is copied from it must be the
+/// image's own (CVE-2022-23648).
+fn image_volumes(
+    inputs: &ContainerInputs<'_>,
+    binds: &mut Vec<Bind>,
+    volumes: &mut Vec<ImageVolume>,
+) -> Result<(), ConfigError> {
+    let ContainerInputs { node, pod, container, id, image, .. } = *inputs;
+    for (index, path) in image.config.volumes.iter().take(IMAGE_VOLUMES_MAX).enumerate() {
+        let to = cleaned(path);
+        if to == "/" || path.contains('\0') || path.split('/').any(|part| part == "..") {
+            return Err(ConfigError::ImageVolume { path: path.clone() });
+        }
+        if binds.iter().any(|bind| bind.to == to) {
+            continue;
+        }
+        let target = paths::image_volume(&node.paths, &pod.uid, &container.name, id, index);
+        volumes.push(ImageVolume { target: target.clone(), image_path: to.clone() });
+        binds.push(Bind::new(target, to));
+    }
+    Ok(())
+}
+
+fn root_propagation(binds: &[Bind]) -> Option<&'static str> {
+    let any = |wanted| binds.iter().any(|bind| bind.propagation == wanted);
+    if any(MountPropagation::Bidirectional) {
+        Some("rshared")
+    } else if any(MountPropagation::HostToContainer) {
+        Some("rslave")
+    } else {
+        None
+    }
+}
+
+/// What every container has, less what the pod mounts something else on. `/dev/shm` stands for the pod's own, which the
+/// shim puts in its place.
+fn base(inputs: &ContainerInputs<'_>, binds: &[Bind]) -> Vec<OciMount> {
+    let access = if inputs.container.security.privileged { "rw" } else { "ro" };
+    let all = [
+        mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"]),
+        mount("/dev", "tmpfs", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"]),
+        mount(
+            "/dev/pts",
+            "devpts",
+            "devpts",
+            &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
+        ),
+        mount(DEV_SHM, "tmpfs", "shm", &["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"]),
+        mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
+        mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", access]),
+        cgroup(inputs, access),
+    ];
+    let covered = |path: &str| {
+        binds.iter().any(|bind| bind.to == path || bind.to == "/dev" && path.starts_with("/dev/"))
+    };
+    all.into_iter().filter(|mount| mount.destination().to_str().is_none_or(|path| !covered(path))).collect()
+}
+
+/// Without a cgroup namespace, a new mount of version 2 would change the options of the node's only superblock: a
+/// privileged container gets the node's mount itself.
+fn cgroup(inputs: &ContainerInputs<'_>, access: &str) -> OciMount {
+    match inputs.node.cgroups.version {
+        CgroupVersion::V2 if inputs.container.security.privileged => {
+            mount(CGROUP, "bind", CGROUP, &["rbind", "rprivate", "nosuid", "noexec", "nodev", access])
+        }
+        CgroupVersion::V1 | CgroupVersion::V2 => {
+            mount(CGROUP, "cgroup", "cgroup", &["nosuid", "noexec", "nodev", "relatime", access])
+        }
+    }
+}
+
+fn mount(to: &str, kind: &str, from: &str, options: &[&str]) -> OciMount {
+    let mut mount = OciMount::default();
+    mount
+        .set_destination(to.into())
+        .set_typ(Some(kind.to_owned()))
+        .set_source(Some(from.into()))
+        .set_options(Some(options.iter().map(|option| (*option).to_owned()).collect()));
+    mount
+}
+
+/// An absolute path resolved by its letters: `..` at the root stays there.
+fn cleaned(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}

@@ -1,0 +1,97 @@
+//! Everything of a container's start that is data.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use oci_spec::runtime::{Root, Spec};
+
+use super::{ConfigError, annotations, linux, mounts, process, user};
+use crate::{
+    config::NodeConfig,
+    effect::{ContainerPlan, HostDevices},
+    event::{Accounts, ImageInfo, NetworkStatus},
+    hostname,
+    id::{Attempt, ContainerId, SandboxId, VolumeName},
+    paths,
+    spec::{Container, NetworkMode, Pod},
+};
+
+/// Version of the spec that is written: the newest that every runtime of the field takes (crun 1.8.1 refuses more).
+const OCI_VERSION: &str = "1.1.0";
+/// The root file system, below the bundle.
+const ROOTFS: &str = "rootfs";
+
+/// What a container's spec depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct ContainerInputs<'a> {
+    /// The node.
+    pub node: &'a NodeConfig,
+    /// The pod.
+    pub pod: &'a Pod,
+    /// Its container.
+    pub container: &'a Container,
+    /// Which run.
+    pub attempt: Attempt,
+    /// Id of the run.
+    pub id: &'a ContainerId,
+    /// The sandbox it joins.
+    pub sandbox: &'a SandboxId,
+    /// The image.
+    pub image: &'a ImageInfo,
+    /// Account files of the root file system.
+    pub accounts: &'a Accounts,
+    /// Addresses of the pod, once wired.
+    pub network: Option<&'a NetworkStatus>,
+    /// Where each volume of the pod is on the node.
+    pub volumes: &'a BTreeMap<VolumeName, String>,
+}
+
+impl ContainerInputs<'_> {
+    /// Addresses of the pod: the node's when it shares the node's network.
+    pub(super) fn pod_ips(&self) -> &[IpAddr] {
+        match self.pod.network {
+            NetworkMode::Node => &self.node.ips,
+            NetworkMode::Pod => self.network.map_or(&[], |network| &network.ips),
+        }
+    }
+
+    /// The pod as the kubelet's messages show it.
+    pub(super) fn pod_text(&self) -> String {
+        format!("{}_{}({})", self.pod.name.name, self.pod.name.namespace, self.pod.uid)
+    }
+}
+
+/// The spec of one run of a container and what it needs on the node.
+///
+/// # Errors
+///
+/// When the pod or the image asks for what cannot or must not be given.
+pub fn container_plan(inputs: &ContainerInputs<'_>) -> Result<ContainerPlan, ConfigError> {
+    let ContainerInputs { node, pod, container, .. } = *inputs;
+    let names = hostname::names(pod, node)?;
+    let user = user::resolve(inputs)?;
+    let env = process::environment(inputs)?;
+    let process = process::process(inputs, &env, user)?;
+    let mounts = mounts::mounts(inputs, &env, &names)?;
+    let seccomp = linux::seccomp_choice(inputs);
+
+    let mut root = Root::default();
+    root.set_path(ROOTFS.into()).set_readonly(Some(container.security.read_only_root));
+    let mut spec = Spec::default();
+    spec.set_version(OCI_VERSION.into())
+        .set_process(Some(process))
+        .set_root(Some(root))
+        .set_hostname(None)
+        .set_annotations(Some(annotations::annotations(inputs).into_iter().collect()))
+        .set_linux(Some(linux::linux(inputs, &seccomp, mounts.root_propagation)?))
+        .set_mounts(Some(mounts.mounts));
+    Ok(ContainerPlan {
+        spec,
+        seccomp_file: seccomp.file(),
+        host_devices: if container.security.privileged { HostDevices::All } else { HostDevices::None },
+        files: mounts.files,
+        image_volumes: mounts.image_volumes,
+        sub_paths: mounts.sub_paths,
+        log_path: paths::container_log(&node.paths, &pod.name, &pod.uid, &container.name, inputs.attempt),
+        labels: annotations::labels(inputs),
+    })
+}

@@ -1,0 +1,168 @@
+//! The container's first process.
+//!
+//! Source: `pkg/kubelet/kubelet_pods.go` `makeEnvironmentVariables`, containerd `internal/cri/opts` `WithProcessArgs`
+//! and `internal/cri/server` `buildLinuxSpec`.
+
+use std::collections::BTreeMap;
+
+use oci_spec::runtime::{Process, User};
+
+use super::{ConfigError, ContainerInputs, capabilities, oom};
+use crate::{
+    downward, env, hostname,
+    spec::{EnvSource, NetworkMode},
+};
+
+const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The pod's part of the environment, in the order in which it was declared.
+pub(super) struct Environment {
+    variables: Vec<(String, String)>,
+    /// By name, for `$(NAME)`.
+    pub(super) known: BTreeMap<String, String>,
+}
+
+/// Values of the container's variables: each may refer to those before it.
+pub(super) fn environment(inputs: &ContainerInputs<'_>) -> Result<Environment, ConfigError> {
+    let ContainerInputs { node, pod, container, .. } = *inputs;
+    let mut known = BTreeMap::new();
+    let mut order: Vec<&str> = Vec::new();
+    for variable in &container.env {
+        let name = variable.name.as_str();
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(ConfigError::EnvName { name: name.to_owned() });
+        }
+        let value = match &variable.source {
+            EnvSource::Value(text) => env::expand_known(text, &known),
+            EnvSource::Field(path) => downward::field(path, pod, node, inputs.pod_ips())?,
+            EnvSource::Resource(selector) => downward::resource(selector, pod, container, node)?,
+        };
+        let value = without_nul("environment variable", value)?;
+        if known.insert(name.to_owned(), value).is_none() {
+            order.push(name);
+        }
+    }
+    let variables = order.into_iter().filter_map(|name| Some((name.to_owned(), known.get(name)?.clone())));
+    Ok(Environment { variables: variables.collect(), known })
+}
+
+pub(super) fn process(
+    inputs: &ContainerInputs<'_>,
+    environment: &Environment,
+    user: User,
+) -> Result<Process, ConfigError> {
+    let ContainerInputs { node, pod, container, .. } = *inputs;
+    let escalation = container.security.allow_privilege_escalation;
+    let mut process = Process::default();
+    process
+        .set_terminal(Some(container.stdio.tty))
+        .set_user(user)
+        .set_args(Some(arguments(inputs, &environment.known)?))
+        .set_env(Some(merged(inputs, environment)?))
+        .set_cwd(working_dir(inputs)?.into())
+        .set_capabilities(Some(capabilities::capabilities(node, &container.security)?))
+        .set_no_new_privileges(Some(escalation == Some(false)))
+        .set_rlimits(None)
+        .set_apparmor_profile(None)
+        .set_selinux_label(None)
+        .set_oom_score_adj(Some(oom::score_adj(pod, container, node)));
+    Ok(process)
+}
+
+/// The container's command and arguments, each with the image's in its place when it has none; a command of the
+/// container's own leaves the image's arguments out.
+fn arguments(
+    inputs: &ContainerInputs<'_>,
+    known: &BTreeMap<String, String>,
+) -> Result<Vec<String>, ConfigError> {
+    let (container, image) = (inputs.container, &inputs.image.config);
+    let expand = |words: &[String]| words.iter().map(|word| env::expand_known(word, known)).collect();
+    let mut command: Vec<String> = expand(&container.command);
+    let mut arguments: Vec<String> = expand(&container.args);
+    if command.is_empty() {
+        if arguments.is_empty() {
+            arguments.clone_from(&image.cmd);
+        }
+        // `ENTRYPOINT [""]` is how an image undoes that of its base.
+        if image.entrypoint != [""] {
+            command.clone_from(&image.entrypoint);
+        }
+    }
+    command.append(&mut arguments);
+    if command.is_empty() {
+        return Err(ConfigError::NoCommand);
+    }
+    command.into_iter().map(|word| without_nul("argument", word)).collect()
+}
+
+/// `PATH`, `TERM` and `HOSTNAME`, then the image's variables, then the pod's. A later value takes the place of an earlier
+/// one; an entry of the image without `=` removes the variable.
+fn merged(inputs: &ContainerInputs<'_>, environment: &Environment) -> Result<Vec<String>, ConfigError> {
+    let mut all = vec![DEFAULT_PATH.to_owned()];
+    if inputs.container.stdio.tty {
+        all.push("TERM=xterm".to_owned());
+    }
+    let hostname = match inputs.pod.network {
+        NetworkMode::Node => inputs.node.name.clone(),
+        NetworkMode::Pod => hostname::of(inputs.pod, inputs.node)?,
+    };
+    all.push(format!("HOSTNAME={hostname}"));
+    for entry in &inputs.image.config.env {
+        let entry = without_nul("environment variable of the image", entry.clone())?;
+        match entry.split_once('=') {
+            Some((name, _)) if !name.is_empty() => put(&mut all, entry),
+            Some(_) => return Err(ConfigError::EnvName { name: String::new() }),
+            None => all.retain(|old| name_of(old) != entry),
+        }
+    }
+    for (name, value) in &environment.variables {
+        put(&mut all, format!("{name}={value}"));
+    }
+    Ok(all)
+}
+
+fn put(all: &mut Vec<String>, entry: String) {
+    match all.iter_mut().find(|old| name_of(old) == name_of(&entry)) {
+        Some(old) => *old = entry,
+        None => all.push(entry),
+    }
+}
+
+fn name_of(entry: &str) -> &str {
+    entry.split_once('=').map_or(entry, |(name, _)| name)
+}
+
+/// The container's working directory, the image's, or the root. Descriptors of a process are refused: through one that the
+/// runtime leaked, a container would start outside its root (CVE-2024-21626).
+fn working_dir(inputs: &ContainerInputs<'_>) -> Result<String, ConfigError> {
+    let own = inputs.container.working_dir.as_deref().filter(|path| !path.is_empty());
+    let image = Some(inputs.image.config.working_dir.as_str()).filter(|path| !path.is_empty());
+    let path = own.or(image).unwrap_or("/");
+    if !path.starts_with('/') || path.contains('\0') || leads_to_descriptors(path) {
+        return Err(ConfigError::WorkingDir { path: path.to_owned() });
+    }
+    Ok(path.to_owned())
+}
+
+/// Whether a path, `..` resolved by its letters, is `/proc/<process>/…fd…` or `/dev/fd`.
+fn leads_to_descriptors(path: &str) -> bool {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    match parts.as_slice() {
+        ["proc", _, rest @ ..] => rest.iter().any(|part| matches!(*part, "fd" | "fdinfo" | "cwd" | "root")),
+        ["dev", "fd", ..] => true,
+        _ => false,
+    }
+}
+
+fn without_nul(what: &'static str, text: String) -> Result<String, ConfigError> {
+    if text.contains('\0') { Err(ConfigError::Nul { what, text }) } else { Ok(text) }
+}

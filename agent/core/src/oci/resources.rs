@@ -1,0 +1,80 @@
+//! Resource bounds of a container's own cgroup.
+//!
+//! Source: `pkg/kubelet/kuberuntime/kuberuntime_container_linux.go` `generateLinuxContainerResources`, containerd
+//! `internal/cri/opts` `WithResources`.
+
+use oci_spec::runtime::{LinuxCpu, LinuxDeviceCgroup, LinuxHugepageLimit, LinuxMemory, LinuxResources};
+
+use super::ContainerInputs;
+use crate::{
+    cgroup::{self, cpu},
+    config::CgroupVersion,
+    spec::Quantities,
+};
+
+pub(super) fn resources(inputs: &ContainerInputs<'_>) -> LinuxResources {
+    let ContainerInputs { node, pod, container, .. } = *inputs;
+    let limits = &container.resources.limits;
+    // A bound of the pod is a bound of each of its containers.
+    let limit = |amount: fn(&Quantities) -> Option<u64>| {
+        let positive = |level: &Quantities| amount(level).filter(|amount| *amount > 0);
+        positive(limits).or_else(|| pod.resources.as_ref().and_then(|own| positive(&own.limits)))
+    };
+    let cpu_limit = limit(|all| all.cpu_milli);
+    let request = container.resources.requests.cpu_milli.or(cpu_limit).unwrap_or(0);
+
+    let mut time = LinuxCpu::default();
+    time.set_shares(Some(cpu::shares(request)));
+    if node.cgroups.cfs_quota {
+        let period = cgroup::period_us(node);
+        let quota = cpu_limit.and_then(|milli| cpu::quota_us(milli, period));
+        time.set_period(Some(period)).set_quota(quota.map(signed));
+    }
+    let mut memory = LinuxMemory::default();
+    memory.set_limit(limit(|all| all.memory_bytes).map(signed));
+
+    let mut resources = LinuxResources::default();
+    resources.set_cpu(Some(time)).set_memory(Some(memory)).set_devices(Some(devices(inputs)));
+    let pages = huge_pages(inputs);
+    if !pages.is_empty() {
+        resources.set_hugepage_limits(Some(pages));
+    }
+    match node.cgroups.version {
+        CgroupVersion::V1 => {}
+        // All processes of a container end together when one of them is killed for memory.
+        CgroupVersion::V2 => {
+            let whole = [("memory.oom.group".to_owned(), "1".to_owned())];
+            resources.set_unified(Some(whole.into_iter().collect()));
+        }
+    }
+    resources
+}
+
+/// A default that denies; runtimes add the harmless devices themselves. A privileged container may use all.
+fn devices(inputs: &ContainerInputs<'_>) -> Vec<LinuxDeviceCgroup> {
+    let mut rule = LinuxDeviceCgroup::default();
+    rule.set_allow(inputs.container.security.privileged).set_access(Some("rwm".to_owned())).set_typ(None);
+    vec![rule]
+}
+
+/// Every size that the node has: what is not asked for is bounded to nothing.
+fn huge_pages(inputs: &ContainerInputs<'_>) -> Vec<LinuxHugepageLimit> {
+    let mut asked = Quantities::default();
+    if let Some(own) = &inputs.pod.resources {
+        asked.hugepages_bytes.clone_from(&own.limits.hugepages_bytes);
+    }
+    asked.hugepages_bytes.extend(&inputs.container.resources.limits.hugepages_bytes);
+    let limits = cgroup::hugepages(&asked, inputs.node);
+    limits
+        .into_iter()
+        .map(|(size, bytes)| {
+            let mut limit = LinuxHugepageLimit::default();
+            limit.set_page_size(cgroup::page_size_name(size)).set_limit(signed(bytes));
+            limit
+        })
+        .collect()
+}
+
+fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}

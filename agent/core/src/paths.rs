@@ -1,0 +1,172 @@
+//! Files and directories of a pod on the node.
+//!
+//! Where the kubelet has a place for something it is used (`pkg/kubelet/kubelet_getters.go`,
+//! `pkg/kubelet/kuberuntime/helpers.go`): other tools look there. Every name that a pod can choose goes through
+//! [`component`], so no path can leave its parent whatever a name contains.
+
+use std::borrow::Cow;
+
+use sha2::{Digest, Sha256};
+
+use crate::{
+    config::Paths,
+    id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId, VolumeName},
+    spec::VolumeSource,
+};
+
+/// Longest file name (`NAME_MAX`).
+const NAME_BYTES_MAX: usize = 255;
+/// Digits of an id in a socket's name: 80 bits, and a path far below the 108 bytes of `sun_path`.
+const SOCKET_DIGITS: usize = 20;
+
+/// `name` as one component of a path. A name that could not be one (empty, `.`, `..`, too long, other characters than
+/// letters, digits, `-`, `_` and `.`) is replaced by a digest of it, so that different names stay different.
+#[must_use]
+pub fn component(name: &str) -> Cow<'_, str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let special = matches!(name, "" | "." | "..") || name.contains("..");
+    if special || name.len() > NAME_BYTES_MAX || !name.bytes().all(plain) {
+        let digest = Sha256::digest(name.as_bytes());
+        let digits: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Cow::Owned(format!("x-{digits}"))
+    } else {
+        Cow::Borrowed(name)
+    }
+}
+
+/// Everything of a pod: `<root>/pods/<uid>`, 0750.
+#[must_use]
+pub fn pod_dir(paths: &Paths, uid: &PodUid) -> String {
+    format!("{}/pods/{}", paths.root, component(uid.as_str()))
+}
+
+/// Volumes of a pod, by plugin.
+#[must_use]
+pub fn volumes_dir(paths: &Paths, uid: &PodUid) -> String {
+    format!("{}/volumes", pod_dir(paths, uid))
+}
+
+/// Plugins' data of a pod.
+#[must_use]
+pub fn plugins_dir(paths: &Paths, uid: &PodUid) -> String {
+    format!("{}/plugins", pod_dir(paths, uid))
+}
+
+/// Where a volume is on the node: below the pod's directory, except for a path of the node.
+#[must_use]
+pub fn volume(paths: &Paths, uid: &PodUid, name: &VolumeName, source: &VolumeSource) -> String {
+    match source {
+        VolumeSource::EmptyDir { .. } => {
+            format!("{}/kubernetes.io~empty-dir/{}", volumes_dir(paths, uid), component(name.as_str()))
+        }
+        VolumeSource::HostPath { path, .. } => path.clone(),
+    }
+}
+
+/// The pod's managed hosts file.
+#[must_use]
+pub fn etc_hosts(paths: &Paths, uid: &PodUid) -> String {
+    format!("{}/etc-hosts", pod_dir(paths, uid))
+}
+
+/// The pod's resolv.conf.
+#[must_use]
+pub fn resolv_conf(paths: &Paths, uid: &PodUid) -> String {
+    format!("{}/resolv.conf", pod_dir(paths, uid))
+}
+
+/// The pod's hostname file.
+#[must_use]
+pub fn etc_hostname(paths: &Paths, uid: &PodUid) -> String {
+    format!("{}/hostname", pod_dir(paths, uid))
+}
+
+/// A container's own directory: `<pod>/containers/<name>`, 0750.
+#[must_use]
+pub fn container_dir(paths: &Paths, uid: &PodUid, container: &ContainerName) -> String {
+    format!("{}/containers/{}", pod_dir(paths, uid), component(container.as_str()))
+}
+
+/// The termination message file of one run: eight digits, as the kubelet's, but of the run's id.
+#[must_use]
+pub fn termination_log(paths: &Paths, uid: &PodUid, container: &ContainerName, id: &ContainerId) -> String {
+    format!("{}/{}", container_dir(paths, uid, container), component(head(id.as_str(), 8)))
+}
+
+/// The `index`-th `VOLUME` of the image, for one run.
+#[must_use]
+pub fn image_volume(
+    paths: &Paths,
+    uid: &PodUid,
+    container: &ContainerName,
+    id: &ContainerId,
+    index: usize,
+) -> String {
+    let run = component(head(id.as_str(), 8));
+    format!("{}/{run}-volumes/{index}", container_dir(paths, uid, container))
+}
+
+/// Where the `index`-th mount of a container, a part of a volume, is bound.
+#[must_use]
+pub fn volume_subpath(
+    paths: &Paths,
+    uid: &PodUid,
+    volume: &VolumeName,
+    container: &ContainerName,
+    index: usize,
+) -> String {
+    let (volume, container) = (component(volume.as_str()), component(container.as_str()));
+    format!("{}/volume-subpaths/{volume}/{container}/{index}", pod_dir(paths, uid))
+}
+
+/// Logs of a pod: `<pod_logs>/<namespace>_<name>_<uid>`, 0755.
+#[must_use]
+pub fn pod_logs(paths: &Paths, name: &PodName, uid: &PodUid) -> String {
+    let dir = format!("{}_{}_{}", name.namespace, name.name, uid);
+    format!("{}/{}", paths.pod_logs, component(&dir))
+}
+
+/// Log of one run of a container: `<pod logs>/<container>/<attempt>.log`.
+#[must_use]
+pub fn container_log(
+    paths: &Paths,
+    name: &PodName,
+    uid: &PodUid,
+    container: &ContainerName,
+    attempt: Attempt,
+) -> String {
+    format!("{}/{}/{attempt}.log", pod_logs(paths, name, uid), component(container.as_str()))
+}
+
+/// The link to a run's log that log collectors follow: `<pod>_<namespace>_<container>-<id>.log`, cut to fit a file name.
+/// Source: `pkg/kubelet/kuberuntime/legacy.go` `legacyLogSymlink`.
+#[must_use]
+pub fn log_link(paths: &Paths, name: &PodName, container: &ContainerName, id: &ContainerId) -> String {
+    const SUFFIX: &str = ".log";
+    let full = format!("{}_{}_{container}-{id}", name.name, name.namespace);
+    let stem = component(head(&full, NAME_BYTES_MAX - SUFFIX.len()));
+    format!("{}/{stem}{SUFFIX}", paths.container_logs)
+}
+
+/// The record of a pod.
+#[must_use]
+pub fn record(run: &str, uid: &PodUid) -> String {
+    format!("{run}/pods/{}.json", component(uid.as_str()))
+}
+
+/// The socket of a sandbox's shim, short enough for a unix socket address.
+#[must_use]
+pub fn shim_socket(run: &str, sandbox: &SandboxId) -> String {
+    format!("{run}/shim/{}.sock", component(head(sandbox.as_str(), SOCKET_DIGITS)))
+}
+
+/// The named network namespace of a sandbox.
+#[must_use]
+pub fn netns(sandbox: &SandboxId) -> String {
+    format!("/run/netns/berth-{}", component(head(sandbox.as_str(), SOCKET_DIGITS)))
+}
+
+/// At most `length` bytes from the start of `text`, cut between characters.
+fn head(text: &str, length: usize) -> &str {
+    &text[..text.floor_char_boundary(length)]
+}

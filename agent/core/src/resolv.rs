@@ -1,0 +1,201 @@
+//! resolv.conf of a pod.
+//!
+//! Source: `pkg/kubelet/network/dns/dns.go`; limits from `pkg/apis/core/validation` (`MaxDNSNameservers`,
+//! `MaxDNSSearchPaths`, `MaxDNSSearchListChars`); text as containerd `internal/cri/server` `parseDNSOptions` writes it.
+//! Options keep the order in which they were named (the kubelet's is random).
+
+use std::fmt::Write as _;
+
+use crate::{
+    config::DnsSettings,
+    spec::{DnsConfig, DnsPolicy, NetworkMode, Pod},
+};
+
+/// Most name servers that resolvers look at.
+pub const NAMESERVERS_MAX: usize = 3;
+/// Most search domains.
+pub const SEARCHES_MAX: usize = 32;
+/// Longest search line in characters.
+pub const SEARCH_LINE_MAX: usize = 2048;
+/// Longest search domain: more makes some resolvers abort.
+const SEARCH_DOMAIN_MAX: usize = 253;
+/// Most of a resolv.conf that is read.
+const FILE_BYTES_MAX: usize = 10 << 20;
+
+/// DNS settings of a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodDns {
+    /// Name servers.
+    pub nameservers: Vec<String>,
+    /// Search domains.
+    pub searches: Vec<String>,
+    /// Options, `name` or `name:value`.
+    pub options: Vec<String>,
+    /// What had to be left out or replaced, for an event each.
+    pub warnings: Vec<DnsWarning>,
+}
+
+/// Something about a pod's DNS that its owner should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DnsWarning {
+    /// Reason of the event.
+    pub reason: &'static str,
+    /// Words.
+    pub message: String,
+}
+
+impl PodDns {
+    /// The content of resolv.conf.
+    #[must_use]
+    pub fn content(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        if !self.searches.is_empty() {
+            let _written = writeln!(text, "search {}", self.searches.join(" "));
+        }
+        for server in &self.nameservers {
+            let _written = writeln!(text, "nameserver {server}");
+        }
+        if !self.options.is_empty() {
+            let _written = writeln!(text, "options {}", self.options.join(" "));
+        }
+        text
+    }
+}
+
+/// DNS settings of the pod on a node with these settings.
+#[must_use]
+pub fn of(pod: &Pod, settings: &DnsSettings) -> PodDns {
+    let mut dns = match base(pod) {
+        Base::Nothing => PodDns::default(),
+        Base::Node => parse(&settings.node_resolv_conf),
+        Base::Cluster if settings.cluster_dns.is_empty() => {
+            let mut dns = parse(&settings.node_resolv_conf);
+            dns.warnings.push(missing_cluster_dns(pod));
+            dns
+        }
+        Base::Cluster => cluster(pod, settings),
+    };
+    append(&mut dns, &pod.dns_config);
+    fit(&mut dns);
+    dns
+}
+
+enum Base {
+    Cluster,
+    Node,
+    Nothing,
+}
+
+fn base(pod: &Pod) -> Base {
+    match (pod.dns_policy, pod.network) {
+        (DnsPolicy::None, _) => Base::Nothing,
+        (DnsPolicy::ClusterFirstWithHostNet, _) | (DnsPolicy::ClusterFirst, NetworkMode::Pod) => {
+            Base::Cluster
+        }
+        (DnsPolicy::Default, _) | (DnsPolicy::ClusterFirst, NetworkMode::Node) => Base::Node,
+    }
+}
+
+fn cluster(pod: &Pod, settings: &DnsSettings) -> PodDns {
+    let node = parse(&settings.node_resolv_conf);
+    let domain = &settings.cluster_domain;
+    let mut searches = node.searches;
+    if !domain.is_empty() {
+        let own = [format!("{}.svc.{domain}", pod.name.namespace), format!("svc.{domain}"), domain.clone()];
+        searches.splice(0..0, own);
+        searches = without_repeats(searches);
+    }
+    PodDns {
+        nameservers: settings.cluster_dns.clone(),
+        searches,
+        options: vec!["ndots:5".to_owned()],
+        warnings: Vec::new(),
+    }
+}
+
+/// Reads a resolv.conf: name servers add up, the last search line counts, a later option replaces an earlier one.
+fn parse(text: &str) -> PodDns {
+    let text = &text[..text.floor_char_boundary(FILE_BYTES_MAX)];
+    let mut dns = PodDns::default();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("nameserver") => dns.nameservers.extend(words.next().map(str::to_owned)),
+            Some("search") => {
+                let domains = words.filter(|domain| *domain != ".");
+                dns.searches =
+                    domains.map(|domain| domain.strip_suffix('.').unwrap_or(domain).to_owned()).collect();
+            }
+            Some("options") => {
+                for option in words {
+                    set_option(&mut dns.options, option.to_owned());
+                }
+            }
+            Some(_) | None => {}
+        }
+    }
+    dns
+}
+
+fn append(dns: &mut PodDns, extra: &DnsConfig) {
+    dns.nameservers.extend_from_slice(&extra.nameservers);
+    dns.nameservers = without_repeats(std::mem::take(&mut dns.nameservers));
+    dns.searches.extend_from_slice(&extra.searches);
+    dns.searches = without_repeats(std::mem::take(&mut dns.searches));
+    for (name, value) in &extra.options {
+        let option = match value.as_deref() {
+            None | Some("") => name.clone(),
+            Some(value) => format!("{name}:{value}"),
+        };
+        set_option(&mut dns.options, option);
+    }
+}
+
+fn set_option(options: &mut Vec<String>, option: String) {
+    let name =
+        |option: &str| option.split_once(':').map_or_else(|| option.to_owned(), |(name, _)| name.to_owned());
+    match options.iter_mut().find(|old| name(old) == name(&option)) {
+        Some(old) => *old = option,
+        None => options.push(option),
+    }
+}
+
+fn fit(dns: &mut PodDns) {
+    if dns.nameservers.len() > NAMESERVERS_MAX {
+        dns.nameservers.truncate(NAMESERVERS_MAX);
+        let message = format!(
+            "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {}",
+            dns.nameservers.join(" ")
+        );
+        dns.warnings.push(DnsWarning { reason: "DNSConfigForming", message });
+    }
+    let given = dns.searches.len();
+    dns.searches.truncate(SEARCHES_MAX);
+    dns.searches.retain(|domain| domain.len() <= SEARCH_DOMAIN_MAX);
+    while dns.searches.iter().map(|domain| domain.len() + 1).sum::<usize>() > SEARCH_LINE_MAX + 1 {
+        dns.searches.pop();
+    }
+    if dns.searches.len() < given {
+        let message = format!(
+            "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
+            dns.searches.join(" ")
+        );
+        dns.warnings.push(DnsWarning { reason: "DNSConfigForming", message });
+    }
+}
+
+fn missing_cluster_dns(pod: &Pod) -> DnsWarning {
+    let message = format!(
+        "pod: {:?}. kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
+         Falling back to \"Default\" policy.",
+        format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid)
+    );
+    DnsWarning { reason: "MissingClusterDNS", message }
+}
+
+/// Keeps the first of each.
+fn without_repeats(values: Vec<String>) -> Vec<String> {
+    let mut seen = std::collections::BTreeSet::new();
+    values.into_iter().filter(|value| seen.insert(value.clone())).collect()
+}

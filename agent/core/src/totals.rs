@@ -1,0 +1,84 @@
+//! What a pod requests and may use as a whole.
+//!
+//! Source: `k8s.io/component-helpers/resource` `PodRequests` and `PodLimits`. Init containers run one after the other
+//! beside the sidecars started before them, main containers beside all sidecars; the pod needs the larger of the two.
+//! What the pod names for itself takes the place of the sum.
+
+use crate::spec::{Container, ContainerKind, Pod, Quantities, Resources};
+
+/// Requests of the whole pod.
+#[must_use]
+pub fn requests(pod: &Pod) -> Quantities {
+    let own = pod.resources.as_ref().map(|resources| &resources.requests);
+    replaced_by(total(pod, |resources| &resources.requests), own)
+}
+
+/// Requests of all containers together, whatever the pod names for itself.
+#[must_use]
+pub fn container_requests(pod: &Pod) -> Quantities {
+    total(pod, |resources| &resources.requests)
+}
+
+/// Limits of the whole pod. A limit that only some containers have is a sum of those and binds nobody; see
+/// [`every_container_limits`].
+#[must_use]
+pub fn limits(pod: &Pod) -> Quantities {
+    let own = pod.resources.as_ref().map(|resources| &resources.limits);
+    replaced_by(total(pod, |resources| &resources.limits), own)
+}
+
+/// Whether the pod as a whole is limited in a resource: by itself, or because every container is.
+#[must_use]
+pub fn every_container_limits(pod: &Pod, amount: impl Fn(&Quantities) -> Option<u64>) -> bool {
+    let limited = |resources: &Resources| amount(&resources.limits).is_some_and(|amount| amount > 0);
+    pod.resources.as_ref().is_some_and(limited) || pod.all_containers().all(|one| limited(&one.resources))
+}
+
+fn total(pod: &Pod, level: impl Fn(&Resources) -> &Quantities) -> Quantities {
+    let mut running = Quantities::default();
+    let mut peak = Quantities::default();
+    let quantities = |container: &Container| level(&container.resources).clone();
+    for container in &pod.init_containers {
+        let mut beside = running.clone();
+        combine(&mut beside, &quantities(container), u64::saturating_add);
+        match container.kind {
+            ContainerKind::Sidecar => running = beside.clone(),
+            ContainerKind::Init | ContainerKind::Main => {}
+        }
+        combine(&mut peak, &beside, u64::max);
+    }
+    for container in &pod.containers {
+        combine(&mut running, &quantities(container), u64::saturating_add);
+    }
+    combine(&mut running, &peak, u64::max);
+    running
+}
+
+/// Joins amounts by name; one that only one side has stays as it is.
+fn combine(left: &mut Quantities, right: &Quantities, join: impl Fn(u64, u64) -> u64) {
+    let one = |left: &mut Option<u64>, right: Option<u64>| {
+        *left = match (*left, right) {
+            (Some(left), Some(right)) => Some(join(left, right)),
+            (left, right) => left.or(right),
+        };
+    };
+    one(&mut left.cpu_milli, right.cpu_milli);
+    one(&mut left.memory_bytes, right.memory_bytes);
+    one(&mut left.ephemeral_storage_bytes, right.ephemeral_storage_bytes);
+    for (size, amount) in &right.hugepages_bytes {
+        left.hugepages_bytes.entry(*size).and_modify(|left| *left = join(*left, *amount)).or_insert(*amount);
+    }
+    for (name, amount) in &right.extended {
+        left.extended.entry(name.clone()).and_modify(|left| *left = join(*left, *amount)).or_insert(*amount);
+    }
+}
+
+/// Pod-level resources are CPU, memory and huge pages (KEP-2837).
+fn replaced_by(mut sum: Quantities, own: Option<&Quantities>) -> Quantities {
+    if let Some(own) = own {
+        sum.cpu_milli = own.cpu_milli.or(sum.cpu_milli);
+        sum.memory_bytes = own.memory_bytes.or(sum.memory_bytes);
+        sum.hugepages_bytes.extend(&own.hugepages_bytes);
+    }
+    sum
+}

@@ -1,0 +1,123 @@
+//! Doing what was asked.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use berth_cni::{
+    Attachment, CapabilityArgs, CniArgs, NetworkList, Runtime, RuntimeConfig, ValidAttachment, netns,
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::options::{Command, Options, Target};
+
+/// What is printed, and whether it is good news.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub value: Value,
+    pub ok: bool,
+}
+
+pub(crate) async fn run(options: &Options) -> anyhow::Result<Answer> {
+    let deadline = Instant::now() + Duration::from_secs(options.timeout);
+    let runtime = Runtime::new(RuntimeConfig {
+        bin_dirs: options.bin_dir.clone(),
+        cache_dir: options.cache_dir.clone(),
+    })?;
+    let load = || NetworkList::load(&options.conf_dir);
+    let value = match &options.command {
+        Command::Add(target) => add(&runtime, &load()?, target, deadline).await?,
+        Command::Del(target) => {
+            // The record is enough; the current configuration only serves attachments without one.
+            runtime.del(&attachment(target)?, load().ok().as_ref(), deadline).await?;
+            json!({"deleted": target.id})
+        }
+        Command::Check(target) => {
+            runtime.check(&attachment(target)?, &load()?, deadline).await?;
+            json!({"checked": target.id})
+        }
+        Command::Gc { keep, .. } => return gc(&runtime, &load()?, keep, deadline).await,
+        Command::Status => {
+            let list = load()?;
+            runtime.status(&list, deadline).await?;
+            json!({"network": list.name, "ready": true})
+        }
+        Command::Version { plugins } => {
+            let mut plugins = plugins.clone();
+            if plugins.is_empty() {
+                plugins = load()?.plugins().iter().map(|plugin| plugin.kind.clone()).collect();
+            }
+            let mut supported = serde_json::Map::new();
+            for plugin in plugins {
+                supported.insert(plugin.to_string(), runtime.version(&plugin, deadline).await?.into());
+            }
+            supported.into()
+        }
+        Command::List => {
+            let networks = berth_cni::load_dir(&options.conf_dir, usize::MAX)?;
+            networks.iter().map(describe).collect()
+        }
+    };
+    Ok(Answer { value, ok: true })
+}
+
+async fn add(
+    runtime: &Runtime,
+    list: &NetworkList,
+    target: &Target,
+    deadline: Instant,
+) -> anyhow::Result<Value> {
+    let Some(path) = &target.netns else {
+        bail!("add needs --netns; make one with `ip netns add NAME` and give /run/netns/NAME");
+    };
+    netns::bring_up_loopback(path)?;
+    let attachment = attachment(target)?;
+    match runtime.add(list, &attachment, deadline).await {
+        Ok(result) => Ok(result.to_value(list.version)?),
+        Err(error) => Err(error).context("nothing is attached; run del to remove what the plugins left"),
+    }
+}
+
+async fn gc(
+    runtime: &Runtime,
+    list: &NetworkList,
+    keep: &[ValidAttachment],
+    deadline: Instant,
+) -> anyhow::Result<Answer> {
+    let valid: BTreeSet<_> = keep.iter().cloned().collect();
+    let report = runtime.gc(std::slice::from_ref(list), || valid.clone(), deadline).await;
+    let removed: Vec<_> = report
+        .removed
+        .iter()
+        .map(|key| format!("{}/{}/{}", key.network, key.container_id, key.ifname))
+        .collect();
+    let failures: Vec<_> = report.failures.iter().map(|failure| chain(failure)).collect();
+    Ok(Answer { ok: failures.is_empty(), value: json!({"removed": removed, "failures": failures}) })
+}
+
+fn attachment(target: &Target) -> anyhow::Result<Attachment> {
+    let capability_args: CapabilityArgs =
+        serde_json::from_str(&target.capability_args).context("--capability-args is not a JSON object")?;
+    Ok(Attachment {
+        args: CniArgs::new(target.args.iter().cloned())?,
+        capability_args,
+        ..Attachment::new(target.id.clone(), target.netns.clone().unwrap_or_default(), target.ifname.clone())
+    })
+}
+
+fn describe(list: &NetworkList) -> Value {
+    let plugins: Vec<_> = list.plugins().iter().map(|plugin| plugin.kind.as_str()).collect();
+    json!({"name": list.name, "cniVersion": list.version, "plugins": plugins})
+}
+
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

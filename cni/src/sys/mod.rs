@@ -1,0 +1,3 @@
+//! System calls that no safe crate covers. The only place with unsafe code.
+
+pub(crate) mod descriptors;

@@ -1,0 +1,63 @@
+//! The command line, from add to del.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::fixture::{Fixture, result_with_ip};
+
+fn berth_cni(fixture: &Fixture, args: &[&str]) -> Output {
+    let dirs = [
+        ("--conf-dir", fixture.root.path().join("conf")),
+        ("--bin-dir", fixture.bin()),
+        ("--cache-dir", fixture.cache()),
+    ];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_berth-cni"));
+    for (option, dir) in dirs {
+        command.arg(option).arg(dir);
+    }
+    command.args(args).output().unwrap()
+}
+
+fn json_of(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn from_add_to_del() {
+    let fixture = Fixture::new(&["a"]);
+    fixture.control("a", &result_with_ip("10.0.0.2/24"));
+    let conf = fixture.root.path().join("conf");
+    fs::create_dir(&conf).unwrap();
+    fs::write(conf.join("10.conflist"), r#"{"name":"net","cniVersion":"1.1.0","plugins":[{"type":"a"}]}"#)
+        .unwrap();
+    let target = ["--id", "id1", "--netns", "/proc/self/ns/net"];
+    let run = |verb: &[&str]| json_of(&berth_cni(&fixture, &[verb, &["--output", "json"]].concat()));
+    assert_eq!(run(&["list"]), json!([{"name": "net", "cniVersion": "1.1.0", "plugins": ["a"]}]));
+    assert_eq!(run(&["status"]), json!({"network": "net", "ready": true}));
+    assert_eq!(run(&["version"])["a"][6], "1.1.0");
+    let added = run(&[&["add"], &target[..], &["--arg", "K=V"]].concat());
+    assert_eq!(added, json!({"cniVersion": "1.1.0", "ips": [{"address": "10.0.0.2/24"}]}));
+    run(&[&["check"], &target[..]].concat());
+    fs::remove_dir_all(&conf).unwrap();
+    assert_eq!(run(&["del", "--id", "id1"]), json!({"deleted": "id1"}));
+    let calls = fixture.calls();
+    assert_eq!(calls.last().unwrap()["env"]["CNI_ARGS"], "K=V");
+    assert_eq!(fixture.take_calls(), ["STATUS a", "VERSION a", "ADD a", "CHECK a", "DEL a"]);
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let fixture = Fixture::new(&[]);
+    let output = berth_cni(&fixture, &["status"]);
+    assert!(!output.status.success());
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        message.contains("no network configuration in") && message.contains("put a .conflist there"),
+        "{message}"
+    );
+    let output = berth_cni(&fixture, &["gc"]);
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--keep"));
+}

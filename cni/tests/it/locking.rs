@@ -1,0 +1,68 @@
+//! Who waits for whom, seen from the plugins.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::fixture::{Fixture, attachment, deadline, list, soon};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn containers_are_parallel_one_container_is_not_and_gc_is_alone() {
+    let fixture = Fixture::new(&["a"]);
+    let go = fixture.root.path().join("go");
+    fixture.control("a", &json!({"ADD": {"wait_for": go}}));
+    let current = list("1.1.0", &["a"]);
+    let spawn_add = |id: &'static str| {
+        let (runtime, list) = (fixture.runtime.clone(), current.clone());
+        tokio::spawn(async move { runtime.add(&list, &attachment(id), deadline()).await.map(drop) })
+    };
+    let (one, two) = (spawn_add("one"), spawn_add("two"));
+    // Both are inside their plugins at the same time.
+    fixture.wait_for_calls(2).await;
+    let del = fixture.runtime.del(&attachment("one"), Some(&current), soon()).await.unwrap_err();
+    assert!(del.is_timeout() && del.to_string().contains("waited too long"), "{del:?}");
+    let gc = fixture.runtime.gc(std::slice::from_ref(&current), Default::default, soon()).await;
+    assert!(gc.removed.is_empty() && gc.failures[0].is_timeout(), "{gc:?}");
+    assert_eq!(fixture.calls().len(), 2, "neither DEL nor GC ran beside the ADDs");
+    fs::write(&go, "").unwrap();
+    one.await.unwrap().unwrap();
+    two.await.unwrap().unwrap();
+    let gc = fixture.runtime.gc(&[current], Default::default, deadline()).await;
+    assert_eq!(gc.removed.len(), 2);
+}
+
+/// Many pods at once: each container's calls are a whole ADD then a whole DEL, and nothing is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_containers_at_once() {
+    const CONTAINERS: usize = 20;
+    let fixture = Fixture::new(&["a", "b"]);
+    let current = list("1.0.0", &["a", "b"]);
+    let pods: Vec<_> = (0..CONTAINERS)
+        .map(|index| {
+            let (runtime, list) = (fixture.runtime.clone(), current.clone());
+            tokio::spawn(async move {
+                let attachment = attachment(&format!("pod{index}"));
+                // Begun together; the locks put them in order.
+                let (added, _deleted) = tokio::join!(
+                    runtime.add(&list, &attachment, deadline()),
+                    runtime.del(&attachment, None, deadline()),
+                );
+                added.map(drop)
+            })
+        })
+        .collect();
+    for pod in pods {
+        pod.await.unwrap().unwrap();
+    }
+    for index in 0..CONTAINERS {
+        let id = format!("pod{index}");
+        let calls: Vec<_> = fixture
+            .calls()
+            .into_iter()
+            .filter(|call| call["env"]["CNI_CONTAINERID"] == id.as_str())
+            .map(|call| format!("{} {}", call["verb"].as_str().unwrap(), call["plugin"].as_str().unwrap()))
+            .collect();
+        let whole = ["ADD a", "ADD b", "DEL b", "DEL a"];
+        assert!(calls == whole || calls == whole[..2], "{id}: {calls:?}");
+    }
+}

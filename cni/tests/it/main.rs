@@ -1,0 +1,12 @@
+//! The runtime against a plugin program that fails in every way it is told to.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in what it shares with others")]
+
+mod add;
+mod cli;
+mod del;
+mod fixture;
+mod gc;
+mod invoke;
+mod locking;
+mod netns;
+mod verbs;

@@ -1,0 +1,71 @@
+//! Process 1 of the lab: makes the world, reaps, and counts what is left.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::{env, fs};
+
+use anyhow::{Context, Result, ensure};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitStatus, wait};
+use nix::unistd::Pid;
+
+use super::{OWNER, ROLE, ROOT, cgroup_prefix, leaks};
+
+/// Makes the private world, runs the body in it and fails when it leaves something behind.
+pub(super) fn run() -> Result<ExitCode> {
+    let root = env::var(ROOT)?;
+    let owner = env::var(OWNER)?;
+    set_pdeathsig(Signal::SIGKILL)?;
+    // /proc still shows the world outside here: an owner that ended before the line above left us.
+    ensure!(Path::new("/proc").join(&owner).exists(), "the supervisor ended before the lab was made");
+    make_world(Path::new(&root))?;
+    let before = leaks::Baseline::take()?;
+    let body = Command::new(env::current_exe()?)
+        .args(env::args_os().skip(1))
+        .env(ROLE, "body")
+        .spawn()
+        .context("start the lab's body")?;
+    let code = reap_until(Pid::from_raw(i32::try_from(body.id())?))?;
+    if code == 0 {
+        before.check(&cgroup_prefix(&owner), Path::new(&root))?;
+    }
+    Ok(ExitCode::from(code))
+}
+
+fn make_world(root: &Path) -> Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC)
+        .context("make mount and network namespaces")?;
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
+        .context("make mounts private")?;
+    let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some("proc"), "/proc", Some("proc"), plain | MsFlags::MS_NOEXEC, None::<&str>)
+        .context("mount /proc")?;
+    // On a mixed cgroup v1 host crun takes this mount for a v2 host; it has no controllers.
+    let unified = Path::new("/sys/fs/cgroup/unified");
+    if unified.join("cgroup.controllers").exists() {
+        umount2(unified, MntFlags::MNT_DETACH).context("unmount cgroup/unified")?;
+    }
+    mount(Some("tmpfs"), "/run", Some("tmpfs"), plain, Some("mode=755")).context("mount /run")?;
+    fs::create_dir_all("/run/netns")?;
+    mount(Some("tmpfs"), root, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
+        .context("mount the lab's directory")?;
+    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().context("start ip")?;
+    ensure!(up.success(), "ip link set lo up ended with {up}");
+    fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("turn forwarding on")
+}
+
+/// Reaps orphans until `body` ended, and gives its exit code (128 + n for signal n).
+fn reap_until(body: Pid) -> Result<u8> {
+    loop {
+        match wait()? {
+            WaitStatus::Exited(pid, code) if pid == body => return Ok(u8::try_from(code)?),
+            WaitStatus::Signaled(pid, signal, _) if pid == body => {
+                return Ok(u8::try_from(128 + signal as i32)?);
+            }
+            _ => {}
+        }
+    }
+}

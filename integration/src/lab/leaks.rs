@@ -1,0 +1,134 @@
+//! What a body left behind: processes, mounts, links, cgroups, files.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::wait::{self, Look};
+
+/// How long leftovers may take to vanish (a shim ends a moment after its last container).
+const SETTLE: Duration = Duration::from_secs(10);
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// What was there before the body.
+#[derive(Debug)]
+pub(super) struct Baseline {
+    mounts: BTreeSet<String>,
+    links: BTreeSet<String>,
+}
+
+impl Baseline {
+    pub(super) fn take() -> Result<Self> {
+        Ok(Self { mounts: mounts()?, links: links()? })
+    }
+
+    /// Waits until nothing is left but what was there before.
+    pub(super) fn check(&self, cgroup_prefix: &str, root: &Path) -> Result<()> {
+        wait::until("the lab to be empty", SETTLE, || {
+            reap()?;
+            let left = self.left(cgroup_prefix, root)?;
+            Ok(if left.is_empty() {
+                Look::Ready(())
+            } else {
+                Look::NotYet(format!("left behind:\n  {}", left.join("\n  ")))
+            })
+        })
+    }
+
+    fn left(&self, cgroup_prefix: &str, root: &Path) -> Result<Vec<String>> {
+        let mut left: Vec<String> = processes()?;
+        left.extend(mounts()?.difference(&self.mounts).map(|m| format!("mount {m}")));
+        left.extend(links()?.difference(&self.links).map(|l| format!("link {l}")));
+        for group in cgroups(cgroup_prefix)? {
+            left.push(format!("cgroup {}", group.display()));
+        }
+        for dir in [root, Path::new("/run/netns")] {
+            for entry in fs::read_dir(dir)? {
+                left.push(format!("file {}", entry?.path().display()));
+            }
+        }
+        Ok(left)
+    }
+}
+
+/// Our cgroups in every hierarchy, children before parents.
+pub(super) fn cgroups(prefix: &str) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for hierarchy in subdirectories(Path::new(CGROUPS))? {
+        for group in subdirectories(&hierarchy)? {
+            if group.file_name().is_some_and(|n| n.to_string_lossy().starts_with(prefix)) {
+                children_first(group, &mut found)?;
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn children_first(dir: PathBuf, found: &mut Vec<PathBuf>) -> Result<()> {
+    for child in subdirectories(&dir)? {
+        children_first(child, found)?;
+    }
+    found.push(dir);
+    Ok(())
+}
+
+fn subdirectories(dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(dir) {
+        Err(failure) if failure.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.with_context(|| format!("read {}", dir.display()))?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+/// Every process of the namespace but this one.
+fn processes() -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for dir in subdirectories(Path::new("/proc"))? {
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name != "1" && name.bytes().all(|b| b.is_ascii_digit()) {
+            // It may end between the two looks.
+            let line = fs::read_to_string(dir.join("cmdline")).unwrap_or_default();
+            found.push(format!("process {name} {}", line.replace('\0', " ")));
+        }
+    }
+    Ok(found)
+}
+
+fn mounts() -> Result<BTreeSet<String>> {
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    Ok(table.lines().filter_map(|l| l.split(' ').nth(4)).map(str::to_owned).collect())
+}
+
+fn links() -> Result<BTreeSet<String>> {
+    let shown = Command::new("ip").args(["-o", "link"]).output().context("start ip")?;
+    if !shown.status.success() {
+        bail!("ip link ended with {}", shown.status);
+    }
+    let table = String::from_utf8(shown.stdout)?;
+    Ok(table.lines().filter_map(|l| l.split(": ").nth(1)).map(str::to_owned).collect())
+}
+
+fn reap() -> Result<()> {
+    loop {
+        match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(()),
+            Ok(_) => {}
+            Err(failure) => return Err(failure).context("reap"),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The part outside: makes the pid namespace and clears what outlives namespaces.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+use std::{env, fs, io, process};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::geteuid;
+
+use super::{OWNER, ROLE, ROOT, cgroup_prefix, leaks};
+
+/// Starts init, waits for its end and clears up.
+pub(super) fn run() -> Result<ExitCode> {
+    ensure!(geteuid().is_root(), "a lab needs root, for namespaces and cgroups");
+    let owner = process::id().to_string();
+    let root = PathBuf::from(format!("/tmp/berth-lab-{owner}"));
+    fs::create_dir(&root).with_context(|| format!("make {}", root.display()))?;
+    let ended = supervise(&owner, &root);
+    let cleared = clear(&owner, &root);
+    let code = ended?;
+    cleared?;
+    Ok(code)
+}
+
+fn supervise(owner: &str, root: &Path) -> Result<ExitCode> {
+    // Blocked before the start, so that neither an end nor an interruption is missed.
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGCHLD, Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        signals.add(signal);
+    }
+    signals.thread_block()?;
+    unshare(CloneFlags::CLONE_NEWPID).context("make a pid namespace")?;
+    let mut init = Command::new(env::current_exe()?)
+        .args(env::args_os().skip(1))
+        .env(ROLE, "init")
+        .env(ROOT, root)
+        .env(OWNER, owner)
+        .spawn()
+        .context("start the lab's init")?;
+    wait(&mut init, &signals)
+}
+
+/// Waits for the end of init; an interruption ends it, and with it the whole namespace.
+fn wait(init: &mut Child, signals: &SigSet) -> Result<ExitCode> {
+    let mut interrupted = None;
+    loop {
+        if let Some(status) = init.try_wait()? {
+            if let Some(signal) = interrupted {
+                bail!("interrupted by {signal}");
+            }
+            let code = status
+                .code()
+                .with_context(|| format!("the lab's init was killed by signal {:?}", status.signal()))?;
+            return Ok(ExitCode::from(u8::try_from(code)?));
+        }
+        match signals.wait()? {
+            Signal::SIGCHLD => {}
+            signal => {
+                interrupted = Some(signal);
+                init.kill()?;
+            }
+        }
+    }
+}
+
+/// Removes the directory and the cgroups, deepest first.
+fn clear(owner: &str, root: &Path) -> Result<()> {
+    for group in leaks::cgroups(&cgroup_prefix(owner))? {
+        fs::remove_dir(&group).with_context(|| format!("remove cgroup {}", group.display()))?;
+    }
+    match fs::remove_dir_all(root) {
+        Err(failure) if failure.kind() != io::ErrorKind::NotFound => {
+            Err(failure).with_context(|| format!("remove {}", root.display()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,112 @@
+//! A started component: its process, its log, and its end.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::wait::{self, Look};
+
+/// How long a component may take to end after SIGTERM.
+const END_LIMIT: Duration = Duration::from_secs(20);
+/// How much of a log a failure message shows.
+const LOG_TAIL: usize = 4096;
+
+/// A running component. Dropping it kills it.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `command` with both outputs appended to `log`.
+    ///
+    /// # Errors
+    /// The log cannot be opened or the program not started.
+    pub fn start(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
+        let out = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("open {}", log.display()))?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(out)
+            .spawn()
+            .with_context(|| format!("start {name}"))?;
+        Ok(Self { name: name.to_owned(), child, log: log.to_owned() })
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until `look` is ready, and fails early, with the log's end, when the process ended.
+    ///
+    /// # Errors
+    /// The process ended, `look` failed, or the limit passed.
+    pub fn ready<T>(&mut self, limit: Duration, mut look: impl FnMut() -> Result<Look<T>>) -> Result<T> {
+        let what = format!("{} to be ready", self.name);
+        let found = wait::until(&what, limit, || {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended with {status}", self.name);
+            }
+            look()
+        });
+        found.with_context(|| format!("log of {}:\n{}", self.name, self.log_tail()))
+    }
+
+    /// Asks it to end and waits.
+    ///
+    /// # Errors
+    /// It did not end in time.
+    pub fn stop(mut self) -> Result<()> {
+        self.signal(Signal::SIGTERM)?;
+        wait::until(&format!("{} to end", self.name), END_LIMIT, || {
+            Ok(match self.child.try_wait()? {
+                Some(_) => Look::Ready(()),
+                None => Look::NotYet("still running".to_owned()),
+            })
+        })
+        .with_context(|| format!("log of {}:\n{}", self.name, self.log_tail()))
+    }
+
+    /// Ends it with SIGKILL, as a crash would.
+    ///
+    /// # Errors
+    /// The signal could not be sent.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// The end of its log.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        let log = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL)..]).into_owned()
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = i32::try_from(self.child.id())?;
+        kill(Pid::from_raw(pid), signal).with_context(|| format!("signal {}", self.name))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only for a process that ended already, which is what is wanted.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

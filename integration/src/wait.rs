@@ -1,0 +1,56 @@
+//! Bounded, level-triggered waits: look at the state again until it is as wanted or time is up.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+/// How long the state rests between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What one look at the awaited state found.
+#[derive(Debug)]
+pub enum Look<T> {
+    /// The state is as wanted.
+    Ready(T),
+    /// Not yet; the text says what was seen and becomes part of the failure message.
+    NotYet(String),
+}
+
+/// Looks until `look` is ready, at most `limit`.
+///
+/// # Errors
+/// `look` failed, or the limit passed; the message then names what was awaited and last seen.
+pub fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<Look<T>>) -> Result<T> {
+    let start = Instant::now();
+    loop {
+        match look()? {
+            Look::Ready(value) => return Ok(value),
+            Look::NotYet(seen) if start.elapsed() >= limit => {
+                bail!("waited {limit:?} for {what}; last seen: {seen}")
+            }
+            Look::NotYet(_) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_failure_names_what_was_awaited_and_last_seen() {
+        let failure = until::<()>("the door", Duration::ZERO, || Ok(Look::NotYet("it is shut".to_owned())))
+            .unwrap_err();
+        assert_eq!(failure.to_string(), "waited 0ns for the door; last seen: it is shut");
+    }
+
+    #[test]
+    fn a_later_look_counts() {
+        let mut looks = 0;
+        let value = until("three looks", Duration::from_secs(5), || {
+            looks += 1;
+            Ok(if looks == 3 { Look::Ready(looks) } else { Look::NotYet(looks.to_string()) })
+        });
+        assert_eq!(value.unwrap(), 3);
+    }
+}
