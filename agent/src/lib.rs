@@ -5,4 +5,5 @@ pub mod config;
 pub mod document;
 pub mod manifest;
 pub mod quantity;
+pub mod source;
 pub mod view;

@@ -188,6 +188,15 @@ impl Default for KubeletFlags {
 const ROOT_DIR: &str = "/var/lib/kubelet";
 
 impl KubeletFlags {
+    /// Reads flags without a command around them.
+    ///
+    /// # Errors
+    /// What clap says about unknown flags and missing values.
+    pub fn parse(flags: &[&str]) -> Result<Self, clap::Error> {
+        let command = Self::augment_args(Command::new("kubelet").no_binary_name(true));
+        Self::from_arg_matches(&command.try_get_matches_from(flags)?)
+    }
+
     /// Lays the flags over a tree of `KubeletConfiguration`.
     pub fn overlay(&self, kubelet: &mut Node) {
         for (path, node) in &self.fields {

@@ -1,5 +1,24 @@
 //! Manifests: from what people write to what the core works with.
+//!
+//! A text is parsed into a tree with places, read strictly into the API's types, given the defaults that the kubelet gives
+//! a static pod, and converted into [`berth_core::spec::Pod`]. What the API server would refuse is refused here, with
+//! file, line and field. A field that is understood and not acted on is named, never passed over in silence; where
+//! passing over it would weaken the pod's isolation or leave it without data, it is a fault.
+
+mod container;
+mod hash;
 mod names;
+mod notes;
+mod pod;
+mod read;
+mod resources;
+mod security;
+mod volume;
+
 pub use names::{
     is_dns_label, is_dns_subdomain, is_env_name, is_label_text, is_port_name, is_qualified_name,
 };
+pub use read::{Manifest, Origin, pod_from_json, read};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,419 @@
+//! Containers.
+
+use std::sync::Arc;
+
+use berth_core::{
+    id::{ContainerName, ImageRef, VolumeName},
+    spec::{
+        Container, ContainerKind, EnvSource, EnvVar, ImagePullPolicy, Mount, MountPropagation, Port,
+        Protocol, ResourceField, ResourceSelector, Stdin, Stdio, SubPath, TerminationMessage,
+        TerminationMessagePolicy, Volume,
+    },
+};
+use k8s_openapi::api::core::v1::{
+    Container as ApiContainer, ContainerPort, EnvVar as ApiEnvVar, EnvVarSource, ResourceFieldSelector,
+    VolumeMount,
+};
+
+use super::{hash, is_dns_label, is_env_name, is_port_name, notes::Notes, resources, security};
+use crate::quantity::Quantity;
+
+/// Where the last words are left when the pod does not say (`pkg/apis/core/v1/defaults.go`).
+const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
+
+/// Fields of the pod that a variable can show (`pkg/apis/core/validation`).
+const ENV_FIELDS: [&str; 9] = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+/// What a container may refer to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    pub(super) volumes: &'a [Volume],
+    pub(super) volume_names: &'a [&'a str],
+    pub(super) host_network: bool,
+}
+
+/// One container; `init` tells `spec.initContainers` from `spec.containers`.
+pub(super) fn convert(
+    notes: &mut Notes<'_>,
+    field: &str,
+    written: &ApiContainer,
+    role: ContainerKind,
+    around: Surroundings<'_>,
+) -> Arc<Container> {
+    let at = |name: &str| format!("{field}.{name}");
+    if !is_dns_label(&written.name) {
+        notes.fault(&at("name"), format!("`{}` is not a DNS label", written.name));
+    }
+    let image = written.image.as_deref().unwrap_or_default();
+    if image.is_empty() || image.trim() != image {
+        notes.fault(&at("image"), "must be the name of an image, without blanks around it");
+    }
+    not_acted_on(notes, field, written);
+    let security = security::of_container(notes, &at("securityContext"), written.security_context.as_ref());
+    let env = written.env.iter().flatten().enumerate();
+    let env = env.filter_map(|(index, var)| variable(notes, &at(&format!("env[{index}]")), var)).collect();
+    Arc::new(Container {
+        name: ContainerName::new(&written.name),
+        kind: kind(notes, &at("restartPolicy"), written, role),
+        image: ImageRef::new(image),
+        pull_policy: pull_policy(notes, &at("imagePullPolicy"), written),
+        command: written.command.clone().unwrap_or_default(),
+        args: written.args.clone().unwrap_or_default(),
+        env,
+        working_dir: written.working_dir.clone().filter(|path| !path.is_empty()),
+        ports: ports(notes, &at("ports"), written, around.host_network),
+        resources: resources::convert(notes, &at("resources"), written.resources.as_ref()),
+        mounts: mounts(notes, &at("volumeMounts"), written, security.privileged, around),
+        stdio: stdio(written),
+        security,
+        termination_message: termination_message(notes, field, written),
+        hash: hash::of_container(written),
+    })
+}
+
+fn not_acted_on(notes: &mut Notes<'_>, field: &str, written: &ApiContainer) {
+    let at = |name: &str| format!("{field}.{name}");
+    for (name, there) in [
+        ("livenessProbe", written.liveness_probe.is_some()),
+        ("readinessProbe", written.readiness_probe.is_some()),
+        ("startupProbe", written.startup_probe.is_some()),
+        ("lifecycle", written.lifecycle.is_some()),
+        ("resizePolicy", written.resize_policy.is_some()),
+        ("restartPolicyRules", written.restart_policy_rules.is_some()),
+    ] {
+        notes.unsupported_if(there, at(name));
+    }
+    if written.volume_devices.as_ref().is_some_and(|devices| !devices.is_empty()) {
+        notes.fault(
+            &at("volumeDevices"),
+            "block volumes need a claim of the API server, which a static pod may not use",
+        );
+    }
+    for (index, source) in written.env_from.iter().flatten().enumerate() {
+        if source.config_map_ref.is_some() || source.secret_ref.is_some() {
+            let message = "needs an object of the API server, which a static pod may not use";
+            notes.fault(&at(&format!("envFrom[{index}]")), message);
+        }
+    }
+}
+
+fn kind(notes: &mut Notes<'_>, field: &str, written: &ApiContainer, role: ContainerKind) -> ContainerKind {
+    match (role, written.restart_policy.as_deref()) {
+        (ContainerKind::Init, Some("Always")) => ContainerKind::Sidecar,
+        (_, None) => role,
+        (_, Some("Always" | "OnFailure" | "Never")) => {
+            notes.unsupported(field);
+            role
+        }
+        (_, other) => {
+            notes.one_of(field, other, &[("Always", ()), ("OnFailure", ()), ("Never", ())]);
+            role
+        }
+    }
+}
+
+fn pull_policy(notes: &mut Notes<'_>, field: &str, written: &ApiContainer) -> ImagePullPolicy {
+    let default = if tag(written.image.as_deref().unwrap_or_default()) == Some("latest") {
+        ImagePullPolicy::Always
+    } else {
+        ImagePullPolicy::IfNotPresent
+    };
+    let known = [
+        ("", default),
+        ("Always", ImagePullPolicy::Always),
+        ("IfNotPresent", ImagePullPolicy::IfNotPresent),
+        ("Never", ImagePullPolicy::Never),
+    ];
+    notes.one_of(field, written.image_pull_policy.as_deref(), &known)
+}
+
+/// Tag of an image: `latest` where none is written, `None` with a digest. A colon before a slash belongs to a port.
+fn tag(image: &str) -> Option<&str> {
+    if image.contains('@') {
+        return None;
+    }
+    let name = image.rsplit('/').next().unwrap_or(image);
+    Some(name.split_once(':').map_or("latest", |(_, tag)| tag))
+}
+
+fn variable(notes: &mut Notes<'_>, field: &str, written: &ApiEnvVar) -> Option<EnvVar> {
+    if !is_env_name(&written.name) {
+        notes.fault(&format!("{field}.name"), "must be printable ASCII without `=`");
+    }
+    let source = match (&written.value, &written.value_from) {
+        (value, None) => Some(EnvSource::Value(value.clone().unwrap_or_default())),
+        (None, Some(from)) => value_from(notes, &format!("{field}.valueFrom"), from),
+        (Some(value), Some(from)) => {
+            if !value.is_empty() {
+                notes.fault(field, "has both `value` and `valueFrom`");
+            }
+            value_from(notes, &format!("{field}.valueFrom"), from)
+        }
+    }?;
+    Some(EnvVar { name: written.name.clone(), source })
+}
+
+fn value_from(notes: &mut Notes<'_>, field: &str, from: &EnvVarSource) -> Option<EnvSource> {
+    if from.config_map_key_ref.is_some() || from.secret_key_ref.is_some() {
+        notes.fault(field, "needs an object of the API server, which a static pod may not use");
+        return None;
+    }
+    match (&from.field_ref, &from.resource_field_ref, &from.file_key_ref) {
+        (Some(selector), None, None) => {
+            let path = selector.field_path.as_str();
+            let subscript = ["metadata.labels['", "metadata.annotations['"].iter().any(|start| {
+                path.strip_prefix(start).is_some_and(|rest| rest.ends_with("']") && rest.len() > 2)
+            });
+            if !subscript && !ENV_FIELDS.contains(&path) {
+                notes.fault(
+                    &format!("{field}.fieldRef.fieldPath"),
+                    format!("`{path}` is not a field that a variable can show"),
+                );
+            }
+            Some(EnvSource::Field(path.to_owned()))
+        }
+        (None, Some(selector), None) => {
+            Some(EnvSource::Resource(resource_field(notes, &format!("{field}.resourceFieldRef"), selector)))
+        }
+        (None, None, Some(_)) => {
+            notes.fault(&format!("{field}.fileKeyRef"), "is not supported by this version");
+            None
+        }
+        _ => {
+            notes.fault(field, "must have exactly one of `fieldRef`, `resourceFieldRef` and `fileKeyRef`");
+            None
+        }
+    }
+}
+
+fn resource_field(notes: &mut Notes<'_>, field: &str, selector: &ResourceFieldSelector) -> ResourceSelector {
+    let resource = notes.one_of(
+        &format!("{field}.resource"),
+        Some(&selector.resource),
+        &[
+            ("limits.cpu", ResourceField::LimitsCpu),
+            ("limits.memory", ResourceField::LimitsMemory),
+            ("limits.ephemeral-storage", ResourceField::LimitsEphemeralStorage),
+            ("requests.cpu", ResourceField::RequestsCpu),
+            ("requests.memory", ResourceField::RequestsMemory),
+            ("requests.ephemeral-storage", ResourceField::RequestsEphemeralStorage),
+        ],
+    );
+    let cpu = matches!(resource, ResourceField::LimitsCpu | ResourceField::RequestsCpu);
+    let divisor = selector.divisor.as_ref().map(|divisor| divisor.0.parse::<Quantity>());
+    let divisor = match divisor {
+        Some(Ok(divisor)) if cpu => divisor.milli(),
+        Some(Ok(divisor)) => divisor.units(),
+        Some(Err(error)) => {
+            notes.fault(&format!("{field}.divisor"), error.to_string());
+            0
+        }
+        None => 0,
+    };
+    // Zero is the default: one core, one byte (`pkg/api/v1/resource` `ExtractContainerResourceValue`).
+    let divisor = match u64::try_from(divisor) {
+        Ok(0) if cpu => 1000,
+        Ok(0) => 1,
+        Ok(divisor) => divisor,
+        Err(_negative) => {
+            notes.fault(&format!("{field}.divisor"), "must not be negative");
+            1
+        }
+    };
+    let container =
+        selector.container_name.as_deref().filter(|name| !name.is_empty()).map(ContainerName::new);
+    ResourceSelector { container, field: resource, divisor }
+}
+
+fn ports(notes: &mut Notes<'_>, field: &str, written: &ApiContainer, host_network: bool) -> Vec<Port> {
+    let mut ports: Vec<Port> = Vec::new();
+    for (index, port) in written.ports.iter().flatten().enumerate() {
+        let field = format!("{field}[{index}]");
+        let Some(port) = self::port(notes, &field, port, host_network) else { continue };
+        if port.name.is_some() && ports.iter().any(|known| known.name == port.name) {
+            notes.fault(&format!("{field}.name"), "is given twice in this container");
+        }
+        ports.push(port);
+    }
+    ports
+}
+
+fn port(notes: &mut Notes<'_>, field: &str, written: &ContainerPort, host_network: bool) -> Option<Port> {
+    let name = written.name.clone().filter(|name| !name.is_empty());
+    if let Some(name) = name.as_ref().filter(|name| !is_port_name(name)) {
+        let message =
+            format!("`{name}` is not the name of a port: at most 15 of a-z, 0-9 and -, with a letter");
+        notes.fault(&format!("{field}.name"), message);
+    }
+    let host_ip = written.host_ip.clone().filter(|ip| !ip.is_empty());
+    if let Some(ip) = host_ip.as_ref().filter(|ip| ip.parse::<std::net::IpAddr>().is_err()) {
+        notes.fault(&format!("{field}.hostIP"), format!("`{ip}` is not an IP address"));
+    }
+    let number = |notes: &mut Notes<'_>, name: &str, value: i32| {
+        notes.number::<u16>(&format!("{field}.{name}"), Some(i64::from(value)), 1, 65535)
+    };
+    let container_port = number(notes, "containerPort", written.container_port)?;
+    let host_port = match written.host_port.filter(|port| *port != 0) {
+        Some(port) => Some(number(notes, "hostPort", port)?),
+        None => host_network.then_some(container_port),
+    };
+    if host_network && host_port != Some(container_port) {
+        notes.fault(&format!("{field}.hostPort"), "must equal containerPort in the node's network");
+    }
+    let protocol = notes.one_of(
+        &format!("{field}.protocol"),
+        written.protocol.as_deref(),
+        &[("TCP", Protocol::Tcp), ("UDP", Protocol::Udp), ("SCTP", Protocol::Sctp)],
+    );
+    Some(Port { name, container_port, host_port, host_ip, protocol })
+}
+
+fn mounts(
+    notes: &mut Notes<'_>,
+    field: &str,
+    written: &ApiContainer,
+    privileged: bool,
+    around: Surroundings<'_>,
+) -> Vec<Mount> {
+    let mut mounts: Vec<Mount> = Vec::new();
+    for (index, mount) in written.volume_mounts.iter().flatten().enumerate() {
+        let field = format!("{field}[{index}]");
+        let mount = self::mount(notes, &field, mount, privileged);
+        if !around.volume_names.contains(&mount.volume.as_str()) {
+            notes.fault(&format!("{field}.name"), format!("the pod has no volume `{}`", mount.volume));
+        }
+        if mounts.iter().any(|known| known.path == mount.path) {
+            notes.fault(&format!("{field}.mountPath"), format!("`{}` is given twice", mount.path));
+        }
+        // A volume that could not be converted has its own fault.
+        if around.volumes.iter().any(|volume| volume.name == mount.volume) {
+            mounts.push(mount);
+        }
+    }
+    mounts
+}
+
+fn mount(notes: &mut Notes<'_>, field: &str, written: &VolumeMount, privileged: bool) -> Mount {
+    let path = written.mount_path.as_str();
+    if path.is_empty() || path.contains([':', '\0']) {
+        notes.fault(&format!("{field}.mountPath"), "must be a path without `:`");
+    } else if !path.starts_with('/') {
+        notes.fault(&format!("{field}.mountPath"), format!("`{path}` is not an absolute path"));
+    }
+    let read_only = written.read_only == Some(true);
+    match written.recursive_read_only.as_deref() {
+        None | Some("Disabled") => {}
+        Some("IfPossible") if read_only => notes.unsupported(format!("{field}.recursiveReadOnly")),
+        Some("Enabled") if read_only => {
+            notes.fault(
+                &format!("{field}.recursiveReadOnly"),
+                "cannot be promised by this version: `IfPossible` can be written",
+            );
+        }
+        Some(_) => notes.fault(
+            &format!("{field}.recursiveReadOnly"),
+            "needs `readOnly: true` and is `IfPossible` or `Enabled`",
+        ),
+    }
+    let propagation = notes.one_of(
+        &format!("{field}.mountPropagation"),
+        written.mount_propagation.as_deref(),
+        &[
+            ("None", MountPropagation::Private),
+            ("HostToContainer", MountPropagation::HostToContainer),
+            ("Bidirectional", MountPropagation::Bidirectional),
+        ],
+    );
+    if propagation == MountPropagation::Bidirectional && !privileged {
+        notes
+            .fault(&format!("{field}.mountPropagation"), "`Bidirectional` is for privileged containers only");
+    }
+    Mount {
+        volume: VolumeName::new(&written.name),
+        path: path.to_owned(),
+        sub_path: sub_path(notes, field, written),
+        read_only,
+        propagation,
+    }
+}
+
+fn sub_path(notes: &mut Notes<'_>, field: &str, written: &VolumeMount) -> SubPath {
+    let fixed = written.sub_path.as_deref().filter(|path| !path.is_empty());
+    let expression = written.sub_path_expr.as_deref().filter(|path| !path.is_empty());
+    let mut check = |name: &str, path: &str| {
+        if path.starts_with('/') || path.split('/').any(|part| part == "..") || path.contains('\0') {
+            notes.fault(&format!("{field}.{name}"), format!("`{path}` is not a relative path without `..`"));
+        }
+    };
+    match (fixed, expression) {
+        (None, None) => SubPath::Root,
+        (Some(path), None) => {
+            check("subPath", path);
+            SubPath::Fixed(path.to_owned())
+        }
+        (None, Some(path)) => {
+            check("subPathExpr", path);
+            SubPath::Expression(path.to_owned())
+        }
+        (Some(_), Some(_)) => {
+            notes.fault(&format!("{field}.subPathExpr"), "goes without `subPath` only");
+            SubPath::Root
+        }
+    }
+}
+
+fn stdio(written: &ApiContainer) -> Stdio {
+    let stdin = match (written.stdin == Some(true), written.stdin_once == Some(true)) {
+        (false, _) => Stdin::Closed,
+        (true, false) => Stdin::Open,
+        (true, true) => Stdin::Once,
+    };
+    Stdio { stdin, tty: written.tty == Some(true) }
+}
+
+fn termination_message(notes: &mut Notes<'_>, field: &str, written: &ApiContainer) -> TerminationMessage {
+    let path = written.termination_message_path.as_deref().filter(|path| !path.is_empty());
+    let path = path.unwrap_or(TERMINATION_MESSAGE_PATH);
+    if !path.starts_with('/') {
+        notes.fault(&format!("{field}.terminationMessagePath"), format!("`{path}` is not an absolute path"));
+    }
+    let policy = notes.one_of(
+        &format!("{field}.terminationMessagePolicy"),
+        written.termination_message_policy.as_deref(),
+        &[
+            ("File", TerminationMessagePolicy::File),
+            ("FallbackToLogsOnError", TerminationMessagePolicy::FallbackToLogsOnError),
+        ],
+    );
+    TerminationMessage { path: path.to_owned(), policy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tag;
+
+    #[test]
+    fn the_tag_decides_the_pull_policy() {
+        for (image, expected) in [
+            ("busybox", Some("latest")),
+            ("busybox:latest", Some("latest")),
+            ("busybox:1.36", Some("1.36")),
+            ("registry:5000/busybox", Some("latest")),
+            ("registry:5000/a/busybox:1", Some("1")),
+            ("busybox@sha256:00", None),
+            ("busybox:latest@sha256:00", None),
+        ] {
+            assert_eq!(tag(image), expected, "{image}");
+        }
+    }
+}

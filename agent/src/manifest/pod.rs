@@ -1,0 +1,324 @@
+//! The pod around its containers.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+
+use berth_core::{
+    id::{PodName, PodUid},
+    qos,
+    spec::{
+        Container, ContainerKind, DnsConfig, DnsPolicy, HostAlias, IpcMode, NetworkMode, PidMode, Pod,
+        RestartPolicy, Source, Volume,
+    },
+};
+use k8s_openapi::{
+    api::core::v1::{Container as ApiContainer, Pod as ApiPod, PodSpec},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+use super::{
+    container::{self, Surroundings},
+    is_dns_label, is_dns_subdomain, is_label_text, is_qualified_name,
+    notes::Notes,
+    resources, security, volume,
+};
+
+/// Seconds from the first signal to SIGKILL when the pod does not say.
+const GRACE_SECONDS: i64 = 30;
+
+/// Longest `dnsConfig.searches` and longest list of nameservers (`pkg/apis/core/validation`).
+const SEARCHES_MAX: usize = 32;
+const NAMESERVERS_MAX: usize = 3;
+
+/// Priorities of the classes that need no object of the API server (`pkg/apis/scheduling/types.go`).
+const PRIORITIES: [(&str, i32); 2] =
+    [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+
+/// Makes the core's pod of one with defaults applied.
+pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -> Option<Pod> {
+    let Some(spec) = &written.spec else {
+        notes.fault("spec", "is missing");
+        return None;
+    };
+    let name = metadata(notes, &written.metadata);
+    not_acted_on(notes, spec);
+    let volumes = volume::convert(notes, spec.volumes.as_deref().unwrap_or_default());
+    let (init_containers, containers) = containers(notes, spec, &volumes);
+    let security = security::of_pod(notes, spec.security_context.as_ref());
+    let pod_resources =
+        spec.resources.as_ref().map(|_| resources::convert(notes, "spec.resources", spec.resources.as_ref()));
+    let all = init_containers.iter().chain(&containers).map(|container| &container.resources);
+    let qos = qos::class(pod_resources.as_ref(), all);
+    let (network, pid, ipc) = namespaces(notes, spec);
+    let grace = notes.number(
+        "spec.terminationGracePeriodSeconds",
+        spec.termination_grace_period_seconds,
+        0,
+        i64::from(i32::MAX),
+    );
+    let deadline =
+        notes.number("spec.activeDeadlineSeconds", spec.active_deadline_seconds, 1, i64::from(i32::MAX));
+    Some(Pod {
+        uid: PodUid::new(written.metadata.uid.clone().unwrap_or_default()),
+        name,
+        source,
+        labels: written.metadata.labels.clone().unwrap_or_default(),
+        annotations: written.metadata.annotations.clone().unwrap_or_default(),
+        restart_policy: restart_policy(notes, spec),
+        grace: Duration::from_secs(grace.unwrap_or(GRACE_SECONDS.unsigned_abs())),
+        active_deadline: deadline.map(Duration::from_secs),
+        network,
+        pid,
+        ipc,
+        hostname: label(notes, "spec.hostname", spec.hostname.as_ref()),
+        subdomain: label(notes, "spec.subdomain", spec.subdomain.as_ref()),
+        hostname_as_fqdn: spec.set_hostname_as_fqdn == Some(true),
+        host_aliases: host_aliases(notes, spec),
+        dns_policy: dns_policy(notes, spec),
+        dns_config: dns_config(notes, spec),
+        service_account: spec.service_account_name.clone().unwrap_or_default(),
+        priority: priority(notes, spec),
+        security,
+        resources: pod_resources,
+        qos,
+        runtime: spec.runtime_class_name.clone().filter(|name| !name.is_empty()),
+        volumes,
+        init_containers,
+        containers,
+        manifest: serde_json::to_string(written).unwrap_or_default().into(),
+    })
+}
+
+fn metadata(notes: &mut Notes<'_>, metadata: &ObjectMeta) -> PodName {
+    let name = metadata.name.clone().unwrap_or_default();
+    if !is_dns_subdomain(&name) {
+        notes.fault("metadata.name", format!("`{name}` is not a DNS name"));
+    }
+    let namespace = metadata.namespace.clone().unwrap_or_default();
+    if !is_dns_label(&namespace) {
+        notes.fault("metadata.namespace", format!("`{namespace}` is not a DNS label"));
+    }
+    // The UID becomes a part of paths and of cgroup names.
+    let uid = metadata.uid.as_deref().unwrap_or_default();
+    if !is_dns_label(uid) {
+        notes.fault("metadata.uid", format!("`{uid}` is not a UID: at most 63 of a-z, 0-9 and -"));
+    }
+    for (key, value) in metadata.labels.iter().flatten() {
+        if !is_qualified_name(key) || !is_label_text(value) {
+            notes.fault(&format!("metadata.labels.{key}"), format!("`{key}: {value}` is not a label"));
+        }
+    }
+    for key in metadata.annotations.iter().flat_map(BTreeMap::keys) {
+        if !is_qualified_name(&key.to_lowercase()) {
+            notes.fault(
+                &format!("metadata.annotations.{key}"),
+                format!("`{key}` is not the key of an annotation"),
+            );
+        }
+    }
+    PodName { namespace, name }
+}
+
+fn not_acted_on(notes: &mut Notes<'_>, spec: &PodSpec) {
+    for (name, there) in [
+        ("affinity", spec.affinity.is_some()),
+        ("nodeSelector", spec.node_selector.as_ref().is_some_and(|selector| !selector.is_empty())),
+        ("hostnameOverride", spec.hostname_override.is_some()),
+        ("overhead", spec.overhead.as_ref().is_some_and(|overhead| !overhead.is_empty())),
+        ("preemptionPolicy", spec.preemption_policy.is_some()),
+        ("readinessGates", spec.readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty())),
+        ("schedulingGates", spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty())),
+        ("schedulingGroup", spec.scheduling_group.is_some()),
+        (
+            "topologySpreadConstraints",
+            spec.topology_spread_constraints.as_ref().is_some_and(|list| !list.is_empty()),
+        ),
+    ] {
+        notes.unsupported_if(there, format!("spec.{name}"));
+    }
+    if spec.ephemeral_containers.as_ref().is_some_and(|containers| !containers.is_empty()) {
+        notes.fault("spec.ephemeralContainers", "cannot be given when a pod is made");
+    }
+    // Without a user namespace the pod would have more rights than it asks for.
+    if spec.host_users == Some(false) {
+        notes.fault(
+            "spec.hostUsers",
+            "user namespaces are not supported by this version: leave it out to run in the node's",
+        );
+    }
+    if let Some(os) = spec.os.as_ref().filter(|os| os.name != "linux") {
+        notes.fault("spec.os.name", format!("this is a Linux node, the pod is for `{}`", os.name));
+    }
+}
+
+type Containers = Vec<Arc<Container>>;
+
+fn containers(notes: &mut Notes<'_>, spec: &PodSpec, volumes: &[Volume]) -> (Containers, Containers) {
+    let volume_names: Vec<&str> = spec.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
+    let around =
+        Surroundings { volumes, volume_names: &volume_names, host_network: spec.host_network == Some(true) };
+    let mut convert = |list: &str, written: &[ApiContainer], role: ContainerKind| -> Containers {
+        let field = |index: usize| format!("spec.{list}[{index}]");
+        let all = written.iter().enumerate();
+        all.map(|(index, one)| container::convert(notes, &field(index), one, role, around)).collect()
+    };
+    let init =
+        convert("initContainers", spec.init_containers.as_deref().unwrap_or_default(), ContainerKind::Init);
+    let main = convert("containers", &spec.containers, ContainerKind::Main);
+    if main.is_empty() {
+        notes.fault("spec.containers", "a pod has at least one container");
+    }
+    check_names(notes, "initContainers", &init, &[]);
+    check_names(notes, "containers", &main, &init);
+    check_host_ports(notes, &init, &main);
+    (init, main)
+}
+
+fn check_names(notes: &mut Notes<'_>, list: &str, containers: &[Arc<Container>], others: &[Arc<Container>]) {
+    for (index, container) in containers.iter().enumerate() {
+        if containers[..index].iter().chain(others).any(|known| known.name == container.name) {
+            notes
+                .fault(&format!("spec.{list}[{index}].name"), format!("`{}` is given twice", container.name));
+        }
+    }
+}
+
+/// Init containers run one after the other, so only those that stay can take a port from others.
+fn check_host_ports(notes: &mut Notes<'_>, init: &[Arc<Container>], main: &[Arc<Container>]) {
+    let mut taken = Vec::new();
+    for (list, containers) in [("initContainers", init), ("containers", main)] {
+        for (index, container) in containers.iter().enumerate() {
+            if container.kind == ContainerKind::Init {
+                continue;
+            }
+            for (port_index, port) in container.ports.iter().enumerate() {
+                let Some(number) = port.host_port else { continue };
+                let key = (port.protocol, port.host_ip.clone(), number);
+                if taken.contains(&key) {
+                    let field = format!("spec.{list}[{index}].ports[{port_index}].hostPort");
+                    notes.fault(&field, format!("{number} is given twice"));
+                }
+                taken.push(key);
+            }
+        }
+    }
+}
+
+fn namespaces(notes: &mut Notes<'_>, spec: &PodSpec) -> (NetworkMode, PidMode, IpcMode) {
+    let network = if spec.host_network == Some(true) { NetworkMode::Node } else { NetworkMode::Pod };
+    let ipc = if spec.host_ipc == Some(true) { IpcMode::Node } else { IpcMode::Pod };
+    let pid = match (spec.host_pid == Some(true), spec.share_process_namespace == Some(true)) {
+        (true, true) => {
+            notes.fault("spec.shareProcessNamespace", "cannot be true together with hostPID");
+            PidMode::Node
+        }
+        (true, false) => PidMode::Node,
+        (false, true) => PidMode::Pod,
+        (false, false) => PidMode::Container,
+    };
+    (network, pid, ipc)
+}
+
+fn restart_policy(notes: &mut Notes<'_>, spec: &PodSpec) -> RestartPolicy {
+    notes.one_of(
+        "spec.restartPolicy",
+        spec.restart_policy.as_deref(),
+        &[
+            ("Always", RestartPolicy::Always),
+            ("OnFailure", RestartPolicy::OnFailure),
+            ("Never", RestartPolicy::Never),
+        ],
+    )
+}
+
+fn label(notes: &mut Notes<'_>, field: &str, written: Option<&String>) -> Option<String> {
+    let written = written.filter(|name| !name.is_empty())?;
+    if !is_dns_label(written) {
+        notes.fault(field, format!("`{written}` is not a DNS label"));
+    }
+    Some(written.clone())
+}
+
+fn host_aliases(notes: &mut Notes<'_>, spec: &PodSpec) -> Vec<HostAlias> {
+    let mut aliases = Vec::new();
+    for (index, alias) in spec.host_aliases.iter().flatten().enumerate() {
+        let field = format!("spec.hostAliases[{index}]");
+        if alias.ip.parse::<IpAddr>().is_err() {
+            notes.fault(&format!("{field}.ip"), format!("`{}` is not an IP address", alias.ip));
+        }
+        let hostnames = alias.hostnames.clone().unwrap_or_default();
+        for name in hostnames.iter().filter(|name| !is_dns_subdomain(name)) {
+            notes.fault(&format!("{field}.hostnames"), format!("`{name}` is not a DNS name"));
+        }
+        aliases.push(HostAlias { ip: alias.ip.clone(), hostnames });
+    }
+    aliases
+}
+
+fn dns_policy(notes: &mut Notes<'_>, spec: &PodSpec) -> DnsPolicy {
+    let policy = notes.one_of(
+        "spec.dnsPolicy",
+        spec.dns_policy.as_deref(),
+        &[
+            ("ClusterFirst", DnsPolicy::ClusterFirst),
+            ("ClusterFirstWithHostNet", DnsPolicy::ClusterFirstWithHostNet),
+            ("Default", DnsPolicy::Default),
+            ("None", DnsPolicy::None),
+        ],
+    );
+    let servers = spec.dns_config.as_ref().and_then(|config| config.nameservers.as_ref());
+    if policy == DnsPolicy::None && servers.is_none_or(Vec::is_empty) {
+        notes.fault("spec.dnsConfig", "must name a nameserver while dnsPolicy is None");
+    }
+    policy
+}
+
+fn dns_config(notes: &mut Notes<'_>, spec: &PodSpec) -> DnsConfig {
+    let Some(written) = &spec.dns_config else { return DnsConfig::default() };
+    let nameservers = written.nameservers.clone().unwrap_or_default();
+    if nameservers.len() > NAMESERVERS_MAX {
+        notes.fault("spec.dnsConfig.nameservers", format!("more than {NAMESERVERS_MAX}"));
+    }
+    for (index, server) in
+        nameservers.iter().enumerate().filter(|(_, server)| server.parse::<IpAddr>().is_err())
+    {
+        notes.fault(
+            &format!("spec.dnsConfig.nameservers[{index}]"),
+            format!("`{server}` is not an IP address"),
+        );
+    }
+    let searches = written.searches.clone().unwrap_or_default();
+    if searches.len() > SEARCHES_MAX {
+        notes.fault("spec.dnsConfig.searches", format!("more than {SEARCHES_MAX}"));
+    }
+    for (index, search) in searches.iter().enumerate() {
+        // A single dot, a trailing dot and underscores are allowed in a search path (KEP-4427).
+        let plain = search.strip_suffix('.').unwrap_or(search).replace('_', "x");
+        if search != "." && !is_dns_subdomain(&plain) {
+            notes
+                .fault(&format!("spec.dnsConfig.searches[{index}]"), format!("`{search}` is not a DNS name"));
+        }
+    }
+    let mut options = Vec::new();
+    for (index, option) in written.options.iter().flatten().enumerate() {
+        let name = option.name.clone().unwrap_or_default();
+        let line = format!("{name}{}", option.value.as_deref().unwrap_or_default());
+        if name.is_empty() || line.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
+            notes.fault(
+                &format!("spec.dnsConfig.options[{index}]"),
+                "must have a name, and no blanks in name and value",
+            );
+        }
+        options.push((name, option.value.clone()));
+    }
+    DnsConfig { nameservers, searches, options }
+}
+
+fn priority(notes: &mut Notes<'_>, spec: &PodSpec) -> i32 {
+    let class = spec.priority_class_name.as_deref().filter(|name| !name.is_empty());
+    let known = class.and_then(|class| PRIORITIES.iter().find(|(name, _)| *name == class));
+    notes.unsupported_if(
+        class.is_some() && known.is_none() && spec.priority.is_none(),
+        "spec.priorityClassName",
+    );
+    spec.priority.or(known.map(|(_, priority)| *priority)).unwrap_or(0)
+}

@@ -1,0 +1,179 @@
+//! Security settings.
+
+use berth_core::spec::{
+    Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount, Seccomp,
+    SupplementalGroupsPolicy, Sysctl,
+};
+use k8s_openapi::api::core::v1::{
+    AppArmorProfile, Capabilities as ApiCapabilities, PodSecurityContext, SeccompProfile, SecurityContext,
+};
+
+use super::notes::Notes;
+
+/// Largest user and group. Source: `IsValidUserID` in `k8s.io/apimachinery/pkg/util/validation`.
+const ID_MAX: i64 = i32::MAX as i64;
+
+/// `spec.securityContext`.
+pub(super) fn of_pod(notes: &mut Notes<'_>, written: Option<&PodSecurityContext>) -> PodSecurity {
+    let Some(written) = written else { return PodSecurity::default() };
+    let at = |name: &str| format!("spec.securityContext.{name}");
+    app_armor(notes, &at("appArmorProfile"), written.app_armor_profile.as_ref());
+    notes.unsupported_if(written.se_linux_options.is_some(), at("seLinuxOptions"));
+    notes.unsupported_if(written.se_linux_change_policy.is_some(), at("seLinuxChangePolicy"));
+    if written.windows_options.is_some() {
+        notes.fault(&at("windowsOptions"), "this is a Linux node");
+    }
+    let groups = written.supplemental_groups.iter().flatten().enumerate();
+    let groups = groups
+        .filter_map(|(index, group)| id(notes, &at(&format!("supplementalGroups[{index}]")), Some(*group)))
+        .collect();
+    PodSecurity {
+        run_as_user: id(notes, &at("runAsUser"), written.run_as_user),
+        run_as_group: id(notes, &at("runAsGroup"), written.run_as_group),
+        run_as_non_root: written.run_as_non_root,
+        supplemental_groups: groups,
+        supplemental_groups_policy: notes.one_of(
+            &at("supplementalGroupsPolicy"),
+            written.supplemental_groups_policy.as_deref(),
+            &[("Merge", SupplementalGroupsPolicy::Merge), ("Strict", SupplementalGroupsPolicy::Strict)],
+        ),
+        fs_group: id(notes, &at("fsGroup"), written.fs_group),
+        fs_group_change: notes.one_of(
+            &at("fsGroupChangePolicy"),
+            written.fs_group_change_policy.as_deref(),
+            &[("Always", FsGroupChange::Always), ("OnRootMismatch", FsGroupChange::OnRootMismatch)],
+        ),
+        sysctls: sysctls(notes, written),
+        seccomp: seccomp(notes, &at("seccompProfile"), written.seccomp_profile.as_ref()),
+    }
+}
+
+/// `securityContext` of a container.
+pub(super) fn of_container(
+    notes: &mut Notes<'_>,
+    field: &str,
+    written: Option<&SecurityContext>,
+) -> ContainerSecurity {
+    let Some(written) = written else { return ContainerSecurity::default() };
+    let at = |name: &str| format!("{field}.{name}");
+    app_armor(notes, &at("appArmorProfile"), written.app_armor_profile.as_ref());
+    notes.unsupported_if(written.se_linux_options.is_some(), at("seLinuxOptions"));
+    if written.windows_options.is_some() {
+        notes.fault(&at("windowsOptions"), "this is a Linux node");
+    }
+    let privileged = written.privileged == Some(true);
+    let added = written.capabilities.as_ref().and_then(|set| set.add.as_ref());
+    if written.allow_privilege_escalation == Some(false) {
+        if privileged {
+            notes.fault(&at("allowPrivilegeEscalation"), "cannot be false while `privileged` is true");
+        }
+        if added.is_some_and(|names| names.iter().any(|name| name == "SYS_ADMIN" || name == "CAP_SYS_ADMIN"))
+        {
+            notes.fault(&at("allowPrivilegeEscalation"), "cannot be false while SYS_ADMIN is added");
+        }
+    }
+    ContainerSecurity {
+        privileged,
+        read_only_root: written.read_only_root_filesystem == Some(true),
+        allow_privilege_escalation: written.allow_privilege_escalation,
+        run_as_user: id(notes, &at("runAsUser"), written.run_as_user),
+        run_as_group: id(notes, &at("runAsGroup"), written.run_as_group),
+        run_as_non_root: written.run_as_non_root,
+        capabilities: capabilities(notes, &at("capabilities"), written.capabilities.as_ref()),
+        proc_mount: notes.one_of(
+            &at("procMount"),
+            written.proc_mount.as_deref(),
+            &[("Default", ProcMount::Default), ("Unmasked", ProcMount::Unmasked)],
+        ),
+        seccomp: seccomp(notes, &at("seccompProfile"), written.seccomp_profile.as_ref()),
+    }
+}
+
+fn id(notes: &mut Notes<'_>, field: &str, written: Option<i64>) -> Option<u32> {
+    notes.number(field, written, 0, ID_MAX)
+}
+
+/// A profile that is asked for and not enforced would be a lie; only the absence of one can be granted.
+fn app_armor(notes: &mut Notes<'_>, field: &str, written: Option<&AppArmorProfile>) {
+    if written.is_some_and(|profile| profile.type_ != "Unconfined") {
+        notes.fault(
+            field,
+            "AppArmor profiles cannot be enforced by this version: only `Unconfined` is possible",
+        );
+    }
+}
+
+fn seccomp(notes: &mut Notes<'_>, field: &str, written: Option<&SeccompProfile>) -> Option<Seccomp> {
+    let written = written?;
+    let local = written.localhost_profile.as_deref();
+    match written.type_.as_str() {
+        "Localhost" => {
+            // CVE-2023-2431: an empty name must never turn into no filter.
+            let path = local.unwrap_or_default();
+            if path.is_empty() || path.starts_with('/') || path.split('/').any(|part| part == "..") {
+                let message = "must name a file below the seccomp directory: relative, without `..`";
+                notes.fault(&format!("{field}.localhostProfile"), message);
+            }
+            Some(Seccomp::Localhost(path.to_owned()))
+        }
+        kind => {
+            if local.is_some() {
+                notes.fault(&format!("{field}.localhostProfile"), "goes with `type: Localhost` only");
+            }
+            let known = [("RuntimeDefault", Seccomp::RuntimeDefault), ("Unconfined", Seccomp::Unconfined)];
+            let index = notes.one_of(
+                &format!("{field}.type"),
+                Some(kind),
+                &[(known[0].0, 0), (known[1].0, 1), ("Localhost", 0)],
+            );
+            known.into_iter().nth(index).map(|(_, profile)| profile)
+        }
+    }
+}
+
+fn capabilities(notes: &mut Notes<'_>, field: &str, written: Option<&ApiCapabilities>) -> Capabilities {
+    let mut names = |list: &str, written: Option<&Vec<String>>| -> Vec<String> {
+        let mut names = Vec::new();
+        for (index, name) in written.into_iter().flatten().enumerate() {
+            let upper = name.to_ascii_uppercase();
+            let known =
+                !upper.is_empty() && upper.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+            if !known || upper.starts_with("CAP_") {
+                let message =
+                    format!("`{name}` is not a capability: write it without CAP_, such as `NET_ADMIN`");
+                notes.fault(&format!("{field}.{list}[{index}]"), message);
+            }
+            names.push(upper);
+        }
+        names
+    };
+    Capabilities {
+        add: names("add", written.and_then(|set| set.add.as_ref())),
+        drop: names("drop", written.and_then(|set| set.drop.as_ref())),
+    }
+}
+
+fn sysctls(notes: &mut Notes<'_>, written: &PodSecurityContext) -> Vec<Sysctl> {
+    let mut sysctls: Vec<Sysctl> = Vec::new();
+    for (index, sysctl) in written.sysctls.iter().flatten().enumerate() {
+        let field = format!("spec.securityContext.sysctls[{index}].name");
+        // With slashes, dots are part of a name: `net/ipv4/conf/eth0.100/forwarding`.
+        let slashes = sysctl.name.find(['.', '/']).is_some_and(|at| sysctl.name.as_bytes()[at] == b'/');
+        let swap = |letter: char| match letter {
+            '/' => '.',
+            '.' => '/',
+            other => other,
+        };
+        let name: String =
+            if slashes { sysctl.name.chars().map(swap).collect() } else { sysctl.name.clone() };
+        let form = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+        if name.is_empty() || name.len() > 253 || !name.bytes().all(form) || name.contains("..") {
+            notes.fault(&field, format!("`{}` is not the name of a sysctl", sysctl.name));
+        }
+        if sysctls.iter().any(|known| known.name == name) {
+            notes.fault(&field, format!("`{}` is given twice", sysctl.name));
+        }
+        sysctls.push(Sysctl { name, value: sysctl.value.clone() });
+    }
+    sysctls
+}

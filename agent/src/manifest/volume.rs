@@ -1,0 +1,109 @@
+//! Volumes.
+
+use std::collections::BTreeSet;
+
+use berth_core::{
+    id::VolumeName,
+    spec::{HostPathType, Medium, Volume, VolumeSource},
+};
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, HostPathVolumeSource, Volume as ApiVolume};
+
+use super::{is_dns_label, notes::Notes, resources::amount};
+
+/// Volumes that need an object of the API server, which a static pod may not use (`pkg/api/pod` `HasAPIObjectReference`).
+const OF_THE_API: [&str; 5] = ["configMap", "secret", "persistentVolumeClaim", "ephemeral", "projected"];
+
+/// `spec.volumes`.
+pub(super) fn convert(notes: &mut Notes<'_>, written: &[ApiVolume]) -> Vec<Volume> {
+    let mut names = BTreeSet::new();
+    let mut volumes = Vec::new();
+    for (index, volume) in written.iter().enumerate() {
+        let field = format!("spec.volumes[{index}]");
+        if !is_dns_label(&volume.name) {
+            notes.fault(&format!("{field}.name"), format!("`{}` is not a DNS label", volume.name));
+        }
+        if !names.insert(&volume.name) {
+            notes.fault(&format!("{field}.name"), format!("`{}` is given twice", volume.name));
+        }
+        if let Some(source) = source(notes, &field, volume) {
+            volumes.push(Volume { name: VolumeName::new(&volume.name), source });
+        }
+    }
+    volumes
+}
+
+fn source(notes: &mut Notes<'_>, field: &str, volume: &ApiVolume) -> Option<VolumeSource> {
+    let kinds = kinds(volume);
+    match (kinds.as_slice(), &volume.empty_dir, &volume.host_path) {
+        // Nothing at all is an emptyDir (`pkg/apis/core/v1/defaults.go` `SetDefaults_Volume`).
+        ([], ..) => Some(VolumeSource::EmptyDir { medium: Medium::Disk, size_limit_bytes: None }),
+        ([_], Some(written), _) => Some(empty_dir(notes, &format!("{field}.emptyDir"), written)),
+        ([_], _, Some(written)) => host_path(notes, &format!("{field}.hostPath"), written),
+        ([kind], ..) if OF_THE_API.contains(&kind.as_str()) => {
+            notes.fault(
+                &format!("{field}.{kind}"),
+                "needs an object of the API server, which a static pod may not use",
+            );
+            None
+        }
+        ([kind], ..) => {
+            let message =
+                "volumes of this kind are not supported by this version: use `emptyDir` or `hostPath`";
+            notes.fault(&format!("{field}.{kind}"), message);
+            None
+        }
+        (several, ..) => {
+            notes.fault(field, format!("a volume is of one kind, this one of {}", several.join(" and ")));
+            None
+        }
+    }
+}
+
+/// Every kind that is written, by its name.
+fn kinds(volume: &ApiVolume) -> Vec<String> {
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(volume) else { return Vec::new() };
+    fields.into_iter().map(|(name, _)| name).filter(|name| name != "name").collect()
+}
+
+fn empty_dir(notes: &mut Notes<'_>, field: &str, written: &EmptyDirVolumeSource) -> VolumeSource {
+    let medium = match written.medium.as_deref() {
+        Some(medium) if medium == "HugePages" || medium.starts_with("HugePages-") => {
+            notes.fault(
+                &format!("{field}.medium"),
+                "huge pages are not supported by this version: use `Memory` or leave it out",
+            );
+            Medium::Memory
+        }
+        other => {
+            notes.one_of(&format!("{field}.medium"), other, &[("", Medium::Disk), ("Memory", Medium::Memory)])
+        }
+    };
+    let limit =
+        written.size_limit.as_ref().and_then(|limit| amount(notes, &format!("{field}.sizeLimit"), &limit.0));
+    // A limit of zero is no limit (`pkg/volume/emptydir`).
+    let size_limit_bytes = limit.map(|limit| limit.units().unsigned_abs()).filter(|bytes| *bytes > 0);
+    VolumeSource::EmptyDir { medium, size_limit_bytes }
+}
+
+fn host_path(notes: &mut Notes<'_>, field: &str, written: &HostPathVolumeSource) -> Option<VolumeSource> {
+    let path = written.path.as_str();
+    let good = path.starts_with('/') && path.split('/').all(|part| part != "..") && !path.contains('\0');
+    if !good {
+        notes.fault(&format!("{field}.path"), format!("`{path}` is not an absolute path without `..`"));
+    }
+    let kind = notes.one_of(
+        &format!("{field}.type"),
+        written.type_.as_deref(),
+        &[
+            ("", HostPathType::Unset),
+            ("DirectoryOrCreate", HostPathType::DirectoryOrCreate),
+            ("Directory", HostPathType::Directory),
+            ("FileOrCreate", HostPathType::FileOrCreate),
+            ("File", HostPathType::File),
+            ("Socket", HostPathType::Socket),
+            ("CharDevice", HostPathType::CharDevice),
+            ("BlockDevice", HostPathType::BlockDevice),
+        ],
+    );
+    good.then(|| VolumeSource::HostPath { path: path.to_owned(), kind })
+}

@@ -1,0 +1,176 @@
+//! Pods of manifest files: one file, or a directory of them (`staticPodPath`).
+//!
+//! Source: `pkg/kubelet/config/{file,file_linux}.go`. As there: not recursive, names that begin with a dot are passed
+//! over, symbolic links are followed, what is no regular file is passed over; changes are noticed at once by inotify and
+//! at the latest after `fileCheckFrequency`. Beyond that: a file that becomes unreadable or wrong keeps the pods that it
+//! last gave, so that a slip in an editor stops nothing; the fault is logged and shown until it is mended.
+
+mod scan;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use berth_core::{
+    event::Event,
+    id::PodUid,
+    spec::{Pod, Source},
+};
+use futures::{Stream, StreamExt, future::Either, stream};
+use inotify::{Inotify, WatchMask, Watches};
+use tokio::{sync::mpsc::Sender, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use self::scan::{Scan, Seen};
+use crate::{config::Config, view::View};
+
+/// After a change, the time without another one after which files are read: an editor's several steps become one.
+const QUIET: Duration = Duration::from_millis(10);
+
+/// Changes that may follow one another before files are read all the same.
+const BURST_MAX: usize = 20;
+
+/// Bytes of inotify events read at once: some dozens of names.
+const EVENT_BYTES: usize = 4096;
+
+/// Watches the manifests and sends every change of what they want, and what they want at start. Returns when cancelled,
+/// when nobody receives any more, or at once when no path is configured (after having sent that nothing is wanted).
+pub async fn run(config: &Config, view: View, sender: Sender<Event>, cancel: CancellationToken) {
+    let Some(path) = config.static_pod_path.clone() else {
+        let nothing = Event::Desired { source: Source::File, pods: Vec::new() };
+        if sender.send(nothing).await.is_err() {
+            tracing::debug!("nobody receives desired pods any more");
+        }
+        return;
+    };
+    let scan = Scan { path: path.clone(), node: config.node.name.clone() };
+    let mut reader = Reader { scan: Arc::new(scan), seen: Seen::default(), sent: None, view, sender };
+    let mut watch = Watch::new(path);
+    let work = async {
+        loop {
+            watch.ensure();
+            if reader.read().await.is_err() {
+                return;
+            }
+            watch.changed(config.file_check).await;
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = cancel.cancelled() => {}
+    }
+}
+
+/// Nobody receives any more.
+struct Closed;
+
+struct Reader {
+    scan: Arc<Scan>,
+    seen: Seen,
+    sent: Option<Vec<Arc<Pod>>>,
+    view: View,
+    sender: Sender<Event>,
+}
+
+impl Reader {
+    async fn read(&mut self) -> Result<(), Closed> {
+        let scan = Arc::clone(&self.scan);
+        let before = self.seen.clone();
+        // On a thread of its own: a hung network file system must not hold up anything else.
+        let Ok(seen) = tokio::task::spawn_blocking(move || scan.run(&before)).await else { return Ok(()) };
+        for problem in seen.problems.iter().filter(|problem| !self.seen.problems.contains(problem)) {
+            tracing::error!(file = problem.place, "manifest cannot be used: {}", problem.message);
+        }
+        self.seen = seen;
+        let pods = self.seen.pods();
+        self.view.set_problems(Source::File, self.seen.problems.clone());
+        self.view.set_unsupported(self.unsupported());
+        if self.sent.as_ref() == Some(&pods) {
+            return Ok(());
+        }
+        tracing::info!(pods = pods.len(), path = %self.scan.path.display(), "manifests read");
+        self.sent = Some(pods.clone());
+        self.sender.send(Event::Desired { source: Source::File, pods }).await.map_err(|_closed| Closed)
+    }
+
+    fn unsupported(&self) -> std::collections::BTreeMap<PodUid, Vec<String>> {
+        let manifests = self.seen.manifests();
+        manifests.map(|manifest| (manifest.pod.uid.clone(), manifest.unsupported.clone())).collect()
+    }
+}
+
+/// Inotify on the directory of the manifests, where that works; nothing but time, where not.
+struct Watch {
+    path: PathBuf,
+    watches: Option<Watches>,
+    changes: Either<stream::BoxStream<'static, ()>, stream::Pending<()>>,
+    watched: bool,
+}
+
+impl Watch {
+    fn new(path: PathBuf) -> Self {
+        match open() {
+            Ok((watches, changes)) => {
+                Self { path, watches: Some(watches), changes: Either::Left(changes), watched: false }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "inotify cannot be used, manifests are read from time to time only");
+                Self { path, watches: None, changes: Either::Right(stream::pending()), watched: false }
+            }
+        }
+    }
+
+    /// Watches the directory when it is there and not yet watched.
+    fn ensure(&mut self) {
+        let directory = if self.path.is_dir() {
+            self.path.as_path()
+        } else {
+            self.path.parent().unwrap_or(Path::new("/"))
+        };
+        let mask = WatchMask::CLOSE_WRITE
+            | WatchMask::CREATE
+            | WatchMask::DELETE
+            | WatchMask::MOVE
+            | WatchMask::ATTRIB
+            | WatchMask::DELETE_SELF
+            | WatchMask::MOVE_SELF;
+        let Some(watches) = &mut self.watches else { return };
+        // Adding the same directory again changes nothing; a directory made anew is another one.
+        match watches.add(directory, mask) {
+            Ok(_) => self.watched = true,
+            Err(error) if std::mem::replace(&mut self.watched, false) => {
+                tracing::warn!(%error, directory = %directory.display(), "manifests cannot be watched, they are read from time to time");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Waits for a change, and for the end of the changes that come with it, or for the time to look again.
+    async fn changed(&mut self, check: Duration) {
+        if timeout(check, self.changes.next()).await.is_err() {
+            return;
+        }
+        for _ in 0..BURST_MAX {
+            if timeout(QUIET, self.changes.next()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn open() -> std::io::Result<(Watches, stream::BoxStream<'static, ()>)> {
+    let inotify = Inotify::init()?;
+    let watches = inotify.watches();
+    let events = inotify.into_event_stream(vec![0; EVENT_BYTES])?;
+    Ok((watches, endless(events).boxed()))
+}
+
+/// Every event is a change, and so is a failure to read events: looking again is right. An end never comes.
+fn endless<E>(events: impl Stream<Item = E> + Send + 'static) -> impl Stream<Item = ()> + Send + 'static {
+    events.map(|_| ()).chain(stream::pending())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+use std::{fs, os::unix::fs::symlink};
+
+use tempfile::TempDir;
+use tokio::sync::mpsc::{self, Receiver};
+
+use super::*;
+use crate::config::{Facts, KubeletFlags, Settings};
+
+/// Far longer than anything here takes: a wait that ends by it is a failure.
+const LONG: Duration = Duration::from_secs(20);
+
+struct World {
+    directory: TempDir,
+    events: Receiver<Event>,
+    view: View,
+    cancel: CancellationToken,
+}
+
+impl World {
+    fn start(check: Duration, fill: impl FnOnce(&Path)) -> Self {
+        let directory = TempDir::new().unwrap();
+        fill(directory.path());
+        Self::on(directory.path().to_owned(), directory, check)
+    }
+
+    fn on(path: PathBuf, directory: TempDir, check: Duration) -> Self {
+        let mut config = config();
+        config.static_pod_path = Some(path);
+        config.file_check = check;
+        let (sender, events) = mpsc::channel(8);
+        let (view, cancel) = (View::default(), CancellationToken::new());
+        let world = Self { directory, events, view: view.clone(), cancel: cancel.clone() };
+        tokio::spawn(async move { run(&config, view, sender, cancel).await });
+        world
+    }
+
+    async fn names(&mut self) -> Vec<String> {
+        match timeout(LONG, self.events.recv()).await.unwrap().unwrap() {
+            Event::Desired { source: Source::File, pods } => {
+                pods.iter().map(|pod| pod.name.name.clone()).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn problem(&self, part: &str) {
+        let found = async {
+            while !self.view.problems().iter().any(|problem| problem.message.contains(part)) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        timeout(LONG, found).await.unwrap_or_else(|_| panic!("no `{part}` in {:?}", self.view.problems()));
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.directory.path().join(name), text).unwrap();
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+fn config() -> Config {
+    let flags = KubeletFlags::parse(&["--hostname-override=Node-1"]).unwrap();
+    let mut settings = Settings::load(flags).unwrap();
+    settings.kubelet.fail_cgroup_v1 = Some(false);
+    settings.resolve(&Facts::gather(Path::new("/")).unwrap()).unwrap()
+}
+
+fn pod(name: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  containers:\n  - {{name: c, image: busybox}}\n"
+    )
+}
+
+#[tokio::test]
+async fn files_come_change_and_go() {
+    let mut world = World::start(LONG, |directory| {
+        fs::write(directory.join("a.yaml"), pod("a")).unwrap();
+    });
+    assert_eq!(world.names().await, ["a-node-1"]);
+    world.write("b.yaml", &pod("b"));
+    assert_eq!(world.names().await, ["a-node-1", "b-node-1"]);
+    world.write("a.yaml", &pod("c"));
+    assert_eq!(world.names().await, ["c-node-1", "b-node-1"]);
+    fs::rename(world.directory.path().join("b.yaml"), world.directory.path().join("0.yaml")).unwrap();
+    assert_eq!(world.names().await, ["b-node-1", "c-node-1"]);
+    fs::remove_file(world.directory.path().join("a.yaml")).unwrap();
+    assert_eq!(world.names().await, ["b-node-1"]);
+}
+
+#[tokio::test]
+async fn what_is_no_manifest_is_passed_over() {
+    let mut world = World::start(LONG, |directory| {
+        fs::write(directory.join("a.yaml"), pod("a")).unwrap();
+        fs::write(directory.join(".b.yaml"), pod("b")).unwrap();
+        fs::create_dir(directory.join("sub")).unwrap();
+        fs::write(directory.join("sub/c.yaml"), pod("c")).unwrap();
+        nix::unistd::mkfifo(&directory.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        symlink(directory.join("sub/c.yaml"), directory.join("link.yaml")).unwrap();
+        symlink("/nowhere", directory.join("dangling.yaml")).unwrap();
+    });
+    assert_eq!(world.names().await, ["a-node-1", "c-node-1"]);
+    assert_eq!(world.view.problems(), []);
+}
+
+#[tokio::test]
+async fn a_broken_file_stops_neither_others_nor_its_own_pods() {
+    let mut world = World::start(LONG, |directory| {
+        fs::write(directory.join("a.yaml"), pod("a")).unwrap();
+        fs::write(directory.join("b.yaml"), "apiVersion: v1\nkind: Pod\nmetadata: [").unwrap();
+    });
+    assert_eq!(world.names().await, ["a-node-1"]);
+    world.problem("b.yaml:3").await;
+    world.write("a.yaml", &pod("a").replace("image", "imgae"));
+    world.problem("a.yaml:6: spec.containers[0].imgae: unknown field, did you mean `image`?").await;
+    world.write("a.yaml", "");
+    world.problem("no pod in it").await;
+    // Mended, both count again; nothing was sent in between.
+    world.write("b.yaml", &pod("b"));
+    assert_eq!(world.names().await, ["a-node-1", "b-node-1"]);
+    world.write("a.yaml", &pod("d"));
+    assert_eq!(world.names().await, ["d-node-1", "b-node-1"]);
+    assert_eq!(world.view.problems(), []);
+}
+
+#[tokio::test]
+async fn of_two_pods_with_one_name_the_first_runs() {
+    let mut world = World::start(LONG, |directory| {
+        fs::write(directory.join("1.yaml"), pod("a")).unwrap();
+        fs::write(directory.join("2.yaml"), pod("a")).unwrap();
+    });
+    assert_eq!(world.names().await, ["a-node-1"]);
+    let problems = world.view.problems();
+    assert!(problems[0].place.ends_with("2.yaml") && problems.len() == 1, "{problems:?}");
+}
+
+#[tokio::test]
+async fn one_file_as_the_path() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("one.json");
+    fs::write(directory.path().join("other.yaml"), pod("other")).unwrap();
+    let mut world = World::on(path, directory, LONG);
+    assert_eq!(world.names().await, [] as [&str; 0]);
+    world.write(
+        "one.json",
+        r#"{"apiVersion": "v1", "kind": "PodList", "items": [
+            {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+            {"metadata": {"name": "y"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}]}"#,
+    );
+    assert_eq!(world.names().await, ["x-node-1", "y-node-1"]);
+}
+
+#[tokio::test]
+async fn a_directory_that_comes_later_is_found_by_looking_again() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("not/yet");
+    let mut world = World::on(path.clone(), directory, Duration::from_millis(20));
+    assert_eq!(world.names().await, [] as [&str; 0]);
+    fs::create_dir_all(&path).unwrap();
+    fs::write(path.join("a.yaml"), pod("a")).unwrap();
+    assert_eq!(world.names().await, ["a-node-1"]);
+}
+
+#[test]
+fn a_second_look_gives_the_same_values() {
+    let directory = TempDir::new().unwrap();
+    fs::write(directory.path().join("a.yaml"), pod("a")).unwrap();
+    let scan = Scan { path: directory.path().to_owned(), node: "n".to_owned() };
+    let first = scan.run(&Seen::default());
+    let second = scan.run(&first);
+    assert_eq!(first, second);
+    assert!(Arc::ptr_eq(&first.pods()[0], &second.pods()[0]));
+}
