@@ -14,7 +14,7 @@ use crate::wait::{self, Look};
 /// How long a component may take to end after SIGTERM.
 const END_LIMIT: Duration = Duration::from_secs(20);
 /// How much of a log a failure message shows.
-const LOG_TAIL: usize = 4096;
+const LOG_TAIL: usize = 16384;
 
 /// A running component. Dropping it kills it.
 #[derive(Debug)]
@@ -93,14 +93,20 @@ impl Process {
     /// The end of its log.
     #[must_use]
     pub fn log_tail(&self) -> String {
-        let log = fs::read(&self.log).unwrap_or_default();
-        String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL)..]).into_owned()
+        tail(&self.log)
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
         let pid = i32::try_from(self.child.id())?;
         kill(Pid::from_raw(pid), signal).with_context(|| format!("signal {}", self.name))
     }
+}
+
+/// The end of a log; empty when it cannot be read.
+#[must_use]
+pub fn tail(log: &Path) -> String {
+    let log = fs::read(log).unwrap_or_default();
+    String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL)..]).into_owned()
 }
 
 impl Drop for Process {

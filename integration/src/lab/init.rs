@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 
-use super::{OWNER, ROLE, ROOT, cgroup_prefix, leaks};
+use super::{OWNER, ROLE, ROOT, cgroup_name, leaks};
 
 /// Makes the private world, runs the body in it and fails when it leaves something behind.
 pub(super) fn run() -> Result<ExitCode> {
@@ -30,7 +30,7 @@ pub(super) fn run() -> Result<ExitCode> {
         .context("start the lab's body")?;
     let code = reap_until(Pid::from_raw(i32::try_from(body.id())?))?;
     if code == 0 {
-        before.check(&cgroup_prefix(&owner), Path::new(&root))?;
+        before.check(&cgroup_name(&owner))?;
     }
     Ok(ExitCode::from(code))
 }
