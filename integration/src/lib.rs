@@ -3,6 +3,7 @@
 //! Everything started here lives in [`lab`]: a process tree in its own pid, mount and network
 //! namespaces, ended as a whole when its owner ends.
 
+pub mod agent;
 pub mod binaries;
 pub mod cni;
 pub mod components;
@@ -10,6 +11,7 @@ pub mod containerd;
 pub mod http;
 pub mod image;
 pub mod lab;
+pub mod node;
 pub mod process;
 pub mod registry;
 pub mod wait;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -65,15 +65,31 @@ impl Process {
         found.with_context(|| format!("log of {}:\n{}", self.name, self.log_tail()))
     }
 
+    /// Whether it has ended by itself.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
     /// Asks it to end and waits.
     ///
     /// # Errors
     /// It did not end in time.
-    pub fn stop(mut self) -> Result<()> {
-        self.signal(Signal::SIGTERM)?;
+    pub fn stop(self) -> Result<()> {
+        self.stop_with(Signal::SIGTERM).map(drop)
+    }
+
+    /// Asks it to end with a signal and waits.
+    ///
+    /// # Errors
+    /// It did not end in time.
+    pub fn stop_with(mut self, signal: Signal) -> Result<ExitStatus> {
+        self.signal(signal)?;
         wait::until(&format!("{} to end", self.name), END_LIMIT, || {
             Ok(match self.child.try_wait()? {
-                Some(_) => Look::Ready(()),
+                Some(status) => Look::Ready(status),
                 None => Look::NotYet("still running".to_owned()),
             })
         })

@@ -43,7 +43,7 @@ fn image_runs() -> Result<()> {
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, Registry::PORT));
     ensure!(http::get(at, "/v2/").is_err(), "the registry still answers");
     let registry = stopped.start()?;
-    same("status", http::get(at, "/v2/busybox/manifests/1")?.status, 200)?;
+    same("status", http::get(at, "/v2/busybox/tags/list")?.status, 200)?;
     registry.stop()?;
     for group in world.cgroups()? {
         fs::remove_dir(group)?;
