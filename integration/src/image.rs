@@ -1,4 +1,114 @@
-//! Digests for fixtures.
+//! Images made on the spot: Debian's static busybox with an applet link for each of its commands.
+
+use std::fs;
+use std::io::Write as _;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tar::{Builder, EntryType, Header};
+
+const BUSYBOX: &str = "/bin/busybox";
+const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000:app:/home/app:/bin/sh\n\
+                      nobody:x:65534:65534:nobody:/:/bin/false\n";
+const GROUP: &str = "root:x:0:\napp:x:1000:\nextra:x:2000:app\nnogroup:x:65534:\n";
+
+/// How a layer is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// A plain tar archive.
+    Tar,
+    /// Compressed with gzip.
+    Gzip,
+}
+
+/// The files of an image, made once and shared by images that differ in their config.
+#[derive(Debug, Clone)]
+pub struct Layer {
+    diff_id: String,
+    media_type: &'static str,
+    blob: Blob,
+}
+
+/// Content and its digest.
+#[derive(Debug, Clone)]
+pub struct Blob {
+    /// `sha256:<hex>`.
+    pub digest: String,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// An image of one layer.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// Its config.
+    pub config: Blob,
+    /// Its layer.
+    pub layer: Blob,
+    /// Its manifest.
+    pub manifest: Blob,
+}
+
+impl Image {
+    /// The media type of the manifest.
+    pub const MANIFEST_TYPE: &'static str = "application/vnd.oci.image.manifest.v1+json";
+
+    /// An image of `layer`, whose `config` section (`User`, `Entrypoint`, `Env`, …) is as given.
+    #[must_use]
+    pub fn new(layer: &Layer, config: &Value) -> Self {
+        let config = Blob::new(
+            json!({
+                "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
+                "os": "linux",
+                "config": config,
+                "rootfs": { "type": "layers", "diff_ids": [layer.diff_id] },
+            })
+            .to_string()
+            .into_bytes(),
+        );
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": Self::MANIFEST_TYPE,
+            "config": config.descriptor("application/vnd.oci.image.config.v1+json"),
+            "layers": [layer.blob.descriptor(layer.media_type)],
+        });
+        let manifest = Blob::new(manifest.to_string().into_bytes());
+        Self { config, layer: layer.blob.clone(), manifest }
+    }
+}
+
+impl Layer {
+    /// Busybox, its applets as links, accounts and a directory for everybody.
+    ///
+    /// # Errors
+    /// Busybox is not installed.
+    pub fn busybox(packing: Packing) -> Result<Self> {
+        let tar = busybox_tar()?;
+        let diff_id = digest(&tar);
+        let (media_type, bytes) = match packing {
+            Packing::Tar => ("application/vnd.oci.image.layer.v1.tar", tar),
+            Packing::Gzip => {
+                let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                gzip.write_all(&tar)?;
+                ("application/vnd.oci.image.layer.v1.tar+gzip", gzip.finish()?)
+            }
+        };
+        Ok(Self { diff_id, media_type, blob: Blob::new(bytes) })
+    }
+}
+
+impl Blob {
+    fn new(bytes: Vec<u8>) -> Self {
+        Self { digest: digest(&bytes), bytes }
+    }
+
+    fn descriptor(&self, media_type: &str) -> Value {
+        json!({ "mediaType": media_type, "digest": self.digest, "size": self.bytes.len() })
+    }
+}
 
 /// Lowercase hexadecimal.
 #[must_use]
@@ -7,10 +117,57 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
+fn digest(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex(&Sha256::digest(bytes)))
+}
+
+fn busybox_tar() -> Result<Vec<u8>> {
+    let program = fs::read(BUSYBOX).with_context(|| format!("read {BUSYBOX} (package busybox-static)"))?;
+    let list = Command::new(BUSYBOX).arg("--list").output().context("start busybox")?;
+    let applets = String::from_utf8(list.stdout)?;
+
+    let mut tar = Builder::new(Vec::new());
+    for (dir, mode) in [("bin", 0o755), ("etc", 0o755), ("home/app", 0o755), ("root", 0o700), ("tmp", 0o1777)]
+    {
+        tar.append_data(&mut header(EntryType::Directory, mode, 0), dir, &[][..])?;
+    }
+    for (path, mode, content) in [
+        ("bin/busybox", 0o755, program.as_slice()),
+        ("etc/passwd", 0o644, PASSWD.as_bytes()),
+        ("etc/group", 0o644, GROUP.as_bytes()),
+    ] {
+        tar.append_data(&mut header(EntryType::Regular, mode, content.len() as u64), path, content)?;
+    }
+    for applet in applets.lines().filter(|applet| *applet != "busybox") {
+        tar.append_link(&mut header(EntryType::Symlink, 0o777, 0), format!("bin/{applet}"), "busybox")?;
+    }
+    Ok(tar.into_inner()?)
+}
+
+/// No times and no owners: the same input gives the same digest.
+fn header(kind: EntryType, mode: u32, size: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_size(size);
+    header
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn both_nibbles_in_order() {
-        assert_eq!(super::hex(&[0x00, 0x9f, 0xa1]), "009fa1");
+        assert_eq!(hex(&[0x00, 0x9f, 0xa1]), "009fa1");
+    }
+
+    #[test]
+    fn the_packed_layer_holds_the_same_files() {
+        let plain = Layer::busybox(Packing::Tar).unwrap();
+        let packed = Layer::busybox(Packing::Gzip).unwrap();
+        assert_eq!(plain.diff_id, packed.diff_id);
+        assert_eq!(plain.diff_id, plain.blob.digest);
+        assert!(packed.blob.bytes.len() < plain.blob.bytes.len());
     }
 }

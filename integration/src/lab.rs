@@ -1,11 +1,11 @@
-//! A private world for one test process or demo.
+//! A private world for one test or the demo.
 //!
 //! Three processes, all the same program:
 //! * the *supervisor* stays outside, makes a pid namespace and removes directory and cgroups at
 //!   the end, whatever happened inside;
-//! * *init* is process 1 of that namespace: it makes private mount and network namespaces, reaps
-//!   orphans, and counts what is left when the body has ended;
-//! * the *body* runs the tests.
+//! * *init* is process 1 of that namespace: it makes private mount, network and ipc namespaces,
+//!   reaps orphans, and counts what is left when the body has ended;
+//! * the *body* does the work.
 //!
 //! Invariant: the end of the supervisor ends init, and the end of init ends every process, mount
 //! and link of the lab, for all of them live in its namespaces.
@@ -15,28 +15,43 @@ mod leaks;
 mod supervisor;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::{Command, ExitCode};
 use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 
-/// Names the process's part; absent in the supervisor.
+/// Names the process's part; absent outside.
 const ROLE: &str = "BERTH_LAB_ROLE";
 /// Directory of the lab.
 const ROOT: &str = "BERTH_LAB_ROOT";
 /// The supervisor's pid, as seen outside.
 const OWNER: &str = "BERTH_LAB_OWNER";
+const CGROUPS: &str = "/sys/fs/cgroup";
 
-static CORNERS: AtomicU32 = AtomicU32::new(0);
+/// The command that runs this program again, with `args`, as the body of a new lab.
+///
+/// # Errors
+/// The path of this program is not known.
+pub fn command<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Command> {
+    let mut command = Command::new(env::current_exe()?);
+    command.args(args).env(ROLE, "supervisor");
+    Ok(command)
+}
 
-/// Runs `body` in a lab and gives its exit code; a leak or a failure around it is a failure too.
+/// Whether this process is a part of a lab, so that `main` has to call [`run`].
+#[must_use]
+pub fn inside() -> bool {
+    env::var_os(ROLE).is_some()
+}
+
+/// Plays this process's part; in the body that is `body`. A leak or a failure of the lab itself
+/// is a failure too.
 #[expect(clippy::print_stderr, reason = "the last word of a command line program")]
 pub fn run(body: impl FnOnce() -> ExitCode) -> ExitCode {
     let done = match env::var(ROLE).as_deref() {
-        Err(_) => supervisor::run(),
         Ok("init") => init::run(),
-        Ok(_) => return body(),
+        Ok("body") => return body(),
+        _ => supervisor::run(),
     };
     done.unwrap_or_else(|failure| {
         eprintln!("lab: {failure:#}");
@@ -44,48 +59,58 @@ pub fn run(body: impl FnOnce() -> ExitCode) -> ExitCode {
     })
 }
 
-/// One test's part of the lab: a directory and a cgroup path of its own.
-#[derive(Debug)]
-pub struct Corner {
-    dir: PathBuf,
-    cgroup: String,
+/// What the lab gives to its body.
+#[derive(Debug, Clone)]
+pub struct World {
+    root: PathBuf,
+    owner: String,
 }
 
-impl Corner {
-    /// Makes the next corner.
+impl World {
+    /// The world around this process.
     ///
     /// # Errors
-    /// This process is not the body of a lab, or the directory cannot be made.
-    pub fn new() -> Result<Self> {
+    /// This process is not the body of a lab.
+    pub fn here() -> Result<Self> {
         let (Ok(root), Ok(owner)) = (env::var(ROOT), env::var(OWNER)) else {
             bail!("no lab around this process: call lab::run in main");
         };
-        let number = CORNERS.fetch_add(1, Ordering::Relaxed);
-        let dir = PathBuf::from(root).join(number.to_string());
-        fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
-        Ok(Self { dir, cgroup: format!("/{}{number}", cgroup_prefix(&owner)) })
+        Ok(Self { root: root.into(), owner })
     }
 
-    /// Its directory; short, so that sockets fit (108 bytes).
+    /// Its directory, on a tmpfs of its own.
     #[must_use]
-    pub fn dir(&self) -> &PathBuf {
-        &self.dir
+    pub fn root(&self) -> &PathBuf {
+        &self.root
     }
 
-    /// Its cgroup path, below which everything it starts is to be placed.
+    /// Its cgroup, in every hierarchy, below which everything it starts is to be placed.
     #[must_use]
-    pub fn cgroup(&self) -> &str {
-        &self.cgroup
+    pub fn cgroup(&self) -> String {
+        format!("/{}", cgroup_name(&self.owner))
+    }
+
+    /// Makes the cgroup in every hierarchy.
+    ///
+    /// # Errors
+    /// A directory could not be made.
+    pub fn make_cgroup(&self) -> Result<()> {
+        for hierarchy in leaks::subdirectories(CGROUPS.as_ref())? {
+            let group = hierarchy.join(cgroup_name(&self.owner));
+            fs::create_dir_all(&group).with_context(|| format!("make cgroup {}", group.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The cgroups of the world that exist, children before parents.
+    ///
+    /// # Errors
+    /// The hierarchies cannot be read.
+    pub fn cgroups(&self) -> Result<Vec<PathBuf>> {
+        leaks::cgroups(&cgroup_name(&self.owner))
     }
 }
 
-impl Drop for Corner {
-    fn drop(&mut self) {
-        // What cannot be removed is counted as a leak when the body ends.
-        drop(fs::remove_dir_all(&self.dir));
-    }
-}
-
-fn cgroup_prefix(owner: &str) -> String {
-    format!("berth-test-{owner}-")
+fn cgroup_name(owner: &str) -> String {
+    format!("berth-test-{owner}")
 }

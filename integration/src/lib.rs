@@ -3,8 +3,15 @@
 //! Everything started here lives in [`lab`]: a process tree in its own pid, mount and network
 //! namespaces, ended as a whole when its owner ends.
 
+pub mod agent;
+pub mod binaries;
+pub mod cni;
 pub mod components;
+pub mod containerd;
+pub mod http;
 pub mod image;
 pub mod lab;
+pub mod node;
 pub mod process;
+pub mod registry;
 pub mod wait;

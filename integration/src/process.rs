@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -14,7 +14,7 @@ use crate::wait::{self, Look};
 /// How long a component may take to end after SIGTERM.
 const END_LIMIT: Duration = Duration::from_secs(20);
 /// How much of a log a failure message shows.
-const LOG_TAIL: usize = 4096;
+const LOG_TAIL: usize = 16384;
 
 /// A running component. Dropping it kills it.
 #[derive(Debug)]
@@ -65,15 +65,31 @@ impl Process {
         found.with_context(|| format!("log of {}:\n{}", self.name, self.log_tail()))
     }
 
+    /// Whether it has ended by itself.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
     /// Asks it to end and waits.
     ///
     /// # Errors
     /// It did not end in time.
-    pub fn stop(mut self) -> Result<()> {
-        self.signal(Signal::SIGTERM)?;
+    pub fn stop(self) -> Result<()> {
+        self.stop_with(Signal::SIGTERM).map(drop)
+    }
+
+    /// Asks it to end with a signal and waits.
+    ///
+    /// # Errors
+    /// It did not end in time.
+    pub fn stop_with(mut self, signal: Signal) -> Result<ExitStatus> {
+        self.signal(signal)?;
         wait::until(&format!("{} to end", self.name), END_LIMIT, || {
             Ok(match self.child.try_wait()? {
-                Some(_) => Look::Ready(()),
+                Some(status) => Look::Ready(status),
                 None => Look::NotYet("still running".to_owned()),
             })
         })
@@ -93,14 +109,20 @@ impl Process {
     /// The end of its log.
     #[must_use]
     pub fn log_tail(&self) -> String {
-        let log = fs::read(&self.log).unwrap_or_default();
-        String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL)..]).into_owned()
+        tail(&self.log)
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
         let pid = i32::try_from(self.child.id())?;
         kill(Pid::from_raw(pid), signal).with_context(|| format!("signal {}", self.name))
     }
+}
+
+/// The end of a log; empty when it cannot be read.
+#[must_use]
+pub fn tail(log: &Path) -> String {
+    let log = fs::read(log).unwrap_or_default();
+    String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL)..]).into_owned()
 }
 
 impl Drop for Process {

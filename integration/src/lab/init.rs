@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 
-use super::{OWNER, ROLE, ROOT, cgroup_prefix, leaks};
+use super::{OWNER, ROLE, ROOT, cgroup_name, leaks};
 
 /// Makes the private world, runs the body in it and fails when it leaves something behind.
 pub(super) fn run() -> Result<ExitCode> {
@@ -30,7 +30,7 @@ pub(super) fn run() -> Result<ExitCode> {
         .context("start the lab's body")?;
     let code = reap_until(Pid::from_raw(i32::try_from(body.id())?))?;
     if code == 0 {
-        before.check(&cgroup_prefix(&owner), Path::new(&root))?;
+        before.check(&cgroup_name(&owner))?;
     }
     Ok(ExitCode::from(code))
 }
@@ -48,10 +48,12 @@ fn make_world(root: &Path) -> Result<()> {
     if unified.join("cgroup.controllers").exists() {
         umount2(unified, MntFlags::MNT_DETACH).context("unmount cgroup/unified")?;
     }
-    mount(Some("tmpfs"), "/run", Some("tmpfs"), plain, Some("mode=755")).context("mount /run")?;
+    // What a node keeps in its usual places is the lab's own.
+    for dir in [Path::new("/run"), Path::new("/var/lib"), Path::new("/var/log"), root] {
+        mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
+            .with_context(|| format!("mount {}", dir.display()))?;
+    }
     fs::create_dir_all("/run/netns")?;
-    mount(Some("tmpfs"), root, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
-        .context("mount the lab's directory")?;
     let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().context("start ip")?;
     ensure!(up.success(), "ip link set lo up ended with {up}");
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("turn forwarding on")

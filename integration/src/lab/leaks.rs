@@ -12,11 +12,11 @@ use nix::errno::Errno;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::CGROUPS;
 use crate::wait::{self, Look};
 
 /// How long leftovers may take to vanish (a shim ends a moment after its last container).
-const SETTLE: Duration = Duration::from_secs(10);
-const CGROUPS: &str = "/sys/fs/cgroup";
+const SETTLE: Duration = Duration::from_secs(5);
 
 /// What was there before the body.
 #[derive(Debug)]
@@ -31,10 +31,10 @@ impl Baseline {
     }
 
     /// Waits until nothing is left but what was there before.
-    pub(super) fn check(&self, cgroup_prefix: &str, root: &Path) -> Result<()> {
+    pub(super) fn check(&self, cgroup: &str) -> Result<()> {
         wait::until("the lab to be empty", SETTLE, || {
             reap()?;
-            let left = self.left(cgroup_prefix, root)?;
+            let left = self.left(cgroup)?;
             Ok(if left.is_empty() {
                 Look::Ready(())
             } else {
@@ -43,30 +43,27 @@ impl Baseline {
         })
     }
 
-    fn left(&self, cgroup_prefix: &str, root: &Path) -> Result<Vec<String>> {
+    fn left(&self, cgroup: &str) -> Result<Vec<String>> {
         let mut left: Vec<String> = processes()?;
         left.extend(mounts()?.difference(&self.mounts).map(|m| format!("mount {m}")));
         left.extend(links()?.difference(&self.links).map(|l| format!("link {l}")));
-        for group in cgroups(cgroup_prefix)? {
+        for group in cgroups(cgroup)? {
             left.push(format!("cgroup {}", group.display()));
         }
-        for dir in [root, Path::new("/run/netns")] {
-            for entry in fs::read_dir(dir)? {
-                left.push(format!("file {}", entry?.path().display()));
-            }
+        for entry in fs::read_dir("/run/netns")? {
+            left.push(format!("network namespace {}", entry?.path().display()));
         }
         Ok(left)
     }
 }
 
 /// Our cgroups in every hierarchy, children before parents.
-pub(super) fn cgroups(prefix: &str) -> Result<Vec<PathBuf>> {
+pub(super) fn cgroups(name: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for hierarchy in subdirectories(Path::new(CGROUPS))? {
-        for group in subdirectories(&hierarchy)? {
-            if group.file_name().is_some_and(|n| n.to_string_lossy().starts_with(prefix)) {
-                children_first(group, &mut found)?;
-            }
+        let group = hierarchy.join(name);
+        if group.is_dir() {
+            children_first(group, &mut found)?;
         }
     }
     Ok(found)
@@ -80,7 +77,7 @@ fn children_first(dir: PathBuf, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-fn subdirectories(dir: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn subdirectories(dir: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(dir) {
         Err(failure) if failure.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.with_context(|| format!("read {}", dir.display()))?,

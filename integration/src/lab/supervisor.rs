@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::geteuid;
 
-use super::{OWNER, ROLE, ROOT, cgroup_prefix, leaks};
+use super::{OWNER, ROLE, ROOT, cgroup_name, leaks};
 
 /// Starts init, waits for its end and clears up.
 pub(super) fn run() -> Result<ExitCode> {
@@ -68,7 +68,7 @@ fn wait(init: &mut Child, signals: &SigSet) -> Result<ExitCode> {
 
 /// Removes the directory and the cgroups, deepest first.
 fn clear(owner: &str, root: &Path) -> Result<()> {
-    for group in leaks::cgroups(&cgroup_prefix(owner))? {
+    for group in leaks::cgroups(&cgroup_name(owner))? {
         fs::remove_dir(&group).with_context(|| format!("remove cgroup {}", group.display()))?;
     }
     match fs::remove_dir_all(root) {

@@ -1,35 +1,60 @@
-//! The lab itself: private, and empty at its end.
+//! The lab itself: private, and strict about what is left in it.
 
 use std::fs;
+use std::process::Command;
 
-use berth_integration::lab::Corner;
-use libtest_mimic::{Failed, Trial};
+use anyhow::{Context, Result, ensure};
+use berth_integration::lab::World;
+use nix::mount::{MsFlags, mount};
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        Trial::test("lab::the_world_is_private", the_world_is_private),
-        Trial::test("lab::corners_differ", corners_differ),
-    ]
+use crate::suite::{Expect, Test, same, test};
+
+pub(crate) const TESTS: &[Test] = &[
+    test("lab::the_world_is_private", the_world_is_private),
+    leak("lab::a_process_left_behind_fails", leave_a_process, "process "),
+    leak("lab::a_mount_left_behind_fails", leave_a_mount, "mount "),
+    leak("lab::a_link_left_behind_fails", leave_a_link, "link "),
+    leak("lab::a_cgroup_left_behind_fails", leave_a_cgroup, "cgroup "),
+    leak("lab::a_netns_left_behind_fails", leave_a_netns, "network namespace "),
+    Test { name: "lab::a_panic_fails", body: || panic!("on purpose"), expect: Expect::Fail("on purpose") },
+];
+
+const fn leak(name: &'static str, body: fn() -> Result<()>, reason: &'static str) -> Test {
+    Test { name, body, expect: Expect::Fail(reason) }
 }
 
-fn the_world_is_private() -> Result<(), Failed> {
+fn the_world_is_private() -> Result<()> {
     // Only lo: the links of the host stay outside.
     let links = fs::read_to_string("/proc/net/dev")?;
-    let names: Vec<&str> = links
-        .lines()
-        .skip(2)
-        .filter_map(|line| line.split(':').next())
-        .map(str::trim)
-        .filter(|name| *name == "eth0" || *name == "lo")
-        .collect();
-    assert_eq!(names, ["lo"]);
-    assert!(!fs::exists("/sys/fs/cgroup/unified/cgroup.controllers")?);
+    let eth: Vec<&str> = links.lines().filter(|line| line.trim_start().starts_with("eth")).collect();
+    same("links of the host", eth, Vec::new())?;
+    ensure!(!fs::exists("/sys/fs/cgroup/unified/cgroup.controllers")?, "cgroup/unified is mounted");
+    let parent = fs::read_to_string("/proc/1/cmdline")?;
+    ensure!(parent.contains("lab::the_world_is_private"), "process 1 is {parent}");
     Ok(())
 }
 
-fn corners_differ() -> Result<(), Failed> {
-    let (one, other) = (Corner::new()?, Corner::new()?);
-    assert_ne!(one.dir(), other.dir());
-    assert_ne!(one.cgroup(), other.cgroup());
+fn leave_a_process() -> Result<()> {
+    Command::new("sleep").arg("60").spawn().context("start sleep")?;
     Ok(())
+}
+
+fn leave_a_mount() -> Result<()> {
+    let dir = World::here()?.root().join("left");
+    fs::create_dir(&dir)?;
+    Ok(mount(Some("tmpfs"), &dir, Some("tmpfs"), MsFlags::empty(), None::<&str>)?)
+}
+
+fn leave_a_link() -> Result<()> {
+    let added = Command::new("ip").args(["link", "add", "left0", "type", "dummy"]).status()?;
+    ensure!(added.success(), "ip link add ended with {added}");
+    Ok(())
+}
+
+fn leave_a_cgroup() -> Result<()> {
+    World::here()?.make_cgroup()
+}
+
+fn leave_a_netns() -> Result<()> {
+    Ok(fs::write("/run/netns/left", "")?)
 }

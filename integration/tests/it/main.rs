@@ -1,14 +1,11 @@
-//! The whole-node tests: one program, all of it in one lab.
+//! The whole-node tests: one program, each test in a lab of its own.
 
+mod fixtures;
 mod lab;
+mod suite;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Trial};
-
 fn main() -> ExitCode {
-    berth_integration::lab::run(|| {
-        let trials: Vec<Trial> = lab::trials();
-        libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
-    })
+    suite::main(&[lab::TESTS, fixtures::TESTS])
 }

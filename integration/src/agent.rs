@@ -1,0 +1,251 @@
+//! Berth itself: the agent's process and its command line.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::process::Process;
+use crate::wait::Look;
+use crate::{binaries, containerd};
+
+/// Name of the node.
+pub const NODE_NAME: &str = "lab";
+/// The agent's runtime state.
+pub const STATE_DIR: &str = "/run/berth";
+/// Pods' volumes and files.
+pub const ROOT_DIR: &str = "/var/lib/kubelet";
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// Names the point at which the agent is to kill itself.
+const ABORT_AT: &str = "BERTH_ABORT_AT";
+
+/// What a test may want otherwise.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Fields of `KubeletConfiguration` over the lab's own.
+    pub kubelet: Value,
+    /// Fields of `BerthConfiguration` over the lab's own.
+    pub berth: Value,
+    /// Directory that comes first in the agent's and containerd's `PATH`.
+    pub path_first: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { kubelet: json!({}), berth: json!({}), path_first: None }
+    }
+}
+
+/// Where the agent finds what is not its own.
+#[derive(Debug)]
+pub struct Places {
+    /// Directory of the agent's configuration and log.
+    pub dir: PathBuf,
+    /// Directory of manifests.
+    pub manifests: PathBuf,
+    /// Directory of CNI configurations.
+    pub cni_conf: PathBuf,
+    /// `certs.d` directory.
+    pub registries: PathBuf,
+    /// Parent cgroup.
+    pub cgroup: String,
+}
+
+/// An agent that can be stopped, killed and started again.
+#[derive(Debug)]
+pub struct Agent {
+    config: PathBuf,
+    log: PathBuf,
+    path: OsString,
+    process: Option<Process>,
+}
+
+impl Agent {
+    /// Writes the configuration; [`Agent::start`] starts it.
+    ///
+    /// # Errors
+    /// The configuration cannot be written.
+    pub fn new(places: &Places, settings: &Settings) -> Result<Self> {
+        fs::create_dir_all(&places.dir)?;
+        let config = places.dir.join("config.yaml");
+        fs::write(&config, documents(places, settings))?;
+        Ok(Self {
+            config,
+            log: places.dir.join("agent.log"),
+            path: binaries::search_path(settings.path_first.as_deref())?,
+            process: None,
+        })
+    }
+
+    /// Starts it and waits until its socket answers.
+    ///
+    /// # Errors
+    /// It does not become ready.
+    pub fn start(&mut self) -> Result<()> {
+        let mut process = Process::start("berth", &mut self.command()?, &self.log)?;
+        process.ready(START_LIMIT, || {
+            let asked = berth_command(&["pods"])?.output()?;
+            Ok(if asked.status.success() {
+                Look::Ready(())
+            } else {
+                Look::NotYet(String::from_utf8_lossy(&asked.stderr).into_owned())
+            })
+        })?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Starts it so that it kills itself at `label`, and does not wait.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn start_doomed(&mut self, label: &str) -> Result<()> {
+        let process = Process::start("berth", self.command()?.env(ABORT_AT, label), &self.log)?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Whether it has ended by itself.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn ended(&mut self) -> Result<bool> {
+        self.process.as_mut().map_or(Ok(true), Process::ended)
+    }
+
+    /// The agent's command line: `berth run` with its configuration.
+    ///
+    /// # Errors
+    /// The program was not built.
+    pub fn command(&self) -> Result<Command> {
+        let mut command = Command::new(binaries::path("berth")?);
+        command.args(["run", "--root-dir", ROOT_DIR, "--hostname-override", NODE_NAME, "--config"]);
+        command.arg(&self.config).env("PATH", &self.path);
+        Ok(command)
+    }
+
+    /// Ends it with SIGTERM.
+    ///
+    /// # Errors
+    /// It did not end in time, or not well.
+    pub fn stop(&mut self) -> Result<()> {
+        let Some(process) = self.process.take() else { return Ok(()) };
+        let tail = process.log_tail();
+        let status = process.stop_with(Signal::SIGTERM)?;
+        ensure!(status.success(), "the agent ended with {status}; its log:\n{tail}");
+        Ok(())
+    }
+
+    /// Ends it with SIGKILL.
+    ///
+    /// # Errors
+    /// The signal could not be sent.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.take().map_or(Ok(()), Process::kill)
+    }
+
+    /// The file it logs to.
+    #[must_use]
+    pub fn log(&self) -> &PathBuf {
+        &self.log
+    }
+}
+
+/// The command `berth …`.
+///
+/// # Errors
+/// The program was not built.
+pub fn berth_command(args: &[&str]) -> Result<Command> {
+    let mut command = Command::new(binaries::path("berth")?);
+    command.args(args);
+    Ok(command)
+}
+
+/// Runs `berth …`, whatever it ends with.
+///
+/// # Errors
+/// It cannot be started.
+pub fn berth_output(args: &[&str]) -> Result<Output> {
+    berth_command(args)?.output().context("start berth")
+}
+
+/// What `berth …` printed.
+///
+/// # Errors
+/// It failed.
+pub fn berth(args: &[&str]) -> Result<String> {
+    let done = berth_output(args)?;
+    ensure!(
+        done.status.success(),
+        "berth {} ended with {}: {}",
+        args.join(" "),
+        done.status,
+        String::from_utf8_lossy(&done.stderr)
+    );
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+/// What `berth … --output json` printed, parsed.
+///
+/// # Errors
+/// It failed, or printed no JSON.
+pub fn berth_json(args: &[&str]) -> Result<Value> {
+    let text = berth(&[args, &["--output", "json"]].concat())?;
+    serde_json::from_str(&text).with_context(|| format!("berth {} printed no JSON: {text}", args.join(" ")))
+}
+
+/// Both documents; JSON is YAML.
+fn documents(places: &Places, settings: &Settings) -> String {
+    let mut kubelet = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "staticPodPath": places.manifests,
+        "containerRuntimeEndpoint": format!("unix://{}", containerd::SOCKET),
+        "cgroupRoot": places.cgroup,
+        "failCgroupV1": false,
+        "failSwapOn": false,
+    });
+    let mut berth = json!({
+        "apiVersion": "berth.dev/v1alpha1",
+        "kind": "BerthConfiguration",
+        "stateDir": STATE_DIR,
+        "cni": {
+            "confDir": places.cni_conf,
+            "binDirs": [crate::components::bin_dir()],
+        },
+        "registryConfigDir": places.registries,
+    });
+    merge(&mut kubelet, &settings.kubelet);
+    merge(&mut berth, &settings.berth);
+    format!("{kubelet}\n---\n{berth}\n")
+}
+
+/// Maps are merged by key, everything else is replaced.
+fn merge(base: &mut Value, over: &Value) {
+    match (base, over) {
+        (Value::Object(base), Value::Object(over)) => {
+            for (key, value) in over {
+                merge(base.entry(key.as_str()).or_insert(Value::Null), value);
+            }
+        }
+        (base, over) => *base = over.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_merged_by_key() {
+        let mut base = json!({ "a": { "b": 1, "c": [1] }, "d": 1 });
+        merge(&mut base, &json!({ "a": { "c": [2], "e": 3 }, "d": { "f": 4 } }));
+        assert_eq!(base, json!({ "a": { "b": 1, "c": [2], "e": 3 }, "d": { "f": 4 } }));
+    }
+}

@@ -1,0 +1,63 @@
+//! `scripts/demo`: a node in a private world, with the example pods on it.
+//!
+//! * `up` builds what is missing, starts the lab in the background and shows what runs in it;
+//! * `run` and `shell` enter it;
+//! * `down` removes the pods, ends the lab and fails when anything was left.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
+
+mod background;
+mod tour;
+
+use std::process::ExitCode;
+use std::{env, fs, process};
+
+use anyhow::{Context, Result, bail};
+use berth_integration::agent::Settings;
+use berth_integration::node::Node;
+use berth_integration::{lab, process::tail};
+use nix::sys::signal::{SigSet, Signal};
+
+const USAGE: &str = "usage: scripts/demo [up | down | shell | run COMMAND…]";
+
+fn main() -> ExitCode {
+    if lab::inside() {
+        return lab::run(|| ended(node()));
+    }
+    let args: Vec<String> = env::args().skip(1).collect();
+    let (verb, rest) = args.split_first().map_or(("up", &args[..]), |(verb, rest)| (verb.as_str(), rest));
+    ended(match (verb, rest) {
+        ("up", []) => background::up(),
+        ("down", []) => background::down(),
+        ("shell", []) => background::enter(&["sh".to_owned()]),
+        ("run", [_, ..]) => background::enter(rest),
+        _ => Err(anyhow::anyhow!(USAGE)),
+    })
+}
+
+fn ended(result: Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("demo: {failure:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// In the lab: the node, from its start to the request to stop.
+fn node() -> Result<()> {
+    // Blocked before anybody can know this process.
+    let mut stop = SigSet::empty();
+    stop.add(Signal::SIGTERM);
+    stop.thread_block()?;
+    println!("starting a registry, containerd and the agent");
+    let mut node = Node::prepare(&Settings::default())?;
+    if let Err(failure) = node.agent.start().and_then(|()| tour::show(&node)) {
+        println!("the agent's log ends with:\n{}", tail(node.agent.log()));
+        bail!(failure);
+    }
+    fs::write(background::READY, process::id().to_string()).context("say that the node is ready")?;
+    stop.wait()?;
+    node.end()
+}

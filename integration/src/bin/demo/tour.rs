@@ -1,0 +1,82 @@
+//! Starts the examples and shows what became of them.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::node::{Node, POD_LIMIT, PodState};
+use berth_integration::{agent, components, containerd, http};
+
+const CGROUPS: &str = "/sys/fs/cgroup/memory";
+const WEB: &str = "web";
+const ONCE: &str = "once";
+const LOGGED: &str = "init-and-sidecar";
+const HOST_PORT: u16 = 8080;
+
+pub(crate) fn show(node: &Node) -> Result<()> {
+    let names = apply_examples(node)?;
+    for name in &names {
+        let pod = if name == ONCE {
+            node.wait(name, "Succeeded", POD_LIMIT, |pod| pod.phase() == "Succeeded")?
+        } else {
+            node.ready(name)?
+        };
+        println!("  {name}: {}", if name == ONCE { "ran to its end" } else { "Ready" });
+        ensure!(!pod.uid().is_empty(), "{name} has no UID");
+    }
+    berth(&["pods"])?;
+    requests(&node.ready(WEB)?)?;
+    let logged = node.ready(LOGGED)?;
+    berth(&["logs", logged.name(), "--container", "tail", "--tail", "3"])?;
+    for kind in ["sandboxes", "containers", "tasks"] {
+        println!("\n$ ctr -n k8s.io {kind} ls\n{}", containerd::ctr(&[kind, "ls"])?.trim_end());
+    }
+    println!("\n{CGROUPS}{}", node.world.cgroup());
+    cgroups(&Path::new(CGROUPS).join(node.world.cgroup().trim_start_matches('/')), 1)
+}
+
+fn apply_examples(node: &Node) -> Result<Vec<String>> {
+    println!("starting the pods of examples/");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(components::workspace().join("examples"))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            node.apply(&name, &fs::read_to_string(&path)?)?;
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn berth(args: &[&str]) -> Result<()> {
+    println!("\n$ berth {}\n{}", args.join(" "), agent::berth(args)?.trim_end());
+    Ok(())
+}
+
+fn requests(web: &PodState) -> Result<()> {
+    for at in [SocketAddr::from((web.ip()?, 80)), SocketAddr::from((Ipv4Addr::LOCALHOST, HOST_PORT))] {
+        println!("\n$ curl http://{at}/\n{}", http::get(at, "/")?.text().trim_end());
+    }
+    Ok(())
+}
+
+/// Prints the groups below `dir`, each with its memory limit where it has one.
+fn cgroups(dir: &Path, depth: usize) -> Result<()> {
+    // What the kernel shows for "no limit".
+    const UNLIMITED: u64 = i64::MAX as u64 / 4096 * 4096;
+    let mut groups: Vec<_> = fs::read_dir(dir)?.collect::<Result<_, _>>()?;
+    groups.sort_by_key(fs::DirEntry::file_name);
+    for group in groups.iter().filter(|group| group.path().is_dir()) {
+        let limit: u64 = fs::read_to_string(group.path().join("memory.limit_in_bytes"))?
+            .trim()
+            .parse()
+            .context("a limit is no number")?;
+        let limit = if limit >= UNLIMITED { String::new() } else { format!("  limit {} MiB", limit >> 20) };
+        println!("{:indent$}{}{limit}", "", group.file_name().to_string_lossy(), indent = depth * 2);
+        cgroups(&group.path(), depth + 1)?;
+    }
+    Ok(())
+}

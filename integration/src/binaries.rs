@@ -1,0 +1,88 @@
+//! Berth's own programs, built with the profile and into the target directory of the running one.
+//!
+//! `BERTH_BIN_DIR` names a directory of programs to use instead: those of a package, say.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::components;
+
+const BIN_DIR: &str = "BERTH_BIN_DIR";
+
+/// Builds agent, shim and CNI command, unless they are given; cargo does nothing for what is fresh.
+///
+/// # Errors
+/// Cargo failed.
+pub fn build() -> Result<()> {
+    if env::var_os(BIN_DIR).is_some() {
+        return Ok(());
+    }
+    let profile_dir = dir()?;
+    let (Some(target), Some(profile)) = (profile_dir.parent(), profile_dir.file_name()) else {
+        anyhow::bail!("{} is no target directory", profile_dir.display());
+    };
+    let profile = if profile == "debug" { "dev".into() } else { profile.to_owned() };
+    let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args([
+            "build",
+            "--quiet",
+            "-p",
+            "berth",
+            "-p",
+            "berth-shim",
+            "-p",
+            "berth-cni",
+            "--bins",
+            "--profile",
+        ])
+        .arg(profile)
+        .arg("--target-dir")
+        .arg(target)
+        .current_dir(components::workspace())
+        .status()
+        .context("start cargo")?;
+    ensure!(status.success(), "cargo build ended with {status}");
+    Ok(())
+}
+
+/// The directory of the programs.
+///
+/// # Errors
+/// The path of this program is not known.
+pub fn dir() -> Result<PathBuf> {
+    if let Some(dir) = env::var_os(BIN_DIR) {
+        return Ok(dir.into());
+    }
+    let this = env::current_exe()?;
+    let mut dir = this.parent().context("this program has no directory")?;
+    // Tests are in `deps`, one below.
+    if dir.ends_with("deps") {
+        dir = dir.parent().unwrap_or(dir);
+    }
+    Ok(dir.to_owned())
+}
+
+/// The path of one program.
+///
+/// # Errors
+/// It was not built.
+pub fn path(name: &str) -> Result<PathBuf> {
+    let path = dir()?.join(name);
+    ensure!(path.is_file(), "{} is missing: call binaries::build first", path.display());
+    Ok(path)
+}
+
+/// A `PATH` with `first`, our programs, the real components and the system's.
+///
+/// # Errors
+/// A directory's name cannot be in a `PATH`.
+pub fn search_path(first: Option<&Path>) -> Result<OsString> {
+    let own = [dir()?, components::bin_dir()];
+    let system = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+    let all = first.map(Path::to_owned).into_iter().chain(own).chain(system.map(PathBuf::from));
+    Ok(env::join_paths(all)?)
+}

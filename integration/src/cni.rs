@@ -1,0 +1,51 @@
+//! The pods' network: bridge, host-local and portmap.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+/// The bridge on the node.
+pub const BRIDGE: &str = "berth0";
+/// Addresses of pods.
+pub const SUBNET: &str = "10.88.0.0/16";
+/// Name of the network.
+pub const NETWORK: &str = "lab";
+
+/// The network as a list of plugins; `leases` is where host-local keeps its addresses.
+#[must_use]
+pub fn network(leases: &Path) -> Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "name": NETWORK,
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": BRIDGE,
+                "isGateway": true,
+                "ipMasq": true,
+                "hairpinMode": true,
+                "ipam": {
+                    "type": "host-local",
+                    "dataDir": leases,
+                    "ranges": [[{ "subnet": SUBNET }]],
+                    "routes": [{ "dst": "0.0.0.0/0" }],
+                },
+            },
+            { "type": "portmap", "capabilities": { "portMappings": true } },
+        ],
+    })
+}
+
+/// Writes a configuration into a directory, whole or not at all.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(conf_dir: &Path, network: &Value) -> Result<()> {
+    fs::create_dir_all(conf_dir)?;
+    let part = conf_dir.join("10-lab.conflist.part");
+    fs::write(&part, network.to_string())?;
+    fs::rename(part, conf_dir.join("10-lab.conflist"))?;
+    Ok(())
+}

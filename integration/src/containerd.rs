@@ -1,0 +1,173 @@
+//! A real containerd, and `ctr`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::components;
+use crate::process::Process;
+use crate::wait::Look;
+
+/// Where its socket is unless a test says otherwise: `/run` is the lab's own.
+pub const SOCKET: &str = "/run/containerd/containerd.sock";
+/// The namespace of pods.
+pub const NAMESPACE: &str = "k8s.io";
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// Everything of containerd that Berth takes the place of.
+const DISABLED: &str = r#"["io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images", "io.containerd.grpc.v1.cri", "io.containerd.nri.v1.nri"]"#;
+
+/// A containerd of its own directory; it can be stopped, killed and started again.
+#[derive(Debug)]
+pub struct Containerd {
+    config: PathBuf,
+    log: PathBuf,
+    registries: PathBuf,
+    path: OsString,
+    process: Option<Process>,
+}
+
+impl Containerd {
+    /// Starts one with its content below `dir`; `path` is its `PATH`, where it finds shims.
+    ///
+    /// # Errors
+    /// The component is missing, or it does not become ready.
+    pub fn start(dir: &Path, path: OsString) -> Result<Self> {
+        let registries = dir.join("certs.d");
+        fs::create_dir_all(&registries)?;
+        let config = dir.join("config.toml");
+        fs::write(&config, settings(dir, &registries))?;
+        let mut containerd =
+            Self { config, log: dir.join("containerd.log"), registries, path, process: None };
+        containerd.start_again()?;
+        Ok(containerd)
+    }
+
+    /// Starts it after [`Containerd::stop`] or [`Containerd::kill`].
+    ///
+    /// # Errors
+    /// It does not become ready.
+    pub fn start_again(&mut self) -> Result<()> {
+        let mut process = Process::start(
+            "containerd",
+            Command::new(components::binary("containerd")?)
+                .arg("--config")
+                .arg(&self.config)
+                .env("PATH", &self.path),
+            &self.log,
+        )?;
+        process.ready(START_LIMIT, || {
+            let asked = ctr_command()?.arg("version").output()?;
+            Ok(if asked.status.success() {
+                Look::Ready(())
+            } else {
+                Look::NotYet(String::from_utf8_lossy(&asked.stderr).into_owned())
+            })
+        })?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Ends it with SIGTERM.
+    ///
+    /// # Errors
+    /// It did not end in time.
+    pub fn stop(&mut self) -> Result<()> {
+        self.process.take().map_or(Ok(()), Process::stop)
+    }
+
+    /// Ends it with SIGKILL.
+    ///
+    /// # Errors
+    /// The signal could not be sent.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.take().map_or(Ok(()), Process::kill)
+    }
+
+    /// The `certs.d` directory that both containerd and the agent read.
+    #[must_use]
+    pub fn registries(&self) -> &Path {
+        &self.registries
+    }
+
+    /// Writes `hosts.toml` so that images named `host/…` come from `url`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn add_registry(&self, host: &str, url: &str) -> Result<()> {
+        let dir = self.registries.join(host);
+        fs::create_dir_all(&dir)?;
+        let hosts = format!("server = \"{url}\"\n[host.\"{url}\"]\ncapabilities = [\"pull\", \"resolve\"]\n");
+        fs::write(dir.join("hosts.toml"), hosts).with_context(|| format!("write {}", dir.display()))
+    }
+}
+
+/// `ctr`, directed at the lab's containerd and the pods' namespace.
+///
+/// # Errors
+/// The component is missing.
+pub fn ctr_command() -> Result<Command> {
+    let mut command = Command::new(components::binary("ctr")?);
+    command.args(["--address", SOCKET, "--namespace", NAMESPACE]);
+    Ok(command)
+}
+
+/// What `ctr` printed.
+///
+/// # Errors
+/// It failed.
+pub fn ctr(args: &[&str]) -> Result<String> {
+    let done = ctr_command()?.args(args).output().context("start ctr")?;
+    ensure!(
+        done.status.success(),
+        "ctr {} ended with {}: {}",
+        args.join(" "),
+        done.status,
+        String::from_utf8_lossy(&done.stderr)
+    );
+    Ok(String::from_utf8(done.stdout)?)
+}
+
+/// The rows of a table that `ctr` printed, by columns, without the head.
+///
+/// # Errors
+/// `ctr` failed.
+pub fn ctr_rows(args: &[&str]) -> Result<Vec<Vec<String>>> {
+    let rows =
+        ctr(args)?.lines().skip(1).map(|row| row.split_whitespace().map(str::to_owned).collect()).collect();
+    Ok(rows)
+}
+
+fn settings(dir: &Path, registries: &Path) -> String {
+    format!(
+        r#"version = 3
+root = "{root}"
+state = "/run/containerd"
+oom_score = 0
+disabled_plugins = {DISABLED}
+
+[debug]
+level = "warn"
+
+[grpc]
+address = "{SOCKET}"
+
+[ttrpc]
+address = "{SOCKET}.ttrpc"
+
+[plugins."io.containerd.transfer.v1.local"]
+config_path = "{registries}"
+max_concurrent_unpacks = 2
+
+[[plugins."io.containerd.transfer.v1.local".unpack_config]]
+platform = "linux"
+snapshotter = "overlayfs"
+"#,
+        root = dir.join("root").display(),
+        registries = registries.display(),
+    )
+}

@@ -1,0 +1,236 @@
+//! A whole node: registry, containerd, network and agent.
+
+mod leftovers;
+mod pod;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::agent::{Agent, Places, Settings, berth_json};
+use crate::containerd::Containerd;
+use crate::lab::World;
+use crate::registry::Registry;
+use crate::wait::{self, Look};
+use crate::{binaries, cni};
+
+pub use pod::PodState;
+
+/// How long a pod may take from its manifest to Ready, on a machine busy with other tests.
+pub const POD_LIMIT: Duration = Duration::from_secs(30);
+/// How long the pods of a test may take to be gone; grace periods in tests are short.
+const GONE_LIMIT: Duration = Duration::from_secs(40);
+
+/// A node with everything running.
+#[derive(Debug)]
+pub struct Node {
+    /// The world it lives in.
+    pub world: World,
+    /// The registry, until a test takes it.
+    pub registry: Option<Registry>,
+    /// Containerd.
+    pub containerd: Containerd,
+    /// The agent.
+    pub agent: Agent,
+    places: Places,
+    leases: PathBuf,
+    before: leftovers::Baseline,
+}
+
+impl Node {
+    /// Starts one with the lab's usual settings.
+    ///
+    /// # Errors
+    /// A part did not become ready.
+    pub fn start() -> Result<Self> {
+        Self::start_with(&Settings::default())
+    }
+
+    /// Starts one.
+    ///
+    /// # Errors
+    /// A part did not become ready.
+    pub fn start_with(settings: &Settings) -> Result<Self> {
+        let mut node = Self::prepare(settings)?;
+        node.agent.start()?;
+        Ok(node)
+    }
+
+    /// Everything but the agent, which is configured and not started.
+    ///
+    /// # Errors
+    /// A part did not become ready.
+    pub fn prepare(settings: &Settings) -> Result<Self> {
+        let world = World::here()?;
+        let before = leftovers::Baseline::take()?;
+        world.make_cgroup()?;
+        let root = world.root();
+        let registry = Registry::with_busybox(&root.join("registry"))?;
+        let path = binaries::search_path(settings.path_first.as_deref())?;
+        let containerd = Containerd::start(&root.join("containerd"), path)?;
+        containerd.add_registry(&registry.host(), &format!("http://{}", registry.host()))?;
+        let places = Places {
+            dir: root.join("agent"),
+            manifests: root.join("manifests"),
+            cni_conf: root.join("cni"),
+            registries: containerd.registries().to_owned(),
+            cgroup: world.cgroup(),
+        };
+        let leases = root.join("leases");
+        fs::create_dir_all(&places.manifests)?;
+        cni::write(&places.cni_conf, &cni::network(&leases))?;
+        let agent = Agent::new(&places, settings)?;
+        Ok(Self { world, registry: Some(registry), containerd, agent, places, leases, before })
+    }
+
+    /// Directory of manifests.
+    #[must_use]
+    pub fn manifests(&self) -> &Path {
+        &self.places.manifests
+    }
+
+    /// Directory of CNI configurations.
+    #[must_use]
+    pub fn cni_conf(&self) -> &Path {
+        &self.places.cni_conf
+    }
+
+    /// Puts a manifest there, whole or not at all; `file` has no extension.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn apply(&self, file: &str, manifest: &str) -> Result<()> {
+        // A file whose name begins with a dot is no manifest.
+        let part = self.places.manifests.join(format!(".{file}"));
+        fs::write(&part, manifest)?;
+        fs::rename(&part, self.manifest(file)).with_context(|| format!("write manifest {file}"))
+    }
+
+    /// Takes a manifest away.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn remove(&self, file: &str) -> Result<()> {
+        fs::remove_file(self.manifest(file)).with_context(|| format!("remove manifest {file}"))
+    }
+
+    /// Every pod that the agent shows.
+    ///
+    /// # Errors
+    /// The agent does not answer.
+    pub fn pods(&self) -> Result<Vec<PodState>> {
+        let shown = berth_json(&["pods"])?;
+        let items = shown.get("items").and_then(Value::as_array).or_else(|| shown.as_array());
+        let items = items.with_context(|| format!("berth pods shows no list: {shown}"))?;
+        Ok(items.iter().cloned().map(PodState).collect())
+    }
+
+    /// The pod of a manifest by the name in it; `None` when the agent shows none.
+    ///
+    /// # Errors
+    /// The agent does not answer, or shows several.
+    pub fn pod(&self, name: &str) -> Result<Option<PodState>> {
+        let mut found: Vec<_> = self.pods()?.into_iter().filter(|pod| pod.is_of(name)).collect();
+        ensure!(found.len() <= 1, "several pods are named {name}: {found:?}");
+        Ok(found.pop())
+    }
+
+    /// Waits until a pod is as wanted and gives its state.
+    ///
+    /// # Errors
+    /// It was not in time.
+    pub fn wait(
+        &self,
+        name: &str,
+        what: &str,
+        limit: Duration,
+        mut wanted: impl FnMut(&PodState) -> bool,
+    ) -> Result<PodState> {
+        wait::until(&format!("pod {name} to be {what}"), limit, || {
+            Ok(match self.pod(name)? {
+                Some(pod) if wanted(&pod) => Look::Ready(pod),
+                Some(pod) => Look::NotYet(pod.to_string()),
+                None => Look::NotYet("no such pod".to_owned()),
+            })
+        })
+    }
+
+    /// Waits until a pod is Ready.
+    ///
+    /// # Errors
+    /// It was not in time.
+    pub fn ready(&self, name: &str) -> Result<PodState> {
+        self.wait(name, "Ready", POD_LIMIT, PodState::is_ready)
+    }
+
+    /// Waits until the agent shows no pod of this name.
+    ///
+    /// # Errors
+    /// It was still there at the limit.
+    pub fn gone(&self, name: &str) -> Result<()> {
+        wait::until(&format!("pod {name} to be gone"), GONE_LIMIT, || {
+            Ok(match self.pod(name)? {
+                None => Look::Ready(()),
+                Some(pod) => Look::NotYet(pod.to_string()),
+            })
+        })
+    }
+
+    /// Removes every manifest and waits until no pod is shown and nothing of any is left.
+    ///
+    /// # Errors
+    /// Something was left; the message lists it.
+    pub fn clear(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.places.manifests)? {
+            fs::remove_file(entry?.path())?;
+        }
+        wait::until("the node to be empty", GONE_LIMIT, || {
+            let shown: Vec<String> = self.pods()?.iter().map(|pod| format!("pod {pod}")).collect();
+            let mut left = self.before.left(&self.world, &self.leases)?;
+            left.extend(shown);
+            Ok(if left.is_empty() { Look::Ready(()) } else { Look::NotYet(left.join("\n  ")) })
+        })
+    }
+
+    /// Ends the node: no pod, no trace of any, then no process and no cgroup.
+    ///
+    /// # Errors
+    /// Something was left or did not end.
+    pub fn end(mut self) -> Result<()> {
+        self.clear()?;
+        self.agent.stop()?;
+        self.containerd.stop()?;
+        if let Some(registry) = self.registry.take() {
+            registry.stop()?;
+        }
+        // Plugins make the bridge with the first pod and nobody removes it.
+        if system("ip", &["-o", "link"])?.contains(&format!(": {}: ", cni::BRIDGE)) {
+            system("ip", &["link", "delete", cni::BRIDGE])?;
+        }
+        for group in self.world.cgroups()? {
+            fs::remove_dir(&group).with_context(|| format!("remove cgroup {}", group.display()))?;
+        }
+        Ok(())
+    }
+
+    fn manifest(&self, file: &str) -> PathBuf {
+        self.places.manifests.join(format!("{file}.yaml"))
+    }
+}
+
+/// Runs a command of the system and gives what it printed.
+///
+/// # Errors
+/// It failed.
+pub fn system(program: &str, args: &[&str]) -> Result<String> {
+    let done = Command::new(program).args(args).output().with_context(|| format!("start {program}"))?;
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        bail!("{program} {} ended with {}: {said}", args.join(" "), done.status);
+    }
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}

@@ -1,0 +1,104 @@
+//! What pods that are gone left on their node.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::system;
+use crate::agent::{ROOT_DIR, STATE_DIR};
+use crate::cni;
+use crate::containerd::ctr_rows;
+use crate::lab::World;
+
+/// What was there before the node.
+#[derive(Debug)]
+pub(super) struct Baseline {
+    mounts: BTreeSet<String>,
+}
+
+impl Baseline {
+    pub(super) fn take() -> Result<Self> {
+        Ok(Self { mounts: mounts()? })
+    }
+
+    /// Everything that only a pod can have made.
+    pub(super) fn left(&self, world: &World, leases: &Path) -> Result<Vec<String>> {
+        let mut left = in_containerd()?;
+        left.extend(mounts()?.difference(&self.mounts).map(|mount| format!("mount {mount}")));
+        left.extend(cgroups(world)?);
+        left.extend(links()?);
+        left.extend(rules()?);
+        for dir in [
+            Path::new(ROOT_DIR).join("pods"),
+            Path::new(STATE_DIR).join("pods"),
+            Path::new(STATE_DIR).join("shim"),
+            "/var/log/pods".into(),
+            "/var/log/containers".into(),
+            "/run/netns".into(),
+            leases.join(cni::NETWORK),
+        ] {
+            left.extend(entries(&dir)?.into_iter().filter(|path| !is_bookkeeping(path)));
+        }
+        Ok(left)
+    }
+}
+
+fn in_containerd() -> Result<Vec<String>> {
+    let mut left = Vec::new();
+    for kind in ["containers", "tasks", "sandboxes"] {
+        left.extend(ctr_rows(&[kind, "ls"])?.iter().map(|row| format!("{kind} {}", row.join(" "))));
+    }
+    // Layers of images are committed; those of containers are active, and views belong to neither.
+    let snapshots = ctr_rows(&["snapshots", "ls"])?;
+    let of_containers = snapshots.iter().filter(|row| row.last().is_none_or(|kind| kind != "Committed"));
+    left.extend(of_containers.map(|row| format!("snapshot {}", row.join(" "))));
+    Ok(left)
+}
+
+fn mounts() -> Result<BTreeSet<String>> {
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    Ok(table.lines().filter_map(|line| line.split(' ').nth(4)).map(str::to_owned).collect())
+}
+
+/// The levels of all pods and of a class stay, those of pods do not.
+fn cgroups(world: &World) -> Result<Vec<String>> {
+    let stays = |path: &Path| {
+        ["kubepods", "burstable", "besteffort", world.cgroup().trim_start_matches('/')]
+            .iter()
+            .any(|name| path.ends_with(name))
+    };
+    let groups = world.cgroups()?;
+    Ok(groups.iter().filter(|path| !stays(path)).map(|path| format!("cgroup {}", path.display())).collect())
+}
+
+fn links() -> Result<Vec<String>> {
+    let table = system("ip", &["-o", "link"])?;
+    let names = table.lines().filter_map(|line| line.split(": ").nth(1));
+    Ok(names.filter(|name| name.starts_with("veth")).map(|name| format!("link {name}")).collect())
+}
+
+/// Chains and rules that plugins made for one pod; those that they make once for all stay.
+fn rules() -> Result<Vec<String>> {
+    let table = system("iptables-save", &["-t", "nat"])?;
+    let of_a_pod = |line: &&str| {
+        let mut names = line.split(' ').map(|word| word.trim_start_matches(':'));
+        names.any(|name| name.starts_with("CNI-") && !name.starts_with("CNI-HOSTPORT-"))
+    };
+    Ok(table.lines().filter(of_a_pod).map(|rule| format!("rule {rule}")).collect())
+}
+
+fn entries(dir: &Path) -> Result<Vec<String>> {
+    let list = match fs::read_dir(dir) {
+        Err(failure) if failure.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        list => list.with_context(|| format!("read {}", dir.display()))?,
+    };
+    list.map(|entry| Ok(format!("file {}", entry?.path().display()))).collect()
+}
+
+/// Files of host-local that are not leases.
+fn is_bookkeeping(path: &str) -> bool {
+    path.ends_with("/lock") || path.contains("/last_reserved_ip.")
+}

@@ -1,0 +1,138 @@
+//! A real registry on loopback.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::components;
+use crate::http;
+use crate::image::{Blob, Image, Layer, Packing};
+use crate::process::Process;
+use crate::wait::Look;
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// A running registry. What was pushed stays in its directory when it is stopped.
+#[derive(Debug)]
+pub struct Registry {
+    dir: PathBuf,
+    at: SocketAddr,
+    process: Process,
+}
+
+impl Registry {
+    /// The port that the examples' image names.
+    pub const PORT: u16 = 5000;
+
+    /// Starts one that keeps its content in `dir`.
+    ///
+    /// # Errors
+    /// The component is missing or the port is taken.
+    pub fn start(dir: &Path, port: u16) -> Result<Self> {
+        fs::create_dir_all(dir)?;
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let config = dir.join("registry.yml");
+        // JSON is YAML.
+        let settings = json!({
+            "version": "0.1",
+            "log": { "level": "warn", "accesslog": { "disabled": true } },
+            "storage": { "filesystem": { "rootdirectory": dir.join("data") } },
+            "http": { "addr": at.to_string() },
+        });
+        fs::write(&config, settings.to_string())?;
+        let mut process = Process::start(
+            "registry",
+            Command::new(components::binary("registry")?)
+                .arg("serve")
+                .arg(&config)
+                .env("OTEL_TRACES_EXPORTER", "none"),
+            &dir.join("registry.log"),
+        )?;
+        process.ready(START_LIMIT, || {
+            Ok(match http::get(at, "/v2/") {
+                Ok(answer) if answer.status == 200 => Look::Ready(()),
+                Ok(answer) => Look::NotYet(format!("status {}", answer.status)),
+                Err(failure) => Look::NotYet(format!("{failure:#}")),
+            })
+        })?;
+        Ok(Self { dir: dir.to_owned(), at, process })
+    }
+
+    /// Starts one that serves the image of the examples: `localhost:5000/busybox:1`.
+    ///
+    /// # Errors
+    /// As of [`Registry::start`] and [`Registry::push`].
+    pub fn with_busybox(dir: &Path) -> Result<Self> {
+        let registry = Self::start(dir, Self::PORT)?;
+        let image = Image::new(&Layer::busybox(Packing::Tar)?, &json!({ "Cmd": ["/bin/sh"] }));
+        registry.push("busybox", "1", &image)?;
+        Ok(registry)
+    }
+
+    /// `host:port`, the first part of its images' names.
+    #[must_use]
+    pub fn host(&self) -> String {
+        format!("localhost:{}", self.at.port())
+    }
+
+    /// Puts an image there.
+    ///
+    /// # Errors
+    /// The registry refused.
+    pub fn push(&self, repository: &str, tag: &str, image: &Image) -> Result<()> {
+        for blob in [&image.layer, &image.config] {
+            self.push_blob(repository, blob)?;
+        }
+        let path = format!("/v2/{repository}/manifests/{tag}");
+        let manifest = &image.manifest.bytes;
+        let answer = http::request(self.at, "PUT", &path, Image::MANIFEST_TYPE, manifest)?;
+        ensure!(answer.status == 201, "push {repository}:{tag}: {} {}", answer.status, answer.text());
+        Ok(())
+    }
+
+    /// Stops it; what gives a registry with the same content again when started.
+    ///
+    /// # Errors
+    /// It did not end.
+    pub fn stop(self) -> Result<Stopped> {
+        let stopped = Stopped { dir: self.dir, port: self.at.port() };
+        self.process.stop()?;
+        Ok(stopped)
+    }
+
+    /// Distribution spec: a session, then the blob in one request.
+    fn push_blob(&self, repository: &str, blob: &Blob) -> Result<()> {
+        let begun = http::request(self.at, "POST", &format!("/v2/{repository}/blobs/uploads/"), "", &[])?;
+        let location = begun
+            .header("location")
+            .with_context(|| format!("begin a push to {repository}: {} {}", begun.status, begun.text()))?;
+        let path = location.find("/v2/").map_or(location, |start| &location[start..]);
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let path = format!("{path}{separator}digest={}", blob.digest);
+        let answer = http::request(self.at, "PUT", &path, "application/octet-stream", &blob.bytes)?;
+        ensure!(answer.status == 201, "push {}: {} {}", blob.digest, answer.status, answer.text());
+        Ok(())
+    }
+}
+
+/// A registry that was stopped.
+#[derive(Debug)]
+pub struct Stopped {
+    dir: PathBuf,
+    port: u16,
+}
+
+impl Stopped {
+    /// Starts it again.
+    ///
+    /// # Errors
+    /// As of [`Registry::start`].
+    pub fn start(&self) -> Result<Registry> {
+        Registry::start(&self.dir, self.port)
+    }
+}

@@ -1,0 +1,170 @@
+//! Runs each test in a lab of its own: a process that is this program again, with the test's name.
+//!
+//! Whatever a test starts ends with its lab, however the test ends; a test that passes and leaves
+//! something behind fails.
+
+#![expect(clippy::print_stderr, reason = "what a failing test has to say")]
+
+use std::fs::{self, File};
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
+use std::{env, process};
+
+use anyhow::{Context, Result, bail, ensure};
+use berth_integration::lab::{self, World};
+use berth_integration::process::tail;
+use berth_integration::wait::{self, Look};
+use berth_integration::{binaries, components};
+use libtest_mimic::{Arguments, Failed, Trial};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Longest time a test may take, on a machine busy with another one.
+const LIMIT: Duration = Duration::from_secs(240);
+/// How long a stopped lab may take to end.
+const END_LIMIT: Duration = Duration::from_secs(20);
+/// Two at once: they mostly wait, and the machines that run them have two cores.
+const AT_ONCE: usize = 2;
+
+/// One test.
+pub(crate) struct Test {
+    pub(crate) name: &'static str,
+    pub(crate) body: fn() -> Result<()>,
+    /// What a run in a lab has to end with.
+    pub(crate) expect: Expect,
+}
+
+/// How a test in its lab has to end.
+#[derive(Clone, Copy)]
+pub(crate) enum Expect {
+    /// Without a failure, and leaving nothing.
+    Pass,
+    /// With a failure that says this.
+    Fail(&'static str),
+}
+
+/// A test that has to pass.
+pub(crate) const fn test(name: &'static str, body: fn() -> Result<()>) -> Test {
+    Test { name, body, expect: Expect::Pass }
+}
+
+/// Plays the part of this process: all tests, or one of them in its lab.
+pub(crate) fn main(tests: &'static [&'static [Test]]) -> ExitCode {
+    if lab::inside() {
+        return lab::run(|| run_one(tests));
+    }
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = arguments.test_threads.or(Some(AT_ONCE));
+    if !arguments.list
+        && let Err(failure) = prepare()
+    {
+        eprintln!("{failure:#}");
+        return ExitCode::FAILURE;
+    }
+    let all = tests.iter().copied().flatten();
+    let trials = all.map(|test| Trial::test(test.name, || in_a_lab(test))).collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn prepare() -> Result<()> {
+    components::build_all(|step| eprintln!("{step}"))?;
+    binaries::build()
+}
+
+/// In the lab: finds the test by its name and runs it.
+fn run_one(tests: &[&[Test]]) -> ExitCode {
+    let name = env::args().nth(1).unwrap_or_default();
+    let Some(test) = tests.iter().copied().flatten().find(|test| test.name == name) else {
+        eprintln!("no test named {name}");
+        return ExitCode::FAILURE;
+    };
+    let failure = match panic::catch_unwind(AssertUnwindSafe(test.body)) {
+        Ok(Ok(())) => return ExitCode::SUCCESS,
+        Ok(Err(failure)) => format!("{failure:#}"),
+        // The panic has printed its message.
+        Err(_) => "panicked".to_owned(),
+    };
+    eprintln!("\n{name}: {failure}");
+    if let Err(failure) = print_logs() {
+        eprintln!("no logs: {failure:#}");
+    }
+    ExitCode::FAILURE
+}
+
+/// Shows the ends of what components and agent logged.
+fn print_logs() -> Result<()> {
+    let mut dirs = vec![World::here()?.root().clone()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir)? {
+            let path = entry?.path();
+            // One level: what is below belongs to pods.
+            if path.is_dir() && path.parent() == Some(World::here()?.root()) {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "log") {
+                eprintln!("\n--- {}\n{}", path.display(), tail(&path));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Outside: runs the test in a new lab and judges how that ended.
+fn in_a_lab(test: &Test) -> Result<(), Failed> {
+    let output = Output::new(test.name);
+    let ended = run_lab(test.name, &output.0).map_err(|failure| Failed::from(format!("{failure:#}")))?;
+    let text = fs::read_to_string(&output.0).unwrap_or_default();
+    match test.expect {
+        Expect::Pass if ended.success() => Ok(()),
+        Expect::Fail(reason) if !ended.success() && text.contains(reason) => Ok(()),
+        Expect::Pass => Err(Failed::from(format!("{ended}\n{text}"))),
+        Expect::Fail(reason) => Err(Failed::from(format!("not failed with {reason:?}: {ended}\n{text}"))),
+    }
+}
+
+fn run_lab(name: &str, output: &Path) -> Result<ExitStatus> {
+    let file = File::create(output)?;
+    let mut lab = lab::command([name])?
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .spawn()
+        .context("start the lab")?;
+    let ended = wait::until(&format!("{name} to end"), LIMIT, || {
+        Ok(lab.try_wait()?.map_or_else(|| Look::NotYet("still running".to_owned()), Look::Ready))
+    });
+    if let Err(failure) = ended {
+        // The supervisor ends the lab and clears up.
+        kill(Pid::from_raw(i32::try_from(lab.id())?), Signal::SIGTERM)?;
+        wait::until("the lab to end", END_LIMIT, || {
+            Ok(lab.try_wait()?.map_or_else(|| Look::NotYet("still running".to_owned()), Look::Ready))
+        })?;
+        let printed = fs::read_to_string(output).unwrap_or_default();
+        bail!("{failure:#}\n{printed}");
+    }
+    ended
+}
+
+/// The file that takes what a lab prints.
+struct Output(PathBuf);
+
+impl Output {
+    fn new(name: &str) -> Self {
+        let name = name.replace("::", "-");
+        Self(env::temp_dir().join(format!("berth-it-{}-{name}.txt", process::id())))
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // Left behind only when the temporary directory itself is broken.
+        drop(fs::remove_file(&self.0));
+    }
+}
+
+/// As `assert_eq!`, but an error, so that the lab tells what its components logged.
+pub(crate) fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Result<()> {
+    ensure!(found == wanted, "{what}: found {found:?}, wanted {wanted:?}");
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! What the shim reads and leaves in bundles, so that `delete` finds everything after the shim is gone.
+//!
+//! In every container's bundle: `berth.json`, the runtime that knows the container, and `exit.json` once it has exited.
+//! In the bundle that the shim was started in: `shim.pid`, and `members/<id>`, a link to each container's bundle.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use berth_shim_core::{Exit, Id};
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::runtime::Runtime;
+
+/// Largest file read from a bundle. containerd writes specs of tens of kilobytes.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+const RECORD: &str = "berth.json";
+const EXIT: &str = "exit.json";
+const SHIM_PID: &str = "shim.pid";
+const MEMBERS: &str = "members";
+
+/// Why a file of a bundle cannot be used.
+#[derive(Debug, Error)]
+pub(crate) enum BundleError {
+    #[error("access {path}", path = path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("read {path} as JSON", path = path.display())]
+    Json { path: PathBuf, source: serde_json::Error },
+    #[error("read {path}: {missing} is missing", path = path.display())]
+    Incomplete { path: PathBuf, missing: &'static str },
+}
+
+/// The parsed `config.json` of a bundle.
+pub(crate) fn read_config(bundle: &Path) -> Result<Value, BundleError> {
+    read_json(&bundle.join("config.json"))
+}
+
+pub(crate) fn write_config(bundle: &Path, config: &Value) -> Result<(), BundleError> {
+    write_json(&bundle.join("config.json"), config)
+}
+
+/// Notes which runtime knows the container, before it is asked to create it.
+pub(crate) fn write_record(bundle: &Path, id: &Id, runtime: &Runtime) -> Result<(), BundleError> {
+    let record = json!({
+        "id": id.as_str(),
+        "binary": runtime.binary,
+        "args": runtime.args,
+        "root": runtime.root,
+    });
+    write_json(&bundle.join(RECORD), &record)
+}
+
+/// The container and the runtime that knows it, if one was ever asked to create it.
+pub(crate) fn read_record(bundle: &Path) -> Result<Option<(Id, Runtime)>, BundleError> {
+    let path = bundle.join(RECORD);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let record = read_json(&path)?;
+    let text = |name: &'static str| {
+        let value = record.get(name).and_then(Value::as_str);
+        value.ok_or_else(|| BundleError::Incomplete { path: path.clone(), missing: name })
+    };
+    let id = Id::parse(text("id")?)
+        .map_err(|_bad| BundleError::Incomplete { path: path.clone(), missing: "id" })?;
+    let args = record.get("args").and_then(Value::as_array).into_iter().flatten();
+    let args = args.filter_map(|arg| arg.as_str().map(str::to_owned)).collect();
+    Ok(Some((id, Runtime { binary: text("binary")?.into(), args, root: text("root")?.into() })))
+}
+
+pub(crate) fn write_exit(bundle: &Path, pid: u32, exit: Exit) -> Result<(), BundleError> {
+    let record = json!({
+        "pid": pid,
+        "code": exit.code,
+        "exited_at_ns": exit.at_ns,
+        "oom_kills": exit.oom_kills,
+    });
+    write_json(&bundle.join(EXIT), &record)
+}
+
+pub(crate) fn write_shim_pid(bundle: &Path, pid: u32) -> Result<(), BundleError> {
+    write_file(&bundle.join(SHIM_PID), pid.to_string().as_bytes())
+}
+
+pub(crate) fn read_shim_pid(bundle: &Path) -> Option<u32> {
+    fs::read_to_string(bundle.join(SHIM_PID)).ok()?.trim().parse().ok()
+}
+
+/// Notes in the shim's own bundle where a member's is.
+pub(crate) fn add_member(shim_bundle: &Path, id: &Id, bundle: &Path) -> Result<(), BundleError> {
+    let members = shim_bundle.join(MEMBERS);
+    fs::create_dir_all(&members).map_err(|source| BundleError::Io { path: members.clone(), source })?;
+    let link = members.join(id.as_str());
+    match fs::remove_file(&link) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(BundleError::Io { path: link, source: error });
+        }
+        Ok(()) | Err(_) => {}
+    }
+    std::os::unix::fs::symlink(bundle, &link).map_err(|source| BundleError::Io { path: link, source })
+}
+
+pub(crate) fn remove_member(shim_bundle: &Path, id: &Id) {
+    // Absent already, or left for `delete`, which tolerates a container that is gone.
+    let _absent = fs::remove_file(shim_bundle.join(MEMBERS).join(id.as_str())).is_err();
+}
+
+/// Bundles of the members, as noted.
+pub(crate) fn members(shim_bundle: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(shim_bundle.join(MEMBERS)) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()).collect()
+}
+
+pub(crate) fn read_json(path: &Path) -> Result<Value, BundleError> {
+    let io = |source| BundleError::Io { path: path.to_owned(), source };
+    let mut text = Vec::new();
+    fs::File::open(path).map_err(io)?.take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(io)?;
+    serde_json::from_slice(&text).map_err(|source| BundleError::Json { path: path.to_owned(), source })
+}
+
+fn write_json(path: &Path, value: &Value) -> Result<(), BundleError> {
+    write_file(path, value.to_string().as_bytes())
+}
+
+/// Writes a file whole or not at all. Not synced: what it describes does not outlive a power loss either.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), BundleError> {
+    let io = |source| BundleError::Io { path: path.to_owned(), source };
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".tmp");
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary)
+        .map_err(io)?;
+    file.write_all(bytes).map_err(io)?;
+    fs::rename(&temporary, path).map_err(io)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let bundle = tempfile::tempdir().unwrap();
+        assert!(read_record(bundle.path()).unwrap().is_none());
+        let runtime =
+            Runtime { binary: "/bin/r".into(), args: vec!["--x".to_owned()], root: "/run/r".into() };
+        let id = Id::parse("c1").unwrap();
+        write_record(bundle.path(), &id, &runtime).unwrap();
+        assert_eq!(read_record(bundle.path()).unwrap(), Some((id, runtime)));
+    }
+
+    #[test]
+    fn members_are_found_by_their_links() {
+        let bundle = tempfile::tempdir().unwrap();
+        let (a, b) = (Id::parse("a").unwrap(), Id::parse("b").unwrap());
+        add_member(bundle.path(), &a, Path::new("/old")).unwrap();
+        add_member(bundle.path(), &a, Path::new("/bundles/a")).unwrap();
+        add_member(bundle.path(), &b, Path::new("/bundles/b")).unwrap();
+        remove_member(bundle.path(), &b);
+        assert_eq!(members(bundle.path()), [PathBuf::from("/bundles/a")]);
+    }
+}

@@ -1,0 +1,215 @@
+//! What the shell keeps of a container and of an exec, and how they are read from requests.
+
+use std::path::PathBuf;
+
+use berth_proto::runc;
+use berth_proto::shim::SandboxOptions;
+use berth_proto::task::{CreateTaskRequest, ExecProcessRequest};
+use berth_proto::types::Mount;
+use berth_proto::unpack;
+use berth_shim_core::{Code, Failure};
+use serde_json::Value;
+
+use crate::answer::Streams;
+use crate::cgroup::{Cgroup, OomWatch};
+use crate::io::{StdinUri, StreamUri, UriError, Wiring};
+use crate::pod::Pod;
+use crate::poll::Token;
+use crate::runtime::Runtime;
+
+/// Largest process description of an exec.
+const PROCESS_BYTES_MAX: usize = 1 << 20;
+/// Most output kept of each stream of an `ExecSync`: both must fit into one ttrpc message of 4 MiB. A client that wants
+/// more streams with `Exec`.
+const OUTPUT_BYTES_MAX: u64 = (2 << 20) - 1024;
+
+/// A container that exists for the runtime.
+pub(crate) struct Container {
+    pub(crate) bundle: PathBuf,
+    pub(crate) runtime: Runtime,
+    pub(crate) streams: Streams,
+    pub(crate) rootfs: Vec<Mount>,
+    pub(crate) pid: u32,
+    pub(crate) cgroup: Option<Cgroup>,
+    pub(crate) oom: Option<(Token, OomWatch)>,
+}
+
+/// How a container is created.
+#[derive(Debug, Default)]
+pub(crate) struct CreateFlags {
+    /// Global arguments.
+    pub(crate) global: Vec<String>,
+    /// Arguments of `create`.
+    pub(crate) create: Vec<&'static str>,
+}
+
+/// An exec that is to be started.
+#[derive(Debug, Clone)]
+pub(crate) struct ExecPlan {
+    /// OCI `Process` as JSON.
+    pub(crate) process: Vec<u8>,
+    pub(crate) streams: Streams,
+}
+
+/// The bundle and runtime that a creation request names. Its options may be those of the runc shim or, in the record of
+/// the container, ours; what they leave open is the sandbox's.
+pub(crate) fn plan(
+    request: &CreateTaskRequest,
+    pod: Option<&Pod>,
+    namespace: &str,
+) -> Result<(Container, CreateFlags), Failure> {
+    let bundle = PathBuf::from(&request.bundle);
+    if !bundle.is_absolute() {
+        return Err(invalid(format!("the bundle path {:?} is not absolute", request.bundle)));
+    }
+    if !request.checkpoint.is_empty() {
+        return Err(Failure::new(
+            Code::Unimplemented,
+            "restoring a container from a checkpoint is not implemented",
+        ));
+    }
+    let mut flags = CreateFlags::default();
+    let mut runtime = None;
+    if let Some(any) = &request.options {
+        if let Ok(options) = unpack::<runc::Options>(any) {
+            flags = CreateFlags::of(&options);
+            let asks = !options.binary_name.is_empty() || !options.root.is_empty();
+            runtime = asks.then(|| Runtime::new(&options.binary_name, Vec::new(), &options.root, namespace));
+        } else if let Ok(options) = unpack::<SandboxOptions>(any) {
+            runtime = Some(Runtime::new(&options.runtime_binary, options.runtime_args, "", namespace));
+        }
+    }
+    let runtime = runtime.unwrap_or_else(|| {
+        let options = pod.and_then(Pod::options).cloned().unwrap_or_default();
+        Runtime::new(&options.runtime_binary, options.runtime_args, "", namespace)
+    });
+    let container = Container {
+        streams: Streams {
+            bundle: request.bundle.clone(),
+            stdin: request.stdin.clone(),
+            stdout: request.stdout.clone(),
+            stderr: request.stderr.clone(),
+            terminal: request.terminal,
+        },
+        rootfs: request.rootfs.clone(),
+        bundle,
+        runtime,
+        pid: 0,
+        cgroup: None,
+        oom: None,
+    };
+    Ok((container, flags))
+}
+
+impl CreateFlags {
+    fn of(options: &runc::Options) -> Self {
+        let mut flags = Self::default();
+        if options.systemd_cgroup {
+            flags.global.push("--systemd-cgroup".to_owned());
+        }
+        if options.no_pivot_root {
+            flags.create.push("--no-pivot");
+        }
+        if options.no_new_keyring {
+            flags.create.push("--no-new-keyring");
+        }
+        flags
+    }
+}
+
+impl ExecPlan {
+    /// An exec that containerd adds.
+    pub(crate) fn of(request: &ExecProcessRequest) -> Result<Self, Failure> {
+        let spec = request.spec.as_ref().map(|any| any.value.as_slice()).unwrap_or_default();
+        let process = with_terminal(spec, request.terminal)?;
+        let streams = Streams {
+            bundle: String::new(),
+            stdin: request.stdin.clone(),
+            stdout: request.stdout.clone(),
+            stderr: request.stderr.clone(),
+            terminal: request.terminal,
+        };
+        Ok(Self { process, streams })
+    }
+
+    /// An exec of the shim's own service.
+    pub(crate) fn own(process: &[u8], terminal: Terminal) -> Result<Self, Failure> {
+        let terminal = match terminal {
+            Terminal::Never => false,
+            Terminal::AsAsked => parse(process)?.get("terminal").and_then(Value::as_bool).unwrap_or(false),
+        };
+        let streams = Streams { terminal, ..Streams::default() };
+        Ok(Self { process: with_terminal(process, terminal)?, streams })
+    }
+}
+
+/// Whether an exec may have a terminal.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Terminal {
+    Never,
+    AsAsked,
+}
+
+fn parse(process: &[u8]) -> Result<Value, Failure> {
+    if process.len() > PROCESS_BYTES_MAX {
+        return Err(invalid(format!("the process description has more than {PROCESS_BYTES_MAX} bytes")));
+    }
+    let value: Value = serde_json::from_slice(process)
+        .map_err(|error| invalid(format!("the process description is not JSON: {error}")))?;
+    if value.is_object() {
+        Ok(value)
+    } else {
+        Err(invalid("the process description is not an object".to_owned()))
+    }
+}
+
+fn with_terminal(process: &[u8], terminal: bool) -> Result<Vec<u8>, Failure> {
+    let mut value = parse(process)?;
+    value["terminal"] = Value::Bool(terminal);
+    Ok(value.to_string().into_bytes())
+}
+
+/// Where the URIs of a request lead.
+pub(crate) fn wiring(streams: &Streams) -> Result<Wiring, Failure> {
+    let bad = |error: UriError| invalid(format!("failed to {error}"));
+    Ok(Wiring::Uris {
+        stdin: StdinUri::parse(&streams.stdin).map_err(bad)?,
+        stdout: StreamUri::parse(&streams.stdout).map_err(bad)?,
+        stderr: StreamUri::parse(&streams.stderr).map_err(bad)?,
+    })
+}
+
+/// Bytes to keep of each stream of an `ExecSync`.
+pub(crate) fn output_bytes_max(asked: u64) -> usize {
+    let bytes = if asked == 0 { OUTPUT_BYTES_MAX } else { asked.min(OUTPUT_BYTES_MAX) };
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn invalid(message: String) -> Failure {
+    Failure::new(Code::InvalidArgument, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_request_decides_about_an_execs_terminal() {
+        let process = br#"{"args":["sh"],"terminal":true}"#;
+        let plan = ExecPlan::own(process, Terminal::Never).unwrap();
+        assert_eq!(parse(&plan.process).unwrap().get("terminal"), Some(&Value::Bool(false)));
+        let plan = ExecPlan::own(process, Terminal::AsAsked).unwrap();
+        assert!(plan.streams.terminal);
+        for bad in [b"[]".as_slice(), b"", b"{"] {
+            ExecPlan::own(bad, Terminal::Never).expect_err("not a process");
+        }
+    }
+
+    #[test]
+    fn cve_2022_1708_no_client_raises_the_output_limit() {
+        assert_eq!(output_bytes_max(5), 5);
+        for asked in [0, 16 << 20, u64::MAX] {
+            assert!(2 * output_bytes_max(asked) < berth_proto::ttrpc::MESSAGE_LEN_MAX);
+        }
+    }
+}

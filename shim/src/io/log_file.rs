@@ -1,0 +1,213 @@
+//! A container's log on disk. The decisions are the core's; this performs them and never fails towards the container.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use berth_shim_core::Now;
+use berth_shim_core::log::{Attempt, Framer, Sink, Stream, excess, rotated_name};
+use nix::libc;
+
+use super::LogOptions;
+
+/// Bytes of formatted lines kept allocated between reads.
+const KEPT_CAPACITY_MAX: usize = 64 << 10;
+
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    options: LogOptions,
+    file: Option<File>,
+    sink: Sink,
+    stdout: Framer,
+    stderr: Framer,
+    batch: Vec<u8>,
+}
+
+impl LogFile {
+    /// Opens the log. A log that cannot be opened now is tried again while the container runs.
+    pub(crate) fn open(now: Now, options: LogOptions) -> Self {
+        let size_max = options.size_max;
+        let (file, sink) = match open(&options.path) {
+            Ok((file, bytes)) => (Some(file), Sink::new(bytes, size_max)),
+            Err(error) => {
+                crate::log::warning!("failed to open log {}: {error}", options.path.display());
+                (None, Sink::unopened(now, size_max))
+            }
+        };
+        let stdout = Framer::new(Stream::Stdout, options.line_bytes_max);
+        let stderr = Framer::new(Stream::Stderr, options.line_bytes_max);
+        Self { options, file, sink, stdout, stderr, batch: Vec::new() }
+    }
+
+    /// Writes the lines that these bytes complete.
+    pub(crate) fn push(&mut self, now: Now, stream: Stream, bytes: &[u8]) {
+        match stream {
+            Stream::Stdout => self.stdout.push(now, bytes, &mut self.batch),
+            Stream::Stderr => self.stderr.push(now, bytes, &mut self.batch),
+        }
+        self.commit(now);
+    }
+
+    /// Writes what is left of a stream that has ended.
+    pub(crate) fn finish(&mut self, now: Now, stream: Stream) {
+        match stream {
+            Stream::Stdout => self.stdout.finish(now, &mut self.batch),
+            Stream::Stderr => self.stderr.finish(now, &mut self.batch),
+        }
+        self.commit(now);
+    }
+
+    /// When [`flush`](Self::flush) is due.
+    pub(crate) fn flush_at_ms(&self) -> Option<u64> {
+        self.stdout.flush_at_ms().into_iter().chain(self.stderr.flush_at_ms()).min()
+    }
+
+    /// Writes unfinished lines that are old enough.
+    pub(crate) fn flush(&mut self, now: Now) {
+        self.stdout.flush(now, &mut self.batch);
+        self.stderr.flush(now, &mut self.batch);
+        self.commit(now);
+    }
+
+    /// Opens the file anew, because someone moved it.
+    pub(crate) fn reopen(&mut self, now: Now) -> io::Result<()> {
+        match open(&self.options.path) {
+            Ok((file, bytes)) => {
+                self.file = Some(file);
+                self.sink.opened(bytes);
+                Ok(())
+            }
+            Err(error) => {
+                self.file = None;
+                self.sink.failed(now, 0, 0);
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn dropped_bytes(&self) -> u64 {
+        self.sink.dropped_bytes()
+    }
+
+    fn commit(&mut self, now: Now) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let batch = std::mem::take(&mut self.batch);
+        let len = as_u64(batch.len());
+        // A reopened file is offered the batch once more, and then it is written or lost.
+        for _attempt in 0..2 {
+            match self.sink.offer(now, len) {
+                Attempt::Write => self.write(now, &[], &batch),
+                Attempt::WriteOnNewLine => self.write(now, b"\n", &batch),
+                Attempt::Drop => {}
+                Attempt::Reopen => match open(&self.options.path) {
+                    Ok((file, bytes)) => {
+                        self.file = Some(file);
+                        self.sink.opened(bytes);
+                        continue;
+                    }
+                    Err(_still_failing) => self.sink.failed(now, 0, len),
+                },
+            }
+            break;
+        }
+        self.batch = batch;
+        self.batch.clear();
+        if self.batch.capacity() > KEPT_CAPACITY_MAX {
+            self.batch = Vec::new();
+        }
+        if self.sink.is_full() {
+            self.rotate(now);
+        }
+    }
+
+    fn write(&mut self, now: Now, before: &[u8], batch: &[u8]) {
+        let written = match &mut self.file {
+            Some(file) => write_counting(file, before).and_then(|_| write_counting(file, batch)),
+            None => Err((0, io::Error::from(io::ErrorKind::NotFound))),
+        };
+        match written {
+            Ok(written) => self.sink.wrote(written + as_u64(before.len())),
+            Err((written, error)) => {
+                let path = self.options.path.display();
+                crate::log::warning!("failed to write log {path}, dropping what does not fit: {error}");
+                self.sink.failed(now, written, as_u64(batch.len()).saturating_sub(written));
+            }
+        }
+    }
+
+    fn rotate(&mut self, now: Now) {
+        if let Err(error) = self.try_rotate(now) {
+            crate::log::warning!("failed to rotate log {}: {error}", self.options.path.display());
+            self.sink.failed(now, 0, 0);
+        }
+    }
+
+    fn try_rotate(&mut self, now: Now) -> io::Result<()> {
+        let path = &self.options.path;
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
+        else {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        };
+        let mut present = names(directory)?;
+        let rotated = rotated_name(name, now.unix_ns, present.iter().map(String::as_str));
+        fs::rename(path, directory.join(&rotated))?;
+        let (file, bytes) = open(path)?;
+        self.file = Some(file);
+        self.sink.opened(bytes);
+        present.push(rotated);
+        for old in excess(name, self.options.files_max, present.iter().map(String::as_str)) {
+            fs::remove_file(directory.join(old))?;
+        }
+        Ok(())
+    }
+}
+
+/// Opens a log for appending; the directory is the agent's, the last component must not be a link.
+fn open(path: &Path) -> io::Result<(File, u64)> {
+    if let Some(directory) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+    }
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o640)
+        // Non-blocking, so that a FIFO in its place cannot stop the shim.
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK)
+        .open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    Ok((file, metadata.len()))
+}
+
+fn write_counting(file: &mut File, mut bytes: &[u8]) -> Result<u64, (u64, io::Error)> {
+    let mut written = 0;
+    while !bytes.is_empty() {
+        match file.write(bytes) {
+            Ok(0) => return Err((written, io::Error::from(io::ErrorKind::WriteZero))),
+            Ok(count) => {
+                written += as_u64(count);
+                bytes = bytes.get(count..).unwrap_or_default();
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err((written, error)),
+        }
+    }
+    Ok(written)
+}
+
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        names.extend(entry?.file_name().into_string().ok());
+    }
+    Ok(names)
+}
+
+fn as_u64(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,129 @@
+//! The ends of a process's streams that the shim keeps.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use berth_shim_core::log::Stream;
+
+use super::LogFile;
+use crate::poll::Token;
+
+/// A client of the shim's own service that streams with a process.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    pub(crate) conn: u64,
+    pub(crate) stream: u32,
+    pub(crate) role: Role,
+}
+
+/// What a client is to a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The process exists for this client, and waits for it.
+    Owner,
+    /// A client that looks on. One that is slow is dropped.
+    Guest { stdout: bool, stderr: bool },
+}
+
+impl Role {
+    pub(crate) fn wants(self, stream: Stream) -> bool {
+        match (self, stream) {
+            (Self::Owner, _) => true,
+            (Self::Guest { stdout, .. }, Stream::Stdout) => stdout,
+            (Self::Guest { stderr, .. }, Stream::Stderr) => stderr,
+        }
+    }
+}
+
+/// Output kept for `ExecSync`, up to a limit per stream; the rest is read and dropped.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    max: usize,
+}
+
+impl Capture {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { stdout: Vec::new(), stderr: Vec::new(), max }
+    }
+
+    pub(crate) fn push(&mut self, stream: Stream, bytes: &[u8]) {
+        let kept = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        let room = self.max.saturating_sub(kept.len()).min(bytes.len());
+        kept.extend_from_slice(bytes.get(..room).unwrap_or_default());
+    }
+}
+
+/// A pipe or terminal that the shim reads.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) fd: File,
+    pub(crate) stream: Stream,
+    /// Not watched, until a client or relay has taken what was read.
+    pub(crate) stalled: bool,
+}
+
+/// A named pipe, file or logging program that a terminal's output is copied to. It is waited for, as a container's own
+/// write to it would.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    pub(crate) fd: File,
+    pub(crate) token: Token,
+    pub(crate) watched: bool,
+    pub(crate) pending: VecDeque<u8>,
+}
+
+/// A pipe or terminal that the shim writes.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) fd: File,
+    pub(crate) token: Token,
+    pub(crate) watched: bool,
+    pub(crate) pending: VecDeque<u8>,
+    /// Close it once everything is written.
+    pub(crate) closing: bool,
+}
+
+/// What is kept for one process.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessIo {
+    pub(crate) outputs: Vec<(Token, Output)>,
+    /// Where a terminal's output is copied to, when it is not a log.
+    pub(crate) relay: Option<Relay>,
+    pub(crate) input: Option<Input>,
+    /// Closed when the first client that may write goes.
+    pub(crate) stdin_once: bool,
+    /// A named pipe whose bytes go to a terminal.
+    pub(crate) stdin_fifo: Option<(Token, File)>,
+    /// The write end of a named pipe that is the process's input: without it, one client's leaving would end the input.
+    pub(crate) stdin_keeper: Option<OwnedFd>,
+    /// Read ends of named pipes that are the process's outputs: without them, a client's leaving would kill it.
+    pub(crate) keepers: Vec<OwnedFd>,
+    /// The terminal's master, for its size.
+    pub(crate) master: Option<OwnedFd>,
+    pub(crate) log: Option<LogFile>,
+    pub(crate) capture: Option<Capture>,
+    pub(crate) clients: Vec<Client>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cve_2022_1708_exec_output_is_capped_per_stream() {
+        let mut capture = Capture::new(10);
+        for _ in 0..1000 {
+            capture.push(Stream::Stdout, b"0123456");
+            capture.push(Stream::Stderr, b"x");
+        }
+        assert_eq!(capture.stdout, b"0123456012");
+        assert_eq!(capture.stderr.len(), 10);
+        assert!(capture.stdout.capacity() <= 64);
+    }
+}

@@ -1,0 +1,85 @@
+//! `serve`: sets the process up and runs the loop until the machine ends it.
+
+use std::fs;
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::setsid;
+use thiserror::Error;
+
+use crate::args::Args;
+use crate::shim::{Home, Shim};
+use crate::sys;
+
+#[derive(Debug, Error)]
+pub(crate) enum ServeError {
+    #[error("serve: -socket-fd is missing; containerd starts this program, with start")]
+    NoSocket,
+    #[error("take over the listening socket")]
+    Socket(#[source] io::Error),
+    #[error("set up the process")]
+    Process(#[source] nix::Error),
+    #[error("find the bundle")]
+    Bundle(#[source] io::Error),
+    #[error("run the loop")]
+    Loop(#[source] nix::Error),
+}
+
+pub(crate) fn serve(args: &Args) -> Result<(), ServeError> {
+    let socket = sys::inherited(args.socket_fd.ok_or(ServeError::NoSocket)?).map_err(ServeError::Socket)?;
+    let listener = UnixListener::from(socket);
+    listener.set_nonblocking(true).map_err(ServeError::Socket)?;
+    // Fails only for a leader of its process group, which has a session of its own already.
+    let _leads = setsid().is_err();
+    prctl::set_child_subreaper(true).map_err(ServeError::Process)?;
+    let signals = block_signals().map_err(ServeError::Process)?;
+    raise_oom_score();
+    let bundle = std::env::current_dir().map_err(ServeError::Bundle)?;
+    let home = Home {
+        namespace: args.namespace.clone(),
+        bundle,
+        events_address: events_address(&args.address),
+        socket_path: socket_path(&listener),
+    };
+    let mut shim = Shim::new(home, listener, signals).map_err(ServeError::Loop)?;
+    shim.run().map_err(ServeError::Loop)
+}
+
+/// SIGCHLD arrives in the loop. The signals that end other daemons are ignored: a shim ends when its pod does, and
+/// whoever stops the service manager's whole group must not take pods along.
+fn block_signals() -> nix::Result<SignalFd> {
+    let mut ignored = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGPIPE, Signal::SIGQUIT] {
+        ignored.add(signal);
+    }
+    ignored.thread_block()?;
+    let mut child = SigSet::empty();
+    child.add(Signal::SIGCHLD);
+    child.thread_block()?;
+    SignalFd::with_flags(&child, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+}
+
+/// One above containerd's own, as the runc shim has it: containerd is killed last, a container first.
+fn raise_oom_score() {
+    let path = "/proc/self/oom_score_adj";
+    let score = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<i32>().ok());
+    if let Some(score) = score.filter(|score| *score < 1000) {
+        let _kept = fs::write(path, (score + 1).to_string()).is_err();
+    }
+}
+
+fn events_address(address: &str) -> String {
+    std::env::var("TTRPC_ADDRESS").ok().filter(|address| !address.is_empty()).unwrap_or_else(|| match address
+    {
+        "" => String::new(),
+        address => format!("{address}.ttrpc"),
+    })
+}
+
+fn socket_path(listener: &UnixListener) -> Option<PathBuf> {
+    listener.local_addr().ok()?.as_pathname().map(ToOwned::to_owned)
+}

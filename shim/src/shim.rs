@@ -1,0 +1,254 @@
+//! The shim: one machine, one poll loop, and what the effects are performed on.
+
+mod actions;
+mod children;
+mod clients;
+mod effects;
+mod ownservice;
+mod streams;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use berth_shim_core::{Event, Id, Machine, Now, Process, ReqId};
+use nix::sys::signalfd::SignalFd;
+
+use crate::call::Call;
+use crate::conn::Conn;
+use crate::container::{Container, ExecPlan};
+use crate::io::{CHUNK, ProcessIo};
+use crate::pod::Pod;
+use crate::poll::{Interest, Poll, Ready, Token};
+use crate::publish::Publisher;
+use children::RuntimeCall;
+
+/// Time that a shim which is done may still spend on sending what it said, milliseconds.
+const LINGER_MS: u64 = 3_000;
+
+/// Where the shim was started, and for whom.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub(crate) namespace: String,
+    pub(crate) bundle: PathBuf,
+    /// containerd's ttrpc socket.
+    pub(crate) events_address: String,
+    /// Our own, to be unlinked.
+    pub(crate) socket_path: Option<PathBuf>,
+}
+
+/// A request, until it is answered.
+struct Pending {
+    conn: u64,
+    stream: u32,
+    call: Call,
+}
+
+/// What a token stands for.
+#[derive(Debug, Clone)]
+enum Source {
+    Signals,
+    Listener,
+    AgentListener,
+    Conn(u64),
+    Output(Process),
+    Input(Process),
+    Relay(Process),
+    StdinFifo(Process),
+    Oom(Id),
+}
+
+/// Which process a client's stream belongs to.
+#[derive(Debug, Clone)]
+struct Route {
+    process: Process,
+    stdin: bool,
+}
+
+/// Whether the loop goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    Ending { until_ms: u64 },
+}
+
+pub(crate) struct Shim {
+    home: Home,
+    poll: Poll,
+    signals: SignalFd,
+    listener: UnixListener,
+    agent_listener: Option<(UnixListener, PathBuf)>,
+    machine: Machine,
+    /// Outcomes that are known at once, handled after the effects before them.
+    events: VecDeque<Event>,
+    performing: bool,
+    sources: BTreeMap<Token, Source>,
+    conns: BTreeMap<u64, Conn>,
+    pending: BTreeMap<ReqId, Pending>,
+    /// Streams whose first message has not come.
+    opening: BTreeSet<(u64, u32)>,
+    routes: BTreeMap<(u64, u32), Route>,
+    containers: BTreeMap<Id, Container>,
+    execs: BTreeMap<Process, ExecPlan>,
+    ios: BTreeMap<Process, ProcessIo>,
+    /// Execs that run, by name.
+    exec_pids: BTreeMap<Process, u32>,
+    /// Groups of execs that end with everything they started.
+    exec_groups: BTreeMap<Process, PathBuf>,
+    /// Runtime calls under way, by pid.
+    calls: BTreeMap<u32, RuntimeCall>,
+    publisher: Publisher,
+    pod: Option<Pod>,
+    phase: Phase,
+    started: Instant,
+    last_conn: u64,
+    last_request: u64,
+    /// Read buffer, shared by everything that reads.
+    chunk: Vec<u8>,
+}
+
+impl Shim {
+    pub(crate) fn new(home: Home, listener: UnixListener, signals: SignalFd) -> nix::Result<Self> {
+        let mut poll = Poll::new()?;
+        let mut sources = BTreeMap::new();
+        sources.insert(poll.add(&signals, Interest::Read)?, Source::Signals);
+        sources.insert(poll.add(&listener, Interest::Read)?, Source::Listener);
+        let publisher = Publisher::new(home.events_address.clone());
+        Ok(Self {
+            home,
+            poll,
+            signals,
+            listener,
+            agent_listener: None,
+            machine: Machine::new(),
+            events: VecDeque::new(),
+            performing: false,
+            sources,
+            conns: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            opening: BTreeSet::new(),
+            routes: BTreeMap::new(),
+            containers: BTreeMap::new(),
+            execs: BTreeMap::new(),
+            ios: BTreeMap::new(),
+            exec_pids: BTreeMap::new(),
+            exec_groups: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            publisher,
+            pod: None,
+            phase: Phase::Serving,
+            started: Instant::now(),
+            last_conn: 0,
+            last_request: 0,
+            chunk: vec![0; CHUNK],
+        })
+    }
+
+    /// Runs until the machine ends the shim and what it said is sent.
+    pub(crate) fn run(&mut self) -> nix::Result<()> {
+        while !self.is_over() {
+            let timeout = self.deadline_ms().map(|at| at.saturating_sub(self.now().mono_ms));
+            for ready in self.poll.wait(timeout)? {
+                self.ready(ready);
+            }
+            self.tick();
+        }
+        self.unlink_sockets();
+        Ok(())
+    }
+
+    /// Takes in one event and performs what follows from it, to the end.
+    fn happen(&mut self, event: Event) {
+        self.events.push_back(event);
+        // An event that an effect causes waits for the effects before it.
+        if std::mem::replace(&mut self.performing, true) {
+            return;
+        }
+        while let Some(event) = self.events.pop_front() {
+            let now = self.now();
+            self.machine.handle(now, event);
+            while let Some(effect) = self.machine.poll_effect() {
+                self.perform(effect);
+            }
+        }
+        self.performing = false;
+    }
+
+    fn ready(&mut self, ready: Ready) {
+        let Some(source) = self.sources.get(&ready.token).cloned() else {
+            // The publisher's, which comes and goes with containerd, or one that an earlier event of this round closed.
+            if self.publisher.token() == Some(ready.token) {
+                self.publisher.drive(self.now().mono_ms, &mut self.poll);
+            }
+            return;
+        };
+        match source {
+            Source::Signals => self.reap(),
+            Source::Listener => self.accept_all(),
+            Source::AgentListener => self.accept_agents(),
+            Source::Conn(conn) => self.conn_ready(conn, ready),
+            Source::Output(process) => self.output_ready(&process, ready.token),
+            Source::Input(process) => self.flush_input(&process),
+            Source::Relay(process) => self.flush_relay(&process),
+            Source::StdinFifo(process) => self.stdin_fifo_ready(&process),
+            Source::Oom(task) => self.oom_ready(&task),
+        }
+    }
+
+    /// Everything that happens because time passes.
+    fn tick(&mut self) {
+        let now = self.now();
+        if self.machine.poll_timeout().is_some_and(|at| at <= now.mono_ms) {
+            self.happen(Event::Tick);
+        }
+        for io in self.ios.values_mut() {
+            if let Some(log) = &mut io.log
+                && log.flush_at_ms().is_some_and(|at| at <= now.mono_ms)
+            {
+                log.flush(now);
+            }
+        }
+        self.kill_late_calls(now.mono_ms);
+        self.publisher.drive(now.mono_ms, &mut self.poll);
+        self.flush_conns();
+    }
+
+    fn deadline_ms(&self) -> Option<u64> {
+        let logs = self.ios.values().filter_map(|io| io.log.as_ref()?.flush_at_ms());
+        let calls = self.calls.values().map(|call| call.deadline_ms);
+        let linger = match self.phase {
+            Phase::Serving => None,
+            Phase::Ending { until_ms } => Some(until_ms),
+        };
+        let single = [self.machine.poll_timeout(), self.publisher.deadline_ms(), linger];
+        logs.chain(calls).chain(single.into_iter().flatten()).min()
+    }
+
+    /// Done, and everything said is sent, or nobody takes it.
+    fn is_over(&mut self) -> bool {
+        match self.phase {
+            Phase::Serving => false,
+            Phase::Ending { until_ms } => {
+                let unsent =
+                    self.conns.values_mut().any(|conn| conn.pending() > 0) || !self.publisher.is_idle();
+                !unsent || self.now().mono_ms >= until_ms
+            }
+        }
+    }
+
+    fn unlink_sockets(&self) {
+        let agent = self.agent_listener.as_ref().map(|(_, path)| path);
+        for path in self.home.socket_path.iter().chain(agent) {
+            let _gone = std::fs::remove_file(path).is_err();
+        }
+    }
+
+    fn now(&self) -> Now {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now {
+            unix_ns: i64::try_from(unix.as_nanos()).unwrap_or(i64::MAX),
+            mono_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Performs the machine's actions, most of which are one runtime call.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use berth_proto::runc::CheckpointOptions;
+use berth_proto::unpack;
+use berth_shim_core::{Action, Code, Event, Failure, Id, OpId, Process, ReqId};
+
+use super::children::{RuntimeCall, Spawning, Then};
+use super::{Pending, Shim};
+use crate::call::Call;
+use crate::container::{self, Container, CreateFlags, ExecPlan, Terminal};
+use crate::io::{self, ChildStreams, Console, Prepared, Wiring};
+use crate::runtime::{self, Runtime};
+use crate::{bundle, chain, mount};
+
+/// Console sockets: a short path, closed to everyone else.
+const CONSOLE_DIR: &str = "/run/berth-shim/console";
+
+/// A process's ends, opened, and the socket for its terminal if it has one.
+struct Streams {
+    child: ChildStreams,
+    kept: Prepared,
+    console: Option<Console>,
+}
+
+impl Shim {
+    pub(super) fn act(&mut self, op: OpId, action: Action) {
+        let done = match action {
+            Action::Create { task, from } => self.create(op, &task, from),
+            Action::Start(task) => self.simple(op, &task, "start", |command, id| {
+                command.args(["start", id]);
+            }),
+            Action::Exec { process, from } => self.exec(op, &process, from),
+            Action::Pause(task) => self.simple(op, &task, "pause", |command, id| {
+                command.args(["pause", id]);
+            }),
+            Action::Resume(task) => self.simple(op, &task, "resume", |command, id| {
+                command.args(["resume", id]);
+            }),
+            Action::Update { task, from } => self.update(op, &task, from),
+            Action::Checkpoint { task, from } => self.checkpoint(op, &task, from),
+            Action::Delete(task) => self.delete(op, &task),
+            Action::StartSandbox => {
+                let no_sandbox = || Failure::new(Code::Internal, "the sandbox is not noted");
+                let entered = self.pod.as_mut().ok_or_else(no_sandbox).and_then(|pod| Ok(pod.enter()?));
+                self.events.push_back(Event::Spawned { op, result: entered });
+                Ok(())
+            }
+            Action::ReleaseSandbox => {
+                if let Some(pod) = &mut self.pod {
+                    pod.release();
+                }
+                self.events.push_back(Event::Finished { op, result: Ok(()) });
+                Ok(())
+            }
+        };
+        if let Err(failure) = done {
+            self.events.push_back(Event::Finished { op, result: Err(failure) });
+        }
+    }
+
+    fn create(&mut self, op: OpId, task: &Id, from: ReqId) -> Result<(), Failure> {
+        let Some(Pending { call: Call::Create(request), .. }) = self.pending.get(&from) else {
+            return Err(gone());
+        };
+        let (container, flags) = container::plan(request, self.pod.as_ref(), &self.home.namespace)?;
+        self.prepare_bundle(task, &container)?;
+        mount::mount_all(&container.rootfs, &container.bundle.join("rootfs"))
+            .map_err(|error| failed(&error))?;
+        let bundle = container.bundle.clone();
+        let result = self.call_create(op, task, &container, &flags);
+        match result {
+            Ok(()) => {
+                self.containers.insert(task.clone(), container);
+            }
+            Err(_) => {
+                mount::unmount_all(&bundle.join("rootfs"));
+                bundle::remove_member(&self.home.bundle, task);
+            }
+        }
+        result
+    }
+
+    /// Notes the container for `delete`, and leads its namespaces to the pod's.
+    fn prepare_bundle(&mut self, task: &Id, container: &Container) -> Result<(), Failure> {
+        let Container { bundle, runtime, .. } = container;
+        bundle::write_record(bundle, task, runtime).map_err(|error| failed(&error))?;
+        bundle::add_member(&self.home.bundle, task, bundle).map_err(|error| failed(&error))?;
+        private_directory(&runtime.root)?;
+        let Some(pod) = &mut self.pod else { return Ok(()) };
+        let mut config = bundle::read_config(bundle).map_err(|error| failed(&error))?;
+        pod.adopt(&mut config)?;
+        bundle::write_config(bundle, &config).map_err(|error| failed(&error))
+    }
+
+    fn call_create(
+        &mut self,
+        op: OpId,
+        task: &Id,
+        container: &Container,
+        flags: &CreateFlags,
+    ) -> Result<(), Failure> {
+        let Container { bundle, runtime, streams, .. } = container;
+        let Streams { child, kept, console } =
+            self.open_streams(op, container::wiring(streams)?, streams.terminal)?;
+        let log = bundle.join(format!("runtime-{}.log", op.0));
+        let pid_file = bundle.join(format!("init-{}.pid", op.0));
+        let mut command = runtime.call(&log);
+        command.args(&flags.global).arg("create").args(&flags.create).arg("--bundle").arg(bundle);
+        command.arg("--pid-file").arg(&pid_file);
+        if let Some(console) = &console {
+            command.arg("--console-socket").arg(console.path());
+        }
+        command.arg(task.as_str());
+        let then = Then::Spawned(Box::new(Spawning { pid_file, process_file: None, console, kept }));
+        let call = self.runtime_call(op, "create", Process::init(task), log, then);
+        self.spawn(&mut command, Some(child), call)
+    }
+
+    fn exec(&mut self, op: OpId, process: &Process, from: Option<ReqId>) -> Result<(), Failure> {
+        let (plan, wiring) = match from {
+            None => {
+                let plan = self.execs.get(process).cloned().ok_or_else(gone)?;
+                let wiring = container::wiring(&plan.streams)?;
+                (plan, wiring)
+            }
+            Some(from) => self.plan_own_exec(process, from)?,
+        };
+        let container = self.containers.get(&process.task).ok_or_else(gone)?;
+        let (bundle, runtime) = (container.bundle.clone(), container.runtime.clone());
+        let Streams { child, kept, console } = self.open_streams(op, wiring, plan.streams.terminal)?;
+        let log = bundle.join(format!("runtime-{}.log", op.0));
+        let pid_file = bundle.join(format!("exec-{}.pid", op.0));
+        let process_file = bundle.join(format!("exec-{}.json", op.0));
+        bundle::write_file(&process_file, &plan.process).map_err(|error| failed(&error))?;
+        let mut command = runtime.call(&log);
+        command
+            .arg("exec")
+            .arg("--process")
+            .arg(&process_file)
+            .arg("--pid-file")
+            .arg(&pid_file)
+            .arg("--detach");
+        if let Some(console) = &console {
+            command.arg("--console-socket").arg(console.path());
+        }
+        command.arg(process.task.as_str());
+        let spawning = Spawning { pid_file, process_file: Some(process_file), console, kept };
+        let call = self.runtime_call(op, "exec", process.clone(), log, Then::Spawned(Box::new(spawning)));
+        self.spawn(&mut command, Some(child), call)
+    }
+
+    /// An exec of the shim's own service, with the client or the buffers that it streams with.
+    fn plan_own_exec(&mut self, process: &Process, from: ReqId) -> Result<(ExecPlan, Wiring), Failure> {
+        match self.pending.get(&from) {
+            Some(Pending { call: Call::ExecSync(request), .. }) => {
+                let plan = ExecPlan::own(&request.process, Terminal::Never)?;
+                let bytes_max = container::output_bytes_max(request.output_bytes_max);
+                Ok((plan, Wiring::Capture { bytes_max }))
+            }
+            Some(Pending { call: Call::ExecStream(start), conn, stream }) => {
+                let plan = ExecPlan::own(&start.process, Terminal::AsAsked)?;
+                let (conn, stream, stdin) = (*conn, *stream, start.stdin);
+                self.own_client(process, conn, stream, stdin);
+                Ok((plan, Wiring::Client { stdin }))
+            }
+            _ => Err(gone()),
+        }
+    }
+
+    fn open_streams(&self, op: OpId, wiring: Wiring, terminal: bool) -> Result<Streams, Failure> {
+        let (child, kept) = io::prepare(self.now(), wiring, terminal).map_err(|error| failed(&error))?;
+        let console = if terminal {
+            private_directory(Path::new(CONSOLE_DIR))?;
+            let name = format!("{}-{}", std::process::id(), op.0);
+            let console = Console::listen(Path::new(CONSOLE_DIR), &name);
+            Some(console.map_err(|error| {
+                Failure::new(Code::Internal, format!("failed to listen for a terminal: {error}"))
+            })?)
+        } else {
+            None
+        };
+        Ok(Streams { child, kept, console })
+    }
+
+    fn simple(
+        &mut self,
+        op: OpId,
+        task: &Id,
+        verb: &'static str,
+        arguments: impl FnOnce(&mut Command, &str),
+    ) -> Result<(), Failure> {
+        let (mut command, log) = self.command(op, task)?;
+        arguments(&mut command, task.as_str());
+        let call = self.runtime_call(op, verb, Process::init(task), log, Then::Finish);
+        self.spawn(&mut command, None, call)
+    }
+
+    fn update(&mut self, op: OpId, task: &Id, from: ReqId) -> Result<(), Failure> {
+        let Some(Pending { call: Call::Update(resources), .. }) = self.pending.get(&from) else {
+            return Err(gone());
+        };
+        let (mut command, log) = self.command(op, task)?;
+        // A file, since writing to the runtime's standard input would wait for it.
+        let file = log.with_extension("resources");
+        bundle::write_file(&file, resources).map_err(|error| failed(&error))?;
+        command.args(["update", "--resources"]).arg(&file).arg(task.as_str());
+        let then = Then::FinishAndRemove(file);
+        let call = self.runtime_call(op, "update", Process::init(task), log, then);
+        self.spawn(&mut command, None, call)
+    }
+
+    fn checkpoint(&mut self, op: OpId, task: &Id, from: ReqId) -> Result<(), Failure> {
+        let Some(Pending { call: Call::Checkpoint(request), .. }) = self.pending.get(&from) else {
+            return Err(gone());
+        };
+        let options = match &request.options {
+            None => CheckpointOptions::default(),
+            Some(any) => unpack(any).map_err(|error| {
+                Failure::new(Code::InvalidArgument, format!("failed to {}", chain(&error)))
+            })?,
+        };
+        let image = if request.path.is_empty() { options.image_path.clone() } else { request.path.clone() };
+        if image.is_empty() {
+            return Err(Failure::new(Code::InvalidArgument, "a checkpoint needs a path"));
+        }
+        self.simple(op, task, "checkpoint", move |command, id| {
+            command.args(["checkpoint", "--image-path", &image]);
+            if !options.work_path.is_empty() {
+                command.args(["--work-path", &options.work_path]);
+            }
+            for (wanted, flag) in [
+                (!options.exit, "--leave-running"),
+                (options.open_tcp, "--tcp-established"),
+                (options.external_unix_sockets, "--ext-unix-sk"),
+                (options.terminal, "--shell-job"),
+                (options.file_locks, "--file-locks"),
+            ] {
+                if wanted {
+                    command.arg(flag);
+                }
+            }
+            command.arg(id);
+        })
+    }
+
+    fn delete(&mut self, op: OpId, task: &Id) -> Result<(), Failure> {
+        let (mut command, log) = self.command(op, task)?;
+        if let Some(container) = self.containers.get(task) {
+            container.runtime.delete(&mut command, task);
+        }
+        let call = self.runtime_call(op, "delete", Process::init(task), log, Then::Unmount);
+        self.spawn(&mut command, None, call)
+    }
+
+    /// Removes what the runtime may have left of a container that it could not create, then tells.
+    pub(super) fn undo_create(&mut self, op: OpId, process: &Process, failure: Failure) {
+        let spawned = self.command(op, &process.task).and_then(|(mut command, log)| {
+            let runtime = self.containers.get(&process.task).map(|container| container.runtime.clone());
+            runtime.ok_or_else(gone)?.delete(&mut command, &process.task);
+            let call = self.runtime_call(op, "delete", process.clone(), log, Then::Undone(failure.clone()));
+            self.spawn(&mut command, None, call)
+        });
+        if spawned.is_err() {
+            self.undone(op, &process.task, failure);
+        }
+    }
+
+    fn command(&self, op: OpId, task: &Id) -> Result<(Command, PathBuf), Failure> {
+        let container = self.containers.get(task).ok_or_else(gone)?;
+        let log = container.bundle.join(format!("runtime-{}.log", op.0));
+        Ok((Runtime::call(&container.runtime, &log), log))
+    }
+
+    fn runtime_call(
+        &self,
+        op: OpId,
+        verb: &'static str,
+        process: Process,
+        log: PathBuf,
+        then: Then,
+    ) -> RuntimeCall {
+        let deadline_ms = self.now().mono_ms + runtime::CALL_MS_MAX;
+        RuntimeCall { op, verb, process, log, deadline_ms, then }
+    }
+
+    fn spawn(
+        &mut self,
+        command: &mut Command,
+        streams: Option<ChildStreams>,
+        call: RuntimeCall,
+    ) -> Result<(), Failure> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let pid = runtime::spawn(command, streams).map_err(|error| {
+            Failure::new(Code::Internal, format!("failed to start OCI runtime {program}: {error}"))
+        })?;
+        self.calls.insert(pid, call);
+        Ok(())
+    }
+}
+
+fn private_directory(path: &Path) -> Result<(), Failure> {
+    if fs::metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
+        return Ok(());
+    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|error| Failure::new(Code::Internal, format!("failed to make {}: {error}", path.display())))
+}
+
+fn failed(error: &dyn std::error::Error) -> Failure {
+    Failure::new(Code::Internal, format!("failed to {}", chain(error)))
+}
+
+/// The request or the container went away between the decision and the act.
+fn gone() -> Failure {
+    Failure::new(Code::NotFound, "the container is gone: not found")
+}

@@ -1,0 +1,222 @@
+//! Performs the machine's effects that take no time.
+
+use berth_proto::shim::attach_output::What;
+use berth_proto::ttrpc::{Code, Status};
+use berth_shim_core::{Effect, Exit, Failure, Id, Notice, Process, Reply, ReqId, Scope};
+
+use super::{LINGER_MS, Pending, Phase, Route, Shim};
+use crate::answer::{self, Facts};
+use crate::call::Call;
+use crate::container::ExecPlan;
+use crate::io::{Client, Role};
+use crate::{bundle, cgroup, notice};
+
+impl Shim {
+    pub(super) fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Reply { to, reply } => self.reply(to, reply),
+            Effect::Allow { to, process, pid } => self.allow(to, &process, pid),
+            Effect::Run { op, action } => self.act(op, action),
+            Effect::KeepExec { process, from } => self.keep_exec(process, from),
+            Effect::Signal { process, pid, signal, scope } => self.signal(&process, pid, signal, scope),
+            Effect::Drain(process) => self.drain(&process),
+            Effect::Persist { task, exit } => self.persist(&task, exit),
+            Effect::Publish(notice) => self.publish(notice),
+            Effect::EndStreams { process, code } => self.end_streams(&process, code),
+            Effect::Forget(process) => self.forget(&process),
+            Effect::Exit => self.phase = Phase::Ending { until_ms: self.now().mono_ms + LINGER_MS },
+        }
+    }
+
+    fn reply(&mut self, to: ReqId, reply: Result<Reply, Failure>) {
+        // The request stays: it is the stream of the exec that runs now.
+        if let Ok(Reply::ExecStreams { .. }) = reply {
+            return;
+        }
+        let Some(Pending { conn, stream, call }) = self.pending.remove(&to) else { return };
+        let result = match reply {
+            Ok(reply) => {
+                let mut facts = self.facts(&call);
+                if let Reply::ExecDone { exec, .. } = &reply {
+                    facts.capture = self.take_capture(exec);
+                }
+                let facts = Facts {
+                    sandbox_id: self.pod.as_ref().map(|pod| pod.id.as_str()).unwrap_or_default(),
+                    netns_path: self.pod.as_ref().map(|pod| pod.netns_path.as_str()).unwrap_or_default(),
+                    ..facts
+                };
+                answer::encode(&call, reply, facts)
+            }
+            Err(failure) => Err(answer::status(failure)),
+        };
+        self.routes.remove(&(conn, stream));
+        self.respond(conn, stream, result);
+    }
+
+    /// What the answer to a call carries besides the machine's reply.
+    fn facts(&self, call: &Call) -> Facts<'static> {
+        let mut facts = Facts::default();
+        match call {
+            Call::State(process) => {
+                let exec = self.execs.get(process).map(|plan| &plan.streams);
+                let init = self.containers.get(&process.task).map(|container| &container.streams);
+                let streams = if process.exec.is_some() { exec } else { init };
+                facts.streams = streams.cloned().unwrap_or_default();
+            }
+            Call::Truth => {
+                let logs = self.ios.iter().filter(|(process, _)| process.exec.is_none());
+                let dropped =
+                    logs.filter_map(|(process, io)| Some((process, io.log.as_ref()?.dropped_bytes())));
+                facts.dropped =
+                    dropped.map(|(process, bytes)| (process.task.as_str().to_owned(), bytes)).collect();
+            }
+            _ => {}
+        }
+        facts
+    }
+
+    fn take_capture(&mut self, exec: &Id) -> Option<crate::io::Capture> {
+        let found = self.ios.iter_mut().find(|(process, _)| process.exec.as_ref() == Some(exec));
+        found.and_then(|(_, io)| io.capture.take())
+    }
+
+    /// Answers a request that the machine has allowed.
+    fn allow(&mut self, to: ReqId, process: &Process, pid: u32) {
+        let Some(Pending { conn, stream, call }) = self.pending.remove(&to) else { return };
+        let result = match call {
+            Call::Pids => Ok(self.pids(&process.task, pid)),
+            Call::TaskStats => self.task_stats(&process.task),
+            Call::Resize { columns, rows } => self.resize(process, columns, rows).map(|()| Vec::new()),
+            Call::CloseIo => {
+                self.close_input(process);
+                Ok(Vec::new())
+            }
+            Call::ReopenLog => self.reopen_log(process).map(|()| Vec::new()),
+            Call::Attach(start) => match self.attach(conn, stream, process, &start) {
+                Ok(()) => {
+                    self.pending.insert(to, Pending { conn, stream, call: Call::Attach(start) });
+                    return;
+                }
+                Err(status) => Err(status),
+            },
+            call => {
+                Err(Status::new(Code::Internal, format!("the shim has no answer of its own to {call:?}")))
+            }
+        };
+        self.respond(conn, stream, result);
+    }
+
+    fn attach(
+        &mut self,
+        conn: u64,
+        stream: u32,
+        process: &Process,
+        start: &berth_proto::shim::AttachStart,
+    ) -> Result<(), Status> {
+        let io = self
+            .ios
+            .get_mut(process)
+            .filter(|io| io.log.is_some() || io.input.is_some() || io.master.is_some());
+        let io = io.ok_or_else(|| {
+            Status::new(
+                Code::FailedPrecondition,
+                "the container's streams are not the shim's: they lead to its client",
+            )
+        })?;
+        let role = Role::Guest { stdout: start.stdout, stderr: start.stderr };
+        let client = Client { conn, stream, role };
+        io.clients.push(client);
+        self.routes.insert((conn, stream), Route { process: process.clone(), stdin: start.stdin });
+        Ok(())
+    }
+
+    fn keep_exec(&mut self, process: Process, from: ReqId) {
+        let Some(Pending { call: Call::Exec(plan), .. }) = self.pending.get(&from) else { return };
+        let mut plan = ExecPlan::clone(plan);
+        if let Some(container) = self.containers.get(&process.task) {
+            plan.streams.bundle = container.bundle.display().to_string();
+        }
+        self.execs.insert(process, plan);
+    }
+
+    fn signal(&mut self, process: &Process, pid: u32, signal: i32, scope: Scope) {
+        match scope {
+            Scope::Process => {
+                cgroup::signal_process(pid, signal);
+            }
+            Scope::Container => {
+                let cgroup =
+                    self.containers.get(&process.task).and_then(|container| container.cgroup.as_ref());
+                match cgroup {
+                    Some(cgroup) => cgroup.signal_all(signal),
+                    // Without a cgroup of its own the container is its init, whose pid namespace goes with it.
+                    None if self.is_living(&process.task, pid) => {
+                        cgroup::signal_process(pid, signal);
+                    }
+                    None => {}
+                }
+            }
+            Scope::Tree => {
+                if let Some(group) = self.exec_groups.get(process) {
+                    cgroup::kill_group(group);
+                }
+                cgroup::signal_process(pid, signal);
+            }
+        }
+    }
+
+    /// Whether the pid is still that of the container's init, which was not reaped.
+    fn is_living(&self, task: &Id, pid: u32) -> bool {
+        self.containers.get(task).is_some_and(|container| container.pid == pid)
+    }
+
+    fn persist(&mut self, task: &Id, exit: Exit) {
+        let Some(container) = self.containers.get(task) else { return };
+        if let Err(error) = bundle::write_exit(&container.bundle, container.pid, exit) {
+            crate::log::warning!("failed to record the exit of {task}: {}", crate::chain(&error));
+        }
+    }
+
+    fn publish(&mut self, notice: Notice) {
+        let task = match &notice {
+            Notice::Created { task, .. } => Some(task),
+            _ => None,
+        };
+        let container = task.and_then(|task| self.containers.get(task));
+        let event = notice::forward(notice, container, &self.home.namespace, self.now().unix_ns);
+        self.publisher.push(event);
+    }
+
+    /// Tells clients the end, and lets go of what was kept open for a living process.
+    fn end_streams(&mut self, process: &Process, code: u32) {
+        let Some(io) = self.ios.get_mut(process) else { return };
+        for client in std::mem::take(&mut io.clients) {
+            self.send(client.conn, client.stream, What::ExitCode(code));
+            self.routes.remove(&(client.conn, client.stream));
+            if let Some(conn) = self.conns.get_mut(&client.conn) {
+                conn.server.finish(client.stream);
+                conn.held = false;
+            }
+            self.pending.retain(|_, pending| (pending.conn, pending.stream) != (client.conn, client.stream));
+        }
+        self.release_ends(process);
+    }
+
+    fn forget(&mut self, process: &Process) {
+        self.drop_io(process);
+        self.execs.remove(process);
+        self.exec_pids.remove(process);
+        if let Some(group) = self.exec_groups.remove(process) {
+            cgroup::dissolve(&group);
+        }
+        if process.exec.is_none()
+            && let Some(container) = self.containers.remove(&process.task)
+        {
+            if let Some((token, watch)) = container.oom {
+                self.poll.remove(&watch);
+                self.sources.remove(&token);
+            }
+            bundle::remove_member(&self.home.bundle, &process.task);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Answers that need no decision: the sandbox's options, statistics, sizes, logs.
+
+use berth_proto::sandbox::{CreateSandboxRequest, SandboxMetricsResponse};
+use berth_proto::shim::{ContainerStats, StatsResponse};
+use berth_proto::task::{PidsResponse, StatsResponse as TaskStats};
+use berth_proto::ttrpc::{Code, Status};
+use berth_proto::types::Metric;
+use berth_proto::{process::ProcessInfo, runc::ProcessDetails};
+use berth_shim_core::{Id, Process, Request};
+use prost::Message;
+
+use super::Shim;
+use crate::answer::timestamp;
+use crate::call::{self, Call};
+use crate::pod::Pod;
+use crate::sys;
+
+impl Shim {
+    /// Notes the sandbox, and lets the machine say whether there may be one.
+    pub(super) fn create_sandbox(
+        &mut self,
+        conn: u64,
+        stream: u32,
+        request: CreateSandboxRequest,
+    ) -> Result<(), Status> {
+        let options = call::sandbox_options(&request)?;
+        if self.pod.is_none() {
+            if let Some(path) =
+                options.as_ref().map(|options| options.agent_socket.as_str()).filter(|path| !path.is_empty())
+            {
+                self.listen_for_agent(path)?;
+            }
+            if let Some(score) = options.as_ref().and_then(|options| options.oom_score_adj) {
+                set_oom_score(score);
+            }
+            let CreateSandboxRequest { sandbox_id, netns_path, .. } = request;
+            self.pod = Some(Pod::new(sandbox_id, self.home.bundle.clone(), netns_path, options));
+        }
+        self.ask(conn, stream, Call::Empty, Request::CreateSandbox)
+    }
+
+    /// Processes of a container. Its init is named also after it has exited: containerd shuts down shims without pids.
+    pub(super) fn pids(&self, task: &Id, init: u32) -> Vec<u8> {
+        let mut pids = self.containers.get(task).and_then(|container| container.cgroup.as_ref());
+        let mut pids = pids.take().map(|cgroup| cgroup.processes()).unwrap_or_default();
+        if !pids.contains(&init) {
+            pids.insert(0, init);
+        }
+        let processes =
+            pids.into_iter().map(|pid| ProcessInfo { pid, info: self.exec_details(task, pid) }).collect();
+        PidsResponse { processes }.encode_to_vec()
+    }
+
+    fn exec_details(&self, task: &Id, pid: u32) -> Option<berth_proto::Any> {
+        let (process, _) =
+            self.exec_pids.iter().find(|(process, exec)| process.task == *task && **exec == pid)?;
+        let exec_id = process.exec.as_ref()?.as_str().to_owned();
+        Some(berth_proto::pack(&ProcessDetails { exec_id }))
+    }
+
+    pub(super) fn task_stats(&self, task: &Id) -> Result<Vec<u8>, Status> {
+        let cgroup = self.containers.get(task).and_then(|container| container.cgroup.as_ref());
+        let cgroup = cgroup.ok_or_else(|| {
+            Status::new(Code::NotFound, format!("container {task} has no cgroup of its own: not found"))
+        })?;
+        Ok(TaskStats { stats: Some(cgroup.metrics()) }.encode_to_vec())
+    }
+
+    pub(super) fn own_stats(&self) -> Vec<u8> {
+        let stats = |(id, container): (&Id, &crate::container::Container)| {
+            let usage = container.cgroup.as_ref()?.usage();
+            Some(ContainerStats {
+                id: id.as_str().to_owned(),
+                cpu_usage_ns: usage.cpu_ns,
+                memory_usage_bytes: usage.memory_bytes,
+                memory_working_set_bytes: usage.working_set_bytes,
+                pids: usage.pids,
+            })
+        };
+        StatsResponse { containers: self.containers.iter().filter_map(stats).collect() }.encode_to_vec()
+    }
+
+    /// The pod's own cgroup, above its members'. A pod without members has no figures.
+    pub(super) fn sandbox_metrics(&self, id: String) -> Vec<u8> {
+        let cgroup = self.containers.values().find_map(|container| container.cgroup.as_ref()?.parent());
+        let metrics = Metric {
+            timestamp: Some(timestamp(self.now().unix_ns)),
+            id,
+            data: cgroup.map(|cgroup| cgroup.metrics()),
+        };
+        SandboxMetricsResponse { metrics: Some(metrics) }.encode_to_vec()
+    }
+
+    pub(super) fn resize(&self, process: &Process, columns: u16, rows: u16) -> Result<(), Status> {
+        let master = self.ios.get(process).and_then(|io| io.master.as_ref());
+        let master =
+            master.ok_or_else(|| Status::new(Code::FailedPrecondition, "the process has no terminal"))?;
+        sys::resize(master, columns, rows)
+            .map_err(|error| Status::new(Code::Internal, format!("failed to resize the terminal: {error}")))
+    }
+
+    pub(super) fn reopen_log(&mut self, process: &Process) -> Result<(), Status> {
+        let now = self.now();
+        let log = self.ios.get_mut(process).and_then(|io| io.log.as_mut());
+        let log = log
+            .ok_or_else(|| Status::new(Code::FailedPrecondition, "the container's log is not the shim's"))?;
+        log.reopen(now)
+            .map_err(|error| Status::new(Code::Internal, format!("failed to open the log: {error}")))
+    }
+}
+
+/// Sets the score, or as much of it as the kernel allows: lowering it needs a capability that a nested node lacks.
+fn set_oom_score(score: i32) {
+    let path = "/proc/self/oom_score_adj";
+    if std::fs::write(path, score.clamp(-1000, 1000).to_string()).is_err() {
+        crate::log::warning!("oom_score_adj {score} is not allowed here, the inherited one is kept");
+    }
+}

@@ -1,0 +1,148 @@
+//! Clients on the streams of a running container.
+
+use berth_proto::shim::{AttachInput, AttachOutput, AttachStart, attach_input, attach_output, shim_service};
+use berth_proto::ttrpc::Code;
+
+use crate::harness::{Conn, Pod, Spec, Task, World, until};
+use crate::{Case, EVERY, FAKE};
+
+pub(crate) const CASES: &[Case] = &[
+    ("clients_come_and_go", EVERY, clients_come_and_go),
+    ("stdin_once_ends_with_the_first_client", EVERY, stdin_once_ends_with_the_first_client),
+    ("close_io_ends_stdin", EVERY, close_io_ends_stdin),
+    ("without_stdin_a_container_reads_its_end", EVERY, without_stdin_a_container_reads_its_end),
+    ("a_client_that_does_not_read_holds_nobody_up", EVERY, a_client_that_does_not_read_holds_nobody_up),
+    ("attach_needs_a_container", FAKE, attach_needs_a_container),
+    ("attaching_and_leaving_costs_nothing_cve_2025_64329", FAKE, attaching_and_leaving_costs_nothing),
+];
+
+struct Attached {
+    conn: Conn,
+    stream: u32,
+}
+
+impl Attached {
+    fn new(pod: &Pod<'_>, id: &str) -> Attached {
+        let mut conn = Conn::open(&pod.agent_socket);
+        let stream = conn.stream(shim_service::NAME, shim_service::ATTACH);
+        let start = AttachStart { container_id: id.to_owned(), stdin: true, stdout: true, stderr: true };
+        conn.send(stream, &AttachInput { what: Some(attach_input::What::Attach(start)) });
+        Attached { conn, stream }
+    }
+
+    fn write(&mut self, text: &str) {
+        let what = attach_input::What::Stdin(text.as_bytes().to_vec());
+        self.conn.send(self.stream, &AttachInput { what: Some(what) });
+    }
+
+    /// Reads until `text` has come on standard output.
+    fn reads(&mut self, text: &str) {
+        let mut seen = Vec::new();
+        while !String::from_utf8_lossy(&seen).contains(text) {
+            match self.conn.receive(self.stream).unwrap() {
+                Some(AttachOutput { what: Some(attach_output::What::Stdout(bytes)) }) => seen.extend(bytes),
+                other => panic!("expected {text:?} on standard output, found {other:?}"),
+            }
+        }
+    }
+
+    /// Reads to the end, which must be the exit.
+    fn exit_code(&mut self) -> u32 {
+        loop {
+            match self.conn.receive(self.stream).unwrap() {
+                Some(AttachOutput { what: Some(attach_output::What::ExitCode(code)) }) => return code,
+                Some(_output) => {}
+                None => panic!("the stream ended without an exit code"),
+            }
+        }
+    }
+}
+
+fn echoing<'s>(pod: &'s Pod<'_>, stdin: &str) -> Task<'s> {
+    let script = "echo ready; while read line; do echo got $line; done; echo end; exit 6";
+    let task = Task::try_create(&pod.shim, "c1", Spec::sh(script), stdin, "").unwrap();
+    task.begin().unwrap();
+    task.log.says("ready");
+    task
+}
+
+fn clients_come_and_go(world: &World) {
+    let pod = Pod::start(world);
+    let task = echoing(&pod, "attach:");
+    let mut first = Attached::new(&pod, "c1");
+    first.write("one\n");
+    first.reads("got one\n");
+    drop(first);
+    let (mut second, mut third) = (Attached::new(&pod, "c1"), Attached::new(&pod, "c1"));
+    second.write("two\n");
+    second.reads("got two\n");
+    third.reads("got two\n");
+    drop(second);
+    third.write("three\n");
+    third.reads("got three\n");
+    third.conn.send(third.stream, &AttachInput { what: Some(attach_input::What::CloseStdin(true)) });
+    assert_eq!(third.exit_code(), 6);
+    assert_eq!(task.wait(), 6);
+    task.delete().unwrap();
+    assert_eq!(task.log.text("stdout"), "ready\ngot one\ngot two\ngot three\nend\n", "the log has it all");
+}
+
+fn stdin_once_ends_with_the_first_client(world: &World) {
+    let pod = Pod::start(world);
+    let task = echoing(&pod, "attach:?once=true");
+    let mut client = Attached::new(&pod, "c1");
+    client.write("one\n");
+    client.reads("got one\n");
+    drop(client);
+    assert_eq!(task.wait(), 6, "its standard input has ended");
+}
+
+fn close_io_ends_stdin(world: &World) {
+    let pod = Pod::start(world);
+    let task = echoing(&pod, "attach:");
+    let mut client = Attached::new(&pod, "c1");
+    client.write("one\n");
+    client.reads("got one\n");
+    task.close_stdin().unwrap();
+    assert_eq!(client.exit_code(), 6);
+    assert_eq!(task.wait(), 6);
+}
+
+fn without_stdin_a_container_reads_its_end(world: &World) {
+    let pod = Pod::start(world);
+    let task = Task::start(&pod.shim, "c1", Spec::sh("cat; exit 3"));
+    assert_eq!(task.wait(), 3);
+}
+
+fn a_client_that_does_not_read_holds_nobody_up(world: &World) {
+    let pod = Pod::start(world);
+    let spec = Spec::sh("read line; head -c 20000000 /dev/zero | tr '\\0' x; exit 4");
+    let task = Task::try_create(&pod.shim, "c1", spec, "attach:", "").unwrap();
+    task.begin().unwrap();
+    let mut client = Attached::new(&pod, "c1");
+    client.write("go\n");
+    assert_eq!(task.wait(), 4);
+    task.delete().unwrap();
+    assert_eq!(task.log.text("stdout").len(), 20_000_000);
+}
+
+fn attach_needs_a_container(world: &World) {
+    let pod = Pod::start(world);
+    let mut client = Attached::new(&pod, "c1");
+    let failure = client.conn.receive::<AttachOutput>(client.stream).unwrap_err();
+    assert_eq!(failure.code, Code::NotFound);
+}
+
+fn attaching_and_leaving_costs_nothing(world: &World) {
+    let pod = Pod::start(world);
+    let task = echoing(&pod, "attach:");
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", pod.shim.pid)).unwrap().count();
+    let before = open();
+    for _ in 0..500 {
+        let mut client = Attached::new(&pod, "c1");
+        client.write("x\n");
+    }
+    until("the shim's descriptors back at their number", || (open() <= before).then_some(()));
+    task.kill(9).unwrap();
+    assert_eq!(task.wait(), 137);
+}

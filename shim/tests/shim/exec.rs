@@ -1,0 +1,291 @@
+//! Execs: through containerd, to their end in one call, and with their streams on the call.
+
+use std::fs;
+
+use berth_proto::process::Status;
+use berth_proto::shim::{
+    AttachInput, AttachOutput, ExecStart, ExecSyncRequest, ExecSyncResponse, attach_input, attach_output,
+    shim_service,
+};
+use berth_proto::ttrpc::{self, Code};
+use serde_json::json;
+
+use crate::harness::{Conn, Pod, Spec, Task, World, process, until};
+use crate::{Case, EVERY, FAKE, REAL};
+
+pub(crate) const CASES: &[Case] = &[
+    ("an_exec_lives_and_dies_in_order", EVERY, an_exec_lives_and_dies_in_order),
+    ("execs_end_with_their_container", REAL, execs_end_with_their_container),
+    ("a_missing_program_is_an_error", EVERY, a_missing_program_is_an_error),
+    ("exec_ids_are_used_once", FAKE, exec_ids_are_used_once),
+    ("exec_needs_a_running_container", FAKE, exec_needs_a_running_container),
+    ("sync_returns_code_and_output", EVERY, sync_returns_code_and_output),
+    ("sync_runs_side_by_side", EVERY, sync_runs_side_by_side),
+    ("sync_timeout_kills_descendants", REAL, sync_timeout_kills_descendants),
+    ("sync_does_not_wait_for_leftovers", REAL, sync_does_not_wait_for_leftovers),
+    ("sync_output_is_capped_cve_2022_1708", EVERY, sync_output_is_capped),
+    ("sync_ends_with_its_container", REAL, sync_ends_with_its_container),
+    ("stream_carries_all_three", EVERY, stream_carries_all_three),
+    ("stream_is_exact_for_large_output", EVERY, stream_is_exact_for_large_output),
+    ("stream_ends_with_its_client", REAL, stream_ends_with_its_client),
+    ("no_descriptor_leaks_into_an_exec_cve_2024_21626", REAL, no_descriptor_leaks_into_an_exec),
+];
+
+fn sleeper<'s>(pod: &'s Pod<'_>) -> Task<'s> {
+    Task::start(&pod.shim, "c1", Spec::sh("echo ready; exec sleep 1000"))
+}
+
+fn sh(script: &str) -> serde_json::Value {
+    process(&["/bin/busybox", "sh", "-c", script])
+}
+
+fn exec_sync(pod: &Pod<'_>, request: &ExecSyncRequest) -> Result<ExecSyncResponse, ttrpc::Status> {
+    Conn::open(&pod.agent_socket).call(shim_service::NAME, shim_service::EXEC_SYNC, request)
+}
+
+fn sync_request(script: &str) -> ExecSyncRequest {
+    let process = serde_json::to_vec(&sh(script)).unwrap();
+    ExecSyncRequest { container_id: "c1".to_owned(), process, ..ExecSyncRequest::default() }
+}
+
+fn an_exec_lives_and_dies_in_order(world: &World) {
+    let pod = Pod::start(world);
+    let task = sleeper(&pod);
+    let exec = task.exec("e1", &sh("echo out; echo err >&2; exit 11"));
+    assert_eq!(exec.state().unwrap().status(), Status::Created);
+    assert!(exec.begin().unwrap().pid > 0);
+    assert_eq!(exec.wait(), 11);
+    let state = exec.state().unwrap();
+    assert_eq!((state.status(), state.exit_status, state.exec_id.as_str()), (Status::Stopped, 11, "e1"));
+    until("the exec's output", || (exec.stdout() == "out\n").then_some(()));
+    assert_eq!(exec.delete().unwrap().exit_status, 11);
+    assert_eq!(exec.delete().unwrap_err().code, Code::NotFound);
+    world.containerd.event("exit c1/e1");
+    let events = world.containerd.events();
+    let topics: Vec<String> = events.iter().map(|event| event.brief()).collect();
+    assert_eq!(topics, ["create c1", "start c1", "exec-added c1/e1", "exec-started c1/e1", "exit c1/e1"]);
+}
+
+fn execs_end_with_their_container(world: &World) {
+    let pod = Pod::start(world);
+    let task = sleeper(&pod);
+    task.log.says("ready");
+    let exec = task.exec("e1", &sh("sleep 1000"));
+    exec.begin().unwrap();
+    task.kill(9).unwrap();
+    assert_eq!(exec.wait(), 137);
+    assert_eq!(task.wait(), 137);
+    world.containerd.event("exit c1");
+    let exits: Vec<String> = world
+        .containerd
+        .events()
+        .iter()
+        .filter(|event| event.topic == "exit")
+        .map(|event| event.brief())
+        .collect();
+    assert_eq!(exits, ["exit c1/e1", "exit c1"], "the init's exit is the last");
+}
+
+fn a_missing_program_is_an_error(world: &World) {
+    let pod = Pod::start(world);
+    let task = sleeper(&pod);
+    let exec = task.exec("e1", &process(&["/no/such/program"]));
+    let failure = exec.begin().unwrap_err();
+    assert!(failure.message.contains("/no/such/program"), "{failure}");
+    exec.delete().unwrap();
+    let request = ExecSyncRequest {
+        process: serde_json::to_vec(&process(&["/no/such/program"])).unwrap(),
+        ..sync_request("")
+    };
+    let failure = exec_sync(&pod, &request).unwrap_err();
+    assert!(failure.message.contains("/no/such/program"), "{failure}");
+    assert_eq!(task.status(), Status::Running);
+}
+
+fn exec_ids_are_used_once(world: &World) {
+    let pod = Pod::start(world);
+    let task = sleeper(&pod);
+    let exec = task.exec("e1", &sh("exit 0"));
+    let again = task.try_exec("e1", &sh("exit 0")).map(|_| ());
+    assert_eq!(again.unwrap_err().code, Code::AlreadyExists);
+    exec.begin().unwrap();
+    exec.wait();
+    exec.delete().unwrap();
+    let next = task.exec("e1", &sh("exit 8"));
+    next.begin().unwrap();
+    assert_eq!(next.wait(), 8);
+}
+
+fn exec_needs_a_running_container(world: &World) {
+    let pod = Pod::start(world);
+    assert_eq!(exec_sync(&pod, &sync_request("exit 0")).unwrap_err().code, Code::NotFound);
+    let task = Task::start(&pod.shim, "c1", Spec::sh("exit 0"));
+    task.wait();
+    assert_eq!(exec_sync(&pod, &sync_request("exit 0")).unwrap_err().code, Code::FailedPrecondition);
+    assert_eq!(task.try_exec("e1", &sh("exit 0")).map(|_| ()).unwrap_err().code, Code::FailedPrecondition);
+}
+
+fn sync_returns_code_and_output(world: &World) {
+    let pod = Pod::start(world);
+    let _task = sleeper(&pod);
+    let answer = exec_sync(&pod, &sync_request("echo out; echo err >&2; exit 3")).unwrap();
+    let expected = ExecSyncResponse {
+        exit_code: 3,
+        stdout: b"out\n".to_vec(),
+        stderr: b"err\n".to_vec(),
+        timed_out: false,
+    };
+    assert_eq!(answer, expected);
+    let topics: Vec<String> = world.containerd.events().iter().map(|event| event.brief()).collect();
+    assert_eq!(topics, ["create c1", "start c1"], "containerd is not told of a probe");
+}
+
+fn sync_runs_side_by_side(world: &World) {
+    let pod = Pod::start(world);
+    let _task = sleeper(&pod);
+    let gate = world.shared().join("gate");
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let waits = format!("read line < {}; echo $line", world.shared_path("gate"));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| exec_sync(&pod, &sync_request(&waits)).unwrap());
+        let quick = exec_sync(&pod, &sync_request("echo quick")).unwrap();
+        assert_eq!(quick.stdout, b"quick\n");
+        fs::write(&gate, "go\n").unwrap();
+        assert_eq!(waiting.join().unwrap().stdout, b"go\n");
+    });
+}
+
+fn sync_timeout_kills_descendants(world: &World) {
+    let pod = Pod::start(world);
+    let task = sleeper(&pod);
+    task.log.says("ready");
+    let before = task.pids().unwrap();
+    let script = "echo begun; setsid sh -c 'sleep 4711 & sleep 4712' & sleep 4713";
+    let request = ExecSyncRequest { timeout_ms: 300, ..sync_request(script) };
+    let answer = exec_sync(&pod, &request).unwrap();
+    assert!(answer.timed_out);
+    assert_eq!(answer.stdout, b"begun\n");
+    until("the end of everything the exec started", || (task.pids().unwrap() == before).then_some(()));
+    assert_eq!(task.status(), Status::Running, "the container goes on");
+}
+
+fn sync_does_not_wait_for_leftovers(world: &World) {
+    let pod = Pod::start(world);
+    let _task = sleeper(&pod);
+    let answer = exec_sync(&pod, &sync_request("setsid sleep 1000 & echo done")).unwrap();
+    assert_eq!((answer.exit_code, answer.stdout.as_slice()), (0, &b"done\n"[..]));
+}
+
+/// Output beyond the cap is read and dropped, so the process ends and the shim stays small.
+fn sync_output_is_capped(world: &World) {
+    let pod = Pod::start(world);
+    let _task = sleeper(&pod);
+    let script = "head -c 100000000 /dev/zero; head -c 100000000 /dev/zero >&2; exit 5";
+    let request = ExecSyncRequest { output_bytes_max: 1 << 20, ..sync_request(script) };
+    let before = peak_memory(pod.shim.pid);
+    let answer = exec_sync(&pod, &request).unwrap();
+    assert_eq!(answer.exit_code, 5);
+    assert_eq!((answer.stdout.len(), answer.stderr.len()), (1 << 20, 1 << 20));
+    let grown = peak_memory(pod.shim.pid) - before;
+    assert!(grown < 16 << 20, "the shim grew by {grown} bytes");
+    let default = exec_sync(&pod, &sync_request("head -c 20000000 /dev/zero")).unwrap();
+    let kept = default.stdout.len();
+    assert!((1 << 20..ttrpc::MESSAGE_LEN_MAX).contains(&kept), "{kept} bytes: as much as fits in one answer");
+}
+
+fn peak_memory(pid: u32) -> usize {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+}
+
+fn sync_ends_with_its_container(world: &World) {
+    let pod = Pod::start(world);
+    let task = sleeper(&pod);
+    task.log.says("ready");
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| exec_sync(&pod, &sync_request("sleep 1000")).unwrap());
+        until("the exec", || (task.pids().unwrap().len() == 2).then_some(()));
+        task.kill(9).unwrap();
+        assert_eq!(running.join().unwrap().exit_code, 137);
+    });
+}
+
+/// An exec whose streams are on the call.
+struct Streamed {
+    conn: Conn,
+    stream: u32,
+}
+
+impl Streamed {
+    fn start(pod: &Pod<'_>, process: &serde_json::Value) -> Streamed {
+        let mut conn = Conn::open(&pod.agent_socket);
+        let stream = conn.stream(shim_service::NAME, shim_service::EXEC);
+        let process = serde_json::to_vec(process).unwrap();
+        let start = ExecStart { container_id: "c1".to_owned(), process, stdin: true };
+        conn.send(stream, &AttachInput { what: Some(attach_input::What::Exec(start)) });
+        Streamed { conn, stream }
+    }
+
+    fn send(&mut self, what: attach_input::What) {
+        self.conn.send(self.stream, &AttachInput { what: Some(what) });
+    }
+
+    /// Everything until the end: both outputs and the exit code.
+    fn finish(&mut self) -> (Vec<u8>, Vec<u8>, Option<u32>) {
+        let (mut stdout, mut stderr, mut code) = (Vec::new(), Vec::new(), None);
+        while let Some(AttachOutput { what }) = self.conn.receive(self.stream).unwrap() {
+            assert_eq!(code, None, "the exit code is the last message");
+            match what.unwrap() {
+                attach_output::What::Stdout(bytes) => stdout.extend(bytes),
+                attach_output::What::Stderr(bytes) => stderr.extend(bytes),
+                attach_output::What::ExitCode(exit) => code = Some(exit),
+            }
+        }
+        (stdout, stderr, code)
+    }
+}
+
+fn stream_carries_all_three(world: &World) {
+    let pod = Pod::start(world);
+    let _task = sleeper(&pod);
+    let mut exec = Streamed::start(&pod, &sh("cat; echo err >&2; exit 9"));
+    exec.send(attach_input::What::Stdin(b"through ".to_vec()));
+    exec.send(attach_input::What::Stdin(b"and through".to_vec()));
+    exec.send(attach_input::What::CloseStdin(true));
+    assert_eq!(exec.finish(), (b"through and through".to_vec(), b"err\n".to_vec(), Some(9)));
+}
+
+fn stream_is_exact_for_large_output(world: &World) {
+    let pod = Pod::start(world);
+    let _task = sleeper(&pod);
+    let mut exec = Streamed::start(&pod, &sh("i=0; while [ $i -lt 300000 ]; do echo $i; i=$((i+1)); done"));
+    let expected: String = (0..300_000).map(|number| format!("{number}\n")).collect();
+    let (stdout, stderr, code) = exec.finish();
+    assert_eq!((stdout.len(), stderr.len(), code), (expected.len(), 0, Some(0)));
+    assert!(stdout == expected.into_bytes(), "not a byte is lost, added or moved");
+}
+
+fn stream_ends_with_its_client(world: &World) {
+    let pod = Pod::start(world);
+    let task = sleeper(&pod);
+    task.log.says("ready");
+    let exec = Streamed::start(&pod, &sh("while :; do echo x; done"));
+    until("the exec", || (task.pids().unwrap().len() == 2).then_some(()));
+    drop(exec);
+    until("the end of the exec that writes to nobody", || (task.pids().unwrap().len() == 1).then_some(()));
+}
+
+fn no_descriptor_leaks_into_an_exec(world: &World) {
+    let pod = Pod::start(world);
+    let script = "ls /proc/self/fd | wc -l";
+    let task = Task::start(&pod.shim, "c1", Spec::sh(&format!("{script}; exec sleep 1000")));
+    // Standard streams and the directory that ls reads.
+    task.log.says("4\n");
+    let answer = exec_sync(&pod, &sync_request(script)).unwrap();
+    assert_eq!(String::from_utf8(answer.stdout).unwrap(), "4\n");
+    let mut terminal = process(&["/bin/busybox", "sh", "-c", script]);
+    terminal["terminal"] = json!(true);
+    let mut exec = Streamed::start(&pod, &terminal);
+    assert_eq!(String::from_utf8(exec.finish().0).unwrap(), "4\r\n");
+}

@@ -1,0 +1,125 @@
+//! Containers and execs with a terminal.
+
+use berth_proto::shim::{
+    AttachInput, AttachOutput, AttachStart, ExecStart, Resize, attach_input, attach_output, shim_service,
+};
+use serde_json::json;
+
+use crate::harness::{Conn, Pod, Spec, Task, World, process};
+use crate::{Case, REAL};
+
+pub(crate) const CASES: &[Case] = &[
+    ("a_terminal_has_a_size_and_one_stream", REAL, a_terminal_has_a_size_and_one_stream),
+    ("an_exec_may_have_a_terminal", REAL, an_exec_may_have_a_terminal),
+    ("leaving_a_terminal_does_not_hang_up", REAL, leaving_a_terminal_does_not_hang_up),
+];
+
+struct Typing {
+    conn: Conn,
+    stream: u32,
+}
+
+impl Typing {
+    fn new(pod: &Pod<'_>, method: &str, first: attach_input::What) -> Typing {
+        let mut conn = Conn::open(&pod.agent_socket);
+        let stream = conn.stream(shim_service::NAME, method);
+        let mut typing = Typing { conn, stream };
+        typing.send(first);
+        typing
+    }
+
+    fn attach(pod: &Pod<'_>) -> Typing {
+        let start = AttachStart { container_id: "c1".to_owned(), stdin: true, stdout: true, stderr: false };
+        Typing::new(pod, shim_service::ATTACH, attach_input::What::Attach(start))
+    }
+
+    fn send(&mut self, what: attach_input::What) {
+        self.conn.send(self.stream, &AttachInput { what: Some(what) });
+    }
+
+    fn types(&mut self, text: &str) {
+        self.send(attach_input::What::Stdin(text.as_bytes().to_vec()));
+    }
+
+    /// Reads until `text` was shown.
+    fn sees(&mut self, text: &str) {
+        let mut seen = Vec::new();
+        while !String::from_utf8_lossy(&seen).contains(text) {
+            match self.conn.receive(self.stream).unwrap() {
+                Some(AttachOutput { what: Some(attach_output::What::Stdout(bytes)) }) => seen.extend(bytes),
+                other => {
+                    panic!("expected {text:?}, found {other:?} after {:?}", String::from_utf8_lossy(&seen))
+                }
+            }
+        }
+    }
+}
+
+fn shell<'s>(pod: &'s Pod<'_>) -> Task<'s> {
+    let spec = Spec::sh("echo ready; exec sh").terminal();
+    let task = Task::try_create(&pod.shim, "c1", spec, "attach:", "").unwrap();
+    task.begin().unwrap();
+    task.log.says("ready");
+    task
+}
+
+fn a_terminal_has_a_size_and_one_stream(world: &World) {
+    let pod = Pod::start(world);
+    let task = shell(&pod);
+    task.resize(111, 44).unwrap();
+    let mut typing = Typing::attach(&pod);
+    typing.types("stty size\n");
+    typing.sees("44 111");
+    typing.send(attach_input::What::Resize(Resize { width: 99, height: 33 }));
+    typing.types("stty size\n");
+    typing.sees("33 99");
+    typing.types("echo $((40+2)) >&2\n");
+    typing.sees("42");
+    typing.types("exit 5\n");
+    assert_eq!(task.wait(), 5);
+    task.delete().unwrap();
+    let lines = task.log.lines();
+    assert!(lines.iter().all(|line| line.stream == "stdout" && !line.content.ends_with('\r')), "{lines:?}");
+    assert!(lines.iter().any(|line| line.content == "42"));
+}
+
+fn an_exec_may_have_a_terminal(world: &World) {
+    let pod = Pod::start(world);
+    let _task = Task::start(&pod.shim, "c1", Spec::sh("exec sleep 1000"));
+    let mut shell = process(&["/bin/busybox", "sh"]);
+    shell["terminal"] = json!(true);
+    shell["consoleSize"] = json!({ "width": 70, "height": 20 });
+    let start = ExecStart {
+        container_id: "c1".to_owned(),
+        process: serde_json::to_vec(&shell).unwrap(),
+        stdin: true,
+    };
+    let mut typing = Typing::new(&pod, shim_service::EXEC, attach_input::What::Exec(start));
+    typing.types("stty size; tty\n");
+    typing.sees("20 70");
+    typing.sees("/dev/pts/");
+    typing.send(attach_input::What::Resize(Resize { width: 71, height: 21 }));
+    typing.types("stty size\n");
+    typing.sees("21 71");
+    typing.types("exit 9\n");
+    loop {
+        match typing.conn.receive::<AttachOutput>(typing.stream).unwrap().expect("an exit code").what {
+            Some(attach_output::What::ExitCode(code)) => break assert_eq!(code, 9),
+            Some(attach_output::What::Stdout(_)) => {}
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+}
+
+fn leaving_a_terminal_does_not_hang_up(world: &World) {
+    let pod = Pod::start(world);
+    let task = shell(&pod);
+    let mut first = Typing::attach(&pod);
+    first.types("x=still-here\n");
+    first.sees("x=still-here");
+    drop(first);
+    let mut second = Typing::attach(&pod);
+    second.types("echo $x\n");
+    second.sees("still-here\r\n");
+    assert_eq!(task.status(), berth_proto::process::Status::Running);
+}
