@@ -135,3 +135,6 @@ fn go_quote(value: &str) -> String {
 fn joined(ips: &[IpAddr]) -> String {
     ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,8 @@ pub mod downward;
 pub mod effect;
 pub mod env;
 pub mod event;
+#[cfg(test)]
+mod fixtures;
 pub mod hostname;
 pub mod hosts;
 pub mod id;

@@ -21,3 +21,6 @@ pub use complete::{HostDevice, HostDeviceKind, NodeParts, complete};
 pub use error::ConfigError;
 pub use oom::score_adj;
 pub use plan::{ContainerInputs, container_plan};
+
+#[cfg(test)]
+mod tests;
