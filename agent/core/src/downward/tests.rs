@@ -109,6 +109,18 @@ fn a_limit_that_is_not_named_is_what_the_node_can_give() {
 }
 
 #[test]
+fn a_limit_of_the_pod_comes_before_the_nodes() {
+    let own = fixtures::container("web");
+    let mut pod = fixtures::pod(vec![own.clone()]);
+    pod.resources = Some(fixtures::resources((0, 0), (1200, 0)));
+    for (field, expected) in [(ResourceField::LimitsCpu, "1200"), (ResourceField::LimitsMemory, "7516192768")]
+    {
+        let value = resource(&select(field, 1), &pod, &own, &fixtures::node());
+        assert_eq!(value.as_deref(), Ok(expected), "{field:?}");
+    }
+}
+
+#[test]
 fn resources_of_another_container() {
     let own = fixtures::container("web");
     let mut init = fixtures::container("setup");

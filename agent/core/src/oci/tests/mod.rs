@@ -1,6 +1,7 @@
 //! One bench for all: a pod with one container, to be changed before it is planned.
 
 mod complete;
+mod exec;
 mod golden;
 mod linux;
 mod mounts;
