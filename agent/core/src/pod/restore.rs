@@ -11,23 +11,38 @@ use super::{
     machine::PodMachine,
     report::again,
     resource::Resource,
+    words::about_pod,
 };
 use crate::{
+    config::NodeConfig,
     event::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
     id::{Attempt, ContainerId, ContainerName, PodUid, SandboxId},
     paths,
-    record::{ContainerRecord, PodRecord},
+    record::{ContainerRecord, PodRecord, TerminalRecord},
+    security,
     spec::Pod,
+    status::Severity,
     time::Now,
 };
 
 impl PodMachine {
-    /// A pod that the node never had.
+    /// A pod that the node never had. One that asks for what this node forbids has failed before it began.
     #[must_use]
-    pub fn new(spec: Arc<Pod>, now: Now) -> Self {
+    pub fn new(spec: Arc<Pod>, config: &NodeConfig, now: Now) -> Self {
         let record = first_record(&spec, now);
         let life = Life { spec, goal: Goal::Wanted, record, actual: Actual::fresh() };
-        Self::with(life, None)
+        let mut pod = Self::with(life, None);
+        if let Err(error) = security::check_sysctls(&pod.life.spec, config) {
+            pod.reject("SysctlForbidden", &error.to_string(), now);
+        }
+        pod
+    }
+
+    fn reject(&mut self, reason: &'static str, why: &str, now: Now) {
+        let message = format!("Pod was rejected: {why}");
+        self.notes.push(about_pod(Severity::Warning, reason, why));
+        self.life.record.terminal = Some(TerminalRecord { succeeded: false, reason: reason.into(), message });
+        self.terminate(now.mono);
     }
 
     /// A pod that has a record.
