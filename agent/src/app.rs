@@ -63,7 +63,8 @@ async fn serve(config: Arc<Config>) -> Result<()> {
     let cancel = CancellationToken::new();
     stop_on_signal(&cancel)?;
     let store = Store::open(config.node.paths.run.as_ref())?;
-    std::fs::create_dir_all(format!("{}/shim", config.node.paths.run)).context("make the directory of sockets")?;
+    std::fs::create_dir_all(format!("{}/shim", config.node.paths.run))
+        .context("make the directory of sockets")?;
     let starting = start(Arc::clone(&config), store, cancel.clone());
     let mut tasks = tokio::select! {
         started = starting => started?,
@@ -86,7 +87,8 @@ async fn start(config: Arc<Config>, store: Store, cancel: CancellationToken) -> 
     let shims = Shims::new(&config.node.paths.run, sender.clone());
     let records = read_back(&store)?;
     let found = runtime::observe(&containerd, &shims).await?;
-    let network = Network::new(&config.cni, sandboxes(&records, &found)).context("use the CNI directories")?;
+    let network =
+        Network::new(&config.cni, sandboxes(&records, &found)).context("use the CNI directories")?;
     let cgroups = Tree::new(config.node.cgroups.version);
     let strays = strays(&config, &cgroups, &records, &found);
     remove_unneeded_netns(&sandboxes(&records, &found));

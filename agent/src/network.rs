@@ -8,13 +8,13 @@ use std::{
 };
 
 use berth_cni::{
-    Attachment, AttachmentError, CniError, ContainerId, LoadError, NetworkList, Runtime, RuntimeConfig, SetupError,
-    ValidAttachment, Watch,
+    Attachment, AttachmentError, CniError, ContainerId, LoadError, NetworkList, Runtime, RuntimeConfig,
+    SetupError, ValidAttachment, Watch,
 };
 use berth_core::{event::Event, event::NetworkStatus, id::SandboxId};
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::{config::Cni, chain::chain};
+use crate::{chain::chain, config::Cni};
 
 /// Longest chain of plugins.
 const PLUGINS_WITHIN: Duration = Duration::from_secs(220);
@@ -77,7 +77,11 @@ impl Network {
     ///
     /// # Errors
     /// See [`NetworkError`].
-    pub async fn attach(&self, sandbox: &SandboxId, attachment: Attachment) -> Result<NetworkStatus, NetworkError> {
+    pub async fn attach(
+        &self,
+        sandbox: &SandboxId,
+        attachment: Attachment,
+    ) -> Result<NetworkStatus, NetworkError> {
         self.attached().insert(sandbox.clone());
         let runtime = &self.0.runtime;
         for record in runtime.recorded(&attachment.container_id).await? {
@@ -145,7 +149,10 @@ impl Network {
             tracing::info!(removed = report.removed.len(), "attachments of pods that are gone were removed");
         }
         for failure in report.failures {
-            tracing::warn!(error = chain(&failure), "an attachment of a pod that is gone could not be removed");
+            tracing::warn!(
+                error = chain(&failure),
+                "an attachment of a pod that is gone could not be removed"
+            );
         }
     }
 
@@ -174,7 +181,10 @@ async fn changed_or_elapsed(watch: Option<Watch>, again: Duration) -> Option<Wat
     };
     match tokio::time::timeout(again, watch.changed()).await {
         Ok(Err(error)) => {
-            tracing::warn!(error = chain(&error), "changes of the network configuration are not seen at once");
+            tracing::warn!(
+                error = chain(&error),
+                "changes of the network configuration are not seen at once"
+            );
             None
         }
         Ok(Ok(())) | Err(_) => Some(watch),

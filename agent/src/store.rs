@@ -33,7 +33,9 @@ pub struct Store {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another agent has them.
-    #[error("lock {0}: another agent (process {1}) runs on this directory; stop it, or give this one another --run-dir")]
+    #[error(
+        "lock {0}: another agent (process {1}) runs on this directory; stop it, or give this one another --run-dir"
+    )]
     Taken(PathBuf, String),
     /// A file or directory cannot be used.
     #[error("{act} {path}")]
@@ -87,7 +89,8 @@ impl Store {
         let new = path.with_extension("new");
         let text = wire::encode(record, &self.boot);
         let write = || {
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
             file.write_all(text.as_bytes())?;
             fs::rename(&new, &path)
         };

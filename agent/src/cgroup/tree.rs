@@ -63,7 +63,9 @@ pub enum TreeError {
     #[error("remove cgroup {0}")]
     Remove(PathBuf, #[source] io::Error),
     /// Processes that do not die.
-    #[error("empty cgroup {0}: killed processes are still in it; they hang in the kernel, see their stacks in /proc")]
+    #[error(
+        "empty cgroup {0}: killed processes are still in it; they hang in the kernel, see their stacks in /proc"
+    )]
     NotEmpty(PathBuf),
 }
 
@@ -93,7 +95,8 @@ impl Tree {
             let dir = self.dir(path, *controller).ok_or(TreeError::NoController(controller.as_str()))?;
             let file = dir.join(name);
             match fs::write(&file, value) {
-                Err(error) if *controller == Controller::Hugetlb && error.kind() == io::ErrorKind::NotFound => {}
+                Err(error)
+                    if *controller == Controller::Hugetlb && error.kind() == io::ErrorKind::NotFound => {}
                 result => {
                     result.map_err(|source| TreeError::Write { file, value: value.clone(), source })?;
                 }
@@ -127,7 +130,8 @@ impl Tree {
     #[must_use]
     pub fn children(&self, path: &str) -> Vec<String> {
         let dirs = self.dirs(path);
-        let mut names: Vec<String> = dirs.iter().flat_map(|dir| below(dir)).filter_map(|dir| name_of(&dir)).collect();
+        let mut names: Vec<String> =
+            dirs.iter().flat_map(|dir| below(dir)).filter_map(|dir| name_of(&dir)).collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -197,7 +201,7 @@ fn kill_below(dir: &Path, depth: usize) {
     let processes = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
     for pid in processes.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0) {
         // It may have ended by itself.
-        drop(kill(Pid::from_raw(pid), Signal::SIGKILL));
+        let _gone = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
     if depth > 0 {
         for child in below(dir) {

@@ -17,7 +17,11 @@ use super::{
 use crate::cgroup::TreeError;
 
 /// Makes the pod's cgroup below its class, with its values.
-pub(super) async fn ensure(host: &Arc<Host>, pod: &PodUid, request: CgroupRequest) -> Result<Outcome, Failure> {
+pub(super) async fn ensure(
+    host: &Arc<Host>,
+    pod: &PodUid,
+    request: CgroupRequest,
+) -> Result<Outcome, Failure> {
     let settings = &host.node().cgroups;
     let parent = names::qos(settings, request.qos);
     let path = names::pod(settings, request.qos, pod);

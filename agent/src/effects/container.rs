@@ -83,8 +83,7 @@ pub(super) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Result<Outcome
         let mut client = host.containerd.containers();
         absent_is_fine(host.containerd.call("delete container", id.as_str(), client.delete(delete)).await)?;
     }
-    let remove =
-        RemoveSnapshotRequest { snapshotter: host.config.snapshotter.clone(), key: id.to_string() };
+    let remove = RemoveSnapshotRequest { snapshotter: host.config.snapshotter.clone(), key: id.to_string() };
     let mut client = host.containerd.snapshots();
     absent_is_fine(host.containerd.call("remove snapshot", id.as_str(), client.remove(remove)).await)?;
     host.failpoint.reach("container.snapshot-removed");
@@ -125,7 +124,12 @@ async fn create_record(
 async fn get_record(host: &Host, id: &ContainerId) -> Result<Container, CallError> {
     let get = GetContainerRequest { id: id.to_string() };
     let mut client = host.containerd.containers();
-    Ok(host.containerd.call("read container", id.as_str(), client.get(get)).await?.container.unwrap_or_default())
+    Ok(host
+        .containerd
+        .call("read container", id.as_str(), client.get(get))
+        .await?
+        .container
+        .unwrap_or_default())
 }
 
 /// What became of the container: by its shim, or by containerd for the shims of others.

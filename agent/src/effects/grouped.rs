@@ -29,8 +29,8 @@ use super::{
     sandbox,
 };
 use crate::{
-    holder::{self, Holder},
     chain::chain,
+    holder::{self, Holder},
     runtime::{CallError, Containerd, observed_process},
 };
 
@@ -76,7 +76,11 @@ impl Grouped {
     }
 
     /// What containerd says of a container.
-    pub(super) async fn state(&self, containerd: &Containerd, id: &ContainerId) -> Result<ObservedTask, CallError> {
+    pub(super) async fn state(
+        &self,
+        containerd: &Containerd,
+        id: &ContainerId,
+    ) -> Result<ObservedTask, CallError> {
         let get = GetRequest { container_id: id.to_string(), exec_id: String::new() };
         let mut client = containerd.tasks();
         match containerd.call("look at task", id.as_str(), client.get(get)).await {
@@ -140,14 +144,12 @@ pub(super) fn adapt(host: &Host, request: &StartRequest, mut spec: Spec) -> Spec
         }
     }
     if let Some(mounts) = spec.mounts_mut() {
-        let is_own_shm = |mount: &&mut Mount| {
-            mount.destination() == "/dev/shm" && mount.typ().as_deref() != Some("bind")
-        };
+        let is_own_shm =
+            |mount: &&mut Mount| mount.destination() == "/dev/shm" && mount.typ().as_deref() != Some("bind");
         for mount in mounts.iter_mut().filter(is_own_shm) {
-            mount
-                .set_typ(Some("bind".to_owned()))
-                .set_source(Some(dir.join(holder::SHM)))
-                .set_options(Some(["rbind", "rprivate", "rw", "nosuid", "nodev", "noexec"].map(str::to_owned).into()));
+            mount.set_typ(Some("bind".to_owned())).set_source(Some(dir.join(holder::SHM))).set_options(Some(
+                ["rbind", "rprivate", "rw", "nosuid", "nodev", "noexec"].map(str::to_owned).into(),
+            ));
         }
     }
     spec

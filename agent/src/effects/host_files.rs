@@ -46,7 +46,8 @@ pub(super) fn write(file: &HostFile) -> Result<(), Failure> {
 
 fn write_new(path: &Path, file: &HostFile) -> io::Result<()> {
     let new = path.with_extension("new");
-    let mut out = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(file.mode).open(&new)?;
+    let mut out =
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(file.mode).open(&new)?;
     out.write_all(file.content.as_bytes())?;
     out.set_permissions(fs::Permissions::from_mode(file.mode))?;
     if let Some((uid, gid)) = file.owner {

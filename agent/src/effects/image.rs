@@ -11,7 +11,9 @@ use berth_core::{
     image_name::{self, ImageName},
 };
 use containerd_client::{
-    services::v1::{GetImageRequest, Image, ListImagesRequest, ReadContentRequest, snapshots::StatSnapshotRequest},
+    services::v1::{
+        GetImageRequest, Image, ListImagesRequest, ReadContentRequest, snapshots::StatSnapshotRequest,
+    },
     types::Descriptor,
 };
 use oci_spec::image::{
@@ -225,7 +227,11 @@ fn parse_json<T: serde::de::DeserializeOwned>(
     digest: &str,
     bytes: &[u8],
 ) -> Result<T, ImageError> {
-    serde_json::from_slice(bytes).map_err(|source| ImageError::Malformed { what, digest: digest.to_owned(), source })
+    serde_json::from_slice(bytes).map_err(|source| ImageError::Malformed {
+        what,
+        digest: digest.to_owned(),
+        source,
+    })
 }
 
 async fn is_unpacked(host: &Host, chain_id: &str) -> Result<bool, CallError> {

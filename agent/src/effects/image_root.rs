@@ -55,8 +55,12 @@ fn mount_read_only(one: &Mount, target: &Path) -> io::Result<()> {
         ("overlay", Some(lower)) => mount_layers(&lower.split(':').collect::<Vec<_>>(), target),
         ("bind", _) => bind(&one.source, target),
         (kind, _) => {
-            let options: Vec<&str> =
-                one.options.iter().map(String::as_str).filter(|option| !matches!(*option, "ro" | "rw")).collect();
+            let options: Vec<&str> = one
+                .options
+                .iter()
+                .map(String::as_str)
+                .filter(|option| !matches!(*option, "ro" | "rw"))
+                .collect();
             Ok(mount(
                 Some(one.source.as_str()),
                 target,
@@ -129,6 +133,10 @@ mod tests {
             Ok(text)
         });
         assert_eq!(text.unwrap(), "high");
-        assert_eq!(fs::read_dir(dir.path().join("scratch")).unwrap().count(), 0, "something is still mounted");
+        assert_eq!(
+            fs::read_dir(dir.path().join("scratch")).unwrap().count(),
+            0,
+            "something is still mounted"
+        );
     }
 }

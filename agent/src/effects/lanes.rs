@@ -26,7 +26,9 @@ pub struct Lanes(Arc<[Arc<Semaphore>; 6]>);
 
 impl Default for Lanes {
     fn default() -> Self {
-        Self(Arc::new([FILES, NETWORK, START, IMAGES, PULLS, STOP].map(|bound| Arc::new(Semaphore::new(bound)))))
+        Self(Arc::new(
+            [FILES, NETWORK, START, IMAGES, PULLS, STOP].map(|bound| Arc::new(Semaphore::new(bound))),
+        ))
     }
 }
 

@@ -29,8 +29,8 @@ mod volumes;
 
 pub use grouped::Grouped;
 pub use host::Host;
-pub use rootfs::AccountsCache;
 pub use kinds::KINDS;
 pub use lanes::Lanes;
 pub use perform::start;
+pub use rootfs::AccountsCache;
 pub use sandbox::BERTH;

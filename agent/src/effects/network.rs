@@ -65,7 +65,8 @@ fn failure(error: NetworkError) -> Failure {
 
 fn attachment(host: &Host, request: &NetworkRequest) -> Result<Attachment, Failure> {
     let NetworkRequest { sandbox, pod } = request;
-    let identity = PodIdentity { namespace: &pod.name.namespace, name: &pod.name.name, uid: pod.uid.as_str() };
+    let identity =
+        PodIdentity { namespace: &pod.name.namespace, name: &pod.name.name, uid: pod.uid.as_str() };
     let attachment = Attachment::for_pod(identity, sandbox.as_str(), paths::netns(sandbox), 0)
         .map_err(|error| failed(FailureKind::Config, &error))?;
     let settings = &host.node().cgroups;
@@ -94,7 +95,8 @@ fn port_mappings(request: &NetworkRequest) -> Vec<PortMapping> {
 }
 
 fn bandwidth(request: &NetworkRequest) -> Result<Bandwidth, Failure> {
-    let limits = network::bandwidth(&request.pod, quantity).map_err(|error| failed(FailureKind::Config, &error))?;
+    let limits =
+        network::bandwidth(&request.pod, quantity).map_err(|error| failed(FailureKind::Config, &error))?;
     Ok(limits.map_or_else(Bandwidth::default, |limits| Bandwidth {
         ingress: limits.ingress_rate,
         egress: limits.egress_rate,

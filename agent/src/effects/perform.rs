@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 use tracing::Instrument;
 
 use super::{
-    cgroups, container, dirs, failure::unknown, host::Host, image, kinds::Kind, network, pull, rootfs, sandbox, signal,
-    termination, volumes,
+    cgroups, container, dirs, failure::unknown, host::Host, image, kinds::Kind, network, pull, rootfs,
+    sandbox, signal, termination, volumes,
 };
 
 /// Begins an effect in a task of its own. Its outcome goes to `events`.

@@ -11,7 +11,9 @@ use berth_core::{
     image_name::ImageName,
 };
 use containerd_client::{
-    services::v1::{CreateImageRequest, Image, StreamInit, TransferOptions, TransferRequest, UpdateImageRequest},
+    services::v1::{
+        CreateImageRequest, Image, StreamInit, TransferOptions, TransferRequest, UpdateImageRequest,
+    },
     to_any,
     types::{
         Descriptor, Platform,
@@ -47,9 +49,9 @@ pub(super) async fn pull(host: &Arc<Host>, image: &ImageRef) -> Result<Outcome, 
     let reference = name.to_string();
     tracing::info!(image = reference, "pulling");
     transfer(host, &reference).await?;
-    let found = image::locate(host, &name).await?.ok_or_else(|| failure(format!(
-        "pull image {reference:?}: containerd says it did, and does not have it"
-    )))?;
+    let found = image::locate(host, &name).await?.ok_or_else(|| {
+        failure(format!("pull image {reference:?}: containerd says it did, and does not have it"))
+    })?;
     // Containerd only warns when it is not configured to unpack for this snapshotter.
     if !found.is_unpacked {
         let snapshotter = &host.config.snapshotter;
@@ -146,7 +148,8 @@ async fn stalled(mut stream: ProgressStream) {
         match tokio::time::timeout_at(deadline, stream.theirs.message()).await {
             Err(_elapsed) => return,
             Ok(Ok(Some(any))) => {
-                let Ok(Progress { event, name, progress, .. }) = Progress::decode(any.value.as_slice()) else {
+                let Ok(Progress { event, name, progress, .. }) = Progress::decode(any.value.as_slice())
+                else {
                     continue;
                 };
                 let now = (event, progress);

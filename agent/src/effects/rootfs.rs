@@ -37,7 +37,11 @@ const CACHE_MAX: usize = 128;
 pub struct AccountsCache(Mutex<BTreeMap<String, Arc<Accounts>>>);
 
 /// Prepares a container's layer, or finds it.
-pub(super) async fn ensure(host: &Arc<Host>, pod: &PodUid, request: &RootfsRequest) -> Result<Outcome, Failure> {
+pub(super) async fn ensure(
+    host: &Arc<Host>,
+    pod: &PodUid,
+    request: &RootfsRequest,
+) -> Result<Outcome, Failure> {
     let id = request.id.as_str();
     // Until there is a container record nothing refers to the snapshot, and containerd's garbage collection would take
     // it. The label keeps it; it goes with the snapshot.

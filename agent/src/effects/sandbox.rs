@@ -19,8 +19,9 @@ use containerd_client::{
     services::v1::{
         ListContainersRequest,
         sandbox::{
-            ControllerCreateRequest, ControllerShutdownRequest, ControllerStartRequest, ControllerStatusRequest,
-            ControllerStatusResponse, ControllerStopRequest, StoreCreateRequest, StoreDeleteRequest,
+            ControllerCreateRequest, ControllerShutdownRequest, ControllerStartRequest,
+            ControllerStatusRequest, ControllerStatusResponse, ControllerStopRequest, StoreCreateRequest,
+            StoreDeleteRequest,
         },
     },
     types::{Sandbox, sandbox::Runtime},
@@ -57,7 +58,9 @@ pub(super) fn runtime_of<'a>(host: &'a Host, pod: &Pod) -> Result<&'a str, Failu
     match host.config.runtime_handlers.get(handler) {
         Some(runtime) => Ok(runtime),
         None if handler.is_empty() => Ok(BERTH),
-        None => Err(config(format!("run the pod with runtime handler {handler:?}: this node has none of that name"))),
+        None => Err(config(format!(
+            "run the pod with runtime handler {handler:?}: this node has none of that name"
+        ))),
     }
 }
 
@@ -173,10 +176,9 @@ async fn shut_down(host: &Host, id: &SandboxId) -> Result<(), Failure> {
     let request = ControllerShutdownRequest { sandbox_id: id.to_string(), sandboxer: SANDBOXER.to_owned() };
     let mut client = host.containerd.sandboxes();
     match host.containerd.call("shut down sandbox", id.as_str(), client.shutdown(request)).await {
-        Err(error) if !error.is_shim_gone() => Err(Failure {
-            kind: FailureKind::Transient,
-            message: crate::chain::chain(&error),
-        }),
+        Err(error) if !error.is_shim_gone() => {
+            Err(Failure { kind: FailureKind::Transient, message: crate::chain::chain(&error) })
+        }
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -192,9 +194,10 @@ async fn members(
     let mut client = host.containerd.containers();
     let list = host.containerd.call("list containers of sandbox", id.as_str(), client.list(request)).await?;
     let of_sandbox = |sandbox: &str| sandbox == id.as_str() || sandbox.is_empty();
-    let members = list.containers.into_iter().filter(|it| {
-        of_sandbox(&it.sandbox) && it.labels.contains_key(labels::ATTEMPT)
-    });
+    let members = list
+        .containers
+        .into_iter()
+        .filter(|it| of_sandbox(&it.sandbox) && it.labels.contains_key(labels::ATTEMPT));
     Ok(members.map(|it| berth_core::id::ContainerId::from_known(it.id)).collect())
 }
 

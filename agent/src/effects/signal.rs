@@ -49,7 +49,11 @@ fn number(name: &str) -> u32 {
         let signal: nix::sys::signal::Signal = format!("SIG{name}").parse().ok()?;
         u32::try_from(signal as i32).ok()
     };
-    numbered().or_else(real_time).or_else(named).filter(|signal| (1..=SIGRTMAX).contains(signal)).unwrap_or(SIGTERM)
+    numbered()
+        .or_else(real_time)
+        .or_else(named)
+        .filter(|signal| (1..=SIGRTMAX).contains(signal))
+        .unwrap_or(SIGTERM)
 }
 
 #[cfg(test)]

@@ -84,7 +84,8 @@ mod tests {
     #[tokio::test]
     async fn cve_2026_53489_links_and_pipes_are_not_read() {
         let dir = tempfile::tempdir().unwrap();
-        let (secret, link, pipe) = (dir.path().join("secret"), dir.path().join("link"), dir.path().join("pipe"));
+        let (secret, link, pipe) =
+            (dir.path().join("secret"), dir.path().join("link"), dir.path().join("pipe"));
         std::fs::write(&secret, "secret").unwrap();
         std::os::unix::fs::symlink(&secret, &link).unwrap();
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();

@@ -17,7 +17,11 @@ use super::{
 use crate::volumes::{self, EmptyDir, VolumeError};
 
 /// Makes and mounts one volume.
-pub(super) async fn ensure(host: &Arc<Host>, pod: &PodUid, request: VolumeRequest) -> Result<Outcome, Failure> {
+pub(super) async fn ensure(
+    host: &Arc<Host>,
+    pod: &PodUid,
+    request: VolumeRequest,
+) -> Result<Outcome, Failure> {
     let (host, pod) = (Arc::clone(host), pod.clone());
     blocking(move || {
         let VolumeRequest { volume, fs_group, fs_group_change, tmpfs_size_bytes } = request;

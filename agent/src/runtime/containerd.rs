@@ -64,7 +64,9 @@ pub enum ConnectError {
     #[error("reach containerd at {0}: is it running, and is containerRuntimeEndpoint its socket?")]
     Unreachable(String, #[source] Box<dyn std::error::Error + Send + Sync>),
     /// Too old.
-    #[error("use containerd {0}: Berth needs {MAJOR_MIN}.0 or later, for its sandbox API; 2.3 LTS is recommended")]
+    #[error(
+        "use containerd {0}: Berth needs {MAJOR_MIN}.0 or later, for its sandbox API; 2.3 LTS is recommended"
+    )]
     TooOld(String),
 }
 
@@ -118,7 +120,8 @@ impl Containerd {
     /// # Errors
     /// See [`ConnectError`].
     pub async fn connect(socket: &Path, namespace: &str, timeout: Duration) -> Result<Self, ConnectError> {
-        let value = namespace.parse().map_err(|error| ConnectError::Namespace(namespace.to_owned(), error))?;
+        let value =
+            namespace.parse().map_err(|error| ConnectError::Namespace(namespace.to_owned(), error))?;
         let unreachable = |error: Box<dyn std::error::Error + Send + Sync>| {
             ConnectError::Unreachable(socket.display().to_string(), error)
         };
@@ -266,8 +269,13 @@ mod tests {
 
     #[test]
     fn versions_as_containerd_writes_them() {
-        let cases =
-            [("v2.3.4", Some(2)), ("1.7.30", Some(1)), ("2.0.0-rc.1+unknown", Some(2)), ("dev", None), ("", None)];
+        let cases = [
+            ("v2.3.4", Some(2)),
+            ("1.7.30", Some(1)),
+            ("2.0.0-rc.1+unknown", Some(2)),
+            ("dev", None),
+            ("", None),
+        ];
         for (version, expected) in cases {
             assert_eq!(major(version), expected, "{version}");
         }
@@ -283,7 +291,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_absent_containerd_is_named_with_advice() {
-        let connected = Containerd::connect(Path::new("/nonexistent/c.sock"), "k8s.io", CONNECT_TIMEOUT).await;
+        let connected =
+            Containerd::connect(Path::new("/nonexistent/c.sock"), "k8s.io", CONNECT_TIMEOUT).await;
         let error = connected.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains("/nonexistent/c.sock") && error.contains("is it running"), "{error}");
     }

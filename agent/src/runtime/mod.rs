@@ -16,7 +16,7 @@ mod watch;
 
 pub use containerd::{CallError, Cause, ConnectError, Containerd, Service};
 pub use observe::{Found, ObserveError, observe};
-pub(crate) use shims::observed_process;
 pub use shims::Shims;
+pub(crate) use shims::observed_process;
 pub use strays::strays;
 pub use watch::{Watch, connect};

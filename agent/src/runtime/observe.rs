@@ -10,9 +10,7 @@ use berth_core::{
     id::{ContainerId, ContainerName, PodUid, SandboxId},
 };
 use containerd_client::{
-    services::v1::{
-        Container, ListContainersRequest, ListTasksRequest, sandbox::StoreListRequest,
-    },
+    services::v1::{Container, ListContainersRequest, ListTasksRequest, sandbox::StoreListRequest},
     types::{Sandbox, v1::Process},
 };
 use futures::{StreamExt, stream};
@@ -54,11 +52,14 @@ pub async fn observe(containerd: &Containerd, shims: &Shims) -> Result<Found, Ob
     let sandboxes = list_sandboxes(containerd).await?;
     let containers = list_containers(containerd).await?;
     let looks = look_at_shims(shims, &sandboxes).await;
-    let loose = containers.iter().any(|container| is_ours(container) && !looks.contains_key(&container.sandbox));
+    let loose =
+        containers.iter().any(|container| is_ours(container) && !looks.contains_key(&container.sandbox));
     let tasks = if loose { list_tasks(containerd).await? } else { BTreeMap::new() };
 
-    let labels = sandboxes.iter().map(|sandbox| &sandbox.labels).chain(containers.iter().map(|it| &it.labels));
-    let foreign = labels.filter(|labels| !labels.contains_key(ATTEMPT)).filter_map(|labels| Labels(labels).pod());
+    let labels =
+        sandboxes.iter().map(|sandbox| &sandbox.labels).chain(containers.iter().map(|it| &it.labels));
+    let foreign =
+        labels.filter(|labels| !labels.contains_key(ATTEMPT)).filter_map(|labels| Labels(labels).pod());
     let grouped = containers.iter().filter_map(|container| {
         let sandbox = container.labels.get(SANDBOX)?;
         Some((ContainerId::from_known(&container.id), SandboxId::from_known(sandbox)))

@@ -11,7 +11,7 @@ use prost::Message;
 use tokio::sync::mpsc;
 
 use super::{CallError, Cause, ConnectError, Containerd, Shims, observe};
-use crate::{config::Config, effects::Grouped, chain::chain};
+use crate::{chain::chain, config::Config, effects::Grouped};
 
 /// First wait before containerd is tried again; doubled up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_millis(100);

@@ -269,6 +269,12 @@ impl WireExit {
             finished_at: self.finished_at,
             oom_killed: self.oom_killed,
         };
-        ExitRecord { attempt: self.attempt, exit, at: mono(self.at), message: self.message, reason: self.reason }
+        ExitRecord {
+            attempt: self.attempt,
+            exit,
+            at: mono(self.at),
+            message: self.message,
+            reason: self.reason,
+        }
     }
 }

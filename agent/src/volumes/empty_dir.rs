@@ -58,7 +58,8 @@ pub fn ensure(path: &Path, request: &EmptyDir) -> Result<(), VolumeError> {
         mount_tmpfs(path, request.size_bytes_max)?;
     }
     if is_new || (request.medium == Medium::Memory && !mounted) {
-        fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(io_error("set the mode of", path))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(MODE))
+            .map_err(io_error("set the mode of", path))?;
     }
     match request.fs_group {
         Some(group) => give_to_group(path, group, request.is_recursive),
@@ -73,9 +74,8 @@ fn mount_tmpfs(path: &Path, size: Option<u64>) -> Result<(), VolumeError> {
         let parts: Vec<&str> = size.as_deref().into_iter().chain(extra).collect();
         parts.join(",")
     };
-    let try_mount = |options: &str| {
-        mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), Some(options))
-    };
+    let try_mount =
+        |options: &str| mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), Some(options));
     match try_mount(&options(Some("noswap"))) {
         Err(nix::Error::EINVAL) => try_mount(&options(None)),
         result => result,

@@ -61,7 +61,9 @@ fn make_dir(path: &Path) -> Result<(), VolumeError> {
 /// Only the file: a missing directory above it is not made.
 fn make_file(path: &Path) -> Result<(), VolumeError> {
     match fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(io_error("create file", path)(error)),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(io_error("create file", path)(error))
+        }
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -93,12 +95,18 @@ mod tests {
             (at("none"), vec![Unset]),
         ];
         for (path, fitting) in cases {
-            for kind in [Unset, Directory, File, Socket, CharDevice, BlockDevice, DirectoryOrCreate, FileOrCreate] {
+            for kind in
+                [Unset, Directory, File, Socket, CharDevice, BlockDevice, DirectoryOrCreate, FileOrCreate]
+            {
                 let makes = !path.exists() && matches!(kind, DirectoryOrCreate | FileOrCreate);
                 let expected = fitting.contains(&kind) || makes;
                 assert_eq!(ensure(&path, kind).is_ok(), expected, "{} {kind:?}", path.display());
                 if makes {
-                    if path.is_dir() { fs::remove_dir(&path).unwrap() } else { fs::remove_file(&path).unwrap() }
+                    if path.is_dir() {
+                        fs::remove_dir(&path).unwrap();
+                    } else {
+                        fs::remove_file(&path).unwrap();
+                    }
                 }
             }
         }

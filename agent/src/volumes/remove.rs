@@ -111,7 +111,8 @@ mod tests {
                 unshare(CloneFlags::CLONE_NEWNS).unwrap();
                 let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
                 mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
-                mount(Some(&host), &tree.join("volume"), None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+                mount(Some(&host), &tree.join("volume"), None::<&str>, MsFlags::MS_BIND, None::<&str>)
+                    .unwrap();
                 remove_tree(&tree).unwrap_err();
             });
             worker.join().unwrap();

@@ -85,7 +85,10 @@ fn cve_2021_25741_an_exchange_never_leads_out() {
                 let found = fstat(&opened).unwrap();
                 assert_ne!(
                     (found.st_dev, found.st_ino),
-                    (std::os::unix::fs::MetadataExt::dev(&outside), std::os::unix::fs::MetadataExt::ino(&outside))
+                    (
+                        std::os::unix::fs::MetadataExt::dev(&outside),
+                        std::os::unix::fs::MetadataExt::ino(&outside)
+                    )
                 );
             }
         }
@@ -108,7 +111,8 @@ fn a_part_is_bound_and_bound_again() {
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
             unshare(CloneFlags::CLONE_NEWNS).unwrap();
-            mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+            mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
+                .unwrap();
             bind(&request("etc/conf")).unwrap();
             assert_eq!(fs::read_to_string(&target).unwrap(), "one");
             bind(&request("etc/conf")).unwrap();
