@@ -4,4 +4,5 @@ mod golden;
 mod pods;
 mod random;
 mod run;
+mod tell;
 mod world;

@@ -30,6 +30,7 @@ pub struct Run {
     /// Every effect since it was last taken.
     pub told: Vec<Effect>,
     desired: BTreeMap<Source, Vec<Arc<Pod>>>,
+    versions: u32,
 }
 
 impl Run {
@@ -45,6 +46,7 @@ impl Run {
             finished: VecDeque::new(),
             told: Vec::new(),
             desired: BTreeMap::from([(Source::File, Vec::new())]),
+            versions: 0,
         };
         run.world.images.insert(berth_core::id::ImageRef::new("busybox:1"));
         run.boot();
@@ -128,7 +130,9 @@ impl Run {
     }
 
     /// A pod is added to a source, or replaced.
-    pub fn want(&mut self, pod: Pod) {
+    pub fn want(&mut self, mut pod: Pod) {
+        self.versions += 1;
+        pod.manifest = format!("{{\"name\":\"{}\",\"version\":{}}}", pod.name.name, self.versions).into();
         let pod = Arc::new(pod);
         self.world.learn(&pod);
         let pods = self.desired.entry(pod.source).or_default();

@@ -44,8 +44,8 @@ pub struct World {
     pub violations: Vec<String>,
     /// Exits that the shim has not reported yet.
     pub reports: Vec<(SandboxId, SandboxReport)>,
-    /// Specs by UID, to read records back with.
-    specs: BTreeMap<PodUid, Arc<Pod>>,
+    /// Pods by manifest, to read records back with.
+    specs: BTreeMap<Arc<str>, Arc<Pod>>,
     addresses: u8,
 }
 
@@ -75,7 +75,7 @@ impl Container {
 impl World {
     /// Remembers the spec of a pod, which a record is read back with.
     pub fn learn(&mut self, pod: &Arc<Pod>) {
-        self.specs.insert(pod.uid.clone(), Arc::clone(pod));
+        self.specs.insert(Arc::clone(&pod.manifest), Arc::clone(pod));
     }
 
     fn violate(&mut self, text: String) {
@@ -275,10 +275,10 @@ impl World {
     }
 
     fn start(&mut self, pod: &PodUid, request: &StartRequest, now: Now) -> Result<Outcome, Failure> {
-        self.check_start(pod, request);
         if !self.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive) {
             return Err(failure(FailureKind::SandboxGone, "the sandbox has gone"));
         }
+        self.check_start(pod, request);
         if !self.snapshots.contains_key(&request.id) {
             self.violate(format!("{pod}: start without rootfs"));
         }
@@ -428,8 +428,9 @@ impl World {
                 }
             }
             Act::RemoveDirs(_) => {
-                if self.left_of(pod).iter().any(|what| what != "dirs") {
-                    self.violate(format!("{pod}: directories removed before the rest"));
+                let left = self.left_of(pod);
+                if left.iter().any(|what| what != "dirs") {
+                    self.violate(format!("{pod}: directories removed before {left:?}"));
                 }
                 self.dirs.remove(pod);
             }
@@ -465,7 +466,7 @@ impl World {
     /// What an agent that begins would find. Reports are not kept for it: it sees the exits themselves.
     pub fn restored(&mut self) -> Restored {
         self.reports.clear();
-        let read_back = |record: &PodRecord| (record.clone(), Arc::clone(&self.specs[&record.uid]));
+        let read_back = |record: &PodRecord| (record.clone(), Arc::clone(&self.specs[&record.manifest]));
         let pods = self.records.values().map(read_back).collect();
         let with_files = self.dirs.iter().chain(self.cgroups.keys()).chain(self.netns.values());
         let strays: BTreeSet<PodUid> =
