@@ -18,6 +18,8 @@ use crate::runtime::Runtime;
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const RECORD: &str = "berth.json";
 const EXIT: &str = "exit.json";
+/// The pid of the container's init, written by the runtime.
+pub(crate) const INIT_PID: &str = "init.pid";
 const SHIM_PID: &str = "shim.pid";
 const MEMBERS: &str = "members";
 
@@ -78,6 +80,17 @@ pub(crate) fn write_exit(bundle: &Path, pid: u32, exit: Exit) -> Result<(), Bund
         "oom_kills": exit.oom_kills,
     });
     write_json(&bundle.join(EXIT), &record)
+}
+
+/// The exit of the container, if it was recorded.
+pub(crate) fn read_exit(bundle: &Path) -> Option<Exit> {
+    let record = read_json(&bundle.join(EXIT)).ok()?;
+    let number = |name: &str| record.get(name).and_then(Value::as_u64);
+    Some(Exit {
+        code: u32::try_from(number("code")?).ok()?,
+        at_ns: record.get("exited_at_ns").and_then(Value::as_i64)?,
+        oom_kills: number("oom_kills")?,
+    })
 }
 
 pub(crate) fn write_shim_pid(bundle: &Path, pid: u32) -> Result<(), BundleError> {

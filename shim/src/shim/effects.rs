@@ -19,6 +19,7 @@ impl Shim {
             Effect::Run { op, action } => self.act(op, action),
             Effect::KeepExec { process, from } => self.keep_exec(process, from),
             Effect::Signal { process, pid, signal, scope } => self.signal(&process, pid, signal, scope),
+            Effect::Cancel(op) => self.cancel(op),
             Effect::Drain(process) => self.drain(&process),
             Effect::Persist { task, exit } => self.persist(&task, exit),
             Effect::Publish(notice) => self.publish(notice),
