@@ -53,6 +53,9 @@ pub(crate) fn delete(args: &Args) -> Result<(), DeleteError> {
         mount::unmount_all(&bundle.join("rootfs"));
     }
     mount::unmount_all(&pod::shm_path(&own));
+    for socket in bundle::read_sockets(&own) {
+        let _absent = fs::remove_file(socket).is_err();
+    }
     let (exit_status, exited_at) = match recorded {
         Some(exit) => (exit.code, timestamp(exit.at_ns)),
         None => (KILLED, SystemTime::now().into()),

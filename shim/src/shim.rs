@@ -9,7 +9,7 @@ mod streams;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use berth_shim_core::{Event, Id, Machine, Now, Process, ReqId};
@@ -154,7 +154,6 @@ impl Shim {
             }
             self.tick();
         }
-        self.unlink_sockets();
         Ok(())
     }
 
@@ -239,9 +238,14 @@ impl Shim {
         }
     }
 
-    fn unlink_sockets(&self) {
+    /// Every socket that the shim listens on.
+    fn sockets(&self) -> impl Iterator<Item = &Path> {
         let agent = self.agent_listener.as_ref().map(|(_, path)| path);
-        for path in self.home.socket_path.iter().chain(agent) {
+        self.home.socket_path.iter().chain(agent).map(PathBuf::as_path)
+    }
+
+    fn unlink_sockets(&self) {
+        for path in self.sockets() {
             let _gone = std::fs::remove_file(path).is_err();
         }
     }
