@@ -2,6 +2,7 @@
 
 pub mod chain;
 pub mod config;
+pub mod control;
 pub mod document;
 pub mod manifest;
 pub mod quantity;
