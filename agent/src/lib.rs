@@ -4,6 +4,7 @@ pub mod chain;
 pub mod config;
 pub mod control;
 pub mod document;
+pub mod logs;
 pub mod manifest;
 pub mod quantity;
 pub mod source;
