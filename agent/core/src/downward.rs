@@ -60,8 +60,9 @@ pub fn field(path: &str, pod: &Pod, node: &NodeConfig, pod_ips: &[IpAddr]) -> Re
     })
 }
 
-/// The value of `resourceFieldRef`: a number of divisors, rounded up. A limit that is not named is what the node has to
-/// give; a request that is not named is the limit, as the API server's defaults have it, or zero.
+/// The value of `resourceFieldRef`: a number of divisors, rounded up. A limit that is not named is the pod's, or else what
+/// the node has to give; a request that is not named is zero, its default having been applied at the edge. Pods name no
+/// ephemeral storage for themselves.
 ///
 /// # Errors
 ///
@@ -81,7 +82,10 @@ pub fn resource(
     };
     let (limits, requests) = (&container.resources.limits, &container.resources.requests);
     let limit = |amount: fn(&Quantities) -> Option<u64>| {
-        amount(limits).filter(|amount| *amount > 0).or_else(|| amount(&node.allocatable)).unwrap_or(0)
+        let of_pod = pod.resources.as_ref().map(|own| &own.limits);
+        let named =
+            [Some(limits), of_pod].into_iter().flatten().filter_map(amount).find(|amount| *amount > 0);
+        named.or_else(|| amount(&node.allocatable)).unwrap_or(0)
     };
     let request = |amount: fn(&Quantities) -> Option<u64>| amount(requests).unwrap_or(0);
     let amount = match selector.field {
@@ -135,3 +139,6 @@ fn go_quote(value: &str) -> String {
 fn joined(ips: &[IpAddr]) -> String {
     ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,3 +49,6 @@ pub fn expand_path(input: &str, known: &BTreeMap<String, String>) -> Result<Stri
     });
     if missing.is_empty() { Ok(expanded) } else { Err(missing.into_iter().collect()) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -117,3 +117,6 @@ fn label<'a>(field: &'static str, value: &'a str) -> Result<&'a str, HostnameErr
         && bytes.iter().all(|byte| letter(byte) || *byte == b'-');
     if valid { Ok(value) } else { Err(HostnameError::NotALabel { field, value: value.to_owned() }) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,3 +53,6 @@ fn append_aliases(text: &mut String, aliases: &[HostAlias]) {
         let _written = writeln!(text, "{}\t{}", alias.ip, alias.hostnames.join("\t"));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -191,3 +191,6 @@ fn is_digest(digest: &str) -> bool {
 fn is_hex(byte: u8) -> bool {
     byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
 }
+
+#[cfg(test)]
+mod tests;

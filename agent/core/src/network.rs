@@ -116,3 +116,6 @@ pub fn bandwidth(
     };
     Ok(Some(bandwidth).filter(|bandwidth| *bandwidth != Bandwidth::default()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -63,6 +63,12 @@ pub fn volume(paths: &Paths, uid: &PodUid, name: &VolumeName, source: &VolumeSou
     }
 }
 
+/// The mark that an emptyDir was made. Source: `pkg/volume/emptydir` `getMetaDir`.
+#[must_use]
+pub fn empty_dir_ready(paths: &Paths, uid: &PodUid, name: &VolumeName) -> String {
+    format!("{}/kubernetes.io~empty-dir/{}/ready", plugins_dir(paths, uid), component(name.as_str()))
+}
+
 /// The pod's managed hosts file.
 #[must_use]
 pub fn etc_hosts(paths: &Paths, uid: &PodUid) -> String {
@@ -170,3 +176,6 @@ pub fn netns(sandbox: &SandboxId) -> String {
 fn head(text: &str, length: usize) -> &str {
     &text[..text.floor_char_boundary(length)]
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,8 +51,8 @@ pub struct ContainerRecord {
     pub begun_at: Mono,
     /// The sandbox that the current run was asked to start in; absent until then.
     pub started_in: Option<Attempt>,
-    /// What the current run was made from; absent until it was asked to start.
-    pub image: Option<ImageNames>,
+    /// What the run that was last asked to start was made from.
+    pub image: Option<RunImage>,
     /// Set when this run alone is stopped because its spec changed, or with the pod.
     pub stopping: Option<TerminationRecord>,
     /// How the current run ended, when it has.
@@ -66,13 +66,15 @@ pub struct ContainerRecord {
     pub ready: bool,
 }
 
-/// The names of an image that a status shows.
+/// What a running container still tells of its image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImageNames {
+pub struct RunImage {
     /// `image`: the name it was found under.
     pub name: String,
     /// `imageID`: `repository@digest`, or the image id.
     pub id: String,
+    /// `STOPSIGNAL`.
+    pub stop_signal: Option<String>,
 }
 
 /// The last change of a condition.

@@ -4,10 +4,10 @@
 //! `MaxDNSSearchPaths`, `MaxDNSSearchListChars`); text as containerd `internal/cri/server` `parseDNSOptions` writes it.
 //! Options keep the order in which they were named (the kubelet's is random).
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use crate::{
-    config::DnsSettings,
+    config::{DnsSettings, NodeConfig},
     spec::{DnsConfig, DnsPolicy, NetworkMode, Pod},
 };
 
@@ -63,22 +63,33 @@ impl PodDns {
     }
 }
 
-/// DNS settings of the pod on a node with these settings.
+/// DNS settings of the pod on this node.
 #[must_use]
-pub fn of(pod: &Pod, settings: &DnsSettings) -> PodDns {
+pub fn of(pod: &Pod, node: &NodeConfig) -> PodDns {
     let mut dns = match base(pod) {
         Base::Nothing => PodDns::default(),
-        Base::Node => parse(&settings.node_resolv_conf),
-        Base::Cluster if settings.cluster_dns.is_empty() => {
-            let mut dns = parse(&settings.node_resolv_conf);
-            dns.warnings.push(missing_cluster_dns(pod));
-            dns
+        Base::Node => of_node(node),
+        Base::Cluster if node.dns.cluster_dns.is_empty() => {
+            PodDns { warnings: vec![missing_cluster_dns(pod)], ..of_node(node) }
         }
-        Base::Cluster => cluster(pod, settings),
+        Base::Cluster => cluster(pod, &node.dns),
     };
     append(&mut dns, &pod.dns_config);
     fit(&mut dns);
     dns
+}
+
+/// The node's own resolv.conf. Without one, what a resolver does without one: ask the local machine.
+fn of_node(node: &NodeConfig) -> PodDns {
+    if !node.dns.node_resolv_conf.trim().is_empty() {
+        return parse(&node.dns.node_resolv_conf);
+    }
+    let local = |ip: &std::net::IpAddr| if ip.is_ipv6() { "::1" } else { "127.0.0.1" };
+    let mut nameservers: Vec<String> = node.ips.iter().map(|ip| local(ip).to_owned()).collect();
+    if nameservers.is_empty() {
+        nameservers.push("127.0.0.1".to_owned());
+    }
+    PodDns { nameservers, searches: vec![".".to_owned()], ..PodDns::default() }
 }
 
 enum Base {
@@ -196,6 +207,9 @@ fn missing_cluster_dns(pod: &Pod) -> DnsWarning {
 
 /// Keeps the first of each.
 fn without_repeats(values: Vec<String>) -> Vec<String> {
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     values.into_iter().filter(|value| seen.insert(value.clone())).collect()
 }
+
+#[cfg(test)]
+mod tests;

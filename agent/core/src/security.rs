@@ -171,3 +171,6 @@ fn namespace(name: &str) -> Option<Namespace> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

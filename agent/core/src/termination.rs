@@ -45,3 +45,6 @@ fn tail(content: &[u8], bytes_max: usize) -> String {
     let begin = text.ceil_char_boundary(text.len().saturating_sub(bytes_max));
     text[begin..].to_owned()
 }
+
+#[cfg(test)]
+mod tests;

@@ -82,3 +82,6 @@ fn replaced_by(mut sum: Quantities, own: Option<&Quantities>) -> Quantities {
     }
     sum
 }
+
+#[cfg(test)]
+mod tests;

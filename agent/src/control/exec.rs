@@ -4,6 +4,7 @@ use std::path::Path;
 
 use berth_core::{
     id::{ContainerId, PodName},
+    oci::{ExecTerminal, exec_process},
     paths,
     status::{ContainerState, ContainerStatus},
 };
@@ -11,7 +12,6 @@ use berth_proto::{
     client::{AttachReceiver, AttachSender, ShimClient},
     shim::{AttachInput, ExecStart, Resize, attach_input, attach_output},
 };
-use oci_spec::runtime::Process;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::UnixStream,
@@ -54,12 +54,11 @@ async fn start<R: Runtime>(
     let sandbox = view.sandbox.as_ref().ok_or_else(|| not_found(format!("pod `{name}` has no sandbox")))?;
     let spec = service.runtime.spec(&id).await;
     let spec = spec.map_err(|error| failed("read the spec of the container", &error))?;
-    let process = spec
-        .process()
-        .clone()
-        .ok_or_else(|| failed("read the spec of the container", "it has no process"))?;
-    let process = serde_json::to_vec(&process_of(process, request))
-        .map_err(|error| failed("describe the process", &error.to_string()))?;
+    let terminal = if request.tty { ExecTerminal::Own } else { ExecTerminal::None };
+    let process = exec_process(&spec, &request.command, terminal)
+        .map_err(|error| failed("describe the process", &chain(&error)))?;
+    let process =
+        serde_json::to_vec(&process).map_err(|error| failed("describe the process", &chain(&error)))?;
     let socket = paths::shim_socket(&service.paths.run, sandbox);
     let shim = ShimClient::connect(Path::new(&socket))
         .await
@@ -98,19 +97,6 @@ fn word(status: &ContainerStatus) -> String {
         ContainerState::Running { .. } => "running".to_owned(),
         ContainerState::Terminated(ended) => format!("terminated ({})", ended.reason),
     }
-}
-
-/// The container's own process with another command: same user, environment, directory, capabilities and filters.
-fn process_of(mut process: Process, request: &ExecRequest) -> Process {
-    process.set_args(Some(request.command.clone()));
-    process.set_terminal(Some(request.tty));
-    process.set_console_size(None);
-    let mut env = process.env().clone().unwrap_or_default();
-    if request.tty && !env.iter().any(|variable| variable.starts_with("TERM=")) {
-        env.push("TERM=xterm".to_owned());
-    }
-    process.set_env(Some(env));
-    process
 }
 
 fn failed(tried: &str, why: &str) -> Answer {

@@ -4,6 +4,7 @@
 //! One request per connection; see [`protocol`] for the frames.
 
 mod client;
+mod containerd;
 mod exec;
 mod object;
 pub mod protocol;

@@ -79,7 +79,7 @@ impl LogFile {
         let Some(tail) = select.tail else {
             return self.read_on(|line| {
                 if wanted(&line) {
-                    each(line)
+                    each(line);
                 }
             });
         };

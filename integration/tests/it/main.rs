@@ -2,10 +2,11 @@
 
 mod fixtures;
 mod lab;
+mod shim;
 mod suite;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    suite::main(&[lab::TESTS, fixtures::TESTS])
+    suite::main(&[lab::TESTS, fixtures::TESTS, shim::TESTS])
 }

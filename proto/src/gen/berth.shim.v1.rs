@@ -238,7 +238,8 @@ pub struct ExecSyncRequest {
     /// Milliseconds after which the process and everything it started is killed; 0 means never.
     #[prost(uint64, tag = "3")]
     pub timeout_ms: u64,
-    /// Bytes kept of each stream; 0 means 16 MiB. What comes after is read and dropped.
+    /// Bytes kept of each stream: at most what fits in one answer, just under 2 MiB, which 0 means. What comes after is
+    /// read and dropped.
     #[prost(uint64, tag = "4")]
     pub output_bytes_max: u64,
 }

@@ -173,7 +173,8 @@ impl Machine {
 
     fn oom_observed(&mut self, id: &Id, kills: u64) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        if kills > task.oom_kills {
+        // Nothing is told about a task before its creation is.
+        if task.made_pid().is_some() && kills > task.oom_kills {
             task.oom_kills = kills;
             self.publish(Notice::Oom(id.clone()));
             self.feed(FeedEvent::Oom { task: id.clone(), kills });

@@ -15,6 +15,7 @@ use crate::{Case, EVERY, FAKE, REAL};
 
 pub(crate) const CASES: &[Case] = &[
     ("an_exec_lives_and_dies_in_order", EVERY, an_exec_lives_and_dies_in_order),
+    ("an_exec_is_killed_alone", EVERY, an_exec_is_killed_alone),
     ("execs_end_with_their_container", REAL, execs_end_with_their_container),
     ("a_missing_program_is_an_error", EVERY, a_missing_program_is_an_error),
     ("exec_ids_are_used_once", FAKE, exec_ids_are_used_once),
@@ -60,10 +61,24 @@ fn an_exec_lives_and_dies_in_order(world: &World) {
     until("the exec's output", || (exec.stdout() == "out\n").then_some(()));
     assert_eq!(exec.delete().unwrap().exit_status, 11);
     assert_eq!(exec.delete().unwrap_err().code, Code::NotFound);
-    world.containerd.event("exit c1/e1");
+    task.kill(9).unwrap();
+    world.containerd.event("exit c1");
     let events = world.containerd.events();
     let topics: Vec<String> = events.iter().map(|event| event.brief()).collect();
-    assert_eq!(topics, ["create c1", "start c1", "exec-added c1/e1", "exec-started c1/e1", "exit c1/e1"]);
+    let of_exec = ["exec-added c1/e1", "exec-started c1/e1", "exit c1/e1"];
+    assert_eq!(topics, [&["create c1", "start c1"][..], &of_exec, &["exit c1"]].concat());
+}
+
+fn an_exec_is_killed_alone(world: &World) {
+    let pod = Pod::start(world);
+    let task = sleeper(&pod);
+    let exec = task.exec("e1", &process(&["/bin/busybox", "sleep", "1000"]));
+    assert_eq!(exec.kill(9).unwrap_err().code, Code::FailedPrecondition, "before its start");
+    exec.begin().unwrap();
+    exec.kill(9).unwrap();
+    assert_eq!(exec.wait(), 137);
+    assert_eq!(exec.kill(9).unwrap_err().code, Code::NotFound, "after its end");
+    assert_eq!(task.status(), Status::Running);
 }
 
 fn execs_end_with_their_container(world: &World) {
@@ -127,7 +142,7 @@ fn exec_needs_a_running_container(world: &World) {
 
 fn sync_returns_code_and_output(world: &World) {
     let pod = Pod::start(world);
-    let _task = sleeper(&pod);
+    let task = sleeper(&pod);
     let answer = exec_sync(&pod, &sync_request("echo out; echo err >&2; exit 3")).unwrap();
     let expected = ExecSyncResponse {
         exit_code: 3,
@@ -136,8 +151,10 @@ fn sync_returns_code_and_output(world: &World) {
         timed_out: false,
     };
     assert_eq!(answer, expected);
+    task.kill(9).unwrap();
+    world.containerd.event("exit c1");
     let topics: Vec<String> = world.containerd.events().iter().map(|event| event.brief()).collect();
-    assert_eq!(topics, ["create c1", "start c1"], "containerd is not told of a probe");
+    assert_eq!(topics, ["create c1", "start c1", "exit c1"], "containerd is not told of a probe");
 }
 
 fn sync_runs_side_by_side(world: &World) {

@@ -20,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_failed_create_leaves_nothing", FAKE, a_failed_create_leaves_nothing),
     ("a_killed_runtime_is_an_error", FAKE, a_killed_runtime_is_an_error),
     ("a_slow_create_holds_nobody_up", FAKE, a_slow_create_holds_nobody_up),
+    ("a_hanging_create_ends_with_the_sandbox", FAKE, a_hanging_create_ends_with_the_sandbox),
     ("an_exit_before_the_start_is_an_exit", FAKE, an_exit_before_the_start_is_an_exit),
     ("kill_is_scoped_in_a_shared_pid_namespace", REAL, kill_is_scoped_in_a_shared_pid_namespace),
     ("leftover_output_does_not_hold_the_exit_up", REAL, leftover_output_does_not_hold_the_exit_up),
@@ -27,7 +28,7 @@ pub(crate) const CASES: &[Case] = &[
 
 fn a_task_lives_and_dies_in_order(world: &World) {
     let pod = Pod::start(world);
-    let task = Task::create(&pod.shim, "c1", Spec::sh("echo hello; read line < /shared/go; exit 7"));
+    let task = Task::create(&pod.shim, "c1", Spec::sh("exec sleep 1000"));
     assert_eq!(task.status(), Status::Created);
     assert!(task.pid > 0);
     assert_eq!(task.begin().unwrap().pid, task.pid);
@@ -37,8 +38,10 @@ fn a_task_lives_and_dies_in_order(world: &World) {
     assert_eq!(task.status(), Status::Stopped);
     assert_eq!(task.state().unwrap().exit_status, 137);
     assert_eq!(task.pids().unwrap(), [task.pid], "an exited task keeps its pid until it is deleted");
+    assert!(task.is_mounted());
     let deleted = task.delete().unwrap();
     assert_eq!((deleted.pid, deleted.exit_status), (task.pid, 137));
+    assert!(!task.is_mounted());
     let events = world
         .containerd
         .events_until("the delete", |events| events.iter().any(|event| event.topic == "delete"));
@@ -163,6 +166,18 @@ fn a_slow_create_holds_nobody_up(world: &World) {
         assert_eq!(quick.delete().unwrap().exit_status, 5);
         std::fs::write(&go, "").unwrap();
         assert_eq!(slow.join().unwrap(), 6);
+    });
+}
+
+/// The search for leftovers after the test finds a runtime that goes on hanging.
+fn a_hanging_create_ends_with_the_sandbox(world: &World) {
+    let pod = Pod::start(world);
+    let spec = Spec::sh("exit 0").annotation(fake_runtime::CREATE, "hang");
+    std::thread::scope(|scope| {
+        let hanging = scope.spawn(|| Task::try_create(&pod.shim, "c1", spec, "", "").map(|_| ()));
+        until("the creation", || Task::is_in_creation(&pod.shim, "c1").then_some(()));
+        pod.stop().unwrap();
+        hanging.join().unwrap().unwrap_err();
     });
 }
 

@@ -17,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_full_disk_does_not_hold_a_container_up", FAKE, a_full_disk_does_not_hold_a_container_up),
     ("a_log_is_never_written_through_a_link", FAKE, a_log_is_never_written_through_a_link),
     ("containerds_own_forms_work", EVERY, containerds_own_forms_work),
+    ("a_logging_program_gets_both_streams", FAKE, a_logging_program_gets_both_streams),
     ("what_leads_nowhere_is_drained", FAKE, what_leads_nowhere_is_drained),
     ("an_unread_fifo_fills_and_then_holds", FAKE, an_unread_fifo_fills_and_then_holds),
 ];
@@ -138,6 +139,30 @@ fn containerds_own_forms_work(world: &World) {
         assert_eq!(reader.join().unwrap().len(), 3_000_000);
     });
     assert_eq!(fs::metadata(&file).unwrap().len(), 3_000_000);
+}
+
+/// containerd's `binary://` protocol: the streams are descriptors 3 and 4, and closing 5 says ready.
+fn a_logging_program_gets_both_streams(world: &World) {
+    let pod = Pod::start(world);
+    let (program, out, err) = (world.dir().join("logger"), world.dir().join("out"), world.dir().join("err"));
+    let script = format!(
+        "#!/bin/sh\ncat <&3 >{out} 5>&- &\ncat <&4 >{err} 5>&- &\nexec 3<&- 4<&- 5>&-\nwait\necho $CONTAINER_ID $1 $2 >>{out}\n",
+        out = out.display(),
+        err = err.display()
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let uri = format!("binary://{}?key=value", program.display());
+    let streams = Streams { stdin: String::new(), stdout: uri.clone(), stderr: uri };
+    let task =
+        Task::create_with(&pod.shim, "c1", Spec::sh("echo one; echo two >&2; exit 4"), streams).unwrap();
+    task.begin().unwrap();
+    assert_eq!(task.wait(), 4);
+    task.delete().unwrap();
+    let read = |path: &std::path::Path| fs::read_to_string(path).unwrap_or_default();
+    until("both streams and the program's end", || {
+        (read(&out) == "one\nc1 key value\n" && read(&err) == "two\n").then_some(())
+    });
 }
 
 fn what_leads_nowhere_is_drained(world: &World) {

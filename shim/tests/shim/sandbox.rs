@@ -102,6 +102,7 @@ fn task_shutdown_spares_the_sandbox(world: &World) {
     let request = ShutdownSandboxRequest { sandbox_id: pod.shim.id.clone() };
     let ShutdownSandboxResponse {} =
         pod.shim.call(sandbox_service::NAME, sandbox_service::SHUTDOWN_SANDBOX, &request).unwrap();
+    pod.shim.ends();
 }
 
 fn connect_answers_for_any_id(world: &World) {

@@ -67,3 +67,6 @@ pub(crate) fn hugepages(asked: &Quantities, node: &NodeConfig) -> BTreeMap<u64, 
     let asked_of = |size: &u64| asked.hugepages_bytes.get(size).copied().unwrap_or(0);
     node.capacity.hugepages_bytes.keys().map(|size| (*size, asked_of(size))).collect()
 }
+
+#[cfg(test)]
+mod tests;

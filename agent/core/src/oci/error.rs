@@ -74,17 +74,15 @@ pub enum ConfigError {
         /// `uid` or `gid`.
         which: &'static str,
     },
-    /// More than `user:group`.
+    /// A user that is no name and no number.
     #[error("invalid USER value {user:?}")]
     UserSyntax {
-        /// The user as written.
+        /// The user as written, cut when it is long.
         user: String,
     },
-    /// A name that the image's account files do not have.
-    #[error("unable to find {what} {name:?} in the image")]
-    NoSuchAccount {
-        /// `user` or `group`.
-        what: &'static str,
+    /// A name that the image's account file does not have.
+    #[error("unable to find user {name} in the image: no matching entries in passwd file")]
+    NoSuchUser {
         /// The name.
         name: String,
     },
@@ -126,6 +124,14 @@ pub enum ConfigError {
         /// The path.
         path: String,
     },
+    /// More `VOLUME`s than anyone needs.
+    #[error("image has {count} volumes, more than {max}")]
+    ImageVolumes {
+        /// How many.
+        count: usize,
+        /// How many are taken.
+        max: usize,
+    },
     /// A seccomp profile that cannot be used (CVE-2023-2431).
     #[error("cannot load seccomp profile {path:?}: {why}")]
     Seccomp {
@@ -156,9 +162,10 @@ impl ConfigError {
             | Self::WorkingDir { .. }
             | Self::IdOutOfRange { .. }
             | Self::UserSyntax { .. }
-            | Self::NoSuchAccount { .. }
+            | Self::NoSuchUser { .. }
             | Self::CapabilityUnavailable { .. }
             | Self::ImageVolume { .. }
+            | Self::ImageVolumes { .. }
             | Self::Seccomp { .. } => "CreateContainerError",
         }
     }

@@ -8,6 +8,7 @@ mod annotations;
 mod capabilities;
 mod complete;
 mod error;
+mod exec;
 mod linux;
 mod mounts;
 mod oom;
@@ -19,5 +20,9 @@ mod user;
 
 pub use complete::{HostDevice, HostDeviceKind, NodeParts, complete};
 pub use error::ConfigError;
+pub use exec::{ExecTerminal, exec_process};
 pub use oom::score_adj;
 pub use plan::{ContainerInputs, container_plan};
+
+#[cfg(test)]
+mod tests;

@@ -45,7 +45,7 @@ pub(super) fn mounts(
     if !taken(&binds, ETC_HOSTS) {
         binds.extend(etc_hosts(inputs, names, &mut all.files));
     }
-    binds.extend(termination_log(inputs, &mut all.files));
+    binds.extend(termination_log(inputs, &mut all.files)?);
     for (path, bind) in [
         (ETC_HOSTNAME, etc_hostname(inputs, &mut all.files)?),
         (RESOLV_CONF, resolv_conf(inputs, &mut all.files)),
@@ -115,7 +115,7 @@ fn volume_binds(
         };
         binds.push(Bind {
             from,
-            to: cleaned(&mount.path),
+            to: mount_point(&mount.path)?,
             read_only: mount.read_only,
             propagation: mount.propagation,
         });
@@ -148,15 +148,19 @@ fn etc_hosts(inputs: &ContainerInputs<'_>, names: &HostNames, files: &mut Vec<Ho
     Some(Bind::new(path, ETC_HOSTS.to_owned()))
 }
 
-fn termination_log(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Option<Bind> {
+fn termination_log(
+    inputs: &ContainerInputs<'_>,
+    files: &mut Vec<HostFile>,
+) -> Result<Option<Bind>, ConfigError> {
     let ContainerInputs { node, pod, container, id, .. } = *inputs;
     let wanted = &container.termination_message.path;
     if wanted.is_empty() {
-        return None;
+        return Ok(None);
     }
+    let to = mount_point(wanted)?;
     let path = paths::termination_log(&node.paths, &pod.uid, &container.name, id);
     files.push(file(path.clone(), 0o666, String::new(), ExistingFile::Keep));
-    Some(Bind::new(path, cleaned(wanted)))
+    Ok(Some(Bind::new(path, to)))
 }
 
 fn etc_hostname(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Result<Bind, ConfigError> {
@@ -173,7 +177,7 @@ fn etc_hostname(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Resu
 fn resolv_conf(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Bind {
     let ContainerInputs { node, pod, .. } = *inputs;
     let path = paths::resolv_conf(&node.paths, &pod.uid);
-    let content = resolv::of(pod, &node.dns).content();
+    let content = resolv::of(pod, node).content();
     files.push(file(path.clone(), 0o644, content, ExistingFile::Replace));
     read_only_as_root(inputs, path, RESOLV_CONF)
 }
@@ -195,7 +199,11 @@ fn image_volumes(
     volumes: &mut Vec<ImageVolume>,
 ) -> Result<(), ConfigError> {
     let ContainerInputs { node, pod, container, id, image, .. } = *inputs;
-    for (index, path) in image.config.volumes.iter().take(IMAGE_VOLUMES_MAX).enumerate() {
+    let count = image.config.volumes.len();
+    if count > IMAGE_VOLUMES_MAX {
+        return Err(ConfigError::ImageVolumes { count, max: IMAGE_VOLUMES_MAX });
+    }
+    for (index, path) in image.config.volumes.iter().enumerate() {
         let to = cleaned(path);
         if to == "/" || path.contains('\0') || path.split('/').any(|part| part == "..") {
             return Err(ConfigError::ImageVolume { path: path.clone() });
@@ -266,6 +274,13 @@ fn mount(to: &str, kind: &str, from: &str, options: &[&str]) -> OciMount {
         .set_source(Some(from.into()))
         .set_options(Some(options.iter().map(|option| (*option).to_owned()).collect()));
     mount
+}
+
+fn mount_point(path: &str) -> Result<String, ConfigError> {
+    if path.contains('\0') {
+        return Err(ConfigError::Nul { what: "mount path", text: path.to_owned() });
+    }
+    Ok(cleaned(path))
 }
 
 /// An absolute path resolved by its letters: `..` at the root stays there.

@@ -144,7 +144,8 @@ fn working_dir(inputs: &ContainerInputs<'_>) -> Result<String, ConfigError> {
     Ok(path.to_owned())
 }
 
-/// Whether a path, `..` resolved by its letters, is `/proc/<process>/…fd…` or `/dev/fd`.
+/// Whether a path goes through `/proc/<process>/…fd…` or `/dev/fd` at any point: a `..` behind a descriptor does not lead
+/// back.
 fn leads_to_descriptors(path: &str) -> bool {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -155,12 +156,16 @@ fn leads_to_descriptors(path: &str) -> bool {
             }
             part => parts.push(part),
         }
+        let through = match parts.as_slice() {
+            ["proc", _, .., last] => matches!(*last, "fd" | "fdinfo" | "cwd" | "root" | "exe" | "map_files"),
+            ["dev", "fd"] => true,
+            _ => false,
+        };
+        if through {
+            return true;
+        }
     }
-    match parts.as_slice() {
-        ["proc", _, rest @ ..] => rest.iter().any(|part| matches!(*part, "fd" | "fdinfo" | "cwd" | "root")),
-        ["dev", "fd", ..] => true,
-        _ => false,
-    }
+    false
 }
 
 fn without_nul(what: &'static str, text: String) -> Result<String, ConfigError> {

@@ -16,33 +16,24 @@ const ID_MAX: u32 = i32::MAX as u32;
 /// Longest user string of an image that is looked at.
 const USER_BYTES_MAX: usize = 256;
 
-/// Numbers for the process.
+/// Numbers for the process. The group is the pod's, else that of the user's account, else 0; a group in the image's USER
+/// counts for nothing, since the kubelet passes only the user on.
 pub(super) fn resolve(inputs: &ContainerInputs<'_>) -> Result<User, ConfigError> {
     let (pod, own) = (&inputs.pod.security, &inputs.container.security);
     let run_as_user = own.run_as_user.or(pod.run_as_user);
-    let run_as_group = own.run_as_group.or(pod.run_as_group);
     let wanted = match run_as_user {
-        Some(uid) => Wanted { user: Id::Number(checked(uid, "uid")?), group: None },
-        None => parse(&inputs.image.config.user)?,
+        Some(uid) => Id::Number(checked(uid, "uid")?),
+        None => image_user(&inputs.image.config.user)?,
     };
-    let wanted = match run_as_group {
-        Some(gid) => Wanted { group: Some(Id::Number(checked(gid, "gid")?)), ..wanted },
-        None => wanted,
-    };
-    check_non_root(inputs, run_as_user, &wanted.user)?;
-
-    let accounts = inputs.accounts;
-    let account = find_user(accounts, &wanted.user);
-    let uid = match (&wanted.user, &account) {
-        (Id::Number(uid), _) => *uid,
+    check_non_root(inputs, run_as_user, &wanted)?;
+    let account = find_user(inputs.accounts, &wanted);
+    let uid = match (wanted, &account) {
+        (Id::Number(uid), _) => uid,
         (Id::Name(_), Some(account)) => account.uid,
-        (Id::Name(name), None) => {
-            return Err(ConfigError::NoSuchAccount { what: "user", name: name.clone() });
-        }
+        (Id::Name(name), None) => return Err(ConfigError::NoSuchUser { name }),
     };
-    let gid = match &wanted.group {
-        Some(Id::Number(gid)) => *gid,
-        Some(Id::Name(name)) => group_id(accounts, name)?,
+    let gid = match own.run_as_group.or(pod.run_as_group) {
+        Some(gid) => checked(gid, "gid")?,
         None => account.as_ref().map_or(0, |account| account.gid),
     };
     let mut user = User::default();
@@ -50,12 +41,7 @@ pub(super) fn resolve(inputs: &ContainerInputs<'_>) -> Result<User, ConfigError>
     Ok(user)
 }
 
-/// What is asked for, by number or by name.
-struct Wanted {
-    user: Id,
-    group: Option<Id>,
-}
-
+/// Who is asked for.
 enum Id {
     Number(u32),
     Name(String),
@@ -67,29 +53,22 @@ struct Account<'a> {
     gid: u32,
 }
 
-/// `user[:group]` of an image; nothing is root. What looks like a number is one: a name of digits, or a number that is
-/// out of range, never becomes another user (CVE-2024-40635).
-fn parse(text: &str) -> Result<Wanted, ConfigError> {
-    let syntax = || ConfigError::UserSyntax { user: text.chars().take(USER_BYTES_MAX).collect() };
-    if text.len() > USER_BYTES_MAX || text.contains(['\0', '\n']) {
-        return Err(syntax());
+/// The user of an image's `user[:group]`; nothing is root. What looks like a number is one: a number that is out of range
+/// never becomes another user, nor a name (CVE-2024-40635).
+fn image_user(text: &str) -> Result<Id, ConfigError> {
+    if text.len() > USER_BYTES_MAX || text.contains(char::is_control) {
+        return Err(ConfigError::UserSyntax { user: text.chars().take(USER_BYTES_MAX).collect() });
     }
-    if text.is_empty() {
-        return Ok(Wanted { user: Id::Number(0), group: None });
+    let user = text.split(':').next().unwrap_or_default();
+    if user.is_empty() {
+        return Ok(Id::Number(0));
     }
-    let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
-    if user.is_empty() || group.is_some_and(|group| group.is_empty() || group.contains(':')) {
-        return Err(syntax());
+    let digits = user.strip_prefix(['+', '-']).unwrap_or(user);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(Id::Name(user.to_owned()));
     }
-    let id = |part: &str, which| -> Result<Id, ConfigError> {
-        let digits = part.strip_prefix(['+', '-']).unwrap_or(part);
-        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Ok(Id::Name(part.to_owned()));
-        }
-        let number = part.parse().ok().filter(|number| *number <= ID_MAX);
-        number.map(Id::Number).ok_or_else(|| ConfigError::IdOutOfRange { user: text.to_owned(), which })
-    };
-    Ok(Wanted { user: id(user, "uid")?, group: group.map(|group| id(group, "gid")).transpose()? })
+    let number = user.parse().ok().filter(|number| *number <= ID_MAX);
+    number.map(Id::Number).ok_or_else(|| ConfigError::IdOutOfRange { user: text.to_owned(), which: "uid" })
 }
 
 fn checked(id: u32, which: &'static str) -> Result<u32, ConfigError> {
@@ -153,13 +132,6 @@ fn group_line(line: &str) -> Option<(&str, u32, &str)> {
     let name = fields.next().filter(|name| !name.is_empty() && !name.starts_with('#'))?;
     let gid = number(fields.nth(1)?)?;
     Some((name, gid, fields.next().unwrap_or("")))
-}
-
-fn group_id(accounts: &Accounts, name: &str) -> Result<u32, ConfigError> {
-    let found = accounts.group.lines().filter_map(group_line).find(|(group, ..)| *group == name);
-    found
-        .map(|(_, gid, _)| gid)
-        .ok_or_else(|| ConfigError::NoSuchAccount { what: "group", name: name.to_owned() })
 }
 
 /// Groups that list the user, its own apart.

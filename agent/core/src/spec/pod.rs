@@ -89,6 +89,18 @@ pub enum Source {
     Api,
 }
 
+impl Source {
+    /// As in the annotation.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Http => "http",
+            Self::Api => "api",
+        }
+    }
+}
+
 /// `spec.restartPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestartPolicy {

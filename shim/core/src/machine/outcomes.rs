@@ -135,13 +135,6 @@ impl Machine {
             }
         };
         exec.life = ExecLife::Running { pid };
-        // Decided while the runtime was still at it: the timeout has passed, or nobody wants it any more.
-        let doomed = match exec.owner {
-            Owner::Sync { limit: Limit::GiveUpAt(_), .. } | Owner::Nobody => true,
-            Owner::Sync { limit: Limit::None | Limit::KillAt(_), .. }
-            | Owner::Client
-            | Owner::Stream { .. } => false,
-        };
         if let Owner::Stream { to } = exec.owner
             && let Some(exec) = process.exec.clone()
         {
@@ -153,11 +146,24 @@ impl Machine {
             }
             self.reply(from, Reply::Pid(pid));
         }
-        if doomed {
+        self.claim(now, pid);
+        self.kill_doomed(process);
+    }
+
+    /// Kills an exec whose end was decided while the runtime was still at its start: its time has passed, or nobody
+    /// wants it any more.
+    fn kill_doomed(&mut self, process: &Process) {
+        let Ok(exec) = self.exec_mut(process) else { return };
+        let doomed = match exec.owner {
+            Owner::Sync { limit: Limit::GiveUpAt(_), .. } | Owner::Nobody => true,
+            Owner::Sync { limit: Limit::None | Limit::KillAt(_), .. }
+            | Owner::Client
+            | Owner::Stream { .. } => false,
+        };
+        if let Some(pid) = exec.living_pid().filter(|_| doomed) {
             let process = process.clone();
             self.effect(Effect::Signal { process, pid, signal: SIGKILL, scope: Scope::Tree });
         }
-        self.claim(now, pid);
     }
 
     fn exec_failed(&mut self, process: &Process, from: Option<ReqId>, failure: Failure) {

@@ -1,7 +1,7 @@
 //! A blocking ttrpc connection.
 
 use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -19,11 +19,14 @@ pub(crate) struct Conn {
 
 impl Conn {
     pub(crate) fn open(path: &Path) -> Conn {
-        let socket = UnixStream::connect(path)
-            .unwrap_or_else(|error| panic!("connect to {}: {error}", path.display()));
+        Conn::try_open(path).unwrap_or_else(|error| panic!("connect to {}: {error}", path.display()))
+    }
+
+    pub(crate) fn try_open(path: &Path) -> std::io::Result<Conn> {
+        let socket = UnixStream::connect(path)?;
         socket.set_read_timeout(Some(WITHIN)).unwrap();
         socket.set_write_timeout(Some(WITHIN)).unwrap();
-        Conn { socket, client: Client::default(), replies: VecDeque::new() }
+        Ok(Conn { socket, client: Client::default(), replies: VecDeque::new() })
     }
 
     pub(crate) fn call<Req: Message, Resp: Message + Default>(
@@ -93,10 +96,10 @@ impl Conn {
                 return self.replies.remove(at).unwrap();
             }
             let mut buffer = [0; 16 << 10];
-            let len = self
-                .socket
-                .read(&mut buffer)
-                .unwrap_or_else(|error| panic!("no answer within {WITHIN:?}: {error}"));
+            let len = match self.socket.read(&mut buffer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => read.unwrap_or_else(|error| panic!("no answer within {WITHIN:?}: {error}")),
+            };
             assert!(len > 0, "the shim closed the connection");
             self.client.feed(&buffer[..len]);
             while let Some(reply) = self.client.poll() {

@@ -83,7 +83,8 @@ fn cgroups(world: &World) -> Vec<PathBuf> {
     let name = world.name();
     let root = Path::new("/sys/fs/cgroup");
     let hierarchies = fs::read_dir(root).unwrap().flatten().map(|entry| entry.path());
-    let tops = hierarchies.chain([root.to_owned()]).map(|hierarchy| hierarchy.join(name));
+    let hierarchies = hierarchies.chain([root.to_owned()]).filter(|dir| dir.join("cgroup.procs").exists());
+    let tops = hierarchies.map(|hierarchy| hierarchy.join(name));
     tops.filter(|top| top.is_dir()).flat_map(|top| tree(&top)).collect()
 }
 

@@ -114,6 +114,11 @@ impl<'w> Shim<'w> {
     /// Kills the shim as an out-of-memory killer would.
     pub(crate) fn murder(&self) {
         kill(pid_of(self.pid), Signal::SIGKILL).unwrap();
+        self.ends();
+    }
+
+    /// Waits until the process has ended.
+    pub(crate) fn ends(&self) {
         until("the shim's end", || is_gone(self.pid).then_some(()));
     }
 
@@ -128,10 +133,10 @@ impl<'w> Shim<'w> {
 impl Traces {
     /// Ends the shim as its clients should; one that has ended is left alone.
     pub(super) fn end(&self) {
-        if is_gone(self.pid) {
-            return;
-        }
-        let mut conn = Conn::open(&self.socket);
+        let Ok(mut conn) = Conn::try_open(&self.socket) else {
+            // It was shut down, or killed and deleted.
+            return until("the shim's end", || is_gone(self.pid).then_some(()));
+        };
         let state: StateResponse =
             conn.call(shim_service::NAME, shim_service::STATE, &StateRequest {}).unwrap();
         for task in &state.tasks {

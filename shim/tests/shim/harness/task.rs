@@ -81,6 +81,15 @@ impl<'s> Task<'s> {
         Ok(Task { shim, id: id.to_owned(), bundle, log, pid: created.pid })
     }
 
+    /// Whether the OCI runtime has been called for a container that is not created yet.
+    pub(crate) fn is_in_creation(shim: &Shim<'_>, id: &str) -> bool {
+        let bundle = shim.world.bundle(id).display().to_string();
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let mut commands =
+            processes.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
+        commands.any(|command| command.contains("create") && command.contains(&bundle))
+    }
+
     pub(crate) fn begin(&self) -> Result<StartResponse, Status> {
         self.shim.task(task_service::START, &StartRequest { id: self.id.clone(), exec_id: String::new() })
     }
@@ -126,6 +135,13 @@ impl<'s> Task<'s> {
         self.shim.task(task_service::CLOSE_IO, &request)
     }
 
+    /// Whether the shim has mounted the root filesystem.
+    pub(crate) fn is_mounted(&self) -> bool {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let point = self.bundle.join("rootfs").display().to_string();
+        table.lines().any(|line| line.split(' ').nth(4) == Some(&point))
+    }
+
     /// What the agent's view says about this container.
     pub(crate) fn view(&self) -> shim::Task {
         let tasks = self.shim.state().tasks;
@@ -168,6 +184,11 @@ impl Exec<'_> {
         let request = WaitRequest { id: self.task.id.clone(), exec_id: self.id.clone() };
         let answer: WaitResponse = self.task.shim.task(task_service::WAIT, &request).unwrap();
         answer.exit_status
+    }
+
+    pub(crate) fn kill(&self, signal: u32) -> Result<(), Status> {
+        let (id, exec_id) = (self.task.id.clone(), self.id.clone());
+        self.task.shim.task(task_service::KILL, &KillRequest { id, exec_id, signal, all: false })
     }
 
     pub(crate) fn delete(&self) -> Result<DeleteResponse, Status> {

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libtest_mimic::Trial;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use tempfile::TempDir;
 
@@ -20,14 +20,17 @@ use super::shim::Traces;
 
 /// Gives the process, and so everything it starts, mounts of its own.
 ///
-/// `/run` is empty in it, since runtimes keep their state there. A cgroup2 hierarchy beside cgroup v1 is taken away:
-/// crun refuses such a mixture.
+/// `/run` is empty in it, since runtimes keep their state there. A cgroup2 hierarchy beside cgroup v1 is covered:
+/// crun refuses such a mixture, and leaves files where it was.
 pub(crate) fn isolate() -> Result<(), nix::Error> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
     mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), None::<&str>)?;
     let mixed = Path::new("/sys/fs/cgroup/unified");
-    if mixed.join("cgroup.controllers").exists() { umount2(mixed, MntFlags::MNT_DETACH) } else { Ok(()) }
+    if mixed.join("cgroup.controllers").exists() {
+        mount(Some("tmpfs"), mixed, Some("tmpfs"), MsFlags::empty(), None::<&str>)?;
+    }
+    Ok(())
 }
 
 /// A test with one runtime, ended by a search for what it left behind.

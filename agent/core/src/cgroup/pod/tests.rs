@@ -1,0 +1,102 @@
+use std::{sync::Arc, time::Duration};
+
+use super::*;
+use crate::{fixtures, spec::Resources};
+
+const MIB: u64 = 1 << 20;
+
+fn pod(qos: QosClass, containers: &[Resources]) -> Pod {
+    let container = |resources: &Resources| crate::spec::Container {
+        resources: resources.clone(),
+        ..fixtures::container("web")
+    };
+    Pod { qos, ..fixtures::pod(containers.iter().map(container).collect()) }
+}
+
+/// Shares, quota, period, memory.
+fn values(pod: &Pod, node: &NodeConfig) -> (Option<u64>, Option<u64>, Option<u64>, Option<u64>) {
+    let values = pod_values(pod, node);
+    (values.cpu_shares, values.cpu_quota_us, values.cpu_period_us, values.memory_bytes_max)
+}
+
+#[test]
+fn values_of_a_pod() {
+    use QosClass::{BestEffort, Burstable, Guaranteed};
+    let node = fixtures::node();
+    let both = fixtures::resources((500, 64 * MIB), (500, 64 * MIB));
+    let none = Resources::default();
+    for (qos, containers, expected) in [
+        (BestEffort, vec![none.clone()], (Some(2), None, None, None)),
+        (
+            Guaranteed,
+            vec![both.clone(), both.clone()],
+            (Some(1024), Some(100_000), Some(100_000), Some(128 * MIB)),
+        ),
+        (Burstable, vec![both, none], (Some(512), None, None, None)),
+        (
+            Burstable,
+            vec![fixtures::resources((100, 0), (200, 64 * MIB))],
+            (Some(102), Some(20_000), Some(100_000), Some(64 * MIB)),
+        ),
+        (
+            Burstable,
+            vec![fixtures::resources((100, 0), (200, 0)), fixtures::resources((0, 0), (300, 64 * MIB))],
+            (Some(102), Some(50_000), Some(100_000), None),
+        ),
+        (Burstable, vec![fixtures::resources((0, MIB), (0, 0))], (Some(2), None, None, None)),
+    ] {
+        assert_eq!(values(&pod(qos, &containers), &node), expected, "{qos:?} {containers:?}");
+    }
+}
+
+#[test]
+fn an_init_container_without_limits_leaves_the_pod_unbounded() {
+    let both = fixtures::resources((500, 64 * MIB), (1000, 128 * MIB));
+    let mut pod = pod(QosClass::Burstable, &[both]);
+    pod.init_containers = vec![Arc::new(fixtures::container("setup"))];
+    assert_eq!(values(&pod, &fixtures::node()), (Some(512), None, None, None));
+}
+
+#[test]
+fn bounds_of_the_pod_itself() {
+    let mut pod = pod(QosClass::Burstable, &[Resources::default()]);
+    pod.resources = Some(fixtures::resources((1000, 64 * MIB), (2000, 128 * MIB)));
+    assert_eq!(values(&pod, &fixtures::node()), (Some(1024), Some(200_000), Some(100_000), Some(128 * MIB)));
+}
+
+#[test]
+fn settings_of_the_node() {
+    let mut node = fixtures::node();
+    node.cgroups.pod_pids_max = Some(512);
+    node.cgroups.cfs_period = Duration::from_millis(5);
+    node.capacity.hugepages_bytes = [(2 * MIB, 0), (1024 * MIB, 0)].into();
+    let mut resources = fixtures::resources((500, MIB), (500, MIB));
+    resources.requests.hugepages_bytes = [(2 * MIB, 8 * MIB)].into();
+    let pod = pod(QosClass::Guaranteed, &[resources]);
+    let got = pod_values(&pod, &node);
+    assert_eq!((got.cpu_quota_us, got.cpu_period_us, got.pids_max), (Some(2500), Some(5000), Some(512)));
+    assert_eq!(got.hugepages_bytes_max, [(2 * MIB, 8 * MIB), (1024 * MIB, 0)].into());
+    node.cgroups.cfs_quota = false;
+    let got = pod_values(&pod, &node);
+    assert_eq!((got.cpu_quota_us, got.cpu_period_us), (None, Some(5000)));
+}
+
+#[test]
+fn values_of_the_levels_above() {
+    let mut node = fixtures::node();
+    node.allocatable.hugepages_bytes = [(2 * MIB, 16 * MIB)].into();
+    let burstable = |milli| pod(QosClass::Burstable, &[fixtures::resources((milli, 0), (0, 0))]);
+    let others = [
+        pod(QosClass::Guaranteed, &[fixtures::resources((900, 1), (900, 1))]),
+        pod(QosClass::BestEffort, &[]),
+    ];
+    let pods = [burstable(250), burstable(750)];
+    let got = qos_values(&node, pods.iter().chain(&others));
+    assert_eq!(got.kubepods.cpu_shares, Some(3584));
+    assert_eq!(got.kubepods.memory_bytes_max, Some(7 << 30));
+    assert_eq!(got.kubepods.hugepages_bytes_max, [(2 * MIB, 16 * MIB)].into());
+    assert_eq!((got.kubepods.cpu_period_us, got.kubepods.pids_max), (None, None));
+    assert_eq!(got.burstable, CgroupValues { cpu_shares: Some(1024), ..CgroupValues::default() });
+    assert_eq!(got.best_effort, CgroupValues { cpu_shares: Some(2), ..CgroupValues::default() });
+    assert_eq!(qos_values(&node, []).burstable.cpu_shares, Some(2));
+}

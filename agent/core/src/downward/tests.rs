@@ -1,0 +1,146 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::{
+    fixtures,
+    id::ContainerName,
+    spec::{ContainerKind, Resources},
+};
+
+fn ips(texts: &[&str]) -> Vec<IpAddr> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+#[test]
+fn fields() {
+    let mut pod = fixtures::pod(vec![]);
+    pod.labels.insert("example.com/tier".into(), "front".into());
+    pod.annotations.insert("a[b]'c".into(), "odd".into());
+    pod.annotations.insert("lines".into(), "one\ntwo\t\u{1}é\\".into());
+    let mut node = fixtures::node();
+    node.ips = ips(&["192.0.2.10", "2001:db8::1"]);
+    let pod_ips = ips(&["10.1.2.3", "fd00::3"]);
+    for (path, expected) in [
+        ("metadata.name", "web-node-1"),
+        ("metadata.namespace", "shop"),
+        ("metadata.uid", "0b1c-2d"),
+        ("metadata.labels['app']", "web"),
+        ("metadata.labels['example.com/tier']", "front"),
+        ("metadata.labels['none']", ""),
+        ("metadata.labels['']", ""),
+        ("metadata.annotations['note']", "a \"b\""),
+        ("metadata.annotations['a[b]'c']", "odd"),
+        ("metadata.labels", "app=\"web\"\nexample.com/tier=\"front\""),
+        ("metadata.annotations", "a[b]'c=\"odd\"\nlines=\"one\\ntwo\\t\\x01é\\\\\"\nnote=\"a \\\"b\\\"\""),
+        ("spec.nodeName", "node-1"),
+        ("spec.serviceAccountName", "default"),
+        ("status.hostIP", "192.0.2.10"),
+        ("status.hostIPs", "192.0.2.10,2001:db8::1"),
+        ("status.podIP", "10.1.2.3"),
+        ("status.podIPs", "10.1.2.3,fd00::3"),
+    ] {
+        assert_eq!(field(path, &pod, &node, &pod_ips).as_deref(), Ok(expected), "{path}");
+    }
+    assert_eq!(field("status.podIP", &pod, &node, &[]).as_deref(), Ok(""));
+}
+
+#[test]
+fn other_fields_are_errors() {
+    let (pod, node) = (fixtures::pod(vec![]), fixtures::node());
+    for path in [
+        "",
+        "metadata",
+        "metadata.generation",
+        "spec.hostname",
+        "status.phase",
+        "metadata.name['x']",
+        "['x']",
+        "metadata.labels['x'",
+        "metadata.labels[\"x\"]",
+        "status.podIP ",
+    ] {
+        let error = field(path, &pod, &node, &[]).unwrap_err();
+        assert_eq!(error.to_string(), format!("unsupported fieldPath: {path}"));
+    }
+}
+
+fn select(field: ResourceField, divisor: u64) -> ResourceSelector {
+    ResourceSelector { container: None, field, divisor }
+}
+
+#[test]
+fn resources_in_divisors_rounded_up() {
+    use ResourceField::{LimitsCpu, LimitsEphemeralStorage, LimitsMemory, RequestsCpu, RequestsMemory};
+    let mut own = fixtures::container("web");
+    own.resources = fixtures::resources((250, 3 << 20), (1500, 64 << 20));
+    let (pod, node) = (fixtures::pod(vec![own.clone()]), fixtures::node());
+    for (field, divisor, expected) in [
+        (LimitsCpu, 1000, "2"),
+        (LimitsCpu, 1, "1500"),
+        (LimitsCpu, 1500, "1"),
+        (RequestsCpu, 1000, "1"),
+        (RequestsCpu, 1, "250"),
+        (LimitsMemory, 1, "67108864"),
+        (LimitsMemory, 1 << 20, "64"),
+        (RequestsMemory, 2 << 20, "2"),
+        (LimitsMemory, 1 << 30, "1"),
+        (LimitsEphemeralStorage, 1 << 30, "90"),
+        (ResourceField::RequestsEphemeralStorage, 1, "0"),
+    ] {
+        let value = resource(&select(field, divisor), &pod, &own, &node);
+        assert_eq!(value.as_deref(), Ok(expected), "{field:?} / {divisor}");
+    }
+}
+
+#[test]
+fn a_limit_that_is_not_named_is_what_the_node_can_give() {
+    let own = fixtures::container("web");
+    let (pod, node) = (fixtures::pod(vec![own.clone()]), fixtures::node());
+    for (field, divisor, expected) in [
+        (ResourceField::LimitsCpu, 1, "3500"),
+        (ResourceField::LimitsCpu, 1000, "4"),
+        (ResourceField::LimitsMemory, 1 << 30, "7"),
+        (ResourceField::RequestsCpu, 1, "0"),
+        (ResourceField::RequestsMemory, 1, "0"),
+    ] {
+        let value = resource(&select(field, divisor), &pod, &own, &node);
+        assert_eq!(value.as_deref(), Ok(expected), "{field:?}");
+    }
+}
+
+#[test]
+fn a_limit_of_the_pod_comes_before_the_nodes() {
+    let own = fixtures::container("web");
+    let mut pod = fixtures::pod(vec![own.clone()]);
+    pod.resources = Some(fixtures::resources((0, 0), (1200, 0)));
+    for (field, expected) in [(ResourceField::LimitsCpu, "1200"), (ResourceField::LimitsMemory, "7516192768")]
+    {
+        let value = resource(&select(field, 1), &pod, &own, &fixtures::node());
+        assert_eq!(value.as_deref(), Ok(expected), "{field:?}");
+    }
+}
+
+#[test]
+fn resources_of_another_container() {
+    let own = fixtures::container("web");
+    let mut init = fixtures::container("setup");
+    init.kind = ContainerKind::Init;
+    init.resources = Resources { ..fixtures::resources((0, 0), (700, 0)) };
+    let mut pod = fixtures::pod(vec![own.clone()]);
+    pod.init_containers = vec![Arc::new(init)];
+    let other = |name: &str| ResourceSelector {
+        container: Some(ContainerName::new(name)),
+        ..select(ResourceField::LimitsCpu, 1)
+    };
+    assert_eq!(resource(&other("setup"), &pod, &own, &fixtures::node()).as_deref(), Ok("700"));
+    let error = resource(&other("gone"), &pod, &own, &fixtures::node()).unwrap_err();
+    assert_eq!(error.to_string(), "container gone not found");
+}
+
+#[test]
+fn a_divisor_of_zero_divides_by_one() {
+    let own = fixtures::container("web");
+    let value =
+        resource(&select(ResourceField::LimitsCpu, 0), &fixtures::pod(vec![]), &own, &fixtures::node());
+    assert_eq!(value.as_deref(), Ok("3500"));
+}

@@ -1,0 +1,150 @@
+//! A small node, pod and image for tests to change.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use crate::{
+    config::{
+        CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, LogSettings, NodeConfig, Paths,
+        PullSettings,
+    },
+    event::{Accounts, ImageConfig, ImageInfo},
+    id::{ContainerName, ImageRef, PodName, PodUid},
+    spec::{
+        Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
+        NetworkMode, PidMode, Pod, PodSecurity, QosClass, Quantities, Resources, RestartPolicy, Source,
+        Stdin, Stdio, TerminationMessage, TerminationMessagePolicy,
+    },
+};
+
+/// Every capability there is.
+pub(crate) const ALL_CAPABILITIES: u64 = (1 << 41) - 1;
+
+pub(crate) fn node() -> NodeConfig {
+    NodeConfig {
+        name: "node-1".into(),
+        ips: vec!["192.0.2.10".parse().unwrap()],
+        capacity: Quantities {
+            cpu_milli: Some(4000),
+            memory_bytes: Some(8 << 30),
+            ephemeral_storage_bytes: Some(100 << 30),
+            ..Quantities::default()
+        },
+        allocatable: Quantities {
+            cpu_milli: Some(3500),
+            memory_bytes: Some(7 << 30),
+            ephemeral_storage_bytes: Some(90 << 30),
+            ..Quantities::default()
+        },
+        paths: Paths {
+            root: "/var/lib/kubelet".into(),
+            pod_logs: "/var/log/pods".into(),
+            container_logs: "/var/log/containers".into(),
+            run: "/run/berth".into(),
+            seccomp: "/var/lib/kubelet/seccomp".into(),
+        },
+        dns: DnsSettings {
+            cluster_dns: vec!["10.96.0.10".into()],
+            cluster_domain: "cluster.local".into(),
+            node_resolv_conf: "nameserver 198.51.100.1\nsearch example.com\n".into(),
+            node_hosts: "127.0.0.1\tlocalhost\n".into(),
+        },
+        cgroups: CgroupSettings {
+            version: CgroupVersion::V2,
+            driver: CgroupDriver::Cgroupfs,
+            root: "/".into(),
+            pod_pids_max: None,
+            cfs_quota: true,
+            cfs_period: Duration::from_millis(100),
+        },
+        pulls: PullSettings { parallel_max: Some(1), qps: 5, burst: 10 },
+        logs: LogSettings { max_size_bytes: 10 << 20, max_files: 5 },
+        crash_backoff_max: Duration::from_secs(300),
+        seccomp_default: false,
+        unsafe_sysctls: Vec::new(),
+        oom_score_floor: -1000,
+        capabilities: ALL_CAPABILITIES,
+    }
+}
+
+pub(crate) fn container(name: &str) -> Container {
+    Container {
+        name: ContainerName::new(name),
+        kind: ContainerKind::Main,
+        image: ImageRef::new("busybox"),
+        pull_policy: ImagePullPolicy::IfNotPresent,
+        command: Vec::new(),
+        args: Vec::new(),
+        env: Vec::new(),
+        working_dir: None,
+        ports: Vec::new(),
+        resources: Resources::default(),
+        mounts: Vec::new(),
+        stdio: Stdio { stdin: Stdin::Closed, tty: false },
+        security: ContainerSecurity::default(),
+        termination_message: TerminationMessage {
+            path: "/dev/termination-log".into(),
+            policy: TerminationMessagePolicy::File,
+        },
+        hash: 0xab12,
+    }
+}
+
+pub(crate) fn pod(containers: Vec<Container>) -> Pod {
+    Pod {
+        uid: PodUid::new("0b1c-2d"),
+        name: PodName { namespace: "shop".into(), name: "web-node-1".into() },
+        source: Source::File,
+        labels: BTreeMap::from([("app".into(), "web".into())]),
+        annotations: BTreeMap::from([("note".into(), "a \"b\"".into())]),
+        restart_policy: RestartPolicy::Always,
+        grace: Duration::from_secs(30),
+        active_deadline: None,
+        network: NetworkMode::Pod,
+        pid: PidMode::Container,
+        ipc: IpcMode::Pod,
+        hostname: None,
+        subdomain: None,
+        hostname_as_fqdn: false,
+        host_aliases: Vec::new(),
+        dns_policy: DnsPolicy::ClusterFirst,
+        dns_config: DnsConfig::default(),
+        service_account: "default".into(),
+        priority: 0,
+        security: PodSecurity::default(),
+        resources: None,
+        qos: QosClass::BestEffort,
+        runtime: None,
+        volumes: Vec::new(),
+        init_containers: Vec::new(),
+        containers: containers.into_iter().map(Arc::new).collect(),
+        manifest: "{}".into(),
+    }
+}
+
+pub(crate) fn image() -> ImageInfo {
+    ImageInfo {
+        name: "docker.io/library/busybox:latest".into(),
+        id: "sha256:01".into(),
+        repo_digest: None,
+        chain_id: "sha256:02".into(),
+        size_bytes: 1,
+        config: ImageConfig { cmd: vec!["sh".into()], ..ImageConfig::default() },
+    }
+}
+
+pub(crate) fn accounts() -> Accounts {
+    Accounts {
+        passwd: "root:x:0:0:root:/root:/bin/sh\nweb:x:1000:2000::/home/web:/bin/sh\n".into(),
+        group: "root:x:0:\nwheel:x:10:root\nmedia:x:3000:web,other\nweb:x:2000:\nvideo:x:44:web\n".into(),
+    }
+}
+
+/// Requests and limits in thousandths of a core and bytes; 0 names nothing.
+pub(crate) fn resources(requests: (u64, u64), limits: (u64, u64)) -> Resources {
+    Resources { requests: quantities(requests), limits: quantities(limits) }
+}
+
+fn quantities((cpu_milli, memory_bytes): (u64, u64)) -> Quantities {
+    let named = |amount| (amount > 0).then_some(amount);
+    Quantities { cpu_milli: named(cpu_milli), memory_bytes: named(memory_bytes), ..Quantities::default() }
+}

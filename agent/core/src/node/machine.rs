@@ -1,0 +1,358 @@
+//! The machine of the node: takes events, hands out effects.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use super::{
+    orphans::Orphans,
+    qos::Qos,
+    sources::{Merged, Sources},
+};
+use crate::{
+    cgroup,
+    config::NodeConfig,
+    effect::{Act, Effect},
+    event::{Event, Failure, FailureKind, ImageInfo, Observation, Outcome, Restored, SandboxReport},
+    id::{ImageRef, OpId, PodUid, SandboxId},
+    ops::{Ops, Purpose},
+    pod::{
+        PodMachine, Shared,
+        actual::{Goal, Stage},
+        fit,
+        plan::Network,
+    },
+    pulls::Pulls,
+    spec::{Pod, Source},
+    status::{PodEvent, PodStatus, Severity},
+    time::{Mono, Now},
+};
+
+/// The node.
+///
+/// The shell calls [`handle`](Self::handle) with every event, performs what [`poll_effect`](Self::poll_effect) hands out,
+/// and calls [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout) has come.
+#[derive(Debug)]
+pub struct Node {
+    config: NodeConfig,
+    boot: Boot,
+    sources: Sources,
+    refused: BTreeSet<PodUid>,
+    pods: BTreeMap<PodUid, PodMachine>,
+    orphans: Orphans,
+    network: Network,
+    pulls: Pulls,
+    qos: Qos,
+    ops: Ops,
+    effects: VecDeque<Effect>,
+}
+
+/// How far the node is with what an earlier run of the agent left.
+#[derive(Debug)]
+enum Boot {
+    /// Waits for what was found.
+    Waiting,
+    /// What was found is adopted by pods that are wanted, until every source has spoken.
+    Adopting(Box<Found>),
+    /// What nobody wants was taken in as orphans.
+    Done,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    observation: Observation,
+    strays: BTreeSet<PodUid>,
+}
+
+impl Node {
+    /// A node that gets its pods from `sources`. Nothing that it does not know is removed before each of them has spoken.
+    #[must_use]
+    pub fn new(config: NodeConfig, sources: BTreeSet<Source>) -> Self {
+        Self {
+            pulls: Pulls::new(config.pulls),
+            config,
+            boot: Boot::Waiting,
+            sources: Sources::new(sources),
+            refused: BTreeSet::new(),
+            pods: BTreeMap::new(),
+            orphans: Orphans::default(),
+            network: Network::Unknown,
+            qos: Qos::Unset,
+            ops: Ops::default(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Takes an event. What follows from it is handed out by [`poll_effect`](Self::poll_effect).
+    pub fn handle(&mut self, now: Now, event: Event) {
+        match event {
+            Event::Restored(restored) => self.restore(*restored, now),
+            Event::Desired { source, pods } => self.sources.set(source, pods),
+            Event::RuntimeUp(observation) => self.observe(observation, now),
+            Event::RuntimeDown { why } => tracing::warn!(why, "containerd is away"),
+            Event::NetworkReady(ready) => self.set_network(ready, now),
+            Event::Sandbox { id, report } => self.report(&id, report, now),
+            Event::Done { op, outcome } => self.settle(op, outcome, now),
+        }
+        self.reconcile(now);
+        self.poll_shared(now);
+    }
+
+    /// The next thing to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        let pods = self.pods.values().filter_map(PodMachine::wake_at);
+        let shared = [self.pulls.poll_timeout(), self.qos.poll_timeout(), self.orphans.poll_timeout()];
+        pods.chain(shared.into_iter().flatten()).min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Now) {
+        let due = |pod: &&PodMachine| pod.wake_at().is_some_and(|at| at <= now.mono);
+        let due: Vec<PodUid> = self.pods.values().filter(due).map(|pod| pod.uid().clone()).collect();
+        for uid in due {
+            self.advance(&uid, now);
+        }
+        self.reconcile(now);
+        self.poll_shared(now);
+    }
+
+    /// The status of a pod that was published last.
+    #[must_use]
+    pub fn status(&self, uid: &PodUid) -> Option<&Arc<PodStatus>> {
+        self.pods.get(uid)?.status()
+    }
+
+    /// The pods that are on the node, those that are being removed among them.
+    pub fn pods(&self) -> impl Iterator<Item = &PodMachine> {
+        self.pods.values()
+    }
+
+    fn restore(&mut self, restored: Restored, now: Now) {
+        match self.boot {
+            Boot::Waiting => {}
+            Boot::Adopting(_) | Boot::Done => {
+                tracing::error!("restored twice: ignored");
+                return;
+            }
+        }
+        for (record, pod) in restored.pods {
+            let uid = record.uid.clone();
+            let pod = PodMachine::restored(record, pod, &restored.observation, now);
+            self.pods.insert(uid, pod);
+        }
+        let strays = restored.strays.into_iter().collect();
+        self.boot = Boot::Adopting(Box::new(Found { observation: restored.observation, strays }));
+        self.advance_all(now);
+    }
+
+    fn observe(&mut self, observation: Observation, now: Now) {
+        for pod in self.pods.values_mut() {
+            pod.observe(&observation, now);
+        }
+        self.orphans.runtime_is_up(now.mono);
+        match &mut self.boot {
+            Boot::Waiting => {}
+            Boot::Adopting(found) => found.observation = observation,
+            Boot::Done => {
+                let pods = &self.pods;
+                self.orphans.collect(&observation, &BTreeSet::new(), |uid| pods.contains_key(uid));
+            }
+        }
+        self.advance_all(now);
+    }
+
+    fn set_network(&mut self, ready: Result<(), String>, now: Now) {
+        self.network = match ready {
+            Ok(()) => Network::Ready,
+            Err(why) => Network::NotReady(why),
+        };
+        self.advance_all(now);
+    }
+
+    fn report(&mut self, id: &SandboxId, report: SandboxReport, now: Now) {
+        let owner = self.pods.values_mut().find(|pod| pod.life().sandbox_id() == *id);
+        let Some(pod) = owner else { return };
+        pod.report(id, report, now);
+        let uid = pod.uid().clone();
+        self.advance(&uid, now);
+    }
+
+    fn settle(&mut self, op: OpId, result: Result<Outcome, Failure>, now: Now) {
+        let Some(purpose) = self.ops.close(op) else { return };
+        match purpose {
+            Purpose::Pod { uid, slot, tries } => {
+                if let Some(pod) = self.pods.get_mut(&uid) {
+                    pod.settle(op, slot, tries, result, now);
+                    self.advance(&uid, now);
+                }
+            }
+            Purpose::Orphan { uid, orphan, tries } => {
+                self.orphans.settle(&uid, &orphan, tries, result, now.mono);
+            }
+            Purpose::Qos { tries } => self.qos.settle(tries, result, now.mono),
+            Purpose::Inspect(image) => self.inspected(&image, fit::image(result), now),
+            Purpose::Pull(image) => self.pulled(&image, fit::image(result), now),
+        }
+    }
+
+    fn inspected(&mut self, image: &ImageRef, result: Result<Option<Arc<ImageInfo>>, Failure>, now: Now) {
+        for asker in self.pulls.inspected(image) {
+            if let Some(pod) = self.pods.get_mut(&asker.pod) {
+                pod.inspected(&asker.container, image, &result, now.mono);
+                self.advance(&asker.pod, now);
+            }
+        }
+    }
+
+    fn pulled(&mut self, image: &ImageRef, result: Result<Option<Arc<ImageInfo>>, Failure>, now: Now) {
+        let result = result.and_then(|found| {
+            found.ok_or_else(|| Failure {
+                kind: FailureKind::Unknown,
+                message: "the image is not there after its pull".into(),
+            })
+        });
+        let pulled = self.pulls.pulled(image, now.mono);
+        for one in &pulled {
+            if let Some(pod) = self.pods.get_mut(&one.asker.pod) {
+                pod.pulled(image, one, &result, now.mono);
+            }
+        }
+        for uid in pulled.into_iter().map(|one| one.asker.pod).collect::<BTreeSet<_>>() {
+            self.advance(&uid, now);
+        }
+    }
+
+    /// Compares the pods on the node with those that are wanted.
+    fn reconcile(&mut self, now: Now) {
+        match self.boot {
+            Boot::Waiting => return,
+            Boot::Adopting(_) | Boot::Done => {}
+        }
+        let is_here = |uid: &PodUid| self.pods.get(uid).is_some_and(|pod| pod.life().goal == Goal::Wanted);
+        let Merged { pods, refused } = self.sources.merged(is_here);
+        self.refuse(&refused);
+        self.remove_unwanted(&pods, now);
+        for (uid, spec) in pods {
+            self.want(uid, spec, now);
+        }
+        self.take_in_orphans();
+    }
+
+    fn refuse(&mut self, refused: &[Arc<Pod>]) {
+        let mut now_refused = BTreeSet::new();
+        for pod in refused {
+            if !self.refused.contains(&pod.uid) && now_refused.insert(pod.uid.clone()) {
+                let message = format!(
+                    "Error validating pod {}_{}({}) from {} due to duplicate pod name {:?}, ignoring",
+                    pod.name.name,
+                    pod.name.namespace,
+                    pod.uid,
+                    pod.source.as_str(),
+                    pod.name.name
+                );
+                let event = PodEvent {
+                    container: None,
+                    severity: Severity::Warning,
+                    reason: "FailedValidation",
+                    message,
+                };
+                let op = self.ops.number();
+                self.effects.push_back(Effect::Pod { op, pod: pod.uid.clone(), act: Act::Note(event) });
+            }
+        }
+        self.refused = refused.iter().map(|pod| pod.uid.clone()).collect();
+    }
+
+    fn remove_unwanted(&mut self, wanted: &BTreeMap<PodUid, Arc<Pod>>, now: Now) {
+        if !self.sources.are_ready() {
+            return;
+        }
+        let unwanted = |pod: &&PodMachine| pod.life().goal == Goal::Wanted && !wanted.contains_key(pod.uid());
+        let unwanted: Vec<PodUid> =
+            self.pods.values().filter(unwanted).map(|pod| pod.uid().clone()).collect();
+        for uid in unwanted {
+            if let Some(pod) = self.pods.get_mut(&uid) {
+                pod.remove(now.mono);
+            }
+            self.advance(&uid, now);
+        }
+    }
+
+    /// A wanted pod is updated, or begun when nothing with its name or UID is left.
+    fn want(&mut self, uid: PodUid, spec: Arc<Pod>, now: Now) {
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            if pod.life().goal == Goal::Wanted && *pod.spec() != spec {
+                pod.update(spec);
+                self.advance(&uid, now);
+            }
+            return;
+        }
+        let name_is_taken = self.pods.values().any(|pod| pod.spec().name == spec.name);
+        if name_is_taken || self.orphans.has(&uid) {
+            return;
+        }
+        let pod = match &self.boot {
+            Boot::Adopting(found) => PodMachine::found(spec, &found.observation, now),
+            Boot::Waiting | Boot::Done => PodMachine::new(spec, now),
+        };
+        self.pods.insert(uid.clone(), pod);
+        self.advance(&uid, now);
+    }
+
+    fn take_in_orphans(&mut self) {
+        if !self.sources.are_ready() {
+            return;
+        }
+        if let Boot::Adopting(found) = &self.boot {
+            let pods = &self.pods;
+            self.orphans.collect(&found.observation, &found.strays, |uid| pods.contains_key(uid));
+            self.boot = Boot::Done;
+        }
+    }
+
+    fn advance_all(&mut self, now: Now) {
+        let all: Vec<PodUid> = self.pods.keys().cloned().collect();
+        for uid in all {
+            self.advance(&uid, now);
+        }
+    }
+
+    fn advance(&mut self, uid: &PodUid, now: Now) {
+        let Some(pod) = self.pods.get_mut(uid) else { return };
+        let mut shared = Shared {
+            config: &self.config,
+            network: &self.network,
+            pulls: &mut self.pulls,
+            ops: &mut self.ops,
+            effects: &mut self.effects,
+        };
+        pod.advance(&mut shared, now);
+        if pod.is_forgotten() {
+            self.pods.remove(uid);
+        }
+    }
+
+    /// Begins what pods share: images, QoS cgroups, orphans.
+    fn poll_shared(&mut self, now: Now) {
+        while let Some(effect) = self.pulls.poll_effect(&mut self.ops, now.mono) {
+            self.effects.push_back(effect);
+        }
+        while let Some(effect) = self.orphans.poll_effect(&mut self.ops, now.mono) {
+            self.effects.push_back(effect);
+        }
+        match self.boot {
+            Boot::Waiting => return,
+            Boot::Adopting(_) | Boot::Done => {}
+        }
+        let running = self.pods.values().filter(|pod| pod.life().stage() == Stage::Run);
+        let wanted = cgroup::qos_values(&self.config, running.map(|pod| &**pod.spec()));
+        self.effects.extend(self.qos.poll_effect(wanted, &mut self.ops, now.mono));
+    }
+}

@@ -1,0 +1,9 @@
+//! The node: all its pods, and what they share.
+
+mod machine;
+mod orphans;
+mod qos;
+mod sources;
+
+pub use machine::Node;
+pub(crate) use orphans::Orphan;

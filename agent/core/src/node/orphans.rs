@@ -1,0 +1,159 @@
+//! Things on the node that belong to no pod: left by a pod whose record is lost and that no source wants.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    effect::{Act, Effect, RemoveContainerRequest},
+    event::{Failure, Observation, Outcome},
+    id::{ContainerId, PodUid, SandboxId},
+    ops::{Ops, Purpose},
+    pod::resource::Retry,
+    time::Mono,
+};
+
+/// One such thing. In the order of removal: the netns goes after its sandbox, the rest after both.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Orphan {
+    /// A container.
+    Container(ContainerId),
+    /// A sandbox.
+    Sandbox(SandboxId),
+    /// The network namespace of a sandbox.
+    Netns(SandboxId),
+    /// Whatever else is there under the UID.
+    Rest,
+}
+
+/// All of them, until they are gone.
+#[derive(Debug, Default)]
+pub(super) struct Orphans {
+    things: BTreeMap<PodUid, BTreeMap<Orphan, State>>,
+}
+
+#[derive(Debug)]
+enum State {
+    Due,
+    Removing,
+    Stuck(Retry),
+}
+
+impl Orphans {
+    /// Whether something is left under a UID: a pod with that UID waits.
+    pub(super) fn has(&self, uid: &PodUid) -> bool {
+        self.things.contains_key(uid)
+    }
+
+    /// Takes in what the runtime has of pods that are not `known`, and UIDs of which something else is left.
+    pub(super) fn collect(
+        &mut self,
+        observation: &Observation,
+        strays: &BTreeSet<PodUid>,
+        is_known: impl Fn(&PodUid) -> bool,
+    ) {
+        let mut add = |uid: &PodUid, thing: Orphan| {
+            if !is_known(uid) {
+                self.things.entry(uid.clone()).or_default().entry(thing).or_insert(State::Due);
+            }
+        };
+        for seen in &observation.containers {
+            add(&seen.pod, Orphan::Container(seen.id.clone()));
+            add(&seen.pod, Orphan::Rest);
+        }
+        for seen in &observation.sandboxes {
+            add(&seen.pod, Orphan::Sandbox(seen.id.clone()));
+            add(&seen.pod, Orphan::Netns(seen.id.clone()));
+            add(&seen.pod, Orphan::Rest);
+        }
+        for uid in strays {
+            add(uid, Orphan::Rest);
+        }
+    }
+
+    /// The next removal that is due.
+    pub(super) fn poll_effect(&mut self, ops: &mut Ops, now: Mono) -> Option<Effect> {
+        for (uid, things) in &mut self.things {
+            let due = things.iter().find(|(thing, state)| state.is_due(now) && !is_in_use(thing, things));
+            let Some((thing, state)) = due else { continue };
+            let (thing, tries) = (thing.clone(), state.tries());
+            let op = ops.open(Purpose::Orphan { uid: uid.clone(), orphan: thing.clone(), tries });
+            let act = match &thing {
+                Orphan::Container(id) => Act::RemoveContainer(RemoveContainerRequest { id: id.clone() }),
+                Orphan::Sandbox(id) => Act::RemoveSandbox(id.clone()),
+                Orphan::Netns(id) => Act::RemoveNetns(id.clone()),
+                Orphan::Rest => Act::Sweep,
+            };
+            things.insert(thing, State::Removing);
+            return Some(Effect::Pod { op, pod: uid.clone(), act });
+        }
+        None
+    }
+
+    /// Takes the outcome of a removal.
+    pub(super) fn settle(
+        &mut self,
+        uid: &PodUid,
+        orphan: &Orphan,
+        tries: u32,
+        result: Result<Outcome, Failure>,
+        now: Mono,
+    ) {
+        let Some(things) = self.things.get_mut(uid) else { return };
+        match result {
+            Ok(_) => {
+                things.remove(orphan);
+                if things.is_empty() {
+                    self.things.remove(uid);
+                }
+            }
+            Err(failure) => {
+                tracing::warn!(pod = %uid, ?orphan, why = failure.message, "orphan not removed");
+                things.insert(orphan.clone(), State::Stuck(Retry::after(failure, tries, now)));
+            }
+        }
+    }
+
+    /// Containerd is back.
+    pub(super) fn runtime_is_up(&mut self, now: Mono) {
+        for state in self.things.values_mut().flat_map(BTreeMap::values_mut) {
+            if let State::Stuck(retry) = state {
+                retry.runtime_is_up(now);
+            }
+        }
+    }
+
+    /// When something is tried again.
+    pub(super) fn poll_timeout(&self) -> Option<Mono> {
+        let states = self.things.values().flat_map(BTreeMap::values);
+        states
+            .filter_map(|state| match state {
+                State::Stuck(retry) => Some(retry.at),
+                State::Due | State::Removing => None,
+            })
+            .min()
+    }
+}
+
+impl State {
+    fn is_due(&self, now: Mono) -> bool {
+        match self {
+            Self::Due => true,
+            Self::Removing => false,
+            Self::Stuck(retry) => retry.at <= now,
+        }
+    }
+
+    fn tries(&self) -> u32 {
+        match self {
+            Self::Due | Self::Removing => 0,
+            Self::Stuck(retry) => retry.tries,
+        }
+    }
+}
+
+fn is_in_use(thing: &Orphan, things: &BTreeMap<Orphan, State>) -> bool {
+    match thing {
+        Orphan::Container(_) | Orphan::Sandbox(_) => false,
+        Orphan::Netns(id) => things.contains_key(&Orphan::Sandbox(id.clone())),
+        Orphan::Rest => things.len() > 1,
+    }
+}

@@ -1,0 +1,65 @@
+//! The pods that sources want, merged.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use crate::{
+    id::{PodName, PodUid},
+    spec::{Pod, Source},
+};
+
+/// What each source wants.
+#[derive(Debug)]
+pub(super) struct Sources {
+    configured: BTreeSet<Source>,
+    desired: BTreeMap<Source, Vec<Arc<Pod>>>,
+}
+
+/// All sources as one.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Merged {
+    /// The pods that are to be on the node.
+    pub(super) pods: BTreeMap<PodUid, Arc<Pod>>,
+    /// Those that another one keeps out: it has the same name.
+    pub(super) refused: Vec<Arc<Pod>>,
+}
+
+impl Sources {
+    pub(super) fn new(configured: BTreeSet<Source>) -> Self {
+        Self { configured, desired: BTreeMap::new() }
+    }
+
+    pub(super) fn set(&mut self, source: Source, pods: Vec<Arc<Pod>>) {
+        self.desired.insert(source, pods);
+    }
+
+    /// Whether every configured source has spoken: before that, what nobody wants may still be wanted.
+    pub(super) fn are_ready(&self) -> bool {
+        self.configured.iter().all(|source| self.desired.contains_key(source))
+    }
+
+    /// Pods by UID, one per name. Of several with one name the pod that is on the node already stays, else the first
+    /// one wins: files before URL before API, each in its own order.
+    pub(super) fn merged(&self, is_here: impl Fn(&PodUid) -> bool) -> Merged {
+        let all = || self.desired.values().flatten();
+        let mut names: BTreeMap<&PodName, &Arc<Pod>> = BTreeMap::new();
+        for pod in all() {
+            let holder = names.entry(&pod.name).or_insert(pod);
+            if is_here(&pod.uid) && !is_here(&holder.uid) {
+                *holder = pod;
+            }
+        }
+        let mut merged = Merged::default();
+        for pod in all() {
+            let is_holder = names.get(&pod.name).is_some_and(|holder| Arc::ptr_eq(holder, pod));
+            if is_holder && !merged.pods.contains_key(&pod.uid) {
+                merged.pods.insert(pod.uid.clone(), Arc::clone(pod));
+            } else {
+                merged.refused.push(Arc::clone(pod));
+            }
+        }
+        merged
+    }
+}

@@ -1,0 +1,45 @@
+//! One spec from beginning to end, beside the one in `minimal.json`.
+
+use serde_json::Value;
+
+use super::Bench;
+
+/// Sets have no order of their own.
+fn sorted(mut spec: Value) -> Value {
+    if let Some(sets) = spec["process"]["capabilities"].as_object_mut() {
+        for set in sets.values_mut().filter_map(Value::as_array_mut) {
+            set.sort_by_key(ToString::to_string);
+        }
+    }
+    spec
+}
+
+#[test]
+fn a_minimal_container() {
+    let spec = sorted(serde_json::to_value(Bench::new().spec()).unwrap());
+    let expected: Value = serde_json::from_str(include_str!("minimal.json")).unwrap();
+    assert_eq!(spec, expected, "\n{}", serde_json::to_string_pretty(&spec).unwrap());
+}
+
+#[test]
+fn labels_and_log_file() {
+    let bench = Bench::with(|bench| {
+        // Labels and annotations of an image never become a container's (CVE-2026-53488): there is no way in.
+        bench.pod.labels.insert("containerd.io/restart.loguri".into(), "binary:///bin/sh".into());
+    });
+    let plan = bench.plan().unwrap();
+    let labels: Vec<_> = plan.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    assert_eq!(
+        labels,
+        [
+            "berth.dev/attempt=2",
+            "berth.dev/hash=ab12",
+            "io.cri-containerd.kind=container",
+            "io.kubernetes.container.name=web",
+            "io.kubernetes.pod.name=web-node-1",
+            "io.kubernetes.pod.namespace=shop",
+            "io.kubernetes.pod.uid=0b1c-2d",
+        ]
+    );
+    assert_eq!(plan.log_path, "/var/log/pods/shop_web-node-1_0b1c-2d/web/2.log");
+}

@@ -1,0 +1,94 @@
+//! One bench for all: a pod with one container, to be changed before it is planned.
+
+mod complete;
+mod exec;
+mod golden;
+mod linux;
+mod mounts;
+mod oom;
+mod process;
+mod properties;
+mod user;
+
+use std::collections::BTreeMap;
+
+use oci_spec::runtime::{Process, Spec};
+
+use super::{ConfigError, ContainerInputs, container_plan};
+use crate::{
+    config::NodeConfig,
+    effect::ContainerPlan,
+    event::{Accounts, ImageInfo, NetworkStatus},
+    fixtures,
+    id::{Attempt, ContainerId, SandboxId, VolumeName},
+    spec::{Container, Pod},
+};
+
+struct Bench {
+    node: NodeConfig,
+    pod: Pod,
+    container: Container,
+    attempt: Attempt,
+    image: ImageInfo,
+    accounts: Accounts,
+    network: Option<NetworkStatus>,
+    volumes: BTreeMap<VolumeName, String>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let container = fixtures::container("web");
+        Self {
+            node: fixtures::node(),
+            pod: fixtures::pod(vec![container.clone()]),
+            container,
+            attempt: 2,
+            image: fixtures::image(),
+            accounts: fixtures::accounts(),
+            network: Some(NetworkStatus { ips: vec!["10.1.2.3".parse().unwrap()] }),
+            volumes: BTreeMap::new(),
+        }
+    }
+
+    /// A bench after some change.
+    fn with(change: impl FnOnce(&mut Self)) -> Self {
+        let mut bench = Self::new();
+        change(&mut bench);
+        bench
+    }
+
+    fn id(&self) -> ContainerId {
+        ContainerId::of(&self.pod.uid, &self.container.name, self.attempt)
+    }
+
+    fn plan(&self) -> Result<ContainerPlan, ConfigError> {
+        container_plan(&ContainerInputs {
+            node: &self.node,
+            pod: &self.pod,
+            container: &self.container,
+            attempt: self.attempt,
+            id: &self.id(),
+            sandbox: &SandboxId::of(&self.pod.uid, 0),
+            image: &self.image,
+            accounts: &self.accounts,
+            network: self.network.as_ref(),
+            volumes: &self.volumes,
+        })
+    }
+
+    fn error(&self) -> ConfigError {
+        self.plan().map(|_| "a plan").unwrap_err()
+    }
+
+    fn spec(&self) -> Spec {
+        self.plan().unwrap().spec
+    }
+
+    fn process(&self) -> Process {
+        self.spec().process().clone().unwrap()
+    }
+
+    fn env(&self) -> Vec<String> {
+        self.process().env().clone().unwrap()
+    }
+}

@@ -1,0 +1,95 @@
+//! Numbers of effects, and what each was for.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    id::{Attempt, ContainerName, ImageRef, OpId, PodUid, VolumeName},
+    node::Orphan,
+    pod::actual::Leftover,
+};
+
+/// Effects that are under way.
+#[derive(Debug, Default)]
+pub struct Ops {
+    next: u64,
+    open: BTreeMap<OpId, Purpose>,
+}
+
+/// What an effect is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Purpose {
+    /// Something of a pod.
+    Pod {
+        /// Which pod.
+        uid: PodUid,
+        /// What of it.
+        slot: Slot,
+        /// How often the same failed before, in a row.
+        tries: u32,
+    },
+    /// Something that belongs to no pod.
+    Orphan {
+        /// Under which UID it was found.
+        uid: PodUid,
+        /// What.
+        orphan: Orphan,
+        /// How often its removal failed before, in a row.
+        tries: u32,
+    },
+    /// Looking for an image.
+    Inspect(ImageRef),
+    /// Pulling an image.
+    Pull(ImageRef),
+    /// Values of the QoS cgroups.
+    Qos {
+        /// How often it failed before, in a row.
+        tries: u32,
+    },
+}
+
+/// What of a pod an effect is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Slot {
+    /// Directories.
+    Dirs,
+    /// cgroup.
+    Cgroup,
+    /// Network namespace of a sandbox.
+    Netns(Attempt),
+    /// CNI attachment of a sandbox.
+    Network(Attempt),
+    /// A sandbox.
+    Sandbox(Attempt),
+    /// A volume.
+    Volume(VolumeName),
+    /// Writable layer of a container.
+    Rootfs(ContainerName),
+    /// Start of a container.
+    Start(ContainerName),
+    /// Signal to a container.
+    Signal(ContainerName),
+    /// Last words of a container.
+    Words(ContainerName),
+    /// A removal.
+    Remove(Leftover),
+}
+
+impl Ops {
+    /// A number that was not used before, for an effect without outcome.
+    pub fn number(&mut self) -> OpId {
+        self.next += 1;
+        OpId(self.next)
+    }
+
+    /// A number for an effect whose outcome is waited for.
+    pub fn open(&mut self, purpose: Purpose) -> OpId {
+        let op = self.number();
+        self.open.insert(op, purpose);
+        op
+    }
+
+    /// What an effect was for; `None` when its outcome is not waited for.
+    pub fn close(&mut self, op: OpId) -> Option<Purpose> {
+        self.open.remove(&op)
+    }
+}

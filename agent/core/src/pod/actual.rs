@@ -1,0 +1,338 @@
+//! What there is of one pod, as far as is known.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use jiff::Timestamp;
+
+use super::resource::{Resource, Retry};
+use crate::{
+    event::{Accounts, Exit, ImageInfo},
+    id::{Attempt, ContainerId, ContainerName, ImageRef, OpId, SandboxId, VolumeName},
+    record::PodRecord,
+    spec::{NetworkMode, Pod},
+    time::Mono,
+};
+
+/// One pod: what is wanted, what is on disk, what there is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Life {
+    /// What is wanted.
+    pub spec: Arc<Pod>,
+    /// Whether it is still wanted.
+    pub goal: Goal,
+    /// What survives the agent.
+    pub record: PodRecord,
+    /// What there is.
+    pub actual: Actual,
+}
+
+impl Life {
+    /// Whether the pod runs or is being taken down.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        if self.goal == Goal::Removed || self.record.termination.is_some() || self.record.terminal.is_some() {
+            Stage::Stop
+        } else {
+            Stage::Run
+        }
+    }
+
+    /// Whether the pod has a network of its own.
+    #[must_use]
+    pub fn is_wired(&self) -> bool {
+        match self.spec.network {
+            NetworkMode::Pod => true,
+            NetworkMode::Node => false,
+        }
+    }
+
+    /// Id of the current sandbox.
+    #[must_use]
+    pub fn sandbox_id(&self) -> SandboxId {
+        SandboxId::of(&self.record.uid, self.record.sandbox)
+    }
+
+    /// Id of the current run of a container.
+    #[must_use]
+    pub fn container_id(&self, name: &ContainerName) -> ContainerId {
+        let attempt = self.record.containers.get(name).map_or(0, |container| container.attempt);
+        ContainerId::of(&self.record.uid, name, attempt)
+    }
+
+    /// The current run of a container.
+    #[must_use]
+    pub fn run(&self, name: &ContainerName) -> &Run {
+        self.actual.containers.get(name).unwrap_or(&Run::Idle)
+    }
+}
+
+/// Whether a pod is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// Its source has it.
+    Wanted,
+    /// Its source no longer has it: everything goes, the record last.
+    Removed,
+}
+
+/// Where a pod is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Its containers are to run.
+    Run,
+    /// Its containers are to stop, and what it had is to go.
+    Stop,
+}
+
+/// What there is of a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Actual {
+    /// Its directories.
+    pub dirs: Resource<()>,
+    /// Its cgroup.
+    pub cgroup: Resource<()>,
+    /// Network namespace of the current sandbox.
+    pub netns: Resource<PathBuf>,
+    /// CNI attachment of the current sandbox; its addresses are in the record.
+    pub network: Resource<()>,
+    /// The current sandbox: process id of its shim.
+    pub sandbox: Resource<u32>,
+    /// Volumes: paths on the node.
+    pub volumes: BTreeMap<VolumeName, Resource<String>>,
+    /// Current runs of containers.
+    pub containers: BTreeMap<ContainerName, Run>,
+    /// What is to be removed, until it is gone.
+    pub removals: BTreeMap<Leftover, Removal>,
+    /// Images that could not be pulled.
+    pub pull_backoffs: BTreeMap<ImageRef, PullBackoff>,
+}
+
+impl Actual {
+    /// Nothing was done yet.
+    #[must_use]
+    pub fn fresh() -> Self {
+        Self {
+            dirs: Resource::Absent,
+            cgroup: Resource::Absent,
+            netns: Resource::Absent,
+            network: Resource::Absent,
+            sandbox: Resource::Absent,
+            volumes: BTreeMap::new(),
+            containers: BTreeMap::new(),
+            removals: BTreeMap::new(),
+            pull_backoffs: BTreeMap::new(),
+        }
+    }
+
+    /// Whether something of an earlier sandbox is left: it goes before another is made.
+    #[must_use]
+    pub fn has_old_sandbox(&self) -> bool {
+        self.removals.keys().any(|leftover| match leftover {
+            Leftover::Sandbox(_) | Leftover::Network(_) | Leftover::Netns(_) => true,
+            Leftover::Container(_) | Leftover::Volumes | Leftover::Cgroup | Leftover::Dirs => false,
+        })
+    }
+
+    /// Whether ended containers are still to be removed.
+    #[must_use]
+    pub fn has_old_containers(&self) -> bool {
+        self.removals.keys().any(|leftover| matches!(leftover, Leftover::Container(_)))
+    }
+}
+
+/// The current run of a container.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Run {
+    /// None: not begun, or over and in the record.
+    Idle,
+    /// None, and the next one waits for its back-off, which was announced.
+    BackingOff,
+    /// Being prepared, or its start was refused.
+    Preparing(Preparing),
+    /// Asked to start.
+    Starting(Starting),
+    /// Running.
+    Running(Running),
+    /// Ended; its last words are being read.
+    Ended(Ended),
+}
+
+/// A run before its start.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preparing {
+    /// Hash of the container that it is prepared for.
+    pub hash: u64,
+    /// Its image.
+    pub image: ImageUse,
+    /// Its writable layer.
+    pub rootfs: Resource<Arc<Accounts>>,
+    /// Why it was not started.
+    pub refused: Option<Refusal>,
+}
+
+/// A start that was refused.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refusal {
+    /// Reason of the waiting state.
+    pub reason: &'static str,
+    /// Why, and when it is tried again.
+    pub retry: Retry,
+}
+
+/// The image of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ImageUse {
+    /// To be looked for.
+    Wanted,
+    /// Being looked for.
+    Inspecting,
+    /// To be pulled, when no back-off forbids it.
+    Missing,
+    /// Being pulled, or waiting for its turn.
+    Pulling,
+    /// On the node.
+    Ready(Arc<ImageInfo>),
+    /// Not to be had.
+    Refused {
+        /// Reason of the waiting state.
+        reason: &'static str,
+        /// When it is looked for again.
+        retry: Retry,
+    },
+}
+
+/// A run being started.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Starting {
+    /// The effect.
+    pub op: OpId,
+    /// What it was prepared from, should the start be refused.
+    pub prepared: Preparing,
+    /// Its end, when that was reported before the outcome of the start.
+    pub end: Option<End>,
+}
+
+/// A running container.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Running {
+    /// Since when.
+    pub started_at: Timestamp,
+    /// Hash of the container that it was made from.
+    pub hash: u64,
+    /// How far its stop is.
+    pub stop: Stop,
+}
+
+/// How far the stop of a running container is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// Not asked to stop.
+    No,
+    /// Its stop signal.
+    Term(Delivery),
+    /// SIGKILL.
+    Kill(Delivery),
+}
+
+/// How far a signal is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// Being sent.
+    Sending {
+        /// The effect.
+        op: OpId,
+        /// Earlier tries.
+        tries: u32,
+    },
+    /// Sent, or not; to be sent again then.
+    Waiting {
+        /// When.
+        again: Option<Mono>,
+        /// Tries.
+        tries: u32,
+    },
+}
+
+/// An ended run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended {
+    /// How it ended.
+    pub exit: Exit,
+    /// Its last words.
+    pub words: Words,
+}
+
+/// The end of a run, where it is known without last words.
+#[derive(Debug, Clone, PartialEq)]
+pub enum End {
+    /// The shim said how it ended.
+    Seen(Exit),
+    /// Its sandbox is lost and how it ended is not known.
+    Lost(Timestamp),
+}
+
+/// The last words of a container.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Words {
+    /// To be read.
+    Unread,
+    /// Being read.
+    Reading {
+        /// The effect.
+        op: OpId,
+        /// Earlier tries.
+        tries: u32,
+    },
+    /// Could not be read.
+    Failed(Retry),
+}
+
+/// Something to remove.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Leftover {
+    /// A run of a container.
+    Container(ContainerId),
+    /// A sandbox.
+    Sandbox(Attempt),
+    /// The CNI attachment of a sandbox.
+    Network(Attempt),
+    /// The network namespace of a sandbox.
+    Netns(Attempt),
+    /// All volumes.
+    Volumes,
+    /// The cgroup.
+    Cgroup,
+    /// The directories.
+    Dirs,
+}
+
+/// How far a removal is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Removal {
+    /// To be done.
+    Due,
+    /// Waits for the outcome of this effect, which makes the thing.
+    After(OpId),
+    /// Being done.
+    Removing {
+        /// The effect.
+        op: OpId,
+        /// Failures before.
+        tries: u32,
+    },
+    /// Failed; tried until it works.
+    Stuck(Retry),
+}
+
+/// Why and until when an image is not pulled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullBackoff {
+    /// The last failure.
+    pub error: String,
+    /// When.
+    pub failed_at: Mono,
+    /// How long the next pull waits.
+    pub delay: std::time::Duration,
+    /// Whether the wait was announced: the reason is `ImagePullBackOff` from then on, before that `ErrImagePull`.
+    pub announced: bool,
+}

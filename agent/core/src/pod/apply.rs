@@ -1,0 +1,349 @@
+//! Takes the steps of a plan: changes what is known and asks for effects.
+
+use std::sync::Arc;
+
+use super::{
+    actual::{Delivery, ImageUse, Preparing, Refusal, Removal, Run, Running, Starting, Stop, Words},
+    machine::{PodMachine, Shared},
+    plan::STOP_MIN,
+    request,
+    resource::{Resource, Retry},
+    restart::next_backoff_ms,
+    step::{Step, Thing},
+    words::{about, about_pod, pod_text, pull_back_off},
+};
+use crate::{
+    effect::{Act, RootfsRequest, SignalRequest, StopSignal},
+    event::{Failure, FailureKind},
+    id::{ContainerName, ImageRef},
+    ops::Slot,
+    record::{ContainerRecord, TerminalRecord, TerminationRecord},
+    spec::Container,
+    status::Severity,
+    time::{Mono, Now},
+};
+
+use super::actual::Leftover;
+
+impl PodMachine {
+    pub(super) fn apply(&mut self, step: Step, shared: &mut Shared<'_>, now: Now) {
+        match step {
+            Step::End(end) => self.end(end, now.mono),
+            Step::Begin(name) => self.begin(&name, shared, now.mono),
+            Step::BackOff(name) => self.back_off(&name),
+            Step::BackOffPull(image) => self.back_off_pull(&image),
+            Step::Discard(name) => self.discard(&name, shared),
+            Step::Stop(name) => self.stop(&name, now.mono),
+            Step::Ensure(thing) => self.ensure(thing, shared, now.mono),
+            Step::Inspect(name) => self.inspect(&name, shared),
+            Step::Pull(name) => self.pull(&name, shared, now.mono),
+            Step::Start(name) => self.start(&name, shared, now.mono),
+            Step::Term(name) => self.signal(&name, Sent::Term, shared),
+            Step::Kill(name) => self.signal(&name, Sent::Kill, shared),
+            Step::ReadWords(name) => self.read_words(&name, shared, now),
+            Step::Remove(leftover) => self.remove_leftover(leftover, shared),
+            Step::Forget => {}
+        }
+    }
+
+    pub(super) fn container(&self, name: &ContainerName) -> Option<Arc<Container>> {
+        self.life.spec.all_containers().find(|container| container.name == *name).cloned()
+    }
+
+    pub(super) fn set_run(&mut self, name: &ContainerName, run: Run) {
+        self.life.actual.containers.insert(name.clone(), run);
+    }
+
+    fn end(&mut self, end: TerminalRecord, now: Mono) {
+        if end.reason == "DeadlineExceeded" {
+            self.notes.push(about_pod(Severity::Normal, "DeadlineExceeded", end.message.clone()));
+        }
+        self.life.record.terminal = Some(end);
+        self.terminate(now);
+    }
+
+    fn begin(&mut self, name: &ContainerName, shared: &Shared<'_>, now: Mono) {
+        let Some(container) = self.container(name) else { return };
+        let containers = &mut self.life.record.containers;
+        let rootfs = match containers.get_mut(name) {
+            None => {
+                containers.insert(name.clone(), first_run(now));
+                Resource::Absent
+            }
+            Some(record) => match record.exit.take() {
+                Some(exit) => {
+                    record.backoff_ms = next_backoff_ms(record, &exit, shared.config.crash_backoff_max);
+                    record.attempt = record.attempt.saturating_add(1);
+                    record.begun_at = now;
+                    record.started_in = None;
+                    record.stopping = None;
+                    record.last_exit = Some(exit);
+                    Resource::Absent
+                }
+                None => Resource::Unknown,
+            },
+        };
+        let preparing = Preparing { hash: container.hash, image: ImageUse::Wanted, rootfs, refused: None };
+        self.set_run(name, Run::Preparing(preparing));
+    }
+
+    fn back_off(&mut self, name: &ContainerName) {
+        let text =
+            format!("Back-off restarting failed container {name} in pod {}", pod_text(&self.life.record));
+        self.notes.push(about(name, Severity::Warning, "BackOff", text));
+        self.set_run(name, Run::BackingOff);
+    }
+
+    fn back_off_pull(&mut self, image: &ImageRef) {
+        let Some(backoff) = self.life.actual.pull_backoffs.get_mut(image) else { return };
+        backoff.announced = true;
+        let text = pull_back_off(image, &backoff.error);
+        let waiting = self.life.spec.all_containers().filter(|container| container.image == *image);
+        for container in waiting {
+            let is_waiting = matches!(self.life.run(&container.name), Run::Preparing(run) if run.image == ImageUse::Missing);
+            if is_waiting {
+                self.notes.push(about(&container.name, Severity::Normal, "BackOff", text.clone()));
+                self.notes.push(about(
+                    &container.name,
+                    Severity::Warning,
+                    "Failed",
+                    "Error: ImagePullBackOff",
+                ));
+            }
+        }
+    }
+
+    fn discard(&mut self, name: &ContainerName, shared: &mut Shared<'_>) {
+        shared.pulls.withdraw(&self.asker(name));
+        let was_started =
+            self.life.record.containers.get(name).is_some_and(|record| record.started_in.is_some());
+        if let Run::Preparing(preparing) = self.life.run(name)
+            && (was_started || preparing.rootfs != Resource::Absent)
+        {
+            self.leave(name);
+        }
+        self.set_run(name, Run::Idle);
+    }
+
+    /// The current run of a container is to be removed.
+    pub(super) fn leave(&mut self, name: &ContainerName) {
+        let id = self.life.container_id(name);
+        self.life.actual.removals.insert(Leftover::Container(id), Removal::Due);
+    }
+
+    fn stop(&mut self, name: &ContainerName, now: Mono) {
+        let text = match self.life.record.termination {
+            Some(_) => format!("Stopping container {name}"),
+            None => format!("Container {name} definition changed, will be restarted"),
+        };
+        let deadline = match self.life.record.termination {
+            Some(pod) => pod.deadline.max(now + STOP_MIN),
+            None => now + self.life.spec.grace.max(STOP_MIN),
+        };
+        if let Some(record) = self.life.record.containers.get_mut(name) {
+            record.stopping = Some(TerminationRecord { began: now, deadline });
+            self.notes.push(about(name, Severity::Normal, "Killing", text));
+        }
+    }
+
+    fn ensure(&mut self, thing: Thing, shared: &mut Shared<'_>, now: Mono) {
+        let sandbox = self.life.record.sandbox;
+        match thing {
+            Thing::Dirs => {
+                let tries = tries(&self.life.actual.dirs);
+                let act = Act::EnsureDirs(self.life.record.name.clone());
+                self.life.actual.dirs = Resource::Ensuring(self.ask(shared, Slot::Dirs, tries, act));
+            }
+            Thing::Cgroup => {
+                let tries = tries(&self.life.actual.cgroup);
+                let act = Act::EnsureCgroup(request::cgroup(&self.life.spec, shared.config));
+                self.life.actual.cgroup = Resource::Ensuring(self.ask(shared, Slot::Cgroup, tries, act));
+            }
+            Thing::Netns => {
+                let tries = tries(&self.life.actual.netns);
+                let act = Act::EnsureNetns(self.life.sandbox_id());
+                self.life.actual.netns =
+                    Resource::Ensuring(self.ask(shared, Slot::Netns(sandbox), tries, act));
+            }
+            Thing::Network => {
+                let tries = tries(&self.life.actual.network);
+                let act = Act::EnsureNetwork(Box::new(request::network(&self.life, sandbox)));
+                let op = self.ask(shared, Slot::Network(sandbox), tries, act);
+                self.life.actual.network = Resource::Ensuring(op);
+            }
+            Thing::Sandbox => self.ensure_sandbox(shared, now),
+            Thing::Volume(name) => {
+                let Some(act) = request::volume(&self.life.spec, &name, shared.config) else { return };
+                let tries = self.life.actual.volumes.get(&name).map_or(0, tries);
+                let act = Act::EnsureVolume(Box::new(act));
+                let op = self.ask(shared, Slot::Volume(name.clone()), tries, act);
+                self.life.actual.volumes.insert(name, Resource::Ensuring(op));
+            }
+            Thing::Rootfs(name) => self.ensure_rootfs(&name, shared),
+        }
+    }
+
+    fn ensure_sandbox(&mut self, shared: &mut Shared<'_>, now: Mono) {
+        let tries = tries(&self.life.actual.sandbox);
+        match request::sandbox(&self.life, shared.config) {
+            Ok(request) => {
+                let slot = Slot::Sandbox(self.life.record.sandbox);
+                let op = self.ask(shared, slot, tries, Act::EnsureSandbox(Box::new(request)));
+                self.life.actual.sandbox = Resource::Ensuring(op);
+            }
+            Err(message) => {
+                let failure = Failure { kind: FailureKind::Config, message };
+                let text = format!("Failed to create pod sandbox: {}", failure.message);
+                self.notes.push(about_pod(Severity::Warning, "FailedCreatePodSandBox", text));
+                self.life.actual.sandbox = Resource::Failed(Retry::after(failure, tries, now));
+            }
+        }
+    }
+
+    fn ensure_rootfs(&mut self, name: &ContainerName, shared: &mut Shared<'_>) {
+        let id = self.life.container_id(name);
+        let Run::Preparing(preparing) = self.life.run(name).clone() else { return };
+        let ImageUse::Ready(image) = &preparing.image else { return };
+        let act = Act::EnsureRootfs(RootfsRequest { id, image: Arc::clone(image) });
+        let op = self.ask(shared, Slot::Rootfs(name.clone()), tries(&preparing.rootfs), act);
+        self.set_run(name, Run::Preparing(Preparing { rootfs: Resource::Ensuring(op), ..preparing }));
+    }
+
+    fn set_image(&mut self, name: &ContainerName, image: ImageUse) {
+        if let Some(Run::Preparing(preparing)) = self.life.actual.containers.get_mut(name) {
+            preparing.image = image;
+        }
+    }
+
+    fn inspect(&mut self, name: &ContainerName, shared: &mut Shared<'_>) {
+        let Some(container) = self.container(name) else { return };
+        shared.pulls.inspect(&container.image, self.asker(name));
+        self.set_image(name, ImageUse::Inspecting);
+    }
+
+    fn pull(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Mono) {
+        let Some(container) = self.container(name) else { return };
+        shared.pulls.pull(&container.image, self.asker(name), now);
+        let text = format!("Pulling image {:?}", container.image.as_str());
+        self.notes.push(about(name, Severity::Normal, "Pulling", text));
+        self.set_image(name, ImageUse::Pulling);
+    }
+
+    fn start(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Mono) {
+        let Some(container) = self.container(name) else { return };
+        let Run::Preparing(preparing) = self.life.run(name).clone() else { return };
+        let request = match request::start(&self.life, &container, &preparing, shared.config) {
+            Ok(Some(request)) => request,
+            Ok(None) => return,
+            Err(error) => {
+                let failure = Failure { kind: FailureKind::Config, message: error.to_string() };
+                self.notes.push(about(name, Severity::Warning, "Failed", format!("Error: {error}")));
+                let refused = preparing.refused.as_ref().map_or(0, |refusal| refusal.retry.tries);
+                let retry = Retry::after(failure, refused, now);
+                let refused = Some(Refusal { reason: error.reason(), retry });
+                return self.set_run(name, Run::Preparing(Preparing { refused, ..preparing }));
+            }
+        };
+        let sandbox = self.life.record.sandbox;
+        if let Some(record) = self.life.record.containers.get_mut(name) {
+            record.started_in = Some(sandbox);
+            record.image = Some(request::run_image(&request.image));
+        }
+        let tries = preparing.refused.as_ref().map_or(0, |refusal| refusal.retry.tries);
+        let act = Act::StartContainer(Box::new(request));
+        let op = self.ask(shared, Slot::Start(name.clone()), tries, act);
+        self.set_run(name, Run::Starting(Starting { op, prepared: preparing, end: None }));
+    }
+
+    fn signal(&mut self, name: &ContainerName, sent: Sent, shared: &mut Shared<'_>) {
+        let Run::Running(running) = self.life.run(name).clone() else { return };
+        let tries = match (sent, running.stop) {
+            (Sent::Term, Stop::Term(delivery)) | (Sent::Kill, Stop::Kill(delivery)) => delivery.tries(),
+            (Sent::Term, Stop::No | Stop::Kill(_)) | (Sent::Kill, Stop::No | Stop::Term(_)) => 0,
+        };
+        let signal = match sent {
+            Sent::Term => request::stop_signal(&self.life.record, name),
+            Sent::Kill => StopSignal::Kill,
+        };
+        let act = Act::Signal(SignalRequest { id: self.life.container_id(name), signal });
+        let op = self.ask(shared, Slot::Signal(name.clone()), tries, act);
+        let delivery = Delivery::Sending { op, tries };
+        let stop = match sent {
+            Sent::Term => Stop::Term(delivery),
+            Sent::Kill => Stop::Kill(delivery),
+        };
+        self.set_run(name, Run::Running(Running { stop, ..running }));
+    }
+
+    fn read_words(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Now) {
+        let Some(container) = self.container(name) else { return };
+        let Run::Ended(mut ended) = self.life.run(name).clone() else { return };
+        let Some(request) = request::last_words(&self.life, &container, &ended.exit, shared.config) else {
+            return self.conclude(name, ended.exit, String::new(), None, now);
+        };
+        let tries = match &ended.words {
+            Words::Unread => 0,
+            Words::Reading { tries, .. } => *tries,
+            Words::Failed(retry) => retry.tries,
+        };
+        let act = Act::ReadTerminationMessage(Box::new(request));
+        let op = self.ask(shared, Slot::Words(name.clone()), tries, act);
+        ended.words = Words::Reading { op, tries };
+        self.set_run(name, Run::Ended(ended));
+    }
+
+    fn remove_leftover(&mut self, leftover: Leftover, shared: &mut Shared<'_>) {
+        let tries = match self.life.actual.removals.get(&leftover) {
+            Some(Removal::Stuck(retry)) => retry.tries,
+            Some(Removal::Due | Removal::After(_) | Removal::Removing { .. }) | None => 0,
+        };
+        let actual = &mut self.life.actual;
+        let current = self.life.record.sandbox;
+        match &leftover {
+            Leftover::Container(_) => {}
+            Leftover::Sandbox(attempt) if *attempt == current => actual.sandbox = Resource::Absent,
+            Leftover::Network(attempt) if *attempt == current => actual.network = Resource::Absent,
+            Leftover::Netns(attempt) if *attempt == current => actual.netns = Resource::Absent,
+            Leftover::Sandbox(_) | Leftover::Network(_) | Leftover::Netns(_) => {}
+            Leftover::Volumes => actual.volumes.clear(),
+            Leftover::Cgroup => actual.cgroup = Resource::Absent,
+            Leftover::Dirs => actual.dirs = Resource::Absent,
+        }
+        let act = request::removal(&self.life, &leftover);
+        let op = self.ask(shared, Slot::Remove(leftover.clone()), tries, act);
+        self.life.actual.removals.insert(leftover, Removal::Removing { op, tries });
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Term,
+    Kill,
+}
+
+impl Delivery {
+    pub(super) fn tries(self) -> u32 {
+        match self {
+            Self::Sending { tries, .. } | Self::Waiting { tries, .. } => tries,
+        }
+    }
+}
+
+/// Failures in a row so far.
+fn tries<T>(thing: &Resource<T>) -> u32 {
+    thing.retry().map_or(0, |retry| retry.tries)
+}
+
+fn first_run(now: Mono) -> ContainerRecord {
+    ContainerRecord {
+        attempt: 0,
+        begun_at: now,
+        started_in: None,
+        image: None,
+        stopping: None,
+        exit: None,
+        last_exit: None,
+        backoff_ms: 0,
+        ready: false,
+    }
+}

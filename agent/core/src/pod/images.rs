@@ -1,0 +1,157 @@
+//! What follows from what was found of an image, or from its pull.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    actual::{ImageUse, Preparing, PullBackoff, Run},
+    machine::PodMachine,
+    resource::Retry,
+    words::{about, go_duration},
+};
+use crate::{
+    event::{Failure, FailureKind, ImageInfo},
+    id::{ContainerName, ImageRef},
+    pulls::Pulled,
+    spec::ImagePullPolicy,
+    status::Severity,
+    time::Mono,
+};
+
+/// First delay of a failed pull. Source: `pkg/kubelet/kubelet.go` `imageBackOffPeriod`.
+const PULL_BACKOFF_FIRST: Duration = Duration::from_secs(10);
+
+/// Longest delay of a failed pull. Source: `pkg/kubelet/kubelet.go` `MaxImageBackOff`.
+const PULL_BACKOFF_MAX: Duration = Duration::from_secs(300);
+
+/// Delay until an image that may not be pulled is looked for again, as the kubelet's next sync after an error would.
+const NEVER_PULL_RETRY: Duration = Duration::from_secs(10);
+
+impl PodMachine {
+    /// Takes what was found of an image that a container waits for.
+    pub fn inspected(
+        &mut self,
+        name: &ContainerName,
+        image: &ImageRef,
+        result: &Result<Option<Arc<ImageInfo>>, Failure>,
+        now: Mono,
+    ) {
+        let Some(container) = self.container(name).filter(|container| container.image == *image) else {
+            return;
+        };
+        let tries = match self.life.run(name) {
+            Run::Preparing(Preparing { image: ImageUse::Inspecting, refused, .. }) => {
+                refused.as_ref().map_or(0, |refusal| refusal.retry.tries)
+            }
+            Run::Idle
+            | Run::BackingOff
+            | Run::Preparing(_)
+            | Run::Starting(_)
+            | Run::Running(_)
+            | Run::Ended(_) => return,
+        };
+        let quoted = format!("{:?}", image.as_str());
+        let state = match result {
+            Ok(Some(info)) => {
+                let text = format!("Container image {quoted} already present on machine");
+                self.notes.push(about(name, Severity::Normal, "Pulled", text));
+                ImageUse::Ready(Arc::clone(info))
+            }
+            Ok(None) if container.pull_policy == ImagePullPolicy::Never => {
+                let message = format!("Container image {quoted} is not present with pull policy of Never");
+                self.notes.push(about(name, Severity::Warning, "ErrImageNeverPull", message.clone()));
+                self.notes.push(about(name, Severity::Warning, "Failed", "Error: ErrImageNeverPull"));
+                let failure = Failure { kind: FailureKind::Config, message };
+                let retry = Retry { failure, at: now + NEVER_PULL_RETRY, tries: 1 };
+                ImageUse::Refused { reason: "ErrImageNeverPull", retry }
+            }
+            Ok(None) => ImageUse::Missing,
+            Err(failure) => self.not_inspected(name, &quoted, failure, tries, now),
+        };
+        self.use_image(name, state);
+    }
+
+    fn not_inspected(
+        &mut self,
+        name: &ContainerName,
+        quoted: &str,
+        failure: &Failure,
+        tries: u32,
+        now: Mono,
+    ) -> ImageUse {
+        let (reason, what) = match failure.kind {
+            FailureKind::InvalidImageName => ("InvalidImageName", "apply default image tag"),
+            FailureKind::Transient
+            | FailureKind::Unknown
+            | FailureKind::RuntimeDown
+            | FailureKind::Config
+            | FailureKind::ImagePull
+            | FailureKind::StartFailed
+            | FailureKind::SandboxGone => ("ImageInspectError", "inspect image"),
+        };
+        if failure.kind != FailureKind::RuntimeDown {
+            let text = format!("Failed to {what} {quoted}: {}", failure.message);
+            self.notes.push(about(name, Severity::Warning, "InspectFailed", text));
+            self.notes.push(about(name, Severity::Warning, "Failed", format!("Error: {reason}")));
+        }
+        ImageUse::Refused { reason, retry: Retry::after(failure.clone(), tries, now) }
+    }
+
+    /// Takes the end of a pull that a container waits for.
+    pub fn pulled(
+        &mut self,
+        image: &ImageRef,
+        pulled: &Pulled,
+        result: &Result<Arc<ImageInfo>, Failure>,
+        now: Mono,
+    ) {
+        let name = &pulled.asker.container;
+        if self.container(name).is_none_or(|container| container.image != *image) {
+            return;
+        }
+        if !matches!(self.life.run(name), Run::Preparing(Preparing { image: ImageUse::Pulling, .. })) {
+            return;
+        }
+        let quoted = format!("{:?}", image.as_str());
+        match result {
+            Ok(info) => {
+                let (took, waited) = (go_duration(pulled.took), go_duration(pulled.waited));
+                let text = format!(
+                    "Successfully pulled image {quoted} in {took} ({waited} including waiting). Image size: {} bytes.",
+                    info.size_bytes
+                );
+                self.notes.push(about(name, Severity::Normal, "Pulled", text));
+                self.life.actual.pull_backoffs.remove(image);
+                self.use_image(name, ImageUse::Ready(Arc::clone(info)));
+            }
+            Err(failure) => {
+                let text = format!("Failed to pull image {quoted}: {}", failure.message);
+                self.notes.push(about(name, Severity::Warning, "Failed", text));
+                if failure.kind == FailureKind::InvalidImageName {
+                    let state = self.not_inspected(name, &quoted, failure, 0, now);
+                    return self.use_image(name, state);
+                }
+                self.notes.push(about(name, Severity::Warning, "Failed", "Error: ErrImagePull"));
+                self.back_off_from(image, failure, now);
+                self.use_image(name, ImageUse::Missing);
+            }
+        }
+    }
+
+    /// The next pull of an image waits, twice as long as the last time. Containers of the pod that waited for the same
+    /// pull share one wait.
+    fn back_off_from(&mut self, image: &ImageRef, failure: &Failure, now: Mono) {
+        let delay = match self.life.actual.pull_backoffs.get(image) {
+            Some(known) if known.failed_at == now => known.delay,
+            Some(known) => known.delay.saturating_mul(2).min(PULL_BACKOFF_MAX),
+            None => PULL_BACKOFF_FIRST,
+        };
+        let backoff = PullBackoff { error: failure.message.clone(), failed_at: now, delay, announced: false };
+        self.life.actual.pull_backoffs.insert(image.clone(), backoff);
+    }
+
+    fn use_image(&mut self, name: &ContainerName, state: ImageUse) {
+        if let Some(Run::Preparing(preparing)) = self.life.actual.containers.get_mut(name) {
+            preparing.image = state;
+        }
+    }
+}

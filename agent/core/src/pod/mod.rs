@@ -1,0 +1,25 @@
+//! One pod: what is known of it, what is to be done, what is shown.
+//!
+//! ```text
+//!   events ──▶ PodMachine ──▶ Life { spec, goal, record, actual } ──▶ plan() ──▶ steps ──▶ effects
+//!                                        └────────────────────────▶ status::of() ──▶ Publish
+//! ```
+
+pub mod actual;
+mod apply;
+pub(crate) mod fit;
+mod images;
+mod machine;
+mod outcome;
+pub mod plan;
+mod report;
+mod request;
+pub mod resource;
+mod restart;
+mod restore;
+mod runs;
+pub mod status;
+pub mod step;
+mod words;
+
+pub use machine::{PodMachine, Shared};

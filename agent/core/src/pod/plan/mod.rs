@@ -1,0 +1,134 @@
+//! What to do for a pod: one pure function of what is wanted, what there is and the time.
+//!
+//! Level-triggered: the same life gives the same plan, however it came about. Everything that data allows is planned at
+//! once (dirs ∥ cgroup ∥ netns, then network ∥ sandbox ∥ volumes ∥ image, then rootfs); the start of the first container
+//! joins them.
+//!
+//! Source of the rules: `pkg/kubelet/kuberuntime/kuberuntime_manager.go` `computePodActions`,
+//! `kuberuntime_container.go` `computeInitContainerActions`, KEP-753 (sidecars).
+
+mod over;
+mod prepare;
+mod start;
+mod stop;
+
+use std::time::Duration;
+
+use super::{
+    actual::{Leftover, Life, Removal, Stage},
+    resource::Resource,
+    step::{Plan, Step},
+};
+use crate::{config::NodeConfig, time::Now};
+
+pub use stop::STOP_MIN;
+
+/// How long `ErrImagePull` is shown before `ImagePullBackOff`: the tick in which the kubelet looks at a failed pod again
+/// (`syncLoop` of `pkg/kubelet/kubelet.go`).
+pub const PULL_ERROR_SHOWN: Duration = Duration::from_secs(1);
+
+/// What a plan depends on beside the pod.
+#[derive(Debug, Clone, Copy)]
+pub struct World<'a> {
+    /// The node.
+    pub config: &'a NodeConfig,
+    /// Whether pods can be wired.
+    pub network: &'a Network,
+}
+
+/// Whether pods can be wired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Network {
+    /// Not told yet.
+    Unknown,
+    /// They can.
+    Ready,
+    /// They cannot.
+    NotReady(String),
+}
+
+/// What to do for a pod now.
+#[must_use]
+pub fn plan(life: &Life, world: World<'_>, now: Now) -> Plan {
+    let mut planner = Planner { life, world, now, plan: Plan::default() };
+    match life.stage() {
+        Stage::Run => planner.run(),
+        Stage::Stop => planner.stop(),
+    }
+    planner.plan
+}
+
+struct Planner<'a> {
+    life: &'a Life,
+    world: World<'a>,
+    now: Now,
+    plan: Plan,
+}
+
+impl Planner<'_> {
+    fn run(&mut self) {
+        if let Some(end) = self.over() {
+            self.plan.steps.push(Step::End(end));
+            return;
+        }
+        self.removals();
+        self.things();
+        self.prepare_containers();
+        self.running_containers();
+        self.start_containers();
+    }
+
+    fn push(&mut self, step: Step) {
+        self.plan.steps.push(step);
+    }
+
+    /// Whether to make a thing now; sets the alarm when it is to be made later.
+    fn is_due<T>(&mut self, thing: &Resource<T>) -> bool {
+        match thing {
+            Resource::Absent | Resource::Unknown => true,
+            Resource::Failed(retry) => self.has_come(retry.at),
+            Resource::Ensuring(_) | Resource::Ready(_) => false,
+        }
+    }
+
+    /// Whether `at` has come; sets the alarm when not.
+    fn has_come(&mut self, at: crate::time::Mono) -> bool {
+        let come = at <= self.now.mono;
+        if !come {
+            self.plan.wake(at);
+        }
+        come
+    }
+
+    /// Removes what is left and in nobody's way.
+    fn removals(&mut self) {
+        for (leftover, removal) in &self.life.actual.removals {
+            let due = match removal {
+                Removal::Due => true,
+                Removal::Stuck(retry) => self.has_come(retry.at),
+                Removal::After(_) | Removal::Removing { .. } => false,
+            };
+            if due && !self.is_in_use(leftover) {
+                self.push(Step::Remove(leftover.clone()));
+            }
+        }
+    }
+
+    /// Whether something that is still to be removed needs `leftover`: the attachment and the sandbox need the netns, all
+    /// need the cgroup and the directories.
+    fn is_in_use(&self, leftover: &Leftover) -> bool {
+        let removals = &self.life.actual.removals;
+        match leftover {
+            Leftover::Container(_) | Leftover::Sandbox(_) | Leftover::Network(_) => false,
+            Leftover::Netns(attempt) => {
+                removals.contains_key(&Leftover::Network(*attempt))
+                    || removals.contains_key(&Leftover::Sandbox(*attempt))
+            }
+            Leftover::Volumes => self.life.actual.has_old_containers(),
+            Leftover::Cgroup => {
+                removals.keys().any(|other| !matches!(other, Leftover::Cgroup | Leftover::Dirs))
+            }
+            Leftover::Dirs => removals.keys().any(|other| *other != Leftover::Dirs),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What containers need before they start.
+
+use super::{Network, PULL_ERROR_SHOWN, Planner};
+use crate::{
+    id::ContainerName,
+    pod::{
+        actual::{ImageUse, Leftover, Preparing, Run},
+        resource::Resource,
+        restart::{due, runs_again},
+        step::{Step, Thing},
+    },
+    record::ContainerRecord,
+    spec::{Container, ContainerKind, ImagePullPolicy},
+};
+
+use super::over::is_replaced;
+
+impl Planner<'_> {
+    /// Directories, cgroup, network, sandbox, volumes.
+    pub(super) fn things(&mut self) {
+        let actual = &self.life.actual;
+        if self.is_due(&actual.dirs) {
+            self.push(Step::Ensure(Thing::Dirs));
+        }
+        if self.is_due(&actual.cgroup) {
+            self.push(Step::Ensure(Thing::Cgroup));
+        }
+        if actual.dirs.ready().is_some() {
+            self.volumes();
+        }
+        if actual.has_old_sandbox() {
+            return;
+        }
+        if self.life.is_wired() {
+            self.wired_sandbox();
+        } else if self.is_due(&actual.sandbox) {
+            self.push(Step::Ensure(Thing::Sandbox));
+        }
+    }
+
+    fn volumes(&mut self) {
+        for volume in &self.life.spec.volumes {
+            let due = match self.life.actual.volumes.get(&volume.name) {
+                None => true,
+                Some(state) => self.is_due(state),
+            };
+            if due {
+                self.push(Step::Ensure(Thing::Volume(volume.name.clone())));
+            }
+        }
+    }
+
+    fn wired_sandbox(&mut self) {
+        let actual = &self.life.actual;
+        match self.world.network {
+            Network::Ready => {}
+            Network::Unknown if actual.network.ready().is_none() => return,
+            Network::NotReady(why) if actual.network.ready().is_none() => {
+                self.plan.unwired = Some(why.clone());
+                return;
+            }
+            Network::Unknown | Network::NotReady(_) => {}
+        }
+        if self.is_due(&actual.netns) {
+            self.push(Step::Ensure(Thing::Netns));
+        }
+        if actual.netns.ready().is_none() {
+            return;
+        }
+        if self.is_due(&actual.network) {
+            self.push(Step::Ensure(Thing::Network));
+        }
+        if self.is_due(&actual.sandbox) {
+            self.push(Step::Ensure(Thing::Sandbox));
+        }
+    }
+
+    /// Begins runs that are due and brings those that are not started yet forward, all at once: the image and the
+    /// writable layer of a later container do not wait for an earlier one.
+    pub(super) fn prepare_containers(&mut self) {
+        for container in self.life.spec.all_containers() {
+            match self.life.run(&container.name) {
+                Run::Idle => self.idle(container, Announced::No),
+                Run::BackingOff => self.idle(container, Announced::Yes),
+                Run::Preparing(preparing) => self.preparing(container, preparing),
+                Run::Starting(_) | Run::Running(_) | Run::Ended(_) => {}
+            }
+        }
+    }
+
+    fn idle(&mut self, container: &Container, announced: Announced) {
+        if self.is_being_removed(&container.name) {
+            return;
+        }
+        let begin = Step::Begin(container.name.clone());
+        let Some(record) = self.life.record.containers.get(&container.name) else { return self.push(begin) };
+        let Some(exit) = &record.exit else { return self.push(begin) };
+        if self.is_stale_init(container, record) {
+            return self.push(begin);
+        }
+        let again =
+            is_replaced(record) || runs_again(container.kind, self.life.spec.restart_policy, exit.exit.code);
+        if !again || (container.kind == ContainerKind::Init && self.is_initialized()) {
+            return;
+        }
+        if self.has_come(due(record, exit, self.world.config.crash_backoff_max)) {
+            self.push(begin);
+        } else if announced == Announced::No {
+            self.push(Step::BackOff(container.name.clone()));
+        }
+    }
+
+    /// Whether an init container ended well, but in an earlier sandbox: a new sandbox is initialized anew.
+    fn is_stale_init(&self, container: &Container, record: &ContainerRecord) -> bool {
+        container.kind == ContainerKind::Init
+            && record.exit.as_ref().is_some_and(|exit| exit.exit.code == 0)
+            && record.started_in != Some(self.life.record.sandbox)
+            && !self.is_initialized()
+    }
+
+    /// Whether a main container was started in the current sandbox: init containers never run again in it.
+    pub(super) fn is_initialized(&self) -> bool {
+        let record = &self.life.record;
+        self.life.spec.containers.iter().any(|container| {
+            record.containers.get(&container.name).is_some_and(|run| run.started_in == Some(record.sandbox))
+        })
+    }
+
+    fn is_being_removed(&self, name: &ContainerName) -> bool {
+        self.life.actual.removals.contains_key(&Leftover::Container(self.life.container_id(name)))
+    }
+
+    fn preparing(&mut self, container: &Container, preparing: &Preparing) {
+        if preparing.hash != container.hash {
+            if !matches!(preparing.rootfs, Resource::Ensuring(_)) {
+                self.push(Step::Discard(container.name.clone()));
+            }
+            return;
+        }
+        match &preparing.image {
+            ImageUse::Wanted => self.look_for_image(container),
+            ImageUse::Inspecting | ImageUse::Pulling => {}
+            ImageUse::Missing => self.missing(container),
+            ImageUse::Ready(_) => {
+                if self.is_due(&preparing.rootfs) {
+                    self.push(Step::Ensure(Thing::Rootfs(container.name.clone())));
+                }
+            }
+            ImageUse::Refused { retry, .. } => {
+                if self.has_come(retry.at) {
+                    self.look_for_image(container);
+                }
+            }
+        }
+    }
+
+    fn look_for_image(&mut self, container: &Container) {
+        match container.pull_policy {
+            ImagePullPolicy::Always => self.missing(container),
+            ImagePullPolicy::IfNotPresent | ImagePullPolicy::Never => {
+                self.push(Step::Inspect(container.name.clone()));
+            }
+        }
+    }
+
+    fn missing(&mut self, container: &Container) {
+        let pull = Step::Pull(container.name.clone());
+        let Some(backoff) = self.life.actual.pull_backoffs.get(&container.image) else {
+            return self.push(pull);
+        };
+        if self.has_come(backoff.failed_at + backoff.delay) {
+            self.push(pull);
+        } else if !backoff.announced && self.has_come(backoff.failed_at + PULL_ERROR_SHOWN) {
+            let announce = Step::BackOffPull(container.image.clone());
+            if !self.plan.steps.contains(&announce) {
+                self.push(announce);
+            }
+        }
+    }
+}
+
+/// Whether the wait for the next run was announced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Announced {
+    No,
+    Yes,
+}

@@ -1,0 +1,173 @@
+//! Which containers start now.
+//!
+//! Init containers one after the other, each when the one before has ended well; sidecars among them when they run;
+//! then the main containers in the order of the spec, each when the start of the one before has come back. A container
+//! whose image, layer or start failed and waits does not hold up those after it; one that is still on its way does.
+
+use super::Planner;
+use crate::{
+    pod::{
+        actual::{ImageUse, Preparing, Run, Words},
+        resource::Resource,
+        step::Step,
+    },
+    spec::{Container, ContainerKind},
+};
+
+impl Planner<'_> {
+    /// Starts what is in turn, once the pod has all it needs.
+    pub(super) fn start_containers(&mut self) {
+        if !self.is_furnished() || self.init_containers() == Gate::Closed {
+            return;
+        }
+        for container in &self.life.spec.containers {
+            match self.life.run(&container.name) {
+                Run::Preparing(preparing) => match self.readiness(container, preparing) {
+                    Readiness::Ready => return self.push(Step::Start(container.name.clone())),
+                    Readiness::OnItsWay => return,
+                    Readiness::Waits => {}
+                },
+                Run::Starting(_) => return,
+                Run::Idle | Run::BackingOff | Run::Running(_) | Run::Ended(_) => {}
+            }
+        }
+    }
+
+    /// Whether everything that the containers share is there.
+    fn is_furnished(&self) -> bool {
+        let actual = &self.life.actual;
+        actual.dirs.ready().is_some()
+            && actual.cgroup.ready().is_some()
+            && actual.sandbox.ready().is_some()
+            && (!self.life.is_wired() || actual.network.ready().is_some())
+            && self
+                .life
+                .spec
+                .volumes
+                .iter()
+                .all(|volume| actual.volumes.get(&volume.name).is_some_and(|state| state.ready().is_some()))
+    }
+
+    /// Starts what is in turn of the init containers and sidecars; open when main containers may start.
+    fn init_containers(&mut self) -> Gate {
+        let initialized = self.is_initialized();
+        for container in &self.life.spec.init_containers {
+            let gate = match container.kind {
+                ContainerKind::Init if initialized => Gate::Open,
+                ContainerKind::Init => self.init_container(container),
+                ContainerKind::Sidecar | ContainerKind::Main => self.sidecar(container),
+            };
+            if gate == Gate::Closed && !initialized {
+                return Gate::Closed;
+            }
+        }
+        Gate::Open
+    }
+
+    fn init_container(&mut self, container: &Container) -> Gate {
+        match self.life.run(&container.name) {
+            Run::Idle if self.has_ended_well_here(container) => Gate::Open,
+            Run::Preparing(preparing) => {
+                if self.readiness(container, preparing) == Readiness::Ready {
+                    self.push(Step::Start(container.name.clone()));
+                }
+                Gate::Closed
+            }
+            Run::Idle | Run::BackingOff | Run::Starting(_) | Run::Running(_) | Run::Ended(_) => Gate::Closed,
+        }
+    }
+
+    fn has_ended_well_here(&self, container: &Container) -> bool {
+        self.life.record.containers.get(&container.name).is_some_and(|record| {
+            record.started_in == Some(self.life.record.sandbox)
+                && record.exit.as_ref().is_some_and(|exit| exit.exit.code == 0)
+        })
+    }
+
+    fn sidecar(&mut self, container: &Container) -> Gate {
+        match self.life.run(&container.name) {
+            Run::Running(_) => Gate::Open,
+            Run::Preparing(preparing) => {
+                if self.readiness(container, preparing) == Readiness::Ready {
+                    self.push(Step::Start(container.name.clone()));
+                }
+                Gate::Closed
+            }
+            Run::Idle | Run::BackingOff | Run::Starting(_) | Run::Ended(_) => Gate::Closed,
+        }
+    }
+
+    fn readiness(&mut self, container: &Container, preparing: &Preparing) -> Readiness {
+        if preparing.hash != container.hash {
+            return Readiness::OnItsWay;
+        }
+        match &preparing.image {
+            ImageUse::Wanted | ImageUse::Inspecting | ImageUse::Pulling => return Readiness::OnItsWay,
+            ImageUse::Missing => {
+                let waits = self
+                    .life
+                    .actual
+                    .pull_backoffs
+                    .get(&container.image)
+                    .is_some_and(|backoff| backoff.failed_at + backoff.delay > self.now.mono);
+                return if waits { Readiness::Waits } else { Readiness::OnItsWay };
+            }
+            ImageUse::Refused { .. } => return Readiness::Waits,
+            ImageUse::Ready(_) => {}
+        }
+        match &preparing.rootfs {
+            Resource::Absent | Resource::Unknown | Resource::Ensuring(_) => Readiness::OnItsWay,
+            Resource::Failed(_) => Readiness::Waits,
+            Resource::Ready(_) => match &preparing.refused {
+                Some(refusal) if !self.has_come(refusal.retry.at) => Readiness::Waits,
+                Some(_) | None => Readiness::Ready,
+            },
+        }
+    }
+
+    /// Stops containers whose spec changed, sees stops through, reads last words.
+    pub(super) fn running_containers(&mut self) {
+        for container in self.life.spec.all_containers() {
+            match self.life.run(&container.name) {
+                Run::Running(running) => {
+                    let changed = running.hash != container.hash && container.kind != ContainerKind::Init;
+                    let stopping =
+                        self.life.record.containers.get(&container.name).and_then(|run| run.stopping);
+                    if stopping.is_some() {
+                        self.stop_running(container, running);
+                    } else if changed {
+                        self.push(Step::Stop(container.name.clone()));
+                    }
+                }
+                Run::Ended(ended) => self.last_words(container, &ended.words),
+                Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Starting(_) => {}
+            }
+        }
+    }
+
+    pub(super) fn last_words(&mut self, container: &Container, words: &Words) {
+        let due = match words {
+            Words::Unread => true,
+            Words::Reading { .. } => false,
+            Words::Failed(retry) => self.has_come(retry.at),
+        };
+        if due {
+            self.push(Step::ReadWords(container.name.clone()));
+        }
+    }
+}
+
+/// Whether what comes after may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    Open,
+    Closed,
+}
+
+/// How far a run is before its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Readiness {
+    Ready,
+    OnItsWay,
+    Waits,
+}

@@ -1,0 +1,216 @@
+//! How a pod is taken down.
+//!
+//! Main and init containers get their stop signal at once, sidecars in reverse order after all of those have ended;
+//! what runs at the deadline is killed. Then everything goes: what needs a thing before the thing.
+//! Source: `pkg/kubelet/kuberuntime/kuberuntime_container.go` `killContainersWithSyncResult`, `killContainer`,
+//! `kuberuntime_termination_order.go`.
+
+use std::time::Duration;
+
+use super::Planner;
+use crate::{
+    pod::{
+        actual::{Delivery, Goal, Leftover, Run, Running, Stop},
+        resource::Resource,
+        step::Step,
+    },
+    spec::{Container, ContainerKind},
+    time::Mono,
+};
+
+/// What a container gets at least between its stop signal and SIGKILL (`minimumGracePeriodInSeconds` of
+/// `kuberuntime_container.go`).
+pub const STOP_MIN: Duration = Duration::from_secs(2);
+
+impl<'a> Planner<'a> {
+    pub(super) fn stop(&mut self) {
+        let order = self.stop_order();
+        for (container, turn) in order {
+            self.stop_container(container, turn);
+        }
+        self.removals();
+        let idle = self.life.actual.containers.values().all(|run| matches!(run, Run::Idle | Run::BackingOff));
+        if idle && !self.life.actual.has_old_containers() {
+            self.take_down();
+        }
+    }
+
+    /// Every container, and whether its turn to stop has come: sidecars wait for all others, and for the sidecars after
+    /// them.
+    fn stop_order(&self) -> Vec<(&'a Container, Turn)> {
+        let spec = &self.life.spec;
+        let mut turn = Turn::Now;
+        let mut order = Vec::new();
+        for container in spec.containers.iter().chain(&spec.init_containers) {
+            if container.kind != ContainerKind::Sidecar {
+                order.push((&**container, Turn::Now));
+                if self.has_task(container) {
+                    turn = Turn::Later;
+                }
+            }
+        }
+        for container in spec.init_containers.iter().rev() {
+            if container.kind == ContainerKind::Sidecar {
+                order.push((&**container, turn));
+                if self.has_task(container) {
+                    turn = Turn::Later;
+                }
+            }
+        }
+        order
+    }
+
+    fn has_task(&self, container: &Container) -> bool {
+        match self.life.run(&container.name) {
+            Run::Starting(_) | Run::Running(_) => true,
+            Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Ended(_) => false,
+        }
+    }
+
+    fn stop_container(&mut self, container: &Container, turn: Turn) {
+        match self.life.run(&container.name) {
+            Run::Idle | Run::BackingOff | Run::Starting(_) => {}
+            Run::Preparing(preparing) => {
+                if !matches!(preparing.rootfs, Resource::Ensuring(_)) {
+                    self.push(Step::Discard(container.name.clone()));
+                }
+            }
+            Run::Running(running) => {
+                let stopping = self.life.record.containers.get(&container.name).and_then(|run| run.stopping);
+                if stopping.is_some() {
+                    self.stop_running(container, running);
+                } else if turn == Turn::Now || self.has_come(self.pod_deadline()) {
+                    self.push(Step::Stop(container.name.clone()));
+                }
+            }
+            Run::Ended(ended) => self.last_words(container, &ended.words),
+        }
+    }
+
+    fn pod_deadline(&self) -> Mono {
+        self.life.record.termination.map_or(self.now.mono, |termination| termination.deadline)
+    }
+
+    /// Sees the stop of a running container through: its stop signal, SIGKILL when its time is up.
+    pub(super) fn stop_running(&mut self, container: &Container, running: &Running) {
+        let name = &container.name;
+        let Some(stopping) = self.life.record.containers.get(name).and_then(|run| run.stopping) else {
+            return;
+        };
+        let kill_at = match self.life.record.termination {
+            None => stopping.deadline,
+            Some(pod) => stopping.deadline.min(pod.deadline.max(stopping.began + STOP_MIN)),
+        };
+        if self.has_come(kill_at) {
+            match running.stop {
+                Stop::No | Stop::Term(_) => self.push(Step::Kill(name.clone())),
+                Stop::Kill(delivery) => {
+                    if self.is_to_be_sent(delivery) {
+                        self.push(Step::Kill(name.clone()));
+                    }
+                }
+            }
+            return;
+        }
+        match running.stop {
+            Stop::No => self.push(Step::Term(name.clone())),
+            Stop::Term(delivery) => {
+                if self.is_to_be_sent(delivery) {
+                    self.push(Step::Term(name.clone()));
+                }
+            }
+            Stop::Kill(_) => {}
+        }
+    }
+
+    fn is_to_be_sent(&mut self, delivery: Delivery) -> bool {
+        match delivery {
+            Delivery::Sending { .. } | Delivery::Waiting { again: None, .. } => false,
+            Delivery::Waiting { again: Some(at), .. } => self.has_come(at),
+        }
+    }
+
+    /// Removes all that is left once no container is: sandbox ∥ network ∥ volumes, then the netns, the cgroup, the
+    /// directories of a pod that nobody wants any more.
+    fn take_down(&mut self) {
+        let actual = &self.life.actual;
+        let attempt = self.life.record.sandbox;
+        let volumes = actual.volumes.values();
+        let mut left = Left::Nothing;
+        left |= self.take(Leftover::Sandbox(attempt), [kept(&actual.sandbox)]);
+        left |= self.take(Leftover::Network(attempt), [kept(&actual.network)]);
+        left |= self.take(Leftover::Volumes, volumes.map(kept));
+        if left == Left::Nothing {
+            left |= self.take(Leftover::Netns(attempt), [kept(&actual.netns)]);
+        }
+        if left == Left::Nothing {
+            left |= self.take(Leftover::Cgroup, [kept(&actual.cgroup)]);
+        }
+        match self.life.goal {
+            Goal::Wanted => return,
+            Goal::Removed => {}
+        }
+        if left == Left::Nothing {
+            left |= self.take(Leftover::Dirs, [kept(&actual.dirs)]);
+        }
+        if left == Left::Nothing && actual.removals.is_empty() {
+            self.push(Step::Forget);
+        }
+    }
+
+    /// Plans the removal of a thing, unless it is still being made or something that goes first needs it.
+    fn take(&mut self, leftover: Leftover, parts: impl IntoIterator<Item = Kept>) -> Left {
+        let mut found = Kept::Absent;
+        for part in parts {
+            found = found.max(part);
+        }
+        match found {
+            Kept::Absent => Left::Nothing,
+            Kept::Perhaps => {
+                if !self.is_in_use(&leftover) {
+                    self.push(Step::Remove(leftover));
+                }
+                Left::Something
+            }
+            Kept::InTheMaking => Left::Something,
+        }
+    }
+}
+
+/// Whether a container's turn to stop has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Now,
+    Later,
+}
+
+/// Whether anything has to go first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    Something,
+}
+
+impl std::ops::BitOrAssign for Left {
+    fn bitor_assign(&mut self, other: Self) {
+        if other == Self::Something {
+            *self = Self::Something;
+        }
+    }
+}
+
+/// Whether a thing is to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kept {
+    Absent,
+    Perhaps,
+    InTheMaking,
+}
+
+fn kept<T>(thing: &Resource<T>) -> Kept {
+    match thing {
+        Resource::Absent => Kept::Absent,
+        Resource::Unknown | Resource::Ready(_) | Resource::Failed(_) => Kept::Perhaps,
+        Resource::Ensuring(_) => Kept::InTheMaking,
+    }
+}

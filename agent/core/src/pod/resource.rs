@@ -1,0 +1,162 @@
+//! What is known of one thing on the node, and when to try again.
+
+use std::time::Duration;
+
+use crate::{
+    event::{Failure, FailureKind},
+    id::OpId,
+    time::Mono,
+};
+
+/// First delay after a failure that may pass; doubled by each further one.
+pub const RETRY_FIRST: Duration = Duration::from_secs(1);
+
+/// Longest delay between tries, so that what was repaired is found within a minute.
+pub const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// Delay after a configuration error. Source: `backOffPeriod` of `pkg/kubelet/kubelet.go`.
+pub const CONFIG_RETRY: Duration = Duration::from_secs(10);
+
+/// Longest wait for containerd's return before a try: the return itself ends the wait.
+pub const RUNTIME_RETRY: Duration = Duration::from_secs(10);
+
+/// One thing that a pod needs on the node.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Resource<T> {
+    /// Nothing was ever done for it, or it was removed.
+    Absent,
+    /// It may be there, from an earlier run of the agent: made again before use, removed at the end.
+    Unknown,
+    /// Being made.
+    Ensuring(OpId),
+    /// There.
+    Ready(T),
+    /// Making it failed, perhaps half way.
+    Failed(Retry),
+}
+
+impl<T> Resource<T> {
+    /// The thing, when it is there.
+    pub fn ready(&self) -> Option<&T> {
+        match self {
+            Self::Ready(value) => Some(value),
+            Self::Absent | Self::Unknown | Self::Ensuring(_) | Self::Failed(_) => None,
+        }
+    }
+
+    /// Why it is not there, when making it failed.
+    pub fn retry(&self) -> Option<&Retry> {
+        match self {
+            Self::Failed(retry) => Some(retry),
+            Self::Absent | Self::Unknown | Self::Ensuring(_) | Self::Ready(_) => None,
+        }
+    }
+
+    /// The effect that makes it, while it is being made.
+    pub fn op(&self) -> Option<OpId> {
+        match self {
+            Self::Ensuring(op) => Some(*op),
+            Self::Absent | Self::Unknown | Self::Ready(_) | Self::Failed(_) => None,
+        }
+    }
+
+    /// Takes the outcome of making it.
+    pub fn settle(&mut self, result: Result<T, Failure>, tries: u32, now: Mono) {
+        *self = match result {
+            Ok(value) => Self::Ready(value),
+            Err(failure) => Self::Failed(Retry::after(failure, tries, now)),
+        };
+    }
+
+    /// Lets a try that waits for containerd go on now.
+    pub fn runtime_is_up(&mut self, now: Mono) {
+        if let Self::Failed(retry) = self {
+            retry.runtime_is_up(now);
+        }
+    }
+}
+
+/// A failure and when to try again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retry {
+    /// What went wrong.
+    pub failure: Failure,
+    /// When to try again.
+    pub at: Mono,
+    /// Failures in a row.
+    pub tries: u32,
+}
+
+impl Retry {
+    /// The retry after a failure that followed `tries` others.
+    #[must_use]
+    pub fn after(failure: Failure, tries: u32, now: Mono) -> Self {
+        let delay = match failure.kind {
+            FailureKind::Config => CONFIG_RETRY,
+            FailureKind::RuntimeDown => RUNTIME_RETRY,
+            FailureKind::Transient
+            | FailureKind::Unknown
+            | FailureKind::InvalidImageName
+            | FailureKind::ImagePull
+            | FailureKind::StartFailed
+            | FailureKind::SandboxGone => growing(tries),
+        };
+        Self { failure, at: now + delay, tries: tries.saturating_add(1) }
+    }
+
+    /// Ends the wait when it was for containerd.
+    pub fn runtime_is_up(&mut self, now: Mono) {
+        if self.failure.kind == FailureKind::RuntimeDown {
+            self.at = now;
+        }
+    }
+}
+
+/// The delay after `tries` failures: 1 s, 2 s, 4 s … one minute.
+#[must_use]
+pub fn growing(tries: u32) -> Duration {
+    RETRY_FIRST.saturating_mul(1 << tries.min(6)).min(RETRY_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(kind: FailureKind) -> Failure {
+        Failure { kind, message: "x".into() }
+    }
+
+    #[test]
+    fn delays_grow_to_a_minute() {
+        let seconds: Vec<u64> = (0..9).map(|tries| growing(tries).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+    }
+
+    #[test]
+    fn the_kind_of_failure_decides_the_delay() {
+        let now = Mono(Duration::from_secs(100));
+        let cases = [
+            (FailureKind::Transient, 1),
+            (FailureKind::Unknown, 1),
+            (FailureKind::Config, 10),
+            (FailureKind::RuntimeDown, 10),
+        ];
+        for (kind, seconds) in cases {
+            assert_eq!(
+                Retry::after(failure(kind), 0, now).at,
+                now + Duration::from_secs(seconds),
+                "{kind:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn containerds_return_ends_only_waits_for_it() {
+        let now = Mono(Duration::from_secs(100));
+        for (kind, ended) in [(FailureKind::RuntimeDown, true), (FailureKind::Transient, false)] {
+            let mut thing: Resource<()> = Resource::Failed(Retry::after(failure(kind), 0, now));
+            thing.runtime_is_up(now);
+            assert_eq!(thing.retry().map(|retry| retry.at == now), Some(ended), "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Where a pod begins: new, or as an earlier run of the agent left it.
+//!
+//! Nothing that runs is touched: a container that is found running goes on under the same attempt, one that ended is
+//! taken as ended, one that was asked to start and is not there in a living sandbox is started (the start finds what the
+//! first try made).
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    actual::{Actual, End, Goal, Leftover, Life, Removal, Run},
+    machine::PodMachine,
+    report::again,
+    resource::Resource,
+};
+use crate::{
+    event::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
+    id::{Attempt, ContainerId, ContainerName, PodUid, SandboxId},
+    paths,
+    record::{ContainerRecord, PodRecord},
+    spec::Pod,
+    time::Now,
+};
+
+impl PodMachine {
+    /// A pod that the node never had.
+    #[must_use]
+    pub fn new(spec: Arc<Pod>, now: Now) -> Self {
+        let record = first_record(&spec, now);
+        let life = Life { spec, goal: Goal::Wanted, record, actual: Actual::fresh() };
+        Self::with(life, None)
+    }
+
+    /// A pod that has a record.
+    #[must_use]
+    pub fn restored(record: PodRecord, spec: Arc<Pod>, observation: &Observation, now: Now) -> Self {
+        let goal = if record.termination.is_some() && record.terminal.is_none() {
+            Goal::Removed
+        } else {
+            Goal::Wanted
+        };
+        let persisted = Some(record.clone());
+        let life = Life { spec, goal, record, actual: unknown() };
+        let mut pod = Self::with(life, persisted);
+        pod.adopt(observation, now);
+        pod
+    }
+
+    /// A pod that is wanted and has no record, though the runtime knows its UID: the machine was switched off, or the
+    /// record was lost. What runs goes on; what does not is removed, and counts as a run.
+    #[must_use]
+    pub fn found(spec: Arc<Pod>, observation: &Observation, now: Now) -> Self {
+        let mut record = first_record(&spec, now);
+        let uid = record.uid.clone();
+        let known = |seen: &&ObservedSandbox| seen.pod == uid;
+        record.sandbox =
+            observation.sandboxes.iter().filter(known).map(|seen| seen.attempt).max().unwrap_or_default();
+        for container in spec.all_containers() {
+            let runs = observation.containers.iter();
+            let runs = runs.filter(|seen| seen.pod == uid && seen.name == container.name);
+            if let Some(last) = runs.map(|seen| seen.attempt).max() {
+                record.containers.insert(container.name.clone(), found_run(last, record.sandbox, now));
+            }
+        }
+        let life = Life { spec, goal: Goal::Wanted, record, actual: unknown() };
+        let mut pod = Self::with(life, None);
+        pod.adopt(observation, now);
+        pod
+    }
+
+    fn adopt(&mut self, observation: &Observation, now: Now) {
+        for volume in &self.life.spec.volumes {
+            self.life.actual.volumes.insert(volume.name.clone(), Resource::Unknown);
+        }
+        if !self.life.is_wired() {
+            self.life.actual.netns = Resource::Absent;
+            self.life.actual.network = Resource::Absent;
+        }
+        self.leave_earlier(observation);
+        let id = self.life.sandbox_id();
+        let sandbox = observation.sandboxes.iter().find(|seen| seen.id == id);
+        let alive = sandbox.is_some_and(|seen| seen.ready);
+        if let Some(ObservedSandbox { ready: true, pid, .. }) = sandbox {
+            self.adopt_sandbox(*pid);
+        }
+        let names: Vec<ContainerName> = self.life.record.containers.keys().cloned().collect();
+        let mut was_used = sandbox.is_some();
+        for name in names {
+            was_used |= self.adopt_container(&name, alive, observation, now);
+        }
+        if !alive && was_used {
+            self.lose_sandbox(now.wall, now);
+        }
+    }
+
+    /// The sandbox runs, so its netns is there, and the attachment that the record tells of. Directories, cgroup and
+    /// volumes are looked at again: that shows to nobody.
+    fn adopt_sandbox(&mut self, pid: u32) {
+        self.life.actual.sandbox = Resource::Ready(pid);
+        if self.life.is_wired() {
+            self.life.actual.netns = Resource::Ready(paths::netns(&self.life.sandbox_id()).into());
+            if self.life.record.network.is_some() {
+                self.life.actual.network = Resource::Ready(());
+            }
+        }
+    }
+
+    /// Takes the current run of a container as it is; whether it was started in the current sandbox.
+    fn adopt_container(
+        &mut self,
+        name: &ContainerName,
+        alive: bool,
+        observation: &Observation,
+        now: Now,
+    ) -> bool {
+        let id = self.life.container_id(name);
+        let seen = observation.containers.iter().find(|seen| seen.id == id);
+        let Some(record) = self.life.record.containers.get(name) else { return false };
+        let here = record.started_in == Some(self.life.record.sandbox);
+        if record.exit.is_some() {
+            if seen.is_some() {
+                self.leave(name);
+            }
+            return here;
+        }
+        let Some(started_in) = record.started_in else {
+            let hash = self.container(name).map_or(0, |container| container.hash);
+            self.set_run(name, Run::Preparing(again(hash)));
+            return false;
+        };
+        let alive = alive && started_in == self.life.record.sandbox;
+        self.adopt_run(name, alive, seen, now);
+        here
+    }
+
+    fn adopt_run(&mut self, name: &ContainerName, alive: bool, seen: Option<&ObservedContainer>, now: Now) {
+        let hash = seen.map(|seen| seen.hash);
+        let hash = hash.or_else(|| self.container(name).map(|container| container.hash)).unwrap_or_default();
+        let task = seen.map_or(&ObservedTask::Absent, |seen| &seen.task);
+        match task {
+            ObservedTask::Running { started_at, .. } if alive => self.runs(name, *started_at, hash),
+            ObservedTask::Exited(exit) => self.ended(name, End::Seen(*exit), now),
+            ObservedTask::Created | ObservedTask::Absent | ObservedTask::Unknown if alive => {
+                self.set_run(name, Run::Preparing(again(hash)));
+            }
+            ObservedTask::Absent if seen.is_none() => {
+                // The runtime never heard of it: the agent ended between its record and the start.
+                self.set_run(name, Run::Preparing(again(hash)));
+            }
+            ObservedTask::Running { .. }
+            | ObservedTask::Created
+            | ObservedTask::Absent
+            | ObservedTask::Unknown => self.ended(name, End::Lost(now.wall), now),
+        }
+    }
+
+    /// Everything of the pod that the runtime has and the record no longer counts, and what an interrupted replacement of
+    /// the sandbox may have left.
+    fn leave_earlier(&mut self, observation: &Observation) {
+        let uid: PodUid = self.life.record.uid.clone();
+        let current = self.life.record.sandbox;
+        let is_wired = self.life.is_wired();
+        let removals = &mut self.life.actual.removals;
+        if let Some(before) = current.checked_sub(1) {
+            removals.insert(Leftover::Sandbox(before), Removal::Due);
+            if is_wired {
+                removals.insert(Leftover::Network(before), Removal::Due);
+                removals.insert(Leftover::Netns(before), Removal::Due);
+            }
+        }
+        for seen in observation.sandboxes.iter().filter(|seen| seen.pod == uid && seen.attempt != current) {
+            if seen.id == SandboxId::of(&uid, seen.attempt) {
+                removals.insert(Leftover::Sandbox(seen.attempt), Removal::Due);
+            }
+        }
+        let containers = &self.life.record.containers;
+        for seen in observation.containers.iter().filter(|seen| seen.pod == uid) {
+            let attempt = containers.get(&seen.name).map(|record| record.attempt);
+            let is_current =
+                attempt.is_some_and(|attempt| seen.id == ContainerId::of(&uid, &seen.name, attempt));
+            if !is_current {
+                removals.insert(Leftover::Container(seen.id.clone()), Removal::Due);
+            }
+        }
+    }
+}
+
+/// Whatever an earlier run of the agent made may be there.
+fn unknown() -> Actual {
+    Actual {
+        dirs: Resource::Unknown,
+        cgroup: Resource::Unknown,
+        netns: Resource::Unknown,
+        network: Resource::Unknown,
+        sandbox: Resource::Unknown,
+        ..Actual::fresh()
+    }
+}
+
+fn first_record(spec: &Pod, now: Now) -> PodRecord {
+    PodRecord {
+        uid: spec.uid.clone(),
+        name: spec.name.clone(),
+        source: spec.source,
+        manifest: Arc::clone(&spec.manifest),
+        started_at: now.wall,
+        sandbox: 0,
+        network: None,
+        containers: BTreeMap::new(),
+        conditions: BTreeMap::new(),
+        termination: None,
+        terminal: None,
+    }
+}
+
+fn found_run(attempt: Attempt, sandbox: Attempt, now: Now) -> ContainerRecord {
+    ContainerRecord {
+        attempt,
+        begun_at: now.mono,
+        started_in: Some(sandbox),
+        image: None,
+        stopping: None,
+        exit: None,
+        last_exit: None,
+        backoff_ms: 0,
+        ready: false,
+    }
+}

@@ -1,0 +1,219 @@
+//! What follows for the run of a container: it started, or not; was signalled; ended; its end is complete.
+
+use super::{
+    actual::{Delivery, End, Ended, Preparing, Refusal, Run, Running, Starting, Stop, Words},
+    fit,
+    machine::PodMachine,
+    resource::{Retry, growing},
+    words::{about, about_pod},
+};
+use crate::{
+    event::{Exit, Failure, FailureKind, ObservedTask, Outcome},
+    id::{ContainerName, OpId},
+    record::ExitRecord,
+    status::Severity,
+    time::{Mono, Now},
+};
+
+/// Tries to read the last words of a container; then it goes without.
+const WORDS_TRIES_MAX: u32 = 3;
+
+/// Time after SIGKILL in which a container has to be gone before it is killed again, growing.
+const KILL_AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Exit code of a run that could not be started, as containerd reports it.
+const START_ERROR: u32 = 128;
+
+/// Exit code of a run whose end nobody saw.
+const LOST: u32 = 137;
+
+impl PodMachine {
+    fn complain_about(&mut self, name: &ContainerName, failure: &Failure) {
+        if failure.kind != FailureKind::RuntimeDown {
+            let text = format!("Error: {}", failure.message);
+            self.notes.push(about(name, Severity::Warning, "Failed", text));
+        }
+    }
+
+    pub(super) fn rootfs_settled(
+        &mut self,
+        name: &ContainerName,
+        tries: u32,
+        result: Result<Outcome, Failure>,
+        now: Mono,
+    ) {
+        if let Err(failure) = &result {
+            self.complain_about(name, failure);
+        }
+        if let Some(Run::Preparing(preparing)) = self.life.actual.containers.get_mut(name) {
+            preparing.rootfs.settle(fit::rootfs(result), tries, now);
+        }
+    }
+
+    pub(super) fn started(
+        &mut self,
+        op: OpId,
+        name: &ContainerName,
+        tries: u32,
+        result: Result<Outcome, Failure>,
+        now: Now,
+    ) {
+        let Run::Starting(starting) = self.life.run(name).clone() else { return };
+        if starting.op != op {
+            return;
+        }
+        let failure = match result {
+            Ok(Outcome::Started(ObservedTask::Running { started_at, .. })) => {
+                self.tell_started(name);
+                return match starting.end {
+                    None => self.runs(name, started_at, starting.prepared.hash),
+                    Some(end) => self.ended(name, end, now),
+                };
+            }
+            Ok(Outcome::Started(ObservedTask::Exited(exit))) => {
+                self.tell_started(name);
+                return self.ended(name, End::Seen(exit), now);
+            }
+            Ok(other) => fit::unfitting(&other),
+            Err(failure) => failure,
+        };
+        if let Some(end) = starting.end.clone() {
+            return self.ended(name, end, now);
+        }
+        self.complain_about(name, &failure);
+        self.not_started(name, starting, tries, failure, now);
+    }
+
+    fn not_started(
+        &mut self,
+        name: &ContainerName,
+        starting: Starting,
+        tries: u32,
+        failure: Failure,
+        now: Now,
+    ) {
+        let reason = match failure.kind {
+            FailureKind::StartFailed => {
+                let exit =
+                    Exit { code: START_ERROR, started_at: None, finished_at: now.wall, oom_killed: false };
+                return self.conclude(name, exit, failure.message, Some("StartError".into()), now);
+            }
+            FailureKind::Config => "CreateContainerConfigError",
+            FailureKind::Transient
+            | FailureKind::Unknown
+            | FailureKind::RuntimeDown
+            | FailureKind::InvalidImageName
+            | FailureKind::ImagePull
+            | FailureKind::SandboxGone => "CreateContainerError",
+        };
+        let gone = failure.kind == FailureKind::SandboxGone;
+        let retry = Retry::after(failure, tries, now.mono);
+        let refused = Some(Refusal { reason, retry });
+        self.set_run(name, Run::Preparing(Preparing { refused, ..starting.prepared }));
+        if gone {
+            self.lose_sandbox(now.wall, now);
+        }
+    }
+
+    fn tell_started(&mut self, name: &ContainerName) {
+        self.notes.push(about(name, Severity::Normal, "Created", format!("Created container: {name}")));
+        self.notes.push(about(name, Severity::Normal, "Started", format!("Started container {name}")));
+    }
+
+    pub(super) fn runs(&mut self, name: &ContainerName, started_at: jiff::Timestamp, hash: u64) {
+        self.set_run(name, Run::Running(Running { started_at, hash, stop: Stop::No }));
+    }
+
+    /// A run has ended: its last words are read where they can be, then it goes into the record.
+    pub(super) fn ended(&mut self, name: &ContainerName, end: End, now: Now) {
+        match end {
+            End::Seen(exit) => self.set_run(name, Run::Ended(Ended { exit, words: Words::Unread })),
+            End::Lost(at) => {
+                let exit = Exit { code: LOST, started_at: None, finished_at: at, oom_killed: false };
+                let message = "The container could not be located: its sandbox was lost while it ran";
+                self.conclude(name, exit, message.into(), Some("ContainerStatusUnknown".into()), now);
+            }
+        }
+    }
+
+    /// The end of a run, complete, goes into the record; what is left of the run is removed. Only then is the next run
+    /// prepared: at no time are there two.
+    pub(super) fn conclude(
+        &mut self,
+        name: &ContainerName,
+        exit: Exit,
+        message: String,
+        reason: Option<String>,
+        now: Now,
+    ) {
+        let age =
+            std::time::Duration::try_from(now.wall.duration_since(exit.finished_at)).unwrap_or_default();
+        let at = Mono(now.mono.0.saturating_sub(age));
+        if let Some(record) = self.life.record.containers.get_mut(name) {
+            let at = at.max(record.begun_at);
+            let attempt = record.attempt;
+            record.exit = Some(ExitRecord { attempt, exit, at, message, reason });
+        }
+        self.leave(name);
+        self.set_run(name, Run::Idle);
+    }
+
+    pub(super) fn signalled(
+        &mut self,
+        op: OpId,
+        name: &ContainerName,
+        result: Result<Outcome, Failure>,
+        now: Mono,
+    ) {
+        let Some(Run::Running(running)) = self.life.actual.containers.get_mut(name) else { return };
+        let (Stop::Term(delivery) | Stop::Kill(delivery)) = &mut running.stop else { return };
+        let tries = match *delivery {
+            Delivery::Sending { op: sending, tries } if sending == op => tries,
+            Delivery::Sending { .. } | Delivery::Waiting { .. } => return,
+        };
+        let failed = fit::done(result).err();
+        let again = match (&failed, running.stop) {
+            (Some(_), _) => Some(now + growing(tries)),
+            (None, Stop::Kill(_)) => Some(now + KILL_AGAIN.saturating_mul(tries.saturating_add(1))),
+            (None, Stop::Term(_) | Stop::No) => None,
+        };
+        let waiting = Delivery::Waiting { again, tries: tries.saturating_add(1) };
+        let late = failed.is_none() && tries == 1;
+        match &mut running.stop {
+            Stop::Term(delivery) => *delivery = waiting,
+            Stop::Kill(delivery) => {
+                *delivery = waiting;
+                if late {
+                    let text = "Container runtime did not kill the pod within specified grace period.";
+                    self.notes.push(about_pod(Severity::Warning, "ExceededGracePeriod", text));
+                }
+            }
+            Stop::No => {}
+        }
+        if let Some(failure) = failed {
+            self.complain(&Err(failure), "FailedKillPod", "error killing pod: ");
+        }
+    }
+
+    pub(super) fn words_read(
+        &mut self,
+        op: OpId,
+        name: &ContainerName,
+        tries: u32,
+        result: Result<Outcome, Failure>,
+        now: Now,
+    ) {
+        let Some(Run::Ended(ended)) = self.life.actual.containers.get_mut(name) else { return };
+        match ended.words {
+            Words::Reading { op: reading, .. } if reading == op => {}
+            Words::Reading { .. } | Words::Unread | Words::Failed(_) => return,
+        }
+        let exit = ended.exit;
+        match result {
+            Ok(Outcome::TerminationMessage(message)) => self.conclude(name, exit, message, None, now),
+            Ok(_) => self.conclude(name, exit, String::new(), None, now),
+            Err(_) if tries + 1 >= WORDS_TRIES_MAX => self.conclude(name, exit, String::new(), None, now),
+            Err(failure) => ended.words = Words::Failed(Retry::after(failure, tries, now.mono)),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The conditions of a pod. Source: `pkg/kubelet/status/generate.go`.
+
+use super::any_main_started;
+use crate::{
+    pod::actual::Life,
+    spec::ContainerKind,
+    status::{Condition, ConditionKind, ContainerStatus, Phase},
+    time::Now,
+};
+
+/// A condition before it is compared with what it was.
+struct Verdict {
+    holds: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl Verdict {
+    fn yes() -> Self {
+        Self { holds: true, reason: "", message: String::new() }
+    }
+
+    fn no(reason: &'static str, message: String) -> Self {
+        Self { holds: false, reason, message }
+    }
+}
+
+pub(super) fn of(
+    life: &Life,
+    phase: Phase,
+    init_containers: &[ContainerStatus],
+    containers: &[ContainerStatus],
+    now: Now,
+) -> Vec<Condition> {
+    let startable = if is_furnished(life) { Verdict::yes() } else { Verdict::no("", String::new()) };
+    let verdicts = [
+        (ConditionKind::PodReadyToStartContainers, startable),
+        (ConditionKind::Initialized, initialized(phase, init_containers, containers)),
+        (ConditionKind::Ready, ready(phase, init_containers, containers)),
+        (ConditionKind::ContainersReady, ready(phase, init_containers, containers)),
+        (ConditionKind::PodScheduled, Verdict::yes()),
+    ];
+    let known = &life.record.conditions;
+    verdicts
+        .into_iter()
+        .map(|(kind, Verdict { holds, reason, message })| {
+            let before = known.get(&kind).filter(|before| before.holds == holds);
+            let since = before.map_or(now.wall, |before| before.since);
+            Condition { kind, holds, reason: reason.into(), message, since }
+        })
+        .collect()
+}
+
+fn is_furnished(life: &Life) -> bool {
+    life.actual.sandbox.ready().is_some() && (!life.is_wired() || life.actual.network.ready().is_some())
+}
+
+fn initialized(phase: Phase, init: &[ContainerStatus], containers: &[ContainerStatus]) -> Verdict {
+    if phase == Phase::Succeeded {
+        return Verdict { holds: true, reason: "PodCompleted", message: String::new() };
+    }
+    if any_main_started(containers) {
+        return Verdict::yes();
+    }
+    let incomplete = |status: &&ContainerStatus| match status.kind {
+        ContainerKind::Sidecar => !status.started,
+        ContainerKind::Init | ContainerKind::Main => !status.ready,
+    };
+    let names = names(init.iter().filter(incomplete));
+    if names.is_empty() {
+        return Verdict::yes();
+    }
+    Verdict::no("ContainersNotInitialized", format!("containers with incomplete status: [{names}]"))
+}
+
+fn ready(phase: Phase, init: &[ContainerStatus], containers: &[ContainerStatus]) -> Verdict {
+    match phase {
+        Phase::Succeeded => return Verdict::no("PodCompleted", String::new()),
+        Phase::Failed => return Verdict::no("PodFailed", String::new()),
+        Phase::Pending | Phase::Running => {}
+    }
+    let sidecars = init.iter().filter(|status| status.kind == ContainerKind::Sidecar);
+    let names = names(sidecars.chain(containers).filter(|status| !status.ready));
+    if names.is_empty() {
+        return Verdict::yes();
+    }
+    Verdict::no("ContainersNotReady", format!("containers with unready status: [{names}]"))
+}
+
+fn names<'a>(statuses: impl Iterator<Item = &'a ContainerStatus>) -> String {
+    statuses.map(|status| status.name.as_str()).collect::<Vec<_>>().join(" ")
+}

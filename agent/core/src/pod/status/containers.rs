@@ -1,0 +1,209 @@
+//! The statuses of containers. Source: `convertToAPIContainerStatuses` and `convertStatusToAPIStatus` of
+//! `pkg/kubelet/kubelet_pods.go`, `TerminatePod` of `pkg/kubelet/status/status_manager.go`.
+
+use std::time::Duration;
+
+use super::has_stopped;
+use crate::{
+    id::ContainerId,
+    pod::{
+        actual::{ImageUse, Life, Preparing, Run, Stage},
+        words::{crash_loop, pull_back_off},
+    },
+    record::{ContainerRecord, ExitRecord},
+    spec::{Container, ContainerKind},
+    status::{ContainerState, ContainerStatus, Terminated},
+};
+
+/// Exit code of a container whose end nobody saw.
+const LOST: u32 = 137;
+
+/// Init containers in spec order, main containers by name.
+pub(super) fn of(life: &Life) -> (Vec<ContainerStatus>, Vec<ContainerStatus>) {
+    let all = |containers: &[std::sync::Arc<Container>]| -> Vec<ContainerStatus> {
+        containers.iter().map(|container| status(life, container)).collect()
+    };
+    let mut init = all(&life.spec.init_containers);
+    let mut main = all(&life.spec.containers);
+    main.sort_by(|left, right| left.name.cmp(&right.name));
+    if has_stopped(life) {
+        settle(life, &mut init, &mut main);
+    }
+    (init, main)
+}
+
+/// Whether a container was seen to run or to end.
+pub(super) fn has_left_waiting(status: &ContainerStatus) -> bool {
+    match status.state {
+        ContainerState::Waiting { .. } => false,
+        ContainerState::Running { .. } | ContainerState::Terminated(_) => true,
+    }
+}
+
+fn status(life: &Life, container: &Container) -> ContainerStatus {
+    let record = life.record.containers.get(&container.name);
+    let run = life.run(&container.name);
+    let (state, last) = states(life, container, record, run);
+    let terminated = |exit: &ExitRecord| terminated(life, container, exit);
+    let last_state = last.map(terminated);
+    let is_running = matches!(state, ContainerState::Running { .. });
+    let (ready, started) = match (container.kind, &state) {
+        (ContainerKind::Main | ContainerKind::Sidecar, _) => (is_running, is_running),
+        (ContainerKind::Init, ContainerState::Terminated(end)) => (end.exit_code == 0, false),
+        (ContainerKind::Init, ContainerState::Running { .. } | ContainerState::Waiting { .. }) => {
+            (false, false)
+        }
+    };
+    let image = record.and_then(|record| record.image.as_ref());
+    ContainerStatus {
+        name: container.name.clone(),
+        kind: container.kind,
+        image: image.map_or_else(|| container.image.to_string(), |image| image.name.clone()),
+        image_id: image.map(|image| image.id.clone()).unwrap_or_default(),
+        id: shown_id(life, container, record),
+        state,
+        last_state,
+        ready,
+        started,
+        restart_count: record.map_or(0, |record| record.attempt),
+    }
+}
+
+/// The current run's id once it was asked to start, else that of the run before.
+fn shown_id(life: &Life, container: &Container, record: Option<&ContainerRecord>) -> Option<ContainerId> {
+    let record = record?;
+    let attempt = match (record.started_in, &record.last_exit) {
+        (Some(_), _) => record.attempt,
+        (None, Some(last)) => last.attempt,
+        (None, None) => return None,
+    };
+    Some(ContainerId::of(&life.record.uid, &container.name, attempt))
+}
+
+/// The current state, and the run that is shown as the last one.
+fn states<'a>(
+    life: &Life,
+    container: &Container,
+    record: Option<&'a ContainerRecord>,
+    run: &Run,
+) -> (ContainerState, Option<&'a ExitRecord>) {
+    let waiting = || default_waiting(life);
+    let Some(record) = record else { return (waiting(), None) };
+    let last = record.last_exit.as_ref();
+    match run {
+        Run::Running(running) => (ContainerState::Running { started_at: running.started_at }, last),
+        Run::Starting(_) => (waiting(), last),
+        Run::Preparing(preparing) => (preparing_state(life, container, preparing), last),
+        Run::Ended(ended) => {
+            let exit = ExitRecord {
+                attempt: record.attempt,
+                exit: ended.exit,
+                at: record.begun_at,
+                message: String::new(),
+                reason: None,
+            };
+            (ContainerState::Terminated(terminated(life, container, &exit)), last)
+        }
+        Run::BackingOff if life.stage() == Stage::Run => {
+            let delay = Duration::from_millis(record.backoff_ms);
+            let state = ContainerState::Waiting {
+                reason: "CrashLoopBackOff".into(),
+                message: crash_loop(&container.name, &life.record, delay),
+            };
+            (state, record.exit.as_ref())
+        }
+        Run::Idle | Run::BackingOff => match &record.exit {
+            Some(exit) => (ContainerState::Terminated(terminated(life, container, exit)), last),
+            None => (waiting(), last),
+        },
+    }
+}
+
+fn default_waiting(life: &Life) -> ContainerState {
+    let reason = if life.spec.init_containers.is_empty() { "ContainerCreating" } else { "PodInitializing" };
+    ContainerState::Waiting { reason: reason.into(), message: String::new() }
+}
+
+/// What holds a run up is shown when it is its turn: the image of a main container may be missing long before.
+fn preparing_state(life: &Life, container: &Container, preparing: &Preparing) -> ContainerState {
+    if !is_in_turn(life, container) {
+        return default_waiting(life);
+    }
+    let waiting = |reason: &str, message: String| ContainerState::Waiting { reason: reason.into(), message };
+    if let Some(refusal) = &preparing.refused {
+        return waiting(refusal.reason, refusal.retry.failure.message.clone());
+    }
+    match &preparing.image {
+        ImageUse::Refused { reason, retry } => return waiting(reason, retry.failure.message.clone()),
+        ImageUse::Missing => {
+            if let Some(backoff) = life.actual.pull_backoffs.get(&container.image) {
+                return if backoff.announced {
+                    waiting("ImagePullBackOff", pull_back_off(&container.image, &backoff.error))
+                } else {
+                    waiting("ErrImagePull", backoff.error.clone())
+                };
+            }
+        }
+        ImageUse::Wanted | ImageUse::Inspecting | ImageUse::Pulling | ImageUse::Ready(_) => {}
+    }
+    match preparing.rootfs.retry() {
+        Some(retry) => waiting("CreateContainerError", retry.failure.message.clone()),
+        None => default_waiting(life),
+    }
+}
+
+/// Whether all init containers before this one have ended well and all sidecars before it run.
+fn is_in_turn(life: &Life, container: &Container) -> bool {
+    let record = &life.record;
+    let here = |name| record.containers.get(name).filter(|run| run.started_in == Some(record.sandbox));
+    if life.spec.containers.iter().any(|main| here(&main.name).is_some()) {
+        return true;
+    }
+    let before = life.spec.init_containers.iter().take_while(|one| one.name != container.name);
+    before.into_iter().all(|one| match one.kind {
+        ContainerKind::Sidecar => matches!(life.run(&one.name), Run::Running(_)),
+        ContainerKind::Init | ContainerKind::Main => {
+            here(&one.name).is_some_and(|run| run.exit.as_ref().is_some_and(|exit| exit.exit.code == 0))
+        }
+    })
+}
+
+fn terminated(life: &Life, container: &Container, record: &ExitRecord) -> Terminated {
+    let derived = match (record.exit.oom_killed, record.exit.code) {
+        (true, _) => "OOMKilled",
+        (false, 0) => "Completed",
+        (false, _) => "Error",
+    };
+    Terminated {
+        exit_code: record.exit.code,
+        reason: record.reason.clone().unwrap_or_else(|| derived.into()),
+        message: record.message.clone(),
+        started_at: record.exit.started_at,
+        finished_at: Some(record.exit.finished_at),
+        id: ContainerId::of(&life.record.uid, &container.name, record.attempt),
+    }
+}
+
+/// A pod that has stopped has no waiting containers left: those that never ran are shown as lost, so that it does not
+/// look as if it had succeeded.
+fn settle(life: &Life, init: &mut [ContainerStatus], main: &mut [ContainerStatus]) {
+    let seen = |status: &ContainerStatus| has_left_waiting(status) || status.last_state.is_some();
+    let is_initialized = life.spec.init_containers.is_empty()
+        || main.iter().any(seen)
+        || init.iter().rev().find(|status| status.kind == ContainerKind::Init).is_some_and(|last| last.ready);
+    let started = init.iter().rposition(seen).map_or(0, |last| last + 1);
+    let settled = if is_initialized { init.len() } else { started };
+    for status in init.iter_mut().take(settled).chain(main.iter_mut().filter(|_| is_initialized)) {
+        if !has_left_waiting(status) {
+            let id = ContainerId::of(&life.record.uid, &status.name, status.restart_count);
+            status.state = ContainerState::Terminated(Terminated {
+                exit_code: LOST,
+                reason: "ContainerStatusUnknown".into(),
+                message: "The container could not be located when the pod was terminated".into(),
+                started_at: None,
+                finished_at: None,
+                id,
+            });
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What users see of a pod, as the kubelet shows it.
+
+mod conditions;
+mod containers;
+mod phase;
+
+use super::actual::{Life, Run, Stage};
+use crate::{
+    config::NodeConfig,
+    record::{PodRecord, Transition},
+    spec::{ContainerKind, NetworkMode},
+    status::{ContainerStatus, Phase, PodStatus},
+    time::Now,
+};
+
+/// The status of a pod. `previous` is the one before: a phase that ends the pod is not shown while a container may run.
+/// Source: `generateAPIPodStatus` of `pkg/kubelet/kubelet_pods.go`, `mergePodStatus` of
+/// `pkg/kubelet/status/status_manager.go`.
+#[must_use]
+pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: Now) -> PodStatus {
+    let (init_containers, containers) = containers::of(life);
+    let (phase, reason, message) = shown_phase(life, &init_containers, &containers, previous);
+    let conditions = conditions::of(life, phase, &init_containers, &containers, now);
+    let pod_ips = match (life.spec.network, &life.record.network) {
+        (NetworkMode::Node, _) => config.ips.clone(),
+        (NetworkMode::Pod, Some(network)) => network.ips.clone(),
+        (NetworkMode::Pod, None) => Vec::new(),
+    };
+    PodStatus {
+        uid: life.record.uid.clone(),
+        name: life.record.name.clone(),
+        phase,
+        reason,
+        message,
+        terminating: life.record.termination.is_some(),
+        conditions,
+        host_ips: config.ips.clone(),
+        pod_ips,
+        start_time: Some(life.record.started_at),
+        qos: life.spec.qos,
+        init_containers,
+        containers,
+    }
+}
+
+/// Writes into the record what of a status must not change with a restart of the agent.
+pub fn remember(record: &mut PodRecord, status: &PodStatus) {
+    for condition in &status.conditions {
+        let transition = Transition { holds: condition.holds, since: condition.since };
+        record.conditions.insert(condition.kind, transition);
+    }
+    for container in status.init_containers.iter().chain(&status.containers) {
+        if let Some(run) = record.containers.get_mut(&container.name) {
+            run.ready = container.ready;
+        }
+    }
+}
+
+fn shown_phase(
+    life: &Life,
+    init_containers: &[ContainerStatus],
+    containers: &[ContainerStatus],
+    previous: Option<&PodStatus>,
+) -> (Phase, String, String) {
+    let computed = phase::of(life, init_containers, containers);
+    let (phase, reason, message) = match &life.record.terminal {
+        Some(end) if end.succeeded => (Phase::Succeeded, end.reason.clone(), end.message.clone()),
+        Some(end) => (Phase::Failed, end.reason.clone(), end.message.clone()),
+        None => (computed, String::new(), String::new()),
+    };
+    let is_final = match phase {
+        Phase::Succeeded | Phase::Failed => true,
+        Phase::Pending | Phase::Running => false,
+    };
+    if is_final && may_run(life) {
+        let before = previous.map_or(Phase::Running, |status| status.phase);
+        return (before, String::new(), String::new());
+    }
+    (phase, reason, message)
+}
+
+/// Whether a container of the pod may have a process.
+fn may_run(life: &Life) -> bool {
+    life.actual.containers.values().any(|run| match run {
+        Run::Starting(_) | Run::Running(_) => true,
+        Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Ended(_) => false,
+    })
+}
+
+/// Whether the pod is being taken down and no container of it runs any more.
+fn has_stopped(life: &Life) -> bool {
+    life.stage() == Stage::Stop && !may_run(life)
+}
+
+/// Whether a main container was ever seen to start. Source: `HasAnyRegularContainerStarted` of
+/// `pkg/kubelet/container/helpers.go`.
+fn any_main_started(containers: &[ContainerStatus]) -> bool {
+    containers.iter().any(|status| {
+        status.kind == ContainerKind::Main
+            && (containers::has_left_waiting(status) || status.last_state.is_some())
+    })
+}

@@ -1,0 +1,105 @@
+//! The phase of a pod. Source: `getPhase` of `pkg/kubelet/kubelet_pods.go`.
+
+use super::{any_main_started, has_stopped};
+use crate::{
+    pod::actual::Life,
+    spec::{ContainerKind, RestartPolicy},
+    status::{ContainerState, ContainerStatus, Phase},
+};
+
+pub(super) fn of(life: &Life, init_containers: &[ContainerStatus], containers: &[ContainerStatus]) -> Phase {
+    let init = Init::of(init_containers);
+    let main = Main::of(containers);
+    let policy = life.spec.restart_policy;
+    if init.failed > 0 && policy == RestartPolicy::Never {
+        return Phase::Failed;
+    }
+    let is_initializing = init.pending > 0 || (init.pending_sidecars > 0 && !any_main_started(containers));
+    if is_initializing || main.waiting > 0 {
+        return Phase::Pending;
+    }
+    if main.running > 0 {
+        return Phase::Running;
+    }
+    if main.stopped == 0 {
+        return Phase::Pending;
+    }
+    let all_succeeded = main.stopped == main.succeeded;
+    if has_stopped(life) {
+        return if all_succeeded { Phase::Succeeded } else { Phase::Failed };
+    }
+    match (policy, all_succeeded) {
+        (RestartPolicy::Always, _) | (RestartPolicy::OnFailure, false) => Phase::Running,
+        (RestartPolicy::OnFailure | RestartPolicy::Never, true) => Phase::Succeeded,
+        (RestartPolicy::Never, false) => Phase::Failed,
+    }
+}
+
+#[derive(Default)]
+struct Init {
+    pending: usize,
+    failed: usize,
+    pending_sidecars: usize,
+}
+
+impl Init {
+    fn of(statuses: &[ContainerStatus]) -> Self {
+        let mut counts = Self::default();
+        for status in statuses {
+            match status.kind {
+                ContainerKind::Init | ContainerKind::Main => counts.add_init(status),
+                ContainerKind::Sidecar => counts.add_sidecar(status),
+            }
+        }
+        counts
+    }
+
+    fn add_init(&mut self, status: &ContainerStatus) {
+        let ended = match (&status.state, &status.last_state) {
+            (ContainerState::Terminated(end), _) | (ContainerState::Waiting { .. }, Some(end)) => end,
+            (ContainerState::Running { .. }, _) | (ContainerState::Waiting { .. }, None) => {
+                self.pending += 1;
+                return;
+            }
+        };
+        if ended.exit_code != 0 {
+            self.failed += 1;
+        }
+    }
+
+    fn add_sidecar(&mut self, status: &ContainerStatus) {
+        match (&status.state, &status.last_state) {
+            (ContainerState::Running { .. }, _) if status.started => {}
+            (ContainerState::Running { .. }, _) | (ContainerState::Waiting { .. }, None) => {
+                self.pending_sidecars += 1;
+            }
+            (ContainerState::Terminated(_), _) | (ContainerState::Waiting { .. }, Some(_)) => {}
+        }
+    }
+}
+
+#[derive(Default)]
+struct Main {
+    running: usize,
+    waiting: usize,
+    stopped: usize,
+    succeeded: usize,
+}
+
+impl Main {
+    fn of(statuses: &[ContainerStatus]) -> Self {
+        let mut counts = Self::default();
+        for status in statuses {
+            match (&status.state, &status.last_state) {
+                (ContainerState::Running { .. }, _) => counts.running += 1,
+                (ContainerState::Terminated(end), _) => {
+                    counts.stopped += 1;
+                    counts.succeeded += usize::from(end.exit_code == 0);
+                }
+                (ContainerState::Waiting { .. }, Some(_)) => counts.stopped += 1,
+                (ContainerState::Waiting { .. }, None) => counts.waiting += 1,
+            }
+        }
+        counts
+    }
+}

@@ -1,0 +1,82 @@
+//! What a plan consists of.
+
+use crate::{
+    id::{ContainerName, ImageRef, VolumeName},
+    record::TerminalRecord,
+    time::Mono,
+};
+
+use super::actual::Leftover;
+
+/// What is to be done for a pod now, and when to look again.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    /// In order; none waits for another.
+    pub steps: Vec<Step>,
+    /// When time alone changes the plan.
+    pub wake_at: Option<Mono>,
+    /// Why the pod cannot be wired, while that is so.
+    pub unwired: Option<String>,
+}
+
+impl Plan {
+    /// Asks to be made again at `at`, or earlier.
+    pub(super) fn wake(&mut self, at: Mono) {
+        self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
+    }
+}
+
+/// One step. Those that change only the record or what is known of the pod are followed by a new plan.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// The pod has ended for good.
+    End(TerminalRecord),
+    /// Begin the next run of a container, or prepare the current one anew.
+    Begin(ContainerName),
+    /// Say that the next run of a container waits.
+    BackOff(ContainerName),
+    /// Say that the next pull of an image waits.
+    BackOffPull(ImageRef),
+    /// Give up a run that was not started.
+    Discard(ContainerName),
+    /// Begin to stop a running container.
+    Stop(ContainerName),
+
+    /// Make something.
+    Ensure(Thing),
+    /// Look for the image of a container.
+    Inspect(ContainerName),
+    /// Pull the image of a container.
+    Pull(ContainerName),
+    /// Start a container.
+    Start(ContainerName),
+    /// Send a container its stop signal.
+    Term(ContainerName),
+    /// Kill a container.
+    Kill(ContainerName),
+    /// Read the last words of a container.
+    ReadWords(ContainerName),
+    /// Remove something.
+    Remove(Leftover),
+    /// Nothing is left: forget the pod.
+    Forget,
+}
+
+/// Something to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Thing {
+    /// The pod's directories.
+    Dirs,
+    /// Its cgroup.
+    Cgroup,
+    /// Its network namespace.
+    Netns,
+    /// Its CNI attachment.
+    Network,
+    /// Its sandbox.
+    Sandbox,
+    /// One of its volumes.
+    Volume(VolumeName),
+    /// The writable layer of a container.
+    Rootfs(ContainerName),
+}

@@ -1,0 +1,89 @@
+//! Words that people and tools read: the kubelet's texts of events and waiting states.
+
+use std::time::Duration;
+
+use crate::{
+    id::{ContainerName, ImageRef},
+    record::PodRecord,
+    status::{PodEvent, Severity},
+};
+
+/// An event about the pod.
+pub(super) fn about_pod(severity: Severity, reason: &'static str, message: impl Into<String>) -> PodEvent {
+    PodEvent { container: None, severity, reason, message: message.into() }
+}
+
+/// An event about a container.
+pub(super) fn about(
+    name: &ContainerName,
+    severity: Severity,
+    reason: &'static str,
+    message: impl Into<String>,
+) -> PodEvent {
+    PodEvent { container: Some(name.clone()), severity, reason, message: message.into() }
+}
+
+/// `name_namespace(uid)`. Source: `pkg/kubelet/util/format/pod.go` `Pod`.
+#[must_use]
+pub(super) fn pod_text(record: &PodRecord) -> String {
+    format!("{}_{}({})", record.name.name, record.name.namespace, record.uid)
+}
+
+/// Message of `CrashLoopBackOff`.
+#[must_use]
+pub(super) fn crash_loop(name: &ContainerName, record: &PodRecord, delay: Duration) -> String {
+    format!("back-off {} restarting failed container={name} pod={}", go_duration(delay), pod_text(record))
+}
+
+/// Message of `ImagePullBackOff`.
+#[must_use]
+pub(super) fn pull_back_off(image: &ImageRef, error: &str) -> String {
+    format!("Back-off pulling image {:?}: {error}", image.as_str())
+}
+
+/// A duration as Go prints it, whole milliseconds: `1m20s`, `1.2s`, `350ms`, `0s`.
+#[must_use]
+pub(super) fn go_duration(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    if millis == 0 {
+        return "0s".into();
+    }
+    if millis < 1000 {
+        return format!("{millis}ms");
+    }
+    let (seconds, millis) = (millis / 1000, millis % 1000);
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let fraction = format!("{millis:03}");
+    let fraction = fraction.trim_end_matches('0');
+    let dot = if fraction.is_empty() { "" } else { "." };
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds}{dot}{fraction}s"),
+        (0, _) => format!("{minutes}m{seconds}{dot}{fraction}s"),
+        (_, _) => format!("{hours}h{minutes}m{seconds}{dot}{fraction}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_as_gos() {
+        let cases = [
+            (0, "0s"),
+            (7, "7ms"),
+            (999, "999ms"),
+            (1000, "1s"),
+            (1200, "1.2s"),
+            (1234, "1.234s"),
+            (10_000, "10s"),
+            (80_000, "1m20s"),
+            (300_000, "5m0s"),
+            (3_600_000, "1h0m0s"),
+            (3_661_010, "1h1m1.01s"),
+        ];
+        for (millis, text) in cases {
+            assert_eq!(go_duration(Duration::from_millis(millis)), text);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Images that pods wait for: one look and one pull per image, however many wait.
+//!
+//! Pulls start in the order in which they were asked for, no more at once than `parallel_max` and no faster than the
+//! token bucket of `registryPullQPS` and `registryBurst` lets them (`pkg/kubelet/images/helpers.go`, which fails a pull
+//! above the rate; here it waits).
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use crate::{
+    config::PullSettings,
+    effect::{Effect, NodeAct},
+    id::{ContainerName, ImageRef, PodUid},
+    ops::{Ops, Purpose},
+    time::Mono,
+};
+
+/// A container that waits for an image.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Asker {
+    /// Its pod.
+    pub pod: PodUid,
+    /// The container.
+    pub container: ContainerName,
+}
+
+/// A pull that has ended, for one of those who waited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pulled {
+    /// Who waited.
+    pub asker: Asker,
+    /// How long the pull took.
+    pub took: Duration,
+    /// How long it took from the asking.
+    pub waited: Duration,
+}
+
+/// Looks and pulls under way.
+#[derive(Debug)]
+pub struct Pulls {
+    settings: PullSettings,
+    looks: BTreeMap<ImageRef, Look>,
+    pulls: BTreeMap<ImageRef, Pull>,
+    queue: VecDeque<ImageRef>,
+    running: u32,
+    bucket: Bucket,
+}
+
+#[derive(Debug)]
+struct Look {
+    asked: bool,
+    askers: Vec<Asker>,
+}
+
+#[derive(Debug)]
+struct Pull {
+    started: Option<Mono>,
+    askers: Vec<(Asker, Mono)>,
+}
+
+impl Pulls {
+    /// Nothing is under way.
+    #[must_use]
+    pub fn new(settings: PullSettings) -> Self {
+        Self {
+            settings,
+            looks: BTreeMap::new(),
+            pulls: BTreeMap::new(),
+            queue: VecDeque::new(),
+            running: 0,
+            bucket: Bucket::default(),
+        }
+    }
+
+    /// Asks to look for an image.
+    pub fn inspect(&mut self, image: &ImageRef, asker: Asker) {
+        let look =
+            self.looks.entry(image.clone()).or_insert_with(|| Look { asked: false, askers: Vec::new() });
+        if !look.askers.contains(&asker) {
+            look.askers.push(asker);
+        }
+    }
+
+    /// Asks to pull an image.
+    pub fn pull(&mut self, image: &ImageRef, asker: Asker, now: Mono) {
+        let pull = self.pulls.entry(image.clone()).or_insert_with(|| {
+            self.queue.push_back(image.clone());
+            Pull { started: None, askers: Vec::new() }
+        });
+        if !pull.askers.iter().any(|(known, _)| *known == asker) {
+            pull.askers.push((asker, now));
+        }
+    }
+
+    /// Takes back what a container asked for. A pull that has begun goes on; one that has not is dropped with its last
+    /// asker.
+    pub fn withdraw(&mut self, asker: &Asker) {
+        for look in self.looks.values_mut() {
+            look.askers.retain(|known| known != asker);
+        }
+        self.looks.retain(|_, look| look.asked || !look.askers.is_empty());
+        for pull in self.pulls.values_mut() {
+            pull.askers.retain(|(known, _)| known != asker);
+        }
+        self.pulls.retain(|_, pull| pull.started.is_some() || !pull.askers.is_empty());
+        let pulls = &self.pulls;
+        self.queue.retain(|image| pulls.contains_key(image));
+    }
+
+    /// The next look or pull to begin.
+    pub fn poll_effect(&mut self, ops: &mut Ops, now: Mono) -> Option<Effect> {
+        if let Some((image, look)) = self.looks.iter_mut().find(|(_, look)| !look.asked) {
+            look.asked = true;
+            let op = ops.open(Purpose::Inspect(image.clone()));
+            return Some(Effect::Node { op, act: NodeAct::InspectImage(image.clone()) });
+        }
+        if !self.has_room() || self.queue.is_empty() || self.bucket.opens_at(self.settings) > now {
+            return None;
+        }
+        let image = self.queue.pop_front()?;
+        let pull = self.pulls.get_mut(&image)?;
+        pull.started = Some(now);
+        self.running += 1;
+        self.bucket.take(self.settings, now);
+        let op = ops.open(Purpose::Pull(image.clone()));
+        Some(Effect::Node { op, act: NodeAct::PullImage(image) })
+    }
+
+    /// When the rate lets the next pull begin.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        (self.has_room() && !self.queue.is_empty()).then(|| self.bucket.opens_at(self.settings))
+    }
+
+    /// A look has ended: who waits for it.
+    pub fn inspected(&mut self, image: &ImageRef) -> Vec<Asker> {
+        self.looks.remove(image).map(|look| look.askers).unwrap_or_default()
+    }
+
+    /// A pull has ended: who waits for it.
+    pub fn pulled(&mut self, image: &ImageRef, now: Mono) -> Vec<Pulled> {
+        let Some(pull) = self.pulls.remove(image) else { return Vec::new() };
+        self.running = self.running.saturating_sub(1);
+        let took = now.since(pull.started.unwrap_or(now));
+        let each = |(asker, asked)| Pulled { asker, took, waited: now.since(asked) };
+        pull.askers.into_iter().map(each).collect()
+    }
+
+    fn has_room(&self) -> bool {
+        self.settings.parallel_max.is_none_or(|most| self.running < most.max(1))
+    }
+}
+
+/// A token bucket, kept as the time at which it will be full again.
+#[derive(Debug, Default)]
+struct Bucket {
+    full_at: Duration,
+}
+
+impl Bucket {
+    /// When it holds a token.
+    fn opens_at(&self, settings: PullSettings) -> Mono {
+        let Some(interval) = interval(settings) else { return Mono::default() };
+        let ahead = interval.saturating_mul(settings.burst.max(1).saturating_sub(1));
+        Mono(self.full_at.saturating_sub(ahead))
+    }
+
+    fn take(&mut self, settings: PullSettings, now: Mono) {
+        if let Some(interval) = interval(settings) {
+            self.full_at = self.full_at.max(now.0).saturating_add(interval);
+        }
+    }
+}
+
+/// Time between two tokens; `None` is without bound.
+fn interval(settings: PullSettings) -> Option<Duration> {
+    Duration::from_secs(1).checked_div(settings.qps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asker(pod: &str) -> Asker {
+        Asker { pod: PodUid::new(pod), container: ContainerName::new("c") }
+    }
+
+    fn at(millis: u64) -> Mono {
+        Mono(Duration::from_millis(millis))
+    }
+
+    fn started(pulls: &mut Pulls, ops: &mut Ops, now: Mono) -> Vec<String> {
+        let mut names = Vec::new();
+        while let Some(effect) = pulls.poll_effect(ops, now) {
+            let Effect::Node { act, .. } = effect else { panic!("{effect:?}") };
+            names.push(match act {
+                NodeAct::PullImage(image) => format!("pull {image}"),
+                NodeAct::InspectImage(image) => format!("look {image}"),
+                NodeAct::SetQos(values) => panic!("{values:?}"),
+            });
+        }
+        names
+    }
+
+    #[test]
+    fn one_look_and_one_pull_serve_all_who_wait() {
+        let mut pulls = Pulls::new(PullSettings { parallel_max: None, qps: 0, burst: 0 });
+        let mut ops = Ops::default();
+        let image = ImageRef::new("a");
+        pulls.inspect(&image, asker("1"));
+        pulls.inspect(&image, asker("2"));
+        assert_eq!(started(&mut pulls, &mut ops, at(0)), ["look a"]);
+        assert_eq!(pulls.inspected(&image), [asker("1"), asker("2")]);
+        pulls.pull(&image, asker("1"), at(0));
+        assert_eq!(started(&mut pulls, &mut ops, at(10)), ["pull a"]);
+        pulls.pull(&image, asker("2"), at(20));
+        assert!(started(&mut pulls, &mut ops, at(20)).is_empty());
+        let waited: Vec<u128> =
+            pulls.pulled(&image, at(50)).iter().map(|one| one.waited.as_millis()).collect();
+        assert_eq!(waited, [50, 30]);
+    }
+
+    #[test]
+    fn no_more_pulls_at_once_than_allowed() {
+        let mut pulls = Pulls::new(PullSettings { parallel_max: Some(1), qps: 0, burst: 0 });
+        let mut ops = Ops::default();
+        for image in ["a", "b"] {
+            pulls.pull(&ImageRef::new(image), asker(image), at(0));
+        }
+        assert_eq!(started(&mut pulls, &mut ops, at(0)), ["pull a"]);
+        assert_eq!(pulls.poll_timeout(), None);
+        pulls.pulled(&ImageRef::new("a"), at(5));
+        assert_eq!(started(&mut pulls, &mut ops, at(5)), ["pull b"]);
+    }
+
+    #[test]
+    fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
+        let mut pulls = Pulls::new(PullSettings { parallel_max: None, qps: 5, burst: 2 });
+        let mut ops = Ops::default();
+        for image in ["a", "b", "c", "d"] {
+            pulls.pull(&ImageRef::new(image), asker(image), at(1000));
+        }
+        assert_eq!(started(&mut pulls, &mut ops, at(1000)), ["pull a", "pull b"]);
+        assert_eq!(pulls.poll_timeout(), Some(at(1200)));
+        assert!(started(&mut pulls, &mut ops, at(1199)).is_empty());
+        assert_eq!(started(&mut pulls, &mut ops, at(1200)), ["pull c"]);
+        assert_eq!(started(&mut pulls, &mut ops, at(1400)), ["pull d"]);
+    }
+
+    #[test]
+    fn a_pull_that_nobody_waits_for_is_dropped_unless_it_has_begun() {
+        let mut pulls = Pulls::new(PullSettings { parallel_max: Some(1), qps: 0, burst: 0 });
+        let mut ops = Ops::default();
+        for image in ["a", "b"] {
+            pulls.pull(&ImageRef::new(image), asker(image), at(0));
+        }
+        assert_eq!(started(&mut pulls, &mut ops, at(0)), ["pull a"]);
+        pulls.withdraw(&asker("a"));
+        pulls.withdraw(&asker("b"));
+        assert!(pulls.pulled(&ImageRef::new("a"), at(1)).is_empty());
+        assert!(started(&mut pulls, &mut ops, at(1)).is_empty());
+    }
+}

@@ -1,0 +1,150 @@
+use super::*;
+use crate::fixtures;
+
+fn strings(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn pod(policy: DnsPolicy, network: NetworkMode) -> Pod {
+    Pod { dns_policy: policy, network, ..fixtures::pod(vec![]) }
+}
+
+const OF_CLUSTER: &str = "search shop.svc.cluster.local svc.cluster.local cluster.local example.com\n\
+                          nameserver 10.96.0.10\noptions ndots:5\n";
+const OF_NODE: &str = "search example.com\nnameserver 198.51.100.1\n";
+
+#[test]
+fn policies() {
+    use DnsPolicy::{ClusterFirst, ClusterFirstWithHostNet, Default, None};
+    for (policy, network, expected) in [
+        (ClusterFirst, NetworkMode::Pod, OF_CLUSTER),
+        (ClusterFirst, NetworkMode::Node, OF_NODE),
+        (ClusterFirstWithHostNet, NetworkMode::Node, OF_CLUSTER),
+        (ClusterFirstWithHostNet, NetworkMode::Pod, OF_CLUSTER),
+        (Default, NetworkMode::Pod, OF_NODE),
+        (None, NetworkMode::Pod, ""),
+    ] {
+        let dns = of(&pod(policy, network), &fixtures::node());
+        assert_eq!(dns.content(), expected, "{policy:?} {network:?}");
+        assert_eq!(dns.warnings, []);
+    }
+}
+
+#[test]
+fn a_cluster_without_dns_falls_back_and_says_so() {
+    let mut node = fixtures::node();
+    node.dns.cluster_dns.clear();
+    let dns = of(&pod(DnsPolicy::ClusterFirst, NetworkMode::Pod), &node);
+    assert_eq!(dns.content(), OF_NODE);
+    assert_eq!(dns.warnings.len(), 1);
+    assert_eq!(dns.warnings[0].reason, "MissingClusterDNS");
+    assert!(
+        dns.warnings[0]
+            .message
+            .starts_with("pod: \"web-node-1_shop(0b1c-2d)\". kubelet does not have ClusterDNS")
+    );
+}
+
+#[test]
+fn a_cluster_without_a_domain_adds_no_search() {
+    let mut node = fixtures::node();
+    node.dns.cluster_domain.clear();
+    let dns = of(&pod(DnsPolicy::ClusterFirst, NetworkMode::Pod), &node);
+    assert_eq!(dns.searches, ["example.com"]);
+}
+
+#[test]
+fn a_node_without_a_resolver_asks_itself() {
+    let mut node = fixtures::node();
+    node.dns.node_resolv_conf = " \n".into();
+    node.ips = vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
+    let dns = of(&pod(DnsPolicy::Default, NetworkMode::Pod), &node);
+    assert_eq!(dns.content(), "search .\nnameserver 127.0.0.1\nnameserver ::1\n");
+    node.ips.clear();
+    assert_eq!(of(&pod(DnsPolicy::Default, NetworkMode::Pod), &node).nameservers, ["127.0.0.1"]);
+}
+
+#[test]
+fn what_a_resolv_conf_says() {
+    for (text, nameservers, searches, options) in [
+        ("nameserver 1.1.1.1\nnameserver 2.2.2.2", &["1.1.1.1", "2.2.2.2"][..], &[][..], &[][..]),
+        ("search a b\nsearch c.", &[], &["c"], &[]),
+        ("search . a.", &[], &["a"], &[]),
+        ("search", &[], &[], &[]),
+        ("options ndots:1 rotate\noptions ndots:3", &[], &[], &["ndots:3", "rotate"]),
+        ("# nameserver 1\n; x\n#search y\nnameserver", &[], &[], &[]),
+        ("\tnameserver\t 3.3.3.3 ignored", &["3.3.3.3"], &[], &[]),
+        ("domain example.com\nsortlist 1", &[], &[], &[]),
+        ("nameserver 4.4.4.4\r\nsearch x\r\n", &["4.4.4.4"], &["x"], &[]),
+    ] {
+        let dns = parse(text);
+        assert_eq!(dns.nameservers, nameservers, "{text:?}");
+        assert_eq!(dns.searches, searches, "{text:?}");
+        assert_eq!(dns.options, options, "{text:?}");
+    }
+}
+
+#[test]
+fn settings_of_the_pod_are_added_without_repeats() {
+    let mut pod = pod(DnsPolicy::ClusterFirst, NetworkMode::Pod);
+    pod.dns_config = DnsConfig {
+        nameservers: strings(&["10.96.0.10", "9.9.9.9"]),
+        searches: strings(&["example.com", "own.example"]),
+        options: vec![
+            ("ndots".into(), Some("2".into())),
+            ("edns0".into(), None),
+            ("timeout".into(), Some(String::new())),
+        ],
+    };
+    let dns = of(&pod, &fixtures::node());
+    assert_eq!(dns.nameservers, ["10.96.0.10", "9.9.9.9"]);
+    assert_eq!(
+        dns.searches,
+        ["shop.svc.cluster.local", "svc.cluster.local", "cluster.local", "example.com", "own.example"]
+    );
+    assert_eq!(dns.options, ["ndots:2", "edns0", "timeout"]);
+}
+
+fn only(config: DnsConfig) -> PodDns {
+    of(&Pod { dns_config: config, ..pod(DnsPolicy::None, NetworkMode::Pod) }, &fixtures::node())
+}
+
+#[test]
+fn no_more_than_three_name_servers() {
+    let dns = only(DnsConfig { nameservers: strings(&["1", "2", "3", "4"]), ..DnsConfig::default() });
+    assert_eq!(dns.nameservers, ["1", "2", "3"]);
+    assert_eq!(
+        dns.warnings,
+        [DnsWarning {
+            reason: "DNSConfigForming",
+            message:
+                "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver \
+                      line is: 1 2 3"
+                    .into()
+        }]
+    );
+}
+
+#[test]
+fn search_domains_are_bounded_in_number_and_length() {
+    let numbered = |count: usize, width: usize| -> Vec<String> {
+        (0..count).map(|index| format!("{index:0width$}")).collect()
+    };
+    // Domains, how many stay.
+    for (searches, kept) in [
+        (numbered(32, 2), 32),
+        (numbered(33, 2), 32),
+        (vec!["a".repeat(253), "b".repeat(254), "c".into()], 2),
+        (numbered(8, 253), 8),
+        (numbered(9, 253), 8),
+        (numbered(9, 226), 9),
+        ([numbered(8, 253), vec!["x".repeat(16)]].concat(), 9),
+        ([numbered(8, 253), vec!["x".repeat(17)]].concat(), 8),
+    ] {
+        let given = searches.len();
+        let dns = only(DnsConfig { searches, ..DnsConfig::default() });
+        assert_eq!(dns.searches.len(), kept);
+        assert!(dns.searches.join(" ").len() <= SEARCH_LINE_MAX);
+        assert_eq!(dns.warnings.len(), usize::from(kept < given));
+    }
+}

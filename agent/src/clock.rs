@@ -1,0 +1,46 @@
+//! The clocks of the machine, read here and nowhere else.
+
+use std::time::Duration;
+
+use berth_core::time::{Mono, Now};
+use jiff::Timestamp;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Both clocks.
+#[must_use]
+pub fn now() -> Now {
+    Now { mono: mono(), wall: Timestamp::now() }
+}
+
+/// Time since boot, with time asleep.
+#[must_use]
+pub fn mono() -> Mono {
+    let time = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
+    Mono(Duration::new(seconds, nanos))
+}
+
+/// A time of the wall clock given in nanoseconds since 1970; `None` for 0, which stands for "has not happened".
+#[must_use]
+pub fn wall(nanos: i64) -> Option<Timestamp> {
+    if nanos == 0 { None } else { Timestamp::from_nanosecond(i128::from(nanos)).ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_since_boot_does_not_go_back() {
+        let earlier = mono();
+        assert!(mono() >= earlier);
+        assert!(earlier > Mono::default());
+    }
+
+    #[test]
+    fn zero_is_no_time() {
+        assert_eq!(wall(0), None);
+        assert_eq!(wall(1_000_000_000), Timestamp::from_second(1).ok());
+    }
+}

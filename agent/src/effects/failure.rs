@@ -1,0 +1,28 @@
+//! Failures for the core, made from errors.
+
+use std::{error::Error, path::Path};
+
+use berth_core::event::{Failure, FailureKind};
+
+use crate::chain::chain;
+
+/// A failure of this kind, with the whole chain of causes as its words.
+pub(super) fn failed(kind: FailureKind, error: &dyn Error) -> Failure {
+    Failure { kind, message: chain(error) }
+}
+
+/// The pod asks for what cannot be given.
+pub(super) fn config(message: impl Into<String>) -> Failure {
+    Failure { kind: FailureKind::Config, message: message.into() }
+}
+
+/// What was done is not known.
+pub(super) fn unknown(message: impl Into<String>) -> Failure {
+    Failure { kind: FailureKind::Unknown, message: message.into() }
+}
+
+/// Something on the node that may work later.
+pub(super) fn local(act: &'static str, path: impl AsRef<Path>) -> impl FnOnce(std::io::Error) -> Failure {
+    let path = path.as_ref().display().to_string();
+    move |error| Failure { kind: FailureKind::Transient, message: format!("{act} {path}: {error}") }
+}

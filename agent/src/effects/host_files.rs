@@ -1,0 +1,145 @@
+//! Files and directories that the agent makes below directories of its own. No part of these paths is a pod's to choose
+//! (`berth_core::paths` sees to that), and no container can write to the directories they are in.
+
+use std::{
+    fs,
+    io::{self, Read, Seek, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown},
+    path::Path,
+};
+
+use berth_core::{
+    effect::{ExistingFile, HostFile},
+    event::Failure,
+};
+use nix::fcntl::OFlag;
+
+use super::failure::local;
+
+/// Makes a directory and those above it. Those that are made get `mode`, whatever the umask.
+pub(super) fn make_dir(path: impl AsRef<Path>, mode: u32) -> Result<(), Failure> {
+    let path = path.as_ref();
+    let make = || {
+        if path.is_dir() {
+            return Ok(());
+        }
+        fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    };
+    make().map_err(local("create directory", path))
+}
+
+/// Writes a file. A new one appears by rename, so that it is there whole or not at all; one that is replaced is written
+/// in place, since running containers have it mounted.
+pub(super) fn write(file: &HostFile) -> Result<(), Failure> {
+    let path = Path::new(&file.path);
+    if let Some(parent) = path.parent() {
+        make_dir(parent, 0o750)?;
+    }
+    let result = match (fs::symlink_metadata(path), file.existing) {
+        (Err(_), _) => write_new(path, file),
+        (Ok(_), ExistingFile::Keep) => Ok(()),
+        (Ok(_), ExistingFile::Replace) => write_over(path, file),
+    };
+    result.map_err(local("write", path))
+}
+
+fn write_new(path: &Path, file: &HostFile) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut out =
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(file.mode).open(&new)?;
+    out.write_all(file.content.as_bytes())?;
+    out.set_permissions(fs::Permissions::from_mode(file.mode))?;
+    if let Some((uid, gid)) = file.owner {
+        chown(&new, Some(uid), Some(gid))?;
+    }
+    fs::rename(&new, path)
+}
+
+fn write_over(path: &Path, file: &HostFile) -> io::Result<()> {
+    let mut open = fs::OpenOptions::new();
+    let mut out = open.read(true).write(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)?;
+    let mut current = Vec::new();
+    (&mut out).take(file.content.len() as u64 + 1).read_to_end(&mut current)?;
+    if current == file.content.as_bytes() {
+        return Ok(());
+    }
+    out.set_len(0)?;
+    out.rewind()?;
+    out.write_all(file.content.as_bytes())
+}
+
+/// Removes a file or a link; one that is not there is no error.
+pub(super) fn remove_file(path: impl AsRef<Path>) -> Result<(), Failure> {
+    let path = path.as_ref();
+    absent_is_fine(fs::remove_file(path)).map_err(local("remove", path))
+}
+
+/// Removes a log and its rotated parts, which begin with its name.
+pub(super) fn remove_log(path: &str) -> Result<(), Failure> {
+    let path = Path::new(path);
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Ok(());
+    };
+    let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
+    for entry in entries.filter_map(Result::ok) {
+        if entry.file_name().to_str().is_some_and(|found| found.starts_with(name)) {
+            remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// An error because a thing is not there is none.
+pub(super) fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    fn file(path: &Path, content: &str, existing: ExistingFile) -> HostFile {
+        HostFile {
+            path: path.display().to_string(),
+            mode: 0o666,
+            owner: Some((1000, 2000)),
+            content: content.to_owned(),
+            existing,
+        }
+    }
+
+    #[test]
+    fn a_kept_file_is_written_once_with_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("containers/web/0a1b");
+        write(&file(&path, "one", ExistingFile::Keep)).unwrap();
+        write(&file(&path, "two", ExistingFile::Keep)).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o7777, 0o666);
+        assert_eq!((metadata.uid(), metadata.gid()), (1000, 2000));
+        assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o7777, 0o750);
+    }
+
+    #[test]
+    fn a_replaced_file_stays_the_same_inode_and_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("etc-hosts");
+        write(&file(&path, "a longer text", ExistingFile::Replace)).unwrap();
+        let inode = fs::metadata(&path).unwrap().ino();
+        write(&file(&path, "short", ExistingFile::Replace)).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "short");
+        assert_eq!(fs::metadata(&path).unwrap().ino(), inode);
+
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        write(&file(&link, "through the link", ExistingFile::Replace)).unwrap_err();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "short");
+    }
+}

@@ -1,0 +1,307 @@
+//! Images on the node: their record in containerd, and from there manifest and config.
+//!
+//! Everything read is a registry's or an image's to choose: sizes are capped, digests are checked by containerd when it
+//! stores a blob, and only what a container starts from is taken.
+
+use std::sync::Arc;
+
+use berth_core::{
+    event::{Failure, FailureKind, ImageConfig, ImageInfo, Outcome},
+    id::ImageRef,
+    image_name::{self, ImageName},
+};
+use containerd_client::{
+    services::v1::{
+        GetImageRequest, Image, ListImagesRequest, ReadContentRequest, snapshots::StatSnapshotRequest,
+    },
+    types::Descriptor,
+};
+use oci_spec::image::{
+    Arch, Descriptor as OciDescriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType, Os,
+};
+use sha2::{Digest, Sha256};
+
+use super::{failure::failed, host::Host};
+use crate::{chain::chain, runtime::CallError};
+
+/// Largest index, manifest or config that is read (containerd's own bound for manifests).
+const DOCUMENT_MAX: i64 = 8 << 20;
+
+/// Deepest nesting of indexes.
+const INDEX_DEPTH_MAX: usize = 4;
+
+/// Why an image on the node cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ImageError {
+    /// Containerd failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// A document is not what it should be.
+    #[error("read {what} {digest} of the image")]
+    Malformed {
+        /// Which document.
+        what: &'static str,
+        /// Its digest.
+        digest: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// A document is too large.
+    #[error("read {what} {digest} of the image: it is larger than {DOCUMENT_MAX} bytes")]
+    TooLarge {
+        /// Which document.
+        what: &'static str,
+        /// Its digest.
+        digest: String,
+    },
+    /// There is nothing for this machine in it.
+    #[error("use image {0}: it has no manifest for this platform (linux/{arch})", arch = go_arch())]
+    NoPlatform(String),
+}
+
+impl From<ImageError> for Failure {
+    fn from(error: ImageError) -> Self {
+        match error {
+            ImageError::Call(error) => error.into(),
+            ImageError::Malformed { .. } | ImageError::TooLarge { .. } | ImageError::NoPlatform(_) => {
+                failed(FailureKind::ImagePull, &error)
+            }
+        }
+    }
+}
+
+/// An image as found, unpacked or not.
+#[derive(Debug)]
+pub(super) struct Located {
+    pub(super) info: ImageInfo,
+    pub(super) record: Image,
+    pub(super) is_unpacked: bool,
+}
+
+/// Looks for an image; it counts as present when its layers are unpacked.
+pub(super) async fn inspect(host: &Arc<Host>, image: &ImageRef) -> Result<Outcome, Failure> {
+    let name = parse(image)?;
+    let found = locate(host, &name).await?.filter(|found| found.is_unpacked);
+    Ok(Outcome::Image(found.map(|found| Arc::new(found.info))))
+}
+
+/// The name, checked.
+pub(super) fn parse(image: &ImageRef) -> Result<ImageName, Failure> {
+    image_name::parse(image.as_str()).map_err(|error| failed(FailureKind::InvalidImageName, &error))
+}
+
+/// Finds an image by its name.
+pub(super) async fn locate(host: &Host, name: &ImageName) -> Result<Option<Located>, ImageError> {
+    let Some(record) = get(host, &name.to_string()).await? else { return Ok(None) };
+    let Some(target) = record.target.clone() else { return Ok(None) };
+    let documents = match read_documents(host, &record.name, target).await {
+        // The record is there without its content: as good as absent, and a pull repairs it.
+        Err(ImageError::Call(error)) if error.is_not_found() => return Ok(None),
+        result => result?,
+    };
+    let Documents { manifest, manifest_digest, config, config_digest } = documents;
+    let chain_id = chain_id(config.rootfs().diff_ids());
+    let layers = manifest.layers().iter().map(OciDescriptor::size).sum::<u64>();
+    let info = ImageInfo {
+        name: record.name.clone(),
+        id: config_digest.clone(),
+        repo_digest: Some(repo_digest(host, name, &record, &manifest_digest).await?),
+        chain_id: chain_id.clone(),
+        size_bytes: layers.saturating_add(manifest.config().size()),
+        config: image_config(&config),
+    };
+    let is_unpacked = is_unpacked(host, &chain_id).await?;
+    Ok(Some(Located { info, record, is_unpacked }))
+}
+
+async fn get(host: &Host, name: &str) -> Result<Option<Image>, CallError> {
+    let request = GetImageRequest { name: name.to_owned() };
+    let mut client = host.containerd.images();
+    match host.containerd.call("look for image", name, client.get(request)).await {
+        Ok(answer) => Ok(answer.image),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// `repository@digest` of what the registry calls the image: the digest of its index where it has one. An image that was
+/// imported under another name keeps the digest that it has.
+async fn repo_digest(
+    host: &Host,
+    name: &ImageName,
+    record: &Image,
+    manifest: &str,
+) -> Result<String, CallError> {
+    let target = record.target.as_ref().map_or(manifest, |target| target.digest.as_str());
+    let digest = format!("{}@{target}", name.repository());
+    if name.digest.is_some() || get(host, &digest).await?.is_some() {
+        return Ok(digest);
+    }
+    // Made by a pull of another tag: the record of the digest is what names it.
+    let filter = format!("target.digest=={target}");
+    let request = ListImagesRequest { filters: vec![filter] };
+    let mut client = host.containerd.images();
+    let images = host.containerd.call("list images with", target, client.list(request)).await?.images;
+    let found = images.into_iter().map(|image| image.name).find(|name| name.contains('@'));
+    Ok(found.unwrap_or(digest))
+}
+
+struct Documents {
+    manifest: ImageManifest,
+    manifest_digest: String,
+    config: ImageConfiguration,
+    config_digest: String,
+}
+
+async fn read_documents(host: &Host, name: &str, target: Descriptor) -> Result<Documents, ImageError> {
+    let (mut digest, mut media_type) = (target.digest, target.media_type);
+    for _ in 0..INDEX_DEPTH_MAX {
+        if !is_index(&media_type) {
+            let bytes = read(host, "manifest", &digest).await?;
+            let manifest: ImageManifest = parse_json("manifest", &digest, &bytes)?;
+            let config_digest = manifest.config().digest().to_string();
+            let bytes = read(host, "config", &config_digest).await?;
+            let config = parse_json("config", &config_digest, &bytes)?;
+            return Ok(Documents { manifest, manifest_digest: digest, config, config_digest });
+        }
+        let bytes = read(host, "index", &digest).await?;
+        let index: ImageIndex = parse_json("index", &digest, &bytes)?;
+        let chosen = choose(index.manifests()).ok_or_else(|| ImageError::NoPlatform(name.to_owned()))?;
+        digest = chosen.digest().to_string();
+        media_type = chosen.media_type().to_string();
+    }
+    Err(ImageError::NoPlatform(name.to_owned()))
+}
+
+fn is_index(media_type: &str) -> bool {
+    media_type == MediaType::ImageIndex.to_string()
+        || media_type == "application/vnd.docker.distribution.manifest.list.v2+json"
+}
+
+/// The manifest for this machine: an exact one first, then one that does not name a variant. Attestations, which name
+/// the platform `unknown`, are not among them.
+fn choose(manifests: &[OciDescriptor]) -> Option<&OciDescriptor> {
+    let fits = |descriptor: &&OciDescriptor| {
+        descriptor.platform().as_ref().is_none_or(|platform| {
+            *platform.os() == Os::Linux && platform.architecture().to_string() == go_arch()
+        })
+    };
+    let rank = |descriptor: &&OciDescriptor| {
+        let variant = descriptor.platform().as_ref().and_then(|platform| platform.variant().clone());
+        match (variant.as_deref(), descriptor.platform()) {
+            (Some("v8"), _) | (None, Some(_)) => 0,
+            (Some(_), _) => 1,
+            (None, None) => 2,
+        }
+    };
+    manifests.iter().filter(fits).min_by_key(rank)
+}
+
+/// This machine's architecture in Go's words, as images name it.
+pub(super) fn go_arch() -> String {
+    match std::env::consts::ARCH {
+        "x86_64" => Arch::Amd64,
+        "aarch64" => Arch::ARM64,
+        other => Arch::Other(other.to_owned()),
+    }
+    .to_string()
+}
+
+async fn read(host: &Host, what: &'static str, digest: &str) -> Result<Vec<u8>, ImageError> {
+    let failed = |status| CallError::new("read", digest, crate::runtime::Cause::from(status));
+    let request = ReadContentRequest { digest: digest.to_owned(), offset: 0, size: 0 };
+    let mut client = host.containerd.content();
+    let mut stream = host.containerd.call("read", digest, client.read(request)).await?;
+    let mut bytes = Vec::new();
+    while let Some(part) = stream.message().await.map_err(failed)? {
+        bytes.extend_from_slice(&part.data);
+        if i64::try_from(bytes.len()).unwrap_or(i64::MAX) > DOCUMENT_MAX {
+            return Err(ImageError::TooLarge { what, digest: digest.to_owned() });
+        }
+    }
+    Ok(bytes)
+}
+
+fn parse_json<T: serde::de::DeserializeOwned>(
+    what: &'static str,
+    digest: &str,
+    bytes: &[u8],
+) -> Result<T, ImageError> {
+    serde_json::from_slice(bytes).map_err(|source| ImageError::Malformed {
+        what,
+        digest: digest.to_owned(),
+        source,
+    })
+}
+
+async fn is_unpacked(host: &Host, chain_id: &str) -> Result<bool, CallError> {
+    let request =
+        StatSnapshotRequest { snapshotter: host.config.snapshotter.clone(), key: chain_id.to_owned() };
+    let mut client = host.containerd.snapshots();
+    match host.containerd.call("look for layers", chain_id, client.stat(request)).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => {
+            tracing::debug!(error = chain(&error), "layers cannot be looked for");
+            Err(error)
+        }
+    }
+}
+
+/// The chain id of layers (OCI image-spec, config.md, "Layer ChainID").
+pub(super) fn chain_id(diff_ids: &[String]) -> String {
+    let mut ids = diff_ids.iter();
+    let first = ids.next().cloned().unwrap_or_default();
+    ids.fold(first, |chain, diff| {
+        let digest = Sha256::digest(format!("{chain} {diff}").as_bytes());
+        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("sha256:{hex}")
+    })
+}
+
+fn image_config(config: &ImageConfiguration) -> ImageConfig {
+    let Some(config) = config.config() else { return ImageConfig::default() };
+    ImageConfig {
+        env: config.env().clone().unwrap_or_default(),
+        entrypoint: config.entrypoint().clone().unwrap_or_default(),
+        cmd: config.cmd().clone().unwrap_or_default(),
+        user: config.user().clone().unwrap_or_default(),
+        working_dir: config.working_dir().clone().unwrap_or_default(),
+        stop_signal: config.stop_signal().clone().filter(|signal| !signal.is_empty()),
+        volumes: config.volumes().clone().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chain_ids_as_in_the_specification() {
+        let ids = ["sha256:aa".to_owned(), "sha256:bb".to_owned()];
+        assert_eq!(chain_id(&ids[..1]), "sha256:aa");
+        // printf 'sha256:aa sha256:bb' | sha256sum
+        assert_eq!(chain_id(&ids), "sha256:b68ad689d6d1ec110ea1c13617437ad6f3766d4b3b309f6a603a222e07a0164f");
+    }
+
+    #[test]
+    fn the_manifest_for_this_machine_is_chosen() {
+        let index: ImageIndex = serde_json::from_str(&format!(
+            r#"{{"schemaVersion":2,"manifests":[
+                {{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":1,"digest":"sha256:{a}",
+                  "platform":{{"os":"unknown","architecture":"unknown"}}}},
+                {{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":1,"digest":"sha256:{b}",
+                  "platform":{{"os":"linux","architecture":"s390x"}}}},
+                {{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":1,"digest":"sha256:{c}",
+                  "platform":{{"os":"linux","architecture":"{arch}"}}}}]}}"#,
+            a = "a".repeat(64),
+            b = "b".repeat(64),
+            c = "c".repeat(64),
+            arch = go_arch(),
+        ))
+        .unwrap();
+        let chosen = choose(index.manifests()).unwrap();
+        assert_eq!(chosen.digest().to_string(), format!("sha256:{}", "c".repeat(64)));
+        assert_eq!(choose(&index.manifests()[..2]), None);
+    }
+}

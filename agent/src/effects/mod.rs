@@ -1,0 +1,36 @@
+//! Effects, performed: one file per port, straight lines without policy.
+//!
+//! Every effect is idempotent at every half-way point: it looks at what is there, makes what is missing, and answers the
+//! same as the first time. What to do about a failure is the core's business; here it only gets its kind and its words.
+
+mod cgroups;
+mod container;
+mod dirs;
+mod failure;
+mod grouped;
+mod host;
+mod host_files;
+mod image;
+mod image_root;
+mod image_volumes;
+mod kinds;
+mod lanes;
+mod network;
+mod perform;
+mod prepare;
+mod pull;
+mod rootfs;
+mod runtime_text;
+mod sandbox;
+mod signal;
+mod sub_path;
+mod termination;
+mod volumes;
+
+pub use grouped::Grouped;
+pub use host::Host;
+pub use kinds::KINDS;
+pub use lanes::Lanes;
+pub use perform::start;
+pub use rootfs::AccountsCache;
+pub use sandbox::BERTH;

@@ -1,0 +1,110 @@
+//! Network namespaces of pods and their wiring.
+
+use std::{path::PathBuf, sync::Arc};
+
+use berth_cni::{
+    Attachment, Bandwidth, CapabilityArgs, DnsConfig, PodIdentity, PortMapping, Protocol as CniProtocol,
+};
+use berth_core::{
+    effect::NetworkRequest,
+    event::{Failure, FailureKind, Outcome},
+    id::SandboxId,
+    network, paths,
+    spec::Protocol,
+};
+
+use super::{
+    failure::failed,
+    host::{Host, blocking},
+};
+use crate::{netns, network::NetworkError, quantity::Quantity};
+
+/// Makes the pod's network namespace, with `lo` up.
+pub(super) async fn ensure_netns(_host: &Arc<Host>, sandbox: &SandboxId) -> Result<Outcome, Failure> {
+    let path = PathBuf::from(paths::netns(sandbox));
+    blocking(move || {
+        netns::ensure(&path).map_err(|error| failed(FailureKind::Transient, &error))?;
+        Ok(Outcome::Netns(path))
+    })
+    .await
+}
+
+/// Removes it.
+pub(super) async fn remove_netns(sandbox: &SandboxId) -> Result<Outcome, Failure> {
+    let path = PathBuf::from(paths::netns(sandbox));
+    blocking(move || {
+        netns::remove(&path).map_err(|error| failed(FailureKind::Transient, &error))?;
+        Ok(Outcome::Done)
+    })
+    .await
+}
+
+/// Wires the pod, or finds it wired.
+pub(super) async fn ensure(host: &Arc<Host>, request: &NetworkRequest) -> Result<Outcome, Failure> {
+    let attachment = attachment(host, request)?;
+    host.failpoint.reach("network.record-written");
+    let status = host.network.attach(&request.sandbox, attachment).await.map_err(failure)?;
+    Ok(Outcome::Network(status))
+}
+
+/// Undoes the wiring.
+pub(super) async fn remove(host: &Arc<Host>, request: &NetworkRequest) -> Result<Outcome, Failure> {
+    let attachment = attachment(host, request)?;
+    host.network.detach(&request.sandbox, &attachment).await.map_err(failure)?;
+    Ok(Outcome::Done)
+}
+
+fn failure(error: NetworkError) -> Failure {
+    let kind = match &error {
+        NetworkError::Cni(cni) if cni.is_timeout() => FailureKind::Unknown,
+        NetworkError::Attachment(_) => FailureKind::Config,
+        NetworkError::Cni(_) | NetworkError::Load(_) | NetworkError::Stopping => FailureKind::Transient,
+    };
+    failed(kind, &error)
+}
+
+fn attachment(host: &Host, request: &NetworkRequest) -> Result<Attachment, Failure> {
+    let NetworkRequest { sandbox, pod } = request;
+    let identity =
+        PodIdentity { namespace: &pod.name.namespace, name: &pod.name.name, uid: pod.uid.as_str() };
+    let attachment = Attachment::for_pod(identity, sandbox.as_str(), paths::netns(sandbox), 0)
+        .map_err(|error| failed(FailureKind::Config, &error))?;
+    let settings = &host.node().cgroups;
+    let dns = &host.node().dns;
+    let capabilities = CapabilityArgs::new()
+        .port_mappings(&port_mappings(request))
+        .bandwidth(bandwidth(request)?)
+        .dns(&DnsConfig { servers: dns.cluster_dns.clone(), ..DnsConfig::default() })
+        .cgroup_path(&berth_core::cgroup::names::pod(settings, pod.qos, &pod.uid))
+        .pod_annotations(&pod.annotations);
+    Ok(attachment.with_capabilities(capabilities))
+}
+
+fn port_mappings(request: &NetworkRequest) -> Vec<PortMapping> {
+    let mappings = network::port_mappings(&request.pod).into_iter().map(|mapping| PortMapping {
+        host_port: mapping.host_port,
+        container_port: mapping.container_port,
+        protocol: match mapping.protocol {
+            Protocol::Tcp => CniProtocol::Tcp,
+            Protocol::Udp => CniProtocol::Udp,
+            Protocol::Sctp => CniProtocol::Sctp,
+        },
+        host_ip: mapping.host_ip.parse().ok(),
+    });
+    mappings.collect()
+}
+
+fn bandwidth(request: &NetworkRequest) -> Result<Bandwidth, Failure> {
+    let limits =
+        network::bandwidth(&request.pod, quantity).map_err(|error| failed(FailureKind::Config, &error))?;
+    Ok(limits.map_or_else(Bandwidth::default, |limits| Bandwidth {
+        ingress: limits.ingress_rate,
+        egress: limits.egress_rate,
+    }))
+}
+
+/// Bits per second of a quantity such as `10M`.
+fn quantity(text: &str) -> Option<u64> {
+    let rate: Quantity = text.parse().ok()?;
+    u64::try_from(rate.units()).ok()
+}

@@ -1,0 +1,200 @@
+//! Pulls, by containerd's transfer service: it fetches, verifies and unpacks; here its progress is watched.
+//!
+//! Afterwards the image has the records that CRI would make: the name, the digest and the image id, marked as managed,
+//! so that garbage collectors and a return to CRI find what they expect.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use berth_core::{
+    event::{Failure, FailureKind, Outcome},
+    id::ImageRef,
+    image_name::ImageName,
+};
+use containerd_client::{
+    services::v1::{
+        CreateImageRequest, Image, StreamInit, TransferOptions, TransferRequest, UpdateImageRequest,
+    },
+    to_any,
+    types::{
+        Descriptor, Platform,
+        transfer::{ImageStore, OciRegistry, Progress, RegistryResolver, UnpackConfiguration},
+    },
+};
+use prost::Message;
+use prost_types::{Any, FieldMask};
+use tokio::{sync::mpsc, time::Instant};
+use tonic::Streaming;
+
+use super::{
+    host::Host,
+    image::{self, Located, go_arch},
+};
+use crate::{
+    chain::chain,
+    runtime::{CallError, Cause, labels},
+};
+
+/// How long a pull may go on without a byte (`image_pull_progress_timeout` of containerd's CRI).
+const STALLED_AFTER: Duration = Duration::from_secs(300);
+
+/// How long containerd may take to open a stream.
+const STREAM_WITHIN: Duration = Duration::from_secs(10);
+
+/// Value of the label that marks images as the node's to manage.
+const MANAGED: &str = "managed";
+
+/// Fetches and unpacks an image.
+pub(super) async fn pull(host: &Arc<Host>, image: &ImageRef) -> Result<Outcome, Failure> {
+    let name = image::parse(image)?;
+    let reference = name.to_string();
+    tracing::info!(image = reference, "pulling");
+    transfer(host, &reference).await?;
+    let found = image::locate(host, &name).await?.ok_or_else(|| {
+        failure(format!("pull image {reference:?}: containerd says it did, and does not have it"))
+    })?;
+    // Containerd only warns when it is not configured to unpack for this snapshotter.
+    if !found.is_unpacked {
+        let snapshotter = &host.config.snapshotter;
+        return Err(failure(format!(
+            "pull image {reference:?}: containerd fetched but did not unpack it for snapshotter {snapshotter:?}; add it to \
+             unpack_config of the transfer plugin"
+        )));
+    }
+    name_it(host, &name, &found).await?;
+    tracing::info!(image = reference, id = found.info.id, "pulled");
+    Ok(Outcome::Image(Some(Arc::new(found.info))))
+}
+
+fn failure(message: String) -> Failure {
+    Failure { kind: FailureKind::ImagePull, message }
+}
+
+async fn transfer(host: &Host, reference: &str) -> Result<(), Failure> {
+    let platform = Platform { os: "linux".to_owned(), architecture: go_arch(), ..Platform::default() };
+    let registry = OciRegistry {
+        reference: reference.to_owned(),
+        resolver: Some(RegistryResolver {
+            host_dir: host.config.registry_config_dir.display().to_string(),
+            ..RegistryResolver::default()
+        }),
+    };
+    let store = ImageStore {
+        name: reference.to_owned(),
+        labels: managed(),
+        platforms: vec![platform.clone()],
+        unpacks: vec![UnpackConfiguration {
+            platform: Some(platform),
+            snapshotter: host.config.snapshotter.clone(),
+        }],
+        ..ImageStore::default()
+    };
+    let (stream, progress) = open_progress(host, reference).await?;
+    let request = TransferRequest {
+        source: Some(to_any(&registry)),
+        destination: Some(to_any(&store)),
+        options: Some(TransferOptions { progress_stream: stream }),
+    };
+    let mut client = host.containerd.transfers();
+    // Dropping the call is how it is cancelled.
+    let result = tokio::select! {
+        answer = client.transfer(request) => answer.map(drop).map_err(|status| {
+            CallError::new("pull image", reference, Cause::from(status))
+        }),
+        () = stalled(progress) => return Err(failure(format!(
+            "pull image {reference:?}: no progress for {} s", STALLED_AFTER.as_secs()
+        ))),
+    };
+    result.map_err(|error| match error.kind() {
+        FailureKind::RuntimeDown | FailureKind::Unknown => error.into(),
+        _ => failure(chain(&error)),
+    })
+}
+
+/// What keeps the stream of progress open, and the stream.
+struct ProgressStream {
+    _ours: mpsc::Sender<Any>,
+    theirs: Streaming<Any>,
+}
+
+/// Opens a stream and waits until containerd knows it by its id.
+async fn open_progress(host: &Host, reference: &str) -> Result<(String, ProgressStream), Failure> {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let id = format!("berth-{}-{number}", std::process::id());
+    // One message goes there: the stream's name.
+    let (ours, mut outgoing) = mpsc::channel(1);
+    let first = ours.send(to_any(&StreamInit { id: id.clone() })).await;
+    drop(first);
+    let messages = futures::stream::poll_fn(move |context| outgoing.poll_recv(context));
+    let mut client = host.containerd.streams();
+    let open = async {
+        let mut theirs = client.stream(messages).await?.into_inner();
+        theirs.message().await?;
+        Ok(theirs)
+    };
+    let failed = |cause| Failure::from(CallError::new("open a progress stream for", reference, cause));
+    let theirs = tokio::time::timeout(STREAM_WITHIN, open)
+        .await
+        .map_err(|_elapsed| failed(Cause::Timeout(STREAM_WITHIN)))?
+        .map_err(|status: tonic::Status| failed(Cause::from(status)))?;
+    Ok((id, ProgressStream { _ours: ours, theirs }))
+}
+
+/// Returns when nothing has moved for [`STALLED_AFTER`].
+async fn stalled(mut stream: ProgressStream) {
+    let mut seen: HashMap<String, (String, i64)> = HashMap::new();
+    let mut deadline = Instant::now() + STALLED_AFTER;
+    loop {
+        match tokio::time::timeout_at(deadline, stream.theirs.message()).await {
+            Err(_elapsed) => return,
+            Ok(Ok(Some(any))) => {
+                let Ok(Progress { event, name, progress, .. }) = Progress::decode(any.value.as_slice())
+                else {
+                    continue;
+                };
+                let now = (event, progress);
+                if seen.get(&name) != Some(&now) {
+                    seen.insert(name, now);
+                    deadline = Instant::now() + STALLED_AFTER;
+                }
+            }
+            // The stream ends with the transfer, whose own end is what counts.
+            Ok(Ok(None) | Err(_)) => std::future::pending().await,
+        }
+    }
+}
+
+fn managed() -> HashMap<String, String> {
+    HashMap::from([(labels::IMAGE.to_owned(), MANAGED.to_owned())])
+}
+
+/// Makes the records by which CRI knows an image: its name, its digest and its id.
+async fn name_it(host: &Host, name: &ImageName, found: &Located) -> Result<(), Failure> {
+    let target = found.record.target.clone().unwrap_or_default();
+    let digest = format!("{}@{}", name.repository(), target.digest);
+    for name in [found.record.name.clone(), digest, found.info.id.clone()] {
+        put(host, name, target.clone()).await?;
+    }
+    Ok(())
+}
+
+async fn put(host: &Host, name: String, target: Descriptor) -> Result<(), Failure> {
+    let image =
+        Image { name: name.clone(), labels: managed(), target: Some(target.clone()), ..Image::default() };
+    let create = CreateImageRequest { image: Some(image.clone()), source_date_epoch: None };
+    let mut client = host.containerd.images();
+    match host.containerd.call("name image", &name, client.create(create)).await {
+        Ok(_) => return Ok(()),
+        Err(error) if error.is_already_exists() => {}
+        Err(error) => return Err(error.into()),
+    }
+    let label = format!("labels.{}", labels::IMAGE);
+    let update = UpdateImageRequest {
+        image: Some(image),
+        update_mask: Some(FieldMask { paths: vec!["target".to_owned(), label] }),
+        source_date_epoch: None,
+    };
+    let mut client = host.containerd.images();
+    host.containerd.call("name image", &name, client.update(update)).await?;
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! Writable layers of containers, and the account files of their images.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read},
+    os::fd::BorrowedFd,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use berth_core::{
+    effect::RootfsRequest,
+    event::{Accounts, Failure, Outcome},
+    id::{ContainerId, PodUid},
+};
+use containerd_client::{
+    services::v1::snapshots::{MountsRequest, PrepareSnapshotRequest},
+    types::Mount,
+};
+use rustix::fs::OFlags;
+
+use super::{
+    failure::{config, local},
+    host::{Host, blocking},
+    image_root::{open_in, with_root},
+};
+use crate::runtime::labels::{GC_ROOT, POD_UID};
+
+/// Largest account file that is read (CVE-2025-4437, CVE-2026-47262). Distributions' own are below 4 KiB.
+const FILE_MAX: u64 = 1 << 20;
+
+/// Images whose accounts are kept; beyond it the cache begins anew.
+const CACHE_MAX: usize = 128;
+
+/// Account files by chain id: the same layers have the same files.
+#[derive(Debug, Default)]
+pub struct AccountsCache(Mutex<BTreeMap<String, Arc<Accounts>>>);
+
+/// Prepares a container's layer, or finds it.
+pub(super) async fn ensure(
+    host: &Arc<Host>,
+    pod: &PodUid,
+    request: &RootfsRequest,
+) -> Result<Outcome, Failure> {
+    let id = request.id.as_str();
+    // Until there is a container record nothing refers to the snapshot, and containerd's garbage collection would take
+    // it. The label keeps it; it goes with the snapshot.
+    let labels = [(GC_ROOT.to_owned(), "berth".to_owned()), (POD_UID.to_owned(), pod.to_string())];
+    let prepare = PrepareSnapshotRequest {
+        snapshotter: host.config.snapshotter.clone(),
+        key: id.to_owned(),
+        parent: request.image.chain_id.clone(),
+        labels: labels.into(),
+    };
+    let mut client = host.containerd.snapshots();
+    let mounts = match host.containerd.call("prepare root file system", id, client.prepare(prepare)).await {
+        Ok(answer) => answer.mounts,
+        Err(error) if error.is_already_exists() => mounts(host, &request.id).await?,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Outcome::Rootfs(accounts(host, &request.image.chain_id, mounts).await?))
+}
+
+/// How a container's layer is mounted.
+pub(super) async fn mounts(host: &Host, id: &ContainerId) -> Result<Vec<Mount>, Failure> {
+    let request = MountsRequest { snapshotter: host.config.snapshotter.clone(), key: id.to_string() };
+    let mut client = host.containerd.snapshots();
+    let answer = host.containerd.call("find root file system", id.as_str(), client.mounts(request)).await?;
+    Ok(answer.mounts)
+}
+
+async fn accounts(host: &Arc<Host>, chain_id: &str, mounts: Vec<Mount>) -> Result<Arc<Accounts>, Failure> {
+    if let Some(known) = host.accounts.get(chain_id) {
+        return Ok(known);
+    }
+    let (host, chain_id) = (Arc::clone(host), chain_id.to_owned());
+    blocking(move || {
+        let scratch = format!("{}/image", host.node().paths.run);
+        let read = with_root(&mounts, scratch.as_ref(), |root| {
+            Ok([read(root, "etc/passwd")?, read(root, "etc/group")?])
+        });
+        let [passwd, group] = read.map_err(local("read the account files of an image at", &scratch))?;
+        let accounts = Arc::new(Accounts { passwd: passwd.checked()?, group: group.checked()? });
+        host.accounts.put(chain_id, &accounts);
+        Ok(accounts)
+    })
+    .await
+}
+
+/// An account file as it was found.
+enum Found {
+    Text(String),
+    TooLarge(&'static str),
+}
+
+impl Found {
+    fn checked(self) -> Result<String, Failure> {
+        match self {
+            Self::Text(text) => Ok(text),
+            Self::TooLarge(path) => {
+                Err(config(format!("read /{path} of the image: it is larger than {FILE_MAX} bytes")))
+            }
+        }
+    }
+}
+
+/// Reads a regular file of an image. What is missing, or is no file, is empty. Anything else that a hostile image could
+/// have there, such as a pipe, must not make the reader wait.
+fn read(root: BorrowedFd<'_>, path: &'static str) -> io::Result<Found> {
+    let file = match open_in(root, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
+        Ok(file) => File::from(file),
+        Err(_) => return Ok(Found::Text(String::new())),
+    };
+    if !file.metadata()?.is_file() {
+        return Ok(Found::Text(String::new()));
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Ok(Found::TooLarge(path));
+    }
+    Ok(Found::Text(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+impl AccountsCache {
+    fn get(&self, chain_id: &str) -> Option<Arc<Accounts>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(chain_id).cloned()
+    }
+
+    fn put(&self, chain_id: String, accounts: &Arc<Accounts>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= CACHE_MAX {
+            known.clear();
+        }
+        known.insert(chain_id, Arc::clone(accounts));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use nix::{sys::stat::Mode, unistd::mkfifo};
+
+    use super::*;
+
+    fn text(root: &std::path::Path) -> Option<String> {
+        let root = File::open(root).unwrap();
+        match read(root.as_fd(), "etc/passwd").unwrap() {
+            Found::Text(text) => Some(text),
+            Found::TooLarge(_) => None,
+        }
+    }
+
+    #[test]
+    fn cve_2025_4437_a_huge_account_file_is_refused_and_a_pipe_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let passwd = dir.path().join("etc/passwd");
+        assert_eq!(text(dir.path()).as_deref(), Some(""));
+        std::fs::create_dir(dir.path().join("etc")).unwrap();
+        mkfifo(&passwd, Mode::from_bits_truncate(0o644)).unwrap();
+        assert_eq!(text(dir.path()).as_deref(), Some(""));
+        std::fs::remove_file(&passwd).unwrap();
+        std::fs::write(&passwd, "root:x:0:0::/:/bin/sh\n").unwrap();
+        assert_eq!(text(dir.path()).as_deref(), Some("root:x:0:0::/:/bin/sh\n"));
+        File::create(&passwd).unwrap().set_len(FILE_MAX + 1).unwrap();
+        assert_eq!(text(dir.path()), None);
+    }
+
+    #[test]
+    fn cve_2024_5154_a_link_in_etc_reads_the_image_not_the_node() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/etc", dir.path().join("etc")).unwrap();
+        assert_eq!(text(dir.path()).as_deref(), Some(""));
+    }
+}

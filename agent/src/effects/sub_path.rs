@@ -1,0 +1,117 @@
+//! Parts of volumes, bound for containers.
+//!
+//! The volume's content is a pod's to choose, and may change while it is looked at (CVE-2017-1002101, CVE-2021-25741).
+//! So the part is opened by one `openat2` that the kernel keeps beneath the volume's root, and that very descriptor is
+//! mounted: no path is walked twice. Links within the volume are followed, as kubelet does: volumes that are updated
+//! atomically consist of them.
+
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use berth_core::{effect::SubPathBind, event::Failure};
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, open, openat2},
+    mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount},
+};
+
+use super::{failure::local, host_files};
+
+/// Tries of an `openat2` that raced with a rename: the kernel asks to try again when it cannot be sure.
+const RACES_MAX: usize = 128;
+
+/// Longest path below a volume, in parts.
+const PARTS_MAX: usize = 255;
+
+/// Binds a part of a volume, making it when it is missing.
+pub(super) fn bind(request: &SubPathBind) -> Result<(), Failure> {
+    let SubPathBind { volume, sub_path, target } = request;
+    let source = open_beneath(Path::new(volume), sub_path)
+        .map_err(local("open a part of the volume", format!("{volume}/{sub_path}")))?;
+    place(&source, Path::new(target)).map_err(local("bind a part of the volume to", target))
+}
+
+/// Opens `sub_path` without ever leaving `volume`. Missing directories are made with the volume's own mode.
+fn open_beneath(volume: &Path, sub_path: &str) -> io::Result<OwnedFd> {
+    let root = open(volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    match walk(root.as_fd(), sub_path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        result => return result,
+    }
+    let mode = Mode::from_raw_mode(fstat(&root)?.st_mode & 0o777);
+    let parts: Vec<&str> = sub_path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    if parts.len() > PARTS_MAX {
+        return Err(ErrorKind::InvalidFilename.into());
+    }
+    let mut made = String::new();
+    for part in parts {
+        let parent = if made.is_empty() { ".".to_owned() } else { made.clone() };
+        let parent = walk(root.as_fd(), &parent)?;
+        match mkdirat(&parent, part, mode) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        if !made.is_empty() {
+            made.push('/');
+        }
+        made.push_str(part);
+    }
+    walk(root.as_fd(), &made)
+}
+
+fn walk(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    for _ in 0..RACES_MAX {
+        match openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            Err(rustix::io::Errno::AGAIN) => {}
+            result => return Ok(result?),
+        }
+    }
+    Err(ErrorKind::Interrupted.into())
+}
+
+/// Mounts what `source` is at `target`, in place of what an earlier start of the container put there.
+fn place(source: &OwnedFd, target: &Path) -> io::Result<()> {
+    let is_dir = FileType::from_raw_mode(fstat(source)?.st_mode).is_dir();
+    remove_mounts(target)?;
+    if let Some(parent) = target.parent() {
+        host_files::make_dir(parent, 0o750).map_err(|failure| io::Error::other(failure.message))?;
+    }
+    if fs::symlink_metadata(target).is_ok_and(|found| found.is_dir() != is_dir) {
+        if is_dir { fs::remove_file(target)? } else { fs::remove_dir(target)? }
+    }
+    if is_dir {
+        fs::create_dir(target).or_else(exists_is_fine)?;
+    } else {
+        fs::OpenOptions::new().write(true).create(true).truncate(false).open(target)?;
+    }
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    let tree = open_tree(source, "", flags)?;
+    move_mount(&tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    Ok(())
+}
+
+/// Takes away what is mounted at `target`, however often.
+fn remove_mounts(target: &Path) -> io::Result<()> {
+    loop {
+        match unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            Ok(()) => {}
+            // Nothing is mounted there, or nothing is there.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+fn exists_is_fine(error: io::Error) -> io::Result<()> {
+    if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+//! Calls to containerd's gRPC API: in our namespace, with a deadline, with errors that say what was tried.
+
+use std::{path::Path, time::Duration};
+
+use berth_core::event::{Failure, FailureKind};
+use containerd_client::services::v1::{
+    containers_client::ContainersClient,
+    content_client::ContentClient,
+    diff_client::DiffClient,
+    events_client::EventsClient,
+    images_client::ImagesClient,
+    sandbox::{controller_client::ControllerClient, store_client::StoreClient},
+    snapshots::snapshots_client::SnapshotsClient,
+    streaming_client::StreamingClient,
+    tasks_client::TasksClient,
+    transfer_client::TransferClient,
+    version_client::VersionClient,
+};
+use tonic::{
+    Code, Response, Status,
+    metadata::{Ascii, MetadataValue, errors::InvalidMetadataValue},
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::Channel,
+};
+
+/// What containerd accepts and sends at most (`defaults.DefaultMaxRecvMsgSize`); tonic's own bound is 4 MiB.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Longest wait for the socket to accept.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// First version that has the sandbox API as it is used here.
+const MAJOR_MIN: u32 = 2;
+
+/// A channel that names the namespace with every request.
+pub type Service = InterceptedService<Channel, Namespace>;
+
+/// Containerd. Clones share the connection, which is made anew when it is lost.
+#[derive(Debug, Clone)]
+pub struct Containerd {
+    channel: Channel,
+    namespace: Namespace,
+    timeout: Duration,
+}
+
+/// Adds the `containerd-namespace` header.
+#[derive(Debug, Clone)]
+pub struct Namespace(MetadataValue<Ascii>);
+
+impl Interceptor for Namespace {
+    fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
+        request.metadata_mut().insert("containerd-namespace", self.0.clone());
+        Ok(request)
+    }
+}
+
+/// Why containerd cannot be used at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The namespace cannot be a header.
+    #[error("use containerd namespace {0:?}")]
+    Namespace(String, #[source] InvalidMetadataValue),
+    /// Nobody answers.
+    #[error("reach containerd at {0}: is it running, and is containerRuntimeEndpoint its socket?")]
+    Unreachable(String, #[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Too old.
+    #[error(
+        "use containerd {0}: Berth needs {MAJOR_MIN}.0 or later, for its sandbox API; 2.3 LTS is recommended"
+    )]
+    TooOld(String),
+}
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{act} {target} in containerd")]
+pub struct CallError {
+    act: &'static str,
+    target: String,
+    #[source]
+    cause: Cause,
+}
+
+/// What came instead of an answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    /// Containerd's own word.
+    #[error("{message}")]
+    Refused {
+        /// For decisions.
+        code: Code,
+        /// For people.
+        message: String,
+    },
+    /// The connection is lost.
+    #[error("containerd is not there: {0}")]
+    Unreachable(String),
+    /// No answer in time.
+    #[error("no answer within {} s", .0.as_secs())]
+    Timeout(Duration),
+    /// An answer that lacks what it must have.
+    #[error("the answer has no {0}")]
+    Incomplete(&'static str),
+}
+
+macro_rules! clients {
+    ($($(#[$doc:meta])* $name:ident: $client:ident;)*) => {
+        $($(#[$doc])*
+        #[must_use]
+        pub fn $name(&self) -> $client<Service> {
+            $client::with_interceptor(self.channel.clone(), self.namespace.clone())
+                .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(MESSAGE_BYTES_MAX)
+        })*
+    };
+}
+
+impl Containerd {
+    /// Connects and checks the version.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub async fn connect(socket: &Path, namespace: &str, timeout: Duration) -> Result<Self, ConnectError> {
+        let value =
+            namespace.parse().map_err(|error| ConnectError::Namespace(namespace.to_owned(), error))?;
+        let unreachable = |error: Box<dyn std::error::Error + Send + Sync>| {
+            ConnectError::Unreachable(socket.display().to_string(), error)
+        };
+        let channel = tokio::time::timeout(CONNECT_TIMEOUT, containerd_client::connect(socket))
+            .await
+            .map_err(|elapsed| unreachable(elapsed.into()))?
+            .map_err(|error| unreachable(error.into()))?;
+        let containerd = Self { channel, namespace: Namespace(value), timeout };
+        let version = containerd.version().await.map_err(|error| unreachable(error.into()))?;
+        if major(&version).is_some_and(|major| major < MAJOR_MIN) {
+            return Err(ConnectError::TooOld(version));
+        }
+        tracing::info!(socket = %socket.display(), version, "connected to containerd");
+        Ok(containerd)
+    }
+
+    /// The version it calls itself.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn version(&self) -> Result<String, CallError> {
+        let mut client = VersionClient::new(self.channel.clone());
+        Ok(self.call("ask the version of", "", client.version(())).await?.version)
+    }
+
+    clients! {
+        /// Container records.
+        containers: ContainersClient;
+        /// Blobs.
+        content: ContentClient;
+        /// Layers to file systems.
+        diff: DiffClient;
+        /// What happens.
+        events: EventsClient;
+        /// Image records.
+        images: ImagesClient;
+        /// Shims of sandboxes.
+        sandboxes: ControllerClient;
+        /// Sandbox records.
+        sandbox_store: StoreClient;
+        /// File systems of containers.
+        snapshots: SnapshotsClient;
+        /// Streams beside calls.
+        streams: StreamingClient;
+        /// Tasks.
+        tasks: TasksClient;
+        /// Pulls.
+        transfers: TransferClient;
+    }
+
+    /// Waits for an answer, at most as long as the configuration allows.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn call<T>(
+        &self,
+        act: &'static str,
+        target: &str,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, CallError> {
+        let cause = match tokio::time::timeout(self.timeout, answer).await {
+            Ok(Ok(response)) => return Ok(response.into_inner()),
+            Ok(Err(status)) => Cause::from(status),
+            Err(_elapsed) => Cause::Timeout(self.timeout),
+        };
+        Err(CallError { act, target: target.to_owned(), cause })
+    }
+}
+
+impl From<Status> for Cause {
+    fn from(status: Status) -> Self {
+        // What containerd itself answers has no source; what tonic makes of a broken connection has.
+        match std::error::Error::source(&status) {
+            Some(source) => Self::Unreachable(crate::chain::chain(source)),
+            None => Self::Refused { code: status.code(), message: status.message().to_owned() },
+        }
+    }
+}
+
+impl CallError {
+    /// An error about an answer that was looked into by the caller.
+    #[must_use]
+    pub fn new(act: &'static str, target: &str, cause: Cause) -> Self {
+        Self { act, target: target.to_owned(), cause }
+    }
+
+    /// There is no such thing.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(Code::NotFound)
+    }
+
+    /// It is there already.
+    #[must_use]
+    pub fn is_already_exists(&self) -> bool {
+        self.code() == Some(Code::AlreadyExists)
+    }
+
+    /// Containerd does not reach the shim, or the shim has ended.
+    #[must_use]
+    pub fn is_shim_gone(&self) -> bool {
+        matches!(self.code(), Some(Code::NotFound | Code::Unavailable))
+    }
+
+    /// Containerd's code, when it answered.
+    #[must_use]
+    pub fn code(&self) -> Option<Code> {
+        match self.cause {
+            Cause::Refused { code, .. } => Some(code),
+            Cause::Unreachable(_) | Cause::Timeout(_) | Cause::Incomplete(_) => None,
+        }
+    }
+
+    /// What came instead of an answer.
+    #[must_use]
+    pub fn cause(&self) -> &Cause {
+        &self.cause
+    }
+
+    /// What the core does about it.
+    #[must_use]
+    pub fn kind(&self) -> FailureKind {
+        match self.cause {
+            Cause::Refused { .. } | Cause::Incomplete(_) => FailureKind::Transient,
+            Cause::Unreachable(_) => FailureKind::RuntimeDown,
+            Cause::Timeout(_) => FailureKind::Unknown,
+        }
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        Self { kind: error.kind(), message: crate::chain::chain(&error) }
+    }
+}
+
+/// The first number of a version such as `v2.3.4` or `2.0.0-rc.1`; `None` for builds that have none.
+fn major(version: &str) -> Option<u32> {
+    version.trim_start_matches('v').split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_as_containerd_writes_them() {
+        let cases = [
+            ("v2.3.4", Some(2)),
+            ("1.7.30", Some(1)),
+            ("2.0.0-rc.1+unknown", Some(2)),
+            ("dev", None),
+            ("", None),
+        ];
+        for (version, expected) in cases {
+            assert_eq!(major(version), expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn the_kind_of_a_failure_follows_from_what_came() {
+        let failed = |cause| CallError::new("create task", "c1", cause).kind();
+        assert_eq!(failed(Cause::Unreachable("gone".to_owned())), FailureKind::RuntimeDown);
+        assert_eq!(failed(Cause::Timeout(Duration::from_secs(1))), FailureKind::Unknown);
+        assert_eq!(failed(Cause::from(Status::unavailable("ttrpc: closed"))), FailureKind::Transient);
+    }
+
+    #[tokio::test]
+    async fn an_absent_containerd_is_named_with_advice() {
+        let connected =
+            Containerd::connect(Path::new("/nonexistent/c.sock"), "k8s.io", CONNECT_TIMEOUT).await;
+        let error = connected.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains("/nonexistent/c.sock") && error.contains("is it running"), "{error}");
+    }
+}

@@ -1,0 +1,51 @@
+//! Labels on what Berth makes in containerd. Those of Kubernetes and of CRI are as containerd's CRI plugin sets them, so
+//! that every tool finds the pods; nothing of an image ever becomes a label (CVE-2026-53488).
+
+use std::collections::HashMap;
+
+use berth_core::id::{Attempt, PodUid};
+
+/// Name of a pod.
+pub const POD_NAME: &str = "io.kubernetes.pod.name";
+/// Namespace of a pod.
+pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+/// UID of a pod.
+pub const POD_UID: &str = "io.kubernetes.pod.uid";
+/// Name of a container in its pod.
+pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+/// What a record of containerd stands for: `container` or `sandbox`.
+pub const KIND: &str = "io.cri-containerd.kind";
+/// On image records: `managed`.
+pub const IMAGE: &str = "io.cri-containerd.image";
+/// Which sandbox of the pod, or which run of the container.
+pub const ATTEMPT: &str = "berth.dev/attempt";
+/// Hash of the spec that a container was made from, in hexadecimal.
+pub const HASH: &str = "berth.dev/hash";
+/// On containers under shims of others: the sandbox they are in.
+pub const SANDBOX: &str = "berth.dev/sandbox";
+/// Keeps a snapshot until it is removed, while no container record does: a value of any kind.
+pub const GC_ROOT: &str = "containerd.io/gc.root";
+
+/// The labels of something of ours, as read back.
+#[derive(Debug, Clone, Copy)]
+pub struct Labels<'a>(pub &'a HashMap<String, String>);
+
+impl Labels<'_> {
+    /// Whose it is.
+    #[must_use]
+    pub fn pod(&self) -> Option<PodUid> {
+        self.0.get(POD_UID).filter(|uid| !uid.is_empty()).map(PodUid::new)
+    }
+
+    /// Which attempt. Absent on what others made.
+    #[must_use]
+    pub fn attempt(&self) -> Option<Attempt> {
+        self.0.get(ATTEMPT)?.parse().ok()
+    }
+
+    /// Hash of the spec; 0, which no hash is likely to be, when it cannot be read.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        self.0.get(HASH).and_then(|text| u64::from_str_radix(text, 16).ok()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,209 @@
+//! Which OCI runtime works on this machine: crun, which is smaller and faster, where a trial container can be created
+//! with it exactly as pods will be; else runc.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Output, Stdio},
+    time::Duration,
+};
+
+use berth_core::config::CgroupDriver;
+use tokio::process::Command;
+
+use crate::{
+    chain::chain,
+    config::{Config, OciRuntime},
+};
+
+/// How long a runtime may take for one step. It takes milliseconds.
+const STEP_WITHIN: Duration = Duration::from_secs(20);
+
+/// Where distributions and packages put runtimes, beyond `PATH`, which a service manager may cut short.
+const DIRS: [&str; 5] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/bin"];
+
+/// Version of the OCI runtime specification that containers are described in.
+const OCI_VERSION: &str = "1.1.0";
+
+/// Most bytes of a runtime's words that are shown.
+const WORDS_MAX: usize = 300;
+
+/// How shims call the OCI runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OciCommand {
+    /// Absolute path.
+    pub binary: String,
+    /// Arguments before the command.
+    pub args: Vec<String>,
+}
+
+/// Why there is no runtime.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// The configured one is not there.
+    #[error(
+        "find OCI runtime {0:?}: it is neither in PATH nor in the usual directories; install it or name its path"
+    )]
+    NotFound(String),
+    /// None works.
+    #[error(
+        "find an OCI runtime that works on this machine: {0}; install runc or crun, or name one with ociRuntime"
+    )]
+    NoneWorks(String),
+}
+
+#[derive(Debug, thiserror::Error)]
+enum TrialError {
+    #[error("it is not installed")]
+    Absent,
+    #[error("prepare the trial in {0}")]
+    Prepare(PathBuf, #[source] std::io::Error),
+    #[error("run it")]
+    Run(#[source] std::io::Error),
+    #[error("it did not end within {} s", STEP_WITHIN.as_secs())]
+    Timeout,
+    #[error("{step} failed: {words}")]
+    Failed { step: &'static str, words: String },
+}
+
+/// Chooses the runtime: the configured one, or the first that passes a trial.
+///
+/// # Errors
+/// See [`ProbeError`].
+pub async fn probe(config: &Config) -> Result<OciCommand, ProbeError> {
+    let driver = config.node.cgroups.driver;
+    match &config.oci_runtime {
+        OciRuntime::Path(path) => Ok(command(path.clone(), driver)),
+        OciRuntime::Named(name) => {
+            let path = find(name).ok_or_else(|| ProbeError::NotFound(name.clone()))?;
+            Ok(command(path, driver))
+        }
+        OciRuntime::Auto => choose(config).await,
+    }
+}
+
+async fn choose(config: &Config) -> Result<OciCommand, ProbeError> {
+    let mut reasons = Vec::new();
+    for name in ["crun", "runc"] {
+        let tried = match find(name) {
+            Some(path) => {
+                let command = command(path, config.node.cgroups.driver);
+                trial(config, &command).await.map(|()| command)
+            }
+            None => Err(TrialError::Absent),
+        };
+        match tried {
+            Ok(command) => {
+                tracing::info!(runtime = command.binary, "OCI runtime passed its trial");
+                return Ok(command);
+            }
+            Err(error) => {
+                let why = chain(&error);
+                tracing::info!(runtime = name, why, "OCI runtime did not pass its trial");
+                reasons.push(format!("{name}: {why}"));
+            }
+        }
+    }
+    Err(ProbeError::NoneWorks(reasons.join("; ")))
+}
+
+fn command(path: PathBuf, driver: CgroupDriver) -> OciCommand {
+    let is_crun = path.file_name().is_some_and(|name| name == "crun");
+    let args = match (driver, is_crun) {
+        (CgroupDriver::Systemd, _) => vec!["--systemd-cgroup".to_owned()],
+        (CgroupDriver::Cgroupfs, true) => vec!["--cgroup-manager=cgroupfs".to_owned()],
+        (CgroupDriver::Cgroupfs, false) => Vec::new(),
+    };
+    OciCommand { binary: path.display().to_string(), args }
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = std::env::split_paths(&path).chain(DIRS.into_iter().map(PathBuf::from));
+    dirs.map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+/// Creates a container and deletes it. Nothing runs in it.
+async fn trial(config: &Config, command: &OciCommand) -> Result<(), TrialError> {
+    let dir = Path::new(&config.node.paths.run).join("trial");
+    let id = format!("berth-trial-{}", std::process::id());
+    let bundle = dir.clone();
+    let spec = spec(config, &id);
+    let prepare = move || {
+        if bundle.exists() {
+            fs::remove_dir_all(&bundle)?;
+        }
+        fs::create_dir_all(bundle.join("rootfs"))?;
+        fs::write(bundle.join("rootfs/trial"), "")?;
+        fs::write(bundle.join("config.json"), spec)
+    };
+    prepare().map_err(|error| TrialError::Prepare(dir.clone(), error))?;
+    let root = dir.join("state");
+    let dir_text = dir.display().to_string();
+    let created = step(command, &root, "create", &["--bundle", &dir_text, &id]).await;
+    let deleted = step(command, &root, "delete", &["--force", &id]).await;
+    // Left behind it would only be in the next trial's way, which removes it.
+    drop(fs::remove_dir_all(&dir));
+    created.and(deleted)
+}
+
+async fn step(
+    command: &OciCommand,
+    root: &Path,
+    step: &'static str,
+    args: &[&str],
+) -> Result<(), TrialError> {
+    let mut child = Command::new(&command.binary);
+    child.args(&command.args).arg("--root").arg(root).arg(step).args(args);
+    // The container inherits the streams, and a pipe would stay open as long as it does: a file does not.
+    let words = root.with_extension("log");
+    let log = fs::File::create(&words).map_err(TrialError::Run)?;
+    child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
+    let output: Output = tokio::time::timeout(STEP_WITHIN, child.output())
+        .await
+        .map_err(|_elapsed| TrialError::Timeout)?
+        .map_err(TrialError::Run)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = fs::read_to_string(&words).unwrap_or_default();
+    let end = text.floor_char_boundary(WORDS_MAX);
+    Err(TrialError::Failed { step, words: text[..end].trim().to_owned() })
+}
+
+/// The smallest container: this program as the only file, in namespaces and a cgroup of its own.
+fn spec(config: &Config, id: &str) -> String {
+    let settings = &config.node.cgroups;
+    let cgroups_path = match settings.driver {
+        CgroupDriver::Cgroupfs => format!("{}/{id}", settings.root.trim_end_matches('/')),
+        CgroupDriver::Systemd => format!("system.slice:berth:{id}"),
+    };
+    let exe = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/bin/sh"));
+    serde_json::json!({
+        "ociVersion": OCI_VERSION,
+        "root": {"path": "rootfs", "readonly": true},
+        "process": {"cwd": "/", "args": ["/trial"], "user": {"uid": 0, "gid": 0}, "noNewPrivileges": true},
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc"},
+            {"destination": "/trial", "type": "bind", "source": exe, "options": ["bind", "ro"]},
+        ],
+        "linux": {
+            "cgroupsPath": cgroups_path,
+            "namespaces": [{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}, {"type": "network"}],
+        },
+    })
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_follow_the_runtime_and_the_driver() {
+        let args = |path: &str, driver| command(PathBuf::from(path), driver).args;
+        assert_eq!(args("/usr/bin/crun", CgroupDriver::Cgroupfs), ["--cgroup-manager=cgroupfs"]);
+        assert_eq!(args("/usr/bin/crun", CgroupDriver::Systemd), ["--systemd-cgroup"]);
+        assert_eq!(args("/usr/sbin/runc", CgroupDriver::Cgroupfs), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,292 @@
+//! Connections to the pods' shims: one task per sandbox, which tells the core what happens in it.
+//!
+//! A connection begins with the shim's whole state, so nothing that happened while there was none is missed; after that
+//! its events come by a call that waits. A shim that is gone is reported once, and its task ends.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use berth_core::{
+    event::{Event, Exit, ObservedTask, SandboxReport},
+    id::{ContainerId, SandboxId},
+    paths,
+};
+use berth_proto::{
+    client::{CallError, ShimClient},
+    shim::{Task, TaskStatus, event::What},
+};
+use containerd_client::types::v1::{Process, Status};
+use jiff::Timestamp;
+use tokio::{sync::mpsc, task::AbortHandle};
+
+use crate::{chain::chain, clock};
+
+/// What a shim calls itself when its pod runs (containerd, `runtime.sandbox.v1`).
+const READY: &str = "SANDBOX_READY";
+
+/// First wait before a lost connection is made anew; doubled up to [`RETRY_MAX`].
+const RETRY_MIN: Duration = Duration::from_millis(20);
+
+/// Longest wait before the next try at a shim that is there but does not answer.
+const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// Refused connections in a row after which a shim is taken for gone. A living shim never refuses: it listens before
+/// containerd is told of it, and its queue is longer than its callers are many.
+const REFUSALS_MAX: u32 = 3;
+
+/// Tasks that follow shims, one per sandbox. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Shims(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    run_dir: String,
+    events: mpsc::Sender<Event>,
+    tasks: Mutex<BTreeMap<SandboxId, AbortHandle>>,
+}
+
+/// What one look at a shim showed.
+#[derive(Debug)]
+pub(super) enum ShimLook {
+    /// This.
+    Answered(ShimState),
+    /// It is there and does not answer.
+    Silent,
+    /// Nobody listens.
+    Gone,
+}
+
+/// A shim's own account of its pod.
+#[derive(Debug)]
+pub(super) struct ShimState {
+    pub(super) ready: bool,
+    pub(super) pid: u32,
+    seq: u64,
+    tasks: Vec<(ContainerId, ObservedTask)>,
+}
+
+impl ShimState {
+    /// The task of a container; `Absent` when there is none.
+    pub(super) fn task(&self, id: &str) -> ObservedTask {
+        let found = self.tasks.iter().find(|(known, _)| known.as_str() == id);
+        found.map_or(ObservedTask::Absent, |(_, task)| task.clone())
+    }
+
+    async fn read(client: &ShimClient) -> Result<Self, CallError> {
+        let state = client.state().await?;
+        Ok(Self {
+            ready: state.sandbox_state == READY,
+            pid: state.shim_pid,
+            seq: state.seq,
+            tasks: state
+                .tasks
+                .iter()
+                .map(|task| (ContainerId::from_known(&task.id), observed_task(task)))
+                .collect(),
+        })
+    }
+}
+
+impl Shims {
+    /// Follows no shim yet. What the shims say goes to `events`.
+    #[must_use]
+    pub fn new(run_dir: &str, events: mpsc::Sender<Event>) -> Self {
+        Self(Arc::new(Inner { run_dir: run_dir.to_owned(), events, tasks: Mutex::default() }))
+    }
+
+    /// The directory of the agent's runtime state.
+    pub(super) fn run_dir(&self) -> &str {
+        &self.0.run_dir
+    }
+
+    /// The socket of a sandbox's shim.
+    #[must_use]
+    pub fn socket(&self, id: &SandboxId) -> PathBuf {
+        PathBuf::from(paths::shim_socket(&self.0.run_dir, id))
+    }
+
+    /// Follows a sandbox's shim until it is gone or [`forget`](Self::forget) is called. Does nothing when it is followed
+    /// already.
+    pub fn follow(&self, id: &SandboxId) {
+        let mut tasks = self.tasks();
+        if tasks.get(id).is_some_and(|task| !task.is_finished()) {
+            return;
+        }
+        let follower = Follower { socket: self.socket(id), id: id.clone(), events: self.0.events.clone() };
+        tasks.insert(id.clone(), tokio::spawn(follower.run()).abort_handle());
+    }
+
+    /// Stops following, before the sandbox is removed: its end is then no loss.
+    pub fn forget(&self, id: &SandboxId) {
+        if let Some(task) = self.tasks().remove(id) {
+            task.abort();
+        }
+    }
+
+    /// What the shim says of one container now.
+    pub async fn task(&self, sandbox: &SandboxId, container: &ContainerId) -> ObservedTask {
+        match self.look(sandbox).await {
+            ShimLook::Answered(state) => state.task(container.as_str()),
+            ShimLook::Silent => ObservedTask::Unknown,
+            ShimLook::Gone => ObservedTask::Absent,
+        }
+    }
+
+    pub(super) async fn look(&self, id: &SandboxId) -> ShimLook {
+        let socket = self.socket(id);
+        let state = async { ShimState::read(&ShimClient::connect(&socket).await?).await };
+        match state.await {
+            Ok(state) => ShimLook::Answered(state),
+            Err(error) if is_refusal(&error) => ShimLook::Gone,
+            Err(_) => ShimLook::Silent,
+        }
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, BTreeMap<SandboxId, AbortHandle>> {
+        self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Follower {
+    socket: PathBuf,
+    id: SandboxId,
+    events: mpsc::Sender<Event>,
+}
+
+/// How a connection ended.
+enum Ended {
+    /// The sandbox was stopped, and not by us: its containers have ended.
+    Stopped,
+    /// The connection was lost after it had worked.
+    Lost(CallError),
+    /// There was none.
+    Refused(CallError),
+}
+
+impl Follower {
+    async fn run(self) {
+        let (mut delay, mut refusals) = (RETRY_MIN, 0);
+        loop {
+            let error = match self.session().await {
+                Ended::Stopped => break,
+                Ended::Lost(error) => {
+                    (delay, refusals) = (RETRY_MIN, 0);
+                    error
+                }
+                Ended::Refused(error) => {
+                    refusals = if is_refusal(&error) { refusals + 1 } else { 0 };
+                    error
+                }
+            };
+            tracing::debug!(sandbox = %self.id, refusals, error = chain(&error), "connection to the shim ended");
+            if refusals >= REFUSALS_MAX {
+                break;
+            }
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(RETRY_MAX);
+        }
+        tracing::info!(sandbox = %self.id, "the shim is gone");
+        self.report(SandboxReport::Lost { at: Timestamp::now() }).await;
+    }
+
+    async fn session(&self) -> Ended {
+        let client = match ShimClient::connect(&self.socket).await {
+            Ok(client) => client,
+            Err(error) => return Ended::Refused(error),
+        };
+        loop {
+            let state = match ShimState::read(&client).await {
+                Ok(state) => state,
+                Err(error) => return Ended::Lost(error),
+            };
+            if !state.ready {
+                return Ended::Stopped;
+            }
+            let mut since = state.seq;
+            self.report(SandboxReport::Resync(state.tasks)).await;
+            loop {
+                match client.events(since).await {
+                    Ok(Some(events)) => {
+                        for event in events {
+                            since = event.seq;
+                            match event.what {
+                                Some(What::Exited(task)) => self.exited(&task).await,
+                                Some(What::SandboxStopped(_)) => return Ended::Stopped,
+                                Some(
+                                    What::Created(_)
+                                    | What::Started(_)
+                                    | What::Deleted(_)
+                                    | What::Oom(_)
+                                    | What::Paused(_)
+                                    | What::Resumed(_),
+                                )
+                                | None => {}
+                            }
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(error) => return Ended::Lost(error),
+                }
+            }
+        }
+    }
+
+    async fn exited(&self, task: &Task) {
+        if let ObservedTask::Exited(exit) = observed_task(task) {
+            self.report(SandboxReport::Exited { id: ContainerId::from_known(&task.id), exit }).await;
+        }
+    }
+
+    async fn report(&self, report: SandboxReport) {
+        // Fails only when the loop has ended, and with it everybody who would want to know.
+        drop(self.events.send(Event::Sandbox { id: self.id.clone(), report }).await);
+    }
+}
+
+fn is_refusal(error: &CallError) -> bool {
+    use std::io::ErrorKind::{ConnectionRefused, NotFound};
+    matches!(error, CallError::Connect { source, .. } if matches!(source.kind(), ConnectionRefused | NotFound))
+}
+
+/// A task as the shim tells of it.
+fn observed_task(task: &Task) -> ObservedTask {
+    match (task.status(), task.exit.as_ref()) {
+        (TaskStatus::Stopped, Some(exit)) => ObservedTask::Exited(Exit {
+            code: exit.code,
+            started_at: clock::wall(task.started_at),
+            finished_at: clock::wall(exit.exited_at).unwrap_or_else(Timestamp::now),
+            oom_killed: exit.oom_kills > 0,
+        }),
+        (TaskStatus::Running | TaskStatus::Paused, _) => ObservedTask::Running {
+            pid: task.pid,
+            started_at: clock::wall(task.started_at).unwrap_or_else(Timestamp::now),
+        },
+        (TaskStatus::Created, _) => ObservedTask::Created,
+        (TaskStatus::Unknown | TaskStatus::Stopped, _) => ObservedTask::Unknown,
+    }
+}
+
+/// A task as containerd tells of it, which is all there is of tasks under other shims.
+pub(crate) fn observed_process(process: &Process) -> ObservedTask {
+    match process.status() {
+        Status::Created => ObservedTask::Created,
+        Status::Running | Status::Paused | Status::Pausing => {
+            ObservedTask::Running { pid: process.pid, started_at: Timestamp::now() }
+        }
+        Status::Stopped => ObservedTask::Exited(Exit {
+            code: process.exit_status,
+            started_at: None,
+            finished_at: process
+                .exited_at
+                .as_ref()
+                .and_then(|at| Timestamp::new(at.seconds, at.nanos).ok())
+                .unwrap_or_else(Timestamp::now),
+            oom_killed: false,
+        }),
+        Status::Unknown => ObservedTask::Unknown,
+    }
+}

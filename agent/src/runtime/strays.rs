@@ -1,0 +1,67 @@
+//! Pods of which something is left on the node but no record: found by the names of directories and cgroups.
+
+use std::{collections::BTreeSet, fs};
+
+use berth_core::{
+    cgroup::names,
+    config::{CgroupDriver, NodeConfig},
+    id::PodUid,
+    spec::QosClass,
+};
+
+use crate::cgroup::Tree;
+
+/// UIDs that appear on the node and are not among `known`.
+#[must_use]
+pub fn strays(node: &NodeConfig, tree: &Tree, known: &BTreeSet<PodUid>) -> Vec<PodUid> {
+    let mut found: BTreeSet<PodUid> = directories(&node.paths.root).into_iter().collect();
+    for qos in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
+        let level = names::qos(&node.cgroups, qos);
+        let children = tree.children(&level);
+        found.extend(children.iter().filter_map(|name| uid_of_cgroup(name, node.cgroups.driver)));
+    }
+    found.into_iter().filter(|uid| !known.contains(uid)).collect()
+}
+
+fn directories(root: &str) -> Vec<PodUid> {
+    let Ok(entries) = fs::read_dir(format!("{root}/pods")) else { return Vec::new() };
+    entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter_map(|entry| Some(PodUid::new(entry.file_name().to_str()?)))
+        .collect()
+}
+
+/// The UID in the name of a pod's cgroup: `pod<uid>`, or `…-pod<uid with _>.slice`.
+fn uid_of_cgroup(name: &str, driver: CgroupDriver) -> Option<PodUid> {
+    let uid = match driver {
+        CgroupDriver::Cgroupfs => name.strip_prefix("pod")?.to_owned(),
+        CgroupDriver::Systemd => {
+            let (_, uid) = name.strip_suffix(".slice")?.rsplit_once("-pod")?;
+            uid.replace('_', "-")
+        }
+    };
+    Some(uid).filter(|uid| !uid.is_empty()).map(PodUid::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uids_in_names_of_cgroups() {
+        use CgroupDriver::{Cgroupfs, Systemd};
+        let cases = [
+            ("pod12-ab", Cgroupfs, Some("12-ab")),
+            ("burstable", Cgroupfs, None),
+            ("pod", Cgroupfs, None),
+            ("kubepods-burstable-pod12_ab.slice", Systemd, Some("12-ab")),
+            ("kubepods-pod12_ab.slice", Systemd, Some("12-ab")),
+            ("kubepods-burstable.slice", Systemd, None),
+            ("cri-containerd-1.scope", Systemd, None),
+        ];
+        for (name, driver, uid) in cases {
+            assert_eq!(uid_of_cgroup(name, driver), uid.map(PodUid::new), "{name}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Whether containerd is there. Its event stream tells: while it is open, so is the connection. When it ends the core is
+//! told that the runtime is down, and once containerd answers again, everything is read anew (invariant 3).
+//!
+//! The events themselves are only hints that a task under another shim than ours has ended; that is then looked up.
+
+use std::time::Duration;
+
+use berth_core::event::Event;
+use containerd_client::{events::TaskExit, services::v1::SubscribeRequest, types::Envelope};
+use prost::Message;
+use tokio::sync::mpsc;
+
+use super::{CallError, Cause, ConnectError, Containerd, Shims, observe};
+use crate::{chain::chain, config::Config, effects::Grouped};
+
+/// First wait before containerd is tried again; doubled up to [`RETRY_MAX`].
+const RETRY_MIN: Duration = Duration::from_millis(100);
+
+/// Longest wait before containerd is tried again.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// How long a starting agent waits for containerd, which may be starting too.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Connects, waiting for a containerd that is still starting.
+///
+/// # Errors
+/// When it is too old, or does not answer within a minute.
+pub async fn connect(config: &Config) -> Result<Containerd, ConnectError> {
+    let deadline = tokio::time::Instant::now() + START_PATIENCE;
+    let mut delay = RETRY_MIN;
+    loop {
+        let namespace = &config.containerd_namespace;
+        match Containerd::connect(&config.containerd_socket, namespace, config.runtime_timeout).await {
+            Err(error @ ConnectError::Unreachable(..)) if tokio::time::Instant::now() + delay < deadline => {
+                tracing::warn!(error = chain(&error), "containerd does not answer yet");
+            }
+            result => return result,
+        }
+        tokio::time::sleep(delay).await;
+        delay = (delay * 2).min(RETRY_MAX);
+    }
+}
+
+/// The task that watches containerd.
+#[derive(Debug)]
+pub struct Watch {
+    /// What is watched.
+    pub containerd: Containerd,
+    /// Followed anew after each observation.
+    pub shims: Shims,
+    /// Containers whose exits only containerd tells of.
+    pub grouped: Grouped,
+    /// Where it is reported.
+    pub events: mpsc::Sender<Event>,
+}
+
+impl Watch {
+    /// Watches until the agent stops.
+    pub async fn run(self) {
+        loop {
+            let why = chain(&self.follow().await);
+            tracing::warn!(why, "containerd is lost");
+            if self.events.send(Event::RuntimeDown { why }).await.is_err() {
+                return;
+            }
+            self.recover().await;
+        }
+    }
+
+    /// Reads events until the connection ends.
+    async fn follow(&self) -> CallError {
+        let request = SubscribeRequest { filters: vec!["topic==\"/tasks/exit\"".to_owned()] };
+        let mut client = self.containerd.events();
+        let failed = |cause| CallError::new("watch events", "", cause);
+        let mut stream = match client.subscribe(request).await {
+            Ok(response) => response.into_inner(),
+            Err(status) => return failed(Cause::from(status)),
+        };
+        // What ended while nobody listened.
+        self.grouped.look_at_all(&self.containerd, &self.events).await;
+        loop {
+            match stream.message().await {
+                Ok(Some(envelope)) => self.hint(&envelope).await,
+                Ok(None) => return failed(Cause::Unreachable("the stream ended".to_owned())),
+                Err(status) => return failed(Cause::from(status)),
+            }
+        }
+    }
+
+    async fn hint(&self, envelope: &Envelope) {
+        let Some(event) = envelope.event.as_ref() else { return };
+        match TaskExit::decode(event.value.as_slice()) {
+            Ok(exit) if exit.id == exit.container_id => {
+                self.grouped.look_at(&exit.container_id, &self.containerd, &self.events).await;
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// Waits until containerd answers and tells the core what there is.
+    async fn recover(&self) {
+        let mut delay = RETRY_MIN;
+        loop {
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(RETRY_MAX);
+            match observe(&self.containerd, &self.shims).await {
+                Ok(found) => {
+                    tracing::info!("containerd is back");
+                    for sandbox in &found.observation.sandboxes {
+                        self.shims.follow(&sandbox.id);
+                    }
+                    drop(self.events.send(Event::RuntimeUp(found.observation)).await);
+                    return;
+                }
+                Err(error) => tracing::debug!(error = chain(&error), "containerd is not back yet"),
+            }
+        }
+    }
+}

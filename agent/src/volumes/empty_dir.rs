@@ -1,0 +1,206 @@
+//! Directories that live as long as their pod. Source: `pkg/volume/emptydir/empty_dir.go`.
+
+use std::{
+    fs,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::{DirBuilderExt, PermissionsExt},
+    },
+    path::Path,
+};
+
+use berth_core::spec::Medium;
+use nix::mount::{MsFlags, mount};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, chownat, fchmod, fchown, fstat, open, openat, statat,
+};
+
+use super::{
+    error::{VolumeError, io_error},
+    mounts::is_mount_point,
+};
+
+/// Everybody may use the volume of a pod that everybody in is trusted alike.
+const MODE: u32 = 0o777;
+
+/// What a group that owns a volume gets: read, write, search, and its group for new files (`pkg/volume/volume_linux.go`).
+const GROUP_BITS: u32 = 0o2070;
+
+/// Deepest tree whose owner is changed.
+const DEPTH_MAX: usize = 256;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EmptyDir {
+    /// Disk or memory.
+    pub medium: Medium,
+    /// Bound of a memory medium in bytes.
+    pub size_bytes_max: Option<u64>,
+    /// Group that is to own it.
+    pub fs_group: Option<u32>,
+    /// Whether the group is set on everything in it even when its root has it already.
+    pub is_recursive: bool,
+}
+
+/// Makes the directory, and mounts it when it is to be in memory.
+///
+/// # Errors
+/// When a call fails.
+pub fn ensure(path: &Path, request: &EmptyDir) -> Result<(), VolumeError> {
+    let is_new = !path.exists();
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o750)
+        .create(path)
+        .map_err(io_error("create directory", path))?;
+    let mounted = is_mount_point(path).map_err(io_error("look at", path))?;
+    if request.medium == Medium::Memory && !mounted {
+        mount_tmpfs(path, request.size_bytes_max)?;
+    }
+    if is_new || (request.medium == Medium::Memory && !mounted) {
+        fs::set_permissions(path, fs::Permissions::from_mode(MODE))
+            .map_err(io_error("set the mode of", path))?;
+    }
+    match request.fs_group {
+        Some(group) => give_to_group(path, group, request.is_recursive),
+        None => Ok(()),
+    }
+}
+
+/// Memory that is never swapped out where the kernel can promise that (6.3), since secrets may be in it.
+fn mount_tmpfs(path: &Path, size: Option<u64>) -> Result<(), VolumeError> {
+    let size = size.map(|bytes| format!("size={bytes}"));
+    let options = |extra: Option<&str>| {
+        let parts: Vec<&str> = size.as_deref().into_iter().chain(extra).collect();
+        parts.join(",")
+    };
+    let try_mount =
+        |options: &str| mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), Some(options));
+    match try_mount(&options(Some("noswap"))) {
+        Err(nix::Error::EINVAL) => try_mount(&options(None)),
+        result => result,
+    }
+    .map_err(io_error("mount a tmpfs on", path))
+}
+
+fn give_to_group(path: &Path, group: u32, is_recursive: bool) -> Result<(), VolumeError> {
+    let give = || -> std::io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = open(path, flags, Mode::empty())?;
+        let stat = fstat(&root)?;
+        if !is_recursive && stat.st_gid == group && stat.st_mode & GROUP_BITS == GROUP_BITS {
+            return Ok(());
+        }
+        give_tree(&root, Gid::from_raw(group), DEPTH_MAX)
+    };
+    give().map_err(io_error("give to the pod's fsGroup", path))
+}
+
+/// By descriptors that follow no link: a pod that is already running may change the tree meanwhile.
+fn give_tree(dir: &OwnedFd, group: Gid, depth: usize) -> std::io::Result<()> {
+    if depth > 0 {
+        for entry in Dir::read_from(dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => {
+                    let child = openat(dir, name, flags | OFlags::DIRECTORY, Mode::empty())?;
+                    give_tree(&child, group, depth - 1)?;
+                }
+                FileType::RegularFile => {
+                    let file = openat(dir, name, flags, Mode::empty())?;
+                    give(&file, group, 0o060)?;
+                }
+                _ => chownat(dir, name, None, Some(group), AtFlags::SYMLINK_NOFOLLOW)?,
+            }
+        }
+    }
+    give(dir, group, GROUP_BITS)
+}
+
+fn give(file: impl AsFd, group: Gid, bits: u32) -> std::io::Result<()> {
+    fchown(&file, None, Some(group))?;
+    let mode = fstat(&file)?.st_mode & 0o7777;
+    Ok(fchmod(&file, Mode::from_raw_mode(mode | bits))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::MetadataExt, thread};
+
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+
+    const DISK: EmptyDir =
+        EmptyDir { medium: Medium::Disk, size_bytes_max: None, fs_group: None, is_recursive: true };
+
+    fn mode_and_group(path: &Path) -> (u32, u32) {
+        let metadata = fs::metadata(path).unwrap();
+        (metadata.mode() & 0o7777, metadata.gid())
+    }
+
+    #[test]
+    fn a_disk_volume_is_open_to_all_and_keeps_what_is_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("volumes/kubernetes.io~empty-dir/data");
+        ensure(&path, &DISK).unwrap();
+        assert_eq!(mode_and_group(&path).0, 0o777);
+        fs::write(path.join("file"), "kept").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        ensure(&path, &DISK).unwrap();
+        assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "kept");
+        assert_eq!(mode_and_group(&path).0, 0o700, "what the pod set is not changed back");
+    }
+
+    #[test]
+    fn a_group_owns_everything_but_what_links_lead_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        let outside = dir.path().join("outside");
+        fs::write(&outside, "").unwrap();
+        let owned = EmptyDir { fs_group: Some(4242), ..DISK };
+        ensure(&path, &owned).unwrap();
+        assert_eq!(mode_and_group(&path), (0o2777, 4242));
+        fs::create_dir(path.join("sub")).unwrap();
+        fs::write(path.join("sub/file"), "").unwrap();
+        std::os::unix::fs::chown(path.join("sub/file"), None, Some(1)).unwrap();
+        std::os::unix::fs::symlink(&outside, path.join("link")).unwrap();
+
+        ensure(&path, &EmptyDir { is_recursive: false, ..owned }).unwrap();
+        assert_eq!(mode_and_group(&path.join("sub/file")).1, 1, "the root matches, nothing is changed");
+        ensure(&path, &owned).unwrap();
+        assert_eq!(mode_and_group(&path.join("sub/file")), (0o664, 4242));
+        assert_eq!(mode_and_group(&outside).1, 0);
+    }
+
+    #[test]
+    fn a_memory_volume_is_mounted_once_with_its_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        let memory = EmptyDir { medium: Medium::Memory, size_bytes_max: Some(1 << 20), ..DISK };
+        // Mounts of this thread alone.
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                unshare(CloneFlags::CLONE_NEWNS).unwrap();
+                let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+                mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+                ensure(&path, &memory).unwrap();
+                fs::write(path.join("file"), "kept").unwrap();
+                ensure(&path, &memory).unwrap();
+                assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "kept");
+                assert_eq!(mode_and_group(&path).0, 0o777);
+                let found = rustix::fs::statvfs(&path).unwrap();
+                assert_eq!(found.f_blocks * found.f_frsize, 1 << 20);
+                super::super::unmount_below(dir.path()).unwrap();
+                assert!(!is_mount_point(&path).unwrap());
+            });
+            worker.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,90 @@
+//! Mounts below a directory of a pod.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::unix::ffi::OsStringExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx},
+    mount::{UnmountFlags, unmount},
+};
+
+use super::error::{VolumeError, io_error};
+
+/// Whether something is mounted at a path. A path that is not there is none.
+pub(super) fn is_mount_point(path: &Path) -> io::Result<bool> {
+    match statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, StatxFlags::empty()) {
+        Ok(found) => Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
+        Err(rustix::io::Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Unmounts everything at or below a directory. The kernel's own list says what is mounted, so nothing in the directory
+/// is walked; a mount that is in use goes when its last user does.
+///
+/// # Errors
+/// When the list cannot be read or a mount cannot be taken away.
+pub fn unmount_below(dir: &Path) -> Result<(), VolumeError> {
+    let list = fs::read("/proc/self/mountinfo").map_err(io_error("read", "/proc/self/mountinfo"))?;
+    let points: Vec<PathBuf> = mount_points(&list).filter(|point| point.starts_with(dir)).collect();
+    // Later mounts may cover earlier ones.
+    for point in points.iter().rev() {
+        match unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            // It went together with another one.
+            Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
+            Err(errno) => return Err(io_error("unmount", point)(errno)),
+        }
+    }
+    Ok(())
+}
+
+/// The mount points of a `mountinfo` (proc(5)), with its octal escapes resolved.
+fn mount_points(list: &[u8]) -> impl Iterator<Item = PathBuf> {
+    list.split(|byte| *byte == b'\n').filter_map(|line| {
+        let field = line.split(|byte| *byte == b' ').nth(4)?;
+        Some(PathBuf::from(OsString::from_vec(unescape(field))))
+    })
+}
+
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, tail @ ..] = rest {
+        let octal = |byte: u8| (b'0'..=b'7').contains(&byte).then(|| byte - b'0');
+        if let (b'\\', [a, b, c, after @ ..]) = (first, tail)
+            && let (Some(a @ 0..=3), Some(b), Some(c)) = (octal(*a), octal(*b), octal(*c))
+        {
+            bytes.push(a << 6 | b << 3 | c);
+            rest = after;
+        } else {
+            bytes.push(*first);
+            rest = tail;
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_with_spaces_and_without() {
+        let list = b"31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
+            40 23 0:30 / /a\\040b\\134c rw - tmpfs tmpfs rw\nbroken\n";
+        let points: Vec<PathBuf> = mount_points(list).collect();
+        assert_eq!(points, [PathBuf::from("/sys/fs/cgroup"), PathBuf::from("/a b\\c")]);
+    }
+
+    #[test]
+    fn the_root_is_a_mount_point_and_a_new_directory_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(is_mount_point(Path::new("/")).unwrap());
+        assert!(!is_mount_point(dir.path()).unwrap());
+        assert!(!is_mount_point(&dir.path().join("none")).unwrap());
+    }
+}

@@ -1,0 +1,83 @@
+//! The shim on its own, under a stock containerd and `ctr`.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use berth_integration::binaries;
+use berth_integration::containerd::{Containerd, ctr, ctr_command, ctr_rows};
+use berth_integration::lab::World;
+use berth_integration::registry::Registry;
+
+use crate::suite::{Test, same, test};
+
+pub(crate) const TESTS: &[Test] = &[
+    test("shim::ctr_runs_a_container_without_a_sandbox", ctr_runs),
+    test("shim::ctr_runs_many_at_once", many),
+];
+
+const IMAGE: &str = "localhost:5000/busybox:1";
+const RUNTIME: &str = "io.containerd.berth.v1";
+
+/// A containerd that has the image.
+struct Stock {
+    world: World,
+    containerd: Containerd,
+    registry: Registry,
+}
+
+impl Stock {
+    fn start() -> Result<Self> {
+        let world = World::here()?;
+        world.make_cgroup()?;
+        let registry = Registry::with_busybox(&world.root().join("registry"))?;
+        let containerd = Containerd::start(&world.root().join("containerd"), binaries::search_path(None)?)?;
+        ctr(&["images", "pull", "--plain-http", IMAGE])?;
+        Ok(Self { world, containerd, registry })
+    }
+
+    fn end(mut self) -> Result<()> {
+        same("containers", ctr_rows(&["containers", "ls"])?, Vec::new())?;
+        same("tasks", ctr_rows(&["tasks", "ls"])?, Vec::new())?;
+        self.containerd.stop()?;
+        self.registry.stop()?;
+        for group in self.world.cgroups()? {
+            fs::remove_dir(group)?;
+        }
+        Ok(())
+    }
+}
+
+fn ctr_runs() -> Result<()> {
+    let stock = Stock::start()?;
+    let cgroup = format!("{}/one", stock.world.cgroup());
+    let run = ["run", "--rm", "--runtime", RUNTIME, "--cgroup", &cgroup, IMAGE];
+    let said = ctr(&[&run[..], &["one", "/bin/echo", "hello"]].concat())?;
+    same("echo", said.as_str(), "hello\n")?;
+    let failed = ctr_command()?.args(run).args(["two", "sh", "-c", "echo oops >&2; exit 7"]).output()?;
+    same("exit code", failed.status.code(), Some(7))?;
+    ensure!(String::from_utf8_lossy(&failed.stderr).contains("oops"), "stderr: {failed:?}");
+
+    ctr(&["run", "--detach", "--runtime", RUNTIME, "--cgroup", &cgroup, IMAGE, "three", "sleep", "100"])?;
+    let said = ctr(&["tasks", "exec", "--exec-id", "e", "three", "cat", "/proc/1/comm"])?;
+    same("exec", said.as_str(), "sleep\n")?;
+    ctr(&["tasks", "kill", "--signal", "SIGKILL", "three"])?;
+    ctr(&["tasks", "rm", "--force", "three"])?;
+    ctr(&["containers", "rm", "three"])?;
+    stock.end()
+}
+
+fn many() -> Result<()> {
+    const COUNT: usize = 5;
+    let stock = Stock::start()?;
+    let mut running = Vec::new();
+    for number in 0..COUNT {
+        let cgroup = format!("{}/{number}", stock.world.cgroup());
+        let mut run = ctr_command()?;
+        run.args(["run", "--rm", "--runtime", RUNTIME, "--cgroup", &cgroup, IMAGE, &number.to_string()]);
+        running.push(run.args(["sh", "-c", &format!("exit {number}")]).spawn()?);
+    }
+    for (number, mut run) in running.into_iter().enumerate() {
+        same("exit code", run.wait()?.code(), i32::try_from(number).ok())?;
+    }
+    stock.end()
+}
