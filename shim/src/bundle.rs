@@ -1,7 +1,8 @@
 //! What the shim reads and leaves in bundles, so that `delete` finds everything after the shim is gone.
 //!
 //! In every container's bundle: `berth.json`, the runtime that knows the container, and `exit.json` once it has exited.
-//! In the bundle that the shim was started in: `shim.pid`, and `members/<id>`, a link to each container's bundle.
+//! In the bundle that the shim was started in: `shim.pid`, `shim.sockets`, and `members/<id>`, a link to each container's
+//! bundle.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -18,7 +19,10 @@ use crate::runtime::Runtime;
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const RECORD: &str = "berth.json";
 const EXIT: &str = "exit.json";
+/// The pid of the container's init, written by the runtime.
+pub(crate) const INIT_PID: &str = "init.pid";
 const SHIM_PID: &str = "shim.pid";
+const SOCKETS: &str = "shim.sockets";
 const MEMBERS: &str = "members";
 
 /// Why a file of a bundle cannot be used.
@@ -80,12 +84,44 @@ pub(crate) fn write_exit(bundle: &Path, pid: u32, exit: Exit) -> Result<(), Bund
     write_json(&bundle.join(EXIT), &record)
 }
 
+/// The exit of the container, if it was recorded.
+pub(crate) fn read_exit(bundle: &Path) -> Option<Exit> {
+    let record = read_json(&bundle.join(EXIT)).ok()?;
+    let number = |name: &str| record.get(name).and_then(Value::as_u64);
+    Some(Exit {
+        code: u32::try_from(number("code")?).ok()?,
+        at_ns: record.get("exited_at_ns").and_then(Value::as_i64)?,
+        oom_kills: number("oom_kills")?,
+    })
+}
+
 pub(crate) fn write_shim_pid(bundle: &Path, pid: u32) -> Result<(), BundleError> {
     write_file(&bundle.join(SHIM_PID), pid.to_string().as_bytes())
 }
 
 pub(crate) fn read_shim_pid(bundle: &Path) -> Option<u32> {
     fs::read_to_string(bundle.join(SHIM_PID)).ok()?.trim().parse().ok()
+}
+
+/// A shim that ends by itself needs no ending.
+pub(crate) fn remove_shim_pid(bundle: &Path) {
+    // containerd may have removed the whole bundle by now.
+    let _absent = fs::remove_file(bundle.join(SHIM_PID)).is_err();
+}
+
+/// Notes the sockets that the shim listens on.
+pub(crate) fn write_sockets<'p>(
+    bundle: &Path,
+    paths: impl Iterator<Item = &'p Path>,
+) -> Result<(), BundleError> {
+    let lines: Vec<String> = paths.map(|path| path.display().to_string()).collect();
+    write_file(&bundle.join(SOCKETS), lines.join("\n").as_bytes())
+}
+
+/// Sockets of a shim that may not have removed them.
+pub(crate) fn read_sockets(bundle: &Path) -> Vec<PathBuf> {
+    let text = fs::read_to_string(bundle.join(SOCKETS)).unwrap_or_default();
+    text.lines().filter(|line| line.starts_with('/')).map(PathBuf::from).collect()
 }
 
 /// Notes in the shim's own bundle where a member's is.

@@ -32,6 +32,29 @@ pub(crate) struct Container {
     pub(crate) pid: u32,
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) oom: Option<(Token, OomWatch)>,
+    /// When the counter is looked at again, and how often still.
+    pub(crate) oom_look: Option<OomLook>,
+}
+
+/// cgroup v1 wakes before it kills, so the counter is looked at again for a while.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OomLook {
+    pub(crate) at_ms: u64,
+    pub(crate) left: u32,
+}
+
+impl OomLook {
+    /// Time between looks, and their number: a kill that takes longer is told with the next, or with the exit.
+    const EVERY_MS: u64 = 20;
+    const LOOKS: u32 = 50;
+
+    pub(crate) fn begin(now_ms: u64) -> Self {
+        Self { at_ms: now_ms + Self::EVERY_MS, left: Self::LOOKS }
+    }
+
+    pub(crate) fn next(self, now_ms: u64) -> Option<Self> {
+        (self.left > 1).then(|| Self { at_ms: now_ms + Self::EVERY_MS, left: self.left - 1 })
+    }
 }
 
 /// How a container is created.
@@ -97,6 +120,7 @@ pub(crate) fn plan(
         pid: 0,
         cgroup: None,
         oom: None,
+        oom_look: None,
     };
     Ok((container, flags))
 }

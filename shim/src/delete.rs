@@ -15,6 +15,7 @@ use nix::libc;
 use prost::Message;
 use thiserror::Error;
 
+use crate::answer::timestamp;
 use crate::args::Args;
 use crate::runtime::Runtime;
 use crate::{bundle, cgroup, mount, pod};
@@ -41,6 +42,8 @@ pub(crate) fn delete(args: &Args) -> Result<(), DeleteError> {
         None => std::env::current_dir().map_err(DeleteError::Bundle)?,
     };
     end_shim(&own, &args.id, deadline);
+    let recorded = bundle::read_exit(&own);
+    let pid = crate::runtime::read_pid(&own.join(bundle::INIT_PID)).unwrap_or(0);
     let mut bundles = bundle::members(&own);
     if !bundles.contains(&own) {
         bundles.push(own.clone());
@@ -50,8 +53,14 @@ pub(crate) fn delete(args: &Args) -> Result<(), DeleteError> {
         mount::unmount_all(&bundle.join("rootfs"));
     }
     mount::unmount_all(&pod::shm_path(&own));
-    let exited_at = Some(SystemTime::now().into());
-    let response = DeleteResponse { pid: 0, exit_status: KILLED, exited_at };
+    for socket in bundle::read_sockets(&own) {
+        let _absent = fs::remove_file(socket).is_err();
+    }
+    let (exit_status, exited_at) = match recorded {
+        Some(exit) => (exit.code, timestamp(exit.at_ns)),
+        None => (KILLED, SystemTime::now().into()),
+    };
+    let response = DeleteResponse { pid, exit_status, exited_at: Some(exited_at) };
     io::stdout().write_all(&response.encode_to_vec()).map_err(DeleteError::Print)
 }
 

@@ -49,8 +49,8 @@ fn event(notice: Notice, container: Option<&Container>) -> (&'static str, Any) {
             let exited_at = Some(timestamp(exit.at_ns));
             ("/tasks/exit", pack(&TaskExit { container_id, id, pid, exit_status: exit.code, exited_at }))
         }
-        Notice::Deleted { process, pid, exit } => {
-            let (container_id, id) = names(&process);
+        Notice::Deleted { task, pid, exit } => {
+            let (container_id, id) = (text(&task), text(&task));
             let exited_at = Some(timestamp(exit.at_ns));
             ("/tasks/delete", pack(&TaskDelete { container_id, pid, exit_status: exit.code, exited_at, id }))
         }

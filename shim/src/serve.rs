@@ -6,8 +6,6 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::setsid;
 use thiserror::Error;
 
@@ -36,7 +34,8 @@ pub(crate) fn serve(args: &Args) -> Result<(), ServeError> {
     // Fails only for a leader of its process group, which has a session of its own already.
     let _leads = setsid().is_err();
     prctl::set_child_subreaper(true).map_err(ServeError::Process)?;
-    let signals = block_signals().map_err(ServeError::Process)?;
+    // A shim ends when its pod does: whoever stops the service manager's whole group must not take pods along.
+    let signals = sys::handle_signals().map_err(ServeError::Process)?;
     raise_oom_score();
     let bundle = std::env::current_dir().map_err(ServeError::Bundle)?;
     let home = Home {
@@ -47,20 +46,6 @@ pub(crate) fn serve(args: &Args) -> Result<(), ServeError> {
     };
     let mut shim = Shim::new(home, listener, signals).map_err(ServeError::Loop)?;
     shim.run().map_err(ServeError::Loop)
-}
-
-/// SIGCHLD arrives in the loop. The signals that end other daemons are ignored: a shim ends when its pod does, and
-/// whoever stops the service manager's whole group must not take pods along.
-fn block_signals() -> nix::Result<SignalFd> {
-    let mut ignored = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGPIPE, Signal::SIGQUIT] {
-        ignored.add(signal);
-    }
-    ignored.thread_block()?;
-    let mut child = SigSet::empty();
-    child.add(Signal::SIGCHLD);
-    child.thread_block()?;
-    SignalFd::with_flags(&child, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
 
 /// One above containerd's own, as the runc shim has it: containerd is killed last, a container first.

@@ -9,11 +9,11 @@ mod streams;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use berth_shim_core::{Event, Id, Machine, Now, Process, ReqId};
-use nix::sys::signalfd::SignalFd;
+use nix::sys::eventfd::EventFd;
 
 use crate::call::Call;
 use crate::conn::Conn;
@@ -76,7 +76,7 @@ enum Phase {
 pub(crate) struct Shim {
     home: Home,
     poll: Poll,
-    signals: SignalFd,
+    signals: EventFd,
     listener: UnixListener,
     agent_listener: Option<(UnixListener, PathBuf)>,
     machine: Machine,
@@ -109,7 +109,7 @@ pub(crate) struct Shim {
 }
 
 impl Shim {
-    pub(crate) fn new(home: Home, listener: UnixListener, signals: SignalFd) -> nix::Result<Self> {
+    pub(crate) fn new(home: Home, listener: UnixListener, signals: EventFd) -> nix::Result<Self> {
         let mut poll = Poll::new()?;
         let mut sources = BTreeMap::new();
         sources.insert(poll.add(&signals, Interest::Read)?, Source::Signals);
@@ -154,7 +154,6 @@ impl Shim {
             }
             self.tick();
         }
-        self.unlink_sockets();
         Ok(())
     }
 
@@ -210,6 +209,7 @@ impl Shim {
             }
         }
         self.kill_late_calls(now.mono_ms);
+        self.look_again(now.mono_ms);
         self.publisher.drive(now.mono_ms, &mut self.poll);
         self.flush_conns();
     }
@@ -222,7 +222,8 @@ impl Shim {
             Phase::Ending { until_ms } => Some(until_ms),
         };
         let single = [self.machine.poll_timeout(), self.publisher.deadline_ms(), linger];
-        logs.chain(calls).chain(single.into_iter().flatten()).min()
+        let looks = self.containers.values().filter_map(|container| Some(container.oom_look?.at_ms));
+        logs.chain(calls).chain(looks).chain(single.into_iter().flatten()).min()
     }
 
     /// Done, and everything said is sent, or nobody takes it.
@@ -237,9 +238,14 @@ impl Shim {
         }
     }
 
-    fn unlink_sockets(&self) {
+    /// Every socket that the shim listens on.
+    fn sockets(&self) -> impl Iterator<Item = &Path> {
         let agent = self.agent_listener.as_ref().map(|(_, path)| path);
-        for path in self.home.socket_path.iter().chain(agent) {
+        self.home.socket_path.iter().chain(agent).map(PathBuf::as_path)
+    }
+
+    fn unlink_sockets(&self) {
+        for path in self.sockets() {
             let _gone = std::fs::remove_file(path).is_err();
         }
     }

@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -70,6 +71,7 @@ pub(crate) fn start(args: &Args) -> Result<(), StartError> {
     let listener = listen(&path)?;
     let pid = spawn(args, &listener)?;
     bundle::write_shim_pid(Path::new("."), pid)?;
+    bundle::write_sockets(Path::new("."), [path.as_path()].into_iter())?;
     print(&path)
 }
 
@@ -143,6 +145,9 @@ fn spawn(args: &Args, listener: &UnixListener) -> Result<u32, StartError> {
     };
     let _larger = prctl::set_thp_disable(true).is_err();
     let mut command = Command::new("/proc/self/exe");
+    if let Ok(own) = std::env::current_exe() {
+        command.arg0(own);
+    }
     command.args(["-namespace", &args.namespace, "-id", &args.id, "-address", &args.address]);
     command.args(["-socket-fd", &listener.as_raw_fd().to_string()]);
     if args.debug {

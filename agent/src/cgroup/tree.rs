@@ -201,7 +201,7 @@ fn kill_below(dir: &Path, depth: usize) {
     let processes = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
     for pid in processes.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0) {
         // It may have ended by itself.
-        drop(kill(Pid::from_raw(pid), Signal::SIGKILL));
+        let _gone = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
     if depth > 0 {
         for child in below(dir) {

@@ -99,12 +99,12 @@ fn copy_dir(source: &OwnedFd, target: &OwnedFd, depth: usize, left: &mut usize) 
             }
             FileType::Symlink => {
                 symlinkat(readlinkat(source, name, Vec::new())?, target, name)?;
-                chownat(target, name, uid(&stat), gid(&stat), AtFlags::SYMLINK_NOFOLLOW)?;
+                chownat(target, name, Some(uid(&stat)), Some(gid(&stat)), AtFlags::SYMLINK_NOFOLLOW)?;
             }
             FileType::Fifo | FileType::Socket => {
                 let kind = FileType::from_raw_mode(stat.st_mode);
                 mknodat(target, name, kind, Mode::from_raw_mode(stat.st_mode), 0)?;
-                chownat(target, name, uid(&stat), gid(&stat), AtFlags::SYMLINK_NOFOLLOW)?;
+                chownat(target, name, Some(uid(&stat)), Some(gid(&stat)), AtFlags::SYMLINK_NOFOLLOW)?;
                 chmodat(target, name, Mode::from_raw_mode(stat.st_mode), AtFlags::empty())?;
             }
             // Devices of an image are not given to containers.
@@ -115,16 +115,16 @@ fn copy_dir(source: &OwnedFd, target: &OwnedFd, depth: usize, left: &mut usize) 
 }
 
 fn own(file: impl AsFd, stat: &Stat) -> io::Result<()> {
-    fchown(&file, uid(stat), gid(stat))?;
+    fchown(&file, Some(uid(stat)), Some(gid(stat)))?;
     Ok(fchmod(&file, Mode::from_raw_mode(stat.st_mode))?)
 }
 
-fn uid(stat: &Stat) -> Option<Uid> {
-    Some(Uid::from_raw(stat.st_uid))
+fn uid(stat: &Stat) -> Uid {
+    Uid::from_raw(stat.st_uid)
 }
 
-fn gid(stat: &Stat) -> Option<Gid> {
-    Some(Gid::from_raw(stat.st_gid))
+fn gid(stat: &Stat) -> Gid {
+    Gid::from_raw(stat.st_gid)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Output, Stdio},
+    process::Stdio,
     time::Duration,
 };
 
@@ -24,6 +24,9 @@ const DIRS: [&str; 5] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr
 
 /// Version of the OCI runtime specification that containers are described in.
 const OCI_VERSION: &str = "1.1.0";
+
+/// Name of the container that is tried. Only one agent at a time runs on a directory.
+const TRIAL: &str = "berth-trial";
 
 /// Most bytes of a runtime's words that are shown.
 const WORDS_MAX: usize = 300;
@@ -126,9 +129,12 @@ fn find(name: &str) -> Option<PathBuf> {
 /// Creates a container and deletes it. Nothing runs in it.
 async fn trial(config: &Config, command: &OciCommand) -> Result<(), TrialError> {
     let dir = Path::new(&config.node.paths.run).join("trial");
-    let id = format!("berth-trial-{}", std::process::id());
-    let bundle = dir.clone();
-    let spec = spec(config, &id);
+    let (bundle, root) = (dir.clone(), dir.join("state"));
+    if root.exists() {
+        // An agent died in a trial: its container may still be there.
+        drop(step(command, &root, "delete", &["--force", TRIAL]).await);
+    }
+    let spec = spec(config);
     let prepare = move || {
         if bundle.exists() {
             fs::remove_dir_all(&bundle)?;
@@ -138,10 +144,9 @@ async fn trial(config: &Config, command: &OciCommand) -> Result<(), TrialError> 
         fs::write(bundle.join("config.json"), spec)
     };
     prepare().map_err(|error| TrialError::Prepare(dir.clone(), error))?;
-    let root = dir.join("state");
     let dir_text = dir.display().to_string();
-    let created = step(command, &root, "create", &["--bundle", &dir_text, &id]).await;
-    let deleted = step(command, &root, "delete", &["--force", &id]).await;
+    let created = step(command, &root, "create", &["--bundle", &dir_text, TRIAL]).await;
+    let deleted = step(command, &root, "delete", &["--force", TRIAL]).await;
     // Left behind it would only be in the next trial's way, which removes it.
     drop(fs::remove_dir_all(&dir));
     created.and(deleted)
@@ -159,11 +164,11 @@ async fn step(
     let words = root.with_extension("log");
     let log = fs::File::create(&words).map_err(TrialError::Run)?;
     child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
-    let output: Output = tokio::time::timeout(STEP_WITHIN, child.output())
+    let status = tokio::time::timeout(STEP_WITHIN, child.status())
         .await
         .map_err(|_elapsed| TrialError::Timeout)?
         .map_err(TrialError::Run)?;
-    if output.status.success() {
+    if status.success() {
         return Ok(());
     }
     let text = fs::read_to_string(&words).unwrap_or_default();
@@ -172,11 +177,11 @@ async fn step(
 }
 
 /// The smallest container: this program as the only file, in namespaces and a cgroup of its own.
-fn spec(config: &Config, id: &str) -> String {
+fn spec(config: &Config) -> String {
     let settings = &config.node.cgroups;
     let cgroups_path = match settings.driver {
-        CgroupDriver::Cgroupfs => format!("{}/{id}", settings.root.trim_end_matches('/')),
-        CgroupDriver::Systemd => format!("system.slice:berth:{id}"),
+        CgroupDriver::Cgroupfs => format!("{}/{TRIAL}", settings.root.trim_end_matches('/')),
+        CgroupDriver::Systemd => format!("system.slice:berth:{TRIAL}"),
     };
     let exe = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/bin/sh"));
     serde_json::json!({
@@ -185,6 +190,7 @@ fn spec(config: &Config, id: &str) -> String {
         "process": {"cwd": "/", "args": ["/trial"], "user": {"uid": 0, "gid": 0}, "noNewPrivileges": true},
         "mounts": [
             {"destination": "/proc", "type": "proc", "source": "proc"},
+            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "strictatime", "mode=755"]},
             {"destination": "/trial", "type": "bind", "source": exe, "options": ["bind", "ro"]},
         ],
         "linux": {

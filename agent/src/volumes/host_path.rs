@@ -103,9 +103,9 @@ mod tests {
                 assert_eq!(ensure(&path, kind).is_ok(), expected, "{} {kind:?}", path.display());
                 if makes {
                     if path.is_dir() {
-                        fs::remove_dir(&path).unwrap()
+                        fs::remove_dir(&path).unwrap();
                     } else {
-                        fs::remove_file(&path).unwrap()
+                        fs::remove_file(&path).unwrap();
                     }
                 }
             }

@@ -13,10 +13,12 @@ use serde_json::json;
 
 use crate::suite::{Test, same, test};
 
-pub(crate) const TESTS: &[Test] = &[
-    test("fixtures::an_image_goes_through_registry_and_containerd", image_runs),
-    test("fixtures::containerd_keeps_its_state_over_stop_and_kill", containerd_restarts),
-];
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("fixtures::an_image_goes_through_registry_and_containerd", image_runs),
+        test("fixtures::containerd_keeps_its_state_over_stop_and_kill", containerd_restarts),
+    ]
+}
 
 const IMAGE: &str = "localhost:5000/busybox:1";
 

@@ -1,12 +1,39 @@
 //! The whole-node tests: one program, each test in a lab of its own.
 
+mod bad_input;
+mod cli;
+mod crash;
+mod examples;
+mod fake_containerd;
 mod fixtures;
+mod images;
+mod kit;
 mod lab;
+mod lifecycle;
+mod restarts;
+mod runtimes;
+mod security;
 mod shim;
 mod suite;
+mod volumes;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    suite::main(&[lab::TESTS, fixtures::TESTS, shim::TESTS])
+    let all = [
+        lab::tests(),
+        fixtures::tests(),
+        shim::tests(),
+        examples::tests(),
+        lifecycle::tests(),
+        cli::tests(),
+        security::tests(),
+        volumes::tests(),
+        images::tests(),
+        runtimes::tests(),
+        bad_input::tests(),
+        restarts::tests(),
+        crash::tests(),
+    ];
+    suite::main(all.into_iter().flatten().collect())
 }

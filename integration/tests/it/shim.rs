@@ -10,10 +10,12 @@ use berth_integration::registry::Registry;
 
 use crate::suite::{Test, same, test};
 
-pub(crate) const TESTS: &[Test] = &[
-    test("shim::ctr_runs_a_container_without_a_sandbox", ctr_runs),
-    test("shim::ctr_runs_many_at_once", many),
-];
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("shim::ctr_runs_a_container_without_a_sandbox", ctr_runs),
+        test("shim::ctr_runs_many_at_once", many),
+    ]
+}
 
 const IMAGE: &str = "localhost:5000/busybox:1";
 const RUNTIME: &str = "io.containerd.berth.v1";

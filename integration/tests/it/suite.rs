@@ -30,10 +30,17 @@ const AT_ONCE: usize = 2;
 
 /// One test.
 pub(crate) struct Test {
-    pub(crate) name: &'static str,
-    pub(crate) body: fn() -> Result<()>,
+    pub(crate) name: String,
+    pub(crate) body: Body,
     /// What a run in a lab has to end with.
     pub(crate) expect: Expect,
+}
+
+/// What a test does.
+pub(crate) enum Body {
+    Plain(fn() -> Result<()>),
+    /// The same for every value of a list.
+    Of(fn(&str) -> Result<()>, String),
 }
 
 /// How a test in its lab has to end.
@@ -45,15 +52,24 @@ pub(crate) enum Expect {
     Fail(&'static str),
 }
 
+impl Body {
+    fn run(&self) -> Result<()> {
+        match self {
+            Self::Plain(body) => body(),
+            Self::Of(body, value) => body(value),
+        }
+    }
+}
+
 /// A test that has to pass.
-pub(crate) const fn test(name: &'static str, body: fn() -> Result<()>) -> Test {
-    Test { name, body, expect: Expect::Pass }
+pub(crate) fn test(name: &str, body: fn() -> Result<()>) -> Test {
+    Test { name: name.to_owned(), body: Body::Plain(body), expect: Expect::Pass }
 }
 
 /// Plays the part of this process: all tests, or one of them in its lab.
-pub(crate) fn main(tests: &'static [&'static [Test]]) -> ExitCode {
+pub(crate) fn main(tests: Vec<Test>) -> ExitCode {
     if lab::inside() {
-        return lab::run(|| run_one(tests));
+        return lab::run(|| run_one(&tests));
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads = arguments.test_threads.or(Some(AT_ONCE));
@@ -63,8 +79,8 @@ pub(crate) fn main(tests: &'static [&'static [Test]]) -> ExitCode {
         eprintln!("{failure:#}");
         return ExitCode::FAILURE;
     }
-    let all = tests.iter().copied().flatten();
-    let trials = all.map(|test| Trial::test(test.name, || in_a_lab(test))).collect();
+    let trials =
+        tests.into_iter().map(|test| Trial::test(test.name.clone(), move || in_a_lab(&test))).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
@@ -74,13 +90,13 @@ fn prepare() -> Result<()> {
 }
 
 /// In the lab: finds the test by its name and runs it.
-fn run_one(tests: &[&[Test]]) -> ExitCode {
+fn run_one(tests: &[Test]) -> ExitCode {
     let name = env::args().nth(1).unwrap_or_default();
-    let Some(test) = tests.iter().copied().flatten().find(|test| test.name == name) else {
+    let Some(test) = tests.iter().find(|test| test.name == name) else {
         eprintln!("no test named {name}");
         return ExitCode::FAILURE;
     };
-    let failure = match panic::catch_unwind(AssertUnwindSafe(test.body)) {
+    let failure = match panic::catch_unwind(AssertUnwindSafe(|| test.body.run())) {
         Ok(Ok(())) => return ExitCode::SUCCESS,
         Ok(Err(failure)) => format!("{failure:#}"),
         // The panic has printed its message.
@@ -112,8 +128,8 @@ fn print_logs() -> Result<()> {
 
 /// Outside: runs the test in a new lab and judges how that ended.
 fn in_a_lab(test: &Test) -> Result<(), Failed> {
-    let output = Output::new(test.name);
-    let ended = run_lab(test.name, &output.0).map_err(|failure| Failed::from(format!("{failure:#}")))?;
+    let output = Output::new(&test.name);
+    let ended = run_lab(&test.name, &output.0).map_err(|failure| Failed::from(format!("{failure:#}")))?;
     let text = fs::read_to_string(&output.0).unwrap_or_default();
     match test.expect {
         Expect::Pass if ended.success() => Ok(()),

@@ -59,6 +59,8 @@ pub enum Effect {
         /// Who gets it.
         scope: Scope,
     },
+    /// End an action early: kill the runtime call. It still ends in its outcome.
+    Cancel(OpId),
     /// Read what the process's pipes hold now, without waiting.
     Drain(Process),
     /// Write the exit record of a container.
@@ -171,10 +173,10 @@ pub enum Notice {
         /// How it ended.
         exit: Exit,
     },
-    /// `/tasks/delete`
+    /// `/tasks/delete`, of a container only: nobody is told of the deletion of an exec.
     Deleted {
-        /// The process.
-        process: Process,
+        /// The container.
+        task: Id,
         /// Its pid.
         pid: u32,
         /// How it had ended.

@@ -67,6 +67,19 @@ enum Op {
 }
 
 impl Op {
+    /// Whether it may be ended early, so that the pod's end does not wait for it.
+    fn may_be_cancelled(&self) -> bool {
+        match self {
+            Self::Create { .. }
+            | Self::Start { .. }
+            | Self::Exec { .. }
+            | Self::Switch { .. }
+            | Self::Update { .. }
+            | Self::Checkpoint { .. } => true,
+            Self::Delete { .. } | Self::StartSandbox | Self::ReleaseSandbox => false,
+        }
+    }
+
     /// Whether its outcome names a process that may already have been reaped.
     fn spawns(&self) -> bool {
         match self {
@@ -155,6 +168,12 @@ impl Machine {
         let id = OpId(self.last_op);
         self.ops.insert(id, op);
         self.effect(Effect::Run { op: id, action });
+    }
+
+    /// The pod ends: a runtime call that hangs must not hold it up.
+    fn cancel_all(&mut self) {
+        let ops = self.ops.iter().filter(|(_, op)| op.may_be_cancelled()).map(|(id, _)| *id);
+        self.effects.extend(ops.map(Effect::Cancel));
     }
 
     /// Tells the agent, with the task as it is now.

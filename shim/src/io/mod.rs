@@ -8,8 +8,8 @@ mod uri;
 
 pub(crate) use console::Console;
 pub(crate) use log_file::LogFile;
-pub(crate) use open::{ChildStreams, Prepared, Wiring, prepare};
-pub(crate) use process::{Capture, Client, Input, Output, ProcessIo, Relay, Role};
+pub(crate) use open::{ChildStreams, Owner, Prepared, Wiring, prepare};
+pub(crate) use process::{Capture, Client, Early, Input, Output, ProcessIo, Relay, Role};
 pub(crate) use uri::{LogOptions, StdinUri, StreamUri, UriError};
 
 /// Bytes read at once from a container.

@@ -41,6 +41,13 @@ pub(crate) enum Wiring {
     Client { stdin: bool },
 }
 
+/// Whose streams they are, which logging programs are told.
+#[derive(Debug)]
+pub(crate) struct Owner<'a> {
+    pub(crate) container: &'a str,
+    pub(crate) namespace: &'a str,
+}
+
 /// Standard streams of the runtime, which passes them on to a process without a terminal.
 #[derive(Debug)]
 pub(crate) struct ChildStreams {
@@ -69,6 +76,7 @@ pub(crate) struct Prepared {
 pub(crate) fn prepare(
     now: Now,
     wiring: Wiring,
+    owner: &Owner<'_>,
     terminal: bool,
 ) -> Result<(ChildStreams, Prepared), OpenError> {
     let mut kept = Prepared::default();
@@ -76,11 +84,11 @@ pub(crate) fn prepare(
     match wiring {
         Wiring::Uris { stdin, stdout, stderr: _ } if terminal => {
             terminal_input(&mut kept, stdin)?;
-            terminal_output(&mut kept, now, stdout)?;
+            terminal_output(&mut kept, now, owner, stdout)?;
         }
         Wiring::Uris { stdin, stdout, stderr } => {
             child.stdin = input(&mut kept, stdin)?;
-            (child.stdout, child.stderr) = outputs(&mut kept, now, stdout, stderr)?;
+            (child.stdout, child.stderr) = outputs(&mut kept, now, owner, (stdout, stderr))?;
         }
         Wiring::Capture { bytes_max } => {
             kept.capture = Some(Capture::new(bytes_max));
@@ -137,7 +145,12 @@ fn terminal_input(kept: &mut Prepared, uri: StdinUri) -> Result<(), OpenError> {
     Ok(())
 }
 
-fn terminal_output(kept: &mut Prepared, now: Now, uri: StreamUri) -> Result<(), OpenError> {
+fn terminal_output(
+    kept: &mut Prepared,
+    now: Now,
+    owner: &Owner<'_>,
+    uri: StreamUri,
+) -> Result<(), OpenError> {
     match uri {
         StreamUri::Null => {}
         StreamUri::Fifo(path) => {
@@ -147,7 +160,7 @@ fn terminal_output(kept: &mut Prepared, now: Now, uri: StreamUri) -> Result<(), 
         }
         StreamUri::File(path) => kept.relay = Some(append(&path)?.into()),
         StreamUri::Binary { program, arguments } => {
-            let (stdout, _) = start_logger(&program, &arguments)?;
+            let (stdout, _) = start_logger(owner, &program, &arguments)?;
             nonblocking(&stdout).map_err(OpenError::Pipe)?;
             kept.relay = Some(stdout);
         }
@@ -159,12 +172,12 @@ fn terminal_output(kept: &mut Prepared, now: Now, uri: StreamUri) -> Result<(), 
 fn outputs(
     kept: &mut Prepared,
     now: Now,
-    stdout: StreamUri,
-    stderr: StreamUri,
+    owner: &Owner<'_>,
+    uris: (StreamUri, StreamUri),
 ) -> Result<(Stdio, Stdio), OpenError> {
-    match (stdout, stderr) {
+    match uris {
         (StreamUri::Binary { program, arguments }, StreamUri::Binary { .. }) => {
-            let (out, err) = start_logger(&program, &arguments)?;
+            let (out, err) = start_logger(owner, &program, &arguments)?;
             Ok((out.into(), err.into()))
         }
         (StreamUri::CriLog(log), StreamUri::CriLog(other)) => {
@@ -175,17 +188,17 @@ fn outputs(
             Ok((read_here(kept, Stream::Stdout)?, read_here(kept, Stream::Stderr)?))
         }
         (StreamUri::CriLog(_), _) | (_, StreamUri::CriLog(_)) => Err(OpenError::TwoLogs),
-        (stdout, stderr) => Ok((output(kept, stdout)?, output(kept, stderr)?)),
+        (stdout, stderr) => Ok((output(kept, owner, stdout)?, output(kept, owner, stderr)?)),
     }
 }
 
-fn output(kept: &mut Prepared, uri: StreamUri) -> Result<Stdio, OpenError> {
+fn output(kept: &mut Prepared, owner: &Owner<'_>, uri: StreamUri) -> Result<Stdio, OpenError> {
     match uri {
         StreamUri::Null => Ok(Stdio::null()),
         StreamUri::Fifo(path) => fifo_writer(kept, &path).map(Stdio::from),
         StreamUri::File(path) => append(&path).map(Stdio::from),
         StreamUri::Binary { program, arguments } => {
-            start_logger(&program, &arguments).map(|(stdout, _)| Stdio::from(stdout))
+            start_logger(owner, &program, &arguments).map(|(stdout, _)| Stdio::from(stdout))
         }
         // Both streams of a log are opened together, above.
         StreamUri::CriLog(_) => Err(OpenError::TwoLogs),
@@ -223,12 +236,17 @@ fn read_here(kept: &mut Prepared, stream: Stream) -> Result<Stdio, OpenError> {
 
 /// Starts a logging program with the read ends of two pipes; returns the write ends. Its third descriptor says that it
 /// is ready, which need not be waited for: a pipe keeps what comes before.
-fn start_logger(program: &Path, arguments: &[String]) -> Result<(OwnedFd, OwnedFd), OpenError> {
+fn start_logger(
+    owner: &Owner<'_>,
+    program: &Path,
+    arguments: &[String],
+) -> Result<(OwnedFd, OwnedFd), OpenError> {
     let (stdout, out) = pipe()?;
     let (stderr, err) = pipe()?;
     let (_ready, told) = pipe()?;
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args(arguments).env("CONTAINER_ID", owner.container).env("CONTAINER_NAMESPACE", owner.namespace);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     sys::spawn_with(&mut command, [stdout, stderr, told])
         .map_err(|source| OpenError::Binary { program: program.to_owned(), source })?;
     Ok((out, err))

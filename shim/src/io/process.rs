@@ -89,6 +89,22 @@ pub(crate) struct Input {
     pub(crate) closing: bool,
 }
 
+/// What a client sends before its process is there.
+#[derive(Debug, Default)]
+pub(crate) struct Early {
+    pub(crate) input: VecDeque<u8>,
+    pub(crate) closed: bool,
+    pub(crate) size: Option<(u16, u16)>,
+}
+
+impl ProcessIo {
+    /// Bytes that the process has not taken yet.
+    pub(crate) fn waiting_input(&self) -> usize {
+        let early = self.early.as_ref().map_or(0, |early| early.input.len());
+        early + self.input.as_ref().map_or(0, |input| input.pending.len())
+    }
+}
+
 /// What is kept for one process.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessIo {
@@ -106,6 +122,8 @@ pub(crate) struct ProcessIo {
     pub(crate) keepers: Vec<OwnedFd>,
     /// The terminal's master, for its size.
     pub(crate) master: Option<OwnedFd>,
+    /// What its client sent before the process was there.
+    pub(crate) early: Option<Early>,
     pub(crate) log: Option<LogFile>,
     pub(crate) capture: Option<Capture>,
     pub(crate) clients: Vec<Client>,

@@ -13,7 +13,7 @@ use super::children::{RuntimeCall, Spawning, Then};
 use super::{Pending, Shim};
 use crate::call::Call;
 use crate::container::{self, Container, CreateFlags, ExecPlan, Terminal};
-use crate::io::{self, ChildStreams, Console, Prepared, Wiring};
+use crate::io::{self, ChildStreams, Console, Owner, Prepared, Wiring};
 use crate::runtime::{self, Runtime};
 use crate::{bundle, chain, mount};
 
@@ -106,9 +106,9 @@ impl Shim {
     ) -> Result<(), Failure> {
         let Container { bundle, runtime, streams, .. } = container;
         let Streams { child, kept, console } =
-            self.open_streams(op, container::wiring(streams)?, streams.terminal)?;
+            self.open_streams(op, task, container::wiring(streams)?, streams.terminal)?;
         let log = bundle.join(format!("runtime-{}.log", op.0));
-        let pid_file = bundle.join(format!("init-{}.pid", op.0));
+        let pid_file = bundle.join(bundle::INIT_PID);
         let mut command = runtime.call(&log);
         command.args(&flags.global).arg("create").args(&flags.create).arg("--bundle").arg(bundle);
         command.arg("--pid-file").arg(&pid_file);
@@ -132,7 +132,8 @@ impl Shim {
         };
         let container = self.containers.get(&process.task).ok_or_else(gone)?;
         let (bundle, runtime) = (container.bundle.clone(), container.runtime.clone());
-        let Streams { child, kept, console } = self.open_streams(op, wiring, plan.streams.terminal)?;
+        let Streams { child, kept, console } =
+            self.open_streams(op, &process.task, wiring, plan.streams.terminal)?;
         let log = bundle.join(format!("runtime-{}.log", op.0));
         let pid_file = bundle.join(format!("exec-{}.pid", op.0));
         let process_file = bundle.join(format!("exec-{}.json", op.0));
@@ -172,8 +173,10 @@ impl Shim {
         }
     }
 
-    fn open_streams(&self, op: OpId, wiring: Wiring, terminal: bool) -> Result<Streams, Failure> {
-        let (child, kept) = io::prepare(self.now(), wiring, terminal).map_err(|error| failed(&error))?;
+    fn open_streams(&self, op: OpId, task: &Id, wiring: Wiring, terminal: bool) -> Result<Streams, Failure> {
+        let owner = Owner { container: task.as_str(), namespace: &self.home.namespace };
+        let (child, kept) =
+            io::prepare(self.now(), wiring, &owner, terminal).map_err(|error| failed(&error))?;
         let console = if terminal {
             private_directory(Path::new(CONSOLE_DIR))?;
             let name = format!("{}-{}", std::process::id(), op.0);

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 use super::Shim;
 use crate::cgroup::{self, Cgroup, OomWatch};
-use crate::container::Container;
+use crate::container::{Container, OomLook};
 use crate::io::{Console, Prepared};
 use crate::poll::Interest;
 use crate::{bundle, mount, runtime};
@@ -51,7 +51,8 @@ pub(super) struct Spawning {
 impl Shim {
     /// Reaps every child that has exited. One signal may stand for many.
     pub(super) fn reap(&mut self) {
-        while let Ok(Some(_)) = self.signals.read_signal() {}
+        // Emptied before the children are looked at, so that none is missed.
+        let _spurious = self.signals.read().is_err();
         loop {
             let (pid, code) = match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::Exited(pid, code)) => (pid, code),
@@ -82,6 +83,13 @@ impl Shim {
             );
             cgroup::signal_process(*pid, nix::libc::SIGKILL);
             call.deadline_ms = now_ms + runtime::CALL_MS_MAX;
+        }
+    }
+
+    /// Kills the runtime call of an action that is no longer wanted.
+    pub(super) fn cancel(&self, op: OpId) {
+        for pid in self.calls.iter().filter(|(_, call)| call.op == op).map(|(pid, _)| *pid) {
+            cgroup::signal_process(pid, nix::libc::SIGKILL);
         }
     }
 
@@ -125,7 +133,10 @@ impl Shim {
             self.install(process, kept, master.map_err(failed)?).map_err(failed)?;
             Ok(pid)
         });
-        remove(&pid_file);
+        // An init's stays, for `delete`.
+        if process.exec.is_some() {
+            remove(&pid_file);
+        }
         if let Some(file) = process_file {
             remove(&file);
         }
@@ -180,14 +191,39 @@ impl Shim {
     }
 
     pub(super) fn oom_ready(&mut self, task: &Id) {
+        let now_ms = self.now().mono_ms;
         let Some(container) = self.containers.get_mut(task) else { return };
         if let Some((_, watch)) = &container.oom {
             watch.clear();
         }
+        container.oom_look = Some(OomLook::begin(now_ms));
+        self.look_for_oom(task);
+    }
+
+    /// Looks again at the counters for which it is time.
+    pub(super) fn look_again(&mut self, now_ms: u64) {
+        let due = |container: &Container| container.oom_look.is_some_and(|look| look.at_ms <= now_ms);
+        let tasks: Vec<Id> = self
+            .containers
+            .iter()
+            .filter(|(_, container)| due(container))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for task in tasks {
+            if let Some(container) = self.containers.get_mut(&task) {
+                container.oom_look = container.oom_look.and_then(|look| look.next(now_ms));
+            }
+            self.look_for_oom(&task);
+        }
+    }
+
+    fn look_for_oom(&mut self, task: &Id) {
+        let Some(container) = self.containers.get_mut(task) else { return };
         match container.cgroup.as_ref().and_then(Cgroup::oom_kills) {
             Some(kills) => self.happen(Event::OomObserved { task: task.clone(), kills }),
             // The group is gone, which wakes the watch for ever.
             None => {
+                container.oom_look = None;
                 if let Some((token, watch)) = container.oom.take() {
                     self.poll.remove(&watch);
                     self.sources.remove(&token);

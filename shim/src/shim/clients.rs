@@ -8,6 +8,7 @@ use berth_shim_core::{Event, ReqId, Request};
 use prost::Message;
 
 use super::{Pending, Shim, Source};
+use crate::bundle;
 use crate::call::{self, Call, Parsed};
 use crate::conn::{Conn, Heard, is_trusted};
 use crate::poll::{Interest, Ready};
@@ -48,7 +49,7 @@ impl Shim {
         let token = watched.map_err(|error| fail(format!("watch {path}: {error}")))?;
         self.sources.insert(token, Source::AgentListener);
         self.agent_listener = Some((listener, path.into()));
-        Ok(())
+        bundle::write_sockets(&self.home.bundle, self.sockets()).map_err(|error| fail(crate::chain(&error)))
     }
 
     fn add_conn(&mut self, socket: std::os::unix::net::UnixStream) {

@@ -19,13 +19,21 @@ impl Shim {
             Effect::Run { op, action } => self.act(op, action),
             Effect::KeepExec { process, from } => self.keep_exec(process, from),
             Effect::Signal { process, pid, signal, scope } => self.signal(&process, pid, signal, scope),
+            Effect::Cancel(op) => self.cancel(op),
             Effect::Drain(process) => self.drain(&process),
             Effect::Persist { task, exit } => self.persist(&task, exit),
             Effect::Publish(notice) => self.publish(notice),
             Effect::EndStreams { process, code } => self.end_streams(&process, code),
             Effect::Forget(process) => self.forget(&process),
-            Effect::Exit => self.phase = Phase::Ending { until_ms: self.now().mono_ms + LINGER_MS },
+            Effect::Exit => self.end(),
         }
+    }
+
+    /// Lets nobody come any more, neither clients nor `delete`; what was said is still sent.
+    fn end(&mut self) {
+        self.unlink_sockets();
+        bundle::remove_shim_pid(&self.home.bundle);
+        self.phase = Phase::Ending { until_ms: self.now().mono_ms + LINGER_MS };
     }
 
     fn reply(&mut self, to: ReqId, reply: Result<Reply, Failure>) {

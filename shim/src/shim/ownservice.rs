@@ -91,12 +91,20 @@ impl Shim {
         SandboxMetricsResponse { metrics: Some(metrics) }.encode_to_vec()
     }
 
-    pub(super) fn resize(&self, process: &Process, columns: u16, rows: u16) -> Result<(), Status> {
-        let master = self.ios.get(process).and_then(|io| io.master.as_ref());
-        let master =
-            master.ok_or_else(|| Status::new(Code::FailedPrecondition, "the process has no terminal"))?;
-        sys::resize(master, columns, rows)
-            .map_err(|error| Status::new(Code::Internal, format!("failed to resize the terminal: {error}")))
+    pub(super) fn resize(&mut self, process: &Process, columns: u16, rows: u16) -> Result<(), Status> {
+        let io = self.ios.get_mut(process);
+        if let Some(io) = io {
+            if let Some(early) = &mut io.early {
+                early.size = Some((columns, rows));
+                return Ok(());
+            }
+            if let Some(master) = &io.master {
+                return sys::resize(master, columns, rows).map_err(|error| {
+                    Status::new(Code::Internal, format!("failed to resize the terminal: {error}"))
+                });
+            }
+        }
+        Err(Status::new(Code::FailedPrecondition, "the process has no terminal"))
     }
 
     pub(super) fn reopen_log(&mut self, process: &Process) -> Result<(), Status> {

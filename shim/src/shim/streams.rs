@@ -13,7 +13,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::{Route, Shim, Source};
 use crate::conn::{ATTACH_PENDING_BYTES_MAX, STREAM_PENDING_BYTES_MAX, would_wait};
-use crate::io::{Client, Input, Output, Prepared, ProcessIo, Relay, Role};
+use crate::io::{Client, Early, Input, Output, Prepared, ProcessIo, Relay, Role};
 use crate::poll::{Interest, Token};
 
 /// Reads from one process before others have their turn.
@@ -75,18 +75,36 @@ impl Shim {
             self.sources.insert(token, Source::StdinFifo(process.clone()));
             io.stdin_fifo = Some((token, File::from(fd)));
         }
-        // An exec's client is there before its process.
-        if let Some(early) = self.ios.remove(process) {
-            io.clients = early.clients;
-        }
+        // An exec's client is there before its process, and so may its input be.
+        let before = self.ios.remove(process).unwrap_or_default();
+        io.clients = before.clients;
         self.ios.insert(process.clone(), io);
+        if let Some(early) = before.early {
+            self.take_early(process, early);
+        }
         Ok(())
+    }
+
+    fn take_early(&mut self, process: &Process, early: Early) {
+        if let Some((columns, rows)) = early.size {
+            // A process without a terminal has no size.
+            let _no_terminal = self.resize(process, columns, rows).is_err();
+        }
+        if let Some(input) = self.ios.get_mut(process).and_then(|io| io.input.as_mut()) {
+            input.pending = early.input;
+        }
+        self.flush_input(process);
+        if early.closed {
+            self.close_input(process);
+        }
     }
 
     /// Gives an exec the client that it is for.
     pub(super) fn own_client(&mut self, process: &Process, conn: u64, stream: u32, stdin: bool) {
         let client = Client { conn, stream, role: Role::Owner };
-        self.ios.entry(process.clone()).or_default().clients.push(client);
+        let io = self.ios.entry(process.clone()).or_default();
+        io.clients.push(client);
+        io.early = Some(Early::default());
         self.routes.insert((conn, stream), Route { process: process.clone(), stdin });
     }
 
@@ -251,11 +269,7 @@ impl Shim {
     /// Input from a client of the shim's own service.
     pub(super) fn client_input(&mut self, conn: u64, stream: u32, route: &Route, bytes: &[u8]) {
         self.push_input(&route.process, bytes);
-        let waiting = self
-            .ios
-            .get(&route.process)
-            .and_then(|io| io.input.as_ref())
-            .map_or(0, |input| input.pending.len());
+        let waiting = self.ios.get(&route.process).map_or(0, ProcessIo::waiting_input);
         if waiting <= INPUT_BYTES_HOLD {
             return;
         }
@@ -270,6 +284,10 @@ impl Shim {
     }
 
     fn push_input(&mut self, process: &Process, bytes: &[u8]) {
+        if let Some(early) = self.ios.get_mut(process).and_then(|io| io.early.as_mut()) {
+            early.input.extend(bytes);
+            return;
+        }
         let Some(input) = self.ios.get_mut(process).and_then(|io| io.input.as_mut()) else { return };
         if !input.closing {
             input.pending.extend(bytes);
@@ -334,6 +352,9 @@ impl Shim {
     pub(super) fn close_input(&mut self, process: &Process) {
         let Some(io) = self.ios.get_mut(process) else { return };
         io.stdin_keeper = None;
+        if let Some(early) = &mut io.early {
+            early.closed = true;
+        }
         if io.master.is_none()
             && let Some(input) = &mut io.input
         {

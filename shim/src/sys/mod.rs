@@ -7,5 +7,5 @@ mod terminal;
 
 pub(crate) use descriptor::{inherited, receive, spawn_with};
 pub(crate) use pid1::spawn_pid1;
-pub(crate) use signal::kill;
+pub(crate) use signal::{handle_signals, kill};
 pub(crate) use terminal::resize;

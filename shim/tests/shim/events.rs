@@ -10,6 +10,7 @@ use crate::{Case, EVERY, FAKE};
 pub(crate) const CASES: &[Case] = &[
     ("the_state_is_the_whole_truth", EVERY, the_state_is_the_whole_truth),
     ("events_follow_the_state", EVERY, events_follow_the_state),
+    ("many_short_tasks_keep_their_order", EVERY, many_short_tasks_keep_their_order),
     ("a_reader_that_is_lost_is_told", FAKE, a_reader_that_is_lost_is_told),
     ("containerd_hears_everything_after_a_restart", FAKE, containerd_hears_everything_after_a_restart),
 ];
@@ -77,6 +78,30 @@ fn events_follow_the_state(world: &World) {
         .collect();
     assert_eq!(kinds, ["created", "started", "exited", "deleted"]);
     assert!(seen.windows(2).all(|pair| pair[1].seq == pair[0].seq + 1));
+}
+
+/// Tasks that end as they start, all at once: no exit is lost, early or attributed to another.
+fn many_short_tasks_keep_their_order(world: &World) {
+    let pod = Pod::start(world);
+    let codes = 0..16_u32;
+    std::thread::scope(|scope| {
+        for code in codes.clone() {
+            let pod = &pod;
+            scope.spawn(move || {
+                let task = Task::start(&pod.shim, &format!("c{code}"), Spec::sh(&format!("exit {code}")));
+                assert_eq!(task.wait(), code);
+                task.delete().unwrap();
+            });
+        }
+    });
+    for code in codes {
+        let id = format!("c{code}");
+        world.containerd.event(&format!("delete {id}"));
+        let events = world.containerd.events().into_iter().filter(|event| event.container == id);
+        let seen: Vec<(String, u32)> = events.map(|event| (event.topic, event.code)).collect();
+        let expected = [("create", 0), ("start", 0), ("exit", code), ("delete", code)];
+        assert_eq!(seen, expected.map(|(topic, code)| (topic.to_owned(), code)), "of {id}");
+    }
 }
 
 fn a_reader_that_is_lost_is_told(world: &World) {

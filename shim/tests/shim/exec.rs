@@ -22,9 +22,10 @@ pub(crate) const CASES: &[Case] = &[
     ("exec_needs_a_running_container", FAKE, exec_needs_a_running_container),
     ("sync_returns_code_and_output", EVERY, sync_returns_code_and_output),
     ("sync_runs_side_by_side", EVERY, sync_runs_side_by_side),
+    ("sync_answers_many_at_once", EVERY, sync_answers_many_at_once),
     ("sync_timeout_kills_descendants", REAL, sync_timeout_kills_descendants),
     ("sync_does_not_wait_for_leftovers", REAL, sync_does_not_wait_for_leftovers),
-    ("sync_output_is_capped_cve_2022_1708", EVERY, sync_output_is_capped),
+    ("sync_output_is_capped_cve_2022_1708_cve_2022_31030", EVERY, sync_output_is_capped),
     ("sync_ends_with_its_container", REAL, sync_ends_with_its_container),
     ("stream_carries_all_three", EVERY, stream_carries_all_three),
     ("stream_is_exact_for_large_output", EVERY, stream_is_exact_for_large_output),
@@ -170,6 +171,27 @@ fn sync_runs_side_by_side(world: &World) {
         fs::write(&gate, "go\n").unwrap();
         assert_eq!(waiting.join().unwrap().stdout, b"go\n");
     });
+}
+
+fn sync_answers_many_at_once(world: &World) {
+    let pod = Pod::start(world);
+    let task = sleeper(&pod);
+    std::thread::scope(|scope| {
+        for prober in 0..12_u32 {
+            let pod = &pod;
+            scope.spawn(move || {
+                for round in 0..4 {
+                    let script = format!("echo {prober}.{round}; echo {round}.{prober} >&2; exit {prober}");
+                    let answer = exec_sync(pod, &sync_request(&script)).unwrap();
+                    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+                    assert_eq!(answer.exit_code, prober);
+                    assert_eq!(text(&answer.stdout), format!("{prober}.{round}\n"));
+                    assert_eq!(text(&answer.stderr), format!("{round}.{prober}\n"));
+                }
+            });
+        }
+    });
+    assert_eq!(task.status(), Status::Running);
 }
 
 fn sync_timeout_kills_descendants(world: &World) {

@@ -25,6 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     ("members_share_what_they_ask_for", REAL, members_share_what_they_ask_for),
     ("members_share_processes_when_asked", REAL, members_share_processes_when_asked),
     ("sysctls_are_set_in_the_pod", FAKE, sysctls_are_set_in_the_pod),
+    ("state_is_closed_to_others_cve_2021_41103", EVERY, state_is_closed_to_others),
     ("both_sockets_are_for_root_alone_cve_2020_15257", FAKE, both_sockets_are_for_root_alone),
 ];
 
@@ -168,6 +169,24 @@ fn sysctls_are_set_in_the_pod(world: &World) {
     assert_eq!(inside("net/ipv4/ip_default_ttl"), "77");
     assert_eq!(inside("kernel/shm_rmid_forced"), "1");
     assert_ne!(fs::read_to_string("/proc/sys/net/ipv4/ip_default_ttl").unwrap().trim(), "77");
+}
+
+/// Whoever may enter a state directory finds a container's set-user-id programs in it.
+fn state_is_closed_to_others(world: &World) {
+    use std::os::unix::fs::PermissionsExt;
+    let pod = Pod::start(world);
+    let _task = Task::start(&pod.shim, "c1", Spec::sh("sleep 1000"));
+    let top = std::path::Path::new("/run/berth-shim");
+    let of_this_world = |runtime: std::path::PathBuf| runtime.join(world.name());
+    let mut below: Vec<_> =
+        fs::read_dir(top).unwrap().flatten().map(|entry| of_this_world(entry.path())).collect();
+    below.retain(|dir| dir.exists());
+    assert!(!below.is_empty(), "the runtime keeps its state below {}", top.display());
+    below.push(top.to_owned());
+    for dir in below {
+        let mode = fs::metadata(&dir).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode & 0o077, 0, "{} has mode {mode:o}", dir.display());
+    }
 }
 
 fn both_sockets_are_for_root_alone(world: &World) {

@@ -5,12 +5,13 @@ use berth_proto::shim::{
 };
 use serde_json::json;
 
-use crate::harness::{Conn, Pod, Spec, Task, World, process};
+use crate::harness::{Conn, Pod, Spec, Task, World, process, until};
 use crate::{Case, REAL};
 
 pub(crate) const CASES: &[Case] = &[
     ("a_terminal_has_a_size_and_one_stream", REAL, a_terminal_has_a_size_and_one_stream),
     ("an_exec_may_have_a_terminal", REAL, an_exec_may_have_a_terminal),
+    ("resizing_costs_nothing_cve_2022_23471", REAL, resizing_costs_nothing),
     ("leaving_a_terminal_does_not_hang_up", REAL, leaving_a_terminal_does_not_hang_up),
 ];
 
@@ -109,6 +110,25 @@ fn an_exec_may_have_a_terminal(world: &World) {
             other => panic!("unexpected {other:?}"),
         }
     }
+}
+
+fn resizing_costs_nothing(world: &World) {
+    let pod = Pod::start(world);
+    let task = shell(&pod);
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", pod.shim.pid)).unwrap().count();
+    task.resize(1, 1).unwrap();
+    let before = open();
+    for size in 1..1000 {
+        task.resize(size, size).unwrap();
+    }
+    until("the shim's descriptors back at their number", || (open() <= before).then_some(()));
+    task.kill(9).unwrap();
+    assert_eq!(task.wait(), 137);
+    assert_eq!(
+        task.resize(1, 1).unwrap_err().code,
+        berth_proto::ttrpc::Code::NotFound,
+        "of an ended process"
+    );
 }
 
 fn leaving_a_terminal_does_not_hang_up(world: &World) {

@@ -300,7 +300,7 @@ impl Node {
         }
         let pod = match &self.boot {
             Boot::Adopting(found) => PodMachine::found(spec, &found.observation, now),
-            Boot::Waiting | Boot::Done => PodMachine::new(spec, now),
+            Boot::Waiting | Boot::Done => PodMachine::new(spec, &self.config, now),
         };
         self.pods.insert(uid.clone(), pod);
         self.advance(&uid, now);

@@ -28,6 +28,9 @@ const MASKED: [&str; 12] = [
 /// Source: `pkg/securitycontext/util.go` `defaultReadonlyPaths`.
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
+/// Most CPUs that Linux is built for (`CONFIG_NR_CPUS`).
+const CPUS_MAX: u64 = 8192;
+
 /// Which filter a container gets.
 pub(super) enum SeccompChoice {
     None,
@@ -72,14 +75,14 @@ pub(super) fn linux(
         (false, ProcMount::Default) => true,
         (true, _) | (false, ProcMount::Unmasked) => false,
     };
-    let paths = |all: &[&str]| Some(all.iter().filter(|_| hidden).map(|path| (*path).to_owned()).collect());
+    let (masked, read_only) = if hidden { hidden_paths(inputs) } else { (Vec::new(), Vec::new()) };
     let mut linux = Linux::default();
     linux
         .set_cgroups_path(Some(names::oci_path(&node.cgroups, pod.qos, &pod.uid, id).into()))
         .set_resources(Some(resources::resources(inputs)))
         .set_namespaces(Some(namespaces(inputs)))
-        .set_masked_paths(paths(&MASKED))
-        .set_readonly_paths(paths(&READ_ONLY))
+        .set_masked_paths(Some(masked))
+        .set_readonly_paths(Some(read_only))
         .set_rootfs_propagation(root_propagation.map(str::to_owned))
         .set_seccomp(match seccomp {
             SeccompChoice::None => None,
@@ -90,6 +93,16 @@ pub(super) fn linux(
             SeccompChoice::File(_) => Some(seccomp::deny_all()),
         });
     Ok(linux)
+}
+
+/// What is masked and what is read-only. Every CPU's thermal counters are masked, which tell of its neighbours; runtimes pass
+/// over those that are not there.
+fn hidden_paths(inputs: &ContainerInputs<'_>) -> (Vec<String>, Vec<String>) {
+    let owned = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
+    let cpus = inputs.node.capacity.cpu_milli.unwrap_or(0).div_ceil(1000).min(CPUS_MAX);
+    let mut masked = owned(&MASKED);
+    masked.extend((0..cpus).map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle")));
+    (masked, owned(&READ_ONLY))
 }
 
 /// Namespaces of the pod are paths to be replaced by the shim, which holds them; without a path the runtime makes one for

@@ -123,6 +123,10 @@ impl PodMachine {
                 self.life.actual.pull_backoffs.remove(image);
                 self.use_image(name, ImageUse::Ready(Arc::clone(info)));
             }
+            Err(failure) if failure.kind == FailureKind::RuntimeDown => {
+                let retry = Retry::after(failure.clone(), 0, now);
+                self.use_image(name, ImageUse::Refused { reason: "ErrImagePull", retry });
+            }
             Err(failure) => {
                 let text = format!("Failed to pull image {quoted}: {}", failure.message);
                 self.notes.push(about(name, Severity::Warning, "Failed", text));

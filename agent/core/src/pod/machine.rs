@@ -102,8 +102,14 @@ impl PodMachine {
         self.forgotten
     }
 
-    /// Its source has a new version of it.
+    /// Its source has a new version of it. Which containers a pod has never changes under one UID: the API refuses it, and
+    /// other sources give another UID.
     pub fn update(&mut self, spec: Arc<Pod>) {
+        let same = self.life.spec.all_containers().map(|one| (&one.name, one.kind));
+        if !same.eq(spec.all_containers().map(|one| (&one.name, one.kind))) {
+            tracing::warn!(pod = %spec.uid, "update with other containers ignored");
+            return;
+        }
         self.life.record.manifest = Arc::clone(&spec.manifest);
         self.life.spec = spec;
     }

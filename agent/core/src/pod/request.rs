@@ -16,6 +16,7 @@ use crate::{
     oci::{ConfigError, ContainerInputs, container_plan},
     paths,
     record::{PodRecord, RunImage},
+    security,
     spec::{Container, Medium, Pod, TerminationMessagePolicy, VolumeSource},
 };
 
@@ -37,7 +38,7 @@ pub(super) fn sandbox(life: &Life, config: &NodeConfig) -> Result<SandboxRequest
         attempt: life.record.sandbox,
         pod: Arc::clone(&life.spec),
         hostname,
-        sysctls: life.spec.security.sysctls.clone(),
+        sysctls: security::check_sysctls(&life.spec, config).map_err(|error| error.to_string())?,
     })
 }
 

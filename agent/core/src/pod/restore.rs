@@ -11,23 +11,38 @@ use super::{
     machine::PodMachine,
     report::again,
     resource::Resource,
+    words::about_pod,
 };
 use crate::{
+    config::NodeConfig,
     event::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
     id::{Attempt, ContainerId, ContainerName, PodUid, SandboxId},
     paths,
-    record::{ContainerRecord, PodRecord},
+    record::{ContainerRecord, PodRecord, TerminalRecord},
+    security,
     spec::Pod,
+    status::Severity,
     time::Now,
 };
 
 impl PodMachine {
-    /// A pod that the node never had.
+    /// A pod that the node never had. One that asks for what this node forbids has failed before it began.
     #[must_use]
-    pub fn new(spec: Arc<Pod>, now: Now) -> Self {
+    pub fn new(spec: Arc<Pod>, config: &NodeConfig, now: Now) -> Self {
         let record = first_record(&spec, now);
         let life = Life { spec, goal: Goal::Wanted, record, actual: Actual::fresh() };
-        Self::with(life, None)
+        let mut pod = Self::with(life, None);
+        if let Err(error) = security::check_sysctls(&pod.life.spec, config) {
+            pod.reject("SysctlForbidden", &error.to_string(), now);
+        }
+        pod
+    }
+
+    fn reject(&mut self, reason: &'static str, why: &str, now: Now) {
+        let message = format!("Pod was rejected: {why}");
+        self.notes.push(about_pod(Severity::Warning, reason, why));
+        self.life.record.terminal = Some(TerminalRecord { succeeded: false, reason: reason.into(), message });
+        self.terminate(now.mono);
     }
 
     /// A pod that has a record.
@@ -114,27 +129,35 @@ impl PodMachine {
     ) -> bool {
         let id = self.life.container_id(name);
         let seen = observation.containers.iter().find(|seen| seen.id == id);
+        let Some(container) = self.container(name) else {
+            self.leave(name);
+            return false;
+        };
         let Some(record) = self.life.record.containers.get(name) else { return false };
         let here = record.started_in == Some(self.life.record.sandbox);
         if record.exit.is_some() {
-            if seen.is_some() {
-                self.leave(name);
-            }
+            // Its layer may be there even if the runtime knows no container.
+            self.leave(name);
             return here;
         }
         let Some(started_in) = record.started_in else {
-            let hash = self.container(name).map_or(0, |container| container.hash);
-            self.set_run(name, Run::Preparing(again(hash)));
+            self.set_run(name, Run::Preparing(again(container.hash)));
             return false;
         };
         let alive = alive && started_in == self.life.record.sandbox;
-        self.adopt_run(name, alive, seen, now);
+        let hash = seen.map_or(container.hash, |seen| seen.hash);
+        self.adopt_run(name, hash, alive, seen, now);
         here
     }
 
-    fn adopt_run(&mut self, name: &ContainerName, alive: bool, seen: Option<&ObservedContainer>, now: Now) {
-        let hash = seen.map(|seen| seen.hash);
-        let hash = hash.or_else(|| self.container(name).map(|container| container.hash)).unwrap_or_default();
+    fn adopt_run(
+        &mut self,
+        name: &ContainerName,
+        hash: u64,
+        alive: bool,
+        seen: Option<&ObservedContainer>,
+        now: Now,
+    ) {
         let task = seen.map_or(&ObservedTask::Absent, |seen| &seen.task);
         match task {
             ObservedTask::Running { started_at, .. } if alive => self.runs(name, *started_at, hash),

@@ -256,7 +256,7 @@ impl Machine {
         }
         self.tasks.remove(id);
         self.effect(Effect::Forget(Process::init(id)));
-        self.publish(Notice::Deleted { process: Process::init(id), pid, exit });
+        self.publish(Notice::Deleted { task: id.clone(), pid, exit });
         self.feed(FeedEvent::Deleted(id.clone()));
     }
 

@@ -212,7 +212,6 @@ impl Machine {
         if process.exec.is_some() {
             let (pid, exit) = self.exec_mut(&process)?.may_delete()?;
             self.drop_exec(&process);
-            self.publish(Notice::Deleted { process, pid, exit });
             self.reply(from, Reply::Exited { pid, exit });
             return Ok(());
         }

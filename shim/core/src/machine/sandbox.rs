@@ -74,6 +74,7 @@ impl Machine {
             Life::Absent | Life::Stopped { .. } => return,
         };
         self.sandbox.life = Life::Stopped { at_ns, pid, exited_at_ns: now.unix_ns };
+        self.cancel_all();
         let living: Vec<(Id, u32)> =
             self.tasks.iter().filter_map(|(id, task)| Some((id.clone(), task.living_pid()?))).collect();
         for (id, pid) in living {
@@ -116,6 +117,7 @@ impl Machine {
             return Err(refuse("the sandbox is being shut down"));
         }
         self.closing = Some(Closing { from, releasing: false });
+        self.cancel_all();
         Ok(())
     }
 

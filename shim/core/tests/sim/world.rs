@@ -212,6 +212,7 @@ impl World {
                 assert!(!self.ended, "ended twice");
                 self.ended = true;
             }
+            Effect::Cancel(op) => assert!(self.ops.contains_key(&op), "cancelled {op:?}, which has ended"),
             Effect::KeepExec { .. } | Effect::Drain(_) | Effect::EndStreams { .. } | Effect::Forget(_) => {}
         }
     }
@@ -332,11 +333,10 @@ impl World {
                     assert!(told.living_execs.is_empty() || given_up > 0, "before its execs");
                 }
             },
-            Notice::Deleted { process, .. } if process.exec.is_none() => {
-                assert!(self.told(&process.task).exit == Exit::Published, "deleted before its exit");
-                self.told.remove(&process.task);
+            Notice::Deleted { task, .. } => {
+                assert!(self.told(&task).exit == Exit::Published, "deleted before its exit");
+                self.told.remove(&task);
             }
-            Notice::Deleted { .. } => {}
             Notice::Oom(task) | Notice::Paused(task) | Notice::Resumed(task) | Notice::Checkpointed(task) => {
                 self.told(&task);
             }

@@ -23,11 +23,7 @@ fn a_minimal_container() {
 
 #[test]
 fn labels_and_log_file() {
-    let bench = Bench::with(|bench| {
-        // Labels and annotations of an image never become a container's (CVE-2026-53488): there is no way in.
-        bench.pod.labels.insert("containerd.io/restart.loguri".into(), "binary:///bin/sh".into());
-    });
-    let plan = bench.plan().unwrap();
+    let plan = Bench::new().plan().unwrap();
     let labels: Vec<_> = plan.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     assert_eq!(
         labels,
@@ -42,4 +38,25 @@ fn labels_and_log_file() {
         ]
     );
     assert_eq!(plan.log_path, "/var/log/pods/shop_web-node-1_0b1c-2d/web/2.log");
+}
+
+/// Runtimes and containerd act on some names: systemd properties, hooks, log URIs, CDI devices. What a pod or an image
+/// writes there stays with the pod and the image.
+#[test]
+fn cve_2024_3154_cve_2022_0532_and_cve_2026_53488_nothing_foreign_in_labels_and_annotations() {
+    let plain = Bench::new().plan().unwrap();
+    let hostile = Bench::with(|bench| {
+        for name in [
+            "org.systemd.property.ExecStartPre",
+            "run.oci.hooks.stdout",
+            "run.oci.systemd.subgroup",
+            "containerd.io/restart.loguri",
+            "cdi.k8s.io/x",
+            "io.kubernetes.cri.container-type",
+        ] {
+            bench.pod.annotations.insert(name.into(), "'binary:///bin/sh'".into());
+            bench.pod.labels.insert(name.into(), "binary:///bin/sh".into());
+        }
+    });
+    assert_eq!(hostile.plan().unwrap(), plain);
 }

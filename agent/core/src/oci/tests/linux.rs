@@ -165,6 +165,9 @@ fn the_kernel_is_hidden_unless_proc_is_unmasked() {
     {
         assert!(masked.masked_paths().iter().flatten().any(|one| one == path), "{path}");
     }
+    let thermal =
+        masked.masked_paths().iter().flatten().filter(|path| path.ends_with("/thermal_throttle")).count();
+    assert_eq!(thermal, 4, "one for each CPU");
     assert_eq!(
         masked.readonly_paths().as_deref().unwrap(),
         ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
@@ -269,4 +272,16 @@ fn cgroups_path_is_the_drivers() {
     let bench = Bench::with(|bench| bench.node.cgroups.driver = CgroupDriver::Systemd);
     let path = linux(&bench).cgroups_path().clone().unwrap();
     assert_eq!(path, Path::new(&format!("kubepods-besteffort-pod0b1c_2d.slice:cri-containerd:{id}")));
+}
+
+#[test]
+fn cve_2021_43816_nothing_of_the_node_is_relabelled() {
+    let bench = Bench::with(|bench| bench.container.security.privileged = true);
+    for bench in [Bench::new(), bench] {
+        assert_eq!(linux(&bench).mount_label(), &None);
+        assert_eq!(bench.process().selinux_label(), &None);
+        assert!(bench.spec().mounts().iter().flatten().all(|mount| {
+            mount.options().iter().flatten().all(|option| !matches!(option.as_str(), "z" | "Z"))
+        }));
+    }
 }

@@ -13,6 +13,7 @@ use crate::{
     record::{ContainerRecord, ExitRecord},
     spec::{Container, ContainerKind},
     status::{ContainerState, ContainerStatus, Terminated},
+    termination,
 };
 
 /// Exit code of a container whose end nobody saw.
@@ -174,10 +175,11 @@ fn terminated(life: &Life, container: &Container, record: &ExitRecord) -> Termin
         (false, 0) => "Completed",
         (false, _) => "Error",
     };
+    let containers = life.spec.all_containers().count();
     Terminated {
         exit_code: record.exit.code,
         reason: record.reason.clone().unwrap_or_else(|| derived.into()),
-        message: record.message.clone(),
+        message: termination::share(&record.message, containers).to_owned(),
         started_at: record.exit.started_at,
         finished_at: Some(record.exit.finished_at),
         id: ContainerId::of(&life.record.uid, &container.name, record.attempt),

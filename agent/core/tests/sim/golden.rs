@@ -1,0 +1,233 @@
+//! Scripted lives: `tests/golden/*.txt` hold commands (`> …`) and what the node did after each. `UPDATE=1` rewrites them.
+
+use std::{collections::BTreeMap, fmt::Write, path::Path, sync::Arc, time::Duration};
+
+use berth_core::{
+    event::{Event, FailureKind},
+    id::{ContainerName, ImageRef, PodUid},
+    spec::{ImagePullPolicy, NetworkMode, RestartPolicy, Source},
+};
+
+use crate::{pods, run::Run, tell, world};
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the scripts are files")]
+fn golden_lives() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let mut scripts: Vec<_> =
+        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    scripts.sort();
+    assert!(!scripts.is_empty(), "no scripts in {}", folder.display());
+    let is_update = std::env::var("UPDATE").is_ok();
+    let mut wrong = Vec::new();
+    for path in scripts {
+        let known = std::fs::read_to_string(&path).unwrap();
+        let told = Script::default().play(&known);
+        if told == known {
+            continue;
+        }
+        if is_update {
+            std::fs::write(&path, told).unwrap();
+        } else {
+            wrong.push(format!("{}:\n{}", path.display(), difference(&known, &told)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}\n(UPDATE=1 rewrites)", wrong.join("\n"));
+}
+
+fn difference(known: &str, told: &str) -> String {
+    let line = known.lines().zip(told.lines()).position(|(left, right)| left != right);
+    let line = line.unwrap_or_else(|| known.lines().count().min(told.lines().count()));
+    let show = |text: &str| text.lines().nth(line).unwrap_or("(end)").to_owned();
+    format!("  line {}\n  - {}\n  + {}", line + 1, show(known), show(told))
+}
+
+#[derive(Default)]
+struct Script {
+    run: Option<Run>,
+    failures: Vec<(String, FailureKind, String)>,
+    held: Vec<String>,
+    names: BTreeMap<String, String>,
+}
+
+impl Script {
+    /// Plays the commands of a script; the script with what the node does now.
+    fn play(mut self, text: &str) -> String {
+        let mut out = String::new();
+        for line in text.lines() {
+            if let Some(command) = line.strip_prefix("> ") {
+                writeln!(out, "{line}").unwrap();
+                self.command(command);
+                self.tell(&mut out);
+            } else if line.starts_with('#') || line.is_empty() {
+                writeln!(out, "{line}").unwrap();
+            }
+        }
+        let violations = &self.run().world.violations;
+        assert!(violations.is_empty(), "{violations:#?}");
+        out
+    }
+
+    fn run(&mut self) -> &mut Run {
+        self.run.get_or_insert_with(Run::new)
+    }
+
+    fn command(&mut self, line: &str) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let rest = |from: usize| words[from..].join(" ");
+        match words.as_slice() {
+            ["begin"] => {
+                self.run();
+            }
+            ["pod", name, parts @ ..] => {
+                let pod = parse_pod(name, parts);
+                self.names.insert(pod.uid.to_string(), (*name).to_owned());
+                self.run().want(pod);
+            }
+            ["remove", name] => self.run().unwant(name),
+            ["restart"] => self.run().restart(),
+            ["exit", container, code] => self.exit(container, code.parse().unwrap()),
+            ["deaf", name] => {
+                self.run().world.deaf.insert(ContainerName::new(*name));
+            }
+            ["lose", pod] => self.lose(pod),
+            ["publish-image", image] => {
+                self.run().world.registry.insert(ImageRef::new(*image));
+            }
+            ["network", "ready"] => self.run().handle(Event::NetworkReady(Ok(()))),
+            ["network", ..] => {
+                let why = rest(1);
+                self.run().handle(Event::NetworkReady(Err(why)));
+            }
+            ["down"] => self.run().set_runtime(true),
+            ["up"] => self.run().set_runtime(false),
+            ["fail", effect, kind, ..] => {
+                self.failures.push(((*effect).to_owned(), parse_kind(kind), rest(3)));
+            }
+            ["hold", effect] => self.held.push((*effect).to_owned()),
+            ["release", effect] => self.held.retain(|held| held != effect),
+            ["advance", seconds] => {
+                let length = Duration::from_secs_f64(seconds.parse().unwrap());
+                self.settle();
+                let mut run = self.run.take().unwrap();
+                run.advance(length, |run| self.settle_run(run));
+                self.run = Some(run);
+            }
+            _ => panic!("unknown command {line:?}"),
+        }
+        self.settle();
+    }
+
+    fn exit(&mut self, container: &str, code: u32) {
+        let run = self.run();
+        let (pod, name) = container.split_once('/').unwrap();
+        let id = run.world.running(&PodUid::new(format!("uid-{pod}")), name).expect("a running container");
+        let now = run.now;
+        run.world.exit(&id, code, now);
+    }
+
+    fn lose(&mut self, pod: &str) {
+        let run = self.run();
+        let uid = PodUid::new(format!("uid-{pod}"));
+        let id = run.world.sandboxes.iter().find(|(_, one)| one.pod == uid).map(|(id, _)| id.clone());
+        let now = run.now;
+        run.world.lose(&id.expect("a sandbox"), now);
+    }
+
+    fn settle(&mut self) {
+        let Some(mut run) = self.run.take() else { return };
+        self.settle_run(&mut run);
+        self.run = Some(run);
+    }
+
+    /// Performs what is asked for, in order, until nothing follows.
+    fn settle_run(&mut self, run: &mut Run) {
+        for _ in 0..1000 {
+            let next = run.open.iter().position(|effect| {
+                let kind = tell::kind_of(effect);
+                !self.held.iter().any(|held| *held == kind)
+            });
+            if let Some(at) = next {
+                let kind = tell::kind_of(&run.open[at]);
+                let failure = self.failures.iter().position(|(effect, ..)| *effect == kind);
+                if let Some(failure) = failure {
+                    let (_, kind, message) = self.failures.remove(failure);
+                    let effect = run.open.remove(at).unwrap();
+                    run.finished.push_back((effect.op(), Err(world::failure(kind, &message))));
+                } else {
+                    run.perform(at);
+                }
+                run.deliver(0);
+            } else if !run.world.reports.is_empty() {
+                run.report();
+            } else {
+                return;
+            }
+        }
+        panic!("it never comes to rest: {:#?}", run.told.iter().rev().take(20).collect::<Vec<_>>());
+    }
+
+    fn tell(&mut self, out: &mut String) {
+        let told = std::mem::take(&mut self.run().told);
+        for effect in told {
+            writeln!(out, "  {}", tell::effect(&effect, &self.names)).unwrap();
+        }
+    }
+}
+
+fn parse_kind(kind: &str) -> FailureKind {
+    match kind {
+        "transient" => FailureKind::Transient,
+        "unknown" => FailureKind::Unknown,
+        "down" => FailureKind::RuntimeDown,
+        "config" => FailureKind::Config,
+        "image-name" => FailureKind::InvalidImageName,
+        "image-pull" => FailureKind::ImagePull,
+        "start-failed" => FailureKind::StartFailed,
+        "sandbox-gone" => FailureKind::SandboxGone,
+        other => panic!("unknown kind {other:?}"),
+    }
+}
+
+/// `pod web init-a web policy=Never image=x:1 volume=data grace=5 deadline=60 hostnet hash=web:2 never-pull always-pull`
+fn parse_pod(name: &str, parts: &[&str]) -> berth_core::spec::Pod {
+    let containers: Vec<&str> =
+        parts.iter().copied().filter(|part| !part.contains('=') && !is_flag(part)).collect();
+    let mut pod = pods::pod(name, &containers);
+    let each = |pod: &mut berth_core::spec::Pod, change: &dyn Fn(&mut berth_core::spec::Container)| {
+        let all = pod.init_containers.iter_mut().chain(&mut pod.containers);
+        all.for_each(|container| change(Arc::make_mut(container)));
+    };
+    for part in parts.iter().filter(|part| part.contains('=') || is_flag(part)) {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        match key {
+            "policy" => {
+                pod.restart_policy = match value {
+                    "Always" => RestartPolicy::Always,
+                    "OnFailure" => RestartPolicy::OnFailure,
+                    "Never" => RestartPolicy::Never,
+                    other => panic!("{other:?}"),
+                }
+            }
+            "image" => each(&mut pod, &|one| one.image = ImageRef::new(value)),
+            "volume" => pod.volumes.push(pods::empty_dir(value)),
+            "grace" => pod.grace = Duration::from_secs(value.parse().unwrap()),
+            "deadline" => pod.active_deadline = Some(Duration::from_secs(value.parse().unwrap())),
+            "hostnet" => pod.network = NetworkMode::Node,
+            "uid" => pod.uid = PodUid::new(value),
+            "source" => pod.source = if value == "http" { Source::Http } else { Source::File },
+            "hash" => {
+                let (container, hash) = value.split_once(':').unwrap();
+                pods::edit(&mut pod, container).hash = hash.parse().unwrap();
+            }
+            "never-pull" => each(&mut pod, &|one| one.pull_policy = ImagePullPolicy::Never),
+            "always-pull" => each(&mut pod, &|one| one.pull_policy = ImagePullPolicy::Always),
+            other => panic!("unknown part {other:?}"),
+        }
+    }
+    pod
+}
+
+fn is_flag(part: &str) -> bool {
+    ["hostnet", "never-pull", "always-pull"].contains(&part)
+}

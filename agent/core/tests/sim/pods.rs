@@ -1,0 +1,131 @@
+//! Pods and a node to test with.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use berth_core::{
+    config::{
+        CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, LogSettings, NodeConfig, Paths,
+        PullSettings,
+    },
+    id::{ContainerName, ImageRef, PodName, PodUid, VolumeName},
+    spec::{
+        Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode, Medium,
+        NetworkMode, PidMode, Pod, PodSecurity, QosClass, Quantities, Resources, RestartPolicy, Source,
+        Stdin, Stdio, TerminationMessage, TerminationMessagePolicy, Volume, VolumeSource,
+    },
+};
+
+pub fn node() -> NodeConfig {
+    let amounts = Quantities {
+        cpu_milli: Some(2000),
+        memory_bytes: Some(8 << 30),
+        ephemeral_storage_bytes: None,
+        hugepages_bytes: BTreeMap::new(),
+        extended: BTreeMap::new(),
+    };
+    NodeConfig {
+        name: "node".into(),
+        ips: vec!["192.0.2.1".parse().unwrap()],
+        capacity: amounts.clone(),
+        allocatable: amounts,
+        paths: Paths {
+            root: "/var/lib/kubelet".into(),
+            pod_logs: "/var/log/pods".into(),
+            container_logs: "/var/log/containers".into(),
+            run: "/run/berth".into(),
+            seccomp: "/var/lib/kubelet/seccomp".into(),
+        },
+        dns: DnsSettings::default(),
+        cgroups: CgroupSettings {
+            version: CgroupVersion::V2,
+            driver: CgroupDriver::Cgroupfs,
+            root: "/".into(),
+            pod_pids_max: None,
+            cfs_quota: true,
+            cfs_period: Duration::from_millis(100),
+        },
+        pulls: PullSettings { parallel_max: None, qps: 5, burst: 10 },
+        logs: LogSettings { max_size_bytes: 10 << 20, max_files: 5 },
+        crash_backoff_max: Duration::from_secs(300),
+        seccomp_default: false,
+        unsafe_sysctls: Vec::new(),
+        oom_score_floor: -999,
+        capabilities: u64::MAX,
+    }
+}
+
+/// A pod with one container per name; `init-…` is an init container, `side-…` a sidecar.
+pub fn pod(name: &str, containers: &[&str]) -> Pod {
+    let made: Vec<Arc<Container>> = containers.iter().map(|name| Arc::new(container(name))).collect();
+    let (containers, init_containers) = made.into_iter().partition(|one| one.kind == ContainerKind::Main);
+    Pod {
+        uid: PodUid::new(format!("uid-{name}")),
+        name: PodName { namespace: "default".into(), name: name.into() },
+        source: Source::File,
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        restart_policy: RestartPolicy::Always,
+        grace: Duration::from_secs(30),
+        active_deadline: None,
+        network: NetworkMode::Pod,
+        pid: PidMode::Container,
+        ipc: IpcMode::Pod,
+        hostname: None,
+        subdomain: None,
+        hostname_as_fqdn: false,
+        host_aliases: Vec::new(),
+        dns_policy: DnsPolicy::Default,
+        dns_config: DnsConfig::default(),
+        service_account: "default".into(),
+        priority: 0,
+        security: PodSecurity::default(),
+        resources: None,
+        qos: QosClass::BestEffort,
+        runtime: None,
+        volumes: Vec::new(),
+        init_containers,
+        containers,
+        manifest: format!("{{\"name\":\"{name}\"}}").into(),
+    }
+}
+
+pub fn container(name: &str) -> Container {
+    let kind = match name.split_once('-') {
+        Some(("init", _)) => ContainerKind::Init,
+        Some(("side", _)) => ContainerKind::Sidecar,
+        Some(_) | None => ContainerKind::Main,
+    };
+    Container {
+        name: ContainerName::new(name),
+        kind,
+        image: ImageRef::new("busybox:1"),
+        pull_policy: ImagePullPolicy::IfNotPresent,
+        command: vec!["/bin/sh".into()],
+        args: Vec::new(),
+        env: Vec::new(),
+        working_dir: None,
+        ports: Vec::new(),
+        resources: Resources::default(),
+        mounts: Vec::new(),
+        stdio: Stdio { stdin: Stdin::Closed, tty: false },
+        security: ContainerSecurity::default(),
+        termination_message: TerminationMessage {
+            path: "/dev/termination-log".into(),
+            policy: TerminationMessagePolicy::File,
+        },
+        hash: 1,
+    }
+}
+
+/// The container of a pod, to be changed.
+pub fn edit<'a>(pod: &'a mut Pod, name: &str) -> &'a mut Container {
+    let all = pod.init_containers.iter_mut().chain(&mut pod.containers);
+    Arc::make_mut(all.into_iter().find(|one| one.name.as_str() == name).expect("container"))
+}
+
+pub fn empty_dir(name: &str) -> Volume {
+    Volume {
+        name: VolumeName::new(name),
+        source: VolumeSource::EmptyDir { medium: Medium::Disk, size_limit_bytes: None },
+    }
+}

@@ -1,0 +1,480 @@
+//! Random lives: everything that can happen in any order, with failures and restarts of the agent at any point; then
+//! rest, in which the node must come to what is wanted, and at last nothing wanted, and nothing may be left.
+//!
+//! Deterministic by seed. `SEED=<n>` plays one, `SEEDS=<n>` that many.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use berth_core::{
+    effect::{Act, Effect},
+    event::{Event, FailureKind, SandboxReport},
+    id::{ContainerId, ContainerName, ImageRef, PodUid, SandboxId},
+    spec::{ContainerKind, NetworkMode, Pod, RestartPolicy},
+};
+
+use crate::{
+    pods,
+    run::Run,
+    tell,
+    world::{Container, failure},
+};
+
+/// Seeds that are played when nobody says which.
+const SEEDS: u64 = 400;
+/// Things that happen before the rest.
+const STEPS: u32 = 250;
+/// Steps in which a node at rest must arrive.
+const REST_STEPS: u32 = 20_000;
+/// Names of pods, few, so that they meet again.
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the seed comes from whoever looks for it")]
+fn random_lives() {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds = match number("SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SEEDS").unwrap_or(SEEDS),
+    };
+    let is_single = seeds.end - seeds.start == 1;
+    let mut counts = BTreeMap::new();
+    for seed in seeds {
+        let mut chaos = Chaos::new(seed);
+        chaos.is_told = is_single;
+        chaos.play();
+        for (what, count) in chaos.counts {
+            *counts.entry(what).or_insert(0) += count;
+        }
+    }
+    println!("{counts:#?}");
+    let must_happen = [
+        "pods begun",
+        "pods removed",
+        "containers started",
+        "agent restarts",
+        "sandboxes lost",
+        "outcomes unknown",
+        "arrivals",
+        "restarts that changed nothing",
+    ];
+    for what in must_happen {
+        assert!(is_single || counts.get(what).is_some_and(|count| *count > 0), "never: {what}");
+    }
+}
+
+/// A generator of numbers (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % u64::try_from(bound.max(1)).unwrap()).unwrap()
+    }
+
+    fn is_one_in(&mut self, bound: usize) -> bool {
+        self.below(bound) == 0
+    }
+
+    fn pick<T: Clone>(&mut self, things: &[T]) -> Option<T> {
+        (!things.is_empty()).then(|| things[self.below(things.len())].clone())
+    }
+}
+
+struct Chaos {
+    seed: u64,
+    dice: Dice,
+    run: Run,
+    /// Whether nothing fails or ends by itself.
+    is_calm: bool,
+    /// Whether every effect is printed.
+    is_told: bool,
+    versions: u32,
+    counts: BTreeMap<&'static str, u64>,
+}
+
+impl Chaos {
+    fn new(seed: u64) -> Self {
+        let mut run = Run::new();
+        run.world.registry.insert(ImageRef::new("pulled:1"));
+        Self {
+            seed,
+            dice: Dice(seed),
+            run,
+            is_calm: false,
+            is_told: false,
+            versions: 0,
+            counts: BTreeMap::new(),
+        }
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    fn play(&mut self) {
+        for _ in 0..STEPS {
+            self.step();
+            self.check();
+        }
+        self.rest();
+        self.check_arrival();
+        self.check_restart_changes_nothing();
+        for name in NAMES {
+            self.run.unwant(name);
+        }
+        self.rest();
+        self.check_empty();
+    }
+
+    fn step(&mut self) {
+        match self.dice.below(100) {
+            0..30 => self.perform(),
+            30..58 => self.deliver(),
+            58..68 => self.run.report(),
+            68..78 => self.pass_time(),
+            78..84 => self.exit(),
+            84..90 => self.want(),
+            90..92 => self.unwant(),
+            92..94 => self.lose(),
+            94..96 => self.restart(),
+            96 => self.resync(),
+            97 => {
+                let is_down = !self.run.world.runtime_is_down;
+                self.run.set_runtime(is_down);
+            }
+            98 => {
+                let ready = if self.dice.is_one_in(2) { Ok(()) } else { Err("no config".to_owned()) };
+                self.run.handle(Event::NetworkReady(ready));
+            }
+            _ => self.change(),
+        }
+    }
+
+    /// Performs an open effect, or fails it: done or not, told or not.
+    fn perform(&mut self) {
+        let open = self.run.open.len();
+        if open == 0 {
+            return;
+        }
+        let at = self.dice.below(open);
+        if self.is_calm || !self.dice.is_one_in(8) {
+            self.count_start(at);
+            return self.run.perform(at);
+        }
+        let effect = self.run.open[at].clone();
+        let kind = match self.dice.below(4) {
+            0 => {
+                self.count("outcomes unknown");
+                self.run.perform(at);
+                let unknown = Err(failure(FailureKind::Unknown, "timed out"));
+                if let Some((_, outcome)) = self.run.finished.back_mut() {
+                    *outcome = unknown;
+                }
+                return;
+            }
+            1 => FailureKind::Unknown,
+            2 if matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. }) => {
+                FailureKind::StartFailed
+            }
+            _ => FailureKind::Transient,
+        };
+        self.run.open.remove(at);
+        self.run.finished.push_back((effect.op(), Err(failure(kind, "no luck"))));
+    }
+
+    fn count_start(&mut self, at: usize) {
+        if matches!(self.run.open[at], Effect::Pod { act: Act::StartContainer(_), .. }) {
+            self.count("containers started");
+        }
+    }
+
+    fn deliver(&mut self) {
+        let finished = self.run.finished.len();
+        let at = self.dice.below(finished);
+        self.run.deliver(at);
+    }
+
+    fn pass_time(&mut self) {
+        let millis = u64::try_from(self.dice.below(15_000)).unwrap();
+        self.run.advance(Duration::from_millis(millis), |_| {});
+    }
+
+    fn exit(&mut self) {
+        let running: Vec<ContainerId> = self.running().map(|(id, _)| id.clone()).collect();
+        let Some(id) = self.dice.pick(&running) else { return };
+        let code = if self.dice.is_one_in(2) { 0 } else { 1 };
+        let now = self.run.now;
+        self.run.world.exit(&id, code, now);
+    }
+
+    fn running(&self) -> impl Iterator<Item = (&ContainerId, &Container)> {
+        self.run.world.containers.iter().filter(|(_, one)| one.is_running())
+    }
+
+    fn want(&mut self) {
+        let wanted = self.run.wanted();
+        let free: Vec<&str> = NAMES.into_iter().filter(|name| !wanted.contains(*name)).collect();
+        let Some(name) = self.dice.pick(&free) else { return };
+        let pod = self.random_pod(name);
+        self.count("pods begun");
+        self.run.want(pod);
+    }
+
+    fn random_pod(&mut self, name: &str) -> Pod {
+        let shapes: [&[&str]; 6] = [
+            &["main"],
+            &["main", "other"],
+            &["init-a", "main"],
+            &["side-a", "main"],
+            &["init-a", "side-b", "init-c", "main", "other"],
+            &["side-a", "side-b", "main"],
+        ];
+        let shape = self.dice.pick(&shapes).unwrap();
+        let mut pod = pods::pod(name, shape);
+        if self.dice.is_one_in(2) {
+            self.versions += 1;
+            pod.uid = PodUid::new(format!("uid-{name}-{}", self.versions));
+        }
+        let policies = [RestartPolicy::Always, RestartPolicy::OnFailure, RestartPolicy::Never];
+        pod.restart_policy = self.dice.pick(&policies).unwrap();
+        pod.grace = Duration::from_secs(self.dice.next() % 20);
+        if self.dice.is_one_in(4) {
+            pod.network = NetworkMode::Node;
+        }
+        if self.dice.is_one_in(2) {
+            pod.volumes = vec![pods::empty_dir("data"), pods::empty_dir("more")];
+        }
+        if self.dice.is_one_in(6) {
+            pod.active_deadline = Some(Duration::from_secs(60));
+        }
+        for name in shape {
+            if self.dice.is_one_in(3) {
+                pods::edit(&mut pod, name).image = ImageRef::new("pulled:1");
+            }
+        }
+        if self.dice.is_one_in(5) {
+            self.run.world.deaf.insert(ContainerName::new("main"));
+        }
+        pod
+    }
+
+    fn unwant(&mut self) {
+        let wanted: Vec<String> = self.run.wanted().into_iter().collect();
+        if let Some(name) = self.dice.pick(&wanted) {
+            self.count("pods removed");
+            self.run.unwant(&name);
+        }
+    }
+
+    /// The spec of a container changes under the same UID.
+    fn change(&mut self) {
+        let wanted: Vec<String> = self.run.wanted().into_iter().collect();
+        let Some(name) = self.dice.pick(&wanted) else { return };
+        let mut pod = Pod::clone(&self.run.spec(&name).unwrap());
+        pods::edit(&mut pod, "main").hash += 1;
+        self.run.want(pod);
+    }
+
+    fn lose(&mut self) {
+        let alive = self.run.world.sandboxes.iter().filter(|(_, one)| one.is_alive);
+        let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
+        if let Some(id) = self.dice.pick(&alive) {
+            self.count("sandboxes lost");
+            let now = self.run.now;
+            self.run.world.lose(&id, now);
+        }
+    }
+
+    fn resync(&mut self) {
+        let alive = self.run.world.sandboxes.iter().filter(|(_, one)| one.is_alive);
+        let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
+        let Some(id) = self.dice.pick(&alive) else { return };
+        self.run.world.reports.retain(|(sandbox, _)| *sandbox != id);
+        let tasks = self.run.world.containers.iter().filter(|(_, one)| one.sandbox == id);
+        let tasks = tasks.map(|(id, one)| (id.clone(), one.task.clone())).collect();
+        self.run.handle(Event::Sandbox { id, report: SandboxReport::Resync(tasks) });
+    }
+
+    /// The agent is killed. What it had asked for was done, or not.
+    fn restart(&mut self) {
+        self.count("agent restarts");
+        for at in (0..self.run.open.len()).rev() {
+            if self.dice.is_one_in(2) {
+                self.run.perform(at);
+            }
+        }
+        let was_down = self.run.world.runtime_is_down;
+        self.run.world.runtime_is_down = false;
+        self.run.restart();
+        if was_down {
+            self.run.set_runtime(true);
+        }
+    }
+
+    /// Nothing fails any more and init containers end well: the node must come to rest.
+    fn rest(&mut self) {
+        self.is_calm = true;
+        if self.run.world.runtime_is_down {
+            self.run.set_runtime(false);
+        }
+        self.run.handle(Event::NetworkReady(Ok(())));
+        for _ in 0..REST_STEPS {
+            self.check();
+            if !self.run.open.is_empty() {
+                self.perform();
+            } else if !self.run.finished.is_empty() {
+                self.deliver();
+            } else if !self.run.world.reports.is_empty() {
+                self.run.report();
+            } else if !self.end_init_container() {
+                let Some(at) = self.run.node.poll_timeout() else { return };
+                if at > self.run.now.mono + Duration::from_secs(3600) {
+                    return;
+                }
+                let length = at.since(self.run.now.mono);
+                self.run.advance(length, |_| {});
+            }
+        }
+        self.fail(&format!("never at rest: {:?}", self.run.told.iter().rev().take(10).collect::<Vec<_>>()));
+    }
+
+    fn end_init_container(&mut self) -> bool {
+        let is_init = |one: &Container| one.name.as_str().starts_with("init-");
+        let Some(id) = self.running().find(|(_, one)| is_init(one)).map(|(id, _)| id.clone()) else {
+            return false;
+        };
+        let now = self.run.now;
+        self.run.world.exit(&id, 0, now);
+        true
+    }
+
+    fn check(&mut self) {
+        self.tell();
+        if !self.run.world.violations.is_empty() {
+            let violations = self.run.world.violations.join("\n");
+            self.fail(&violations);
+        }
+    }
+
+    fn tell(&mut self) {
+        if self.is_told {
+            for effect in &self.run.told {
+                println!(
+                    "{:.3} {}",
+                    self.run.now.mono.0.as_secs_f64(),
+                    tell::effect(effect, &BTreeMap::new())
+                );
+            }
+        }
+        self.run.told.clear();
+    }
+
+    fn lives(&self) -> Vec<&berth_core::pod::actual::Life> {
+        self.run.node.pods().map(|pod| pod.life()).collect()
+    }
+
+    fn fail(&self, why: &str) -> ! {
+        panic!("SEED={}: {why}", self.seed);
+    }
+
+    /// Every wanted pod is as it should be, and nothing else is there.
+    fn check_arrival(&mut self) {
+        for name in self.run.wanted() {
+            let pod = self.run.spec(&name).unwrap();
+            self.check_pod(&pod);
+            self.count("arrivals");
+        }
+        let wanted: Vec<PodUid> =
+            self.run.wanted().iter().filter_map(|name| Some(self.run.spec(name)?.uid.clone())).collect();
+        let strangers: Vec<&PodUid> =
+            self.run.world.records.keys().filter(|uid| !wanted.contains(uid)).collect();
+        if !strangers.is_empty() {
+            self.fail(&format!("not removed: {strangers:?}\n{:#?}", self.lives()));
+        }
+    }
+
+    fn check_pod(&self, pod: &Arc<Pod>) {
+        let uid = &pod.uid;
+        let world = &self.run.world;
+        let Some(record) = world.records.get(uid) else { self.fail(&format!("{uid} has no record")) };
+        if record.terminal.is_some() {
+            let left = world.left_of(uid);
+            if left.iter().any(|what| what != "dirs") {
+                self.fail(&format!("{uid} has ended and {left:?} is left"));
+            }
+            return;
+        }
+        if world.sandboxes.values().filter(|one| one.pod == *uid && one.is_alive).count() != 1 {
+            self.fail(&format!("{uid}: not one sandbox"));
+        }
+        for container in pod.all_containers() {
+            let runs = world.containers.values().filter(|one| one.pod == *uid && one.name == container.name);
+            let runs: Vec<&Container> = runs.collect();
+            let is_over = match container.kind {
+                ContainerKind::Init => true,
+                ContainerKind::Sidecar => false,
+                ContainerKind::Main => record.containers[&container.name].exit.is_some(),
+            };
+            let is_right = match runs.as_slice() {
+                [] => is_over,
+                [one] => !is_over && one.is_running() && one.hash == container.hash,
+                [..] => false,
+            };
+            if !is_right {
+                self.fail(&format!("{uid}/{}: {runs:?}\n{record:#?}", container.name));
+            }
+        }
+    }
+
+    /// An agent that begins again finds everything as it is: no container starts, no status changes.
+    fn check_restart_changes_nothing(&mut self) {
+        let starts = self.run.world.starts.clone();
+        let statuses = self.run.world.statuses.clone();
+        let records = self.run.world.records.clone();
+        self.run.advance(Duration::from_secs(5), |_| {});
+        self.run.restart();
+        let after_boot = self.run.world.statuses.clone();
+        self.rest();
+        for (uid, status) in &statuses {
+            for now in [&after_boot[uid], &self.run.world.statuses[uid]] {
+                if now != status {
+                    self.fail(&format!("{uid}: a restart changed\n{status:#?}\ninto\n{now:#?}"));
+                }
+            }
+        }
+        if starts != self.run.world.starts {
+            self.fail("a restart started containers");
+        }
+        if records != self.run.world.records {
+            self.fail("a restart changed records");
+        }
+        self.count("restarts that changed nothing");
+    }
+
+    fn check_empty(&self) {
+        let world = &self.run.world;
+        let left = [
+            (world.records.len(), "records"),
+            (world.dirs.len(), "dirs"),
+            (world.cgroups.len(), "cgroups"),
+            (world.volumes.len(), "volumes"),
+            (world.netns.len(), "netns"),
+            (world.networks.len(), "networks"),
+            (world.sandboxes.len(), "sandboxes"),
+            (world.snapshots.len(), "snapshots"),
+            (world.containers.len(), "containers"),
+        ];
+        for (count, what) in left {
+            if count != 0 {
+                self.fail(&format!("{count} {what} left: {world:#?}"));
+            }
+        }
+    }
+}

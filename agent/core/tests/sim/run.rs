@@ -1,0 +1,180 @@
+//! The node and the world together, in virtual time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use berth_core::{
+    effect::{Act, Effect},
+    event::{Event, Failure, Outcome},
+    id::OpId,
+    node::Node,
+    spec::{Pod, Source},
+    time::{Mono, Now},
+};
+use jiff::Timestamp;
+
+use crate::{pods, world::World};
+
+/// A node under test.
+pub struct Run {
+    pub node: Node,
+    pub world: World,
+    pub now: Now,
+    /// Effects that were asked for and not begun.
+    pub open: VecDeque<Effect>,
+    /// Effects that were performed and whose outcome the agent does not know yet.
+    pub finished: VecDeque<(OpId, Result<Outcome, Failure>)>,
+    /// Every effect since it was last taken.
+    pub told: Vec<Effect>,
+    desired: BTreeMap<Source, Vec<Arc<Pod>>>,
+    versions: u32,
+}
+
+impl Run {
+    /// A node that was just switched on.
+    pub fn new() -> Self {
+        let mono = Mono(Duration::from_secs(1000));
+        let wall = Timestamp::from_second(1_800_000_000).unwrap();
+        let mut run = Self {
+            node: new_node(),
+            world: World::default(),
+            now: Now { mono, wall },
+            open: VecDeque::new(),
+            finished: VecDeque::new(),
+            told: Vec::new(),
+            desired: BTreeMap::from([(Source::File, Vec::new())]),
+            versions: 0,
+        };
+        run.world.images.insert(berth_core::id::ImageRef::new("busybox:1"));
+        run.boot();
+        run
+    }
+
+    fn boot(&mut self) {
+        let restored = self.world.restored();
+        self.handle(Event::Restored(Box::new(restored)));
+        self.handle(Event::NetworkReady(Ok(())));
+        self.send_desired();
+    }
+
+    /// The agent is killed and begins again.
+    pub fn restart(&mut self) {
+        self.open.clear();
+        self.finished.clear();
+        self.node = new_node();
+        self.boot();
+    }
+
+    /// Gives the node an event and begins what must be done at once.
+    pub fn handle(&mut self, event: Event) {
+        self.node.handle(self.now, event);
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        while let Some(effect) = self.node.poll_effect() {
+            self.told.push(effect.clone());
+            let is_at_once = matches!(
+                &effect,
+                Effect::Pod { act: Act::Persist(_) | Act::Forget | Act::Publish(_) | Act::Note(_), .. }
+            );
+            if is_at_once {
+                self.world.perform(&effect, self.now);
+            } else {
+                self.open.push_back(effect);
+            }
+        }
+    }
+
+    /// Performs an open effect.
+    pub fn perform(&mut self, at: usize) {
+        let Some(effect) = self.open.remove(at) else { return };
+        if let Some(outcome) = self.world.perform(&effect, self.now) {
+            self.finished.push_back((effect.op(), outcome));
+        }
+    }
+
+    /// Tells the node the outcome of an effect.
+    pub fn deliver(&mut self, at: usize) {
+        let Some((op, outcome)) = self.finished.remove(at) else { return };
+        self.handle(Event::Done { op, outcome });
+    }
+
+    /// Tells the node the oldest report of a shim.
+    pub fn report(&mut self) {
+        if self.world.reports.is_empty() {
+            return;
+        }
+        let (id, report) = self.world.reports.remove(0);
+        self.handle(Event::Sandbox { id, report });
+    }
+
+    /// Lets time pass; the node is woken whenever it asked for it.
+    pub fn advance(&mut self, length: Duration, mut after: impl FnMut(&mut Self)) {
+        let end = self.now.mono + length;
+        while let Some(at) = self.node.poll_timeout().filter(|at| *at <= end) {
+            self.set_clock(at.max(self.now.mono));
+            self.node.handle_timeout(self.now);
+            self.drain();
+            after(self);
+        }
+        self.set_clock(end);
+    }
+
+    pub fn set_clock(&mut self, mono: Mono) {
+        self.now.wall += mono.since(self.now.mono);
+        self.now.mono = mono;
+    }
+
+    /// A pod is added to a source, or replaced.
+    pub fn want(&mut self, mut pod: Pod) {
+        self.versions += 1;
+        pod.manifest = format!("{{\"name\":\"{}\",\"version\":{}}}", pod.name.name, self.versions).into();
+        let pod = Arc::new(pod);
+        self.world.learn(&pod);
+        let pods = self.desired.entry(pod.source).or_default();
+        pods.retain(|known| known.uid != pod.uid);
+        pods.push(pod);
+        self.send_desired();
+    }
+
+    /// A pod is taken out of its source.
+    pub fn unwant(&mut self, name: &str) {
+        for pods in self.desired.values_mut() {
+            pods.retain(|pod| pod.name.name != name);
+        }
+        self.send_desired();
+    }
+
+    pub fn wanted(&self) -> BTreeSet<String> {
+        self.desired.values().flatten().map(|pod| pod.name.name.clone()).collect()
+    }
+
+    pub fn spec(&self, name: &str) -> Option<Arc<Pod>> {
+        self.desired.values().flatten().find(|pod| pod.name.name == name).cloned()
+    }
+
+    fn send_desired(&mut self) {
+        for (source, pods) in self.desired.clone() {
+            self.handle(Event::Desired { source, pods });
+        }
+    }
+
+    /// Containerd goes, or comes back.
+    pub fn set_runtime(&mut self, is_down: bool) {
+        self.world.runtime_is_down = is_down;
+        let event = if is_down {
+            Event::RuntimeDown { why: "connection refused".into() }
+        } else {
+            Event::RuntimeUp(self.world.observation())
+        };
+        self.handle(event);
+    }
+}
+
+fn new_node() -> Node {
+    Node::new(pods::node(), BTreeSet::from([Source::File]))
+}

@@ -1,0 +1,139 @@
+//! Effects in words.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use berth_core::{
+    effect::{Act, Effect, NodeAct, StopSignal},
+    id::{PodUid, SandboxId},
+    record::PodRecord,
+    status::{ContainerState, ContainerStatus, PodStatus},
+};
+
+use crate::world;
+
+/// An effect in a line; `names` are shown in place of UIDs.
+pub fn effect(effect: &Effect, names: &BTreeMap<String, String>) -> String {
+    match effect {
+        Effect::Node { act: NodeAct::SetQos(values), .. } => {
+            format!("node set-qos burstable={}", values.burstable.cpu_shares.unwrap_or(0))
+        }
+        Effect::Node { act: NodeAct::InspectImage(image) | NodeAct::PullImage(image), .. } => {
+            format!("node {} {image}", kind_of(effect))
+        }
+        Effect::Pod { pod, act, .. } => {
+            let name = names.get(pod.as_str()).cloned().unwrap_or_else(|| pod.to_string());
+            format!("{name} {}{}", world::name_of(act), describe_act(pod, act))
+        }
+    }
+}
+
+/// The effect in a word.
+pub fn kind_of(effect: &Effect) -> String {
+    match effect {
+        Effect::Node { act: NodeAct::SetQos(_), .. } => "set-qos".into(),
+        Effect::Node { act: NodeAct::InspectImage(_), .. } => "inspect-image".into(),
+        Effect::Node { act: NodeAct::PullImage(_), .. } => "pull-image".into(),
+        Effect::Pod { act, .. } => world::name_of(act).into(),
+    }
+}
+
+fn describe_act(pod: &PodUid, act: &Act) -> String {
+    match act {
+        Act::Persist(record) => format!(" {}", describe_record(record)),
+        Act::Publish(status) => format!(" {}", describe_status(status)),
+        Act::Note(note) => {
+            let about = note.container.as_ref().map(|name| format!(" [{name}]")).unwrap_or_default();
+            format!("{about} {:?} {}: {}", note.severity, note.reason, note.message)
+        }
+        Act::EnsureNetns(id) | Act::RemoveSandbox(id) | Act::RemoveNetns(id) => {
+            format!(" {}", attempt_of(pod, id))
+        }
+        Act::EnsureNetwork(request) | Act::RemoveNetwork(request) => {
+            format!(" {}", attempt_of(pod, &request.sandbox))
+        }
+        Act::EnsureSandbox(request) => format!(" {}", request.attempt),
+        Act::EnsureVolume(request) => format!(" {}", request.volume.name),
+        Act::EnsureRootfs(request) => format!(" {}", world::short(&request.id)),
+        Act::StartContainer(request) => {
+            format!(" {}#{} {}", request.container.name, request.attempt, world::short(&request.id))
+        }
+        Act::Signal(request) => match &request.signal {
+            StopSignal::Stop(signal) => format!(" {} {signal}", world::short(&request.id)),
+            StopSignal::Kill => format!(" {} kill", world::short(&request.id)),
+        },
+        Act::ReadTerminationMessage(request) => format!(" {}", world::short(&request.id)),
+        Act::RemoveContainer(request) => format!(" {}", world::short(&request.id)),
+        Act::Forget
+        | Act::EnsureCgroup(_)
+        | Act::EnsureDirs(_)
+        | Act::RemoveVolumes
+        | Act::RemoveCgroup(_)
+        | Act::RemoveDirs(_)
+        | Act::Sweep => String::new(),
+    }
+}
+
+fn attempt_of(pod: &PodUid, id: &SandboxId) -> String {
+    let attempt = (0..100).find(|attempt| SandboxId::of(pod, *attempt) == *id);
+    attempt.map_or_else(|| "?".into(), |attempt| attempt.to_string())
+}
+
+fn describe_record(record: &PodRecord) -> String {
+    let mut text = format!("sandbox={}", record.sandbox);
+    for (name, run) in &record.containers {
+        write!(text, " {name}#{}", run.attempt).unwrap();
+        match (&run.exit, run.started_in) {
+            (Some(exit), _) => write!(text, "=exit:{}", exit.exit.code).unwrap(),
+            (None, Some(_)) => text.push_str("=started"),
+            (None, None) => {}
+        }
+        if run.stopping.is_some() {
+            text.push_str(",stopping");
+        }
+    }
+    if let Some(termination) = record.termination {
+        let grace = termination.deadline.since(termination.began).as_secs();
+        write!(text, " terminating({grace}s)").unwrap();
+    }
+    if let Some(terminal) = &record.terminal {
+        write!(text, " ended({})", if terminal.succeeded { "well" } else { "badly" }).unwrap();
+    }
+    text
+}
+
+fn describe_status(status: &PodStatus) -> String {
+    let mut text = format!("{:?}", status.phase);
+    if !status.reason.is_empty() {
+        write!(text, "({})", status.reason).unwrap();
+    }
+    let holds = status.conditions.iter().map(|one| if one.holds { 'T' } else { 'F' });
+    write!(text, " {}", holds.collect::<String>()).unwrap();
+    if let Some(ip) = status.pod_ips.first() {
+        write!(text, " {ip}").unwrap();
+    }
+    for container in status.init_containers.iter().chain(&status.containers) {
+        write!(text, " | {}", describe_container(container)).unwrap();
+    }
+    text
+}
+
+fn describe_container(status: &ContainerStatus) -> String {
+    let mut text = format!("{}#{} ", status.name, status.restart_count);
+    match &status.state {
+        ContainerState::Waiting { reason, message } => {
+            text.push_str(reason);
+            if !message.is_empty() {
+                write!(text, " {message:?}").unwrap();
+            }
+        }
+        ContainerState::Running { .. } => text.push_str("running"),
+        ContainerState::Terminated(end) => write!(text, "{}({})", end.reason, end.exit_code).unwrap(),
+    }
+    if let Some(last) = &status.last_state {
+        write!(text, " last={}({})", last.reason, last.exit_code).unwrap();
+    }
+    if status.ready {
+        text.push_str(" ready");
+    }
+    text
+}

@@ -1,0 +1,539 @@
+//! A model of the node beneath the agent: it does what effects ask for, keeps what is truly there, and notes whatever
+//! must never happen.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use berth_core::{
+    effect::{Act, Effect, NodeAct, StartRequest, StopSignal},
+    event::{
+        Accounts, Exit, Failure, FailureKind, ImageConfig, ImageInfo, NetworkStatus, Observation,
+        ObservedContainer, ObservedSandbox, ObservedTask, Outcome, Restored, SandboxReport,
+    },
+    id::{Attempt, ContainerId, ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
+    record::PodRecord,
+    spec::{NetworkMode, Pod, QosClass},
+    status::PodStatus,
+    time::Now,
+};
+
+/// What is on the node.
+#[derive(Debug, Default)]
+pub struct World {
+    pub records: BTreeMap<PodUid, PodRecord>,
+    pub dirs: BTreeSet<PodUid>,
+    pub cgroups: BTreeMap<PodUid, QosClass>,
+    pub volumes: BTreeSet<(PodUid, VolumeName)>,
+    pub netns: BTreeMap<SandboxId, PodUid>,
+    pub networks: BTreeMap<SandboxId, PodUid>,
+    pub sandboxes: BTreeMap<SandboxId, Sandbox>,
+    pub snapshots: BTreeMap<ContainerId, PodUid>,
+    pub containers: BTreeMap<ContainerId, Container>,
+    pub images: BTreeSet<ImageRef>,
+    pub registry: BTreeSet<ImageRef>,
+    pub statuses: BTreeMap<PodUid, Arc<PodStatus>>,
+    /// Whether containerd answers.
+    pub runtime_is_down: bool,
+    /// Containers that ignore their stop signal.
+    pub deaf: BTreeSet<ContainerName>,
+    /// Processes made, per run.
+    pub starts: BTreeMap<ContainerId, (PodUid, u32)>,
+    /// What must never happen and did.
+    pub violations: Vec<String>,
+    /// Exits that the shim has not reported yet.
+    pub reports: Vec<(SandboxId, SandboxReport)>,
+    /// Pods by manifest, to read records back with.
+    specs: BTreeMap<Arc<str>, Arc<Pod>>,
+    addresses: u8,
+}
+
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    pub pod: PodUid,
+    pub attempt: Attempt,
+    pub is_alive: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Container {
+    pub pod: PodUid,
+    pub name: ContainerName,
+    pub attempt: Attempt,
+    pub hash: u64,
+    pub sandbox: SandboxId,
+    pub task: ObservedTask,
+}
+
+impl Container {
+    pub fn is_running(&self) -> bool {
+        matches!(self.task, ObservedTask::Running { .. })
+    }
+}
+
+impl World {
+    /// Remembers the spec of a pod, which a record is read back with.
+    pub fn learn(&mut self, pod: &Arc<Pod>) {
+        self.specs.insert(Arc::clone(&pod.manifest), Arc::clone(pod));
+    }
+
+    fn violate(&mut self, text: String) {
+        self.violations.push(text);
+    }
+
+    /// Does what an effect asks for; `None` when it has no outcome.
+    pub fn perform(&mut self, effect: &Effect, now: Now) -> Option<Result<Outcome, Failure>> {
+        let (pod, act) = match effect {
+            Effect::Node { act, .. } => return Some(self.perform_for_node(act)),
+            Effect::Pod { pod, act, .. } => (pod, act),
+        };
+        let needs_record = !matches!(
+            act,
+            Act::Persist(_)
+                | Act::Note(_)
+                | Act::RemoveContainer(_)
+                | Act::RemoveSandbox(_)
+                | Act::RemoveNetns(_)
+                | Act::Sweep
+        );
+        if needs_record && !self.records.contains_key(pod) {
+            self.violate(format!("{pod}: no record before {}", name_of(act)));
+        }
+        if self.runtime_is_down && needs_runtime(act) {
+            return Some(Err(failure(FailureKind::RuntimeDown, "containerd is away")));
+        }
+        match act {
+            Act::Persist(record) => {
+                self.check_record(record);
+                self.records.insert(pod.clone(), (**record).clone());
+                None
+            }
+            Act::Forget => {
+                self.forget(pod);
+                None
+            }
+            Act::Publish(status) => {
+                self.statuses.insert(pod.clone(), Arc::clone(status));
+                None
+            }
+            Act::Note(_) => None,
+            Act::EnsureCgroup(_)
+            | Act::EnsureDirs(_)
+            | Act::EnsureNetns(_)
+            | Act::EnsureNetwork(_)
+            | Act::EnsureSandbox(_)
+            | Act::EnsureVolume(_)
+            | Act::EnsureRootfs(_) => Some(self.ensure(pod, act)),
+            Act::StartContainer(request) => Some(self.start(pod, request, now)),
+            Act::Signal(request) => {
+                self.signal(&request.id, &request.signal, now);
+                Some(Ok(Outcome::Done))
+            }
+            Act::ReadTerminationMessage(request) => {
+                if self.containers.get(&request.id).is_none_or(|container| container.is_running()) {
+                    self.violate(format!("last words of {} before its end", short(&request.id)));
+                }
+                Some(Ok(Outcome::TerminationMessage("bye".into())))
+            }
+            Act::RemoveContainer(_)
+            | Act::RemoveSandbox(_)
+            | Act::RemoveNetwork(_)
+            | Act::RemoveNetns(_)
+            | Act::RemoveVolumes
+            | Act::RemoveCgroup(_)
+            | Act::RemoveDirs(_)
+            | Act::Sweep => {
+                self.remove(pod, act, now);
+                Some(Ok(Outcome::Done))
+            }
+        }
+    }
+
+    fn perform_for_node(&mut self, act: &NodeAct) -> Result<Outcome, Failure> {
+        match act {
+            NodeAct::SetQos(_) => Ok(Outcome::Done),
+            NodeAct::InspectImage(_) | NodeAct::PullImage(_) if self.runtime_is_down => {
+                Err(failure(FailureKind::RuntimeDown, "containerd is away"))
+            }
+            NodeAct::InspectImage(image) => {
+                Ok(Outcome::Image(self.images.contains(image).then(|| image_info(image))))
+            }
+            NodeAct::PullImage(image) if self.registry.contains(image) => {
+                self.images.insert(image.clone());
+                Ok(Outcome::Image(Some(image_info(image))))
+            }
+            NodeAct::PullImage(_) => Err(failure(FailureKind::ImagePull, "not found")),
+        }
+    }
+
+    /// A deadline that was promised is never put off; an attempt never goes back.
+    fn check_record(&mut self, new: &PodRecord) {
+        let Some(old) = self.records.get(&new.uid) else { return };
+        let mut violations = Vec::new();
+        if let Some(before) = old.termination {
+            match new.termination {
+                Some(after) if after.began == before.began && after.deadline <= before.deadline => {}
+                after => violations.push(format!("{}: grace {before:?} became {after:?}", new.uid)),
+            }
+        }
+        if new.sandbox < old.sandbox {
+            violations.push(format!("{}: sandbox attempt went back", new.uid));
+        }
+        for (name, before) in &old.containers {
+            let Some(after) = new.containers.get(name) else { continue };
+            if after.attempt < before.attempt {
+                violations.push(format!("{}/{name}: attempt went back", new.uid));
+            }
+            if after.attempt == before.attempt && before.exit.is_some() && after.exit != before.exit {
+                violations.push(format!("{}/{name}: the end of attempt {} changed", new.uid, after.attempt));
+            }
+        }
+        self.violations.append(&mut violations);
+    }
+
+    fn forget(&mut self, pod: &PodUid) {
+        let left = self.left_of(pod);
+        if !left.is_empty() {
+            self.violate(format!("{pod}: forgotten with {left:?} left"));
+        }
+        self.records.remove(pod);
+        self.statuses.remove(pod);
+        self.starts.retain(|_, (owner, _)| owner != pod);
+    }
+
+    /// Everything on the node that a pod has.
+    pub fn left_of(&self, pod: &PodUid) -> Vec<String> {
+        let mut left = Vec::new();
+        let mut add = |is_there: bool, what: &str| {
+            if is_there {
+                left.push(what.to_owned());
+            }
+        };
+        add(self.dirs.contains(pod), "dirs");
+        add(self.cgroups.contains_key(pod), "cgroup");
+        add(self.volumes.iter().any(|(owner, _)| owner == pod), "volume");
+        add(self.netns.values().any(|owner| owner == pod), "netns");
+        add(self.networks.values().any(|owner| owner == pod), "network");
+        add(self.sandboxes.values().any(|sandbox| sandbox.pod == *pod), "sandbox");
+        add(self.snapshots.values().any(|owner| owner == pod), "snapshot");
+        add(self.containers.values().any(|container| container.pod == *pod), "container");
+        left
+    }
+
+    fn ensure(&mut self, pod: &PodUid, act: &Act) -> Result<Outcome, Failure> {
+        match act {
+            Act::EnsureDirs(_) => {
+                self.dirs.insert(pod.clone());
+                Ok(Outcome::Done)
+            }
+            Act::EnsureCgroup(request) => {
+                self.cgroups.insert(pod.clone(), request.qos);
+                Ok(Outcome::Done)
+            }
+            Act::EnsureNetns(id) => {
+                self.netns.insert(id.clone(), pod.clone());
+                Ok(Outcome::Netns(format!("/run/netns/{id}").into()))
+            }
+            Act::EnsureNetwork(request) => {
+                if !self.netns.contains_key(&request.sandbox) {
+                    self.violate(format!("{pod}: network before netns"));
+                }
+                self.networks.insert(request.sandbox.clone(), pod.clone());
+                self.addresses = self.addresses.wrapping_add(1);
+                let ip = format!("10.0.0.{}", self.addresses).parse().unwrap();
+                Ok(Outcome::Network(NetworkStatus { ips: vec![ip] }))
+            }
+            Act::EnsureSandbox(request) => {
+                if request.pod.network == NetworkMode::Pod && !self.netns.contains_key(&request.id) {
+                    self.violate(format!("{pod}: sandbox before netns"));
+                }
+                if self.sandboxes.values().any(|one| one.pod == *pod && one.attempt != request.attempt) {
+                    self.violate(format!("{pod}: two sandboxes"));
+                }
+                let new = Sandbox { pod: pod.clone(), attempt: request.attempt, is_alive: true };
+                let sandbox = self.sandboxes.entry(request.id.clone()).or_insert(new);
+                if sandbox.is_alive {
+                    Ok(Outcome::Sandbox { pid: 100 })
+                } else {
+                    Err(failure(FailureKind::SandboxGone, "the sandbox has ended"))
+                }
+            }
+            Act::EnsureVolume(request) => {
+                if !self.dirs.contains(pod) {
+                    self.violate(format!("{pod}: volume before dirs"));
+                }
+                self.volumes.insert((pod.clone(), request.volume.name.clone()));
+                Ok(Outcome::Volume { path: format!("/volumes/{}", request.volume.name) })
+            }
+            Act::EnsureRootfs(request) => {
+                self.snapshots.insert(request.id.clone(), pod.clone());
+                Ok(Outcome::Rootfs(Arc::new(Accounts::default())))
+            }
+            other => panic!("not to be made: {}", name_of(other)),
+        }
+    }
+
+    fn start(&mut self, pod: &PodUid, request: &StartRequest, now: Now) -> Result<Outcome, Failure> {
+        if !self.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive) {
+            return Err(failure(FailureKind::SandboxGone, "the sandbox has gone"));
+        }
+        self.check_start(pod, request);
+        if !self.snapshots.contains_key(&request.id) {
+            self.violate(format!("{pod}: start without rootfs"));
+        }
+        let container = self.containers.entry(request.id.clone()).or_insert_with(|| Container {
+            pod: pod.clone(),
+            name: request.container.name.clone(),
+            attempt: request.attempt,
+            hash: request.container.hash,
+            sandbox: request.sandbox.clone(),
+            task: ObservedTask::Absent,
+        });
+        match container.task {
+            ObservedTask::Absent | ObservedTask::Created => {
+                container.task = ObservedTask::Running { pid: 200, started_at: now.wall };
+                let starts = self.starts.entry(request.id.clone()).or_insert((pod.clone(), 0));
+                starts.1 += 1;
+                if starts.1 > 1 {
+                    let text =
+                        format!("{pod}/{}: attempt {} ran twice", request.container.name, request.attempt);
+                    self.violations.push(text);
+                }
+            }
+            ObservedTask::Running { .. } | ObservedTask::Exited(_) | ObservedTask::Unknown => {}
+        }
+        Ok(Outcome::Started(self.containers[&request.id].task.clone()))
+    }
+
+    fn check_start(&mut self, pod: &PodUid, request: &StartRequest) {
+        let name = &request.container.name;
+        let spec = Arc::clone(&request.pod);
+        let mut violations = Vec::new();
+        let others = self.containers.values().filter(|other| other.pod == *pod && other.is_running());
+        for other in others {
+            if other.name == *name && other.attempt != request.attempt {
+                violations.push(format!(
+                    "{pod}/{name}: attempts {} and {} at once",
+                    other.attempt, request.attempt
+                ));
+            }
+            let init = |name: &ContainerName| {
+                spec.init_containers
+                    .iter()
+                    .any(|one| one.name == *name && one.kind == berth_core::spec::ContainerKind::Init)
+            };
+            if init(&other.name) && other.name != *name && !is_sidecar(&spec, name) {
+                violations.push(format!("{pod}/{name}: started while init container {} runs", other.name));
+            }
+        }
+        let there = [
+            (self.dirs.contains(pod), "dirs"),
+            (self.cgroups.contains_key(pod), "cgroup"),
+            (spec.network == NetworkMode::Node || self.networks.contains_key(&request.sandbox), "network"),
+            (
+                spec.volumes.iter().all(|one| self.volumes.contains(&(pod.clone(), one.name.clone()))),
+                "volumes",
+            ),
+        ];
+        for (is_there, what) in there {
+            if !is_there {
+                violations.push(format!("{pod}/{name}: started without {what}"));
+            }
+        }
+        self.violations.append(&mut violations);
+    }
+
+    fn signal(&mut self, id: &ContainerId, signal: &StopSignal, now: Now) {
+        let Some(container) = self.containers.get(id) else { return };
+        let code = match signal {
+            StopSignal::Stop(_) if self.deaf.contains(&container.name) => return,
+            StopSignal::Stop(_) => 143,
+            StopSignal::Kill => 137,
+        };
+        self.exit(&id.clone(), code, now);
+    }
+
+    /// A container's process ends.
+    pub fn exit(&mut self, id: &ContainerId, code: u32, now: Now) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        let ObservedTask::Running { started_at, .. } = container.task else { return };
+        let exit = Exit { code, started_at: Some(started_at), finished_at: now.wall, oom_killed: false };
+        container.task = ObservedTask::Exited(exit);
+        let report = SandboxReport::Exited { id: id.clone(), exit };
+        self.reports.push((container.sandbox.clone(), report));
+    }
+
+    /// The running container of a pod with this name.
+    pub fn running(&self, pod: &PodUid, name: &str) -> Option<ContainerId> {
+        let mut all = self.containers.iter();
+        let found = all.find(|(_, one)| one.pod == *pod && one.name.as_str() == name && one.is_running());
+        found.map(|(id, _)| id.clone())
+    }
+
+    /// A shim dies, and with it everything in its pod.
+    pub fn lose(&mut self, id: &SandboxId, now: Now) {
+        let Some(sandbox) = self.sandboxes.get_mut(id) else { return };
+        if !sandbox.is_alive {
+            return;
+        }
+        sandbox.is_alive = false;
+        for container in self.containers.values_mut().filter(|container| container.sandbox == *id) {
+            container.task = ObservedTask::Absent;
+        }
+        self.reports.retain(|(sandbox, _)| sandbox != id);
+        self.reports.push((id.clone(), SandboxReport::Lost { at: now.wall }));
+    }
+
+    fn remove(&mut self, pod: &PodUid, act: &Act, now: Now) {
+        match act {
+            Act::RemoveContainer(request) => {
+                self.exit(&request.id, 137, now);
+                self.reports.retain(
+                    |(_, report)| !matches!(report, SandboxReport::Exited { id, .. } if *id == request.id),
+                );
+                self.containers.remove(&request.id);
+                self.snapshots.remove(&request.id);
+            }
+            Act::RemoveSandbox(id) => {
+                let running = self.containers.values().any(|one| one.sandbox == *id && one.is_running());
+                if running {
+                    self.violate(format!("{pod}: sandbox removed under a running container"));
+                }
+                self.sandboxes.remove(id);
+                self.reports.retain(|(sandbox, _)| sandbox != id);
+            }
+            Act::RemoveNetwork(request) => {
+                self.networks.remove(&request.sandbox);
+            }
+            Act::RemoveNetns(id) => {
+                if self.networks.contains_key(id) && self.records.contains_key(pod) {
+                    self.violate(format!("{pod}: netns removed before its network"));
+                }
+                self.netns.remove(id);
+                self.networks.remove(id);
+            }
+            Act::RemoveVolumes => {
+                if self.containers.values().any(|one| one.pod == *pod && one.is_running()) {
+                    self.violate(format!("{pod}: volumes removed under a running container"));
+                }
+                self.volumes.retain(|(owner, _)| owner != pod);
+            }
+            Act::RemoveCgroup(qos) => {
+                if self.containers.values().any(|one| one.pod == *pod) {
+                    self.violate(format!("{pod}: cgroup removed before its containers"));
+                }
+                if self.cgroups.get(pod) == Some(qos) {
+                    self.cgroups.remove(pod);
+                }
+            }
+            Act::RemoveDirs(_) => {
+                let left = self.left_of(pod);
+                if left.iter().any(|what| what != "dirs") {
+                    self.violate(format!("{pod}: directories removed before {left:?}"));
+                }
+                self.dirs.remove(pod);
+            }
+            Act::Sweep => {
+                self.volumes.retain(|(owner, _)| owner != pod);
+                self.cgroups.remove(pod);
+                self.dirs.remove(pod);
+            }
+            other => panic!("not to be removed: {}", name_of(other)),
+        }
+    }
+
+    /// What the runtime would tell.
+    pub fn observation(&self) -> Observation {
+        let sandboxes = self.sandboxes.iter().map(|(id, one)| ObservedSandbox {
+            id: id.clone(),
+            pod: one.pod.clone(),
+            attempt: one.attempt,
+            ready: one.is_alive,
+            pid: if one.is_alive { 100 } else { 0 },
+        });
+        let containers = self.containers.iter().map(|(id, one)| ObservedContainer {
+            id: id.clone(),
+            pod: one.pod.clone(),
+            name: one.name.clone(),
+            attempt: one.attempt,
+            hash: one.hash,
+            task: one.task.clone(),
+        });
+        Observation { sandboxes: sandboxes.collect(), containers: containers.collect() }
+    }
+
+    /// What an agent that begins would find. Reports are not kept for it: it sees the exits themselves.
+    pub fn restored(&mut self) -> Restored {
+        self.reports.clear();
+        let read_back = |record: &PodRecord| (record.clone(), Arc::clone(&self.specs[&record.manifest]));
+        let pods = self.records.values().map(read_back).collect();
+        let with_files = self.dirs.iter().chain(self.cgroups.keys()).chain(self.netns.values());
+        let strays: BTreeSet<PodUid> =
+            with_files.filter(|uid| !self.records.contains_key(*uid)).cloned().collect();
+        Restored { pods, observation: self.observation(), strays: strays.into_iter().collect() }
+    }
+}
+
+pub fn failure(kind: FailureKind, message: &str) -> Failure {
+    Failure { kind, message: message.into() }
+}
+
+pub fn short(id: &ContainerId) -> &str {
+    &id.as_str()[..8]
+}
+
+fn is_sidecar(pod: &Pod, name: &ContainerName) -> bool {
+    let mut all = pod.all_containers();
+    all.any(|one| one.name == *name && one.kind == berth_core::spec::ContainerKind::Sidecar)
+}
+
+fn image_info(image: &ImageRef) -> Arc<ImageInfo> {
+    Arc::new(ImageInfo {
+        name: format!("docker.io/library/{image}"),
+        id: "sha256:cafe".into(),
+        repo_digest: Some("docker.io/library/busybox@sha256:beef".into()),
+        chain_id: "sha256:f00d".into(),
+        size_bytes: 4096,
+        config: ImageConfig::default(),
+    })
+}
+
+fn needs_runtime(act: &Act) -> bool {
+    matches!(
+        act,
+        Act::EnsureSandbox(_)
+            | Act::EnsureRootfs(_)
+            | Act::StartContainer(_)
+            | Act::RemoveContainer(_)
+            | Act::RemoveSandbox(_)
+    )
+}
+
+/// The act in a word.
+pub fn name_of(act: &Act) -> &'static str {
+    match act {
+        Act::Persist(_) => "persist",
+        Act::Forget => "forget",
+        Act::Publish(_) => "publish",
+        Act::Note(_) => "note",
+        Act::EnsureCgroup(_) => "ensure-cgroup",
+        Act::EnsureDirs(_) => "ensure-dirs",
+        Act::EnsureNetns(_) => "ensure-netns",
+        Act::EnsureNetwork(_) => "ensure-network",
+        Act::EnsureSandbox(_) => "ensure-sandbox",
+        Act::EnsureVolume(_) => "ensure-volume",
+        Act::EnsureRootfs(_) => "ensure-rootfs",
+        Act::StartContainer(_) => "start",
+        Act::Signal(_) => "signal",
+        Act::ReadTerminationMessage(_) => "read-words",
+        Act::RemoveContainer(_) => "remove-container",
+        Act::RemoveSandbox(_) => "remove-sandbox",
+        Act::RemoveNetwork(_) => "remove-network",
+        Act::RemoveNetns(_) => "remove-netns",
+        Act::RemoveVolumes => "remove-volumes",
+        Act::RemoveCgroup(_) => "remove-cgroup",
+        Act::RemoveDirs(_) => "remove-dirs",
+        Act::Sweep => "sweep",
+    }
+}

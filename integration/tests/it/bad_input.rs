@@ -1,0 +1,309 @@
+//! What people and machines get wrong, and that it stays where it is wrong.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::agent::{Settings, berth, berth_output};
+use berth_integration::containerd;
+use berth_integration::lab::World;
+use berth_integration::node::{Node, POD_LIMIT, PodState};
+use berth_integration::{binaries, cni, components};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use serde_json::json;
+
+use crate::fake_containerd::FakeContainerd;
+use crate::kit::{eventually, inside, pod, script, shell, sleeper};
+use crate::suite::{Test, same, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("bad_input::a_broken_manifest_names_file_line_and_field", broken_manifest),
+        test("bad_input::two_manifests_of_one_pod", duplicates),
+        test("bad_input::a_failing_network_plugin", failing_plugin),
+        test("bad_input::no_network_configuration", no_network),
+        test("bad_input::a_full_log_disk", full_log_disk),
+        test("bad_input::a_full_pod_disk", full_pod_disk),
+        test("bad_input::containerd_is_not_there_yet", no_containerd),
+        test("bad_input::containerd_is_too_old", old_containerd),
+        test("bad_input::a_broken_configuration_names_the_field", broken_configuration),
+        test("bad_input::not_root", not_root),
+        test("bad_input::a_second_agent", second_agent),
+        test("bad_input::a_corrupt_record", corrupt_record),
+    ]
+}
+
+fn events_say(pod: &PodState, text: &str) -> bool {
+    berth(&["events", pod.name()]).is_ok_and(|shown| shown.contains(text))
+}
+
+fn broken_manifest() -> Result<()> {
+    let node = Node::start()?;
+    node.apply("good", &sleeper("good"))?;
+    let good = node.ready("good")?.uid().to_owned();
+    for (file, manifest, parts) in [
+        ("syntax", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: [oops\n", vec!["syntax.yaml", ":"]),
+        ("kind", "apiVersion: v1\nkind: Sandwich\nmetadata:\n  name: x\n", vec!["kind.yaml", "Sandwich"]),
+        (
+            "field",
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\nspec:\n  containers:\n    - name: main\n      image: a\n      comand: [x]\n",
+            vec!["field.yaml", "9", "comand"],
+        ),
+        (
+            "type",
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\nspec:\n  terminationGracePeriodSeconds: soon\n  containers:\n    - name: main\n      image: a\n",
+            vec!["type.yaml", "6", "terminationGracePeriodSeconds"],
+        ),
+        (
+            "value",
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\nspec:\n  containers:\n    - name: Not_A_Label\n      image: a\n",
+            vec!["value.yaml", "7", "containers[0].name"],
+        ),
+    ] {
+        node.apply(file, manifest)?;
+        eventually(&format!("a word about {file}"), &true, || {
+            let log = fs::read_to_string(node.agent.log())?;
+            let shown = berth(&["pods"])? + &log;
+            Ok(shown.lines().any(|line| parts.iter().all(|part| line.contains(part))))
+        })?;
+    }
+    node.apply("new", &sleeper("new"))?;
+    node.ready("new")?;
+    same("the pod that was there", node.ready("good")?.uid(), good.as_str())?;
+    // A manifest that breaks does not stop its pod.
+    node.apply("good", "apiVersion: v1\nkind: Pod\nmetadata: {")?;
+    eventually("a word about good.yaml", &true, || {
+        Ok((berth(&["pods"])? + &fs::read_to_string(node.agent.log())?).contains("good.yaml"))
+    })?;
+    same("the pod whose manifest broke", node.ready("good")?.uid(), good.as_str())?;
+    node.end()
+}
+
+fn duplicates() -> Result<()> {
+    let node = Node::start()?;
+    node.apply("a", &sleeper("same"))?;
+    node.ready("same")?;
+    node.apply("b", &sleeper("same"))?;
+    node.apply("c", &sleeper("other"))?;
+    node.ready("other")?;
+    let shown = berth(&["pods"])?;
+    same("pods of that name", shown.matches("same-").count(), 1)?;
+    node.remove("a")?;
+    node.wait("same", "of the other file", POD_LIMIT, PodState::is_ready)?;
+    node.end()
+}
+
+/// A plugin that fails while a file is there.
+fn failing_plugin() -> Result<()> {
+    let world = World::here()?;
+    let plugins = world.root().join("plugins");
+    fs::create_dir(&plugins)?;
+    let broken = world.root().join("broken");
+    let plugin = format!(
+        "#!/bin/sh\nif [ \"$CNI_COMMAND\" = ADD ] && [ -e {} ]; then\n  echo '{{\"cniVersion\":\"1.0.0\",\"code\":100,\"msg\":\"no cable\",\"details\":\"on purpose\"}}'\n  exit 1\nfi\nif [ \"$CNI_COMMAND\" = VERSION ]; then echo '{{\"cniVersion\":\"1.0.0\",\"supportedVersions\":[\"1.0.0\"]}}'; exit 0; fi\nsed -n 's/.*\"prevResult\":\\(.*\\)}}$/\\1/p'\n",
+        broken.display()
+    );
+    fs::write(plugins.join("flaky"), plugin)?;
+    Command::new("chmod").arg("+x").arg(plugins.join("flaky")).status()?;
+    fs::write(&broken, "")?;
+    let node = Node::prepare(&Settings {
+        berth: json!({ "cni": { "binDirs": [plugins, components::bin_dir()] } }),
+        ..Settings::default()
+    })?;
+    let mut node = node;
+    let mut network = cni::network(&world.root().join("leases"));
+    network["plugins"].as_array_mut().context("plugins")?.insert(0, json!({ "type": "flaky" }));
+    // First of the chain, it has no result to pass on: so it only fails or stays silent.
+    network["plugins"].as_array_mut().context("plugins")?.rotate_left(1);
+    cni::write(node.cni_conf(), &network)?;
+    node.agent.start()?;
+    node.apply(
+        "host",
+        &pod(
+            "host",
+            json!({ "hostNetwork": true, "containers": [shell("main", "exec sleep infinity", json!({}))] }),
+        ),
+    )?;
+    node.apply("wired", &sleeper("wired"))?;
+    node.wait("wired", "told about the plugin", POD_LIMIT, |pod| {
+        events_say(pod, "FailedCreatePodSandBox") && events_say(pod, "no cable")
+    })?;
+    node.ready("host")?;
+    let leases = world.root().join("leases").join(cni::NETWORK);
+    fs::remove_file(&broken)?;
+    let wired = node.ready("wired")?;
+    let held = fs::read_dir(leases)?
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
+    let addresses: Vec<String> = held.filter(|name| name.starts_with("10.")).collect();
+    same("leases", addresses, vec![wired.ip()?.to_string()])?;
+    node.end()
+}
+
+fn no_network() -> Result<()> {
+    let mut node = Node::prepare(&Settings::default())?;
+    let file = fs::read_dir(node.cni_conf())?.next().context("no configuration")??.path();
+    let kept = fs::read(&file)?;
+    fs::remove_file(&file)?;
+    node.agent.start()?;
+    node.apply(
+        "host",
+        &pod(
+            "host",
+            json!({ "hostNetwork": true, "containers": [shell("main", "exec sleep infinity", json!({}))] }),
+        ),
+    )?;
+    node.apply("wired", &sleeper("wired"))?;
+    node.ready("host")?;
+    node.wait("wired", "told about the network", POD_LIMIT, |pod| events_say(pod, "NetworkNotReady"))?;
+    fs::write(file, kept)?;
+    node.ready("wired")?;
+    node.end()
+}
+
+fn small_disk(at: &Path, size: &str) -> Result<()> {
+    fs::create_dir_all(at)?;
+    mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some(format!("size={size}").as_str()))
+        .with_context(|| format!("mount {}", at.display()))
+}
+
+fn full_log_disk() -> Result<()> {
+    let disk = Path::new("/var/log/pods");
+    small_disk(disk, "256k")?;
+    let node = Node::start()?;
+    // Ends only when every write went through.
+    let what =
+        "i=0; while [ $i -lt 20000 ]; do echo line number $i of many; i=$((i+1)); done; exec sleep infinity";
+    node.apply("loud", &script("loud", what))?;
+    let loud = node.ready("loud")?;
+    eventually("the writer to be done", &true, || Ok(inside(&loud, "cat /proc/1/comm")? == "sleep"))?;
+    same("exec", inside(&loud, "echo fine")?.as_str(), "fine")?;
+    node.apply("quiet", &sleeper("quiet"))?;
+    node.ready("quiet")?;
+    node.end()?;
+    Ok(umount2(disk, MntFlags::MNT_DETACH)?)
+}
+
+fn full_pod_disk() -> Result<()> {
+    let disk = Path::new("/var/lib/kubelet");
+    small_disk(disk, "64k")?;
+    let node = Node::start()?;
+    node.apply("first", &sleeper("first"))?;
+    let first = node.ready("first")?.uid().to_owned();
+    let filler = disk.join("filler");
+    // Ends with an error when the disk is full, as is wanted.
+    drop(fs::write(&filler, vec![0; 1 << 20]));
+    node.apply("second", &sleeper("second"))?;
+    node.wait("second", "told about the disk", POD_LIMIT, |pod| events_say(pod, "No space left on device"))?;
+    same("the first pod", node.ready("first")?.uid(), first.as_str())?;
+    fs::remove_file(&filler)?;
+    node.ready("second")?;
+    node.end()?;
+    Ok(umount2(disk, MntFlags::MNT_DETACH)?)
+}
+
+fn no_containerd() -> Result<()> {
+    let mut node = Node::prepare(&Settings::default())?;
+    node.containerd.stop()?;
+    node.apply("late", &sleeper("late"))?;
+    node.agent.start_doomed("never")?;
+    eventually("a word about containerd", &true, || {
+        let log = fs::read_to_string(node.agent.log())?;
+        Ok(log.contains(containerd::SOCKET))
+    })?;
+    ensure!(!node.agent.ended()?, "the agent gave up");
+    node.containerd.start_again()?;
+    eventually("the agent to answer", &true, || Ok(berth_output(&["pods"])?.status.success()))?;
+    node.ready("late")?;
+    node.end()
+}
+
+fn old_containerd() -> Result<()> {
+    let mut node = Node::prepare(&Settings::default())?;
+    node.containerd.stop()?;
+    let fake = FakeContainerd::start(Path::new(containerd::SOCKET), "v1.7.33")?;
+    let done = node.agent.command()?.output()?;
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    ensure!(!done.status.success(), "the agent runs with containerd 1.7");
+    ensure!(said.contains("1.7.33") && said.contains("2.0"), "{said}");
+    fake.stop()?;
+    node.containerd.start_again()?;
+    node.agent.start()?;
+    node.end()
+}
+
+fn broken_configuration() -> Result<()> {
+    for (kubelet, parts) in [
+        (json!({ "maxPods": "many" }), vec!["maxPods"]),
+        (json!({ "staticPodPaht": "/x" }), vec!["staticPodPaht"]),
+        (json!({ "containerLogMaxSize": "-1" }), vec!["containerLogMaxSize"]),
+        (json!({ "failCgroupV1": true }), vec!["failCgroupV1"]),
+    ] {
+        let mut node = Node::prepare(&Settings { kubelet: kubelet.clone(), ..Settings::default() })?;
+        let done = node.agent.command()?.output()?;
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        ensure!(!done.status.success(), "the agent runs with {kubelet}");
+        ensure!(parts.iter().all(|part| said.contains(part)), "{kubelet}: {said}");
+        node.containerd.stop()?;
+        node.registry.take().context("registry")?.stop()?;
+        for group in node.world.cgroups()? {
+            fs::remove_dir(group)?;
+        }
+    }
+    Ok(())
+}
+
+fn not_root() -> Result<()> {
+    let node = Node::prepare(&Settings::default())?;
+    let command = node.agent.command()?;
+    let done = Command::new("setpriv")
+        .args(["--reuid", "1000", "--regid", "1000", "--clear-groups"])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .output()?;
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    ensure!(!done.status.success() && said.contains("root"), "{said}");
+    let mut node = node;
+    node.agent.start()?;
+    // Nor may others ask.
+    let asked = Command::new("setpriv")
+        .args(["--reuid", "1000", "--regid", "1000", "--clear-groups"])
+        .arg(binaries::path("berth")?)
+        .arg("pods")
+        .output()?;
+    ensure!(!asked.status.success(), "user 1000 was answered");
+    node.end()
+}
+
+fn second_agent() -> Result<()> {
+    let node = Node::start()?;
+    node.apply("one", &sleeper("one"))?;
+    let one = node.ready("one")?.uid().to_owned();
+    let done = node.agent.command()?.output()?;
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    ensure!(!done.status.success(), "a second agent ran");
+    ensure!(said.contains("another") || said.contains("already"), "{said}");
+    same("the pod", node.ready("one")?.uid(), one.as_str())?;
+    node.end()
+}
+
+fn corrupt_record() -> Result<()> {
+    let mut node = Node::start()?;
+    node.apply("one", &sleeper("one"))?;
+    node.ready("one")?;
+    node.apply("two", &sleeper("two"))?;
+    let two = node.ready("two")?.container_id("main")?.to_owned();
+    let uid = node.ready("one")?.uid().to_owned();
+    node.agent.kill()?;
+    let record = format!("/run/berth/pods/{uid}.json");
+    fs::write(&record, "{ half of a")?;
+    node.agent.start()?;
+    node.ready("one")?;
+    same("the other pod", node.ready("two")?.container_id("main")?, two.as_str())?;
+    eventually(
+        "a word about the record",
+        &true,
+        || Ok(fs::read_to_string(node.agent.log())?.contains(&uid)),
+    )?;
+    node.end()
+}

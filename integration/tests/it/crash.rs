@@ -1,0 +1,119 @@
+//! Invariant 6: SIGKILL of the agent at each of its labelled points, then a restart, ends in the
+//! same state as without: nothing left, nothing started twice, no container started again.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::agent::{ROOT_DIR, Settings};
+use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::wait::{self, Look};
+use serde_json::{Value, json};
+
+use crate::kit::{pod, shell};
+use crate::suite::{Body, Expect, Test, same};
+
+/// A pod's directory without record or manifest, as a lost `/run` leaves it.
+const STRAY: &str = "3f3b0c52-0000-4000-8000-00000000dead";
+
+pub(crate) fn tests() -> Vec<Test> {
+    let of = |label: String| Test {
+        name: format!("crash::at_{label}"),
+        body: Body::Of(dies_at, label),
+        expect: Expect::Pass,
+    };
+    berth::failpoint::labels().map(of).collect()
+}
+
+/// How far an agent that is to die came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Came {
+    ToItsEnd,
+    Through,
+}
+
+fn dies_at(label: &str) -> Result<()> {
+    let mut node = Node::prepare(&Settings::default())?;
+    let dir = node.world.root().join("shared");
+    fs::create_dir(&dir)?;
+    fs::create_dir_all(
+        Path::new(ROOT_DIR).join("pods").join(STRAY).join("volumes/kubernetes.io~empty-dir/v"),
+    )?;
+    node.apply("victim", &victim(&dir))?;
+
+    node.agent.start_doomed(label)?;
+    let starting = come(&mut node, |node| Ok(node.pod("victim")?.is_some_and(|pod| pod.is_ready())))?;
+    node.agent.kill()?;
+    node.agent.start()?;
+    let up = node.ready("victim")?;
+    for container in ["init", "side", "main"] {
+        same(&format!("restarts of {container}"), up.restarts(container), 0)?;
+    }
+    started_once(&dir)?;
+
+    node.agent.kill()?;
+    node.remove("victim")?;
+    node.agent.start_doomed(label)?;
+    let stopping = come(&mut node, |node| Ok(node.pods()?.is_empty()))?;
+    node.agent.kill()?;
+    node.agent.start()?;
+    node.clear()?;
+    started_once(&dir)?;
+    ensure!([starting, stopping].contains(&Came::ToItsEnd), "nothing here reaches {label}");
+    node.end()
+}
+
+/// Waits until the agent has died or brought the node where it was to go.
+fn come(node: &mut Node, mut there: impl FnMut(&Node) -> Result<bool>) -> Result<Came> {
+    wait::until("the agent to die or to be done", POD_LIMIT, || {
+        if node.agent.ended()? {
+            return Ok(Look::Ready(Came::ToItsEnd));
+        }
+        // It may die between the two looks.
+        Ok(match there(node) {
+            Ok(true) => Look::Ready(Came::Through),
+            Ok(false) => Look::NotYet("not there yet".to_owned()),
+            Err(failure) => Look::NotYet(format!("{failure:#}")),
+        })
+    })
+}
+
+fn started_once(dir: &Path) -> Result<()> {
+    let starts = fs::read_to_string(dir.join("starts")).context("no container has started")?;
+    same("starts", starts.replace('\n', " ").as_str(), "init side main ")
+}
+
+/// A pod that makes the agent do everything it can.
+fn victim(dir: &Path) -> String {
+    let container = |name: &str, then: &str, more: Value| {
+        let mut extra = json!({ "volumeMounts": [
+            { "name": "shared", "mountPath": "/shared" },
+            { "name": "empty", "mountPath": "/empty" },
+            { "name": "empty", "mountPath": "/part", "subPath": "part" },
+            { "name": "memory", "mountPath": "/memory" },
+        ] });
+        if let (Value::Object(extra), Value::Object(more)) = (&mut extra, more) {
+            extra.extend(more);
+        }
+        shell(name, &format!("echo {name} >> /shared/starts; {then}"), extra)
+    };
+    pod(
+        "victim",
+        json!({
+            "terminationGracePeriodSeconds": 1,
+            "initContainers": [
+                container("init", "echo bye > /dev/termination-log", json!({})),
+                container("side", "exec sleep infinity", json!({ "restartPolicy": "Always" })),
+            ],
+            "containers": [container("main", "exec sleep infinity", json!({
+                "ports": [{ "containerPort": 80, "hostPort": 8080 }],
+                "resources": { "requests": { "cpu": "10m", "memory": "16Mi" } },
+            }))],
+            "volumes": [
+                { "name": "shared", "hostPath": { "path": dir } },
+                { "name": "empty", "emptyDir": {} },
+                { "name": "memory", "emptyDir": { "medium": "Memory" } },
+            ],
+        }),
+    )
+}

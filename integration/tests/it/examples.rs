@@ -1,0 +1,130 @@
+//! The example pods: up, visible to every tool of the field, and gone without a trace.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::components;
+use berth_integration::containerd::{ctr, ctr_rows};
+use berth_integration::http;
+use berth_integration::node::{Node, POD_LIMIT};
+
+use crate::kit::{cgroup_value, logged, pod, shell, task_pid};
+use crate::suite::{Test, same, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("examples::all_run_and_leave_nothing", all_run),
+        test("examples::containerd_shows_ids_and_labels", containerd_shows_them),
+        test("examples::cgroups_of_the_three_classes", cgroups),
+    ]
+}
+
+fn example(node: &Node, name: &str) -> Result<()> {
+    let path = components::workspace().join("examples").join(format!("{name}.yaml"));
+    node.apply(name, &fs::read_to_string(path)?)
+}
+
+fn all_run() -> Result<()> {
+    let node = Node::start()?;
+    for name in ["web", "init-and-sidecar", "once", "shared-volume", "guaranteed"] {
+        example(&node, name)?;
+    }
+    let web = node.ready("web")?;
+    for at in [SocketAddr::from((web.ip()?, 80)), SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))] {
+        same(&at.to_string(), http::get(at, "/")?.text(), format!("hello from {}\n", web.name()))?;
+    }
+    let sidecar = node.ready("init-and-sidecar")?;
+    logged(&sidecar, "tail", "prepared\n")?;
+    let shared = node.ready("shared-volume")?;
+    let now = http::get(SocketAddr::from((shared.ip()?, 80)), "/now")?;
+    same("status of /now", now.status, 200)?;
+    let guaranteed = node.ready("guaranteed")?;
+    logged(&guaranteed, "main", "uid=1000(app) gid=1000(app) groups=1000(app)")?;
+    let once = node.wait("once", "Succeeded", POD_LIMIT, |pod| pod.phase() == "Succeeded")?;
+    let ended = &once.container("count")["state"]["terminated"];
+    same("termination message", ended["message"].as_str(), Some("done\n"))?;
+    same("reason", ended["reason"].as_str(), Some("Completed"))?;
+    same("logs of a pod that ended", logged(&once, "count", "3\n")?, "1\n2\n3\n".to_owned())?;
+    node.end()
+}
+
+fn containerd_shows_them() -> Result<()> {
+    let node = Node::start()?;
+    example(&node, "web")?;
+    let web = node.ready("web")?;
+    let id = web.container_id("httpd")?;
+    ensure!(task_pid(id)? > 1, "the task has no process");
+    let shown = ctr(&["containers", "info", id])?;
+    let info: serde_json::Value = serde_json::from_str(&shown)?;
+    for (label, value) in [
+        ("io.kubernetes.pod.name", web.name()),
+        ("io.kubernetes.pod.namespace", "default"),
+        ("io.kubernetes.pod.uid", web.uid()),
+        ("io.kubernetes.container.name", "httpd"),
+        ("io.cri-containerd.kind", "container"),
+    ] {
+        same(label, info["Labels"][label].as_str(), Some(value))?;
+    }
+    same("runtime", info["Runtime"]["Name"].as_str(), Some("io.containerd.berth.v1"))?;
+    same("image", info["Image"].as_str(), Some("localhost:5000/busybox:1"))?;
+    let annotations = &info["Spec"]["annotations"];
+    same("sandbox name", annotations["io.kubernetes.cri.sandbox-name"].as_str(), Some(web.name()))?;
+    let sandbox = annotations["io.kubernetes.cri.sandbox-id"].as_str().context("no sandbox id")?;
+    let sandboxes = ctr_rows(&["sandboxes", "ls"])?;
+    ensure!(sandboxes.iter().any(|row| row[0] == sandbox), "{sandbox} is not in {sandboxes:?}");
+
+    let log = fs::read_link(format!("/var/log/containers/{}_default_httpd-{id}.log", web.name()))?;
+    let wanted = format!("/var/log/pods/default_{}_{}/httpd/0.log", web.name(), web.uid());
+    same("link to the log", log.display().to_string(), wanted)?;
+    node.end()
+}
+
+fn cgroups() -> Result<()> {
+    let node = Node::start()?;
+    example(&node, "guaranteed")?;
+    let limits = serde_json::json!({ "resources": {
+        "requests": { "cpu": "250m", "memory": "16Mi" }, "limits": { "cpu": "500m", "memory": "32Mi" } } });
+    let burst = shell("main", "exec sleep infinity", limits);
+    node.apply("burst", &pod("burst", serde_json::json!({ "containers": [burst] })))?;
+    node.apply("best", &crate::kit::sleeper("best"))?;
+    const MIB: u64 = 1 << 20;
+    for (name, class, shares, quota, memory, oom) in [
+        ("guaranteed", "", "102", "10000", Some(32 * MIB), None),
+        ("burst", "burstable", "256", "50000", Some(32 * MIB), None),
+        ("best", "besteffort", "2", "-1", None, Some("1000")),
+    ] {
+        let pod = node.ready(name)?;
+        same(
+            "class",
+            pod.0["status"]["qosClass"].as_str().map(str::to_lowercase),
+            Some(match class {
+                "" => "guaranteed".to_owned(),
+                class => class.to_owned(),
+            }),
+        )?;
+        let id = pod.container_id("main")?;
+        for below in ["", id] {
+            let value = |file| cgroup_value(&node, class, &pod, below, file);
+            let at = |file| format!("{file} of {name} {below}");
+            same(&at("cpu.shares"), value("cpu.shares")?.as_str(), shares)?;
+            same(&at("cpu.cfs_quota_us"), value("cpu.cfs_quota_us")?.as_str(), quota)?;
+            let limit: u64 = value("memory.limit_in_bytes")?.parse()?;
+            ensure!(
+                memory.map_or(limit > 1 << 60, |wanted| limit == wanted),
+                "memory of {name} {below}: {limit}"
+            );
+        }
+        let adj = fs::read_to_string(format!("/proc/{}/oom_score_adj", task_pid(id)?))?;
+        if let Some(oom) = oom {
+            same("oom_score_adj", adj.trim(), oom)?;
+        }
+    }
+    // The class as a whole: the sum of its pods' requests.
+    let class = |class: &str| {
+        fs::read_to_string(format!("/sys/fs/cgroup/cpu{}/kubepods/{class}/cpu.shares", node.world.cgroup()))
+    };
+    same("shares of Burstable", class("burstable")?.trim(), "256")?;
+    same("shares of BestEffort", class("besteffort")?.trim(), "2")?;
+    node.end()
+}

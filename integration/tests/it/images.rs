@@ -1,0 +1,170 @@
+//! Pulling: policies, names, registries that fail and come back.
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::agent::{Settings, berth};
+use berth_integration::containerd::{ctr, ctr_rows};
+use berth_integration::image::{Image, Layer, Packing};
+use berth_integration::node::{Node, POD_LIMIT, PodState};
+use serde_json::{Value, json};
+
+use crate::kit::{IMAGE, logged, pod, sleeper};
+use crate::suite::{Test, same, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("images::pull_policies", policies),
+        test("images::names_and_tags_that_are_not_there", missing),
+        test("images::a_registry_that_is_down_and_comes_back", down_and_up),
+        test("images::plain_http_by_hosts_toml", hosts_toml),
+        test("images::user_entry_point_and_environment_of_an_image", config),
+        test("images::labels_of_an_image_stay_there", labels),
+    ]
+}
+
+fn of_image(name: &str, image: &str, policy: &str, more: Value) -> String {
+    let mut container = json!({ "name": "main", "image": image, "imagePullPolicy": policy, "command": ["sleep", "infinity"] });
+    if let (Value::Object(container), Value::Object(more)) = (&mut container, more) {
+        container.extend(more);
+    }
+    pod(name, json!({ "containers": [container] }))
+}
+
+fn events(pod: &PodState) -> Result<String> {
+    berth(&["events", pod.name()])
+}
+
+fn waits(node: &Node, name: &str, reasons: &[&str]) -> Result<PodState> {
+    node.wait(name, &format!("waiting for {reasons:?}"), POD_LIMIT, |pod| {
+        reasons.contains(&pod.waits_for("main"))
+    })
+}
+
+fn policies() -> Result<()> {
+    let node = Node::start()?;
+    node.apply("never", &of_image("never", IMAGE, "Never", json!({})))?;
+    let never = waits(&node, "never", &["ErrImageNeverPull"])?;
+    let message = never.container("main")["state"]["waiting"]["message"].as_str().unwrap_or_default();
+    ensure!(message.contains("is not present with pull policy of Never"), "{message}");
+
+    node.apply("absent", &of_image("absent", IMAGE, "IfNotPresent", json!({})))?;
+    let absent = node.ready("absent")?;
+    let shown = events(&absent)?;
+    ensure!(shown.contains("Pulling") && shown.contains("Successfully pulled image"), "{shown}");
+    node.apply("present", &of_image("present", IMAGE, "IfNotPresent", json!({})))?;
+    let shown = events(&node.ready("present")?)?;
+    ensure!(!shown.contains("Pulling") && shown.contains("already present on machine"), "{shown}");
+    node.apply("always", &of_image("always", IMAGE, "Always", json!({})))?;
+    let shown = events(&node.ready("always")?)?;
+    ensure!(shown.contains("Pulling"), "{shown}");
+    let status = absent.container("main");
+    same("image", status["image"].as_str(), Some(IMAGE))?;
+    let id = status["imageID"].as_str().unwrap_or_default();
+    ensure!(id.starts_with("localhost:5000/busybox@sha256:"), "{id}");
+    node.remove("never")?;
+    node.apply("never", &of_image("never", IMAGE, "Never", json!({ "env": [] })))?;
+    node.ready("never")?;
+    node.end()
+}
+
+fn missing() -> Result<()> {
+    let node = Node::start()?;
+    for (name, image) in [("upper", "Localhost/UPPER"), ("colons", "a:b:c"), ("digest", "busybox@sha256:abc")]
+    {
+        node.apply(name, &of_image(name, image, "IfNotPresent", json!({})))?;
+        waits(&node, name, &["InvalidImageName"])?;
+    }
+    node.apply("tag", &of_image("tag", "localhost:5000/busybox:absent", "IfNotPresent", json!({})))?;
+    waits(&node, "tag", &["ErrImagePull", "ImagePullBackOff"])?;
+    let tag = waits(&node, "tag", &["ImagePullBackOff"])?;
+    let message = tag.container("main")["state"]["waiting"]["message"].as_str().unwrap_or_default();
+    ensure!(message.contains("localhost:5000/busybox:absent") && message.contains("not found"), "{message}");
+    let shown = events(&tag)?;
+    ensure!(shown.contains("Failed to pull image"), "{shown}");
+    // Others are not held up.
+    node.apply("fine", &sleeper("fine"))?;
+    node.ready("fine")?;
+    node.end()
+}
+
+fn down_and_up() -> Result<()> {
+    let mut node = Node::start()?;
+    let stopped = node.registry.take().context("registry")?.stop()?;
+    node.apply("late", &sleeper("late"))?;
+    let late = waits(&node, "late", &["ImagePullBackOff"])?;
+    let message = late.container("main")["state"]["waiting"]["message"].as_str().unwrap_or_default();
+    ensure!(message.contains("connection refused"), "{message}");
+    node.registry = Some(stopped.start()?);
+    node.ready("late")?;
+    node.end()
+}
+
+fn hosts_toml() -> Result<()> {
+    let node = Node::start()?;
+    node.containerd.add_registry("images.test", "http://localhost:5000")?;
+    let image = Image::new(&Layer::busybox(Packing::Gzip)?, &json!({ "Cmd": ["/bin/sh"] }));
+    node.registry.as_ref().context("registry")?.push("deep/er/name", "2", &image)?;
+    node.apply("http", &of_image("http", "images.test/deep/er/name:2", "IfNotPresent", json!({})))?;
+    let digest = format!("images.test/deep/er/name@{}", image.manifest.digest);
+    node.ready("http")?;
+    node.apply("digest", &of_image("digest", &digest, "IfNotPresent", json!({})))?;
+    let pod = node.ready("digest")?;
+    same("image id", pod.container("main")["imageID"].as_str(), Some(digest.as_str()))?;
+    node.end()
+}
+
+fn config() -> Result<()> {
+    let node = Node::start()?;
+    let image = Image::new(
+        &Layer::busybox(Packing::Gzip)?,
+        &json!({
+            "User": "app:extra", "Env": ["A=image", "B=image"], "WorkingDir": "/home/app",
+            "Entrypoint": ["/bin/sh", "-c"], "Cmd": ["echo $(id -u):$(id -g) $A $B $PWD; exec sleep infinity"],
+        }),
+    );
+    node.registry.as_ref().context("registry")?.push("config", "1", &image)?;
+    let container = |more: Value| {
+        let mut container = json!({ "name": "main", "image": "localhost:5000/config:1" });
+        if let (Value::Object(container), Value::Object(more)) = (&mut container, more) {
+            container.extend(more);
+        }
+        json!({ "containers": [container] })
+    };
+    node.apply("asis", &pod("asis", container(json!({}))))?;
+    node.apply("args", &pod("args", container(json!({ "args": ["echo args; exec sleep infinity"] }))))?;
+    node.apply("over", &pod("over", container(json!({
+        "env": [{ "name": "B", "value": "pod" }], "workingDir": "/tmp", "securityContext": { "runAsUser": 0 },
+    }))))?;
+    logged(&node.ready("asis")?, "main", "1000:2000 image image /home/app\n")?;
+    logged(&node.ready("args")?, "main", "args\n")?;
+    let over = logged(&node.ready("over")?, "main", " image pod /tmp\n")?;
+    ensure!(over.starts_with("0:"), "{over}");
+    node.end()
+}
+
+/// CVE-2026-53488: an image's labels never become labels of a container.
+fn labels() -> Result<()> {
+    let node = Node::start_with(&Settings::default())?;
+    let image = Image::new(
+        &Layer::busybox(Packing::Gzip)?,
+        &json!({
+            "Cmd": ["sleep", "infinity"],
+            "Labels": { "containerd.io/restart.loguri": "binary:///bin/busybox", "io.kubernetes.pod.name": "other", "evil": "yes" },
+        }),
+    );
+    node.registry.as_ref().context("registry")?.push("labels", "1", &image)?;
+    node.apply(
+        "labels",
+        &pod("labels", json!({ "containers": [{ "name": "main", "image": "localhost:5000/labels:1" }] })),
+    )?;
+    let pod = node.ready("labels")?;
+    let info: Value = serde_json::from_str(&ctr(&["containers", "info", pod.container_id("main")?])?)?;
+    let labels = info["Labels"].as_object().context("no labels")?;
+    ensure!(
+        !labels.contains_key("evil") && !labels.keys().any(|key| key.starts_with("containerd.io/restart")),
+        "{labels:?}"
+    );
+    same("pod name", labels["io.kubernetes.pod.name"].as_str(), Some(pod.name()))?;
+    ensure!(!info["Spec"]["annotations"].to_string().contains("evil"), "{info}");
+    ensure!(!ctr_rows(&["images", "ls"])?.is_empty(), "no image");
+    node.end()
+}

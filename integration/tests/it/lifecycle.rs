@@ -1,0 +1,319 @@
+//! Starting again, order, termination, change and removal.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::agent::{Settings, berth};
+use berth_integration::containerd::ctr_rows;
+use berth_integration::http;
+use berth_integration::node::{Node, POD_LIMIT, PodState};
+use serde_json::{Value, json};
+
+use crate::kit::{SOON, eventually, inside, logged, logs, pod, script, shell, sleeper, task_pid};
+use crate::suite::{Test, same, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("lifecycle::restart_policies_and_exit_codes", restart_policies),
+        test("lifecycle::crash_back_off_is_visible", crash_back_off),
+        test("lifecycle::init_containers_then_sidecars_then_main", order),
+        test("lifecycle::sidecars_stop_after_main_in_reverse", stop_order),
+        test("lifecycle::termination_keeps_the_grace_period_then_kills", termination),
+        test("lifecycle::stop_signal_of_the_image", stop_signal),
+        test("lifecycle::a_changed_manifest_replaces_the_pod", change),
+        test("lifecycle::host_port_moves_with_a_changed_pod", host_port_moves),
+        test("lifecycle::twenty_pods_at_once", twenty),
+        test("lifecycle::an_exec_session_ends_with_its_container", exec_ends),
+    ]
+}
+
+/// With back-off cut to a second, so that a restart is seen soon.
+fn fast_restarts() -> Settings {
+    Settings {
+        kubelet: json!({ "crashLoopBackOff": { "maxContainerRestartPeriod": "1s" } }),
+        ..Settings::default()
+    }
+}
+
+fn policy(name: &str, policy: &str, what: &str) -> String {
+    pod(name, json!({ "restartPolicy": policy, "containers": [shell("main", what, json!({}))] }))
+}
+
+fn restart_policies() -> Result<()> {
+    let node = Node::start_with(&fast_restarts())?;
+    for (name, restart, what) in [
+        ("always-0", "Always", "exit 0"),
+        ("always-3", "Always", "exit 3"),
+        ("onfailure-0", "OnFailure", "exit 0"),
+        ("onfailure-3", "OnFailure", "exit 3"),
+        ("never-0", "Never", "exit 0"),
+        ("never-3", "Never", "exit 3"),
+    ] {
+        node.apply(name, &policy(name, restart, what))?;
+    }
+    for (name, phase) in [("onfailure-0", "Succeeded"), ("never-0", "Succeeded"), ("never-3", "Failed")] {
+        let ended = node.wait(name, phase, POD_LIMIT, |pod| pod.phase() == phase)?;
+        same("restarts", ended.restarts("main"), 0)?;
+        same(
+            "code",
+            &ended.container("main")["state"]["terminated"]["exitCode"],
+            &json!(if phase == "Failed" { 3 } else { 0 }),
+        )?;
+    }
+    for name in ["always-0", "always-3", "onfailure-3"] {
+        let again = node.wait(name, "restarted twice", POD_LIMIT, |pod| pod.restarts("main") >= 2)?;
+        let last = &again.container("main")["lastState"]["terminated"];
+        let wanted = if name.ends_with('0') { (0, "Completed") } else { (3, "Error") };
+        same(name, (last["exitCode"].as_i64(), last["reason"].as_str()), (Some(wanted.0), Some(wanted.1)))?;
+    }
+    node.end()
+}
+
+fn crash_back_off() -> Result<()> {
+    let node = Node::start()?;
+    node.apply("crash", &script("crash", "echo here we go; exit 1"))?;
+    let crash =
+        node.wait("crash", "in back-off", POD_LIMIT, |pod| pod.waits_for("main") == "CrashLoopBackOff")?;
+    let message = crash.container("main")["state"]["waiting"]["message"].as_str().unwrap_or_default();
+    ensure!(message.starts_with("back-off 10s restarting failed container=main pod=crash-"), "{message}");
+    same("phase", crash.phase(), "Running")?;
+    ensure!(!crash.is_ready(), "a crashed pod is Ready");
+    same("previous log", logs(&crash, "main", &["--previous"])?, "here we go\n".to_owned())
+        .or_else(|_| same("log", logs(&crash, "main", &[])?, "here we go\n".to_owned()))?;
+    node.end()
+}
+
+/// Every container appends its name and a word to a file that all share.
+fn marks(name: &str, then: &str, more: Value) -> Value {
+    let mut extra = json!({ "volumeMounts": [{ "name": "shared", "mountPath": "/shared" }] });
+    if let (Value::Object(extra), Value::Object(more)) = (&mut extra, more) {
+        extra.extend(more);
+    }
+    shell(name, &format!("echo {name} >> /shared/order; {then}"), extra)
+}
+
+const SHARED: &str = "shared";
+
+fn order() -> Result<()> {
+    let node = Node::start()?;
+    let forever = "exec sleep infinity";
+    node.apply(
+        "order",
+        &pod(
+            "order",
+            json!({
+                "initContainers": [
+                    marks("first", "sleep 1", json!({})),
+                    marks("side", forever, json!({ "restartPolicy": "Always" })),
+                    marks("second", "exit 0", json!({})),
+                ],
+                "containers": [marks("main", forever, json!({})), marks("other", forever, json!({}))],
+                "volumes": [{ "name": SHARED, "emptyDir": {} }],
+            }),
+        ),
+    )?;
+    let order = node.ready("order")?;
+    eventually("the order", &"first side second main other".to_owned(), || {
+        Ok(inside(&order, "cat /shared/order")?.replace('\n', " "))
+    })?;
+    ensure!(order.holds("Initialized"), "not Initialized: {order}");
+    node.end()
+}
+
+/// Says goodbye in the shared file when it is asked to stop.
+fn farewell(name: &str, more: Value) -> Value {
+    let trap = format!(
+        "trap 'echo {name} >> /shared/order; exit 0' TERM; touch /shared/up-{name}; while :; do sleep 0.1; done"
+    );
+    marks(name, &trap, more)
+}
+
+fn stop_order() -> Result<()> {
+    let node = Node::start()?;
+    let dir = node.world.root().join("order");
+    std::fs::create_dir(&dir)?;
+    let sidecar = || json!({ "restartPolicy": "Always" });
+    node.apply(
+        "bye",
+        &pod(
+            "bye",
+            json!({
+                "terminationGracePeriodSeconds": 10,
+                "initContainers": [farewell("side-one", sidecar()), farewell("side-two", sidecar())],
+                "containers": [farewell("main", json!({}))],
+                "volumes": [{ "name": SHARED, "hostPath": { "path": dir } }],
+            }),
+        ),
+    )?;
+    node.ready("bye")?;
+    eventually("traps set", &true, || {
+        Ok(["main", "side-one", "side-two"].iter().all(|n| dir.join(format!("up-{n}")).exists()))
+    })?;
+    node.remove("bye")?;
+    node.gone("bye")?;
+    let order = std::fs::read_to_string(dir.join("order"))?.replace('\n', " ");
+    same("order", order.as_str(), "side-one side-two main main side-two side-one ")?;
+    node.end()
+}
+
+fn termination() -> Result<()> {
+    let node = Node::start()?;
+    let dir = node.world.root().join("dir");
+    std::fs::create_dir(&dir)?;
+    let mounts = json!({ "volumeMounts": [{ "name": SHARED, "mountPath": "/shared" }] });
+    for (name, trap) in [("deaf", "true"), ("polite", "sleep 1; echo done > /shared/polite; exit 0")] {
+        let what = format!("trap '{trap}' TERM; touch /shared/up-{name}; while :; do sleep 0.1; done");
+        node.apply(
+            name,
+            &pod(
+                name,
+                json!({
+                    "terminationGracePeriodSeconds": 3,
+                    "containers": [shell("main", &what, mounts.clone())],
+                    "volumes": [{ "name": SHARED, "hostPath": { "path": dir } }],
+                }),
+            ),
+        )?;
+    }
+    node.ready("deaf")?;
+    node.ready("polite")?;
+    eventually("traps set", &true, || Ok(dir.join("up-deaf").exists() && dir.join("up-polite").exists()))?;
+    let start = Instant::now();
+    node.remove("polite")?;
+    node.remove("deaf")?;
+    node.gone("polite")?;
+    ensure!(dir.join("polite").exists(), "the polite container was killed");
+    let polite = start.elapsed();
+    node.gone("deaf")?;
+    let deaf = start.elapsed();
+    ensure!(polite < Duration::from_secs(3), "the polite pod took {polite:?}");
+    ensure!((Duration::from_secs(3)..Duration::from_secs(8)).contains(&deaf), "the deaf pod took {deaf:?}");
+    node.end()
+}
+
+fn stop_signal() -> Result<()> {
+    use berth_integration::image::{Image, Layer, Packing};
+    let node = Node::start()?;
+    let dir = node.world.root().join("dir");
+    std::fs::create_dir(&dir)?;
+    let image =
+        Image::new(&Layer::busybox(Packing::Gzip)?, &json!({ "StopSignal": "SIGUSR1", "Cmd": ["/bin/sh"] }));
+    node.registry.as_ref().context("registry")?.push("usr1", "1", &image)?;
+    let what = "trap 'echo usr1 > /shared/got; exit 0' USR1; trap 'echo term > /shared/got; exit 0' TERM; touch /shared/up; while :; do sleep 0.1; done";
+    let container = shell(
+        "main",
+        what,
+        json!({
+            "image": "localhost:5000/usr1:1",
+            "volumeMounts": [{ "name": SHARED, "mountPath": "/shared" }],
+        }),
+    );
+    node.apply(
+        "usr1",
+        &pod(
+            "usr1",
+            json!({
+                "containers": [container],
+                "volumes": [{ "name": SHARED, "hostPath": { "path": dir } }],
+            }),
+        ),
+    )?;
+    node.ready("usr1")?;
+    eventually("traps set", &true, || Ok(dir.join("up").exists()))?;
+    node.remove("usr1")?;
+    node.gone("usr1")?;
+    same("signal", std::fs::read_to_string(dir.join("got"))?.as_str(), "usr1\n")?;
+    node.end()
+}
+
+fn change() -> Result<()> {
+    let node = Node::start()?;
+    node.apply("change", &script("change", "echo one; exec sleep infinity"))?;
+    let one = node.ready("change")?;
+    logged(&one, "main", "one\n")?;
+    let (uid, id) = (one.uid().to_owned(), one.container_id("main")?.to_owned());
+
+    // The same manifest again is no change.
+    node.apply("change", &script("change", "echo one; exec sleep infinity"))?;
+    node.apply("other", &sleeper("other"))?;
+    node.ready("other")?;
+    same("id after the same manifest", node.ready("change")?.container_id("main")?, id.as_str())?;
+
+    node.apply("change", &script("change", "echo two; exec sleep infinity"))?;
+    let two = node.wait("change", "replaced", POD_LIMIT, |pod| pod.uid() != uid && pod.is_ready())?;
+    logged(&two, "main", "two\n")?;
+    ensure!(
+        ctr_rows(&["containers", "ls"])?.iter().all(|row| row[0] != id),
+        "the old container is still there"
+    );
+    node.end()
+}
+
+fn host_port_moves() -> Result<()> {
+    let node = Node::start()?;
+    let server = |word: &str| {
+        let what = format!("mkdir /www; echo {word} > /www/index.html; exec httpd -f -p 80 -h /www");
+        let ports = json!({ "ports": [{ "containerPort": 80, "hostPort": 8081 }] });
+        pod("server", json!({ "containers": [shell("main", &what, ports)] }))
+    };
+    let at = std::net::SocketAddr::from(([127, 0, 0, 1], 8081));
+    for word in ["one", "two"] {
+        node.apply("server", &server(word))?;
+        eventually(&format!("the answer {word}"), &format!("{word}\n"), || {
+            // No answer while nobody listens.
+            Ok(http::get(at, "/").map(|answer| answer.text()).unwrap_or_default())
+        })?;
+    }
+    node.end()
+}
+
+fn twenty() -> Result<()> {
+    const COUNT: usize = 20;
+    let node = Node::start()?;
+    // The first pod pulls; what is measured is the rest.
+    node.apply("zero", &sleeper("zero"))?;
+    node.ready("zero")?;
+    let start = Instant::now();
+    let names: Vec<String> = (1..=COUNT).map(|number| format!("many-{number}")).collect();
+    for name in &names {
+        node.apply(name, &sleeper(name))?;
+    }
+    let mut ips = std::collections::BTreeSet::new();
+    for name in &names {
+        ips.insert(node.ready(name)?.ip()?);
+    }
+    // Far above what it takes, far below what one after the other would.
+    let taken = start.elapsed();
+    ensure!(taken < Duration::from_secs(20), "{COUNT} pods took {taken:?}");
+    same("different addresses", ips.len(), COUNT)?;
+    same("tasks", ctr_rows(&["tasks", "ls"])?.len(), COUNT + 1)?;
+    node.end()
+}
+
+fn exec_ends() -> Result<()> {
+    let node = Node::start_with(&fast_restarts())?;
+    node.apply("short", &script("short", "exec sleep infinity"))?;
+    let short = node.ready("short")?;
+    let pid = task_pid(short.container_id("main")?)?;
+    let mut session =
+        berth_integration::agent::berth_command(&["exec", short.name(), "--", "sleep", "infinity"])?
+            .stdin(std::process::Stdio::null())
+            .spawn()?;
+    eventually("the session to run", &true, || {
+        Ok(berth(&["exec", short.name(), "--", "ps"])?.matches("sleep infinity").count() >= 2)
+    })?;
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(i32::try_from(pid)?),
+        nix::sys::signal::Signal::SIGKILL,
+    )?;
+    berth_integration::wait::until("the session to end", SOON, || {
+        Ok(session.try_wait()?.map_or_else(
+            || berth_integration::wait::Look::NotYet("running".to_owned()),
+            |_| berth_integration::wait::Look::Ready(()),
+        ))
+    })?;
+    let again = node.wait("short", "restarted", POD_LIMIT, |pod: &PodState| pod.restarts("main") == 1)?;
+    let last = &again.container("main")["lastState"]["terminated"];
+    same("code", last["exitCode"].as_i64(), Some(137))?;
+    node.end()
+}

@@ -1,0 +1,152 @@
+//! Every OCI runtime and every containerd runtime that a node may name.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use anyhow::{Result, ensure};
+use berth_integration::agent::{Settings, berth_output};
+use berth_integration::containerd::ctr;
+use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::{components, http};
+use serde_json::{Value, json};
+
+use crate::kit::{inside, logged, pod, script, shell, task_pid};
+use crate::suite::{Test, same, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("runtimes::runc", runc),
+        test("runtimes::crun", crun),
+        test("runtimes::a_path", path),
+        test("runtimes::runc_shim_of_containerd_by_handler", handler),
+        test("runtimes::an_unknown_handler_is_refused", unknown),
+        test("runtimes::a_program_that_is_not_there", no_program),
+        test("runtimes::out_of_memory", out_of_memory),
+    ]
+}
+
+fn with(oci_runtime: &str) -> Settings {
+    Settings { berth: json!({ "runtime": { "ociRuntime": oci_runtime } }), ..Settings::default() }
+}
+
+fn runc() -> Result<()> {
+    basic(&with("runc"), "runc")
+}
+
+fn crun() -> Result<()> {
+    basic(&with("crun"), "crun")
+}
+
+/// A path that only this test has.
+fn path() -> Result<()> {
+    let dir = std::path::Path::new("/run/own");
+    fs::create_dir(dir)?;
+    symlink(components::binary("runc")?, dir.join("my-runc"))?;
+    basic(&with("/run/own/my-runc"), "my-runc")
+}
+
+/// The life of a pod with everything that an OCI runtime is asked for.
+fn basic(settings: &Settings, runtime: &str) -> Result<()> {
+    let node = Node::start_with(settings)?;
+    let what = "mkdir -p /www; echo hello > /www/index.html; echo up; exec httpd -f -p 80 -h /www";
+    node.apply(
+        "basic",
+        &pod(
+            "basic",
+            json!({ "containers": [shell("main", what, json!({
+        "resources": { "limits": { "memory": "64Mi", "cpu": "500m" } },
+        "securityContext": { "capabilities": { "drop": ["ALL"], "add": ["NET_BIND_SERVICE", "DAC_OVERRIDE"] },
+            "seccompProfile": { "type": "RuntimeDefault" } },
+    }))] }),
+        ),
+    )?;
+    let basic = node.ready("basic")?;
+    logged(&basic, "main", "up\n")?;
+    same("answer", http::get((basic.ip()?, 80).into(), "/")?.text().as_str(), "hello\n")?;
+    same("seccomp", inside(&basic, "grep Seccomp: /proc/self/status | tr -dc 0-9")?.as_str(), "2")?;
+    let done = berth_output(&["exec", basic.name(), "--", "sh", "-c", "exit 9"])?;
+    same("exit code", done.status.code(), Some(9))?;
+    let log = fs::read_to_string(node.agent.log())?;
+    ensure!(log.contains(runtime), "the agent's log does not name {runtime}");
+    node.apply(
+        "code",
+        &pod("code", json!({ "restartPolicy": "Never", "containers": [shell("main", "exit 7", json!({}))] })),
+    )?;
+    let code = node.wait("code", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
+    same("exit code", code.container("main")["state"]["terminated"]["exitCode"].as_i64(), Some(7))?;
+    node.end()
+}
+
+fn handler() -> Result<()> {
+    let node = Node::start_with(&Settings {
+        berth: json!({ "runtime": { "handlers": { "runc": "io.containerd.runc.v2" } } }),
+        ..Settings::default()
+    })?;
+    let what = "mkdir -p /www; echo hello > /www/index.html; echo up; exec httpd -f -p 80 -h /www";
+    node.apply("stock", &pod("stock", json!({
+        "runtimeClassName": "runc",
+        "containers": [shell("main", what, json!({})), shell("other", "exec sleep infinity", json!({}))],
+    })))?;
+    let stock = node.ready("stock")?;
+    same("answer", http::get((stock.ip()?, 80).into(), "/")?.text().as_str(), "hello\n")?;
+    let info: Value = serde_json::from_str(&ctr(&["containers", "info", stock.container_id("main")?])?)?;
+    same("runtime", info["Runtime"]["Name"].as_str(), Some("io.containerd.runc.v2"))?;
+    let space = |container: &str, kind: &str| -> Result<String> {
+        let pid = task_pid(stock.container_id(container)?)?;
+        Ok(fs::read_link(format!("/proc/{pid}/ns/{kind}"))?.display().to_string())
+    };
+    for kind in ["net", "ipc", "uts"] {
+        same(kind, space("main", kind)?, space("other", kind)?)?;
+    }
+    logged(&stock, "main", "up\n")?;
+    node.end()
+}
+
+fn unknown() -> Result<()> {
+    let node = Node::start()?;
+    node.apply(
+        "odd",
+        &pod(
+            "odd",
+            json!({
+                "runtimeClassName": "no-such-handler",
+                "containers": [shell("main", "exec sleep infinity", json!({}))],
+            }),
+        ),
+    )?;
+    let odd = node.wait("odd", "refused", POD_LIMIT, |pod| {
+        berth_integration::agent::berth(&["events", pod.name()])
+            .is_ok_and(|shown| shown.contains("no-such-handler"))
+    })?;
+    ensure!(!odd.is_ready(), "{odd}");
+    node.end()
+}
+
+fn no_program() -> Result<()> {
+    let node = Node::start()?;
+    let container = json!({ "name": "main", "image": crate::kit::IMAGE, "command": ["/no/such/program"] });
+    node.apply("none", &pod("none", json!({ "restartPolicy": "Never", "containers": [container] })))?;
+    let none = node.wait("none", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
+    let ended = &none.container("main")["state"]["terminated"];
+    same("reason", ended["reason"].as_str(), Some("StartError"))?;
+    same("code", ended["exitCode"].as_i64(), Some(128))?;
+    ensure!(ended["message"].as_str().unwrap_or_default().contains("/no/such/program"), "{ended}");
+    node.end()
+}
+
+fn out_of_memory() -> Result<()> {
+    let node = Node::start()?;
+    let eat =
+        shell("main", "exec tail /dev/zero", json!({ "resources": { "limits": { "memory": "16Mi" } } }));
+    node.apply("eater", &pod("eater", json!({ "restartPolicy": "Never", "containers": [eat] })))?;
+    node.apply("fine", &script("fine", "exec sleep infinity"))?;
+    let eater = node.wait("eater", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
+    let ended = &eater.container("main")["state"]["terminated"];
+    same(
+        "how it ended",
+        (ended["reason"].as_str(), ended["exitCode"].as_i64()),
+        (Some("OOMKilled"), Some(137)),
+    )?;
+    node.ready("fine")?;
+    node.end()
+}

@@ -1,0 +1,350 @@
+//! Volumes, seen from inside and from the node.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::agent::ROOT_DIR;
+use berth_integration::image::{Image, Layer, Packing};
+use berth_integration::node::{Node, POD_LIMIT, PodState};
+use serde_json::{Value, json};
+
+use crate::kit::{eventually, exec, inside, pod, script, shell};
+use crate::suite::{Test, same, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("volumes::empty_dir_on_disk_and_in_memory", empty_dir),
+        test("volumes::empty_dir_survives_a_restart_of_its_container", survives),
+        test("volumes::host_path_types", host_path),
+        test("volumes::sub_paths", sub_paths),
+        test("volumes::cve_2017_1002101_a_link_in_a_volume_leads_nowhere", sub_path_escape),
+        test("volumes::propagation", propagation),
+        test("volumes::volumes_of_an_image", image_volumes),
+        test("volumes::cve_2022_23648_an_image_volume_cannot_leave_the_image", image_volume_escape),
+        test("volumes::termination_message_file_and_log", termination_message),
+    ]
+}
+
+fn with_volume(name: &str, source: Value, mount: Value, more: Value) -> String {
+    let mut at = json!({ "name": "v", "mountPath": "/v" });
+    if let (Value::Object(at), Value::Object(mount)) = (&mut at, mount) {
+        at.extend(mount);
+    }
+    let mut volume = json!({ "name": "v" });
+    if let (Value::Object(volume), Value::Object(source)) = (&mut volume, source) {
+        volume.extend(source);
+    }
+    let mut spec = json!({
+        "containers": [shell("main", "exec sleep infinity", json!({ "volumeMounts": [at] }))],
+        "volumes": [volume],
+    });
+    if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
+        spec.extend(more);
+    }
+    pod(name, spec)
+}
+
+fn plain(name: &str, source: Value) -> String {
+    with_volume(name, source, json!({}), json!({}))
+}
+
+fn empty_dir() -> Result<()> {
+    let node = Node::start()?;
+    node.apply(
+        "disk",
+        &with_volume(
+            "disk",
+            json!({ "emptyDir": {} }),
+            json!({}),
+            json!({ "securityContext": { "fsGroup": 5000 } }),
+        ),
+    )?;
+    node.apply(
+        "memory",
+        &plain("memory", json!({ "emptyDir": { "medium": "Memory", "sizeLimit": "4Mi" } })),
+    )?;
+    let disk = node.ready("disk")?;
+    same("mode and group", inside(&disk, "stat -c '%a %g' /v")?.as_str(), "2777 5000")?;
+    inside(&disk, "echo hello > /v/file")?;
+    let dir = format!("{ROOT_DIR}/pods/{}/volumes/kubernetes.io~empty-dir/v", disk.uid());
+    same("on the node", fs::read_to_string(format!("{dir}/file"))?.as_str(), "hello\n")?;
+    same("group of a file", fs::metadata(format!("{dir}/file"))?.gid(), 5000)?;
+    let memory = node.ready("memory")?;
+    same("file system", inside(&memory, "stat -f -c %T /v")?.as_str(), "tmpfs")?;
+    same("size", inside(&memory, "df -k /v | awk 'END { print $2 }'")?.as_str(), "4096")?;
+    let full = inside(&memory, "dd if=/dev/zero of=/v/big bs=1M count=8 2>/dev/null; stat -c %s /v/big")?;
+    ensure!(full.parse::<u64>()? <= 4 << 20, "wrote {full} bytes");
+    node.end()
+}
+
+fn survives() -> Result<()> {
+    let node = Node::start_with(&berth_integration::agent::Settings {
+        kubelet: json!({ "crashLoopBackOff": { "maxContainerRestartPeriod": "1s" } }),
+        ..Default::default()
+    })?;
+    let count = "echo x >> /v/count; test $(wc -l < /v/count) -ge 3 || exit 1; exec sleep infinity";
+    node.apply("count", &pod("count", json!({
+        "containers": [shell("main", count, json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] }))],
+        "volumes": [{ "name": "v", "emptyDir": {} }],
+    })))?;
+    let pod = node
+        .wait("count", "up in its third run", POD_LIMIT, |pod| pod.restarts("main") == 2 && pod.is_ready())?;
+    same("lines", inside(&pod, "wc -l < /v/count")?.as_str(), "3")?;
+    node.end()
+}
+
+fn host_path() -> Result<()> {
+    let node = Node::start()?;
+    let dir = node.world.root().join("host");
+    fs::create_dir(&dir)?;
+    fs::write(dir.join("file"), "content")?;
+    let source = |path: &str, kind: &str| json!({ "hostPath": { "path": dir.join(path), "type": kind } });
+    for (name, path, kind) in [
+        ("any", "", ""),
+        ("directory", "", "Directory"),
+        ("file", "file", "File"),
+        ("made-dir", "new/dir", "DirectoryOrCreate"),
+        ("made-file", "new-file", "FileOrCreate"),
+    ] {
+        node.apply(name, &plain(name, source(path, kind)))?;
+        let pod = node.ready(name)?;
+        let kind = inside(&pod, "stat -c %F /v")?;
+        ensure!(
+            kind.contains(if name.ends_with("file") { "regular" } else { "directory" }),
+            "{name}: {kind}"
+        );
+    }
+    same("mode of what was made", fs::metadata(dir.join("new/dir"))?.permissions().mode() & 0o777, 0o755)?;
+    same("mode of what was made", fs::metadata(dir.join("new-file"))?.permissions().mode() & 0o777, 0o644)?;
+    for (name, path, kind) in [
+        ("no-dir", "absent", "Directory"),
+        ("not-dir", "file", "Directory"),
+        ("no-file", "absent", "File"),
+        ("no-socket", "file", "Socket"),
+    ] {
+        node.apply(name, &plain(name, source(path, kind)))?;
+        let events = |pod: &PodState| {
+            let shown = berth_integration::agent::berth(&["events", pod.name()]).unwrap_or_default();
+            shown.contains("FailedMount") && shown.contains("hostPath type check failed")
+        };
+        node.wait(name, "refused with FailedMount", POD_LIMIT, events)?;
+    }
+    ensure!(!dir.join("absent").exists(), "a check made what it looked for");
+    node.end()
+}
+
+fn sub_paths() -> Result<()> {
+    let node = Node::start()?;
+    let env = json!({
+        "env": [{ "name": "NAME", "value": "expanded" }],
+        "volumeMounts": [
+            { "name": "v", "mountPath": "/all" },
+            { "name": "v", "mountPath": "/sub", "subPath": "one/two" },
+            { "name": "v", "mountPath": "/expr", "subPathExpr": "$(NAME)/x" },
+            { "name": "v", "mountPath": "/ro", "subPath": "one", "readOnly": true },
+        ],
+    });
+    node.apply(
+        "sub",
+        &pod(
+            "sub",
+            json!({
+                "containers": [shell("main", "exec sleep infinity", env)],
+                "volumes": [{ "name": "v", "emptyDir": {} }],
+            }),
+        ),
+    )?;
+    let sub = node.ready("sub")?;
+    inside(&sub, "echo a > /sub/a; echo b > /expr/b")?;
+    same("below", inside(&sub, "cat /all/one/two/a /all/expanded/x/b")?.as_str(), "a\nb")?;
+    same("read-only", inside(&sub, "echo x 2>/dev/null > /ro/x || echo refused")?.as_str(), "refused")?;
+    node.end()
+}
+
+/// The first container swaps a directory for a link to the node's root; the second mounts it.
+fn sub_path_escape() -> Result<()> {
+    let node = Node::start()?;
+    let secret = node.world.root().join("secret");
+    fs::create_dir(&secret)?;
+    fs::write(secret.join("key"), "do not read")?;
+    for (name, link) in [
+        ("absolute", secret.display().to_string()),
+        ("relative", format!("../../../../../../../../..{}", secret.display())),
+    ] {
+        let mount = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] });
+        let victim = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/stolen", "subPath": "link" }] });
+        node.apply(
+            name,
+            &pod(
+                name,
+                json!({
+                    "restartPolicy": "Never",
+                    "initContainers": [shell("swap", &format!("ln -s {link} /v/link"), mount)],
+                    "containers": [shell("main", "cat /stolen/key; exec sleep infinity", victim)],
+                    "volumes": [{ "name": "v", "emptyDir": {} }],
+                }),
+            ),
+        )?;
+        let refused = node.wait(name, "refused", POD_LIMIT, |pod| {
+            ["CreateContainerConfigError", "CreateContainerError"].contains(&pod.waits_for("main"))
+        })?;
+        let uid = refused.uid();
+        let mounted = fs::read_to_string("/proc/self/mountinfo")?;
+        ensure!(
+            !mounted.lines().any(|line| line.contains(uid) && line.contains("/secret")),
+            "the secret is mounted"
+        );
+    }
+    // A link made by the node's administrator within a hostPath that stays inside it is as harmless.
+    let host = node.world.root().join("host");
+    fs::create_dir_all(host.join("real"))?;
+    symlink("/etc", host.join("out"))?;
+    node.apply(
+        "out",
+        &with_volume("out", json!({ "hostPath": { "path": host } }), json!({ "subPath": "out" }), json!({})),
+    )?;
+    node.wait("out", "refused", POD_LIMIT, |pod| {
+        ["CreateContainerConfigError", "CreateContainerError"].contains(&pod.waits_for("main"))
+    })?;
+    node.end()
+}
+
+fn propagation() -> Result<()> {
+    use nix::mount::{MntFlags, MsFlags, mount, umount2};
+    let node = Node::start()?;
+    let dir = node.world.root().join("shared");
+    fs::create_dir(&dir)?;
+    mount(Some(&dir), &dir, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+    mount(None::<&str>, &dir, None::<&str>, MsFlags::MS_SHARED, None::<&str>)?;
+    let source = || json!({ "hostPath": { "path": dir } });
+    for (name, kind) in [("none", "None"), ("slave", "HostToContainer"), ("shared", "Bidirectional")] {
+        let mut manifest: Value = serde_json::from_str(&with_volume(
+            name,
+            source(),
+            json!({ "mountPropagation": kind }),
+            json!({}),
+        ))?;
+        manifest["spec"]["containers"][0]["securityContext"] = json!({ "privileged": true });
+        node.apply(name, &manifest.to_string())?;
+        node.ready(name)?;
+    }
+    fs::create_dir(dir.join("later"))?;
+    mount(Some("tmpfs"), &dir.join("later"), Some("tmpfs"), MsFlags::empty(), None::<&str>)?;
+    fs::write(dir.join("later/file"), "")?;
+    for (name, sees) in [("none", "0"), ("slave", "1"), ("shared", "1")] {
+        let pod = node.ready(name)?;
+        same(name, inside(&pod, "ls /v/later | wc -l")?.as_str(), sees)?;
+    }
+    let shared = node.ready("shared")?;
+    inside(&shared, "mkdir /v/back && mount -t tmpfs tmpfs /v/back && touch /v/back/file")?;
+    ensure!(dir.join("back/file").exists(), "a mount made in the container is not seen on the node");
+    let slave = node.ready("slave")?;
+    inside(&slave, "mkdir /v/mine && mount -t tmpfs tmpfs /v/mine && touch /v/mine/file")?;
+    ensure!(!dir.join("mine/file").exists(), "a mount made in a slave is seen on the node");
+    for path in ["later", "back", ""] {
+        umount2(&dir.join(path), MntFlags::MNT_DETACH).with_context(|| format!("unmount {path}"))?;
+    }
+    node.end()
+}
+
+fn image_volumes() -> Result<()> {
+    let node = Node::start()?;
+    let image = Image::new(
+        &Layer::busybox(Packing::Gzip)?,
+        &json!({ "Volumes": { "/data": {}, "/home/app": {} }, "WorkingDir": "/data", "Env": ["FROM_IMAGE=yes"], "Entrypoint": ["/bin/sh", "-c"], "Cmd": ["pwd; echo $FROM_IMAGE; exec sleep infinity"] }),
+    );
+    node.registry.as_ref().context("registry")?.push("volumes", "1", &image)?;
+    node.apply(
+        "volumes",
+        &pod("volumes", json!({ "containers": [{ "name": "main", "image": "localhost:5000/volumes:1" }] })),
+    )?;
+    let pod = node.ready("volumes")?;
+    crate::kit::logged(&pod, "main", "/data\nyes\n")?;
+    same("mounted", inside(&pod, "grep -cE ' (/data|/home/app) ' /proc/mounts")?.as_str(), "2")?;
+    inside(&pod, "touch /data/file")?;
+    node.end()
+}
+
+fn image_volume_escape() -> Result<()> {
+    let node = Node::start()?;
+    for (name, path) in [("dots", "/../../../../../../etc"), ("host", "/proc/1/root/etc")] {
+        let image = Image::new(
+            &Layer::busybox(Packing::Gzip)?,
+            &json!({ "Volumes": { path: {} }, "Cmd": ["sleep", "infinity"] }),
+        );
+        node.registry.as_ref().context("registry")?.push(name, "1", &image)?;
+        node.apply(
+            name,
+            &pod(
+                name,
+                json!({ "containers": [{ "name": "main", "image": format!("localhost:5000/{name}:1") }] }),
+            ),
+        )?;
+        let state = node.wait(name, "running or refused", POD_LIMIT, |pod| {
+            pod.is_ready() || pod.waits_for("main").ends_with("Error")
+        })?;
+        if state.is_ready() {
+            let seen = exec(&state, "main", &["sh", "-c", "cat /etc/shadow 2>/dev/null || true"])?;
+            same("what the container sees of the node's /etc", seen.as_str(), "")?;
+        }
+        let dir = format!("{ROOT_DIR}/pods/{}", state.uid());
+        let copied = berth_integration::node::system("find", &[&dir, "-name", "shadow"])?;
+        same("copies of the node's files", copied.as_str(), "")?;
+    }
+    node.end()
+}
+
+fn termination_message() -> Result<()> {
+    let node = Node::start()?;
+    let never = |name: &str, what: &str, more: Value| {
+        pod(name, json!({ "restartPolicy": "Never", "containers": [shell("main", what, more)] }))
+    };
+    node.apply("file", &never("file", "echo words > /dev/termination-log; exit 1", json!({})))?;
+    node.apply(
+        "path",
+        &never(
+            "path",
+            "echo elsewhere > /tmp/last; exit 1",
+            json!({ "terminationMessagePath": "/tmp/last" }),
+        ),
+    )?;
+    node.apply(
+        "log",
+        &never(
+            "log",
+            "echo from the log; exit 1",
+            json!({ "terminationMessagePolicy": "FallbackToLogsOnError" }),
+        ),
+    )?;
+    node.apply(
+        "quiet",
+        &never(
+            "quiet",
+            "echo from the log; exit 0",
+            json!({ "terminationMessagePolicy": "FallbackToLogsOnError" }),
+        ),
+    )?;
+    node.apply(
+        "long",
+        &never("long", "head -c 10000 /dev/zero | tr '\\0' x > /dev/termination-log; exit 1", json!({})),
+    )?;
+    node.apply("link", &never("link", "rm -f /dev/termination-log; exit 1", json!({})))?;
+    for (name, message) in
+        [("file", "words\n"), ("path", "elsewhere\n"), ("log", "from the log\n"), ("quiet", "")]
+    {
+        let ended =
+            node.wait(name, "ended", POD_LIMIT, |pod| matches!(pod.phase(), "Failed" | "Succeeded"))?;
+        let found = ended.container("main")["state"]["terminated"]["message"].as_str().unwrap_or_default();
+        same(name, found, message)?;
+    }
+    let long = node.wait("long", "ended", POD_LIMIT, |pod| pod.phase() == "Failed")?;
+    same(
+        "length",
+        long.container("main")["state"]["terminated"]["message"].as_str().map(str::len),
+        Some(4096),
+    )?;
+    node.apply("plain", &script("plain", "exec sleep infinity"))?;
+    eventually("the node to go on", &true, || Ok(node.pod("plain")?.is_some_and(|pod| pod.is_ready())))?;
+    node.end()
+}

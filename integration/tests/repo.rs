@@ -1,0 +1,122 @@
+//! Rules of the repository that no compiler knows: each is named in ARCHITECTURE.md or CONTRIBUTING.md.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Lines a source file may have before it must be split.
+const LINES_MAX: usize = 500;
+
+/// Lines a file that is mostly tests may have.
+const TEST_LINES_MAX: usize = 800;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
+}
+
+fn rust_files() -> Vec<PathBuf> {
+    let listed = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"])
+        .current_dir(root())
+        .output()
+        .expect("git lists the files");
+    assert!(listed.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listed.stderr));
+    let files: Vec<PathBuf> = String::from_utf8(listed.stdout)
+        .expect("file names are UTF-8")
+        .lines()
+        .map(|name| root().join(name))
+        .filter(|path| path.exists())
+        .collect();
+    assert!(files.len() > 100, "git named only {} Rust files", files.len());
+    files
+}
+
+fn is_generated(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str() == "gen")
+}
+
+fn is_test(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs")
+}
+
+#[test]
+fn files_stay_small() {
+    let mut long = Vec::new();
+    for path in rust_files().into_iter().filter(|path| !is_generated(path)) {
+        let text = fs::read_to_string(&path).expect("a source file");
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(&text).lines().count();
+        let max = if is_test(&path) { TEST_LINES_MAX } else { LINES_MAX };
+        if code > max {
+            long.push(format!("{}: {code} lines, at most {max}", path.display()));
+        }
+    }
+    assert!(long.is_empty(), "split by what they are about:\n{}", long.join("\n"));
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    let silent: Vec<String> = rust_files()
+        .into_iter()
+        .filter(|path| !is_generated(path) && !is_test(path))
+        .filter(|path| !fs::read_to_string(path).expect("a source file").starts_with("//!"))
+        .map(|path| path.display().to_string())
+        .collect();
+    assert!(silent.is_empty(), "begin with a module doc:\n{}", silent.join("\n"));
+}
+
+#[test]
+fn lints_are_expected_never_allowed() {
+    let allowed: Vec<String> = rust_files()
+        .into_iter()
+        .filter(|path| !is_generated(path))
+        .filter(|path| {
+            let attribute = ["#[", "allow("].concat();
+            let inner = ["#![", "allow("].concat();
+            let text = fs::read_to_string(path).expect("a source file");
+            text.contains(&attribute) || text.contains(&inner)
+        })
+        .map(|path| path.display().to_string())
+        .collect();
+    assert!(allowed.is_empty(), "use #[expect(.., reason = \"..\")]:\n{}", allowed.join("\n"));
+}
+
+#[test]
+fn unsafe_lives_in_sys() {
+    let stray: Vec<String> = rust_files()
+        .into_iter()
+        .filter(|path| !is_generated(path) && !path.components().any(|part| part.as_os_str() == "sys"))
+        .filter(|path| !path.ends_with("sys.rs") && !path.ends_with("repo.rs"))
+        .filter(|path| fs::read_to_string(path).expect("a source file").contains("unsafe {"))
+        .map(|path| path.display().to_string())
+        .collect();
+    assert!(stray.is_empty(), "move to a sys module:\n{}", stray.join("\n"));
+}
+
+/// Every invariant of ARCHITECTURE.md ends in a list of tests: `tests: a_test, another_test`.
+#[test]
+fn every_invariant_names_a_test_that_exists() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let section = text
+        .split("\n## Invariants\n")
+        .nth(1)
+        .and_then(|rest| rest.split("\n## ").next())
+        .expect("a section named Invariants");
+    let sources: String =
+        rust_files().iter().map(|path| fs::read_to_string(path).unwrap_or_default()).collect();
+    let mut invariants = 0;
+    for item in section.split("\n* ").skip(1) {
+        invariants += 1;
+        let item = item.split_whitespace().collect::<Vec<_>>().join(" ");
+        let tests = item.split("Tests: ").nth(1).unwrap_or_else(|| panic!("no test is named by: {item}"));
+        let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "no test is named by: {item}");
+        for name in names {
+            let function = name.rsplit("::").next().expect("a name");
+            let known = [format!("fn {function}("), format!("\"{function}\"")];
+            assert!(known.iter().any(|known| sources.contains(known)), "no test is called {name}: {item}");
+        }
+    }
+    assert_eq!(invariants, 12, "the design has twelve invariants");
+}
