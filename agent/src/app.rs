@@ -28,7 +28,6 @@ use crate::{
     cgroup::Tree,
     chain::chain,
     config::Config,
-    control,
     effects::{AccountsCache, Grouped, Host, Lanes},
     failpoint::Failpoint,
     manifest, netns,
@@ -125,14 +124,6 @@ async fn start(config: Arc<Config>, store: Store, cancel: CancellationToken) -> 
     let node_loop = NodeLoop::new(node, host, store, view.clone(), sender.clone());
     let mut tasks = JoinSet::new();
     tasks.spawn(node_loop.run(events, cancel.clone()));
-    let socket = &config.control_socket;
-    let listener = control::listen(socket).with_context(|| format!("listen at {}", socket.display()))?;
-    let service = control::Service {
-        view: view.clone(),
-        paths: config.node.paths.clone(),
-        runtime: containerd.clone(),
-    };
-    tasks.spawn(control::serve(listener, Arc::new(service), cancel.clone()));
     let watch = Watch { containerd, shims, grouped, events: sender.clone() };
     tasks.spawn(cancelled_with(cancel.clone(), watch.run()));
     tasks.spawn(cancelled_with(cancel.clone(), network.keep(sender.clone())));
