@@ -3,12 +3,15 @@
 pub mod app;
 pub mod cgroup;
 pub mod chain;
+pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod control;
 pub mod document;
 pub mod effects;
 pub mod failpoint;
 pub mod holder;
+pub mod logs;
 pub mod manifest;
 pub mod netns;
 pub mod network;

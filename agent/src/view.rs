@@ -14,6 +14,7 @@ use berth_core::{
     status::{PodEvent, PodStatus},
 };
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 /// Events kept per pod; older ones go first.
 pub const EVENTS_MAX: usize = 64;
@@ -34,6 +35,7 @@ struct Entry {
     pod: Option<Arc<Pod>>,
     status: Option<Arc<PodStatus>>,
     sandbox: Option<SandboxId>,
+    terminating_since: Option<Timestamp>,
     events: VecDeque<SeenEvent>,
 }
 
@@ -46,6 +48,8 @@ pub struct PodView {
     pub status: Arc<PodStatus>,
     /// The sandbox it runs in, once there is one.
     pub sandbox: Option<SandboxId>,
+    /// When it was first seen being stopped.
+    pub terminating_since: Option<Timestamp>,
     /// What happened to it, oldest first.
     pub events: Vec<SeenEvent>,
     /// Fields of its manifest that this version does not act on, each with a word about it.
@@ -66,7 +70,7 @@ pub struct SeenEvent {
 }
 
 /// A manifest that could not be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// Which file, or which address.
     pub place: String,
@@ -80,6 +84,9 @@ impl View {
         let mut table = self.table();
         let entry = table.pods.entry(status.uid.clone()).or_default();
         entry.pod = Some(pod);
+        if status.terminating {
+            entry.terminating_since.get_or_insert_with(Timestamp::now);
+        }
         entry.status = Some(status);
     }
 
@@ -160,6 +167,7 @@ impl Table {
             pod: Arc::clone(entry.pod.as_ref()?),
             status: Arc::clone(entry.status.as_ref()?),
             sandbox: entry.sandbox.clone(),
+            terminating_since: entry.terminating_since,
             events: entry.events.iter().cloned().collect(),
             unsupported: self.unsupported.get(uid).cloned().unwrap_or_default(),
         })

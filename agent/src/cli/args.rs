@@ -1,0 +1,247 @@
+//! Arguments, and what is done with them.
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{
+    ask::{self, Failure},
+    check, exec, inspect, logs,
+    pods::{self, Columns},
+    run, terminal,
+};
+use crate::config::{KubeletFlags, Settings};
+
+/// The release of Kubernetes whose kubelet this is: what `kubelet --version` says, which kubeadm compares.
+const KUBERNETES: &str = "Kubernetes v1.36.3";
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 the command line or the configuration is wrong, \
+3 the agent is not running, 4 no such pod, container or log. `exec` ends with the exit code of its process.";
+
+/// Kubernetes node agent
+#[derive(Debug, Parser)]
+#[command(name = "berth", version, after_help = EXIT_CODES, subcommand_required = true, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the agent
+    Run(KubeletFlags),
+    /// Check a configuration, and say what of it is not yet acted on
+    CheckConfig {
+        #[command(flatten)]
+        flags: KubeletFlags,
+        /// How to show it
+        #[arg(short, long, value_enum, default_value = "text")]
+        output: TextOrJson,
+    },
+    /// List the pods of this node
+    Pods {
+        #[command(flatten)]
+        agent: Agent,
+        /// Only those of one namespace
+        #[arg(short, long)]
+        namespace: Option<String>,
+        /// How to show them
+        #[arg(short, long, value_enum, default_value = "table")]
+        output: PodsOutput,
+    },
+    /// Show everything about a pod
+    Inspect {
+        #[command(flatten)]
+        agent: Agent,
+        /// Name of the pod, or namespace/name
+        pod: String,
+        /// Namespace of the pod
+        #[arg(short, long, default_value = "default")]
+        namespace: String,
+        /// How to show it
+        #[arg(short, long, value_enum, default_value = "text")]
+        output: TextOrJson,
+    },
+    /// Show a container's log
+    Logs {
+        #[command(flatten)]
+        agent: Agent,
+        #[command(flatten)]
+        options: logs::Options,
+    },
+    /// Run a process in a container
+    Exec {
+        #[command(flatten)]
+        agent: Agent,
+        #[command(flatten)]
+        options: exec::Options,
+    },
+    /// Write a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Agent {
+    /// Socket of the agent
+    #[arg(long, value_name = "PATH", default_value = "/run/berth/berth.sock")]
+    socket: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TextOrJson {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PodsOutput {
+    Table,
+    Wide,
+    Json,
+}
+
+/// Does what the arguments say. Returns, so that every guard runs.
+#[must_use]
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let result = match parse(&arguments) {
+        Ok(Invocation::KubeletVersion) => {
+            put(|out| writeln!(out, "{KUBERNETES}")).map(|()| ExitCode::SUCCESS)
+        }
+        Ok(Invocation::Kubelet(flags)) => run::run(*flags).map(|()| ExitCode::SUCCESS),
+        Ok(Invocation::Berth(command)) => perform(*command),
+        Err(error) => return shown(&error),
+    };
+    result.unwrap_or_else(|failure| {
+        let (message, code) = failure.into_parts();
+        if let Some(message) = message {
+            // When nobody can be told, the exit code still says it.
+            drop(writeln!(io::stderr(), "berth: {message}"));
+        }
+        code
+    })
+}
+
+enum Invocation {
+    KubeletVersion,
+    Kubelet(Box<KubeletFlags>),
+    Berth(Box<Command>),
+}
+
+fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
+    let called = arguments.first().map(Path::new).and_then(Path::file_name);
+    if called.is_none_or(|name| name != "kubelet") {
+        return Ok(Invocation::Berth(Box::new(Arguments::try_parse_from(arguments)?.command)));
+    }
+    let command = clap::Command::new("kubelet").about("Berth as the kubelet").version(KUBERNETES);
+    let command = KubeletFlags::augment_args(command);
+    // kubeadm reads the version as the kubelet prints it, without the name of the program.
+    if arguments.iter().skip(1).any(|argument| argument == "--version" || argument == "--version=true") {
+        return Ok(Invocation::KubeletVersion);
+    }
+    let matches = command.try_get_matches_from(arguments)?;
+    Ok(Invocation::Kubelet(Box::new(KubeletFlags::from_arg_matches(&matches)?)))
+}
+
+fn shown(error: &clap::Error) -> ExitCode {
+    let code = u8::try_from(error.exit_code()).unwrap_or(2);
+    // Help into a pipe that is closed is no failure.
+    drop(error.print());
+    ExitCode::from(code)
+}
+
+fn perform(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Run(flags) => run::run(flags)?,
+        Command::CheckConfig { flags, output } => {
+            let settings = Settings::load(flags).map_err(run::wrong)?;
+            put(|out| match output {
+                TextOrJson::Text => check::print(out, &settings),
+                TextOrJson::Json => check::print_json(out, &settings),
+            })?;
+        }
+        Command::Completions { shell } => put(|out| {
+            clap_complete::generate(shell, &mut Arguments::command(), "berth", out);
+            Ok(())
+        })?,
+        Command::Pods { agent, namespace, output } => {
+            block_on(show_pods(&agent.socket, namespace.as_deref(), output))?;
+        }
+        Command::Inspect { agent, pod, namespace, output } => {
+            let object = block_on(ask::pod(&agent.socket, &namespace, &pod))?;
+            let width = terminal::size().map(|size| size.width);
+            match output {
+                TextOrJson::Text => put(|out| inspect::print(out, &object, width, Timestamp::now()))?,
+                TextOrJson::Json => put_json(&object.pod)?,
+            }
+        }
+        Command::Logs { agent, options } => block_on(logs::run(&agent.socket, &options))?,
+        Command::Exec { agent, options } => return block_on(exec::run(&agent.socket, &options)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn show_pods(socket: &Path, namespace: Option<&str>, output: PodsOutput) -> Result<(), Failure> {
+    let mut overview = ask::overview(socket).await?;
+    if let Some(namespace) = namespace {
+        overview.pods.retain(|pod| pod.pod.metadata.namespace.as_deref() == Some(namespace));
+    }
+    let width = terminal::size().map(|size| size.width);
+    let table = |columns| put(|out| pods::print(out, &overview, columns, width, Timestamp::now()));
+    match output {
+        PodsOutput::Table => table(Columns::Usual),
+        PodsOutput::Wide => table(Columns::Wide),
+        PodsOutput::Json => {
+            let items: Vec<_> = overview.pods.iter().map(|pod| &pod.pod).collect();
+            put_json(
+                &serde_json::json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}),
+            )
+        }
+    }
+}
+
+fn put_json<T: Serialize>(value: &T) -> Result<(), Failure> {
+    put(|out| {
+        serde_json::to_writer_pretty(&mut *out, value)?;
+        out.push(b'\n');
+        Ok(())
+    })
+}
+
+/// Writes to standard output what `print` makes of it, harmless for a terminal.
+fn put(print: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    print(&mut text)?;
+    let mut out = io::stdout().lock();
+    out.write_all(harmless(&String::from_utf8_lossy(&text)).as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Control characters escaped: what a container left as its last words must not steer the terminal of an administrator
+/// (CVE-2021-25743).
+pub(super) fn harmless(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() && letter != '\n' && letter != '\t' {
+            plain.extend(letter.escape_default());
+        } else {
+            plain.push(letter);
+        }
+    }
+    plain
+}
+
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::Failed(format!("failed to start: {error}")))?.block_on(work)
+}

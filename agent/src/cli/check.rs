@@ -1,0 +1,36 @@
+//! `berth check-config`: what a configuration means, before it is used.
+
+use std::io::{self, Write};
+
+use crate::config::{Ignored, Settings, ignored};
+
+/// Writes what was read and what is not acted on.
+pub(super) fn print(out: &mut impl Write, settings: &Settings) -> io::Result<()> {
+    if settings.documents.files.is_empty() {
+        writeln!(out, "no configuration file: everything has its default")?;
+    }
+    for file in &settings.documents.files {
+        writeln!(out, "read {}", file.display())?;
+    }
+    let ignored = ignored(settings);
+    if !ignored.is_empty() {
+        writeln!(out, "\nunderstood, but not yet acted on:")?;
+    }
+    for Ignored { place, name } in &ignored {
+        if *place.file == **name { writeln!(out, "  {name}")? } else { writeln!(out, "  {name}  ({place})")? }
+    }
+    writeln!(out, "\nthe configuration is good")
+}
+
+/// Writes the configuration with every default as JSON.
+pub(super) fn print_json(out: &mut impl Write, settings: &Settings) -> io::Result<()> {
+    let files: Vec<_> = settings.documents.files.iter().map(|file| file.display().to_string()).collect();
+    let ignored: Vec<_> = ignored(settings).into_iter().map(|ignored| ignored.name).collect();
+    let value = serde_json::json!({
+        "files": files,
+        "kubeletConfiguration": settings.kubelet,
+        "berthConfiguration": settings.berth,
+        "notActedOn": ignored,
+    });
+    writeln!(out, "{value:#}")
+}

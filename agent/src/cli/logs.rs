@@ -1,0 +1,196 @@
+//! `berth logs`: a container's log, straight from its file.
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use futures::StreamExt;
+use inotify::{Inotify, WatchMask};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ContainerStatus;
+use tokio::time::timeout;
+
+use super::ask::{self, Failure};
+use crate::{
+    chain::chain,
+    config::GoDuration,
+    control::PodObject,
+    logs::{Line, LogFile, LogFileError, Select, Stream},
+};
+
+/// How often a reader that follows asks whether the container still runs. Lines come by inotify, not by this.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// What of which log.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub(super) struct Options {
+    /// Name of the pod, or namespace/name
+    pub(super) pod: String,
+    /// Namespace of the pod
+    #[arg(short, long, default_value = "default")]
+    pub(super) namespace: String,
+    /// Container; the first when not given
+    #[arg(short, long)]
+    pub(super) container: Option<String>,
+    /// Go on with what is written from now on, until the container ends
+    #[arg(short, long)]
+    pub(super) follow: bool,
+    /// The run before the current one
+    #[arg(short, long)]
+    pub(super) previous: bool,
+    /// Only lines not older than this, such as 10m, or a time such as 2026-11-21T07:00:00Z
+    #[arg(long, value_parser = since)]
+    pub(super) since: Option<Since>,
+    /// Only so many lines from the end
+    #[arg(long)]
+    pub(super) tail: Option<usize>,
+    /// Times before the lines
+    #[arg(long)]
+    pub(super) timestamps: bool,
+}
+
+/// A length of time, or a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Since {
+    Ago(Duration),
+    Time(Timestamp),
+}
+
+fn since(text: &str) -> Result<Since, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(Since::Time(time));
+    }
+    let GoDuration(ago) = text.parse().map_err(|error: crate::config::DurationError| error.to_string())?;
+    Ok(Since::Ago(ago))
+}
+
+/// Writes the log.
+pub(super) async fn run(socket: &Path, options: &Options) -> Result<(), Failure> {
+    let object = ask::pod(socket, &options.namespace, &options.pod).await?;
+    let target = Target::of(&object, options)?;
+    let since = match options.since {
+        Some(Since::Ago(ago)) => Timestamp::now().checked_sub(ago).ok(),
+        Some(Since::Time(time)) => Some(time),
+        None => None,
+    };
+    let mut changes = options.follow.then(|| watch(&target.path)).transpose()?;
+    let mut file = LogFile::open(&target.root, &target.path).map_err(not_readable)?;
+    let mut printer = Printer { options, failed: None };
+    file.read_selected(Select { since, tail: options.tail }, |line| printer.print(&line))
+        .map_err(not_readable)?;
+    while let Some(changes) = &mut changes {
+        printer.check()?;
+        // Asked before the last look, so that what was written before the end is seen by it.
+        let changed = timeout(CHECK, changes.next()).await.is_ok();
+        let ended = !changed && target.ended(socket, options).await?;
+        file.read_on(|line| printer.print(&line)).map_err(not_readable)?;
+        if ended {
+            break;
+        }
+    }
+    file.finish(|line| printer.print(&line));
+    printer.check()
+}
+
+/// The log of one run of a container.
+struct Target {
+    root: PathBuf,
+    path: PathBuf,
+    container: String,
+    run: i32,
+}
+
+impl Target {
+    fn of(object: &PodObject, options: &Options) -> Result<Self, Failure> {
+        let status = status(object, options.container.as_deref())?;
+        let run = status.restart_count - i32::from(options.previous);
+        if run < 0 {
+            let message =
+                format!("container `{}` was never restarted: there is no run before this one", status.name);
+            return Err(Failure::NotFound(message));
+        }
+        // The name of a container is a DNS label, and the directory is opened without following anything.
+        let path = Path::new(&object.log_directory).join(&status.name).join(format!("{run}.log"));
+        Ok(Self { root: PathBuf::from(&object.log_root), path, container: status.name.clone(), run })
+    }
+
+    /// Whether this run will write no more.
+    async fn ended(&self, socket: &Path, options: &Options) -> Result<bool, Failure> {
+        let object = match ask::pod(socket, &options.namespace, &options.pod).await {
+            Ok(object) => object,
+            Err(Failure::NotFound(_)) => return Ok(true),
+            // The shim goes on writing while the agent is away.
+            Err(Failure::NotRunning(_)) => return Ok(false),
+            Err(failure) => return Err(failure),
+        };
+        let status = status(&object, Some(&self.container))?;
+        let runs = status.state.as_ref().is_some_and(|state| state.running.is_some());
+        Ok(status.restart_count != self.run || !runs)
+    }
+}
+
+fn status<'a>(object: &'a PodObject, container: Option<&str>) -> Result<&'a ContainerStatus, Failure> {
+    let spec = object.pod.spec.as_ref();
+    let first = spec.and_then(|spec| spec.containers.first()).map(|container| container.name.as_str());
+    let wanted = container.or(first).unwrap_or_default();
+    let status = object.pod.status.as_ref();
+    let all: Vec<_> = status
+        .map(|status| {
+            status.container_statuses.iter().chain(&status.init_container_statuses).flatten().collect()
+        })
+        .unwrap_or_default();
+    let names = all.iter().map(|status| status.name.as_str()).collect::<Vec<_>>().join(", ");
+    let found = all.into_iter().find(|status| status.name == wanted);
+    found.ok_or_else(|| Failure::NotFound(format!("the pod has no container `{wanted}`, only: {names}")))
+}
+
+fn watch(path: &Path) -> Result<impl futures::Stream<Item = ()> + Unpin, Failure> {
+    let directory = path.parent().unwrap_or(path);
+    let open = || -> io::Result<_> {
+        let inotify = Inotify::init()?;
+        inotify
+            .watches()
+            .add(directory, WatchMask::MODIFY | WatchMask::CREATE | WatchMask::MOVE | WatchMask::ONLYDIR)?;
+        Ok(inotify.into_event_stream(vec![0; 4096])?.map(|_| ()))
+    };
+    open().map_err(|error| Failure::Failed(format!("failed to watch {}: {error}", directory.display())))
+}
+
+fn not_readable(error: LogFileError) -> Failure {
+    let message = format!("failed to {}", chain(&error));
+    match error {
+        LogFileError::Absent(_) => Failure::NotFound(message),
+        LogFileError::Astray(_) | LogFileError::Io { .. } => Failure::Failed(message),
+    }
+}
+
+struct Printer<'a> {
+    options: &'a Options,
+    failed: Option<io::Error>,
+}
+
+impl Printer<'_> {
+    fn print(&mut self, line: &Line) {
+        let time = if self.options.timestamps { format!("{} ", line.time_text) } else { String::new() };
+        let result = match line.stream {
+            Stream::Stdout => write(&mut io::stdout().lock(), &time, &line.text),
+            Stream::Stderr => write(&mut io::stderr().lock(), &time, &line.text),
+        };
+        if let Err(error) = result {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn check(&mut self) -> Result<(), Failure> {
+        io::stdout().flush()?;
+        self.failed.take().map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+fn write(out: &mut impl Write, time: &str, text: &[u8]) -> io::Result<()> {
+    out.write_all(time.as_bytes())?;
+    out.write_all(text)
+}

@@ -1,0 +1,21 @@
+//! The command line. Called as `kubelet` it is `berth run` with the kubelet's flags.
+//!
+//! Exit codes: 0 done; 1 failed; 2 the command line or the configuration is wrong; 3 the agent is not running; 4 no such pod,
+//! container or log. `exec` ends with the exit code of its process.
+
+mod age;
+mod args;
+mod ask;
+mod check;
+mod exec;
+mod inspect;
+mod logs;
+mod pods;
+mod run;
+mod summary;
+mod terminal;
+
+pub use args::main;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+//! `berth run`: the agent.
+
+use tracing_subscriber::{EnvFilter, fmt};
+
+use super::ask::Failure;
+use crate::{
+    app,
+    config::{Facts, KubeletFlags, Settings, ignored},
+    document::Faults,
+};
+
+/// Runs the agent until it is told to stop.
+pub(super) fn run(flags: KubeletFlags) -> Result<(), Failure> {
+    let settings = Settings::load(flags).map_err(wrong)?;
+    log_to_stderr(&settings);
+    for ignored in ignored(&settings) {
+        tracing::warn!(place = %ignored.place, "{} is understood, but not yet acted on", ignored.name);
+    }
+    let facts = Facts::gather(&settings.flags.root_dir).map_err(|error| Failure::from_error(&error))?;
+    let config = settings.resolve(&facts).map_err(wrong)?;
+    app::run(config).map_err(|error| Failure::Failed(format!("failed to {error:#}")))
+}
+
+/// What is wrong with a configuration, as a failure.
+pub(super) fn wrong(faults: Faults) -> Failure {
+    Failure::Usage(format!("the configuration is wrong\n{faults}"))
+}
+
+/// Levels of klog: up to 1 state changes, from 4 decisions, from 6 everything.
+fn log_to_stderr(settings: &Settings) {
+    let logging = settings.kubelet.logging.clone().unwrap_or_default();
+    let level = match logging.verbosity.unwrap_or(0) {
+        0..=3 => "info",
+        4..=5 => "info,berth=debug,berth_core=debug,berth_cni=debug",
+        _ => "debug,berth=trace,berth_core=trace,berth_cni=trace",
+    };
+    let subscriber = fmt().with_env_filter(EnvFilter::new(level)).with_writer(std::io::stderr);
+    if logging.format.as_deref() == Some("json") {
+        subscriber.json().init();
+    } else {
+        subscriber.with_ansi(false).init();
+    }
+}

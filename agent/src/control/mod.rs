@@ -1,0 +1,18 @@
+//! The agent's own socket: what the command line asks, and what it is told.
+//!
+//! A unix socket that only root (and the user the agent runs as) can use, by mode 0600 and by the peer's credentials.
+//! One request per connection; see [`protocol`] for the frames.
+
+mod client;
+mod containerd;
+mod exec;
+mod object;
+pub mod protocol;
+mod server;
+
+pub use client::{Client, ClientError};
+pub use object::{EventObject, Overview, PodObject};
+pub use server::{Runtime, Service, listen, serve};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,13 @@
+//! Reading container logs in the form of the CRI: `<time> <stdout|stderr> <P|F> <text>`.
+//!
+//! Logs lie in directories that others could have written into; files are opened beneath the log root without following
+//! any symbolic link (CVE-2025-0750, CVE-2026-53489).
+
+mod line;
+mod tail;
+
+pub use line::{Line, Lines, Stream, TEXT_MAX};
+pub use tail::{LogFile, LogFileError, Select};
+
+#[cfg(test)]
+mod tests;
