@@ -125,10 +125,15 @@ impl PodMachine {
         self.set_run(name, Run::Idle);
     }
 
-    /// The current run of a container is to be removed.
+    /// The current run of a container is to be removed, when nothing of it is being made any more.
     pub(super) fn leave(&mut self, name: &ContainerName) {
         let id = self.life.container_id(name);
-        self.life.actual.removals.insert(Leftover::Container(id), Removal::Due);
+        let making = match self.life.run(name) {
+            Run::Preparing(preparing) => preparing.rootfs.op(),
+            Run::Idle | Run::BackingOff | Run::Starting(_) | Run::Running(_) | Run::Ended(_) => None,
+        };
+        let removal = making.map_or(Removal::Due, Removal::After);
+        self.life.actual.removals.insert(Leftover::Container(id), removal);
     }
 
     fn stop(&mut self, name: &ContainerName, now: Mono) {

@@ -145,7 +145,7 @@ impl Script {
         for _ in 0..1000 {
             let next = run.open.iter().position(|effect| {
                 let kind = tell::kind_of(effect);
-                !self.held.iter().any(|held| *held == kind)
+                !self.held.contains(&kind)
             });
             if let Some(at) = next {
                 let kind = tell::kind_of(&run.open[at]);
