@@ -1,0 +1,96 @@
+//! One phase: a lab in which some figures are measured, handed out as JSON on standard output.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::{env, fmt};
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::lab;
+
+use crate::command::Command;
+use crate::figure::Figure;
+use crate::{commits, density, exec, programs, report, serving, start, stock};
+
+/// What is measured together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Single starts and the bare floor, with crun.
+    StartCrun,
+    /// The same with runc.
+    StartRunc,
+    /// Many pods at once, and what they cost then.
+    Density,
+    /// The same number of containers under containerd's own shim.
+    Stock,
+    /// From a shim's start command to its first answer.
+    Serving,
+    /// A process in a container.
+    Exec,
+    /// Durable commits of a pod start.
+    Commits,
+}
+
+impl Phase {
+    /// In the order of the report.
+    pub(crate) fn all() -> [Self; 7] {
+        [
+            Self::StartCrun,
+            Self::StartRunc,
+            Self::Density,
+            Self::Stock,
+            Self::Serving,
+            Self::Exec,
+            Self::Commits,
+        ]
+    }
+
+    fn measure(self, runs: usize, pods: usize) -> Result<Vec<Figure>> {
+        match self {
+            Self::StartCrun => start::measure("crun", runs),
+            Self::StartRunc => start::measure("runc", runs),
+            Self::Density => density::measure(pods),
+            Self::Stock => stock::measure(pods),
+            Self::Serving => serving::measure(runs),
+            Self::Exec => exec::measure(runs),
+            Self::Commits => commits::measure(),
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::StartCrun => "start-crun",
+            Self::StartRunc => "start-runc",
+            Self::Density => "density",
+            Self::Stock => "stock",
+            Self::Serving => "serving",
+            Self::Exec => "exec",
+            Self::Commits => "commits",
+        })
+    }
+}
+
+/// Runs a phase in a lab of its own.
+pub(crate) fn in_a_lab(phase: Phase, command: &Command, programs: &Path) -> Result<Vec<Figure>> {
+    let name = phase.to_string();
+    let (runs, pods) = (command.runs.to_string(), command.pods.to_string());
+    let done = lab::command([name.as_str(), &runs, &pods])?
+        .env(programs::BIN_DIR, programs)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("start a lab")?;
+    ensure!(done.status.success(), "measure {phase}: the lab ended with {}", done.status);
+    serde_json::from_slice(&done.stdout).with_context(|| format!("read the figures of {phase}"))
+}
+
+/// In the lab: measures the phase that the arguments name.
+pub(crate) fn run_here() -> Result<()> {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let [name, runs, pods] = args.as_slice() else { anyhow::bail!("a phase, runs and pods: {args:?}") };
+    let phase = Phase::all().into_iter().find(|phase| phase.to_string() == *name);
+    let figures = phase.with_context(|| format!("no phase {name}"))?.measure(runs.parse()?, pods.parse()?)?;
+    report::line(&serde_json::to_string(&figures)?);
+    Ok(())
+}

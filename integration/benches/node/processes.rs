@@ -1,0 +1,69 @@
+//! What the kernel knows about processes of the lab.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
+
+const KIB_PER_MIB: f64 = 1024.0;
+
+/// The processes whose program has this name and whose arguments hold this word, in order of their ids.
+pub(crate) fn of_program(program: &str, word: &str) -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // It may end between the two looks.
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        let mut words = line.split('\0');
+        let name = words.next().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+        if name == program && words.any(|one| one == word) {
+            found.push(pid);
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// The only one of these.
+pub(crate) fn only(program: &str, word: &str) -> Result<u32> {
+    match of_program(program, word)?.as_slice() {
+        [pid] => Ok(*pid),
+        several => bail!("processes {several:?} run {program} with {word}, not one"),
+    }
+}
+
+/// Resident memory in MiB.
+pub(crate) fn rss(pid: u32) -> Result<f64> {
+    Ok(kib(&format!("/proc/{pid}/status"), "VmRSS:")? / KIB_PER_MIB)
+}
+
+/// Proportional memory in MiB: shared pages count in equal parts.
+pub(crate) fn pss(pid: u32) -> Result<f64> {
+    Ok(kib(&format!("/proc/{pid}/smaps_rollup"), "Pss:")? / KIB_PER_MIB)
+}
+
+/// Processor time of all threads that a process has or had.
+pub(crate) fn cpu(pid: u32) -> Result<Duration> {
+    let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid)?))?;
+    Ok(clock_gettime(clock)?.into())
+}
+
+/// The `lowerdir` of the overlay that a process has as its root.
+pub(crate) fn overlay_layers(pid: u32) -> Result<String> {
+    let table = fs::read_to_string(format!("/proc/{pid}/mountinfo"))?;
+    let root = table.lines().find(|line| line.split(' ').nth(4) == Some("/"));
+    let options = root.and_then(|line| line.split(' ').next_back()).unwrap_or_default();
+    let lower = options.split(',').find_map(|option| option.strip_prefix("lowerdir="));
+    Ok(lower.with_context(|| format!("process {pid} has no overlay as its root"))?.to_owned())
+}
+
+fn kib(file: &str, name: &str) -> Result<f64> {
+    let text = fs::read_to_string(file).with_context(|| format!("read {file}"))?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name));
+    let value = value.and_then(|rest| rest.split_whitespace().next());
+    Ok(value.with_context(|| format!("no {name} in {file}"))?.parse()?)
+}

@@ -1,0 +1,46 @@
+//! Berth as it is shipped: the agent of profile `release`, the shim of profile `shim`, side by side in one directory.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::{binaries, components};
+
+/// Names the directory of programs to everything in a lab; set from outside, it replaces the build.
+pub(crate) const BIN_DIR: &str = "BERTH_BIN_DIR";
+
+/// The shim's name, as containerd derives it from `io.containerd.berth.v1`.
+pub(crate) const SHIM: &str = "containerd-shim-berth-v1";
+
+const PROGRAMS: [(&str, &str, &str); 2] = [("berth", "berth", "release"), ("berth-shim", SHIM, "shim")];
+
+/// Builds what is stale and gives the directory.
+pub(crate) fn build() -> Result<PathBuf> {
+    components::build_all(crate::report::say)?;
+    if let Some(given) = env::var_os(BIN_DIR) {
+        return Ok(given.into());
+    }
+    let profile_dir = binaries::dir()?;
+    let target = profile_dir.parent().context("this program is in no target directory")?;
+    let together = target.join("bench");
+    fs::create_dir_all(&together).with_context(|| format!("make {}", together.display()))?;
+    for (package, program, profile) in PROGRAMS {
+        cargo_build(package, profile, target)?;
+        let built = target.join(profile).join(program);
+        let to = together.join(program);
+        fs::copy(&built, &to).with_context(|| format!("copy {} to {}", built.display(), to.display()))?;
+    }
+    Ok(together)
+}
+
+fn cargo_build(package: &str, profile: &str, target: &Path) -> Result<()> {
+    let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["build", "--quiet", "-p", package, "--bins", "--profile", profile, "--target-dir"])
+        .arg(target)
+        .current_dir(components::workspace())
+        .status()
+        .context("start cargo")?;
+    ensure!(status.success(), "cargo build of {package} ended with {status}");
+    Ok(())
+}
