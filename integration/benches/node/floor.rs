@@ -191,8 +191,7 @@ fn clear(names: &Names) -> Result<()> {
     netns::remove(&names.netns)?;
     fs::remove_dir_all(&names.bundle)?;
     wait::until("the floor's cgroups to be empty", GONE_LIMIT, || {
-        let left: Vec<_> =
-            names.groups.iter().filter(|group| group.exists() && fs::remove_dir(group).is_err()).collect();
+        let left: Vec<_> = names.groups.iter().filter(|group| !is_removed(&names.id, group)).collect();
         Ok(if left.is_empty() { Look::Ready(()) } else { Look::NotYet(format!("{left:?}")) })
     })
 }
@@ -200,4 +199,13 @@ fn clear(names: &Names) -> Result<()> {
 fn json_file(path: &Path) -> Result<Value> {
     let text = fs::read(path).with_context(|| format!("read {}", path.display()))?;
     serde_json::from_slice(&text).with_context(|| format!("read {} as JSON", path.display()))
+}
+
+/// Removes the pod's cgroup, and the container's where the runtime left it.
+fn is_removed(id: &str, group: &Path) -> bool {
+    let gone = |path: &Path| !path.exists() || fs::remove_dir(path).is_ok();
+    let own = group.join(id);
+    // Where a hierarchy is not mounted, crun leaves a plain file; a cgroup's own cannot be removed.
+    drop(fs::remove_file(own.join("cgroup.procs")));
+    gone(&own) && gone(group)
 }

@@ -3,7 +3,8 @@
 //! Both are called as containerd calls them. The first answer is that to a request for a method that neither has: any
 //! answer shows that the server serves.
 
-use std::fs;
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -14,10 +15,12 @@ use anyhow::{Context, Result, ensure};
 use berth_integration::containerd::SOCKET;
 use berth_integration::{binaries, components};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 use serde_json::json;
 
 use crate::figure::{Figure, Unit, quantile};
+use crate::processes;
 use crate::programs::SHIM;
 use crate::stock::{self, Bare};
 
@@ -65,6 +68,10 @@ fn serve(program: &Path, bundle: &Path, id: &str) -> Result<Duration> {
     fs::create_dir_all(bundle)?;
     let spec = json!({ "ociVersion": "1.1.0", "root": { "path": "rootfs" } });
     fs::write(bundle.join("config.json"), spec.to_string())?;
+    // As containerd makes it, and keeps it open for reading.
+    let log = bundle.join("log");
+    mkfifo(&log, Mode::S_IRWXU)?;
+    let _log = File::options().read(true).write(true).open(log)?;
     let begun = Instant::now();
     let said = Command::new(program)
         .args(["-namespace", NAMESPACE, "-address", SOCKET, "-publish-binary"])
@@ -84,11 +91,11 @@ fn serve(program: &Path, bundle: &Path, id: &str) -> Result<Duration> {
     ensure!(said.status.success(), "{} ended with {}: {errors}", program.display(), said.status);
     let socket = socket(&said.stdout)?;
     let mut stream = UnixStream::connect(&socket)?;
-    ask(&mut stream)?;
+    ask(&mut stream).with_context(|| format!("ask {}", program.display()))?;
     let taken = begun.elapsed();
 
-    let pid: i32 = fs::read_to_string(bundle.join("shim.pid")).context("read shim.pid")?.trim().parse()?;
-    kill(Pid::from_raw(pid), Signal::SIGKILL)?;
+    let name = program.file_name().and_then(OsStr::to_str).context("a program without a name")?;
+    kill(Pid::from_raw(i32::try_from(processes::only(name, id)?)?), Signal::SIGKILL)?;
     // Its end shows on the connection, as an end or as a failure.
     drop(stream.read(&mut [0]));
     fs::remove_file(socket)?;
