@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{
     duration::GoDuration,
     kubelet::{
-        Anonymous, Authentication, Authorization, CrashLoopBackOff, KubeletConfiguration, Logging,
-        MemorySwap, UserNamespaces, WebhookAuthentication, WebhookAuthorization, X509,
+        Anonymous, Authentication, Authorization, CrashLoopBackOff, FlushFrequency, KubeletConfiguration,
+        Logging, MemorySwap, UserNamespaces, WebhookAuthentication, WebhookAuthorization, X509,
     },
 };
 use crate::document::{Entry, Node, Value};
@@ -140,7 +140,7 @@ fn apply_sections(config: &mut KubeletConfiguration) {
     restarts.max_container_restart_period.get_or_insert(seconds(300));
     let logging = config.logging.get_or_insert_with(Logging::default);
     logging.format.get_or_insert_with(|| "text".to_owned());
-    logging.flush_frequency.get_or_insert(seconds(5));
+    logging.flush_frequency.get_or_insert(FlushFrequency(seconds(5)));
     logging.verbosity.get_or_insert(0);
     config.memory_swap.get_or_insert_with(MemorySwap::default);
     config.user_namespaces.get_or_insert_with(UserNamespaces::default).ids_per_pod.get_or_insert(65536);

@@ -18,7 +18,7 @@ use containerd_client::{
         container::Runtime,
         snapshots::{MountsRequest, RemoveSnapshotRequest},
     },
-    types::{Mount, v1::Process},
+    types::{Mount, v1::Status},
 };
 use oci_spec::runtime::Spec;
 use prost_types::Any;
@@ -198,37 +198,38 @@ async fn start_failure(host: &Host, request: &StartRequest, error: CallError) ->
 
 /// Deletes the task, killing it first when it runs.
 async fn remove_task(host: &Host, id: &ContainerId) -> Result<(), Failure> {
-    let Some(task) = get_task(host, id).await? else { return Ok(()) };
-    if task.status() != containerd_client::types::v1::Status::Stopped {
-        let kill = KillRequest {
-            container_id: id.to_string(),
-            signal: SIGKILL,
-            all: true,
-            ..KillRequest::default()
-        };
-        let mut client = host.containerd.tasks();
-        gone_is_fine(host.containerd.call("kill", id.as_str(), client.kill(kill)).await)?;
-        if task.status() != containerd_client::types::v1::Status::Created {
-            let wait = WaitRequest { container_id: id.to_string(), exec_id: String::new() };
-            gone_is_fine(host.containerd.call("wait for", id.as_str(), client.wait(wait)).await)?;
+    match task_status(host, id).await? {
+        Some(Status::Stopped) => {}
+        Some(status) => {
+            kill(host, id).await?;
+            if status != Status::Created {
+                let wait = WaitRequest { container_id: id.to_string(), exec_id: String::new() };
+                let mut client = host.containerd.tasks();
+                gone_is_fine(host.containerd.call("wait for", id.as_str(), client.wait(wait)).await)?;
+            }
         }
+        // Nothing to kill. But a task whose shim has died is still in containerd's books, with its bundle.
+        None => {}
     }
     let delete = DeleteTaskRequest { container_id: id.to_string() };
     let mut client = host.containerd.tasks();
     gone_is_fine(host.containerd.call("delete task", id.as_str(), client.delete(delete)).await)
 }
 
-async fn get_task(host: &Host, id: &ContainerId) -> Result<Option<Process>, Failure> {
+async fn kill(host: &Host, id: &ContainerId) -> Result<(), Failure> {
+    let kill =
+        KillRequest { container_id: id.to_string(), signal: SIGKILL, all: true, ..KillRequest::default() };
+    let mut client = host.containerd.tasks();
+    gone_is_fine(host.containerd.call("kill", id.as_str(), client.kill(kill)).await)
+}
+
+/// How the task is; none when there is none, or its shim has died.
+async fn task_status(host: &Host, id: &ContainerId) -> Result<Option<Status>, Failure> {
     let get = GetRequest { container_id: id.to_string(), exec_id: String::new() };
     let mut client = host.containerd.tasks();
     match host.containerd.call("look at task", id.as_str(), client.get(get)).await {
-        Ok(answer) => Ok(answer.process),
-        Err(error) if error.is_not_found() => Ok(None),
-        // Its shim has died. Containerd still has the task, to be deleted.
-        Err(error) if error.is_shim_gone() => Ok(Some(Process {
-            status: containerd_client::types::v1::Status::Stopped.into(),
-            ..Process::default()
-        })),
+        Ok(answer) => Ok(answer.process.map(|process| process.status())),
+        Err(error) if error.is_shim_gone() => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

@@ -139,8 +139,8 @@ mod tests {
         let data = dir.path().join("image/var/data");
         fs::create_dir_all(data.join("sub")).unwrap();
         fs::write(data.join("sub/file"), "content").unwrap();
-        fs::set_permissions(data.join("sub/file"), fs::Permissions::from_mode(0o4755)).unwrap();
         chown(data.join("sub/file"), Some(7), Some(8)).unwrap();
+        fs::set_permissions(data.join("sub/file"), fs::Permissions::from_mode(0o4755)).unwrap();
         symlink("/etc/shadow", data.join("link")).unwrap();
         fs::set_permissions(&data, fs::Permissions::from_mode(0o1777)).unwrap();
 

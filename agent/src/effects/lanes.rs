@@ -6,8 +6,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::kinds::Lane;
 
-/// Threads for blocking calls: local and short, so that more would only wait for the same disk.
-const FILES: usize = 32;
+/// Threads for blocking calls: local and short, so that more would only wait for the same disk, and each costs memory.
+const FILES: usize = 12;
 /// Plugin chains: two cores are busy with four; the rest cover those that wait for a daemon.
 const NETWORK: usize = 16;
 /// Shims and runtimes being started: beyond a few per core they only slow each other down, and the first pod of a burst

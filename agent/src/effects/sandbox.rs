@@ -28,7 +28,7 @@ use containerd_client::{
 };
 use prost_types::Any;
 
-use super::{container, failure::config, grouped, host::Host};
+use super::{container, failure::config, grouped, host::Host, host_files};
 use crate::runtime::{CallError, labels};
 
 /// The runtime that is ours.
@@ -109,6 +109,8 @@ pub(super) async fn remove(host: &Arc<Host>, pod: &PodUid, id: &SandboxId) -> Re
         Ok(_) | Err(_) => {}
     }
     shut_down(host, id).await?;
+    // A shim that was killed leaves it.
+    host_files::remove_file(host.shims.socket(id))?;
     let delete = StoreDeleteRequest { sandbox_id: id.to_string() };
     let mut client = host.containerd.sandbox_store();
     match host.containerd.call("delete sandbox", id.as_str(), client.delete(delete)).await {

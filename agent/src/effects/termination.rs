@@ -15,6 +15,7 @@ use berth_core::{
 use nix::fcntl::OFlag;
 
 use super::host::blocking;
+use crate::logs::Lines;
 
 /// Bytes read from the end of a log: the message, with the framing of lines of a few bytes each.
 const LOG_TAIL_MAX: u64 = 16 * LOG_BYTES_MAX as u64;
@@ -31,9 +32,18 @@ pub(super) async fn read(request: TerminationMessageRequest) -> Result<Outcome, 
             return Ok(Outcome::TerminationMessage(message));
         }
         let log = request.log.as_deref().and_then(|path| tail(path.as_ref(), LOG_TAIL_MAX).ok());
-        Ok(Outcome::TerminationMessage(log.map(|bytes| from_log(&bytes)).unwrap_or_default()))
+        Ok(Outcome::TerminationMessage(log.map(|bytes| from_log(&unframed(&bytes))).unwrap_or_default()))
     })
     .await
+}
+
+/// What a container wrote, without the frame of the log. A first line that is not whole has no frame, and is left out.
+fn unframed(bytes: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut lines = Lines::default();
+    lines.feed(bytes, |line| text.extend_from_slice(&line.text));
+    lines.finish().for_each(|line| text.extend_from_slice(&line.text));
+    text
 }
 
 /// The end of a regular file. Links are not followed, and nothing is waited for (CVE-2026-53489).

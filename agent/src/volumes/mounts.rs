@@ -29,7 +29,8 @@ pub(super) fn is_mount_point(path: &Path) -> io::Result<bool> {
 /// # Errors
 /// When the list cannot be read or a mount cannot be taken away.
 pub fn unmount_below(dir: &Path) -> Result<(), VolumeError> {
-    let list = fs::read("/proc/self/mountinfo").map_err(io_error("read", "/proc/self/mountinfo"))?;
+    let list =
+        fs::read("/proc/thread-self/mountinfo").map_err(io_error("read", "/proc/thread-self/mountinfo"))?;
     let points: Vec<PathBuf> = mount_points(&list).filter(|point| point.starts_with(dir)).collect();
     // Later mounts may cover earlier ones.
     for point in points.iter().rev() {
