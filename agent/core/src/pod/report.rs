@@ -146,7 +146,7 @@ impl PodMachine {
 
     /// Whether a run that is to be started was perhaps started before: its start was asked for in this sandbox, and nobody
     /// said that it failed.
-    fn may_have_run(&self, name: &ContainerName) -> bool {
+    pub(super) fn may_have_run(&self, name: &ContainerName) -> bool {
         let Run::Preparing(preparing) = self.life.run(name) else { return false };
         let started_in = self.life.record.containers.get(name).and_then(|record| record.started_in);
         let failed = preparing.refused.as_ref().is_some_and(|refusal| match refusal.retry.failure.kind {

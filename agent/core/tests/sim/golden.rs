@@ -84,6 +84,11 @@ impl Script {
                 self.names.insert(pod.uid.to_string(), (*name).to_owned());
                 self.run().want(pod);
             }
+            ["replace", name, parts @ ..] => {
+                let pod = parse_pod(name, parts);
+                self.names.insert(pod.uid.to_string(), format!("{name}'"));
+                self.run().replace(pod);
+            }
             ["remove", name] => self.run().unwant(name),
             ["restart"] => self.run().restart(),
             ["exit", container, code] => self.exit(container, code.parse().unwrap()),

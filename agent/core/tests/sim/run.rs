@@ -141,6 +141,14 @@ impl Run {
         self.send_desired();
     }
 
+    /// A pod takes the place of those with its name, in one step.
+    pub(crate) fn replace(&mut self, pod: Pod) {
+        for pods in self.desired.values_mut() {
+            pods.retain(|known| known.name != pod.name);
+        }
+        self.want(pod);
+    }
+
     /// A pod is taken out of its source.
     pub(crate) fn unwant(&mut self, name: &str) {
         for pods in self.desired.values_mut() {
