@@ -28,6 +28,7 @@ use crate::{
     cgroup::Tree,
     chain::chain,
     config::Config,
+    control,
     effects::{AccountsCache, Grouped, Host, Lanes},
     failpoint::Failpoint,
     manifest, netns,
@@ -50,7 +51,10 @@ const BLOCKING_THREADS_MAX: usize = 64;
 /// # Errors
 /// What keeps the agent from running, in words for the administrator.
 pub fn run(config: Config) -> Result<()> {
-    ensure!(geteuid().is_root(), "berth runs as root: it mounts, and makes namespaces and cgroups");
+    ensure!(
+        geteuid().is_root(),
+        "run as another user than root: the agent mounts, and makes namespaces and cgroups"
+    );
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
@@ -122,7 +126,12 @@ async fn start(config: Arc<Config>, store: Store, cancel: CancellationToken) -> 
 
     let node = Node::new(config.node.clone(), BTreeSet::from([Source::File]));
     let node_loop = NodeLoop::new(node, host, store, view.clone(), sender.clone());
+    let socket = &config.control_socket;
+    let listener = control::listen(socket).with_context(|| format!("listen on {}", socket.display()))?;
+    let paths = config.node.paths.clone();
+    let service = control::Service { view: view.clone(), paths, runtime: containerd.clone() };
     let mut tasks = JoinSet::new();
+    tasks.spawn(control::serve(listener, Arc::new(service), cancel.clone()));
     tasks.spawn(node_loop.run(events, cancel.clone()));
     let watch = Watch { containerd, shims, grouped, events: sender.clone() };
     tasks.spawn(cancelled_with(cancel.clone(), watch.run()));

@@ -20,7 +20,10 @@ use cgroups_rs::fs::{
 };
 use nix::{
     errno::Errno,
-    sys::signal::{Signal, kill},
+    sys::{
+        signal::{Signal, kill},
+        statfs::{CGROUP2_SUPER_MAGIC, statfs},
+    },
     unistd::Pid,
 };
 
@@ -29,6 +32,9 @@ const EMPTY_WITHIN: Duration = Duration::from_secs(20);
 
 /// Between two looks at a cgroup that is not empty yet. Processes leave within microseconds of their end.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Where version 2 is mounted beside version 1, without controllers. OCI runtimes make their levels there too.
+const UNIFIED: &str = "/sys/fs/cgroup/unified";
 
 /// Levels below a pod that are walked: containers, and what runs inside them under cgroup namespaces.
 const DEPTH_MAX: usize = 32;
@@ -149,7 +155,9 @@ impl Tree {
         match self.version {
             CgroupVersion::V1 => {
                 let cgroup = Cgroup::load(hierarchy, relative(path));
-                cgroup.subsystems().iter().map(|it| it.to_controller().path().to_owned()).collect()
+                let controllers = cgroup.subsystems().iter().map(|it| it.to_controller().path().to_owned());
+                let unified = is_version_2(UNIFIED).then(|| Path::new(UNIFIED).join(relative(path)));
+                controllers.chain(unified).collect()
             }
             CgroupVersion::V2 => vec![hierarchy.root().join(relative(path))],
         }
@@ -170,6 +178,10 @@ impl Tree {
             CgroupVersion::V2 => Some(V2::new().root().join(relative(path))),
         }
     }
+}
+
+fn is_version_2(mount: &str) -> bool {
+    statfs(mount).is_ok_and(|found| found.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
 
 fn relative(path: &str) -> &str {

@@ -19,6 +19,8 @@ pub(crate) const CASES: &[Case] = &[
 struct Attached {
     conn: Conn,
     stream: u32,
+    /// What came and was not looked for yet.
+    read: String,
 }
 
 impl Attached {
@@ -27,7 +29,7 @@ impl Attached {
         let stream = conn.stream(shim_service::NAME, shim_service::ATTACH);
         let start = AttachStart { container_id: id.to_owned(), stdin: true, stdout: true, stderr: true };
         conn.send(stream, &AttachInput { what: Some(attach_input::What::Attach(start)) });
-        Attached { conn, stream }
+        Attached { conn, stream, read: String::new() }
     }
 
     fn write(&mut self, text: &str) {
@@ -35,15 +37,18 @@ impl Attached {
         self.conn.send(self.stream, &AttachInput { what: Some(what) });
     }
 
-    /// Reads until `text` has come on standard output.
+    /// Reads until `text` has come on standard output, behind what was read before.
     fn reads(&mut self, text: &str) {
-        let mut seen = Vec::new();
-        while !String::from_utf8_lossy(&seen).contains(text) {
+        while !self.read.contains(text) {
             match self.conn.receive(self.stream).unwrap() {
-                Some(AttachOutput { what: Some(attach_output::What::Stdout(bytes)) }) => seen.extend(bytes),
+                Some(AttachOutput { what: Some(attach_output::What::Stdout(bytes)) }) => {
+                    self.read.push_str(&String::from_utf8_lossy(&bytes));
+                }
                 other => panic!("expected {text:?} on standard output, found {other:?}"),
             }
         }
+        let end = self.read.find(text).unwrap() + text.len();
+        self.read.drain(..end);
     }
 
     /// Reads to the end, which must be the exit.

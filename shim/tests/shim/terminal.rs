@@ -18,13 +18,15 @@ pub(crate) const CASES: &[Case] = &[
 struct Typing {
     conn: Conn,
     stream: u32,
+    /// What was shown and not looked for yet.
+    shown: String,
 }
 
 impl Typing {
     fn new(pod: &Pod<'_>, method: &str, first: attach_input::What) -> Typing {
         let mut conn = Conn::open(&pod.agent_socket);
         let stream = conn.stream(shim_service::NAME, method);
-        let mut typing = Typing { conn, stream };
+        let mut typing = Typing { conn, stream, shown: String::new() };
         typing.send(first);
         typing
     }
@@ -42,17 +44,18 @@ impl Typing {
         self.send(attach_input::What::Stdin(text.as_bytes().to_vec()));
     }
 
-    /// Reads until `text` was shown.
+    /// Reads until `text` was shown, behind what was seen before.
     fn sees(&mut self, text: &str) {
-        let mut seen = Vec::new();
-        while !String::from_utf8_lossy(&seen).contains(text) {
+        while !self.shown.contains(text) {
             match self.conn.receive(self.stream).unwrap() {
-                Some(AttachOutput { what: Some(attach_output::What::Stdout(bytes)) }) => seen.extend(bytes),
-                other => {
-                    panic!("expected {text:?}, found {other:?} after {:?}", String::from_utf8_lossy(&seen))
+                Some(AttachOutput { what: Some(attach_output::What::Stdout(bytes)) }) => {
+                    self.shown.push_str(&String::from_utf8_lossy(&bytes));
                 }
+                other => panic!("expected {text:?}, found {other:?} after {:?}", self.shown),
             }
         }
+        let end = self.shown.find(text).unwrap() + text.len();
+        self.shown.drain(..end);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    actual::{Delivery, ImageUse, Preparing, Refusal, Removal, Run, Running, Starting, Stop, Words},
+    actual::{Delivery, End, ImageUse, Preparing, Refusal, Removal, Run, Running, Starting, Stop, Words},
     machine::{PodMachine, Shared},
     plan::STOP_MIN,
     request,
@@ -32,7 +32,7 @@ impl PodMachine {
             Step::Begin(name) => self.begin(&name, shared, now.mono),
             Step::BackOff(name) => self.back_off(&name),
             Step::BackOffPull(image) => self.back_off_pull(&image),
-            Step::Discard(name) => self.discard(&name, shared),
+            Step::Discard(name) => self.discard(&name, shared, now),
             Step::Stop(name) => self.stop(&name, now.mono),
             Step::Ensure(thing) => self.ensure(thing, shared, now.mono),
             Step::Inspect(name) => self.inspect(&name, shared),
@@ -113,22 +113,31 @@ impl PodMachine {
         }
     }
 
-    fn discard(&mut self, name: &ContainerName, shared: &mut Shared<'_>) {
+    /// Gives up a run that was not started. One that may have been counts as ended.
+    fn discard(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Now) {
         shared.pulls.withdraw(&self.asker(name));
-        let was_started =
-            self.life.record.containers.get(name).is_some_and(|record| record.started_in.is_some());
+        if self.may_have_run(name) {
+            return self.ended(name, End::Lost(now.wall), now);
+        }
+        let record = self.life.record.containers.get_mut(name);
+        let was_asked = record.and_then(|record| record.started_in.take()).is_some();
         if let Run::Preparing(preparing) = self.life.run(name)
-            && (was_started || preparing.rootfs != Resource::Absent)
+            && (was_asked || preparing.rootfs != Resource::Absent)
         {
             self.leave(name);
         }
         self.set_run(name, Run::Idle);
     }
 
-    /// The current run of a container is to be removed.
+    /// The current run of a container is to be removed, when nothing of it is being made any more.
     pub(super) fn leave(&mut self, name: &ContainerName) {
         let id = self.life.container_id(name);
-        self.life.actual.removals.insert(Leftover::Container(id), Removal::Due);
+        let making = match self.life.run(name) {
+            Run::Preparing(preparing) => preparing.rootfs.op(),
+            Run::Idle | Run::BackingOff | Run::Starting(_) | Run::Running(_) | Run::Ended(_) => None,
+        };
+        let removal = making.map_or(Removal::Due, Removal::After);
+        self.life.actual.removals.insert(Leftover::Container(id), removal);
     }
 
     fn stop(&mut self, name: &ContainerName, now: Mono) {

@@ -102,12 +102,11 @@ impl PodMachine {
         self.forgotten
     }
 
-    /// Its source has a new version of it. Which containers a pod has never changes under one UID: the API refuses it, and
-    /// other sources give another UID.
+    /// Its source has a new version of it. What was made for it once (network, volumes, which containers, where its cgroup
+    /// is) never changes under one UID: the API refuses that, and other sources give another UID.
     pub fn update(&mut self, spec: Arc<Pod>) {
-        let same = self.life.spec.all_containers().map(|one| (&one.name, one.kind));
-        if !same.eq(spec.all_containers().map(|one| (&one.name, one.kind))) {
-            tracing::warn!(pod = %spec.uid, "update with other containers ignored");
+        if !is_same_frame(&self.life.spec, &spec) {
+            tracing::warn!(pod = %spec.uid, "update of what cannot be changed ignored");
             return;
         }
         self.life.record.manifest = Arc::clone(&spec.manifest);
@@ -208,4 +207,14 @@ impl PodMachine {
     pub fn uid(&self) -> &PodUid {
         &self.life.record.uid
     }
+}
+
+fn is_same_frame(old: &Pod, new: &Pod) -> bool {
+    let containers =
+        |pod: &Pod| -> Vec<_> { pod.all_containers().map(|one| (one.name.clone(), one.kind)).collect() };
+    containers(old) == containers(new)
+        && old.name == new.name
+        && old.network == new.network
+        && old.volumes == new.volumes
+        && old.qos == new.qos
 }

@@ -4,7 +4,7 @@ use super::{
     actual::{Leftover, Removal},
     fit,
     machine::PodMachine,
-    resource::Retry,
+    resource::{Ended, Retry},
     words::about_pod,
 };
 use crate::{
@@ -18,15 +18,15 @@ use crate::{
 impl PodMachine {
     /// Takes the outcome of an effect.
     pub fn settle(&mut self, op: OpId, slot: Slot, tries: u32, result: Result<Outcome, Failure>, now: Now) {
-        let mono = now.mono;
+        let ended = Ended { op, tries, at: now.mono };
         match slot {
             Slot::Dirs => {
                 self.complain(&result, "Failed", "error making pod data directories: ");
-                self.life.actual.dirs.settle(fit::done(result), tries, mono);
+                self.life.actual.dirs.settle(ended, fit::done(result));
             }
             Slot::Cgroup => {
                 self.complain(&result, "FailedCreatePodContainer", "unable to ensure pod container exists: ");
-                self.life.actual.cgroup.settle(fit::done(result), tries, mono);
+                self.life.actual.cgroup.settle(ended, fit::done(result));
             }
             Slot::Netns(attempt) | Slot::Network(attempt) | Slot::Sandbox(attempt)
                 if attempt != self.life.record.sandbox =>
@@ -34,20 +34,20 @@ impl PodMachine {
                 self.made_too_late(op);
             }
             Slot::Netns(_) | Slot::Network(_) | Slot::Sandbox(_) => {
-                self.sandbox_settled(&slot, tries, result, now);
+                self.sandbox_settled(&slot, ended, result, now);
             }
             Slot::Volume(name) => {
                 let prefix = format!("MountVolume.SetUp failed for volume {:?} : ", name.as_str());
                 self.complain(&result, "FailedMount", &prefix);
                 if let Some(state) = self.life.actual.volumes.get_mut(&name) {
-                    state.settle(fit::volume(result), tries, mono);
+                    state.settle(ended, fit::volume(result));
                 }
             }
-            Slot::Rootfs(name) => self.rootfs_settled(&name, tries, result, mono),
+            Slot::Rootfs(name) => self.rootfs_settled(&name, ended, result),
             Slot::Start(name) => self.started(op, &name, tries, result, now),
-            Slot::Signal(name) => self.signalled(op, &name, result, mono),
+            Slot::Signal(name) => self.signalled(op, &name, result, now.mono),
             Slot::Words(name) => self.words_read(op, &name, tries, result, now),
-            Slot::Remove(leftover) => self.removed(leftover, tries, result, mono),
+            Slot::Remove(leftover) => self.removed(leftover, tries, result, now.mono),
         }
     }
 
@@ -61,8 +61,8 @@ impl PodMachine {
         }
     }
 
-    /// Something of a sandbox that was given up meanwhile was made, or not: it can be removed now.
-    fn made_too_late(&mut self, op: OpId) {
+    /// Something that was given up meanwhile was made, or not: it can be removed now.
+    pub(super) fn made_too_late(&mut self, op: OpId) {
         for removal in self.life.actual.removals.values_mut() {
             if *removal == Removal::After(op) {
                 *removal = Removal::Due;
@@ -70,22 +70,18 @@ impl PodMachine {
         }
     }
 
-    fn sandbox_settled(&mut self, slot: &Slot, tries: u32, result: Result<Outcome, Failure>, now: Now) {
+    fn sandbox_settled(&mut self, slot: &Slot, ended: Ended, result: Result<Outcome, Failure>, now: Now) {
         self.complain(&result, "FailedCreatePodSandBox", "Failed to create pod sandbox: ");
         let gone = matches!(&result, Err(failure) if failure.kind == FailureKind::SandboxGone);
         let actual = &mut self.life.actual;
         match slot {
-            Slot::Netns(_) => {
-                actual.netns.settle(fit::netns(result), tries, now.mono);
-            }
+            Slot::Netns(_) => actual.netns.settle(ended, fit::netns(result)),
             Slot::Network(_) => {
                 let record = &mut self.life.record;
                 let wired = fit::network(result).map(|status| record.network = Some(status));
-                actual.network.settle(wired, tries, now.mono);
+                actual.network.settle(ended, wired);
             }
-            Slot::Sandbox(_) => {
-                actual.sandbox.settle(fit::sandbox(result), tries, now.mono);
-            }
+            Slot::Sandbox(_) => actual.sandbox.settle(ended, fit::sandbox(result)),
             Slot::Dirs
             | Slot::Cgroup
             | Slot::Volume(_)

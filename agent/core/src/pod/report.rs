@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use super::{
     actual::{End, ImageUse, Leftover, Preparing, Removal, Run, Stage},
     machine::PodMachine,
+    plan::{Over, over},
     resource::Resource,
     words::about_pod,
 };
 use crate::{
-    event::{Exit, Observation, ObservedContainer, ObservedSandbox, ObservedTask, SandboxReport},
+    event::{
+        Exit, FailureKind, Observation, ObservedContainer, ObservedSandbox, ObservedTask, SandboxReport,
+    },
     id::{ContainerId, ContainerName, SandboxId},
     status::Severity,
     time::Now,
@@ -125,17 +128,37 @@ impl PodMachine {
                     starting.end.get_or_insert(End::Lost(at));
                 }
                 Some(Run::Running(_)) => self.ended(&name, End::Lost(at), now),
-                Some(Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Ended(_)) | None => {}
-            }
-        }
-        match self.life.stage() {
-            Stage::Run => self.replace_sandbox(),
-            Stage::Stop => {
-                if self.life.actual.sandbox.op().is_none() {
-                    self.life.actual.sandbox = Resource::Unknown;
+                Some(Run::Preparing(_)) => {
+                    if self.may_have_run(&name) {
+                        self.ended(&name, End::Lost(at), now);
+                    }
                 }
+                Some(Run::Idle | Run::BackingOff | Run::Ended(_)) | None => {}
             }
         }
+        let goes_on = self.life.stage() == Stage::Run && matches!(over(&self.life, now), Over::GoesOn(_));
+        if goes_on {
+            self.replace_sandbox();
+        } else if self.life.actual.sandbox.op().is_none() {
+            self.life.actual.sandbox = Resource::Unknown;
+        }
+    }
+
+    /// Whether a run that is to be started was perhaps started before: its start was asked for in this sandbox, and nobody
+    /// said that it failed.
+    pub(super) fn may_have_run(&self, name: &ContainerName) -> bool {
+        let Run::Preparing(preparing) = self.life.run(name) else { return false };
+        let started_in = self.life.record.containers.get(name).and_then(|record| record.started_in);
+        let failed = preparing.refused.as_ref().is_some_and(|refusal| match refusal.retry.failure.kind {
+            FailureKind::Unknown | FailureKind::RuntimeDown => false,
+            FailureKind::Transient
+            | FailureKind::Config
+            | FailureKind::InvalidImageName
+            | FailureKind::ImagePull
+            | FailureKind::StartFailed
+            | FailureKind::SandboxGone => true,
+        });
+        started_in == Some(self.life.record.sandbox) && !failed
     }
 
     fn replace_sandbox(&mut self) {

@@ -60,12 +60,14 @@ impl<T> Resource<T> {
         }
     }
 
-    /// Takes the outcome of making it.
-    pub fn settle(&mut self, result: Result<T, Failure>, tries: u32, now: Mono) {
-        *self = match result {
-            Ok(value) => Self::Ready(value),
-            Err(failure) => Self::Failed(Retry::after(failure, tries, now)),
-        };
+    /// Takes the outcome of the effect that makes it; that of any other effect says nothing about it.
+    pub fn settle(&mut self, ended: Ended, result: Result<T, Failure>) {
+        if self.op() == Some(ended.op) {
+            *self = match result {
+                Ok(value) => Self::Ready(value),
+                Err(failure) => Self::Failed(Retry::after(failure, ended.tries, ended.at)),
+            };
+        }
     }
 
     /// Lets a try that waits for containerd go on now.
@@ -74,6 +76,17 @@ impl<T> Resource<T> {
             retry.runtime_is_up(now);
         }
     }
+}
+
+/// An effect that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// Which.
+    pub op: OpId,
+    /// How often the same failed before, in a row.
+    pub tries: u32,
+    /// When.
+    pub at: Mono,
 }
 
 /// A failure and when to try again.

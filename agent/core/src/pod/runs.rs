@@ -1,10 +1,10 @@
 //! What follows for the run of a container: it started, or not; was signalled; ended; its end is complete.
 
 use super::{
-    actual::{Delivery, End, Ended, Preparing, Refusal, Run, Running, Starting, Stop, Words},
+    actual::{self, Delivery, End, Preparing, Refusal, Run, Running, Starting, Stop, Words},
     fit,
     machine::PodMachine,
-    resource::{Retry, growing},
+    resource::{Ended, Retry, growing},
     words::{about, about_pod},
 };
 use crate::{
@@ -38,15 +38,19 @@ impl PodMachine {
     pub(super) fn rootfs_settled(
         &mut self,
         name: &ContainerName,
-        tries: u32,
+        ended: Ended,
         result: Result<Outcome, Failure>,
-        now: Mono,
     ) {
-        if let Err(failure) = &result {
-            self.complain_about(name, failure);
+        let Some(Run::Preparing(preparing)) = self.life.actual.containers.get_mut(name) else {
+            return self.made_too_late(ended.op);
+        };
+        if preparing.rootfs.op() != Some(ended.op) {
+            return self.made_too_late(ended.op);
         }
-        if let Some(Run::Preparing(preparing)) = self.life.actual.containers.get_mut(name) {
-            preparing.rootfs.settle(fit::rootfs(result), tries, now);
+        let failed = result.as_ref().err().cloned();
+        preparing.rootfs.settle(ended, fit::rootfs(result));
+        if let Some(failure) = failed {
+            self.complain_about(name, &failure);
         }
     }
 
@@ -127,7 +131,7 @@ impl PodMachine {
     /// A run has ended: its last words are read where they can be, then it goes into the record.
     pub(super) fn ended(&mut self, name: &ContainerName, end: End, now: Now) {
         match end {
-            End::Seen(exit) => self.set_run(name, Run::Ended(Ended { exit, words: Words::Unread })),
+            End::Seen(exit) => self.set_run(name, Run::Ended(actual::Ended { exit, words: Words::Unread })),
             End::Lost(at) => {
                 let exit = Exit { code: LOST, started_at: None, finished_at: at, oom_killed: false };
                 let message = "The container could not be located: its sandbox was lost while it ran";

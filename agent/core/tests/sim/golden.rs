@@ -84,6 +84,11 @@ impl Script {
                 self.names.insert(pod.uid.to_string(), (*name).to_owned());
                 self.run().want(pod);
             }
+            ["replace", name, parts @ ..] => {
+                let pod = parse_pod(name, parts);
+                self.names.insert(pod.uid.to_string(), format!("{name}'"));
+                self.run().replace(pod);
+            }
             ["remove", name] => self.run().unwant(name),
             ["restart"] => self.run().restart(),
             ["exit", container, code] => self.exit(container, code.parse().unwrap()),
@@ -145,7 +150,7 @@ impl Script {
         for _ in 0..1000 {
             let next = run.open.iter().position(|effect| {
                 let kind = tell::kind_of(effect);
-                !self.held.iter().any(|held| *held == kind)
+                !self.held.contains(&kind)
             });
             if let Some(at) = next {
                 let kind = tell::kind_of(&run.open[at]);

@@ -1,8 +1,14 @@
 //! The machine of the node against a model of the world: scripted lives (`golden`) and random ones (`random`).
 
+#[cfg(test)]
 mod golden;
+#[cfg(test)]
 mod pods;
+#[cfg(test)]
 mod random;
+#[cfg(test)]
 mod run;
+#[cfg(test)]
 mod tell;
+#[cfg(test)]
 mod world;

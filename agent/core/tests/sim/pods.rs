@@ -15,7 +15,7 @@ use berth_core::{
     },
 };
 
-pub fn node() -> NodeConfig {
+pub(crate) fn node() -> NodeConfig {
     let amounts = Quantities {
         cpu_milli: Some(2000),
         memory_bytes: Some(8 << 30),
@@ -55,7 +55,7 @@ pub fn node() -> NodeConfig {
 }
 
 /// A pod with one container per name; `init-…` is an init container, `side-…` a sidecar.
-pub fn pod(name: &str, containers: &[&str]) -> Pod {
+pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
     let made: Vec<Arc<Container>> = containers.iter().map(|name| Arc::new(container(name))).collect();
     let (containers, init_containers) = made.into_iter().partition(|one| one.kind == ContainerKind::Main);
     Pod {
@@ -89,7 +89,7 @@ pub fn pod(name: &str, containers: &[&str]) -> Pod {
     }
 }
 
-pub fn container(name: &str) -> Container {
+pub(crate) fn container(name: &str) -> Container {
     let kind = match name.split_once('-') {
         Some(("init", _)) => ContainerKind::Init,
         Some(("side", _)) => ContainerKind::Sidecar,
@@ -118,12 +118,12 @@ pub fn container(name: &str) -> Container {
 }
 
 /// The container of a pod, to be changed.
-pub fn edit<'a>(pod: &'a mut Pod, name: &str) -> &'a mut Container {
+pub(crate) fn edit<'a>(pod: &'a mut Pod, name: &str) -> &'a mut Container {
     let all = pod.init_containers.iter_mut().chain(&mut pod.containers);
     Arc::make_mut(all.into_iter().find(|one| one.name.as_str() == name).expect("container"))
 }
 
-pub fn empty_dir(name: &str) -> Volume {
+pub(crate) fn empty_dir(name: &str) -> Volume {
     Volume {
         name: VolumeName::new(name),
         source: VolumeSource::EmptyDir { medium: Medium::Disk, size_limit_bytes: None },

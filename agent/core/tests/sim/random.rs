@@ -96,6 +96,8 @@ struct Chaos {
     /// Whether every effect is printed.
     is_told: bool,
     versions: u32,
+    /// The last pod of each name: it may come back under the same UID.
+    known: BTreeMap<&'static str, Pod>,
     counts: BTreeMap<&'static str, u64>,
 }
 
@@ -110,6 +112,7 @@ impl Chaos {
             is_calm: false,
             is_told: false,
             versions: 0,
+            known: BTreeMap::new(),
             counts: BTreeMap::new(),
         }
     }
@@ -222,7 +225,11 @@ impl Chaos {
         let wanted = self.run.wanted();
         let free: Vec<&str> = NAMES.into_iter().filter(|name| !wanted.contains(*name)).collect();
         let Some(name) = self.dice.pick(&free) else { return };
-        let pod = self.random_pod(name);
+        let pod = match self.known.get(name) {
+            Some(pod) if self.dice.is_one_in(2) => pod.clone(),
+            Some(_) | None => self.random_pod(name),
+        };
+        self.known.insert(name, pod.clone());
         self.count("pods begun");
         self.run.want(pod);
     }
@@ -238,10 +245,8 @@ impl Chaos {
         ];
         let shape = self.dice.pick(&shapes).unwrap();
         let mut pod = pods::pod(name, shape);
-        if self.dice.is_one_in(2) {
-            self.versions += 1;
-            pod.uid = PodUid::new(format!("uid-{name}-{}", self.versions));
-        }
+        self.versions += 1;
+        pod.uid = PodUid::new(format!("uid-{name}-{}", self.versions));
         let policies = [RestartPolicy::Always, RestartPolicy::OnFailure, RestartPolicy::Never];
         pod.restart_policy = self.dice.pick(&policies).unwrap();
         pod.grace = Duration::from_secs(self.dice.next() % 20);

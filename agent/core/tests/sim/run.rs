@@ -19,23 +19,23 @@ use jiff::Timestamp;
 use crate::{pods, world::World};
 
 /// A node under test.
-pub struct Run {
-    pub node: Node,
-    pub world: World,
-    pub now: Now,
+pub(crate) struct Run {
+    pub(crate) node: Node,
+    pub(crate) world: World,
+    pub(crate) now: Now,
     /// Effects that were asked for and not begun.
-    pub open: VecDeque<Effect>,
+    pub(crate) open: VecDeque<Effect>,
     /// Effects that were performed and whose outcome the agent does not know yet.
-    pub finished: VecDeque<(OpId, Result<Outcome, Failure>)>,
+    pub(crate) finished: VecDeque<(OpId, Result<Outcome, Failure>)>,
     /// Every effect since it was last taken.
-    pub told: Vec<Effect>,
+    pub(crate) told: Vec<Effect>,
     desired: BTreeMap<Source, Vec<Arc<Pod>>>,
     versions: u32,
 }
 
 impl Run {
     /// A node that was just switched on.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mono = Mono(Duration::from_secs(1000));
         let wall = Timestamp::from_second(1_800_000_000).unwrap();
         let mut run = Self {
@@ -61,7 +61,7 @@ impl Run {
     }
 
     /// The agent is killed and begins again.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.open.clear();
         self.finished.clear();
         self.node = new_node();
@@ -69,7 +69,7 @@ impl Run {
     }
 
     /// Gives the node an event and begins what must be done at once.
-    pub fn handle(&mut self, event: Event) {
+    pub(crate) fn handle(&mut self, event: Event) {
         self.node.handle(self.now, event);
         self.drain();
     }
@@ -90,7 +90,7 @@ impl Run {
     }
 
     /// Performs an open effect.
-    pub fn perform(&mut self, at: usize) {
+    pub(crate) fn perform(&mut self, at: usize) {
         let Some(effect) = self.open.remove(at) else { return };
         if let Some(outcome) = self.world.perform(&effect, self.now) {
             self.finished.push_back((effect.op(), outcome));
@@ -98,13 +98,13 @@ impl Run {
     }
 
     /// Tells the node the outcome of an effect.
-    pub fn deliver(&mut self, at: usize) {
+    pub(crate) fn deliver(&mut self, at: usize) {
         let Some((op, outcome)) = self.finished.remove(at) else { return };
         self.handle(Event::Done { op, outcome });
     }
 
     /// Tells the node the oldest report of a shim.
-    pub fn report(&mut self) {
+    pub(crate) fn report(&mut self) {
         if self.world.reports.is_empty() {
             return;
         }
@@ -113,7 +113,7 @@ impl Run {
     }
 
     /// Lets time pass; the node is woken whenever it asked for it.
-    pub fn advance(&mut self, length: Duration, mut after: impl FnMut(&mut Self)) {
+    pub(crate) fn advance(&mut self, length: Duration, mut after: impl FnMut(&mut Self)) {
         let end = self.now.mono + length;
         while let Some(at) = self.node.poll_timeout().filter(|at| *at <= end) {
             self.set_clock(at.max(self.now.mono));
@@ -124,13 +124,13 @@ impl Run {
         self.set_clock(end);
     }
 
-    pub fn set_clock(&mut self, mono: Mono) {
+    pub(crate) fn set_clock(&mut self, mono: Mono) {
         self.now.wall += mono.since(self.now.mono);
         self.now.mono = mono;
     }
 
     /// A pod is added to a source, or replaced.
-    pub fn want(&mut self, mut pod: Pod) {
+    pub(crate) fn want(&mut self, mut pod: Pod) {
         self.versions += 1;
         pod.manifest = format!("{{\"name\":\"{}\",\"version\":{}}}", pod.name.name, self.versions).into();
         let pod = Arc::new(pod);
@@ -141,19 +141,27 @@ impl Run {
         self.send_desired();
     }
 
+    /// A pod takes the place of those with its name, in one step.
+    pub(crate) fn replace(&mut self, pod: Pod) {
+        for pods in self.desired.values_mut() {
+            pods.retain(|known| known.name != pod.name);
+        }
+        self.want(pod);
+    }
+
     /// A pod is taken out of its source.
-    pub fn unwant(&mut self, name: &str) {
+    pub(crate) fn unwant(&mut self, name: &str) {
         for pods in self.desired.values_mut() {
             pods.retain(|pod| pod.name.name != name);
         }
         self.send_desired();
     }
 
-    pub fn wanted(&self) -> BTreeSet<String> {
+    pub(crate) fn wanted(&self) -> BTreeSet<String> {
         self.desired.values().flatten().map(|pod| pod.name.name.clone()).collect()
     }
 
-    pub fn spec(&self, name: &str) -> Option<Arc<Pod>> {
+    pub(crate) fn spec(&self, name: &str) -> Option<Arc<Pod>> {
         self.desired.values().flatten().find(|pod| pod.name.name == name).cloned()
     }
 
@@ -164,7 +172,7 @@ impl Run {
     }
 
     /// Containerd goes, or comes back.
-    pub fn set_runtime(&mut self, is_down: bool) {
+    pub(crate) fn set_runtime(&mut self, is_down: bool) {
         self.world.runtime_is_down = is_down;
         let event = if is_down {
             Event::RuntimeDown { why: "connection refused".into() }

@@ -12,7 +12,7 @@ use berth_core::{
 use crate::world;
 
 /// An effect in a line; `names` are shown in place of UIDs.
-pub fn effect(effect: &Effect, names: &BTreeMap<String, String>) -> String {
+pub(crate) fn effect(effect: &Effect, names: &BTreeMap<String, String>) -> String {
     match effect {
         Effect::Node { act: NodeAct::SetQos(values), .. } => {
             format!("node set-qos burstable={}", values.burstable.cpu_shares.unwrap_or(0))
@@ -28,7 +28,7 @@ pub fn effect(effect: &Effect, names: &BTreeMap<String, String>) -> String {
 }
 
 /// The effect in a word.
-pub fn kind_of(effect: &Effect) -> String {
+pub(crate) fn kind_of(effect: &Effect) -> String {
     match effect {
         Effect::Node { act: NodeAct::SetQos(_), .. } => "set-qos".into(),
         Effect::Node { act: NodeAct::InspectImage(_), .. } => "inspect-image".into(),

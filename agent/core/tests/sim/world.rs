@@ -21,60 +21,60 @@ use berth_core::{
 
 /// What is on the node.
 #[derive(Debug, Default)]
-pub struct World {
-    pub records: BTreeMap<PodUid, PodRecord>,
-    pub dirs: BTreeSet<PodUid>,
-    pub cgroups: BTreeMap<PodUid, QosClass>,
-    pub volumes: BTreeSet<(PodUid, VolumeName)>,
-    pub netns: BTreeMap<SandboxId, PodUid>,
-    pub networks: BTreeMap<SandboxId, PodUid>,
-    pub sandboxes: BTreeMap<SandboxId, Sandbox>,
-    pub snapshots: BTreeMap<ContainerId, PodUid>,
-    pub containers: BTreeMap<ContainerId, Container>,
-    pub images: BTreeSet<ImageRef>,
-    pub registry: BTreeSet<ImageRef>,
-    pub statuses: BTreeMap<PodUid, Arc<PodStatus>>,
+pub(crate) struct World {
+    pub(crate) records: BTreeMap<PodUid, PodRecord>,
+    pub(crate) dirs: BTreeSet<PodUid>,
+    pub(crate) cgroups: BTreeMap<PodUid, QosClass>,
+    pub(crate) volumes: BTreeSet<(PodUid, VolumeName)>,
+    pub(crate) netns: BTreeMap<SandboxId, PodUid>,
+    pub(crate) networks: BTreeMap<SandboxId, PodUid>,
+    pub(crate) sandboxes: BTreeMap<SandboxId, Sandbox>,
+    pub(crate) snapshots: BTreeMap<ContainerId, PodUid>,
+    pub(crate) containers: BTreeMap<ContainerId, Container>,
+    pub(crate) images: BTreeSet<ImageRef>,
+    pub(crate) registry: BTreeSet<ImageRef>,
+    pub(crate) statuses: BTreeMap<PodUid, Arc<PodStatus>>,
     /// Whether containerd answers.
-    pub runtime_is_down: bool,
+    pub(crate) runtime_is_down: bool,
     /// Containers that ignore their stop signal.
-    pub deaf: BTreeSet<ContainerName>,
+    pub(crate) deaf: BTreeSet<ContainerName>,
     /// Processes made, per run.
-    pub starts: BTreeMap<ContainerId, (PodUid, u32)>,
+    pub(crate) starts: BTreeMap<ContainerId, (PodUid, u32)>,
     /// What must never happen and did.
-    pub violations: Vec<String>,
+    pub(crate) violations: Vec<String>,
     /// Exits that the shim has not reported yet.
-    pub reports: Vec<(SandboxId, SandboxReport)>,
+    pub(crate) reports: Vec<(SandboxId, SandboxReport)>,
     /// Pods by manifest, to read records back with.
     specs: BTreeMap<Arc<str>, Arc<Pod>>,
     addresses: u8,
 }
 
 #[derive(Debug, Clone)]
-pub struct Sandbox {
-    pub pod: PodUid,
-    pub attempt: Attempt,
-    pub is_alive: bool,
+pub(crate) struct Sandbox {
+    pub(crate) pod: PodUid,
+    pub(crate) attempt: Attempt,
+    pub(crate) is_alive: bool,
 }
 
 #[derive(Debug, Clone)]
-pub struct Container {
-    pub pod: PodUid,
-    pub name: ContainerName,
-    pub attempt: Attempt,
-    pub hash: u64,
-    pub sandbox: SandboxId,
-    pub task: ObservedTask,
+pub(crate) struct Container {
+    pub(crate) pod: PodUid,
+    pub(crate) name: ContainerName,
+    pub(crate) attempt: Attempt,
+    pub(crate) hash: u64,
+    pub(crate) sandbox: SandboxId,
+    pub(crate) task: ObservedTask,
 }
 
 impl Container {
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         matches!(self.task, ObservedTask::Running { .. })
     }
 }
 
 impl World {
     /// Remembers the spec of a pod, which a record is read back with.
-    pub fn learn(&mut self, pod: &Arc<Pod>) {
+    pub(crate) fn learn(&mut self, pod: &Arc<Pod>) {
         self.specs.insert(Arc::clone(&pod.manifest), Arc::clone(pod));
     }
 
@@ -83,7 +83,7 @@ impl World {
     }
 
     /// Does what an effect asks for; `None` when it has no outcome.
-    pub fn perform(&mut self, effect: &Effect, now: Now) -> Option<Result<Outcome, Failure>> {
+    pub(crate) fn perform(&mut self, effect: &Effect, now: Now) -> Option<Result<Outcome, Failure>> {
         let (pod, act) = match effect {
             Effect::Node { act, .. } => return Some(self.perform_for_node(act)),
             Effect::Pod { pod, act, .. } => (pod, act),
@@ -203,7 +203,7 @@ impl World {
     }
 
     /// Everything on the node that a pod has.
-    pub fn left_of(&self, pod: &PodUid) -> Vec<String> {
+    pub(crate) fn left_of(&self, pod: &PodUid) -> Vec<String> {
         let mut left = Vec::new();
         let mut add = |is_there: bool, what: &str| {
             if is_there {
@@ -241,8 +241,8 @@ impl World {
                 }
                 self.networks.insert(request.sandbox.clone(), pod.clone());
                 self.addresses = self.addresses.wrapping_add(1);
-                let ip = format!("10.0.0.{}", self.addresses).parse().unwrap();
-                Ok(Outcome::Network(NetworkStatus { ips: vec![ip] }))
+                let ip = std::net::Ipv4Addr::new(10, 0, 0, self.addresses);
+                Ok(Outcome::Network(NetworkStatus { ips: vec![ip.into()] }))
             }
             Act::EnsureSandbox(request) => {
                 if request.pod.network == NetworkMode::Pod && !self.netns.contains_key(&request.id) {
@@ -355,7 +355,7 @@ impl World {
     }
 
     /// A container's process ends.
-    pub fn exit(&mut self, id: &ContainerId, code: u32, now: Now) {
+    pub(crate) fn exit(&mut self, id: &ContainerId, code: u32, now: Now) {
         let Some(container) = self.containers.get_mut(id) else { return };
         let ObservedTask::Running { started_at, .. } = container.task else { return };
         let exit = Exit { code, started_at: Some(started_at), finished_at: now.wall, oom_killed: false };
@@ -365,14 +365,14 @@ impl World {
     }
 
     /// The running container of a pod with this name.
-    pub fn running(&self, pod: &PodUid, name: &str) -> Option<ContainerId> {
+    pub(crate) fn running(&self, pod: &PodUid, name: &str) -> Option<ContainerId> {
         let mut all = self.containers.iter();
         let found = all.find(|(_, one)| one.pod == *pod && one.name.as_str() == name && one.is_running());
         found.map(|(id, _)| id.clone())
     }
 
     /// A shim dies, and with it everything in its pod.
-    pub fn lose(&mut self, id: &SandboxId, now: Now) {
+    pub(crate) fn lose(&mut self, id: &SandboxId, now: Now) {
         let Some(sandbox) = self.sandboxes.get_mut(id) else { return };
         if !sandbox.is_alive {
             return;
@@ -444,7 +444,7 @@ impl World {
     }
 
     /// What the runtime would tell.
-    pub fn observation(&self) -> Observation {
+    pub(crate) fn observation(&self) -> Observation {
         let sandboxes = self.sandboxes.iter().map(|(id, one)| ObservedSandbox {
             id: id.clone(),
             pod: one.pod.clone(),
@@ -464,7 +464,7 @@ impl World {
     }
 
     /// What an agent that begins would find. Reports are not kept for it: it sees the exits themselves.
-    pub fn restored(&mut self) -> Restored {
+    pub(crate) fn restored(&mut self) -> Restored {
         self.reports.clear();
         let read_back = |record: &PodRecord| (record.clone(), Arc::clone(&self.specs[&record.manifest]));
         let pods = self.records.values().map(read_back).collect();
@@ -475,11 +475,11 @@ impl World {
     }
 }
 
-pub fn failure(kind: FailureKind, message: &str) -> Failure {
+pub(crate) fn failure(kind: FailureKind, message: &str) -> Failure {
     Failure { kind, message: message.into() }
 }
 
-pub fn short(id: &ContainerId) -> &str {
+pub(crate) fn short(id: &ContainerId) -> &str {
     &id.as_str()[..8]
 }
 
@@ -511,7 +511,7 @@ fn needs_runtime(act: &Act) -> bool {
 }
 
 /// The act in a word.
-pub fn name_of(act: &Act) -> &'static str {
+pub(crate) fn name_of(act: &Act) -> &'static str {
     match act {
         Act::Persist(_) => "persist",
         Act::Forget => "forget",

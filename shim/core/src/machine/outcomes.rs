@@ -96,7 +96,8 @@ impl Machine {
         match result {
             Ok(()) => {
                 task.life = Life::Running { pid };
-                task.started_at_ns = Some(now.unix_ns);
+                // A process that was reaped before its start was reported cannot have started after its end.
+                task.started_at_ns = Some(exit.map_or(now.unix_ns, |exit| exit.at_ns.min(now.unix_ns)));
                 self.publish(Notice::Started { task: id.clone(), pid });
                 self.feed_task(id, FeedEvent::Started);
                 self.reply(from, Reply::Pid(pid));

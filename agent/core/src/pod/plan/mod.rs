@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{config::NodeConfig, time::Now};
 
+pub(super) use over::{Over, over};
 pub use stop::STOP_MIN;
 
 /// How long `ErrImagePull` is shown before `ImagePullBackOff`: the tick in which the kubelet looks at a failed pod again
@@ -67,9 +68,9 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn run(&mut self) {
-        if let Some(end) = self.over() {
-            self.plan.steps.push(Step::End(end));
-            return;
+        match over(self.life, self.now) {
+            Over::Ended(end) => return self.push(Step::End(end)),
+            Over::GoesOn(deadline) => self.plan.wake_at = deadline,
         }
         self.removals();
         self.things();

@@ -11,6 +11,7 @@ use crate::{
     },
     record::ContainerRecord,
     spec::{Container, ContainerKind, ImagePullPolicy},
+    time::Mono,
 };
 
 use super::over::is_replaced;
@@ -89,25 +90,34 @@ impl Planner<'_> {
     }
 
     fn idle(&mut self, container: &Container, announced: Announced) {
-        if self.is_being_removed(&container.name) {
-            return;
+        match self.next_run(container) {
+            Next::None => {}
+            Next::At(at) if !self.has_come(at) => {
+                if announced == Announced::No {
+                    self.push(Step::BackOff(container.name.clone()));
+                }
+            }
+            Next::At(_) | Next::Now => {
+                if !self.is_being_removed(&container.name) {
+                    self.push(Step::Begin(container.name.clone()));
+                }
+            }
         }
-        let begin = Step::Begin(container.name.clone());
-        let Some(record) = self.life.record.containers.get(&container.name) else { return self.push(begin) };
-        let Some(exit) = &record.exit else { return self.push(begin) };
+    }
+
+    /// When the next run of a container that does not run may begin.
+    fn next_run(&self, container: &Container) -> Next {
+        let Some(record) = self.life.record.containers.get(&container.name) else { return Next::Now };
+        let Some(exit) = &record.exit else { return Next::Now };
         if self.is_stale_init(container, record) {
-            return self.push(begin);
+            return Next::Now;
         }
         let again =
             is_replaced(record) || runs_again(container.kind, self.life.spec.restart_policy, exit.exit.code);
         if !again || (container.kind == ContainerKind::Init && self.is_initialized()) {
-            return;
+            return Next::None;
         }
-        if self.has_come(due(record, exit, self.world.config.crash_backoff_max)) {
-            self.push(begin);
-        } else if announced == Announced::No {
-            self.push(Step::BackOff(container.name.clone()));
-        }
+        Next::At(due(record, exit, self.world.config.crash_backoff_max))
     }
 
     /// Whether an init container ended well, but in an earlier sandbox: a new sandbox is initialized anew.
@@ -177,6 +187,17 @@ impl Planner<'_> {
             }
         }
     }
+}
+
+/// When the next run of a container begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// There is none.
+    None,
+    /// At once.
+    Now,
+    /// When its back-off is over.
+    At(Mono),
 }
 
 /// Whether the wait for the next run was announced.

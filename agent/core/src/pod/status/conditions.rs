@@ -2,7 +2,7 @@
 
 use super::any_main_started;
 use crate::{
-    pod::actual::Life,
+    pod::actual::{Life, Stage},
     spec::ContainerKind,
     status::{Condition, ConditionKind, ContainerStatus, Phase},
     time::Now,
@@ -51,7 +51,13 @@ pub(super) fn of(
         .collect()
 }
 
+/// A pod that is being taken down does not become startable again because the agent began anew.
 fn is_furnished(life: &Life) -> bool {
+    let kind = ConditionKind::PodReadyToStartContainers;
+    let was = life.record.conditions.get(&kind).is_some_and(|before| before.holds);
+    if life.stage() == Stage::Stop && !was {
+        return false;
+    }
     life.actual.sandbox.ready().is_some() && (!life.is_wired() || life.actual.network.ready().is_some())
 }
 

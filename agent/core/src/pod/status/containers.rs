@@ -136,7 +136,7 @@ fn preparing_state(life: &Life, container: &Container, preparing: &Preparing) ->
     }
     match &preparing.image {
         ImageUse::Refused { reason, retry } => return waiting(reason, retry.failure.message.clone()),
-        ImageUse::Missing => {
+        ImageUse::Missing | ImageUse::Pulling => {
             if let Some(backoff) = life.actual.pull_backoffs.get(&container.image) {
                 return if backoff.announced {
                     waiting("ImagePullBackOff", pull_back_off(&container.image, &backoff.error))
@@ -145,7 +145,7 @@ fn preparing_state(life: &Life, container: &Container, preparing: &Preparing) ->
                 };
             }
         }
-        ImageUse::Wanted | ImageUse::Inspecting | ImageUse::Pulling | ImageUse::Ready(_) => {}
+        ImageUse::Wanted | ImageUse::Inspecting | ImageUse::Ready(_) => {}
     }
     match preparing.rootfs.retry() {
         Some(retry) => waiting("CreateContainerError", retry.failure.message.clone()),
