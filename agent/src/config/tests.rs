@@ -14,9 +14,9 @@ const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConf
 
 /// Loads `text` (without head) as the file of `--config`, with further flags.
 fn load_text(text: &str, flags: &[&str]) -> Result<Settings, String> {
-    let directory = TempDir::new().unwrap();
+    let directory = TempDir::new().map_err(|error| error.to_string())?;
     let path = directory.path().join("config.yaml");
-    fs::write(&path, format!("{HEAD}{text}")).unwrap();
+    fs::write(&path, format!("{HEAD}{text}")).map_err(|error| error.to_string())?;
     load_in(&directory, flags)
 }
 
@@ -24,7 +24,8 @@ fn load_in(directory: &TempDir, flags: &[&str]) -> Result<Settings, String> {
     let config = format!("--config={}", directory.path().join("config.yaml").display());
     let mut all = vec![config.as_str()];
     all.extend(flags);
-    Settings::load(KubeletFlags::parse(&all).unwrap()).map_err(|faults| shown(&faults, directory))
+    let flags = KubeletFlags::parse(&all).map_err(|error| error.to_string())?;
+    Settings::load(flags).map_err(|faults| shown(&faults, directory))
 }
 
 fn shown(faults: &Faults, directory: &TempDir) -> String {
