@@ -43,13 +43,16 @@ fn make_world(root: &Path) -> Result<()> {
     let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("proc"), "/proc", Some("proc"), plain | MsFlags::MS_NOEXEC, None::<&str>)
         .context("mount /proc")?;
-    // On a mixed cgroup v1 host crun takes this mount for a v2 host; it has no controllers.
+    // On a mixed cgroup v1 host crun takes this mount for a v2 host; it has no controllers. Something of the lab's own
+    // is put over it, since crun then writes plain files there.
     let unified = Path::new("/sys/fs/cgroup/unified");
-    if unified.join("cgroup.controllers").exists() {
+    let mixed = unified.join("cgroup.controllers").exists();
+    if mixed {
         umount2(unified, MntFlags::MNT_DETACH).context("unmount cgroup/unified")?;
     }
     // What a node keeps in its usual places is the lab's own.
-    for dir in [Path::new("/run"), Path::new("/var/lib"), Path::new("/var/log"), root] {
+    let usual = [Path::new("/run"), Path::new("/var/lib"), Path::new("/var/log"), root];
+    for dir in usual.into_iter().chain(mixed.then_some(unified)) {
         mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
             .with_context(|| format!("mount {}", dir.display()))?;
     }

@@ -488,7 +488,7 @@ fn is_sidecar(pod: &Pod, name: &ContainerName) -> bool {
     all.any(|one| one.name == *name && one.kind == berth_core::spec::ContainerKind::Sidecar)
 }
 
-fn image_info(image: &ImageRef) -> Arc<ImageInfo> {
+pub(crate) fn image_info(image: &ImageRef) -> Arc<ImageInfo> {
     Arc::new(ImageInfo {
         name: format!("docker.io/library/{image}"),
         id: "sha256:cafe".into(),
