@@ -61,7 +61,7 @@ fn defaults_are_the_kubelets() {
 fn a_zero_that_go_cannot_tell_from_absent_is_the_default() {
     // What kubeadm writes.
     let settings = load_text(
-        "syncFrequency: 0s\nfileCheckFrequency: 0s\nruntimeRequestTimeout: 0s\nimageMaximumGCAge: 0s\ncontainerRuntimeEndpoint: \"\"\nlogging:\n  flushFrequency: 0\n  verbosity: 0\n  options: {json: {infoBufferSize: \"0\"}, text: {infoBufferSize: \"0\"}}\nmemorySwap: {}\n",
+        "syncFrequency: 0s\nfileCheckFrequency: 0s\nruntimeRequestTimeout: 0s\nimageMaximumGCAge: 0s\ncontainerRuntimeEndpoint: \"\"\nlogging:\n  flushFrequency: 0\n  verbosity: 0\n  options: {json: {infoBufferSize: \"0\"}, text: {infoBufferSize: \"0\"}}\nmemorySwap: {}\nauthentication: {webhook: {enabled: true, cacheTTL: 0s}}\nauthorization: {mode: \"\"}\nevictionPressureTransitionPeriod: 0s\nmaxOpenFiles: 0\n",
         &[],
     );
     // `flushFrequency: 0` is a number of nanoseconds there.
@@ -71,7 +71,15 @@ fn a_zero_that_go_cannot_tell_from_absent_is_the_default() {
         settings.kubelet.container_runtime_endpoint.as_deref(),
         Some("unix:///run/containerd/containerd.sock")
     );
-    assert_eq!(ignored(&settings), []);
+    let webhook = settings.kubelet.authentication.as_ref().and_then(|section| section.webhook.as_ref());
+    assert_eq!(webhook.and_then(|webhook| webhook.cache_ttl), Some(GoDuration(Duration::from_secs(120))));
+    assert_eq!(
+        settings.kubelet.authorization.as_ref().and_then(|section| section.mode.as_deref()),
+        Some("Webhook")
+    );
+    assert_eq!(settings.kubelet.max_open_files, Some(1_000_000));
+    let names: Vec<_> = ignored(&settings).into_iter().map(|ignored| ignored.name).collect();
+    assert_eq!(names, ["authentication"]);
 }
 
 #[test]
