@@ -270,21 +270,18 @@ fn observed_task(task: &Task) -> ObservedTask {
     }
 }
 
-/// A task as containerd tells of it, which is all there is of tasks under other shims.
-pub(crate) fn observed_process(process: &Process) -> ObservedTask {
+/// A task as containerd tells of it, which is all there is of tasks under other shims. It does not tell when they
+/// started: `created_at`, of the container's record, comes close.
+pub(crate) fn observed_process(process: &Process, created_at: Option<Timestamp>) -> ObservedTask {
     match process.status() {
         Status::Created => ObservedTask::Created,
         Status::Running | Status::Paused | Status::Pausing => {
-            ObservedTask::Running { pid: process.pid, started_at: Timestamp::now() }
+            ObservedTask::Running { pid: process.pid, started_at: created_at.unwrap_or_else(Timestamp::now) }
         }
         Status::Stopped => ObservedTask::Exited(Exit {
             code: process.exit_status,
-            started_at: None,
-            finished_at: process
-                .exited_at
-                .as_ref()
-                .and_then(|at| Timestamp::new(at.seconds, at.nanos).ok())
-                .unwrap_or_else(Timestamp::now),
+            started_at: created_at,
+            finished_at: process.exited_at.as_ref().and_then(clock::of_proto).unwrap_or_else(Timestamp::now),
             oom_killed: false,
         }),
         Status::Unknown => ObservedTask::Unknown,

@@ -9,6 +9,7 @@ use super::{
     request,
     resource::{Resource, Retry},
     restart::next_backoff_ms,
+    runs::KILLS_MAX,
     step::{Step, Thing},
     words::{about, about_pod, pod_text, pull_back_off},
 };
@@ -38,8 +39,8 @@ impl PodMachine {
             Step::Inspect(name) => self.inspect(&name, shared),
             Step::Pull(name) => self.pull(&name, shared, now.mono),
             Step::Start(name) => self.start(&name, shared, now.mono),
-            Step::Term(name) => self.signal(&name, Sent::Term, shared),
-            Step::Kill(name) => self.signal(&name, Sent::Kill, shared),
+            Step::Term(name) => self.signal(&name, Sent::Term, shared, now),
+            Step::Kill(name) => self.signal(&name, Sent::Kill, shared, now),
             Step::ReadWords(name) => self.read_words(&name, shared, now),
             Step::Remove(leftover) => self.remove_leftover(leftover, shared),
             Step::Forget => {}
@@ -264,12 +265,15 @@ impl PodMachine {
         self.set_run(name, Run::Starting(Starting { op, prepared: preparing, end: None }));
     }
 
-    fn signal(&mut self, name: &ContainerName, sent: Sent, shared: &mut Shared<'_>) {
+    fn signal(&mut self, name: &ContainerName, sent: Sent, shared: &mut Shared<'_>, now: Now) {
         let Run::Running(running) = self.life.run(name).clone() else { return };
         let tries = match (sent, running.stop) {
             (Sent::Term, Stop::Term(delivery)) | (Sent::Kill, Stop::Kill(delivery)) => delivery.tries(),
             (Sent::Term, Stop::No | Stop::Kill(_)) | (Sent::Kill, Stop::No | Stop::Term(_)) => 0,
         };
+        if sent == Sent::Kill && tries >= KILLS_MAX {
+            return self.ended(name, End::Unseen(now.wall), now);
+        }
         let signal = match sent {
             Sent::Term => request::stop_signal(&self.life.record, name),
             Sent::Kill => StopSignal::Kill,

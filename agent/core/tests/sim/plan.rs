@@ -269,7 +269,8 @@ fn nothing_starts_before_all_that_is_shared_is_there() {
         life
     };
     assert_eq!(planned(&base()).steps, [Step::Start(name("web"))]);
-    let takings: [(&str, fn(&mut Actual)); 5] = [
+    type Taking = fn(&mut Actual);
+    let takings: [(&str, Taking); 5] = [
         ("dirs", |actual| actual.dirs = Resource::Ensuring(OpId(1))),
         ("cgroup", |actual| actual.cgroup = Resource::Ensuring(OpId(1))),
         ("network", |actual| actual.network = Resource::Ensuring(OpId(1))),

@@ -9,7 +9,7 @@ use std::{
 use berth_core::{
     effect::{Act, Effect},
     event::{Event, Failure, Outcome},
-    id::OpId,
+    id::{OpId, SandboxId},
     node::Node,
     spec::{Pod, Source},
     time::{Mono, Now},
@@ -49,23 +49,26 @@ impl Run {
             versions: 0,
         };
         run.world.images.insert(berth_core::id::ImageRef::new("busybox:1"));
-        run.boot();
+        run.boot(None);
         run
     }
 
-    fn boot(&mut self) {
-        let restored = self.world.restored();
+    fn boot(&mut self, silent: Option<&SandboxId>) {
+        let mut restored = self.world.restored();
+        if let Some(id) = silent {
+            self.world.silence(id, &mut restored.observation);
+        }
         self.handle(Event::Restored(Box::new(restored)));
         self.handle(Event::NetworkReady(Ok(())));
         self.send_desired();
     }
 
-    /// The agent is killed and begins again.
-    pub(crate) fn restart(&mut self) {
+    /// The agent is killed and begins again. One shim may not answer at first.
+    pub(crate) fn restart(&mut self, silent: Option<&SandboxId>) {
         self.open.clear();
         self.finished.clear();
         self.node = new_node();
-        self.boot();
+        self.boot(silent);
     }
 
     /// Gives the node an event and begins what must be done at once.

@@ -463,6 +463,28 @@ impl World {
         Observation { sandboxes: sandboxes.collect(), containers: containers.collect() }
     }
 
+    /// What a shim tells when the connection to it was made anew.
+    pub(crate) fn resync(&self, id: &SandboxId) -> SandboxReport {
+        let tasks = self.containers.iter().filter(|(_, one)| one.sandbox == *id);
+        SandboxReport::Resync(tasks.map(|(id, one)| (id.clone(), one.task.clone())).collect())
+    }
+
+    /// Takes a shim's answers out of an observation; it answers later.
+    pub(crate) fn silence(&mut self, id: &SandboxId, observation: &mut Observation) {
+        for sandbox in observation.sandboxes.iter_mut().filter(|sandbox| sandbox.id == *id) {
+            sandbox.ready = false;
+            sandbox.pid = 0;
+        }
+        let inside = |seen: &&mut ObservedContainer| {
+            self.containers.get(&seen.id).is_some_and(|container| container.sandbox == *id)
+        };
+        for container in observation.containers.iter_mut().filter(inside) {
+            container.task = ObservedTask::Unknown;
+        }
+        let report = self.resync(id);
+        self.reports.push((id.clone(), report));
+    }
+
     /// What an agent that begins would find. Reports are not kept for it: it sees the exits themselves.
     pub(crate) fn restored(&mut self) -> Restored {
         self.reports.clear();
