@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 
@@ -19,6 +19,8 @@ pub(super) fn run() -> Result<ExitCode> {
     let root = env::var(ROOT)?;
     let owner = env::var(OWNER)?;
     set_pdeathsig(Signal::SIGKILL)?;
+    // The supervisor blocks signals to wait for them, and children inherit that.
+    SigSet::empty().thread_set_mask()?;
     // /proc still shows the world outside here: an owner that ended before the line above left us.
     ensure!(Path::new("/proc").join(&owner).exists(), "the supervisor ended before the lab was made");
     make_world(Path::new(&root))?;

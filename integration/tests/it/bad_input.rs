@@ -35,7 +35,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 fn events_say(pod: &PodState, text: &str) -> bool {
-    berth(&["events", pod.name()]).is_ok_and(|shown| shown.contains(text))
+    crate::kit::events(pod).is_ok_and(|shown| shown.contains(text))
 }
 
 fn broken_manifest() -> Result<()> {

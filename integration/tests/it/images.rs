@@ -1,13 +1,13 @@
 //! Pulling: policies, names, registries that fail and come back.
 
 use anyhow::{Context, Result, ensure};
-use berth_integration::agent::{Settings, berth};
+use berth_integration::agent::Settings;
 use berth_integration::containerd::{ctr, ctr_rows};
 use berth_integration::image::{Image, Layer, Packing};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use serde_json::{Value, json};
 
-use crate::kit::{IMAGE, logged, pod, sleeper};
+use crate::kit::{IMAGE, events, logged, pod, sleeper};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -27,10 +27,6 @@ fn of_image(name: &str, image: &str, policy: &str, more: Value) -> String {
         container.extend(more);
     }
     pod(name, json!({ "containers": [container] }))
-}
-
-fn events(pod: &PodState) -> Result<String> {
-    berth(&["events", pod.name()])
 }
 
 fn waits(node: &Node, name: &str, reasons: &[&str]) -> Result<PodState> {

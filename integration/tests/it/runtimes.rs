@@ -115,8 +115,7 @@ fn unknown() -> Result<()> {
         ),
     )?;
     let odd = node.wait("odd", "refused", POD_LIMIT, |pod| {
-        berth_integration::agent::berth(&["events", pod.name()])
-            .is_ok_and(|shown| shown.contains("no-such-handler"))
+        crate::kit::events(pod).is_ok_and(|shown| shown.contains("no-such-handler"))
     })?;
     ensure!(!odd.is_ready(), "{odd}");
     node.end()
