@@ -136,6 +136,11 @@ impl Shims {
         }
     }
 
+    /// Whether a shim is there and does not answer.
+    pub async fn is_silent(&self, sandbox: &SandboxId) -> bool {
+        matches!(self.look(sandbox).await, ShimLook::Silent)
+    }
+
     pub(super) async fn look(&self, id: &SandboxId) -> ShimLook {
         let socket = self.socket(id);
         let state = async { ShimState::read(&ShimClient::connect(&socket).await?).await };
