@@ -71,7 +71,7 @@ impl Shim {
                 // A client that is held is not read from, so readiness can only be its end.
                 gone = conn.held || conn.read(&mut chunk) == Heard::End;
                 self.hear(id);
-                if gone {
+                if gone || self.conns.get(&id).is_some_and(|conn| conn.held) {
                     break;
                 }
             }
