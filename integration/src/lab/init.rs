@@ -14,6 +14,16 @@ use nix::unistd::Pid;
 
 use super::{OWNER, ROLE, ROOT, cgroup_name, leaks};
 
+/// Gives the node an address and a way out, which leads nowhere.
+const UPLINK: [&str; 6] = [
+    "link set lo up",
+    "link add uplink type veth peer name upstream",
+    "link set upstream up",
+    "address add 192.0.2.10/24 dev uplink",
+    "link set uplink up",
+    "route add default via 192.0.2.1",
+];
+
 /// Makes the private world, runs the body in it and fails when it leaves something behind.
 pub(super) fn run() -> Result<ExitCode> {
     let root = env::var(ROOT)?;
@@ -59,8 +69,10 @@ fn make_world(root: &Path) -> Result<()> {
             .with_context(|| format!("mount {}", dir.display()))?;
     }
     fs::create_dir_all("/run/netns")?;
-    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().context("start ip")?;
-    ensure!(up.success(), "ip link set lo up ended with {up}");
+    for step in UPLINK {
+        let done = Command::new("ip").args(step.split(' ')).status().context("start ip")?;
+        ensure!(done.success(), "ip {step} ended with {done}");
+    }
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("turn forwarding on")
 }
 

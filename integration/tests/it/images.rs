@@ -130,7 +130,8 @@ fn config() -> Result<()> {
     node.apply("over", &pod("over", container(json!({
         "env": [{ "name": "B", "value": "pod" }], "workingDir": "/tmp", "securityContext": { "runAsUser": 0 },
     }))))?;
-    logged(&node.ready("asis")?, "main", "1000:2000 image image /home/app\n")?;
+    // As with the kubelet and CRI, the group of USER is not taken over.
+    logged(&node.ready("asis")?, "main", "1000:1000 image image /home/app\n")?;
     logged(&node.ready("args")?, "main", "args\n")?;
     let over = logged(&node.ready("over")?, "main", " image pod /tmp\n")?;
     ensure!(over.starts_with("0:"), "{over}");

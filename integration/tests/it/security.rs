@@ -56,7 +56,12 @@ fn default_container() -> Result<()> {
     same("seccomp", status(&plain, "Seccomp")?.as_str(), "0")?;
     same("uid", inside(&plain, "id -u")?.as_str(), "0")?;
     // Masked and read-only paths.
-    same("kcore", inside(&plain, "wc -c < /proc/kcore")?.as_str(), "0")?;
+    for path in
+        ["/proc/kcore", "/proc/keys", "/proc/timer_list"].iter().filter(|path| Path::new(path).exists())
+    {
+        same(path, inside(&plain, &format!("wc -c < {path}"))?.as_str(), "0")?;
+    }
+    same("firmware", inside(&plain, "ls /sys/firmware | wc -l")?.as_str(), "0")?;
     same(
         "sysrq",
         inside(&plain, "echo h > /proc/sysrq-trigger 2>/dev/null || echo refused")?.as_str(),
