@@ -1,6 +1,7 @@
 //! What containers write, on disk.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 
 use berth_proto::shim::{ReopenLogRequest, ReopenLogResponse, shim_service};
@@ -88,14 +89,16 @@ fn no_line_is_lost_while_agent_and_containerd_are_away(world: &World) {
     nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let script = format!(
         "read line < {}; i=0; while [ $i -lt {LINES} ]; do echo $i; i=$((i+1)); done; echo > {}; exit 9",
-        gate.display(),
-        done.display()
+        world.shared_path("gate"),
+        world.shared_path("done")
     );
     let task = Task::start(&pod.shim, "c1", Spec::sh(&script));
     world.containerd.event("start c1");
     world.containerd.go_away();
     // Every call of this test is a connection of its own, so that from here to the end of the output nobody is there.
-    fs::write(&gate, "\n").unwrap();
+    // Both ends, so that a reader that never comes is a failure below and not a wait here.
+    let mut open = fs::OpenOptions::new().read(true).write(true).open(&gate).unwrap();
+    open.write_all(b"\n").unwrap();
     until("the container's last word", || done.exists().then_some(()));
     assert_eq!(task.wait(), 9);
     let expected: String = (0..LINES).map(|line| format!("{line}\n")).collect();
