@@ -119,10 +119,9 @@ async fn start(config: Arc<Config>, store: Store, cancel: CancellationToken) -> 
     });
 
     // The first event, while the channel is still empty; then the shims may speak.
-    let ours: Vec<SandboxId> = found.observation.sandboxes.iter().map(|sandbox| sandbox.id.clone()).collect();
     let restored = Restored { pods: records, observation: found.observation, strays };
     sender.send(Event::Restored(Box::new(restored))).await.context("start the loop")?;
-    ours.iter().for_each(|id| shims.follow(id));
+    found.shims.iter().for_each(|id| shims.follow(id));
 
     let node = Node::new(config.node.clone(), BTreeSet::from([Source::File]));
     let node_loop = NodeLoop::new(node, host, store, view.clone(), sender.clone());

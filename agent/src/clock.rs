@@ -27,6 +27,12 @@ pub fn wall(nanos: i64) -> Option<Timestamp> {
     if nanos == 0 { None } else { Timestamp::from_nanosecond(i128::from(nanos)).ok() }
 }
 
+/// A time of the wall clock in a message.
+#[must_use]
+pub fn of_proto(time: &prost_types::Timestamp) -> Option<Timestamp> {
+    Timestamp::new(time.seconds, time.nanos).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

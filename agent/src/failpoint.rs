@@ -10,7 +10,6 @@ use crate::effects::KINDS;
 
 /// Points within effects, after something was made that a restart must find.
 const INNER: &[&str] = &[
-    "network.record-written",
     "sandbox.store-created",
     "sandbox.created",
     "sandbox.started",

@@ -11,6 +11,7 @@ pub mod document;
 pub mod effects;
 pub mod failpoint;
 pub mod holder;
+pub mod log_writer;
 pub mod logs;
 pub mod manifest;
 pub mod netns;

@@ -1,7 +1,12 @@
 //! The `berth` program; everything is in the library.
 
-use std::process::ExitCode;
+use std::{env::args_os, process::ExitCode};
+
+use berth::log_writer;
 
 fn main() -> ExitCode {
-    berth::cli::main(std::env::args_os())
+    match log_writer::Options::from_args(args_os()) {
+        Some(options) => log_writer::run(options),
+        None => berth::cli::main(args_os()),
+    }
 }

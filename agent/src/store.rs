@@ -34,7 +34,7 @@ pub struct Store {
 pub enum StoreError {
     /// Another agent has them.
     #[error(
-        "lock {0}: another agent (process {1}) runs on this directory; stop it, or give this one another --run-dir"
+        "lock {0}: another agent (process {1}) runs on this directory; stop it, or give this one another stateDir"
     )]
     Taken(PathBuf, String),
     /// A file or directory cannot be used.

@@ -26,7 +26,6 @@ const ROLE: &str = "BERTH_LAB_ROLE";
 const ROOT: &str = "BERTH_LAB_ROOT";
 /// The supervisor's pid, as seen outside.
 const OWNER: &str = "BERTH_LAB_OWNER";
-const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// The command that runs this program again, with `args`, as the body of a new lab.
 ///
@@ -95,7 +94,7 @@ impl World {
     /// # Errors
     /// A directory could not be made.
     pub fn make_cgroup(&self) -> Result<()> {
-        for hierarchy in leaks::subdirectories(CGROUPS.as_ref())? {
+        for hierarchy in leaks::hierarchies()? {
             let group = hierarchy.join(cgroup_name(&self.owner));
             fs::create_dir_all(&group).with_context(|| format!("make cgroup {}", group.display()))?;
         }

@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// How long the state rests between two looks.
-const PAUSE: Duration = Duration::from_millis(10);
+/// How long the state rests after the first look; each rest is half as long again as the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// Longest rest: many looks start a program, and the machine is busy with what is awaited.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// What one look at the awaited state found.
 #[derive(Debug)]
@@ -22,14 +24,16 @@ pub enum Look<T> {
 /// `look` failed, or the limit passed; the message then names what was awaited and last seen.
 pub fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<Look<T>>) -> Result<T> {
     let start = Instant::now();
+    let mut pause = FIRST_PAUSE;
     loop {
         match look()? {
             Look::Ready(value) => return Ok(value),
             Look::NotYet(seen) if start.elapsed() >= limit => {
                 bail!("waited {limit:?} for {what}; last seen: {seen}")
             }
-            Look::NotYet(_) => std::thread::sleep(PAUSE),
+            Look::NotYet(_) => std::thread::sleep(pause),
         }
+        pause = (pause * 3 / 2).min(LONGEST_PAUSE);
     }
 }
 

@@ -56,6 +56,12 @@ pub(crate) fn write_record(bundle: &Path, id: &Id, runtime: &Runtime) -> Result<
     write_json(&bundle.join(RECORD), &record)
 }
 
+/// No runtime knows the container any more.
+pub(crate) fn remove_record(bundle: &Path) {
+    // containerd may have removed the whole bundle by now.
+    let _absent = fs::remove_file(bundle.join(RECORD)).is_err();
+}
+
 /// The container and the runtime that knows it, if one was ever asked to create it.
 pub(crate) fn read_record(bundle: &Path) -> Result<Option<(Id, Runtime)>, BundleError> {
     let path = bundle.join(RECORD);

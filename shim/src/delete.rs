@@ -17,7 +17,7 @@ use thiserror::Error;
 
 use crate::answer::timestamp;
 use crate::args::Args;
-use crate::runtime::Runtime;
+use crate::runtime::{Delete, Runtime};
 use crate::{bundle, cgroup, mount, pod};
 
 /// What a container is said to have exited with when its shim was lost: killed.
@@ -100,7 +100,7 @@ fn forget(bundle: &Path) -> Option<Child> {
         }
     };
     let mut command = runtime.plain();
-    runtime.delete(&mut command, &id);
+    Delete::ByForce.arguments(&mut command, &id);
     match command.spawn() {
         Ok(child) => Some(child),
         Err(error) => {

@@ -58,10 +58,23 @@ impl Runtime {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
+}
 
-    /// Makes the runtime forget a container, dead or alive.
-    pub(crate) fn delete(&self, command: &mut Command, id: &Id) {
-        command.args(["delete", "--force", id.as_str()]);
+/// How a container is deleted. Force kills what is left and then looks whether it has gone, in runc every 100 ms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delete {
+    Stopped,
+    ByForce,
+}
+
+impl Delete {
+    /// Makes the runtime forget a container.
+    pub(crate) fn arguments(self, command: &mut Command, id: &Id) {
+        command.arg("delete");
+        if self == Self::ByForce {
+            command.arg("--force");
+        }
+        command.arg(id.as_str());
     }
 }
 

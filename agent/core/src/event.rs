@@ -76,7 +76,8 @@ pub struct ObservedSandbox {
     pub pod: PodUid,
     /// Which of the pod's sandboxes.
     pub attempt: Attempt,
-    /// Whether its shim answers and says that it is ready.
+    /// Whether its shim answers and says that it is ready. When it does not and tasks in it are `Unknown`, the shim may
+    /// only be slow: the sandbox is looked at again before anything is taken for lost.
     pub ready: bool,
     /// Process id of the shim; 0 when it is not ready.
     pub pid: u32,

@@ -79,7 +79,7 @@ async fn streams(mut client: Client, options: &Options, tty: bool) -> Result<Ans
     let (mut reader, mut writer) = client.stream.split();
     let mut resized = signal(SignalKind::window_change())?;
     let mut ended = [signal(SignalKind::terminate())?, signal(SignalKind::hangup())?];
-    let input = if options.stdin { read_input() } else { mpsc::channel(1).1 };
+    let input = options.stdin.then(read_input);
     let [terminate, hangup] = &mut ended;
     let output = async {
         loop {
@@ -109,20 +109,19 @@ fn show(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
 /// Sends input and sizes; returns only with an error, since the process ends the conversation.
 async fn send_input(
     writer: &mut (impl AsyncWrite + Unpin),
-    mut input: Receiver<Vec<u8>>,
+    mut input: Option<Receiver<Vec<u8>>>,
     resized: &mut Signal,
     tty: bool,
 ) -> FrameError {
-    let mut open = true;
     if let Err(error) = send_size(writer, tty).await {
         return error;
     }
     loop {
         let sent = tokio::select! {
-            piece = input.recv(), if open => match piece {
+            piece = next(&mut input) => match piece {
                 Some(payload) => Frame { kind: Kind::Stdin, payload }.write(writer).await,
                 None => {
-                    open = false;
+                    input = None;
                     Frame { kind: Kind::StdinEnd, payload: Vec::new() }.write(writer).await
                 }
             },
@@ -136,6 +135,14 @@ async fn send_input(
             }
             Err(error) => return error,
         }
+    }
+}
+
+/// The next piece of input, `None` at its end; never when there is no input.
+async fn next(input: &mut Option<Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
+    match input {
+        Some(input) => input.recv().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     chain::chain,
     config::GoDuration,
     control::PodObject,
-    logs::{Line, LogFile, LogFileError, Select, Stream},
+    logs::{Line, LogFile, LogFileError, Reading, Select},
 };
 
 /// How often a reader that follows asks whether the container still runs. Lines come by inotify, not by this.
@@ -79,7 +79,8 @@ pub(super) async fn run(socket: &Path, options: &Options) -> Result<(), Failure>
     let mut changes = options.follow.then(|| watch(&target.path)).transpose()?;
     let mut file = LogFile::open(&target.root, &target.path).map_err(not_readable)?;
     let mut printer = Printer { options, failed: None };
-    file.read_selected(Select { since, tail: options.tail }, |line| printer.print(&line))
+    let reading = if options.follow { Reading::On } else { Reading::Once };
+    file.read_selected(Select { since, tail: options.tail, reading }, |line| printer.print(&line))
         .map_err(not_readable)?;
     while let Some(changes) = &mut changes {
         printer.check()?;
@@ -175,10 +176,8 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn print(&mut self, line: &Line) {
         let time = if self.options.timestamps { format!("{} ", line.time_text) } else { String::new() };
-        let result = match line.stream {
-            Stream::Stdout => write(&mut io::stdout().lock(), &time, &line.text),
-            Stream::Stderr => write(&mut io::stderr().lock(), &time, &line.text),
-        };
+        // Both streams to one, as kubectl does: their order is what counts.
+        let result = write(&mut io::stdout().lock(), &time, &line.text);
         if let Err(error) = result {
             self.failed.get_or_insert(error);
         }

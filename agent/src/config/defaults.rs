@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{
     duration::GoDuration,
     kubelet::{
-        Anonymous, Authentication, Authorization, CrashLoopBackOff, KubeletConfiguration, Logging,
-        MemorySwap, UserNamespaces, WebhookAuthentication, WebhookAuthorization, X509,
+        Anonymous, Authentication, Authorization, CrashLoopBackOff, FlushFrequency, KubeletConfiguration,
+        Logging, MemorySwap, UserNamespaces, WebhookAuthentication, WebhookAuthorization, X509,
     },
 };
 use crate::document::{Entry, Node, Value};
@@ -58,7 +58,7 @@ fn apply_zeroes(config: &mut KubeletConfiguration) {
         &mut config.volume_stats_agg_period,
         &mut config.cpu_manager_reconcile_period,
         &mut config.runtime_request_timeout,
-        &mut config.container_log_monitor_interval,
+        &mut config.eviction_pressure_transition_period,
     ];
     for field in durations {
         *field = field.filter(|value| !value.0.is_zero());
@@ -68,6 +68,8 @@ fn apply_zeroes(config: &mut KubeletConfiguration) {
         &mut config.node_lease_duration_seconds,
         &mut config.max_pods,
         &mut config.registry_burst,
+        &mut config.event_burst,
+        &mut config.kube_api_burst,
     ];
     for field in numbers {
         *field = field.filter(|value| *value != 0);
@@ -130,20 +132,26 @@ fn apply_sections(config: &mut KubeletConfiguration) {
     authentication.anonymous.get_or_insert_with(Anonymous::default).enabled.get_or_insert(false);
     let webhook = authentication.webhook.get_or_insert_with(WebhookAuthentication::default);
     webhook.enabled.get_or_insert(true);
-    webhook.cache_ttl.get_or_insert(seconds(120));
+    fill_time(&mut webhook.cache_ttl, 120);
     let authorization = config.authorization.get_or_insert_with(Authorization::default);
+    authorization.mode = authorization.mode.take().filter(|mode| !mode.is_empty());
     authorization.mode.get_or_insert_with(|| "Webhook".to_owned());
     let webhook = authorization.webhook.get_or_insert_with(WebhookAuthorization::default);
-    webhook.cache_authorized_ttl.get_or_insert(seconds(300));
-    webhook.cache_unauthorized_ttl.get_or_insert(seconds(30));
+    fill_time(&mut webhook.cache_authorized_ttl, 300);
+    fill_time(&mut webhook.cache_unauthorized_ttl, 30);
     let restarts = config.crash_loop_back_off.get_or_insert_with(CrashLoopBackOff::default);
     restarts.max_container_restart_period.get_or_insert(seconds(300));
     let logging = config.logging.get_or_insert_with(Logging::default);
     logging.format.get_or_insert_with(|| "text".to_owned());
-    logging.flush_frequency.get_or_insert(seconds(5));
+    logging.flush_frequency.get_or_insert(FlushFrequency(seconds(5)));
     logging.verbosity.get_or_insert(0);
     config.memory_swap.get_or_insert_with(MemorySwap::default);
     config.user_namespaces.get_or_insert_with(UserNamespaces::default).ids_per_pod.get_or_insert(65536);
+}
+
+/// Fills a time in which zero stands for the default.
+fn fill_time(field: &mut Option<GoDuration>, default: u64) {
+    *field = field.filter(|value| !value.0.is_zero()).or(Some(GoDuration(Duration::from_secs(default))));
 }
 
 fn apply_values(config: &mut KubeletConfiguration) {
@@ -196,7 +204,9 @@ fn apply_values(config: &mut KubeletConfiguration) {
     apply_texts(config);
     let parallel = config.max_parallel_image_pulls.is_some_and(|pulls| pulls >= 2);
     config.serialize_image_pulls.get_or_insert(!parallel);
-    config.pod_pids_limit.get_or_insert(-1);
+    config.pod_pids_limit = config.pod_pids_limit.filter(|limit| *limit >= 0).or(Some(-1));
+    config.max_open_files = config.max_open_files.filter(|files| *files != 0);
+    config.memory_throttling_factor.get_or_insert(0.9);
     config.max_open_files.get_or_insert(1_000_000);
     config.enforce_node_allocatable.get_or_insert_with(|| vec!["pods".to_owned()]);
     apply_eviction(config);

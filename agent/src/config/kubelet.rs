@@ -263,7 +263,7 @@ section!(
     /// `logging`.
     Logging {
         format: String,
-        flush_frequency: GoDuration,
+        flush_frequency: FlushFrequency,
         verbosity: u32,
         vmodule: Vec<VModule>,
         options: LoggingOptions,
@@ -305,6 +305,36 @@ section!(
     /// One entry of `shutdownGracePeriodByPodPriority`.
     ShutdownByPriority { priority: i32, shutdown_grace_period_seconds: i64, }
 );
+
+/// A duration, or the number of nanoseconds that older releases wrote (`TimeOrMetaDuration`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct FlushFrequency(pub GoDuration);
+
+impl<'de> Deserialize<'de> for FlushFrequency {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl serde::de::Visitor<'_> for Either {
+            type Value = FlushFrequency;
+
+            fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                out.write_str("a duration such as `5s`")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<FlushFrequency, E> {
+                text.parse().map(FlushFrequency).map_err(E::custom)
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, nanoseconds: i64) -> Result<FlushFrequency, E> {
+                let nanoseconds =
+                    u64::try_from(nanoseconds).map_err(|_negative| E::custom("must not be negative"))?;
+                Ok(FlushFrequency(GoDuration(std::time::Duration::from_nanos(nanoseconds))))
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
 
 /// A quantity, checked, kept as written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -1,1 +1,354 @@
+use std::{collections::BTreeMap, fs, net::IpAddr, path::PathBuf, time::Duration};
 
+use berth_core::{
+    config::{CgroupDriver, CgroupVersion},
+    spec::Quantities,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+use crate::document::{Faults, read};
+
+const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+/// Loads `text` (without head) as the file of `--config`, with further flags.
+fn load_text(text: &str, flags: &[&str]) -> Result<Settings, String> {
+    let directory = TempDir::new().map_err(|error| error.to_string())?;
+    let path = directory.path().join("config.yaml");
+    fs::write(&path, format!("{HEAD}{text}")).map_err(|error| error.to_string())?;
+    load_in(&directory, flags)
+}
+
+fn load_in(directory: &TempDir, flags: &[&str]) -> Result<Settings, String> {
+    let config = format!("--config={}", directory.path().join("config.yaml").display());
+    let mut all = vec![config.as_str()];
+    all.extend(flags);
+    let flags = KubeletFlags::parse(&all).map_err(|error| error.to_string())?;
+    Settings::load(flags).map_err(|faults| shown(&faults, directory))
+}
+
+fn shown(faults: &Faults, directory: &TempDir) -> String {
+    faults.to_string().replace(&format!("{}/", directory.path().display()), "")
+}
+
+fn facts() -> Facts {
+    Facts {
+        hostname: "node-1".to_owned(),
+        ips: vec![IpAddr::from([10, 0, 0, 5])],
+        capacity: Quantities {
+            cpu_milli: Some(4000),
+            memory_bytes: Some(8 << 30),
+            ephemeral_storage_bytes: Some(100 << 30),
+            hugepages_bytes: BTreeMap::from([(2 << 20, 64 << 20)]),
+            ..Quantities::default()
+        },
+        cgroup_version: CgroupVersion::V2,
+        oom_score_adj: 0,
+        capabilities: 0x1ff,
+        hosts: "127.0.0.1 localhost\n".to_owned(),
+    }
+}
+
+#[test]
+fn defaults_are_the_kubelets() {
+    let settings = Settings::load(KubeletFlags::default()).unwrap();
+    let expected: Value = serde_json::from_str(include_str!("tests/defaults.json")).unwrap();
+    assert_eq!(serde_json::to_value(&settings.kubelet).unwrap(), expected, "{:#}", json!(settings.kubelet));
+}
+
+#[test]
+fn a_zero_that_go_cannot_tell_from_absent_is_the_default() {
+    // What kubeadm writes.
+    let settings = load_text(
+        "syncFrequency: 0s\nfileCheckFrequency: 0s\nruntimeRequestTimeout: 0s\nimageMaximumGCAge: 0s\ncontainerRuntimeEndpoint: \"\"\nlogging:\n  flushFrequency: 0\n  verbosity: 0\n  options: {json: {infoBufferSize: \"0\"}, text: {infoBufferSize: \"0\"}}\nmemorySwap: {}\nauthentication: {webhook: {enabled: true, cacheTTL: 0s}}\nauthorization: {mode: \"\"}\nevictionPressureTransitionPeriod: 0s\nmaxOpenFiles: 0\n",
+        &[],
+    );
+    // `flushFrequency: 0` is a number of nanoseconds there.
+    let settings = settings.unwrap();
+    assert_eq!(settings.kubelet.file_check_frequency, Some(GoDuration(Duration::from_secs(20))));
+    assert_eq!(
+        settings.kubelet.container_runtime_endpoint.as_deref(),
+        Some("unix:///run/containerd/containerd.sock")
+    );
+    let webhook = settings.kubelet.authentication.as_ref().and_then(|section| section.webhook.as_ref());
+    assert_eq!(webhook.and_then(|webhook| webhook.cache_ttl), Some(GoDuration(Duration::from_secs(120))));
+    assert_eq!(
+        settings.kubelet.authorization.as_ref().and_then(|section| section.mode.as_deref()),
+        Some("Webhook")
+    );
+    assert_eq!(settings.kubelet.max_open_files, Some(1_000_000));
+    let names: Vec<_> = ignored(&settings).into_iter().map(|ignored| ignored.name).collect();
+    assert_eq!(names, ["authentication"]);
+}
+
+#[test]
+fn faults_name_file_line_and_field() {
+    for (text, expected) in [
+        ("staticPodPaht: /x\n", "config.yaml:3: staticPodPaht: unknown field, did you mean `staticPodPath`?"),
+        ("clusterDns: [10.0.0.10]\n", "config.yaml:3: clusterDns: unknown field, did you mean `clusterDNS`?"),
+        (
+            "authentication:\n  webhok: {}\n",
+            "config.yaml:4: authentication.webhok: unknown field, did you mean `webhook`?",
+        ),
+        (
+            "fileCheckFrequency: 20\n",
+            "config.yaml:3: fileCheckFrequency: expected a string, found integer `20`: put it in quotes",
+        ),
+        (
+            "fileCheckFrequency: 20x\n",
+            "config.yaml:3: fileCheckFrequency: `20x` is not a duration: write numbers with units, such as `20s`, `1h30m` or `500ms`",
+        ),
+        (
+            "fileCheckFrequency: -1s\n",
+            "config.yaml:3: fileCheckFrequency: `-1s` is negative: a duration must be zero or more",
+        ),
+        ("maxPods: many\n", "config.yaml:3: maxPods: expected a whole number, found string \"many\""),
+        ("maxPods: 1\nmaxPods: 2\n", "config.yaml:4: `maxPods` is given twice, first in line 3"),
+        ("failSwapOn: 1\n", "config.yaml:3: failSwapOn: expected `true` or `false`, found integer `1`"),
+        (
+            "cgroupDriver: systemdd\n",
+            "config.yaml:3: cgroupDriver: `systemdd` is not one of `cgroupfs`, `systemd`, did you mean `systemd`?",
+        ),
+        ("oomScoreAdj: -1001\n", "config.yaml:3: oomScoreAdj: -1001 is not within -1000 and 1000"),
+        (
+            "containerLogMaxFiles: 1\n",
+            "config.yaml:3: containerLogMaxFiles: 1 is not within 2 and 2147483647",
+        ),
+        (
+            "containerLogMaxSize: 10 MB\n",
+            "config.yaml:3: containerLogMaxSize: `10 MB` is not a quantity: write a number with an optional suffix, such as `500m`, `2`, `128Mi` or `1G`",
+        ),
+        ("kubeReserved:\n  memory: -1Gi\n", "config.yaml:4: kubeReserved.memory: `-1Gi` is negative"),
+        (
+            "kubeReserved:\n  memmory: 1Gi\n",
+            "config.yaml:4: kubeReserved.memmory: `memmory` is not one of `cpu`, `ephemeral-storage`, `memory`, `pid`, did you mean `memory`?",
+        ),
+        (
+            "crashLoopBackOff:\n  maxContainerRestartPeriod: 6m\n",
+            "config.yaml:4: crashLoopBackOff.maxContainerRestartPeriod: 6m0s is more than 300s",
+        ),
+        (
+            "serializeImagePulls: true\nmaxParallelImagePulls: 5\n",
+            "config.yaml:4: maxParallelImagePulls: must be 1 or absent while serializeImagePulls is true",
+        ),
+        ("clusterDNS: [10.0.0.10, x]\n", "config.yaml:3: clusterDNS[1]: `x` is not an IP address"),
+        ("clusterDNS: 10.0.0.10\n", "config.yaml:3: clusterDNS: expected a list, found string \"10.0.0.10\""),
+        (
+            "imageGCLowThresholdPercent: 90\n",
+            "config.yaml:3: imageGCLowThresholdPercent: must be less than imageGCHighThresholdPercent",
+        ),
+        ("podLogsDir: logs\n", "config.yaml:3: podLogsDir: `logs` is not an absolute path without `..`"),
+        (
+            "---\napiVersion: v1\nkind: Pod\n",
+            "config.yaml:4: apiVersion: Pod of v1 is not known here: only KubeletConfiguration of kubelet.config.k8s.io/v1beta1 and BerthConfiguration of berth.dev/v1alpha1",
+        ),
+        (
+            "---\napiVersion: berth.dev/v1alpha1\nkind: BerthConfiguration\nruntime: {ociRuntime: ./crun}\n",
+            "config.yaml:6: runtime.ociRuntime: `./crun` is none of `auto`, a name such as `crun`, or an absolute path",
+        ),
+        (
+            "---\napiVersion: berth.dev/v1alpha1\nkind: BerthConfiguration\ncni:\n  binDir: /x\n",
+            "config.yaml:7: cni.binDir: unknown field, did you mean `binDirs`?",
+        ),
+    ] {
+        assert_eq!(load_text(text, &[]).unwrap_err(), expected);
+    }
+}
+
+#[test]
+fn all_faults_are_told_at_once() {
+    let faults = load_text("foo: 1\nport: 0\nhealthzPort: -1\nbar: 2\n", &[]).unwrap_err();
+    assert_eq!(faults.lines().count(), 2, "{faults}");
+    let faults = load_text("healthzPort: -1\noomScoreAdj: 5000\n", &[]).unwrap_err();
+    assert_eq!(
+        faults,
+        "config.yaml:3: healthzPort: -1 is not within 0 and 65535\nconfig.yaml:4: oomScoreAdj: 5000 is not within -1000 and 1000"
+    );
+}
+
+#[test]
+fn drop_ins_are_merged_in_lexical_order_and_flags_win() {
+    let directory = TempDir::new().unwrap();
+    let drop_ins = directory.path().join("conf.d");
+    fs::create_dir_all(drop_ins.join("sub")).unwrap();
+    let write =
+        |name: &str, text: &str| fs::write(directory.path().join(name), format!("{HEAD}{text}")).unwrap();
+    write(
+        "config.yaml",
+        "maxPods: 1\nclusterDNS: [10.0.0.1]\nkubeReserved: {cpu: 1, memory: 1Gi}\n"
+            .replace("cpu: 1,", "cpu: \"1\",")
+            .as_str(),
+    );
+    write(
+        "conf.d/20.conf",
+        "maxPods: 3\nkubeReserved: {memory: 2Gi}\nevictionHard: {memory.available: 200Mi}\n",
+    );
+    write("conf.d/10.conf", "maxPods: 2\nclusterDNS: [10.0.0.2, 10.0.0.3]\nclusterDomain: a\n");
+    write("conf.d/sub/30.conf", "clusterDomain: null\n");
+    fs::write(drop_ins.join("README.md"), "not one").unwrap();
+    let dir = format!("--config-dir={}", drop_ins.display());
+    let settings = load_in(&directory, &[&dir, "--pod-max-pids=99", "--kube-reserved=memory=3Gi"]).unwrap();
+    let kubelet = &settings.kubelet;
+    assert_eq!(kubelet.max_pods, Some(3));
+    assert_eq!(kubelet.cluster_dns, Some(vec!["10.0.0.2".to_owned(), "10.0.0.3".to_owned()]));
+    assert_eq!(kubelet.cluster_domain, None);
+    assert_eq!(kubelet.pod_pids_limit, Some(99));
+    let reserved = kubelet.kube_reserved.clone().unwrap();
+    assert_eq!((reserved["cpu"].as_str(), reserved["memory"].as_str()), ("1", "3Gi"));
+    // A drop-in changes one signal; the file itself would have replaced them all.
+    let signals = kubelet.eviction_hard.clone().unwrap();
+    assert_eq!(
+        (signals["memory.available"].as_str(), signals["nodefs.available"].as_str()),
+        ("200Mi", "10%")
+    );
+}
+
+#[test]
+fn flags_stand_for_fields_and_their_faults_name_them() {
+    let flags = [
+        "--cgroup-driver=systemd",
+        "--fail-swap-on=false",
+        "--seccomp-default",
+        "-v=4",
+        "--eviction-hard=memory.available<5%,nodefs.available<1Gi",
+        "--feature-gates=A=true,B=false",
+        "--cluster-dns=10.0.0.1,10.0.0.2",
+        "--node-labels=a=b",
+        "--oom-score-adj",
+        "-5",
+    ];
+    let settings = Settings::load(KubeletFlags::parse(&flags).unwrap()).unwrap();
+    assert_eq!(settings.kubelet.cgroup_driver.as_deref(), Some("systemd"));
+    assert_eq!(settings.kubelet.fail_swap_on, Some(false));
+    assert_eq!(settings.kubelet.seccomp_default, Some(true));
+    assert_eq!(settings.kubelet.logging.as_ref().unwrap().verbosity, Some(4));
+    assert_eq!(settings.kubelet.eviction_hard.as_ref().unwrap().len(), 2);
+    assert_eq!(settings.kubelet.oom_score_adj, Some(-5));
+    let names: Vec<_> = ignored(&settings).into_iter().map(|ignored| ignored.name).collect();
+    assert_eq!(names, ["failSwapOn", "featureGates", "oomScoreAdj", "--node-labels"]);
+    for (flag, expected) in [
+        ("--max-pods=x", "--max-pods: maxPods: expected a whole number, found string \"x\""),
+        (
+            "--seccomp-default=maybe",
+            "--seccomp-default: seccompDefault: expected `true` or `false`, found string \"maybe\"",
+        ),
+        (
+            "--node-ip=10.0.0.1,10.0.0.2",
+            "--node-ip: `10.0.0.1,10.0.0.2` is neither one address nor one of each family",
+        ),
+    ] {
+        let faults = Settings::load(KubeletFlags::parse(&[flag]).unwrap()).unwrap_err();
+        assert_eq!(faults.to_string(), expected);
+    }
+}
+
+#[test]
+fn every_field_acted_on_exists() {
+    let all: BTreeMap<String, Value> = serde_json::from_str(include_str!("tests/defaults.json")).unwrap();
+    for field in kubelet::ACTED_ON {
+        let absent = [
+            "allowedUnsafeSysctls",
+            "cgroupRoot",
+            "clusterDNS",
+            "clusterDomain",
+            "kubeReserved",
+            "maxParallelImagePulls",
+            "staticPodPath",
+            "systemReserved",
+        ];
+        assert!(all.contains_key(*field) || absent.contains(field), "{field}");
+    }
+}
+
+#[test]
+fn a_machine_with_cgroup_v1_is_refused_unless_told_otherwise() {
+    let v1 = Facts { cgroup_version: CgroupVersion::V1, ..facts() };
+    let faults = Settings::load(KubeletFlags::default()).unwrap().resolve(&v1).unwrap_err().to_string();
+    assert!(faults.contains("failCgroupV1: this machine uses cgroup v1"), "{faults}");
+    let settings = load_text("failCgroupV1: false\n", &[]).unwrap();
+    assert_eq!(settings.resolve(&v1).unwrap().node.cgroups.version, CgroupVersion::V1);
+}
+
+#[test]
+fn allocatable_is_capacity_without_what_is_kept() {
+    const MI: u64 = 1 << 20;
+    const GI: u64 = 1 << 30;
+    for (text, cpu, memory, disk) in [
+        ("", 4000, 8 * GI - 64 * MI - 100 * MI, 90 * GI),
+        (
+            "kubeReserved: {cpu: 250m, memory: 1Gi}\nsystemReserved: {cpu: 500m, memory: 512Mi, ephemeral-storage: 1Gi}\n",
+            3250,
+            8 * GI - 64 * MI - 100 * MI - GI - 512 * MI,
+            89 * GI,
+        ),
+        ("evictionHard: {memory.available: 25%}\n", 4000, 6 * GI - 64 * MI, 100 * GI),
+        ("evictionHard: {nodefs.available: 1Gi}\n", 4000, 8 * GI - 64 * MI, 99 * GI),
+        (
+            "evictionHard: {nodefs.available: 1Gi}\nmergeDefaultEvictionSettings: true\n",
+            4000,
+            8 * GI - 164 * MI,
+            99 * GI,
+        ),
+        ("kubeReserved: {memory: 100Gi, cpu: 9999}\n", 0, 0, 90 * GI),
+    ] {
+        let text = text.replace("cpu: 9999", "cpu: '9999'");
+        let config = load_text(&text, &[]).unwrap().resolve(&facts()).unwrap();
+        let allocatable = config.node.allocatable;
+        assert_eq!(allocatable.cpu_milli, Some(cpu), "{text}");
+        assert_eq!(allocatable.memory_bytes, Some(memory), "{text}");
+        assert_eq!(allocatable.ephemeral_storage_bytes, Some(disk), "{text}");
+    }
+}
+
+#[test]
+fn the_configuration_of_a_machine() {
+    let berth = "---\napiVersion: berth.dev/v1alpha1\nkind: BerthConfiguration\nstateDir: /run/b\nruntime:\n  ociRuntime: /usr/bin/youki\n  handlers: {kata: io.containerd.kata.v2}\n  defaultHandler: kata\nsnapshotter: native\n";
+    let text = format!(
+        "cgroupDriver: systemd\ncgroupRoot: /kubelet/\nstaticPodPath: manifests\npodPidsLimit: 100\nmaxParallelImagePulls: 4\nresolvConf: \"\"\ncontainerLogMaxSize: 1Mi\n{berth}"
+    );
+    let settings =
+        load_text(&text, &["--root-dir=/data/", "--hostname-override=Node-2", "--node-ip=10.1.0.1,fd00::1"])
+            .unwrap();
+    let config = settings.resolve(&facts()).unwrap();
+    assert_eq!(config.node.name, "node-2");
+    assert_eq!(config.node.ips.len(), 2);
+    assert_eq!(config.node.cgroups.driver, CgroupDriver::Systemd);
+    assert_eq!(config.node.cgroups.root, "/kubelet");
+    assert_eq!(config.node.cgroups.pod_pids_max, Some(100));
+    assert_eq!(config.node.pulls.parallel_max, Some(4));
+    assert_eq!(config.node.paths.root, "/data");
+    assert_eq!(config.node.paths.seccomp, "/data/seccomp");
+    assert_eq!(config.node.logs.max_size_bytes, 1 << 20);
+    assert_eq!(config.node.dns.node_resolv_conf, "");
+    assert_eq!(config.control_socket, PathBuf::from("/run/b/berth.sock"));
+    assert_eq!(config.oci_runtime, OciRuntime::Path("/usr/bin/youki".into()));
+    assert_eq!(config.runtime_handlers[""], "io.containerd.kata.v2");
+    assert_eq!(config.runtime_handlers["berth"], "io.containerd.berth.v1");
+    assert_eq!(config.containerd_socket, PathBuf::from("/run/containerd/containerd.sock"));
+    // Relative to the file that names it.
+    let static_pods = config.static_pod_path.unwrap();
+    assert!(
+        static_pods.is_absolute()
+            && static_pods.ends_with("manifests")
+            && static_pods.components().count() > 2
+    );
+    assert_eq!(config.node.pulls.qps, 5);
+}
+
+#[test]
+fn without_parallel_pulls_they_are_serialised() {
+    let config = Settings::load(KubeletFlags::default()).unwrap().resolve(&facts()).unwrap();
+    assert_eq!(config.node.pulls.parallel_max, Some(1));
+    let config = load_text("serializeImagePulls: false\n", &[]).unwrap().resolve(&facts()).unwrap();
+    assert_eq!(config.node.pulls.parallel_max, None);
+    assert_eq!(config.node.cgroups.root, "/");
+}
+
+#[test]
+fn what_is_written_out_can_be_read_again() {
+    let settings = Settings::load(KubeletFlags::default()).unwrap();
+    let text = serde_json::to_string(&settings.kubelet).unwrap();
+    let node = crate::document::parse("again", &text).unwrap().remove(0);
+    assert_eq!(read::<KubeletConfiguration>(&node), Ok(settings.kubelet));
+}

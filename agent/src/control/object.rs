@@ -115,20 +115,19 @@ impl EventObject {
 }
 
 fn status(status: &PodStatus) -> ApiStatus {
-    let some = |list: Vec<ApiContainerStatus>| Some(list).filter(|list| !list.is_empty());
     ApiStatus {
         phase: Some(status.phase.as_str().to_owned()),
         reason: text(&status.reason),
         message: text(&status.message),
         conditions: Some(status.conditions.iter().map(condition).collect()),
         host_ip: status.host_ips.first().map(ToString::to_string),
-        host_ips: Some(status.host_ips.iter().map(|ip| HostIP { ip: ip.to_string() }).collect()),
+        host_ips: some(status.host_ips.iter().map(|ip| HostIP { ip: ip.to_string() })),
         pod_ip: status.pod_ips.first().map(ToString::to_string),
-        pod_ips: Some(status.pod_ips.iter().map(|ip| PodIP { ip: ip.to_string() }).collect()),
+        pod_ips: some(status.pod_ips.iter().map(|ip| PodIP { ip: ip.to_string() })),
         start_time: status.start_time.map(Time),
         qos_class: Some(status.qos.as_str().to_owned()),
-        init_container_statuses: some(status.init_containers.iter().map(container).collect()),
-        container_statuses: some(status.containers.iter().map(container).collect()),
+        init_container_statuses: some(status.init_containers.iter().map(container)),
+        container_statuses: some(status.containers.iter().map(container)),
         ..ApiStatus::default()
     }
 }
@@ -188,6 +187,11 @@ fn terminated(ended: &Terminated) -> ContainerStateTerminated {
         container_id: Some(format!("containerd://{}", ended.id)),
         signal: None,
     }
+}
+
+/// A list, absent rather than empty.
+fn some<T>(list: impl Iterator<Item = T>) -> Option<Vec<T>> {
+    Some(list.collect()).filter(|list: &Vec<T>| !list.is_empty())
 }
 
 fn text(text: &str) -> Option<String> {

@@ -7,7 +7,7 @@ use std::{path::Path, sync::Arc};
 use berth_core::{
     effect::StartRequest,
     event::{Failure, FailureKind, ObservedTask, Outcome},
-    id::{ContainerId, PodName},
+    id::{ContainerId, PodName, SandboxId},
     paths,
     spec::{Stdin, Stdio},
 };
@@ -27,7 +27,7 @@ use super::{
     failure::{failed, local},
     grouped,
     host::{Host, blocking},
-    host_files, prepare, runtime_text,
+    host_files, hung, prepare, runtime_text,
     sandbox::{self, BERTH, SPEC_URL},
 };
 use crate::{
@@ -70,14 +70,18 @@ pub(super) async fn start(host: &Arc<Host>, request: &Arc<StartRequest>) -> Resu
 /// Removes a container with everything that was made for it, killing it when it runs.
 pub(super) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Result<Outcome, Failure> {
     host.grouped.forget(id);
-    remove_task(host, id).await?;
-    host.failpoint.reach("container.task-deleted");
     let record = match get_record(host, id).await {
         Ok(record) => Some(record),
         Err(error) if error.is_not_found() => None,
         Err(error) => return Err(error.into()),
     };
     if let Some(record) = record {
+        let sandbox = SandboxId::from_known(&record.sandbox);
+        hung::refuse(host, &sandbox).await?;
+        if let Err(error) = remove_task(host, id).await {
+            return Err(hung::failure(host, &sandbox, error).await);
+        }
+        host.failpoint.reach("container.task-deleted");
         unlink_log(host, &record).await?;
         let delete = DeleteContainerRequest { id: id.to_string() };
         let mut client = host.containerd.containers();
@@ -182,13 +186,13 @@ async fn start_task(host: &Arc<Host>, request: &StartRequest) -> Result<(), Fail
 
 /// Why a start failed: the container's own fault, or its sandbox has gone, or something that may pass.
 async fn start_failure(host: &Host, request: &StartRequest, error: CallError) -> Failure {
-    let mut failure = Failure::from(error);
-    if failure.kind != FailureKind::Transient {
-        return failure;
+    if error.kind() != FailureKind::Transient {
+        return error.into();
     }
-    if let Some(words) = runtime_text::fault_of_container(&failure.message) {
+    if let Some(words) = runtime_text::fault_of_container(&error.cause().to_string()) {
         return Failure { kind: FailureKind::StartFailed, message: words };
     }
+    let mut failure = Failure::from(error);
     let runtime = sandbox::runtime_of(host, &request.pod);
     if runtime == Ok(BERTH) && matches!(sandbox::is_ready(host, &request.sandbox).await, Ok(false)) {
         failure.kind = FailureKind::SandboxGone;
@@ -197,7 +201,7 @@ async fn start_failure(host: &Host, request: &StartRequest, error: CallError) ->
 }
 
 /// Deletes the task, killing it first when it runs.
-async fn remove_task(host: &Host, id: &ContainerId) -> Result<(), Failure> {
+async fn remove_task(host: &Host, id: &ContainerId) -> Result<(), CallError> {
     match task_status(host, id).await? {
         Some(Status::Stopped) => {}
         Some(status) => {
@@ -216,7 +220,7 @@ async fn remove_task(host: &Host, id: &ContainerId) -> Result<(), Failure> {
     gone_is_fine(host.containerd.call("delete task", id.as_str(), client.delete(delete)).await)
 }
 
-async fn kill(host: &Host, id: &ContainerId) -> Result<(), Failure> {
+async fn kill(host: &Host, id: &ContainerId) -> Result<(), CallError> {
     let kill =
         KillRequest { container_id: id.to_string(), signal: SIGKILL, all: true, ..KillRequest::default() };
     let mut client = host.containerd.tasks();
@@ -224,13 +228,13 @@ async fn kill(host: &Host, id: &ContainerId) -> Result<(), Failure> {
 }
 
 /// How the task is; none when there is none, or its shim has died.
-async fn task_status(host: &Host, id: &ContainerId) -> Result<Option<Status>, Failure> {
+async fn task_status(host: &Host, id: &ContainerId) -> Result<Option<Status>, CallError> {
     let get = GetRequest { container_id: id.to_string(), exec_id: String::new() };
     let mut client = host.containerd.tasks();
     match host.containerd.call("look at task", id.as_str(), client.get(get)).await {
         Ok(answer) => Ok(answer.process.map(|process| process.status())),
         Err(error) if error.is_shim_gone() => Ok(None),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 
@@ -241,9 +245,9 @@ fn absent_is_fine<T>(result: Result<T, CallError>) -> Result<(), Failure> {
     }
 }
 
-fn gone_is_fine<T>(result: Result<T, CallError>) -> Result<(), Failure> {
+fn gone_is_fine<T>(result: Result<T, CallError>) -> Result<(), CallError> {
     match result {
-        Err(error) if !error.is_shim_gone() => Err(error.into()),
+        Err(error) if !error.is_shim_gone() => Err(error),
         Ok(_) => Ok(()),
         Err(error) => {
             tracing::debug!(error = chain(&error), "nothing left to act on");

@@ -18,7 +18,7 @@ use berth_core::{
     spec::{IpcMode, NetworkMode, PidMode},
 };
 use berth_proto::runc::Options;
-use containerd_client::services::v1::GetRequest;
+use containerd_client::services::v1::{GetContainerRequest, GetRequest};
 use oci_spec::runtime::{LinuxNamespaceType, Mount, Spec};
 use prost_types::Any;
 use tokio::sync::mpsc;
@@ -30,6 +30,7 @@ use super::{
 };
 use crate::{
     chain::chain,
+    clock,
     holder::{self, Holder},
     runtime::{CallError, Containerd, observed_process},
 };
@@ -83,11 +84,16 @@ impl Grouped {
     ) -> Result<ObservedTask, CallError> {
         let get = GetRequest { container_id: id.to_string(), exec_id: String::new() };
         let mut client = containerd.tasks();
-        match containerd.call("look at task", id.as_str(), client.get(get)).await {
-            Ok(answer) => Ok(answer.process.as_ref().map_or(ObservedTask::Unknown, observed_process)),
-            Err(error) if error.is_not_found() => Ok(ObservedTask::Absent),
-            Err(error) => Err(error),
-        }
+        let process = match containerd.call("look at task", id.as_str(), client.get(get)).await {
+            Ok(answer) => answer.process.unwrap_or_default(),
+            Err(error) if error.is_not_found() => return Ok(ObservedTask::Absent),
+            Err(error) => return Err(error),
+        };
+        let get = GetContainerRequest { id: id.to_string() };
+        let mut client = containerd.containers();
+        let record = containerd.call("read container", id.as_str(), client.get(get)).await?.container;
+        let created_at = record.and_then(|record| clock::of_proto(&record.created_at?));
+        Ok(observed_process(&process, created_at))
     }
 
     fn table(&self) -> MutexGuard<'_, BTreeMap<ContainerId, SandboxId>> {

@@ -21,7 +21,7 @@ use oci_spec::image::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{failure::failed, host::Host};
+use super::{failure::failed, host::Host, unpack};
 use crate::{chain::chain, runtime::CallError};
 
 /// Largest index, manifest or config that is read (containerd's own bound for manifests).
@@ -76,12 +76,19 @@ pub(super) struct Located {
     pub(super) info: ImageInfo,
     pub(super) record: Image,
     pub(super) is_unpacked: bool,
+    /// As packed, lowest first.
+    pub(super) layers: Vec<Descriptor>,
+    /// Digests of the layers unpacked, in the same order.
+    pub(super) diff_ids: Vec<String>,
 }
 
-/// Looks for an image; it counts as present when its layers are unpacked.
+/// Looks for an image, and unpacks what was only imported.
 pub(super) async fn inspect(host: &Arc<Host>, image: &ImageRef) -> Result<Outcome, Failure> {
     let name = parse(image)?;
-    let found = locate(host, &name).await?.filter(|found| found.is_unpacked);
+    let found = locate(host, &name).await?;
+    if let Some(packed) = found.as_ref().filter(|found| !found.is_unpacked) {
+        unpack::unpack(host, packed).await?;
+    }
     Ok(Outcome::Image(found.map(|found| Arc::new(found.info))))
 }
 
@@ -111,7 +118,14 @@ pub(super) async fn locate(host: &Host, name: &ImageName) -> Result<Option<Locat
         config: image_config(&config),
     };
     let is_unpacked = is_unpacked(host, &chain_id).await?;
-    Ok(Some(Located { info, record, is_unpacked }))
+    let layers = manifest.layers().iter().map(|layer| Descriptor {
+        media_type: layer.media_type().to_string(),
+        digest: layer.digest().to_string(),
+        size: i64::try_from(layer.size()).unwrap_or_default(),
+        ..Descriptor::default()
+    });
+    let diff_ids = config.rootfs().diff_ids().clone();
+    Ok(Some(Located { info, record, is_unpacked, layers: layers.collect(), diff_ids }))
 }
 
 async fn get(host: &Host, name: &str) -> Result<Option<Image>, CallError> {

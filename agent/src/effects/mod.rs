@@ -10,6 +10,7 @@ mod failure;
 mod grouped;
 mod host;
 mod host_files;
+mod hung;
 mod image;
 mod image_root;
 mod image_volumes;
@@ -25,6 +26,7 @@ mod sandbox;
 mod signal;
 mod sub_path;
 mod termination;
+mod unpack;
 mod volumes;
 
 pub use grouped::Grouped;

@@ -42,7 +42,6 @@ pub(super) async fn remove_netns(sandbox: &SandboxId) -> Result<Outcome, Failure
 /// Wires the pod, or finds it wired.
 pub(super) async fn ensure(host: &Arc<Host>, request: &NetworkRequest) -> Result<Outcome, Failure> {
     let attachment = attachment(host, request)?;
-    host.failpoint.reach("network.record-written");
     let status = host.network.attach(&request.sandbox, attachment).await.map_err(failure)?;
     Ok(Outcome::Network(status))
 }

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use berth_core::{
     effect::SandboxRequest,
-    event::{Failure, FailureKind, Outcome},
+    event::{Failure, Outcome},
     id::{PodUid, SandboxId},
     paths,
     spec::{IpcMode, NetworkMode, PidMode, Pod},
@@ -28,7 +28,7 @@ use containerd_client::{
 };
 use prost_types::Any;
 
-use super::{container, failure::config, grouped, host::Host, host_files};
+use super::{container, failure::config, grouped, host::Host, host_files, hung};
 use crate::runtime::{CallError, labels};
 
 /// The runtime that is ours.
@@ -98,6 +98,7 @@ pub(super) async fn remove(host: &Arc<Host>, pod: &PodUid, id: &SandboxId) -> Re
         container::remove(host, &container).await?;
     }
     grouped::remove_sandbox(host, id).await?;
+    hung::refuse(host, id).await?;
     let stop = ControllerStopRequest {
         sandbox_id: id.to_string(),
         timeout_secs: STOP_SECONDS,
@@ -105,7 +106,7 @@ pub(super) async fn remove(host: &Arc<Host>, pod: &PodUid, id: &SandboxId) -> Re
     };
     let mut client = host.containerd.sandboxes();
     match host.containerd.call("stop sandbox", id.as_str(), client.stop(stop)).await {
-        Err(error) if !error.is_shim_gone() => return Err(error.into()),
+        Err(error) if !error.is_shim_gone() => return Err(hung::failure(host, id, error).await),
         Ok(_) | Err(_) => {}
     }
     shut_down(host, id).await?;
@@ -178,9 +179,7 @@ async fn shut_down(host: &Host, id: &SandboxId) -> Result<(), Failure> {
     let request = ControllerShutdownRequest { sandbox_id: id.to_string(), sandboxer: SANDBOXER.to_owned() };
     let mut client = host.containerd.sandboxes();
     match host.containerd.call("shut down sandbox", id.as_str(), client.shutdown(request)).await {
-        Err(error) if !error.is_shim_gone() => {
-            Err(Failure { kind: FailureKind::Transient, message: crate::chain::chain(&error) })
-        }
+        Err(error) if !error.is_shim_gone() => Err(hung::failure(host, id, error).await),
         Ok(_) | Err(_) => Ok(()),
     }
 }

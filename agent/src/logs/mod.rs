@@ -7,7 +7,7 @@ mod line;
 mod tail;
 
 pub use line::{Line, Lines, Stream, TEXT_MAX};
-pub use tail::{LogFile, LogFileError, Select};
+pub use tail::{LogFile, LogFileError, Reading, Select};
 
 #[cfg(test)]
 mod tests;

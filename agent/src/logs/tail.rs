@@ -26,6 +26,18 @@ pub struct Select {
     pub since: Option<Timestamp>,
     /// Only so many from the end, of those there are at start.
     pub tail: Option<usize>,
+    /// Whether what comes later is read too.
+    pub reading: Reading,
+}
+
+/// How long a log is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reading {
+    /// To its end of now: a line that was not ended counts as one.
+    #[default]
+    Once,
+    /// For as long as somebody writes: a line that was not ended will be.
+    On,
 }
 
 /// Why a log cannot be read.
@@ -76,23 +88,23 @@ impl LogFile {
     /// When the file cannot be read.
     pub fn read_selected(&mut self, select: Select, mut each: impl FnMut(Line)) -> Result<(), LogFileError> {
         let wanted = |line: &Line| select.since.is_none_or(|since| line.time >= since);
-        let Some(tail) = select.tail else {
-            return self.read_on(|line| {
-                if wanted(&line) {
-                    each(line);
-                }
-            });
-        };
-        let tail = tail.min(TAIL_MAX);
+        let tail = select.tail.map(|tail| tail.min(TAIL_MAX));
         let mut kept = VecDeque::new();
-        self.read_on(|line| {
-            if wanted(&line) && tail > 0 {
+        let mut take = |line: Line| match tail {
+            _ if !wanted(&line) => {}
+            None => each(line),
+            Some(0) => {}
+            Some(tail) => {
                 if kept.len() == tail {
                     kept.pop_front();
                 }
                 kept.push_back(line);
             }
-        })?;
+        };
+        self.read_on(&mut take)?;
+        if select.reading == Reading::Once {
+            self.finish(&mut take);
+        }
         kept.into_iter().for_each(each);
         Ok(())
     }

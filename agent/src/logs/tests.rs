@@ -90,15 +90,15 @@ fn texts(read: impl FnOnce(&mut dyn FnMut(Line))) -> String {
 
 #[test]
 fn since_and_tail_select() {
-    let logs = Logs::new(&format!("{T1} stdout F 1\n{T2} stdout F 2\n{T3} stdout F 3\n"));
+    let logs = Logs::new(&format!("{T1} stdout F 1\n{T2} stdout F 2\n{T3} stdout P 3\n"));
     let since = Some(T2.parse().unwrap());
     for (select, expected) in [
-        (Select::default(), "1\n2\n3\n"),
-        (Select { since, tail: None }, "2\n3\n"),
-        (Select { since: None, tail: Some(1) }, "3\n"),
-        (Select { since: None, tail: Some(0) }, ""),
-        (Select { since: None, tail: Some(9) }, "1\n2\n3\n"),
-        (Select { since, tail: Some(1) }, "3\n"),
+        (Select::default(), "1\n2\n3"),
+        (Select { since, ..Select::default() }, "2\n3"),
+        (Select { tail: Some(1), ..Select::default() }, "3"),
+        (Select { tail: Some(0), ..Select::default() }, ""),
+        (Select { tail: Some(9), ..Select::default() }, "1\n2\n3"),
+        (Select { since, tail: Some(1), reading: Reading::On }, "2\n"),
     ] {
         let mut file = logs.open(&logs.path()).unwrap();
         assert_eq!(texts(|each| file.read_selected(select, each).unwrap()), expected);

@@ -1,1 +1,243 @@
+use std::{collections::BTreeMap, time::Duration};
 
+use berth_core::spec::{
+    ContainerKind, EnvSource, HostPathType, ImagePullPolicy, Medium, MountPropagation, NetworkMode, PidMode,
+    Protocol, QosClass, RestartPolicy, Seccomp, Source, Stdin, SubPath, VolumeSource,
+};
+
+use super::*;
+
+fn origin() -> Origin<'static> {
+    let seen = "2026-11-21T07:00:00Z".parse().unwrap();
+    Origin { source: Source::File, place: "web.yaml", node: "node-1", seen }
+}
+
+fn one(text: &str) -> Manifest {
+    let mut all = read(text, &origin()).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(all.len(), 1);
+    all.remove(0)
+}
+
+fn faults(text: &str) -> String {
+    read(text, &origin()).unwrap_err().to_string()
+}
+
+/// A pod with `spec` beside one container, whose fields beyond name and image are `container`.
+fn pod(spec: &str, container: &str) -> String {
+    let container = container.replace('\n', "\n    ");
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec:\n  containers:\n  - name: c\n    image: busybox:1\n    {container}\n  {}\n",
+        spec.replace('\n', "\n  ")
+    )
+}
+
+const FULL: &str = include_str!("tests/full.yaml");
+
+#[test]
+fn a_full_pod_becomes_the_cores() {
+    let Manifest { pod, unsupported } = one(FULL);
+    assert_eq!(pod.name.to_string(), "prod/full-node-1");
+    assert_eq!(pod.labels, BTreeMap::from([("app".to_owned(), "full".to_owned())]));
+    assert_eq!((pod.restart_policy, pod.grace), (RestartPolicy::OnFailure, Duration::from_secs(5)));
+    assert_eq!((pod.network, pod.pid, pod.qos), (NetworkMode::Pod, PidMode::Pod, QosClass::Burstable));
+    assert_eq!((pod.priority, pod.active_deadline), (2_000_001_000, Some(Duration::from_secs(60))));
+    assert_eq!(pod.security.fs_group, Some(2000));
+    assert_eq!(pod.security.seccomp, Some(Seccomp::RuntimeDefault));
+    assert_eq!(pod.security.sysctls[0].name, "net.ipv4.tcp_syncookies");
+    let kinds: Vec<_> = pod.all_containers().map(|one| (one.name.as_str(), one.kind)).collect();
+    assert_eq!(
+        kinds,
+        [("init", ContainerKind::Init), ("side", ContainerKind::Sidecar), ("main", ContainerKind::Main)]
+    );
+    assert_eq!(
+        pod.volumes[0].source,
+        VolumeSource::EmptyDir { medium: Medium::Memory, size_limit_bytes: Some(64 << 20) }
+    );
+    let host = VolumeSource::HostPath { path: "/etc/ssl".to_owned(), kind: HostPathType::Directory };
+    assert_eq!(pod.volumes[1].source, host);
+    let main = &pod.containers[0];
+    assert_eq!(main.pull_policy, ImagePullPolicy::Always);
+    assert_eq!(main.resources.requests.cpu_milli, Some(101));
+    assert_eq!(
+        main.resources.requests.memory_bytes,
+        Some(128 << 20),
+        "the limit is the request where none is given"
+    );
+    assert_eq!(main.env[0].source, EnvSource::Value("1".to_owned()));
+    assert_eq!(main.env[1].source, EnvSource::Field("status.podIP".to_owned()));
+    let EnvSource::Resource(selector) = &main.env[2].source else { panic!("{:?}", main.env[2]) };
+    assert_eq!(selector.divisor, 1 << 20);
+    assert_eq!((main.ports[0].protocol, main.ports[0].host_port), (Protocol::Udp, Some(5353)));
+    assert_eq!(main.mounts[0].sub_path, SubPath::Fixed("data".to_owned()));
+    assert_eq!(main.mounts[1].propagation, MountPropagation::HostToContainer);
+    assert_eq!((main.stdio.stdin, main.stdio.tty), (Stdin::Once, true));
+    assert_eq!(main.security.capabilities.add, ["NET_ADMIN"]);
+    assert_eq!(
+        unsupported,
+        ["spec.containers[0].lifecycle", "spec.containers[0].livenessProbe", "spec.nodeSelector"]
+    );
+}
+
+#[test]
+fn a_static_pod_is_marked_as_the_kubelet_marks_it() {
+    let pod = one(&pod("", "")).pod;
+    assert_eq!(pod.name.to_string(), "default/web-node-1");
+    assert_eq!(pod.uid.as_str().len(), 32);
+    assert!(pod.uid.as_str().bytes().all(|byte| byte.is_ascii_hexdigit()));
+    assert_eq!(pod.annotations["kubernetes.io/config.source"], "file");
+    assert_eq!(pod.annotations["kubernetes.io/config.hash"], pod.uid.as_str());
+    assert_eq!(pod.annotations["kubernetes.io/config.seen"], "2026-11-21T07:00:00Z");
+    let manifest: serde_json::Value = serde_json::from_str(&pod.manifest).unwrap();
+    assert_eq!(manifest["spec"]["nodeName"], "node-1");
+    assert_eq!(
+        manifest["spec"]["tolerations"][0],
+        serde_json::json!({"operator": "Exists", "effect": "NoExecute"})
+    );
+    assert!(pod.is_critical());
+}
+
+#[test]
+fn the_uid_follows_manifest_node_and_file_and_nothing_else() {
+    let uid = |text: &str, origin: &Origin<'_>| read(text, origin).unwrap()[0].pod.uid.clone();
+    let (text, base) = (pod("", ""), origin());
+    let first = uid(&text, &base);
+    assert_eq!(
+        first,
+        uid(&text.replace("  image: busybox:1", "  # a remark\n    image: 'busybox:1'"), &base)
+    );
+    assert_eq!(first, uid(&text, &Origin { seen: jiff::Timestamp::UNIX_EPOCH, ..base.clone() }));
+    assert_ne!(first, uid(&text.replace("busybox:1", "busybox:2"), &base));
+    assert_ne!(first, uid(&text, &Origin { node: "node-2", ..base.clone() }));
+    assert_ne!(first, uid(&text, &Origin { place: "other.yaml", ..base.clone() }));
+    assert_eq!(uid(&text.replace("name: web}", "name: web, uid: abc-1}"), &base).as_str(), "abc-1");
+}
+
+#[test]
+fn a_pod_read_back_from_its_record_is_the_same() {
+    let pod = one(FULL).pod;
+    assert_eq!(pod_from_json(&pod.manifest, Source::File), Ok(pod.clone()));
+    let newer = pod.manifest.replacen("\"spec\":{", "\"spec\":{\"fieldOfALaterRelease\":1,", 1);
+    assert_eq!(pod_from_json(&newer, Source::File).map(|pod| pod.uid.clone()), Ok(pod.uid.clone()));
+    assert_eq!(pod_from_json("{", Source::File).unwrap_err().0.len(), 1);
+}
+
+#[test]
+fn the_class_of_service_follows_the_resources() {
+    for (resources, class) in [
+        ("", QosClass::BestEffort),
+        ("resources: {requests: {cpu: 1m}}", QosClass::Burstable),
+        ("resources: {limits: {cpu: 1, memory: 1Gi}}", QosClass::Guaranteed),
+        (
+            "resources: {limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 1000m, memory: 1024Mi}}",
+            QosClass::Guaranteed,
+        ),
+        ("resources: {limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 500m}}", QosClass::Burstable),
+        ("resources: {limits: {memory: 1Gi}}", QosClass::Burstable),
+    ] {
+        assert_eq!(one(&pod("", resources)).pod.qos, class, "{resources}");
+    }
+}
+
+#[test]
+fn every_fault_names_file_line_and_field() {
+    const API: &str = "needs an object of the API server, which a static pod may not use";
+    for (spec, container, expected) in [
+        ("restartPolicy: Sometimes", "", "web.yaml:9: spec.restartPolicy: `Sometimes` is not one of `Always`, `OnFailure`, `Never`".to_owned()),
+        ("restartpolicy: Never", "", "web.yaml:9: spec.restartpolicy: unknown field, did you mean `restartPolicy`?".to_owned()),
+        ("hostNetwork: 1", "", "web.yaml:9: spec.hostNetwork: expected `true` or `false`, found integer `1`".to_owned()),
+        ("terminationGracePeriodSeconds: -1", "", "web.yaml:9: spec.terminationGracePeriodSeconds: -1 is not within 0 and 2147483647".to_owned()),
+        ("serviceAccountName: x", "", format!("web.yaml:9: spec.serviceAccountName: {API}")),
+        ("volumes: [{name: v, secret: {secretName: s}}]", "", format!("web.yaml:9: spec.volumes[0].secret: {API}")),
+        ("volumes: [{name: v, configMap: {name: s}}]", "", format!("web.yaml:9: spec.volumes[0].configMap: {API}")),
+        ("volumes: [{name: v, persistentVolumeClaim: {claimName: s}}]", "", format!("web.yaml:9: spec.volumes[0].persistentVolumeClaim: {API}")),
+        ("volumes: [{name: v, nfs: {server: s, path: /}}]", "", "web.yaml:9: spec.volumes[0].nfs: volumes of this kind are not supported by this version: use `emptyDir` or `hostPath`".to_owned()),
+        ("volumes: [{name: v, emptyDir: {}, hostPath: {path: /}}]", "", "web.yaml:9: spec.volumes[0]: a volume is of one kind, this one of emptyDir and hostPath".to_owned()),
+        ("volumes: [{name: v, hostPath: {path: /a/../b}}]", "", "web.yaml:9: spec.volumes[0].hostPath.path: `/a/../b` is not an absolute path without `..`".to_owned()),
+        ("volumes: [{name: v}, {name: v}]", "", "web.yaml:9: spec.volumes[1].name: `v` is given twice".to_owned()),
+        ("hostUsers: false", "", "web.yaml:9: spec.hostUsers: user namespaces are not supported by this version: leave it out to run in the node's".to_owned()),
+        ("securityContext: {seccompProfile: {type: Localhost}}", "", "web.yaml:9: spec.securityContext.seccompProfile.localhostProfile: must name a file below the seccomp directory: relative, without `..`".to_owned()),
+        ("securityContext: {appArmorProfile: {type: RuntimeDefault}}", "", "web.yaml:9: spec.securityContext.appArmorProfile: AppArmor profiles cannot be enforced by this version: only `Unconfined` is possible".to_owned()),
+        ("securityContext: {runAsUser: -1}", "", "web.yaml:9: spec.securityContext.runAsUser: -1 is not within 0 and 2147483647".to_owned()),
+        ("securityContext: {runAsUser: 4294967296}", "", "web.yaml:9: spec.securityContext.runAsUser: 4294967296 is not within 0 and 2147483647".to_owned()),
+        ("securityContext: {sysctls: [{name: 'a b', value: '1'}]}", "", "web.yaml:9: spec.securityContext.sysctls[0].name: `a b` is not the name of a sysctl".to_owned()),
+        ("", "volumeMounts: [{name: v, mountPath: /x}]", "web.yaml:8: spec.containers[0].volumeMounts[0].name: the pod has no volume `v`".to_owned()),
+        ("volumes: [{name: v}]", "volumeMounts: [{name: v, mountPath: x}]", "web.yaml:8: spec.containers[0].volumeMounts[0].mountPath: `x` is not an absolute path".to_owned()),
+        ("volumes: [{name: v}]", "volumeMounts: [{name: v, mountPath: /x, subPath: a/../../b}]", "web.yaml:8: spec.containers[0].volumeMounts[0].subPath: `a/../../b` is not a relative path without `..`".to_owned()),
+        ("volumes: [{name: v}]", "volumeMounts: [{name: v, mountPath: /x, mountPropagation: Bidirectional}]", "web.yaml:8: spec.containers[0].volumeMounts[0].mountPropagation: `Bidirectional` is for privileged containers only".to_owned()),
+        ("", "ports: [{containerPort: 0}]", "web.yaml:8: spec.containers[0].ports[0].containerPort: 0 is not within 1 and 65535".to_owned()),
+        ("", "ports: [{containerPort: 80, hostPort: 80}, {containerPort: 81, hostPort: 80}]", "web.yaml:8: spec.containers[0].ports[1].hostPort: 80 is given twice".to_owned()),
+        ("", "resources: {limits: {cpu: 1}, requests: {cpu: 2}}", "web.yaml:8: spec.containers[0].resources.requests.cpu: more than the limit of cpu".to_owned()),
+        ("", "resources: {limits: {memory: -1}}", "web.yaml:8: spec.containers[0].resources.limits.memory: `-1` is negative".to_owned()),
+        ("", "resources: {limits: {memory: 1GB}}", "web.yaml:8: spec.containers[0].resources.limits.memory: `1GB` is not a quantity: write a number with an optional suffix, such as `500m`, `2`, `128Mi` or `1G`".to_owned()),
+        ("", "securityContext: {privileged: true, allowPrivilegeEscalation: false}", "web.yaml:8: spec.containers[0].securityContext.allowPrivilegeEscalation: cannot be false while `privileged` is true".to_owned()),
+        ("", "securityContext: {capabilities: {add: [CAP_NET_ADMIN]}}", "web.yaml:8: spec.containers[0].securityContext.capabilities.add[0]: `CAP_NET_ADMIN` is not a capability: write it without CAP_, such as `NET_ADMIN`".to_owned()),
+        ("", "env: [{name: A, value: 1}]", "web.yaml:8: spec.containers[0].env[0].value: expected a string, found integer `1`: put it in quotes".to_owned()),
+        ("", "env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]", format!("web.yaml:8: spec.containers[0].env[0].valueFrom: {API}")),
+        ("", "env: [{name: A, valueFrom: {fieldRef: {fieldPath: spec.hostname}}}]", "web.yaml:8: spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: `spec.hostname` is not a field that a variable can show".to_owned()),
+        ("", "envFrom: [{configMapRef: {name: s}}]", format!("web.yaml:8: spec.containers[0].envFrom[0]: {API}")),
+        ("initContainers: [{name: c, image: x}]", "", "web.yaml:6: spec.containers[0].name: `c` is given twice".to_owned()),
+        ("dnsPolicy: None", "", "web.yaml:4: spec.dnsConfig: must name a nameserver while dnsPolicy is None".to_owned()),
+    ] {
+        let found = faults(&pod(spec, container));
+        // The place of a field that is not there is that of what is around it.
+        assert!(found == expected || expected.contains("spec.dnsConfig") && found.ends_with(&expected[11..]), "{found}\n{expected}");
+    }
+}
+
+#[test]
+fn cve_2024_10220_and_cve_2025_1767_git_repo_is_refused() {
+    let faults = faults(&pod("volumes: [{name: v, gitRepo: {repository: 'file:///etc'}}]", ""));
+    assert!(faults.contains("spec.volumes[0].gitRepo: volumes of this kind are not supported"), "{faults}");
+}
+
+#[test]
+fn cve_2023_2431_a_local_profile_without_a_name_is_refused() {
+    for profile in [
+        "{type: Localhost}",
+        "{type: Localhost, localhostProfile: ''}",
+        "{type: Localhost, localhostProfile: ../x}",
+    ] {
+        let faults = faults(&pod("", &format!("securityContext: {{seccompProfile: {profile}}}")));
+        assert!(faults.contains("localhostProfile: must name a file"), "{faults}");
+    }
+}
+
+#[test]
+fn names_cannot_leave_their_place() {
+    for (from, to, field) in [
+        ("name: web}", "name: ../../etc}", "metadata.name"),
+        ("name: web}", "name: web, namespace: a/b}", "metadata.namespace"),
+        ("name: web}", "name: web, uid: ../x}", "metadata.uid"),
+        ("- name: c", "- name: ../c", "spec.containers[0].name"),
+        ("image: busybox:1", "image: ''", "spec.containers[0].image"),
+    ] {
+        let faults = faults(&pod("", "").replace(from, to));
+        assert!(faults.contains(&format!("{field}: ")), "{faults}");
+    }
+}
+
+#[test]
+fn lists_and_several_documents() {
+    let item = "{metadata: {name: NAME}, spec: {containers: [{name: c, image: i}]}}";
+    let text = format!(
+        "apiVersion: v1\nkind: PodList\nitems: [{}, {}]\n---\n{}",
+        item.replace("NAME", "a"),
+        item.replace("NAME", "b"),
+        pod("", "")
+    );
+    let names: Vec<_> = read(&text, &origin()).unwrap().iter().map(|one| one.pod.name.name.clone()).collect();
+    assert_eq!(names, ["a-node-1", "b-node-1", "web-node-1"]);
+    for (text, expected) in [
+        (
+            "apiVersion: apps/v1\nkind: Deployment\n",
+            "web.yaml:2: kind: Deployment of apps/v1 is not a pod: only Pod and PodList of v1 can be run from here",
+        ),
+        (
+            "metadata: {}\n",
+            "web.yaml:1: `apiVersion` or `kind` is missing: a pod begins with `apiVersion: v1` and `kind: Pod`",
+        ),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "web.yaml:1: spec: is missing"),
+    ] {
+        assert_eq!(faults(text), expected);
+    }
+}

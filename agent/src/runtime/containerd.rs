@@ -245,9 +245,10 @@ impl CallError {
     #[must_use]
     pub fn kind(&self) -> FailureKind {
         match self.cause {
-            Cause::Refused { .. } | Cause::Incomplete(_) => FailureKind::Transient,
             Cause::Unreachable(_) => FailureKind::RuntimeDown,
-            Cause::Timeout(_) => FailureKind::Unknown,
+            // Containerd's own patience with a shim ended.
+            Cause::Timeout(_) | Cause::Refused { code: Code::DeadlineExceeded, .. } => FailureKind::Unknown,
+            Cause::Refused { .. } | Cause::Incomplete(_) => FailureKind::Transient,
         }
     }
 }
@@ -287,6 +288,7 @@ mod tests {
         assert_eq!(failed(Cause::Unreachable("gone".to_owned())), FailureKind::RuntimeDown);
         assert_eq!(failed(Cause::Timeout(Duration::from_secs(1))), FailureKind::Unknown);
         assert_eq!(failed(Cause::from(Status::unavailable("ttrpc: closed"))), FailureKind::Transient);
+        assert_eq!(failed(Cause::from(Status::deadline_exceeded("context"))), FailureKind::Unknown);
     }
 
     #[tokio::test]

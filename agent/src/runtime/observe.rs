@@ -20,7 +20,7 @@ use super::{
     labels::{ATTEMPT, CONTAINER_NAME, Labels, POD_UID, SANDBOX},
     shims::{ShimLook, Shims, observed_process},
 };
-use crate::{effects::BERTH, holder};
+use crate::{clock, effects::BERTH, holder};
 
 /// Shims asked at once. Each answers from memory in well under a millisecond; more would only queue for the CPU.
 const SHIMS_AT_ONCE: usize = 16;
@@ -40,6 +40,8 @@ pub struct Found {
     pub observation: Observation,
     /// Pods of which another agent, such as a kubelet with CRI, has something in containerd: not ours to clean up.
     pub foreign: BTreeSet<PodUid>,
+    /// Sandboxes that are shims of ours: to be followed.
+    pub shims: Vec<SandboxId>,
     /// Containers of ours under shims of others, with their sandboxes.
     pub grouped: Vec<(ContainerId, SandboxId)>,
 }
@@ -66,6 +68,7 @@ pub async fn observe(containerd: &Containerd, shims: &Shims) -> Result<Found, Ob
     });
     Ok(Found {
         foreign: foreign.collect(),
+        shims: looks.keys().map(SandboxId::from_known).collect(),
         grouped: grouped.collect(),
         observation: Observation {
             sandboxes: sandboxes.iter().filter_map(|it| observed_sandbox(it, &looks, shims)).collect(),
@@ -151,7 +154,9 @@ fn observed_container(
         Some(ShimLook::Answered(state)) => state.task(&container.id),
         Some(ShimLook::Silent) => ObservedTask::Unknown,
         Some(ShimLook::Gone) => ObservedTask::Absent,
-        None => tasks.get(&container.id).map_or(ObservedTask::Absent, observed_process),
+        None => tasks.get(&container.id).map_or(ObservedTask::Absent, |task| {
+            observed_process(task, container.created_at.as_ref().and_then(clock::of_proto))
+        }),
     };
     Some(ObservedContainer {
         id: ContainerId::from_known(&container.id),

@@ -16,8 +16,10 @@ use berth_core::{
     paths,
 };
 use berth_proto::{
-    client::{CallError, ShimClient},
+    TASK_V3,
+    client::{CallError, Client, ShimClient},
     shim::{Task, TaskStatus, event::What},
+    task::{KillRequest, task_service},
 };
 use containerd_client::types::v1::{Process, Status};
 use jiff::Timestamp;
@@ -134,6 +136,20 @@ impl Shims {
             ShimLook::Silent => ObservedTask::Unknown,
             ShimLook::Gone => ObservedTask::Absent,
         }
+    }
+
+    /// Whether a shim is there and does not answer.
+    pub async fn is_silent(&self, sandbox: &SandboxId) -> bool {
+        matches!(self.look(sandbox).await, ShimLook::Silent)
+    }
+
+    /// Sends a signal to a container without containerd. Waits for the answer as long as the shim takes.
+    ///
+    /// # Errors
+    /// See [`CallError`]; the status `NotFound` when the container has ended.
+    pub async fn signal(&self, sandbox: &SandboxId, kill: &KillRequest) -> Result<(), CallError> {
+        let client = Client::connect(&self.socket(sandbox)).await?;
+        client.call(TASK_V3, task_service::KILL, kill, None).await
     }
 
     pub(super) async fn look(&self, id: &SandboxId) -> ShimLook {
@@ -270,23 +286,23 @@ fn observed_task(task: &Task) -> ObservedTask {
     }
 }
 
-/// A task as containerd tells of it, which is all there is of tasks under other shims.
-pub(crate) fn observed_process(process: &Process) -> ObservedTask {
+/// A task as containerd tells of it, which is all there is of tasks under other shims. It does not tell when they
+/// started: `created_at`, of the container's record, comes close.
+pub(crate) fn observed_process(process: &Process, created_at: Option<Timestamp>) -> ObservedTask {
     match process.status() {
         Status::Created => ObservedTask::Created,
         Status::Running | Status::Paused | Status::Pausing => {
-            ObservedTask::Running { pid: process.pid, started_at: Timestamp::now() }
+            ObservedTask::Running { pid: process.pid, started_at: created_at.unwrap_or_else(Timestamp::now) }
         }
         Status::Stopped => ObservedTask::Exited(Exit {
             code: process.exit_status,
-            started_at: None,
-            finished_at: process
-                .exited_at
-                .as_ref()
-                .and_then(|at| Timestamp::new(at.seconds, at.nanos).ok())
-                .unwrap_or_else(Timestamp::now),
+            started_at: created_at,
+            finished_at: process.exited_at.as_ref().and_then(clock::of_proto).unwrap_or_else(Timestamp::now),
             oom_killed: false,
         }),
         Status::Unknown => ObservedTask::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests;

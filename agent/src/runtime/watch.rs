@@ -107,9 +107,7 @@ impl Watch {
             match observe(&self.containerd, &self.shims).await {
                 Ok(found) => {
                     tracing::info!("containerd is back");
-                    for sandbox in &found.observation.sandboxes {
-                        self.shims.follow(&sandbox.id);
-                    }
+                    found.shims.iter().for_each(|id| self.shims.follow(id));
                     drop(self.events.send(Event::RuntimeUp(found.observation)).await);
                     return;
                 }

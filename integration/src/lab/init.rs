@@ -8,17 +8,29 @@ use anyhow::{Context, Result, ensure};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 
 use super::{OWNER, ROLE, ROOT, cgroup_name, leaks};
+
+/// Gives the node an address and a way out, which leads nowhere.
+const UPLINK: [&str; 6] = [
+    "link set lo up",
+    "link add uplink type veth peer name upstream",
+    "link set upstream up",
+    "address add 192.0.2.10/24 dev uplink",
+    "link set uplink up",
+    "route add default via 192.0.2.1",
+];
 
 /// Makes the private world, runs the body in it and fails when it leaves something behind.
 pub(super) fn run() -> Result<ExitCode> {
     let root = env::var(ROOT)?;
     let owner = env::var(OWNER)?;
     set_pdeathsig(Signal::SIGKILL)?;
+    // The supervisor blocks signals to wait for them, and children inherit that.
+    SigSet::empty().thread_set_mask()?;
     // /proc still shows the world outside here: an owner that ended before the line above left us.
     ensure!(Path::new("/proc").join(&owner).exists(), "the supervisor ended before the lab was made");
     make_world(Path::new(&root))?;
@@ -43,19 +55,24 @@ fn make_world(root: &Path) -> Result<()> {
     let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("proc"), "/proc", Some("proc"), plain | MsFlags::MS_NOEXEC, None::<&str>)
         .context("mount /proc")?;
-    // On a mixed cgroup v1 host crun takes this mount for a v2 host; it has no controllers.
+    // On a mixed cgroup v1 host crun takes this mount for a v2 host; it has no controllers. Something of the lab's own
+    // is put over it, since crun then writes plain files there.
     let unified = Path::new("/sys/fs/cgroup/unified");
-    if unified.join("cgroup.controllers").exists() {
+    let mixed = unified.join("cgroup.controllers").exists();
+    if mixed {
         umount2(unified, MntFlags::MNT_DETACH).context("unmount cgroup/unified")?;
     }
     // What a node keeps in its usual places is the lab's own.
-    for dir in [Path::new("/run"), Path::new("/var/lib"), Path::new("/var/log"), root] {
+    let usual = [Path::new("/run"), Path::new("/var/lib"), Path::new("/var/log"), root];
+    for dir in usual.into_iter().chain(mixed.then_some(unified)) {
         mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
             .with_context(|| format!("mount {}", dir.display()))?;
     }
     fs::create_dir_all("/run/netns")?;
-    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().context("start ip")?;
-    ensure!(up.success(), "ip link set lo up ended with {up}");
+    for step in UPLINK {
+        let done = Command::new("ip").args(step.split(' ')).status().context("start ip")?;
+        ensure!(done.success(), "ip {step} ended with {done}");
+    }
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("turn forwarding on")
 }
 

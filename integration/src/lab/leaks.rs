@@ -12,11 +12,12 @@ use nix::errno::Errno;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::CGROUPS;
 use crate::wait::{self, Look};
 
 /// How long leftovers may take to vanish (a shim ends a moment after its last container).
 const SETTLE: Duration = Duration::from_secs(5);
+
+const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// What was there before the body.
 #[derive(Debug)]
@@ -60,12 +61,19 @@ impl Baseline {
 /// Our cgroups in every hierarchy, children before parents.
 pub(super) fn cgroups(name: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for hierarchy in subdirectories(Path::new(CGROUPS))? {
+    for hierarchy in hierarchies()? {
         let group = hierarchy.join(name);
         if group.is_dir() {
             children_first(group, &mut found)?;
         }
     }
+    Ok(found)
+}
+
+/// Where each hierarchy is mounted.
+pub(super) fn hierarchies() -> Result<Vec<PathBuf>> {
+    let mut found = subdirectories(Path::new(CGROUPS))?;
+    found.retain(|dir| dir.join("cgroup.procs").exists());
     Ok(found)
 }
 
@@ -77,7 +85,7 @@ fn children_first(dir: PathBuf, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn subdirectories(dir: &Path) -> Result<Vec<PathBuf>> {
+fn subdirectories(dir: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(dir) {
         Err(failure) if failure.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.with_context(|| format!("read {}", dir.display()))?,

@@ -1,6 +1,7 @@
 //! What people and machines get wrong, and that it stays where it is wrong.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -35,7 +36,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 fn events_say(pod: &PodState, text: &str) -> bool {
-    berth(&["events", pod.name()]).is_ok_and(|shown| shown.contains(text))
+    crate::kit::events(pod).is_ok_and(|shown| shown.contains(text))
 }
 
 fn broken_manifest() -> Result<()> {
@@ -87,35 +88,40 @@ fn duplicates() -> Result<()> {
     node.apply("b", &sleeper("same"))?;
     node.apply("c", &sleeper("other"))?;
     node.ready("other")?;
-    let shown = berth(&["pods"])?;
-    same("pods of that name", shown.matches("same-").count(), 1)?;
+    // `pod` fails when there are several.
+    ensure!(node.pod("same")?.is_some_and(|pod| pod.is_ready()), "the first pod is gone");
     node.remove("a")?;
     node.wait("same", "of the other file", POD_LIMIT, PodState::is_ready)?;
     node.end()
 }
 
-/// A plugin that fails while a file is there.
+/// The last plugin of the chain fails while a file is there; the address is already leased then.
 fn failing_plugin() -> Result<()> {
     let world = World::here()?;
     let plugins = world.root().join("plugins");
     fs::create_dir(&plugins)?;
     let broken = world.root().join("broken");
     let plugin = format!(
-        "#!/bin/sh\nif [ \"$CNI_COMMAND\" = ADD ] && [ -e {} ]; then\n  echo '{{\"cniVersion\":\"1.0.0\",\"code\":100,\"msg\":\"no cable\",\"details\":\"on purpose\"}}'\n  exit 1\nfi\nif [ \"$CNI_COMMAND\" = VERSION ]; then echo '{{\"cniVersion\":\"1.0.0\",\"supportedVersions\":[\"1.0.0\"]}}'; exit 0; fi\nsed -n 's/.*\"prevResult\":\\(.*\\)}}$/\\1/p'\n",
-        broken.display()
+        r#"#!/bin/sh
+if [ "$CNI_COMMAND" = ADD ] && [ -e {broken} ]; then
+    echo '{{"cniVersion":"1.0.0","code":100,"msg":"no cable","details":"on purpose"}}'
+    exit 1
+fi
+exec {passes_on}
+"#,
+        broken = broken.display(),
+        // Without settings it answers with what the plugin before it made.
+        passes_on = components::binary("tuning")?.display(),
     );
     fs::write(plugins.join("flaky"), plugin)?;
-    Command::new("chmod").arg("+x").arg(plugins.join("flaky")).status()?;
+    fs::set_permissions(plugins.join("flaky"), fs::Permissions::from_mode(0o755))?;
     fs::write(&broken, "")?;
-    let node = Node::prepare(&Settings {
+    let mut node = Node::prepare(&Settings {
         berth: json!({ "cni": { "binDirs": [plugins, components::bin_dir()] } }),
         ..Settings::default()
     })?;
-    let mut node = node;
     let mut network = cni::network(&world.root().join("leases"));
-    network["plugins"].as_array_mut().context("plugins")?.insert(0, json!({ "type": "flaky" }));
-    // First of the chain, it has no result to pass on: so it only fails or stays silent.
-    network["plugins"].as_array_mut().context("plugins")?.rotate_left(1);
+    network["plugins"].as_array_mut().context("plugins")?.push(json!({ "type": "flaky" }));
     cni::write(node.cni_conf(), &network)?;
     node.agent.start()?;
     node.apply(
@@ -300,10 +306,9 @@ fn corrupt_record() -> Result<()> {
     node.agent.start()?;
     node.ready("one")?;
     same("the other pod", node.ready("two")?.container_id("main")?, two.as_str())?;
-    eventually(
-        "a word about the record",
-        &true,
-        || Ok(fs::read_to_string(node.agent.log())?.contains(&uid)),
-    )?;
+    // Kept for whoever wants to know what happened.
+    let aside = format!("/run/berth/pods/{uid}.corrupt");
+    ensure!(fs::read_to_string(node.agent.log())?.contains(&aside), "no word about {aside}");
+    fs::remove_file(aside)?;
     node.end()
 }

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::process::{Command, Stdio};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{berth, berth_command, berth_json, berth_output};
@@ -31,11 +32,13 @@ fn shows() -> Result<()> {
     let table = berth(&["pods"])?;
     ensure!(table.contains(one.name()) && table.contains("1/1") && table.contains("Running"), "{table}");
     let shown = berth_json(&["inspect", one.name()])?;
-    let text = shown.to_string();
-    for part in [one.uid(), one.container_id("main")?, &one.ip()?.to_string(), "/var/log/pods/"] {
+    let text = berth(&["inspect", one.name()])?;
+    for part in [one.uid(), one.container_id("main")?, &one.ip()?.to_string()] {
         ensure!(text.contains(part), "no {part} in {text}");
+        ensure!(shown.to_string().contains(part), "no {part} in {shown}");
     }
-    let events = berth(&["events", one.name()])?;
+    ensure!(text.contains("/var/log/pods/"), "{text}");
+    let events = crate::kit::events(&one)?;
     for reason in ["Pulled", "Created", "Started"] {
         ensure!(events.contains(reason), "no {reason} in {events}");
     }
@@ -86,14 +89,8 @@ fn exec_terminal() -> Result<()> {
     node.apply("term", &script("term", "exec sleep infinity"))?;
     let target = node.ready("term")?;
     let pty = openpty(&nix::pty::Winsize { ws_row: 33, ws_col: 99, ws_xpixel: 0, ws_ypixel: 0 }, None)?;
-    let slave = || pty.slave.try_clone().map(Stdio::from);
-    let berth = berth_command(&["exec", "-it", target.name(), "--", "sh"])?;
-    // `setsid --ctty` gives the session the terminal that a login would have.
-    let mut shell = Command::new("setsid");
-    shell.arg("--ctty").arg(berth.get_program()).args(berth.get_args());
-    let mut shell = shell.stdin(slave()?).stdout(slave()?).stderr(slave()?).spawn()?;
+    let mut shell = in_terminal(&berth_command(&["exec", "-it", target.name(), "--", "sh"])?, pty.slave)?;
     let mut master = File::from(pty.master);
-    drop(pty.slave);
     master.write_all(b"tty; stty size; echo $((6*7)); exit 5\n")?;
     let mut said = Vec::new();
     // The terminal hangs up, with an error, when the last process of it ends.
@@ -104,6 +101,15 @@ fn exec_terminal() -> Result<()> {
     }
     same("exit code", shell.wait()?.code(), Some(5))?;
     node.end()
+}
+
+/// Starts a command on a terminal; nobody else has it open then, so its end is seen.
+fn in_terminal(command: &Command, terminal: OwnedFd) -> Result<Child> {
+    // `setsid --ctty` gives the session the terminal that a login would have.
+    let mut session = Command::new("setsid");
+    session.arg("--ctty").arg(command.get_program()).args(command.get_args());
+    session.stdin(terminal.try_clone()?).stdout(terminal.try_clone()?).stderr(terminal);
+    session.spawn().context("start setsid")
 }
 
 fn log_options() -> Result<()> {

@@ -1,13 +1,13 @@
 //! Pulling: policies, names, registries that fail and come back.
 
 use anyhow::{Context, Result, ensure};
-use berth_integration::agent::{Settings, berth};
+use berth_integration::agent::Settings;
 use berth_integration::containerd::{ctr, ctr_rows};
 use berth_integration::image::{Image, Layer, Packing};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use serde_json::{Value, json};
 
-use crate::kit::{IMAGE, logged, pod, sleeper};
+use crate::kit::{IMAGE, events, logged, pod, sleeper};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -27,10 +27,6 @@ fn of_image(name: &str, image: &str, policy: &str, more: Value) -> String {
         container.extend(more);
     }
     pod(name, json!({ "containers": [container] }))
-}
-
-fn events(pod: &PodState) -> Result<String> {
-    berth(&["events", pod.name()])
 }
 
 fn waits(node: &Node, name: &str, reasons: &[&str]) -> Result<PodState> {
@@ -134,7 +130,8 @@ fn config() -> Result<()> {
     node.apply("over", &pod("over", container(json!({
         "env": [{ "name": "B", "value": "pod" }], "workingDir": "/tmp", "securityContext": { "runAsUser": 0 },
     }))))?;
-    logged(&node.ready("asis")?, "main", "1000:2000 image image /home/app\n")?;
+    // As with the kubelet and CRI, the group of USER is not taken over.
+    logged(&node.ready("asis")?, "main", "1000:1000 image image /home/app\n")?;
     logged(&node.ready("args")?, "main", "args\n")?;
     let over = logged(&node.ready("over")?, "main", " image pod /tmp\n")?;
     ensure!(over.starts_with("0:"), "{over}");

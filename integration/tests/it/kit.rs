@@ -60,6 +60,11 @@ pub(crate) fn logs(pod: &PodState, container: &str, more: &[&str]) -> Result<Str
     berth(&[&["logs", pod.name(), "--container", container], more].concat())
 }
 
+/// What the agent tells about a pod, its events among it.
+pub(crate) fn events(pod: &PodState) -> Result<String> {
+    berth(&["inspect", pod.name()])
+}
+
 /// Waits until the log of a container says something.
 pub(crate) fn logged(pod: &PodState, container: &str, text: &str) -> Result<String> {
     wait::until(&format!("{text:?} in the log of {container}"), SOON, || {

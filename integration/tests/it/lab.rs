@@ -12,11 +12,11 @@ use crate::suite::{Expect, Test, same, test};
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("lab::the_world_is_private", the_world_is_private),
-        leak("lab::a_process_left_behind_fails", leave_a_process, "process "),
-        leak("lab::a_mount_left_behind_fails", leave_a_mount, "mount "),
-        leak("lab::a_link_left_behind_fails", leave_a_link, "link "),
-        leak("lab::a_cgroup_left_behind_fails", leave_a_cgroup, "cgroup "),
-        leak("lab::a_netns_left_behind_fails", leave_a_netns, "network namespace "),
+        leak("lab::a_process_left_behind_fails", leave_a_process, "sleep 60"),
+        leak("lab::a_mount_left_behind_fails", leave_a_mount, "mount /tmp/berth-lab-"),
+        leak("lab::a_link_left_behind_fails", leave_a_link, "link left0"),
+        leak("lab::a_cgroup_left_behind_fails", leave_a_cgroup, "cgroup /sys/fs/cgroup/memory/berth-test-"),
+        leak("lab::a_netns_left_behind_fails", leave_a_netns, "network namespace /run/netns/left"),
         leak("lab::a_panic_fails", || panic!("on purpose"), "on purpose"),
     ]
 }
@@ -48,7 +48,7 @@ fn leave_a_mount() -> Result<()> {
 }
 
 fn leave_a_link() -> Result<()> {
-    let added = Command::new("ip").args(["link", "add", "left0", "type", "dummy"]).status()?;
+    let added = Command::new("ip").args(["link", "add", "left0", "type", "bridge"]).status()?;
     ensure!(added.success(), "ip link add ended with {added}");
     Ok(())
 }

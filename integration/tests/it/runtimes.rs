@@ -1,7 +1,8 @@
 //! Every OCI runtime and every containerd runtime that a node may name.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use berth_integration::agent::{Settings, berth_output};
@@ -25,29 +26,37 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-fn with(oci_runtime: &str) -> Settings {
-    Settings { berth: json!({ "runtime": { "ociRuntime": oci_runtime } }), ..Settings::default() }
-}
-
 fn runc() -> Result<()> {
-    basic(&with("runc"), "runc")
+    basic("runc", &components::binary("runc")?, "runc")
 }
 
 fn crun() -> Result<()> {
-    basic(&with("crun"), "crun")
+    basic("crun", Path::new("/usr/bin/crun"), "crun")
 }
 
-/// A path that only this test has.
 fn path() -> Result<()> {
-    let dir = std::path::Path::new("/run/own");
-    fs::create_dir(dir)?;
-    symlink(components::binary("runc")?, dir.join("my-runc"))?;
-    basic(&with("/run/own/my-runc"), "my-runc")
+    basic("my-runc", &components::binary("runc")?, "/run/own/my-runc")
 }
+
+/// Puts a program named `name` into `/run/own`, which notes that it was called and becomes `real`.
+fn noted(name: &str, real: &Path) -> Result<PathBuf> {
+    let dir = PathBuf::from("/run/own");
+    fs::create_dir_all(&dir)?;
+    let script = format!("#!/bin/sh\necho \"$*\" >> {CALLS}\nexec {} \"$@\"\n", real.display());
+    fs::write(dir.join(name), script)?;
+    fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o755))?;
+    Ok(dir)
+}
+
+const CALLS: &str = "/run/own-calls";
 
 /// The life of a pod with everything that an OCI runtime is asked for.
-fn basic(settings: &Settings, runtime: &str) -> Result<()> {
-    let node = Node::start_with(settings)?;
+fn basic(name: &str, real: &Path, setting: &str) -> Result<()> {
+    let node = Node::start_with(&Settings {
+        berth: json!({ "runtime": { "ociRuntime": setting } }),
+        path_first: Some(noted(name, real)?),
+        ..Settings::default()
+    })?;
     let what = "mkdir -p /www; echo hello > /www/index.html; echo up; exec httpd -f -p 80 -h /www";
     node.apply(
         "basic",
@@ -66,8 +75,9 @@ fn basic(settings: &Settings, runtime: &str) -> Result<()> {
     same("seccomp", inside(&basic, "grep Seccomp: /proc/self/status | tr -dc 0-9")?.as_str(), "2")?;
     let done = berth_output(&["exec", basic.name(), "--", "sh", "-c", "exit 9"])?;
     same("exit code", done.status.code(), Some(9))?;
-    let log = fs::read_to_string(node.agent.log())?;
-    ensure!(log.contains(runtime), "the agent's log does not name {runtime}");
+    let calls = fs::read_to_string(CALLS)?;
+    let id = basic.container_id("main")?;
+    ensure!(calls.lines().any(|call| call.contains(" create ") && call.contains(id)), "not used: {calls}");
     node.apply(
         "code",
         &pod("code", json!({ "restartPolicy": "Never", "containers": [shell("main", "exit 7", json!({}))] })),
@@ -115,8 +125,7 @@ fn unknown() -> Result<()> {
         ),
     )?;
     let odd = node.wait("odd", "refused", POD_LIMIT, |pod| {
-        berth_integration::agent::berth(&["events", pod.name()])
-            .is_ok_and(|shown| shown.contains("no-such-handler"))
+        crate::kit::events(pod).is_ok_and(|shown| shown.contains("no-such-handler"))
     })?;
     ensure!(!odd.is_ready(), "{odd}");
     node.end()

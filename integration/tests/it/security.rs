@@ -56,7 +56,12 @@ fn default_container() -> Result<()> {
     same("seccomp", status(&plain, "Seccomp")?.as_str(), "0")?;
     same("uid", inside(&plain, "id -u")?.as_str(), "0")?;
     // Masked and read-only paths.
-    same("kcore", inside(&plain, "wc -c < /proc/kcore")?.as_str(), "0")?;
+    for path in
+        ["/proc/kcore", "/proc/keys", "/proc/timer_list"].iter().filter(|path| Path::new(path).exists())
+    {
+        same(path, inside(&plain, &format!("wc -c < {path}"))?.as_str(), "0")?;
+    }
+    same("firmware", inside(&plain, "ls /sys/firmware | wc -l")?.as_str(), "0")?;
     same(
         "sysrq",
         inside(&plain, "echo h > /proc/sysrq-trigger 2>/dev/null || echo refused")?.as_str(),
@@ -333,10 +338,10 @@ fn directories() -> Result<()> {
     node.apply("plain", &sleeper("plain"))?;
     let plain = node.ready("plain")?;
     for (path, most) in [
-        ("/run/berth".to_owned(), 0o711),
+        ("/run/berth".to_owned(), 0o700),
         ("/run/berth/berth.sock".to_owned(), 0o600),
-        ("/run/berth/pods".to_owned(), 0o700),
-        ("/run/berth/shim".to_owned(), 0o711),
+        ("/run/berth/agent.lock".to_owned(), 0o600),
+        (format!("/run/berth/pods/{}.json", plain.uid()), 0o600),
         (format!("/var/lib/kubelet/pods/{}", plain.uid()), 0o750),
         (format!("/var/lib/kubelet/pods/{}/volumes", plain.uid()), 0o750),
     ] {

@@ -125,7 +125,7 @@ fn host_path() -> Result<()> {
     ] {
         node.apply(name, &plain(name, source(path, kind)))?;
         let events = |pod: &PodState| {
-            let shown = berth_integration::agent::berth(&["events", pod.name()]).unwrap_or_default();
+            let shown = crate::kit::events(pod).unwrap_or_default();
             shown.contains("FailedMount") && shown.contains("hostPath type check failed")
         };
         node.wait(name, "refused with FailedMount", POD_LIMIT, events)?;

@@ -14,7 +14,7 @@ use super::{Pending, Shim};
 use crate::call::Call;
 use crate::container::{self, Container, CreateFlags, ExecPlan, Terminal};
 use crate::io::{self, ChildStreams, Console, Owner, Prepared, Wiring};
-use crate::runtime::{self, Runtime};
+use crate::runtime::{self, Delete, Runtime};
 use crate::{bundle, chain, mount};
 
 /// Console sockets: a short path, closed to everyone else.
@@ -43,7 +43,7 @@ impl Shim {
             }),
             Action::Update { task, from } => self.update(op, &task, from),
             Action::Checkpoint { task, from } => self.checkpoint(op, &task, from),
-            Action::Delete(task) => self.delete(op, &task),
+            Action::Delete(task) => self.delete(op, &task, Delete::Stopped),
             Action::StartSandbox => {
                 let no_sandbox = || Failure::new(Code::Internal, "the sandbox is not noted");
                 let entered = self.pod.as_mut().ok_or_else(no_sandbox).and_then(|pod| Ok(pod.enter()?));
@@ -79,6 +79,7 @@ impl Shim {
             }
             Err(_) => {
                 mount::unmount_all(&bundle.join("rootfs"));
+                bundle::remove_record(&bundle);
                 bundle::remove_member(&self.home.bundle, task);
             }
         }
@@ -251,20 +252,17 @@ impl Shim {
         })
     }
 
-    fn delete(&mut self, op: OpId, task: &Id) -> Result<(), Failure> {
+    pub(super) fn delete(&mut self, op: OpId, task: &Id, how: Delete) -> Result<(), Failure> {
         let (mut command, log) = self.command(op, task)?;
-        if let Some(container) = self.containers.get(task) {
-            container.runtime.delete(&mut command, task);
-        }
-        let call = self.runtime_call(op, "delete", Process::init(task), log, Then::Unmount);
+        how.arguments(&mut command, task);
+        let call = self.runtime_call(op, "delete", Process::init(task), log, Then::Deleted(how));
         self.spawn(&mut command, None, call)
     }
 
     /// Removes what the runtime may have left of a container that it could not create, then tells.
     pub(super) fn undo_create(&mut self, op: OpId, process: &Process, failure: Failure) {
         let spawned = self.command(op, &process.task).and_then(|(mut command, log)| {
-            let runtime = self.containers.get(&process.task).map(|container| container.runtime.clone());
-            runtime.ok_or_else(gone)?.delete(&mut command, &process.task);
+            Delete::ByForce.arguments(&mut command, &process.task);
             let call = self.runtime_call(op, "delete", process.clone(), log, Then::Undone(failure.clone()));
             self.spawn(&mut command, None, call)
         });

@@ -12,6 +12,7 @@ use crate::cgroup::{self, Cgroup, OomWatch};
 use crate::container::{Container, OomLook};
 use crate::io::{Console, Prepared};
 use crate::poll::Interest;
+use crate::runtime::Delete;
 use crate::{bundle, mount, runtime};
 
 /// One call of the OCI runtime that is under way.
@@ -34,8 +35,8 @@ pub(super) enum Then {
     FinishAndRemove(PathBuf),
     /// A container or exec runs.
     Spawned(Box<Spawning>),
-    /// The root file system is unmounted.
-    Unmount,
+    /// The root file system is unmounted; a runtime that did not take the container for a dead one is asked again.
+    Deleted(Delete),
     /// A creation has failed; what the runtime may have left is gone now.
     Undone(Failure),
 }
@@ -104,14 +105,24 @@ impl Shim {
                 self.happen(Event::Finished { op, result });
             }
             Then::Spawned(spawning) => self.spawning_ended(op, &process, *spawning, result),
-            Then::Unmount => {
+            Then::Deleted(Delete::Stopped) if result.is_err() => {
+                if let Err(failure) = self.delete(op, &process.task, Delete::ByForce) {
+                    self.happen(Event::Finished { op, result: Err(failure) });
+                }
+            }
+            Then::Deleted(_) => {
                 // What the runtime could not remove is found by `delete`; the mount would keep the snapshot busy.
                 if let Some(container) = self.containers.get(&process.task) {
                     mount::unmount_all(&container.bundle.join("rootfs"));
                 }
                 self.happen(Event::Finished { op, result });
             }
-            Then::Undone(failure) => self.undone(op, &process.task, failure),
+            Then::Undone(failure) => {
+                if let Some(container) = self.containers.get(&process.task).filter(|_| result.is_ok()) {
+                    bundle::remove_record(&container.bundle);
+                }
+                self.undone(op, &process.task, failure);
+            }
         }
     }
 

@@ -224,6 +224,7 @@ impl Shim {
                 self.poll.remove(&watch);
                 self.sources.remove(&token);
             }
+            bundle::remove_record(&container.bundle);
             bundle::remove_member(&self.home.bundle, &process.task);
         }
     }

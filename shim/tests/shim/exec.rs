@@ -200,7 +200,7 @@ fn sync_timeout_kills_descendants(world: &World) {
     task.log.says("ready");
     let before = task.pids().unwrap();
     let script = "echo begun; setsid sh -c 'sleep 4711 & sleep 4712' & sleep 4713";
-    let request = ExecSyncRequest { timeout_ms: 300, ..sync_request(script) };
+    let request = ExecSyncRequest { timeout_ms: 1500, ..sync_request(script) };
     let answer = exec_sync(&pod, &request).unwrap();
     assert!(answer.timed_out);
     assert_eq!(answer.stdout, b"begun\n");
@@ -243,8 +243,9 @@ fn sync_ends_with_its_container(world: &World) {
     let task = sleeper(&pod);
     task.log.says("ready");
     std::thread::scope(|scope| {
-        let running = scope.spawn(|| exec_sync(&pod, &sync_request("sleep 1000")).unwrap());
-        until("the exec", || (task.pids().unwrap().len() == 2).then_some(()));
+        let running =
+            scope.spawn(|| exec_sync(&pod, &sync_request("touch /shared/begun; sleep 1000")).unwrap());
+        until("the exec", || world.shared().join("begun").exists().then_some(()));
         task.kill(9).unwrap();
         assert_eq!(running.join().unwrap().exit_code, 137);
     });

@@ -54,7 +54,7 @@ fn memory_running_out_in_a_child_is_counted(world: &World) {
 
 fn statistics_tell_what_is_used(world: &World) {
     let pod = Pod::start(world);
-    let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo busy; sleep 1000 & wait";
+    let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 1000 & echo busy; wait";
     let task = Task::start(&pod.shim, "c1", Spec::sh(script).memory_limit(64 * MIB));
     task.log.says("busy");
     let answer: TaskStatsResponse =

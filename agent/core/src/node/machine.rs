@@ -39,6 +39,8 @@ pub struct Node {
     boot: Boot,
     sources: Sources,
     refused: BTreeSet<PodUid>,
+    /// Whether pods may be wanted that are not here, or the other way round.
+    is_uncompared: bool,
     pods: BTreeMap<PodUid, PodMachine>,
     orphans: Orphans,
     network: Network,
@@ -75,6 +77,7 @@ impl Node {
             boot: Boot::Waiting,
             sources: Sources::new(sources),
             refused: BTreeSet::new(),
+            is_uncompared: false,
             pods: BTreeMap::new(),
             orphans: Orphans::default(),
             network: Network::Unknown,
@@ -88,7 +91,10 @@ impl Node {
     pub fn handle(&mut self, now: Now, event: Event) {
         match event {
             Event::Restored(restored) => self.restore(*restored, now),
-            Event::Desired { source, pods } => self.sources.set(source, pods),
+            Event::Desired { source, pods } => {
+                self.sources.set(source, pods);
+                self.is_uncompared = true;
+            }
             Event::RuntimeUp(observation) => self.observe(observation, now),
             Event::RuntimeDown { why } => tracing::warn!(why, "containerd is away"),
             Event::NetworkReady(ready) => self.set_network(ready, now),
@@ -149,6 +155,7 @@ impl Node {
         }
         let strays = restored.strays.into_iter().collect();
         self.boot = Boot::Adopting(Box::new(Found { observation: restored.observation, strays }));
+        self.is_uncompared = true;
         self.advance_all(now);
     }
 
@@ -195,6 +202,7 @@ impl Node {
             }
             Purpose::Orphan { uid, orphan, tries } => {
                 self.orphans.settle(&uid, &orphan, tries, result, now.mono);
+                self.is_uncompared = true;
             }
             Purpose::Qos { tries } => self.qos.settle(tries, result, now.mono),
             Purpose::Inspect(image) => self.inspected(&image, fit::image(result), now),
@@ -235,14 +243,18 @@ impl Node {
             Boot::Waiting => return,
             Boot::Adopting(_) | Boot::Done => {}
         }
-        let is_here = |uid: &PodUid| self.pods.get(uid).is_some_and(|pod| pod.life().goal == Goal::Wanted);
-        let Merged { pods, refused } = self.sources.merged(is_here);
-        self.refuse(&refused);
-        self.remove_unwanted(&pods, now);
-        for (uid, spec) in pods {
-            self.want(uid, spec, now);
+        // Each further round follows a pod that is gone, so this ends.
+        while std::mem::take(&mut self.is_uncompared) {
+            let is_here =
+                |uid: &PodUid| self.pods.get(uid).is_some_and(|pod| pod.life().goal == Goal::Wanted);
+            let Merged { pods, refused } = self.sources.merged(is_here);
+            self.refuse(&refused);
+            self.remove_unwanted(&pods, now);
+            for (uid, spec) in pods {
+                self.want(uid, spec, now);
+            }
+            self.take_in_orphans();
         }
-        self.take_in_orphans();
     }
 
     fn refuse(&mut self, refused: &[Arc<Pod>]) {
@@ -288,7 +300,7 @@ impl Node {
     /// A wanted pod is updated, or begun when nothing with its name or UID is left.
     fn want(&mut self, uid: PodUid, spec: Arc<Pod>, now: Now) {
         if let Some(pod) = self.pods.get_mut(&uid) {
-            if pod.life().goal == Goal::Wanted && *pod.spec() != spec {
+            if pod.life().goal == Goal::Wanted && !Arc::ptr_eq(pod.spec(), &spec) && **pod.spec() != *spec {
                 pod.update(spec);
                 self.advance(&uid, now);
             }
@@ -336,6 +348,7 @@ impl Node {
         pod.advance(&mut shared, now);
         if pod.is_forgotten() {
             self.pods.remove(uid);
+            self.is_uncompared = true;
         }
     }
 

@@ -269,6 +269,8 @@ pub enum End {
     Seen(Exit),
     /// Its sandbox is lost and how it ended is not known.
     Lost(Timestamp),
+    /// It was killed, again and again, and no end was reported.
+    Unseen(Timestamp),
 }
 
 /// The last words of a container.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::{
-    actual::{Delivery, ImageUse, Preparing, Refusal, Removal, Run, Running, Starting, Stop, Words},
+    actual::{Delivery, End, ImageUse, Preparing, Refusal, Removal, Run, Running, Starting, Stop, Words},
     machine::{PodMachine, Shared},
     plan::STOP_MIN,
     request,
     resource::{Resource, Retry},
     restart::next_backoff_ms,
+    runs::KILLS_MAX,
     step::{Step, Thing},
     words::{about, about_pod, pod_text, pull_back_off},
 };
@@ -18,6 +19,7 @@ use crate::{
     id::{ContainerName, ImageRef},
     ops::Slot,
     record::{ContainerRecord, TerminalRecord, TerminationRecord},
+    resolv,
     spec::Container,
     status::Severity,
     time::{Mono, Now},
@@ -32,14 +34,14 @@ impl PodMachine {
             Step::Begin(name) => self.begin(&name, shared, now.mono),
             Step::BackOff(name) => self.back_off(&name),
             Step::BackOffPull(image) => self.back_off_pull(&image),
-            Step::Discard(name) => self.discard(&name, shared),
+            Step::Discard(name) => self.discard(&name, shared, now),
             Step::Stop(name) => self.stop(&name, now.mono),
             Step::Ensure(thing) => self.ensure(thing, shared, now.mono),
             Step::Inspect(name) => self.inspect(&name, shared),
             Step::Pull(name) => self.pull(&name, shared, now.mono),
             Step::Start(name) => self.start(&name, shared, now.mono),
-            Step::Term(name) => self.signal(&name, Sent::Term, shared),
-            Step::Kill(name) => self.signal(&name, Sent::Kill, shared),
+            Step::Term(name) => self.signal(&name, Sent::Term, shared, now),
+            Step::Kill(name) => self.signal(&name, Sent::Kill, shared, now),
             Step::ReadWords(name) => self.read_words(&name, shared, now),
             Step::Remove(leftover) => self.remove_leftover(leftover, shared),
             Step::Forget => {}
@@ -113,12 +115,16 @@ impl PodMachine {
         }
     }
 
-    fn discard(&mut self, name: &ContainerName, shared: &mut Shared<'_>) {
+    /// Gives up a run that was not started. One that may have been counts as ended.
+    fn discard(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Now) {
         shared.pulls.withdraw(&self.asker(name));
-        let was_started =
-            self.life.record.containers.get(name).is_some_and(|record| record.started_in.is_some());
+        if self.may_have_run(name) {
+            return self.ended(name, End::Lost(now.wall), now);
+        }
+        let record = self.life.record.containers.get_mut(name);
+        let was_asked = record.and_then(|record| record.started_in.take()).is_some();
         if let Run::Preparing(preparing) = self.life.run(name)
-            && (was_started || preparing.rootfs != Resource::Absent)
+            && (was_asked || preparing.rootfs != Resource::Absent)
         {
             self.leave(name);
         }
@@ -190,6 +196,11 @@ impl PodMachine {
 
     fn ensure_sandbox(&mut self, shared: &mut Shared<'_>, now: Mono) {
         let tries = tries(&self.life.actual.sandbox);
+        if self.life.actual.sandbox == Resource::Absent {
+            for warning in resolv::of(&self.life.spec, shared.config).warnings {
+                self.notes.push(about_pod(Severity::Warning, warning.reason, warning.message));
+            }
+        }
         match request::sandbox(&self.life, shared.config) {
             Ok(request) => {
                 let slot = Slot::Sandbox(self.life.record.sandbox);
@@ -260,17 +271,21 @@ impl PodMachine {
         self.set_run(name, Run::Starting(Starting { op, prepared: preparing, end: None }));
     }
 
-    fn signal(&mut self, name: &ContainerName, sent: Sent, shared: &mut Shared<'_>) {
+    fn signal(&mut self, name: &ContainerName, sent: Sent, shared: &mut Shared<'_>, now: Now) {
         let Run::Running(running) = self.life.run(name).clone() else { return };
         let tries = match (sent, running.stop) {
             (Sent::Term, Stop::Term(delivery)) | (Sent::Kill, Stop::Kill(delivery)) => delivery.tries(),
             (Sent::Term, Stop::No | Stop::Kill(_)) | (Sent::Kill, Stop::No | Stop::Term(_)) => 0,
         };
+        if sent == Sent::Kill && tries >= KILLS_MAX {
+            return self.ended(name, End::Unseen(now.wall), now);
+        }
         let signal = match sent {
             Sent::Term => request::stop_signal(&self.life.record, name),
             Sent::Kill => StopSignal::Kill,
         };
-        let act = Act::Signal(SignalRequest { id: self.life.container_id(name), signal });
+        let (sandbox, id) = (self.life.sandbox_id(), self.life.container_id(name));
+        let act = Act::Signal(SignalRequest { sandbox, id, signal });
         let op = self.ask(shared, Slot::Signal(name.clone()), tries, act);
         let delivery = Delivery::Sending { op, tries };
         let stop = match sent {

@@ -48,7 +48,8 @@ impl PodMachine {
         }
     }
 
-    /// Compares what is thought to run with what does. A start that is under way tells its own end.
+    /// Compares what is thought to run with what does. A start that is under way brings its own outcome, except for an end
+    /// that came after it.
     fn compare(&mut self, tasks: &BTreeMap<ContainerId, ObservedTask>, now: Now) {
         let names: Vec<ContainerName> = self.life.actual.containers.keys().cloned().collect();
         for name in names {
@@ -58,17 +59,30 @@ impl PodMachine {
                     let hash = running.hash;
                     self.compare_running(&name, hash, task, now);
                 }
-                Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Starting(_) | Run::Ended(_) => {}
+                Run::Starting(_) => {
+                    if let ObservedTask::Exited(exit) = task {
+                        self.exited(&self.life.container_id(&name), *exit, now);
+                    }
+                }
+                Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Ended(_) => {}
             }
         }
     }
 
     fn compare_running(&mut self, name: &ContainerName, hash: u64, task: &ObservedTask, now: Now) {
         match task {
-            ObservedTask::Running { .. } | ObservedTask::Unknown => {}
+            ObservedTask::Running { started_at, .. } => self.correct_start(name, *started_at),
+            ObservedTask::Unknown => {}
             ObservedTask::Exited(exit) => self.ended(name, End::Seen(*exit), now),
             ObservedTask::Absent => self.ended(name, End::Lost(now.wall), now),
             ObservedTask::Created => self.set_run(name, Run::Preparing(again(hash))),
+        }
+    }
+
+    /// A run that was taken on trust began at another time.
+    fn correct_start(&mut self, name: &ContainerName, at: jiff::Timestamp) {
+        if let Some(Run::Running(running)) = self.life.actual.containers.get_mut(name) {
+            running.started_at = at;
         }
     }
 
@@ -84,8 +98,21 @@ impl PodMachine {
                 let task = |seen: &ObservedContainer| (seen.id.clone(), seen.task.clone());
                 self.compare(&observation.containers.iter().map(task).collect(), now);
             }
+            Some(ObservedSandbox { ready: false, .. }) if self.is_silent(observation) => {
+                self.life.actual.sandbox = Resource::Unknown;
+            }
             Some(ObservedSandbox { ready: false, .. }) | None => self.lose_sandbox(now.wall, now),
         }
+    }
+
+    /// Whether the shim is there and only does not answer: its containers may well run, so the sandbox is looked at again
+    /// before anything is taken for lost.
+    pub(super) fn is_silent(&self, observation: &Observation) -> bool {
+        self.life.record.containers.keys().any(|name| {
+            let id = self.life.container_id(name);
+            let is_unknown = |seen: &ObservedContainer| seen.id == id && seen.task == ObservedTask::Unknown;
+            observation.containers.iter().any(is_unknown)
+        })
     }
 
     /// Lets everything that waits for containerd go on.
@@ -146,7 +173,7 @@ impl PodMachine {
 
     /// Whether a run that is to be started was perhaps started before: its start was asked for in this sandbox, and nobody
     /// said that it failed.
-    fn may_have_run(&self, name: &ContainerName) -> bool {
+    pub(super) fn may_have_run(&self, name: &ContainerName) -> bool {
         let Run::Preparing(preparing) = self.life.run(name) else { return false };
         let started_in = self.life.record.containers.get(name).and_then(|record| record.started_in);
         let failed = preparing.refused.as_ref().is_some_and(|refusal| match refusal.retry.failure.kind {

@@ -93,24 +93,30 @@ impl PodMachine {
         self.leave_earlier(observation);
         let id = self.life.sandbox_id();
         let sandbox = observation.sandboxes.iter().find(|seen| seen.id == id);
-        let alive = sandbox.is_some_and(|seen| seen.ready);
-        if let Some(ObservedSandbox { ready: true, pid, .. }) = sandbox {
-            self.adopt_sandbox(*pid);
+        let alive = match sandbox {
+            Some(ObservedSandbox { ready: true, pid, .. }) => {
+                self.life.actual.sandbox = Resource::Ready(*pid);
+                Alive::Yes
+            }
+            Some(ObservedSandbox { ready: false, .. }) if self.is_silent(observation) => Alive::Perhaps,
+            Some(ObservedSandbox { ready: false, .. }) | None => Alive::No,
+        };
+        if alive != Alive::No {
+            self.adopt_network();
         }
         let names: Vec<ContainerName> = self.life.record.containers.keys().cloned().collect();
         let mut was_used = sandbox.is_some();
         for name in names {
             was_used |= self.adopt_container(&name, alive, observation, now);
         }
-        if !alive && was_used {
+        if alive == Alive::No && was_used {
             self.lose_sandbox(now.wall, now);
         }
     }
 
-    /// The sandbox runs, so its netns is there, and the attachment that the record tells of. Directories, cgroup and
-    /// volumes are looked at again: that shows to nobody.
-    fn adopt_sandbox(&mut self, pid: u32) {
-        self.life.actual.sandbox = Resource::Ready(pid);
+    /// The sandbox is there, so its netns is, and the attachment that the record tells of. Directories, cgroup and volumes
+    /// are looked at again: that shows to nobody.
+    fn adopt_network(&mut self) {
         if self.life.is_wired() {
             self.life.actual.netns = Resource::Ready(paths::netns(&self.life.sandbox_id()).into());
             if self.life.record.network.is_some() {
@@ -123,7 +129,7 @@ impl PodMachine {
     fn adopt_container(
         &mut self,
         name: &ContainerName,
-        alive: bool,
+        alive: Alive,
         observation: &Observation,
         now: Now,
     ) -> bool {
@@ -144,7 +150,7 @@ impl PodMachine {
             self.set_run(name, Run::Preparing(again(container.hash)));
             return false;
         };
-        let alive = alive && started_in == self.life.record.sandbox;
+        let alive = if started_in == self.life.record.sandbox { alive } else { Alive::No };
         let hash = seen.map_or(container.hash, |seen| seen.hash);
         self.adopt_run(name, hash, alive, seen, now);
         here
@@ -154,15 +160,18 @@ impl PodMachine {
         &mut self,
         name: &ContainerName,
         hash: u64,
-        alive: bool,
+        alive: Alive,
         seen: Option<&ObservedContainer>,
         now: Now,
     ) {
         let task = seen.map_or(&ObservedTask::Absent, |seen| &seen.task);
         match task {
-            ObservedTask::Running { started_at, .. } if alive => self.runs(name, *started_at, hash),
+            ObservedTask::Running { started_at, .. } if alive != Alive::No => {
+                self.runs(name, *started_at, hash);
+            }
+            ObservedTask::Unknown if alive == Alive::Perhaps => self.trust(name, hash, now),
             ObservedTask::Exited(exit) => self.ended(name, End::Seen(*exit), now),
-            ObservedTask::Created | ObservedTask::Absent | ObservedTask::Unknown if alive => {
+            ObservedTask::Created | ObservedTask::Absent | ObservedTask::Unknown if alive != Alive::No => {
                 self.set_run(name, Run::Preparing(again(hash)));
             }
             ObservedTask::Absent if seen.is_none() => {
@@ -174,6 +183,14 @@ impl PodMachine {
             | ObservedTask::Absent
             | ObservedTask::Unknown => self.ended(name, End::Lost(now.wall), now),
         }
+    }
+
+    /// A run of which only the shim knows more, and it does not answer: taken to run since it was begun, as the record was
+    /// last shown, until the shim tells.
+    fn trust(&mut self, name: &ContainerName, hash: u64, now: Now) {
+        let begun_at = self.life.record.containers.get(name).map_or(now.mono, |record| record.begun_at);
+        let started_at = now.wall - now.mono.since(begun_at);
+        self.runs(name, started_at, hash);
     }
 
     /// Everything of the pod that the runtime has and the record no longer counts, and what an interrupted replacement of
@@ -205,6 +222,17 @@ impl PodMachine {
             }
         }
     }
+}
+
+/// Whether the current sandbox runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Alive {
+    /// Its shim says so.
+    Yes,
+    /// Its shim is there and does not answer.
+    Perhaps,
+    /// It does not.
+    No,
 }
 
 /// Whatever an earlier run of the agent made may be there.

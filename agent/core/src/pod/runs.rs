@@ -1,5 +1,9 @@
 //! What follows for the run of a container: it started, or not; was signalled; ended; its end is complete.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
+
 use super::{
     actual::{self, Delivery, End, Preparing, Refusal, Run, Running, Starting, Stop, Words},
     fit,
@@ -18,8 +22,16 @@ use crate::{
 /// Tries to read the last words of a container; then it goes without.
 const WORDS_TRIES_MAX: u32 = 3;
 
-/// Time after SIGKILL in which a container has to be gone before it is killed again, growing.
-const KILL_AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
+/// Time after SIGKILL in which a container has to be gone before it is killed again.
+const KILL_AGAIN: Duration = Duration::from_secs(5);
+
+/// Signals after which a container whose end nobody reports is removed as it is: its removal ends what is left of it.
+pub(super) const KILLS_MAX: u32 = 3;
+
+/// From a container's deadline to the beginning of its removal, at most, when its shim answers nothing at all:
+/// [`KILLS_MAX`] signals of [`SIGNAL_DEADLINE`](crate::effect::SIGNAL_DEADLINE) each, with 1 s, 2 s and 4 s after them. The
+/// removal gives the shim one more such time, then kills it.
+pub const SILENT_KILL_MAX: Duration = Duration::from_secs(37);
 
 /// Exit code of a run that could not be started, as containerd reports it.
 const START_ERROR: u32 = 128;
@@ -124,7 +136,7 @@ impl PodMachine {
         self.notes.push(about(name, Severity::Normal, "Started", format!("Started container {name}")));
     }
 
-    pub(super) fn runs(&mut self, name: &ContainerName, started_at: jiff::Timestamp, hash: u64) {
+    pub(super) fn runs(&mut self, name: &ContainerName, started_at: Timestamp, hash: u64) {
         self.set_run(name, Run::Running(Running { started_at, hash, stop: Stop::No }));
     }
 
@@ -133,11 +145,27 @@ impl PodMachine {
         match end {
             End::Seen(exit) => self.set_run(name, Run::Ended(actual::Ended { exit, words: Words::Unread })),
             End::Lost(at) => {
-                let exit = Exit { code: LOST, started_at: None, finished_at: at, oom_killed: false };
-                let message = "The container could not be located: its sandbox was lost while it ran";
-                self.conclude(name, exit, message.into(), Some("ContainerStatusUnknown".into()), now);
+                self.unknown_end(
+                    name,
+                    at,
+                    "The container could not be located: its sandbox was lost while it ran",
+                    now,
+                );
+            }
+            End::Unseen(at) => {
+                self.unknown_end(
+                    name,
+                    at,
+                    "The container could not be located: no end was reported after SIGKILL",
+                    now,
+                );
             }
         }
+    }
+
+    fn unknown_end(&mut self, name: &ContainerName, at: Timestamp, message: &str, now: Now) {
+        let exit = Exit { code: LOST, started_at: None, finished_at: at, oom_killed: false };
+        self.conclude(name, exit, message.into(), Some("ContainerStatusUnknown".into()), now);
     }
 
     /// The end of a run, complete, goes into the record; what is left of the run is removed. Only then is the next run
@@ -150,8 +178,7 @@ impl PodMachine {
         reason: Option<String>,
         now: Now,
     ) {
-        let age =
-            std::time::Duration::try_from(now.wall.duration_since(exit.finished_at)).unwrap_or_default();
+        let age = Duration::try_from(now.wall.duration_since(exit.finished_at)).unwrap_or_default();
         let at = Mono(now.mono.0.saturating_sub(age));
         if let Some(record) = self.life.record.containers.get_mut(name) {
             let at = at.max(record.begun_at);
@@ -176,26 +203,18 @@ impl PodMachine {
             Delivery::Sending { .. } | Delivery::Waiting { .. } => return,
         };
         let failed = fit::done(result).err();
-        let again = match (&failed, running.stop) {
-            (Some(_), _) => Some(now + growing(tries)),
-            (None, Stop::Kill(_)) => Some(now + KILL_AGAIN.saturating_mul(tries.saturating_add(1))),
-            (None, Stop::Term(_) | Stop::No) => None,
+        let is_kill = matches!(running.stop, Stop::Kill(_));
+        let again = match &failed {
+            Some(_) => Some(now + growing(tries)),
+            None => is_kill.then(|| now + KILL_AGAIN),
         };
         let waiting = Delivery::Waiting { again, tries: tries.saturating_add(1) };
-        let late = failed.is_none() && tries == 1;
-        match &mut running.stop {
-            Stop::Term(delivery) => *delivery = waiting,
-            Stop::Kill(delivery) => {
-                *delivery = waiting;
-                if late {
-                    let text = "Container runtime did not kill the pod within specified grace period.";
-                    self.notes.push(about_pod(Severity::Warning, "ExceededGracePeriod", text));
-                }
-            }
-            Stop::No => {}
-        }
+        running.stop = if is_kill { Stop::Kill(waiting) } else { Stop::Term(waiting) };
         if let Some(failure) = failed {
             self.complain(&Err(failure), "FailedKillPod", "error killing pod: ");
+        } else if is_kill && tries == 1 {
+            let text = "Container runtime did not kill the pod within specified grace period.";
+            self.notes.push(about_pod(Severity::Warning, "ExceededGracePeriod", text));
         }
     }
 

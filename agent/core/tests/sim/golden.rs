@@ -84,8 +84,19 @@ impl Script {
                 self.names.insert(pod.uid.to_string(), (*name).to_owned());
                 self.run().want(pod);
             }
+            ["replace", name, parts @ ..] => {
+                let pod = parse_pod(name, parts);
+                self.names.insert(pod.uid.to_string(), format!("{name}'"));
+                self.run().replace(pod);
+            }
             ["remove", name] => self.run().unwant(name),
-            ["restart"] => self.run().restart(),
+            ["restart"] => self.run().restart(None),
+            ["restart", "silent", pod] => {
+                let uid = PodUid::new(format!("uid-{pod}"));
+                let run = self.run();
+                let id = run.world.sandboxes.iter().find(|(_, one)| one.pod == uid).map(|(id, _)| id.clone());
+                run.restart(id.as_ref());
+            }
             ["exit", container, code] => self.exit(container, code.parse().unwrap()),
             ["deaf", name] => {
                 self.run().world.deaf.insert(ContainerName::new(*name));

@@ -3,11 +3,21 @@
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod invariants;
+#[cfg(test)]
+mod lives;
+#[cfg(test)]
+mod log;
+#[cfg(test)]
+mod plan;
+#[cfg(test)]
 mod pods;
 #[cfg(test)]
 mod random;
 #[cfg(test)]
 mod run;
+#[cfg(test)]
+mod status;
 #[cfg(test)]
 mod tell;
 #[cfg(test)]

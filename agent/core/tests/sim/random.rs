@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use berth_core::{
     effect::{Act, Effect},
-    event::{Event, FailureKind, SandboxReport},
+    event::{Event, FailureKind},
     id::{ContainerId, ContainerName, ImageRef, PodUid, SandboxId},
     spec::{ContainerKind, NetworkMode, Pod, RestartPolicy},
 };
@@ -55,6 +55,7 @@ fn random_lives() {
         "sandboxes lost",
         "outcomes unknown",
         "arrivals",
+        "silent shims",
         "restarts that changed nothing",
     ];
     for what in must_happen {
@@ -302,9 +303,8 @@ impl Chaos {
         let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
         let Some(id) = self.dice.pick(&alive) else { return };
         self.run.world.reports.retain(|(sandbox, _)| *sandbox != id);
-        let tasks = self.run.world.containers.iter().filter(|(_, one)| one.sandbox == id);
-        let tasks = tasks.map(|(id, one)| (id.clone(), one.task.clone())).collect();
-        self.run.handle(Event::Sandbox { id, report: SandboxReport::Resync(tasks) });
+        let report = self.run.world.resync(&id);
+        self.run.handle(Event::Sandbox { id, report });
     }
 
     /// The agent is killed. What it had asked for was done, or not.
@@ -317,7 +317,13 @@ impl Chaos {
         }
         let was_down = self.run.world.runtime_is_down;
         self.run.world.runtime_is_down = false;
-        self.run.restart();
+        let alive = self.run.world.sandboxes.iter().filter(|(_, one)| one.is_alive);
+        let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
+        let silent = if self.dice.is_one_in(3) { self.dice.pick(&alive) } else { None };
+        self.run.restart(silent.as_ref());
+        if silent.is_some() {
+            self.count("silent shims");
+        }
         if was_down {
             self.run.set_runtime(true);
         }
@@ -444,7 +450,7 @@ impl Chaos {
         let statuses = self.run.world.statuses.clone();
         let records = self.run.world.records.clone();
         self.run.advance(Duration::from_secs(5), |_| {});
-        self.run.restart();
+        self.run.restart(None);
         let after_boot = self.run.world.statuses.clone();
         self.rest();
         for (uid, status) in &statuses {

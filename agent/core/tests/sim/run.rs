@@ -9,14 +9,17 @@ use std::{
 use berth_core::{
     effect::{Act, Effect},
     event::{Event, Failure, Outcome},
-    id::OpId,
+    id::{ContainerId, OpId, SandboxId},
     node::Node,
     spec::{Pod, Source},
     time::{Mono, Now},
 };
 use jiff::Timestamp;
 
-use crate::{pods, world::World};
+use crate::{
+    log, pods,
+    world::{Container, World},
+};
 
 /// A node under test.
 pub(crate) struct Run {
@@ -36,6 +39,7 @@ pub(crate) struct Run {
 impl Run {
     /// A node that was just switched on.
     pub(crate) fn new() -> Self {
+        log::fail_on_errors();
         let mono = Mono(Duration::from_secs(1000));
         let wall = Timestamp::from_second(1_800_000_000).unwrap();
         let mut run = Self {
@@ -49,23 +53,26 @@ impl Run {
             versions: 0,
         };
         run.world.images.insert(berth_core::id::ImageRef::new("busybox:1"));
-        run.boot();
+        run.boot(None);
         run
     }
 
-    fn boot(&mut self) {
-        let restored = self.world.restored();
+    fn boot(&mut self, silent: Option<&SandboxId>) {
+        let mut restored = self.world.restored();
+        if let Some(id) = silent {
+            self.world.silence(id, &mut restored.observation);
+        }
         self.handle(Event::Restored(Box::new(restored)));
         self.handle(Event::NetworkReady(Ok(())));
         self.send_desired();
     }
 
-    /// The agent is killed and begins again.
-    pub(crate) fn restart(&mut self) {
+    /// The agent is killed and begins again. One shim may not answer at first.
+    pub(crate) fn restart(&mut self, silent: Option<&SandboxId>) {
         self.open.clear();
         self.finished.clear();
         self.node = new_node();
-        self.boot();
+        self.boot(silent);
     }
 
     /// Gives the node an event and begins what must be done at once.
@@ -101,6 +108,35 @@ impl Run {
     pub(crate) fn deliver(&mut self, at: usize) {
         let Some((op, outcome)) = self.finished.remove(at) else { return };
         self.handle(Event::Done { op, outcome });
+    }
+
+    /// Does all that can be done without time passing.
+    pub(crate) fn settle(&mut self) {
+        while self.settle_one() {}
+    }
+
+    /// Does one thing, and tells whether there was one to do.
+    pub(crate) fn settle_one(&mut self) -> bool {
+        if !self.finished.is_empty() {
+            self.deliver(0);
+        } else if !self.open.is_empty() {
+            self.perform(0);
+        } else if !self.world.reports.is_empty() {
+            self.report();
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Init containers that run end well.
+    pub(crate) fn end_init_containers(&mut self) {
+        let is_init = |one: &Container| one.is_running() && one.name.as_str().starts_with("init-");
+        let init = self.world.containers.iter().filter(|(_, one)| is_init(one));
+        let ids: Vec<ContainerId> = init.map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            self.world.exit(&id, 0, self.now);
+        }
     }
 
     /// Tells the node the oldest report of a shim.
@@ -139,6 +175,14 @@ impl Run {
         pods.retain(|known| known.uid != pod.uid);
         pods.push(pod);
         self.send_desired();
+    }
+
+    /// A pod takes the place of those with its name, in one step.
+    pub(crate) fn replace(&mut self, pod: Pod) {
+        for pods in self.desired.values_mut() {
+            pods.retain(|known| known.name != pod.name);
+        }
+        self.want(pod);
     }
 
     /// A pod is taken out of its source.

@@ -127,6 +127,10 @@ impl World {
             | Act::EnsureRootfs(_) => Some(self.ensure(pod, act)),
             Act::StartContainer(request) => Some(self.start(pod, request, now)),
             Act::Signal(request) => {
+                let known = self.containers.get(&request.id);
+                if known.is_some_and(|container| container.sandbox != request.sandbox) {
+                    self.violate(format!("{} is signalled in another sandbox", short(&request.id)));
+                }
                 self.signal(&request.id, &request.signal, now);
                 Some(Ok(Outcome::Done))
             }
@@ -463,6 +467,28 @@ impl World {
         Observation { sandboxes: sandboxes.collect(), containers: containers.collect() }
     }
 
+    /// What a shim tells when the connection to it was made anew.
+    pub(crate) fn resync(&self, id: &SandboxId) -> SandboxReport {
+        let tasks = self.containers.iter().filter(|(_, one)| one.sandbox == *id);
+        SandboxReport::Resync(tasks.map(|(id, one)| (id.clone(), one.task.clone())).collect())
+    }
+
+    /// Takes a shim's answers out of an observation; it answers later.
+    pub(crate) fn silence(&mut self, id: &SandboxId, observation: &mut Observation) {
+        for sandbox in observation.sandboxes.iter_mut().filter(|sandbox| sandbox.id == *id) {
+            sandbox.ready = false;
+            sandbox.pid = 0;
+        }
+        let inside = |seen: &&mut ObservedContainer| {
+            self.containers.get(&seen.id).is_some_and(|container| container.sandbox == *id)
+        };
+        for container in observation.containers.iter_mut().filter(inside) {
+            container.task = ObservedTask::Unknown;
+        }
+        let report = self.resync(id);
+        self.reports.push((id.clone(), report));
+    }
+
     /// What an agent that begins would find. Reports are not kept for it: it sees the exits themselves.
     pub(crate) fn restored(&mut self) -> Restored {
         self.reports.clear();
@@ -488,7 +514,7 @@ fn is_sidecar(pod: &Pod, name: &ContainerName) -> bool {
     all.any(|one| one.name == *name && one.kind == berth_core::spec::ContainerKind::Sidecar)
 }
 
-fn image_info(image: &ImageRef) -> Arc<ImageInfo> {
+pub(crate) fn image_info(image: &ImageRef) -> Arc<ImageInfo> {
     Arc::new(ImageInfo {
         name: format!("docker.io/library/{image}"),
         id: "sha256:cafe".into(),

@@ -2,7 +2,10 @@
 
 use super::any_main_started;
 use crate::{
-    pod::actual::{Life, Stage},
+    pod::{
+        actual::{Life, Stage},
+        resource::Resource,
+    },
     spec::ContainerKind,
     status::{Condition, ConditionKind, ContainerStatus, Phase},
     time::Now,
@@ -51,14 +54,17 @@ pub(super) fn of(
         .collect()
 }
 
-/// A pod that is being taken down does not become startable again because the agent began anew.
+/// A pod that is being taken down does not become startable again because the agent began anew, and one whose sandbox is
+/// being looked at does not stop to be.
 fn is_furnished(life: &Life) -> bool {
     let kind = ConditionKind::PodReadyToStartContainers;
     let was = life.record.conditions.get(&kind).is_some_and(|before| before.holds);
-    if life.stage() == Stage::Stop && !was {
-        return false;
-    }
-    life.actual.sandbox.ready().is_some() && (!life.is_wired() || life.actual.network.ready().is_some())
+    let has_sandbox = match &life.actual.sandbox {
+        Resource::Ready(_) => was || life.stage() == Stage::Run,
+        Resource::Unknown | Resource::Ensuring(_) => was && life.stage() == Stage::Run,
+        Resource::Absent | Resource::Failed(_) => false,
+    };
+    has_sandbox && (!life.is_wired() || life.actual.network.ready().is_some())
 }
 
 fn initialized(phase: Phase, init: &[ContainerStatus], containers: &[ContainerStatus]) -> Verdict {

@@ -4,7 +4,7 @@ mod conditions;
 mod containers;
 mod phase;
 
-use super::actual::{Life, Run, Stage};
+use super::actual::{Goal, Life, Run, Stage};
 use crate::{
     config::NodeConfig,
     record::{PodRecord, Transition},
@@ -32,7 +32,7 @@ pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: N
         phase,
         reason,
         message,
-        terminating: life.record.termination.is_some(),
+        terminating: life.goal == Goal::Removed,
         conditions,
         host_ips: config.ips.clone(),
         pod_ips,

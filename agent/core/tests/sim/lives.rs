@@ -1,0 +1,114 @@
+//! Pods in some state of their life, for tables.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use berth_core::{
+    event::Exit,
+    id::{ContainerName, ImageRef},
+    pod::{
+        actual::{Actual, Goal, ImageUse, Life, Preparing, Run, Running, Stop},
+        resource::Resource,
+    },
+    record::{ContainerRecord, ExitRecord, PodRecord},
+    spec::{Pod, RestartPolicy},
+    time::{Mono, Now},
+};
+use jiff::Timestamp;
+
+use crate::pods;
+
+pub(crate) const NOW: Duration = Duration::from_secs(1000);
+
+pub(crate) fn now() -> Now {
+    Now { mono: Mono(NOW), wall: Timestamp::UNIX_EPOCH }
+}
+
+pub(crate) fn name(name: &str) -> ContainerName {
+    ContainerName::new(name)
+}
+
+/// A pod all of whose things are there, and none of whose containers was begun.
+pub(crate) fn furnished(pod: Pod) -> Life {
+    let record = PodRecord {
+        uid: pod.uid.clone(),
+        name: pod.name.clone(),
+        source: pod.source,
+        manifest: Arc::clone(&pod.manifest),
+        started_at: Timestamp::UNIX_EPOCH,
+        sandbox: 0,
+        network: None,
+        containers: BTreeMap::new(),
+        conditions: BTreeMap::new(),
+        termination: None,
+        terminal: None,
+    };
+    let actual = Actual {
+        dirs: Resource::Ready(()),
+        cgroup: Resource::Ready(()),
+        netns: Resource::Ready("/run/netns/x".into()),
+        network: Resource::Ready(()),
+        sandbox: Resource::Ready(100),
+        ..Actual::fresh()
+    };
+    Life { spec: Arc::new(pod), goal: Goal::Wanted, record, actual }
+}
+
+/// A pod all of whose containers run, its init containers being done.
+pub(crate) fn running(containers: &[&str], policy: RestartPolicy) -> Life {
+    let mut pod = pods::pod("web", containers);
+    pod.restart_policy = policy;
+    let mut life = furnished(pod);
+    for one in containers {
+        if one.starts_with("init-") {
+            exited(&mut life, one, 0);
+        } else {
+            runs(&mut life, one);
+        }
+    }
+    life
+}
+
+pub(crate) fn record<'a>(life: &'a mut Life, one: &str) -> &'a mut ContainerRecord {
+    life.record.containers.entry(name(one)).or_insert_with(|| ContainerRecord {
+        attempt: 0,
+        begun_at: Mono(NOW),
+        started_in: None,
+        image: None,
+        stopping: None,
+        exit: None,
+        last_exit: None,
+        backoff_ms: 0,
+        ready: false,
+    })
+}
+
+pub(crate) fn runs(life: &mut Life, one: &str) {
+    record(life, one).started_in = Some(0);
+    let running = Running { started_at: Timestamp::UNIX_EPOCH, hash: 1, stop: Stop::No };
+    life.actual.containers.insert(name(one), Run::Running(running));
+}
+
+pub(crate) fn exited(life: &mut Life, one: &str, code: u32) {
+    let record = record(life, one);
+    record.started_in = Some(0);
+    record.exit = Some(ExitRecord {
+        attempt: 0,
+        exit: exit(code),
+        at: Mono(NOW),
+        message: String::new(),
+        reason: None,
+    });
+    life.actual.containers.insert(name(one), Run::Idle);
+}
+
+pub(crate) fn exit(code: u32) -> Exit {
+    Exit { code, started_at: None, finished_at: Timestamp::UNIX_EPOCH, oom_killed: false }
+}
+
+pub(crate) fn prepared(life: &mut Life, one: &str) {
+    record(life, one);
+    let image = ImageUse::Ready(crate::world::image_info(&ImageRef::new("busybox:1")));
+    let rootfs = Resource::Ready(Arc::default());
+    let preparing = Preparing { hash: 1, image, rootfs, refused: None };
+    life.actual.containers.insert(name(one), Run::Preparing(preparing));
+}

@@ -1,0 +1,392 @@
+//! Plans as tables: a pod in some state, and the steps that follow. Mirrors the cases of the kubelet's
+//! `TestComputePodActions` and `TestComputePodActionsWithInitContainers` (`kuberuntime_manager_test.go`).
+
+use std::{sync::Arc, time::Duration};
+
+use berth_core::{
+    event::{Failure, FailureKind},
+    id::{OpId, VolumeName},
+    pod::{
+        actual::{Actual, Ended, Goal, ImageUse, Leftover, Life, Removal, Run, Words},
+        plan::{Network, World, plan},
+        resource::{Resource, Retry},
+        step::{Plan, Step, Thing},
+    },
+    record::{TerminalRecord, TerminationRecord},
+    spec::RestartPolicy,
+    time::Mono,
+};
+
+use crate::{
+    lives::{NOW, exit, exited, furnished, name, now, prepared, record, running, runs},
+    pods,
+};
+
+fn planned(life: &Life) -> Plan {
+    planned_with(life, &Network::Ready)
+}
+
+fn planned_with(life: &Life, network: &Network) -> Plan {
+    plan(life, World { config: &pods::node(), network }, now())
+}
+
+fn ended(succeeded: bool) -> Vec<Step> {
+    vec![Step::End(TerminalRecord { succeeded, reason: String::new(), message: String::new() })]
+}
+
+fn failed(kind: FailureKind, after: Duration) -> Retry {
+    Retry { failure: Failure { kind, message: String::new() }, at: Mono(NOW) + after, tries: 1 }
+}
+
+/// A case: what is done to a life in which all is well, and the steps that follow.
+type Case = (&'static str, fn(&mut Life), Vec<Step>);
+
+fn check(base: &dyn Fn() -> Life, cases: &[Case]) {
+    for (what, change, steps) in cases {
+        let mut life = base();
+        change(&mut life);
+        assert_eq!(planned(&life).steps, *steps, "{what}");
+    }
+}
+
+#[test]
+fn a_new_pod_begins_everything_that_data_allows_at_once() {
+    let mut life = furnished(pods::pod("web", &["init-a", "web"]));
+    life.actual = Actual::fresh();
+    let begun = [
+        Step::Ensure(Thing::Dirs),
+        Step::Ensure(Thing::Cgroup),
+        Step::Ensure(Thing::Netns),
+        Step::Begin(name("init-a")),
+        Step::Begin(name("web")),
+    ];
+    assert_eq!(planned(&life).steps, begun);
+    life.actual.netns = Resource::Ready("/run/netns/x".into());
+    let steps = planned(&life).steps;
+    assert!(steps.contains(&Step::Ensure(Thing::Network)) && steps.contains(&Step::Ensure(Thing::Sandbox)));
+}
+
+#[test]
+fn containers_restart_by_policy() {
+    let always = || running(&["web", "log"], RestartPolicy::Always);
+    let on_failure = || running(&["web", "log"], RestartPolicy::OnFailure);
+    let never = || running(&["web", "log"], RestartPolicy::Never);
+    let begin = || vec![Step::Begin(name("web"))];
+    check(
+        &always,
+        &[
+            ("all is well", |_| {}, vec![]),
+            ("an exit with 0", |life| exited(life, "web", 0), begin()),
+            ("an exit with 1", |life| exited(life, "web", 1), begin()),
+        ],
+    );
+    check(
+        &on_failure,
+        &[
+            ("an exit with 0", |life| exited(life, "web", 0), vec![]),
+            ("an exit with 1", |life| exited(life, "web", 1), begin()),
+            (
+                "all ended well",
+                |life| ["web", "log"].into_iter().for_each(|one| exited(life, one, 0)),
+                ended(true),
+            ),
+        ],
+    );
+    check(
+        &never,
+        &[
+            ("an exit with 1", |life| exited(life, "web", 1), vec![]),
+            (
+                "all ended, one badly",
+                |life| [("web", 1), ("log", 0)].into_iter().for_each(|(one, code)| exited(life, one, code)),
+                ended(false),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_back_off_is_told_once_and_waited_for() {
+    let mut life = running(&["web", "log"], RestartPolicy::Always);
+    exited(&mut life, "web", 1);
+    record(&mut life, "web").backoff_ms = 20_000;
+    let told = planned(&life);
+    assert_eq!(told.steps, [Step::BackOff(name("web"))]);
+    assert_eq!(told.wake_at, Some(Mono(NOW) + Duration::from_secs(20)));
+    life.actual.containers.insert(name("web"), Run::BackingOff);
+    let waits = planned(&life);
+    assert_eq!((waits.steps, waits.wake_at), (vec![], told.wake_at));
+}
+
+#[test]
+fn an_ended_run_is_removed_before_the_next_is_begun() {
+    let mut life = running(&["web"], RestartPolicy::Always);
+    exited(&mut life, "web", 1);
+    let leftover = Leftover::Container(life.container_id(&name("web")));
+    life.actual.removals.insert(leftover.clone(), Removal::Due);
+    assert_eq!(planned(&life).steps, [Step::Remove(leftover.clone())]);
+    life.actual.removals.insert(leftover, Removal::Removing { op: OpId(1), tries: 0 });
+    assert_eq!(planned(&life).steps, []);
+}
+
+#[test]
+fn a_changed_spec_stops_that_container_alone() {
+    let base = || running(&["side-a", "web", "log"], RestartPolicy::Never);
+    let changed = |life: &mut Life, one: &str| pods::edit(Arc::make_mut(&mut life.spec), one).hash = 2;
+    let mut life = base();
+    changed(&mut life, "web");
+    assert_eq!(planned(&life).steps, [Step::Stop(name("web"))]);
+    let mut life = base();
+    changed(&mut life, "side-a");
+    assert_eq!(planned(&life).steps, [Step::Stop(name("side-a"))]);
+    let mut life = base();
+    exited(&mut life, "web", 0);
+    let began = TerminationRecord { began: Mono(NOW), deadline: Mono(NOW) };
+    record(&mut life, "web").stopping = Some(began);
+    assert_eq!(planned(&life).steps, [Step::Begin(name("web"))], "it runs again whatever the policy");
+}
+
+#[test]
+fn init_containers_run_one_after_the_other() {
+    let all = ["init-a", "init-b", "web"];
+    let base = || {
+        let mut life = furnished(pods::pod("web", &all));
+        all.into_iter().for_each(|one| prepared(&mut life, one));
+        life
+    };
+    let start = |one: &str| vec![Step::Start(name(one))];
+    check(
+        &base,
+        &[
+            ("none was started", |_| {}, start("init-a")),
+            ("the first runs", |life| runs(life, "init-a"), vec![]),
+            ("the first ended well", |life| exited(life, "init-a", 0), start("init-b")),
+            (
+                "both ended well",
+                |life| ["init-a", "init-b"].into_iter().for_each(|one| exited(life, one, 0)),
+                start("web"),
+            ),
+            ("the first failed", |life| exited(life, "init-a", 1), vec![Step::Begin(name("init-a"))]),
+            (
+                "the first failed for good",
+                |life| {
+                    Arc::make_mut(&mut life.spec).restart_policy = RestartPolicy::Never;
+                    exited(life, "init-a", 1);
+                },
+                ended(false),
+            ),
+            (
+                "a main container runs: init containers are history",
+                |life| {
+                    runs(life, "web");
+                    ["init-a", "init-b"].into_iter().for_each(|one| exited(life, one, 1));
+                },
+                vec![],
+            ),
+            (
+                "it ended well, but in an earlier sandbox",
+                |life| {
+                    exited(life, "init-a", 0);
+                    life.record.sandbox = 1;
+                },
+                vec![Step::Begin(name("init-a"))],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn sidecars_start_in_order_and_restart_by_themselves() {
+    let all = ["side-a", "init-b", "web"];
+    let base = || {
+        let mut life = furnished(pods::pod("web", &all));
+        all.into_iter().for_each(|one| prepared(&mut life, one));
+        Arc::make_mut(&mut life.spec).restart_policy = RestartPolicy::Never;
+        life
+    };
+    check(
+        &base,
+        &[
+            ("none was started", |_| {}, vec![Step::Start(name("side-a"))]),
+            ("the sidecar runs", |life| runs(life, "side-a"), vec![Step::Start(name("init-b"))]),
+            (
+                "the sidecar ended before the main container",
+                |life| exited(life, "side-a", 1),
+                vec![Step::Begin(name("side-a"))],
+            ),
+            (
+                "the sidecar ended while the main container runs",
+                |life| {
+                    exited(life, "init-b", 0);
+                    runs(life, "web");
+                    exited(life, "side-a", 0);
+                },
+                vec![Step::Begin(name("side-a"))],
+            ),
+            (
+                "only the sidecar is left",
+                |life| {
+                    exited(life, "init-b", 0);
+                    exited(life, "web", 0);
+                    runs(life, "side-a");
+                },
+                ended(true),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn main_containers_start_in_order_and_do_not_wait_for_those_that_wait() {
+    let base = || {
+        let mut life = furnished(pods::pod("web", &["web", "log"]));
+        ["web", "log"].into_iter().for_each(|one| prepared(&mut life, one));
+        life
+    };
+    let image = |life: &mut Life, state: ImageUse| {
+        if let Some(Run::Preparing(preparing)) = life.actual.containers.get_mut(&name("web")) {
+            preparing.image = state;
+        }
+    };
+    assert_eq!(planned(&base()).steps, [Step::Start(name("web"))]);
+    let mut life = base();
+    image(&mut life, ImageUse::Pulling);
+    assert_eq!(planned(&life).steps, [], "the first is on its way");
+    let mut life = base();
+    let retry = failed(FailureKind::Config, Duration::from_secs(10));
+    image(&mut life, ImageUse::Refused { reason: "ErrImageNeverPull", retry });
+    assert_eq!(planned(&life).steps, [Step::Start(name("log"))], "the first waits");
+}
+
+#[test]
+fn nothing_starts_before_all_that_is_shared_is_there() {
+    let mut pod = pods::pod("web", &["web"]);
+    pod.volumes = vec![pods::empty_dir("data")];
+    let base = || {
+        let mut life = furnished(pod.clone());
+        prepared(&mut life, "web");
+        life.actual.volumes.insert(VolumeName::new("data"), Resource::Ready("/v".into()));
+        life
+    };
+    assert_eq!(planned(&base()).steps, [Step::Start(name("web"))]);
+    type Taking = fn(&mut Actual);
+    let takings: [(&str, Taking); 5] = [
+        ("dirs", |actual| actual.dirs = Resource::Ensuring(OpId(1))),
+        ("cgroup", |actual| actual.cgroup = Resource::Ensuring(OpId(1))),
+        ("network", |actual| actual.network = Resource::Ensuring(OpId(1))),
+        ("sandbox", |actual| actual.sandbox = Resource::Ensuring(OpId(1))),
+        ("volume", |actual| {
+            actual.volumes.values_mut().for_each(|state| *state = Resource::Ensuring(OpId(1)));
+        }),
+    ];
+    for (what, take) in takings {
+        let mut life = base();
+        take(&mut life.actual);
+        assert_eq!(planned(&life).steps, [], "{what}");
+    }
+}
+
+#[test]
+fn without_a_network_only_wired_pods_wait() {
+    let down = Network::NotReady("no config".into());
+    let mut life = furnished(pods::pod("web", &[]));
+    life.actual = Actual::fresh();
+    Arc::make_mut(&mut life.spec).containers = vec![Arc::new(pods::container("web"))];
+    let waits = planned_with(&life, &down);
+    assert!(!waits.steps.contains(&Step::Ensure(Thing::Netns)));
+    assert_eq!(waits.unwired, Some("no config".into()));
+    Arc::make_mut(&mut life.spec).network = berth_core::spec::NetworkMode::Node;
+    let goes = planned_with(&life, &down);
+    assert!(goes.steps.contains(&Step::Ensure(Thing::Sandbox)));
+    assert_eq!(goes.unwired, None);
+    let wired = running(&["web"], RestartPolicy::Always);
+    assert_eq!(planned_with(&wired, &down), Plan::default(), "what is wired stays wired");
+}
+
+#[test]
+fn failures_are_retried_when_their_time_has_come() {
+    let mut life = running(&["web"], RestartPolicy::Always);
+    life.actual.cgroup = Resource::Failed(failed(FailureKind::Transient, Duration::from_secs(4)));
+    let waits = planned(&life);
+    assert_eq!((waits.steps, waits.wake_at), (vec![], Some(Mono(NOW) + Duration::from_secs(4))));
+    life.actual.cgroup = Resource::Failed(failed(FailureKind::Transient, Duration::ZERO));
+    assert_eq!(planned(&life).steps, [Step::Ensure(Thing::Cgroup)]);
+}
+
+fn stopping(life: &mut Life) {
+    life.goal = Goal::Removed;
+    let deadline = Mono(NOW) + Duration::from_secs(30);
+    life.record.termination = Some(TerminationRecord { began: Mono(NOW), deadline });
+}
+
+#[test]
+fn a_pod_stops_its_main_containers_first_and_sidecars_in_reverse() {
+    let base = || {
+        let mut life = running(&["side-a", "side-b", "web", "log"], RestartPolicy::Always);
+        stopping(&mut life);
+        life
+    };
+    let gone = |life: &mut Life, all: &[&str]| all.iter().for_each(|one| exited(life, one, 0));
+    assert_eq!(planned(&base()).steps, [Step::Stop(name("web")), Step::Stop(name("log"))]);
+    let mut life = base();
+    gone(&mut life, &["web"]);
+    assert_eq!(planned(&life).steps, [Step::Stop(name("log"))]);
+    gone(&mut life, &["log"]);
+    assert_eq!(planned(&life).steps, [Step::Stop(name("side-b"))]);
+    gone(&mut life, &["side-b"]);
+    assert_eq!(planned(&life).steps, [Step::Stop(name("side-a"))]);
+    let mut late = base();
+    late.record.termination = Some(TerminationRecord { began: Mono(NOW), deadline: Mono(NOW) });
+    assert_eq!(planned(&late).steps.len(), 4, "at the deadline nobody waits for a turn");
+}
+
+#[test]
+fn a_stopping_container_gets_its_signal_and_at_the_deadline_sigkill() {
+    let mut life = running(&["web"], RestartPolicy::Always);
+    stopping(&mut life);
+    let until =
+        |seconds| TerminationRecord { began: Mono(NOW), deadline: Mono(NOW) + Duration::from_secs(seconds) };
+    record(&mut life, "web").stopping = Some(until(30));
+    let first = planned(&life);
+    assert_eq!(first.steps, [Step::Term(name("web"))]);
+    assert_eq!(first.wake_at, Some(Mono(NOW) + Duration::from_secs(30)));
+    life.record.termination = Some(until(10));
+    assert_eq!(planned(&life).wake_at, Some(Mono(NOW) + Duration::from_secs(10)), "a shorter grace counts");
+    record(&mut life, "web").stopping = Some(until(0));
+    assert_eq!(planned(&life).steps, [Step::Kill(name("web"))]);
+}
+
+#[test]
+fn a_pod_is_taken_down_in_order() {
+    let mut life = running(&["web"], RestartPolicy::Always);
+    stopping(&mut life);
+    life.actual.volumes.insert(VolumeName::new("data"), Resource::Ready("/v".into()));
+    let ended_now = Run::Ended(Ended { exit: exit(0), words: Words::Unread });
+    life.actual.containers.insert(name("web"), ended_now);
+    assert_eq!(planned(&life).steps, [Step::ReadWords(name("web"))]);
+    exited(&mut life, "web", 0);
+    let first = [Leftover::Sandbox(0), Leftover::Network(0), Leftover::Volumes];
+    assert_eq!(planned(&life).steps, first.map(Step::Remove));
+    life.actual.sandbox = Resource::Absent;
+    life.actual.network = Resource::Absent;
+    life.actual.volumes.clear();
+    assert_eq!(planned(&life).steps, [Step::Remove(Leftover::Netns(0))]);
+    life.actual.netns = Resource::Absent;
+    assert_eq!(planned(&life).steps, [Step::Remove(Leftover::Cgroup)]);
+    life.actual.cgroup = Resource::Absent;
+    assert_eq!(planned(&life).steps, [Step::Remove(Leftover::Dirs)]);
+    life.actual.dirs = Resource::Absent;
+    assert_eq!(planned(&life).steps, [Step::Forget]);
+}
+
+#[test]
+fn a_pod_that_has_ended_keeps_its_directories_and_its_record() {
+    let mut life = running(&["web"], RestartPolicy::Never);
+    exited(&mut life, "web", 0);
+    life.record.terminal =
+        Some(TerminalRecord { succeeded: true, reason: String::new(), message: String::new() });
+    life.actual = Actual { dirs: Resource::Ready(()), ..Actual::fresh() };
+    assert_eq!(planned(&life).steps, []);
+    life.goal = Goal::Removed;
+    assert_eq!(planned(&life).steps, [Step::Remove(Leftover::Dirs)]);
+}
