@@ -9,11 +9,11 @@ use std::{
 
 use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
-use serde::Serialize;
 
 use super::{
     ask::{self, Failure},
     check, exec, inspect, logs,
+    output::{TextOrJson, put, put_json},
     pods::{self, Columns},
     run, terminal,
 };
@@ -98,12 +98,6 @@ struct Agent {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum TextOrJson {
-    Text,
-    Json,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PodsOutput {
     Table,
     Wide,
@@ -165,10 +159,10 @@ fn perform(command: Command) -> Result<ExitCode, Failure> {
         Command::Run(flags) => run::run(flags)?,
         Command::CheckConfig { flags, output } => {
             let settings = Settings::load(flags).map_err(run::wrong)?;
-            put(|out| match output {
-                TextOrJson::Text => check::print(out, &settings),
-                TextOrJson::Json => check::print_json(out, &settings),
-            })?;
+            match output {
+                TextOrJson::Text => put(|out| check::print(out, &settings))?,
+                TextOrJson::Json => put_json(&check::json(&settings))?,
+            }
         }
         Command::Completions { shell } => put(|out| {
             clap_complete::generate(shell, &mut Arguments::command(), "berth", out);
@@ -208,37 +202,6 @@ async fn show_pods(socket: &Path, namespace: Option<&str>, output: PodsOutput) -
             )
         }
     }
-}
-
-fn put_json<T: Serialize>(value: &T) -> Result<(), Failure> {
-    put(|out| {
-        serde_json::to_writer_pretty(&mut *out, value)?;
-        out.push(b'\n');
-        Ok(())
-    })
-}
-
-/// Writes to standard output what `print` makes of it, harmless for a terminal.
-fn put(print: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Result<(), Failure> {
-    let mut text = Vec::new();
-    print(&mut text)?;
-    let mut out = io::stdout().lock();
-    out.write_all(harmless(&String::from_utf8_lossy(&text)).as_bytes())?;
-    Ok(out.flush()?)
-}
-
-/// Control characters escaped: what a container left as its last words must not steer the terminal of an administrator
-/// (CVE-2021-25743).
-pub(super) fn harmless(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if letter.is_control() && letter != '\n' && letter != '\t' {
-            plain.extend(letter.escape_default());
-        } else {
-            plain.push(letter);
-        }
-    }
-    plain
 }
 
 fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

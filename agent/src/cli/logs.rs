@@ -1,6 +1,7 @@
 //! `berth logs`: a container's log, straight from its file.
 
 use std::{
+    borrow::Cow,
     io::{self, Write},
     path::{Path, PathBuf},
     time::Duration,
@@ -12,12 +13,15 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerStatus;
 use tokio::time::timeout;
 
-use super::ask::{self, Failure};
+use super::{
+    ask::{self, Failure},
+    output::{TextOrJson, json_line},
+};
 use crate::{
     chain::chain,
     config::GoDuration,
     control::PodObject,
-    logs::{Line, LogFile, LogFileError, Reading, Select},
+    logs::{Line, LogFile, LogFileError, Reading, Select, Stream},
 };
 
 /// How often a reader that follows asks whether the container still runs. Lines come by inotify, not by this.
@@ -50,6 +54,9 @@ pub(super) struct Options {
     /// Times before the lines
     #[arg(long)]
     pub(super) timestamps: bool,
+    /// How to show it: json is an object a line, with the line's time, stream and log
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub(super) output: TextOrJson,
 }
 
 /// A length of time, or a time.
@@ -175,12 +182,19 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     fn print(&mut self, line: &Line) {
-        let time = if self.options.timestamps { format!("{} ", line.time_text) } else { String::new() };
         // Both streams to one, as kubectl does: their order is what counts.
-        let result = write(&mut io::stdout().lock(), &time, &line.text);
-        if let Err(error) = result {
+        if let Err(error) = self.write(&mut io::stdout().lock(), line) {
             self.failed.get_or_insert(error);
         }
+    }
+
+    fn write(&self, out: &mut impl Write, line: &Line) -> io::Result<()> {
+        match self.options.output {
+            TextOrJson::Json => return out.write_all(json_line(&LineObject::of(line))?.as_bytes()),
+            TextOrJson::Text if self.options.timestamps => write!(out, "{} ", line.time_text)?,
+            TextOrJson::Text => {}
+        }
+        out.write_all(&line.text)
     }
 
     fn check(&mut self) -> Result<(), Failure> {
@@ -189,7 +203,64 @@ impl Printer<'_> {
     }
 }
 
-fn write(out: &mut impl Write, time: &str, text: &[u8]) -> io::Result<()> {
-    out.write_all(time.as_bytes())?;
-    out.write_all(text)
+/// A line as JSON. What is no UTF-8 of the text is replaced: JSON has no form for it.
+#[derive(Debug, serde::Serialize)]
+struct LineObject<'a> {
+    time: &'a str,
+    stream: &'static str,
+    log: Cow<'a, str>,
+}
+
+impl<'a> LineObject<'a> {
+    fn of(line: &'a Line) -> Self {
+        let stream = match line.stream {
+            Stream::Stdout => "stdout",
+            Stream::Stderr => "stderr",
+        };
+        let text = line.text.strip_suffix(b"\n").unwrap_or(&line.text);
+        Self { time: &line.time_text, stream, log: String::from_utf8_lossy(text) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logs::Lines;
+
+    #[derive(Debug, clap::Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn printed(arguments: &[&str], file: &[u8]) -> String {
+        let arguments = ["logs", "pod"].iter().chain(arguments);
+        let options = <Arguments as clap::Parser>::parse_from(arguments).options;
+        let printer = Printer { options: &options, failed: None };
+        let (mut lines, mut out) = (Lines::default(), Vec::new());
+        lines.feed(file, |line| printer.write(&mut out, &line).unwrap());
+        lines.finish().for_each(|line| printer.write(&mut out, &line).unwrap());
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_line_is_shown_as_asked_for() {
+        let file = b"2026-11-21T08:00:00.1Z stdout P one \n\
+            2026-11-21T08:00:00.2Z stderr F \xff\x1b[2J\n\
+            2026-11-21T08:00:00.30Z stdout F line\n\
+            2026-11-21T08:00:01Z stdout F \n\
+            2026-11-21T08:00:02Z stdout P \"cut\"\n";
+        assert_eq!(
+            printed(&["-o", "json"], file),
+            r#"{"time":"2026-11-21T08:00:00.2Z","stream":"stderr","log":"�\u001b[2J"}
+{"time":"2026-11-21T08:00:00.1Z","stream":"stdout","log":"one line"}
+{"time":"2026-11-21T08:00:01Z","stream":"stdout","log":""}
+{"time":"2026-11-21T08:00:02Z","stream":"stdout","log":"\"cut\""}
+"#
+        );
+        assert_eq!(
+            printed(&["--timestamps"], &file[file.len() - 71..]),
+            "2026-11-21T08:00:01Z \n2026-11-21T08:00:02Z \"cut\""
+        );
+    }
 }
