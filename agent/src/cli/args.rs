@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::{
     ask::{self, Failure},
     check, exec, inspect, logs,
-    output::{TextOrJson, put, put_json},
+    output::{TextOrJson, harmless, put, put_json},
     pods::{self, Columns},
     run, terminal,
 };
@@ -120,7 +120,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         let (message, code) = failure.into_parts();
         if let Some(message) = message {
             // When nobody can be told, the exit code still says it.
-            drop(writeln!(io::stderr(), "berth: {message}"));
+            drop(writeln!(io::stderr(), "berth: {}", harmless(&message)));
         }
         code
     })
