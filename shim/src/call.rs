@@ -52,10 +52,12 @@ pub(crate) enum Parsed {
     Ask(Call, Request),
     /// The machine decides, once the shell has noted the sandbox.
     CreateSandbox(Box<wire_sandbox::CreateSandboxRequest>),
+    /// About the sandbox of this name, which must be the shim's.
+    OfSandbox(String, Box<Self>),
     /// The shell answers at once.
     Platform,
     Ping,
-    SandboxMetrics(String),
+    SandboxMetrics,
     Stats,
     /// A stream whose first message says what it is.
     Stream,
@@ -180,26 +182,44 @@ fn parse_task_views(wire: &Wire) -> Result<Option<Parsed>, Status> {
 }
 
 fn parse_sandbox(wire: &Wire) -> Result<Option<Parsed>, Status> {
-    let (call, request) = match wire.method.as_str() {
+    let (sandbox, parsed) = match wire.method.as_str() {
         sandbox_service::CREATE_SANDBOX => {
             let request: wire_sandbox::CreateSandboxRequest = wire.message()?;
             id(&request.sandbox_id)?;
             return Ok(Some(Parsed::CreateSandbox(Box::new(request))));
         }
-        sandbox_service::START_SANDBOX => (Call::SandboxStart, Request::StartSandbox),
-        sandbox_service::STOP_SANDBOX => (Call::Empty, Request::StopSandbox),
-        sandbox_service::WAIT_SANDBOX => (Call::SandboxWait, Request::WaitSandbox),
-        sandbox_service::SANDBOX_STATUS => (Call::SandboxStatus, Request::SandboxStatus),
-        sandbox_service::SHUTDOWN_SANDBOX => (Call::Empty, Request::ShutdownSandbox),
+        sandbox_service::START_SANDBOX => {
+            let request: wire_sandbox::StartSandboxRequest = wire.message()?;
+            (request.sandbox_id, Parsed::Ask(Call::SandboxStart, Request::StartSandbox))
+        }
+        sandbox_service::STOP_SANDBOX => {
+            let request: wire_sandbox::StopSandboxRequest = wire.message()?;
+            (request.sandbox_id, Parsed::Ask(Call::Empty, Request::StopSandbox))
+        }
+        sandbox_service::WAIT_SANDBOX => {
+            let request: wire_sandbox::WaitSandboxRequest = wire.message()?;
+            (request.sandbox_id, Parsed::Ask(Call::SandboxWait, Request::WaitSandbox))
+        }
+        sandbox_service::SANDBOX_STATUS => {
+            let request: wire_sandbox::SandboxStatusRequest = wire.message()?;
+            (request.sandbox_id, Parsed::Ask(Call::SandboxStatus, Request::SandboxStatus))
+        }
+        sandbox_service::SHUTDOWN_SANDBOX => {
+            let request: wire_sandbox::ShutdownSandboxRequest = wire.message()?;
+            (request.sandbox_id, Parsed::Ask(Call::Empty, Request::ShutdownSandbox))
+        }
         sandbox_service::PLATFORM => return Ok(Some(Parsed::Platform)),
-        sandbox_service::PING_SANDBOX => return Ok(Some(Parsed::Ping)),
+        sandbox_service::PING_SANDBOX => {
+            let request: wire_sandbox::PingRequest = wire.message()?;
+            (request.sandbox_id, Parsed::Ping)
+        }
         sandbox_service::SANDBOX_METRICS => {
             let request: wire_sandbox::SandboxMetricsRequest = wire.message()?;
-            return Ok(Some(Parsed::SandboxMetrics(request.sandbox_id)));
+            (request.sandbox_id, Parsed::SandboxMetrics)
         }
         _ => return Ok(None),
     };
-    Ok(Some(Parsed::Ask(call, request)))
+    Ok(Some(Parsed::OfSandbox(sandbox, Box::new(parsed))))
 }
 
 fn parse_own(wire: &Wire) -> Result<Option<Parsed>, Status> {

@@ -58,7 +58,6 @@ impl Runtime {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
-
 }
 
 /// How a container is deleted. Force kills what is left and then looks whether it has gone, in runc every 100 ms.

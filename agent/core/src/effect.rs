@@ -6,7 +6,7 @@
 //! as [`Event::Done`](crate::event::Event::Done) with the same [`OpId`]; `Persist`, `Forget`, `Publish` and `Note` have
 //! none.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use oci_spec::runtime::Spec;
 
@@ -264,9 +264,14 @@ pub struct SubPathBind {
     pub target: String,
 }
 
+/// What the shell gives [`Act::Signal`] to be answered. A shim answers from memory; one that takes longer hangs.
+pub const SIGNAL_DEADLINE: Duration = Duration::from_secs(10);
+
 /// A signal to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignalRequest {
+    /// The sandbox it runs in, whose shim is asked first.
+    pub sandbox: SandboxId,
     /// To whom.
     pub id: ContainerId,
     /// Which.

@@ -77,6 +77,7 @@ pub(super) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Result<Outcome
     };
     if let Some(record) = record {
         let sandbox = SandboxId::from_known(&record.sandbox);
+        hung::refuse(host, &sandbox).await?;
         if let Err(error) = remove_task(host, id).await {
             return Err(hung::failure(host, &sandbox, error).await);
         }

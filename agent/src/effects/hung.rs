@@ -1,7 +1,8 @@
-//! Shims that hang: found when something that ends a pod gets no answer, and killed, so that the pod ends all the same.
+//! Shims that hang: found before what they run is removed, and killed, so that the pod ends all the same.
 //!
-//! Containerd's timeout alone proves nothing, since containerd may be slow itself. A shim is killed only when it does not
-//! answer the agent either, and only by who is about to remove what it runs. Containerd then cleans up after it.
+//! Containerd's timeout proves nothing, since containerd may be slow itself, and takes minutes. So the shim is asked by the
+//! agent, and killed when it does not answer within ten seconds; only by who is about to remove what it runs. Containerd
+//! then cleans up after it. How long a pod may take until it comes to that: `SILENT_KILL_MAX` of the core.
 
 use std::{fs, path::Path};
 
@@ -17,18 +18,24 @@ use crate::runtime::CallError;
 /// Name of the shim's program. The kernel cuts names of processes, so it is looked for in the arguments.
 const PROGRAM: &str = "containerd-shim-berth-v1";
 
-/// Makes a failure of a call, and kills the sandbox's shim when it was its silence that failed the call.
-pub(super) async fn failure(host: &Host, sandbox: &SandboxId, error: CallError) -> Failure {
-    if error.kind() != FailureKind::Unknown || !host.shims.is_silent(sandbox).await {
-        return error.into();
+/// Kills the sandbox's shim if it does not answer, and then fails: the next try finds it gone.
+pub(super) async fn refuse(host: &Host, sandbox: &SandboxId) -> Result<(), Failure> {
+    if !host.shims.is_silent(sandbox).await {
+        return Ok(());
     }
     let id = sandbox.to_string();
     let killed = blocking(move || Ok(kill_shims(&id))).await.unwrap_or_default();
     tracing::warn!(%sandbox, killed, "the shim does not answer, killed");
-    Failure {
-        kind: FailureKind::Transient,
-        message: format!("{error}: the shim does not answer and was killed"),
+    let message = format!("end sandbox {sandbox}: its shim did not answer and was killed");
+    Err(Failure { kind: FailureKind::Transient, message })
+}
+
+/// Makes a failure of a call, and kills the sandbox's shim when it was its silence that failed the call.
+pub(super) async fn failure(host: &Host, sandbox: &SandboxId, error: CallError) -> Failure {
+    if error.kind() != FailureKind::Unknown {
+        return error.into();
     }
+    refuse(host, sandbox).await.err().unwrap_or_else(|| error.into())
 }
 
 /// Kills every process of the sandbox's shim and tells how many there were.

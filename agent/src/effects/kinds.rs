@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_core::effect::{Act, Effect, NodeAct};
+use berth_core::effect::{Act, Effect, NodeAct, SIGNAL_DEADLINE};
 
 /// What effects compete for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Kind {
             Act::EnsureVolume(_) => Self::new("ensure-volume", Lane::Files, TREE),
             Act::EnsureRootfs(_) => Self::new("ensure-rootfs", Lane::Files, RUNTIME),
             Act::StartContainer(_) => Self::new("start-container", Lane::Start, RUNTIME),
-            Act::Signal(_) => Self::new("signal", Lane::Stop, LOCAL),
+            Act::Signal(_) => Self::new("signal", Lane::Stop, SIGNAL_DEADLINE),
             Act::ReadTerminationMessage(_) => Self::new("read-termination-message", Lane::Files, LOCAL),
             Act::RemoveContainer(_) => Self::new("remove-container", Lane::Stop, RUNTIME),
             Act::RemoveSandbox(_) => Self::new("remove-sandbox", Lane::Stop, RUNTIME),

@@ -98,6 +98,7 @@ pub(super) async fn remove(host: &Arc<Host>, pod: &PodUid, id: &SandboxId) -> Re
         container::remove(host, &container).await?;
     }
     grouped::remove_sandbox(host, id).await?;
+    hung::refuse(host, id).await?;
     let stop = ControllerStopRequest {
         sandbox_id: id.to_string(),
         timeout_secs: STOP_SECONDS,

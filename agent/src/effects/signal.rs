@@ -1,14 +1,17 @@
-//! Signals to containers.
+//! Signals to containers: to the pod's shim directly, so that a pod can be stopped while containerd is down.
+//!
+//! Containerd is asked where no shim of ours listens: the pod runs under another kind of shim, or its own has ended.
 
 use std::sync::Arc;
 
 use berth_core::{
     effect::{SignalRequest, StopSignal},
-    event::{Failure, Outcome},
+    event::{Failure, FailureKind, Outcome},
 };
+use berth_proto::{client::CallError, task, ttrpc::Code};
 use containerd_client::services::v1::KillRequest;
 
-use super::host::Host;
+use super::{failure::failed, host::Host};
 
 const SIGTERM: u32 = 15;
 const SIGKILL: u32 = 9;
@@ -22,10 +25,20 @@ pub(super) async fn send(host: &Arc<Host>, request: &SignalRequest) -> Result<Ou
         StopSignal::Stop(name) => (number(name), false),
         StopSignal::Kill => (SIGKILL, true),
     };
-    let id = request.id.as_str();
-    let kill = KillRequest { container_id: id.to_owned(), signal, all, ..KillRequest::default() };
+    let kill = task::KillRequest { id: request.id.to_string(), signal, all, ..task::KillRequest::default() };
+    match host.shims.signal(&request.sandbox, &kill).await {
+        Ok(()) => Ok(Outcome::Done),
+        Err(CallError::Status(status)) if status.code == Code::NotFound => Ok(Outcome::Done),
+        Err(CallError::Connect { .. } | CallError::Lost(_)) => through_containerd(host, kill).await,
+        Err(error) => Err(failed(FailureKind::Transient, &error)),
+    }
+}
+
+async fn through_containerd(host: &Host, kill: task::KillRequest) -> Result<Outcome, Failure> {
+    let task::KillRequest { id, exec_id, signal, all } = kill;
+    let kill = KillRequest { container_id: id.clone(), exec_id, signal, all };
     let mut client = host.containerd.tasks();
-    match host.containerd.call("send a signal to", id, client.kill(kill)).await {
+    match host.containerd.call("send a signal to", &id, client.kill(kill)).await {
         Err(error) if !error.is_shim_gone() => Err(error.into()),
         Ok(_) | Err(_) => Ok(Outcome::Done),
     }

@@ -16,8 +16,10 @@ use berth_core::{
     paths,
 };
 use berth_proto::{
-    client::{CallError, ShimClient},
+    TASK_V3,
+    client::{CallError, Client, ShimClient},
     shim::{Task, TaskStatus, event::What},
+    task::{KillRequest, task_service},
 };
 use containerd_client::types::v1::{Process, Status};
 use jiff::Timestamp;
@@ -139,6 +141,15 @@ impl Shims {
     /// Whether a shim is there and does not answer.
     pub async fn is_silent(&self, sandbox: &SandboxId) -> bool {
         matches!(self.look(sandbox).await, ShimLook::Silent)
+    }
+
+    /// Sends a signal to a container without containerd. Waits for the answer as long as the shim takes.
+    ///
+    /// # Errors
+    /// See [`CallError`]; the status `NotFound` when the container has ended.
+    pub async fn signal(&self, sandbox: &SandboxId, kill: &KillRequest) -> Result<(), CallError> {
+        let client = Client::connect(&self.socket(sandbox)).await?;
+        client.call(TASK_V3, task_service::KILL, kill, None).await
     }
 
     pub(super) async fn look(&self, id: &SandboxId) -> ShimLook {
@@ -292,3 +303,6 @@ pub(crate) fn observed_process(process: &Process, created_at: Option<Timestamp>)
         Status::Unknown => ObservedTask::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests;

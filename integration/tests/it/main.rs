@@ -3,6 +3,7 @@
 mod bad_input;
 mod cli;
 mod crash;
+mod demo;
 mod examples;
 mod fake_containerd;
 mod fixtures;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         runtimes::tests(),
         bad_input::tests(),
         restarts::tests(),
+        demo::tests(),
         crash::tests(),
     ];
     suite::main(all.into_iter().flatten().collect())

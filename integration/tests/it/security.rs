@@ -338,10 +338,10 @@ fn directories() -> Result<()> {
     node.apply("plain", &sleeper("plain"))?;
     let plain = node.ready("plain")?;
     for (path, most) in [
-        ("/run/berth".to_owned(), 0o711),
+        ("/run/berth".to_owned(), 0o700),
         ("/run/berth/berth.sock".to_owned(), 0o600),
-        ("/run/berth/pods".to_owned(), 0o700),
-        ("/run/berth/shim".to_owned(), 0o711),
+        ("/run/berth/agent.lock".to_owned(), 0o600),
+        (format!("/run/berth/pods/{}.json", plain.uid()), 0o600),
         (format!("/var/lib/kubelet/pods/{}", plain.uid()), 0o750),
         (format!("/var/lib/kubelet/pods/{}/volumes", plain.uid()), 0o750),
     ] {

@@ -32,6 +32,10 @@ impl Output {
             if self.buffer.capacity() > KEPT_CAPACITY_MAX {
                 self.buffer = Vec::new();
             }
+        } else if self.start > KEPT_CAPACITY_MAX.max(self.pending().len()) {
+            // A reader that is always a little behind must not make what it has read add up. What moves is less than
+            // what was written since the last time.
+            self.buffer.drain(..std::mem::take(&mut self.start));
         }
     }
 

@@ -7,7 +7,7 @@ mod sandbox;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::effect::{Action, Effect, Notice};
+use crate::effect::{Action, Effect, Notice, Scope};
 use crate::event::{Event, Now, OpId, Process, ReqId};
 use crate::exec::Owner;
 use crate::feed::{Feed, FeedEvent};
@@ -21,6 +21,8 @@ const TASKS_MAX: usize = 1024;
 /// Exits kept for processes whose pid is not reported yet. More means that orphans of containers die by the thousand
 /// during one runtime call; the oldest go, which are the orphans.
 const UNCLAIMED_MAX: usize = 4096;
+
+const SIGKILL: i32 = 9;
 
 /// The shim's decisions. Feed it with [`handle`](Self::handle), then empty it with
 /// [`poll_effect`](Self::poll_effect), then sleep no longer than [`poll_timeout`](Self::poll_timeout).
@@ -168,6 +170,17 @@ impl Machine {
         let id = OpId(self.last_op);
         self.ops.insert(id, op);
         self.effect(Effect::Run { op: id, action });
+    }
+
+    /// Ends everything in a container.
+    fn kill_container(&mut self, id: &Id, pid: u32) {
+        let process = Process::init(id);
+        self.effect(Effect::Signal { process, pid, signal: SIGKILL, scope: Scope::Container });
+    }
+
+    /// Ends an exec and everything that it started.
+    fn kill_tree(&mut self, process: Process, pid: u32) {
+        self.effect(Effect::Signal { process, pid, signal: SIGKILL, scope: Scope::Tree });
     }
 
     /// The pod ends: a runtime call that hangs must not hold it up.

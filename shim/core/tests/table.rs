@@ -48,7 +48,7 @@ fn every_request_in_every_state_of_an_exec() {
 
 fn check(table: &str, process: &Process, machine_in: fn(&str) -> Rig) {
     let mut lines = table.trim().lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let heads = lines.next().unwrap();
+    let heads = lines.next().expect("a first line");
     for row in lines {
         assert_eq!(row.len(), heads.len(), "{row:?}");
         for (head, expected) in heads.iter().zip(&row).skip(1) {
@@ -181,5 +181,5 @@ fn exec_in(state: &str) -> Rig {
 }
 
 fn id(name: &str) -> Id {
-    Id::parse(name).unwrap()
+    Id::parse(name).expect("a good name")
 }

@@ -112,7 +112,8 @@ fn groups(top: &Path) -> Vec<PathBuf> {
             entries
                 .flatten()
                 .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-                .map(|entry| entry.path()),
+                .map(|entry| entry.path())
+                .take(GROUPS_MAX - found.len()),
         );
         next += 1;
     }

@@ -11,6 +11,8 @@ use nix::libc;
 
 use super::LogOptions;
 
+/// Time from a failed rotation to the next attempt.
+const ROTATE_AFTER_MS: u64 = 1_000;
 /// Bytes of formatted lines kept allocated between reads.
 const KEPT_CAPACITY_MAX: usize = 64 << 10;
 
@@ -22,6 +24,8 @@ pub(crate) struct LogFile {
     stdout: Framer,
     stderr: Framer,
     batch: Vec<u8>,
+    /// A rotation that failed is not tried again before this time, milliseconds.
+    rotate_at_ms: u64,
 }
 
 impl LogFile {
@@ -37,7 +41,7 @@ impl LogFile {
         };
         let stdout = Framer::new(Stream::Stdout, options.line_bytes_max);
         let stderr = Framer::new(Stream::Stderr, options.line_bytes_max);
-        Self { options, file, sink, stdout, stderr, batch: Vec::new() }
+        Self { options, file, sink, stdout, stderr, batch: Vec::new(), rotate_at_ms: 0 }
     }
 
     /// Writes the lines that these bytes complete.
@@ -118,7 +122,7 @@ impl LogFile {
         if self.batch.capacity() > KEPT_CAPACITY_MAX {
             self.batch = Vec::new();
         }
-        if self.sink.is_full() {
+        if self.sink.is_full() && now.mono_ms >= self.rotate_at_ms {
             self.rotate(now);
         }
     }
@@ -138,10 +142,11 @@ impl LogFile {
         }
     }
 
+    /// A log that cannot be rotated now grows on, under whichever name it has: no line is lost for its size.
     fn rotate(&mut self, now: Now) {
         if let Err(error) = self.try_rotate(now) {
             crate::log::warning!("failed to rotate log {}: {error}", self.options.path.display());
-            self.sink.failed(now, 0, 0);
+            self.rotate_at_ms = now.mono_ms + ROTATE_AFTER_MS;
         }
     }
 
@@ -153,13 +158,19 @@ impl LogFile {
         };
         let mut present = names(directory)?;
         let rotated = rotated_name(name, now.unix_ns, present.iter().map(String::as_str));
-        fs::rename(path, directory.join(&rotated))?;
+        match fs::rename(path, directory.join(&rotated)) {
+            // Someone else moved it, or the last attempt did and could not open a new one.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
         let (file, bytes) = open(path)?;
         self.file = Some(file);
         self.sink.opened(bytes);
         present.push(rotated);
         for old in excess(name, self.options.files_max, present.iter().map(String::as_str)) {
-            fs::remove_file(directory.join(old))?;
+            if let Err(error) = fs::remove_file(directory.join(old)) {
+                crate::log::warning!("failed to remove rotated log {old}: {error}");
+            }
         }
         Ok(())
     }
@@ -210,4 +221,69 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
 
 fn as_u64(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::{NonZeroU64, NonZeroUsize};
+
+    const LINES: usize = 8;
+    const LINES_MS: u64 = 8;
+
+    fn at(mono_ms: u64) -> Now {
+        Now { unix_ns: 0, mono_ms }
+    }
+
+    fn log(path: &Path) -> LogFile {
+        let options = LogOptions {
+            path: path.to_owned(),
+            size_max: NonZeroU64::new(1),
+            files_max: 2,
+            line_bytes_max: NonZeroUsize::MAX,
+        };
+        LogFile::open(at(0), options)
+    }
+
+    fn write_lines(log: &mut LogFile) {
+        for line in 0..LINES_MS {
+            log.push(at(line), Stream::Stdout, b"line\n");
+        }
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_rotated_grows_on() {
+        let directory = tempfile::tempdir().unwrap();
+        // The longest file name there is: with the time behind it, it is too long to rename to.
+        let path = directory.path().join("l".repeat(255));
+        let mut log = log(&path);
+        write_lines(&mut log);
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), LINES);
+        assert_eq!(log.dropped_bytes(), 0);
+    }
+
+    #[test]
+    fn an_old_log_that_cannot_be_removed_holds_nothing_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("0.log");
+        // Not a file, so remove_file fails, but by its name the oldest log.
+        fs::create_dir(directory.path().join("0.log.19700101-000000")).unwrap();
+        let mut log = log(&path);
+        write_lines(&mut log);
+        assert_eq!(log.dropped_bytes(), 0);
+        // Every line filled a file, and all but the last rotated one are gone.
+        let names = names(directory.path()).unwrap();
+        assert_eq!(names.len(), 3, "{names:?}");
+    }
+
+    #[test]
+    fn a_log_that_was_moved_is_made_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("0.log");
+        let mut log = log(&path);
+        fs::remove_file(&path).unwrap();
+        write_lines(&mut log);
+        assert!(path.exists());
+        assert_eq!(log.dropped_bytes(), 0);
+    }
 }

@@ -64,19 +64,17 @@ impl Shim {
 
     pub(super) fn conn_ready(&mut self, id: u64, ready: Ready) {
         let mut gone = false;
-        let mut chunk = std::mem::take(&mut self.chunk);
         if ready.read {
             for _read in 0..READS_MAX {
                 let Some(conn) = self.conns.get_mut(&id) else { break };
                 // A client that is held is not read from, so readiness can only be its end.
-                gone = conn.held || conn.read(&mut chunk) == Heard::End;
+                gone = conn.held || conn.read(&mut self.chunk) == Heard::End;
                 self.hear(id);
                 if gone || self.conns.get(&id).is_some_and(|conn| conn.held) {
                     break;
                 }
             }
         }
-        self.chunk = chunk;
         if gone {
             self.drop_conn(id);
         } else if ready.write {
@@ -97,36 +95,31 @@ impl Shim {
     }
 
     fn call(&mut self, conn: u64, stream: u32, request: &WireRequest) {
-        let done = match call::parse(request) {
-            Ok(Parsed::Ask(call, request)) => self.ask(conn, stream, call, request),
-            Ok(Parsed::Stream) => {
-                self.opening.insert((conn, stream));
-                Ok(())
-            }
-            Ok(Parsed::CreateSandbox(request)) => self.create_sandbox(conn, stream, *request),
-            Ok(Parsed::Platform) => {
-                self.respond(conn, stream, Ok(platform()));
-                Ok(())
-            }
-            Ok(Parsed::Ping) => {
-                self.respond(conn, stream, Ok(Vec::new()));
-                Ok(())
-            }
-            Ok(Parsed::SandboxMetrics(id)) => {
-                let metrics = self.sandbox_metrics(id);
-                self.respond(conn, stream, Ok(metrics));
-                Ok(())
-            }
-            Ok(Parsed::Stats) => {
-                let stats = self.own_stats();
-                self.respond(conn, stream, Ok(stats));
-                Ok(())
-            }
-            Err(status) => Err(status),
-        };
+        let done = call::parse(request).and_then(|parsed| self.take_call(conn, stream, parsed));
         if let Err(status) = done {
             self.respond(conn, stream, Err(status));
         }
+    }
+
+    fn take_call(&mut self, conn: u64, stream: u32, parsed: Parsed) -> Result<(), Status> {
+        let answer = match parsed {
+            Parsed::Ask(call, request) => return self.ask(conn, stream, call, request),
+            Parsed::Stream => {
+                self.opening.insert((conn, stream));
+                return Ok(());
+            }
+            Parsed::CreateSandbox(request) => return self.create_sandbox(conn, stream, *request),
+            Parsed::OfSandbox(sandbox, parsed) => {
+                self.must_be_ours(&sandbox)?;
+                return self.take_call(conn, stream, *parsed);
+            }
+            Parsed::Platform => platform(),
+            Parsed::Ping => Vec::new(),
+            Parsed::SandboxMetrics => self.sandbox_metrics(),
+            Parsed::Stats => self.own_stats(),
+        };
+        self.respond(conn, stream, Ok(answer));
+        Ok(())
     }
 
     /// Gives a request to the machine.

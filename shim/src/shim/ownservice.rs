@@ -39,6 +39,18 @@ impl Shim {
         self.ask(conn, stream, Call::Empty, Request::CreateSandbox)
     }
 
+    /// Refuses calls about another shim's sandbox, which would stop the wrong pod. What may be said before there is a
+    /// sandbox is the machine's to decide.
+    pub(super) fn must_be_ours(&self, sandbox: &str) -> Result<(), Status> {
+        match &self.pod {
+            Some(pod) if pod.id != sandbox => Err(Status::new(
+                Code::NotFound,
+                format!("sandbox {sandbox:?} is not in this shim: not found"),
+            )),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Processes of a container. Its init is named also after it has exited: containerd shuts down shims without pids.
     pub(super) fn pids(&self, task: &Id, init: u32) -> Vec<u8> {
         let mut pids = self.containers.get(task).and_then(|container| container.cgroup.as_ref());
@@ -81,7 +93,8 @@ impl Shim {
     }
 
     /// The pod's own cgroup, above its members'. A pod without members has no figures.
-    pub(super) fn sandbox_metrics(&self, id: String) -> Vec<u8> {
+    pub(super) fn sandbox_metrics(&self) -> Vec<u8> {
+        let id = self.pod.as_ref().map(|pod| pod.id.clone()).unwrap_or_default();
         let cgroup = self.containers.values().find_map(|container| container.cgroup.as_ref()?.parent());
         let metrics = Metric {
             timestamp: Some(timestamp(self.now().unix_ns)),

@@ -1,6 +1,7 @@
 //! What containers write, on disk.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 
 use berth_proto::shim::{ReopenLogRequest, ReopenLogResponse, shim_service};
@@ -13,6 +14,11 @@ pub(crate) const CASES: &[Case] = &[
     ("both_streams_are_told_apart", EVERY, both_streams_are_told_apart),
     ("an_unfinished_line_is_a_part", FAKE, an_unfinished_line_is_a_part),
     ("rotation_loses_no_line", EVERY, rotation_loses_no_line),
+    (
+        "no_line_is_lost_while_agent_and_containerd_are_away",
+        EVERY,
+        no_line_is_lost_while_agent_and_containerd_are_away,
+    ),
     ("a_moved_log_is_reopened_on_request", FAKE, a_moved_log_is_reopened_on_request),
     ("a_full_disk_does_not_hold_a_container_up", FAKE, a_full_disk_does_not_hold_a_container_up),
     ("a_log_is_never_written_through_a_link", FAKE, a_log_is_never_written_through_a_link),
@@ -74,6 +80,30 @@ fn rotation_loses_no_line(world: &World) {
     assert_eq!(bounded.log.files().len(), 3);
     let text = bounded.log.text("stdout");
     assert!(expected.ends_with(&text) && text.len() > 10_000, "the newest lines are kept");
+}
+
+fn no_line_is_lost_while_agent_and_containerd_are_away(world: &World) {
+    const LINES: usize = 5000;
+    let pod = Pod::start(world);
+    let (gate, done) = (world.shared().join("gate"), world.shared().join("done"));
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let script = format!(
+        "read line < {}; i=0; while [ $i -lt {LINES} ]; do echo $i; i=$((i+1)); done; echo > {}; exit 9",
+        world.shared_path("gate"),
+        world.shared_path("done")
+    );
+    let task = Task::start(&pod.shim, "c1", Spec::sh(&script));
+    world.containerd.event("start c1");
+    world.containerd.go_away();
+    // Every call of this test is a connection of its own, so that from here to the end of the output nobody is there.
+    // Both ends, so that a reader that never comes is a failure below and not a wait here.
+    let mut open = fs::OpenOptions::new().read(true).write(true).open(&gate).unwrap();
+    open.write_all(b"\n").unwrap();
+    until("the container's last word", || done.exists().then_some(()));
+    assert_eq!(task.wait(), 9);
+    let expected: String = (0..LINES).map(|line| format!("{line}\n")).collect();
+    assert_eq!(task.log.text("stdout"), expected);
+    assert_eq!(task.view().log_dropped_bytes, 0);
 }
 
 fn a_moved_log_is_reopened_on_request(world: &World) {

@@ -17,6 +17,7 @@ use crate::{Case, EVERY, FAKE, REAL};
 
 pub(crate) const CASES: &[Case] = &[
     ("every_call_answers_with_its_code", FAKE, every_call_answers_with_its_code),
+    ("another_sandbox_is_not_found", FAKE, another_sandbox_is_not_found),
     ("the_sandbox_is_this_process", FAKE, the_sandbox_is_this_process),
     ("stop_ends_members_and_waits", EVERY, stop_ends_members_and_waits),
     ("no_netns_is_the_nodes_network", FAKE, no_netns_is_the_nodes_network),
@@ -47,6 +48,25 @@ fn every_call_answers_with_its_code(world: &World) {
     assert_eq!(answer.platform.unwrap().os, "linux");
     let unknown = shim.call::<_, PingResponse>(sandbox_service::NAME, "Frobnicate", &request);
     assert_eq!(unknown.unwrap_err().code, Code::Unimplemented);
+}
+
+fn another_sandbox_is_not_found(world: &World) {
+    let pod = Pod::start(world);
+    let request = PingRequest { sandbox_id: "another".to_owned() };
+    // Only the name is read of each request, and all have it in the same field.
+    for method in [
+        sandbox_service::START_SANDBOX,
+        sandbox_service::STOP_SANDBOX,
+        sandbox_service::WAIT_SANDBOX,
+        sandbox_service::SANDBOX_STATUS,
+        sandbox_service::SHUTDOWN_SANDBOX,
+        sandbox_service::PING_SANDBOX,
+        sandbox_service::SANDBOX_METRICS,
+    ] {
+        let answer = pod.shim.call::<_, PingResponse>(sandbox_service::NAME, method, &request);
+        assert_eq!(answer.unwrap_err().code, Code::NotFound, "{method}");
+    }
+    assert_eq!(pod.status().state, "SANDBOX_READY");
 }
 
 fn the_sandbox_is_this_process(world: &World) {

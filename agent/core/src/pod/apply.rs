@@ -19,6 +19,7 @@ use crate::{
     id::{ContainerName, ImageRef},
     ops::Slot,
     record::{ContainerRecord, TerminalRecord, TerminationRecord},
+    resolv,
     spec::Container,
     status::Severity,
     time::{Mono, Now},
@@ -195,6 +196,11 @@ impl PodMachine {
 
     fn ensure_sandbox(&mut self, shared: &mut Shared<'_>, now: Mono) {
         let tries = tries(&self.life.actual.sandbox);
+        if self.life.actual.sandbox == Resource::Absent {
+            for warning in resolv::of(&self.life.spec, shared.config).warnings {
+                self.notes.push(about_pod(Severity::Warning, warning.reason, warning.message));
+            }
+        }
         match request::sandbox(&self.life, shared.config) {
             Ok(request) => {
                 let slot = Slot::Sandbox(self.life.record.sandbox);
@@ -278,7 +284,8 @@ impl PodMachine {
             Sent::Term => request::stop_signal(&self.life.record, name),
             Sent::Kill => StopSignal::Kill,
         };
-        let act = Act::Signal(SignalRequest { id: self.life.container_id(name), signal });
+        let (sandbox, id) = (self.life.sandbox_id(), self.life.container_id(name));
+        let act = Act::Signal(SignalRequest { sandbox, id, signal });
         let op = self.ask(shared, Slot::Signal(name.clone()), tries, act);
         let delivery = Delivery::Sending { op, tries };
         let stop = match sent {

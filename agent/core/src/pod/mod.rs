@@ -23,3 +23,4 @@ pub mod step;
 mod words;
 
 pub use machine::{PodMachine, Shared};
+pub use runs::SILENT_KILL_MAX;

@@ -3,7 +3,11 @@
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod invariants;
+#[cfg(test)]
 mod lives;
+#[cfg(test)]
+mod log;
 #[cfg(test)]
 mod plan;
 #[cfg(test)]

@@ -9,14 +9,17 @@ use std::{
 use berth_core::{
     effect::{Act, Effect},
     event::{Event, Failure, Outcome},
-    id::{OpId, SandboxId},
+    id::{ContainerId, OpId, SandboxId},
     node::Node,
     spec::{Pod, Source},
     time::{Mono, Now},
 };
 use jiff::Timestamp;
 
-use crate::{pods, world::World};
+use crate::{
+    log, pods,
+    world::{Container, World},
+};
 
 /// A node under test.
 pub(crate) struct Run {
@@ -36,6 +39,7 @@ pub(crate) struct Run {
 impl Run {
     /// A node that was just switched on.
     pub(crate) fn new() -> Self {
+        log::fail_on_errors();
         let mono = Mono(Duration::from_secs(1000));
         let wall = Timestamp::from_second(1_800_000_000).unwrap();
         let mut run = Self {
@@ -104,6 +108,35 @@ impl Run {
     pub(crate) fn deliver(&mut self, at: usize) {
         let Some((op, outcome)) = self.finished.remove(at) else { return };
         self.handle(Event::Done { op, outcome });
+    }
+
+    /// Does all that can be done without time passing.
+    pub(crate) fn settle(&mut self) {
+        while self.settle_one() {}
+    }
+
+    /// Does one thing, and tells whether there was one to do.
+    pub(crate) fn settle_one(&mut self) -> bool {
+        if !self.finished.is_empty() {
+            self.deliver(0);
+        } else if !self.open.is_empty() {
+            self.perform(0);
+        } else if !self.world.reports.is_empty() {
+            self.report();
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Init containers that run end well.
+    pub(crate) fn end_init_containers(&mut self) {
+        let is_init = |one: &Container| one.is_running() && one.name.as_str().starts_with("init-");
+        let init = self.world.containers.iter().filter(|(_, one)| is_init(one));
+        let ids: Vec<ContainerId> = init.map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            self.world.exit(&id, 0, self.now);
+        }
     }
 
     /// Tells the node the oldest report of a shim.

@@ -127,6 +127,10 @@ impl World {
             | Act::EnsureRootfs(_) => Some(self.ensure(pod, act)),
             Act::StartContainer(request) => Some(self.start(pod, request, now)),
             Act::Signal(request) => {
+                let known = self.containers.get(&request.id);
+                if known.is_some_and(|container| container.sandbox != request.sandbox) {
+                    self.violate(format!("{} is signalled in another sandbox", short(&request.id)));
+                }
                 self.signal(&request.id, &request.signal, now);
                 Some(Ok(Outcome::Done))
             }

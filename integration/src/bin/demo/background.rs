@@ -10,6 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::wait::{self, Look};
 use berth_integration::{binaries, components, lab};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// In the lab: holds the pid of the body, as seen there, once everything runs.
 pub(crate) const READY: &str = "/run/demo.pid";
@@ -78,10 +80,8 @@ pub(crate) fn down() -> Result<()> {
     };
     let mut said = File::open(output_file())?;
     io::copy(&mut said, &mut io::sink())?;
-    let body = fs::read_to_string(running.in_lab(READY)).context("the demo is still starting")?;
     println!("removing the pods and everything around them");
-    let asked = running.inside(&["sh".into(), "-c".into(), format!("kill -TERM {body}")]).status()?;
-    ensure!(asked.success(), "asking the demo to stop ended with {asked}");
+    running.ask_to_end()?;
     wait::until("the demo to end", DOWN_LIMIT, || {
         let alive = Path::new("/proc").join(&running.supervisor).exists();
         Ok(if alive { Look::NotYet("still there".to_owned()) } else { Look::Ready(()) })
@@ -109,6 +109,18 @@ impl Running {
         let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children")).ok()?;
         let init = children.split_whitespace().next()?.to_owned();
         Some(Self { supervisor, init })
+    }
+
+    /// Tells the body to clear up; one that is not ready yet is ended with its lab.
+    fn ask_to_end(&self) -> Result<()> {
+        if let Ok(body) = fs::read_to_string(self.in_lab(READY)) {
+            let kill = ["sh".into(), "-c".into(), format!("kill -TERM {body}")];
+            let asked = self.inside(&kill).status().context("start nsenter")?;
+            ensure!(asked.success(), "asking the demo to stop ended with {asked}");
+        } else {
+            kill(Pid::from_raw(self.supervisor.parse()?), Signal::SIGTERM)?;
+        }
+        Ok(())
     }
 
     /// A path of the lab, seen from outside.

@@ -47,16 +47,16 @@ fn ended(result: Result<()>) -> ExitCode {
 
 /// In the lab: the node, from its start to the request to stop.
 fn node() -> Result<()> {
-    // Blocked before anybody can know this process.
-    let mut stop = SigSet::empty();
-    stop.add(Signal::SIGTERM);
-    stop.thread_block()?;
     println!("starting a registry, containerd and the agent");
     let mut node = Node::prepare(&Settings::default())?;
     if let Err(failure) = node.agent.start().and_then(|()| tour::show(&node)) {
         println!("the agent's log ends with:\n{}", tail(node.agent.log()));
         bail!(failure);
     }
+    // Blocked after the others were started, who would inherit that, and before anybody asks.
+    let mut stop = SigSet::empty();
+    stop.add(Signal::SIGTERM);
+    stop.thread_block()?;
     fs::write(background::READY, process::id().to_string()).context("say that the node is ready")?;
     stop.wait()?;
     node.end()

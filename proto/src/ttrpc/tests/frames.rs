@@ -1,5 +1,7 @@
+use prost::Message;
+
 use super::super::*;
-use super::wire;
+use super::{next_call, request, wire};
 
 fn frames(bytes: &[u8]) -> Vec<Result<Frame, FrameError>> {
     let mut decoder = Decoder::default();
@@ -82,10 +84,26 @@ fn codes_are_numbered_as_grpc_numbers_them() {
 #[test]
 fn output_returns_what_was_not_written() {
     let mut client = Client::default();
-    client.call(&super::request("Unary")).unwrap();
+    client.call(&request("Unary")).unwrap();
     let whole = client.output().pending().to_vec();
     client.output().written(4);
     assert_eq!(client.output().pending(), &whole[4..]);
     assert_eq!(client.output().take(), &whole[4..]);
     assert!(client.output().pending().is_empty());
+}
+
+#[test]
+fn a_reader_that_is_always_behind_costs_no_more_than_what_it_is_behind() {
+    const MESSAGE: usize = 1000;
+    let mut server = Server::default();
+    server.feed(&wire(1, Kind::Request, Flags::REMOTE_OPEN.0, &request("Stream").encode_to_vec()));
+    next_call(&mut server);
+    server.send(1, &[0; MESSAGE]).unwrap();
+    for _round in 0..10_000 {
+        server.send(1, &[0; MESSAGE]).unwrap();
+        let behind = server.output().pending().len() - MESSAGE;
+        server.output().written(behind);
+        assert_eq!(server.output().pending().len(), MESSAGE);
+    }
+    assert!(server.output().take().capacity() < 100 * MESSAGE);
 }

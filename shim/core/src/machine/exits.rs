@@ -1,7 +1,7 @@
 //! Exits of processes, and the deadlines that go with them.
 
 use super::{Machine, Op, UNCLAIMED_MAX, Unclaimed};
-use crate::effect::{Effect, Notice, Scope};
+use crate::effect::{Effect, Notice};
 use crate::event::{Now, Process, ReqId};
 use crate::exec::{EXEC_KILL_WAIT_MS, Exec, ExecLife, Limit, Owner};
 use crate::feed::FeedEvent;
@@ -9,7 +9,6 @@ use crate::id::Id;
 use crate::reply::{Exit, Reply};
 use crate::task::{EXECS_WAIT_MS, Life};
 
-const SIGKILL: i32 = 9;
 /// What a killed process is said to have exited with, when it has not by the time its client is answered.
 const KILLED: u32 = 137;
 
@@ -100,12 +99,7 @@ impl Machine {
             Life::Creating | Life::Leaving { .. } | Life::Stopped { .. } => return,
         };
         let due = task.execs.values().any(Exec::is_due);
-        self.effect(Effect::Signal {
-            process: Process::init(id),
-            pid,
-            signal: SIGKILL,
-            scope: Scope::Container,
-        });
+        self.kill_container(id, pid);
         if deleting || !due {
             self.tell_init_exit(id, pid, exit);
         } else {
@@ -209,8 +203,7 @@ impl Machine {
         }
         *limit = Limit::GiveUpAt(now.mono_ms + EXEC_KILL_WAIT_MS);
         if let Some(pid) = pid {
-            let process = process.clone();
-            self.effect(Effect::Signal { process, pid, signal: SIGKILL, scope: Scope::Tree });
+            self.kill_tree(process.clone(), pid);
         }
     }
 }

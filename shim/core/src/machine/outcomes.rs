@@ -1,15 +1,13 @@
 //! Outcomes of effects that take time.
 
 use super::{Machine, Op};
-use crate::effect::{Effect, Notice, Scope};
+use crate::effect::{Effect, Notice};
 use crate::event::{Now, OpId, Process, ReqId};
 use crate::exec::{ExecLife, Limit, Owner};
 use crate::feed::FeedEvent;
 use crate::id::Id;
 use crate::reply::{Code, Exit, Failure, Reply};
 use crate::task::{Life, Switch};
-
-const SIGKILL: i32 = 9;
 
 impl Machine {
     pub(super) fn spawned(&mut self, now: Now, op: OpId, result: Result<u32, Failure>) {
@@ -162,8 +160,7 @@ impl Machine {
             | Owner::Stream { .. } => false,
         };
         if let Some(pid) = exec.living_pid().filter(|_| doomed) {
-            let process = process.clone();
-            self.effect(Effect::Signal { process, pid, signal: SIGKILL, scope: Scope::Tree });
+            self.kill_tree(process.clone(), pid);
         }
     }
 

@@ -1,14 +1,12 @@
 //! Requests about tasks and execs. Each method answers, parks or starts an operation.
 
-use super::{Machine, Op, TASKS_MAX, no_such_exec};
+use super::{Machine, Op, SIGKILL, TASKS_MAX, no_such_exec};
 use crate::effect::{Action, Effect, Notice, Scope};
 use crate::event::{ExecPurpose, Now, Process, ReqId, Request};
 use crate::exec::{Exec, ExecLife, Limit, Owner};
 use crate::id::Id;
 use crate::reply::{Code, Failure, Reply, Truth};
 use crate::task::{EXECS_MAX, Life, Switch, Task};
-
-const SIGKILL: i32 = 9;
 
 impl Machine {
     pub(super) fn request(&mut self, now: Now, from: ReqId, request: Request) {
@@ -77,7 +75,7 @@ impl Machine {
             }
         }
         for (process, pid) in orphans {
-            self.effect(Effect::Signal { process, pid, signal: SIGKILL, scope: Scope::Tree });
+            self.kill_tree(process, pid);
         }
     }
 
@@ -224,12 +222,7 @@ impl Machine {
     pub(super) fn begin_delete(&mut self, id: &Id, life: Life) {
         let Some(task) = self.tasks.get(id) else { return };
         if let Some(pid) = task.living_pid() {
-            self.effect(Effect::Signal {
-                process: Process::init(id),
-                pid,
-                signal: SIGKILL,
-                scope: Scope::Container,
-            });
+            self.kill_container(id, pid);
         }
         self.set_life(id, life);
         self.run(Op::Delete { task: id.clone() }, Action::Delete(id.clone()));

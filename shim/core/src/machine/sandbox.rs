@@ -1,14 +1,12 @@
 //! Requests about the sandbox, and its end.
 
 use super::{Closing, Machine, Op};
-use crate::effect::{Action, Effect, Scope};
-use crate::event::{Now, Process, ReqId};
+use crate::effect::{Action, Effect};
+use crate::event::{Now, ReqId};
 use crate::feed::FeedEvent;
 use crate::id::Id;
 use crate::reply::{Code, Failure, Reply};
 use crate::sandbox::{Life, refuse};
-
-const SIGKILL: i32 = 9;
 
 impl Machine {
     pub(super) fn create_sandbox(&mut self, now: Now, from: ReqId) -> Result<(), Failure> {
@@ -78,12 +76,7 @@ impl Machine {
         let living: Vec<(Id, u32)> =
             self.tasks.iter().filter_map(|(id, task)| Some((id.clone(), task.living_pid()?))).collect();
         for (id, pid) in living {
-            self.effect(Effect::Signal {
-                process: Process::init(&id),
-                pid,
-                signal: SIGKILL,
-                scope: Scope::Container,
-            });
+            self.kill_container(&id, pid);
             self.thaw_to_die(&id);
         }
         self.feed(FeedEvent::SandboxStopped);

@@ -1,0 +1,244 @@
+//! The invariants of ARCHITECTURE.md that the core keeps, one by one. `random` looks for whatever breaks them together.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use berth_core::{
+    effect::{Act, Effect, NodeAct, SIGNAL_DEADLINE},
+    event::{Event, FailureKind, Outcome},
+    id::{OpId, PodUid},
+    pod::SILENT_KILL_MAX,
+    record::PodRecord,
+};
+
+use crate::{pods, run::Run, tell, world::failure};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A node on which these pods run.
+fn running(names: &[&str]) -> Run {
+    let mut run = Run::new();
+    run.settle();
+    for name in names {
+        run.want(pods::pod(name, &["main", "other"]));
+    }
+    run.settle();
+    assert_eq!(run.world.containers.values().filter(|one| one.is_running()).count(), 2 * names.len());
+    assert_eq!(run.world.violations, Vec::<String>::new());
+    run.told.clear();
+    run
+}
+
+fn uid(name: &str) -> PodUid {
+    PodUid::new(format!("uid-{name}"))
+}
+
+fn is_for(effect: &Effect, name: &str) -> bool {
+    matches!(effect, Effect::Pod { pod, .. } if *pod == uid(name))
+}
+
+#[test]
+fn an_outcome_that_nobody_waits_for_changes_nothing() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    let mut outcomes = Vec::new();
+    while !run.open.is_empty() {
+        run.perform(0);
+        outcomes.extend(run.finished.front().cloned());
+        run.settle_one();
+    }
+    run.told.clear();
+    assert!(outcomes.len() > 5, "{outcomes:?}");
+    for (op, outcome) in outcomes {
+        run.handle(Event::Done { op, outcome });
+    }
+    run.handle(Event::Done { op: OpId(u64::MAX), outcome: Ok(Outcome::Done) });
+    assert_eq!(run.told, []);
+}
+
+#[test]
+fn a_node_at_rest_asks_for_nothing_however_long() {
+    let mut run = running(&["web", "db"]);
+    run.advance(DAY, |_| {});
+    assert_eq!(run.told, [], "something looks at the runtime periodically");
+}
+
+#[test]
+fn a_reconnect_finds_all_that_happened_meanwhile() {
+    let mut run = running(&["web"]);
+    run.set_runtime(true);
+    let id = run.world.containers.keys().next().cloned().unwrap();
+    let now = run.now;
+    run.world.exit(&id, 3, now);
+    run.world.reports.clear();
+    run.set_runtime(false);
+    run.settle();
+    run.advance(DAY, Run::settle);
+    assert_eq!(run.world.containers.values().filter(|one| one.is_running()).count(), 2);
+    assert!(!run.world.containers.contains_key(&id), "the ended run was seen and followed by another");
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+#[test]
+fn an_unknown_outcome_forces_a_fresh_look() {
+    for is_performed in [true, false] {
+        let mut run = Run::new();
+        run.settle();
+        run.want(pods::pod("web", &["main"]));
+        let is_start = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. });
+        while !run.open.iter().any(is_start) {
+            run.settle_one();
+        }
+        let at = run.open.iter().position(is_start).unwrap();
+        let op = run.open[at].op();
+        if is_performed {
+            run.perform(at);
+            run.finished.clear();
+        } else {
+            run.open.remove(at);
+        }
+        run.told.clear();
+        let outcome = Err(failure(FailureKind::Unknown, "no end within 240 s"));
+        run.handle(Event::Done { op, outcome });
+        run.advance(Duration::from_secs(10), Run::settle);
+        assert!(run.told.iter().any(is_start), "performed {is_performed}: taken for done, or for failed");
+        let starts: Vec<u32> = run.world.starts.values().map(|(_, count)| *count).collect();
+        assert_eq!(starts, [1], "performed {is_performed}");
+        assert_eq!(run.world.violations, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_kill_at_any_point_of_a_life_ends_in_the_same_state() {
+    let mut points = 0;
+    loop {
+        let mut run = Run::new();
+        run.settle();
+        run.want(pods::pod("web", &["init-a", "side-b", "main"]));
+        let is_over = !steps_then_kill(&mut run, points);
+        let starts: Vec<u32> = run.world.starts.values().map(|(_, count)| *count).collect();
+        assert_eq!(starts, [1, 1, 1], "killed at {points}: each container runs once, and none again");
+        run.unwant("web");
+        let is_over = !steps_then_kill(&mut run, points) && is_over;
+        assert_eq!(run.world.violations, Vec::<String>::new(), "killed at {points}");
+        assert_eq!(run.world.left_of(&uid("web")), Vec::<String>::new(), "killed at {points}");
+        assert!(run.world.records.is_empty(), "killed at {points}");
+        if is_over {
+            break;
+        }
+        points += 1;
+    }
+    assert!(points > 20, "only {points} points");
+}
+
+/// Kills the agent after so many steps, and lets the next one come to rest. Tells whether there were so many.
+fn steps_then_kill(run: &mut Run, steps: usize) -> bool {
+    let has_all = (0..steps).all(|_| run.settle_one());
+    run.restart(None);
+    for _ in 0..20 {
+        run.settle();
+        run.end_init_containers();
+        run.advance(Duration::from_secs(10), Run::settle);
+    }
+    has_all
+}
+
+#[test]
+fn nothing_is_begun_before_its_intent_is_recorded() {
+    let mut run = Run::new();
+    run.settle();
+    run.told.clear();
+    run.want(pods::pod("web", &["main"]));
+    let mut record: Option<PodRecord> = None;
+    let mut starts = 0;
+    while !run.told.is_empty() || run.settle_one() {
+        for effect in std::mem::take(&mut run.told) {
+            match effect {
+                Effect::Pod { act: Act::Persist(new), .. } => record = Some(*new),
+                Effect::Pod { act: Act::StartContainer(start), .. } => {
+                    let record = record.as_ref().expect("a record");
+                    assert_eq!(record.containers[&start.container.name].started_in, Some(record.sandbox));
+                    starts += 1;
+                }
+                Effect::Pod { act: Act::Publish(_) | Act::Note(_), .. } | Effect::Node { .. } => {}
+                Effect::Pod { act, .. } => assert!(record.is_some(), "no record before {act:?}"),
+            }
+        }
+    }
+    assert_eq!(starts, 1);
+}
+
+#[test]
+fn a_stuck_pod_blocks_no_other() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("stuck", &["main", "other"]));
+    run.want(pods::pod("web", &["main", "other"]));
+    // Nothing of the first is ever answered.
+    while let Some(at) = run.open.iter().position(|effect| !is_for(effect, "stuck")) {
+        run.perform(at);
+        while !run.finished.is_empty() {
+            run.deliver(0);
+        }
+    }
+    assert!(run.open.iter().any(|effect| is_for(effect, "stuck")));
+    let running = run.world.containers.values().filter(|one| one.is_running());
+    let pods: BTreeSet<&PodUid> = running.map(|one| &one.pod).collect();
+    assert_eq!(pods, BTreeSet::from([&uid("web")]));
+    assert_eq!(run.world.containers.len(), 2);
+}
+
+#[test]
+fn a_hung_shim_is_given_up_in_bounded_time() {
+    let mut run = running(&["hung", "web"]);
+    run.unwant("hung");
+    let deadline = run.now.mono + Duration::from_secs(30);
+    let is_removal = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveContainer(_), .. });
+    let mut waiting: Vec<(OpId, berth_core::time::Mono)> = Vec::new();
+    let mut kills = 0;
+    while !run.open.iter().any(is_removal) {
+        // No signal has an outcome but that there is none in time.
+        while let Some(effect) = run.open.pop_front() {
+            let Effect::Pod { act: Act::Signal(request), .. } = &effect else { panic!("{effect:?}") };
+            kills += usize::from(request.signal == berth_core::effect::StopSignal::Kill);
+            waiting.push((effect.op(), run.now.mono + SIGNAL_DEADLINE));
+        }
+        let late = waiting.extract_if(.., |(_, at)| *at <= run.now.mono).collect::<Vec<_>>();
+        for (op, _) in late {
+            run.handle(Event::Done { op, outcome: Err(failure(FailureKind::Unknown, "no answer")) });
+        }
+        run.advance(Duration::from_millis(100), |_| {});
+        assert!(run.now.mono <= deadline + SILENT_KILL_MAX + Duration::from_secs(1), "{kills} kills");
+    }
+    assert_eq!(kills, 6, "three for each of two containers");
+    assert!(run.now.mono >= deadline + 3 * SIGNAL_DEADLINE, "given up early");
+    assert_eq!(
+        run.world.containers.values().filter(|one| one.pod == uid("web") && one.is_running()).count(),
+        2
+    );
+}
+
+#[test]
+fn everything_that_data_allows_starts_at_once() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    let begun: BTreeSet<String> = run.open.iter().map(tell::kind_of).collect();
+    for kind in ["ensure-dirs", "ensure-cgroup", "ensure-netns", "inspect-image"] {
+        assert!(begun.contains(kind), "{kind} is not in {begun:?}");
+    }
+    // The image is known and the network namespace made, and nothing else yet.
+    for wanted in [
+        (|effect: &Effect| matches!(effect, Effect::Pod { act: Act::EnsureNetns(_), .. }))
+            as fn(&Effect) -> bool,
+        |effect| matches!(effect, Effect::Node { act: NodeAct::InspectImage(_), .. }),
+    ] {
+        let at = run.open.iter().position(wanted).unwrap();
+        run.perform(at);
+        run.deliver(0);
+    }
+    let begun: BTreeSet<String> = run.open.iter().map(tell::kind_of).collect();
+    for kind in ["ensure-dirs", "ensure-cgroup", "ensure-network", "ensure-sandbox", "ensure-rootfs"] {
+        assert!(begun.contains(kind), "{kind} is not in {begun:?}");
+    }
+}

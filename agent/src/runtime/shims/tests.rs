@@ -1,0 +1,68 @@
+use std::{path::Path, time::Duration};
+
+use berth_proto::ttrpc::{Code, Event as Wire, Server, Status};
+use prost::Message as _;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixListener,
+};
+
+use super::*;
+
+fn shims(run_dir: &Path) -> (Shims, SandboxId) {
+    std::fs::create_dir(run_dir.join("shim")).unwrap();
+    let (events, _ended) = mpsc::channel(1);
+    (
+        Shims::new(run_dir.to_str().unwrap(), events),
+        SandboxId::of(&berth_core::id::PodUid::new("u"), 0),
+    )
+}
+
+/// Takes one call as a shim does, and answers it.
+async fn answer(listener: UnixListener, status: Option<Code>) -> (String, String, KillRequest) {
+    let (mut socket, _) = listener.accept().await.unwrap();
+    let mut server = Server::default();
+    let mut buffer = [0; 4096];
+    let (stream, request) = loop {
+        if let Some(Wire::Call { stream, request, .. }) = server.poll() {
+            break (stream, request);
+        }
+        let len = socket.read(&mut buffer).await.unwrap();
+        assert_ne!(len, 0, "the call was given up");
+        server.feed(&buffer[..len]);
+    };
+    server.respond(stream, status.map_or(Ok(Vec::new()), |code| Err(Status::new(code, "no"))));
+    socket.write_all(&server.output().take()).await.unwrap();
+    (request.service.clone(), request.method.clone(), KillRequest::decode(&*request.payload).unwrap())
+}
+
+#[tokio::test]
+async fn a_signal_reaches_the_shim_without_containerd() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shims, sandbox) = shims(dir.path());
+    let kill = KillRequest { id: "c1".to_owned(), signal: 15, ..KillRequest::default() };
+
+    let listener = UnixListener::bind(shims.socket(&sandbox)).unwrap();
+    let (sent, heard) = tokio::join!(shims.signal(&sandbox, &kill), answer(listener, None));
+    sent.unwrap();
+    assert_eq!(heard, (TASK_V3.to_owned(), "Kill".to_owned(), kill.clone()));
+
+    std::fs::remove_file(shims.socket(&sandbox)).unwrap();
+    let listener = UnixListener::bind(shims.socket(&sandbox)).unwrap();
+    let (sent, _) = tokio::join!(shims.signal(&sandbox, &kill), answer(listener, Some(Code::NotFound)));
+    assert!(matches!(sent, Err(CallError::Status(status)) if status.code == Code::NotFound));
+}
+
+#[tokio::test]
+async fn a_shim_that_has_gone_is_told_from_one_that_is_silent() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shims, sandbox) = shims(dir.path());
+    let kill = KillRequest::default();
+    assert!(matches!(shims.signal(&sandbox, &kill).await, Err(CallError::Connect { .. })));
+    assert!(matches!(shims.look(&sandbox).await, ShimLook::Gone));
+
+    // It listens, as one that was stopped still does, and never answers.
+    let _listener = UnixListener::bind(shims.socket(&sandbox)).unwrap();
+    let waited = tokio::time::timeout(Duration::from_millis(50), shims.signal(&sandbox, &kill)).await;
+    assert!(waited.is_err(), "an answer from nobody");
+}
