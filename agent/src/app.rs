@@ -53,7 +53,7 @@ const BLOCKING_THREADS_MAX: usize = 64;
 pub fn run(config: Config) -> Result<()> {
     ensure!(
         geteuid().is_root(),
-        "run: only root may, since the agent makes mounts, namespaces and cgroups; try `sudo`"
+        "run as another user than root: the agent mounts, and makes namespaces and cgroups"
     );
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -11,7 +11,7 @@ use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand, ValueE
 use jiff::Timestamp;
 
 use super::{
-    ask::{self, Failure},
+    ask::{self, Failure, PodName},
     check, exec, inspect, logs,
     output::{TextOrJson, harmless, put, put_json},
     pods::{self, Columns},
@@ -60,11 +60,8 @@ enum Command {
     Inspect {
         #[command(flatten)]
         agent: Agent,
-        /// Name of the pod, or namespace/name
-        pod: String,
-        /// Namespace of the pod
-        #[arg(short, long, default_value = "default")]
-        namespace: String,
+        #[command(flatten)]
+        pod: PodName,
         /// How to show it
         #[arg(short, long, value_enum, default_value = "text")]
         output: TextOrJson,
@@ -171,8 +168,8 @@ fn perform(command: Command) -> Result<ExitCode, Failure> {
         Command::Pods { agent, namespace, output } => {
             block_on(show_pods(&agent.socket, namespace.as_deref(), output))?;
         }
-        Command::Inspect { agent, pod, namespace, output } => {
-            let object = block_on(ask::pod(&agent.socket, &namespace, &pod))?;
+        Command::Inspect { agent, pod, output } => {
+            let object = block_on(pod.object(&agent.socket))?;
             let width = terminal::size().map(|size| size.width);
             match output {
                 TextOrJson::Text => put(|out| inspect::print(out, &object, width, Timestamp::now()))?,

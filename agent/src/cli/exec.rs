@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{
-    ask::{self, Failure},
+    ask::{ContainerName, Failure},
     output::{TextOrJson, put_json, show},
     terminal::{self, Raw},
 };
@@ -33,14 +33,8 @@ const KEPT_MAX: usize = 16 << 20;
 /// What to run where.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub(super) struct Options {
-    /// Name of the pod, or namespace/name
-    pub(super) pod: String,
-    /// Namespace of the pod
-    #[arg(short, long, default_value = "default")]
-    pub(super) namespace: String,
-    /// Container; the first when not given
-    #[arg(short, long)]
-    pub(super) container: Option<String>,
+    #[command(flatten)]
+    pub(super) target: ContainerName,
     /// Pass standard input on
     #[arg(short = 'i', long)]
     pub(super) stdin: bool,
@@ -66,12 +60,12 @@ pub(super) async fn run(socket: &Path, options: &Options) -> Result<ExitCode, Fa
             "a terminal needs -i and a terminal on standard input: leave -t out".to_owned(),
         ));
     }
-    let object = ask::pod(socket, &options.namespace, &options.pod).await?;
+    let object = options.target.pod.object(socket).await?;
     let mut client = Client::connect(socket).await?;
     let request = ExecRequest {
         namespace: object.pod.metadata.namespace.unwrap_or_default(),
         name: object.pod.metadata.name.unwrap_or_default(),
-        container: options.container.clone(),
+        container: options.target.container.clone(),
         command: options.command.clone(),
         tty,
         stdin: options.stdin,

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::ContainerStatus;
 use tokio::time::timeout;
 
 use super::{
-    ask::{self, Failure},
+    ask::{ContainerName, Failure},
     output::{TextOrJson, json_line},
 };
 use crate::{
@@ -31,14 +31,8 @@ const CHECK: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(super) struct Options {
-    /// Name of the pod, or namespace/name
-    pub(super) pod: String,
-    /// Namespace of the pod
-    #[arg(short, long, default_value = "default")]
-    pub(super) namespace: String,
-    /// Container; the first when not given
-    #[arg(short, long)]
-    pub(super) container: Option<String>,
+    #[command(flatten)]
+    pub(super) target: ContainerName,
     /// Go on with what is written from now on, until the container ends
     #[arg(short, long)]
     pub(super) follow: bool,
@@ -76,7 +70,7 @@ fn since(text: &str) -> Result<Since, String> {
 
 /// Writes the log.
 pub(super) async fn run(socket: &Path, options: &Options) -> Result<(), Failure> {
-    let object = ask::pod(socket, &options.namespace, &options.pod).await?;
+    let object = options.target.pod.object(socket).await?;
     let target = Target::of(&object, options)?;
     let since = match options.since {
         Some(Since::Ago(ago)) => Timestamp::now().checked_sub(ago).ok(),
@@ -113,7 +107,7 @@ struct Target {
 
 impl Target {
     fn of(object: &PodObject, options: &Options) -> Result<Self, Failure> {
-        let status = status(object, options.container.as_deref())?;
+        let status = status(object, options.target.container.as_deref())?;
         let run = status.restart_count - i32::from(options.previous);
         if run < 0 {
             let message =
@@ -127,7 +121,7 @@ impl Target {
 
     /// Whether this run will write no more.
     async fn ended(&self, socket: &Path, options: &Options) -> Result<bool, Failure> {
-        let object = match ask::pod(socket, &options.namespace, &options.pod).await {
+        let object = match options.target.pod.object(socket).await {
             Ok(object) => object,
             Err(Failure::NotFound(_)) => return Ok(true),
             // The shim goes on writing while the agent is away.
