@@ -2,6 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs::Permissions,
+    os::unix::fs::PermissionsExt,
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -67,8 +69,7 @@ async fn serve(config: Arc<Config>) -> Result<()> {
     let cancel = CancellationToken::new();
     stop_on_signal(&cancel)?;
     let store = Store::open(config.node.paths.run.as_ref())?;
-    std::fs::create_dir_all(format!("{}/shim", config.node.paths.run))
-        .context("make the directory of sockets")?;
+    make_socket_dir(&config.node.paths.run).context("make the directory of sockets")?;
     let starting = start(Arc::clone(&config), store, cancel.clone());
     let mut tasks = tokio::select! {
         started = starting => started?,
@@ -81,6 +82,13 @@ async fn serve(config: Arc<Config>) -> Result<()> {
         tracing::debug!("some work was left unfinished; it is found at the next start");
     }
     Ok(())
+}
+
+/// Makes the directory of the shims' sockets, for root alone, also when it was there before.
+fn make_socket_dir(run: &str) -> std::io::Result<()> {
+    let dir = PathBuf::from(run).join("shim");
+    std::fs::create_dir_all(&dir)?;
+    std::fs::set_permissions(&dir, Permissions::from_mode(0o700))
 }
 
 /// Connects, reads what there is, and starts every task.

@@ -66,6 +66,24 @@ pub struct ContainerRecord {
     pub ready: bool,
 }
 
+impl ContainerRecord {
+    /// A run that was decided, and nothing more.
+    #[must_use]
+    pub fn begun(attempt: Attempt, begun_at: Mono) -> Self {
+        Self {
+            attempt,
+            begun_at,
+            started_in: None,
+            image: None,
+            stopping: None,
+            exit: None,
+            last_exit: None,
+            backoff_ms: 0,
+            ready: false,
+        }
+    }
+}
+
 /// What a running container still tells of its image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunImage {

@@ -9,11 +9,11 @@ use std::{
 
 use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
-use serde::Serialize;
 
 use super::{
-    ask::{self, Failure},
+    ask::{self, Failure, PodName},
     check, exec, inspect, logs,
+    output::{TextOrJson, harmless, put, put_json},
     pods::{self, Columns},
     run, terminal,
 };
@@ -60,11 +60,8 @@ enum Command {
     Inspect {
         #[command(flatten)]
         agent: Agent,
-        /// Name of the pod, or namespace/name
-        pod: String,
-        /// Namespace of the pod
-        #[arg(short, long, default_value = "default")]
-        namespace: String,
+        #[command(flatten)]
+        pod: PodName,
         /// How to show it
         #[arg(short, long, value_enum, default_value = "text")]
         output: TextOrJson,
@@ -98,12 +95,6 @@ struct Agent {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum TextOrJson {
-    Text,
-    Json,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PodsOutput {
     Table,
     Wide,
@@ -126,7 +117,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         let (message, code) = failure.into_parts();
         if let Some(message) = message {
             // When nobody can be told, the exit code still says it.
-            drop(writeln!(io::stderr(), "berth: {message}"));
+            drop(writeln!(io::stderr(), "berth: {}", harmless(&message)));
         }
         code
     })
@@ -165,10 +156,10 @@ fn perform(command: Command) -> Result<ExitCode, Failure> {
         Command::Run(flags) => run::run(flags)?,
         Command::CheckConfig { flags, output } => {
             let settings = Settings::load(flags).map_err(run::wrong)?;
-            put(|out| match output {
-                TextOrJson::Text => check::print(out, &settings),
-                TextOrJson::Json => check::print_json(out, &settings),
-            })?;
+            match output {
+                TextOrJson::Text => put(|out| check::print(out, &settings))?,
+                TextOrJson::Json => put_json(&check::json(&settings))?,
+            }
         }
         Command::Completions { shell } => put(|out| {
             clap_complete::generate(shell, &mut Arguments::command(), "berth", out);
@@ -177,8 +168,8 @@ fn perform(command: Command) -> Result<ExitCode, Failure> {
         Command::Pods { agent, namespace, output } => {
             block_on(show_pods(&agent.socket, namespace.as_deref(), output))?;
         }
-        Command::Inspect { agent, pod, namespace, output } => {
-            let object = block_on(ask::pod(&agent.socket, &namespace, &pod))?;
+        Command::Inspect { agent, pod, output } => {
+            let object = block_on(pod.object(&agent.socket))?;
             let width = terminal::size().map(|size| size.width);
             match output {
                 TextOrJson::Text => put(|out| inspect::print(out, &object, width, Timestamp::now()))?,
@@ -208,37 +199,6 @@ async fn show_pods(socket: &Path, namespace: Option<&str>, output: PodsOutput) -
             )
         }
     }
-}
-
-fn put_json<T: Serialize>(value: &T) -> Result<(), Failure> {
-    put(|out| {
-        serde_json::to_writer_pretty(&mut *out, value)?;
-        out.push(b'\n');
-        Ok(())
-    })
-}
-
-/// Writes to standard output what `print` makes of it, harmless for a terminal.
-fn put(print: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Result<(), Failure> {
-    let mut text = Vec::new();
-    print(&mut text)?;
-    let mut out = io::stdout().lock();
-    out.write_all(harmless(&String::from_utf8_lossy(&text)).as_bytes())?;
-    Ok(out.flush()?)
-}
-
-/// Control characters escaped: what a container left as its last words must not steer the terminal of an administrator
-/// (CVE-2021-25743).
-pub(super) fn harmless(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if letter.is_control() && letter != '\n' && letter != '\t' {
-            plain.extend(letter.escape_default());
-        } else {
-            plain.push(letter);
-        }
-    }
-    plain
 }
 
 fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

@@ -88,17 +88,39 @@ pub(super) async fn overview(socket: &Path) -> Result<Overview, Failure> {
     }
 }
 
-/// One pod, by name or by `namespace/name`. A static pod may be named without the node at the end.
-pub(super) async fn pod(socket: &Path, namespace: &str, name: &str) -> Result<PodObject, Failure> {
-    let (namespace, name) = name.split_once('/').unwrap_or((namespace, name));
-    let request = Request::Pod { namespace: namespace.to_owned(), name: name.to_owned() };
-    let missing = match Client::connect(socket).await?.ask(request).await? {
-        Answer::Pod(pod) => return Ok(*pod),
-        answer @ Answer::NotFound { .. } => answer,
-        other => return Err(other.into()),
-    };
-    let all = overview(socket).await?.pods;
-    all.into_iter().find(|pod| is_static_name(pod, namespace, name)).ok_or_else(|| missing.into())
+/// Which pod is meant.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+pub(super) struct PodName {
+    /// Name of the pod, or namespace/name
+    pod: String,
+    /// Namespace of the pod
+    #[arg(short, long, default_value = "default")]
+    namespace: String,
+}
+
+/// Which container is meant.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+pub(super) struct ContainerName {
+    #[command(flatten)]
+    pub(super) pod: PodName,
+    /// Container; the first when not given
+    #[arg(short, long)]
+    pub(super) container: Option<String>,
+}
+
+impl PodName {
+    /// Asks for the pod. A static pod may be named without the node at the end.
+    pub(super) async fn object(&self, socket: &Path) -> Result<PodObject, Failure> {
+        let (namespace, name) = self.pod.split_once('/').unwrap_or((&self.namespace, &self.pod));
+        let request = Request::Pod { namespace: namespace.to_owned(), name: name.to_owned() };
+        let missing = match Client::connect(socket).await?.ask(request).await? {
+            Answer::Pod(pod) => return Ok(*pod),
+            answer @ Answer::NotFound { .. } => answer,
+            other => return Err(other.into()),
+        };
+        let all = overview(socket).await?.pods;
+        all.into_iter().find(|pod| is_static_name(pod, namespace, name)).ok_or_else(|| missing.into())
+    }
 }
 
 fn is_static_name(object: &PodObject, namespace: &str, name: &str) -> bool {

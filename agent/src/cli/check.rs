@@ -22,15 +22,14 @@ pub(super) fn print(out: &mut impl Write, settings: &Settings) -> io::Result<()>
     writeln!(out, "\nthe configuration is good")
 }
 
-/// Writes the configuration with every default as JSON.
-pub(super) fn print_json(out: &mut impl Write, settings: &Settings) -> io::Result<()> {
+/// The configuration with every default.
+pub(super) fn json(settings: &Settings) -> serde_json::Value {
     let files: Vec<_> = settings.documents.files.iter().map(|file| file.display().to_string()).collect();
     let ignored: Vec<_> = ignored(settings).into_iter().map(|ignored| ignored.name).collect();
-    let value = serde_json::json!({
+    serde_json::json!({
         "files": files,
         "kubeletConfiguration": settings.kubelet,
         "berthConfiguration": settings.berth,
         "notActedOn": ignored,
-    });
-    writeln!(out, "{value:#}")
+    })
 }

@@ -1,12 +1,13 @@
 //! `berth exec`: a process in a container, on this terminal.
 
 use std::{
-    io::{self, IsTerminal, Read, Write},
+    io::{self, IsTerminal, Read},
     path::Path,
     process::ExitCode,
     thread,
 };
 
+use serde::{Serialize, Serializer};
 use tokio::{
     io::AsyncWrite,
     signal::unix::{Signal, SignalKind, signal},
@@ -14,7 +15,8 @@ use tokio::{
 };
 
 use super::{
-    ask::{self, Failure},
+    ask::{ContainerName, Failure},
+    output::{TextOrJson, put_json, show},
     terminal::{self, Raw},
 };
 use crate::control::{
@@ -25,23 +27,23 @@ use crate::control::{
 /// Pieces of input that wait to be sent; then the reader of the terminal waits too.
 const INPUT_MAX: usize = 8;
 
+/// Most that is kept of each stream for JSON.
+const KEPT_MAX: usize = 16 << 20;
+
 /// What to run where.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub(super) struct Options {
-    /// Name of the pod, or namespace/name
-    pub(super) pod: String,
-    /// Namespace of the pod
-    #[arg(short, long, default_value = "default")]
-    pub(super) namespace: String,
-    /// Container; the first when not given
-    #[arg(short, long)]
-    pub(super) container: Option<String>,
+    #[command(flatten)]
+    pub(super) target: ContainerName,
     /// Pass standard input on
     #[arg(short = 'i', long)]
     pub(super) stdin: bool,
     /// Make a terminal
     #[arg(short, long)]
     pub(super) tty: bool,
+    /// How to show it: json is one object with the exit code and what was written, when the process has ended
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub(super) output: TextOrJson,
     /// Program and arguments
     #[arg(last = true, required = true)]
     pub(super) command: Vec<String>,
@@ -49,61 +51,134 @@ pub(super) struct Options {
 
 /// Runs the process; its exit code is ours.
 pub(super) async fn run(socket: &Path, options: &Options) -> Result<ExitCode, Failure> {
+    if options.tty && options.output == TextOrJson::Json {
+        return Err(Failure::Usage("a terminal has no output as JSON: leave -t or -o json out".to_owned()));
+    }
     let tty = options.tty && options.stdin && io::stdin().is_terminal();
     if options.tty && !tty {
         return Err(Failure::Usage(
             "a terminal needs -i and a terminal on standard input: leave -t out".to_owned(),
         ));
     }
-    let object = ask::pod(socket, &options.namespace, &options.pod).await?;
+    let object = options.target.pod.object(socket).await?;
     let mut client = Client::connect(socket).await?;
     let request = ExecRequest {
         namespace: object.pod.metadata.namespace.unwrap_or_default(),
         name: object.pod.metadata.name.unwrap_or_default(),
-        container: options.container.clone(),
+        container: options.target.container.clone(),
         command: options.command.clone(),
         tty,
         stdin: options.stdin,
     };
     client.send(Request::Exec(request)).await?;
     let raw = tty.then(Raw::enter).transpose()?;
-    let answer = streams(client, options, tty).await;
+    let mut output = Output::new(options.output);
+    let input = options.stdin.then(read_input);
+    let answer = streams(client, input, &mut output, tty).await;
     drop(raw);
     match answer? {
-        Answer::Exited { code } => Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))),
+        Answer::Exited { code } => {
+            if let Output::Kept(kept) = output {
+                put_json(&Ended { exit_code: code, kept })?;
+            }
+            Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
+        }
         other => Err(other.into()),
     }
 }
 
-async fn streams(mut client: Client, options: &Options, tty: bool) -> Result<Answer, Failure> {
+/// Where the output of the process goes.
+#[derive(Debug)]
+enum Output {
+    /// To our own streams, as it comes.
+    Passed,
+    /// Into memory, until the process has ended.
+    Kept(Kept),
+}
+
+impl Output {
+    fn new(shown: TextOrJson) -> Self {
+        match shown {
+            TextOrJson::Text => Self::Passed,
+            TextOrJson::Json => Self::Kept(Kept::default()),
+        }
+    }
+
+    fn stdout(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Passed => return show(&mut io::stdout().lock(), bytes),
+            Self::Kept(kept) => kept.truncated |= keep(&mut kept.stdout, bytes),
+        }
+        Ok(())
+    }
+
+    fn stderr(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Passed => return show(&mut io::stderr().lock(), bytes),
+            Self::Kept(kept) => kept.truncated |= keep(&mut kept.stderr, bytes),
+        }
+        Ok(())
+    }
+}
+
+/// What a process wrote. As JSON, what is no UTF-8 of it is replaced.
+#[derive(Debug, Default, Serialize)]
+struct Kept {
+    #[serde(serialize_with = "as_text")]
+    stdout: Vec<u8>,
+    #[serde(serialize_with = "as_text")]
+    stderr: Vec<u8>,
+    /// More was written than is kept.
+    truncated: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Ended {
+    exit_code: u32,
+    #[serde(flatten)]
+    kept: Kept,
+}
+
+fn as_text<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&String::from_utf8_lossy(bytes))
+}
+
+/// Keeps what there is room for; whether something was left out.
+fn keep(kept: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    let room = KEPT_MAX.saturating_sub(kept.len());
+    kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    bytes.len() > room
+}
+
+async fn streams(
+    mut client: Client,
+    input: Option<Receiver<Vec<u8>>>,
+    output: &mut Output,
+    tty: bool,
+) -> Result<Answer, Failure> {
     let (mut reader, mut writer) = client.stream.split();
     let mut resized = signal(SignalKind::window_change())?;
     let mut ended = [signal(SignalKind::terminate())?, signal(SignalKind::hangup())?];
-    let input = options.stdin.then(read_input);
     let [terminate, hangup] = &mut ended;
-    let output = async {
+    let answer = async {
         loop {
             let frame = Frame::read(&mut reader, ANSWER_MAX).await.map_err(ClientError::from)?;
             let frame = frame.ok_or(ClientError::NoAnswer)?;
             match frame.kind {
-                Kind::Stdout => show(&mut io::stdout().lock(), &frame.payload)?,
-                Kind::Stderr => show(&mut io::stderr().lock(), &frame.payload)?,
+                Kind::Stdout => output.stdout(&frame.payload)?,
+                Kind::Stderr => output.stderr(&frame.payload)?,
                 Kind::Message => return Ok(frame.parse::<Answer>().map_err(ClientError::from)?),
                 Kind::Stdin | Kind::StdinEnd | Kind::Resize => return Err(ClientError::NoAnswer.into()),
             }
         }
     };
     tokio::select! {
-        answer = output => answer,
+        answer = answer => answer,
         error = send_input(&mut writer, input, &mut resized, tty) => Err(Failure::from(ClientError::from(error))),
         _ = terminate.recv() => Err(Failure::Failed("ended by SIGTERM".to_owned())),
         _ = hangup.recv() => Err(Failure::Failed("the terminal has gone".to_owned())),
     }
-}
-
-fn show(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
-    out.write_all(bytes)?;
-    out.flush()
 }
 
 /// Sends input and sizes; returns only with an error, since the process ends the conversation.
@@ -164,4 +239,52 @@ fn read_input() -> Receiver<Vec<u8>> {
         }
     });
     receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    /// What is made of an agent that sends these frames.
+    async fn heard(frames: Vec<Frame>) -> Result<Ended, Failure> {
+        let (stream, mut agent) = UnixStream::pair().unwrap();
+        let agent = async move {
+            for frame in frames {
+                frame.write(&mut agent).await.unwrap();
+            }
+        };
+        let mut output = Output::new(TextOrJson::Json);
+        let (answer, ()) = tokio::join!(streams(Client { stream }, None, &mut output, false), agent);
+        match (answer?, output) {
+            (Answer::Exited { code }, Output::Kept(kept)) => Ok(Ended { exit_code: code, kept }),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn frame(kind: Kind, payload: &[u8]) -> Frame {
+        Frame { kind, payload: payload.to_vec() }
+    }
+
+    #[tokio::test]
+    async fn what_a_process_wrote_is_one_object() {
+        let exited = || Frame::message(&Answer::Exited { code: 3 }).unwrap();
+        // A letter in two pieces stays one.
+        let pieces = [(Kind::Stdout, &b"one \xc3"[..]), (Kind::Stderr, b"no\xff"), (Kind::Stdout, b"\xa9\n")];
+        let frames = pieces.map(|(kind, bytes)| frame(kind, bytes)).into_iter().chain([exited()]).collect();
+        let ended = serde_json::to_value(heard(frames).await.unwrap()).unwrap();
+        let expected = serde_json::json!({
+            "exitCode": 3, "stdout": "one \u{e9}\n", "stderr": "no\u{fffd}", "truncated": false,
+        });
+        assert_eq!(ended, expected);
+
+        let much = KEPT_MAX / PIECE_MAX + 1;
+        let frames = (0..much).map(|_| frame(Kind::Stdout, &[b'x'; PIECE_MAX])).chain([exited()]).collect();
+        let ended = heard(frames).await.unwrap();
+        assert_eq!((ended.kept.stdout.len(), ended.kept.truncated), (KEPT_MAX, true));
+
+        let failure = heard(vec![frame(Kind::Stdout, b"x")]).await.unwrap_err();
+        assert!(matches!(failure, Failure::Failed(_)), "{failure:?}");
+    }
 }

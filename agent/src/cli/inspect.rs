@@ -37,8 +37,10 @@ fn head(out: &mut impl Write, object: &PodObject, now: Timestamp) -> io::Result<
     let sum = summary::summarize(pod, now);
     let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let ips = status.pod_ips.unwrap_or_default().into_iter().map(|ip| ip.ip).collect::<Vec<_>>().join(", ");
-    let mut line = |name: &str, value: &str| {
-        if value.is_empty() { Ok(()) } else { writeln!(out, "{:<15}{value}", format!("{name}:")) }
+    let mut line = |name: &str, value: &str| match (name, value) {
+        (_, "") => Ok(()),
+        ("", more) => writeln!(out, "{:<15}{more}", ""),
+        (name, value) => writeln!(out, "{:<15}{value}", format!("{name}:")),
     };
     line("Name", pod.metadata.name.as_deref().unwrap_or_default())?;
     line("Namespace", pod.metadata.namespace.as_deref().unwrap_or_default())?;

@@ -1,6 +1,7 @@
 //! `berth logs`: a container's log, straight from its file.
 
 use std::{
+    borrow::Cow,
     io::{self, Write},
     path::{Path, PathBuf},
     time::Duration,
@@ -12,12 +13,15 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerStatus;
 use tokio::time::timeout;
 
-use super::ask::{self, Failure};
+use super::{
+    ask::{ContainerName, Failure},
+    output::{TextOrJson, json_line},
+};
 use crate::{
     chain::chain,
     config::GoDuration,
     control::PodObject,
-    logs::{Line, LogFile, LogFileError, Reading, Select},
+    logs::{Line, LogFile, LogFileError, Reading, Select, Stream},
 };
 
 /// How often a reader that follows asks whether the container still runs. Lines come by inotify, not by this.
@@ -27,14 +31,8 @@ const CHECK: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(super) struct Options {
-    /// Name of the pod, or namespace/name
-    pub(super) pod: String,
-    /// Namespace of the pod
-    #[arg(short, long, default_value = "default")]
-    pub(super) namespace: String,
-    /// Container; the first when not given
-    #[arg(short, long)]
-    pub(super) container: Option<String>,
+    #[command(flatten)]
+    pub(super) target: ContainerName,
     /// Go on with what is written from now on, until the container ends
     #[arg(short, long)]
     pub(super) follow: bool,
@@ -50,6 +48,9 @@ pub(super) struct Options {
     /// Times before the lines
     #[arg(long)]
     pub(super) timestamps: bool,
+    /// How to show it: json is an object a line, with the line's time, stream and log
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub(super) output: TextOrJson,
 }
 
 /// A length of time, or a time.
@@ -69,7 +70,7 @@ fn since(text: &str) -> Result<Since, String> {
 
 /// Writes the log.
 pub(super) async fn run(socket: &Path, options: &Options) -> Result<(), Failure> {
-    let object = ask::pod(socket, &options.namespace, &options.pod).await?;
+    let object = options.target.pod.object(socket).await?;
     let target = Target::of(&object, options)?;
     let since = match options.since {
         Some(Since::Ago(ago)) => Timestamp::now().checked_sub(ago).ok(),
@@ -106,7 +107,7 @@ struct Target {
 
 impl Target {
     fn of(object: &PodObject, options: &Options) -> Result<Self, Failure> {
-        let status = status(object, options.container.as_deref())?;
+        let status = status(object, options.target.container.as_deref())?;
         let run = status.restart_count - i32::from(options.previous);
         if run < 0 {
             let message =
@@ -120,7 +121,7 @@ impl Target {
 
     /// Whether this run will write no more.
     async fn ended(&self, socket: &Path, options: &Options) -> Result<bool, Failure> {
-        let object = match ask::pod(socket, &options.namespace, &options.pod).await {
+        let object = match options.target.pod.object(socket).await {
             Ok(object) => object,
             Err(Failure::NotFound(_)) => return Ok(true),
             // The shim goes on writing while the agent is away.
@@ -175,12 +176,19 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     fn print(&mut self, line: &Line) {
-        let time = if self.options.timestamps { format!("{} ", line.time_text) } else { String::new() };
         // Both streams to one, as kubectl does: their order is what counts.
-        let result = write(&mut io::stdout().lock(), &time, &line.text);
-        if let Err(error) = result {
+        if let Err(error) = self.write(&mut io::stdout().lock(), line) {
             self.failed.get_or_insert(error);
         }
+    }
+
+    fn write(&self, out: &mut impl Write, line: &Line) -> io::Result<()> {
+        match self.options.output {
+            TextOrJson::Json => return out.write_all(json_line(&LineObject::of(line))?.as_bytes()),
+            TextOrJson::Text if self.options.timestamps => write!(out, "{} ", line.time_text)?,
+            TextOrJson::Text => {}
+        }
+        out.write_all(&line.text)
     }
 
     fn check(&mut self) -> Result<(), Failure> {
@@ -189,7 +197,64 @@ impl Printer<'_> {
     }
 }
 
-fn write(out: &mut impl Write, time: &str, text: &[u8]) -> io::Result<()> {
-    out.write_all(time.as_bytes())?;
-    out.write_all(text)
+/// A line as JSON. What is no UTF-8 of the text is replaced: JSON has no form for it.
+#[derive(Debug, serde::Serialize)]
+struct LineObject<'a> {
+    time: &'a str,
+    stream: &'static str,
+    log: Cow<'a, str>,
+}
+
+impl<'a> LineObject<'a> {
+    fn of(line: &'a Line) -> Self {
+        let stream = match line.stream {
+            Stream::Stdout => "stdout",
+            Stream::Stderr => "stderr",
+        };
+        let text = line.text.strip_suffix(b"\n").unwrap_or(&line.text);
+        Self { time: &line.time_text, stream, log: String::from_utf8_lossy(text) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logs::Lines;
+
+    #[derive(Debug, clap::Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn printed(arguments: &[&str], file: &[u8]) -> String {
+        let arguments = ["logs", "pod"].iter().chain(arguments);
+        let options = <Arguments as clap::Parser>::parse_from(arguments).options;
+        let printer = Printer { options: &options, failed: None };
+        let (mut lines, mut out) = (Lines::default(), Vec::new());
+        lines.feed(file, |line| printer.write(&mut out, &line).unwrap());
+        lines.finish().for_each(|line| printer.write(&mut out, &line).unwrap());
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_line_is_shown_as_asked_for() {
+        let file = b"2026-11-21T08:00:00.1Z stdout P one \n\
+            2026-11-21T08:00:00.2Z stderr F \xff\x1b[2J\n\
+            2026-11-21T08:00:00.30Z stdout F line\n\
+            2026-11-21T08:00:01Z stdout F \n\
+            2026-11-21T08:00:02Z stdout P \"cut\"\n";
+        assert_eq!(
+            printed(&["-o", "json"], file),
+            r#"{"time":"2026-11-21T08:00:00.2Z","stream":"stderr","log":"�\u001b[2J"}
+{"time":"2026-11-21T08:00:00.1Z","stream":"stdout","log":"one line"}
+{"time":"2026-11-21T08:00:01Z","stream":"stdout","log":""}
+{"time":"2026-11-21T08:00:02Z","stream":"stdout","log":"\"cut\""}
+"#
+        );
+        assert_eq!(
+            printed(&["--timestamps"], &file[file.len() - 71..]),
+            "2026-11-21T08:00:01Z \n2026-11-21T08:00:02Z \"cut\""
+        );
+    }
 }

@@ -10,6 +10,7 @@ mod check;
 mod exec;
 mod inspect;
 mod logs;
+mod output;
 mod pods;
 mod run;
 mod summary;

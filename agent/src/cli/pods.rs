@@ -13,7 +13,7 @@ use crate::control::{Overview, PodObject};
 pub(super) enum Columns {
     /// As kubectl, with the address.
     Usual,
-    /// With the node and the UID.
+    /// With the QoS class and the UID.
     Wide,
 }
 

@@ -17,13 +17,18 @@ pub(super) fn run(flags: KubeletFlags) -> Result<(), Failure> {
         tracing::warn!(place = %ignored.place, "{} is understood, but not yet acted on", ignored.name);
     }
     let facts = Facts::gather(&settings.flags.root_dir).map_err(|error| Failure::from_error(&error))?;
-    let config = settings.resolve(&facts).map_err(wrong)?;
+    let config = settings.resolve(&facts).map_err(unfit)?;
     app::run(config).map_err(|error| Failure::Failed(format!("failed to {error:#}")))
 }
 
 /// What is wrong with a configuration, as a failure.
 pub(super) fn wrong(faults: Faults) -> Failure {
     Failure::Usage(format!("the configuration is wrong\n{faults}"))
+}
+
+/// What of a configuration does not go with this machine, as a failure.
+fn unfit(faults: Faults) -> Failure {
+    Failure::Usage(format!("the configuration does not fit this machine\n{faults}"))
 }
 
 /// Levels of klog: up to 1 state changes, from 4 decisions, from 6 everything.

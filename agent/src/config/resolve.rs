@@ -108,7 +108,7 @@ impl Settings {
         if facts.cgroup_version == CgroupVersion::V1 && self.kubelet.fail_cgroup_v1 != Some(false) {
             return Err(self.documents.kubelet.fault(
                 "failCgroupV1",
-                "this machine uses cgroup v1, which Kubernetes has given up: boot it with cgroup v2, or set `failCgroupV1: false` to run on v1 all the same",
+                "this machine uses cgroup v1, which Kubernetes has given up: boot it with cgroup v2, or set `failCgroupV1: false` (or --fail-cgroupv1=false) to run on v1 all the same",
             ));
         }
         Ok(())

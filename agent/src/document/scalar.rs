@@ -6,8 +6,12 @@ use super::{Number, Value};
 pub(super) fn resolve(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
-        "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Value::Bool(true),
-        "false" | "False" | "FALSE" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => Value::Bool(false),
+        "true" | "True" | "TRUE" | "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => {
+            Value::Bool(true)
+        }
+        "false" | "False" | "FALSE" | "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => {
+            Value::Bool(false)
+        }
         _ => number(text).map_or_else(|| Value::Text(text.to_owned()), Value::Number),
     }
 }
@@ -81,7 +85,15 @@ mod tests {
         for text in ["", "~", "null"] {
             assert_eq!(resolve(text), Value::Null);
         }
-        for (text, value) in [("true", true), ("yes", true), ("ON", true), ("no", false), ("Off", false)] {
+        for (text, value) in [
+            ("true", true),
+            ("yes", true),
+            ("y", true),
+            ("ON", true),
+            ("no", false),
+            ("N", false),
+            ("Off", false),
+        ] {
             assert_eq!(resolve(text), Value::Bool(value));
         }
     }

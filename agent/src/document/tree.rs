@@ -194,6 +194,8 @@ impl<'a> Builder<'a> {
 
     fn map(&mut self) -> Result<Value, Fault> {
         let mut entries: Vec<Entry> = Vec::new();
+        // Looked up, not searched for: a map may have as many keys as a file has values.
+        let mut lines: BTreeMap<Cow<'a, str>, usize> = BTreeMap::new();
         let mut merged = Vec::new();
         while let Some((event, span)) = self.next()? {
             if matches!(event, Event::MappingEnd) {
@@ -205,15 +207,15 @@ impl<'a> Builder<'a> {
             let value = self.node(event, &value_span)?;
             if key == Cow::Borrowed("<<") {
                 merged.extend(self.merge_source(value, &span)?);
-            } else if let Some(first) = entries.iter().find(|entry| entry.key == key) {
-                let message = format!("`{key}` is given twice, first in line {}", first.place.line);
+            } else if let Some(first) = lines.insert(key.clone(), place.line) {
+                let message = format!("`{key}` is given twice, first in line {first}");
                 return Err(self.fault(&span, &message));
             } else {
                 entries.push(Entry { place, key: key.into_owned(), value });
             }
         }
         for entry in merged {
-            if entries.iter().all(|own| own.key != entry.key) {
+            if lines.insert(Cow::Owned(entry.key.clone()), entry.place.line).is_none() {
                 entries.push(entry);
             }
         }

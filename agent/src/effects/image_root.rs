@@ -5,8 +5,12 @@
 //! resolved by the kernel with the image as root: no link leads out.
 
 use std::{
-    fs, io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::DirBuilder,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::DirBuilderExt,
+    },
     path::Path,
     thread,
 };
@@ -30,7 +34,7 @@ pub(super) fn with_root<T: Send>(
     let inside = || {
         unshare(CloneFlags::CLONE_NEWNS)?;
         mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
-        fs::create_dir_all(scratch)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(scratch)?;
         for one in mounts {
             mount_read_only(one, scratch)?;
         }
@@ -106,6 +110,8 @@ fn shared_dir<'a>(paths: &[&'a str]) -> &'a str {
 #[cfg(test)]
 mod tests {
     use std::{io::Read, os::unix::fs::symlink};
+
+    use std::fs;
 
     use super::*;
 

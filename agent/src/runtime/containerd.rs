@@ -61,7 +61,7 @@ pub enum ConnectError {
     #[error("use containerd namespace {0:?}")]
     Namespace(String, #[source] InvalidMetadataValue),
     /// Nobody answers.
-    #[error("reach containerd at {0}: is it running, and is containerRuntimeEndpoint its socket?")]
+    #[error("reach containerd at {0} (is it running, and is containerRuntimeEndpoint its socket?)")]
     Unreachable(String, #[source] Box<dyn std::error::Error + Send + Sync>),
     /// Too old.
     #[error(
@@ -72,7 +72,7 @@ pub enum ConnectError {
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{act} {target} in containerd")]
+#[error("{act}{}{target} in containerd", if .target.is_empty() { "" } else { " " })]
 pub struct CallError {
     act: &'static str,
     target: String,

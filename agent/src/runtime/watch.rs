@@ -29,11 +29,15 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 pub async fn connect(config: &Config) -> Result<Containerd, ConnectError> {
     let deadline = tokio::time::Instant::now() + START_PATIENCE;
     let mut delay = RETRY_MIN;
+    let mut told = false;
     loop {
         let namespace = &config.containerd_namespace;
         match Containerd::connect(&config.containerd_socket, namespace, config.runtime_timeout).await {
             Err(error @ ConnectError::Unreachable(..)) if tokio::time::Instant::now() + delay < deadline => {
-                tracing::warn!(error = chain(&error), "containerd does not answer yet");
+                if !std::mem::replace(&mut told, true) {
+                    let patience = START_PATIENCE.as_secs();
+                    tracing::warn!(error = chain(&error), "containerd is waited for, up to {patience} s");
+                }
             }
             result => return result,
         }

@@ -69,7 +69,7 @@ impl PodMachine {
         let containers = &mut self.life.record.containers;
         let rootfs = match containers.get_mut(name) {
             None => {
-                containers.insert(name.clone(), first_run(now));
+                containers.insert(name.clone(), ContainerRecord::begun(0, now));
                 Resource::Absent
             }
             Some(record) => match record.exit.take() {
@@ -352,18 +352,4 @@ impl Delivery {
 /// Failures in a row so far.
 fn tries<T>(thing: &Resource<T>) -> u32 {
     thing.retry().map_or(0, |retry| retry.tries)
-}
-
-fn first_run(now: Mono) -> ContainerRecord {
-    ContainerRecord {
-        attempt: 0,
-        begun_at: now,
-        started_in: None,
-        image: None,
-        stopping: None,
-        exit: None,
-        last_exit: None,
-        backoff_ms: 0,
-        ready: false,
-    }
 }

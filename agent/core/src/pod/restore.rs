@@ -16,7 +16,7 @@ use super::{
 use crate::{
     config::NodeConfig,
     event::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
-    id::{Attempt, ContainerId, ContainerName, PodUid, SandboxId},
+    id::{ContainerId, ContainerName, PodUid, SandboxId},
     paths,
     record::{ContainerRecord, PodRecord, TerminalRecord},
     security,
@@ -73,7 +73,9 @@ impl PodMachine {
             let runs = observation.containers.iter();
             let runs = runs.filter(|seen| seen.pod == uid && seen.name == container.name);
             if let Some(last) = runs.map(|seen| seen.attempt).max() {
-                record.containers.insert(container.name.clone(), found_run(last, record.sandbox, now));
+                let begun = ContainerRecord::begun(last, now.mono);
+                let run = ContainerRecord { started_in: Some(record.sandbox), ..begun };
+                record.containers.insert(container.name.clone(), run);
             }
         }
         let life = Life { spec, goal: Goal::Wanted, record, actual: unknown() };
@@ -260,19 +262,5 @@ fn first_record(spec: &Pod, now: Now) -> PodRecord {
         conditions: BTreeMap::new(),
         termination: None,
         terminal: None,
-    }
-}
-
-fn found_run(attempt: Attempt, sandbox: Attempt, now: Now) -> ContainerRecord {
-    ContainerRecord {
-        attempt,
-        begun_at: now.mono,
-        started_in: Some(sandbox),
-        image: None,
-        stopping: None,
-        exit: None,
-        last_exit: None,
-        backoff_ms: 0,
-        ready: false,
     }
 }

@@ -69,17 +69,7 @@ pub(crate) fn running(containers: &[&str], policy: RestartPolicy) -> Life {
 }
 
 pub(crate) fn record<'a>(life: &'a mut Life, one: &str) -> &'a mut ContainerRecord {
-    life.record.containers.entry(name(one)).or_insert_with(|| ContainerRecord {
-        attempt: 0,
-        begun_at: Mono(NOW),
-        started_in: None,
-        image: None,
-        stopping: None,
-        exit: None,
-        last_exit: None,
-        backoff_ms: 0,
-        ready: false,
-    })
+    life.record.containers.entry(name(one)).or_insert_with(|| ContainerRecord::begun(0, Mono(NOW)))
 }
 
 pub(crate) fn runs(life: &mut Life, one: &str) {

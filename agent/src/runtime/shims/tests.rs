@@ -12,10 +12,7 @@ use super::*;
 fn shims(run_dir: &Path) -> (Shims, SandboxId) {
     std::fs::create_dir(run_dir.join("shim")).unwrap();
     let (events, _ended) = mpsc::channel(1);
-    (
-        Shims::new(run_dir.to_str().unwrap(), events),
-        SandboxId::of(&berth_core::id::PodUid::new("u"), 0),
-    )
+    (Shims::new(run_dir.to_str().unwrap(), events), SandboxId::of(&berth_core::id::PodUid::new("u"), 0))
 }
 
 /// Takes one call as a shim does, and answers it.

@@ -1,0 +1,131 @@
+//! What `docs/configuration.md` and `check-config` promise to act on has an effect.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde_json::Value;
+
+use super::{facts, load_text};
+use crate::config::{
+    BerthConfiguration, CniSection, Config, KubeletFlags, OciRuntime, RuntimeSection, Settings,
+    kubelet::ACTED_ON,
+};
+
+const PAGE: &str = include_str!("../../../../docs/configuration.md");
+
+/// A field, and a setting of it that differs from its default.
+const SETTINGS: [(&str, &str); 25] = [
+    ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
+    ("cgroupDriver", "systemd"),
+    ("cgroupRoot", "/x"),
+    ("clusterDNS", "[10.96.0.10]"),
+    ("clusterDomain", "x.local"),
+    ("containerLogMaxFiles", "3"),
+    ("containerLogMaxSize", "1Mi"),
+    ("containerRuntimeEndpoint", "unix:///x.sock"),
+    ("cpuCFSQuota", "false"),
+    ("cpuCFSQuotaPeriod", "50ms"),
+    ("crashLoopBackOff", "{maxContainerRestartPeriod: 10s}"),
+    ("evictionHard", "{memory.available: 1Gi}"),
+    ("fileCheckFrequency", "5s"),
+    ("kubeReserved", "{cpu: 100m}"),
+    ("maxParallelImagePulls", "3"),
+    ("podLogsDir", "/x"),
+    ("podPidsLimit", "1000"),
+    ("registryBurst", "20"),
+    ("registryPullQPS", "7"),
+    ("resolvConf", "/proc/version"),
+    ("runtimeRequestTimeout", "1m"),
+    ("seccompDefault", "true"),
+    ("serializeImagePulls", "false"),
+    ("staticPodPath", "/x"),
+    ("systemReserved", "{cpu: 100m}"),
+];
+
+/// Fields whose effect has a test of its own, or is not in [`Config`]: `logging` sets up the log before there is one.
+const ELSEWHERE: [&str; 3] = ["failCgroupV1", "logging", "mergeDefaultEvictionSettings"];
+
+fn defaults() -> Config {
+    Settings::load(KubeletFlags::default()).unwrap().resolve(&facts()).unwrap()
+}
+
+#[test]
+fn every_field_acted_on_has_an_effect() {
+    let default = defaults();
+    for (field, value) in SETTINGS {
+        let config = load_text(&format!("{field}: {value}\n"), &[]).unwrap().resolve(&facts()).unwrap();
+        assert_ne!(config, default, "{field}: {value}");
+    }
+    let mut all: Vec<_> = SETTINGS.iter().map(|(field, _)| *field).chain(ELSEWHERE).collect();
+    all.sort_unstable();
+    assert_eq!(all, ACTED_ON);
+}
+
+/// Name and default of each row below a heading.
+fn rows(heading: &str) -> Vec<(&'static str, &'static str)> {
+    let section = PAGE.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|row| {
+        let mut cells = row.split('|').map(|cell| cell.trim().trim_matches('`'));
+        (cells.nth(1).unwrap(), cells.next().unwrap())
+    })
+    .collect()
+}
+
+#[test]
+fn the_page_has_the_fields_acted_on_with_their_defaults() {
+    let rows = rows("Fields of KubeletConfiguration");
+    assert_eq!(rows.iter().map(|(field, _)| *field).collect::<Vec<_>>(), ACTED_ON);
+    let defaults: BTreeMap<String, Value> = serde_json::from_str(include_str!("defaults.json")).unwrap();
+    for (field, default) in rows.into_iter().filter(|(_, default)| *default != "see below") {
+        let expected = match defaults.get(field) {
+            None => "none".to_owned(),
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+        };
+        assert_eq!(default, expected, "{field}");
+    }
+}
+
+/// Names of the leaves, dotted.
+fn leaves(prefix: &str, value: &Value, into: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                leaves(&format!("{prefix}.{name}"), value, into);
+            }
+        }
+        _ => into.push(prefix.trim_start_matches('.').to_owned()),
+    }
+}
+
+#[test]
+fn the_page_has_our_own_fields_with_their_defaults() {
+    let document = BerthConfiguration {
+        cni: Some(CniSection::default()),
+        runtime: Some(RuntimeSection::default()),
+        ..BerthConfiguration::default()
+    };
+    let mut fields = Vec::new();
+    leaves("", &serde_json::to_value(document).unwrap(), &mut fields);
+    let config = defaults();
+    assert_eq!(config.oci_runtime, OciRuntime::Auto);
+    assert_eq!(config.runtime_handlers[""], config.runtime_handlers["berth"]);
+    assert_eq!(config.runtime_handlers.len(), 2);
+    let text = |path: &Path| path.display().to_string();
+    let defaults = BTreeMap::from([
+        ("stateDir", config.node.paths.run.clone()),
+        ("cni.confDir", text(&config.cni.conf_dir)),
+        ("cni.binDirs", config.cni.bin_dirs.iter().map(|path| text(path)).collect()),
+        ("cni.cacheDir", text(&config.cni.cache_dir)),
+        ("runtime.ociRuntime", "auto".to_owned()),
+        ("runtime.handlers", "berth".to_owned()),
+        ("runtime.defaultHandler", "berth".to_owned()),
+        ("snapshotter", config.snapshotter.clone()),
+        ("registryConfigDir", text(&config.registry_config_dir)),
+    ]);
+    let rows: BTreeMap<_, _> =
+        rows("BerthConfiguration").into_iter().map(|(name, default)| (name, default.to_owned())).collect();
+    assert_eq!(rows, defaults);
+    fields.sort();
+    assert_eq!(rows.into_keys().collect::<Vec<_>>(), fields);
+}
