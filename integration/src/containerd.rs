@@ -19,7 +19,12 @@ pub const NAMESPACE: &str = "k8s.io";
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// Everything of containerd that Berth takes the place of.
-const DISABLED: &str = r#"["io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images", "io.containerd.grpc.v1.cri", "io.containerd.nri.v1.nri"]"#;
+const DISABLED: [&str; 4] = [
+    "io.containerd.cri.v1.runtime",
+    "io.containerd.cri.v1.images",
+    "io.containerd.grpc.v1.cri",
+    "io.containerd.nri.v1.nri",
+];
 
 /// A containerd of its own directory; it can be stopped, killed and started again.
 #[derive(Debug)]
@@ -148,7 +153,7 @@ fn settings(dir: &Path, registries: &Path) -> String {
 root = "{root}"
 state = "/run/containerd"
 oom_score = 0
-disabled_plugins = {DISABLED}
+disabled_plugins = {DISABLED:?}
 
 [debug]
 level = "warn"

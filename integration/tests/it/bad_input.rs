@@ -43,26 +43,27 @@ fn broken_manifest() -> Result<()> {
     let node = Node::start()?;
     node.apply("good", &sleeper("good"))?;
     let good = node.ready("good")?.uid().to_owned();
-    for (file, manifest, parts) in [
-        ("syntax", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: [oops\n", vec!["syntax.yaml", ":"]),
-        ("kind", "apiVersion: v1\nkind: Sandwich\nmetadata:\n  name: x\n", vec!["kind.yaml", "Sandwich"]),
+    const BROKEN: [(&str, &str, &[&str]); 5] = [
+        ("syntax", "kind: Pod\nmetadata:\n  name: [oops\n", &["syntax.yaml", ":"]),
+        ("kind", "kind: Sandwich\nmetadata:\n  name: x\n", &["kind.yaml", "Sandwich"]),
         (
             "field",
-            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\nspec:\n  containers:\n    - name: main\n      image: a\n      comand: [x]\n",
-            vec!["field.yaml", "9", "comand"],
+            "kind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n    - name: main\n      comand: [x]\n",
+            &["field.yaml", ":7", "comand"],
         ),
         (
             "type",
-            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\nspec:\n  terminationGracePeriodSeconds: soon\n  containers:\n    - name: main\n      image: a\n",
-            vec!["type.yaml", "6", "terminationGracePeriodSeconds"],
+            "kind: Pod\nmetadata: {name: x}\nspec:\n  terminationGracePeriodSeconds: soon\n",
+            &["type.yaml", ":5", "terminationGracePeriodSeconds"],
         ),
         (
             "value",
-            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\nspec:\n  containers:\n    - name: Not_A_Label\n      image: a\n",
-            vec!["value.yaml", "7", "containers[0].name"],
+            "kind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n    - {name: Not_A_Label, image: a}\n",
+            &["value.yaml", ":6", "containers[0].name"],
         ),
-    ] {
-        node.apply(file, manifest)?;
+    ];
+    for (file, manifest, parts) in BROKEN {
+        node.apply(file, &format!("apiVersion: v1\n{manifest}"))?;
         eventually(&format!("a word about {file}"), &true, || {
             let log = fs::read_to_string(node.agent.log())?;
             let shown = berth(&["pods"])? + &log;

@@ -117,7 +117,8 @@ fn log_options() -> Result<()> {
         kubelet: json!({ "crashLoopBackOff": { "maxContainerRestartPeriod": "1s" } }),
         ..Default::default()
     })?;
-    let what = "test -e /v/again && { echo second run; exec sleep infinity; }; touch /v/again; for i in 1 2 3 4 5; do echo line $i; done; echo oops >&2; printf no-end; exit 1";
+    let what = "test -e /v/again && { echo second run; exec sleep infinity; }
+        touch /v/again; for i in 1 2 3 4 5; do echo line $i; done; echo oops >&2; printf no-end; exit 1";
     node.apply("logs", &pod("logs", json!({
         "containers": [shell("main", what, json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] }))],
         "volumes": [{ "name": "v", "emptyDir": {} }],

@@ -10,7 +10,7 @@ use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
-use crate::kit::{pod, shell};
+use crate::kit::{eventually, pod, shell, with};
 use crate::suite::{Body, Expect, Test, same};
 
 /// A pod's directory without record or manifest, as a lost `/run` leaves it.
@@ -49,7 +49,10 @@ fn dies_at(label: &str) -> Result<()> {
     for container in ["init", "side", "main"] {
         same(&format!("restarts of {container}"), up.restarts(container), 0)?;
     }
-    started_once(&dir)?;
+    // A container runs a moment before its first command does.
+    eventually("every container to say that it started", &3, || {
+        Ok(fs::read_to_string(dir.join("starts")).unwrap_or_default().lines().count())
+    })?;
 
     node.agent.kill()?;
     node.remove("victim")?;
@@ -89,16 +92,13 @@ fn started_once(dir: &Path) -> Result<()> {
 /// A pod that makes the agent do everything it can.
 fn victim(dir: &Path) -> String {
     let container = |name: &str, then: &str, more: Value| {
-        let mut extra = json!({ "volumeMounts": [
+        let mounts = json!({ "volumeMounts": [
             { "name": "shared", "mountPath": "/shared" },
             { "name": "empty", "mountPath": "/empty" },
             { "name": "empty", "mountPath": "/part", "subPath": "part" },
             { "name": "memory", "mountPath": "/memory" },
         ] });
-        if let (Value::Object(extra), Value::Object(more)) = (&mut extra, more) {
-            extra.extend(more);
-        }
-        shell(name, &format!("echo {name} >> /shared/starts; {then}"), extra)
+        shell(name, &format!("echo {name} >> /shared/starts; {then}"), with(mounts, more))
     };
     pod(
         "victim",

@@ -7,7 +7,7 @@ use berth_integration::image::{Image, Layer, Packing};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use serde_json::{Value, json};
 
-use crate::kit::{IMAGE, events, logged, pod, sleeper};
+use crate::kit::{IMAGE, events, logged, pod, sleeper, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -22,11 +22,10 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 fn of_image(name: &str, image: &str, policy: &str, more: Value) -> String {
-    let mut container = json!({ "name": "main", "image": image, "imagePullPolicy": policy, "command": ["sleep", "infinity"] });
-    if let (Value::Object(container), Value::Object(more)) = (&mut container, more) {
-        container.extend(more);
-    }
-    pod(name, json!({ "containers": [container] }))
+    let container = json!({
+        "name": "main", "image": image, "imagePullPolicy": policy, "command": ["sleep", "infinity"],
+    });
+    pod(name, json!({ "containers": [with(container, more)] }))
 }
 
 fn waits(node: &Node, name: &str, reasons: &[&str]) -> Result<PodState> {
@@ -114,16 +113,14 @@ fn config() -> Result<()> {
         &Layer::busybox(Packing::Gzip)?,
         &json!({
             "User": "app:extra", "Env": ["A=image", "B=image"], "WorkingDir": "/home/app",
-            "Entrypoint": ["/bin/sh", "-c"], "Cmd": ["echo $(id -u):$(id -g) $A $B $PWD; exec sleep infinity"],
+            "Entrypoint": ["/bin/sh", "-c"],
+            "Cmd": ["echo $(id -u):$(id -g) $A $B $PWD; exec sleep infinity"],
         }),
     );
     node.registry.as_ref().context("registry")?.push("config", "1", &image)?;
     let container = |more: Value| {
-        let mut container = json!({ "name": "main", "image": "localhost:5000/config:1" });
-        if let (Value::Object(container), Value::Object(more)) = (&mut container, more) {
-            container.extend(more);
-        }
-        json!({ "containers": [container] })
+        let container = json!({ "name": "main", "image": "localhost:5000/config:1" });
+        json!({ "containers": [with(container, more)] })
     };
     node.apply("asis", &pod("asis", container(json!({}))))?;
     node.apply("args", &pod("args", container(json!({ "args": ["echo args; exec sleep infinity"] }))))?;
@@ -145,7 +142,11 @@ fn labels() -> Result<()> {
         &Layer::busybox(Packing::Gzip)?,
         &json!({
             "Cmd": ["sleep", "infinity"],
-            "Labels": { "containerd.io/restart.loguri": "binary:///bin/busybox", "io.kubernetes.pod.name": "other", "evil": "yes" },
+            "Labels": {
+                "containerd.io/restart.loguri": "binary:///bin/busybox",
+                "io.kubernetes.pod.name": "other",
+                "evil": "yes",
+            },
         }),
     );
     node.registry.as_ref().context("registry")?.push("labels", "1", &image)?;

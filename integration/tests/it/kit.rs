@@ -19,20 +19,21 @@ pub(crate) const SOON: Duration = Duration::from_secs(15);
 
 /// A manifest: `spec` over a short grace period.
 pub(crate) fn pod(name: &str, spec: Value) -> String {
-    let mut whole = json!({ "terminationGracePeriodSeconds": 2 });
-    if let (Value::Object(whole), Value::Object(spec)) = (&mut whole, spec) {
-        whole.extend(spec);
-    }
-    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": whole }).to_string()
+    let spec = with(json!({ "terminationGracePeriodSeconds": 2 }), spec);
+    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": spec }).to_string()
 }
 
 /// A container that runs a shell script; `more` is merged into it.
 pub(crate) fn shell(name: &str, script: &str, more: Value) -> Value {
-    let mut container = json!({ "name": name, "image": IMAGE, "command": ["/bin/sh", "-c", script] });
-    if let (Value::Object(container), Value::Object(more)) = (&mut container, more) {
-        container.extend(more);
+    with(json!({ "name": name, "image": IMAGE, "command": ["/bin/sh", "-c", script] }), more)
+}
+
+/// A map with the fields of another added or put in place of its own.
+pub(crate) fn with(mut base: Value, more: Value) -> Value {
+    if let (Value::Object(base), Value::Object(more)) = (&mut base, more) {
+        base.extend(more);
     }
-    container
+    base
 }
 
 /// A manifest of one container, `main`, that runs a script.

@@ -9,7 +9,7 @@ use berth_integration::http;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use serde_json::{Value, json};
 
-use crate::kit::{SOON, eventually, inside, logged, logs, pod, script, shell, sleeper, task_pid};
+use crate::kit::{SOON, eventually, inside, logged, logs, pod, script, shell, sleeper, task_pid, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -86,11 +86,8 @@ fn crash_back_off() -> Result<()> {
 
 /// Every container appends its name and a word to a file that all share.
 fn marks(name: &str, then: &str, more: Value) -> Value {
-    let mut extra = json!({ "volumeMounts": [{ "name": "shared", "mountPath": "/shared" }] });
-    if let (Value::Object(extra), Value::Object(more)) = (&mut extra, more) {
-        extra.extend(more);
-    }
-    shell(name, &format!("echo {name} >> /shared/order; {then}"), extra)
+    let mounts = json!({ "volumeMounts": [{ "name": "shared", "mountPath": "/shared" }] });
+    shell(name, &format!("echo {name} >> /shared/order; {then}"), with(mounts, more))
 }
 
 const SHARED: &str = "shared";
@@ -200,7 +197,8 @@ fn stop_signal() -> Result<()> {
     let image =
         Image::new(&Layer::busybox(Packing::Gzip)?, &json!({ "StopSignal": "SIGUSR1", "Cmd": ["/bin/sh"] }));
     node.registry.as_ref().context("registry")?.push("usr1", "1", &image)?;
-    let what = "trap 'echo usr1 > /shared/got; exit 0' USR1; trap 'echo term > /shared/got; exit 0' TERM; touch /shared/up; while :; do sleep 0.1; done";
+    let what = "trap 'echo usr1 > /shared/got; exit 0' USR1; trap 'echo term > /shared/got; exit 0' TERM
+        touch /shared/up; while :; do sleep 0.1; done";
     let container = shell(
         "main",
         what,

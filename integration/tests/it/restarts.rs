@@ -192,7 +192,8 @@ fn shim_killed() -> Result<()> {
         ..Settings::default()
     })?;
     node.apply("hit", &sleeper("hit"))?;
-    node.apply("never", &pod("never", json!({ "restartPolicy": "Never", "containers": [shell("main", "exec sleep infinity", json!({}))] })))?;
+    let sleeps = shell("main", "exec sleep infinity", json!({}));
+    node.apply("never", &pod("never", json!({ "restartPolicy": "Never", "containers": [sleeps] })))?;
     node.apply("other", &sleeper("other"))?;
     let other = Identity::of(&node.ready("other")?)?;
     for name in ["hit", "never"] {

@@ -8,7 +8,7 @@ use berth_integration::agent::Settings;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use serde_json::{Value, json};
 
-use crate::kit::{SOON, exec, inside, logged, pod, shell, sleeper};
+use crate::kit::{SOON, exec, inside, logged, pod, script, shell, sleeper, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -28,11 +28,8 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 fn main_with(name: &str, security: Value, spec: Value) -> String {
-    let mut whole = json!({ "containers": [shell("main", "exec sleep infinity", json!({ "securityContext": security }))] });
-    if let (Value::Object(whole), Value::Object(spec)) = (&mut whole, spec) {
-        whole.extend(spec);
-    }
-    pod(name, whole)
+    let main = shell("main", "exec sleep infinity", json!({ "securityContext": security }));
+    pod(name, with(json!({ "containers": [main] }), spec))
 }
 
 /// A line of `/proc/self/status` in the container.
@@ -83,15 +80,19 @@ fn default_container() -> Result<()> {
 
 fn users() -> Result<()> {
     let node = Node::start()?;
-    node.apply("user", &main_with(
+    node.apply(
         "user",
-        json!({
-            "runAsUser": 1000, "runAsGroup": 3000, "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
-            "capabilities": { "drop": ["ALL"], "add": ["NET_BIND_SERVICE"] },
-            "seccompProfile": { "type": "RuntimeDefault" },
-        }),
-        json!({ "securityContext": { "supplementalGroups": [4000], "fsGroup": 5000 } }),
-    ))?;
+        &main_with(
+            "user",
+            json!({
+                "runAsUser": 1000, "runAsGroup": 3000,
+                "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+                "capabilities": { "drop": ["ALL"], "add": ["NET_BIND_SERVICE"] },
+                "seccompProfile": { "type": "RuntimeDefault" },
+            }),
+            json!({ "securityContext": { "supplementalGroups": [4000], "fsGroup": 5000 } }),
+        ),
+    )?;
     node.apply(
         "root",
         &main_with(
@@ -309,7 +310,7 @@ fn environment() -> Result<()> {
 
 fn descriptors() -> Result<()> {
     let node = Node::start()?;
-    node.apply("fds", &pod("fds", json!({ "containers": [shell("main", "ls -l /proc/self/fd; echo ready; exec sleep infinity", json!({}))] })))?;
+    node.apply("fds", &script("fds", "ls -l /proc/self/fd; echo ready; exec sleep infinity"))?;
     let fds = node.ready("fds")?;
     let said = logged(&fds, "main", "ready\n")?;
     // 0, 1, 2 and the directory that ls reads.

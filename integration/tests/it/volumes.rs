@@ -9,7 +9,7 @@ use berth_integration::image::{Image, Layer, Packing};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use serde_json::{Value, json};
 
-use crate::kit::{eventually, exec, inside, pod, script, shell};
+use crate::kit::{eventually, exec, inside, pod, script, shell, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -27,22 +27,12 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 fn with_volume(name: &str, source: Value, mount: Value, more: Value) -> String {
-    let mut at = json!({ "name": "v", "mountPath": "/v" });
-    if let (Value::Object(at), Value::Object(mount)) = (&mut at, mount) {
-        at.extend(mount);
-    }
-    let mut volume = json!({ "name": "v" });
-    if let (Value::Object(volume), Value::Object(source)) = (&mut volume, source) {
-        volume.extend(source);
-    }
-    let mut spec = json!({
-        "containers": [shell("main", "exec sleep infinity", json!({ "volumeMounts": [at] }))],
-        "volumes": [volume],
+    let mount = with(json!({ "name": "v", "mountPath": "/v" }), mount);
+    let spec = json!({
+        "containers": [shell("main", "exec sleep infinity", json!({ "volumeMounts": [mount] }))],
+        "volumes": [with(json!({ "name": "v" }), source)],
     });
-    if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
-        spec.extend(more);
-    }
-    pod(name, spec)
+    pod(name, with(spec, more))
 }
 
 fn plain(name: &str, source: Value) -> String {
@@ -252,7 +242,13 @@ fn image_volumes() -> Result<()> {
     let node = Node::start()?;
     let image = Image::new(
         &Layer::busybox(Packing::Gzip)?,
-        &json!({ "Volumes": { "/data": {}, "/home/app": {} }, "WorkingDir": "/data", "Env": ["FROM_IMAGE=yes"], "Entrypoint": ["/bin/sh", "-c"], "Cmd": ["pwd; echo $FROM_IMAGE; exec sleep infinity"] }),
+        &json!({
+            "Volumes": { "/data": {}, "/home/app": {} },
+            "WorkingDir": "/data",
+            "Env": ["FROM_IMAGE=yes"],
+            "Entrypoint": ["/bin/sh", "-c"],
+            "Cmd": ["pwd; echo $FROM_IMAGE; exec sleep infinity"],
+        }),
     );
     node.registry.as_ref().context("registry")?.push("volumes", "1", &image)?;
     node.apply(
