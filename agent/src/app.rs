@@ -55,7 +55,7 @@ const BLOCKING_THREADS_MAX: usize = 64;
 pub fn run(config: Config) -> Result<()> {
     ensure!(
         geteuid().is_root(),
-        "run as another user than root: the agent mounts, and makes namespaces and cgroups"
+        "only root may run the agent, since it makes mounts, namespaces and cgroups: try it with sudo"
     );
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -8,6 +8,8 @@
 mod scan;
 
 use std::{
+    collections::BTreeSet,
+    ffi::OsString,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -19,14 +21,15 @@ use berth_core::{
     spec::{Pod, Source},
 };
 use futures::{Stream, StreamExt, future::Either, stream};
-use inotify::{Inotify, WatchMask, Watches};
+use inotify::{EventMask, EventOwned, Inotify, WatchMask, Watches};
 use tokio::{sync::mpsc::Sender, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::scan::{Scan, Seen};
 use crate::{config::Config, view::View};
 
-/// After a change, the time without another one after which files are read: an editor's several steps become one.
+/// After a change that is not known to be the last step, the time without another one after which files are read: an
+/// editor's several steps become one.
 const QUIET: Duration = Duration::from_millis(10);
 
 /// Changes that may follow one another before files are read all the same.
@@ -105,19 +108,45 @@ impl Reader {
 struct Watch {
     path: PathBuf,
     watches: Option<Watches>,
-    changes: Either<stream::BoxStream<'static, ()>, stream::Pending<()>>,
+    changes: Either<stream::BoxStream<'static, Change>, stream::Pending<Change>>,
+    /// Files that were made and not yet closed, as far as was seen since the last read.
+    being_written: BTreeSet<OsString>,
     watched: bool,
+}
+
+/// What inotify says of one file.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    /// It was made: its content comes next.
+    Begun(OsString),
+    /// It was closed after writing, or moved here or away, or removed: nothing more of this step will come.
+    Whole(OsString),
+    /// Something else, or events were lost.
+    Other,
+}
+
+impl Change {
+    fn of(event: EventOwned) -> Self {
+        let whole = EventMask::CLOSE_WRITE | EventMask::MOVED_TO | EventMask::MOVED_FROM | EventMask::DELETE;
+        match event.name {
+            Some(name) if event.mask.intersects(whole) => Self::Whole(name),
+            Some(name) if event.mask.contains(EventMask::CREATE) => Self::Begun(name),
+            Some(_) | None => Self::Other,
+        }
+    }
 }
 
 impl Watch {
     fn new(path: PathBuf) -> Self {
         match open() {
             Ok((watches, changes)) => {
-                Self { path, watches: Some(watches), changes: Either::Left(changes), watched: false }
+                let changes = Either::Left(changes);
+                Self { path, watches: Some(watches), changes, being_written: BTreeSet::new(), watched: false }
             }
             Err(error) => {
                 tracing::warn!(%error, "inotify cannot be used, manifests are read from time to time only");
-                Self { path, watches: None, changes: Either::Right(stream::pending()), watched: false }
+                let changes = Either::Right(stream::pending());
+                Self { path, watches: None, changes, being_written: BTreeSet::new(), watched: false }
             }
         }
     }
@@ -149,18 +178,36 @@ impl Watch {
 
     /// Waits for a change, and for the end of the changes that come with it, or for the time to look again.
     async fn changed(&mut self, check: Duration) {
-        if timeout(check, self.changes.next()).await.is_err() {
+        self.being_written.clear();
+        let Ok(change) = timeout(check, self.changes.next()).await else { return };
+        if self.is_settled(change) {
             return;
         }
         for _ in 0..BURST_MAX {
-            if timeout(QUIET, self.changes.next()).await.is_err() {
+            let Ok(change) = timeout(QUIET, self.changes.next()).await else { return };
+            if self.is_settled(change) {
                 return;
             }
         }
     }
+
+    /// Whether what is in the directory now is whole: waiting longer would only make a pod start later.
+    fn is_settled(&mut self, change: Option<Change>) -> bool {
+        match change {
+            Some(Change::Begun(name)) => {
+                self.being_written.insert(name);
+                false
+            }
+            Some(Change::Whole(name)) => {
+                self.being_written.remove(&name);
+                self.being_written.is_empty()
+            }
+            Some(Change::Other) | None => false,
+        }
+    }
 }
 
-fn open() -> std::io::Result<(Watches, stream::BoxStream<'static, ()>)> {
+fn open() -> std::io::Result<(Watches, stream::BoxStream<'static, Change>)> {
     let inotify = Inotify::init()?;
     let watches = inotify.watches();
     let events = inotify.into_event_stream(vec![0; EVENT_BYTES])?;
@@ -168,8 +215,10 @@ fn open() -> std::io::Result<(Watches, stream::BoxStream<'static, ()>)> {
 }
 
 /// Every event is a change, and so is a failure to read events: looking again is right. An end never comes.
-fn endless<E>(events: impl Stream<Item = E> + Send + 'static) -> impl Stream<Item = ()> + Send + 'static {
-    events.map(|_| ()).chain(stream::pending())
+fn endless<E>(
+    events: impl Stream<Item = Result<EventOwned, E>> + Send + 'static,
+) -> impl Stream<Item = Change> + Send + 'static {
+    events.map(|event| event.map_or(Change::Other, Change::of)).chain(stream::pending())
 }
 
 #[cfg(test)]

@@ -175,3 +175,24 @@ fn a_second_look_gives_the_same_values() {
     assert_eq!(first, second);
     assert!(Arc::ptr_eq(&first.pods()[0], &second.pods()[0]));
 }
+
+#[tokio::test]
+async fn what_is_whole_is_read_at_once_and_what_is_being_written_is_waited_for() {
+    let begun = |name: &str| Some(Change::Begun(name.into()));
+    let whole = |name: &str| Some(Change::Whole(name.into()));
+    let cases = [
+        (vec![whole("a")], true),
+        (vec![begun("a")], false),
+        (vec![begun("a"), whole("a")], true),
+        (vec![begun("a"), begun("b"), whole("a")], false),
+        (vec![begun("a"), begun("b"), whole("a"), whole("b")], true),
+        (vec![whole("a"), Some(Change::Other)], false),
+        (vec![None], false),
+    ];
+    for (changes, settled) in cases {
+        let mut watch = Watch::new("/nowhere".into());
+        let told = format!("{changes:?}");
+        let last = changes.into_iter().map(|change| watch.is_settled(change)).last();
+        assert_eq!(last, Some(settled), "{told}");
+    }
+}
