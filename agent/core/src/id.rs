@@ -6,16 +6,16 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 macro_rules! string_id {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident, $(#[$from:meta])* $new:ident) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(String);
 
         impl $name {
-            /// Takes a name that the caller has checked or computed.
+            $(#[$from])*
             #[must_use]
-            pub fn new(name: impl Into<String>) -> Self {
-                Self(name.into())
+            pub fn $new(text: impl Into<String>) -> Self {
+                Self(text.into())
             }
 
             /// The bare text.
@@ -34,20 +34,28 @@ macro_rules! string_id {
 }
 
 string_id!(
-    /// UID of a pod: for static pods the hash that the kubelet would give it.
-    PodUid
+    /// UID of a pod: for static pods a hash of the manifest, the node and the file.
+    PodUid,
+    /// Takes a name that the caller has checked or computed.
+    new
 );
 string_id!(
     /// Name of a container within its pod (a DNS label).
-    ContainerName
+    ContainerName,
+    /// Takes a name that the caller has checked or computed.
+    new
 );
 string_id!(
     /// Name of a volume within its pod (a DNS label).
-    VolumeName
+    VolumeName,
+    /// Takes a name that the caller has checked or computed.
+    new
 );
 string_id!(
     /// An image as the pod names it: `registry/repository:tag`, `…@sha256:…` or a short name.
-    ImageRef
+    ImageRef,
+    /// Takes a name that the caller has checked or computed.
+    new
 );
 
 /// Namespace and name of a pod.
@@ -68,41 +76,18 @@ impl fmt::Display for PodName {
 /// How often a thing was made anew: 0 for the first sandbox of a pod or the first run of a container.
 pub type Attempt = u32;
 
-macro_rules! derived_id {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(String);
-
-        impl $name {
-            /// Takes an id read back from containerd or from a record.
-            #[must_use]
-            pub fn from_known(id: impl Into<String>) -> Self {
-                Self(id.into())
-            }
-
-            /// 64 lower-case hexadecimal digits, the form that cgroup and log readers of the field expect.
-            #[must_use]
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str(&self.0)
-            }
-        }
-    };
-}
-
-derived_id!(
-    /// A sandbox in containerd, and the id that CNI plugins see.
-    SandboxId
+string_id!(
+    /// A sandbox in containerd, and the id that CNI plugins see: 64 lower-case hexadecimal digits, the form that cgroup
+    /// and log readers of the field expect.
+    SandboxId,
+    /// Takes an id read back from containerd or from a record.
+    from_known
 );
-derived_id!(
-    /// A container, its task and its snapshot in containerd.
-    ContainerId
+string_id!(
+    /// A container, its task and its snapshot in containerd; of the same form as a [`SandboxId`].
+    ContainerId,
+    /// Takes an id read back from containerd or from a record.
+    from_known
 );
 
 impl SandboxId {
