@@ -108,12 +108,15 @@ struct Target {
 impl Target {
     fn of(object: &PodObject, options: &Options) -> Result<Self, Failure> {
         let status = status(object, options.target.container.as_deref())?;
-        let run = status.restart_count - i32::from(options.previous);
-        if run < 0 {
-            let message =
-                format!("container `{}` was never restarted: there is no run before this one", status.name);
-            return Err(Failure::NotFound(message));
-        }
+        let run = match options.previous {
+            false => status.restart_count,
+            true => previous_run(status).ok_or_else(|| {
+                let name = &status.name;
+                Failure::NotFound(format!(
+                    "container `{name}` was never restarted: there is no run before this one"
+                ))
+            })?,
+        };
         // The name of a container is a DNS label, and the directory is opened without following anything.
         let path = Path::new(&object.log_directory).join(&status.name).join(format!("{run}.log"));
         Ok(Self { root: PathBuf::from(&object.log_root), path, container: status.name.clone(), run })
@@ -132,6 +135,14 @@ impl Target {
         let runs = status.state.as_ref().is_some_and(|state| state.running.is_some());
         Ok(status.restart_count != self.run || !runs)
     }
+}
+
+/// The run that `lastState` tells of: the one before, or the current one while a container waits to be started again.
+/// Source: `validateContainerLogStatus` of `pkg/kubelet/kubelet_pods.go`.
+fn previous_run(status: &ContainerStatus) -> Option<i32> {
+    status.last_state.as_ref()?.terminated.as_ref()?;
+    let waits = status.state.as_ref().is_some_and(|state| state.waiting.is_some());
+    Some(status.restart_count - i32::from(!waits)).filter(|run| *run >= 0)
 }
 
 fn status<'a>(object: &'a PodObject, container: Option<&str>) -> Result<&'a ContainerStatus, Failure> {
@@ -235,6 +246,35 @@ mod tests {
         lines.feed(file, |line| printer.write(&mut out, &line).unwrap());
         lines.finish().for_each(|line| printer.write(&mut out, &line).unwrap());
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_previous_run_is_the_one_that_last_state_tells_of() {
+        let cases = [
+            (r#"{"restartCount": 0, "state": {"running": {}}}"#, None),
+            (r#"{"restartCount": 0, "state": {"waiting": {}}}"#, None),
+            (
+                r#"{"restartCount": 0, "state": {"waiting": {}}, "lastState": {"terminated": {"exitCode": 1}}}"#,
+                Some(0),
+            ),
+            (
+                r#"{"restartCount": 3, "state": {"waiting": {}}, "lastState": {"terminated": {"exitCode": 1}}}"#,
+                Some(3),
+            ),
+            (
+                r#"{"restartCount": 3, "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 1}}}"#,
+                Some(2),
+            ),
+            (
+                r#"{"restartCount": 1, "state": {"terminated": {"exitCode": 0}}, "lastState": {"terminated": {"exitCode": 1}}}"#,
+                Some(0),
+            ),
+        ];
+        for (text, run) in cases {
+            let text =
+                text.replacen('{', r#"{"name": "c", "image": "i", "imageID": "", "ready": false, "#, 1);
+            assert_eq!(previous_run(&serde_json::from_str(&text).unwrap()), run, "{text}");
+        }
     }
 
     #[test]
