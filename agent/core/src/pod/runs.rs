@@ -29,7 +29,7 @@ const KILL_AGAIN: Duration = Duration::from_secs(5);
 pub(super) const KILLS_MAX: u32 = 3;
 
 /// From a container's deadline to the beginning of its removal, at most, when its shim answers nothing at all:
-/// [`KILLS_MAX`] signals of [`SIGNAL_DEADLINE`](crate::effect::SIGNAL_DEADLINE) each, with 1 s, 2 s and 4 s after them. The
+/// three signals of [`SIGNAL_DEADLINE`](crate::effect::SIGNAL_DEADLINE) each, with 1 s, 2 s and 4 s after them. The
 /// removal gives the shim one more such time, then kills it.
 pub const SILENT_KILL_MAX: Duration = Duration::from_secs(37);
 
