@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::components;
 use berth_integration::containerd::{ctr, ctr_rows};
 use berth_integration::http;
-use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::node::{Node, POD_LIMIT, PodState};
 
-use crate::kit::{cgroup_value, logged, pod, shell, task_pid};
+use crate::kit::{cgroup_value, eventually, logged, pod, shell, task_pid};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -46,7 +47,17 @@ fn all_run() -> Result<()> {
     same("termination message", ended["message"].as_str(), Some("done\n"))?;
     same("reason", ended["reason"].as_str(), Some("Completed"))?;
     same("logs of a pod that ended", logged(&once, "count", "3\n")?, "1\n2\n3\n".to_owned())?;
+    eventually("the cgroups of a pod that ended are gone", &Vec::new(), || Ok(cgroups_of(&node, &once)))?;
     node.end()
+}
+
+/// Cgroups of a BestEffort pod in the hierarchies of the controllers; `unified` is no cgroup file system in the lab.
+fn cgroups_of(node: &Node, pod: &PodState) -> Vec<PathBuf> {
+    let hierarchies = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
+    let hierarchies = hierarchies.filter(|hierarchy| hierarchy.file_name() != "unified");
+    let below =
+        format!("{}/kubepods/besteffort/pod{}", node.world.cgroup().trim_start_matches('/'), pod.uid());
+    hierarchies.map(|hierarchy| hierarchy.path().join(&below)).filter(|path| path.exists()).collect()
 }
 
 fn containerd_shows_them() -> Result<()> {
