@@ -1,14 +1,20 @@
-//! The real components of a node, built from the pinned Go modules in `integration/components`.
+//! The real components of a node: the machine's own where they are new enough, else built from the pinned Go modules in
+//! `integration/components`. `BERTH_COMPONENTS=pinned` asks for the pinned ones always, so that tests can be repeated.
 //!
 //! Invariant: a stamp beside the binaries holds the recipe they were built with (module files, Go's
 //! version, flags); a component is rebuilt exactly when its recipe differs from the stamp.
 
+mod system;
+
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
+
+use self::system::{System, Wanted};
 
 /// A Go module with `tool` directives, and how it is built.
 #[derive(Debug)]
@@ -20,6 +26,8 @@ struct Component {
     tags: &'static str,
     /// Variable that receives the version of the module beside it, at link time.
     version: Option<(&'static str, &'static str)>,
+    /// What the machine's own has to be to stand in for it.
+    system: Wanted,
 }
 
 const ALL: &[Component] = &[
@@ -39,6 +47,7 @@ const ALL: &[Component] = &[
         cgo: "0",
         tags: "",
         version: None,
+        system: Wanted::Plugins { specification: "1.0.0" },
     },
     Component {
         name: "containerd",
@@ -49,9 +58,24 @@ const ALL: &[Component] = &[
             "github.com/containerd/containerd/v2/version.Version",
             "github.com/containerd/containerd/v2",
         )),
+        system: Wanted::Programs { at_least: (2, 0) },
     },
-    Component { name: "runc", binaries: &["runc"], cgo: "1", tags: "seccomp", version: None },
-    Component { name: "registry", binaries: &["registry"], cgo: "0", tags: "", version: None },
+    Component {
+        name: "runc",
+        binaries: &["runc"],
+        cgo: "1",
+        tags: "seccomp",
+        version: None,
+        system: Wanted::Programs { at_least: (1, 1) },
+    },
+    Component {
+        name: "registry",
+        binaries: &["registry"],
+        cgo: "0",
+        tags: "",
+        version: None,
+        system: Wanted::Programs { at_least: (3, 0) },
+    },
 ];
 
 /// The top folder of the workspace.
@@ -77,22 +101,37 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Builds every component whose recipe changed; `say` hears of each step that takes long.
+/// Links every component that the machine has, and builds every other one whose recipe changed; `say` hears of each step that takes long.
 ///
 /// # Errors
 /// Go is missing or a build failed.
 pub fn build_all(mut say: impl FnMut(&str)) -> Result<()> {
     fs::create_dir_all(bin_dir())?;
+    let pinned = std::env::var_os("BERTH_COMPONENTS").is_some_and(|which| which == "pinned");
     let go = output(Command::new("go").args(["env", "GOVERSION"]))?;
     for component in ALL {
         let stamp = bin_dir().join(format!(".{}.stamp", component.name));
-        let recipe = component.recipe(&go)?;
+        let system = if pinned { None } else { system::find(component) };
+        let recipe = match &system {
+            Some(system) => format!("{} of the system: {:?}", system.version, system.binaries),
+            None => component.recipe(&go)?,
+        };
         let built = component.binaries.iter().all(|b| bin_dir().join(b).is_file());
         if built && fs::read_to_string(&stamp).is_ok_and(|old| old == recipe) {
             continue;
         }
-        say(&format!("building {} from source (minutes, the first time)", component.name));
-        component.build()?;
+        // A link of an earlier time must not be written through.
+        component.remove()?;
+        match system {
+            Some(system) => {
+                say(&format!("{} {} of the system", component.name, system.version));
+                component.link(&system)?;
+            }
+            None => {
+                say(&format!("building {} from source (minutes, the first time)", component.name));
+                component.build()?;
+            }
+        }
         fs::write(&stamp, recipe)?;
     }
     Ok(())
@@ -101,6 +140,23 @@ pub fn build_all(mut say: impl FnMut(&str)) -> Result<()> {
 impl Component {
     fn module_dir(&self) -> PathBuf {
         workspace().join("integration/components").join(self.name)
+    }
+
+    fn remove(&self) -> Result<()> {
+        for name in self.binaries {
+            let path = bin_dir().join(name);
+            if path.symlink_metadata().is_ok() {
+                fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn link(&self, system: &System) -> Result<()> {
+        for (name, target) in self.binaries.iter().zip(&system.binaries) {
+            symlink(target, bin_dir().join(name)).with_context(|| format!("link {}", target.display()))?;
+        }
+        Ok(())
     }
 
     fn recipe(&self, go: &str) -> Result<String> {
