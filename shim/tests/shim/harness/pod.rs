@@ -15,7 +15,7 @@ use nix::sched::{CloneFlags, unshare};
 use super::shim::{Bootstrap, Shim};
 use super::world::World;
 
-/// A sandbox's `config.json`, which says nothing (runtime.md: containerd writes no process into it).
+/// A sandbox's `config.json`, which says nothing (containerd writes no process into it).
 pub(crate) const SANDBOX_CONFIG: &[u8] = br#"{"ociVersion":"1.1.0","annotations":{}}"#;
 
 pub(crate) struct Pod<'w> {
