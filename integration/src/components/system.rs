@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::Component;
+use super::{Component, bin_dir};
 
 /// Where distributions put CNI plugins.
 const CNI_DIRS: &[&str] = &["/opt/cni/bin", "/usr/lib/cni"];
@@ -50,8 +50,12 @@ pub(super) fn find(component: &Component) -> Option<System> {
     }
 }
 
+/// A program with its links resolved; ours are not the machine's own, wherever `PATH` leads.
 fn program(dir: &Path, name: &str) -> Option<PathBuf> {
-    let path = dir.join(name);
+    let path = dir.join(name).canonicalize().ok()?;
+    if bin_dir().canonicalize().is_ok_and(|ours| path.starts_with(ours)) {
+        return None;
+    }
     let found = fs::metadata(&path).ok()?;
     (found.is_file() && found.permissions().mode() & 0o111 != 0).then_some(path)
 }
