@@ -15,8 +15,7 @@ use containerd_client::{
     services::v1::{
         Container, CreateContainerRequest, CreateTaskRequest, DeleteContainerRequest, DeleteTaskRequest,
         GetContainerRequest, GetRequest, KillRequest, StartRequest as StartTaskRequest, WaitRequest,
-        container::Runtime,
-        snapshots::{MountsRequest, RemoveSnapshotRequest},
+        container::Runtime, snapshots::RemoveSnapshotRequest,
     },
     types::{Mount, v1::Status},
 };
@@ -27,7 +26,7 @@ use super::{
     failure::{failed, local},
     grouped,
     host::{Host, blocking},
-    host_files, hung, prepare, runtime_text,
+    host_files, hung, prepare, rootfs, runtime_text,
     sandbox::{self, BERTH, SPEC_URL},
 };
 use crate::{
@@ -146,9 +145,7 @@ async fn state(host: &Host, request: &StartRequest) -> Result<ObservedTask, Fail
 
 async fn create_task(host: &Host, request: &StartRequest, runtime: &str) -> Result<(), Failure> {
     let id = request.id.as_str();
-    let mounts = MountsRequest { snapshotter: host.config.snapshotter.clone(), key: id.to_owned() };
-    let mut client = host.containerd.snapshots();
-    let mut rootfs = host.containerd.call("find root file system", id, client.mounts(mounts)).await?.mounts;
+    let mut rootfs = rootfs::mounts(host, &request.id).await?;
     rootfs.iter_mut().for_each(make_volatile);
     let Stdio { stdin, tty } = request.container.stdio;
     let log = if runtime == BERTH { log_uri(host, request) } else { grouped::log_uri(host, request)? };
