@@ -1,5 +1,6 @@
-//! The command line that containerd gives a shim: Go's flags, one action, and for `serve` our own two.
+//! The command line that containerd gives a shim: Go's flags, one action, and our own two.
 
+use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
@@ -14,6 +15,8 @@ pub(crate) enum Command {
     Delete,
     /// Be a shim.
     Serve,
+    /// Be the PID 1 of a pod.
+    PodInit,
     /// Describe the runtime.
     Info,
     /// Print the version.
@@ -37,6 +40,9 @@ pub(crate) struct Args {
 /// What is wrong with an argument list.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum ArgsError {
+    /// Bytes that are no text.
+    #[error("parse arguments: {0:?} is not UTF-8")]
+    NotText(OsString),
     /// A flag that no containerd passes.
     #[error("parse arguments: flag {0:?} is unknown")]
     UnknownFlag(String),
@@ -56,8 +62,10 @@ pub(crate) enum ArgsError {
 
 /// Parses the arguments after the program's name. Flags may begin with one or two dashes and carry their value after
 /// `=` or as the next argument, as Go's `flag` package reads them.
-pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Args, ArgsError> {
-    let mut arguments = arguments.into_iter();
+pub(crate) fn parse(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Args, ArgsError> {
+    let texts = arguments.into_iter().map(|argument| argument.into().into_string());
+    let texts: Vec<String> = texts.collect::<Result<_, _>>().map_err(ArgsError::NotText)?;
+    let mut arguments = texts.into_iter();
     let mut args = Args {
         command: Command::Start,
         namespace: String::new(),
@@ -97,6 +105,7 @@ fn action(name: &str) -> Result<Command, ArgsError> {
         "start" => Ok(Command::Start),
         "delete" => Ok(Command::Delete),
         "serve" => Ok(Command::Serve),
+        crate::sys::POD_INIT => Ok(Command::PodInit),
         _ => Err(ArgsError::UnknownAction(name.to_owned())),
     }
 }
@@ -118,6 +127,8 @@ fn set(args: &mut Args, name: &str, value: String) -> Result<(), ArgsError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     fn parsed(line: &str) -> Result<Args, ArgsError> {
@@ -141,6 +152,8 @@ mod tests {
     #[test]
     fn refuses_what_it_does_not_know() {
         assert_eq!(parsed("-id c1"), Err(ArgsError::NoAction));
+        let bytes = OsString::from_vec(vec![0xff]);
+        assert_eq!(parse([bytes.clone()]), Err(ArgsError::NotText(bytes)));
         assert_eq!(parsed("-frob start"), Err(ArgsError::UnknownFlag("-frob".to_owned())));
         assert_eq!(parsed("stop"), Err(ArgsError::UnknownAction("stop".to_owned())));
         assert_eq!(parsed("start -id"), Err(ArgsError::NoValue("id".to_owned())));

@@ -1,6 +1,7 @@
 //! What the shim reads and leaves in bundles, so that `delete` finds everything after the shim is gone.
 //!
-//! In every container's bundle: `berth.json`, the runtime that knows the container, and `exit.json` once it has exited.
+//! In every container's bundle: `berth.json`, the runtime that knows the container and where its control groups are, and
+//! `exit.json` once it has exited.
 //! In the bundle that the shim was started in: `shim.pid`, `shim.sockets`, and `members/<id>`, a link to each container's
 //! bundle.
 
@@ -10,9 +11,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use berth_shim_core::{Exit, Id};
+use nix::libc;
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::cgroup::Cgroup;
 use crate::runtime::Runtime;
 
 /// Largest file read from a bundle. containerd writes specs of tens of kilobytes.
@@ -32,26 +35,47 @@ pub(crate) enum BundleError {
     Io { path: PathBuf, source: io::Error },
     #[error("read {path} as JSON", path = path.display())]
     Json { path: PathBuf, source: serde_json::Error },
+    #[error("read {path}: it is not an object", path = path.display())]
+    NotAnObject { path: PathBuf },
+    #[error("read {path}: it has more than {FILE_BYTES_MAX} bytes", path = path.display())]
+    Long { path: PathBuf },
     #[error("read {path}: {missing} is missing", path = path.display())]
     Incomplete { path: PathBuf, missing: &'static str },
 }
 
 /// The parsed `config.json` of a bundle.
 pub(crate) fn read_config(bundle: &Path) -> Result<Value, BundleError> {
-    read_json(&bundle.join("config.json"))
+    let path = bundle.join("config.json");
+    let config = read_json(&path)?;
+    if config.is_object() { Ok(config) } else { Err(BundleError::NotAnObject { path }) }
 }
 
 pub(crate) fn write_config(bundle: &Path, config: &Value) -> Result<(), BundleError> {
     write_json(&bundle.join("config.json"), config)
 }
 
-/// Notes which runtime knows the container, before it is asked to create it.
-pub(crate) fn write_record(bundle: &Path, id: &Id, runtime: &Runtime) -> Result<(), BundleError> {
+/// What is noted of a container that a runtime was asked to create.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) id: Id,
+    pub(crate) runtime: Runtime,
+    /// Its control groups, once they are known.
+    pub(crate) cgroup: Option<Cgroup>,
+}
+
+/// Notes which runtime knows the container, before it is asked to create it, and its control groups after that.
+pub(crate) fn write_record(
+    bundle: &Path,
+    id: &Id,
+    runtime: &Runtime,
+    cgroup: Option<&Cgroup>,
+) -> Result<(), BundleError> {
     let record = json!({
         "id": id.as_str(),
         "binary": runtime.binary,
         "args": runtime.args,
         "root": runtime.root,
+        "cgroup": cgroup.map(Cgroup::to_json),
     });
     write_json(&bundle.join(RECORD), &record)
 }
@@ -63,12 +87,12 @@ pub(crate) fn remove_record(bundle: &Path) {
 }
 
 /// The container and the runtime that knows it, if one was ever asked to create it.
-pub(crate) fn read_record(bundle: &Path) -> Result<Option<(Id, Runtime)>, BundleError> {
+pub(crate) fn read_record(bundle: &Path) -> Result<Option<Record>, BundleError> {
     let path = bundle.join(RECORD);
-    if !path.exists() {
-        return Ok(None);
-    }
-    let record = read_json(&path)?;
+    let record = match read_json(&path) {
+        Err(BundleError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
     let text = |name: &'static str| {
         let value = record.get(name).and_then(Value::as_str);
         value.ok_or_else(|| BundleError::Incomplete { path: path.clone(), missing: name })
@@ -77,7 +101,8 @@ pub(crate) fn read_record(bundle: &Path) -> Result<Option<(Id, Runtime)>, Bundle
         .map_err(|_bad| BundleError::Incomplete { path: path.clone(), missing: "id" })?;
     let args = record.get("args").and_then(Value::as_array).into_iter().flatten();
     let args = args.filter_map(|arg| arg.as_str().map(str::to_owned)).collect();
-    Ok(Some((id, Runtime { binary: text("binary")?.into(), args, root: text("root")?.into() })))
+    let runtime = Runtime { binary: text("binary")?.into(), args, root: text("root")?.into() };
+    Ok(Some(Record { id, runtime, cgroup: record.get("cgroup").and_then(Cgroup::from_json) }))
 }
 
 pub(crate) fn write_exit(bundle: &Path, pid: u32, exit: Exit) -> Result<(), BundleError> {
@@ -106,13 +131,19 @@ pub(crate) fn write_shim_pid(bundle: &Path, pid: u32) -> Result<(), BundleError>
 }
 
 pub(crate) fn read_shim_pid(bundle: &Path) -> Option<u32> {
-    fs::read_to_string(bundle.join(SHIM_PID)).ok()?.trim().parse().ok()
+    read_text(&bundle.join(SHIM_PID))?.trim().parse().ok()
 }
 
 /// A shim that ends by itself needs no ending.
 pub(crate) fn remove_shim_pid(bundle: &Path) {
     // containerd may have removed the whole bundle by now.
     let _absent = fs::remove_file(bundle.join(SHIM_PID)).is_err();
+}
+
+/// Nothing of a shim that never served stays.
+pub(crate) fn remove_shim_notes(bundle: &Path) {
+    remove_shim_pid(bundle);
+    let _absent = fs::remove_file(bundle.join(SOCKETS)).is_err();
 }
 
 /// Notes the sockets that the shim listens on.
@@ -126,14 +157,21 @@ pub(crate) fn write_sockets<'p>(
 
 /// Sockets of a shim that may not have removed them.
 pub(crate) fn read_sockets(bundle: &Path) -> Vec<PathBuf> {
-    let text = fs::read_to_string(bundle.join(SOCKETS)).unwrap_or_default();
+    let text = read_text(&bundle.join(SOCKETS)).unwrap_or_default();
     text.lines().filter(|line| line.starts_with('/')).map(PathBuf::from).collect()
 }
 
-/// Notes in the shim's own bundle where a member's is.
+/// Notes in the shim's own bundle where a member's is. Of a group that bundle goes with the container that came first;
+/// nothing is noted then, and nothing made in its place, where containerd would stumble over it.
 pub(crate) fn add_member(shim_bundle: &Path, id: &Id, bundle: &Path) -> Result<(), BundleError> {
     let members = shim_bundle.join(MEMBERS);
-    fs::create_dir_all(&members).map_err(|source| BundleError::Io { path: members.clone(), source })?;
+    match fs::create_dir(&members) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(BundleError::Io { path: members, source });
+        }
+        Ok(()) | Err(_) => {}
+    }
     let link = members.join(id.as_str());
     match fs::remove_file(&link) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -156,10 +194,31 @@ pub(crate) fn members(shim_bundle: &Path) -> Vec<PathBuf> {
 }
 
 pub(crate) fn read_json(path: &Path) -> Result<Value, BundleError> {
+    let bytes = read_file(path)?;
+    serde_json::from_slice(&bytes).map_err(|source| BundleError::Json { path: path.to_owned(), source })
+}
+
+fn read_text(path: &Path) -> Option<String> {
+    String::from_utf8(read_file(path).ok()?).ok()
+}
+
+/// Reads a file that is one: not a link to another, not a FIFO to wait for, not a device, and of a size that is sane.
+fn read_file(path: &Path) -> Result<Vec<u8>, BundleError> {
     let io = |source| BundleError::Io { path: path.to_owned(), source };
-    let mut text = Vec::new();
-    fs::File::open(path).map_err(io)?.take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(io)?;
-    serde_json::from_slice(&text).map_err(|source| BundleError::Json { path: path.to_owned(), source })
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(io)?;
+    let metadata = file.metadata().map_err(io)?;
+    if !metadata.is_file() {
+        return Err(io(io::Error::other("it is not a regular file")));
+    }
+    let long = || BundleError::Long { path: path.to_owned() };
+    if metadata.len() > FILE_BYTES_MAX {
+        return Err(long());
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(io)?;
+    // It may have grown meanwhile.
+    if bytes.len() as u64 > FILE_BYTES_MAX { Err(long()) } else { Ok(bytes) }
 }
 
 fn write_json(path: &Path, value: &Value) -> Result<(), BundleError> {
@@ -193,8 +252,35 @@ mod tests {
         let runtime =
             Runtime { binary: "/bin/r".into(), args: vec!["--x".to_owned()], root: "/run/r".into() };
         let id = Id::parse("c1").unwrap();
-        write_record(bundle.path(), &id, &runtime).unwrap();
-        assert_eq!(read_record(bundle.path()).unwrap(), Some((id, runtime)));
+        let split = Cgroup::Split([("memory".to_owned(), PathBuf::from("/sys/fs/cgroup/memory/c1"))].into());
+        for cgroup in [None, Some(Cgroup::Unified("/sys/fs/cgroup/c1".into())), Some(split)] {
+            write_record(bundle.path(), &id, &runtime, cgroup.as_ref()).unwrap();
+            let record = Record { id: id.clone(), runtime: runtime.clone(), cgroup };
+            assert_eq!(read_record(bundle.path()).unwrap(), Some(record));
+        }
+    }
+
+    #[test]
+    fn only_regular_files_of_a_sane_size_are_read() {
+        let bundle = tempfile::tempdir().unwrap();
+        let path = bundle.path().join("config.json");
+        let refused = |why: &str| {
+            let error = crate::chain(&read_config(bundle.path()).unwrap_err());
+            assert!(error.contains(why), "{error:?} does not say {why:?}");
+            if path.is_dir() { fs::remove_dir(&path).unwrap() } else { fs::remove_file(&path).unwrap() }
+        };
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        refused("not a regular file");
+        fs::create_dir(&path).unwrap();
+        refused("not a regular file");
+        std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+        refused("symbolic link");
+        fs::File::create(&path).unwrap().set_len(100 << 20).unwrap();
+        refused("more than");
+        fs::write(&path, "[]").unwrap();
+        refused("not an object");
+        fs::write(&path, "[".repeat(100_000)).unwrap();
+        refused("recursion limit");
     }
 
     #[test]
@@ -206,5 +292,8 @@ mod tests {
         add_member(bundle.path(), &b, Path::new("/bundles/b")).unwrap();
         remove_member(bundle.path(), &b);
         assert_eq!(members(bundle.path()), [PathBuf::from("/bundles/a")]);
+        let gone = bundle.path().join("gone");
+        add_member(&gone, &a, Path::new("/bundles/a")).unwrap();
+        assert!(!gone.exists());
     }
 }

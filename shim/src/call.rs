@@ -4,8 +4,8 @@ use berth_proto::sandbox::{self as wire_sandbox, sandbox_service};
 use berth_proto::shim::{self as wire, shim_service};
 use berth_proto::task::{self as wire_task, task_service};
 use berth_proto::ttrpc::{Code, Request as Wire, Status};
-use berth_proto::{TASK_V3, unpack};
-use berth_shim_core::{ExecPurpose, Id, Process, Request, Scope};
+use berth_proto::{Any, TASK_V3, unpack};
+use berth_shim_core::{ExecPurpose, Id, Origin, Process, Request, Scope};
 
 use crate::container::ExecPlan;
 
@@ -98,7 +98,8 @@ fn parse_task(wire: &Wire) -> Result<Option<Parsed>, Status> {
         task_service::CREATE => {
             let request: wire_task::CreateTaskRequest = wire.message()?;
             let task = id(&request.id)?;
-            (Call::Create(Box::new(request)), Request::Create(task))
+            let origin = if request.checkpoint.is_empty() { Origin::Bundle } else { Origin::Checkpoint };
+            (Call::Create(Box::new(request)), Request::Create(task, origin))
         }
         task_service::START => {
             let request: wire_task::StartRequest = wire.message()?;
@@ -121,7 +122,9 @@ fn parse_task(wire: &Wire) -> Result<Option<Parsed>, Status> {
         task_service::KILL => {
             let request: wire_task::KillRequest = wire.message()?;
             let process = process(&request.id, &request.exec_id)?;
-            let scope = if request.all { Scope::Container } else { Scope::Process };
+            // As in the runc shim, `all` is said of containers (`process/exec.go`, `Kill`).
+            let everything = request.all && process.exec.is_none();
+            let scope = if everything { Scope::Container } else { Scope::Process };
             (Call::Empty, Request::Kill { process, signal: signal(request.signal)?, scope })
         }
         task_service::STATE => {
@@ -131,7 +134,7 @@ fn parse_task(wire: &Wire) -> Result<Option<Parsed>, Status> {
         }
         task_service::UPDATE => {
             let request: wire_task::UpdateTaskRequest = wire.message()?;
-            let resources = request.resources.map(|any| any.value).unwrap_or_default();
+            let resources = resources(request.resources)?;
             (Call::Update(resources), Request::Update(id(&request.id)?))
         }
         task_service::CHECKPOINT => {
@@ -170,7 +173,7 @@ fn parse_task_views(wire: &Wire) -> Result<Option<Parsed>, Status> {
         task_service::RESIZE_PTY => {
             let request: wire_task::ResizePtyRequest = wire.message()?;
             let (columns, rows) = size(request.width, request.height)?;
-            (Call::Resize { columns, rows }, Request::OfLiving(process(&request.id, &request.exec_id)?))
+            (Call::Resize { columns, rows }, Request::OfUnended(process(&request.id, &request.exec_id)?))
         }
         task_service::CLOSE_IO => {
             let request: wire_task::CloseIoRequest = wire.message()?;
@@ -255,10 +258,21 @@ fn process(task: &str, exec: &str) -> Result<Process, Status> {
     Ok(Process { task: id(task)?, exec })
 }
 
+/// What an update changes: a JSON object, whose members are the runtime's to understand.
+fn resources(any: Option<Any>) -> Result<Vec<u8>, Status> {
+    let text = any.map(|any| any.value).unwrap_or_default();
+    match serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&text) {
+        Ok(_resources) => Ok(text),
+        Err(error) => {
+            Err(Status::new(Code::InvalidArgument, format!("failed to read the resources: {error}")))
+        }
+    }
+}
+
 fn signal(number: u32) -> Result<i32, Status> {
-    let valid = (1..=SIGNAL_MAX).contains(&number);
+    let valid = number <= SIGNAL_MAX;
     let number = i32::try_from(number).ok().filter(|_| valid);
-    number.ok_or_else(|| Status::new(Code::InvalidArgument, "signals are numbered from 1 to 64"))
+    number.ok_or_else(|| Status::new(Code::InvalidArgument, "signals are numbered up to 64"))
 }
 
 /// A terminal's size; the kernel has 16 bits for each side.
@@ -283,3 +297,6 @@ pub(crate) fn sandbox_options(
     };
     unpack(any).map(Some).map_err(|error| Status::new(Code::InvalidArgument, crate::chain(&error)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use berth_proto::ttrpc::Server;
+use berth_proto::ttrpc::{Event, Server};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 
@@ -14,8 +14,6 @@ use crate::poll::{Interest, Token};
 const PENDING_BYTES_MAX: usize = 1 << 20;
 /// Unwritten bytes above which the output of a process that exists for this client is not read.
 pub(crate) const STREAM_PENDING_BYTES_MAX: usize = 256 << 10;
-/// Unwritten bytes above which an attached client is too slow and is dropped.
-pub(crate) const ATTACH_PENDING_BYTES_MAX: usize = 1 << 20;
 
 pub(crate) struct Conn {
     pub(crate) token: Token,
@@ -24,6 +22,8 @@ pub(crate) struct Conn {
     interest: Interest,
     /// A process must take its input first.
     pub(crate) held: bool,
+    /// What has arrived waits until the client has taken its answers.
+    pub(crate) behind: bool,
 }
 
 /// What a read brought.
@@ -37,7 +37,14 @@ pub(crate) enum Heard {
 
 impl Conn {
     pub(crate) fn new(socket: UnixStream, token: Token) -> Self {
-        Self { token, server: Server::default(), socket, interest: Interest::Read, held: false }
+        Self {
+            token,
+            server: Server::default(),
+            socket,
+            interest: Interest::Read,
+            held: false,
+            behind: false,
+        }
     }
 
     /// Reads once.
@@ -51,6 +58,13 @@ impl Conn {
             Err(error) if would_wait(&error) => Heard::Bytes,
             Err(_broken) => Heard::End,
         }
+    }
+
+    /// The next thing that has arrived whole. Few bytes can ask for many, so that answers are not made without end for a
+    /// client that does not take them.
+    pub(crate) fn next(&mut self) -> Option<Event> {
+        self.behind = self.pending() > PENDING_BYTES_MAX;
+        if self.behind { None } else { self.server.poll() }
     }
 
     /// Writes what the socket takes; returns whether the client is still there.

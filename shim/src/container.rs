@@ -6,12 +6,13 @@ use berth_proto::runc;
 use berth_proto::shim::SandboxOptions;
 use berth_proto::task::{CreateTaskRequest, ExecProcessRequest};
 use berth_proto::types::Mount;
-use berth_proto::unpack;
+use berth_proto::{AnyError, unpack};
 use berth_shim_core::{Code, Failure};
 use serde_json::Value;
 
 use crate::answer::Streams;
 use crate::cgroup::{Cgroup, OomWatch};
+use crate::criu::Restore;
 use crate::io::{StdinUri, StreamUri, UriError, Wiring};
 use crate::pod::Pod;
 use crate::poll::Token;
@@ -19,9 +20,9 @@ use crate::runtime::Runtime;
 
 /// Largest process description of an exec.
 const PROCESS_BYTES_MAX: usize = 1 << 20;
-/// Most output kept of each stream of an `ExecSync`: both must fit into one ttrpc message of 4 MiB. A client that wants
-/// more streams with `Exec`.
-const OUTPUT_BYTES_MAX: u64 = (2 << 20) - 1024;
+/// Most output kept of each stream of an `ExecSync`, so that eight at a time stay far below 16 MiB. A probe or a hook
+/// needs a few KiB; a client that wants more streams with `Exec`.
+const OUTPUT_BYTES_MAX: u64 = 512 << 10;
 
 /// A container that exists for the runtime.
 pub(crate) struct Container {
@@ -29,6 +30,9 @@ pub(crate) struct Container {
     pub(crate) runtime: Runtime,
     pub(crate) streams: Streams,
     pub(crate) rootfs: Vec<Mount>,
+    pub(crate) flags: CreateFlags,
+    /// The checkpoint that it is made of.
+    pub(crate) restore: Option<Restore>,
     pub(crate) pid: u32,
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) oom: Option<(Token, OomWatch)>,
@@ -58,12 +62,14 @@ impl OomLook {
 }
 
 /// How a container is created.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct CreateFlags {
     /// Global arguments.
     pub(crate) global: Vec<String>,
     /// Arguments of `create`.
     pub(crate) create: Vec<&'static str>,
+    /// Arguments of `restore`.
+    pub(crate) restore: Vec<&'static str>,
 }
 
 /// An exec that is to be started.
@@ -80,33 +86,36 @@ pub(crate) fn plan(
     request: &CreateTaskRequest,
     pod: Option<&Pod>,
     namespace: &str,
-) -> Result<(Container, CreateFlags), Failure> {
+) -> Result<Container, Failure> {
     let bundle = PathBuf::from(&request.bundle);
     if !bundle.is_absolute() {
         return Err(invalid(format!("the bundle path {:?} is not absolute", request.bundle)));
     }
-    if !request.checkpoint.is_empty() {
-        return Err(Failure::new(
-            Code::Unimplemented,
-            "restoring a container from a checkpoint is not implemented",
-        ));
-    }
+    let restore = Restore::of(request)?;
     let mut flags = CreateFlags::default();
     let mut runtime = None;
     if let Some(any) = &request.options {
-        if let Ok(options) = unpack::<runc::Options>(any) {
-            flags = CreateFlags::of(&options);
-            let asks = !options.binary_name.is_empty() || !options.root.is_empty();
-            runtime = asks.then(|| Runtime::new(&options.binary_name, Vec::new(), &options.root, namespace));
-        } else if let Ok(options) = unpack::<SandboxOptions>(any) {
-            runtime = Some(Runtime::new(&options.runtime_binary, options.runtime_args, "", namespace));
+        match unpack::<runc::Options>(any) {
+            Ok(options) => {
+                flags = CreateFlags::of(&options);
+                let asks = !options.binary_name.is_empty() || !options.root.is_empty();
+                runtime =
+                    asks.then(|| Runtime::new(&options.binary_name, Vec::new(), &options.root, namespace));
+            }
+            Err(error @ AnyError::Decode { .. }) => return Err(invalid(crate::chain(&error))),
+            Err(AnyError::OtherType { .. }) => {
+                if let Ok(options) = unpack::<SandboxOptions>(any) {
+                    runtime =
+                        Some(Runtime::new(&options.runtime_binary, options.runtime_args, "", namespace));
+                }
+            }
         }
     }
     let runtime = runtime.unwrap_or_else(|| {
         let options = pod.and_then(Pod::options).cloned().unwrap_or_default();
         Runtime::new(&options.runtime_binary, options.runtime_args, "", namespace)
     });
-    let container = Container {
+    Ok(Container {
         streams: Streams {
             bundle: request.bundle.clone(),
             stdin: request.stdin.clone(),
@@ -115,14 +124,15 @@ pub(crate) fn plan(
             terminal: request.terminal,
         },
         rootfs: request.rootfs.clone(),
+        flags,
+        restore,
         bundle,
         runtime,
         pid: 0,
         cgroup: None,
         oom: None,
         oom_look: None,
-    };
-    Ok((container, flags))
+    })
 }
 
 impl CreateFlags {
@@ -133,6 +143,7 @@ impl CreateFlags {
         }
         if options.no_pivot_root {
             flags.create.push("--no-pivot");
+            flags.restore.push("--no-pivot");
         }
         if options.no_new_keyring {
             flags.create.push("--no-new-keyring");

@@ -1,7 +1,8 @@
 //! `delete`: cleans up after a shim that is lost, and after one that would not start.
 //!
 //! Runs in the bundle, within five seconds. For a sandbox it ends the whole pod: the shim if it still lives, every
-//! member that it noted, their mounts and the pod's own.
+//! member that it noted, their mounts and the pod's own. Of a group that annotations made it ends one container alone:
+//! containerd cleans up after each, also after one whose connection it closed itself, and the others live on.
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,13 +18,18 @@ use thiserror::Error;
 
 use crate::answer::timestamp;
 use crate::args::Args;
-use crate::runtime::{Delete, Runtime};
-use crate::{bundle, cgroup, mount, pod};
+use crate::bundle::Record;
+use crate::runtime::Delete;
+use crate::{bundle, cgroup, mount, pod, start};
 
 /// What a container is said to have exited with when its shim was lost: killed.
 const KILLED: u32 = 137;
 /// Time for all of the cleaning; containerd allows 5 s (`io.containerd.timeout.shim.cleanup`).
 const DELETE_TIME_MAX: Duration = Duration::from_millis(4_500);
+/// The part of it that is kept for ending containers whose runtime does not.
+const WITHOUT_RUNTIME: Duration = Duration::from_millis(1_500);
+/// Time that the socket of a shim which was killed may be held by a child that it was about to start, on a busy machine.
+const SOCKET_HELD_MAX: Duration = Duration::from_millis(500);
 /// Time between two looks at what is awaited.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -41,27 +47,41 @@ pub(crate) fn delete(args: &Args) -> Result<(), DeleteError> {
         Some(bundle) => bundle.clone(),
         None => std::env::current_dir().map_err(DeleteError::Bundle)?,
     };
-    end_shim(&own, &args.id, deadline);
+    let in_group = is_in_group(&own, &args.id);
+    if !in_group {
+        end_shim(&own, &args.id, deadline);
+    }
     let recorded = bundle::read_exit(&own);
     let pid = crate::runtime::read_pid(&own.join(bundle::INIT_PID)).unwrap_or(0);
-    let mut bundles = bundle::members(&own);
+    let mut bundles = if in_group { Vec::new() } else { bundle::members(&own) };
     if !bundles.contains(&own) {
         bundles.push(own.clone());
     }
     end_containers(&bundles, deadline);
     for bundle in &bundles {
-        mount::unmount_all(&bundle.join("rootfs"));
+        mount::unmount_bundle(bundle);
     }
     mount::unmount_all(&pod::shm_path(&own));
-    for socket in bundle::read_sockets(&own) {
-        let _absent = fs::remove_file(socket).is_err();
-    }
+    // Of a task that is deleted while its shim dies, containerd may have removed the bundle, which tells of the socket.
+    let sockets = bundle::read_sockets(&own).into_iter().chain(start::usual_socket(args));
+    // The others of a group may well listen; nobody else does for long.
+    let settled = if in_group { Instant::now() } else { deadline.min(Instant::now() + SOCKET_HELD_MAX) };
+    sockets.for_each(|socket| wait(settled, || start::remove_unserved(&socket)));
     let (exit_status, exited_at) = match recorded {
         Some(exit) => (exit.code, timestamp(exit.at_ns)),
         None => (KILLED, SystemTime::now().into()),
     };
     let response = DeleteResponse { pid, exit_status, exited_at: Some(exited_at) };
     io::stdout().write_all(&response.encode_to_vec()).map_err(DeleteError::Print)
+}
+
+/// Whether the container shares its shim with others, in a group that is not named after it.
+fn is_in_group(bundle: &Path, id: &str) -> bool {
+    // A bundle that cannot be read is cleaned as if it were alone: better one container too many than one left behind.
+    bundle::read_config(bundle)
+        .ok()
+        .and_then(|config| start::group(&config).ok()?)
+        .is_some_and(|group| group != id)
 }
 
 /// Kills the shim that was started in this bundle. The pod's PID 1 dies with it.
@@ -79,35 +99,41 @@ fn is_shim(pid: u32, id: &str) -> bool {
     words.windows(2).any(pair) && words.contains(&b"serve".as_slice())
 }
 
-/// Has the runtimes forget all containers at once, since each may take a while.
+/// Has the runtimes forget all containers at once, since each may take a while; then ends what is left of them without
+/// any runtime: one may be gone, hang, or have lost its state.
 fn end_containers(bundles: &[PathBuf], deadline: Instant) {
-    let mut calls: Vec<Child> = bundles.iter().filter_map(|bundle| forget(bundle)).collect();
-    wait(deadline, || {
+    let records: Vec<Record> = bundles.iter().filter_map(|bundle| record(bundle)).collect();
+    let mut calls: Vec<Child> = records.iter().filter_map(forget).collect();
+    wait(deadline - WITHOUT_RUNTIME, || {
         calls.retain_mut(|call| matches!(call.try_wait(), Ok(None)));
         calls.is_empty()
     });
     for mut call in calls {
         let _gone = call.kill().is_err();
+        let _reaped = call.wait().is_err();
+    }
+    for Record { id, cgroup, .. } in &records {
+        if cgroup.as_ref().is_some_and(|cgroup| !cgroup.destroy(deadline)) {
+            crate::log::plain(&format!("failed to remove the control groups of {id} in time"));
+        }
     }
 }
 
-fn forget(bundle: &Path) -> Option<Child> {
-    let (id, runtime): (_, Runtime) = match bundle::read_record(bundle) {
-        Ok(record) => record?,
-        Err(error) => {
-            crate::log::plain(&format!("failed to {}", crate::chain(&error)));
-            return None;
-        }
-    };
+fn record(bundle: &Path) -> Option<Record> {
+    bundle::read_record(bundle).unwrap_or_else(|error| {
+        crate::log::plain(&format!("failed to {}", crate::chain(&error)));
+        None
+    })
+}
+
+fn forget(Record { id, runtime, .. }: &Record) -> Option<Child> {
     let mut command = runtime.plain();
-    Delete::ByForce.arguments(&mut command, &id);
-    match command.spawn() {
-        Ok(child) => Some(child),
-        Err(error) => {
-            crate::log::plain(&format!("failed to start {}: {error}", runtime.binary.display()));
-            None
-        }
+    Delete::ByForce.arguments(&mut command, id);
+    let spawned = command.spawn();
+    if let Err(error) = &spawned {
+        crate::log::plain(&format!("failed to start {}: {error}", runtime.binary.display()));
     }
+    spawned.ok()
 }
 
 /// Looks until something is so, or the time is over.

@@ -10,7 +10,10 @@ mod call;
 mod cgroup;
 mod conn;
 mod container;
+mod criu;
 mod delete;
+#[cfg(test)]
+mod hostile;
 mod info;
 mod io;
 mod log;
@@ -41,11 +44,12 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let args = args::parse(std::env::args().skip(1))?;
+    let args = args::parse(std::env::args_os().skip(1))?;
     match args.command {
         Command::Start => start::start(&args)?,
         Command::Delete => delete::delete(&args)?,
         Command::Serve => serve::serve(&args)?,
+        Command::PodInit => sys::pod_init()?,
         Command::Info => info::info()?,
         Command::Version => info::version()?,
     }

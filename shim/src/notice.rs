@@ -73,6 +73,7 @@ fn names(process: &Process) -> (String, String) {
 
 fn create(task: &Id, pid: u32, container: Option<&Container>) -> TaskCreate {
     let streams = container.map(|container| container.streams.clone()).unwrap_or_default();
+    let restore = container.and_then(|container| container.restore.as_ref());
     TaskCreate {
         container_id: task.as_str().to_owned(),
         bundle: streams.bundle,
@@ -83,7 +84,7 @@ fn create(task: &Id, pid: u32, container: Option<&Container>) -> TaskCreate {
             stderr: streams.stderr,
             terminal: streams.terminal,
         }),
-        checkpoint: String::new(),
+        checkpoint: restore.map(|restore| restore.image.display().to_string()).unwrap_or_default(),
         pid,
     }
 }

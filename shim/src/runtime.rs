@@ -7,10 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use berth_shim_core::{Code, Failure, Id};
+use nix::errno::Errno;
 use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use serde_json::Value;
 
+use crate::cgroup::Cgroup;
 use crate::io::ChildStreams;
+use crate::sys;
 
 /// Where runtimes keep their state, per runtime and containerd namespace, unless a client names a directory.
 const ROOT: &str = "/run/berth-shim";
@@ -49,6 +54,19 @@ impl Runtime {
         let mut command = self.plain();
         command.arg("--log").arg(log).args(["--log-format", "json"]);
         command
+    }
+
+    /// The arguments with which `exec` starts a process in a group `name` below the container's, so that none of its
+    /// children is born elsewhere. There are none where the runtime has no such wish: crun on cgroup v1 would leave the
+    /// process outside of the container's limits in every hierarchy that lacks the group.
+    pub(crate) fn in_group(&self, cgroup: &Cgroup, name: &str) -> Option<[String; 2]> {
+        let program = self.binary.file_name()?.to_str()?;
+        let group = match (program, cgroup) {
+            ("runc" | "crun", Cgroup::Unified(_)) => name.to_owned(),
+            ("runc", Cgroup::Split(_)) => format!("{}:{name}", cgroup.tree_controller()?),
+            _ => return None,
+        };
+        Some(["--cgroup".to_owned(), group])
     }
 
     /// A call without a log: its errors go to its standard error.
@@ -90,8 +108,24 @@ fn default_binary(args: &mut Vec<String>) -> PathBuf {
 }
 
 fn in_path(name: &str) -> bool {
-    env::var_os("PATH")
-        .is_some_and(|path| env::split_paths(&path).any(|directory| directory.join(name).is_file()))
+    find(name).is_some()
+}
+
+/// Where a program is, as calls of it by name find it.
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|directory| directory.join(name)).find(|program| program.is_file())
+}
+
+/// Has a call end when the shim is killed: what it still made would be made behind the back of `delete`. To be asked
+/// last, since the kernel forgets it with a change of user namespace.
+pub(crate) fn end_with_shim(command: &mut Command) {
+    let shim = Pid::this();
+    sys::before_exec(command, move || {
+        prctl::set_pdeathsig(Some(Signal::SIGKILL))?;
+        // The shim was killed before the line above.
+        if Pid::parent() == shim { Ok(()) } else { Err(Errno::ESRCH.into()) }
+    });
 }
 
 /// Starts a call and returns its pid. The call runs with transparent huge pages as the node has them, which the shim
@@ -115,29 +149,48 @@ fn with_huge_pages<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The failure of a call, from the last error in its log.
-pub(crate) fn failure(what: &str, id: &Id, code: u32, log: &Path) -> Failure {
-    let reason = last_error(log).unwrap_or_else(|| format!("it exited with {code} and said nothing"));
+/// The failure of a call, with the last error in its log.
+pub(crate) fn failure(what: &str, id: &Id, code: u32, said: Option<&str>) -> Failure {
+    let reason = said.map_or_else(|| format!("it exited with {code} and said nothing"), str::to_owned);
     Failure::new(Code::Internal, format!("OCI runtime {what} of {id} failed: {reason}"))
 }
 
-fn last_error(log: &Path) -> Option<String> {
+/// The last error in the log of a call.
+pub(crate) fn last_error(log: &Path) -> Option<String> {
     let mut text = String::new();
     fs::File::open(log).ok()?.take(LOG_BYTES_MAX).read_to_string(&mut text).ok()?;
     parse_last_error(&text)
 }
 
-/// Runtimes log one JSON object per line, or plain text when they fail before they read their arguments.
+/// Runtimes log JSON objects, each on a line or, as newer ones of crun do, on several; and plain text when they fail
+/// before they read their arguments.
 fn parse_last_error(text: &str) -> Option<String> {
-    let line = |line: &str| match serde_json::from_str::<Value>(line) {
-        Ok(entry) => {
-            let level = entry.get("level").and_then(Value::as_str)?;
-            let message = entry.get("msg").and_then(Value::as_str)?;
-            matches!(level, "error" | "fatal" | "panic").then(|| message.to_owned())
-        }
-        Err(_not_json) => Some(line.to_owned()),
-    };
-    text.lines().rev().filter(|text| !text.trim().is_empty()).find_map(line)
+    let mut last = None;
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let mut objects = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        let object = if rest.starts_with('{') { objects.next().and_then(Result::ok) } else { None };
+        let after = match object {
+            Some(object) => {
+                last = error_of(&object).or(last);
+                rest.get(objects.byte_offset()..)
+            }
+            None => {
+                let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
+                last = Some(line.to_owned());
+                Some(after)
+            }
+        };
+        rest = after.unwrap_or_default().trim_start();
+    }
+    last
+}
+
+/// The message of a log entry that tells of an error.
+fn error_of(entry: &Value) -> Option<String> {
+    let level = entry.get("level").and_then(Value::as_str)?;
+    let message = entry.get("msg").and_then(Value::as_str)?;
+    matches!(level, "error" | "fatal" | "panic").then(|| message.to_owned())
 }
 
 /// The pid that a call wrote.
@@ -155,14 +208,36 @@ mod tests {
 {"level":"error","msg":"runc create failed: no such file","time":"t"}
 "#;
         let crun = r#"{ "msg": "executable file `nope` not found in $PATH", "level": "error", "time": "t" }"#;
+        let crun_1_28 = "{\n  \"msg\": \"first\",\n  \"level\": \"error\"\n}\n{\n  \"msg\": \"w\",\n  \"level\": \"warning\"\n}\n";
         for (text, reason) in [
             (runc, Some("runc create failed: no such file")),
             (crun, Some("executable file `nope` not found in $PATH")),
+            (crun_1_28, Some("first")),
+            ("{ cut off\n", Some("{ cut off")),
+            ("42 is no level\n\n", Some("42 is no level")),
             ("unknown flag --frob\n", Some("unknown flag --frob")),
             (r#"{"level":"warning","msg":"w"}"#, None),
             ("", None),
         ] {
             assert_eq!(parse_last_error(text).as_deref(), reason, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_exec_begins_in_its_own_group_where_the_runtime_can() {
+        let unified = Cgroup::Unified("/sys/fs/cgroup/c1".into());
+        let one = |name: &str| (name.to_owned(), PathBuf::from(format!("/sys/fs/cgroup/{name}/c1")));
+        let split = Cgroup::Split([one("memory"), one("pids")].into());
+        for (binary, cgroup, group) in [
+            ("/usr/bin/runc", &unified, Some("e")),
+            ("/usr/bin/runc", &split, Some("pids:e")),
+            ("crun", &unified, Some("e")),
+            ("crun", &split, None),
+            ("youki", &unified, None),
+        ] {
+            let runtime = Runtime::new(binary, Vec::new(), "", "k8s.io");
+            let wanted = group.map(|group| ["--cgroup".to_owned(), group.to_owned()]);
+            assert_eq!(runtime.in_group(cgroup, "e"), wanted, "{binary}");
         }
     }
 

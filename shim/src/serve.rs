@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::args::Args;
 use crate::shim::{Home, Shim};
+use crate::start::{tell, tell_ready};
 use crate::sys;
 
 #[derive(Debug, Error)]
@@ -23,11 +24,23 @@ pub(crate) enum ServeError {
     Process(#[source] nix::Error),
     #[error("find the bundle")]
     Bundle(#[source] io::Error),
+    #[error("tell that the shim serves")]
+    Ready(#[source] io::Error),
     #[error("run the loop")]
     Loop(#[source] nix::Error),
 }
 
 pub(crate) fn serve(args: &Args) -> Result<(), ServeError> {
+    let mut shim = set_up(args).inspect_err(|error| {
+        // Nobody may be left to hear it.
+        let _unheard = tell(&format!("failed to {}", crate::chain(error))).is_err();
+    })?;
+    tell_ready().map_err(ServeError::Ready).inspect_err(|_| shim.unlink_sockets())?;
+    shim.run().map_err(ServeError::Loop)
+}
+
+fn set_up(args: &Args) -> Result<Shim, ServeError> {
+    sys::give_memory_back();
     let socket = sys::inherited(args.socket_fd.ok_or(ServeError::NoSocket)?).map_err(ServeError::Socket)?;
     let listener = UnixListener::from(socket);
     listener.set_nonblocking(true).map_err(ServeError::Socket)?;
@@ -44,8 +57,7 @@ pub(crate) fn serve(args: &Args) -> Result<(), ServeError> {
         events_address: events_address(&args.address),
         socket_path: socket_path(&listener),
     };
-    let mut shim = Shim::new(home, listener, signals).map_err(ServeError::Loop)?;
-    shim.run().map_err(ServeError::Loop)
+    Shim::new(home, listener, signals).map_err(ServeError::Loop)
 }
 
 /// One above containerd's own, as the runc shim has it: containerd is killed last, a container first.

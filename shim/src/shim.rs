@@ -1,13 +1,18 @@
 //! The shim: one machine, one poll loop, and what the effects are performed on.
 
 mod actions;
+mod checkpoints;
 mod children;
 mod clients;
 mod effects;
+mod inputs;
+mod loggers;
+mod outputs;
 mod ownservice;
 mod streams;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -23,6 +28,7 @@ use crate::pod::Pod;
 use crate::poll::{Interest, Poll, Ready, Token};
 use crate::publish::Publisher;
 use children::RuntimeCall;
+use loggers::{Loggers, Parked};
 
 /// Time that a shim which is done may still spend on sending what it said, milliseconds.
 const LINGER_MS: u64 = 3_000;
@@ -57,6 +63,7 @@ enum Source {
     Relay(Process),
     StdinFifo(Process),
     Oom(Id),
+    Logger,
 }
 
 /// Which process a client's stream belongs to.
@@ -98,6 +105,9 @@ pub(crate) struct Shim {
     exec_groups: BTreeMap<Process, PathBuf>,
     /// Runtime calls under way, by pid.
     calls: BTreeMap<u32, RuntimeCall>,
+    /// Runtime calls that wait for a logging program.
+    parked: BTreeMap<Token, Parked>,
+    loggers: Loggers,
     publisher: Publisher,
     pod: Option<Pod>,
     phase: Phase,
@@ -106,6 +116,8 @@ pub(crate) struct Shim {
     last_request: u64,
     /// Read buffer, shared by everything that reads.
     chunk: Vec<u8>,
+    /// Given up for a client to be turned away with.
+    spare: Option<File>,
 }
 
 impl Shim {
@@ -135,6 +147,8 @@ impl Shim {
             exec_pids: BTreeMap::new(),
             exec_groups: BTreeMap::new(),
             calls: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            loggers: Loggers::default(),
             publisher,
             pod: None,
             phase: Phase::Serving,
@@ -142,6 +156,7 @@ impl Shim {
             last_conn: 0,
             last_request: 0,
             chunk: vec![0; CHUNK],
+            spare: clients::open_spare(),
         })
     }
 
@@ -192,6 +207,7 @@ impl Shim {
             Source::Relay(process) => self.flush_relay(&process),
             Source::StdinFifo(process) => self.stdin_fifo_ready(&process),
             Source::Oom(task) => self.oom_ready(&task),
+            Source::Logger => self.logger_ready(ready.token),
         }
     }
 
@@ -209,6 +225,7 @@ impl Shim {
             }
         }
         self.kill_late_calls(now.mono_ms);
+        self.tend_loggers(now.mono_ms);
         self.look_again(now.mono_ms);
         self.publisher.drive(now.mono_ms, &mut self.poll);
         self.flush_conns();
@@ -221,19 +238,20 @@ impl Shim {
             Phase::Serving => None,
             Phase::Ending { until_ms } => Some(until_ms),
         };
-        let single = [self.machine.poll_timeout(), self.publisher.deadline_ms(), linger];
+        let single =
+            [self.machine.poll_timeout(), self.publisher.deadline_ms(), linger, self.loggers_deadline_ms()];
         let looks = self.containers.values().filter_map(|container| Some(container.oom_look?.at_ms));
         logs.chain(calls).chain(looks).chain(single.into_iter().flatten()).min()
     }
 
-    /// Done, and everything said is sent, or nobody takes it.
+    /// Done, and everything said is sent, or nobody takes it, and no logging program is left behind.
     fn is_over(&mut self) -> bool {
         match self.phase {
             Phase::Serving => false,
             Phase::Ending { until_ms } => {
                 let unsent =
                     self.conns.values_mut().any(|conn| conn.pending() > 0) || !self.publisher.is_idle();
-                !unsent || self.now().mono_ms >= until_ms
+                self.loggers.is_empty() && (!unsent || self.now().mono_ms >= until_ms)
             }
         }
     }
@@ -244,7 +262,7 @@ impl Shim {
         self.home.socket_path.iter().chain(agent).map(PathBuf::as_path)
     }
 
-    fn unlink_sockets(&self) {
+    pub(crate) fn unlink_sockets(&self) {
         for path in self.sockets() {
             let _gone = std::fs::remove_file(path).is_err();
         }

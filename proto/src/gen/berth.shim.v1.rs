@@ -32,6 +32,13 @@ pub struct SandboxOptions {
     /// Bytes of the pod's /dev/shm tmpfs, shared by the members with the IPC namespace. 0 means 64 MiB.
     #[prost(uint64, tag = "10")]
     pub shm_size: u64,
+    /// Who the pod's users and groups are on the node, in any order; both empty: the pod has no user namespace. When the
+    /// sandbox has a network namespace, that must be owned by a user namespace with these maps, which becomes the pod's;
+    /// on the node's network the shim makes one. A member joins it by a `user` entry with a path in its spec.
+    #[prost(message, repeated, tag = "11")]
+    pub uid_mappings: ::prost::alloc::vec::Vec<IdMapping>,
+    #[prost(message, repeated, tag = "12")]
+    pub gid_mappings: ::prost::alloc::vec::Vec<IdMapping>,
 }
 impl ::prost::Name for SandboxOptions {
     const NAME: &'static str = "SandboxOptions";
@@ -41,6 +48,26 @@ impl ::prost::Name for SandboxOptions {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/berth.shim.v1.SandboxOptions".into()
+    }
+}
+/// `size` ids from `container_id` on are those from `host_id` on outside.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IdMapping {
+    #[prost(uint32, tag = "1")]
+    pub container_id: u32,
+    #[prost(uint32, tag = "2")]
+    pub host_id: u32,
+    #[prost(uint32, tag = "3")]
+    pub size: u32,
+}
+impl ::prost::Name for IdMapping {
+    const NAME: &'static str = "IdMapping";
+    const PACKAGE: &'static str = "berth.shim.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "berth.shim.v1.IdMapping".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/berth.shim.v1.IdMapping".into()
     }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -238,8 +265,8 @@ pub struct ExecSyncRequest {
     /// Milliseconds after which the process and everything it started is killed; 0 means never.
     #[prost(uint64, tag = "3")]
     pub timeout_ms: u64,
-    /// Bytes kept of each stream: at most what fits in one answer, just under 2 MiB, which 0 means. What comes after is
-    /// read and dropped.
+    /// Bytes kept of each stream: at most 512 KiB, which 0 means. What comes after is read and dropped; a client that wants
+    /// it streams with Exec.
     #[prost(uint64, tag = "4")]
     pub output_bytes_max: u64,
 }

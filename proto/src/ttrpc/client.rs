@@ -143,8 +143,9 @@ impl Client {
 
     /// The next thing that the other end said.
     pub fn poll(&mut self) -> Option<Reply> {
-        if let Some(stream) = self.ending.take() {
-            return self.end(stream, Ok(Vec::new()));
+        // The stream may have been forgotten since.
+        if let Some(end) = self.ending.take().and_then(|stream| self.end(stream, Ok(Vec::new()))) {
+            return Some(end);
         }
         loop {
             let reply = match self.decoder.next() {

@@ -1,5 +1,7 @@
 //! The frame: a header of ten bytes and up to four mebibytes of message.
 
+use prost::Message;
+
 /// Bytes of a frame's header.
 pub const HEADER_LEN: usize = 10;
 
@@ -188,6 +190,24 @@ pub fn encode(
     out.reserve(HEADER_LEN + payload.len());
     push_header(len, stream, kind, flags, out);
     out.extend_from_slice(payload);
+    Ok(())
+}
+
+/// Appends a frame whose message is encoded in its place: a large one is not held twice.
+pub(super) fn encode_message(
+    stream: u32,
+    kind: Kind,
+    message: &impl Message,
+    out: &mut Vec<u8>,
+) -> Result<(), FrameError> {
+    let len = message.encoded_len();
+    let announced = u32::try_from(len).unwrap_or(u32::MAX);
+    if len > MESSAGE_LEN_MAX {
+        return Err(FrameError::Oversized { stream, kind, len: announced });
+    }
+    out.reserve(HEADER_LEN + len);
+    push_header(announced, stream, kind, Flags::NONE, out);
+    message.encode_raw(out);
     Ok(())
 }
 

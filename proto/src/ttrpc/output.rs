@@ -1,7 +1,5 @@
 //! Bytes that wait to be written.
 
-use prost::Message;
-
 use super::Response;
 use super::frame::{self, Flags, FrameError, Kind};
 use super::status::{Code, Status};
@@ -67,8 +65,7 @@ impl Output {
             Ok(payload) => Response { status: None, payload },
             Err(status) => Response { status: Some(status.into()), payload: Vec::new() },
         };
-        let encoded = response.encode_to_vec();
-        if let Err(error) = frame::encode(stream, Kind::Response, Flags::NONE, &encoded, &mut self.buffer) {
+        if let Err(error) = frame::encode_message(stream, Kind::Response, &response, &mut self.buffer) {
             self.response(stream, Err(Status::new(Code::ResourceExhausted, error.to_string())));
         }
     }

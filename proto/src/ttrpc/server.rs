@@ -77,7 +77,8 @@ impl Server {
 
     /// The next thing that the client wants.
     pub fn poll(&mut self) -> Option<Event> {
-        if let Some(stream) = self.closing.take() {
+        // The stream may have been answered since.
+        if let Some(stream) = self.closing.take().filter(|stream| self.streams.contains_key(stream)) {
             return Some(Event::HalfClosed { stream });
         }
         loop {

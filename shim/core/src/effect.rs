@@ -96,8 +96,19 @@ pub enum Action {
         /// The request that describes it.
         from: ReqId,
     },
+    /// Mount the root file system of a container that a checkpoint is to be restored in, and look at the checkpoint. On
+    /// failure everything is undone before the outcome is reported.
+    Prepare {
+        /// The container.
+        task: Id,
+        /// The request that describes it.
+        from: ReqId,
+    },
     /// Have the runtime start the container.
     Start(Id),
+    /// Open the streams and have the runtime restore a prepared container from its checkpoint. On failure it is as
+    /// prepared as before.
+    Restore(Id),
     /// Have the runtime start an exec. When `from` is given it describes the exec, else an earlier `KeepExec` did.
     Exec {
         /// The exec.
@@ -138,7 +149,7 @@ pub enum Notice {
     Created {
         /// The container.
         task: Id,
-        /// Pid of its init.
+        /// Pid of its init, 0 when a checkpoint is to be restored.
         pid: u32,
     },
     /// `/tasks/start`

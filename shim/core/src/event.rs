@@ -54,12 +54,21 @@ pub enum ExecPurpose {
     Stream,
 }
 
+/// What the processes of a new task come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The program of its bundle.
+    Bundle,
+    /// A checkpoint, restored when the task is started.
+    Checkpoint,
+}
+
 /// What a client asks for, as far as the machine decides on it. The shell keeps the rest of the request under its
 /// [`ReqId`] until it is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// Create a task.
-    Create(Id),
+    Create(Id, Origin),
     /// Start a task's init or an added exec.
     Start(Process),
     /// Add an exec under a client's name.
@@ -68,7 +77,7 @@ pub enum Request {
     Kill {
         /// Receiver.
         process: Process,
-        /// Signal number, 1 to 64.
+        /// Signal number up to 64; 0 only asks whether there is a receiver.
         signal: i32,
         /// The process alone, or everything in the container.
         scope: Scope,
@@ -80,9 +89,11 @@ pub enum Request {
     /// Describe a process.
     State(Process),
     /// Anything the shell can answer by itself, if the process has been made and not deleted (pids, statistics,
-    /// closing an exited process's stdin).
+    /// closing stdin).
     OfMade(Process),
-    /// Anything the shell can answer by itself, if the process has been made and has not exited (resize, attach).
+    /// Anything the shell can answer by itself, if the process has not exited, started or not (resize).
+    OfUnended(Process),
+    /// Anything the shell can answer by itself, if the process has been made and has not exited (attach).
     OfLiving(Process),
     /// Freeze a container.
     Pause(Id),
@@ -133,9 +144,11 @@ pub enum Event {
         /// Exit status, or 128 plus the signal.
         code: u32,
     },
-    /// Outcome of [`Action::Create`], [`Action::Exec`] and [`Action::StartSandbox`]: the pid of what was made.
+    /// Outcome of [`Action::Create`], [`Action::Restore`], [`Action::Exec`] and [`Action::StartSandbox`]: the pid of what
+    /// was made.
     ///
     /// [`Action::Create`]: crate::Action::Create
+    /// [`Action::Restore`]: crate::Action::Restore
     /// [`Action::Exec`]: crate::Action::Exec
     /// [`Action::StartSandbox`]: crate::Action::StartSandbox
     Spawned {

@@ -114,6 +114,14 @@ impl Exec {
         }
     }
 
+    /// Its pid until it has exited, 0 before it is started.
+    pub(crate) fn unended_pid(&self) -> Result<u32, Failure> {
+        match &self.life {
+            ExecLife::Added | ExecLife::Starting => Ok(0),
+            ExecLife::Running { .. } | ExecLife::Stopped { .. } => self.signal_target(),
+        }
+    }
+
     /// The pid and end to answer a deletion with. An exec that was never started has neither.
     pub(crate) fn may_delete(&self) -> Result<(u32, Exit), Failure> {
         match &self.life {

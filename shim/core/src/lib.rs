@@ -7,6 +7,8 @@
 //! Invariants, each held by the simulation in `tests/sim.rs`:
 //! * every request is answered exactly once, unless its connection goes away first;
 //! * per task, events come as created < started < exited < deleted, and the exits of its execs before its own;
+//! * a container is not deleted, started or saved while another of these is under way;
+//! * nothing is done about a thing that clients were not told of, and no member outlives a sandbox that was stopped;
 //! * an exit is persisted, then published, then answered;
 //! * an exit that overtakes the report of its own start is an ordinary event, and is never lost.
 #![forbid(unsafe_code)]
@@ -19,12 +21,14 @@ mod feed;
 mod id;
 pub mod log;
 mod machine;
+pub mod mount;
+pub mod namespace;
 mod reply;
 mod sandbox;
 mod task;
 
 pub use effect::{Action, Effect, Notice, Scope};
-pub use event::{Event, ExecPurpose, Now, OpId, Process, ReqId, Request};
+pub use event::{Event, ExecPurpose, Now, OpId, Origin, Process, ReqId, Request};
 pub use feed::{FEED_EVENTS_MAX, FeedEvent, FeedItem};
 pub use id::{Id, IdError};
 pub use machine::Machine;

@@ -14,7 +14,7 @@ use crate::feed::{Feed, FeedEvent};
 use crate::id::Id;
 use crate::reply::{Code, Failure, Reply};
 use crate::sandbox::Sandbox;
-use crate::task::{Life, Switch, Task};
+use crate::task::{Switch, Task};
 
 /// Tasks of one pod.
 const TASKS_MAX: usize = 1024;
@@ -54,13 +54,15 @@ struct Closing {
     releasing: bool,
 }
 
-/// What an outcome is about.
+/// What an outcome is about. A creation is from nobody once its client went away.
 #[derive(Debug)]
 enum Op {
-    Create { task: Id, from: ReqId },
+    Create { task: Id, from: Option<ReqId> },
+    Prepare { task: Id, from: Option<ReqId> },
+    Restore { task: Id, from: ReqId },
     Start { task: Id, from: ReqId },
     Exec { task: Id, exec: Id, from: Option<ReqId> },
-    Switch { task: Id, to: Switch, from: Option<ReqId> },
+    Switch { task: Id, pid: u32, to: Switch, from: Option<ReqId> },
     Update { from: ReqId },
     Checkpoint { task: Id, from: ReqId },
     Delete { task: Id },
@@ -73,6 +75,8 @@ impl Op {
     fn may_be_cancelled(&self) -> bool {
         match self {
             Self::Create { .. }
+            | Self::Prepare { .. }
+            | Self::Restore { .. }
             | Self::Start { .. }
             | Self::Exec { .. }
             | Self::Switch { .. }
@@ -85,8 +89,9 @@ impl Op {
     /// Whether its outcome names a process that may already have been reaped.
     fn spawns(&self) -> bool {
         match self {
-            Self::Create { .. } | Self::Exec { .. } | Self::StartSandbox => true,
-            Self::Start { .. }
+            Self::Create { .. } | Self::Restore { .. } | Self::Exec { .. } | Self::StartSandbox => true,
+            Self::Prepare { .. }
+            | Self::Start { .. }
             | Self::Switch { .. }
             | Self::Update { .. }
             | Self::Checkpoint { .. }
@@ -126,17 +131,7 @@ impl Machine {
     /// The time, on the clock of [`Now::mono_ms`], at which a [`Event::Tick`] is due. May change with every event.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
-        let leaving = self.tasks.values().filter_map(|task| match &task.life {
-            Life::Leaving { until_ms, .. } => Some(*until_ms),
-            Life::Creating
-            | Life::Created { .. }
-            | Life::Starting { .. }
-            | Life::Running { .. }
-            | Life::Switching { .. }
-            | Life::Paused { .. }
-            | Life::Stopped { .. }
-            | Life::Deleting { .. } => None,
-        });
+        let leaving = self.tasks.values().filter_map(Task::leaves_at);
         let limits =
             self.tasks.values().flat_map(|task| task.execs.values()).filter_map(|exec| match &exec.owner {
                 Owner::Sync { limit, .. } => limit.at(),
@@ -172,8 +167,19 @@ impl Machine {
         self.effect(Effect::Run { op: id, action });
     }
 
+    /// Ends a shim in which nothing is left and which nobody will end: the client went away before it had its answer, and
+    /// what comes next of it takes the task for one that goes on. The end of the process tells it.
+    fn end_when_deserted(&mut self) {
+        if self.tasks.is_empty() && !self.sandbox.is_present() && self.closing.is_none() {
+            self.effect(Effect::Exit);
+        }
+    }
+
     /// Ends everything in a container.
     fn kill_container(&mut self, id: &Id, pid: u32) {
+        if let Some(task) = self.tasks.get_mut(id) {
+            task.doomed = true;
+        }
         let process = Process::init(id);
         self.effect(Effect::Signal { process, pid, signal: SIGKILL, scope: Scope::Container });
     }

@@ -78,6 +78,17 @@ pub struct ProcessView {
     pub exit: Option<Exit>,
 }
 
+impl ProcessView {
+    /// The view of an exec in a container of this status: what is frozen is frozen with everything in it
+    /// (`process/exec.go`, `Status`).
+    pub(crate) fn within(self, container: Status) -> Self {
+        match container {
+            Status::Paused | Status::Pausing => Self { status: container, ..self },
+            Status::Created | Status::Running | Status::Stopped => self,
+        }
+    }
+}
+
 /// One task with its times, for the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskView {

@@ -49,6 +49,14 @@ impl Sandbox {
         }
     }
 
+    /// Whether nothing may run any more.
+    pub(crate) fn is_stopped(&self) -> bool {
+        match self.life {
+            Life::Stopped { .. } => true,
+            Life::Absent | Life::Created { .. } | Life::Starting { .. } | Life::Ready { .. } => false,
+        }
+    }
+
     /// Whether members may be created now. Without a sandbox the shim serves plain tasks.
     pub(crate) fn may_create_member(&self) -> Result<(), Failure> {
         match self.life {

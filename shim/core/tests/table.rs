@@ -1,39 +1,72 @@
-//! What every request is answered in every state of a task and of an exec, as two tables.
+//! The contract of the shim's services: what every request is answered in every state of a task, of an exec and of the
+//! sandbox, as tables.
 //!
 //! `ok` is an answer, `allow` the shell's own answer, `run` the start of something that takes time, `wait` a request that
-//! is kept; `absent`, `exists` and `refused` are the errors of that meaning.
+//! is kept; `absent` (`NotFound`), `exists` (`AlreadyExists`) and `refused` (`FailedPrecondition`) are errors. Columns are
+//! RPCs of `containerd.task.v3.Task` and of `containerd.runtime.sandbox.v1.Sandbox`, or stand for several that ask the
+//! machine the same: `pids` also for `Stats` and `CloseIO`; `attach` and `own-exec` for our own service.
+//!
+//! The states and their answers are those of containerd's runc shim (`process/init_state.go`, `process/exec_state.go`,
+//! `task/service.go` of 2.3), with errors that have codes where that one has text only. Where the two differ, ours may
+//! do more: `Create` refuses a name that is taken, `Wait` may come before the end of `Create`.
 
 use berth_shim_core::{
-    Code, Effect, Event, ExecPurpose, Id, Machine, Now, OpId, Process, ReqId, Request, Scope,
+    Action, Code, Effect, Event, ExecPurpose, Failure, Id, Machine, Now, OpId, Origin, Process, ProcessView,
+    Reply, ReqId, Request, Scope, Status,
 };
 
 const INIT: u32 = 10;
 const EXEC: u32 = 20;
+const SANDBOX: u32 = 30;
 
 const TASK: &str = "
-state            create  start   kill    wait    delete  state   made    living  pause   resume  update  save    exec    run-exec connect
-absent           run     absent  absent  absent  absent  absent  absent  absent  absent  absent  absent  absent  absent  absent   ok
-creating         exists  refused refused wait    refused refused refused refused refused refused refused refused refused refused  ok
-created          exists  run     ok      wait    run     ok      allow   allow   refused refused run     refused refused refused  ok
-starting         exists  refused ok      wait    refused ok      allow   allow   refused refused run     refused refused refused  ok
-starting-exited  exists  refused absent  wait    refused ok      allow   absent  refused refused absent  refused refused refused  ok
-running          exists  refused ok      wait    refused ok      allow   allow   run     refused run     run     ok      run      ok
-pausing          exists  refused ok      wait    refused ok      allow   allow   refused refused run     refused refused refused  ok
-paused           exists  refused ok      wait    refused ok      allow   allow   refused run     run     refused refused refused  ok
-resuming         exists  refused ok      wait    refused ok      allow   allow   refused refused run     refused refused refused  ok
-leaving          exists  refused absent  wait    refused ok      allow   absent  refused refused absent  refused refused refused  ok
-stopped          exists  refused absent  ok      run     ok      allow   absent  refused refused absent  refused refused refused  ok
-deleting-created exists  refused ok      wait    refused ok      allow   allow   refused refused run     refused refused refused  ok
-deleting-stopped exists  refused absent  ok      refused ok      allow   absent  refused refused absent  refused refused refused  ok
+state             create restore start   kill    wait   delete  state   pids    resize  attach  pause   resume  update  checkpoint exec    own-exec connect shutdown
+absent            run    run     absent  absent  absent absent  absent  absent  absent  absent  absent  absent  absent  absent     absent  absent   ok      end
+creating          exists exists  refused refused wait   refused refused refused refused refused refused refused refused refused    refused refused  ok      ok
+created           exists exists  run     ok      wait   run     ok      allow   allow   allow   refused refused run     refused    ok      refused  ok      ok
+starting          exists exists  refused ok      wait   refused ok      allow   allow   allow   refused refused run     refused    ok      refused  ok      ok
+starting-exited   exists exists  refused absent  wait   refused ok      allow   absent  absent  refused refused absent  refused    refused refused  ok      ok
+running           exists exists  refused ok      wait   refused ok      allow   allow   allow   run     refused run     run        ok      run      ok      ok
+pausing           exists exists  refused ok      wait   refused ok      allow   allow   allow   refused refused run     refused    refused refused  ok      ok
+paused            exists exists  refused ok      wait   refused ok      allow   allow   allow   refused run     run     run        refused refused  ok      ok
+resuming          exists exists  refused ok      wait   refused ok      allow   allow   allow   refused refused run     refused    refused refused  ok      ok
+leaving           exists exists  refused absent  wait   refused ok      allow   absent  absent  refused refused absent  refused    refused refused  ok      ok
+stopped           exists exists  refused absent  ok     run     ok      allow   absent  absent  refused refused absent  refused    refused refused  ok      ok
+deleting-created  exists exists  refused ok      wait   refused ok      allow   allow   allow   refused refused run     refused    refused refused  ok      ok
+deleting-stopped  exists exists  refused absent  ok     refused ok      allow   absent  absent  refused refused absent  refused    refused refused  ok      ok
+deleting-nobodys  exists exists  refused absent  ok     wait    ok      allow   absent  absent  refused refused absent  refused    refused refused  ok      ok
+saving            exists exists  refused ok      wait   refused ok      allow   allow   allow   refused refused run     refused    refused refused  ok      ok
+saving-paused     exists exists  refused ok      wait   refused ok      allow   allow   allow   refused refused run     refused    refused refused  ok      ok
+saving-exited     exists exists  refused absent  wait   refused ok      allow   absent  absent  refused refused absent  refused    refused refused  ok      ok
+preparing         exists exists  refused refused wait   refused refused refused refused refused refused refused refused refused    refused refused  ok      ok
+prepared          exists exists  run     absent  wait   run     ok      allow   allow   absent  refused refused absent  refused    refused refused  ok      ok
+restoring         exists exists  refused absent  wait   refused ok      allow   allow   absent  refused refused absent  refused    refused refused  ok      ok
+restored          exists exists  refused ok      wait   refused ok      allow   allow   allow   run     refused run     run        ok      run      ok      ok
+deleting-prepared exists exists  refused absent  wait   refused ok      allow   absent  absent  refused refused absent  refused    refused refused  ok      ok
 ";
 
 const EXECS: &str = "
-state    exec    start   kill    wait   delete  state  made   living
-absent   ok      absent  absent  absent absent  absent absent absent
-added    exists  run     refused wait   ok      ok     allow  refused
-starting exists  refused refused wait   refused ok     allow  refused
-running  exists  refused ok      wait   refused ok     allow  allow
-stopped  exists  refused absent  ok     ok      ok     allow  absent
+state           exec    start   kill    wait   delete  state  pids   resize attach
+absent          ok      absent  absent  absent absent  absent absent absent absent
+added           exists  run     refused wait   ok      ok     allow  allow  refused
+added-created   exists  run     refused wait   ok      ok     allow  allow  refused
+added-paused    refused refused refused wait   ok      ok     allow  allow  refused
+added-stopped   refused refused refused wait   ok      ok     allow  allow  refused
+starting        exists  refused refused wait   refused ok     allow  allow  refused
+failed          exists  run     refused wait   ok      ok     allow  allow  refused
+running         exists  refused ok      wait   refused ok     allow  allow  allow
+running-created exists  refused ok      wait   refused ok     allow  allow  allow
+stopped         exists  refused absent  ok     ok      ok     allow  absent absent
+";
+
+const SANDBOXES: &str = "
+state    create-sandbox start-sandbox stop-sandbox wait-sandbox sandbox-status shutdown-sandbox create  restore start   shutdown
+absent   ok             refused       ok           absent       absent         run              run     run     absent  end
+created  exists         run           ok           wait         ok             run              refused refused absent  ok
+starting exists         refused       refused      wait         ok             wait             refused refused absent  ok
+ready    exists         ok            ok           wait         ok             run              run     run     absent  ok
+stopped  exists         refused       ok           ok           ok             run              refused refused absent  ok
+closing  exists         ok            ok           wait         ok             refused          refused refused absent  ok
 ";
 
 #[test]
@@ -44,6 +77,106 @@ fn every_request_in_every_state_of_a_task() {
 #[test]
 fn every_request_in_every_state_of_an_exec() {
     check(EXECS, &Process::exec(&id("c"), &id("e")), exec_in);
+}
+
+#[test]
+fn a_shim_in_which_nothing_is_left_ends_when_its_client_has_gone() {
+    let failed = |rig: &mut Rig| {
+        let failure = Failure::new(Code::Internal, "no");
+        rig.happen(Event::Finished { op: rig.op, result: Err(failure) })
+    };
+    let done = |rig: &mut Rig| rig.happen(Event::Finished { op: rig.op, result: Ok(()) });
+    let ends = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Exit));
+    let other = || task_in("running").then(Request::Create(id("d"), Origin::Bundle));
+
+    assert!(ends(&done(&mut task_in("deleting-nobodys"))), "a deletion");
+    assert!(!ends(&done(&mut task_in("deleting-stopped"))), "a deletion that is answered");
+    assert!(ends(&failed(&mut task_in("creating").deserted())), "a creation that fails");
+    assert!(!ends(&failed(&mut task_in("creating"))), "a creation whose failure is answered");
+    assert!(!ends(&failed(&mut other().deserted())), "a creation beside another task");
+    let mut adopted = task_in("deleting-nobodys").then(Request::Delete(Process::init(&id("c"))));
+    let effects = done(&mut adopted);
+    assert_eq!(outcome(&effects, adopted.last), "ok", "{effects:?}");
+    assert!(!ends(&effects), "a deletion that another client asked for again");
+}
+
+#[test]
+fn every_request_in_every_state_of_the_sandbox() {
+    check(SANDBOXES, &Process::init(&id("c")), sandbox_in);
+}
+
+/// A checkpoint that was prepared is a member like any other: nothing of it starts in a sandbox that is stopped.
+#[test]
+fn a_stopped_sandbox_restores_nothing() {
+    let restore = || Request::Start(Process::init(&id("c")));
+    let mut rig = sandbox_in("ready").then(Request::Create(id("c"), Origin::Checkpoint)).finished();
+    rig.ask(Request::StopSandbox);
+    let effects = rig.ask(restore());
+    assert_eq!(outcome(&effects, rig.last), "refused");
+
+    // The runtime was done when the sandbox was stopped: what it restored is killed.
+    let mut rig = sandbox_in("ready").then(Request::Create(id("c"), Origin::Checkpoint)).finished();
+    rig.ask(restore());
+    let restoring = rig.op;
+    rig.ask(Request::StopSandbox);
+    let effects = rig.happen(Event::Spawned { op: restoring, result: Ok(INIT) });
+    assert!(
+        effects.iter().any(|effect| matches!(effect, Effect::Signal { pid: INIT, signal: 9, .. })),
+        "{effects:?}"
+    );
+}
+
+/// A freezing that was under way when the container was killed would keep it from dying (cgroup v1).
+#[test]
+fn a_container_killed_on_its_way_to_being_frozen_is_thawed() {
+    for state in ["pausing", "saving-paused"] {
+        let mut rig = task_in(state);
+        let freezing = rig.op;
+        rig.ask(Request::Kill { process: Process::init(&id("c")), signal: 9, scope: Scope::Process });
+        let effects = rig.happen(Event::Finished { op: freezing, result: Ok(()) });
+        let thaws = |effect: &Effect| matches!(effect, Effect::Run { action: Action::Resume(_), .. });
+        assert!(effects.iter().any(thaws), "{state}: {effects:?}");
+    }
+}
+
+/// Killing one of its execs is no reason to let a frozen container go on.
+#[test]
+fn a_frozen_container_stays_frozen_when_an_exec_is_killed() {
+    let mut rig = exec_in("running").then(Request::Pause(id("c"))).finished();
+    let exec = Process::exec(&id("c"), &id("e"));
+    let effects = rig.ask(Request::Kill { process: exec, signal: 9, scope: Scope::Process });
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Run { .. })), "{effects:?}");
+}
+
+/// Nobody waits for ever for an exec that could not be started.
+#[test]
+fn an_exec_that_cannot_be_started_ends_the_wait_for_it() {
+    let mut rig = exec_in("added").then(Request::Wait(Process::exec(&id("c"), &id("e"))));
+    let waiting = rig.last;
+    rig.ask(Request::Start(Process::exec(&id("c"), &id("e"))));
+    let failure = Failure::new(Code::Internal, "no such file");
+    let effects = rig.happen(Event::Finished { op: rig.op, result: Err(failure.clone()) });
+    for to in [waiting, rig.last] {
+        assert!(effects.contains(&Effect::Reply { to, reply: Err(failure.clone()) }), "{effects:?}");
+    }
+}
+
+/// A frozen container is frozen with everything in it (`process/exec.go`).
+#[test]
+fn an_exec_is_as_frozen_as_its_container() {
+    for (state, status) in
+        [("running", Status::Running), ("pausing", Status::Pausing), ("paused", Status::Paused)]
+    {
+        let mut rig = exec_in("running");
+        match state {
+            "pausing" => rig = rig.then(Request::Pause(id("c"))),
+            "paused" => rig = rig.then(Request::Pause(id("c"))).finished(),
+            _ => {}
+        }
+        let effects = rig.ask(Request::State(Process::exec(&id("c"), &id("e"))));
+        let view = ProcessView { pid: EXEC, status, exit: None };
+        assert_eq!(effects, [Effect::Reply { to: rig.last, reply: Ok(Reply::State(view)) }], "{state}");
+    }
 }
 
 fn check(table: &str, process: &Process, machine_in: fn(&str) -> Rig) {
@@ -62,21 +195,30 @@ fn check(table: &str, process: &Process, machine_in: fn(&str) -> Rig) {
 fn request(name: &str, process: &Process) -> Request {
     let task = process.task.clone();
     match name {
-        "create" => Request::Create(task),
+        "create" => Request::Create(task, Origin::Bundle),
+        "restore" => Request::Create(task, Origin::Checkpoint),
         "start" => Request::Start(process.clone()),
         "kill" => Request::Kill { process: process.clone(), signal: 15, scope: Scope::Process },
         "wait" => Request::Wait(process.clone()),
         "delete" => Request::Delete(process.clone()),
         "state" => Request::State(process.clone()),
-        "made" => Request::OfMade(process.clone()),
-        "living" => Request::OfLiving(process.clone()),
+        "pids" => Request::OfMade(process.clone()),
+        "resize" => Request::OfUnended(process.clone()),
+        "attach" => Request::OfLiving(process.clone()),
         "pause" => Request::Pause(task),
         "resume" => Request::Resume(task),
         "update" => Request::Update(task),
-        "save" => Request::Checkpoint(task),
+        "checkpoint" => Request::Checkpoint(task),
         "exec" => Request::AddExec(task, id("e")),
-        "run-exec" => Request::RunExec(task, ExecPurpose::Stream),
+        "own-exec" => Request::RunExec(task, ExecPurpose::Stream),
         "connect" => Request::Connect(Some(task)),
+        "shutdown" => Request::Shutdown,
+        "create-sandbox" => Request::CreateSandbox,
+        "start-sandbox" => Request::StartSandbox,
+        "stop-sandbox" => Request::StopSandbox,
+        "wait-sandbox" => Request::WaitSandbox,
+        "sandbox-status" => Request::SandboxStatus,
+        "shutdown-sandbox" => Request::ShutdownSandbox,
         _ => panic!("no request {name}"),
     }
 }
@@ -94,6 +236,9 @@ fn outcome(effects: &[Effect], asked: ReqId) -> &'static str {
         Effect::Allow { to, .. } if *to == asked => Some("allow"),
         _ => None,
     });
+    if answer == Some("ok") && effects.contains(&Effect::Exit) {
+        return "end";
+    }
     let runs = effects.iter().any(|effect| matches!(effect, Effect::Run { .. }));
     answer.unwrap_or(if runs { "run" } else { "wait" })
 }
@@ -142,6 +287,17 @@ impl Rig {
         self
     }
 
+    /// Who asked last goes away.
+    fn deserted(mut self) -> Self {
+        self.happen(Event::Gone(self.last));
+        self
+    }
+
+    fn failed(mut self) -> Self {
+        self.happen(Event::Finished { op: self.op, result: Err(Failure::new(Code::Internal, "no")) });
+        self
+    }
+
     fn exited(mut self, pid: u32) -> Self {
         self.happen(Event::ChildExited { pid, code: 0 });
         self
@@ -152,7 +308,7 @@ fn task_in(state: &str) -> Rig {
     let (task, init) = (id("c"), Process::init(&id("c")));
     match state {
         "absent" => Rig::new(),
-        "creating" => Rig::new().then(Request::Create(task)),
+        "creating" => Rig::new().then(Request::Create(task, Origin::Bundle)),
         "created" => task_in("creating").spawned(INIT),
         "starting" => task_in("created").then(Request::Start(init)),
         "starting-exited" => task_in("starting").exited(INIT),
@@ -162,8 +318,17 @@ fn task_in(state: &str) -> Rig {
         "resuming" => task_in("paused").then(Request::Resume(task)),
         "leaving" => exec_in("running").exited(INIT),
         "stopped" => task_in("running").exited(INIT),
+        "saving" => task_in("running").then(Request::Checkpoint(task)),
+        "saving-paused" => task_in("paused").then(Request::Checkpoint(task)),
+        "saving-exited" => task_in("saving").exited(INIT),
+        "preparing" => Rig::new().then(Request::Create(task, Origin::Checkpoint)),
+        "prepared" => task_in("preparing").finished(),
+        "restoring" => task_in("prepared").then(Request::Start(init)),
+        "restored" => task_in("restoring").spawned(INIT),
+        "deleting-prepared" => task_in("prepared").then(Request::Delete(init)),
         "deleting-created" => task_in("created").then(Request::Delete(init)),
         "deleting-stopped" => task_in("stopped").then(Request::Delete(init)),
+        "deleting-nobodys" => task_in("deleting-stopped").deserted(),
         _ => panic!("no state {state}"),
     }
 }
@@ -173,9 +338,26 @@ fn exec_in(state: &str) -> Rig {
     match state {
         "absent" => task_in("running"),
         "added" => task_in("running").then(Request::AddExec(exec.task, id("e"))),
+        "added-created" => task_in("created").then(Request::AddExec(exec.task, id("e"))),
+        "added-paused" => exec_in("added").then(Request::Pause(exec.task)).finished(),
+        "added-stopped" => exec_in("added").exited(INIT),
+        "failed" => exec_in("starting").failed(),
+        "running-created" => exec_in("added-created").then(Request::Start(exec)).spawned(EXEC),
         "starting" => exec_in("added").then(Request::Start(exec)),
         "running" => exec_in("starting").spawned(EXEC),
         "stopped" => exec_in("running").exited(EXEC),
+        _ => panic!("no state {state}"),
+    }
+}
+
+fn sandbox_in(state: &str) -> Rig {
+    match state {
+        "absent" => Rig::new(),
+        "created" => Rig::new().then(Request::CreateSandbox),
+        "starting" => sandbox_in("created").then(Request::StartSandbox),
+        "ready" => sandbox_in("starting").spawned(SANDBOX),
+        "stopped" => sandbox_in("ready").then(Request::StopSandbox),
+        "closing" => sandbox_in("ready").then(Request::ShutdownSandbox),
         _ => panic!("no state {state}"),
     }
 }

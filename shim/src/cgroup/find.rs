@@ -1,8 +1,11 @@
 //! Where a process's control groups are.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::{Value, json};
 
 /// The control groups of one container: one directory in the unified hierarchy, or one per controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,14 +17,16 @@ pub(crate) enum Cgroup {
 }
 
 /// Controllers whose directories this shim reads or writes.
-const CONTROLLERS: [&str; 6] = ["blkio", "cpu", "cpuacct", "freezer", "memory", "pids"];
+const CONTROLLERS: [&str; 8] = ["blkio", "cpu", "cpuacct", "freezer", "hugetlb", "memory", "pids", "rdma"];
+/// Where the hierarchy is mounted that decides which version a machine runs.
+const TOP: &str = "/sys/fs/cgroup";
 
 impl Cgroup {
     /// The container's own groups: those of `pid` that the shim itself is not in, nor below.
     ///
     /// A container whose runtime made none shares the shim's, which must never be killed or taken for the container's.
     pub(crate) fn of(pid: u32) -> Option<Self> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let mounts = mounts().ok()?;
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let theirs = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         find(&mounts, &own, &theirs)
@@ -31,10 +36,17 @@ impl Cgroup {
     pub(crate) fn tree(&self) -> Option<&Path> {
         match self {
             Self::Unified(path) => Some(path),
-            Self::Split(paths) => ["pids", "freezer", "memory", "cpu"]
-                .iter()
-                .find_map(|name| paths.get(*name))
-                .map(PathBuf::as_path),
+            Self::Split(paths) => paths.get(self.tree_controller()?).map(PathBuf::as_path),
+        }
+    }
+
+    /// The controller whose directory that is; the unified hierarchy has none.
+    pub(crate) fn tree_controller(&self) -> Option<&'static str> {
+        match self {
+            Self::Unified(_) => None,
+            Self::Split(paths) => {
+                ["pids", "freezer", "memory", "cpu"].into_iter().find(|name| paths.contains_key(*name))
+            }
         }
     }
 
@@ -44,6 +56,26 @@ impl Cgroup {
             Self::Unified(path) => Some(path),
             Self::Split(paths) => paths.get("memory").map(PathBuf::as_path),
         }
+    }
+
+    /// As a record keeps it.
+    pub(crate) fn to_json(&self) -> Value {
+        match self {
+            Self::Unified(path) => json!({ "unified": path }),
+            Self::Split(paths) => json!({ "split": paths }),
+        }
+    }
+
+    /// From a record; `None` if it holds none.
+    pub(crate) fn from_json(value: &Value) -> Option<Self> {
+        if let Some(path) = value.get("unified") {
+            return Some(Self::Unified(path.as_str()?.into()));
+        }
+        let paths = value.get("split")?.as_object()?.iter();
+        paths
+            .map(|(name, path)| Some((name.clone(), path.as_str()?.into())))
+            .collect::<Option<_>>()
+            .map(Self::Split)
     }
 
     /// The groups above, which are a pod's when these are a member's.
@@ -59,22 +91,46 @@ impl Cgroup {
     }
 }
 
-fn find(mounts: &str, own: &str, theirs: &str) -> Option<Cgroup> {
-    let mut paths = BTreeMap::new();
-    for name in CONTROLLERS {
-        let path = group(theirs, name).filter(|path| is_apart(path, group(own, name)));
-        let mount = mounts.lines().find_map(|line| hierarchy(line, Some(name)));
-        if let (Some(path), Some(mount)) = (path, mount)
-            && let Some(path) = mount.join(path)
-        {
-            paths.insert(name.to_owned(), path);
+/// The lines of mountinfo that are hierarchies. The rest, of which a busy node has thousands, is not kept.
+pub(super) fn mounts() -> io::Result<String> {
+    let mut table = BufReader::new(File::open("/proc/self/mountinfo")?);
+    let (mut kept, mut line) = (String::new(), String::new());
+    while table.read_line(&mut line)? > 0 {
+        if line.contains(" - cgroup") {
+            kept.push_str(&line);
         }
+        line.clear();
     }
-    if !paths.is_empty() {
-        return Some(Cgroup::Split(paths));
+    Ok(kept)
+}
+
+fn find(mounts: &str, own: &str, theirs: &str) -> Option<Cgroup> {
+    let apart = |controller| group(theirs, controller).filter(|path| is_apart(path, group(own, controller)));
+    let unified = || path_of(mounts, None, apart("")?).map(Cgroup::Unified);
+    // Hierarchies of version 1 beside this one have none of the controllers that matter (systemd's "hybrid" has it the
+    // other way round, and mounts the unified one elsewhere).
+    if mounts.lines().filter_map(|line| hierarchy(line, None)).any(|found| found.mount == TOP) {
+        return unified();
     }
-    let path = group(theirs, "").filter(|path| is_apart(path, group(own, "")))?;
-    mounts.lines().find_map(|line| hierarchy(line, None))?.join(path).map(Cgroup::Unified)
+    let split = |name: &'static str| Some((name.to_owned(), path_of(mounts, Some(name), apart(name)?)?));
+    let paths: BTreeMap<String, PathBuf> = CONTROLLERS.into_iter().filter_map(split).collect();
+    if paths.is_empty() { unified() } else { Some(Cgroup::Split(paths)) }
+}
+
+/// Where a hierarchy shows a group. It may be mounted more than once, with parts of it only.
+fn path_of(mounts: &str, controller: Option<&str>, group: &str) -> Option<PathBuf> {
+    mounts.lines().filter_map(|line| hierarchy(line, controller)).find_map(|found| found.join(group))
+}
+
+/// Where every hierarchy of version 1 shows the group that one of them shows at `known`: runtimes make the same in all.
+pub(super) fn in_all_hierarchies(mounts: &str, known: &Path) -> Vec<PathBuf> {
+    let points: Vec<&Path> = mounts
+        .lines()
+        .filter(|line| line.contains(" - cgroup "))
+        .filter_map(|line| line.split(' ').nth(4).map(Path::new))
+        .collect();
+    let below = points.iter().find_map(|point| known.strip_prefix(point).ok());
+    below.map(|below| points.iter().map(|point| point.join(below)).collect()).unwrap_or_default()
 }
 
 /// The path in a line `id:controllers:path` of /proc/pid/cgroup; the unified hierarchy has no controllers.
@@ -86,10 +142,12 @@ fn group<'a>(table: &'a str, controller: &str) -> Option<&'a str> {
     })
 }
 
-/// Whether the shim, in `own`, is outside of `path`.
+/// Whether the shim, in `own`, is outside of `path`. A path with `..` is outside of the shim's cgroup namespace, and
+/// nothing that it sees.
 fn is_apart(path: &str, own: Option<&str>) -> bool {
-    let inside = |own: &str| own == path || own.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
-    path != "/" && !path.contains("..") && !own.is_some_and(inside)
+    let inside = |own: &str| Path::new(own).starts_with(path);
+    let hidden = Path::new(path).components().any(|part| part == Component::ParentDir);
+    path != "/" && !hidden && !own.is_some_and(inside)
 }
 
 struct Hierarchy<'a> {
@@ -99,8 +157,8 @@ struct Hierarchy<'a> {
 
 impl Hierarchy<'_> {
     fn join(&self, path: &str) -> Option<PathBuf> {
-        let below = path.strip_prefix(self.root.trim_end_matches('/'))?;
-        Some(Path::new(self.mount).join(below.trim_start_matches('/')))
+        let below = Path::new(path).strip_prefix(self.root).ok()?;
+        Some(Path::new(self.mount).join(below))
     }
 }
 
@@ -152,5 +210,32 @@ mod tests {
             assert_eq!(find(UNIFIED, &format!("0::{own}"), &format!("0::{theirs}")), None, "{own} {theirs}");
         }
         assert!(find(UNIFIED, "0::/a/b", "0::/a/bc").is_some());
+        assert!(find(UNIFIED, "0::/", "0::/pod/a..b").is_some());
+    }
+
+    #[test]
+    fn the_hierarchy_at_the_top_decides_the_version() {
+        let both = format!("{UNIFIED}\n40 30 0:40 / /sys/fs/freezer rw - cgroup none rw,freezer");
+        let found = find(&both, "2:freezer:/\n0::/", "2:freezer:/pod\n0::/pod/c1");
+        assert_eq!(found, Some(Cgroup::Unified("/sys/fs/cgroup/pod/c1".into())));
+    }
+
+    #[test]
+    fn a_mount_of_another_part_of_a_hierarchy_is_passed_over() {
+        let parts = "30 1 0:26 /machine /mnt/part rw - cgroup cgroup rw,memory
+31 1 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory";
+        let Some(Cgroup::Split(paths)) = find(parts, "3:memory:/", "3:memory:/machine2/c1") else {
+            panic!("expected version 1")
+        };
+        assert_eq!(paths.get("memory"), Some(&PathBuf::from("/sys/fs/cgroup/memory/machine2/c1")));
+    }
+
+    #[test]
+    fn a_group_is_at_the_same_place_in_every_hierarchy() {
+        let known = Path::new("/sys/fs/cgroup/memory/pod/c1");
+        let places = in_all_hierarchies(HYBRID, known);
+        let wanted = ["/sys/fs/cgroup/cpu,cpuacct/pod/c1", "/sys/fs/cgroup/memory/pod/c1"];
+        assert_eq!(places, wanted.map(PathBuf::from));
+        assert_eq!(in_all_hierarchies(HYBRID, Path::new("/elsewhere")), Vec::<PathBuf>::new());
     }
 }

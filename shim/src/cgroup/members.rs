@@ -100,7 +100,7 @@ fn signal_realtime(pid: i32, signal: i32) -> bool {
     pid > 1 && crate::sys::kill(pid, signal)
 }
 
-fn groups(top: &Path) -> Vec<PathBuf> {
+pub(super) fn groups(top: &Path) -> Vec<PathBuf> {
     let mut found = vec![top.to_owned()];
     let mut next = 0;
     while next < found.len() && found.len() < GROUPS_MAX {

@@ -2,6 +2,7 @@
 
 mod find;
 mod members;
+mod remove;
 mod stats;
 mod watch;
 

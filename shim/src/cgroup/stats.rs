@@ -1,15 +1,17 @@
 //! Resource use of a container: a summary, and containerd's own metrics messages.
+//!
+//! Every file may be missing: a controller that the kernel or the runtime left out counts nothing. The messages hold what
+//! containerd's shim for runc fills (`Stat` of `containerd/cgroups` v3), so that every reader of them works unchanged.
+
+mod v1;
+mod v2;
 
 use std::fs;
 use std::path::Path;
-use std::str::SplitAsciiWhitespace;
 
-use berth_proto::{Any, cgroup1, cgroup2, pack};
+use berth_proto::{Any, pack};
 
 use super::Cgroup;
-
-/// Nanoseconds of one tick of the v1 `cpuacct.stat`, whose unit is USER_HZ.
-const TICK_NS: u64 = 10_000_000;
 
 /// The figures of the summary API.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,209 +53,10 @@ impl Cgroup {
     /// containerd's metrics message for the version of the group.
     pub(crate) fn metrics(&self) -> Any {
         match self {
-            Self::Unified(path) => pack(&unified(path)),
-            Self::Split(_) => pack(&split(self)),
+            Self::Unified(path) => pack(&v2::metrics(path)),
+            Self::Split(paths) => pack(&v1::metrics(paths)),
         }
     }
-}
-
-fn unified(path: &Path) -> cgroup2::Metrics {
-    let cpu = Table::read(&path.join("cpu.stat"));
-    let events = Table::read(&path.join("memory.events"));
-    cgroup2::Metrics {
-        pids: Some(cgroup2::PidsStat {
-            current: number(&path.join("pids.current")),
-            limit: limit(&path.join("pids.max")),
-        }),
-        cpu: Some(cgroup2::CpuStat {
-            usage_usec: cpu.of("usage_usec"),
-            user_usec: cpu.of("user_usec"),
-            system_usec: cpu.of("system_usec"),
-            nr_periods: cpu.of("nr_periods"),
-            nr_throttled: cpu.of("nr_throttled"),
-            throttled_usec: cpu.of("throttled_usec"),
-            nr_bursts: cpu.of("nr_bursts"),
-            burst_usec: cpu.of("burst_usec"),
-            ..Default::default()
-        }),
-        memory: Some(unified_memory(path)),
-        io: Some(cgroup2::IoStat { usage: unified_io(&read(&path.join("io.stat"))), ..Default::default() }),
-        memory_events: Some(cgroup2::MemoryEvents {
-            low: events.of("low"),
-            high: events.of("high"),
-            max: events.of("max"),
-            oom: events.of("oom"),
-            oom_kill: events.of("oom_kill"),
-            oom_group_kill: events.of("oom_group_kill"),
-        }),
-        ..Default::default()
-    }
-}
-
-fn unified_memory(path: &Path) -> cgroup2::MemoryStat {
-    let stat = Table::read(&path.join("memory.stat"));
-    cgroup2::MemoryStat {
-        anon: stat.of("anon"),
-        file: stat.of("file"),
-        kernel_stack: stat.of("kernel_stack"),
-        slab: stat.of("slab"),
-        sock: stat.of("sock"),
-        shmem: stat.of("shmem"),
-        file_mapped: stat.of("file_mapped"),
-        file_dirty: stat.of("file_dirty"),
-        file_writeback: stat.of("file_writeback"),
-        anon_thp: stat.of("anon_thp"),
-        inactive_anon: stat.of("inactive_anon"),
-        active_anon: stat.of("active_anon"),
-        inactive_file: stat.of("inactive_file"),
-        active_file: stat.of("active_file"),
-        unevictable: stat.of("unevictable"),
-        slab_reclaimable: stat.of("slab_reclaimable"),
-        slab_unreclaimable: stat.of("slab_unreclaimable"),
-        pgfault: stat.of("pgfault"),
-        pgmajfault: stat.of("pgmajfault"),
-        usage: number(&path.join("memory.current")),
-        usage_limit: limit(&path.join("memory.max")),
-        max_usage: number(&path.join("memory.peak")),
-        swap_usage: number(&path.join("memory.swap.current")),
-        swap_limit: limit(&path.join("memory.swap.max")),
-        swap_max_usage: number(&path.join("memory.swap.peak")),
-        ..Default::default()
-    }
-}
-
-/// Lines `major:minor rbytes=N wbytes=N rios=N wios=N …`.
-fn unified_io(text: &str) -> Vec<cgroup2::IoEntry> {
-    text.lines()
-        .filter_map(|line| {
-            let mut words = line.split_ascii_whitespace();
-            let (major, minor) = words.next()?.split_once(':')?;
-            let mut entry = cgroup2::IoEntry {
-                major: major.parse().ok()?,
-                minor: minor.parse().ok()?,
-                ..Default::default()
-            };
-            for (name, value) in words.filter_map(|word| word.split_once('=')) {
-                let value = value.parse().unwrap_or(0);
-                match name {
-                    "rbytes" => entry.rbytes = value,
-                    "wbytes" => entry.wbytes = value,
-                    "rios" => entry.rios = value,
-                    "wios" => entry.wios = value,
-                    _ => {}
-                }
-            }
-            Some(entry)
-        })
-        .collect()
-}
-
-fn split(cgroup: &Cgroup) -> cgroup1::Metrics {
-    let Cgroup::Split(paths) = cgroup else { return cgroup1::Metrics::default() };
-    let pids = paths.get("pids").map(|path| cgroup1::PidsStat {
-        current: number(&path.join("pids.current")),
-        limit: limit(&path.join("pids.max")),
-    });
-    let throttling =
-        paths.get("cpu").map(|path| Table::read(&path.join("cpu.stat"))).map(|stat| cgroup1::Throttle {
-            periods: stat.of("nr_periods"),
-            throttled_periods: stat.of("nr_throttled"),
-            throttled_time: stat.of("throttled_time"),
-        });
-    let usage = paths.get("cpuacct").map(|path| {
-        let stat = Table::read(&path.join("cpuacct.stat"));
-        cgroup1::CpuUsage {
-            total: number(&path.join("cpuacct.usage")),
-            kernel: stat.of("system").saturating_mul(TICK_NS),
-            user: stat.of("user").saturating_mul(TICK_NS),
-            per_cpu: read(&path.join("cpuacct.usage_percpu"))
-                .split_ascii_whitespace()
-                .filter_map(|word| word.parse().ok())
-                .collect(),
-        }
-    });
-    let oom = paths.get("memory").map(|path| Table::read(&path.join("memory.oom_control")));
-    cgroup1::Metrics {
-        pids,
-        cpu: Some(cgroup1::CpuStat { usage, throttling }),
-        memory: paths.get("memory").map(|path| split_memory(path)),
-        blkio: paths.get("blkio").map(|path| cgroup1::BlkIoStat {
-            io_service_bytes_recursive: split_io(&read(
-                &path.join("blkio.throttle.io_service_bytes_recursive"),
-            )),
-            io_serviced_recursive: split_io(&read(&path.join("blkio.throttle.io_serviced_recursive"))),
-            ..Default::default()
-        }),
-        memory_oom_control: oom.map(|oom| cgroup1::MemoryOomControl {
-            oom_kill_disable: oom.of("oom_kill_disable"),
-            under_oom: oom.of("under_oom"),
-            oom_kill: oom.of("oom_kill"),
-        }),
-        ..Default::default()
-    }
-}
-
-fn split_memory(path: &Path) -> cgroup1::MemoryStat {
-    let stat = Table::read(&path.join("memory.stat"));
-    let entry = |name: &str| {
-        let at = |file: &str| path.join(format!("memory.{name}{file}"));
-        Some(cgroup1::MemoryEntry {
-            limit: number(&at("limit_in_bytes")),
-            usage: number(&at("usage_in_bytes")),
-            max: number(&at("max_usage_in_bytes")),
-            failcnt: number(&at("failcnt")),
-        })
-    };
-    cgroup1::MemoryStat {
-        cache: stat.of("cache"),
-        rss: stat.of("rss"),
-        rss_huge: stat.of("rss_huge"),
-        mapped_file: stat.of("mapped_file"),
-        dirty: stat.of("dirty"),
-        writeback: stat.of("writeback"),
-        pg_fault: stat.of("pgfault"),
-        pg_maj_fault: stat.of("pgmajfault"),
-        inactive_anon: stat.of("inactive_anon"),
-        active_anon: stat.of("active_anon"),
-        inactive_file: stat.of("inactive_file"),
-        active_file: stat.of("active_file"),
-        unevictable: stat.of("unevictable"),
-        hierarchical_memory_limit: stat.of("hierarchical_memory_limit"),
-        hierarchical_swap_limit: stat.of("hierarchical_memsw_limit"),
-        total_cache: stat.of("total_cache"),
-        total_rss: stat.of("total_rss"),
-        total_rss_huge: stat.of("total_rss_huge"),
-        total_mapped_file: stat.of("total_mapped_file"),
-        total_pg_fault: stat.of("total_pgfault"),
-        total_pg_maj_fault: stat.of("total_pgmajfault"),
-        total_inactive_anon: stat.of("total_inactive_anon"),
-        total_active_anon: stat.of("total_active_anon"),
-        total_inactive_file: stat.of("total_inactive_file"),
-        total_active_file: stat.of("total_active_file"),
-        total_unevictable: stat.of("total_unevictable"),
-        usage: entry(""),
-        swap: entry("memsw."),
-        kernel: entry("kmem."),
-        kernel_tcp: entry("kmem.tcp."),
-        ..Default::default()
-    }
-}
-
-/// Lines `major:minor Operation N`.
-fn split_io(text: &str) -> Vec<cgroup1::BlkIoEntry> {
-    let entry = |mut words: SplitAsciiWhitespace<'_>| {
-        let (major, minor) = words.next()?.split_once(':')?;
-        let op = words.next()?.to_owned();
-        let value = words.next()?.parse().ok()?;
-        Some(cgroup1::BlkIoEntry {
-            op,
-            device: String::new(),
-            major: major.parse().ok()?,
-            minor: minor.parse().ok()?,
-            value,
-        })
-    };
-    text.lines().filter_map(|line| entry(line.split_ascii_whitespace())).collect()
 }
 
 /// A file of lines `name number`.
@@ -272,12 +75,12 @@ impl Table {
 }
 
 fn number(path: &Path) -> u64 {
-    read(path).trim().parse().unwrap_or(0)
+    parse_limit(&read(path))
 }
 
-/// A limit, of which `max` is the largest number.
-fn limit(path: &Path) -> u64 {
-    match read(path).trim() {
+/// A number, of which `max` is the largest. Version 1 writes -1 where a limit is none that it counts with.
+fn parse_limit(text: &str) -> u64 {
+    match text.trim() {
         "max" => u64::MAX,
         text => text.parse().unwrap_or(0),
     }
@@ -287,37 +90,93 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
+/// Page sizes of a group, by the names of its files `hugetlb.<size><suffix>`, in order.
+fn huge_page_sizes(group: &Path, suffix: &str) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(group) else { return Vec::new() };
+    let mut sizes: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let size = name.strip_prefix("hugetlb.")?.strip_suffix(suffix)?;
+            (!size.contains('.')).then(|| size.to_owned())
+        })
+        .collect();
+    sizes.sort_unstable();
+    sizes
+}
+
+/// One device of `rdma.current` or `rdma.max`: name, handles, objects. `max` is the largest number.
+fn parse_rdma(line: &str) -> Option<(String, u32, u32)> {
+    let mut words = line.split_ascii_whitespace();
+    let device = words.next()?.to_owned();
+    let (mut handles, mut objects) = (0, 0);
+    for (name, value) in words.filter_map(|word| word.split_once('=')) {
+        let value = if value == "max" { u32::MAX } else { value.parse().unwrap_or(0) };
+        match name {
+            "hca_handle" => handles = value,
+            "hca_object" => objects = value,
+            _ => {}
+        }
+    }
+    Some((device, handles, objects))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_unified_group_is_summed_up() {
-        let group = tempfile::tempdir().unwrap();
-        for (file, text) in [
-            ("memory.current", "1000\n"),
-            ("memory.stat", "anon 1\ninactive_file 300\n"),
-            ("cpu.stat", "usage_usec 5\nuser_usec 3\n"),
-            ("pids.current", "2\n"),
-            ("pids.max", "max\n"),
-            ("io.stat", "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0\n"),
-        ] {
-            fs::write(group.path().join(file), text).unwrap();
-        }
-        let cgroup = Cgroup::Unified(group.path().to_owned());
-        let usage = Usage { cpu_ns: 5000, memory_bytes: 1000, working_set_bytes: 700, pids: 2 };
-        assert_eq!(cgroup.usage(), usage);
-        let metrics = unified(group.path());
-        assert_eq!(metrics.pids.unwrap().limit, u64::MAX);
-        let io = metrics.io.unwrap().usage.remove(0);
-        assert_eq!((io.major, io.wbytes, io.wios), (8, 2, 4));
-        assert_eq!(cgroup.metrics().type_url, "io.containerd.cgroups.v2.Metrics");
-    }
 
     #[test]
     fn names_that_begin_alike_are_told_apart() {
         let table = Table("oom_kill_disable 1\noom_kill 7\n".to_owned());
         assert_eq!(table.of("oom_kill"), 7);
         assert_eq!(table.of("oom"), 0);
+    }
+
+    #[test]
+    fn limits_are_numbers_or_the_largest() {
+        for (text, limit) in [
+            ("max\n", u64::MAX),
+            ("4096\n", 4096),
+            ("9223372036854771712\n", 9_223_372_036_854_771_712),
+            ("-1\n", 0),
+            ("", 0),
+            ("18446744073709551616\n", 0),
+        ] {
+            assert_eq!(parse_limit(text), limit, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn rdma_devices_have_two_resources() {
+        assert_eq!(parse_rdma("mlx4_0 hca_handle=2 hca_object=2000"), Some(("mlx4_0".to_owned(), 2, 2000)));
+        assert_eq!(
+            parse_rdma("ocrdma1 hca_handle=3 hca_object=max"),
+            Some(("ocrdma1".to_owned(), 3, u32::MAX))
+        );
+        assert_eq!(parse_rdma(""), None);
+    }
+
+    #[test]
+    fn a_group_is_summed_up_on_both_versions() {
+        let group = tempfile::tempdir().unwrap();
+        for (file, text) in [
+            ("memory.current", "1000\n"),
+            ("memory.usage_in_bytes", "1000\n"),
+            ("memory.stat", "anon 1\ninactive_file 300\ntotal_inactive_file 400\n"),
+            ("cpu.stat", "usage_usec 5\nuser_usec 3\n"),
+            ("cpuacct.usage", "5000\n"),
+            ("pids.current", "2\n"),
+        ] {
+            fs::write(group.path().join(file), text).unwrap();
+        }
+        let unified = Cgroup::Unified(group.path().to_owned());
+        let usage = Usage { cpu_ns: 5000, memory_bytes: 1000, working_set_bytes: 700, pids: 2 };
+        assert_eq!(unified.usage(), usage);
+        assert_eq!(unified.metrics().type_url, "io.containerd.cgroups.v2.Metrics");
+        let all = ["memory", "cpuacct", "pids"].map(|name| (name.to_owned(), group.path().to_owned()));
+        let split = Cgroup::Split(all.into());
+        assert_eq!(split.usage(), Usage { working_set_bytes: 600, ..usage });
+        assert_eq!(split.metrics().type_url, "io.containerd.cgroups.v1.Metrics");
+        assert_eq!(Cgroup::Split([].into()).usage(), Usage::default());
     }
 }

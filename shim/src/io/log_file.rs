@@ -129,16 +129,32 @@ impl LogFile {
 
     fn write(&mut self, now: Now, before: &[u8], batch: &[u8]) {
         let written = match &mut self.file {
-            Some(file) => write_counting(file, before).and_then(|_| write_counting(file, batch)),
+            Some(file) => {
+                let begun = write_all(file, before).map_err(|(_, error)| (0, error));
+                begun.and_then(|()| write_all(file, batch))
+            }
             None => Err((0, io::Error::from(io::ErrorKind::NotFound))),
         };
         match written {
-            Ok(written) => self.sink.wrote(written + as_u64(before.len())),
+            Ok(()) => self.sink.wrote(as_u64(before.len() + batch.len())),
             Err((written, error)) => {
                 let path = self.options.path.display();
                 crate::log::warning!("failed to write log {path}, dropping what does not fit: {error}");
-                self.sink.failed(now, written, as_u64(batch.len()).saturating_sub(written));
+                self.keep_whole_lines(now, written, batch);
             }
+        }
+    }
+
+    /// Takes back what a failed write has left of a line: readers see whole lines only.
+    fn keep_whole_lines(&mut self, now: Now, written: usize, batch: &[u8]) {
+        let there = batch.get(..written).unwrap_or_default();
+        let whole = there.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let excess = as_u64(written - whole);
+        let taken_back = excess == 0 || self.file.as_ref().is_some_and(|file| shorten(file, excess).is_ok());
+        let kept = if taken_back { whole } else { written };
+        self.sink.failed(now, as_u64(kept), as_u64(batch.len() - kept));
+        if !taken_back {
+            self.sink.torn();
         }
     }
 
@@ -195,20 +211,23 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
     Ok((file, metadata.len()))
 }
 
-fn write_counting(file: &mut File, mut bytes: &[u8]) -> Result<u64, (u64, io::Error)> {
-    let mut written = 0;
-    while !bytes.is_empty() {
-        match file.write(bytes) {
-            Ok(0) => return Err((written, io::Error::from(io::ErrorKind::WriteZero))),
-            Ok(count) => {
-                written += as_u64(count);
-                bytes = bytes.get(count..).unwrap_or_default();
-            }
+/// Writes everything, or tells how much was written before the error.
+pub(super) fn write_all(file: &mut File, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match file.write(rest) {
+            Ok(0) => return Err((bytes.len() - rest.len(), io::Error::from(io::ErrorKind::WriteZero))),
+            Ok(count) => rest = rest.get(count..).unwrap_or_default(),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err((written, error)),
+            Err(error) => return Err((bytes.len() - rest.len(), error)),
         }
     }
-    Ok(written)
+    Ok(())
+}
+
+fn shorten(file: &File, by: u64) -> io::Result<()> {
+    let len = file.metadata()?.len();
+    file.set_len(len.saturating_sub(by))
 }
 
 fn names(directory: &Path) -> io::Result<Vec<String>> {
@@ -219,7 +238,7 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-fn as_u64(count: usize) -> u64 {
+pub(super) fn as_u64(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 

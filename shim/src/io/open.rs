@@ -3,9 +3,10 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use berth_shim_core::Now;
 use berth_shim_core::log::Stream;
@@ -14,8 +15,10 @@ use nix::libc;
 use nix::unistd::pipe2;
 use thiserror::Error;
 
+use super::logger::{Logger, Owner};
+use super::raw_file::{Outputs, RawFile};
+use super::uri::Program;
 use super::{Capture, LogFile, StdinUri, StreamUri};
-use crate::sys;
 
 /// Why streams could not be opened.
 #[derive(Debug, Error)]
@@ -28,6 +31,8 @@ pub(crate) enum OpenError {
     Binary { program: PathBuf, source: io::Error },
     #[error("give both streams to one log: standard output and error name different ones")]
     TwoLogs,
+    #[error("give both streams to one logging program: standard output and error name different ones")]
+    TwoPrograms,
 }
 
 /// What the streams are connected to.
@@ -39,13 +44,6 @@ pub(crate) enum Wiring {
     Capture { bytes_max: usize },
     /// One client, over its own request.
     Client { stdin: bool },
-}
-
-/// Whose streams they are, which logging programs are told.
-#[derive(Debug)]
-pub(crate) struct Owner<'a> {
-    pub(crate) container: &'a str,
-    pub(crate) namespace: &'a str,
 }
 
 /// Standard streams of the runtime, which passes them on to a process without a terminal.
@@ -69,7 +67,10 @@ pub(crate) struct Prepared {
     pub(crate) keepers: Vec<OwnedFd>,
     pub(crate) relay: Option<OwnedFd>,
     pub(crate) log: Option<LogFile>,
+    pub(crate) files: Vec<RawFile>,
     pub(crate) capture: Option<Capture>,
+    /// A program that must say that it is ready before the process may be started.
+    pub(crate) logger: Option<Logger>,
 }
 
 /// Opens what `wiring` says. With a terminal the runtime itself gets no streams: the master is theirs.
@@ -153,14 +154,17 @@ fn terminal_output(
 ) -> Result<(), OpenError> {
     match uri {
         StreamUri::Null => {}
-        StreamUri::Fifo(path) => {
-            let writer = fifo_writer(kept, &path)?;
-            nonblocking(&writer).map_err(OpenError::Pipe)?;
-            kept.relay = Some(writer);
-        }
-        StreamUri::File(path) => kept.relay = Some(append(&path)?.into()),
-        StreamUri::Binary { program, arguments } => {
-            let (stdout, _) = start_logger(owner, &program, &arguments)?;
+        StreamUri::Fifo(path) => match writer(kept, path, Outputs::Only(Stream::Stdout))? {
+            Writer::Direct(fd) => {
+                nonblocking(&fd).map_err(OpenError::Pipe)?;
+                kept.relay = Some(fd);
+            }
+            Writer::Copied => {}
+        },
+        StreamUri::File(path) => copy_to(kept, path, Outputs::Only(Stream::Stdout))?,
+        StreamUri::Binary(program) => {
+            let (stdout, _, logger) = Logger::start(owner, &program)?;
+            kept.logger = Some(logger);
             nonblocking(&stdout).map_err(OpenError::Pipe)?;
             kept.relay = Some(stdout);
         }
@@ -176,54 +180,89 @@ fn outputs(
     uris: (StreamUri, StreamUri),
 ) -> Result<(Stdio, Stdio), OpenError> {
     match uris {
-        (StreamUri::Binary { program, arguments }, StreamUri::Binary { .. }) => {
-            let (out, err) = start_logger(owner, &program, &arguments)?;
+        // The runc shim looks at standard output alone, which clients that name both alike cannot tell.
+        (StreamUri::Binary(program), other) if other == StreamUri::Null || is(&other, &program) => {
+            let (out, err, logger) = Logger::start(owner, &program)?;
+            kept.logger = Some(logger);
             Ok((out.into(), err.into()))
         }
-        (StreamUri::CriLog(log), StreamUri::CriLog(other)) => {
-            if log != other {
-                return Err(OpenError::TwoLogs);
-            }
+        (StreamUri::Binary(_), _) | (_, StreamUri::Binary(_)) => Err(OpenError::TwoPrograms),
+        (StreamUri::CriLog(log), StreamUri::CriLog(other)) if log == other => {
             kept.log = Some(LogFile::open(now, log));
-            Ok((read_here(kept, Stream::Stdout)?, read_here(kept, Stream::Stderr)?))
+            read_both_here(kept)
         }
         (StreamUri::CriLog(_), _) | (_, StreamUri::CriLog(_)) => Err(OpenError::TwoLogs),
-        (stdout, stderr) => Ok((output(kept, owner, stdout)?, output(kept, owner, stderr)?)),
+        (StreamUri::File(path), StreamUri::File(other)) if path == other => {
+            copy_to(kept, path, Outputs::Both)?;
+            read_both_here(kept)
+        }
+        (stdout, stderr) => {
+            Ok((output(kept, Stream::Stdout, stdout)?, output(kept, Stream::Stderr, stderr)?))
+        }
     }
 }
 
-fn output(kept: &mut Prepared, owner: &Owner<'_>, uri: StreamUri) -> Result<Stdio, OpenError> {
+fn is(uri: &StreamUri, program: &Program) -> bool {
+    matches!(uri, StreamUri::Binary(other) if other == program)
+}
+
+fn output(kept: &mut Prepared, stream: Stream, uri: StreamUri) -> Result<Stdio, OpenError> {
     match uri {
         StreamUri::Null => Ok(Stdio::null()),
-        StreamUri::Fifo(path) => fifo_writer(kept, &path).map(Stdio::from),
-        StreamUri::File(path) => append(&path).map(Stdio::from),
-        StreamUri::Binary { program, arguments } => {
-            start_logger(owner, &program, &arguments).map(|(stdout, _)| Stdio::from(stdout))
+        StreamUri::Fifo(path) => match writer(kept, path, Outputs::Only(stream))? {
+            Writer::Direct(fd) => Ok(fd.into()),
+            Writer::Copied => read_here(kept, stream),
+        },
+        StreamUri::File(path) => {
+            copy_to(kept, path, Outputs::Only(stream))?;
+            read_here(kept, stream)
         }
-        // Both streams of a log are opened together, above.
+        // Both streams of a log or of a program are opened together, above.
         StreamUri::CriLog(_) => Err(OpenError::TwoLogs),
+        StreamUri::Binary(_) => Err(OpenError::TwoPrograms),
     }
 }
 
-/// The write end for the container; the read end is kept, so that the container neither waits for a client to come nor
-/// dies of one that goes.
-fn fifo_writer(kept: &mut Prepared, path: &Path) -> Result<OwnedFd, OpenError> {
-    let reader = open(path, OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK))?;
-    let writer = open(path, OpenOptions::new().write(true))?;
-    kept.keepers.push(reader.into());
-    Ok(writer.into())
+/// How output comes to where a plain path leads.
+enum Writer {
+    /// By itself.
+    Direct(OwnedFd),
+    /// The shim copies it.
+    Copied,
 }
 
-fn append(path: &Path) -> Result<File, OpenError> {
-    if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory)
-            .map_err(|source| OpenError::Path { path: directory.to_owned(), source })?;
+/// The write end of a named pipe for the process. The read end is kept, so that the process neither waits for a client
+/// to come nor dies of one that goes, and what it has written stays for a client that comes back. A plain path may lead
+/// to a file too, as with the runc shim.
+fn writer(kept: &mut Prepared, path: PathBuf, outputs: Outputs) -> Result<Writer, OpenError> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let reader = open(&path, OpenOptions::new().read(true).custom_flags(flags))?;
+    let kind =
+        reader.metadata().map_err(|source| OpenError::Path { path: path.clone(), source })?.file_type();
+    if kind.is_file() {
+        copy_to(kept, path, outputs)?;
+        return Ok(Writer::Copied);
     }
-    open(path, OpenOptions::new().append(true).create(true).mode(0o644))
+    let writer = open(&path, OpenOptions::new().write(true).custom_flags(flags))?;
+    blocking(&writer).map_err(OpenError::Pipe)?;
+    if kind.is_fifo() {
+        kept.keepers.push(reader.into());
+    }
+    Ok(Writer::Direct(writer.into()))
+}
+
+fn copy_to(kept: &mut Prepared, path: PathBuf, outputs: Outputs) -> Result<(), OpenError> {
+    let file = RawFile::open(path.clone(), outputs).map_err(|source| OpenError::Path { path, source })?;
+    kept.files.push(file);
+    Ok(())
 }
 
 fn open(path: &Path, options: &OpenOptions) -> Result<File, OpenError> {
     options.open(path).map_err(|source| OpenError::Path { path: path.to_owned(), source })
+}
+
+fn read_both_here(kept: &mut Prepared) -> Result<(Stdio, Stdio), OpenError> {
+    Ok((read_here(kept, Stream::Stdout)?, read_here(kept, Stream::Stderr)?))
 }
 
 /// A pipe whose read end the shim watches.
@@ -234,25 +273,7 @@ fn read_here(kept: &mut Prepared, stream: Stream) -> Result<Stdio, OpenError> {
     Ok(write.into())
 }
 
-/// Starts a logging program with the read ends of two pipes; returns the write ends. Its third descriptor says that it
-/// is ready, which need not be waited for: a pipe keeps what comes before.
-fn start_logger(
-    owner: &Owner<'_>,
-    program: &Path,
-    arguments: &[String],
-) -> Result<(OwnedFd, OwnedFd), OpenError> {
-    let (stdout, out) = pipe()?;
-    let (stderr, err) = pipe()?;
-    let (_ready, told) = pipe()?;
-    let mut command = Command::new(program);
-    command.args(arguments).env("CONTAINER_ID", owner.container).env("CONTAINER_NAMESPACE", owner.namespace);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    sys::spawn_with(&mut command, [stdout, stderr, told])
-        .map_err(|source| OpenError::Binary { program: program.to_owned(), source })?;
-    Ok((out, err))
-}
-
-fn pipe() -> Result<(OwnedFd, OwnedFd), OpenError> {
+pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), OpenError> {
     pipe2(OFlag::O_CLOEXEC).map_err(OpenError::Pipe)
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use berth_shim_core::log::Stream;
 
-use super::LogFile;
+use super::{LogFile, RawFile};
 use crate::poll::Token;
 
 /// A client of the shim's own service that streams with a process.
@@ -68,8 +68,8 @@ pub(crate) struct Output {
     pub(crate) stalled: bool,
 }
 
-/// A named pipe, file or logging program that a terminal's output is copied to. It is waited for, as a container's own
-/// write to it would.
+/// A named pipe or logging program that a terminal's output is copied to. It is waited for, as a container's own write
+/// to it would.
 #[derive(Debug)]
 pub(crate) struct Relay {
     pub(crate) fd: File,
@@ -98,6 +98,18 @@ pub(crate) struct Early {
 }
 
 impl ProcessIo {
+    /// Whether any stream is the shim's to share with clients, or was; otherwise they lead past it.
+    pub(crate) fn is_shims(&self) -> bool {
+        let reads = !self.outputs.is_empty() || self.log.is_some() || !self.files.is_empty();
+        reads || self.input.is_some() || self.master.is_some()
+    }
+
+    /// Bytes of output that could not be written to logs and files.
+    pub(crate) fn dropped_bytes(&self) -> u64 {
+        let files: u64 = self.files.iter().map(RawFile::dropped_bytes).sum();
+        files + self.log.as_ref().map_or(0, LogFile::dropped_bytes)
+    }
+
     /// Bytes that the process has not taken yet.
     pub(crate) fn waiting_input(&self) -> usize {
         let early = self.early.as_ref().map_or(0, |early| early.input.len());
@@ -118,13 +130,19 @@ pub(crate) struct ProcessIo {
     pub(crate) stdin_fifo: Option<(Token, File)>,
     /// The write end of a named pipe that is the process's input: without it, one client's leaving would end the input.
     pub(crate) stdin_keeper: Option<OwnedFd>,
-    /// Read ends of named pipes that are the process's outputs: without them, a client's leaving would kill it.
+    /// Read ends of named pipes that are the process's outputs: without them, a client's leaving would kill it, and what
+    /// nobody has read by its end would be lost.
+    #[expect(dead_code, reason = "held open, never used")]
     pub(crate) keepers: Vec<OwnedFd>,
     /// The terminal's master, for its size.
     pub(crate) master: Option<OwnedFd>,
     /// What its client sent before the process was there.
     pub(crate) early: Option<Early>,
     pub(crate) log: Option<LogFile>,
+    /// Files that output is copied to.
+    pub(crate) files: Vec<RawFile>,
+    /// The logging program, by pid: it goes with the process.
+    pub(crate) logger: Option<u32>,
     pub(crate) capture: Option<Capture>,
     pub(crate) clients: Vec<Client>,
 }

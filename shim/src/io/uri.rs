@@ -1,10 +1,13 @@
 //! The three URIs that say where a process's standard streams lead.
 //!
-//! containerd hands them over as they are. The stock forms are those of `containerd-shim-runc-v2`; `cri-log` and
-//! `attach` are ours.
+//! containerd hands them over as they are. The stock forms are read as `containerd-shim-runc-v2` reads them
+//! (`cmd/containerd-shim-runc-v2/process/io.go` of containerd 2.3); `cri-log` and `attach` are ours. Nothing else says
+//! where streams lead: no annotation and no label does.
 
+use std::ffi::{OsStr, OsString};
 use std::num::{NonZeroU64, NonZeroUsize};
-use std::path::PathBuf;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -12,6 +15,8 @@ use thiserror::Error;
 const LINE_BYTES_DEFAULT: usize = 16 << 10;
 /// Upper bound for the same, since a line is kept in memory until it ends.
 const LINE_BYTES_MAX: usize = 1 << 20;
+/// Longest path that the kernel takes, with the byte that ends it (`PATH_MAX`).
+const PATH_BYTES_MAX: usize = 4096;
 
 /// Where standard output or error leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,10 +27,27 @@ pub(crate) enum StreamUri {
     Fifo(PathBuf),
     /// A file that bytes are appended to.
     File(PathBuf),
-    /// A program that gets both streams as descriptors 3 and 4: containerd's logging binary protocol.
-    Binary { program: PathBuf, arguments: Vec<String> },
+    /// A program that gets both streams as descriptors 3 and 4.
+    Binary(Program),
     /// A log in the CRI format, written and rotated by the shim.
     CriLog(LogOptions),
+}
+
+/// `binary:///abs/path?key=value` or `binary-v2://…`: containerd's logging binary protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Program {
+    pub(crate) path: PathBuf,
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) readiness: Readiness,
+}
+
+/// How a logging program says on descriptor 5 that it is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// `binary`: it closes the descriptor, which it does too when it crashes.
+    ByClosing,
+    /// `binary-v2`: it writes a byte; closing the descriptor before that is a failure.
+    ByWriting,
 }
 
 /// `cri-log:///abs/path?max_size=BYTES&max_files=N&max_line=BYTES`. The path is taken as it stands, without escapes.
@@ -51,10 +73,16 @@ pub(crate) enum StdinUri {
 /// Why a URI is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum UriError {
-    #[error("open stream {0:?}: expected a path, fifo://, file://, binary:// or cri-log://")]
+    #[error("open stream {0:?}: expected a path, fifo://, file://, binary://, binary-v2:// or cri-log://")]
     Scheme(String),
     #[error("open stream {0:?}: the path is not absolute")]
     Relative(String),
+    #[error("open stream {0:?}: the path has a \"..\" in it, so it may be another file than it seems")]
+    Upward(String),
+    #[error("open stream {0:?}: a path cannot contain a NUL byte or have {PATH_BYTES_MAX} bytes")]
+    NoPath(String),
+    #[error("open stream {0:?}: a percent sign must be followed by two hexadecimal digits")]
+    Escape(String),
     #[error("open stream {uri:?}: parameter {name} has no such value as {value:?}")]
     Parameter { uri: String, name: String, value: String },
 }
@@ -65,15 +93,15 @@ impl StreamUri {
             return Ok(Self::Null);
         }
         let (scheme, rest) = split(uri);
-        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if !path.starts_with('/') {
-            return Err(UriError::Relative(uri.to_owned()));
-        }
         match scheme {
-            "" | "fifo" => Ok(Self::Fifo(rest.into())),
-            "file" => Ok(Self::File(path.into())),
-            "binary" => Ok(Self::Binary { program: path.into(), arguments: binary_arguments(query) }),
-            "cri-log" => log_options(uri, path, query).map(Self::CriLog),
+            "" | "fifo" => path(uri, rest).map(Self::Fifo),
+            "file" => url_path(uri, without_fragment(rest)).map(|(path, _)| Self::File(path)),
+            "binary" => program(uri, rest, Readiness::ByClosing).map(Self::Binary),
+            "binary-v2" => program(uri, rest, Readiness::ByWriting).map(Self::Binary),
+            "cri-log" => {
+                let (file, query) = rest.split_once('?').unwrap_or((rest, ""));
+                log_options(uri, path(uri, file)?, query).map(Self::CriLog)
+            }
             _ => Err(UriError::Scheme(uri.to_owned())),
         }
     }
@@ -88,8 +116,7 @@ impl StdinUri {
             _ => {}
         }
         match split(uri) {
-            ("" | "fifo", path) if path.starts_with('/') => Ok(Self::Fifo(path.into())),
-            ("" | "fifo", _) => Err(UriError::Relative(uri.to_owned())),
+            ("" | "fifo", file) => path(uri, file).map(Self::Fifo),
             _ => Err(UriError::Scheme(uri.to_owned())),
         }
     }
@@ -99,20 +126,83 @@ fn split(uri: &str) -> (&str, &str) {
     uri.split_once("://").unwrap_or(("", uri))
 }
 
-/// Each `key=value` becomes two arguments, and an empty value none (`cmd/containerd-shim-runc-v2/process/io.go`).
-fn binary_arguments(query: &str) -> Vec<String> {
-    let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    pairs
-        .flat_map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            [key, value].into_iter().filter(|part| !part.is_empty()).map(str::to_owned)
-        })
-        .collect()
+/// A path that leads where it says.
+fn path(uri: &str, text: impl AsRef<OsStr>) -> Result<PathBuf, UriError> {
+    let path = Path::new(text.as_ref());
+    let bytes = text.as_ref().as_bytes();
+    if !path.is_absolute() {
+        return Err(UriError::Relative(uri.to_owned()));
+    }
+    if bytes.contains(&0) || bytes.len() >= PATH_BYTES_MAX {
+        return Err(UriError::NoPath(uri.to_owned()));
+    }
+    if path.components().any(|part| part == std::path::Component::ParentDir) {
+        return Err(UriError::Upward(uri.to_owned()));
+    }
+    Ok(path.to_owned())
 }
 
-fn log_options(uri: &str, path: &str, query: &str) -> Result<LogOptions, UriError> {
+fn without_fragment(rest: &str) -> &str {
+    rest.split_once('#').map_or(rest, |(before, _)| before)
+}
+
+/// The path of a URL, unescaped, and its query.
+fn url_path<'u>(uri: &str, rest: &'u str) -> Result<(PathBuf, &'u str), UriError> {
+    let (text, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let bytes = unescape(text, Plus::Itself).ok_or_else(|| UriError::Escape(uri.to_owned()))?;
+    Ok((path(uri, OsString::from_vec(bytes))?, query))
+}
+
+fn program(uri: &str, rest: &str, readiness: Readiness) -> Result<Program, UriError> {
+    let (path, query) = url_path(uri, without_fragment(rest))?;
+    let arguments = arguments(query);
+    if arguments.iter().any(|argument| argument.as_bytes().contains(&0)) {
+        return Err(UriError::NoPath(uri.to_owned()));
+    }
+    Ok(Program { path, arguments, readiness })
+}
+
+/// Each key and its first value become two arguments, in the order in which they stand; a key without a value is
+/// followed by an empty one. What Go's `url.ParseQuery` cannot read is left out, as there.
+fn arguments(query: &str) -> Vec<OsString> {
+    let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if let (Some(key), Some(value)) = (unescape(key, Plus::Space), unescape(value, Plus::Space))
+            && pairs.iter().all(|(known, _)| *known != key)
+        {
+            pairs.push((key, value));
+        }
+    }
+    pairs.into_iter().flat_map(|(key, value)| [key, value]).map(OsString::from_vec).collect()
+}
+
+/// What a `+` stands for.
+#[derive(Clone, Copy)]
+enum Plus {
+    Itself,
+    Space,
+}
+
+fn unescape(text: &str, plus: Plus) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        out.push(match (byte, plus) {
+            (b'%', _) => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                u8::try_from(digit()? * 16 + digit()?).ok()?
+            }
+            (b'+', Plus::Space) => b' ',
+            (other, _) => other,
+        });
+    }
+    Some(out)
+}
+
+fn log_options(uri: &str, path: PathBuf, query: &str) -> Result<LogOptions, UriError> {
     let line_bytes_max = NonZeroUsize::new(LINE_BYTES_DEFAULT).unwrap_or(NonZeroUsize::MIN);
-    let mut options = LogOptions { path: path.into(), size_max: None, files_max: usize::MAX, line_bytes_max };
+    let mut options = LogOptions { path, size_max: None, files_max: usize::MAX, line_bytes_max };
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let bad =
@@ -133,41 +223,4 @@ fn log_options(uri: &str, path: &str, query: &str) -> Result<LogOptions, UriErro
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stock_forms_are_read_as_the_stock_shim_reads_them() {
-        assert_eq!(StreamUri::parse(""), Ok(StreamUri::Null));
-        assert_eq!(StreamUri::parse("/run/f"), Ok(StreamUri::Fifo("/run/f".into())));
-        assert_eq!(StreamUri::parse("fifo:///run/f"), Ok(StreamUri::Fifo("/run/f".into())));
-        assert_eq!(StreamUri::parse("file:///l.txt"), Ok(StreamUri::File("/l.txt".into())));
-        let arguments = vec!["-a".to_owned(), "b".to_owned(), "flag".to_owned()];
-        let binary = StreamUri::Binary { program: "/bin/l".into(), arguments };
-        assert_eq!(StreamUri::parse("binary:///bin/l?-a=b&flag"), Ok(binary));
-        assert_eq!(StreamUri::parse("tcp://x"), Err(UriError::Relative("tcp://x".to_owned())));
-        assert_eq!(StreamUri::parse("tcp:///x"), Err(UriError::Scheme("tcp:///x".to_owned())));
-        assert_eq!(StreamUri::parse("rel"), Err(UriError::Relative("rel".to_owned())));
-    }
-
-    #[test]
-    fn a_cri_log_has_limits() {
-        let uri = "cri-log:///var/log/pods/p/c/0.log?max_size=1000&max_files=5&max_line=100";
-        let Ok(StreamUri::CriLog(options)) = StreamUri::parse(uri) else { panic!("expected a log") };
-        assert_eq!(options.path, PathBuf::from("/var/log/pods/p/c/0.log"));
-        assert_eq!((options.size_max.map(NonZeroU64::get), options.files_max), (Some(1000), 5));
-        assert_eq!(options.line_bytes_max.get(), 100);
-        for bad in ["max_line=0", "max_line=1048577", "max_files=1", "max_size=-1", "max_size=x", "frob=1"] {
-            StreamUri::parse(&format!("cri-log:///l?{bad}")).expect_err(bad);
-        }
-    }
-
-    #[test]
-    fn stdin_comes_from_a_fifo_or_from_attached_clients() {
-        assert_eq!(StdinUri::parse("attach:"), Ok(StdinUri::Attach { once: false }));
-        assert_eq!(StdinUri::parse("attach:?once=true"), Ok(StdinUri::Attach { once: true }));
-        assert_eq!(StdinUri::parse("/f"), Ok(StdinUri::Fifo("/f".into())));
-        StdinUri::parse("attach:?twice").expect_err("unknown parameter");
-        StdinUri::parse("file:///f").expect_err("not an input");
-    }
-}
+mod tests;

@@ -1,7 +1,18 @@
+use berth_proto::shim::{IdMapping, NamespaceMode, SandboxOptions};
+use berth_shim_core::{Code, Failure};
+use serde_json::{Value, json};
+
 use super::*;
 
+/// A change for the worse.
+type Weaken = fn(&mut SandboxOptions);
+
 fn pod(netns: &str, options: Option<SandboxOptions>) -> Pod {
-    Pod::new("s".to_owned(), "/run/b".into(), netns.to_owned(), options)
+    Pod::new("s".to_owned(), "/run/b".into(), netns.to_owned(), options).unwrap()
+}
+
+fn ids(first: u32) -> Vec<IdMapping> {
+    vec![IdMapping { container_id: 0, host_id: first, size: 65_536 }]
 }
 
 fn all_pods() -> SandboxOptions {
@@ -13,40 +24,6 @@ fn all_pods() -> SandboxOptions {
 }
 
 #[test]
-fn cve_2022_0811_sysctls_reach_only_the_pods_own_namespaces() {
-    let own = pod("/run/netns/p", Some(all_pods()));
-    for (name, path) in [
-        ("net.ipv4.ip_forward", "/proc/sys/net/ipv4/ip_forward"),
-        ("net/ipv4/conf/eth0.100/forwarding", "/proc/sys/net/ipv4/conf/eth0.100/forwarding"),
-        ("net.ipv4.conf.eth0/100.forwarding", "/proc/sys/net/ipv4/conf/eth0.100/forwarding"),
-        ("kernel.shm_rmid_forced", "/proc/sys/kernel/shm_rmid_forced"),
-        ("kernel.msgmax", "/proc/sys/kernel/msgmax"),
-        ("fs.mqueue.msg_max", "/proc/sys/fs/mqueue/msg_max"),
-    ] {
-        assert_eq!(sysctl_path(name, &own).unwrap(), PathBuf::from(path));
-    }
-    for name in [
-        "kernel.core_pattern",
-        "vm.swappiness",
-        "net",
-        "",
-        "net..ipv4",
-        "net/../kernel/core_pattern",
-        "net.//.//.kernel.core_pattern",
-        "net.ipv4.ip_forward+kernel.core_pattern",
-        "net.ipv4.ip_forward\nkernel.core_pattern",
-        "net/./ipv4",
-        "fs.mqueue./..",
-    ] {
-        sysctl_path(name, &own).expect_err(name);
-    }
-    let node = pod("", Some(SandboxOptions::default()));
-    for name in ["net.ipv4.ip_forward", "kernel.shmmax", "fs.mqueue.msg_max"] {
-        sysctl_path(name, &node).expect_err(name);
-    }
-}
-
-#[test]
 fn entries_with_a_path_lead_to_the_pod_and_others_stay() {
     let mut config = json!({"linux": {"namespaces": [
         {"type": "network", "path": "/proc/1/ns/net"},
@@ -54,7 +31,8 @@ fn entries_with_a_path_lead_to_the_pod_and_others_stay() {
         {"type": "uts"},
         {"type": "pid", "path": "/proc/77/ns/pid"},
         {"type": "mount"},
-    ]}, "mounts": [{"destination": "/dev/shm", "type": "tmpfs", "source": "shm"}]});
+        {"type": "user", "path": "/proc/78/ns/user"},
+    ], "uidMappings": []}, "mounts": [{"destination": "/dev/shm", "type": "tmpfs", "source": "shm"}]});
     let mut pod = pod("/run/netns/p", Some(all_pods()));
     pod.shm = true;
     pod.adopt(&mut config).unwrap();
@@ -63,8 +41,10 @@ fn entries_with_a_path_lead_to_the_pod_and_others_stay() {
     assert_eq!(path(0), Some(format!("/proc/{shim}/ns/net").as_str()));
     assert_eq!(path(1), Some(format!("/proc/{shim}/ns/ipc").as_str()));
     assert_eq!(path(2), None);
-    // Another container's pid namespace, for a pod that does not share one.
+    // Other containers' namespaces, of a pod that does not share any.
     assert_eq!(path(3), Some("/proc/77/ns/pid"));
+    assert_eq!(path(5), Some("/proc/78/ns/user"));
+    assert!(config.pointer("/linux/uidMappings").is_some());
     assert_eq!(config.pointer("/mounts/0/source").and_then(Value::as_str), Some("/run/b/shm"));
 }
 
@@ -74,4 +54,30 @@ fn a_pod_on_the_nodes_network_leaves_network_paths_alone() {
     let before = config.clone();
     pod("", None).adopt(&mut config).unwrap();
     assert_eq!(config, before);
+}
+
+#[test]
+fn options_that_would_weaken_the_pod_are_refused_at_once() {
+    let weak: [(&str, Weaken); 8] = [
+        ("the node's root", |options| options.uid_mappings = ids(0)),
+        ("neither", |options| options.gid_mappings = Vec::new()),
+        ("overlap", |options| options.uid_mappings.extend(ids(200_000))),
+        ("node's pid namespace", |options| options.pid = NamespaceMode::Node.into()),
+        ("node's ipc namespace", |options| options.ipc = NamespaceMode::Node.into()),
+        ("mode 7 is unknown", |options| options.uts = 7),
+        ("/dev/shm", |options| options.shm_size = 1),
+        ("core_pattern", |options| {
+            options.sysctls.insert("kernel.core_pattern".to_owned(), "|/bin/x".to_owned());
+        }),
+    ];
+    for (why, weaken) in weak {
+        let mut options =
+            SandboxOptions { uid_mappings: ids(100_000), gid_mappings: ids(100_000), ..all_pods() };
+        assert_eq!(pod("/run/netns/p", Some(options.clone())).options(), Some(&options));
+        weaken(&mut options);
+        let made = Pod::new("s".to_owned(), "/run/b".into(), "/run/netns/p".to_owned(), Some(options));
+        let failure = Failure::from(made.unwrap_err());
+        assert_eq!(failure.code, Code::InvalidArgument, "{}", failure.message);
+        assert!(failure.message.contains(why), "{}", failure.message);
+    }
 }

@@ -5,14 +5,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use berth_proto::runc::CheckpointOptions;
-use berth_proto::unpack;
 use berth_shim_core::{Action, Code, Event, Failure, Id, OpId, Process, ReqId};
 
 use super::children::{RuntimeCall, Spawning, Then};
 use super::{Pending, Shim};
 use crate::call::Call;
-use crate::container::{self, Container, CreateFlags, ExecPlan, Terminal};
+use crate::container::{self, Container, ExecPlan, Terminal};
 use crate::io::{self, ChildStreams, Console, Owner, Prepared, Wiring};
 use crate::runtime::{self, Delete, Runtime};
 use crate::{bundle, chain, mount};
@@ -21,16 +19,18 @@ use crate::{bundle, chain, mount};
 const CONSOLE_DIR: &str = "/run/berth-shim/console";
 
 /// A process's ends, opened, and the socket for its terminal if it has one.
-struct Streams {
-    child: ChildStreams,
-    kept: Prepared,
-    console: Option<Console>,
+pub(super) struct Streams {
+    pub(super) child: ChildStreams,
+    pub(super) kept: Prepared,
+    pub(super) console: Option<Console>,
 }
 
 impl Shim {
     pub(super) fn act(&mut self, op: OpId, action: Action) {
         let done = match action {
             Action::Create { task, from } => self.create(op, &task, from),
+            Action::Prepare { task, from } => self.prepare(op, &task, from),
+            Action::Restore(task) => self.restore(op, &task),
             Action::Start(task) => self.simple(op, &task, "start", |command, id| {
                 command.args(["start", id]);
             }),
@@ -64,32 +64,31 @@ impl Shim {
     }
 
     fn create(&mut self, op: OpId, task: &Id, from: ReqId) -> Result<(), Failure> {
+        let container = self.plan(from)?;
+        self.make_ready(task, &container)
+            .and_then(|()| self.call_create(op, task, &container))
+            .inspect_err(|_| self.unmake(task, &container.bundle))?;
+        self.containers.insert(task.clone(), container);
+        Ok(())
+    }
+
+    pub(super) fn plan(&self, from: ReqId) -> Result<Container, Failure> {
         let Some(Pending { call: Call::Create(request), .. }) = self.pending.get(&from) else {
             return Err(gone());
         };
-        let (container, flags) = container::plan(request, self.pod.as_ref(), &self.home.namespace)?;
-        self.prepare_bundle(task, &container)?;
-        mount::mount_all(&container.rootfs, &container.bundle.join("rootfs"))
-            .map_err(|error| failed(&error))?;
-        let bundle = container.bundle.clone();
-        let result = self.call_create(op, task, &container, &flags);
-        match result {
-            Ok(()) => {
-                self.containers.insert(task.clone(), container);
-            }
-            Err(_) => {
-                mount::unmount_all(&bundle.join("rootfs"));
-                bundle::remove_record(&bundle);
-                bundle::remove_member(&self.home.bundle, task);
-            }
-        }
-        result
+        container::plan(request, self.pod.as_ref(), &self.home.namespace)
+    }
+
+    /// Everything that comes before the runtime.
+    pub(super) fn make_ready(&mut self, task: &Id, container: &Container) -> Result<(), Failure> {
+        self.prepare_bundle(task, container)?;
+        Ok(mount::mount_all(&container.rootfs, &container.bundle)?)
     }
 
     /// Notes the container for `delete`, and leads its namespaces to the pod's.
     fn prepare_bundle(&mut self, task: &Id, container: &Container) -> Result<(), Failure> {
         let Container { bundle, runtime, .. } = container;
-        bundle::write_record(bundle, task, runtime).map_err(|error| failed(&error))?;
+        bundle::write_record(bundle, task, runtime, None).map_err(|error| failed(&error))?;
         bundle::add_member(&self.home.bundle, task, bundle).map_err(|error| failed(&error))?;
         private_directory(&runtime.root)?;
         let Some(pod) = &mut self.pod else { return Ok(()) };
@@ -98,16 +97,11 @@ impl Shim {
         bundle::write_config(bundle, &config).map_err(|error| failed(&error))
     }
 
-    fn call_create(
-        &mut self,
-        op: OpId,
-        task: &Id,
-        container: &Container,
-        flags: &CreateFlags,
-    ) -> Result<(), Failure> {
-        let Container { bundle, runtime, streams, .. } = container;
-        let Streams { child, kept, console } =
-            self.open_streams(op, task, container::wiring(streams)?, streams.terminal)?;
+    fn call_create(&mut self, op: OpId, task: &Id, container: &Container) -> Result<(), Failure> {
+        let Container { bundle, runtime, streams, flags, .. } = container;
+        let Streams { child, mut kept, console } =
+            self.open_streams(op, task.as_str(), container::wiring(streams)?, streams.terminal)?;
+        let logger = kept.logger.take();
         let log = bundle.join(format!("runtime-{}.log", op.0));
         let pid_file = bundle.join(bundle::INIT_PID);
         let mut command = runtime.call(&log);
@@ -117,9 +111,11 @@ impl Shim {
             command.arg("--console-socket").arg(console.path());
         }
         command.arg(task.as_str());
-        let then = Then::Spawned(Box::new(Spawning { pid_file, process_file: None, console, kept }));
+        let pid = logger.as_ref().map(|logger| logger.pid);
+        let spawning = Spawning { pid_file, process_file: None, console, kept, logger: pid, restore: None };
+        let then = Then::Spawned(Box::new(spawning));
         let call = self.runtime_call(op, "create", Process::init(task), log, then);
-        self.spawn(&mut command, Some(child), call)
+        self.spawn_logged(command, child, call, logger)
     }
 
     fn exec(&mut self, op: OpId, process: &Process, from: Option<ReqId>) -> Result<(), Failure> {
@@ -133,12 +129,16 @@ impl Shim {
         };
         let container = self.containers.get(&process.task).ok_or_else(gone)?;
         let (bundle, runtime) = (container.bundle.clone(), container.runtime.clone());
-        let Streams { child, kept, console } =
-            self.open_streams(op, &process.task, wiring, plan.streams.terminal)?;
         let log = bundle.join(format!("runtime-{}.log", op.0));
         let pid_file = bundle.join(format!("exec-{}.pid", op.0));
         let process_file = bundle.join(format!("exec-{}.json", op.0));
         bundle::write_file(&process_file, &plan.process).map_err(|error| failed(&error))?;
+        let name = process.exec.as_ref().unwrap_or(&process.task);
+        let streams = self.open_streams(op, name.as_str(), wiring, plan.streams.terminal);
+        let Streams { child, mut kept, console } = streams.inspect_err(|_| {
+            let _absent = fs::remove_file(&process_file).is_err();
+        })?;
+        let logger = kept.logger.take();
         let mut command = runtime.call(&log);
         command
             .arg("exec")
@@ -146,14 +146,17 @@ impl Shim {
             .arg(&process_file)
             .arg("--pid-file")
             .arg(&pid_file)
-            .arg("--detach");
+            .arg("--detach")
+            .args(self.group_exec(process, &runtime).into_iter().flatten());
         if let Some(console) = &console {
             command.arg("--console-socket").arg(console.path());
         }
         command.arg(process.task.as_str());
-        let spawning = Spawning { pid_file, process_file: Some(process_file), console, kept };
+        let pid = logger.as_ref().map(|logger| logger.pid);
+        let process_file = Some(process_file);
+        let spawning = Spawning { pid_file, process_file, console, kept, logger: pid, restore: None };
         let call = self.runtime_call(op, "exec", process.clone(), log, Then::Spawned(Box::new(spawning)));
-        self.spawn(&mut command, Some(child), call)
+        self.spawn_logged(command, child, call, logger)
     }
 
     /// An exec of the shim's own service, with the client or the buffers that it streams with.
@@ -174,10 +177,13 @@ impl Shim {
         }
     }
 
-    fn open_streams(&self, op: OpId, task: &Id, wiring: Wiring, terminal: bool) -> Result<Streams, Failure> {
-        let owner = Owner { container: task.as_str(), namespace: &self.home.namespace };
-        let (child, kept) =
-            io::prepare(self.now(), wiring, &owner, terminal).map_err(|error| failed(&error))?;
+    pub(super) fn open_streams(
+        &self,
+        op: OpId,
+        name: &str,
+        wiring: Wiring,
+        terminal: bool,
+    ) -> Result<Streams, Failure> {
         let console = if terminal {
             private_directory(Path::new(CONSOLE_DIR))?;
             let name = format!("{}-{}", std::process::id(), op.0);
@@ -188,6 +194,9 @@ impl Shim {
         } else {
             None
         };
+        let owner = Owner { name, namespace: &self.home.namespace, pod: self.pod.as_ref() };
+        let (child, kept) =
+            io::prepare(self.now(), wiring, &owner, terminal).map_err(|error| failed(&error))?;
         Ok(Streams { child, kept, console })
     }
 
@@ -218,40 +227,6 @@ impl Shim {
         self.spawn(&mut command, None, call)
     }
 
-    fn checkpoint(&mut self, op: OpId, task: &Id, from: ReqId) -> Result<(), Failure> {
-        let Some(Pending { call: Call::Checkpoint(request), .. }) = self.pending.get(&from) else {
-            return Err(gone());
-        };
-        let options = match &request.options {
-            None => CheckpointOptions::default(),
-            Some(any) => unpack(any).map_err(|error| {
-                Failure::new(Code::InvalidArgument, format!("failed to {}", chain(&error)))
-            })?,
-        };
-        let image = if request.path.is_empty() { options.image_path.clone() } else { request.path.clone() };
-        if image.is_empty() {
-            return Err(Failure::new(Code::InvalidArgument, "a checkpoint needs a path"));
-        }
-        self.simple(op, task, "checkpoint", move |command, id| {
-            command.args(["checkpoint", "--image-path", &image]);
-            if !options.work_path.is_empty() {
-                command.args(["--work-path", &options.work_path]);
-            }
-            for (wanted, flag) in [
-                (!options.exit, "--leave-running"),
-                (options.open_tcp, "--tcp-established"),
-                (options.external_unix_sockets, "--ext-unix-sk"),
-                (options.terminal, "--shell-job"),
-                (options.file_locks, "--file-locks"),
-            ] {
-                if wanted {
-                    command.arg(flag);
-                }
-            }
-            command.arg(id);
-        })
-    }
-
     pub(super) fn delete(&mut self, op: OpId, task: &Id, how: Delete) -> Result<(), Failure> {
         let (mut command, log) = self.command(op, task)?;
         how.arguments(&mut command, task);
@@ -271,13 +246,13 @@ impl Shim {
         }
     }
 
-    fn command(&self, op: OpId, task: &Id) -> Result<(Command, PathBuf), Failure> {
+    pub(super) fn command(&self, op: OpId, task: &Id) -> Result<(Command, PathBuf), Failure> {
         let container = self.containers.get(task).ok_or_else(gone)?;
         let log = container.bundle.join(format!("runtime-{}.log", op.0));
         Ok((Runtime::call(&container.runtime, &log), log))
     }
 
-    fn runtime_call(
+    pub(super) fn runtime_call(
         &self,
         op: OpId,
         verb: &'static str,
@@ -289,19 +264,36 @@ impl Shim {
         RuntimeCall { op, verb, process, log, deadline_ms, then }
     }
 
-    fn spawn(
+    pub(super) fn spawn(
         &mut self,
         command: &mut Command,
         streams: Option<ChildStreams>,
         call: RuntimeCall,
     ) -> Result<(), Failure> {
-        let program = command.get_program().to_string_lossy().into_owned();
-        let pid = runtime::spawn(command, streams).map_err(|error| {
-            Failure::new(Code::Internal, format!("failed to start OCI runtime {program}: {error}"))
-        })?;
+        self.on_node(command);
+        runtime::end_with_shim(command);
+        let pid = start(command, streams)?;
         self.calls.insert(pid, call);
         Ok(())
     }
+
+    /// Starts another program on the node and returns its pid.
+    pub(super) fn start(&self, command: &mut Command, streams: Option<ChildStreams>) -> Result<u32, Failure> {
+        self.on_node(command);
+        start(command, streams)
+    }
+
+    fn on_node(&self, command: &mut Command) {
+        if let Some(pod) = &self.pod {
+            pod.on_node(command);
+        }
+    }
+}
+
+fn start(command: &mut Command, streams: Option<ChildStreams>) -> Result<u32, Failure> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    runtime::spawn(command, streams)
+        .map_err(|error| Failure::new(Code::Internal, format!("failed to start {program}: {error}")))
 }
 
 fn private_directory(path: &Path) -> Result<(), Failure> {
@@ -320,6 +312,6 @@ fn failed(error: &dyn std::error::Error) -> Failure {
 }
 
 /// The request or the container went away between the decision and the act.
-fn gone() -> Failure {
+pub(super) fn gone() -> Failure {
     Failure::new(Code::NotFound, "the container is gone: not found")
 }

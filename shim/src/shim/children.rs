@@ -4,16 +4,16 @@ use std::fs;
 use std::path::PathBuf;
 
 use berth_shim_core::{Code, Event, Failure, Id, OpId, Process};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
 
 use super::Shim;
+use super::checkpoints::{CriuFiles, Dumping};
 use crate::cgroup::{self, Cgroup, OomWatch};
 use crate::container::{Container, OomLook};
+use crate::criu::Word;
 use crate::io::{Console, Prepared};
 use crate::poll::Interest;
-use crate::runtime::Delete;
-use crate::{bundle, mount, runtime};
+use crate::runtime::{Delete, Runtime};
+use crate::{bundle, mount, runtime, sys};
 
 /// One call of the OCI runtime that is under way.
 pub(super) struct RuntimeCall {
@@ -37,8 +37,30 @@ pub(super) enum Then {
     Spawned(Box<Spawning>),
     /// The root file system is unmounted; a runtime that did not take the container for a dead one is asked again.
     Deleted(Delete),
+    /// A checkpoint was written.
+    Dumped(Dumping),
+    /// A restore has failed; what the runtime may have left is gone now.
+    NotRestored(Failure),
     /// A creation has failed; what the runtime may have left is gone now.
     Undone(Failure),
+}
+
+impl Then {
+    /// The runtime failed without a word.
+    fn note_silence(&mut self) {
+        let files = match self {
+            Self::Dumped(dumping) => Some(&mut dumping.files),
+            Self::Spawned(spawning) => spawning.restore.as_mut(),
+            Self::Finish
+            | Self::FinishAndRemove(_)
+            | Self::Deleted(_)
+            | Self::NotRestored(_)
+            | Self::Undone(_) => None,
+        };
+        if let Some(files) = files {
+            files.word = Word::Nothing;
+        }
+    }
 }
 
 pub(super) struct Spawning {
@@ -47,6 +69,10 @@ pub(super) struct Spawning {
     pub(super) process_file: Option<PathBuf>,
     pub(super) console: Option<Console>,
     pub(super) kept: Prepared,
+    /// The pid of the process's logging program.
+    pub(super) logger: Option<u32>,
+    /// Where criu works, when a checkpoint is restored.
+    pub(super) restore: Option<CriuFiles>,
 }
 
 impl Shim {
@@ -55,18 +81,11 @@ impl Shim {
         // Emptied before the children are looked at, so that none is missed.
         let _spurious = self.signals.read().is_err();
         loop {
-            let (pid, code) = match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, code)) => (pid, code),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as i32),
-                Ok(WaitStatus::StillAlive) | Err(nix::errno::Errno::ECHILD) => return,
-                // Killed by a real-time signal, which nix has no name for, after it was reaped.
-                Err(nix::errno::Errno::EINVAL) | Ok(_) => continue,
-                Err(_interrupted) => continue,
-            };
-            let (Ok(pid), Ok(code)) = (u32::try_from(pid.as_raw()), u32::try_from(code)) else { continue };
+            let Some((pid, code)) = sys::reap() else { return };
             match self.calls.remove(&pid) {
                 Some(call) => self.call_ended(call, code),
                 None => {
+                    self.loggers.reaped(pid);
                     self.observe_oom_of(pid);
                     self.happen(Event::ChildExited { pid, code });
                 }
@@ -88,15 +107,24 @@ impl Shim {
     }
 
     /// Kills the runtime call of an action that is no longer wanted.
-    pub(super) fn cancel(&self, op: OpId) {
+    pub(super) fn cancel(&mut self, op: OpId) {
+        self.cancel_parked(op);
         for pid in self.calls.iter().filter(|(_, call)| call.op == op).map(|(pid, _)| *pid) {
             cgroup::signal_process(pid, nix::libc::SIGKILL);
         }
     }
 
     fn call_ended(&mut self, call: RuntimeCall, code: u32) {
-        let RuntimeCall { op, verb, process, log, then, .. } = call;
-        let result = if code == 0 { Ok(()) } else { Err(runtime::failure(verb, &process.task, code, &log)) };
+        let RuntimeCall { op, verb, process, log, mut then, .. } = call;
+        let result = if code == 0 {
+            Ok(())
+        } else {
+            let said = runtime::last_error(&log);
+            if said.is_none() {
+                then.note_silence();
+            }
+            Err(runtime::failure(verb, &process.task, code, said.as_deref()))
+        };
         remove(&log);
         match then {
             Then::Finish => self.happen(Event::Finished { op, result }),
@@ -113,10 +141,12 @@ impl Shim {
             Then::Deleted(_) => {
                 // What the runtime could not remove is found by `delete`; the mount would keep the snapshot busy.
                 if let Some(container) = self.containers.get(&process.task) {
-                    mount::unmount_all(&container.bundle.join("rootfs"));
+                    mount::unmount_bundle(&container.bundle);
                 }
                 self.happen(Event::Finished { op, result });
             }
+            Then::Dumped(dumping) => self.happen(Event::Finished { op, result: dumping.end(result) }),
+            Then::NotRestored(failure) => self.happen(Event::Spawned { op, result: Err(failure) }),
             Then::Undone(failure) => {
                 if let Some(container) = self.containers.get(&process.task).filter(|_| result.is_ok()) {
                     bundle::remove_record(&container.bundle);
@@ -126,14 +156,19 @@ impl Shim {
         }
     }
 
-    fn spawning_ended(
+    pub(super) fn spawning_ended(
         &mut self,
         op: OpId,
         process: &Process,
         spawning: Spawning,
         result: Result<(), Failure>,
     ) {
-        let Spawning { pid_file, process_file, console, kept } = spawning;
+        let Spawning { pid_file, process_file, console, kept, logger, restore } = spawning;
+        let is_restore = restore.is_some();
+        let result = match restore {
+            Some(files) => files.end(result),
+            None => result,
+        };
         let result = result.and_then(|()| {
             let pid = runtime::read_pid(&pid_file)
                 .ok_or_else(|| Failure::new(Code::Internal, "the runtime reported no pid"))?;
@@ -151,9 +186,18 @@ impl Shim {
         if let Some(file) = process_file {
             remove(&file);
         }
+        match (&result, logger) {
+            (Ok(_), pid) => self.ios.entry(process.clone()).or_default().logger = pid,
+            (Err(_), Some(pid)) => self.kill_logger(pid),
+            (Err(_), None) => {}
+        }
         match (&result, &process.exec) {
             (Ok(pid), None) => self.watch_container(&process.task, *pid),
             (Ok(pid), Some(_)) => self.note_exec(process, *pid),
+            (Err(failure), None) if is_restore => {
+                self.undo_restore(op, process, failure.clone());
+                return;
+            }
             (Err(failure), None) => {
                 self.undo_create(op, process, failure.clone());
                 return;
@@ -169,6 +213,10 @@ impl Shim {
         container.pid = pid;
         container.cgroup = Cgroup::of(pid);
         let Some(cgroup) = &container.cgroup else { return };
+        // For `delete`, should the runtime be no help then.
+        if let Err(error) = bundle::write_record(&container.bundle, task, &container.runtime, Some(cgroup)) {
+            crate::log::warning!("failed to note the control groups of {task}: {}", crate::chain(&error));
+        }
         match OomWatch::new(cgroup) {
             Ok(watch) => {
                 if let Ok(token) = self.poll.add(&watch, Interest::Read) {
@@ -181,12 +229,25 @@ impl Shim {
         }
     }
 
+    /// Makes the group of an exec that the shim names itself, and may have to end with all it started; returns what
+    /// tells the runtime of it.
+    pub(super) fn group_exec(&mut self, process: &Process, runtime: &Runtime) -> Option<[String; 2]> {
+        let name = own_group(process)?;
+        let cgroup = self.containers.get(&process.task)?.cgroup.as_ref()?;
+        let arguments = runtime.in_group(cgroup, &name)?;
+        self.exec_groups.insert(process.clone(), cgroup.make_child(&name)?);
+        Some(arguments)
+    }
+
     fn note_exec(&mut self, process: &Process, pid: u32) {
         self.exec_pids.insert(process.clone(), pid);
-        // Execs that the shim names itself may have to end with all they started.
-        let Some(exec) = process.exec.as_ref().filter(|exec| exec.as_str().starts_with('~')) else { return };
-        let name = format!("berth-exec-{}", exec.as_str().trim_start_matches('~'));
-        if let Some(group) = Cgroup::of(pid).and_then(|cgroup| cgroup.make_child(&name)) {
+        if self.exec_groups.contains_key(process) {
+            return;
+        }
+        // The runtime cannot begin an exec in a group: what it has started by now is moved there.
+        if let Some(name) = own_group(process)
+            && let Some(group) = Cgroup::of(pid).and_then(|cgroup| cgroup.make_child(&name))
+        {
             cgroup::move_tree(pid, &group);
             self.exec_groups.insert(process.clone(), group);
         }
@@ -194,7 +255,7 @@ impl Shim {
 
     pub(super) fn undone(&mut self, op: OpId, task: &Id, failure: Failure) {
         if let Some(container) = self.containers.remove(task) {
-            mount::unmount_all(&container.bundle.join("rootfs"));
+            mount::unmount_bundle(&container.bundle);
         }
         bundle::remove_member(&self.home.bundle, task);
         self.drop_io(&Process::init(task));
@@ -253,6 +314,12 @@ impl Shim {
             self.happen(Event::OomObserved { task, kills });
         }
     }
+}
+
+/// The name of the group of an exec of the shim's own service.
+fn own_group(process: &Process) -> Option<String> {
+    let number = process.exec.as_ref()?.as_str().strip_prefix('~')?;
+    Some(format!("berth-exec-{number}"))
 }
 
 fn remove(path: &PathBuf) {

@@ -1,10 +1,13 @@
 //! Connections: accepting, requests in, answers out.
 
-use std::os::unix::net::UnixListener;
+use std::fs::File;
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
 
 use berth_proto::shim::{AttachInput, AttachOutput, attach_input, attach_output};
 use berth_proto::ttrpc::{Code, Event as Wire, Request as WireRequest, Status};
 use berth_shim_core::{Event, ReqId, Request};
+use nix::libc;
 use prost::Message;
 
 use super::{Pending, Shim, Source};
@@ -22,13 +25,14 @@ const READS_MAX: usize = 4;
 
 impl Shim {
     pub(super) fn accept_all(&mut self) {
-        while let Ok((socket, _)) = self.listener.accept() {
+        while let Some(socket) = accept(&self.listener, &mut self.spare) {
             self.add_conn(socket);
         }
     }
 
     pub(super) fn accept_agents(&mut self) {
-        while let Some(Ok((socket, _))) = self.agent_listener.as_ref().map(|(listener, _)| listener.accept())
+        while let Some((listener, _)) = &self.agent_listener
+            && let Some(socket) = accept(listener, &mut self.spare)
         {
             self.add_conn(socket);
         }
@@ -52,7 +56,7 @@ impl Shim {
         bundle::write_sockets(&self.home.bundle, self.sockets()).map_err(|error| fail(crate::chain(&error)))
     }
 
-    fn add_conn(&mut self, socket: std::os::unix::net::UnixStream) {
+    fn add_conn(&mut self, socket: UnixStream) {
         if self.conns.len() >= CONNS_MAX || !is_trusted(&socket) || socket.set_nonblocking(true).is_err() {
             return;
         }
@@ -84,7 +88,7 @@ impl Shim {
 
     /// Handles everything that has arrived whole.
     fn hear(&mut self, id: u64) {
-        while let Some(event) = self.conns.get_mut(&id).and_then(|conn| conn.server.poll()) {
+        while let Some(event) = self.conns.get_mut(&id).and_then(Conn::next) {
             match event {
                 Wire::Call { stream, request, .. } => self.call(id, stream, &request),
                 Wire::Data { stream, payload } => self.stream_data(id, stream, &payload),
@@ -115,7 +119,7 @@ impl Shim {
             }
             Parsed::Platform => platform(),
             Parsed::Ping => Vec::new(),
-            Parsed::SandboxMetrics => self.sandbox_metrics(),
+            Parsed::SandboxMetrics => self.sandbox_metrics()?,
             Parsed::Stats => self.own_stats(),
         };
         self.respond(conn, stream, Ok(answer));
@@ -218,10 +222,13 @@ impl Shim {
 
     /// Sends one message of a stream; returns the bytes that now wait on the connection.
     pub(super) fn send(&mut self, conn: u64, stream: u32, what: attach_output::What) -> usize {
+        self.send_encoded(conn, stream, &AttachOutput { what: Some(what) }.encode_to_vec())
+    }
+
+    pub(super) fn send_encoded(&mut self, conn: u64, stream: u32, message: &[u8]) -> usize {
         let Some(conn) = self.conns.get_mut(&conn) else { return 0 };
-        let message = AttachOutput { what: Some(what) }.encode_to_vec();
         // Messages are as long as one read, far below what a frame takes.
-        let _too_large = conn.server.send(stream, &message).is_err();
+        let _too_large = conn.server.send(stream, message).is_err();
         conn.pending()
     }
 
@@ -245,6 +252,9 @@ impl Shim {
             self.drop_conn(id);
             return;
         }
+        if conn.behind {
+            self.hear(id);
+        }
         self.resume_outputs(id);
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if let Some(interest) = conn.new_interest() {
@@ -260,8 +270,8 @@ impl Shim {
         self.poll.remove(&conn);
         self.sources.remove(&conn.token);
         drop(conn);
-        let streams: Vec<u32> =
-            self.routes.keys().filter(|(conn, _)| *conn == id).map(|(_, stream)| *stream).collect();
+        let routes = self.routes.range((id, 0)..=(id, u32::MAX));
+        let streams: Vec<u32> = routes.map(|((_, stream), _)| *stream).collect();
         for stream in streams {
             self.stream_gone(id, stream);
         }
@@ -275,16 +285,45 @@ impl Shim {
     }
 }
 
+/// The next connection. Where no descriptor is free, the spare one takes it and it is closed: left to wait, it would
+/// wake the loop without end.
+fn accept(listener: &UnixListener, spare: &mut Option<File>) -> Option<UnixStream> {
+    loop {
+        match listener.accept() {
+            Ok((socket, _)) => return Some(socket),
+            Err(error) if is_without_descriptors(&error) && spare.take().is_some() => {
+                // The same is answered where nobody waits.
+                let turned_away = listener.accept().is_ok();
+                *spare = open_spare();
+                if !turned_away {
+                    return None;
+                }
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+fn is_without_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// A descriptor to have when there is no other.
+pub(super) fn open_spare() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
 fn platform() -> Vec<u8> {
-    // Go's names, which image manifests use too.
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
+    // Go's names, which image manifests use too, with the variant that containerd gives (`platforms.DefaultSpec`).
+    let (architecture, variant) = match std::env::consts::ARCH {
+        "x86_64" => ("amd64", ""),
+        "aarch64" => ("arm64", "v8"),
+        other => (other, ""),
     };
     let platform = berth_proto::types::Platform {
         os: "linux".to_owned(),
         architecture: architecture.to_owned(),
+        variant: variant.to_owned(),
         ..Default::default()
     };
     berth_proto::sandbox::PlatformResponse { platform: Some(platform) }.encode_to_vec()

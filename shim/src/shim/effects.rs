@@ -33,7 +33,9 @@ impl Shim {
     fn end(&mut self) {
         self.unlink_sockets();
         bundle::remove_shim_pid(&self.home.bundle);
-        self.phase = Phase::Ending { until_ms: self.now().mono_ms + LINGER_MS };
+        let now_ms = self.now().mono_ms;
+        self.loggers.dismiss_all(now_ms);
+        self.phase = Phase::Ending { until_ms: now_ms + LINGER_MS };
     }
 
     fn reply(&mut self, to: ReqId, reply: Result<Reply, Failure>) {
@@ -72,11 +74,10 @@ impl Shim {
                 facts.streams = streams.cloned().unwrap_or_default();
             }
             Call::Truth => {
-                let logs = self.ios.iter().filter(|(process, _)| process.exec.is_none());
+                let inits = self.ios.iter().filter(|(process, _)| process.exec.is_none());
                 let dropped =
-                    logs.filter_map(|(process, io)| Some((process, io.log.as_ref()?.dropped_bytes())));
-                facts.dropped =
-                    dropped.map(|(process, bytes)| (process.task.as_str().to_owned(), bytes)).collect();
+                    inits.map(|(process, io)| (process.task.as_str().to_owned(), io.dropped_bytes()));
+                facts.dropped = dropped.filter(|(_, bytes)| *bytes > 0).collect();
             }
             _ => {}
         }
@@ -121,10 +122,7 @@ impl Shim {
         process: &Process,
         start: &berth_proto::shim::AttachStart,
     ) -> Result<(), Status> {
-        let io = self
-            .ios
-            .get_mut(process)
-            .filter(|io| io.log.is_some() || io.input.is_some() || io.master.is_some());
+        let io = self.ios.get_mut(process).filter(|io| io.is_shims());
         let io = io.ok_or_else(|| {
             Status::new(
                 Code::FailedPrecondition,

@@ -10,7 +10,7 @@ use berth_shim_core::{Id, Process, Request};
 use prost::Message;
 
 use super::Shim;
-use crate::answer::timestamp;
+use crate::answer::{self, timestamp};
 use crate::call::{self, Call};
 use crate::pod::Pod;
 use crate::sys;
@@ -25,16 +25,18 @@ impl Shim {
     ) -> Result<(), Status> {
         let options = call::sandbox_options(&request)?;
         if self.pod.is_none() {
-            if let Some(path) =
-                options.as_ref().map(|options| options.agent_socket.as_str()).filter(|path| !path.is_empty())
-            {
-                self.listen_for_agent(path)?;
+            let socket = options.as_ref().map(|options| options.agent_socket.clone());
+            let score = options.as_ref().and_then(|options| options.oom_score_adj);
+            let CreateSandboxRequest { sandbox_id, netns_path, .. } = request;
+            let pod = Pod::new(sandbox_id, self.home.bundle.clone(), netns_path, options);
+            let pod = pod.map_err(|error| answer::status(error.into()))?;
+            if let Some(path) = socket.filter(|path| !path.is_empty()) {
+                self.listen_for_agent(&path)?;
             }
-            if let Some(score) = options.as_ref().and_then(|options| options.oom_score_adj) {
+            if let Some(score) = score {
                 set_oom_score(score);
             }
-            let CreateSandboxRequest { sandbox_id, netns_path, .. } = request;
-            self.pod = Some(Pod::new(sandbox_id, self.home.bundle.clone(), netns_path, options));
+            self.pod = Some(pod);
         }
         self.ask(conn, stream, Call::Empty, Request::CreateSandbox)
     }
@@ -93,17 +95,19 @@ impl Shim {
     }
 
     /// The pod's own cgroup, above its members'. A pod without members has no figures.
-    pub(super) fn sandbox_metrics(&self) -> Vec<u8> {
-        let id = self.pod.as_ref().map(|pod| pod.id.clone()).unwrap_or_default();
+    pub(super) fn sandbox_metrics(&self) -> Result<Vec<u8>, Status> {
+        let no_sandbox = || Status::new(Code::NotFound, "the shim has no sandbox: not found");
+        let id = self.pod.as_ref().map(|pod| pod.id.clone()).ok_or_else(no_sandbox)?;
         let cgroup = self.containers.values().find_map(|container| container.cgroup.as_ref()?.parent());
         let metrics = Metric {
             timestamp: Some(timestamp(self.now().unix_ns)),
             id,
             data: cgroup.map(|cgroup| cgroup.metrics()),
         };
-        SandboxMetricsResponse { metrics: Some(metrics) }.encode_to_vec()
+        Ok(SandboxMetricsResponse { metrics: Some(metrics) }.encode_to_vec())
     }
 
+    /// Nothing happens to a process without a terminal, or before it has one (`process/init.go`, `Resize`).
     pub(super) fn resize(&mut self, process: &Process, columns: u16, rows: u16) -> Result<(), Status> {
         let io = self.ios.get_mut(process);
         if let Some(io) = io {
@@ -117,15 +121,18 @@ impl Shim {
                 });
             }
         }
-        Err(Status::new(Code::FailedPrecondition, "the process has no terminal"))
+        Ok(())
     }
 
+    /// Opens the log or the files of a process anew, because someone moved them.
     pub(super) fn reopen_log(&mut self, process: &Process) -> Result<(), Status> {
         let now = self.now();
-        let log = self.ios.get_mut(process).and_then(|io| io.log.as_mut());
-        let log = log
-            .ok_or_else(|| Status::new(Code::FailedPrecondition, "the container's log is not the shim's"))?;
-        log.reopen(now)
+        let none = || Status::new(Code::FailedPrecondition, "the container's log is not the shim's");
+        let io = self.ios.get_mut(process).filter(|io| io.log.is_some() || !io.files.is_empty());
+        let io = io.ok_or_else(none)?;
+        let log = io.log.as_mut().map_or(Ok(()), |log| log.reopen(now));
+        let files = io.files.iter_mut().try_for_each(crate::io::RawFile::reopen);
+        log.and(files)
             .map_err(|error| Status::new(Code::Internal, format!("failed to open the log: {error}")))
     }
 }

@@ -1,5 +1,9 @@
+use std::fs::{self, DirBuilder, Permissions};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+
 use berth_proto::{Any, runc::Options};
 
+use super::socket::make_private;
 use super::*;
 
 fn args() -> Args {
@@ -15,24 +19,36 @@ fn bootstrap_parameters_are_told_from_runtime_options() {
         socket_dir: Some("/run/x/s".to_owned()),
         ..Default::default()
     };
-    assert_eq!(socket_dir(&params.encode_to_vec(), &args()), PathBuf::from("/run/x/s"));
+    assert_eq!(Asked::of(&params.encode_to_vec(), &args()).socket_dir, PathBuf::from("/run/x/s"));
     let other = BootstrapParams { instance_id: "c2".to_owned(), ..params };
-    assert_eq!(socket_dir(&other.encode_to_vec(), &args()), PathBuf::from(SOCKET_DIR));
+    assert_eq!(Asked::of(&other.encode_to_vec(), &args()).socket_dir, PathBuf::from(SOCKET_DIR));
     let options = Options { root: "/r".to_owned(), ..Default::default() };
     let any = Any { type_url: "containerd.runc.v1.Options".to_owned(), value: options.encode_to_vec() };
-    assert_eq!(socket_dir(&any.encode_to_vec(), &args()), PathBuf::from(SOCKET_DIR));
-    assert_eq!(socket_dir(&[], &args()), PathBuf::from(SOCKET_DIR));
-    assert_eq!(socket_dir(&[0xff; 3], &args()), PathBuf::from(SOCKET_DIR));
+    assert_eq!(Asked::of(&any.encode_to_vec(), &args()).socket_dir, PathBuf::from(SOCKET_DIR));
+    assert_eq!(Asked::of(&[], &args()).socket_dir, PathBuf::from(SOCKET_DIR));
+    assert_eq!(Asked::of(&[0xff; 3], &args()).socket_dir, PathBuf::from(SOCKET_DIR));
+    let told =
+        BootstrapParams { instance_id: "c1".to_owned(), containerd_ttrpc_address: "/e".to_owned(), ..other };
+    assert_eq!(Asked::of(&told.encode_to_vec(), &args()).events_address.as_deref(), Some("/e"));
 }
 
 #[test]
 fn the_group_annotation_wins_over_the_sandbox_annotation() {
     let config =
         json!({"annotations": {"io.kubernetes.cri.sandbox-id": "s", "io.containerd.runc.v2.group": "g"}});
-    assert_eq!(group(&config).as_deref(), Some("g"));
-    assert_eq!(group(&json!({"annotations": {"io.kubernetes.cri.sandbox-id": "s"}})).as_deref(), Some("s"));
-    assert_eq!(group(&json!({"annotations": {"io.containerd.runc.v2.group": ""}})), None);
-    assert_eq!(group(&json!({})), None);
+    assert_eq!(group(&config).unwrap().as_deref(), Some("g"));
+    let one = json!({"annotations": {"io.kubernetes.cri.sandbox-id": "s"}});
+    assert_eq!(group(&one).unwrap().as_deref(), Some("s"));
+    for none in
+        [json!({"annotations": {"io.containerd.runc.v2.group": ""}}), json!({}), json!({"annotations": null})]
+    {
+        assert_eq!(group(&none).unwrap(), None, "{none}");
+    }
+    for wrong in
+        [json!([]), json!("x"), json!({"annotations": 7}), json!({"annotations": {GROUPS[1]: ["s"]}})]
+    {
+        assert!(matches!(group(&wrong), Err(StartError::Config { .. })), "{wrong}");
+    }
 }
 
 #[test]
@@ -46,7 +62,9 @@ fn socket_paths_differ_by_containerd_namespace_and_group_and_fit() {
         assert_ne!(path, socket_path(directory, address, namespace, group).unwrap());
     }
     let long = PathBuf::from(format!("/{}", "d".repeat(80)));
-    assert!(matches!(socket_path(&long, "/a", "n", "g"), Err(StartError::LongPath { .. })));
+    assert!(matches!(socket_path(&long, "/a", "n", "g"), Err(SocketError::LongPath { .. })));
+    let relative = socket_path(Path::new("run/s"), "/a", "n", "g");
+    assert!(matches!(relative, Err(SocketError::RelativeDirectory { .. })));
 }
 
 #[test]
@@ -60,4 +78,44 @@ fn cve_2020_15257_sockets_are_paths_that_only_root_may_open() {
     fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
     make_private(&open).unwrap();
     assert_eq!(fs::metadata(&open).unwrap().permissions().mode() & 0o022, 0);
+}
+
+#[test]
+fn a_dead_shims_socket_is_replaced_and_a_living_one_joined() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let Claim::Ours(listener) = claim(&path).unwrap() else { panic!("nobody was there") };
+    assert!(matches!(claim(&path).unwrap(), Claim::Joined));
+    drop(listener);
+    assert!(path.exists());
+    assert!(matches!(claim(&path).unwrap(), Claim::Ours(_)));
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert!(matches!(claim(&path), Err(SocketError::Listen { .. })));
+}
+
+#[test]
+fn one_of_many_claims_wins() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    for stale in [false, true] {
+        assert_eq!(path.exists(), stale, "the socket that the first round left");
+        let claims: Vec<Claim> = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..16).map(|_| scope.spawn(|| claim(&path).unwrap())).collect();
+            all.into_iter().map(|claim| claim.join().unwrap()).collect()
+        });
+        let ours = claims.iter().filter(|claim| matches!(claim, Claim::Ours(_))).count();
+        assert_eq!(ours, 1);
+    }
+}
+
+#[test]
+fn a_shim_with_a_full_backlog_is_joined_without_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let Claim::Ours(_listener) = claim(&path).unwrap() else { panic!("nobody was there") };
+    // More than any backlog holds; connections stay in it after their clients have gone.
+    for _ in 0..10_000 {
+        assert!(matches!(claim(&path).unwrap(), Claim::Joined));
+    }
 }

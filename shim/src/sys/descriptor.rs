@@ -43,8 +43,11 @@ pub(crate) fn receive(socket: &UnixStream) -> io::Result<OwnedFd> {
     received.into_iter().next().ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
 }
 
-/// Starts a command whose descriptors 3, 4, … are these, in order.
-pub(crate) fn spawn_with<const N: usize>(command: &mut Command, descriptors: [OwnedFd; N]) -> io::Result<()> {
+/// Starts a command whose descriptors 3, 4, … are these, in order; returns its pid.
+pub(crate) fn spawn_with<const N: usize>(
+    command: &mut Command,
+    descriptors: [OwnedFd; N],
+) -> io::Result<u32> {
     // Out of the way of the numbers that they are to have, so that no copy overwrites another one's source.
     let high = descriptors.map(|fd| fcntl(&fd, FcntlArg::F_DUPFD_CLOEXEC(64)));
     let mut sources = [0; N];
@@ -62,7 +65,7 @@ pub(crate) fn spawn_with<const N: usize>(command: &mut Command, descriptors: [Ow
     };
     // SAFETY: the closure runs between fork and exec and calls dup2 only.
     unsafe { command.pre_exec(place) };
-    let result = command.spawn().map(|_| ());
+    let result = command.spawn().map(|child| child.id());
     for source in sources {
         // SAFETY: made by the fcntl above and known to nobody else in this process.
         drop(unsafe { OwnedFd::from_raw_fd(source) });

@@ -1,5 +1,5 @@
 //! Signals: those that nix has no names for, and handlers that leave nothing to children.
-#![expect(unsafe_code, reason = "kill(2) by number, and signal handlers")]
+#![expect(unsafe_code, reason = "kill(2) and waitpid(2) by number, and signal handlers")]
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -16,6 +16,27 @@ static CHILDREN: AtomicI32 = AtomicI32::new(-1);
 pub(crate) fn kill(pid: i32, signal: i32) -> bool {
     // SAFETY: kill takes numbers only.
     unsafe { libc::kill(pid, signal) == 0 }
+}
+
+/// A child that has exited, and its code: 128 and the signal's number for one that was killed, whichever signal it was.
+pub(crate) fn reap() -> Option<(u32, u32)> {
+    let mut status = 0;
+    loop {
+        // SAFETY: waitpid writes one status, which outlives the call.
+        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+        match u32::try_from(pid) {
+            Ok(0) => return None,
+            Ok(pid) if libc::WIFSIGNALED(status) => return Some((pid, 128 + code(libc::WTERMSIG(status)))),
+            Ok(pid) => return Some((pid, code(libc::WEXITSTATUS(status)))),
+            Err(_) if Errno::last() == Errno::EINTR => {}
+            Err(_no_children) => return None,
+        }
+    }
+}
+
+/// What a status holds is a few bits.
+fn code(bits: libc::c_int) -> u32 {
+    u32::try_from(bits).unwrap_or_default()
 }
 
 /// Makes a descriptor readable whenever a child may have exited, and the signals that end other daemons harmless.

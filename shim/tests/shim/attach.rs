@@ -8,9 +8,9 @@ use crate::{Case, EVERY, FAKE};
 
 pub(crate) const CASES: &[Case] = &[
     ("clients_come_and_go", EVERY, clients_come_and_go),
+    ("fifty_clients_read_the_same", FAKE, fifty_clients_read_the_same),
     ("stdin_once_ends_with_the_first_client", EVERY, stdin_once_ends_with_the_first_client),
     ("close_io_ends_stdin", EVERY, close_io_ends_stdin),
-    ("without_stdin_a_container_reads_its_end", EVERY, without_stdin_a_container_reads_its_end),
     ("a_client_that_does_not_read_holds_nobody_up", EVERY, a_client_that_does_not_read_holds_nobody_up),
     ("attach_needs_a_container", FAKE, attach_needs_a_container),
     ("attaching_and_leaving_costs_nothing_cve_2025_64329", FAKE, attaching_and_leaving_costs_nothing),
@@ -92,6 +92,27 @@ fn clients_come_and_go(world: &World) {
     assert_eq!(task.log.text("stdout"), "ready\ngot one\ngot two\ngot three\nend\n", "the log has it all");
 }
 
+fn fifty_clients_read_the_same(world: &World) {
+    const LINES: usize = 20_000;
+    let pod = Pod::start(world);
+    let script = format!("echo ready; read line; seq 1 {LINES}; exit 6");
+    let task = Task::try_create(&pod.shim, "c1", Spec::sh(&script), "attach:", "").unwrap();
+    task.begin().unwrap();
+    task.log.says("ready");
+    let clients: Vec<Attached> = (0..50).map(|_| Attached::new(&pod, "c1")).collect();
+    let mut first = Attached::new(&pod, "c1");
+    let expected: String = (1..=LINES).map(|line| format!("{line}\n")).collect();
+    std::thread::scope(|scope| {
+        for mut client in clients {
+            let expected = &expected;
+            scope.spawn(move || client.reads(expected));
+        }
+        first.write("go\n");
+        first.reads(&expected);
+    });
+    assert_eq!(task.wait(), 6);
+}
+
 fn stdin_once_ends_with_the_first_client(world: &World) {
     let pod = Pod::start(world);
     let task = echoing(&pod, "attach:?once=true");
@@ -111,12 +132,6 @@ fn close_io_ends_stdin(world: &World) {
     task.close_stdin().unwrap();
     assert_eq!(client.exit_code(), 6);
     assert_eq!(task.wait(), 6);
-}
-
-fn without_stdin_a_container_reads_its_end(world: &World) {
-    let pod = Pod::start(world);
-    let task = Task::start(&pod.shim, "c1", Spec::sh("cat; exit 3"));
-    assert_eq!(task.wait(), 3);
 }
 
 fn a_client_that_does_not_read_holds_nobody_up(world: &World) {

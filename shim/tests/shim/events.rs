@@ -1,7 +1,5 @@
 //! The agent's view: state, events, and what containerd hears.
 
-use std::fs;
-
 use berth_proto::shim::{EventsRequest, EventsResponse, TaskStatus, event::What, shim_service};
 
 use crate::harness::{Conn, Pod, Spec, Task, World};
@@ -10,9 +8,7 @@ use crate::{Case, EVERY, FAKE};
 pub(crate) const CASES: &[Case] = &[
     ("the_state_is_the_whole_truth", EVERY, the_state_is_the_whole_truth),
     ("events_follow_the_state", EVERY, events_follow_the_state),
-    ("many_short_tasks_keep_their_order", EVERY, many_short_tasks_keep_their_order),
     ("a_reader_that_is_lost_is_told", FAKE, a_reader_that_is_lost_is_told),
-    ("containerd_hears_everything_after_a_restart", FAKE, containerd_hears_everything_after_a_restart),
 ];
 
 fn events_since(conn: &mut Conn, since: u64) -> EventsResponse {
@@ -80,30 +76,6 @@ fn events_follow_the_state(world: &World) {
     assert!(seen.windows(2).all(|pair| pair[1].seq == pair[0].seq + 1));
 }
 
-/// Tasks that end as they start, all at once: no exit is lost, early or attributed to another.
-fn many_short_tasks_keep_their_order(world: &World) {
-    let pod = Pod::start(world);
-    let codes = 0..16_u32;
-    std::thread::scope(|scope| {
-        for code in codes.clone() {
-            let pod = &pod;
-            scope.spawn(move || {
-                let task = Task::start(&pod.shim, &format!("c{code}"), Spec::sh(&format!("exit {code}")));
-                assert_eq!(task.wait(), code);
-                task.delete().unwrap();
-            });
-        }
-    });
-    for code in codes {
-        let id = format!("c{code}");
-        world.containerd.event(&format!("delete {id}"));
-        let events = world.containerd.events().into_iter().filter(|event| event.container == id);
-        let seen: Vec<(String, u32)> = events.map(|event| (event.topic, event.code)).collect();
-        let expected = [("create", 0), ("start", 0), ("exit", code), ("delete", code)];
-        assert_eq!(seen, expected.map(|(topic, code)| (topic.to_owned(), code)), "of {id}");
-    }
-}
-
 fn a_reader_that_is_lost_is_told(world: &World) {
     let pod = Pod::start(world);
     let mut conn = pod.shim.connect();
@@ -116,22 +88,4 @@ fn a_reader_that_is_lost_is_told(world: &World) {
     }
     let old = events_since(&mut conn, start);
     assert!(old.resync || old.events.first().unwrap().seq == start + 1, "nothing is skipped in silence");
-}
-
-fn containerd_hears_everything_after_a_restart(world: &World) {
-    let pod = Pod::start(world);
-    let first = Task::start(&pod.shim, "c1", Spec::sh("exit 0"));
-    first.wait();
-    world.containerd.event("exit c1");
-    world.containerd.go_away();
-    let second = Task::start(&pod.shim, "c2", Spec::sh("exit 6"));
-    assert_eq!(second.wait(), 6, "containerd's absence holds nothing up");
-    second.delete().unwrap();
-    fs::remove_file(world.containerd.socket()).unwrap();
-    world.containerd.relisten();
-    world.containerd.event("delete c2");
-    let events = world.containerd.events();
-    let of_second: Vec<&str> =
-        events.iter().filter(|event| event.container == "c2").map(|event| event.topic.as_str()).collect();
-    assert_eq!(of_second, ["create", "start", "exit", "delete"]);
 }

@@ -1,32 +1,41 @@
-//! Black-box tests of the shim: driven over ttrpc as containerd drives it, with OCI runtimes real and fake.
+//! Black-box tests of what this shim has besides the contract: its own service, logs, records, and runtimes that fail.
+//! What any shim must do is shown by the conformance suite, whose harness this is.
 //!
 //! The program isolates itself in a mount namespace before anything else, so that nothing it mounts can stay behind.
 //! Called by the name `fake-runtime` it is an OCI runtime that does what a test says. After each test the world is
 //! torn down in good order and searched for what should be gone: processes, mounts, sockets, cgroups.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::unwrap_in_result,
-    clippy::print_stderr,
-    reason = "a failure here is the failure of the test"
-)]
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "a failure here is the failure of the test")]
 
-mod fake_runtime;
 mod harness;
 
 mod attach;
+mod bootstrap;
+mod checkpoint;
+mod cleanup;
 mod crash;
 mod events;
 mod exec;
+mod exits;
+mod fuzz;
+mod hostile;
 mod lifecycle;
+mod loggers;
 mod logs;
+mod memory;
+mod mounts;
+mod namespaces;
 mod protocol;
+mod publish;
 mod resources;
 mod sandbox;
+mod streams;
 mod terminal;
+mod userns;
 
 use std::process::ExitCode;
 
+use berth_shim_conformance::fake_runtime;
 use libtest_mimic::{Arguments, Trial};
 
 use crate::harness::{Runtime, World, isolate, trial};
@@ -36,31 +45,51 @@ type Case = (&'static str, &'static [Runtime], fn(&World));
 
 const EVERY: &[Runtime] = &[Runtime::Fake, Runtime::Crun, Runtime::Runc];
 const REAL: &[Runtime] = &[Runtime::Crun, Runtime::Runc];
+const RUNC: &[Runtime] = &[Runtime::Runc];
 const FAKE: &[Runtime] = &[Runtime::Fake];
 
 fn main() -> ExitCode {
     if fake_runtime::is_called() {
         return fake_runtime::main();
     }
+    if bootstrap::is_stranger() {
+        return bootstrap::be_stranger();
+    }
     let arguments = Arguments::from_args();
     if let Err(reason) = isolate() {
         eprintln!("the shim's tests need root and a mount namespace of their own: {reason}");
         return ExitCode::FAILURE;
     }
-    let groups: [(&str, &[Case]); 10] = [
+    let groups: &[(&str, &[Case])] = &[
         ("attach", attach::CASES),
+        ("bootstrap", bootstrap::CASES),
+        ("checkpoint", checkpoint::CASES),
+        ("cleanup", cleanup::CASES),
         ("crash", crash::CASES),
         ("events", events::CASES),
         ("exec", exec::CASES),
+        ("exits", exits::CASES),
+        ("fuzz", fuzz::CASES),
+        ("hostile", hostile::CASES),
         ("lifecycle", lifecycle::CASES),
+        ("loggers", loggers::CASES),
         ("logs", logs::CASES),
+        ("memory", memory::CASES),
+        ("mounts", mounts::FORMS),
+        ("mounts", mounts::MANAGED),
+        ("mounts", mounts::MAPPED),
+        ("mounts", mounts::REFUSED),
+        ("namespaces", namespaces::CASES),
         ("protocol", protocol::CASES),
+        ("publish", publish::CASES),
         ("resources", resources::CASES),
         ("sandbox", sandbox::CASES),
+        ("streams", streams::CASES),
         ("terminal", terminal::CASES),
+        ("userns", userns::CASES),
     ];
     let trials: Vec<Trial> = groups
-        .into_iter()
+        .iter()
         .flat_map(|(group, cases)| cases.iter().map(move |case| (group, case)))
         .flat_map(|(group, (name, runtimes, test))| {
             runtimes.iter().map(move |runtime| trial(&format!("{group}::{name}"), *runtime, *test))

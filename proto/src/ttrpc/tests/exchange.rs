@@ -69,6 +69,27 @@ fn a_last_message_may_close_its_stream() {
 }
 
 #[test]
+fn a_stream_that_was_ended_here_is_not_closed_there() {
+    let (mut client, mut server) = (Client::default(), Server::default());
+    let stream = client.call_streaming(&request("Both")).unwrap();
+    let other = client.call(&request("Other")).unwrap();
+    exchange(&mut client, &mut server);
+    next_call(&mut server);
+    next_call(&mut server);
+    server.feed(&wire(stream, Kind::Data, 1, b"last"));
+    assert_eq!(server.poll(), Some(Event::Data { stream, payload: b"last".to_vec() }));
+    server.respond(other, Ok(Vec::new()));
+    server.finish(stream);
+    assert_eq!(server.poll(), None);
+
+    client.feed(&wire(stream, Kind::Data, 1, b"last"));
+    client.feed(&server.output().take());
+    assert_eq!(client.poll(), Some(Reply::Data { stream, payload: b"last".to_vec() }));
+    client.forget(stream);
+    assert_eq!(client.poll(), Some(Reply::End { stream: other, result: Ok(Vec::new()) }));
+}
+
+#[test]
 fn an_oversized_request_is_answered_and_the_connection_goes_on() {
     let mut server = Server::default();
     let len = MESSAGE_LEN_MAX + 1;

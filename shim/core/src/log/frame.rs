@@ -56,7 +56,7 @@ impl Framer {
     pub fn push(&mut self, now: Now, input: &[u8], out: &mut Vec<u8>) {
         let prefix = self.prefix(now);
         let mut rest = input;
-        while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
+        while let Some(end) = memchr::memchr(b'\n', rest) {
             let line = &rest[..end];
             rest = &rest[end + 1..];
             let (line, ended_by_return) = match line {

@@ -72,13 +72,18 @@ impl Sink {
         self.torn = false;
     }
 
-    /// A write failed after `written` bytes and `lost` bytes remain unwritten, or an open failed with a batch of `lost`
-    /// bytes at hand. They are dropped.
+    /// A write failed of which `written` bytes stay in the file and `lost` bytes do not, or an open failed with a batch
+    /// of `lost` bytes at hand. They are dropped.
     pub fn failed(&mut self, now: Now, written: u64, lost: u64) {
         self.bytes += written;
-        self.torn |= written > 0;
+        self.torn &= written == 0;
         self.dropped_bytes += lost;
         self.state = State::Dropping { reopen_at_ms: now.mono_ms + REOPEN_AFTER_MS };
+    }
+
+    /// What stays of a failed write ends inside a line.
+    pub fn torn(&mut self) {
+        self.torn = true;
     }
 
     /// The file was opened, after a rotation or a failure or because someone moved it, with `bytes` in it.

@@ -210,6 +210,7 @@ fn a_full_disk_costs_lines_and_never_time() {
     let mut sink = Sink::new(0, NonZeroU64::new(100));
     assert_eq!(sink.offer(NOW, 40), Attempt::Write);
     sink.failed(NOW, 10, 30);
+    sink.torn();
     assert_eq!(sink.offer(later(1), 7), Attempt::Drop);
     assert_eq!(sink.dropped_bytes(), 37);
     assert_eq!(sink.offer(later(REOPEN_AFTER_MS), 8), Attempt::Reopen);
@@ -229,6 +230,7 @@ fn a_cut_line_in_a_file_that_was_moved_is_no_concern() {
     assert_eq!(sink.offer(NOW, 5), Attempt::Drop);
     sink.opened(0);
     sink.failed(NOW, 3, 2);
+    sink.torn();
     sink.opened(0);
     assert_eq!(sink.offer(NOW, 5), Attempt::Write);
     assert_eq!(sink.dropped_bytes(), 7);

@@ -7,10 +7,10 @@ use crate::exec::{EXEC_KILL_WAIT_MS, Exec, ExecLife, Limit, Owner};
 use crate::feed::FeedEvent;
 use crate::id::Id;
 use crate::reply::{Exit, Reply};
-use crate::task::{EXECS_WAIT_MS, Life};
+use crate::task::{EXECS_WAIT_MS, Init, Life};
 
 /// What a killed process is said to have exited with, when it has not by the time its client is answered.
-const KILLED: u32 = 137;
+pub(super) const KILLED: u32 = 137;
 
 impl Machine {
     pub(super) fn child_exited(&mut self, now: Now, pid: u32, code: u32) {
@@ -32,6 +32,11 @@ impl Machine {
         {
             self.take_exit(now, pid, code, at_ns);
         }
+    }
+
+    /// When a process was reaped that is reported only now.
+    pub(super) fn reaped_at(&self, pid: u32) -> Option<i64> {
+        self.unclaimed.iter().find(|unclaimed| unclaimed.pid == pid).map(|unclaimed| unclaimed.at_ns)
     }
 
     /// Whether the process was one of ours.
@@ -57,7 +62,7 @@ impl Machine {
         true
     }
 
-    fn exec_exited(&mut self, process: &Process, pid: u32, exit: Exit) {
+    pub(super) fn exec_exited(&mut self, process: &Process, pid: u32, exit: Exit) {
         self.effect(Effect::Drain(process.clone()));
         let Ok(exec) = self.exec_mut(process) else { return };
         exec.life = ExecLife::Stopped { pid, exit };
@@ -87,32 +92,40 @@ impl Machine {
     /// The init is gone. What it leaves behind in its cgroup goes too, and the exits of its execs are told first.
     pub(super) fn init_exited(&mut self, now: Now, id: &Id, pid: u32, exit: Exit) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        let deleting = match &mut task.life {
-            Life::Starting { exit: kept, .. } => {
+        let until_ms = now.mono_ms + EXECS_WAIT_MS;
+        let frozen = task.must_be_paused().is_ok();
+        match &mut task.life {
+            Life::Starting { exit: kept, .. } | Life::Saving { exit: kept, .. } => {
                 *kept = Some(exit);
                 return;
             }
-            Life::Deleting { .. } => true,
+            Life::Deleting { init, .. } => *init = Init::Leaving { exit, until_ms },
             Life::Created { .. } | Life::Running { .. } | Life::Switching { .. } | Life::Paused { .. } => {
-                false
+                task.life = Life::Leaving { pid, exit, until_ms };
             }
-            Life::Creating | Life::Leaving { .. } | Life::Stopped { .. } => return,
-        };
-        let due = task.execs.values().any(Exec::is_due);
-        self.kill_container(id, pid);
-        if deleting || !due {
-            self.tell_init_exit(id, pid, exit);
-        } else {
-            self.set_life(id, Life::Leaving { pid, exit, until_ms: now.mono_ms + EXECS_WAIT_MS });
+            Life::Creating
+            | Life::Prepared
+            | Life::Restoring
+            | Life::Leaving { .. }
+            | Life::Stopped { .. } => return,
         }
+        self.kill_container(id, pid);
+        // What is left of it dies only once it is thawed (`process/init_state.go`, `pausedState.SetExited`).
+        if frozen {
+            self.thaw(id, pid, None);
+        }
+        self.finish_leaving(id, false);
     }
 
     /// Tells the exit of an init whose execs are done, or are given up on.
     pub(super) fn finish_leaving(&mut self, id: &Id, give_up: bool) {
         let Some(task) = self.tasks.get(id) else { return };
-        if let Life::Leaving { pid, exit, .. } = task.life
-            && (give_up || !task.execs.values().any(Exec::is_due))
-        {
+        let (Life::Leaving { pid, exit, .. } | Life::Deleting { pid, init: Init::Leaving { exit, .. }, .. }) =
+            task.life
+        else {
+            return;
+        };
+        if give_up || !task.execs.values().any(Exec::is_due) {
             self.tell_init_exit(id, pid, exit);
         }
     }
@@ -121,22 +134,12 @@ impl Machine {
     fn tell_init_exit(&mut self, id: &Id, pid: u32, mut exit: Exit) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         exit.oom_kills = task.oom_kills;
-        let deleting = match &mut task.life {
-            Life::Deleting { exit: told, .. } => {
-                *told = Some(exit);
-                true
-            }
-            Life::Creating
-            | Life::Created { .. }
-            | Life::Starting { .. }
-            | Life::Running { .. }
-            | Life::Switching { .. }
-            | Life::Paused { .. }
-            | Life::Leaving { .. }
-            | Life::Stopped { .. } => {
-                task.life = Life::Stopped { pid, exit };
-                false
-            }
+        let deleting = if let Life::Deleting { init, .. } = &mut task.life {
+            *init = Init::Told(exit);
+            true
+        } else {
+            task.life = Life::Stopped { pid, exit };
+            false
         };
         let waiters = std::mem::take(&mut task.waiters);
         let process = Process::init(id);
@@ -161,9 +164,7 @@ impl Machine {
         let late: Vec<Id> = self
             .tasks
             .iter()
-            .filter(
-                |(_, task)| matches!(task.life, Life::Leaving { until_ms, .. } if until_ms <= now.mono_ms),
-            )
+            .filter(|(_, task)| task.leaves_at().is_some_and(|at| at <= now.mono_ms))
             .map(|(id, _)| id.clone())
             .collect();
         for id in late {

@@ -1,5 +1,6 @@
 //! Outcomes of effects that take time.
 
+use super::exits::KILLED;
 use super::{Machine, Op};
 use crate::effect::{Effect, Notice};
 use crate::event::{Now, OpId, Process, ReqId};
@@ -7,18 +8,20 @@ use crate::exec::{ExecLife, Limit, Owner};
 use crate::feed::FeedEvent;
 use crate::id::Id;
 use crate::reply::{Code, Exit, Failure, Reply};
-use crate::task::{Life, Switch};
+use crate::task::{Init, Life, Saved, Switch};
 
 impl Machine {
     pub(super) fn spawned(&mut self, now: Now, op: OpId, result: Result<u32, Failure>) {
         let Some(op) = self.ops.remove(&op) else { return };
         match op {
             Op::Create { task, from } => self.created(now, task, from, result),
+            Op::Restore { task, from } => self.restored(now, &task, from, result),
             Op::Exec { task, exec, from } => {
                 self.exec_started(now, &Process::exec(&task, &exec), from, result);
             }
             Op::StartSandbox => self.sandbox_started(now, result),
-            Op::Start { .. }
+            Op::Prepare { .. }
+            | Op::Start { .. }
             | Op::Switch { .. }
             | Op::Update { .. }
             | Op::Checkpoint { .. }
@@ -33,11 +36,12 @@ impl Machine {
     pub(super) fn finished(&mut self, now: Now, op: OpId, result: Result<(), Failure>) {
         let no_pid = |()| Err(Failure::new(Code::Internal, "no process was reported"));
         match self.ops.get(&op) {
-            Some(Op::Create { .. } | Op::Exec { .. } | Op::StartSandbox) => {
+            Some(Op::Create { .. } | Op::Restore { .. } | Op::Exec { .. } | Op::StartSandbox) => {
                 self.spawned(now, op, result.and_then(no_pid));
             }
             Some(
-                Op::Start { .. }
+                Op::Prepare { .. }
+                | Op::Start { .. }
                 | Op::Switch { .. }
                 | Op::Update { .. }
                 | Op::Checkpoint { .. }
@@ -54,38 +58,92 @@ impl Machine {
 
     fn settle(&mut self, now: Now, op: Op, result: Result<(), Failure>) {
         match op {
+            Op::Prepare { task, from } => self.prepared(task, from, result),
             Op::Start { task, from } => self.started(now, &task, from, result),
-            Op::Switch { task, to, from } => self.switched(&task, to, from, result),
-            Op::Update { from } => self.answer(from, result.map(|()| Reply::Empty)),
-            Op::Checkpoint { task, from } => {
-                if result.is_ok() {
-                    self.publish(Notice::Checkpointed(task));
+            Op::Switch { task, pid, to, from } => {
+                self.switched(&task, pid, to, &result);
+                if let Some(from) = from {
+                    self.answer(from, result.map(|()| Reply::Empty));
                 }
-                self.answer(from, result.map(|()| Reply::Empty));
             }
+            Op::Update { from } => self.answer(from, result.map(|()| Reply::Empty)),
+            Op::Checkpoint { task, from } => self.saved(now, &task, from, result),
             Op::Delete { task } => self.forgotten(&task, result),
             Op::ReleaseSandbox => self.released(),
-            Op::Create { .. } | Op::Exec { .. } | Op::StartSandbox => {}
+            Op::Create { .. } | Op::Restore { .. } | Op::Exec { .. } | Op::StartSandbox => {}
         }
     }
 
-    fn created(&mut self, now: Now, id: Id, from: ReqId, result: Result<u32, Failure>) {
+    fn created(&mut self, now: Now, id: Id, from: Option<ReqId>, result: Result<u32, Failure>) {
         match result {
             Ok(pid) => {
                 self.set_life(&id, Life::Created { pid });
                 self.publish(Notice::Created { task: id.clone(), pid });
                 self.feed_task(&id, FeedEvent::Created);
-                self.reply(from, Reply::Pid(pid));
+                if let Some(from) = from {
+                    self.reply(from, Reply::Pid(pid));
+                }
+                self.kill_if_stopped(&id, pid);
+                self.claim(now, pid);
+            }
+            Err(failure) => self.not_created(&id, from, failure),
+        }
+    }
+
+    /// The runtime was done when the sandbox was stopped.
+    fn kill_if_stopped(&mut self, id: &Id, pid: u32) {
+        if self.sandbox.is_stopped() {
+            self.kill_container(id, pid);
+        }
+    }
+
+    fn not_created(&mut self, id: &Id, from: Option<ReqId>, failure: Failure) {
+        let waiters = self.tasks.remove(id).map(|task| task.waiters).unwrap_or_default();
+        for to in waiters {
+            self.fail(to, failure.clone());
+        }
+        match from {
+            Some(from) => self.fail(from, failure),
+            None => self.end_when_deserted(),
+        }
+    }
+
+    fn prepared(&mut self, id: Id, from: Option<ReqId>, result: Result<(), Failure>) {
+        match result {
+            Ok(()) => {
+                self.set_life(&id, Life::Prepared);
+                self.publish(Notice::Created { task: id.clone(), pid: 0 });
+                self.feed_task(&id, FeedEvent::Created);
+                if let Some(from) = from {
+                    self.reply(from, Reply::Pid(0));
+                }
+            }
+            Err(failure) => self.not_created(&id, from, failure),
+        }
+    }
+
+    fn restored(&mut self, now: Now, id: &Id, from: ReqId, result: Result<u32, Failure>) {
+        let reaped_at = result.as_ref().ok().and_then(|pid| self.reaped_at(*pid));
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        match result {
+            Ok(pid) => {
+                task.life = Life::Running { pid };
+                task.started_at_ns = Some(reaped_at.unwrap_or(now.unix_ns));
+                self.tell_started(id, pid, from);
+                self.kill_if_stopped(id, pid);
                 self.claim(now, pid);
             }
             Err(failure) => {
-                let waiters = self.tasks.remove(&id).map(|task| task.waiters).unwrap_or_default();
-                for to in waiters {
-                    self.fail(to, failure.clone());
-                }
+                task.life = Life::Prepared;
                 self.fail(from, failure);
             }
         }
+    }
+
+    fn tell_started(&mut self, id: &Id, pid: u32, from: ReqId) {
+        self.publish(Notice::Started { task: id.clone(), pid });
+        self.feed_task(id, FeedEvent::Started);
+        self.reply(from, Reply::Pid(pid));
     }
 
     fn started(&mut self, now: Now, id: &Id, from: ReqId, result: Result<(), Failure>) {
@@ -96,9 +154,7 @@ impl Machine {
                 task.life = Life::Running { pid };
                 // A process that was reaped before its start was reported cannot have started after its end.
                 task.started_at_ns = Some(exit.map_or(now.unix_ns, |exit| exit.at_ns.min(now.unix_ns)));
-                self.publish(Notice::Started { task: id.clone(), pid });
-                self.feed_task(id, FeedEvent::Started);
-                self.reply(from, Reply::Pid(pid));
+                self.tell_started(id, pid, from);
             }
             Err(failure) => {
                 task.life = Life::Created { pid };
@@ -124,6 +180,13 @@ impl Machine {
             }
             return;
         };
+        if !matches!(exec.life, ExecLife::Starting) {
+            // One of the same name, in a container of the same name.
+            if let Some(from) = from {
+                self.fail(from, super::no_such_exec(process));
+            }
+            return;
+        }
         let pid = match result {
             Ok(pid) => pid,
             Err(failure) => {
@@ -164,8 +227,13 @@ impl Machine {
         }
     }
 
+    /// Whoever waits for an exec that could not be started learns why; a client may start it again.
     fn exec_failed(&mut self, process: &Process, from: Option<ReqId>, failure: Failure) {
         if let Some(from) = from {
+            let waiters = self.exec_mut(process).map(|exec| std::mem::take(&mut exec.waiters));
+            for to in waiters.unwrap_or_default() {
+                self.fail(to, failure.clone());
+            }
             self.fail(from, failure);
             return;
         }
@@ -177,28 +245,51 @@ impl Machine {
         self.drop_exec(process);
     }
 
-    fn switched(&mut self, id: &Id, to: Switch, from: Option<ReqId>, result: Result<(), Failure>) {
-        let Some(task) = self.tasks.get_mut(id) else {
-            if let Some(from) = from {
-                self.fail(
-                    from,
-                    Failure::new(Code::NotFound, format!("container {id} is deleted: not found")),
-                );
+    fn switched(&mut self, id: &Id, pid: u32, to: Switch, result: &Result<(), Failure>) {
+        // A container of this name that was made since is another one.
+        let Some(task) = self.tasks.get_mut(id).filter(|task| task.made_pid() == Some(pid)) else { return };
+        if !matches!(task.life, Life::Switching { .. }) {
+            // Its init was reaped meanwhile: what is left of it must not stay frozen.
+            if to == Switch::Pause && result.is_ok() {
+                self.thaw(id, pid, None);
             }
             return;
-        };
-        if let Life::Switching { pid, .. } = task.life {
-            let frozen = match (to, &result) {
-                (Switch::Pause, Ok(())) | (Switch::Resume, Err(_)) => true,
-                (Switch::Resume, Ok(())) | (Switch::Pause, Err(_)) => false,
-            };
-            task.life = if frozen { Life::Paused { pid } } else { Life::Running { pid } };
-            if result.is_ok() {
-                self.tell_switched(id, to);
-            }
         }
-        if let Some(from) = from {
-            self.answer(from, result.map(|()| Reply::Empty));
+        let frozen = match (to, result) {
+            (Switch::Pause, Ok(())) | (Switch::Resume, Err(_)) => true,
+            (Switch::Resume, Ok(())) | (Switch::Pause, Err(_)) => false,
+        };
+        task.life = if frozen { Life::Paused { pid } } else { Life::Running { pid } };
+        if result.is_ok() {
+            self.tell_switched(id, to);
+        }
+        // A failed thawing is not tried for ever.
+        if to == Switch::Pause {
+            self.thaw_doomed(id);
+        }
+    }
+
+    fn saved(&mut self, now: Now, id: &Id, from: ReqId, result: Result<(), Failure>) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        let Life::Saving { pid, from: saved, exit } = task.life else { return };
+        task.life = match saved {
+            Saved::Running => Life::Running { pid },
+            Saved::Paused => Life::Paused { pid },
+        };
+        if result.is_ok() {
+            self.publish(Notice::Checkpointed(id.clone()));
+        }
+        self.answer(from, result.map(|()| Reply::Empty));
+        match exit {
+            Some(exit) => self.init_exited(now, id, pid, exit),
+            None => self.thaw_doomed(id),
+        }
+    }
+
+    /// Lets a container die that was killed while it was on its way to being frozen.
+    fn thaw_doomed(&mut self, id: &Id) {
+        if self.tasks.get(id).is_some_and(|task| task.doomed) {
+            self.thaw_to_die(id);
         }
     }
 
@@ -217,16 +308,18 @@ impl Machine {
 
     fn forgotten(&mut self, id: &Id, result: Result<(), Failure>) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        let Life::Deleting { pid, exit, from, .. } = task.life else { return };
+        let Life::Deleting { pid, init, from, .. } = task.life else { return };
         match (result, from) {
             (Ok(()), _) | (Err(_), None) => {
-                task.life = Life::Deleting { pid, exit, forgotten: true, from };
+                task.life = Life::Deleting { pid, init, forgotten: true, from };
                 self.finish_delete(id);
             }
             (Err(failure), Some(from)) => {
-                task.life = match exit {
-                    Some(exit) => Life::Stopped { pid, exit },
-                    None => Life::Created { pid },
+                task.life = match init {
+                    Init::Never => Life::Prepared,
+                    Init::Living => Life::Created { pid },
+                    Init::Leaving { exit, until_ms } => Life::Leaving { pid, exit, until_ms },
+                    Init::Told(exit) => Life::Stopped { pid, exit },
                 };
                 self.fail(from, failure);
             }
@@ -236,10 +329,16 @@ impl Machine {
     /// Completes a deletion once the runtime has forgotten the container and its exit was told.
     pub(super) fn finish_delete(&mut self, id: &Id) {
         let Some(task) = self.tasks.get(id) else { return };
-        let Life::Deleting { pid, exit: Some(exit), forgotten: true, from } = task.life else { return };
+        let Life::Deleting { pid, init, forgotten: true, from } = task.life else { return };
+        let exit = match init {
+            Init::Never => Exit::default(),
+            Init::Told(exit) => exit,
+            Init::Living | Init::Leaving { .. } => return,
+        };
         self.drop_task(id, pid, exit);
-        if let Some(from) = from {
-            self.reply(from, Reply::Exited { pid, exit });
+        match from {
+            Some(from) => self.reply(from, Reply::Exited { pid, exit }),
+            None => self.end_when_deserted(),
         }
     }
 
@@ -250,24 +349,35 @@ impl Machine {
             .map(|task| task.execs.keys().map(|exec| Process::exec(id, exec)).collect())
             .unwrap_or_default();
         for process in execs {
-            self.give_up_exec(&process);
+            self.give_up_exec(&process, exit);
         }
-        self.tasks.remove(id);
+        let waiters = self.tasks.remove(id).map(|task| task.waiters).unwrap_or_default();
+        for to in waiters {
+            self.fail(to, deleted(id));
+        }
         self.effect(Effect::Forget(Process::init(id)));
         self.publish(Notice::Deleted { task: id.clone(), pid, exit });
         self.feed(FeedEvent::Deleted(id.clone()));
     }
 
-    fn give_up_exec(&mut self, process: &Process) {
-        if let Ok(exec) = self.exec_mut(process)
-            && let Owner::Sync { to, .. } | Owner::Stream { to } =
-                std::mem::replace(&mut exec.owner, Owner::Nobody)
-        {
-            self.fail(
-                to,
-                Failure::new(Code::NotFound, format!("container {} is deleted: not found", process.task)),
-            );
+    /// The exec goes with its container. One that still runs was killed and cannot die: its end is told all the same.
+    fn give_up_exec(&mut self, process: &Process, init: Exit) {
+        let Ok(exec) = self.exec_mut(process) else { return };
+        match (&exec.owner, exec.living_pid()) {
+            (Owner::Client | Owner::Stream { .. }, Some(pid)) => {
+                self.exec_exited(process, pid, Exit { code: KILLED, ..init });
+            }
+            (Owner::Sync { to, .. } | Owner::Stream { to }, _) => {
+                let to = *to;
+                exec.owner = Owner::Nobody;
+                self.fail(to, deleted(&process.task));
+            }
+            (Owner::Client | Owner::Nobody, _) => {}
         }
         self.drop_exec(process);
     }
+}
+
+fn deleted(id: &Id) -> Failure {
+    Failure::new(Code::NotFound, format!("container {id} is deleted: not found"))
 }

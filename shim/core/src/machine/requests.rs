@@ -2,16 +2,16 @@
 
 use super::{Machine, Op, SIGKILL, TASKS_MAX, no_such_exec};
 use crate::effect::{Action, Effect, Notice, Scope};
-use crate::event::{ExecPurpose, Now, Process, ReqId, Request};
+use crate::event::{ExecPurpose, Now, Origin, Process, ReqId, Request};
 use crate::exec::{Exec, ExecLife, Limit, Owner};
 use crate::id::Id;
 use crate::reply::{Code, Failure, Reply, Truth};
-use crate::task::{EXECS_MAX, Life, Switch, Task};
+use crate::task::{Begin, EXECS_MAX, Life, Switch, Task};
 
 impl Machine {
     pub(super) fn request(&mut self, now: Now, from: ReqId, request: Request) {
         let done = match request {
-            Request::Create(task) => self.create(now, from, task),
+            Request::Create(task, origin) => self.create(now, from, task, origin),
             Request::Start(process) => self.start(from, process),
             Request::AddExec(task, exec) => self.add_exec(from, &task, exec),
             Request::Kill { process, signal, scope } => self.kill(from, process, signal, scope),
@@ -19,6 +19,7 @@ impl Machine {
             Request::Delete(process) => self.delete(from, process),
             Request::State(process) => self.state(from, &process),
             Request::OfMade(process) => self.of_made(from, process),
+            Request::OfUnended(process) => self.of_unended(from, process),
             Request::OfLiving(process) => self.of_living(from, process),
             Request::Pause(task) => self.switch(from, task, Switch::Pause),
             Request::Resume(task) => self.switch(from, task, Switch::Resume),
@@ -61,8 +62,14 @@ impl Machine {
     pub(super) fn gone(&mut self, from: ReqId) {
         self.feed.forget(from);
         self.sandbox.waiters.retain(|waiter| *waiter != from);
+        for op in self.ops.values_mut() {
+            if let Op::Create { from: asker, .. } | Op::Prepare { from: asker, .. } = op {
+                asker.take_if(|asker| *asker == from);
+            }
+        }
         let mut orphans = Vec::new();
         for (id, task) in &mut self.tasks {
+            task.abandon(from);
             task.waiters.retain(|waiter| *waiter != from);
             for (exec_id, exec) in &mut task.execs {
                 exec.waiters.retain(|waiter| *waiter != from);
@@ -79,7 +86,7 @@ impl Machine {
         }
     }
 
-    fn create(&mut self, now: Now, from: ReqId, id: Id) -> Result<(), Failure> {
+    fn create(&mut self, now: Now, from: ReqId, id: Id, origin: Origin) -> Result<(), Failure> {
         if self.closing.is_some() {
             return Err(crate::sandbox::refuse("the sandbox is being shut down"));
         }
@@ -94,20 +101,32 @@ impl Machine {
             ));
         }
         self.tasks.insert(id.clone(), Task::new(now.unix_ns));
-        self.run(Op::Create { task: id.clone(), from }, Action::Create { task: id, from });
+        let (task, waits) = (id.clone(), Some(from));
+        match origin {
+            Origin::Bundle => self.run(Op::Create { task, from: waits }, Action::Create { task: id, from }),
+            Origin::Checkpoint => {
+                self.run(Op::Prepare { task, from: waits }, Action::Prepare { task: id, from });
+            }
+        }
         Ok(())
     }
 
     fn start(&mut self, from: ReqId, process: Process) -> Result<(), Failure> {
         let Process { task: id, exec } = process;
         match exec {
-            None => {
-                let pid = self.task(&id)?.may_start()?;
-                self.set_life(&id, Life::Starting { pid, exit: None });
-                self.run(Op::Start { task: id.clone(), from }, Action::Start(id));
-            }
+            None => match self.task(&id)?.may_start()? {
+                Begin::Start { pid } => {
+                    self.set_life(&id, Life::Starting { pid, exit: None });
+                    self.run(Op::Start { task: id.clone(), from }, Action::Start(id));
+                }
+                Begin::Restore => {
+                    self.sandbox.may_create_member()?;
+                    self.set_life(&id, Life::Restoring);
+                    self.run(Op::Restore { task: id.clone(), from }, Action::Restore(id));
+                }
+            },
             Some(exec_id) => {
-                self.task(&id)?.must_run()?;
+                self.task(&id)?.may_exec()?;
                 let process = Process::exec(&id, &exec_id);
                 let exec = self.exec_mut(&process)?;
                 exec.may_start()?;
@@ -120,6 +139,7 @@ impl Machine {
     }
 
     fn add_exec(&mut self, from: ReqId, id: &Id, exec: Id) -> Result<(), Failure> {
+        self.task(id)?.may_exec()?;
         self.room_for_exec(id)?;
         let process = Process::exec(id, &exec);
         if self.exec_mut(&process).is_ok() {
@@ -136,6 +156,7 @@ impl Machine {
     }
 
     fn run_exec(&mut self, now: Now, from: ReqId, id: Id, purpose: ExecPurpose) -> Result<(), Failure> {
+        self.task(&id)?.must_run()?;
         self.room_for_exec(&id)?;
         self.last_exec += 1;
         let exec = Id::internal(self.last_exec);
@@ -156,7 +177,6 @@ impl Machine {
 
     fn room_for_exec(&self, id: &Id) -> Result<(), Failure> {
         let task = self.task(id)?;
-        task.must_run()?;
         if task.execs.len() >= EXECS_MAX {
             return Err(Failure::new(
                 Code::ResourceExhausted,
@@ -172,10 +192,12 @@ impl Machine {
             None => task.signal_target()?,
             Some(exec) => task.execs.get(exec).ok_or_else(|| no_such_exec(&process))?.signal_target()?,
         };
-        let thaw = signal == SIGKILL && task.must_be_paused().is_ok();
-        let id = process.task.clone();
+        let end = (signal == SIGKILL && process.exec.is_none()).then(|| process.task.clone());
         self.effect(Effect::Signal { process, pid, signal, scope });
-        if thaw {
+        if let Some(id) = end {
+            if let Some(task) = self.tasks.get_mut(&id) {
+                task.doomed = true;
+            }
             self.thaw_to_die(&id);
         }
         self.reply(from, Reply::Empty);
@@ -186,9 +208,13 @@ impl Machine {
     pub(super) fn thaw_to_die(&mut self, id: &Id) {
         if let Some(pid) = self.tasks.get(id).and_then(|task| task.must_be_paused().ok()) {
             self.set_life(id, Life::Switching { pid, to: Switch::Resume });
-            let op = Op::Switch { task: id.clone(), to: Switch::Resume, from: None };
-            self.run(op, Action::Resume(id.clone()));
+            self.thaw(id, pid, None);
         }
+    }
+
+    pub(super) fn thaw(&mut self, id: &Id, pid: u32, from: Option<ReqId>) {
+        let op = Op::Switch { task: id.clone(), pid, to: Switch::Resume, from };
+        self.run(op, Action::Resume(id.clone()));
     }
 
     fn wait(&mut self, from: ReqId, process: &Process) -> Result<(), Failure> {
@@ -213,7 +239,12 @@ impl Machine {
             self.reply(from, Reply::Exited { pid, exit });
             return Ok(());
         }
-        let life = self.task(&process.task)?.delete(from)?;
+        let task = self.task(&process.task)?;
+        if let Some(adopted) = task.adopt(from) {
+            self.set_life(&process.task, adopted);
+            return Ok(());
+        }
+        let life = task.delete(from)?;
         self.begin_delete(&process.task, life);
         Ok(())
     }
@@ -229,11 +260,11 @@ impl Machine {
     }
 
     fn state(&mut self, from: ReqId, process: &Process) -> Result<(), Failure> {
+        let view = self.task(&process.task)?.view();
+        let init = view.ok_or_else(|| crate::task::refuse("is being created"))?;
         let view = match &process.exec {
-            None => {
-                self.task(&process.task)?.view().ok_or_else(|| crate::task::refuse("is being created"))?
-            }
-            Some(_) => self.exec_mut(process)?.view(),
+            None => init,
+            Some(_) => self.exec_mut(process)?.view().within(init.status),
         };
         self.reply(from, Reply::State(view));
         Ok(())
@@ -250,6 +281,15 @@ impl Machine {
         Ok(())
     }
 
+    fn of_unended(&mut self, from: ReqId, process: Process) -> Result<(), Failure> {
+        let pid = match &process.exec {
+            None => self.task(&process.task)?.unended_pid()?,
+            Some(_) => self.exec_mut(&process)?.unended_pid()?,
+        };
+        self.effect(Effect::Allow { to: from, process, pid });
+        Ok(())
+    }
+
     fn of_living(&mut self, from: ReqId, process: Process) -> Result<(), Failure> {
         let pid = match &process.exec {
             None => self.task(&process.task)?.signal_target()?,
@@ -260,12 +300,19 @@ impl Machine {
     }
 
     fn switch(&mut self, from: ReqId, id: Id, to: Switch) -> Result<(), Failure> {
-        let (pid, action) = match to {
-            Switch::Pause => (self.task(&id)?.must_run()?, Action::Pause(id.clone())),
-            Switch::Resume => (self.task(&id)?.must_be_paused()?, Action::Resume(id.clone())),
-        };
-        self.set_life(&id, Life::Switching { pid, to });
-        self.run(Op::Switch { task: id, to, from: Some(from) }, action);
+        match to {
+            Switch::Pause => {
+                let pid = self.task(&id)?.must_run()?;
+                self.set_life(&id, Life::Switching { pid, to });
+                let op = Op::Switch { task: id.clone(), pid, to, from: Some(from) };
+                self.run(op, Action::Pause(id));
+            }
+            Switch::Resume => {
+                let pid = self.task(&id)?.must_be_paused()?;
+                self.set_life(&id, Life::Switching { pid, to });
+                self.thaw(&id, pid, Some(from));
+            }
+        }
         Ok(())
     }
 
@@ -276,7 +323,8 @@ impl Machine {
     }
 
     fn checkpoint(&mut self, from: ReqId, id: Id) -> Result<(), Failure> {
-        self.task(&id)?.must_run()?;
+        let (pid, saved) = self.task(&id)?.may_save()?;
+        self.set_life(&id, Life::Saving { pid, from: saved, exit: None });
         self.run(Op::Checkpoint { task: id.clone(), from }, Action::Checkpoint { task: id, from });
         Ok(())
     }

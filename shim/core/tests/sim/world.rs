@@ -3,55 +3,51 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_shim_core::{
-    Action, Code, Effect, Event, ExecPurpose, Failure, Id, Machine, Notice, Now, OpId, Process, Reply, ReqId,
+    Action, Code, Effect, Event, ExecPurpose, Failure, Id, Machine, Now, OpId, Origin, Process, Reply, ReqId,
     Request, Scope,
 };
 use proptest::sample::Index;
+
+use crate::told::Told;
 
 const SIGKILL: i32 = 9;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    Create(u8),
+    Create(u8, Origin),
     Start(u8),
     AddExec(u8, u8),
     StartExec(u8, u8),
     Kill(u8),
+    KillExec(u8, u8),
     Wait(u8),
     WaitExec(u8, u8),
     Delete(u8),
     DeleteExec(u8, u8),
     Pause(u8),
     Resume(u8),
+    Update(u8),
+    Checkpoint(u8),
+    State(u8, u8),
     ExecSync(u8, Option<u64>),
+    ExecStream(u8),
+    Shutdown(u8),
+    StopSandbox,
     Disconnect(u8),
+    /// containerd is killed and comes back: every request that it waits for is gone.
+    Reconnect,
     /// One operation ends well.
     Succeed(Index),
     /// One operation fails.
     Fail(Index),
+    /// A checkpoint that ends the container is written, and is not reported yet.
+    SaveAndEnd(Index),
     /// One process exits.
     Exit(Index),
     /// One exited process is reaped.
     Reap(Index),
     Oom(u8),
     Time(u64),
-}
-
-/// What was told about one task since it was created.
-#[derive(Debug, Default)]
-struct Told {
-    started: bool,
-    exit: Exit,
-    living_execs: BTreeSet<Id>,
-}
-
-/// How far the end of a task was told.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Exit {
-    #[default]
-    Untold,
-    Persisted,
-    Published,
 }
 
 #[derive(Default)]
@@ -69,9 +65,26 @@ pub(crate) struct World {
     unreported: BTreeMap<OpId, u32>,
     living: BTreeMap<u32, Process>,
     zombies: Vec<u32>,
-    told: BTreeMap<Id, Told>,
+    /// Whose process each pid was.
+    pids: BTreeMap<u32, Process>,
+    /// Containers whose processes neither run nor die.
+    frozen: BTreeSet<Id>,
+    /// Killed, and to die once they are thawed.
+    doomed: BTreeSet<u32>,
+    /// Containers that could not be thawed.
+    stuck: BTreeSet<Id>,
+    told: Told,
     /// The end of the feed that is known, and the last pushed number.
     ended: bool,
+    sandbox: Sandbox,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Sandbox {
+    #[default]
+    Absent,
+    Ready,
+    Stopped,
 }
 
 impl World {
@@ -80,6 +93,7 @@ impl World {
     }
 
     pub(crate) fn start_sandbox(&mut self) {
+        self.sandbox = Sandbox::Ready;
         self.ask(Request::CreateSandbox);
         self.ask(Request::StartSandbox);
         let (op, action) = self.ops.pop_first().expect("the sandbox is being started");
@@ -89,46 +103,63 @@ impl World {
 
     pub(crate) fn take(&mut self, step: Step) {
         match step {
-            Step::Create(n) => self.ask(Request::Create(task(n))),
+            Step::Create(n, origin) => self.ask(Request::Create(task(n), origin)),
             Step::Start(n) => self.ask(Request::Start(Process::init(&task(n)))),
             Step::AddExec(n, e) => self.ask(Request::AddExec(task(n), exec(e))),
             Step::StartExec(n, e) => self.ask(Request::Start(Process::exec(&task(n), &exec(e)))),
-            Step::Kill(n) => {
-                self.ask(Request::Kill {
-                    process: Process::init(&task(n)),
-                    signal: SIGKILL,
-                    scope: Scope::Process,
-                });
-            }
+            Step::Kill(n) => self.ask_kill(Process::init(&task(n))),
+            Step::KillExec(n, e) => self.ask_kill(Process::exec(&task(n), &exec(e))),
             Step::Wait(n) => self.ask_wait(Process::init(&task(n))),
             Step::WaitExec(n, e) => self.ask_wait(Process::exec(&task(n), &exec(e))),
             Step::Delete(n) => self.ask(Request::Delete(Process::init(&task(n)))),
             Step::DeleteExec(n, e) => self.ask(Request::Delete(Process::exec(&task(n), &exec(e)))),
             Step::Pause(n) => self.ask(Request::Pause(task(n))),
             Step::Resume(n) => self.ask(Request::Resume(task(n))),
+            Step::Update(n) => self.ask(Request::Update(task(n))),
+            Step::Checkpoint(n) => self.ask(Request::Checkpoint(task(n))),
+            Step::State(n, e) => self.ask(Request::State(Process::exec(&task(n), &exec(e)))),
+            Step::ExecStream(n) => self.ask(Request::RunExec(task(n), ExecPurpose::Stream)),
+            Step::Shutdown(n) => {
+                // A shim that serves nothing more would end here.
+                if self.told.knows(&task(n)) {
+                    self.ask(Request::Shutdown);
+                }
+            }
+            Step::StopSandbox => {
+                if self.sandbox == Sandbox::Ready {
+                    self.sandbox = Sandbox::Stopped;
+                }
+                self.ask(Request::StopSandbox);
+            }
             Step::ExecSync(n, timeout_ms) => {
                 self.ask(Request::RunExec(task(n), ExecPurpose::Sync { timeout_ms }));
             }
             Step::Disconnect(n) => {
                 if let Some(request) = self.unanswered.iter().nth(usize::from(n)).copied() {
-                    self.unanswered.remove(&request);
-                    self.waits.remove(&request);
-                    self.gone.insert(request);
-                    self.handle(Event::Gone(request));
+                    self.hang_up(request);
+                }
+            }
+            Step::Reconnect => {
+                while let Some(request) = self.unanswered.first().copied() {
+                    self.hang_up(request);
                 }
             }
             Step::Succeed(index) => self.end_op(index, true),
             Step::Fail(index) => self.end_op(index, false),
+            Step::SaveAndEnd(index) => self.save_and_end(index),
             Step::Exit(index) => {
                 if !self.living.is_empty() {
-                    let pid = *self.living.keys().nth(index.index(self.living.len())).expect("in range");
-                    self.die(pid);
+                    let (pid, process) =
+                        self.living.iter().nth(index.index(self.living.len())).expect("in range");
+                    if !self.frozen.contains(&process.task) {
+                        self.die(*pid);
+                    }
                 }
             }
             Step::Reap(index) => {
                 if !self.zombies.is_empty() {
-                    let pid = self.zombies.remove(index.index(self.zombies.len()));
-                    self.handle(Event::ChildExited { pid, code: 0 });
+                    let at = index.index(self.zombies.len());
+                    self.reap(at);
                 }
             }
             Step::Oom(n) => self.handle(Event::OomObserved { task: task(n), kills: self.last_request }),
@@ -149,13 +180,7 @@ impl World {
             for pid in pids {
                 self.die(pid);
             }
-            while let Some(pid) = self.zombies.pop() {
-                self.handle(Event::ChildExited { pid, code: 0 });
-            }
-            if let Some(at) = self.machine.poll_timeout() {
-                self.now.mono_ms = self.now.mono_ms.max(at);
-                self.handle(Event::Tick);
-            }
+            self.rest();
             if self.ops.is_empty() && self.living.is_empty() && self.machine.poll_timeout().is_none() {
                 return;
             }
@@ -163,11 +188,48 @@ impl World {
         panic!("the machine never comes to rest");
     }
 
+    pub(crate) fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Lets everything that is under way come to its end, but for processes that nobody kills.
+    pub(crate) fn come_to_rest(&mut self) {
+        for _round in 0..1000 {
+            while let Some(op) = self.ops.keys().next().copied() {
+                self.succeed(op);
+            }
+            self.rest();
+            if self.ops.is_empty() && self.zombies.is_empty() && self.machine.poll_timeout().is_none() {
+                return;
+            }
+        }
+        panic!("the machine never comes to rest");
+    }
+
+    fn rest(&mut self) {
+        while !self.zombies.is_empty() {
+            self.reap(self.zombies.len() - 1);
+        }
+        if let Some(at) = self.machine.poll_timeout() {
+            self.now.mono_ms = self.now.mono_ms.max(at);
+            self.handle(Event::Tick);
+        }
+    }
+
+    /// No member outlives its sandbox.
+    pub(crate) fn check_a_stopped_sandbox_is_empty(&self) {
+        if self.sandbox == Sandbox::Stopped {
+            let left = |process: &&Process| !self.stuck.contains(&process.task);
+            let left: Vec<&Process> = self.living.values().filter(left).collect();
+            assert!(left.is_empty(), "outlived the sandbox: {left:?}");
+        }
+    }
+
     /// After everything has ended, only those may wait whose process was never started.
     pub(crate) fn check_everything_is_answered(&mut self) {
         for request in &self.unanswered {
             let process = self.waits.get(request).unwrap_or_else(|| panic!("{request:?} was never answered"));
-            let exited = self.told.get(&process.task).is_some_and(|told| told.exit == Exit::Published);
+            let exited = self.told.exit_is_published(&process.task);
             assert!(process.exec.is_some() || !exited, "{request:?} waits for {process:?}, which has exited");
         }
     }
@@ -185,6 +247,17 @@ impl World {
         let id = ReqId(self.last_request);
         self.unanswered.insert(id);
         self.handle(Event::Request(id, request));
+    }
+
+    fn ask_kill(&mut self, process: Process) {
+        self.ask(Request::Kill { process, signal: SIGKILL, scope: Scope::Process });
+    }
+
+    fn hang_up(&mut self, request: ReqId) {
+        self.unanswered.remove(&request);
+        self.waits.remove(&request);
+        self.gone.insert(request);
+        self.handle(Event::Gone(request));
     }
 
     fn ask_wait(&mut self, process: Process) {
@@ -206,14 +279,18 @@ impl World {
             Effect::Allow { to, .. } => assert!(self.unanswered.remove(&to), "{to:?} was answered twice"),
             Effect::Run { op, action } => self.run(op, action),
             Effect::Signal { process, pid, signal, scope } => self.signalled(&process, pid, signal, scope),
-            Effect::Persist { task, .. } => self.told(&task).exit = Exit::Persisted,
-            Effect::Publish(notice) => self.published(notice),
+            Effect::Persist { task, .. } => self.told.persisted(&task),
+            Effect::Publish(notice) => self.told.published(notice, self.now.mono_ms),
             Effect::Exit => {
                 assert!(!self.ended, "ended twice");
+                assert!(self.told.is_empty(), "ended with {:?}", self.told);
                 self.ended = true;
             }
             Effect::Cancel(op) => assert!(self.ops.contains_key(&op), "cancelled {op:?}, which has ended"),
-            Effect::KeepExec { .. } | Effect::Drain(_) | Effect::EndStreams { .. } | Effect::Forget(_) => {}
+            Effect::KeepExec { process, .. }
+            | Effect::Drain(process)
+            | Effect::EndStreams { process, .. }
+            | Effect::Forget(process) => self.told.of_known(&process.task),
         }
     }
 
@@ -222,25 +299,94 @@ impl World {
             && let Ok(Reply::Exited { .. }) = reply
             && process.exec.is_none()
         {
-            assert!(self.told(&process.task).exit == Exit::Published, "answered before it was published");
+            assert!(self.told.exit_is_published(&process.task), "answered before it was published");
         }
         let known = self.unanswered.remove(&to) || self.gone.remove(&to);
         assert!(known, "{to:?} was answered twice, at last with {reply:?}");
     }
 
     fn run(&mut self, op: OpId, action: Action) {
+        self.check_may_run(&action);
         match &action {
-            Action::Create { task, .. } => self.spawn(op, Process::init(task)),
+            Action::Create { task, .. } | Action::Restore(task) => self.spawn(op, Process::init(task)),
             Action::Exec { process, .. } => self.spawn(op, process.clone()),
-            _ => {}
+            Action::Prepare { .. }
+            | Action::Start(_)
+            | Action::Pause(_)
+            | Action::Resume(_)
+            | Action::Update { .. }
+            | Action::Checkpoint { .. }
+            | Action::Delete(_)
+            | Action::StartSandbox
+            | Action::ReleaseSandbox => {}
         }
         self.ops.insert(op, action);
+    }
+
+    /// Nothing is done with a container that there is not, and no two things at once that one must come after the other.
+    fn check_may_run(&mut self, action: &Action) {
+        let task = match action {
+            Action::Create { task, .. } | Action::Prepare { task, .. } => {
+                assert!(!self.told.knows(task), "{task} is made twice");
+                return;
+            }
+            Action::StartSandbox => return,
+            Action::ReleaseSandbox => {
+                assert!(self.told.is_empty(), "released under its members: {:?}", self.told);
+                return;
+            }
+            Action::Exec { process, .. } => &process.task,
+            Action::Start(task)
+            | Action::Restore(task)
+            | Action::Pause(task)
+            | Action::Resume(task)
+            | Action::Update { task, .. }
+            | Action::Checkpoint { task, .. }
+            | Action::Delete(task) => task,
+        };
+        self.told.of_known(task);
+        let exclusive = |other: &&Action| match other {
+            Action::Start(other)
+            | Action::Restore(other)
+            | Action::Delete(other)
+            | Action::Checkpoint { task: other, .. } => other == task,
+            Action::Create { .. }
+            | Action::Prepare { .. }
+            | Action::Exec { .. }
+            | Action::Pause(_)
+            | Action::Resume(_)
+            | Action::Update { .. }
+            | Action::StartSandbox
+            | Action::ReleaseSandbox => false,
+        };
+        if matches!(
+            action,
+            Action::Start(_) | Action::Restore(_) | Action::Delete(_) | Action::Checkpoint { .. }
+        ) {
+            let other = self.ops.values().find(exclusive);
+            assert_eq!(other, None, "while {action:?}");
+        }
+    }
+
+    /// The runtime has written a checkpoint and ended the container with it, as it was asked to.
+    fn save_and_end(&mut self, index: Index) {
+        let saving = self.ops.values().filter_map(|action| match action {
+            Action::Checkpoint { task, .. } => Some(task.clone()),
+            _ => None,
+        });
+        let saving: Vec<Id> = saving.collect();
+        if !saving.is_empty() {
+            let task = &saving[index.index(saving.len())];
+            self.frozen.remove(task);
+            self.kill_container(task);
+        }
     }
 
     /// The process is there before the operation that makes it ends.
     fn spawn(&mut self, op: OpId, process: Process) {
         self.last_pid += 1;
-        self.living.insert(self.last_pid, process);
+        self.living.insert(self.last_pid, process.clone());
+        self.pids.insert(self.last_pid, process);
         self.unreported.insert(op, self.last_pid);
     }
 
@@ -254,8 +400,16 @@ impl World {
 
     fn succeed(&mut self, op: OpId) {
         let action = self.ops.remove(&op).expect("under way");
-        if let Action::Delete(task) = &action {
-            self.kill_container(task);
+        match &action {
+            Action::Pause(task) => {
+                self.frozen.insert(task.clone());
+            }
+            Action::Resume(task) => self.thaw(task),
+            Action::Delete(task) => {
+                self.thaw(task);
+                self.kill_container(task);
+            }
+            _ => {}
         }
         match self.unreported.remove(&op) {
             Some(pid) => self.handle(Event::Spawned { op, result: Ok(pid) }),
@@ -271,6 +425,9 @@ impl World {
             self.living.remove(&pid);
             self.zombies.retain(|zombie| *zombie != pid);
         }
+        if let Action::Resume(task) = &action {
+            self.stuck.insert(task.clone());
+        }
         let result = Err(Failure::new(Code::Internal, format!("{action:?}")));
         self.handle(Event::Finished { op, result });
     }
@@ -281,64 +438,51 @@ impl World {
         }
     }
 
+    fn reap(&mut self, at: usize) {
+        let pid = self.zombies.remove(at);
+        if let Some(Process { task, exec: None }) = self.pids.get(&pid) {
+            self.told.init_reaped(task, self.now.mono_ms);
+        }
+        self.handle(Event::ChildExited { pid, code: 0 });
+    }
+
+    /// A frozen process dies once it is thawed.
+    fn kill(&mut self, pid: u32) {
+        let frozen = self.living.get(&pid).is_some_and(|process| self.frozen.contains(&process.task));
+        if frozen {
+            self.doomed.insert(pid);
+        } else {
+            self.die(pid);
+        }
+    }
+
+    fn thaw(&mut self, task: &Id) {
+        self.frozen.remove(task);
+        for pid in std::mem::take(&mut self.doomed) {
+            self.kill(pid);
+        }
+    }
+
     fn kill_container(&mut self, task: &Id) {
         let pids: Vec<u32> =
             self.living.iter().filter(|(_, process)| process.task == *task).map(|(pid, _)| *pid).collect();
         for pid in pids {
-            self.die(pid);
+            self.kill(pid);
         }
     }
 
     fn signalled(&mut self, process: &Process, pid: u32, signal: i32, scope: Scope) {
         assert_eq!(signal, SIGKILL);
         match scope {
-            Scope::Container => self.kill_container(&process.task),
+            Scope::Container => {
+                self.told.of_known(&process.task);
+                self.kill_container(&process.task);
+            }
             Scope::Process | Scope::Tree => {
                 let known = self.living.get(&pid) == Some(process) || self.zombies.contains(&pid);
                 assert!(known, "signalled {pid} for {process:?}, which was reaped");
-                self.die(pid);
-            }
-        }
-    }
-
-    fn told(&mut self, task: &Id) -> &mut Told {
-        self.told.get_mut(task).unwrap_or_else(|| panic!("{task} was not created, or is deleted"))
-    }
-
-    fn published(&mut self, notice: Notice) {
-        match notice {
-            Notice::Created { task, .. } => {
-                assert!(self.told.insert(task, Told::default()).is_none(), "created twice");
-            }
-            Notice::Started { task, .. } => {
-                let told = self.told(&task);
-                assert!(
-                    told.exit == Exit::Untold && !std::mem::replace(&mut told.started, true),
-                    "started twice or after its exit"
-                );
-            }
-            Notice::ExecAdded { task, .. } => assert!(self.told(&task).exit == Exit::Untold),
-            Notice::ExecStarted { task, exec, .. } => {
-                assert!(self.told(&task).living_execs.insert(exec), "started twice");
-            }
-            Notice::Exited { process, .. } => match process.exec {
-                Some(exec) => {
-                    assert!(self.told(&process.task).living_execs.remove(&exec), "exited without a start");
-                }
-                None => {
-                    let given_up = self.now.mono_ms;
-                    let told = self.told(&process.task);
-                    assert_eq!(told.exit, Exit::Persisted, "published twice or before it was recorded");
-                    told.exit = Exit::Published;
-                    assert!(told.living_execs.is_empty() || given_up > 0, "before its execs");
-                }
-            },
-            Notice::Deleted { task, .. } => {
-                assert!(self.told(&task).exit == Exit::Published, "deleted before its exit");
-                self.told.remove(&task);
-            }
-            Notice::Oom(task) | Notice::Paused(task) | Notice::Resumed(task) | Notice::Checkpointed(task) => {
-                self.told(&task);
+                assert_eq!(self.pids.get(&pid), Some(process), "signalled another's process");
+                self.kill(pid);
             }
         }
     }

@@ -1,21 +1,18 @@
-//! A small containerd: bundles, the events service, `shim start`, and calls.
+//! The harness of the conformance suite, with what this shim offers besides the contract: its own service and its logs.
 
-mod conn;
-mod containerd;
-mod leaks;
+mod log;
 mod pod;
+mod raw;
 mod runtime;
 mod shim;
-mod spec;
 mod task;
-mod wait;
-mod world;
 
-pub(crate) use conn::Conn;
-pub(crate) use pod::{Pod, SANDBOX_CONFIG, create, make_netns, options, start, status};
-pub(crate) use runtime::Runtime;
-pub(crate) use shim::{Bootstrap, Shim};
-pub(crate) use spec::{Spec, process};
-pub(crate) use task::{LogLine, Streams, Task};
-pub(crate) use wait::until;
-pub(crate) use world::{World, isolate, trial};
+pub(crate) use berth_shim_conformance::harness::{
+    Bootstrap, Conn, Spec, Streams, WITHIN, World, isolate, make_netns, process, until,
+};
+pub(crate) use log::LogLine;
+pub(crate) use pod::{Pod, SANDBOX_CONFIG, create, options, start};
+pub(crate) use raw::{Raw, address_of, assert_refused, finish, run, served_by};
+pub(crate) use runtime::{Runtime, trial};
+pub(crate) use shim::Shim;
+pub(crate) use task::Task;

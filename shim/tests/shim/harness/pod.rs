@@ -1,19 +1,18 @@
 //! A sandbox, ready for members.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use berth_proto::sandbox::{
     CreateSandboxRequest, CreateSandboxResponse, SandboxStatusRequest, SandboxStatusResponse,
-    StartSandboxRequest, StartSandboxResponse, StopSandboxRequest, StopSandboxResponse, sandbox_service,
+    ShutdownSandboxRequest, ShutdownSandboxResponse, StartSandboxRequest, StartSandboxResponse,
+    StopSandboxRequest, StopSandboxResponse, sandbox_service,
 };
 use berth_proto::shim::{NamespaceMode, SandboxOptions};
 use berth_proto::ttrpc::Status;
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 
-use super::shim::{Bootstrap, Shim};
-use super::world::World;
+use super::runtime::args;
+use super::shim::Shim;
+use super::{Bootstrap, World, make_netns};
 
 /// A sandbox's `config.json`, which says nothing (containerd writes no process into it).
 pub(crate) const SANDBOX_CONFIG: &[u8] = br#"{"ociVersion":"1.1.0","annotations":{}}"#;
@@ -46,6 +45,14 @@ impl<'w> Pod<'w> {
         status(&self.shim).unwrap()
     }
 
+    /// Ends the sandbox and the shim.
+    pub(crate) fn shutdown(&self) {
+        let request = ShutdownSandboxRequest { sandbox_id: self.shim.id.clone() };
+        let ShutdownSandboxResponse {} =
+            self.shim.call(sandbox_service::NAME, sandbox_service::SHUTDOWN_SANDBOX, &request).unwrap();
+        self.shim.ends();
+    }
+
     pub(crate) fn stop(&self) -> Result<StopSandboxResponse, Status> {
         let request = StopSandboxRequest { sandbox_id: self.shim.id.clone(), timeout_secs: 5 };
         self.shim.call(sandbox_service::NAME, sandbox_service::STOP_SANDBOX, &request)
@@ -60,7 +67,7 @@ pub(crate) fn options(world: &World, agent_socket: &Path) -> SandboxOptions {
         uts: NamespaceMode::Pod.into(),
         pid: NamespaceMode::Container.into(),
         runtime_binary: world.program().display().to_string(),
-        runtime_args: world.runtime.args(),
+        runtime_args: args(world),
         ..SandboxOptions::default()
     }
 }
@@ -88,18 +95,4 @@ pub(crate) fn start(shim: &Shim<'_>) -> Result<StartSandboxResponse, Status> {
 pub(crate) fn status(shim: &Shim<'_>) -> Result<SandboxStatusResponse, Status> {
     let request = SandboxStatusRequest { sandbox_id: shim.id.clone(), verbose: true };
     shim.call(sandbox_service::NAME, sandbox_service::SANDBOX_STATUS, &request)
-}
-
-/// A network namespace held by a file, as the agent makes it.
-pub(crate) fn make_netns(path: &Path) -> PathBuf {
-    File::create(path).unwrap();
-    let target = path.to_owned();
-    // The namespace of a thread of its own, which ends with it; the mount keeps the namespace.
-    let made = std::thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        mount(Some("/proc/thread-self/ns/net"), &target, None::<&str>, MsFlags::MS_BIND, None::<&str>)
-            .unwrap();
-    });
-    made.join().unwrap();
-    path.to_owned()
 }

@@ -1,8 +1,10 @@
 //! The OCI runtimes that the shim is tested with.
 
 use std::env;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+
+use berth_shim_conformance::harness::{self, Endurance, Subject, World};
+use libtest_mimic::Trial;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runtime {
@@ -10,35 +12,47 @@ pub(crate) enum Runtime {
     Fake,
     Crun,
     Runc,
+    /// runc, which finds the components' criu.
+    RuncWithCriu,
 }
 
 impl Runtime {
-    pub(crate) fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Runtime::Fake => "fake",
             Runtime::Crun => "crun",
             Runtime::Runc => "runc",
+            Runtime::RuncWithCriu => "runc-criu",
         }
     }
 
-    /// The program, or where it was looked for. `dir` is where the fake one may be put.
-    pub(crate) fn program(self, dir: &Path) -> Result<PathBuf, String> {
-        match self {
-            Runtime::Fake => {
-                let link = dir.join(crate::fake_runtime::NAME);
-                symlink(env::current_exe().unwrap(), &link).unwrap();
-                Ok(link)
+    fn subject(self) -> Result<Subject, String> {
+        let runtime = match self {
+            Runtime::Fake => harness::Runtime::fake(),
+            Runtime::Crun | Runtime::Runc => harness::Runtime::real(&find(self.name())?, Vec::new()),
+            Runtime::RuncWithCriu => {
+                let (runc, criu) = (find("runc")?, find("criu")?);
+                let dir = criu.parent().unwrap_or(Path::new("/")).display().to_string();
+                let path = format!("PATH={dir}:/usr/sbin:/usr/bin:/sbin:/bin");
+                harness::Runtime::real(Path::new("/usr/bin/env"), vec![path, runc.display().to_string()])
             }
-            Runtime::Crun | Runtime::Runc => find(self.name()),
-        }
+        };
+        let shim = PathBuf::from(env!("CARGO_BIN_EXE_containerd-shim-berth-v1"));
+        Ok(Subject { name: self.name().to_owned(), shim, runtime, endurance: Endurance::EXACT })
     }
+}
 
-    /// What the agent would put before every command.
-    pub(crate) fn args(self) -> Vec<String> {
-        match self {
-            Runtime::Crun => vec!["--cgroup-manager=cgroupfs".to_owned()],
-            Runtime::Fake | Runtime::Runc => Vec::new(),
-        }
+/// What the agent would put before every command of a world's runtime.
+pub(super) fn args(world: &World) -> Vec<String> {
+    let is_crun = world.subject().runtime.name() == Runtime::Crun.name();
+    if is_crun { vec!["--cgroup-manager=cgroupfs".to_owned()] } else { Vec::new() }
+}
+
+/// A test with one runtime.
+pub(crate) fn trial(name: &str, runtime: Runtime, test: fn(&World)) -> Trial {
+    match runtime.subject() {
+        Ok(subject) => harness::trial(name, &subject, test),
+        Err(missing) => Trial::test(format!("{name}::{}", runtime.name()), move || Err(missing.into())),
     }
 }
 

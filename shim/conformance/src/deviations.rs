@@ -1,0 +1,87 @@
+//! Where shims are known to deviate from the contract. Such a case is run and must fail.
+
+/// A case that a shim is known to fail.
+#[derive(Debug)]
+pub struct Deviation {
+    /// `group::name`.
+    pub case: &'static str,
+    /// What the failure says, so that no other failure is taken for it.
+    pub shows: &'static str,
+    /// How it deviates, with the source.
+    pub why: &'static str,
+}
+
+const UNCODED: &str =
+    "the states' errors carry no code, so that clients see Unknown (process/{init,exec}_state.go)";
+
+/// `containerd-shim-runc-v2` of containerd 2.3.7; sources are below `cmd/containerd-shim-runc-v2`.
+pub const STOCK: &[Deviation] = &[
+    Deviation {
+        case: "bootstrap::options_lead_to_a_socket",
+        shows: "/run/containerd/s/",
+        why: "runtime options of containerd 2.0 to 2.2 decode as BootstrapParams, so that the socket is named after \
+              their type and every container of a namespace ends up in one shim (pkg/shim/shim.go)",
+    },
+    Deviation {
+        case: "bootstrap::the_older_version_is_served_too",
+        shows: "service containerd.task.v2.Task",
+        why: "only version 3 of the task service is registered (task/service.go)",
+    },
+    Deviation {
+        case: "crash::delete_removes_the_socket",
+        shows: "!shim.socket().exists()",
+        why: "the socket of a killed shim stays (manager.Stop in manager/manager_linux.go)",
+    },
+    Deviation {
+        case: "events::the_order_is_kept_while_containerd_restarts",
+        shows: r#"right: ["create", "start", "exit", "delete"]"#,
+        why: "each event that could not be sent waits for itself, and later ones overtake it (pkg/shim/publisher.go)",
+    },
+    Deviation {
+        case: "kill::a_signal_reaches_all_when_asked",
+        shows: "no answer within",
+        why: "`all` is handed to runc, which since 1.2 signals the first process alone where the container has a pid \
+              namespace (libcontainer/container_linux.go of runc)",
+    },
+    Deviation {
+        case: "lifecycle::pids_of_an_ended_task_are_kept_until_delete",
+        shows: "left: []",
+        why: "Pids asks the cgroup, so that after a restart containerd takes an ended task for a leftover (task/service.go)",
+    },
+    Deviation {
+        case: "output::leftover_output_does_not_hold_the_exit_up",
+        shows: "deleted only after 10",
+        why: "Delete waits ten seconds for the end of output that somebody else holds (process/init.go, containerd #13377)",
+    },
+    Deviation {
+        case: "output::a_file_takes_both_streams",
+        shows: "no answer within",
+        why: "the end of one stream closes the file of both, and a container that goes on writing blocks for good \
+              (copyPipes in process/io.go counts the second user alone)",
+    },
+    Deviation {
+        case: "output::a_stream_may_be_left_out",
+        shows: "unable to copy pipes",
+        why: "a FIFO for standard output alone is an error: the empty name is opened (copyPipes in process/io.go)",
+    },
+    Deviation { case: "refusals::a_running_exec_is_not_deleted", shows: "Some(Unknown)", why: UNCODED },
+    Deviation { case: "refusals::a_running_task_is_not_deleted", shows: "Some(Unknown)", why: UNCODED },
+    Deviation { case: "refusals::a_running_task_is_not_started", shows: "Some(Unknown)", why: UNCODED },
+    Deviation { case: "refusals::an_ended_task_is_not_started", shows: "Some(Unknown)", why: UNCODED },
+    Deviation { case: "refusals::an_ended_task_takes_no_exec", shows: "Some(Unknown)", why: UNCODED },
+    Deviation {
+        case: "refusals::an_exec_that_does_not_exist_is_not_found",
+        shows: "Some(Unknown)",
+        why: "CloseIO does not translate its error, so that clients see Unknown (task/service.go)",
+    },
+    Deviation {
+        case: "refusals::an_id_is_used_once",
+        shows: "Some(Unknown)",
+        why: "a second create is left to runc to refuse, with its text and no code (runc/container.go)",
+    },
+    Deviation {
+        case: "terminal::without_clients_it_works",
+        shows: "failed to start console copy",
+        why: "a terminal whose output leads nowhere is an error: the empty name is opened (runc/platform.go)",
+    },
+];

@@ -1,0 +1,40 @@
+//! A small containerd: bundles, the events service, `shim start`, and calls.
+
+mod call;
+mod conn;
+mod containerd;
+mod exec;
+mod fifo;
+mod group;
+mod leaks;
+mod netns;
+mod runtime;
+mod sandbox;
+mod shim;
+mod spec;
+mod streams;
+mod subject;
+mod task;
+mod traces;
+mod usage;
+mod wait;
+mod world;
+
+pub use call::{Bootstrap, call_program};
+pub use conn::Conn;
+pub use containerd::{Containerd, Recorded};
+pub use exec::Exec;
+pub use fifo::{Input, Output, Pipes};
+pub use group::{BY_GROUP, BY_SANDBOX, Group};
+pub use netns::make_netns;
+pub use runtime::Runtime;
+pub use sandbox::Sandbox;
+pub use shim::Shim;
+pub use spec::{Spec, process};
+pub use streams::Streams;
+pub use subject::{Endurance, Subject};
+pub use task::Task;
+pub use traces::is_gone;
+pub use usage::Usage;
+pub use wait::{WITHIN, until};
+pub use world::{World, isolate, outcome, probe_sandbox, trial};

@@ -1,0 +1,56 @@
+//! Which namespaces a member gets.
+
+use super::pod::{Kind, Namespaces};
+
+/// What a member's OCI spec says about a kind of namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// An entry with a path: a wish to share, whatever the path is (`docs/sandbox-api.md` of containerd).
+    Path,
+    /// An entry without one: a namespace of the container's own.
+    New,
+}
+
+/// Whose namespace a member gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// The pod's, whatever the path was.
+    Pods,
+    /// What the entry says to the runtime. The pod shares nothing of this kind.
+    AsWritten,
+}
+
+impl Namespaces {
+    /// Whose namespace a member gets by an entry. Without one it stays in the node's.
+    pub fn of_member(&self, kind: Kind, entry: Entry) -> Whose {
+        match entry {
+            Entry::Path if self.is_pods(kind) => Whose::Pods,
+            Entry::Path | Entry::New => Whose::AsWritten,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pod::Mode;
+    use super::super::pod::tests::maps;
+    use super::*;
+
+    #[test]
+    fn a_path_leads_to_what_the_pod_has_and_nothing_else_does() {
+        const KINDS: [Kind; 4] = [Kind::Network, Kind::Ipc, Kind::Uts, Kind::Pid];
+        for mode in [Mode::Container, Mode::Pod, Mode::Node] {
+            let pod = Namespaces::new(mode, mode, mode, mode, None).unwrap();
+            for kind in KINDS {
+                let expected = if mode == Mode::Pod { Whose::Pods } else { Whose::AsWritten };
+                assert_eq!(pod.of_member(kind, Entry::Path), expected, "{mode:?} {kind:?}");
+                assert_eq!(pod.of_member(kind, Entry::New), Whose::AsWritten, "{mode:?} {kind:?}");
+            }
+            assert_eq!(pod.of_member(Kind::User, Entry::Path), Whose::AsWritten);
+        }
+        let mapped = Namespaces::new(Mode::Node, Mode::Pod, Mode::Node, Mode::Pod, Some(maps())).unwrap();
+        assert_eq!(mapped.of_member(Kind::User, Entry::Path), Whose::Pods);
+        assert_eq!(mapped.of_member(Kind::User, Entry::New), Whose::AsWritten);
+        assert_eq!(mapped.of_member(Kind::Network, Entry::Path), Whose::AsWritten);
+    }
+}

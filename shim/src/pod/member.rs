@@ -1,0 +1,80 @@
+//! What the pod's namespaces make of a member's OCI spec.
+
+use berth_shim_core::namespace::{Entry, IdMap, IdRange, Kind, UserMaps, Whose};
+use serde_json::{Value, json};
+
+use super::error::PodError;
+use super::life::Pod;
+use super::shm::shm_path;
+
+impl Pod {
+    /// Leads the namespaces that a member shares to the pod's own, and its /dev/shm with them.
+    pub(crate) fn adopt(&mut self, config: &mut Value) -> Result<(), PodError> {
+        let mut shares_ipc = false;
+        let namespaces = config.pointer_mut("/linux/namespaces").and_then(Value::as_array_mut);
+        let mut joins_user = false;
+        for entry in namespaces.into_iter().flatten() {
+            let Some(kind) = entry.get("type").and_then(Value::as_str).and_then(Kind::of) else { continue };
+            let path = entry.get("path").and_then(Value::as_str).unwrap_or_default();
+            let wish = if path.is_empty() { Entry::New } else { Entry::Path };
+            if self.namespaces().of_member(kind, wish) == Whose::AsWritten {
+                continue;
+            }
+            entry["path"] = json!(self.path_of(kind)?);
+            shares_ipc |= kind == Kind::Ipc;
+            joins_user |= kind == Kind::User;
+        }
+        if joins_user && let Some(maps) = self.namespaces().user() {
+            leave_maps_out(config, maps)?;
+        }
+        if shares_ipc && self.shm {
+            self.share_shm(config);
+        }
+        Ok(())
+    }
+
+    /// Where the pod's namespace is found while the pod lives.
+    fn path_of(&mut self, kind: Kind) -> Result<String, PodError> {
+        let pid = match (kind, &self.user) {
+            (Kind::User, Some(user)) => return Ok(user.path()),
+            (Kind::Pid, _) => self.pid1()?,
+            (Kind::Network | Kind::Ipc | Kind::Uts | Kind::User, _) => std::process::id(),
+        };
+        Ok(format!("/proc/{pid}/ns/{}", kind.file()))
+    }
+
+    fn share_shm(&self, config: &mut Value) {
+        let mounts = config.get_mut("mounts").and_then(Value::as_array_mut);
+        for entry in mounts.into_iter().flatten() {
+            if entry.get("destination").and_then(Value::as_str) == Some("/dev/shm") {
+                *entry = json!({
+                    "destination": "/dev/shm",
+                    "type": "bind",
+                    "source": shm_path(&self.bundle),
+                    "options": ["rbind", "rw", "nosuid", "nodev", "noexec"],
+                });
+            }
+        }
+    }
+}
+
+/// Takes maps out of a spec that joins a user namespace, which has its own. Clients write both, since containerd gives a
+/// bundle to the mapped root by them; runc takes both while they are in the same order, and says that it will not.
+fn leave_maps_out(config: &mut Value, maps: &UserMaps) -> Result<(), PodError> {
+    let Some(linux) = config.get_mut("linux").and_then(Value::as_object_mut) else { return Ok(()) };
+    for (list, pods) in [("uidMappings", &maps.uids), ("gidMappings", &maps.gids)] {
+        let Some(value) = linux.remove(list).filter(|value| !value.is_null()) else { continue };
+        let ranges =
+            value.as_array().and_then(|entries| entries.iter().map(range).collect::<Option<Vec<_>>>());
+        let ranges = ranges.ok_or(PodError::MemberMaps { list })?;
+        if IdMap::new(ranges).as_ref() != Ok(pods) {
+            return Err(PodError::MemberOtherMaps { list });
+        }
+    }
+    Ok(())
+}
+
+fn range(entry: &Value) -> Option<IdRange> {
+    let number = |name: &str| u32::try_from(entry.get(name)?.as_u64()?).ok();
+    Some(IdRange { inside: number("containerID")?, outside: number("hostID")?, count: number("size")? })
+}

@@ -1,0 +1,49 @@
+//! The way back from the pod's namespaces to the node's.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::Command;
+use std::sync::Arc;
+
+use berth_shim_core::namespace::{Kind, Namespaces};
+use nix::sched::{CloneFlags, setns};
+
+use crate::sys;
+
+/// Namespaces that the shim was in before it entered the pod's.
+#[derive(Debug)]
+pub(super) struct NodeNamespaces(Vec<(File, CloneFlags)>);
+
+impl NodeNamespaces {
+    /// Those that the shim is in and is about to leave.
+    pub(super) fn of_self(pod: &Namespaces) -> io::Result<Self> {
+        let left = [
+            (Kind::Network, CloneFlags::CLONE_NEWNET),
+            (Kind::Ipc, CloneFlags::CLONE_NEWIPC),
+            (Kind::Uts, CloneFlags::CLONE_NEWUTS),
+        ];
+        let left = left.into_iter().filter(|(kind, _)| pod.is_pods(*kind));
+        let open = |(kind, flag): (Kind, CloneFlags)| {
+            Ok((File::open(format!("/proc/self/ns/{}", kind.file()))?, flag))
+        };
+        left.map(open).collect::<io::Result<_>>().map(Self)
+    }
+
+    /// Has a command enter them before it becomes another program.
+    pub(super) fn before_exec(self: &Arc<Self>, command: &mut Command) {
+        if self.0.is_empty() {
+            return;
+        }
+        let namespaces = Arc::clone(self);
+        sys::before_exec(command, move || namespaces.enter());
+    }
+
+    fn enter(&self) -> io::Result<()> {
+        for (file, flag) in &self.0 {
+            let namespace: BorrowedFd<'_> = file.as_fd();
+            setns(namespace, *flag)?;
+        }
+        Ok(())
+    }
+}

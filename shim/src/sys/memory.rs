@@ -1,0 +1,19 @@
+//! What the allocator keeps.
+#![expect(unsafe_code, reason = "mallopt takes numbers only")]
+
+use nix::libc;
+
+/// Allocations from this size on are mappings of their own, bytes.
+const MAPPED_FROM: libc::c_int = 64 << 10;
+/// Free memory at the end of the heap that is kept, bytes.
+const KEPT: libc::c_int = 64 << 10;
+
+/// Has the allocator give freed memory back. By itself it takes large buffers from the heap once some were freed, where
+/// a small allocation behind them keeps all of it.
+pub(crate) fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    for (option, value) in [(libc::M_MMAP_THRESHOLD, MAPPED_FROM), (libc::M_TRIM_THRESHOLD, KEPT)] {
+        // SAFETY: mallopt takes two numbers; a wish that it refuses changes nothing.
+        let _refused = unsafe { libc::mallopt(option, value) } == 0;
+    }
+}

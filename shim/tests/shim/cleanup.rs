@@ -1,0 +1,122 @@
+//! `delete` after a lost shim, when the OCI runtime is no help.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::harness::{Pod, Spec, Task, World, process, until};
+use crate::{Case, FAKE, REAL};
+
+pub(crate) const CASES: &[Case] = &[
+    ("a_hanging_runtime_holds_no_delete_up", REAL, a_hanging_runtime_holds_no_delete_up),
+    ("a_runtime_that_is_gone_leaves_nothing", REAL, a_runtime_that_is_gone_leaves_nothing),
+    ("a_runtime_that_forgot_leaves_nothing", REAL, a_runtime_that_forgot_leaves_nothing),
+    ("a_pod_of_many_is_gone_in_time", REAL, a_pod_of_many_is_gone_in_time),
+    ("broken_notes_hold_no_delete_up", FAKE, broken_notes_hold_no_delete_up),
+];
+
+/// containerd's `io.containerd.timeout.shim.cleanup`.
+const CLEANUP_TIME: Duration = Duration::from_secs(5);
+
+/// A runtime that is the world's own until a file says otherwise: then its deletions of `victim` hang.
+struct Wrapper {
+    program: PathBuf,
+    hangs: PathBuf,
+}
+
+impl Wrapper {
+    fn new(world: &World, victim: &str) -> Wrapper {
+        let (program, hangs) = (world.dir().join("wrapped"), world.dir().join("hangs"));
+        let script = format!(
+            "#!/bin/sh\nif [ -e {} ]; then case \"$*\" in *delete*{victim}) exec sleep 1000;; esac; fi\nexec {} \"$@\"\n",
+            hangs.display(),
+            world.program().display(),
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        Wrapper { program, hangs }
+    }
+}
+
+/// A pod of containers with children, execs and daemons, whose shim is killed; and all their pids.
+fn lose<'w>(world: &'w World, wrapper: &Wrapper, members: usize) -> (Pod<'w>, Vec<u32>) {
+    let pod =
+        Pod::start_with(world, |options| options.runtime_binary = wrapper.program.display().to_string());
+    let mut pids = Vec::new();
+    for number in 0..members {
+        let spec = Spec::sh("sleep 1000 & (setsid sleep 1000 &) ; echo ready; wait");
+        let spec = spec.cgroup(&format!("/{}/c{number}", world.name()));
+        let task = Task::start(&pod.shim, &format!("c{number}"), spec);
+        task.log.says("ready");
+        let exec = task.exec("e1", &process(&["/bin/busybox", "sleep", "1000"]));
+        pids.push(exec.begin().unwrap().pid);
+        pids.extend(task.pids().unwrap());
+    }
+    pod.shim.murder();
+    (pod, pids)
+}
+
+fn delete_in_time(pod: &Pod<'_>, pids: &[u32]) {
+    let asked = Instant::now();
+    let answer = pod.shim.delete();
+    assert!(asked.elapsed() < CLEANUP_TIME, "after {:?}", asked.elapsed());
+    assert_eq!(answer.exit_status, 137);
+    for pid in pids {
+        let path = format!("/proc/{pid}");
+        until(&format!("the end of process {pid}"), || (!fs::exists(&path).unwrap()).then_some(()));
+    }
+}
+
+fn a_hanging_runtime_holds_no_delete_up(world: &World) {
+    let wrapper = Wrapper::new(world, "c1");
+    let (pod, pids) = lose(world, &wrapper, 3);
+    fs::write(&wrapper.hangs, "").unwrap();
+    delete_in_time(&pod, &pids);
+}
+
+fn a_runtime_that_is_gone_leaves_nothing(world: &World) {
+    let wrapper = Wrapper::new(world, "c1");
+    let (pod, pids) = lose(world, &wrapper, 2);
+    fs::remove_file(&wrapper.program).unwrap();
+    delete_in_time(&pod, &pids);
+}
+
+/// As after its state directory, which is in memory, was lost.
+fn a_runtime_that_forgot_leaves_nothing(world: &World) {
+    let wrapper = Wrapper::new(world, "c1");
+    let (pod, pids) = lose(world, &wrapper, 2);
+    let state = PathBuf::from("/run/berth-shim/wrapped").join(world.name());
+    assert_eq!(fs::read_dir(&state).unwrap().count(), 2);
+    fs::remove_dir_all(&state).unwrap();
+    delete_in_time(&pod, &pids);
+}
+
+fn a_pod_of_many_is_gone_in_time(world: &World) {
+    let wrapper = Wrapper::new(world, "nobody");
+    let (pod, pids) = lose(world, &wrapper, 20);
+    delete_in_time(&pod, &pids);
+}
+
+/// Notes that were torn, replaced or made endless do not keep the rest from being cleaned.
+fn broken_notes_hold_no_delete_up(world: &World) {
+    let pod = Pod::start(world);
+    let spec = || Spec::sh("exec sleep 1000");
+    let (one, two) = (Task::start(&pod.shim, "c1", spec()), Task::start(&pod.shim, "c2", spec()));
+    pod.shim.murder();
+    let note = |id: &str| world.bundle(id).join("berth.json");
+    let whole = fs::read(note("c1")).unwrap();
+    let broken = |bytes: &[u8]| {
+        fs::remove_file(note("c1")).unwrap();
+        fs::write(note("c1"), bytes).unwrap();
+    };
+    broken(b"{\"id\":");
+    pod.shim.delete();
+    until("the end of c2", || (!fs::exists(format!("/proc/{}", two.pid)).unwrap()).then_some(()));
+    fs::remove_file(note("c1")).unwrap();
+    nix::unistd::mkfifo(&note("c1"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    pod.shim.delete();
+    broken(&whole);
+    pod.shim.delete();
+    until("the end of c1", || (!fs::exists(format!("/proc/{}", one.pid)).unwrap()).then_some(()));
+}

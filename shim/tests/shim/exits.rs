@@ -1,0 +1,96 @@
+//! Exits: none is lost, however many come at once.
+
+use std::fs;
+use std::io::Write;
+use std::thread;
+
+use crate::harness::{Pod, Spec, Task, World, process, until};
+use crate::{Case, EVERY, FAKE};
+
+pub(crate) const CASES: &[Case] = &[
+    ("a_flood_of_exits_loses_none", EVERY, a_flood_of_exits_loses_none),
+    ("daemons_that_end_are_nobodys_exit", FAKE, daemons_that_end_are_nobodys_exit),
+    ("the_exit_is_on_disk_before_it_is_told", FAKE, the_exit_is_on_disk_before_it_is_told),
+];
+
+/// Execs with codes of their own, and thousands of orphans, all of which end at the same moment. One SIGCHLD stands for
+/// many.
+fn a_flood_of_exits_loses_none(world: &World) {
+    const EXECS: u32 = 40;
+    const ORPHANS: u32 = 2000;
+    let gate = world.shared_path("gate");
+    nix::unistd::mkfifo(&world.shared().join("gate"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let pod = Pod::start(world);
+    // Everybody waits for a line, or for a writer; those that come late find theirs as long as the gate is open.
+    let orphans = format!(
+        "i=0; while [ $i -lt {ORPHANS} ]; do (read x < {gate} &) ; i=$((i+1)); done 2>/dev/null; echo made; read x < {gate}; exit 41"
+    );
+    let task = Task::start(&pod.shim, "c1", Spec::sh(&orphans));
+    task.log.says("made");
+    let execs: Vec<_> = (0..EXECS)
+        .map(|number| {
+            let script = format!("read x < {gate}; exit {number}");
+            let exec = task.exec(&format!("e{number}"), &process(&["/bin/busybox", "sh", "-c", &script]));
+            exec.begin().unwrap();
+            exec
+        })
+        .collect();
+    let mut gate = fs::OpenOptions::new().read(true).write(true).open(world.shared().join("gate")).unwrap();
+    gate.write_all(&b"\n".repeat((ORPHANS + EXECS + 1) as usize)).unwrap();
+    thread::scope(|scope| {
+        for (number, exec) in (0..EXECS).zip(&execs) {
+            scope.spawn(move || {
+                let code = exec.wait();
+                // The end of a container's init takes its execs along.
+                assert!(code == number || code == 137, "exec {number} exited with {code}");
+            });
+        }
+    });
+    assert_eq!(task.wait(), 41);
+    world.containerd.event("exit c1");
+    let events = world.containerd.events();
+    let exits: Vec<String> =
+        events.iter().filter(|event| event.topic == "exit").map(|event| event.exec.clone()).collect();
+    let mut told = exits.clone();
+    told.sort();
+    told.dedup();
+    assert_eq!((exits.len(), told.len()), (EXECS as usize + 1, EXECS as usize + 1), "each exit once");
+    assert_eq!(exits.last().unwrap(), "", "the init's exit is told last");
+    until("the shim without zombies", || {
+        let children = format!("/proc/{0}/task/{0}/children", pod.shim.pid);
+        fs::read_to_string(children).unwrap().trim().is_empty().then_some(())
+    });
+}
+
+/// Processes that outlived the exec that made them become the shim's children, and nobody asked about them.
+fn daemons_that_end_are_nobodys_exit(world: &World) {
+    let pod = Pod::start(world);
+    let task = Task::start(&pod.shim, "c1", Spec::sh("sleep 1000"));
+    world.containerd.event("start c1");
+    let before = world.containerd.events().len();
+    let exec = task.exec("e1", &process(&["/bin/busybox", "sh", "-c", "(setsid true &); (true &); exit 3"]));
+    exec.begin().unwrap();
+    assert_eq!(exec.wait(), 3);
+    exec.delete().unwrap();
+    world.containerd.event("exit c1/e1");
+    task.kill(9).unwrap();
+    assert_eq!(task.wait(), 137);
+    world.containerd.event("exit c1");
+    let topics: Vec<String> =
+        world.containerd.events().iter().skip(before).map(|event| event.brief()).collect();
+    assert_eq!(topics, ["exec-added c1/e1", "exec-started c1/e1", "exit c1/e1", "exit c1"]);
+}
+
+/// Whoever hears of an exit finds its record.
+fn the_exit_is_on_disk_before_it_is_told(world: &World) {
+    let pod = Pod::start(world);
+    for code in 0..20 {
+        let id = format!("c{code}");
+        let task = Task::start(&pod.shim, &id, Spec::sh(&format!("exit {code}")));
+        assert_eq!(task.wait(), code);
+        let record = fs::read(world.bundle(&id).join("exit.json")).unwrap();
+        let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
+        assert_eq!((&record["code"], &record["pid"]), (&code.into(), &task.pid.into()));
+        task.delete().unwrap();
+    }
+}
