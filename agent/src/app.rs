@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use berth_core::{
+    config::CgroupDriver,
     event::{Event, Restored},
     id::{PodUid, SandboxId},
     node::Node,
@@ -27,7 +28,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cgroup::Tree,
+    cgroup::{Systemd, Tree},
     chain::chain,
     config::Config,
     control,
@@ -120,6 +121,7 @@ async fn start(config: Arc<Config>, store: Store, cancel: CancellationToken) -> 
         grouped: grouped.clone(),
         network: network.clone(),
         cgroups,
+        systemd: (config.node.cgroups.driver == CgroupDriver::Systemd).then(Systemd::default),
         oci,
         accounts: AccountsCache::default(),
         lanes: Lanes::default(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_core::time::{Mono, Now};
 use jiff::Timestamp;
-use rustix::time::{ClockId, clock_gettime};
+use nix::time::{ClockId, clock_gettime};
 
 /// Both clocks.
 #[must_use]
@@ -15,10 +15,9 @@ pub fn now() -> Now {
 /// Time since boot, with time asleep.
 #[must_use]
 pub fn mono() -> Mono {
-    let time = clock_gettime(ClockId::Boottime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-    let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
-    Mono(Duration::new(seconds, nanos))
+    // Through the C library, which also works where the kernel's vDSO lacks a function, as in User-Mode Linux. It fails
+    // only for a clock that does not exist; this one does since Linux 2.6.39.
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Mono::default(), |time| Mono(Duration::from(time)))
 }
 
 /// A time of the wall clock given in nanoseconds since 1970; `None` for 0, which stands for "has not happened".

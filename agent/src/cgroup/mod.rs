@@ -1,6 +1,8 @@
 //! The cgroup tree of pods, in either version of the hierarchy. Names and values come from `berth_core::cgroup`; here
-//! they are made, written and removed.
+//! they are made, written and removed: by hand, and with the systemd driver by systemd first.
 
+mod systemd;
 mod tree;
 
+pub use systemd::{Session, Systemd, SystemdError, WireError};
 pub use tree::{Tree, TreeError};

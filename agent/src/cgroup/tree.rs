@@ -1,7 +1,7 @@
 //! Levels of the tree: made, written, emptied and removed.
 //!
-//! With the systemd driver the names are those of slices. The levels are still made by hand: a slice that systemd does
-//! not know is left alone by it, and becomes its own when the OCI runtime starts the first scope in it.
+//! With the systemd driver the levels are slices, which systemd has made before. Here they then get the controllers and
+//! values that systemd does not know, in the hierarchies that it leaves alone too, and what it leaves behind is removed.
 
 use std::{
     fs, io,
@@ -109,6 +109,17 @@ impl Tree {
             }
         }
         Ok(())
+    }
+
+    /// Whether a level is there, in every hierarchy.
+    #[must_use]
+    pub fn exists(&self, path: &str) -> bool {
+        self.dirs(path).iter().all(|dir| dir.is_dir())
+    }
+
+    /// Kills what is in a level or below it, without waiting for its end.
+    pub fn kill(&self, path: &str) {
+        self.dirs(path).iter().for_each(|dir| kill_below(dir, DEPTH_MAX));
     }
 
     /// Kills what is in a level or below it and removes it. Succeeds when it is not there.

@@ -14,6 +14,9 @@ const TEXT_MAX: u64 = 1 << 20;
 /// Where cgroups are mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
+/// There when the machine was booted with systemd; see sd_booted(3).
+const SYSTEMD: &str = "/run/systemd/system";
+
 /// Facts of the machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
@@ -25,6 +28,8 @@ pub struct Facts {
     pub capacity: Quantities,
     /// Version of the cgroup hierarchy.
     pub cgroup_version: CgroupVersion,
+    /// Whether systemd is process 1.
+    pub booted_with_systemd: bool,
     /// The agent's own `oom_score_adj`.
     pub oom_score_adj: i32,
     /// Effective capabilities within the bounding set; bit n is capability n.
@@ -75,6 +80,7 @@ impl Facts {
             ips: addresses(),
             capacity: capacity(root_dir)?,
             cgroup_version: cgroup_version()?,
+            booted_with_systemd: Path::new(SYSTEMD).is_dir(),
             oom_score_adj: oom_score_adj()?,
             capabilities: capabilities()?,
             hosts: text_or_empty(Path::new("/etc/hosts"))?,

@@ -72,6 +72,7 @@ impl Settings {
     pub fn resolve(&self, facts: &Facts) -> Result<Config, Faults> {
         let Self { kubelet, berth, .. } = self;
         self.check_cgroups(facts)?;
+        self.check_cgroup_driver(facts)?;
         let run = berth.state_dir.clone().unwrap_or_else(|| PathBuf::from("/run/berth"));
         let endpoint = kubelet.container_runtime_endpoint.as_deref().unwrap_or_default();
         let runtime = berth.runtime.clone().unwrap_or_default();
@@ -109,6 +110,17 @@ impl Settings {
             return Err(self.documents.kubelet.fault(
                 "failCgroupV1",
                 "this machine uses cgroup v1, which Kubernetes has given up: boot it with cgroup v2, or set `failCgroupV1: false` (or --fail-cgroupv1=false) to run on v1 all the same",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Without systemd there is nobody to ask for slices.
+    fn check_cgroup_driver(&self, facts: &Facts) -> Result<(), Fault> {
+        if self.cgroup_driver(facts) == CgroupDriver::Systemd && !facts.booted_with_systemd {
+            return Err(self.documents.kubelet.fault(
+                "cgroupDriver",
+                "this machine is not booted with systemd, so nobody makes slices: set `cgroupDriver: cgroupfs` (or --cgroup-driver=cgroupfs)",
             ));
         }
         Ok(())
@@ -168,14 +180,10 @@ impl Settings {
 
     fn cgroups(&self, facts: &Facts) -> CgroupSettings {
         let kubelet = &self.kubelet;
-        let driver = match kubelet.cgroup_driver.as_deref() {
-            Some("systemd") => CgroupDriver::Systemd,
-            Some(_) | None => CgroupDriver::Cgroupfs,
-        };
         let root = kubelet.cgroup_root.as_deref().unwrap_or_default();
         CgroupSettings {
             version: facts.cgroup_version,
-            driver,
+            driver: self.cgroup_driver(facts),
             root: format!("/{}", root.trim_matches('/')),
             pod_pids_max: kubelet
                 .pod_pids_limit
@@ -183,6 +191,18 @@ impl Settings {
                 .filter(|limit| *limit > 0),
             cfs_quota: kubelet.cpu_cfs_quota != Some(false),
             cfs_period: duration(kubelet.cpu_cfs_quota_period),
+        }
+    }
+
+    /// What is set, else what suits the machine: two must not write one tree, and on cgroup v2 systemd writes it where
+    /// it is process 1. The kubelet leaves that to the CRI runtime since 1.34 (KEP-4033).
+    fn cgroup_driver(&self, facts: &Facts) -> CgroupDriver {
+        let is_set = self.documents.kubelet.get("cgroupDriver").and_then(Node::text).is_some();
+        let suits = facts.booted_with_systemd && facts.cgroup_version == CgroupVersion::V2;
+        match self.kubelet.cgroup_driver.as_deref() {
+            Some("systemd") => CgroupDriver::Systemd,
+            Some(_) | None if !is_set && suits => CgroupDriver::Systemd,
+            Some(_) | None => CgroupDriver::Cgroupfs,
         }
     }
 

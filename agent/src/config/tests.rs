@@ -46,6 +46,7 @@ fn facts() -> Facts {
             ..Quantities::default()
         },
         cgroup_version: CgroupVersion::V2,
+        booted_with_systemd: true,
         oom_score_adj: 0,
         capabilities: 0x1ff,
         hosts: "127.0.0.1 localhost\n".to_owned(),
@@ -252,6 +253,37 @@ fn a_machine_with_cgroup_v1_is_refused_unless_told_otherwise() {
     assert!(faults.contains("failCgroupV1: this machine uses cgroup v1"), "{faults}");
     let settings = load_text("failCgroupV1: false\n", &[]).unwrap();
     assert_eq!(settings.resolve(&v1).unwrap().node.cgroups.version, CgroupVersion::V1);
+}
+
+#[test]
+fn the_cgroup_driver_is_what_is_set_else_what_suits_the_machine() {
+    use CgroupDriver::{Cgroupfs, Systemd};
+    use CgroupVersion::{V1, V2};
+    for (text, flags, version, booted_with_systemd, expected) in [
+        ("", &[][..], V2, true, Some(Systemd)),
+        ("", &[], V2, false, Some(Cgroupfs)),
+        ("", &[], V1, true, Some(Cgroupfs)),
+        ("", &[], V1, false, Some(Cgroupfs)),
+        ("cgroupDriver: null\n", &[], V2, true, Some(Systemd)),
+        ("cgroupDriver: cgroupfs\n", &[], V2, true, Some(Cgroupfs)),
+        ("cgroupDriver: systemd\n", &[], V2, true, Some(Systemd)),
+        ("cgroupDriver: systemd\n", &[], V1, true, Some(Systemd)),
+        ("cgroupDriver: systemd\n", &[], V2, false, None),
+        ("", &["--cgroup-driver=cgroupfs"], V2, true, Some(Cgroupfs)),
+        ("cgroupDriver: cgroupfs\n", &["--cgroup-driver=systemd"], V2, true, Some(Systemd)),
+    ] {
+        let facts = Facts { cgroup_version: version, booted_with_systemd, ..facts() };
+        let settings = load_text(&format!("failCgroupV1: false\n{text}"), flags).unwrap();
+        let case = format!("{text:?} {flags:?} {version:?} {booted_with_systemd}");
+        match (settings.resolve(&facts), expected) {
+            (Ok(config), expected) => assert_eq!(Some(config.node.cgroups.driver), expected, "{case}"),
+            (Err(faults), None) => {
+                let faults = faults.to_string();
+                assert!(faults.contains("cgroupDriver: this machine is not booted with systemd"), "{faults}");
+            }
+            (Err(faults), Some(_)) => panic!("{case}: {faults}"),
+        }
+    }
 }
 
 #[test]

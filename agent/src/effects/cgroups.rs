@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use berth_core::{
-    cgroup::{QosValues, names, translate},
+    cgroup::{CgroupFile, CgroupValues, QosValues, Slice, kept_by, names, slice, slice_name, translate},
+    config::CgroupSettings,
     effect::CgroupRequest,
     event::{Failure, FailureKind, Outcome},
     id::PodUid,
@@ -14,7 +15,25 @@ use super::{
     failure::failed,
     host::{Host, blocking},
 };
-use crate::cgroup::TreeError;
+use crate::cgroup::{Systemd, SystemdError, TreeError};
+
+/// A level to be there, with its values.
+struct Level {
+    path: String,
+    slice: Slice,
+    files: Vec<CgroupFile>,
+}
+
+impl Level {
+    fn new(settings: &CgroupSettings, path: String, values: CgroupValues) -> Self {
+        let values = kept_by(settings.driver, values);
+        Self {
+            slice: slice(&path, &values, settings.version),
+            files: translate(&values, settings.version),
+            path,
+        }
+    }
+}
 
 /// Makes the pod's cgroup below its class, with its values.
 pub(super) async fn ensure(
@@ -23,38 +42,37 @@ pub(super) async fn ensure(
     request: CgroupRequest,
 ) -> Result<Outcome, Failure> {
     let settings = &host.node().cgroups;
-    let parent = names::qos(settings, request.qos);
-    let path = names::pod(settings, request.qos, pod);
-    let files = translate(&request.values, settings.version);
-    on_tree(host, move |host| {
-        host.cgroups.ensure(&parent)?;
-        host.cgroups.ensure(&path)?;
-        host.cgroups.write(&path, &files)
-    })
-    .await
+    let levels = vec![
+        Level::new(settings, names::qos(settings, request.qos), CgroupValues::default()),
+        Level::new(settings, names::pod(settings, request.qos, pod), request.values),
+    ];
+    ensure_levels(host, levels).await
 }
 
 /// Sets the values of the three levels above pods, making them where they are missing.
 pub(super) async fn set_qos(host: &Arc<Host>, values: QosValues) -> Result<Outcome, Failure> {
     let settings = &host.node().cgroups;
-    let levels = [
-        (names::kubepods(settings), translate(&values.kubepods, settings.version)),
-        (names::qos(settings, QosClass::Burstable), translate(&values.burstable, settings.version)),
-        (names::qos(settings, QosClass::BestEffort), translate(&values.best_effort, settings.version)),
+    let levels = vec![
+        Level::new(settings, names::kubepods(settings), values.kubepods),
+        Level::new(settings, names::qos(settings, QosClass::Burstable), values.burstable),
+        Level::new(settings, names::qos(settings, QosClass::BestEffort), values.best_effort),
     ];
-    on_tree(host, move |host| {
-        for (path, files) in &levels {
-            host.cgroups.ensure(path)?;
-            host.cgroups.write(path, files)?;
-        }
-        Ok(())
-    })
-    .await
+    ensure_levels(host, levels).await
 }
 
 /// Kills what is left in the pod's cgroup and removes it.
 pub(super) async fn remove(host: &Arc<Host>, pod: &PodUid, qos: QosClass) -> Result<Outcome, Failure> {
     let path = names::pod(&host.node().cgroups, qos, pod);
+    if let Some(systemd) = &host.systemd {
+        // Else systemd gives what is left in it another minute and a half to end.
+        let level = path.clone();
+        on_tree(host, move |host| {
+            host.cgroups.kill(&level);
+            Ok(())
+        })
+        .await?;
+        stop_slice(systemd, &path).await.map_err(|error| refused(&error))?;
+    }
     on_tree(host, move |host| host.cgroups.remove(&path)).await
 }
 
@@ -64,6 +82,48 @@ pub(super) async fn remove_any(host: &Arc<Host>, pod: &PodUid) -> Result<Outcome
         remove(host, pod, qos).await?;
     }
     Ok(Outcome::Done)
+}
+
+async fn ensure_levels(host: &Arc<Host>, levels: Vec<Level>) -> Result<Outcome, Failure> {
+    if let Some(systemd) = &host.systemd {
+        ensure_slices(host, systemd, &levels).await.map_err(|error| refused(&error))?;
+    }
+    on_tree(host, move |host| {
+        for Level { path, files, .. } in &levels {
+            host.cgroups.ensure(path)?;
+            host.cgroups.write(path, files)?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// One call for each slice that is missing or has values.
+async fn ensure_slices(host: &Host, systemd: &Systemd, levels: &[Level]) -> Result<(), SystemdError> {
+    let mut session = systemd.connect().await?;
+    for Level { path, slice, .. } in levels {
+        if host.cgroups.exists(path) {
+            session.set(slice).await?;
+        } else {
+            session.ensure(slice).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn stop_slice(systemd: &Systemd, path: &str) -> Result<(), SystemdError> {
+    systemd.connect().await?.stop(slice_name(path)).await
+}
+
+/// Whether a late call was heard is not known.
+fn refused(error: &SystemdError) -> Failure {
+    let kind = match error {
+        SystemdError::Late { .. } => FailureKind::Unknown,
+        SystemdError::Connect(..) | SystemdError::Call { .. } | SystemdError::Job { .. } => {
+            FailureKind::Transient
+        }
+    };
+    failed(kind, error)
 }
 
 async fn on_tree(

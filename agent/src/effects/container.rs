@@ -262,8 +262,8 @@ fn make_volatile(mount: &mut Mount) {
         return;
     }
     let mark = Path::new(work).join("work/incompat/volatile");
-    // Most often it is not there.
-    drop(std::fs::remove_dir(mark));
+    // Most often it is not there. The kernel makes it a directory that holds a file.
+    drop(std::fs::remove_dir_all(mark));
     mount.options.push("volatile".to_owned());
 }
 
@@ -325,7 +325,10 @@ mod tests {
     fn writable_overlays_are_volatile_and_other_mounts_are_left() {
         let dir = tempfile::tempdir().unwrap();
         let work = dir.path().join("work");
-        std::fs::create_dir_all(work.join("work/incompat/volatile")).unwrap();
+        let mark = work.join("work/incompat/volatile");
+        std::fs::create_dir_all(&mark).unwrap();
+        // As `ovl_create_volatile_dirty` of the kernel leaves it.
+        std::fs::write(mark.join("dirty"), "").unwrap();
         let mut overlay = Mount {
             r#type: "overlay".to_owned(),
             source: "overlay".to_owned(),

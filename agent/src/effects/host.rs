@@ -6,7 +6,7 @@ use berth_core::{config::NodeConfig, event::Failure, id::PodUid};
 
 use super::{failure::unknown, grouped::Grouped, lanes::Lanes, rootfs::AccountsCache};
 use crate::{
-    cgroup::Tree,
+    cgroup::{Systemd, Tree},
     config::Config,
     failpoint::Failpoint,
     network::Network,
@@ -28,6 +28,8 @@ pub struct Host {
     pub network: Network,
     /// cgroups.
     pub cgroups: Tree,
+    /// Who makes slices, with the systemd driver.
+    pub systemd: Option<Systemd>,
     /// What shims run containers with.
     pub oci: OciCommand,
     /// Account files by image.

@@ -258,5 +258,7 @@ fn options(host: &Host, request: &SandboxRequest) -> SandboxOptions {
         runtime_args: host.oci.args.clone(),
         oom_score_adj: Some(SHIM_OOM_SCORE.max(host.node().oom_score_floor)),
         shm_size: 0,
+        uid_mappings: Vec::new(),
+        gid_mappings: Vec::new(),
     }
 }

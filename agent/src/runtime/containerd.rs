@@ -9,7 +9,7 @@ use containerd_client::services::v1::{
     diff_client::DiffClient,
     events_client::EventsClient,
     images_client::ImagesClient,
-    sandbox::{controller_client::ControllerClient, store_client::StoreClient},
+    sandbox::{ControllerStatusRequest, controller_client::ControllerClient, store_client::StoreClient},
     snapshots::snapshots_client::SnapshotsClient,
     streaming_client::StreamingClient,
     tasks_client::TasksClient,
@@ -68,6 +68,12 @@ pub enum ConnectError {
         "use containerd {0}: Berth needs {MAJOR_MIN}.0 or later, for its sandbox API; 2.3 LTS is recommended"
     )]
     TooOld(String),
+    /// Its sandbox service is not there.
+    #[error(
+        "use containerd {0}: its sandbox service did not start; up to 2.1 that takes the plugins \
+         io.containerd.cri.v1.runtime and .images, so disable io.containerd.grpc.v1.cri alone"
+    )]
+    NoSandboxes(String),
 }
 
 /// Why a call failed.
@@ -134,6 +140,9 @@ impl Containerd {
         if major(&version).is_some_and(|major| major < MAJOR_MIN) {
             return Err(ConnectError::TooOld(version));
         }
+        if !containerd.has_sandboxes().await.map_err(|error| unreachable(error.into()))? {
+            return Err(ConnectError::NoSandboxes(version));
+        }
         tracing::info!(socket = %socket.display(), version, "connected to containerd");
         Ok(containerd)
     }
@@ -145,6 +154,18 @@ impl Containerd {
     pub async fn version(&self) -> Result<String, CallError> {
         let mut client = VersionClient::new(self.channel.clone());
         Ok(self.call("ask the version of", "", client.version(())).await?.version)
+    }
+
+    /// Whether its sandbox service answers, which depends on other plugins.
+    async fn has_sandboxes(&self) -> Result<bool, CallError> {
+        // The service itself refuses a sandbox without a name.
+        let nothing = ControllerStatusRequest::default();
+        match self.call("ask the sandbox service of", "", self.sandboxes().status(nothing)).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.code() == Some(Code::Unimplemented) => Ok(false),
+            Err(error) if error.code().is_some() => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     clients! {

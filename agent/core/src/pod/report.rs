@@ -155,7 +155,11 @@ impl PodMachine {
                     starting.end.get_or_insert(End::Lost(at));
                 }
                 Some(Run::Running(_)) => self.ended(&name, End::Lost(at), now),
-                Some(Run::Preparing(_)) => {
+                Some(Run::Preparing(preparing)) => {
+                    // A start that failed may have left a record in the sandbox, whose removal takes the layer with it.
+                    if preparing.rootfs.ready().is_some() {
+                        preparing.rootfs = Resource::Unknown;
+                    }
                     if self.may_have_run(&name) {
                         self.ended(&name, End::Lost(at), now);
                     }

@@ -135,7 +135,8 @@ impl World {
                 Some(Ok(Outcome::Done))
             }
             Act::ReadTerminationMessage(request) => {
-                if self.containers.get(&request.id).is_none_or(|container| container.is_running()) {
+                // They are in the pod's directory, also when the container has gone with its sandbox.
+                if self.containers.get(&request.id).is_some_and(Container::is_running) {
                     self.violate(format!("last words of {} before its end", short(&request.id)));
                 }
                 Some(Ok(Outcome::TerminationMessage("bye".into())))
@@ -279,13 +280,14 @@ impl World {
     }
 
     fn start(&mut self, pod: &PodUid, request: &StartRequest, now: Now) -> Result<Outcome, Failure> {
-        if !self.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive) {
-            return Err(failure(FailureKind::SandboxGone, "the sandbox has gone"));
-        }
-        self.check_start(pod, request);
         if !self.snapshots.contains_key(&request.id) {
             self.violate(format!("{pod}: start without rootfs"));
         }
+        let is_alive = self.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive);
+        if is_alive {
+            self.check_start(pod, request);
+        }
+        // The record is made first, and is there also when nothing comes of it.
         let container = self.containers.entry(request.id.clone()).or_insert_with(|| Container {
             pod: pod.clone(),
             name: request.container.name.clone(),
@@ -294,6 +296,9 @@ impl World {
             sandbox: request.sandbox.clone(),
             task: ObservedTask::Absent,
         });
+        if !is_alive {
+            return Err(failure(FailureKind::SandboxGone, "the sandbox has gone"));
+        }
         match container.task {
             ObservedTask::Absent | ObservedTask::Created => {
                 container.task = ObservedTask::Running { pid: 200, started_at: now.wall };
@@ -405,6 +410,9 @@ impl World {
                     self.violate(format!("{pod}: sandbox removed under a running container"));
                 }
                 self.sandboxes.remove(id);
+                for (member, _) in self.containers.extract_if(.., |_, one| one.sandbox == *id) {
+                    self.snapshots.remove(&member);
+                }
                 self.reports.retain(|(sandbox, _)| sandbox != id);
             }
             Act::RemoveNetwork(request) => {

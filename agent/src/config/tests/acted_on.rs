@@ -15,7 +15,7 @@ const PAGE: &str = include_str!("../../../../docs/configuration.md");
 /// A field, and a setting of it that differs from its default.
 const SETTINGS: [(&str, &str); 25] = [
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
-    ("cgroupDriver", "systemd"),
+    ("cgroupDriver", "cgroupfs"),
     ("cgroupRoot", "/x"),
     ("clusterDNS", "[10.96.0.10]"),
     ("clusterDomain", "x.local"),

@@ -140,6 +140,11 @@ impl Planner<'_> {
         self.life.actual.removals.contains_key(&Leftover::Container(self.life.container_id(name)))
     }
 
+    /// Whether a layer that is made now could be taken for one of an earlier sandbox.
+    fn is_sandbox_being_removed(&self) -> bool {
+        self.life.actual.removals.keys().any(|leftover| matches!(leftover, Leftover::Sandbox(_)))
+    }
+
     fn preparing(&mut self, container: &Container, preparing: &Preparing) {
         if preparing.hash != container.hash {
             if !matches!(preparing.rootfs, Resource::Ensuring(_)) {
@@ -152,7 +157,7 @@ impl Planner<'_> {
             ImageUse::Inspecting | ImageUse::Pulling => {}
             ImageUse::Missing => self.missing(container),
             ImageUse::Ready(_) => {
-                if self.is_due(&preparing.rootfs) {
+                if self.is_due(&preparing.rootfs) && !self.is_sandbox_being_removed() {
                     self.push(Step::Ensure(Thing::Rootfs(container.name.clone())));
                 }
             }
