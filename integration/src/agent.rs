@@ -10,9 +10,10 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use crate::binaries;
+use crate::containerd::{self, Release};
 use crate::process::Process;
 use crate::wait::Look;
-use crate::{binaries, containerd};
 
 /// Name of the node.
 pub const NODE_NAME: &str = "lab";
@@ -34,11 +35,13 @@ pub struct Settings {
     pub berth: Value,
     /// Directory that comes first in the agent's and containerd's `PATH`.
     pub path_first: Option<PathBuf>,
+    /// The containerd that the node begins with.
+    pub containerd: Release,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { kubelet: json!({}), berth: json!({}), path_first: None }
+        Self { kubelet: json!({}), berth: json!({}), path_first: None, containerd: Release::Reference }
     }
 }
 
@@ -207,6 +210,7 @@ fn documents(places: &Places, settings: &Settings) -> String {
         "kind": "KubeletConfiguration",
         "staticPodPath": places.manifests,
         "containerRuntimeEndpoint": format!("unix://{}", containerd::SOCKET),
+        "cgroupDriver": "cgroupfs",
         "cgroupRoot": places.cgroup,
         "failCgroupV1": false,
         "failSwapOn": false,

@@ -5,9 +5,10 @@
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 use crate::components;
 
@@ -21,32 +22,42 @@ pub fn build() -> Result<()> {
     if env::var_os(BIN_DIR).is_some() {
         return Ok(());
     }
+    let mut cargo = cargo("build")?;
+    cargo.args(["--quiet", "-p", "berth", "-p", "berth-shim", "-p", "berth-cni", "--bins"]);
+    let status = cargo.status().context("start cargo")?;
+    ensure!(status.success(), "cargo build ended with {status}");
+    Ok(())
+}
+
+/// Builds a test program and gives its path.
+///
+/// # Errors
+/// Cargo failed, or told of no such program.
+pub fn build_test(package: &str, test: &str) -> Result<PathBuf> {
+    let mut cargo = cargo("test")?;
+    cargo.args(["--quiet", "--no-run", "--message-format", "json-render-diagnostics", "-p", package]);
+    let done = cargo.args(["--test", test]).stderr(Stdio::inherit()).output().context("start cargo")?;
+    ensure!(done.status.success(), "cargo test --no-run -p {package} ended with {}", done.status);
+    let messages = String::from_utf8(done.stdout)?;
+    let mut programs = messages.lines().filter_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let is_it = message["target"]["name"] == test && message["target"]["kind"][0] == "test";
+        message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
+    });
+    programs.next().with_context(|| format!("cargo built no test program {test} of {package}"))
+}
+
+/// Cargo, with the profile and the target directory of this program.
+fn cargo(command: &str) -> Result<Command> {
     let profile_dir = dir()?;
     let (Some(target), Some(profile)) = (profile_dir.parent(), profile_dir.file_name()) else {
         anyhow::bail!("{} is no target directory", profile_dir.display());
     };
     let profile = if profile == "debug" { "dev".into() } else { profile.to_owned() };
-    let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args([
-            "build",
-            "--quiet",
-            "-p",
-            "berth",
-            "-p",
-            "berth-shim",
-            "-p",
-            "berth-cni",
-            "--bins",
-            "--profile",
-        ])
-        .arg(profile)
-        .arg("--target-dir")
-        .arg(target)
-        .current_dir(components::workspace())
-        .status()
-        .context("start cargo")?;
-    ensure!(status.success(), "cargo build ended with {status}");
-    Ok(())
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.arg(command).arg("--profile").arg(profile).arg("--target-dir").arg(target);
+    cargo.current_dir(components::workspace());
+    Ok(cargo)
 }
 
 /// The directory of the programs.

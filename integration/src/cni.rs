@@ -6,6 +6,8 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use crate::vm::{self, Feature};
+
 /// The bridge on the node.
 pub const BRIDGE: &str = "berth0";
 /// Addresses of pods.
@@ -13,29 +15,28 @@ pub const SUBNET: &str = "10.88.0.0/16";
 /// Name of the network.
 pub const NETWORK: &str = "lab";
 
-/// The network as a list of plugins; `leases` is where host-local keeps its addresses.
+/// The network as a list of plugins; `leases` is where host-local keeps its addresses. In a guest without address
+/// translation it has neither masquerading nor host ports.
 #[must_use]
 pub fn network(leases: &Path) -> Value {
-    json!({
-        "cniVersion": "1.0.0",
-        "name": NETWORK,
-        "plugins": [
-            {
-                "type": "bridge",
-                "bridge": BRIDGE,
-                "isGateway": true,
-                "ipMasq": true,
-                "hairpinMode": true,
-                "ipam": {
-                    "type": "host-local",
-                    "dataDir": leases,
-                    "ranges": [[{ "subnet": SUBNET }]],
-                    "routes": [{ "dst": "0.0.0.0/0" }],
-                },
-            },
-            { "type": "portmap", "capabilities": { "portMappings": true } },
-        ],
-    })
+    let translates = !vm::lacks(Feature::Nat);
+    let mut plugins = vec![json!({
+        "type": "bridge",
+        "bridge": BRIDGE,
+        "isGateway": true,
+        "ipMasq": translates,
+        "hairpinMode": true,
+        "ipam": {
+            "type": "host-local",
+            "dataDir": leases,
+            "ranges": [[{ "subnet": SUBNET }]],
+            "routes": [{ "dst": "0.0.0.0/0" }],
+        },
+    })];
+    if translates {
+        plugins.push(json!({ "type": "portmap", "capabilities": { "portMappings": true } }));
+    }
+    json!({ "cniVersion": "1.0.0", "name": NETWORK, "plugins": plugins })
 }
 
 /// Writes a configuration into a directory, whole or not at all.

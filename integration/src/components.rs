@@ -1,9 +1,10 @@
 //! The real components of a node: the machine's own where they are new enough, else built from the pinned Go modules in
-//! `integration/components`. `BERTH_COMPONENTS=pinned` asks for the pinned ones always, so that tests can be repeated.
+//! `integration/components`.
 //!
 //! Invariant: a stamp beside the binaries holds the recipe they were built with (module files, Go's
 //! version, flags); a component is rebuilt exactly when its recipe differs from the stamp.
 
+mod criu;
 mod system;
 
 use std::fs;
@@ -16,10 +17,23 @@ use sha2::{Digest, Sha256};
 
 use self::system::{System, Wanted};
 
+/// Which components are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Set {
+    /// What a node consists of, the machine's own where it is new enough.
+    Node,
+    /// Exactly the pinned ones, so that what is done with them can be repeated.
+    Pinned,
+    /// The pinned ones, the minor versions of containerd that a node comes from and goes to, and criu.
+    PinnedWithNeighbours,
+}
+
 /// A Go module with `tool` directives, and how it is built.
 #[derive(Debug)]
 struct Component {
     name: &'static str,
+    /// Where its binaries are, below `target/components`: what has a namesake has a directory of its own.
+    dir: &'static str,
     /// What `go build tool` leaves behind.
     binaries: &'static [&'static str],
     cgo: &'static str,
@@ -30,9 +44,16 @@ struct Component {
     system: Wanted,
 }
 
-const ALL: &[Component] = &[
+/// Where most binaries are.
+const SHARED: &str = "bin";
+const CONTAINERD_TAGS: &str = "no_btrfs no_zfs no_devmapper no_aufs";
+const CONTAINERD_VERSION: (&str, &str) =
+    ("github.com/containerd/containerd/v2/version.Version", "github.com/containerd/containerd/v2");
+
+const NODE: &[Component] = &[
     Component {
         name: "cni",
+        dir: SHARED,
         binaries: &[
             "bandwidth",
             "bridge",
@@ -51,17 +72,16 @@ const ALL: &[Component] = &[
     },
     Component {
         name: "containerd",
+        dir: SHARED,
         binaries: &["containerd", "containerd-shim-runc-v2", "ctr"],
         cgo: "0",
-        tags: "no_btrfs no_zfs no_devmapper no_aufs",
-        version: Some((
-            "github.com/containerd/containerd/v2/version.Version",
-            "github.com/containerd/containerd/v2",
-        )),
+        tags: CONTAINERD_TAGS,
+        version: Some(CONTAINERD_VERSION),
         system: Wanted::Programs { at_least: (2, 0) },
     },
     Component {
         name: "runc",
+        dir: SHARED,
         binaries: &["runc"],
         cgo: "1",
         tags: "seccomp",
@@ -70,6 +90,7 @@ const ALL: &[Component] = &[
     },
     Component {
         name: "registry",
+        dir: SHARED,
         binaries: &["registry"],
         cgo: "0",
         tags: "",
@@ -77,6 +98,21 @@ const ALL: &[Component] = &[
         system: Wanted::Programs { at_least: (3, 0) },
     },
 ];
+
+/// The daemon alone: `ctr` and shims come from the version of reference.
+const NEIGHBOURS: &[Component] = &[neighbour("containerd-2.1"), neighbour("containerd-2.4")];
+
+const fn neighbour(name: &'static str) -> Component {
+    Component {
+        name,
+        dir: name,
+        binaries: &["containerd"],
+        cgo: "0",
+        tags: CONTAINERD_TAGS,
+        version: Some(CONTAINERD_VERSION),
+        system: Wanted::Nothing,
+    }
+}
 
 /// The top folder of the workspace.
 #[must_use]
@@ -88,7 +124,11 @@ pub fn workspace() -> PathBuf {
 /// The folder of the built components.
 #[must_use]
 pub fn bin_dir() -> PathBuf {
-    workspace().join("target/components/bin")
+    dir(SHARED)
+}
+
+fn dir(name: &str) -> PathBuf {
+    workspace().join("target/components").join(name)
 }
 
 /// The path of a component's binary.
@@ -96,27 +136,36 @@ pub fn bin_dir() -> PathBuf {
 /// # Errors
 /// It was not built; `scripts/setup` builds it.
 pub fn binary(name: &str) -> Result<PathBuf> {
-    let path = bin_dir().join(name);
+    binary_in(SHARED, name)
+}
+
+/// The path of a binary that has a namesake.
+///
+/// # Errors
+/// As of [`binary`].
+pub fn binary_in(directory: &str, name: &str) -> Result<PathBuf> {
+    let path = dir(directory).join(name);
     ensure!(path.is_file(), "no {} component at {}: run scripts/setup", name, path.display());
     Ok(path)
 }
 
-/// Links every component that the machine has, and builds every other one whose recipe changed; `say` hears of each step that takes long.
+/// Links every component of the set that may be and is the machine's own, and builds every other one whose recipe changed;
+/// `say` hears of each step that takes long.
 ///
 /// # Errors
 /// Go is missing or a build failed.
-pub fn build_all(mut say: impl FnMut(&str)) -> Result<()> {
-    fs::create_dir_all(bin_dir())?;
-    let pinned = std::env::var_os("BERTH_COMPONENTS").is_some_and(|which| which == "pinned");
+pub fn build(set: Set, mut say: impl FnMut(&str)) -> Result<()> {
     let go = output(Command::new("go").args(["env", "GOVERSION"]))?;
-    for component in ALL {
-        let stamp = bin_dir().join(format!(".{}.stamp", component.name));
-        let system = if pinned { None } else { system::find(component) };
+    let neighbours = if set == Set::PinnedWithNeighbours { NEIGHBOURS } else { &[] };
+    for component in NODE.iter().chain(neighbours) {
+        fs::create_dir_all(component.bin_dir())?;
+        let stamp = component.bin_dir().join(format!(".{}.stamp", component.name));
+        let system = if set == Set::Node { system::find(component) } else { None };
         let recipe = match &system {
             Some(system) => format!("{} of the system: {:?}", system.version, system.binaries),
             None => component.recipe(&go)?,
         };
-        let built = component.binaries.iter().all(|b| bin_dir().join(b).is_file());
+        let built = component.binaries.iter().all(|b| component.bin_dir().join(b).is_file());
         if built && fs::read_to_string(&stamp).is_ok_and(|old| old == recipe) {
             continue;
         }
@@ -134,7 +183,7 @@ pub fn build_all(mut say: impl FnMut(&str)) -> Result<()> {
         }
         fs::write(&stamp, recipe)?;
     }
-    Ok(())
+    if set == Set::PinnedWithNeighbours { criu::install(say) } else { Ok(()) }
 }
 
 impl Component {
@@ -142,9 +191,13 @@ impl Component {
         workspace().join("integration/components").join(self.name)
     }
 
+    fn bin_dir(&self) -> PathBuf {
+        dir(self.dir)
+    }
+
     fn remove(&self) -> Result<()> {
         for name in self.binaries {
-            let path = bin_dir().join(name);
+            let path = self.bin_dir().join(name);
             if path.symlink_metadata().is_ok() {
                 fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
             }
@@ -154,7 +207,8 @@ impl Component {
 
     fn link(&self, system: &System) -> Result<()> {
         for (name, target) in self.binaries.iter().zip(&system.binaries) {
-            symlink(target, bin_dir().join(name)).with_context(|| format!("link {}", target.display()))?;
+            symlink(target, self.bin_dir().join(name))
+                .with_context(|| format!("link {}", target.display()))?;
         }
         Ok(())
     }
@@ -176,7 +230,7 @@ impl Component {
             list.current_dir(self.module_dir()).args(["list", "-m", "-f", "{{.Version}}", module]);
             flags = format!("{flags} -X {variable}={}", output(&mut list)?);
         }
-        let mut out = bin_dir().into_os_string();
+        let mut out = self.bin_dir().into_os_string();
         out.push("/");
         let status = Command::new("nice")
             .args(["go", "build", "-trimpath", "-tags", self.tags, "-ldflags", &flags, "-o"])

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
 
 use crate::components;
 use crate::process::Process;
@@ -18,19 +19,48 @@ pub const SOCKET: &str = "/run/containerd/containerd.sock";
 pub const NAMESPACE: &str = "k8s.io";
 
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// Everything of containerd that Berth takes the place of.
-const DISABLED: [&str; 4] = [
-    "io.containerd.cri.v1.runtime",
-    "io.containerd.cri.v1.images",
-    "io.containerd.grpc.v1.cri",
-    "io.containerd.nri.v1.nri",
-];
+/// What of containerd Berth takes the place of.
+const DISABLED: [&str; 2] = ["io.containerd.grpc.v1.cri", "io.containerd.nri.v1.nri"];
+/// What only that uses. containerd 2.1 and before have no sandboxes without it: their controllers are one service, which
+/// fails when CRI's does (`plugins/services/sandbox`).
+pub const DISABLED_FROM_2_2: [&str; 2] = ["io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images"];
+
+/// A minor version of containerd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// 2.1: runtime options on a shim's stdin.
+    V2_1,
+    /// The one of reference, 2.3: bootstrap parameters on a shim's stdin.
+    Reference,
+    /// 2.4: asks a shim to end after every task.
+    V2_4,
+}
+
+impl Release {
+    fn disabled(self) -> Vec<&'static str> {
+        let more: &[&str] = match self {
+            Self::V2_1 => &[],
+            Self::Reference | Self::V2_4 => &DISABLED_FROM_2_2,
+        };
+        [&DISABLED, more].concat()
+    }
+
+    fn binary(self) -> Result<PathBuf> {
+        match self {
+            Self::V2_1 => components::binary_in("containerd-2.1", "containerd"),
+            Self::Reference => components::binary("containerd"),
+            Self::V2_4 => components::binary_in("containerd-2.4", "containerd"),
+        }
+    }
+}
 
 /// A containerd of its own directory; it can be stopped, killed and started again.
 #[derive(Debug)]
 pub struct Containerd {
-    config: PathBuf,
-    log: PathBuf,
+    release: Release,
+    disabled: Vec<&'static str>,
+    more: String,
+    dir: PathBuf,
     registries: PathBuf,
     path: OsString,
     process: Option<Process>,
@@ -42,12 +72,25 @@ impl Containerd {
     /// # Errors
     /// The component is missing, or it does not become ready.
     pub fn start(dir: &Path, path: OsString) -> Result<Self> {
+        Self::start_release(Release::Reference, dir, path)
+    }
+
+    /// As [`Containerd::start`], with another version of it.
+    ///
+    /// # Errors
+    /// As of [`Containerd::start`].
+    pub fn start_release(release: Release, dir: &Path, path: OsString) -> Result<Self> {
         let registries = dir.join("certs.d");
         fs::create_dir_all(&registries)?;
-        let config = dir.join("config.toml");
-        fs::write(&config, settings(dir, &registries))?;
-        let mut containerd =
-            Self { config, log: dir.join("containerd.log"), registries, path, process: None };
+        let mut containerd = Self {
+            release,
+            disabled: Vec::new(),
+            more: String::new(),
+            dir: dir.to_owned(),
+            registries,
+            path,
+            process: None,
+        };
         containerd.start_again()?;
         Ok(containerd)
     }
@@ -57,13 +100,12 @@ impl Containerd {
     /// # Errors
     /// It does not become ready.
     pub fn start_again(&mut self) -> Result<()> {
+        let config = self.dir.join("config.toml");
+        fs::write(&config, settings(&self.disabled(), &self.dir, &self.registries) + &self.more)?;
         let mut process = Process::start(
             "containerd",
-            Command::new(components::binary("containerd")?)
-                .arg("--config")
-                .arg(&self.config)
-                .env("PATH", &self.path),
-            &self.log,
+            Command::new(self.release.binary()?).arg("--config").arg(config).env("PATH", &self.path),
+            &self.dir.join("containerd.log"),
         )?;
         process.ready(START_LIMIT, || {
             let asked = ctr_command()?.arg("version").output()?;
@@ -75,6 +117,37 @@ impl Containerd {
         })?;
         self.process = Some(process);
         Ok(())
+    }
+
+    /// Starts another version on the same directories after [`Containerd::stop`] or [`Containerd::kill`].
+    ///
+    /// # Errors
+    /// It does not become ready.
+    pub fn start_as(&mut self, release: Release) -> Result<()> {
+        self.release = release;
+        self.start_again()
+    }
+
+    /// Goes without more plugins from its next start on.
+    pub fn disable(&mut self, plugins: &[&'static str]) {
+        self.disabled.extend(plugins);
+    }
+
+    /// Has further settings, in TOML, from its next start on.
+    pub fn configure(&mut self, settings: &str) {
+        self.more.push_str(settings);
+    }
+
+    fn disabled(&self) -> Vec<&'static str> {
+        [self.release.disabled(), self.disabled.clone()].concat()
+    }
+
+    /// Stops its process with SIGSTOP: calls under way stay so until it is killed.
+    ///
+    /// # Errors
+    /// It is not running.
+    pub fn freeze(&self) -> Result<()> {
+        self.process.as_ref().context("containerd is not running")?.signal(Signal::SIGSTOP)
     }
 
     /// Ends it with SIGTERM.
@@ -118,6 +191,8 @@ impl Containerd {
 pub fn ctr_command() -> Result<Command> {
     let mut command = Command::new(components::binary("ctr")?);
     command.args(["--address", SOCKET, "--namespace", NAMESPACE]);
+    // That a machine has cgroup v1 is no news to a test.
+    command.env("CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS", "true");
     Ok(command)
 }
 
@@ -147,13 +222,13 @@ pub fn ctr_rows(args: &[&str]) -> Result<Vec<Vec<String>>> {
     Ok(rows)
 }
 
-fn settings(dir: &Path, registries: &Path) -> String {
+fn settings(disabled: &[&str], dir: &Path, registries: &Path) -> String {
     format!(
         r#"version = 3
 root = "{root}"
 state = "/run/containerd"
 oom_score = 0
-disabled_plugins = {DISABLED:?}
+disabled_plugins = {disabled:?}
 
 [debug]
 level = "warn"

@@ -20,6 +20,8 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 
+use crate::cgroup;
+
 /// Names the process's part; absent outside.
 const ROLE: &str = "BERTH_LAB_ROLE";
 /// Directory of the lab.
@@ -94,7 +96,7 @@ impl World {
     /// # Errors
     /// A directory could not be made.
     pub fn make_cgroup(&self) -> Result<()> {
-        for hierarchy in leaks::hierarchies()? {
+        for hierarchy in cgroup::hierarchies()? {
             let group = hierarchy.join(cgroup_name(&self.owner));
             fs::create_dir_all(&group).with_context(|| format!("make cgroup {}", group.display()))?;
         }
@@ -107,6 +109,17 @@ impl World {
     /// The hierarchies cannot be read.
     pub fn cgroups(&self) -> Result<Vec<PathBuf>> {
         leaks::cgroups(&cgroup_name(&self.owner))
+    }
+
+    /// Removes these cgroups.
+    ///
+    /// # Errors
+    /// One is in use.
+    pub fn remove_cgroups(&self) -> Result<()> {
+        for group in self.cgroups()? {
+            fs::remove_dir(&group).with_context(|| format!("remove cgroup {}", group.display()))?;
+        }
+        Ok(())
     }
 }
 

@@ -4,7 +4,9 @@
 //! namespaces, ended as a whole when its owner ends.
 
 pub mod agent;
+pub mod announced;
 pub mod binaries;
+pub mod cgroup;
 pub mod cni;
 pub mod components;
 pub mod containerd;
@@ -14,4 +16,5 @@ pub mod lab;
 pub mod node;
 pub mod process;
 pub mod registry;
+pub mod vm;
 pub mod wait;

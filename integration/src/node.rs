@@ -71,7 +71,7 @@ impl Node {
         let root = world.root();
         let registry = Registry::with_busybox(&root.join("registry"))?;
         let path = binaries::search_path(settings.path_first.as_deref())?;
-        let containerd = Containerd::start(&root.join("containerd"), path)?;
+        let containerd = Containerd::start_release(settings.containerd, &root.join("containerd"), path)?;
         containerd.add_registry(&registry.host(), &format!("http://{}", registry.host()))?;
         let places = Places {
             dir: root.join("agent"),
@@ -200,8 +200,16 @@ impl Node {
     ///
     /// # Errors
     /// Something was left or did not end.
-    pub fn end(mut self) -> Result<()> {
+    pub fn end(self) -> Result<()> {
         self.clear()?;
+        self.close()
+    }
+
+    /// Ends what runs; pods are no concern.
+    ///
+    /// # Errors
+    /// Something did not end.
+    pub fn close(mut self) -> Result<()> {
         self.agent.stop()?;
         self.containerd.stop()?;
         if let Some(registry) = self.registry.take() {
@@ -211,10 +219,7 @@ impl Node {
         if system("ip", &["-o", "link"])?.contains(&format!(": {}: ", cni::BRIDGE)) {
             system("ip", &["link", "delete", cni::BRIDGE])?;
         }
-        for group in self.world.cgroups()? {
-            fs::remove_dir(&group).with_context(|| format!("remove cgroup {}", group.display()))?;
-        }
-        Ok(())
+        self.world.remove_cgroups()
     }
 
     fn manifest(&self, file: &str) -> PathBuf {

@@ -112,7 +112,11 @@ impl Process {
         tail(&self.log)
     }
 
-    fn signal(&self, signal: Signal) -> Result<()> {
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// The signal could not be sent.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
         let pid = i32::try_from(self.child.id())?;
         kill(Pid::from_raw(pid), signal).with_context(|| format!("signal {}", self.name))
     }

@@ -7,14 +7,14 @@ use anyhow::{Context, Result, bail};
 use crate::phase::Phase;
 
 const USAGE: &str = "usage: scripts/bench [--runs N] [--pods N] [--output table|json] [PHASE…]\n\
-                     phases: start-crun start-runc density stock serving exec commits";
+                     phases: start-crun start-runc density shims serving exec stdio commits";
 
 /// What was asked for.
 #[derive(Debug)]
 pub(crate) struct Command {
     /// Measured starts of each kind.
     pub(crate) runs: usize,
-    /// Pods at once.
+    /// Pods at once; of containers without an agent, twice as many under each shim.
     pub(crate) pods: usize,
     /// The form of the report.
     pub(crate) output: Output,

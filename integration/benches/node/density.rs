@@ -18,7 +18,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// Idle time that is measured.
 const WINDOW: Duration = Duration::from_secs(30);
 /// Aims for 50 pods.
-const SHIM_PSS: f64 = 1.5;
+const SHIM_PSS: f64 = 1.0;
 const AGENT_RSS: f64 = 25.0;
 const AGENT_MILLICORES: f64 = 2.0;
 

@@ -31,6 +31,7 @@ pub(crate) struct Figure {
 pub(crate) enum Unit {
     Milliseconds,
     Mebibytes,
+    MebibytesPerSecond,
     Millicores,
     Times,
     Count,
@@ -63,6 +64,13 @@ impl Figure {
         Ok([first, Self::new(section, &format!("{name}, p99"), high, Unit::Milliseconds)])
     }
 
+    /// Median of the ratios of durations that were measured in the same rounds.
+    pub(crate) fn ratio(section: &str, name: &str, ones: &[Duration], others: &[Duration]) -> Result<Self> {
+        let ratios: Vec<f64> =
+            ones.iter().zip(others).map(|(one, other)| one.as_secs_f64() / other.as_secs_f64()).collect();
+        Self::median(section, &format!("{name}, median of rounds"), &ratios, Unit::Times)
+    }
+
     /// Median of samples.
     pub(crate) fn median(section: &str, name: &str, samples: &[f64], unit: Unit) -> Result<Self> {
         let mut figure = Self::new(section, name, quantile(samples, 0.5)?, unit);
@@ -90,6 +98,7 @@ impl fmt::Display for Unit {
         out.write_str(match self {
             Self::Milliseconds => "ms",
             Self::Mebibytes => "MiB",
+            Self::MebibytesPerSecond => "MiB/s",
             Self::Millicores => "mcpu",
             Self::Times => "x",
             Self::Count => "",

@@ -9,7 +9,7 @@ use berth_integration::lab;
 
 use crate::command::Command;
 use crate::figure::Figure;
-use crate::{commits, density, exec, programs, report, serving, start, stock};
+use crate::{commits, density, exec, programs, report, serving, shims, start, stdio};
 
 /// What is measured together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,26 +20,29 @@ pub(crate) enum Phase {
     StartRunc,
     /// Many pods at once, and what they cost then.
     Density,
-    /// The same number of containers under containerd's own shim.
-    Stock,
+    /// Containers under our shim and under containerd's own.
+    Shims,
     /// From a shim's start command to its first answer.
     Serving,
     /// A process in a container.
     Exec,
+    /// Execs and output under our shim and under containerd's own.
+    Stdio,
     /// Durable commits of a pod start.
     Commits,
 }
 
 impl Phase {
     /// In the order of the report.
-    pub(crate) fn all() -> [Self; 7] {
+    pub(crate) fn all() -> [Self; 8] {
         [
             Self::StartCrun,
             Self::StartRunc,
             Self::Density,
-            Self::Stock,
+            Self::Shims,
             Self::Serving,
             Self::Exec,
+            Self::Stdio,
             Self::Commits,
         ]
     }
@@ -49,9 +52,10 @@ impl Phase {
             Self::StartCrun => start::measure("crun", runs),
             Self::StartRunc => start::measure("runc", runs),
             Self::Density => density::measure(pods),
-            Self::Stock => stock::measure(pods),
+            Self::Shims => shims::measure(2 * pods),
             Self::Serving => serving::measure(runs),
             Self::Exec => exec::measure(runs),
+            Self::Stdio => stdio::measure(runs),
             Self::Commits => commits::measure(),
         }
     }
@@ -63,9 +67,10 @@ impl fmt::Display for Phase {
             Self::StartCrun => "start-crun",
             Self::StartRunc => "start-runc",
             Self::Density => "density",
-            Self::Stock => "stock",
+            Self::Shims => "shims",
             Self::Serving => "serving",
             Self::Exec => "exec",
+            Self::Stdio => "stdio",
             Self::Commits => "commits",
         })
     }

@@ -41,6 +41,17 @@ pub(crate) fn rss(pid: u32) -> Result<f64> {
     Ok(kib(&format!("/proc/{pid}/status"), "VmRSS:")? / KIB_PER_MIB)
 }
 
+/// The most resident memory that a process had since it started or since [`forget_peak`], in MiB.
+pub(crate) fn peak(pid: u32) -> Result<f64> {
+    Ok(kib(&format!("/proc/{pid}/status"), "VmHWM:")? / KIB_PER_MIB)
+}
+
+/// Makes the memory that a process has now its peak (proc_pid_clear_refs(5)).
+pub(crate) fn forget_peak(pid: u32) -> Result<()> {
+    let file = format!("/proc/{pid}/clear_refs");
+    fs::write(&file, "5").with_context(|| format!("write {file}"))
+}
+
 /// Proportional memory in MiB: shared pages count in equal parts.
 pub(crate) fn pss(pid: u32) -> Result<f64> {
     Ok(kib(&format!("/proc/{pid}/smaps_rollup"), "Pss:")? / KIB_PER_MIB)

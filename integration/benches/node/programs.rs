@@ -5,6 +5,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
+use berth_integration::components::Set;
 use berth_integration::{binaries, components};
 
 /// Names the directory of programs to everything in a lab; set from outside, it replaces the build.
@@ -17,7 +18,7 @@ const PROGRAMS: [(&str, &str, &str); 2] = [("berth", "berth", "release"), ("bert
 
 /// Builds what is stale and gives the directory.
 pub(crate) fn build() -> Result<PathBuf> {
-    components::build_all(crate::report::say)?;
+    components::build(Set::Pinned, crate::report::say)?;
     if let Some(given) = env::var_os(BIN_DIR) {
         return Ok(given.into());
     }

@@ -66,7 +66,7 @@ pub(crate) fn table(machine: &Machine, figures: &[Figure]) {
             (Some(most), _) => format!("≤ {most}: MISSED"),
             _ => String::new(),
         };
-        let text = format!("  {:<NAME_WIDTH$} {value:>8} {unit:<4} {aim}", figure.name);
+        let text = format!("  {:<NAME_WIDTH$} {value:>8} {unit:<5} {aim}", figure.name);
         println!("{}", text.trim_end());
     }
 }

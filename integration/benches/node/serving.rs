@@ -12,19 +12,20 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use berth_integration::components;
 use berth_integration::containerd::SOCKET;
-use berth_integration::{binaries, components};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 use serde_json::json;
 
-use crate::figure::{Figure, Unit, quantile};
+use crate::bare::{Bare, Shim};
+use crate::figure::Figure;
 use crate::processes;
-use crate::programs::SHIM;
-use crate::stock::{self, Bare};
 
 const WARM_UP: usize = 2;
+/// The aim for ours, milliseconds.
+const SERVING: f64 = 5.0;
 const SECTION: &str = "shim: start command to first answer";
 /// A namespace without containers.
 const NAMESPACE: &str = "bench";
@@ -37,30 +38,24 @@ const RESPONSE: u8 = 2;
 pub(crate) fn measure(runs: usize) -> Result<Vec<Figure>> {
     let bare = Bare::start()?;
     let dir = bare.world.root().join("bundles");
-    let programs = [binaries::path(SHIM)?, components::binary(stock::SHIM)?];
+    let programs = [Shim::Ours.path()?, Shim::Stock.path()?];
     let mut taken = [Vec::new(), Vec::new()];
     for round in 0..WARM_UP + runs {
-        let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-        for which in order {
-            let id = format!("{which}-{round}");
-            let one = serve(&programs[which], &dir.join(&id), &id)?;
+        for shim in Shim::in_turn(round) {
+            let id = format!("{shim}-{round}");
+            let one = serve(&programs[shim as usize], &dir.join(&id), &id)?;
             if round >= WARM_UP {
-                taken[which].push(one);
+                taken[shim as usize].push(one);
             }
         }
     }
-    bare.end()?;
-    let [ours, stocks] = taken;
+    bare.end(&[])?;
+    let [ours, stock] = taken;
     let mut figures = Vec::new();
-    figures.extend(Figure::times(SECTION, SHIM, &ours)?);
-    figures.extend(Figure::times(SECTION, stock::SHIM, &stocks)?);
-    let ratios: Vec<f64> = ours.iter().zip(&stocks).map(|(a, b)| a.as_secs_f64() / b.as_secs_f64()).collect();
-    figures.push(Figure::new(
-        SECTION,
-        "ours / stock, median of rounds",
-        quantile(&ratios, 0.5)?,
-        Unit::Times,
-    ));
+    let [median, high] = Figure::times(SECTION, Shim::Ours.program(), &ours)?;
+    figures.extend([median.at_most(SERVING), high]);
+    figures.extend(Figure::times(SECTION, Shim::Stock.program(), &stock)?);
+    figures.push(Figure::ratio(SECTION, "ours / stock", &ours, &stock)?);
     Ok(figures)
 }
 

@@ -8,7 +8,7 @@ use berth_integration::node::Node;
 use serde_json::json;
 
 use crate::control::Control;
-use crate::figure::{Figure, Unit, milliseconds, quantile};
+use crate::figure::{Figure, Unit, milliseconds};
 use crate::floor::Floor;
 
 /// Rounds before those that count.
@@ -59,7 +59,7 @@ pub(crate) fn manifest(name: &str) -> String {
             "terminationGracePeriodSeconds": 1,
             "containers": [{
                 "name": "main",
-                "image": crate::stock::IMAGE,
+                "image": crate::bare::IMAGE,
                 "command": ["/bin/sleep", "infinity"],
                 "securityContext": { "seccompProfile": { "type": "RuntimeDefault" } },
             }],
@@ -96,11 +96,6 @@ fn figures(oci_runtime: &str, pods: &[Duration], floors: &[crate::floor::Taken])
         let samples: Vec<f64> = floors.iter().map(|taken| milliseconds(part(taken))).collect();
         figures.push(Figure::median(&section, &format!("{name}, p50"), &samples, Unit::Milliseconds)?);
     }
-    let ratios: Vec<f64> =
-        pods.iter().zip(&whole).map(|(pod, floor)| pod.as_secs_f64() / floor.as_secs_f64()).collect();
-    let mut ratio =
-        Figure::new(&section, "pod / floor, median of rounds", quantile(&ratios, 0.5)?, Unit::Times);
-    ratio.samples = ratios;
-    figures.push(ratio.at_most(FLOORS));
+    figures.push(Figure::ratio(&section, "pod / floor", pods, &whole)?.at_most(FLOORS));
     Ok(figures)
 }

@@ -17,6 +17,8 @@ pub(super) enum Wanted {
     Programs { at_least: (u32, u32) },
     /// CNI plugins that all know this version of the specification.
     Plugins { specification: &'static str },
+    /// Nothing else will do: it is there for its version.
+    Nothing,
 }
 
 /// A component of the machine.
@@ -41,6 +43,7 @@ pub(super) fn find(component: &Component) -> Option<System> {
             (version >= at_least)
                 .then(|| System { version: format!("{}.{}", version.0, version.1), binaries })
         }
+        Wanted::Nothing => None,
         Wanted::Plugins { specification } => CNI_DIRS.iter().find_map(|dir| {
             let binaries = component.binaries.iter().map(|name| program(Path::new(dir), name));
             let binaries: Vec<PathBuf> = binaries.collect::<Option<_>>()?;

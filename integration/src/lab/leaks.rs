@@ -12,12 +12,11 @@ use nix::errno::Errno;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use crate::cgroup;
 use crate::wait::{self, Look};
 
 /// How long leftovers may take to vanish (a shim ends a moment after its last container).
 const SETTLE: Duration = Duration::from_secs(5);
-
-const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// What was there before the body.
 #[derive(Debug)]
@@ -61,19 +60,12 @@ impl Baseline {
 /// Our cgroups in every hierarchy, children before parents.
 pub(super) fn cgroups(name: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for hierarchy in hierarchies()? {
+    for hierarchy in cgroup::hierarchies()? {
         let group = hierarchy.join(name);
         if group.is_dir() {
             children_first(group, &mut found)?;
         }
     }
-    Ok(found)
-}
-
-/// Where each hierarchy is mounted.
-pub(super) fn hierarchies() -> Result<Vec<PathBuf>> {
-    let mut found = subdirectories(Path::new(CGROUPS))?;
-    found.retain(|dir| dir.join("cgroup.procs").exists());
     Ok(found)
 }
 

@@ -10,7 +10,7 @@ use berth_integration::agent::{Settings, berth, berth_output};
 use berth_integration::containerd;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
-use berth_integration::{binaries, cni, components};
+use berth_integration::{binaries, cgroup, cni, components};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::json;
 
@@ -240,12 +240,15 @@ fn old_containerd() -> Result<()> {
 }
 
 fn broken_configuration() -> Result<()> {
-    for (kubelet, parts) in [
+    let mut broken = vec![
         (json!({ "maxPods": "many" }), vec!["maxPods"]),
         (json!({ "staticPodPaht": "/x" }), vec!["staticPodPaht"]),
         (json!({ "containerLogMaxSize": "-1" }), vec!["containerLogMaxSize"]),
-        (json!({ "failCgroupV1": true }), vec!["failCgroupV1"]),
-    ] {
+    ];
+    if !cgroup::is_unified() {
+        broken.push((json!({ "failCgroupV1": true }), vec!["failCgroupV1"]));
+    }
+    for (kubelet, parts) in broken {
         let mut node = Node::prepare(&Settings { kubelet: kubelet.clone(), ..Settings::default() })?;
         let done = node.agent.command()?.output()?;
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -253,9 +256,7 @@ fn broken_configuration() -> Result<()> {
         ensure!(parts.iter().all(|part| said.contains(part)), "{kubelet}: {said}");
         node.containerd.stop()?;
         node.registry.take().context("registry")?.stop()?;
-        for group in node.world.cgroups()? {
-            fs::remove_dir(group)?;
-        }
+        node.world.remove_cgroups()?;
     }
     Ok(())
 }

@@ -21,6 +21,7 @@ pub(crate) fn tests() -> Vec<Test> {
         name: format!("crash::at_{label}"),
         body: Body::Of(dies_at, label),
         expect: Expect::Pass,
+        needs: None,
     };
     berth::failpoint::labels().map(of).collect()
 }

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use berth_integration::binaries;
 use berth_integration::node::system;
+use berth_integration::vm::{self, Feature};
+use berth_integration::{binaries, cgroup};
 
 use crate::suite::{Test, same, test};
 
@@ -24,9 +25,9 @@ fn host() -> Result<BTreeSet<String>> {
             .filter(|entry| path != "/tmp" || entry.file_name().to_string_lossy().starts_with("berth-demo"));
         all.extend(ours.map(|entry| format!("file {}", entry.path().display())));
     }
-    for hierarchy in fs::read_dir("/sys/fs/cgroup")?.flatten() {
+    for hierarchy in cgroup::hierarchies()? {
         // Labs of other tests come and go beside this one; those of nested supervisors have small numbers.
-        let groups = fs::read_dir(hierarchy.path()).into_iter().flatten().flatten();
+        let groups = fs::read_dir(hierarchy).into_iter().flatten().flatten();
         let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let nested = |name: &String| {
             name.strip_prefix("berth-test-").is_some_and(|pid| Path::new("/proc").join(pid).exists())
@@ -39,7 +40,9 @@ fn host() -> Result<BTreeSet<String>> {
         |what: &str, text: String| text.lines().map(|line| format!("{what} {line}")).collect::<Vec<_>>();
     all.extend(lines("mount", fs::read_to_string("/proc/self/mountinfo")?));
     all.extend(lines("link", system("ip", &["-o", "link"])?));
-    all.extend(lines("rule", system("iptables", &["-t", "nat", "-S"])?));
+    if !vm::lacks(Feature::Nat) {
+        all.extend(lines("rule", system("iptables", &["-t", "nat", "-S"])?));
+    }
     all.extend(
         lines("process", system("ps", &["-e", "-o", "args="])?)
             .into_iter()

@@ -1,6 +1,5 @@
 //! The fixtures themselves: the real components work together before Berth comes in.
 
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
@@ -47,10 +46,7 @@ fn image_runs() -> Result<()> {
     let registry = stopped.start()?;
     same("status", http::get(at, "/v2/busybox/tags/list")?.status, 200)?;
     registry.stop()?;
-    for group in world.cgroups()? {
-        fs::remove_dir(group)?;
-    }
-    Ok(())
+    world.remove_cgroups()
 }
 
 fn containerd_restarts() -> Result<()> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{berth, berth_output};
+use berth_integration::cgroup;
 use berth_integration::containerd::ctr_rows;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, PodState};
@@ -100,8 +101,8 @@ pub(crate) fn cgroup_value(
 
 /// The directory of a pod's cgroup; `class` is empty for Guaranteed.
 pub(crate) fn cgroup_dir(world: &World, controller: &str, class: &str, pod: &PodState) -> PathBuf {
-    let root = PathBuf::from(format!("/sys/fs/cgroup/{controller}{}/kubepods", world.cgroup()));
-    root.join(class).join(format!("pod{}", pod.uid()))
+    let root = cgroup::of_controller(controller).join(world.cgroup().trim_start_matches('/'));
+    root.join("kubepods").join(class).join(format!("pod{}", pod.uid()))
 }
 
 /// What a failing `berth` command said.

@@ -7,6 +7,7 @@ use berth_integration::agent::{Settings, berth};
 use berth_integration::containerd::ctr_rows;
 use berth_integration::http;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
+use berth_integration::vm::Feature;
 use serde_json::{Value, json};
 
 use crate::kit::{SOON, eventually, inside, logged, logs, pod, script, shell, sleeper, task_pid, with};
@@ -21,7 +22,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("lifecycle::termination_keeps_the_grace_period_then_kills", termination),
         test("lifecycle::stop_signal_of_the_image", stop_signal),
         test("lifecycle::a_changed_manifest_replaces_the_pod", change),
-        test("lifecycle::host_port_moves_with_a_changed_pod", host_port_moves),
+        test("lifecycle::host_port_moves_with_a_changed_pod", host_port_moves).needs(Feature::Nat),
         test("lifecycle::twenty_pods_at_once", twenty),
         test("lifecycle::an_exec_session_ends_with_its_container", exec_ends),
     ]

@@ -1,6 +1,9 @@
 //! The whole-node tests: one program, each test in a lab of its own.
 
 mod bad_input;
+mod by_ctr;
+mod chaos;
+mod checkpoint;
 mod cli;
 mod crash;
 mod demo;
@@ -8,14 +11,20 @@ mod examples;
 mod fake_containerd;
 mod fixtures;
 mod images;
+mod interrupted;
+mod kills;
 mod kit;
 mod lab;
 mod lifecycle;
+mod lives;
 mod restarts;
 mod runtimes;
 mod security;
 mod shim;
+mod snapshotters;
+mod stock;
 mod suite;
+mod upgrade;
 mod volumes;
 
 use std::process::ExitCode;
@@ -25,6 +34,10 @@ fn main() -> ExitCode {
         lab::tests(),
         fixtures::tests(),
         shim::tests(),
+        snapshotters::tests(),
+        checkpoint::tests(),
+        kills::tests(),
+        by_ctr::tests(),
         examples::tests(),
         lifecycle::tests(),
         cli::tests(),
@@ -34,6 +47,9 @@ fn main() -> ExitCode {
         runtimes::tests(),
         bad_input::tests(),
         restarts::tests(),
+        upgrade::tests(),
+        interrupted::tests(),
+        chaos::tests(),
         demo::tests(),
         crash::tests(),
     ];

@@ -2,20 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::IpAddr;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use berth_integration::agent::Settings;
-use berth_integration::node::{Node, POD_LIMIT, PodState};
-use berth_integration::wait::{self, Look};
+use berth_integration::node::{Node, POD_LIMIT};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::kit::{eventually, inside, logged, pod, script, shell, sleeper, task_pid};
+use crate::lives::{Identity, counted_to, log_dir, shim_of, waits_for_a_file};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -28,33 +26,6 @@ pub(crate) fn tests() -> Vec<Test> {
         test("restarts::a_killed_shim", shim_killed),
         test("restarts::a_million_lines_arrive_once_and_in_order", million_lines),
     ]
-}
-
-/// What must not change while a pod lives on.
-#[derive(Debug, PartialEq, Eq)]
-struct Identity {
-    uid: String,
-    id: String,
-    pid: u32,
-    ip: IpAddr,
-    ready_since: String,
-    restarts: u64,
-}
-
-impl Identity {
-    fn of(pod: &PodState) -> Result<Self> {
-        let id = pod.container_id("main")?.to_owned();
-        let conditions = pod.0["status"]["conditions"].as_array().context("no conditions")?;
-        let ready = conditions.iter().find(|one| one["type"] == "Ready").context("no Ready condition")?;
-        Ok(Self {
-            uid: pod.uid().to_owned(),
-            pid: task_pid(&id)?,
-            id,
-            ip: pod.ip()?,
-            ready_since: ready["lastTransitionTime"].to_string(),
-            restarts: pod.restarts("main"),
-        })
-    }
 }
 
 fn agent() -> Result<()> {
@@ -119,19 +90,6 @@ fn exit_while_down() -> Result<()> {
         (Some(6), Some("last words\n")),
     )?;
     node.end()
-}
-
-/// Ends with 6 when somebody makes the file `go`.
-fn waits_for_a_file(name: &str, dir: &Path) -> String {
-    let what = "while ! test -e /v/go; do sleep 0.1; done; echo last words > /dev/termination-log; exit 6";
-    pod(
-        name,
-        json!({
-            "restartPolicy": "Never",
-            "containers": [shell("main", what, json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] }))],
-            "volumes": [{ "name": "v", "hostPath": { "path": dir } }],
-        }),
-    )
 }
 
 fn process_gone(pid: u32) -> Result<()> {
@@ -212,23 +170,6 @@ fn shim_killed() -> Result<()> {
     node.end()
 }
 
-/// The process that is a pod's sandbox.
-fn shim_of(pod: &PodState) -> Result<u32> {
-    let info = berth_integration::containerd::ctr(&["containers", "info", pod.container_id("main")?])?;
-    let info: Value = serde_json::from_str(&info)?;
-    let sandbox =
-        info["Spec"]["annotations"]["io.kubernetes.cri.sandbox-id"].as_str().context("no sandbox id")?;
-    for entry in fs::read_dir("/proc")? {
-        let path = entry?.path();
-        // It may end between the two looks.
-        let line = fs::read_to_string(path.join("cmdline")).unwrap_or_default().replace('\0', " ");
-        if line.contains("containerd-shim-berth-v1") && line.contains(sandbox) {
-            return Ok(path.file_name().unwrap_or_default().to_string_lossy().parse()?);
-        }
-    }
-    anyhow::bail!("no shim of {sandbox}")
-}
-
 /// Rotated by size, across the end of everybody but the shim.
 fn million_lines() -> Result<()> {
     const LINES: usize = 1_000_000;
@@ -244,38 +185,9 @@ fn million_lines() -> Result<()> {
     node.containerd.start_again()?;
     node.agent.start()?;
     let pod = node.ready("lines")?;
-    let dir = PathBuf::from(format!("/var/log/pods/default_{}_{}/main", pod.name(), pod.uid()));
-    let last = wait::until("the last line", Duration::from_secs(90), || {
-        let tail = berth_integration::process::tail(&dir.join("0.log"));
-        let last = tail.lines().last().unwrap_or_default().to_owned();
-        Ok(if last.ends_with(&format!(" F {LINES}")) { Look::Ready(last) } else { Look::NotYet(last) })
-    })?;
-    ensure!(last.contains(" stdout F "), "{last}");
-    let read = read_lines(&dir)?;
-    ensure!(read.len() == LINES, "{} lines of {LINES}", read.len());
-    let wrong = read.iter().zip(1..).find(|(line, number)| **line != number.to_string());
-    ensure!(wrong.is_none(), "first line out of place: {wrong:?}");
+    counted_to(&log_dir(&pod), LINES, Duration::from_secs(90))?;
     let tail = crate::kit::logs(&pod, "main", &["--tail", "2"])?;
     same("tail", tail.as_str(), "999999\n1000000\n")?;
     logged(&pod, "main", "\n1000000\n")?;
     node.end()
-}
-
-/// The texts of all lines of all files of a log, oldest first.
-fn read_lines(dir: &Path) -> Result<Vec<String>> {
-    let mut files: Vec<PathBuf> = fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    // Names of rotated files end with their time; the current one has the shortest name.
-    files.sort_by_key(|path| (path.ends_with("0.log"), path.clone()));
-    let mut lines = Vec::new();
-    for file in files {
-        let text = if file.extension().is_some_and(|extension| extension == "gz") {
-            let done = Command::new("gzip").arg("-dc").arg(&file).output().context("start gzip")?;
-            ensure!(done.status.success(), "gzip of {}", file.display());
-            String::from_utf8(done.stdout)?
-        } else {
-            fs::read_to_string(&file)?
-        };
-        lines.extend(text.lines().map(|line| line.rsplit(' ').next().unwrap_or_default().to_owned()));
-    }
-    Ok(lines)
 }

@@ -19,6 +19,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("runtimes::runc", runc),
         test("runtimes::crun", crun),
         test("runtimes::a_path", path),
+        test("runtimes::a_create_that_fails_once", fails_once),
         test("runtimes::runc_shim_of_containerd_by_handler", handler),
         test("runtimes::an_unknown_handler_is_refused", unknown),
         test("runtimes::a_program_that_is_not_there", no_program),
@@ -38,11 +39,34 @@ fn path() -> Result<()> {
     basic("my-runc", &components::binary("runc")?, "/run/own/my-runc")
 }
 
+/// What the runtime had mounted and written before must not be in the way of the next attempt.
+fn fails_once() -> Result<()> {
+    const FAILED: &str = "/run/own/failed";
+    let first = format!("case \"$*\" in *k8s.io*\" create \"*) mkdir {FAILED} 2>/dev/null && exit 1 ;; esac");
+    let node = Node::start_with(&Settings {
+        berth: json!({ "runtime": { "ociRuntime": "/run/own/my-runc" } }),
+        path_first: Some(program("my-runc", &first, &components::binary("runc")?)?),
+        ..Settings::default()
+    })?;
+    node.apply(
+        "again",
+        &pod("again", json!({ "containers": [shell("main", "exec sleep infinity", json!({}))] })),
+    )?;
+    node.ready("again")?;
+    ensure!(fs::exists(FAILED)?, "no call failed");
+    node.end()
+}
+
 /// Puts a program named `name` into `/run/own`, which notes that it was called and becomes `real`.
 fn noted(name: &str, real: &Path) -> Result<PathBuf> {
+    program(name, &format!("echo \"$*\" >> {CALLS}"), real)
+}
+
+/// The same, which does something else `first`.
+fn program(name: &str, first: &str, real: &Path) -> Result<PathBuf> {
     let dir = PathBuf::from("/run/own");
     fs::create_dir_all(&dir)?;
-    let script = format!("#!/bin/sh\necho \"$*\" >> {CALLS}\nexec {} \"$@\"\n", real.display());
+    let script = format!("#!/bin/sh\n{first}\nexec {} \"$@\"\n", real.display());
     fs::write(dir.join(name), script)?;
     fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o755))?;
     Ok(dir)

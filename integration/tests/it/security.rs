@@ -72,7 +72,7 @@ fn default_container() -> Result<()> {
     same("devices", inside(&plain, "ls /dev | grep -cE '^(sd|nvme|kvm|mem|loop)' || true")?.as_str(), "0")?;
     same(
         "cgroup is read-only",
-        inside(&plain, "mkdir /sys/fs/cgroup/memory/x 2>/dev/null || echo refused")?.as_str(),
+        inside(&plain, "mkdir /sys/fs/cgroup/*/x /sys/fs/cgroup/x 2>/dev/null || echo refused")?.as_str(),
         "refused",
     )?;
     node.end()
@@ -142,7 +142,15 @@ fn privileged() -> Result<()> {
     same("capabilities", status(&all, "CapEff")?.as_str(), own.trim())?;
     same("seccomp", status(&all, "Seccomp")?.as_str(), "0")?;
     same("a sysctl", inside(&all, "test -w /proc/sys/kernel/panic && echo writable")?.as_str(), "writable")?;
-    same("cgroups", inside(&all, "test -w /sys/fs/cgroup/memory && echo writable")?.as_str(), "writable")?;
+    same(
+        "cgroups",
+        inside(
+            &all,
+            "test -w /sys/fs/cgroup/memory || test -w /sys/fs/cgroup/cgroup.procs && echo writable",
+        )?
+        .as_str(),
+        "writable",
+    )?;
     if Path::new("/dev/kvm").exists() {
         same("devices", inside(&all, "test -c /dev/kvm && echo there")?.as_str(), "there")?;
     }

@@ -1,13 +1,9 @@
 //! The shim on its own, under a stock containerd and `ctr`.
 
-use std::fs;
-
 use anyhow::{Result, ensure};
-use berth_integration::binaries;
-use berth_integration::containerd::{Containerd, ctr, ctr_command, ctr_rows};
-use berth_integration::lab::World;
-use berth_integration::registry::Registry;
+use berth_integration::containerd::{ctr, ctr_command};
 
+use crate::stock::{IMAGE, RUNTIME, Stock};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -15,38 +11,6 @@ pub(crate) fn tests() -> Vec<Test> {
         test("shim::ctr_runs_a_container_without_a_sandbox", ctr_runs),
         test("shim::ctr_runs_many_at_once", many),
     ]
-}
-
-const IMAGE: &str = "localhost:5000/busybox:1";
-const RUNTIME: &str = "io.containerd.berth.v1";
-
-/// A containerd that has the image.
-struct Stock {
-    world: World,
-    containerd: Containerd,
-    registry: Registry,
-}
-
-impl Stock {
-    fn start() -> Result<Self> {
-        let world = World::here()?;
-        world.make_cgroup()?;
-        let registry = Registry::with_busybox(&world.root().join("registry"))?;
-        let containerd = Containerd::start(&world.root().join("containerd"), binaries::search_path(None)?)?;
-        ctr(&["images", "pull", "--plain-http", IMAGE])?;
-        Ok(Self { world, containerd, registry })
-    }
-
-    fn end(mut self) -> Result<()> {
-        same("containers", ctr_rows(&["containers", "ls"])?, Vec::new())?;
-        same("tasks", ctr_rows(&["tasks", "ls"])?, Vec::new())?;
-        self.containerd.stop()?;
-        self.registry.stop()?;
-        for group in self.world.cgroups()? {
-            fs::remove_dir(group)?;
-        }
-        Ok(())
-    }
 }
 
 fn ctr_runs() -> Result<()> {

@@ -13,8 +13,10 @@ use std::time::Duration;
 use std::{env, process};
 
 use anyhow::{Context, Result, bail, ensure};
+use berth_integration::components::Set;
 use berth_integration::lab::{self, World};
 use berth_integration::process::tail;
+use berth_integration::vm::{self, Feature};
 use berth_integration::wait::{self, Look};
 use berth_integration::{binaries, components};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -34,6 +36,15 @@ pub(crate) struct Test {
     pub(crate) body: Body,
     /// What a run in a lab has to end with.
     pub(crate) expect: Expect,
+    /// Without this it says nothing, and is left out in a guest that was declared to lack it.
+    pub(crate) needs: Option<Feature>,
+}
+
+impl Test {
+    /// The same test, which needs something of its machine.
+    pub(crate) fn needs(self, feature: Feature) -> Self {
+        Self { needs: Some(feature), ..self }
+    }
 }
 
 /// What a test does.
@@ -63,7 +74,7 @@ impl Body {
 
 /// A test that has to pass.
 pub(crate) fn test(name: &str, body: fn() -> Result<()>) -> Test {
-    Test { name: name.to_owned(), body: Body::Plain(body), expect: Expect::Pass }
+    Test { name: name.to_owned(), body: Body::Plain(body), expect: Expect::Pass, needs: None }
 }
 
 /// Plays the part of this process: all tests, or one of them in its lab.
@@ -79,13 +90,22 @@ pub(crate) fn main(tests: Vec<Test>) -> ExitCode {
         eprintln!("{failure:#}");
         return ExitCode::FAILURE;
     }
-    let trials =
-        tests.into_iter().map(|test| Trial::test(test.name.clone(), move || in_a_lab(&test))).collect();
+    let trial = |test: Test| {
+        let lacking = test.needs.filter(|feature| vm::lacks(*feature));
+        if let Some(feature) = lacking {
+            eprintln!("LEFT OUT, since this kernel has no {}: {}", feature.name(), test.name);
+        }
+        Trial::test(test.name.clone(), move || in_a_lab(&test)).with_ignored_flag(lacking.is_some())
+    };
+    let trials = tests.into_iter().map(trial).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 fn prepare() -> Result<()> {
-    components::build_all(|step| eprintln!("{step}"))?;
+    if vm::is_guest() {
+        return Ok(());
+    }
+    components::build(Set::PinnedWithNeighbours, |step| eprintln!("{step}"))?;
     binaries::build()
 }
 

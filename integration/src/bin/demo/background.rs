@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::wait::{self, Look};
-use berth_integration::{binaries, components, lab};
+use berth_integration::{binaries, lab};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -29,7 +29,6 @@ pub(crate) fn up() -> Result<()> {
         println!("the demo is running (process {}); `scripts/demo down` ends it", running.supervisor);
         return Ok(());
     }
-    components::build_all(|step| println!("{step}"))?;
     println!("building Berth");
     binaries::build()?;
     fs::create_dir_all(STATE).with_context(|| format!("make {STATE}"))?;

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
-use berth_integration::{agent, components, containerd, http};
+use berth_integration::vm::{self, Feature};
+use berth_integration::{agent, cgroup, components, containerd, http};
 
-const CGROUPS: &str = "/sys/fs/cgroup/memory";
 const WEB: &str = "web";
 const ONCE: &str = "once";
 const LOGGED: &str = "init-and-sidecar";
@@ -32,8 +32,9 @@ pub(crate) fn show(node: &Node) -> Result<()> {
     for kind in ["sandboxes", "containers", "tasks"] {
         println!("\n$ ctr -n k8s.io {kind} ls\n{}", containerd::ctr(&[kind, "ls"])?.trim_end());
     }
-    println!("\n{CGROUPS}{}", node.world.cgroup());
-    cgroups(&Path::new(CGROUPS).join(node.world.cgroup().trim_start_matches('/')), 1)
+    let top = cgroup::of_controller("memory").join(node.world.cgroup().trim_start_matches('/'));
+    println!("\n{}", top.display());
+    cgroups(&top, 1)
 }
 
 fn apply_examples(node: &Node) -> Result<Vec<String>> {
@@ -57,7 +58,8 @@ fn berth(args: &[&str]) -> Result<()> {
 }
 
 fn requests(web: &PodState) -> Result<()> {
-    for at in [SocketAddr::from((web.ip()?, 80)), SocketAddr::from((Ipv4Addr::LOCALHOST, HOST_PORT))] {
+    let host_port = (!vm::lacks(Feature::Nat)).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, HOST_PORT)));
+    for at in [SocketAddr::from((web.ip()?, 80))].into_iter().chain(host_port) {
         println!("\n$ curl http://{at}/\n{}", http::get(at, "/")?.text().trim_end());
     }
     Ok(())
@@ -67,13 +69,14 @@ fn requests(web: &PodState) -> Result<()> {
 fn cgroups(dir: &Path, depth: usize) -> Result<()> {
     // What the kernel shows for "no limit".
     const UNLIMITED: u64 = i64::MAX as u64 / 4096 * 4096;
+    let file = if cgroup::is_unified() { "memory.max" } else { "memory.limit_in_bytes" };
     let mut groups: Vec<_> = fs::read_dir(dir)?.collect::<Result<_, _>>()?;
     groups.sort_by_key(fs::DirEntry::file_name);
     for group in groups.iter().filter(|group| group.path().is_dir()) {
-        let limit: u64 = fs::read_to_string(group.path().join("memory.limit_in_bytes"))?
-            .trim()
-            .parse()
-            .context("a limit is no number")?;
+        let limit = match fs::read_to_string(group.path().join(file))?.trim() {
+            "max" => UNLIMITED,
+            bytes => bytes.parse().context("a limit is no number")?,
+        };
         let limit = if limit >= UNLIMITED { String::new() } else { format!("  limit {} MiB", limit >> 20) };
         println!("{:indent$}{}{limit}", "", group.file_name().to_string_lossy(), indent = depth * 2);
         cgroups(&group.path(), depth + 1)?;

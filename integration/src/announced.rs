@@ -1,0 +1,152 @@
+//! An OCI runtime that tells of each call, and in which a call can be held: what happens meanwhile falls inside it.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::errno::Errno;
+use nix::libc::O_NONBLOCK;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
+use crate::wait::{self, Look};
+
+/// How long a call may take to come, on a machine busy with other tests.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+
+/// The side of the real runtime's work on which a call is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Nothing has been done.
+    Before,
+    /// Everything has been done, and nobody knows yet.
+    After,
+}
+
+impl Side {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Before => "before",
+            Self::After => "after",
+        }
+    }
+}
+
+/// The runtime: a program that stands before a real one.
+#[derive(Debug)]
+pub struct Announced {
+    dir: PathBuf,
+}
+
+/// A call that will be held, or is.
+#[derive(Debug)]
+pub struct Held {
+    gate: PathBuf,
+}
+
+impl Announced {
+    /// Puts one named `name`, which calls the program `real`, into the directory `dir`.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn install(dir: &Path, name: &str, real: &Path) -> Result<Self> {
+        fs::create_dir_all(dir)?;
+        let program = dir.join(name);
+        fs::write(&program, script(dir, real)).with_context(|| format!("write {}", program.display()))?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+        Ok(Self { dir: dir.to_owned() })
+    }
+
+    /// The directory of the program, to be the first in a `PATH`.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Holds calls of a command, `create` say, from now on.
+    ///
+    /// # Errors
+    /// They are held already.
+    pub fn hold(&self, side: Side, command: &str) -> Result<Held> {
+        let gate = self.dir.join(format!("{}-{command}", side.name()));
+        mkfifo(&gate, Mode::from_bits_truncate(0o600)).with_context(|| format!("make {}", gate.display()))?;
+        Ok(Held { gate })
+    }
+
+    /// How often a command was called for a container.
+    ///
+    /// # Errors
+    /// The calls cannot be read.
+    pub fn calls(&self, command: &str, container: &str) -> Result<usize> {
+        let calls = match fs::read_to_string(self.dir.join("calls")) {
+            Err(failure) if failure.kind() == ErrorKind::NotFound => return Ok(0),
+            calls => calls?,
+        };
+        let words = |call: &str| call.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let of = |call: &Vec<String>| call[0] == command && call.iter().any(|word| word == container);
+        Ok(calls.lines().map(words).filter(of).count())
+    }
+}
+
+impl Held {
+    /// Waits until a call is held.
+    ///
+    /// # Errors
+    /// None came.
+    pub fn reached(&self) -> Result<()> {
+        let mark = self.gate.with_extension("reached");
+        wait::until(&format!("a call to be held at {}", self.gate.display()), CALL_LIMIT, || {
+            Ok(if mark.exists() { Look::Ready(()) } else { Look::NotYet("no call".to_owned()) })
+        })
+    }
+
+    /// Lets the call go on, and every later one.
+    ///
+    /// # Errors
+    /// No call is held.
+    pub fn release(self) -> Result<()> {
+        let gate = wait::until("the held call to listen", CALL_LIMIT, || {
+            match File::options().write(true).custom_flags(O_NONBLOCK).open(&self.gate) {
+                Err(failure) if failure.raw_os_error() == Some(Errno::ENXIO as i32) => {
+                    Ok(Look::NotYet("nobody reads".to_owned()))
+                }
+                gate => Ok(Look::Ready(gate?)),
+            }
+        })?;
+        fs::remove_file(&self.gate)?;
+        fs::remove_file(self.gate.with_extension("reached"))?;
+        // Its end is what the call waits for.
+        drop(gate);
+        Ok(())
+    }
+}
+
+/// The real runtime replaces the program unless what comes after it is to be held.
+fn script(dir: &Path, real: &Path) -> String {
+    format!(
+        r#"#!/bin/sh
+dir={dir}
+for word; do
+    case $word in create|start|exec|kill|delete|pause|resume|update|ps|state|features) break ;; esac
+done
+echo "$word $*" >> $dir/calls
+hold() {{
+    if [ -p $dir/$1-$word ]; then
+        : > $dir/$1-$word.reached
+        read -r line < $dir/$1-$word
+    fi
+}}
+hold before
+[ -p $dir/after-$word ] || exec {real} "$@"
+{real} "$@"
+code=$?
+hold after
+exit $code
+"#,
+        dir = dir.display(),
+        real = real.display(),
+    )
+}

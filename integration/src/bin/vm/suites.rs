@@ -1,0 +1,75 @@
+//! The test programs that run in a guest.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use berth_integration::binaries;
+use berth_integration::vm::{self, Backend, Disk, Init, Job};
+
+/// A test program.
+struct Suite {
+    name: &'static str,
+    package: &'static str,
+    test: &'static str,
+    /// Tests that say nothing in User-Mode Linux, and why. Those of nodes ask for what they need themselves.
+    not_in_uml: &'static [(&'static str, &'static str)],
+}
+
+const SUITES: [Suite; 2] = [
+    Suite {
+        name: "shim",
+        package: "berth-shim",
+        test: "shim",
+        not_in_uml: &[
+            ("an_erofs_image_from_its_file", "its kernel mounts erofs from devices only"),
+            (
+                "a_gibibyte_in_one_sync",
+                "it moves a gibibyte through pipes in no less than the test's patience",
+            ),
+        ],
+    },
+    Suite { name: "node", package: "berth-integration", test: "it", not_in_uml: &[] },
+];
+
+/// Tests that mostly wait: a guest with one processor takes this many at once.
+const AT_ONCE: &str = "--test-threads=3";
+
+/// Runs the suite that the first argument names, or all; what follows is for the test programs.
+pub(crate) fn run(disk: &Disk, init: Init, args: &[&str]) -> Result<u8> {
+    let named = args.first().and_then(|first| SUITES.iter().find(|suite| suite.name == *first));
+    let (suites, args) = match named {
+        Some(suite) => (std::slice::from_ref(suite), args.get(1..).unwrap_or_default()),
+        None => (&SUITES[..], args),
+    };
+    binaries::build()?;
+    let mut worst = 0;
+    for suite in suites {
+        let code = suite.run(disk, init, args).with_context(|| format!("the {} tests", suite.name))?;
+        worst = worst.max(code);
+    }
+    Ok(worst)
+}
+
+impl Suite {
+    #[expect(clippy::print_stderr, reason = "a command line program")]
+    fn run(&self, disk: &Disk, init: Init, args: &[&str]) -> Result<u8> {
+        let program = binaries::build_test(self.package, self.test)?;
+        let mut command = vec![program.display().to_string(), AT_ONCE.to_owned()];
+        command.extend(args.iter().map(|&arg| arg.to_owned()));
+        if disk.backend() == Backend::Uml {
+            for (test, reason) in self.not_in_uml {
+                eprintln!("LEFT OUT, in User-Mode Linux: {test}: {reason}");
+                command.extend(["--skip".to_owned(), (*test).to_owned()]);
+            }
+        }
+        let (name, below) = match init {
+            Init::Plain => (self.name.to_owned(), "cgroup v2"),
+            Init::Systemd => (format!("{}-systemd", self.name), "cgroup v2 and systemd"),
+        };
+        eprintln!("vm: the {} tests, in a guest with {below}", self.name);
+        let began = Instant::now();
+        let code = vm::run(disk, &Job::new(&name, init, command)?)?;
+        eprintln!("vm: the {} tests took {} s, exit code {code}", self.name, began.elapsed().as_secs());
+        Ok(code)
+    }
+}

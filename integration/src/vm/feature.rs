@@ -1,0 +1,44 @@
+//! What a test may need of its machine, and which guests do not have.
+
+use std::env;
+
+/// Says, in a guest, what its kernel does not have; absent outside.
+pub(super) const LACKS: &str = "BERTH_VM_LACKS";
+
+/// Something that a kernel may have been built without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// Address translation in netfilter: masquerading and host ports.
+    Nat,
+}
+
+impl Feature {
+    /// Every one.
+    pub const ALL: [Self; 1] = [Self::Nat];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nat => "nat",
+        }
+    }
+}
+
+/// The value of [`LACKS`] for a kernel without these.
+pub(super) fn list(features: &[Feature]) -> String {
+    features.iter().map(|feature| feature.name()).collect::<Vec<_>>().join(",")
+}
+
+/// Whether this process is in a guest, to which everything it needs was given.
+#[must_use]
+pub fn is_guest() -> bool {
+    env::var_os(LACKS).is_some()
+}
+
+/// Whether this machine is a guest that was declared to do without something. Elsewhere everything is there, or a test
+/// fails that needs it.
+#[must_use]
+pub fn lacks(feature: Feature) -> bool {
+    env::var(LACKS).is_ok_and(|list| list.split(',').any(|name| name == feature.name()))
+}

@@ -1,0 +1,207 @@
+//! containerd is killed inside an operation on a pod: the pod gets where it was to go, nothing is done twice, and the pods
+//! beside it do not notice.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::agent::{Settings, berth_command};
+use berth_integration::announced::{Announced, Side};
+use berth_integration::components;
+use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::wait::{self, Look};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+
+use crate::kit::{eventually, inside, pod, shell, sleeper, task_pid};
+use crate::lives::{Identity, shim_of, waits_for_a_file};
+use crate::suite::{Test, same, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("interrupted::create_and_start_of_a_pods_container", making),
+        test("interrupted::exec_in_a_pod", exec),
+        test("interrupted::exit_of_a_pods_container", exit),
+        test("interrupted::end_of_a_pod", deleting),
+        test("interrupted::a_pod_ends_in_grace_while_containerd_is_down", graceful),
+        test("interrupted::a_shim_that_hangs_holds_up_no_other_pod", hung_shim),
+    ]
+}
+
+/// A node whose runtime can be held, with one pod that is not to notice anything.
+struct Scene {
+    node: Node,
+    runtime: Announced,
+    bystander: Identity,
+    dir: PathBuf,
+}
+
+impl Scene {
+    fn set() -> Result<Self> {
+        let runtime = Announced::install(Path::new("/run/announced"), "runc", &components::binary("runc")?)?;
+        let node = Node::start_with(&Settings {
+            berth: json!({ "runtime": { "ociRuntime": "runc" } }),
+            path_first: Some(runtime.dir().to_owned()),
+            ..Settings::default()
+        })?;
+        node.apply("bystander", &sleeper("bystander"))?;
+        let bystander = Identity::of(&node.ready("bystander")?)?;
+        let dir = node.world.root().join("dir");
+        fs::create_dir(&dir)?;
+        Ok(Self { node, runtime, bystander, dir })
+    }
+
+    /// A manifest of a pod that notes each of its starts, and its end when it is asked to.
+    fn noting(&self, name: &str) -> String {
+        let script = format!(
+            "trap 'echo asked >> /v/{name}.end; exit 0' TERM; echo started >> /v/{name}.starts; sleep 1000 & wait"
+        );
+        pod(
+            name,
+            json!({
+                "terminationGracePeriodSeconds": 20,
+                "containers": [shell("main", &script, json!({
+                    "volumeMounts": [{ "name": "v", "mountPath": "/v" }],
+                }))],
+                "volumes": [{ "name": "v", "hostPath": { "path": self.dir } }],
+            }),
+        )
+    }
+
+    fn starts(&self, name: &str) -> usize {
+        fs::read_to_string(self.dir.join(format!("{name}.starts"))).unwrap_or_default().lines().count()
+    }
+
+    fn end(self) -> Result<()> {
+        same("the pod beside", Identity::of(&self.node.ready("bystander")?)?, self.bystander)?;
+        self.node.end()
+    }
+}
+
+fn making() -> Result<()> {
+    let mut scene = Scene::set()?;
+    for (name, command, side) in [
+        ("create-early", "create", Side::Before),
+        ("create-late", "create", Side::After),
+        ("start-early", "start", Side::Before),
+        ("start-late", "start", Side::After),
+    ] {
+        let held = scene.runtime.hold(side, command)?;
+        scene.node.apply(name, &scene.noting(name))?;
+        held.reached()?;
+        scene.node.containerd.kill()?;
+        if side == Side::Before {
+            scene.node.containerd.start_again()?;
+            held.release()?;
+        } else {
+            held.release()?;
+            scene.node.containerd.start_again()?;
+        }
+        let pod = scene.node.ready(name).with_context(|| name.to_owned())?;
+        same(&format!("restarts of {name}"), pod.restarts("main"), 0)?;
+        eventually("its start", &1, || Ok(scene.starts(name)))?;
+        let id = pod.container_id("main")?;
+        ensure!(scene.runtime.calls("start", id)? == 1, "{name} was started more than once");
+    }
+    for name in ["create-early", "create-late", "start-early", "start-late"] {
+        same(&format!("starts of {name}"), scene.starts(name), 1)?;
+    }
+    scene.end()
+}
+
+/// An exec by the agent does not need containerd at all.
+fn exec() -> Result<()> {
+    let mut scene = Scene::set()?;
+    scene.node.apply("one", &scene.noting("one"))?;
+    let one = scene.node.ready("one")?;
+    let before = Identity::of(&one)?;
+    for side in [Side::Before, Side::After] {
+        let held = scene.runtime.hold(side, "exec")?;
+        let command = ["exec", one.name(), "--", "sh", "-c", "echo through; exit 9"];
+        let asked = berth_command(&command)?.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        held.reached()?;
+        scene.node.containerd.kill()?;
+        held.release()?;
+        let done = asked.wait_with_output()?;
+        same("what it said", String::from_utf8_lossy(&done.stdout).as_ref(), "through\n")?;
+        same("its code", done.status.code(), Some(9))?;
+        scene.node.containerd.start_again()?;
+    }
+    same("the pod", Identity::of(&scene.node.ready("one")?)?, before)?;
+    scene.end()
+}
+
+/// The exit meets a containerd that hangs and dies.
+fn exit() -> Result<()> {
+    let mut scene = Scene::set()?;
+    scene.node.apply("ends", &waits_for_a_file("ends", &scene.dir))?;
+    let pid = task_pid(scene.node.ready("ends")?.container_id("main")?)?;
+    scene.node.containerd.freeze()?;
+    fs::write(scene.dir.join("go"), "")?;
+    eventually("the process to end", &false, || Ok(Path::new(&format!("/proc/{pid}")).exists()))?;
+    scene.node.containerd.kill()?;
+    scene.node.containerd.start_again()?;
+    let ended = scene.node.wait("ends", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
+    same("code", ended.container("main")["state"]["terminated"]["exitCode"].as_i64(), Some(6))?;
+    scene.end()
+}
+
+fn deleting() -> Result<()> {
+    let mut scene = Scene::set()?;
+    for (name, side) in [("early", Side::Before), ("late", Side::After)] {
+        scene.node.apply(name, &scene.noting(name))?;
+        scene.node.ready(name)?;
+        eventually("its start", &1, || Ok(scene.starts(name)))?;
+        let held = scene.runtime.hold(side, "delete")?;
+        scene.node.remove(name)?;
+        held.reached()?;
+        scene.node.containerd.kill()?;
+        scene.node.containerd.start_again()?;
+        held.release()?;
+        scene.node.gone(name)?;
+        same("asked to end", fs::read_to_string(scene.dir.join(format!("{name}.end")))?.as_str(), "asked\n")?;
+    }
+    scene.end()
+}
+
+/// A pod is asked to end, and ends, with nobody but agent and shim; what containerd keeps goes when it is back.
+fn graceful() -> Result<()> {
+    let mut scene = Scene::set()?;
+    scene.node.apply("one", &scene.noting("one"))?;
+    let pid = task_pid(scene.node.ready("one")?.container_id("main")?)?;
+    eventually("its start", &1, || Ok(scene.starts("one")))?;
+    scene.node.containerd.kill()?;
+    scene.node.remove("one")?;
+    eventually("the process to end", &false, || Ok(Path::new(&format!("/proc/{pid}")).exists()))?;
+    same("asked to end", fs::read_to_string(scene.dir.join("one.end"))?.as_str(), "asked\n")?;
+    scene.node.containerd.start_again()?;
+    scene.node.gone("one")?;
+    scene.end()
+}
+
+/// How long a pod goes on whose shim hangs: what the core allows (`SILENT_KILL_MAX`), the last question of ten seconds, and
+/// as much again as a busy machine takes.
+const HUNG_LIMIT: Duration = Duration::from_secs(90);
+
+/// Stopped with SIGSTOP, it answers nobody. Its pod goes all the same, and others come meanwhile.
+fn hung_shim() -> Result<()> {
+    let scene = Scene::set()?;
+    scene.node.apply("stuck", &sleeper("stuck"))?;
+    let stuck = scene.node.ready("stuck")?;
+    let shim = Pid::from_raw(i32::try_from(shim_of(&stuck)?)?);
+    kill(shim, Signal::SIGSTOP)?;
+    scene.node.remove("stuck")?;
+    scene.node.apply("fresh", &sleeper("fresh"))?;
+    let fresh = scene.node.ready("fresh")?;
+    same("exec", inside(&fresh, "echo works")?.as_str(), "works")?;
+    wait::until("the pod to be given up", HUNG_LIMIT, || {
+        Ok(match scene.node.pod("stuck")? {
+            None => Look::Ready(()),
+            Some(pod) => Look::NotYet(pod.to_string()),
+        })
+    })?;
+    scene.end()
+}
