@@ -17,4 +17,4 @@ pub mod fake_runtime;
 pub mod harness;
 mod suite;
 
-pub use suite::{Candidate, SandboxService, announce, run, trials};
+pub use suite::{Attempts, Candidate, SandboxService, announce, run, trials};

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use berth_shim_conformance::deviations::STOCK;
 use berth_shim_conformance::harness::{Endurance, Runtime, isolate};
-use berth_shim_conformance::{Candidate, SandboxService, announce, fake_runtime, run, trials};
+use berth_shim_conformance::{Attempts, Candidate, SandboxService, announce, fake_runtime, run, trials};
 use libtest_mimic::Arguments;
 
 const USAGE: &str = "usage: shim-conformance --shim PROGRAM [--runtime PROGRAM [--runtime-arg ARG]...]...
@@ -70,7 +70,8 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<(Candidate, Vec<
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let deviations = if name == "containerd-shim-runc-v2" { STOCK } else { &[] };
     let runtimes = runtimes.into_iter().map(|(program, args)| Runtime::real(&program, args)).collect();
-    Ok((Candidate { name, program, runtimes, sandbox, deviations, endurance }, rest))
+    let attempts = Attempts::One;
+    Ok((Candidate { name, program, runtimes, sandbox, deviations, endurance, attempts }, rest))
 }
 
 fn absolute(path: &str) -> Result<PathBuf, String> {

@@ -9,8 +9,8 @@ use std::sync::Once;
 use libtest_mimic::{Arguments, Trial};
 
 use crate::cases::{Case, GROUPS, Group, Needs, Service};
-use crate::deviations::Deviation;
-use crate::harness::{Endurance, Runtime, Subject, World, outcome, probe_sandbox, trial};
+use crate::deviations::{Deviation, Fails};
+use crate::harness::{Endurance, Runtime, Subject, outcome, probe_sandbox, trial};
 
 /// A shim that is to be tested.
 #[derive(Debug, Clone)]
@@ -27,6 +27,17 @@ pub struct Candidate {
     pub deviations: &'static [Deviation],
     /// How long it is made to work before its memory is looked at.
     pub endurance: Endurance,
+    /// How often a trial is run that fails.
+    pub attempts: Attempts,
+}
+
+/// How often a trial is run before it counts as failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempts {
+    /// For a shim that is to be proved.
+    One,
+    /// For a shim that proves the suite, and whose races are not ours to mend. The first failure is said aloud.
+    Two,
 }
 
 /// Whether a shim must offer the sandbox service.
@@ -77,31 +88,57 @@ pub fn announce(candidate: &Candidate, trials: &[Trial]) {
             candidate.name
         );
     }
-    for Deviation { case, why, .. } in candidate.deviations {
-        eprintln!("{}: known deviation, must fail: {case}: {why}", candidate.name);
+    for Deviation { case, fails, why, .. } in candidate.deviations {
+        let known = match fails {
+            Fails::Always => "known deviation, must fail",
+            Fails::Sometimes => "known race, may fail",
+        };
+        eprintln!("{}: {known}: {case}: {why}", candidate.name);
     }
 }
 
 const NOT_OFFERED: &str = "not offered by this shim";
 
 fn one(candidate: &Candidate, name: &str, case: &Case, subject: &Subject, missing: bool) -> Trial {
+    if missing {
+        return trial(name, subject, case.test).with_kind(NOT_OFFERED).with_ignored_flag(true);
+    }
+    let full_name = format!("{name}::{}", subject.name);
     let deviation = candidate.deviations.iter().find(|deviation| deviation.case == name);
-    match deviation {
-        _ if missing => trial(name, subject, case.test).with_kind(NOT_OFFERED).with_ignored_flag(true),
-        None => trial(name, subject, case.test),
-        Some(deviation) => deviating(name, subject, case.test, deviation),
+    let (outcome, attempts, said) =
+        (outcome(subject.clone(), case.test), candidate.attempts, full_name.clone());
+    let judged = move || match deviation {
+        None => outcome(),
+        Some(deviation) => judge(deviation, in_silence(&outcome)),
+    };
+    let trial = Trial::test(full_name, move || attempt(&said, attempts, &judged).map_err(Into::into));
+    match deviation.map(|deviation| deviation.fails) {
+        None => trial,
+        Some(Fails::Always) => trial.with_kind("deviates"),
+        Some(Fails::Sometimes) => trial.with_kind("races"),
     }
 }
 
-/// A case that must fail: the shim is known to deviate, and one that does no more is to be taken off the table.
-fn deviating(name: &str, subject: &Subject, test: fn(&World), deviation: &'static Deviation) -> Trial {
-    let inner = outcome(subject.clone(), test);
-    Trial::test(format!("{name}::{}", subject.name), move || match in_silence(&inner) {
-        Err(failure) if failure.contains(deviation.shows) => Ok(()),
-        Err(failure) => Err(format!("fails otherwise than it is known to: {failure}").into()),
-        Ok(()) => Err(format!("passes, though it is known to fail since {}", deviation.why).into()),
-    })
-    .with_kind("deviates")
+/// Runs a trial as often as is allowed.
+fn attempt(name: &str, attempts: Attempts, trial: impl Fn() -> Result<(), String>) -> Result<(), String> {
+    match (trial(), attempts) {
+        (Err(failure), Attempts::Two) => {
+            eprintln!("{name}: SECOND ATTEMPT, since the first failed: {failure}");
+            trial()
+        }
+        (outcome, _) => outcome,
+    }
+}
+
+/// What the outcome of a case says that a shim is known to fail. One that fails no more is to be taken off the table.
+fn judge(deviation: &Deviation, outcome: Result<(), String>) -> Result<(), String> {
+    let Deviation { fails, shows, why, .. } = deviation;
+    match (outcome, fails) {
+        (Err(failure), _) if failure.contains(shows) => Ok(()),
+        (Err(failure), _) => Err(format!("fails otherwise than it is known to: {failure}")),
+        (Ok(()), Fails::Always) => Err(format!("passes, though it is known to fail since {why}")),
+        (Ok(()), Fails::Sometimes) => Ok(()),
+    }
 }
 
 thread_local! {
@@ -150,4 +187,44 @@ fn subjects(candidate: &Candidate, needs: Needs) -> Vec<Subject> {
 
 fn offers_sandbox(candidate: &Candidate) -> bool {
     subjects(candidate, Needs::Shim).into_iter().all(probe_sandbox)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_failure_is_taken_for_no_other() {
+        let known = |fails| Deviation { case: "a::b", fails, shows: "no answer", why: "it hangs" };
+        let failed = |text: &str| Err(text.to_owned());
+        for (fails, outcome, is_fine) in [
+            (Fails::Always, failed("no answer within 60 s"), true),
+            (Fails::Always, failed("panicked"), false),
+            (Fails::Always, Ok(()), false),
+            (Fails::Sometimes, failed("no answer within 60 s"), true),
+            (Fails::Sometimes, failed("panicked"), false),
+            (Fails::Sometimes, Ok(()), true),
+        ] {
+            let judged = judge(&known(fails), outcome.clone());
+            assert_eq!(judged.is_ok(), is_fine, "{fails:?} {outcome:?}: {judged:?}");
+        }
+    }
+
+    #[test]
+    fn only_who_may_gets_a_second_attempt() {
+        for (attempts, failures, runs, is_fine) in [
+            (Attempts::One, 0, 1, true),
+            (Attempts::One, 1, 1, false),
+            (Attempts::Two, 0, 1, true),
+            (Attempts::Two, 1, 2, true),
+            (Attempts::Two, 2, 2, false),
+        ] {
+            let run = Cell::new(0);
+            let outcome = attempt("a::b", attempts, || {
+                run.set(run.get() + 1);
+                if run.get() > failures { Ok(()) } else { Err("failed".to_owned()) }
+            });
+            assert_eq!((run.get(), outcome.is_ok()), (runs, is_fine), "{attempts:?}, {failures} failures");
+        }
+    }
 }

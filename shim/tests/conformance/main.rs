@@ -8,7 +8,7 @@ use std::{env, fs};
 
 use berth_shim_conformance::deviations::STOCK;
 use berth_shim_conformance::harness::{Endurance, Runtime, isolate};
-use berth_shim_conformance::{Candidate, SandboxService, announce, fake_runtime, run, trials};
+use berth_shim_conformance::{Attempts, Candidate, SandboxService, announce, fake_runtime, run, trials};
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
@@ -36,6 +36,7 @@ fn test(arguments: &Arguments) -> Result<ExitCode, String> {
         sandbox: SandboxService::Probed,
         deviations: STOCK,
         endurance: Endurance::COLLECTED,
+        attempts: Attempts::Two,
     };
     let ours = Candidate {
         name: "berth".to_owned(),
@@ -44,6 +45,7 @@ fn test(arguments: &Arguments) -> Result<ExitCode, String> {
         sandbox: SandboxService::Required,
         deviations: &[],
         endurance: Endurance::EXACT,
+        attempts: Attempts::One,
     };
     let mut all: Vec<Trial> = Vec::new();
     for candidate in [&ours, &stock] {
