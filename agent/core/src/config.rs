@@ -13,8 +13,10 @@ pub struct NodeConfig {
     pub ips: Vec<IpAddr>,
     /// What the machine has.
     pub capacity: Quantities,
-    /// What pods may use of it.
+    /// What pods may use of it: what is reserved and the hard eviction thresholds are taken off.
     pub allocatable: Quantities,
+    /// What it has beside what is reserved for the system and for Kubernetes.
+    pub unreserved: Quantities,
     /// Where things are.
     pub paths: Paths,
     /// How DNS is given to pods.
@@ -66,7 +68,7 @@ pub struct DnsSettings {
 }
 
 /// cgroups.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CgroupSettings {
     /// Version of the hierarchy.
     pub version: CgroupVersion,
@@ -80,6 +82,61 @@ pub struct CgroupSettings {
     pub cfs_quota: bool,
     /// `cpuCFSQuotaPeriod`.
     pub cfs_period: Duration,
+    /// Whether all processes of a container end together when one of them is killed for memory. Version 2 can do that, and
+    /// does unless `singleProcessOOMKill` is set.
+    pub oom_group: bool,
+    /// Bounds of all pods together.
+    pub kubepods: KubepodsBounds,
+    /// How memory that is asked for is protected, and its use slowed down; `None` is not at all.
+    pub memory_qos: Option<MemoryQos>,
+    /// What containers may swap.
+    pub swap: SwapBehavior,
+}
+
+/// Bounds of all pods together: what is not reserved, or all of the machine where `enforceNodeAllocatable` does not name
+/// `pods`. Hard eviction thresholds are not taken off, so that there is something to evict by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KubepodsBounds {
+    /// CPU, memory, huge pages.
+    pub resources: Quantities,
+    /// Number of tasks; `None` where the machine cannot bound it.
+    pub pids_max: Option<u64>,
+}
+
+/// Memory QoS (feature gate `MemoryQoS`, KEP-2570), which only version 2 has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MemoryQos {
+    /// `memoryThrottlingFactor`: which part of the way from its request to its limit a container may go before it is
+    /// slowed down; more than 0, at most 1.
+    pub throttling_factor: f64,
+    /// `memoryReservationPolicy`.
+    pub reservation: MemoryReservation,
+    /// Size of a page in bytes.
+    pub page_bytes: u64,
+}
+
+/// `memoryReservationPolicy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryReservation {
+    /// `None`: a request protects nothing.
+    None,
+    /// `TieredReservation`: requested memory is never taken from Guaranteed pods, and from Burstable ones only when there
+    /// is no other to take.
+    Tiered,
+}
+
+/// `memorySwap.swapBehavior`, as far as the kernel can bound it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SwapBehavior {
+    /// The kernel does not count swap by cgroup: containers have no bound.
+    Uncounted,
+    /// `NoSwap`.
+    NoSwap,
+    /// `LimitedSwap`, which only version 2 has: Burstable pods get their share.
+    LimitedSwap {
+        /// All swap of the machine in bytes.
+        node_bytes: u64,
+    },
 }
 
 /// Version of the cgroup hierarchy.

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crate::{
     config::{
-        CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, LogSettings, NodeConfig, Paths,
-        PullSettings,
+        CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, KubepodsBounds, LogSettings, NodeConfig,
+        Paths, PullSettings, SwapBehavior,
     },
     event::{Accounts, ImageConfig, ImageInfo},
     id::{ContainerName, ImageRef, PodName, PodUid},
@@ -35,6 +35,12 @@ pub(crate) fn node() -> NodeConfig {
             ephemeral_storage_bytes: Some(90 << 30),
             ..Quantities::default()
         },
+        unreserved: Quantities {
+            cpu_milli: Some(3500),
+            memory_bytes: Some(15 << 29),
+            ephemeral_storage_bytes: Some(95 << 30),
+            ..Quantities::default()
+        },
         paths: Paths {
             root: "/var/lib/kubelet".into(),
             pod_logs: "/var/log/pods".into(),
@@ -55,6 +61,17 @@ pub(crate) fn node() -> NodeConfig {
             pod_pids_max: None,
             cfs_quota: true,
             cfs_period: Duration::from_millis(100),
+            oom_group: true,
+            kubepods: KubepodsBounds {
+                resources: Quantities {
+                    cpu_milli: Some(3500),
+                    memory_bytes: Some(15 << 29),
+                    ..Quantities::default()
+                },
+                pids_max: Some(30_000),
+            },
+            memory_qos: None,
+            swap: SwapBehavior::Uncounted,
         },
         pulls: PullSettings { parallel_max: Some(1), qps: 5, burst: 10 },
         logs: LogSettings { max_size_bytes: 10 << 20, max_files: 5 },

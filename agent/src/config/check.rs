@@ -1,7 +1,10 @@
 //! Which settings are understood and not acted upon, so that nobody believes in a setting that does nothing.
 
-use super::{Settings, kubelet::ACTED_ON};
-use crate::document::{Node, Number, Place, Value};
+use super::{
+    Settings,
+    kubelet::{ACTED_ON, GATES},
+};
+use crate::document::{Entry, Node, Number, Place, Value};
 
 /// A setting that this version does not act on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,16 +19,33 @@ pub struct Ignored {
 #[must_use]
 pub fn ignored(settings: &Settings) -> Vec<Ignored> {
     let Value::Map(entries) = &settings.documents.kubelet.value else { return Vec::new() };
-    let fields = entries
-        .iter()
-        .filter(|entry| !ACTED_ON.contains(&entry.key.as_str()) && !asks_nothing(&entry.value))
-        .map(|entry| Ignored { place: entry.value.place.clone(), name: entry.key.clone() });
+    let fields = entries.iter().flat_map(ignored_of);
     let flags = settings
         .flags
         .passive
         .iter()
         .map(|flag| Ignored { place: Place { file: flag.as_str().into(), line: 0 }, name: flag.clone() });
     fields.chain(flags).collect()
+}
+
+/// What of a field is ignored: nothing, all of it, or some of its entries.
+fn ignored_of(field: &Entry) -> Vec<Ignored> {
+    let ignored = |node: &Node, name: String| Ignored { place: node.place.clone(), name };
+    match (field.key.as_str(), &field.value.value) {
+        ("enforceNodeAllocatable", Value::List(names)) => names
+            .iter()
+            .filter_map(|node| Some((node, node.text()?)))
+            .filter(|(_, name)| !["pods", "none"].contains(name))
+            .map(|(node, name)| ignored(node, format!("enforceNodeAllocatable: {name}")))
+            .collect(),
+        ("featureGates", Value::Map(gates)) => gates
+            .iter()
+            .filter(|gate| !GATES.contains(&gate.key.as_str()))
+            .map(|gate| ignored(&gate.value, format!("featureGates.{}", gate.key)))
+            .collect(),
+        (name, _) if ACTED_ON.contains(&name) || asks_nothing(&field.value) => Vec::new(),
+        (name, _) => vec![ignored(&field.value, name.to_owned())],
+    }
 }
 
 fn asks_nothing(node: &Node) -> bool {

@@ -1,5 +1,8 @@
 //! What the machine says about itself, read once at start.
 
+mod cgroups;
+mod swap;
+
 use std::{
     fs, io,
     net::{IpAddr, UdpSocket},
@@ -7,15 +10,15 @@ use std::{
 };
 
 use berth_core::{config::CgroupVersion, spec::Quantities};
+use nix::unistd::{SysconfVar, sysconf};
 
 /// Largest file of the node that is copied into pods (resolv.conf, hosts).
 const TEXT_MAX: u64 = 1 << 20;
 
-/// Where cgroups are mounted.
-const CGROUPS: &str = "/sys/fs/cgroup";
-
 /// There when the machine was booted with systemd; see sd_booted(3).
 const SYSTEMD: &str = "/run/systemd/system";
+
+pub use swap::Swap;
 
 /// Facts of the machine.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +31,12 @@ pub struct Facts {
     pub capacity: Quantities,
     /// Version of the cgroup hierarchy.
     pub cgroup_version: CgroupVersion,
+    /// Number of tasks that the kernel allows; `None` when cgroups cannot bound it.
+    pub pids_max: Option<u64>,
+    /// Swap.
+    pub swap: Swap,
+    /// Size of a page in bytes.
+    pub page_bytes: u64,
     /// Whether systemd is process 1.
     pub booted_with_systemd: bool,
     /// The agent's own `oom_score_adj`.
@@ -75,11 +84,15 @@ impl Facts {
     /// # Errors
     /// The first fact that cannot be had.
     pub fn gather(root_dir: &Path) -> Result<Self, FactsError> {
+        let cgroup_version = cgroups::version()?;
         Ok(Self {
             hostname: hostname()?,
             ips: addresses(),
             capacity: capacity(root_dir)?,
-            cgroup_version: cgroup_version()?,
+            cgroup_version,
+            pids_max: cgroups::pids_max(cgroup_version)?,
+            swap: swap::swap(cgroup_version)?,
+            page_bytes: page_bytes()?,
             booted_with_systemd: Path::new(SYSTEMD).is_dir(),
             oom_score_adj: oom_score_adj()?,
             capabilities: capabilities()?,
@@ -106,6 +119,14 @@ pub(super) fn text_or_empty(path: &Path) -> Result<String, FactsError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+fn page_bytes() -> Result<u64, FactsError> {
+    let what = "the size of a page";
+    let size =
+        sysconf(SysconfVar::PAGE_SIZE).map_err(|errno| FactsError::Call { what, source: errno.into() })?;
+    let positive = size.and_then(|size| u64::try_from(size).ok()).filter(|size| *size > 0);
+    positive.ok_or(FactsError::Call { what, source: io::ErrorKind::InvalidData.into() })
+}
+
 fn hostname() -> Result<String, FactsError> {
     let name = nix::unistd::gethostname()
         .map_err(|errno| FactsError::Call { what: "the host name", source: errno.into() })?;
@@ -130,7 +151,7 @@ fn capacity(root_dir: &Path) -> Result<Quantities, FactsError> {
     let processors =
         cpu_list(&online).ok_or_else(|| form("the processors", "/sys/devices/system/cpu/online"))?;
     let memory = kernel_text("/proc/meminfo")?;
-    let memory = mem_total(&memory).ok_or_else(|| form("MemTotal", "/proc/meminfo"))?;
+    let memory = meminfo_bytes(&memory, "MemTotal").ok_or_else(|| form("MemTotal", "/proc/meminfo"))?;
     Ok(Quantities {
         cpu_milli: Some(processors * 1000),
         memory_bytes: Some(memory),
@@ -159,18 +180,6 @@ fn hugepages(directory: &Path) -> std::collections::BTreeMap<u64, u64> {
         .collect()
 }
 
-fn cgroup_version() -> Result<CgroupVersion, FactsError> {
-    let stat = rustix::fs::statfs(CGROUPS)
-        .map_err(|errno| FactsError::Read { path: PathBuf::from(CGROUPS), source: errno.into() })?;
-    let unified = u64::try_from(stat.f_type).is_ok_and(|kind| kind == u64::from(libc_magic::CGROUP2));
-    Ok(if unified { CgroupVersion::V2 } else { CgroupVersion::V1 })
-}
-
-/// File system magics. Source: `linux/magic.h`.
-mod libc_magic {
-    pub(super) const CGROUP2: u32 = 0x6367_7270;
-}
-
 fn oom_score_adj() -> Result<i32, FactsError> {
     let path = "/proc/self/oom_score_adj";
     kernel_text(path)?.trim().parse().map_err(|_not_a_number| form("a number", path))
@@ -197,8 +206,9 @@ fn cpu_list(list: &str) -> Option<u64> {
     })
 }
 
-fn mem_total(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+/// A line of `/proc/meminfo` in bytes.
+fn meminfo_bytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -222,8 +232,10 @@ mod tests {
         {
             assert_eq!(cpu_list(list), count, "{list}");
         }
-        assert_eq!(mem_total("MemTotal:       24686168 kB\nMemFree: 1 kB\n"), Some(24_686_168 * 1024));
-        assert_eq!(mem_total("MemFree: 1 kB\n"), None);
+        let meminfo = "MemTotal:       24686168 kB\nSwapTotal: 0 kB\n";
+        assert_eq!(meminfo_bytes(meminfo, "MemTotal"), Some(24_686_168 * 1024));
+        assert_eq!(meminfo_bytes(meminfo, "SwapTotal"), Some(0));
+        assert_eq!(meminfo_bytes(meminfo, "Mem"), None);
         assert_eq!(capability_set("CapEff:\t000001ffffffffff\n", "CapEff:"), Some(0x1ff_ffff_ffff));
     }
 
@@ -233,5 +245,7 @@ mod tests {
         assert!(facts.capacity.cpu_milli >= Some(1000));
         assert!(facts.capacity.memory_bytes > Some(1 << 20));
         assert_eq!(facts.hostname, facts.hostname.to_lowercase());
+        assert!(facts.page_bytes.is_power_of_two() && facts.page_bytes >= 4096);
+        assert!(facts.pids_max > Some(1000));
     }
 }

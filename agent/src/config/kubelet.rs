@@ -198,12 +198,18 @@ pub(super) const ACTED_ON: &[&str] = &[
     "cpuCFSQuota",
     "cpuCFSQuotaPeriod",
     "crashLoopBackOff",
+    "enforceNodeAllocatable",
     "evictionHard",
     "failCgroupV1",
+    "failSwapOn",
+    "featureGates",
     "fileCheckFrequency",
     "kubeReserved",
     "logging",
     "maxParallelImagePulls",
+    "memoryReservationPolicy",
+    "memorySwap",
+    "memoryThrottlingFactor",
     "mergeDefaultEvictionSettings",
     "podLogsDir",
     "podPidsLimit",
@@ -213,9 +219,22 @@ pub(super) const ACTED_ON: &[&str] = &[
     "runtimeRequestTimeout",
     "seccompDefault",
     "serializeImagePulls",
+    "singleProcessOOMKill",
     "staticPodPath",
     "systemReserved",
 ];
+
+/// Feature gates that this version acts on, off by default; any other is named by `berth check-config`.
+pub(super) const GATES: &[&str] = &["MemoryQoS"];
+
+impl KubeletConfiguration {
+    /// Whether an alpha feature is asked for, by its own gate or with all others.
+    pub(super) fn has_gate(&self, name: &str) -> bool {
+        let gates = self.feature_gates.as_ref();
+        let gate = |name: &str| gates.and_then(|gates| gates.get(name)).copied();
+        gate(name).or_else(|| gate("AllAlpha")).unwrap_or(false)
+    }
+}
 
 macro_rules! section {
     ($(#[$doc:meta])* $name:ident { $($(#[$attribute:meta])* $field:ident: $kind:ty,)* }) => {

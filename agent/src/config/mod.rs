@@ -5,7 +5,9 @@
 //!   --config ─▶ --config-dir/*.conf ─▶ flags ─▶ types ─▶ defaults ─▶ checks ─▶ Settings ──facts──▶ Config
 //! ```
 
+mod allocatable;
 mod berth;
+mod cgroups;
 mod check;
 mod defaults;
 mod duration;
@@ -20,7 +22,7 @@ mod validate;
 pub use berth::{BerthConfiguration, CniSection, RuntimeSection};
 pub use check::{Ignored, ignored};
 pub use duration::{DurationError, GoDuration};
-pub use facts::{Facts, FactsError};
+pub use facts::{Facts, FactsError, Swap};
 pub use files::{Documents, load};
 pub use flags::KubeletFlags;
 pub use kubelet::KubeletConfiguration;

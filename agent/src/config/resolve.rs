@@ -7,22 +7,13 @@ use std::{
     time::Duration,
 };
 
-use berth_core::{
-    config::{
-        CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, LogSettings, NodeConfig, Paths,
-        PullSettings,
-    },
-    spec::Quantities,
-};
+use berth_core::config::{DnsSettings, LogSettings, NodeConfig, Paths, PullSettings};
 
 use super::{
     BerthConfiguration, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags, OciRuntime,
-    defaults, facts, validate,
+    allocatable::units, defaults, facts, validate,
 };
-use crate::{
-    document::{Fault, Faults, Node, read},
-    quantity::Quantity,
-};
+use crate::document::{Fault, Faults, Node, read};
 
 /// Handler that is always there.
 const BERTH_HANDLER: (&str, &str) = ("berth", "io.containerd.berth.v1");
@@ -72,7 +63,6 @@ impl Settings {
     pub fn resolve(&self, facts: &Facts) -> Result<Config, Faults> {
         let Self { kubelet, berth, .. } = self;
         self.check_cgroups(facts)?;
-        self.check_cgroup_driver(facts)?;
         let run = berth.state_dir.clone().unwrap_or_else(|| PathBuf::from("/run/berth"));
         let endpoint = kubelet.container_runtime_endpoint.as_deref().unwrap_or_default();
         let runtime = berth.runtime.clone().unwrap_or_default();
@@ -104,28 +94,6 @@ impl Settings {
         })
     }
 
-    /// On cgroup v1 the agent starts only where it is told to, as the kubelet since 1.35 (KEP-5573).
-    fn check_cgroups(&self, facts: &Facts) -> Result<(), Fault> {
-        if facts.cgroup_version == CgroupVersion::V1 && self.kubelet.fail_cgroup_v1 != Some(false) {
-            return Err(self.documents.kubelet.fault(
-                "failCgroupV1",
-                "this machine uses cgroup v1, which Kubernetes has given up: boot it with cgroup v2, or set `failCgroupV1: false` (or --fail-cgroupv1=false) to run on v1 all the same",
-            ));
-        }
-        Ok(())
-    }
-
-    /// Without systemd there is nobody to ask for slices.
-    fn check_cgroup_driver(&self, facts: &Facts) -> Result<(), Fault> {
-        if self.cgroup_driver(facts) == CgroupDriver::Systemd && !facts.booted_with_systemd {
-            return Err(self.documents.kubelet.fault(
-                "cgroupDriver",
-                "this machine is not booted with systemd, so nobody makes slices: set `cgroupDriver: cgroupfs` (or --cgroup-driver=cgroupfs)",
-            ));
-        }
-        Ok(())
-    }
-
     fn node(&self, facts: &Facts, run: &Path) -> Result<NodeConfig, Faults> {
         let Self { kubelet, flags, .. } = self;
         let named = flags.hostname_override.as_deref().map(|name| name.trim().to_lowercase());
@@ -144,6 +112,7 @@ impl Settings {
             ips: ips.unwrap_or_else(|| facts.ips.clone()),
             capacity: facts.capacity.clone(),
             allocatable: self.allocatable(&facts.capacity),
+            unreserved: self.unreserved(&facts.capacity),
             paths: Paths {
                 seccomp: format!("{root}/seccomp"),
                 root,
@@ -178,34 +147,6 @@ impl Settings {
         })
     }
 
-    fn cgroups(&self, facts: &Facts) -> CgroupSettings {
-        let kubelet = &self.kubelet;
-        let root = kubelet.cgroup_root.as_deref().unwrap_or_default();
-        CgroupSettings {
-            version: facts.cgroup_version,
-            driver: self.cgroup_driver(facts),
-            root: format!("/{}", root.trim_matches('/')),
-            pod_pids_max: kubelet
-                .pod_pids_limit
-                .and_then(|limit| u64::try_from(limit).ok())
-                .filter(|limit| *limit > 0),
-            cfs_quota: kubelet.cpu_cfs_quota != Some(false),
-            cfs_period: duration(kubelet.cpu_cfs_quota_period),
-        }
-    }
-
-    /// What is set, else what suits the machine: two must not write one tree, and on cgroup v2 systemd writes it where
-    /// it is process 1. The kubelet leaves that to the CRI runtime since 1.34 (KEP-4033).
-    fn cgroup_driver(&self, facts: &Facts) -> CgroupDriver {
-        let is_set = self.documents.kubelet.get("cgroupDriver").and_then(Node::text).is_some();
-        let suits = facts.booted_with_systemd && facts.cgroup_version == CgroupVersion::V2;
-        match self.kubelet.cgroup_driver.as_deref() {
-            Some("systemd") => CgroupDriver::Systemd,
-            Some(_) | None if !is_set && suits => CgroupDriver::Systemd,
-            Some(_) | None => CgroupDriver::Cgroupfs,
-        }
-    }
-
     fn pulls(&self) -> PullSettings {
         let kubelet = &self.kubelet;
         let count = |value: Option<i32>| value.and_then(|value| u32::try_from(value).ok());
@@ -225,49 +166,6 @@ impl Settings {
         let size = self.kubelet.container_log_max_size.as_deref().and_then(units).unwrap_or(10 << 20);
         let files = self.kubelet.container_log_max_files.and_then(|files| u32::try_from(files).ok());
         LogSettings { max_size_bytes: size, max_files: files.unwrap_or(5) }
-    }
-
-    /// Capacity without what is kept for the system, and for memory and disk without the hard eviction threshold.
-    /// Source: `pkg/kubelet/cm/node_container_manager_linux.go` `GetNodeAllocatableAbsolute`, `getNodeAllocatableInternalAbsolute`.
-    fn allocatable(&self, capacity: &Quantities) -> Quantities {
-        let reserved = [&self.kubelet.kube_reserved, &self.kubelet.system_reserved];
-        let kept = |name: &str, amount: fn(&str) -> Option<u64>| {
-            let amounts = reserved.into_iter().flatten().filter_map(|map| amount(map.get(name)?));
-            amounts.fold(0, u64::saturating_add)
-        };
-        let kept_milli = kept("cpu", milli);
-        let memory = capacity.memory_bytes.unwrap_or(0);
-        let disk = capacity.ephemeral_storage_bytes.unwrap_or(0);
-        let pages = capacity.hugepages_bytes.values().sum::<u64>();
-        let memory_kept = kept("memory", units)
-            .saturating_add(self.threshold("memory.available", memory))
-            .saturating_add(pages);
-        let disk_kept =
-            kept("ephemeral-storage", units).saturating_add(self.threshold("nodefs.available", disk));
-        Quantities {
-            cpu_milli: capacity.cpu_milli.map(|all| all.saturating_sub(kept_milli)),
-            memory_bytes: capacity.memory_bytes.map(|all| all.saturating_sub(memory_kept)),
-            ephemeral_storage_bytes: capacity
-                .ephemeral_storage_bytes
-                .map(|all| all.saturating_sub(disk_kept)),
-            hugepages_bytes: capacity.hugepages_bytes.clone(),
-            extended: capacity.extended.clone(),
-        }
-    }
-
-    /// A hard eviction threshold in units of the resource; 0 when there is none.
-    fn threshold(&self, signal: &str, capacity: u64) -> u64 {
-        let Some(text) = self.kubelet.eviction_hard.as_ref().and_then(|signals| signals.get(signal)) else {
-            return 0;
-        };
-        match text.strip_suffix('%') {
-            // Thousandths of a percent keep the arithmetic whole: nobody writes finer ones.
-            Some(percent) => percent.parse::<Quantity>().map_or(0, |percent| {
-                let share = u128::from(capacity) * u128::from(percent.milli().unsigned_abs()) / 100_000;
-                u64::try_from(share).unwrap_or(capacity)
-            }),
-            None => units(text).unwrap_or(0),
-        }
     }
 
     /// A path, relative ones from the directory of the file that names it, as the kubelet reads them.
@@ -361,16 +259,9 @@ fn node_ips(flags: &KubeletFlags) -> Result<Vec<IpAddr>, Fault> {
     }
 }
 
-fn duration(written: Option<super::GoDuration>) -> Duration {
+/// A duration that has its default.
+pub(super) fn duration(written: Option<super::GoDuration>) -> Duration {
     written.unwrap_or_default().0
-}
-
-fn units(text: &str) -> Option<u64> {
-    text.parse::<Quantity>().ok().and_then(|amount| u64::try_from(amount.units()).ok())
-}
-
-fn milli(text: &str) -> Option<u64> {
-    text.parse::<Quantity>().ok().and_then(|amount| u64::try_from(amount.milli()).ok())
 }
 
 fn text(path: &Path) -> String {

@@ -11,6 +11,7 @@ use super::*;
 use crate::document::{Faults, read};
 
 mod acted_on;
+mod cgroups;
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
@@ -46,6 +47,9 @@ fn facts() -> Facts {
             ..Quantities::default()
         },
         cgroup_version: CgroupVersion::V2,
+        pids_max: Some(32_768),
+        swap: Swap { is_on: false, is_counted: true, bytes: 2 << 30 },
+        page_bytes: 4096,
         booted_with_systemd: true,
         oom_score_adj: 0,
         capabilities: 0x1ff,
@@ -229,7 +233,7 @@ fn flags_stand_for_fields_and_their_faults_name_them() {
     assert_eq!(settings.kubelet.eviction_hard.as_ref().unwrap().len(), 2);
     assert_eq!(settings.kubelet.oom_score_adj, Some(-5));
     let names: Vec<_> = ignored(&settings).into_iter().map(|ignored| ignored.name).collect();
-    assert_eq!(names, ["failSwapOn", "featureGates", "oomScoreAdj", "--node-labels"]);
+    assert_eq!(names, ["featureGates.A", "featureGates.B", "oomScoreAdj", "--node-labels"]);
     for (flag, expected) in [
         ("--max-pods=x", "--max-pods: maxPods: expected a whole number, found string \"x\""),
         (
@@ -243,77 +247,6 @@ fn flags_stand_for_fields_and_their_faults_name_them() {
     ] {
         let faults = Settings::load(KubeletFlags::parse(&[flag]).unwrap()).unwrap_err();
         assert_eq!(faults.to_string(), expected);
-    }
-}
-
-#[test]
-fn a_machine_with_cgroup_v1_is_refused_unless_told_otherwise() {
-    let v1 = Facts { cgroup_version: CgroupVersion::V1, ..facts() };
-    let faults = Settings::load(KubeletFlags::default()).unwrap().resolve(&v1).unwrap_err().to_string();
-    assert!(faults.contains("failCgroupV1: this machine uses cgroup v1"), "{faults}");
-    let settings = load_text("failCgroupV1: false\n", &[]).unwrap();
-    assert_eq!(settings.resolve(&v1).unwrap().node.cgroups.version, CgroupVersion::V1);
-}
-
-#[test]
-fn the_cgroup_driver_is_what_is_set_else_what_suits_the_machine() {
-    use CgroupDriver::{Cgroupfs, Systemd};
-    use CgroupVersion::{V1, V2};
-    for (text, flags, version, booted_with_systemd, expected) in [
-        ("", &[][..], V2, true, Some(Systemd)),
-        ("", &[], V2, false, Some(Cgroupfs)),
-        ("", &[], V1, true, Some(Cgroupfs)),
-        ("", &[], V1, false, Some(Cgroupfs)),
-        ("cgroupDriver: null\n", &[], V2, true, Some(Systemd)),
-        ("cgroupDriver: cgroupfs\n", &[], V2, true, Some(Cgroupfs)),
-        ("cgroupDriver: systemd\n", &[], V2, true, Some(Systemd)),
-        ("cgroupDriver: systemd\n", &[], V1, true, Some(Systemd)),
-        ("cgroupDriver: systemd\n", &[], V2, false, None),
-        ("", &["--cgroup-driver=cgroupfs"], V2, true, Some(Cgroupfs)),
-        ("cgroupDriver: cgroupfs\n", &["--cgroup-driver=systemd"], V2, true, Some(Systemd)),
-    ] {
-        let facts = Facts { cgroup_version: version, booted_with_systemd, ..facts() };
-        let settings = load_text(&format!("failCgroupV1: false\n{text}"), flags).unwrap();
-        let case = format!("{text:?} {flags:?} {version:?} {booted_with_systemd}");
-        match (settings.resolve(&facts), expected) {
-            (Ok(config), expected) => assert_eq!(Some(config.node.cgroups.driver), expected, "{case}"),
-            (Err(faults), None) => {
-                let faults = faults.to_string();
-                assert!(faults.contains("cgroupDriver: this machine is not booted with systemd"), "{faults}");
-            }
-            (Err(faults), Some(_)) => panic!("{case}: {faults}"),
-        }
-    }
-}
-
-#[test]
-fn allocatable_is_capacity_without_what_is_kept() {
-    const MI: u64 = 1 << 20;
-    const GI: u64 = 1 << 30;
-    for (text, cpu, memory, disk) in [
-        ("", 4000, 8 * GI - 64 * MI - 100 * MI, 90 * GI),
-        (
-            "kubeReserved: {cpu: 250m, memory: 1Gi}\nsystemReserved: {cpu: 500m, memory: 512Mi, ephemeral-storage: 1Gi}\n",
-            3250,
-            8 * GI - 64 * MI - 100 * MI - GI - 512 * MI,
-            89 * GI,
-        ),
-        ("evictionHard: {memory.available: 25%}\n", 4000, 6 * GI - 64 * MI, 100 * GI),
-        ("evictionHard: {nodefs.available: 1Gi}\n", 4000, 8 * GI - 64 * MI, 99 * GI),
-        (
-            "evictionHard: {nodefs.available: 1Gi}\nmergeDefaultEvictionSettings: true\n",
-            4000,
-            8 * GI - 164 * MI,
-            99 * GI,
-        ),
-        ("kubeReserved: {memory: 100Gi, cpu: 9999}\n", 0, 0, 90 * GI),
-    ] {
-        let text = text.replace("cpu: 9999", "cpu: '9999'");
-        let config = load_text(&text, &[]).unwrap().resolve(&facts()).unwrap();
-        let allocatable = config.node.allocatable;
-        assert_eq!(allocatable.cpu_milli, Some(cpu), "{text}");
-        assert_eq!(allocatable.memory_bytes, Some(memory), "{text}");
-        assert_eq!(allocatable.ephemeral_storage_bytes, Some(disk), "{text}");
     }
 }
 

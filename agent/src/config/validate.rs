@@ -298,6 +298,13 @@ impl Checks<'_> {
                 self.fault("enforceNodeAllocatable", format!("{name} needs {field}"));
             }
         }
+        let tiered = config.memory_reservation_policy.as_deref() == Some("TieredReservation");
+        if tiered && !config.has_gate("MemoryQoS") {
+            self.fault(
+                "memoryReservationPolicy",
+                "TieredReservation needs `featureGates: {MemoryQoS: true}`",
+            );
+        }
         if config.shutdown_grace_period_critical_pods > config.shutdown_grace_period {
             self.fault("shutdownGracePeriodCriticalPods", "must not be more than shutdownGracePeriod");
         }

@@ -1,6 +1,7 @@
 //! cgroup names and values: arithmetic only, for both versions of the hierarchy.
 
 pub mod cpu;
+pub(crate) mod memory;
 pub mod names;
 mod pod;
 mod slice;

@@ -107,7 +107,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::CgroupVersion;
+    use crate::config::{CgroupVersion, KubepodsBounds, SwapBehavior};
 
     const ID: &str = "4f0a";
 
@@ -119,6 +119,10 @@ mod tests {
             pod_pids_max: None,
             cfs_quota: true,
             cfs_period: Duration::from_millis(100),
+            oom_group: true,
+            kubepods: KubepodsBounds::default(),
+            memory_qos: None,
+            swap: SwapBehavior::Uncounted,
         }
     }
 

@@ -5,7 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{CgroupValues, QosValues, cpu};
+use super::{
+    CgroupValues, QosValues, cpu,
+    memory::{self, Protection},
+};
 use crate::{
     config::NodeConfig,
     spec::{Pod, QosClass, Quantities},
@@ -26,10 +29,13 @@ pub fn pod_values(pod: &Pod, node: &NodeConfig) -> CgroupValues {
     };
     let period = period_us(node);
     let quota = cpu::quota_us(limits.cpu_milli.unwrap_or(0), period);
+    let protected = memory::protection(pod.qos, requests.memory_bytes.unwrap_or(0), &node.cgroups);
     CgroupValues {
         cpu_shares: Some(shares),
         cpu_quota_us: quota.filter(|_| cpu_limited && node.cgroups.cfs_quota),
         cpu_period_us: cpu_limited.then_some(period),
+        memory_bytes_min: protected.map(|bytes| bytes.min),
+        memory_bytes_low: protected.map(|bytes| bytes.low),
         memory_bytes_max: limits.memory_bytes.filter(|bytes| memory_limited && *bytes > 0),
         pids_max: node.cgroups.pod_pids_max,
         hugepages_bytes_max: hugepages(&requests, node),
@@ -39,21 +45,37 @@ pub fn pod_values(pod: &Pod, node: &NodeConfig) -> CgroupValues {
 /// Values of `kubepods` and of the QoS levels, for the pods that are on the node.
 #[must_use]
 pub fn qos_values<'a>(node: &NodeConfig, pods: impl IntoIterator<Item = &'a Pod>) -> QosValues {
-    let burstable_milli = pods
-        .into_iter()
-        .filter(|pod| pod.qos == QosClass::Burstable)
-        .map(|pod| totals::requests(pod).cpu_milli.unwrap_or(0))
-        .fold(0, u64::saturating_add);
-    let only_shares = |shares| CgroupValues { cpu_shares: Some(shares), ..CgroupValues::default() };
+    let mut burstable_milli = 0_u64;
+    let mut requested = Protection { min: 0, low: 0 };
+    for pod in pods {
+        let requests = totals::requests(pod);
+        if pod.qos == QosClass::Burstable {
+            burstable_milli = burstable_milli.saturating_add(requests.cpu_milli.unwrap_or(0));
+        }
+        if let Some(own) = memory::protection(pod.qos, requests.memory_bytes.unwrap_or(0), &node.cgroups) {
+            requested.min = requested.min.saturating_add(own.min);
+            requested.low = requested.low.saturating_add(own.low);
+        }
+    }
+    let bounds = &node.cgroups.kubepods;
+    // A level protects no more than the levels above it do: `kubepods` covers both kinds of all pods.
+    let has_protection = node.cgroups.memory_qos.is_some();
     QosValues {
         kubepods: CgroupValues {
-            cpu_shares: node.allocatable.cpu_milli.map(cpu::shares),
-            memory_bytes_max: node.allocatable.memory_bytes.filter(|bytes| *bytes > 0),
-            hugepages_bytes_max: node.allocatable.hugepages_bytes.clone(),
+            cpu_shares: bounds.resources.cpu_milli.map(cpu::shares),
+            memory_bytes_min: has_protection.then_some(requested.min.saturating_add(requested.low)),
+            memory_bytes_low: has_protection.then_some(requested.low),
+            memory_bytes_max: bounds.resources.memory_bytes.filter(|bytes| *bytes > 0),
+            pids_max: bounds.pids_max,
+            hugepages_bytes_max: bounds.resources.hugepages_bytes.clone(),
             ..CgroupValues::default()
         },
-        burstable: only_shares(cpu::shares(burstable_milli)),
-        best_effort: only_shares(cpu::SHARES_MIN),
+        burstable: CgroupValues {
+            cpu_shares: Some(cpu::shares(burstable_milli)),
+            memory_bytes_low: has_protection.then_some(requested.low),
+            ..CgroupValues::default()
+        },
+        best_effort: CgroupValues { cpu_shares: Some(cpu::SHARES_MIN), ..CgroupValues::default() },
     }
 }
 

@@ -92,14 +92,16 @@ fn bounds(values: &CgroupValues, version: CgroupVersion) -> Vec<Property> {
         (None, Some(_)) => Some(INFINITY),
         (Some(quota), period) => Some(per_second_us(quota, period.unwrap_or(PERIOD_US))),
     };
-    let memory = values.memory_bytes_max.map(|bytes| match version {
-        CgroupVersion::V1 => amount("MemoryLimit", bytes),
-        CgroupVersion::V2 => amount("MemoryMax", bytes),
-    });
+    let (min, low, max) = (values.memory_bytes_min, values.memory_bytes_low, values.memory_bytes_max);
+    let memory = match version {
+        CgroupVersion::V1 => [("MemoryLimit", max), ("", None), ("", None)],
+        CgroupVersion::V2 => [("MemoryMin", min), ("MemoryLow", low), ("MemoryMax", max)],
+    };
+    let memory = memory.map(|(name, bytes)| bytes.map(|bytes| amount(name, bytes)));
     // systemd refuses none at all.
     let tasks = values.pids_max.map(|tasks| amount("TasksMax", tasks.max(1)));
     let quota = quota.map(|quota| amount("CPUQuotaPerSecUSec", quota));
-    [weight, period, quota, memory, tasks].into_iter().flatten().collect()
+    [weight, period, quota].into_iter().chain(memory).chain([tasks]).flatten().collect()
 }
 
 /// CPU time in µs per second, up to a whole percent.
@@ -143,6 +145,8 @@ mod tests {
             cpu_shares: Some(1024),
             cpu_quota_us: Some(50_000),
             cpu_period_us: Some(100_000),
+            memory_bytes_min: Some(16 << 20),
+            memory_bytes_low: Some(0),
             memory_bytes_max: Some(64 << 20),
             pids_max: Some(100),
             hugepages_bytes_max: [(2 << 20, 4 << 20)].into(),
@@ -156,6 +160,8 @@ mod tests {
                 "CPUWeight=100",
                 "CPUQuotaPeriodUSec=100000",
                 "CPUQuotaPerSecUSec=500000",
+                "MemoryMin=16777216",
+                "MemoryLow=0",
                 "MemoryMax=67108864",
                 "TasksMax=100"
             ]

@@ -70,8 +70,14 @@ pub fn translate(values: &CgroupValues, version: CgroupVersion) -> Vec<CgroupFil
                 let quota = values.cpu_quota_us.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
                 write(Controller::Cpu, "cpu.max", format!("{quota} {period}"));
             }
-            if let Some(bytes) = values.memory_bytes_max {
-                write(Controller::Memory, "memory.max", bytes.to_string());
+            for (name, bytes) in [
+                ("memory.min", values.memory_bytes_min),
+                ("memory.low", values.memory_bytes_low),
+                ("memory.max", values.memory_bytes_max),
+            ] {
+                if let Some(bytes) = bytes {
+                    write(Controller::Memory, name, bytes.to_string());
+                }
             }
         }
     }
@@ -120,6 +126,8 @@ mod tests {
             cpu_shares: Some(1024),
             cpu_quota_us: Some(50_000),
             cpu_period_us: Some(100_000),
+            memory_bytes_min: Some(16 << 20),
+            memory_bytes_low: Some(0),
             memory_bytes_max: Some(64 << 20),
             pids_max: Some(100),
             hugepages_bytes_max: BTreeMap::from([(2 << 20, 4 << 20), (1 << 30, 0)]),
@@ -141,6 +149,8 @@ mod tests {
             [
                 "cpu cpu.weight=100",
                 "cpu cpu.max=50000 100000",
+                "memory memory.min=16777216",
+                "memory memory.low=0",
                 "memory memory.max=67108864",
                 "pids pids.max=100",
                 "hugetlb hugetlb.2MB.max=4194304",

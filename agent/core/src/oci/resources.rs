@@ -3,12 +3,14 @@
 //! Source: `pkg/kubelet/kuberuntime/kuberuntime_container_linux.go` `generateLinuxContainerResources`, containerd
 //! `internal/cri/opts` `WithResources`.
 
+use std::collections::BTreeMap;
+
 use oci_spec::runtime::{LinuxCpu, LinuxDeviceCgroup, LinuxHugepageLimit, LinuxMemory, LinuxResources};
 
 use super::ContainerInputs;
 use crate::{
-    cgroup::{self, cpu},
-    config::CgroupVersion,
+    cgroup::{self, cpu, memory},
+    config::{CgroupVersion, NodeConfig, SwapBehavior},
     spec::Quantities,
 };
 
@@ -30,24 +32,52 @@ pub(super) fn resources(inputs: &ContainerInputs<'_>) -> LinuxResources {
         let quota = cpu_limit.and_then(|milli| cpu::quota_us(milli, period));
         time.set_period(Some(period)).set_quota(quota.map(signed));
     }
-    let mut memory = LinuxMemory::default();
-    memory.set_limit(limit(|all| all.memory_bytes).map(signed));
+    let memory_limit = limit(|all| all.memory_bytes);
+    let mut bytes = LinuxMemory::default();
+    bytes.set_limit(memory_limit.map(signed)).set_swap(memory_and_swap(node, memory_limit).map(signed));
 
     let mut resources = LinuxResources::default();
-    resources.set_cpu(Some(time)).set_memory(Some(memory)).set_devices(Some(devices(inputs)));
+    resources.set_cpu(Some(time)).set_memory(Some(bytes)).set_devices(Some(devices(inputs)));
     let pages = huge_pages(inputs);
     if !pages.is_empty() {
         resources.set_hugepage_limits(Some(pages));
     }
-    match node.cgroups.version {
-        CgroupVersion::V1 => {}
-        // All processes of a container end together when one of them is killed for memory.
-        CgroupVersion::V2 => {
-            let whole = [("memory.oom.group".to_owned(), "1".to_owned())];
-            resources.set_unified(Some(whole.into_iter().collect()));
-        }
+    let unified = unified(inputs);
+    if !unified.is_empty() {
+        resources.set_unified(Some(unified.into_iter().collect()));
     }
     resources
+}
+
+/// Files of version 2 for which the spec has no other word.
+fn unified(inputs: &ContainerInputs<'_>) -> BTreeMap<String, String> {
+    match inputs.node.cgroups.version {
+        CgroupVersion::V1 => BTreeMap::new(),
+        CgroupVersion::V2 => {
+            let ContainerInputs { node, pod, container, .. } = *inputs;
+            let resources = &container.resources;
+            let request = resources.requests.memory_bytes.unwrap_or(0);
+            let protected = memory::protection(pod.qos, request, &node.cgroups);
+            let files = [
+                ("memory.oom.group", node.cgroups.oom_group.then_some(1)),
+                ("memory.min", protected.map(|bytes| bytes.min)),
+                ("memory.low", protected.map(|bytes| bytes.low)),
+                ("memory.high", memory::high(resources, node)),
+                ("memory.swap.max", memory::swap_max(pod, resources, node)),
+            ];
+            let text = |(name, value): (&str, Option<u64>)| Some((name.to_owned(), value?.to_string()));
+            files.into_iter().filter_map(text).collect()
+        }
+    }
+}
+
+/// Memory and swap together, in version 1: no more than the memory alone, which there is all that can be done against
+/// swap. Version 2 has a file of its own, see [`unified`].
+fn memory_and_swap(node: &NodeConfig, memory_limit: Option<u64>) -> Option<u64> {
+    match (node.cgroups.version, node.cgroups.swap) {
+        (CgroupVersion::V1, SwapBehavior::NoSwap | SwapBehavior::LimitedSwap { .. }) => memory_limit,
+        (CgroupVersion::V1, SwapBehavior::Uncounted) | (CgroupVersion::V2, _) => None,
+    }
 }
 
 /// A default that denies; runtimes add the harmless devices themselves. A privileged container may use all.

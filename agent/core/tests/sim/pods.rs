@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use berth_core::{
     config::{
-        CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, LogSettings, NodeConfig, Paths,
-        PullSettings,
+        CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, KubepodsBounds, LogSettings, NodeConfig,
+        Paths, PullSettings, SwapBehavior,
     },
     id::{ContainerName, ImageRef, PodName, PodUid, VolumeName},
     spec::{
@@ -27,7 +27,8 @@ pub(crate) fn node() -> NodeConfig {
         name: "node".into(),
         ips: vec!["192.0.2.1".parse().unwrap()],
         capacity: amounts.clone(),
-        allocatable: amounts,
+        allocatable: amounts.clone(),
+        unreserved: amounts,
         paths: Paths {
             root: "/var/lib/kubelet".into(),
             pod_logs: "/var/log/pods".into(),
@@ -43,6 +44,10 @@ pub(crate) fn node() -> NodeConfig {
             pod_pids_max: None,
             cfs_quota: true,
             cfs_period: Duration::from_millis(100),
+            oom_group: true,
+            kubepods: KubepodsBounds::default(),
+            memory_qos: None,
+            swap: SwapBehavior::Uncounted,
         },
         pulls: PullSettings { parallel_max: None, qps: 5, burst: 10 },
         logs: LogSettings { max_size_bytes: 10 << 20, max_files: 5 },

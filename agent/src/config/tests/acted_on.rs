@@ -13,7 +13,7 @@ use crate::config::{
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// A field, and a setting of it that differs from its default.
-const SETTINGS: [(&str, &str); 25] = [
+const SETTINGS: [(&str, &str); 27] = [
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
     ("cgroupDriver", "cgroupfs"),
     ("cgroupRoot", "/x"),
@@ -29,6 +29,7 @@ const SETTINGS: [(&str, &str); 25] = [
     ("fileCheckFrequency", "5s"),
     ("kubeReserved", "{cpu: 100m}"),
     ("maxParallelImagePulls", "3"),
+    ("memorySwap", "{swapBehavior: LimitedSwap}"),
     ("podLogsDir", "/x"),
     ("podPidsLimit", "1000"),
     ("registryBurst", "20"),
@@ -37,12 +38,22 @@ const SETTINGS: [(&str, &str); 25] = [
     ("runtimeRequestTimeout", "1m"),
     ("seccompDefault", "true"),
     ("serializeImagePulls", "false"),
+    ("singleProcessOOMKill", "true"),
     ("staticPodPath", "/x"),
     ("systemReserved", "{cpu: 100m}"),
 ];
 
 /// Fields whose effect has a test of its own, or is not in [`Config`]: `logging` sets up the log before there is one.
-const ELSEWHERE: [&str; 3] = ["failCgroupV1", "logging", "mergeDefaultEvictionSettings"];
+const ELSEWHERE: [&str; 8] = [
+    "enforceNodeAllocatable",
+    "failCgroupV1",
+    "failSwapOn",
+    "featureGates",
+    "logging",
+    "memoryReservationPolicy",
+    "memoryThrottlingFactor",
+    "mergeDefaultEvictionSettings",
+];
 
 fn defaults() -> Config {
     Settings::load(KubeletFlags::default()).unwrap().resolve(&facts()).unwrap()

@@ -1,7 +1,11 @@
 use std::{sync::Arc, time::Duration};
 
 use super::*;
-use crate::{fixtures, spec::Resources};
+use crate::{
+    config::{MemoryQos, MemoryReservation},
+    fixtures,
+    spec::Resources,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -84,7 +88,7 @@ fn settings_of_the_node() {
 #[test]
 fn values_of_the_levels_above() {
     let mut node = fixtures::node();
-    node.allocatable.hugepages_bytes = [(2 * MIB, 16 * MIB)].into();
+    node.cgroups.kubepods.resources.hugepages_bytes = [(2 * MIB, 16 * MIB)].into();
     let burstable = |milli| pod(QosClass::Burstable, &[fixtures::resources((milli, 0), (0, 0))]);
     let others = [
         pod(QosClass::Guaranteed, &[fixtures::resources((900, 1), (900, 1))]),
@@ -93,10 +97,38 @@ fn values_of_the_levels_above() {
     let pods = [burstable(250), burstable(750)];
     let got = qos_values(&node, pods.iter().chain(&others));
     assert_eq!(got.kubepods.cpu_shares, Some(3584));
-    assert_eq!(got.kubepods.memory_bytes_max, Some(7 << 30));
+    // What may be evicted at the end of: more than is allocatable.
+    assert_eq!(got.kubepods.memory_bytes_max, Some(15 << 29));
     assert_eq!(got.kubepods.hugepages_bytes_max, [(2 * MIB, 16 * MIB)].into());
-    assert_eq!((got.kubepods.cpu_period_us, got.kubepods.pids_max), (None, None));
+    assert_eq!((got.kubepods.cpu_period_us, got.kubepods.pids_max), (None, Some(30_000)));
     assert_eq!(got.burstable, CgroupValues { cpu_shares: Some(1024), ..CgroupValues::default() });
     assert_eq!(got.best_effort, CgroupValues { cpu_shares: Some(2), ..CgroupValues::default() });
     assert_eq!(qos_values(&node, []).burstable.cpu_shares, Some(2));
+}
+
+#[test]
+fn protection_of_a_pod_and_of_the_levels_above() {
+    let mut node = fixtures::node();
+    let memory = |bytes| fixtures::resources((100, bytes), (100, 0));
+    let pods = [
+        pod(QosClass::Guaranteed, &[memory(10), memory(20)]),
+        pod(QosClass::Burstable, &[memory(300)]),
+        pod(QosClass::Burstable, &[memory(4000), memory(0)]),
+        pod(QosClass::BestEffort, &[Resources::default()]),
+    ];
+    let protected = |values: &CgroupValues| (values.memory_bytes_min, values.memory_bytes_low);
+    let all = |node: &NodeConfig| {
+        let above = qos_values(node, &pods);
+        let of_pods = pods.iter().map(|pod| protected(&pod_values(pod, node))).collect::<Vec<_>>();
+        ([above.kubepods, above.burstable, above.best_effort].map(|level| protected(&level)), of_pods)
+    };
+    assert_eq!(all(&node), ([(None, None); 3], vec![(None, None); 4]));
+    let qos = |reservation| MemoryQos { throttling_factor: 0.9, reservation, page_bytes: 4096 };
+    let none = (Some(0), Some(0));
+    node.cgroups.memory_qos = Some(qos(MemoryReservation::None));
+    assert_eq!(all(&node), ([none, (None, Some(0)), (None, None)], vec![none; 4]));
+    node.cgroups.memory_qos = Some(qos(MemoryReservation::Tiered));
+    let above = [(Some(4330), Some(4300)), (None, Some(4300)), (None, None)];
+    let of_pods = vec![(Some(30), Some(0)), (Some(0), Some(300)), (Some(0), Some(4000)), none];
+    assert_eq!(all(&node), (above, of_pods));
 }

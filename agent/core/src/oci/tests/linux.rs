@@ -254,16 +254,6 @@ fn huge_pages_are_bounded_for_every_size_of_the_node() {
 }
 
 #[test]
-fn an_oom_kill_takes_the_whole_container_on_version_2() {
-    for (version, expected) in [(CgroupVersion::V1, None), (CgroupVersion::V2, Some("1"))] {
-        let bench = Bench::with(|bench| bench.node.cgroups.version = version);
-        let unified = linux(&bench).resources().clone().unwrap().unified().clone();
-        let group = unified.and_then(|files| files.get("memory.oom.group").cloned());
-        assert_eq!(group.as_deref(), expected);
-    }
-}
-
-#[test]
 fn cgroups_path_is_the_drivers() {
     let bench = Bench::with(|bench| bench.pod.qos = QosClass::Burstable);
     let id = bench.id();

@@ -4,6 +4,7 @@ mod complete;
 mod exec;
 mod golden;
 mod linux;
+mod memory;
 mod mounts;
 mod oom;
 mod process;

@@ -1,0 +1,92 @@
+//! Memory of a container: who is killed with whom, what is protected, slowed down and swapped.
+
+use oci_spec::runtime::LinuxResources;
+
+use super::Bench;
+use crate::{
+    config::{CgroupVersion, MemoryQos, MemoryReservation, SwapBehavior},
+    fixtures,
+    spec::{QosClass, Source},
+};
+
+const GIB: u64 = 1 << 30;
+
+fn resources(bench: &Bench) -> LinuxResources {
+    bench.spec().linux().clone().unwrap().resources().clone().unwrap()
+}
+
+/// What the container's files get that have no other word in the spec, shown in the order of their names.
+fn files(bench: &Bench) -> Vec<String> {
+    let unified = resources(bench).unified().clone().unwrap_or_default();
+    let mut files: Vec<_> = unified.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn an_oom_kill_takes_the_whole_container_on_version_2() {
+    for (version, oom_group, expected) in [
+        (CgroupVersion::V1, true, vec![]),
+        (CgroupVersion::V2, true, vec!["memory.oom.group=1"]),
+        (CgroupVersion::V2, false, vec![]),
+    ] {
+        let bench = Bench::with(|bench| {
+            bench.node.cgroups.version = version;
+            bench.node.cgroups.oom_group = oom_group;
+        });
+        assert_eq!(files(&bench), expected, "{version:?} {oom_group}");
+    }
+}
+
+#[test]
+fn memory_is_protected_and_slowed_down_by_class() {
+    use MemoryReservation::{None, Tiered};
+    use QosClass::{BestEffort, Burstable, Guaranteed};
+    const HIGH: &str = "memory.high=199229440";
+    for (policy, qos, (request, limit), expected) in [
+        (Tiered, Guaranteed, (200, 200), vec!["memory.low=0", "memory.min=209715200"]),
+        (Tiered, Burstable, (100, 200), vec![HIGH, "memory.low=104857600", "memory.min=0"]),
+        (Tiered, Burstable, (0, 0), vec!["memory.low=0", "memory.min=0"]),
+        (Tiered, BestEffort, (0, 0), vec!["memory.low=0", "memory.min=0"]),
+        (None, Guaranteed, (200, 200), vec!["memory.low=0", "memory.min=0"]),
+        (None, Burstable, (100, 200), vec![HIGH, "memory.low=0", "memory.min=0"]),
+    ] {
+        let mut bench = Bench::with(|bench| {
+            bench.node.cgroups.oom_group = false;
+            bench.node.cgroups.memory_qos =
+                Some(MemoryQos { throttling_factor: 0.9, reservation: policy, page_bytes: 4096 });
+            bench.pod.qos = qos;
+            bench.container.resources = fixtures::resources((0, request << 20), (0, limit << 20));
+        });
+        assert_eq!(files(&bench), expected, "{policy:?} {qos:?} {request} {limit}");
+        bench.node.cgroups.version = CgroupVersion::V1;
+        assert_eq!(files(&bench), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn swap_is_bounded_by_the_file_of_the_version() {
+    use CgroupVersion::{V1, V2};
+    // Files of version 2; memory and swap together, of version 1.
+    for (version, swap, limit, expected, together) in [
+        (V2, SwapBehavior::NoSwap, GIB, vec!["memory.swap.max=0"], None),
+        (V2, SwapBehavior::NoSwap, 0, vec!["memory.swap.max=0"], None),
+        (V2, SwapBehavior::LimitedSwap { node_bytes: 8 * GIB }, GIB, vec!["memory.swap.max=536870912"], None),
+        (V2, SwapBehavior::Uncounted, GIB, vec![], None),
+        (V1, SwapBehavior::NoSwap, GIB, vec![], Some(1 << 30)),
+        (V1, SwapBehavior::NoSwap, 0, vec![], None),
+        (V1, SwapBehavior::Uncounted, GIB, vec![], None),
+    ] {
+        let bench = Bench::with(|bench| {
+            bench.node.cgroups.version = version;
+            bench.node.cgroups.oom_group = false;
+            bench.node.cgroups.swap = swap;
+            bench.pod.qos = QosClass::Burstable;
+            bench.pod.source = Source::Api;
+            bench.container.resources = fixtures::resources((0, GIB / 2), (0, limit));
+        });
+        assert_eq!(files(&bench), expected, "{version:?} {swap:?} {limit}");
+        let memory = resources(&bench).memory().unwrap();
+        assert_eq!(memory.swap(), together, "{version:?} {swap:?} {limit}");
+    }
+}
