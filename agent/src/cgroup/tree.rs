@@ -2,9 +2,11 @@
 //!
 //! With the systemd driver the levels are slices, which systemd has made before. Here they then get the controllers and
 //! values that systemd does not know, in the hierarchies that it leaves alone too, and what it leaves behind is removed.
+//!
+//! Version 1 is made through cgroups-rs, which knows its hierarchies; version 2 is directories and a handful of files.
 
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -14,18 +16,13 @@ use berth_core::{
     cgroup::{CgroupFile, Controller},
     config::CgroupVersion,
 };
-use cgroups_rs::fs::{
-    Cgroup, Controllers, Hierarchy,
-    hierarchies::{V1, V2},
-};
+use cgroups_rs::fs::{Cgroup, Controllers, Hierarchy, hierarchies::V1};
 use nix::{
     errno::Errno,
-    sys::{
-        signal::{Signal, kill},
-        statfs::{CGROUP2_SUPER_MAGIC, statfs},
-    },
-    unistd::Pid,
+    sys::statfs::{CGROUP2_SUPER_MAGIC, statfs},
 };
+
+use super::{level, unified};
 
 /// How long killed processes may take to leave a cgroup: the kernel frees the memory of a large one first.
 const EMPTY_WITHIN: Duration = Duration::from_secs(20);
@@ -33,25 +30,54 @@ const EMPTY_WITHIN: Duration = Duration::from_secs(20);
 /// Between two looks at a cgroup that is not empty yet. Processes leave within microseconds of their end.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
+/// Where version 2 is mounted, when it is alone.
+const ROOT: &str = "/sys/fs/cgroup";
+
 /// Where version 2 is mounted beside version 1, without controllers. OCI runtimes make their levels there too.
 const UNIFIED: &str = "/sys/fs/cgroup/unified";
-
-/// Levels below a pod that are walked: containers, and what runs inside them under cgroup namespaces.
-const DEPTH_MAX: usize = 32;
 
 /// The tree.
 #[derive(Debug)]
 pub struct Tree {
     version: CgroupVersion,
     v1: V1,
+    /// Where version 2 is.
+    root: PathBuf,
 }
 
 /// Why a level could not be made, written or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    /// Not made.
+    /// Not made, in version 1.
     #[error("create cgroup {0}")]
     Create(String, #[source] cgroups_rs::fs::error::Error),
+    /// Not made, in version 2.
+    #[error("create cgroup {}", .0.display())]
+    Level(PathBuf, #[source] io::Error),
+    /// Processes are where only levels may be.
+    #[error(
+        "hand {controllers} down from cgroup {level}: version 2 allows no processes beside levels with controllers, and {processes} are in it; \
+         move them into a level of their own below it, or name an empty one by `cgroupRoot`",
+        level = .level.display()
+    )]
+    Occupied {
+        /// The level.
+        level: PathBuf,
+        /// What levels below it were to get.
+        controllers: String,
+        /// Who is there.
+        processes: String,
+    },
+    /// A controller that pods need stays above.
+    #[error("hand {controller} down from cgroup {level}", level = .level.display())]
+    HandDown {
+        /// The level.
+        level: PathBuf,
+        /// The controller.
+        controller: String,
+        /// Why not.
+        source: io::Error,
+    },
     /// Not written.
     #[error("write {value:?} to {file}")]
     Write {
@@ -63,7 +89,7 @@ pub enum TreeError {
         source: io::Error,
     },
     /// The machine lacks a controller that a value needs.
-    #[error("limit {0} of a pod: the machine has no {0} cgroup controller")]
+    #[error("bound the {0} of pods: their cgroup has no {0} controller")]
     NoController(&'static str),
     /// Not removed.
     #[error("remove cgroup {0}")]
@@ -79,17 +105,20 @@ impl Tree {
     /// The tree of this machine.
     #[must_use]
     pub fn new(version: CgroupVersion) -> Self {
-        Self { version, v1: V1::new() }
+        Self { version, v1: V1::new(), root: PathBuf::from(ROOT) }
     }
 
-    /// Makes a level and those above it, in every hierarchy.
+    /// Makes a level and those above it, in every hierarchy, with all controllers that there are.
     ///
     /// # Errors
-    /// When a directory cannot be made.
+    /// When a directory cannot be made, or a controller that pods need not be handed down to it.
     pub fn ensure(&self, path: &str) -> Result<(), TreeError> {
-        Cgroup::new(self.hierarchy(), relative(path))
-            .map(drop)
-            .map_err(|error| TreeError::Create(path.to_owned(), error))
+        match self.version {
+            CgroupVersion::V1 => Cgroup::new(self.v1(), relative(path))
+                .map(drop)
+                .map_err(|error| TreeError::Create(path.to_owned(), error)),
+            CgroupVersion::V2 => unified::ensure(&self.root, relative(path)),
+        }
     }
 
     /// Writes values. Huge pages of a size that the machine does not have are left out.
@@ -100,9 +129,13 @@ impl Tree {
         for CgroupFile { controller, name, value } in files {
             let dir = self.dir(path, *controller).ok_or(TreeError::NoController(controller.as_str()))?;
             let file = dir.join(name);
-            match fs::write(&file, value) {
-                Err(error)
-                    if *controller == Controller::Hugetlb && error.kind() == io::ErrorKind::NotFound => {}
+            match level::write(&file, value) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => match controller {
+                    Controller::Hugetlb => {}
+                    Controller::Cpu | Controller::Memory | Controller::Pids => {
+                        return Err(TreeError::NoController(controller.as_str()));
+                    }
+                },
                 result => {
                     result.map_err(|source| TreeError::Write { file, value: value.clone(), source })?;
                 }
@@ -119,7 +152,7 @@ impl Tree {
 
     /// Kills what is in a level or below it, without waiting for its end.
     pub fn kill(&self, path: &str) {
-        self.dirs(path).iter().for_each(|dir| kill_below(dir, DEPTH_MAX));
+        self.dirs(path).iter().for_each(|dir| level::kill(dir));
     }
 
     /// Kills what is in a level or below it and removes it. Succeeds when it is not there.
@@ -129,14 +162,14 @@ impl Tree {
     pub fn remove(&self, path: &str) -> Result<(), TreeError> {
         for dir in self.dirs(path) {
             let deadline = Instant::now() + EMPTY_WITHIN;
-            while let Err(error) = remove_below(&dir, DEPTH_MAX) {
+            while let Err(error) = level::remove(&dir) {
                 if error.raw_os_error() != Some(Errno::EBUSY as i32) {
                     return Err(TreeError::Remove(dir, error));
                 }
                 if Instant::now() >= deadline {
                     return Err(TreeError::NotEmpty(dir));
                 }
-                kill_below(&dir, DEPTH_MAX);
+                level::kill(&dir);
                 thread::sleep(LOOK_EVERY);
             }
         }
@@ -148,29 +181,25 @@ impl Tree {
     pub fn children(&self, path: &str) -> Vec<String> {
         let dirs = self.dirs(path);
         let mut names: Vec<String> =
-            dirs.iter().flat_map(|dir| below(dir)).filter_map(|dir| name_of(&dir)).collect();
+            dirs.iter().flat_map(|dir| level::below(dir)).filter_map(|dir| name_of(&dir)).collect();
         names.sort_unstable();
         names.dedup();
         names
     }
 
-    fn hierarchy(&self) -> Box<dyn Hierarchy> {
-        match self.version {
-            CgroupVersion::V1 => Box::new(self.v1.clone()),
-            CgroupVersion::V2 => Box::new(V2::new()),
-        }
+    fn v1(&self) -> Box<dyn Hierarchy> {
+        Box::new(self.v1.clone())
     }
 
     fn dirs(&self, path: &str) -> Vec<PathBuf> {
-        let hierarchy = self.hierarchy();
         match self.version {
             CgroupVersion::V1 => {
-                let cgroup = Cgroup::load(hierarchy, relative(path));
+                let cgroup = Cgroup::load(self.v1(), relative(path));
                 let controllers = cgroup.subsystems().iter().map(|it| it.to_controller().path().to_owned());
                 let unified = is_version_2(UNIFIED).then(|| Path::new(UNIFIED).join(relative(path)));
                 controllers.chain(unified).collect()
             }
-            CgroupVersion::V2 => vec![hierarchy.root().join(relative(path))],
+            CgroupVersion::V2 => vec![self.root.join(relative(path))],
         }
     }
 
@@ -186,7 +215,7 @@ impl Tree {
                 let (mount, _root) = self.v1.get_mount_point(name)?;
                 Some(mount.join(relative(path)))
             }
-            CgroupVersion::V2 => Some(V2::new().root().join(relative(path))),
+            CgroupVersion::V2 => Some(self.root.join(relative(path))),
         }
     }
 }
@@ -199,49 +228,9 @@ fn relative(path: &str) -> &str {
     path.trim_start_matches('/')
 }
 
-/// Removes a level and those below it. `EBUSY` when a process is in one of them.
-fn remove_below(dir: &Path, depth: usize) -> io::Result<()> {
-    match fs::remove_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(_) if depth > 0 => {}
-        result => return result,
-    }
-    for child in below(dir) {
-        remove_below(&child, depth - 1)?;
-    }
-    match fs::remove_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
-}
-
-/// Kills every process in a level and below it. One call where the kernel can (5.14, version 2), else one by one; who
-/// forks meanwhile is met by the next round.
-fn kill_below(dir: &Path, depth: usize) {
-    if fs::write(dir.join("cgroup.kill"), "1").is_ok() {
-        return;
-    }
-    let processes = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-    for pid in processes.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0) {
-        // It may have ended by itself.
-        let _gone = kill(Pid::from_raw(pid), Signal::SIGKILL);
-    }
-    if depth > 0 {
-        for child in below(dir) {
-            kill_below(&child, depth - 1);
-        }
-    }
-}
-
-fn below(dir: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    entries
-        .filter_map(Result::ok)
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .map(|entry| entry.path())
-        .collect()
-}
-
 fn name_of(dir: &Path) -> Option<String> {
     Some(dir.file_name()?.to_str()?.to_owned())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// A tree of version 2 in a directory.
+struct Bench {
+    directory: TempDir,
+    tree: Tree,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let directory = TempDir::new().unwrap();
+        let root = directory.path().to_owned();
+        Self { directory, tree: Tree { version: CgroupVersion::V2, v1: V1::new(), root } }
+    }
+
+    fn file(&self, path: &str) -> PathBuf {
+        self.directory.path().join(path.trim_start_matches('/'))
+    }
+}
+
+fn value(controller: Controller, name: &str) -> CgroupFile {
+    CgroupFile { controller, name: name.to_owned(), value: "1".to_owned() }
+}
+
+#[test]
+fn levels_are_made_seen_and_removed() {
+    let Bench { directory: _directory, tree } = &Bench::new();
+    for path in ["/kubepods/burstable/pod1", "/kubepods/burstable/pod2/abc", "/kubepods/pod3"] {
+        assert!(!tree.exists(path));
+        tree.ensure(path).unwrap();
+        assert!(tree.exists(path));
+    }
+    assert_eq!(tree.children("/kubepods/burstable"), ["pod1", "pod2"]);
+    assert_eq!(tree.children("/kubepods/besteffort"), [""; 0]);
+    for _ in 0..2 {
+        tree.remove("/kubepods/burstable/pod2").unwrap();
+        assert_eq!(tree.children("/kubepods/burstable"), ["pod1"]);
+    }
+}
+
+#[test]
+fn a_value_without_its_controller_is_told_by_name() {
+    let bench = Bench::new();
+    bench.tree.ensure("/kubepods").unwrap();
+    for (controller, file) in
+        [(Controller::Cpu, "cpu.weight"), (Controller::Memory, "memory.max"), (Controller::Pids, "pids.max")]
+    {
+        let error = bench.tree.write("/kubepods", &[value(controller, file)]).unwrap_err().to_string();
+        let name = controller.as_str();
+        assert_eq!(error, format!("bound the {name} of pods: their cgroup has no {name} controller"));
+        fs::write(bench.file("/kubepods").join(file), "").unwrap();
+        bench.tree.write("/kubepods", &[value(controller, file)]).unwrap();
+        assert_eq!(fs::read_to_string(bench.file("/kubepods").join(file)).unwrap(), "1");
+    }
+    // Not every machine has pages of every size.
+    bench.tree.write("/kubepods", &[value(Controller::Hugetlb, "hugetlb.1GB.max")]).unwrap();
+    assert!(!bench.file("/kubepods/hugetlb.1GB.max").exists());
+}
+
+/// `scripts/vm run --cmd <this program> --ignored version_2_of_this_machine`
+#[test]
+#[ignore = "makes levels on the machine, which has to run cgroup v2 with nobody in the root"]
+fn version_2_of_this_machine() {
+    let tree = Tree::new(CgroupVersion::V2);
+    let root = Path::new(ROOT).join("berthtest");
+    let pod = "/berthtest/kubepods/burstable/pod1";
+    tree.ensure(pod).unwrap();
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
+    for controller in ["cpu", "io", "memory", "pids"] {
+        for level in ["kubepods", "kubepods/burstable", "kubepods/burstable/pod1"] {
+            let there = read(&format!("{level}/cgroup.controllers"));
+            assert!(
+                there.split_whitespace().any(|one| one == controller),
+                "{controller} of {level}: {there}"
+            );
+        }
+    }
+    tree.write(pod, &[value(Controller::Memory, "memory.oom.group")]).unwrap();
+
+    // A process in a level that has to hand something down is named.
+    let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let occupied = root.join("occupied");
+    fs::create_dir(&occupied).unwrap();
+    level::write(&occupied.join("cgroup.procs"), &child.id().to_string()).unwrap();
+    let error = tree.ensure("/berthtest/occupied/kubepods").unwrap_err().to_string();
+    assert!(error.contains(&format!("processes {} are in it", child.id())), "{error}");
+
+    // One in a pod goes with it, and the directory with both.
+    fs::create_dir(root.join("kubepods/burstable/pod1/container")).unwrap();
+    level::write(&root.join("kubepods/burstable/pod1/container/cgroup.procs"), &child.id().to_string())
+        .unwrap();
+    tree.remove("/berthtest").unwrap();
+    assert!(!root.exists());
+    child.wait().unwrap();
+}
