@@ -101,6 +101,9 @@ pub struct KubepodsBounds {
     pub resources: Quantities,
     /// Number of tasks; `None` where the machine cannot bound it.
     pub pids_max: Option<u64>,
+    /// CPUs of the machine in the kernel's form, such as `0-3,8`; `None` where cgroups have none. That binds nobody, but tells
+    /// systemd that the controller is in use, which it else takes back.
+    pub cpus: Option<String>,
 }
 
 /// Memory QoS (feature gate `MemoryQoS`, KEP-2570), which only version 2 has.

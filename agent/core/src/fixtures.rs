@@ -69,6 +69,7 @@ pub(crate) fn node() -> NodeConfig {
                     ..Quantities::default()
                 },
                 pids_max: Some(30_000),
+                cpus: Some("0-3".into()),
             },
             memory_qos: None,
             swap: SwapBehavior::Uncounted,

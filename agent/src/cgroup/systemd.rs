@@ -16,6 +16,7 @@ use tokio::time::{error::Elapsed, timeout};
 use zvariant::{DynamicType, OwnedObjectPath, Value};
 
 use self::wire::{Kind, Message, Method, Peer};
+use super::Tree;
 use crate::chain::chain;
 
 pub use self::wire::WireError;
@@ -120,6 +121,25 @@ impl Systemd {
                 Err(SystemdError::Late { call: "connect", unit: NAME.to_owned(), within: self.answer_within })
             }
         }
+    }
+}
+
+impl Systemd {
+    /// Makes the slices of levels run with their bounds, in the order given, which begins at the top, over one connection:
+    /// one call for each slice that is missing or has bounds.
+    ///
+    /// # Errors
+    /// The first slice that systemd refuses or fails, or is late with; those after it are not asked for.
+    pub async fn ensure_all(&self, tree: &Tree, levels: &[(&str, &Slice)]) -> Result<(), SystemdError> {
+        let mut session = self.connect().await?;
+        for (path, slice) in levels {
+            if tree.exists(path) {
+                session.set(slice).await?;
+            } else {
+                session.ensure(slice).await?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -264,9 +284,10 @@ fn in_time<T>(
 }
 
 fn marshalled(property: &Property) -> (&'static str, Value<'static>) {
-    let value = match property.value {
-        PropertyValue::Flag(flag) => Value::from(flag),
-        PropertyValue::Amount(amount) => Value::from(amount),
+    let value = match &property.value {
+        PropertyValue::Flag(flag) => Value::from(*flag),
+        PropertyValue::Amount(amount) => Value::from(*amount),
+        PropertyValue::Bits(bits) => Value::from(bits.clone()),
     };
     (property.name, value)
 }

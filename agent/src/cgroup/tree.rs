@@ -108,6 +108,12 @@ impl Tree {
         Self { version, v1: V1::new(), root: PathBuf::from(ROOT) }
     }
 
+    /// A tree of version 2 in a directory.
+    #[cfg(test)]
+    pub(crate) fn at(root: &Path) -> Self {
+        Self { version: CgroupVersion::V2, v1: V1::new(), root: root.to_owned() }
+    }
+
     /// Makes a level and those above it, in every hierarchy, with all controllers that there are.
     ///
     /// # Errors
@@ -131,7 +137,8 @@ impl Tree {
             let file = dir.join(name);
             match level::write(&file, value) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => match controller {
-                    Controller::Hugetlb => {}
+                    // Neither pages of that size nor a choice of CPUs.
+                    Controller::Hugetlb | Controller::Cpuset => {}
                     Controller::Cpu | Controller::Memory | Controller::Pids => {
                         return Err(TreeError::NoController(controller.as_str()));
                     }
@@ -206,6 +213,7 @@ impl Tree {
     fn dir(&self, path: &str, controller: Controller) -> Option<PathBuf> {
         let name = match controller {
             Controller::Cpu => Controllers::Cpu,
+            Controller::Cpuset => Controllers::CpuSet,
             Controller::Memory => Controllers::Mem,
             Controller::Pids => Controllers::Pids,
             Controller::Hugetlb => Controllers::HugeTlb,

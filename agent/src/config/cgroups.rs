@@ -87,14 +87,13 @@ impl Settings {
     /// `pkg/kubelet/cm/node_container_manager_linux.go`.
     fn kubepods(&self, facts: &Facts) -> KubepodsBounds {
         let enforced = self.kubelet.enforce_node_allocatable.as_deref().unwrap_or_default();
-        if enforced.iter().any(|name| name == "pods") {
-            KubepodsBounds {
-                resources: self.unreserved(&facts.capacity),
-                pids_max: facts.pids_max.map(|all| all.saturating_sub(self.reserved_pids())),
-            }
+        let (resources, pids_kept) = if enforced.iter().any(|name| name == "pods") {
+            (self.unreserved(&facts.capacity), self.reserved_pids())
         } else {
-            KubepodsBounds { resources: facts.capacity.clone(), pids_max: facts.pids_max }
-        }
+            (facts.capacity.clone(), 0)
+        };
+        let pids_max = facts.pids_max.map(|all| all.saturating_sub(pids_kept));
+        KubepodsBounds { resources, pids_max, cpus: facts.cpus.clone() }
     }
 
     fn memory_qos(&self, facts: &Facts) -> Option<MemoryQos> {

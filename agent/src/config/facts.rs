@@ -15,6 +15,9 @@ use nix::unistd::{SysconfVar, sysconf};
 /// Largest file of the node that is copied into pods (resolv.conf, hosts).
 const TEXT_MAX: u64 = 1 << 20;
 
+/// The processors that are in use, as a list.
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+
 /// There when the machine was booted with systemd; see sd_booted(3).
 const SYSTEMD: &str = "/run/systemd/system";
 
@@ -33,6 +36,9 @@ pub struct Facts {
     pub cgroup_version: CgroupVersion,
     /// Number of tasks that the kernel allows; `None` when cgroups cannot bound it.
     pub pids_max: Option<u64>,
+    /// CPUs in the kernel's form, such as `0-3,8`; `None` when cgroups cannot choose among them, or only in version 1, where
+    /// nothing has to be told of them.
+    pub cpus: Option<String>,
     /// Swap.
     pub swap: Swap,
     /// Size of a page in bytes.
@@ -91,6 +97,7 @@ impl Facts {
             capacity: capacity(root_dir)?,
             cgroup_version,
             pids_max: cgroups::pids_max(cgroup_version)?,
+            cpus: cgroups::cpus(cgroup_version)?,
             swap: swap::swap(cgroup_version)?,
             page_bytes: page_bytes()?,
             booted_with_systemd: Path::new(SYSTEMD).is_dir(),
@@ -147,9 +154,8 @@ fn addresses() -> Vec<IpAddr> {
 }
 
 fn capacity(root_dir: &Path) -> Result<Quantities, FactsError> {
-    let online = kernel_text("/sys/devices/system/cpu/online")?;
-    let processors =
-        cpu_list(&online).ok_or_else(|| form("the processors", "/sys/devices/system/cpu/online"))?;
+    let online = kernel_text(ONLINE)?;
+    let processors = cpu_list(&online).ok_or_else(|| form("the processors", ONLINE))?;
     let memory = kernel_text("/proc/meminfo")?;
     let memory = meminfo_bytes(&memory, "MemTotal").ok_or_else(|| form("MemTotal", "/proc/meminfo"))?;
     Ok(Quantities {

@@ -86,7 +86,8 @@ pub(super) async fn remove_any(host: &Arc<Host>, pod: &PodUid) -> Result<Outcome
 
 async fn ensure_levels(host: &Arc<Host>, levels: Vec<Level>) -> Result<Outcome, Failure> {
     if let Some(systemd) = &host.systemd {
-        ensure_slices(host, systemd, &levels).await.map_err(|error| refused(&error))?;
+        let slices: Vec<_> = levels.iter().map(|level| (level.path.as_str(), &level.slice)).collect();
+        systemd.ensure_all(&host.cgroups, &slices).await.map_err(|error| refused(&error))?;
     }
     on_tree(host, move |host| {
         for Level { path, files, .. } in &levels {
@@ -96,19 +97,6 @@ async fn ensure_levels(host: &Arc<Host>, levels: Vec<Level>) -> Result<Outcome, 
         Ok(())
     })
     .await
-}
-
-/// One call for each slice that is missing or has values.
-async fn ensure_slices(host: &Host, systemd: &Systemd, levels: &[Level]) -> Result<(), SystemdError> {
-    let mut session = systemd.connect().await?;
-    for Level { path, slice, .. } in levels {
-        if host.cgroups.exists(path) {
-            session.set(slice).await?;
-        } else {
-            session.ensure(slice).await?;
-        }
-    }
-    Ok(())
 }
 
 async fn stop_slice(systemd: &Systemd, path: &str) -> Result<(), SystemdError> {

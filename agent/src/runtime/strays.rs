@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs};
 
 use berth_core::{
     cgroup::names,
-    config::{CgroupDriver, NodeConfig},
+    config::{CgroupDriver, CgroupSettings, NodeConfig},
     id::PodUid,
     spec::QosClass,
 };
@@ -15,11 +15,7 @@ use crate::cgroup::Tree;
 #[must_use]
 pub fn strays(node: &NodeConfig, tree: &Tree, known: &BTreeSet<PodUid>) -> Vec<PodUid> {
     let mut found: BTreeSet<PodUid> = directories(&node.paths.root).into_iter().collect();
-    for qos in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
-        let level = names::qos(&node.cgroups, qos);
-        let children = tree.children(&level);
-        found.extend(children.iter().filter_map(|name| uid_of_cgroup(name, node.cgroups.driver)));
-    }
+    found.extend(cgroups(&node.cgroups, tree));
     found.into_iter().filter(|uid| !known.contains(uid)).collect()
 }
 
@@ -30,6 +26,12 @@ fn directories(root: &str) -> Vec<PodUid> {
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .filter_map(|entry| Some(PodUid::new(entry.file_name().to_str()?)))
         .collect()
+}
+
+fn cgroups(settings: &CgroupSettings, tree: &Tree) -> Vec<PodUid> {
+    let classes = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
+    let names = classes.into_iter().flat_map(|class| tree.children(&names::qos(settings, class)));
+    names.filter_map(|name| uid_of_cgroup(&name, settings.driver)).collect()
 }
 
 /// The UID in the name of a pod's cgroup: `pod<uid>`, or `…-pod<uid with _>.slice`.
@@ -46,7 +48,52 @@ fn uid_of_cgroup(name: &str, driver: CgroupDriver) -> Option<PodUid> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use berth_core::{
+        config::{CgroupVersion, KubepodsBounds, SwapBehavior},
+        id::ContainerId,
+    };
+    use tempfile::TempDir;
+
     use super::*;
+
+    #[test]
+    fn pods_that_left_only_cgroups_are_found_in_every_class() {
+        use CgroupDriver::{Cgroupfs, Systemd};
+        for (driver, root) in [(Cgroupfs, "/"), (Cgroupfs, "/kubelet"), (Systemd, "/"), (Systemd, "/kubelet")]
+        {
+            let settings = CgroupSettings {
+                version: CgroupVersion::V2,
+                driver,
+                root: root.to_owned(),
+                pod_pids_max: None,
+                cfs_quota: true,
+                cfs_period: Duration::from_millis(100),
+                oom_group: true,
+                kubepods: KubepodsBounds::default(),
+                memory_qos: None,
+                swap: SwapBehavior::Uncounted,
+            };
+            let directory = TempDir::new().unwrap();
+            let tree = Tree::at(directory.path());
+            assert_eq!(cgroups(&settings, &tree), []);
+            let classes = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
+            for (class, uid) in classes.into_iter().zip(["1-a", "2-b-c", "3"]) {
+                let uid = PodUid::new(uid);
+                let id = ContainerId::from_known("4f0a");
+                tree.ensure(&names::container(&settings, class, &uid, &id)).unwrap();
+            }
+            tree.ensure(&format!("{}/other", names::kubepods(&settings))).unwrap();
+            let found = cgroups(&settings, &tree);
+            assert_eq!(found, ["1-a", "2-b-c", "3"].map(PodUid::new), "{driver:?} {root}");
+            // What is found goes with all that is below it.
+            for (class, uid) in classes.into_iter().zip(&found) {
+                tree.remove(&names::pod(&settings, class, uid)).unwrap();
+            }
+            assert_eq!(cgroups(&settings, &tree), []);
+        }
+    }
 
     #[test]
     fn uids_in_names_of_cgroups() {

@@ -34,6 +34,7 @@ pub fn pod_values(pod: &Pod, node: &NodeConfig) -> CgroupValues {
         cpu_shares: Some(shares),
         cpu_quota_us: quota.filter(|_| cpu_limited && node.cgroups.cfs_quota),
         cpu_period_us: cpu_limited.then_some(period),
+        cpus: None,
         memory_bytes_min: protected.map(|bytes| bytes.min),
         memory_bytes_low: protected.map(|bytes| bytes.low),
         memory_bytes_max: limits.memory_bytes.filter(|bytes| memory_limited && *bytes > 0),
@@ -63,6 +64,7 @@ pub fn qos_values<'a>(node: &NodeConfig, pods: impl IntoIterator<Item = &'a Pod>
     QosValues {
         kubepods: CgroupValues {
             cpu_shares: bounds.resources.cpu_milli.map(cpu::shares),
+            cpus: bounds.cpus.clone(),
             memory_bytes_min: has_protection.then_some(requested.min.saturating_add(requested.low)),
             memory_bytes_low: has_protection.then_some(requested.low),
             memory_bytes_max: bounds.resources.memory_bytes.filter(|bytes| *bytes > 0),

@@ -11,6 +11,8 @@ const INFINITY: u64 = u64::MAX;
 /// systemd keeps CPU bounds as whole percents: in µs per second.
 const PERCENT_US: u64 = 10_000;
 const SECOND_US: u64 = 1_000_000;
+/// Most CPUs that Linux is built for (`CONFIG_NR_CPUS`).
+const CPUS_MAX: usize = 8192;
 /// Length of a CPU period in µs where none is named (`kernel/sched/core.c`).
 const PERIOD_US: u64 = 100_000;
 
@@ -24,7 +26,7 @@ pub struct Slice {
 }
 
 /// A property of a unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Property {
     /// By the name that D-Bus has for it.
     pub name: &'static str,
@@ -33,18 +35,20 @@ pub struct Property {
 }
 
 /// A value as D-Bus types it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PropertyValue {
     /// A boolean.
     Flag(bool),
     /// An unsigned number of 64 bits.
     Amount(u64),
+    /// A set of small numbers: n is bit n mod 8 of byte n / 8.
+    Bits(Vec<u8>),
 }
 
 /// What every slice is made with, beside its bounds: the controllers are there from the beginning, since a cgroup that
 /// joins one later starts with nothing accounted; and pods do not end before everything else at shutdown. The parent
 /// is in the name, and systemd requires it by itself.
-pub const SLICE_BASICS: [Property; 5] = [
+pub static SLICE_BASICS: [Property; 5] = [
     flag("MemoryAccounting", true),
     flag("CPUAccounting", true),
     flag("IOAccounting", true),
@@ -75,6 +79,7 @@ pub fn kept_by(driver: CgroupDriver, values: CgroupValues) -> CgroupValues {
                 let period = values.cpu_period_us.unwrap_or(PERIOD_US);
                 scaled(per_second_us(quota, period), period, SECOND_US)
             }),
+            pids_max: values.pids_max.map(at_least_one),
             ..values
         },
     }
@@ -98,10 +103,33 @@ fn bounds(values: &CgroupValues, version: CgroupVersion) -> Vec<Property> {
         CgroupVersion::V2 => [("MemoryMin", min), ("MemoryLow", low), ("MemoryMax", max)],
     };
     let memory = memory.map(|(name, bytes)| bytes.map(|bytes| amount(name, bytes)));
-    // systemd refuses none at all.
-    let tasks = values.pids_max.map(|tasks| amount("TasksMax", tasks.max(1)));
+    let tasks = values.pids_max.map(|tasks| amount("TasksMax", at_least_one(tasks)));
+    let cpus = match version {
+        CgroupVersion::V1 => None,
+        CgroupVersion::V2 => values.cpus.as_deref().map(bits).filter(|bits| !bits.is_empty()),
+    };
+    let cpus = cpus.map(|cpus| Property { name: "AllowedCPUs", value: PropertyValue::Bits(cpus) });
     let quota = quota.map(|quota| amount("CPUQuotaPerSecUSec", quota));
-    [weight, period, quota].into_iter().chain(memory).chain([tasks]).flatten().collect()
+    [weight, period, quota, cpus].into_iter().chain(memory).chain([tasks]).flatten().collect()
+}
+
+/// systemd refuses a bound of no task at all.
+fn at_least_one(tasks: u64) -> u64 {
+    tasks.max(1)
+}
+
+/// A list of CPUs in the kernel's form as a set.
+fn bits(list: &str) -> Vec<u8> {
+    let mut bits = Vec::new();
+    for part in list.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) else { continue };
+        for cpu in first..=last.min(CPUS_MAX) {
+            bits.resize(bits.len().max(cpu / 8 + 1), 0);
+            bits[cpu / 8] |= 1 << (cpu % 8);
+        }
+    }
+    bits
 }
 
 /// CPU time in µs per second, up to a whole percent.
@@ -127,10 +155,11 @@ mod tests {
     use super::*;
 
     fn shown(slice: &Slice) -> Vec<String> {
-        let property = |it: &Property| match it.value {
+        let property = |it: &Property| match &it.value {
             PropertyValue::Flag(value) => format!("{}={value}", it.name),
             PropertyValue::Amount(INFINITY) => format!("{}=infinity", it.name),
             PropertyValue::Amount(value) => format!("{}={value}", it.name),
+            PropertyValue::Bits(bytes) => format!("{}={bytes:?}", it.name),
         };
         slice.bounds.iter().map(property).collect()
     }
@@ -145,6 +174,7 @@ mod tests {
             cpu_shares: Some(1024),
             cpu_quota_us: Some(50_000),
             cpu_period_us: Some(100_000),
+            cpus: Some("0-1,3".into()),
             memory_bytes_min: Some(16 << 20),
             memory_bytes_low: Some(0),
             memory_bytes_max: Some(64 << 20),
@@ -160,6 +190,7 @@ mod tests {
                 "CPUWeight=100",
                 "CPUQuotaPeriodUSec=100000",
                 "CPUQuotaPerSecUSec=500000",
+                "AllowedCPUs=[11]",
                 "MemoryMin=16777216",
                 "MemoryLow=0",
                 "MemoryMax=67108864",
@@ -209,9 +240,27 @@ mod tests {
     }
 
     #[test]
+    fn cpus_are_bits() {
+        for (list, expected) in [
+            ("0", vec![1]),
+            ("0-3\n", vec![15]),
+            ("1,3-5", vec![0b11_1010]),
+            ("0-7,9", vec![255, 2]),
+            ("16", vec![0, 0, 1]),
+            ("", vec![]),
+            ("x,4-2", vec![]),
+        ] {
+            assert_eq!(bits(list), expected, "{list:?}");
+        }
+        assert_eq!(bits("0-18446744073709551615").len(), CPUS_MAX / 8 + 1);
+    }
+
+    #[test]
     fn bad_amounts_do_not_reach_systemd() {
-        let none = CgroupValues { pids_max: Some(0), ..CgroupValues::default() };
+        let none = CgroupValues { pids_max: Some(0), cpus: Some(String::new()), ..CgroupValues::default() };
         assert_eq!(shown(&slice("/kubepods.slice", &none, CgroupVersion::V2)), ["TasksMax=1"]);
+        assert_eq!(kept_by(CgroupDriver::Systemd, none.clone()).pids_max, Some(1));
+        assert_eq!(kept_by(CgroupDriver::Cgroupfs, none).pids_max, Some(0));
         for (quota, period) in [(u64::MAX, 1), (u64::MAX, u64::MAX), (1, 0)] {
             let values = cpu_bound(Some(quota), Some(period));
             // Neither overflows.

@@ -19,6 +19,8 @@ pub struct CgroupFile {
 pub enum Controller {
     /// CPU time.
     Cpu,
+    /// CPUs.
+    Cpuset,
     /// Memory.
     Memory,
     /// Number of tasks.
@@ -33,6 +35,7 @@ impl Controller {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
+            Self::Cpuset => "cpuset",
             Self::Memory => "memory",
             Self::Pids => "pids",
             Self::Hugetlb => "hugetlb",
@@ -69,6 +72,9 @@ pub fn translate(values: &CgroupValues, version: CgroupVersion) -> Vec<CgroupFil
             if let Some(period) = values.cpu_period_us {
                 let quota = values.cpu_quota_us.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
                 write(Controller::Cpu, "cpu.max", format!("{quota} {period}"));
+            }
+            if let Some(cpus) = &values.cpus {
+                write(Controller::Cpuset, "cpuset.cpus", cpus.clone());
             }
             for (name, bytes) in [
                 ("memory.min", values.memory_bytes_min),
@@ -126,6 +132,7 @@ mod tests {
             cpu_shares: Some(1024),
             cpu_quota_us: Some(50_000),
             cpu_period_us: Some(100_000),
+            cpus: Some("0-1,3".into()),
             memory_bytes_min: Some(16 << 20),
             memory_bytes_low: Some(0),
             memory_bytes_max: Some(64 << 20),
@@ -149,6 +156,7 @@ mod tests {
             [
                 "cpu cpu.weight=100",
                 "cpu cpu.max=50000 100000",
+                "cpuset cpuset.cpus=0-1,3",
                 "memory memory.min=16777216",
                 "memory memory.low=0",
                 "memory memory.max=67108864",

@@ -11,6 +11,8 @@ pub struct CgroupValues {
     pub cpu_quota_us: Option<u64>,
     /// Period in µs.
     pub cpu_period_us: Option<u64>,
+    /// CPUs in the kernel's form, such as `0-3,8`; version 2 only.
+    pub cpus: Option<String>,
     /// Memory in bytes that is never taken away; version 2 only.
     pub memory_bytes_min: Option<u64>,
     /// Memory in bytes that is taken away only when there is no other to take; version 2 only.

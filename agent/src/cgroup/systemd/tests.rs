@@ -132,6 +132,10 @@ fn shown(properties: &[(String, OwnedValue)]) -> String {
     let property = |(name, value): &(String, OwnedValue)| match &**value {
         Value::Bool(value) => format!("{name}={value}"),
         Value::U64(value) => format!("{name}={value}"),
+        Value::Array(bits) => {
+            let bytes: Vec<u8> = bits.iter().map(|byte| byte.try_into().unwrap()).collect();
+            format!("{name}={bytes:?}")
+        }
         other => panic!("{name}: {other:?}"),
     };
     properties.iter().map(property).collect::<Vec<_>>().join(" ")
@@ -270,6 +274,82 @@ async fn values_are_changed_in_one_call() {
     assert_eq!(bench.fake.calls(), [format!("SetUnitProperties {POD} true CPUWeight=100 MemoryMax=1048576")]);
 }
 
+/// Levels as they are made: the node's, then a pod's.
+fn levels() -> [(&'static str, Slice); 3] {
+    let named = |path: &'static str, values: CgroupValues| (path, slice(path, &values, CgroupVersion::V2));
+    [
+        named(
+            "/kubepods.slice",
+            CgroupValues {
+                cpu_shares: Some(2048),
+                cpus: Some("0-8".into()),
+                memory_bytes_min: Some(3 << 20),
+                memory_bytes_low: Some(1 << 20),
+                memory_bytes_max: Some(1 << 30),
+                pids_max: Some(32_000),
+                ..CgroupValues::default()
+            },
+        ),
+        named(
+            "/kubepods.slice/kubepods-burstable.slice",
+            CgroupValues { cpu_shares: Some(2), memory_bytes_low: Some(0), ..CgroupValues::default() },
+        ),
+        named(
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice",
+            CgroupValues {
+                cpu_shares: Some(1024),
+                memory_bytes_min: Some(0),
+                memory_bytes_low: Some(1 << 20),
+                memory_bytes_max: Some(2 << 20),
+                ..CgroupValues::default()
+            },
+        ),
+    ]
+}
+
+const KUBEPODS: &str = "CPUWeight=174 AllowedCPUs=[255, 1] MemoryMin=3145728 MemoryLow=1048576 MemoryMax=1073741824 TasksMax=32000";
+const BURSTABLE: &str = "CPUWeight=1 MemoryLow=0";
+const BOUNDED: &str = "CPUWeight=100 MemoryMin=0 MemoryLow=1048576 MemoryMax=2097152";
+
+#[tokio::test]
+async fn levels_are_asked_for_from_the_top_each_in_one_call() {
+    let bench = Bench::new(Mood::Well);
+    let directory = TempDir::new().unwrap();
+    let tree = Tree::at(directory.path());
+    let levels = levels();
+    let all: Vec<_> = levels.iter().map(|(path, slice)| (*path, slice)).collect();
+    bench.systemd.ensure_all(&tree, &all).await.unwrap();
+    let start = |name: &str, bounds: &str| format!("StartTransientUnit {name} replace {BASICS} {bounds}");
+    let made = [
+        start("kubepods.slice", KUBEPODS),
+        start("kubepods-burstable.slice", BURSTABLE),
+        start(POD, BOUNDED),
+    ];
+    assert_eq!(bench.fake.calls(), made);
+
+    // Those that are there get all their values in one call, and no job.
+    let set = |name: &str, bounds: &str| format!("SetUnitProperties {name} true {bounds}");
+    std::fs::create_dir_all(directory.path().join("kubepods.slice/kubepods-burstable.slice")).unwrap();
+    bench.fake.with(|state| state.units.remove(POD));
+    bench.systemd.ensure_all(&tree, &all).await.unwrap();
+    let changed =
+        [set("kubepods.slice", KUBEPODS), set("kubepods-burstable.slice", BURSTABLE), start(POD, BOUNDED)];
+    assert_eq!(bench.fake.calls(), changed);
+}
+
+#[tokio::test]
+async fn a_level_that_fails_is_the_last_that_is_asked_for() {
+    let bench = Bench::new(Mood::Ending("failed"));
+    let directory = TempDir::new().unwrap();
+    let levels = levels();
+    let all: Vec<_> = levels.iter().map(|(path, slice)| (*path, slice)).collect();
+    let error = bench.systemd.ensure_all(&Tree::at(directory.path()), &all).await.unwrap_err();
+    assert!(matches!(error, SystemdError::Job { .. }), "{error:?}");
+    let calls = bench.fake.calls();
+    assert_eq!(calls.len(), 2, "{calls:?}");
+    assert!(calls.iter().all(|call| call.contains(" kubepods.slice")), "{calls:?}");
+}
+
 #[tokio::test]
 async fn a_stopped_slice_is_gone_and_may_be_stopped_again() {
     let bench = Bench::new(Mood::Well);
@@ -374,6 +454,8 @@ async fn systemd_of_this_machine() {
             cpu_shares: Some(shares),
             cpu_quota_us: quota,
             cpu_period_us: Some(100_000),
+            memory_bytes_min: Some(1 << 20),
+            memory_bytes_low: Some(memory / 2),
             memory_bytes_max: Some(memory),
             pids_max: Some(77),
             ..CgroupValues::default()
@@ -381,11 +463,11 @@ async fn systemd_of_this_machine() {
         slice(&format!("/berthtest.slice/{name}"), &values, CgroupVersion::V2)
     };
     let files = || {
-        ["cpu.weight", "cpu.max", "memory.max", "pids.max"]
+        ["cpu.weight", "cpu.max", "memory.min", "memory.low", "memory.max", "pids.max"]
             .map(|file| std::fs::read_to_string(dir.join(file)).unwrap().trim().to_owned())
     };
     // systemd writes files after it has answered.
-    let wait = |expected: [&'static str; 4]| async move {
+    let wait = |expected: [&'static str; 6]| async move {
         let began = Instant::now();
         while files() != expected {
             assert!(began.elapsed() < SOON, "{:?} is not {expected:?}", files());
@@ -396,23 +478,23 @@ async fn systemd_of_this_machine() {
 
     let mut session = systemd.connect().await.unwrap();
     session.ensure(&level(1024, Some(1500), 64 << 20)).await.unwrap();
-    wait(["100", "2000 100000", "67108864", "77"]).await;
+    wait(["100", "2000 100000", "1048576", "33554432", "67108864", "77"]).await;
     assert!(run("systemctl", &["show", name, "--property=ActiveState,Transient"]).contains("Transient=yes"));
 
     session.set(&level(2000, None, 32 << 20)).await.unwrap();
-    wait(["170", "max 100000", "33554432", "77"]).await;
+    wait(["170", "max 100000", "1048576", "16777216", "33554432", "77"]).await;
     run("systemctl", &["daemon-reload"]);
     run("systemctl", &["daemon-reexec"]);
-    wait(["170", "max 100000", "33554432", "77"]).await;
+    wait(["170", "max 100000", "1048576", "16777216", "33554432", "77"]).await;
 
     // The re-execution has ended the connection; another one finds the slice.
     let mut session = systemd.connect().await.unwrap();
     session.ensure(&level(1024, Some(1500), 64 << 20)).await.unwrap();
-    wait(["100", "2000 100000", "67108864", "77"]).await;
+    wait(["100", "2000 100000", "1048576", "33554432", "67108864", "77"]).await;
 
     run("systemctl", &["stop", "dbus.socket", "dbus.service"]);
     session.set(&level(2000, None, 32 << 20)).await.unwrap();
-    wait(["170", "max 100000", "33554432", "77"]).await;
+    wait(["170", "max 100000", "1048576", "16777216", "33554432", "77"]).await;
     for _ in 0..2 {
         session.stop(name).await.unwrap();
         assert!(!dir.exists());

@@ -13,8 +13,8 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let directory = TempDir::new().unwrap();
-        let root = directory.path().to_owned();
-        Self { directory, tree: Tree { version: CgroupVersion::V2, v1: V1::new(), root } }
+        let tree = Tree::at(directory.path());
+        Self { directory, tree }
     }
 
     fn file(&self, path: &str) -> PathBuf {

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use berth_core::config::CgroupVersion;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
-use super::{FactsError, form, kernel_text};
+use super::{FactsError, ONLINE, form, kernel_text};
 
 /// Where cgroups are mounted.
 pub(super) const CGROUPS: &str = "/sys/fs/cgroup";
@@ -31,6 +31,15 @@ pub(super) fn pids_max(version: CgroupVersion) -> Result<Option<u64>, FactsError
         least = Some(least.map_or(tasks, |least: u64| least.min(tasks)));
     }
     Ok(least)
+}
+
+pub(super) fn cpus(version: CgroupVersion) -> Result<Option<String>, FactsError> {
+    match version {
+        CgroupVersion::V2 if has_controller(version, "cpuset") => {
+            kernel_text(ONLINE).map(|list| Some(list.trim().to_owned()))
+        }
+        CgroupVersion::V1 | CgroupVersion::V2 => Ok(None),
+    }
 }
 
 /// Whether levels below the root can have a controller.

@@ -121,6 +121,7 @@ fn all_pods_together_may_use_what_is_not_reserved() {
             ..machine.capacity.clone()
         },
         pids_max: Some(pids_max),
+        cpus: Some("0-3".to_owned()),
     };
     // Neither eviction thresholds nor huge pages are taken off, as with the kubelet.
     for (text, expected) in [

@@ -97,6 +97,7 @@ fn values_of_the_levels_above() {
     let pods = [burstable(250), burstable(750)];
     let got = qos_values(&node, pods.iter().chain(&others));
     assert_eq!(got.kubepods.cpu_shares, Some(3584));
+    assert_eq!(got.kubepods.cpus.as_deref(), Some("0-3"));
     // What may be evicted at the end of: more than is allocatable.
     assert_eq!(got.kubepods.memory_bytes_max, Some(15 << 29));
     assert_eq!(got.kubepods.hugepages_bytes_max, [(2 * MIB, 16 * MIB)].into());
