@@ -37,18 +37,19 @@ pub(crate) struct Container {
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) oom: Option<(Token, OomWatch)>,
     /// When the counter is looked at again, and how often still.
-    pub(crate) oom_look: Option<OomLook>,
+    pub(crate) oom_look: Option<Looks>,
 }
 
-/// cgroup v1 wakes before it kills, so the counter is looked at again for a while.
+/// What the kernel has yet to do is looked at again for a while: cgroup v1 wakes before it kills, and a group is removed
+/// when all in it have died.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct OomLook {
+pub(crate) struct Looks {
     pub(crate) at_ms: u64,
     pub(crate) left: u32,
 }
 
-impl OomLook {
-    /// Time between looks, and their number: a kill that takes longer is told with the next, or with the exit.
+impl Looks {
+    /// Time between looks, and their number: a kill for memory that takes longer is told with the next, or with the exit.
     const EVERY_MS: u64 = 20;
     const LOOKS: u32 = 50;
 

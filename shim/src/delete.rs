@@ -99,10 +99,14 @@ fn is_shim(pid: u32, id: &str) -> bool {
     words.windows(2).any(pair) && words.contains(&b"serve".as_slice())
 }
 
-/// Has the runtimes forget all containers at once, since each may take a while; then ends what is left of them without
+/// Kills all containers and has the runtimes forget them, all at once, since each may take a while; then ends what is left of them without
 /// any runtime: one may be gone, hang, or have lost its state.
 fn end_containers(bundles: &[PathBuf], deadline: Instant) {
     let records: Vec<Record> = bundles.iter().filter_map(|bundle| record(bundle)).collect();
+    // A runtime looks only now and then whether what it has killed is dead.
+    for cgroup in records.iter().filter_map(|record| record.cgroup.as_ref()) {
+        cgroup.signal_all(libc::SIGKILL);
+    }
     let mut calls: Vec<Child> = records.iter().filter_map(forget).collect();
     wait(deadline - WITHOUT_RUNTIME, || {
         calls.retain_mut(|call| matches!(call.try_wait(), Ok(None)));

@@ -6,6 +6,7 @@ mod children;
 mod clients;
 mod effects;
 mod inputs;
+mod leftovers;
 mod loggers;
 mod outputs;
 mod ownservice;
@@ -28,6 +29,7 @@ use crate::pod::Pod;
 use crate::poll::{Interest, Poll, Ready, Token};
 use crate::publish::Publisher;
 use children::RuntimeCall;
+use leftovers::Leftover;
 use loggers::{Loggers, Parked};
 
 /// Time that a shim which is done may still spend on sending what it said, milliseconds.
@@ -108,6 +110,8 @@ pub(crate) struct Shim {
     /// Runtime calls that wait for a logging program.
     parked: BTreeMap<Token, Parked>,
     loggers: Loggers,
+    /// Groups of containers that are deleted.
+    leftovers: Vec<Leftover>,
     publisher: Publisher,
     pod: Option<Pod>,
     phase: Phase,
@@ -149,6 +153,7 @@ impl Shim {
             calls: BTreeMap::new(),
             parked: BTreeMap::new(),
             loggers: Loggers::default(),
+            leftovers: Vec::new(),
             publisher,
             pod: None,
             phase: Phase::Serving,
@@ -227,6 +232,7 @@ impl Shim {
         self.kill_late_calls(now.mono_ms);
         self.tend_loggers(now.mono_ms);
         self.look_again(now.mono_ms);
+        self.sweep_again(now.mono_ms);
         self.publisher.drive(now.mono_ms, &mut self.poll);
         self.flush_conns();
     }
@@ -238,20 +244,26 @@ impl Shim {
             Phase::Serving => None,
             Phase::Ending { until_ms } => Some(until_ms),
         };
-        let single =
-            [self.machine.poll_timeout(), self.publisher.deadline_ms(), linger, self.loggers_deadline_ms()];
+        let single = [
+            self.machine.poll_timeout(),
+            self.publisher.deadline_ms(),
+            linger,
+            self.loggers_deadline_ms(),
+            self.sweep_at_ms(),
+        ];
         let looks = self.containers.values().filter_map(|container| Some(container.oom_look?.at_ms));
         logs.chain(calls).chain(looks).chain(single.into_iter().flatten()).min()
     }
 
-    /// Done, and everything said is sent, or nobody takes it, and no logging program is left behind.
+    /// Done, and everything said is sent, or nobody takes it, and no logging program or control group is left behind.
     fn is_over(&mut self) -> bool {
         match self.phase {
             Phase::Serving => false,
             Phase::Ending { until_ms } => {
                 let unsent =
                     self.conns.values_mut().any(|conn| conn.pending() > 0) || !self.publisher.is_idle();
-                self.loggers.is_empty() && (!unsent || self.now().mono_ms >= until_ms)
+                let is_clean = self.loggers.is_empty() && self.leftovers.is_empty();
+                is_clean && (!unsent || self.now().mono_ms >= until_ms)
             }
         }
     }

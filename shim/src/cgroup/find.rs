@@ -32,6 +32,23 @@ impl Cgroup {
         find(&mounts, &own, &theirs)
     }
 
+    /// The groups that a spec names, where no process tells which they are; `None` for systemd's `slice:prefix:name`.
+    pub(crate) fn named(path: &str) -> Option<Self> {
+        if !path.starts_with('/') || path.contains('\n') {
+            return None;
+        }
+        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+        find(&mounts().ok()?, &own, &table_of(path))
+    }
+
+    /// The directories that are known of it.
+    pub(super) fn directories(&self) -> Vec<&Path> {
+        match self {
+            Self::Unified(path) => vec![path],
+            Self::Split(paths) => paths.values().map(PathBuf::as_path).collect(),
+        }
+    }
+
     /// The directory in which the container's processes are listed.
     pub(crate) fn tree(&self) -> Option<&Path> {
         match self {
@@ -102,6 +119,11 @@ pub(super) fn mounts() -> io::Result<String> {
         line.clear();
     }
     Ok(kept)
+}
+
+/// What /proc/pid/cgroup would say of a process in a group of this name in every hierarchy.
+fn table_of(path: &str) -> String {
+    format!("1:{}:{path}\n0::{path}", CONTROLLERS.join(","))
 }
 
 fn find(mounts: &str, own: &str, theirs: &str) -> Option<Cgroup> {
@@ -202,6 +224,23 @@ mod tests {
         let moved = UNIFIED.replace("0:26 / ", "0:26 /machine ");
         let found = find(&moved, "0::/", "0::/machine/c1");
         assert_eq!(found, Some(Cgroup::Unified("/sys/fs/cgroup/c1".into())));
+    }
+
+    #[test]
+    fn a_name_leads_to_the_same_groups_as_a_process_in_them() {
+        let unified = find(UNIFIED, "0::/", &table_of("/pod/c1"));
+        assert_eq!(unified, Some(Cgroup::Unified("/sys/fs/cgroup/pod/c1".into())));
+        let Some(Cgroup::Split(paths)) =
+            find(HYBRID, "3:memory:/\n2:cpu,cpuacct:/\n0::/", &table_of("/pod/c1"))
+        else {
+            panic!("expected version 1")
+        };
+        let controllers: Vec<&str> = paths.keys().map(String::as_str).collect();
+        assert_eq!(controllers, ["cpu", "cpuacct", "memory"]);
+        assert_eq!(find(UNIFIED, "0::/a/b", &table_of("/a")), None, "the shim is in it");
+        for other in ["pods.slice:cri:c1", "", "a/b", "/a\n0::/b"] {
+            assert_eq!(Cgroup::named(other), None, "{other:?}");
+        }
     }
 
     #[test]

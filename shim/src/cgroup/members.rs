@@ -41,13 +41,26 @@ impl Cgroup {
     pub(crate) fn make_child(&self, name: &str) -> Option<PathBuf> {
         let child = self.tree()?.join(name);
         match fs::create_dir(&child) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => None,
-            Ok(()) | Err(_) => Some(child),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
+            Ok(()) | Err(_) => {}
         }
+        let_in(&child);
+        Some(child)
     }
 }
 
-/// Kills everything in a group and below it.
+/// Has a new group take processes also where the container has put threads into groups of their own: beside those
+/// there are only groups of threads (cgroup-v2, "Threads").
+fn let_in(child: &Path) {
+    let kind = child.join("cgroup.type");
+    if fs::read_to_string(&kind).is_ok_and(|text| text.trim() == "domain invalid") {
+        // The runtime will say that nothing gets in.
+        let _refused = fs::write(&kind, "threaded").is_err();
+    }
+}
+
+/// Kills everything in a group and below it. One of threads alone is not killed as one (`EOPNOTSUPP`), nor is any before
+/// Linux 5.14.
 pub(crate) fn kill_group(group: &Path) {
     if fs::write(group.join("cgroup.kill"), "1").is_ok() {
         return;
@@ -103,24 +116,72 @@ fn signal_realtime(pid: i32, signal: i32) -> bool {
 pub(super) fn groups(top: &Path) -> Vec<PathBuf> {
     let mut found = vec![top.to_owned()];
     let mut next = 0;
-    while next < found.len() && found.len() < GROUPS_MAX {
-        let Some(entries) = found.get(next).and_then(|group| fs::read_dir(group).ok()) else {
-            next += 1;
-            continue;
-        };
-        found.extend(
-            entries
-                .flatten()
-                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-                .map(|entry| entry.path())
-                .take(GROUPS_MAX - found.len()),
-        );
+    while let Some(group) = found.get(next).filter(|_| found.len() < GROUPS_MAX) {
+        let below: Vec<PathBuf> = groups_in(group).take(GROUPS_MAX - found.len()).collect();
+        found.extend(below);
         next += 1;
     }
     found
 }
 
+/// The groups directly below.
+pub(super) fn groups_in(group: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(group).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+}
+
+/// A group of threads lists no processes: those are named by its threads.
 fn read_processes(group: &Path) -> Vec<u32> {
-    let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    match fs::read_to_string(group.join("cgroup.procs")) {
+        Ok(text) => numbers(&text),
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            let threads = fs::read_to_string(group.join("cgroup.threads")).unwrap_or_default();
+            let mut pids: Vec<u32> = numbers(&threads).into_iter().filter_map(process_of).collect();
+            pids.dedup();
+            pids
+        }
+        Err(_) => Vec::new(),
+    }
+}
+
+/// The numbers of a list, without those of another pid namespace (0) and of the node's first process.
+fn numbers(text: &str) -> Vec<u32> {
     text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 1).collect()
+}
+
+/// The process that a thread is of.
+fn process_of(thread: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_of_its_process() {
+        let of_own = || process_of(u32::try_from(nix::unistd::gettid().as_raw()).unwrap());
+        let this = Some(std::process::id());
+        assert_eq!((of_own(), std::thread::spawn(of_own).join().unwrap()), (this, this));
+        assert_eq!(process_of(u32::MAX), None);
+    }
+
+    #[test]
+    fn who_is_not_the_containers_is_not_listed() {
+        assert_eq!(numbers("0\n1\n17\n4194304\n"), [17, 4_194_304]);
+        assert_eq!(numbers(""), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn a_new_group_beside_those_of_threads_is_one_itself() {
+        let top = tempfile::tempdir().unwrap();
+        let unified = Cgroup::Unified(top.path().to_owned());
+        for (found, made) in [("domain invalid\n", "threaded"), ("domain\n", "domain\n")] {
+            fs::create_dir_all(top.path().join("e")).unwrap();
+            fs::write(top.path().join("e/cgroup.type"), found).unwrap();
+            let child = unified.make_child("e").unwrap();
+            assert_eq!(fs::read_to_string(child.join("cgroup.type")).unwrap(), made);
+        }
+    }
 }

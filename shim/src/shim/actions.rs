@@ -81,6 +81,7 @@ impl Shim {
 
     /// Everything that comes before the runtime.
     pub(super) fn make_ready(&mut self, task: &Id, container: &Container) -> Result<(), Failure> {
+        self.leave_groups_to(task);
         self.prepare_bundle(task, container)?;
         Ok(mount::mount_all(&container.rootfs, &container.bundle)?)
     }
@@ -229,6 +230,9 @@ impl Shim {
 
     pub(super) fn delete(&mut self, op: OpId, task: &Id, how: Delete) -> Result<(), Failure> {
         let (mut command, log) = self.command(op, task)?;
+        if let Some(cgroup) = self.containers.get(task).and_then(|container| container.cgroup.as_ref()) {
+            cgroup.prune();
+        }
         how.arguments(&mut command, task);
         let call = self.runtime_call(op, "delete", Process::init(task), log, Then::Deleted(how));
         self.spawn(&mut command, None, call)

@@ -8,7 +8,7 @@ use berth_shim_core::{Code, Event, Failure, Id, OpId, Process};
 use super::Shim;
 use super::checkpoints::{CriuFiles, Dumping};
 use crate::cgroup::{self, Cgroup, OomWatch};
-use crate::container::{Container, OomLook};
+use crate::container::{Container, Looks};
 use crate::criu::Word;
 use crate::io::{Console, Prepared};
 use crate::poll::Interest;
@@ -143,10 +143,16 @@ impl Shim {
                 if let Some(container) = self.containers.get(&process.task) {
                     mount::unmount_bundle(&container.bundle);
                 }
+                if result.is_ok() {
+                    self.sweep(&process.task);
+                }
                 self.happen(Event::Finished { op, result });
             }
             Then::Dumped(dumping) => self.happen(Event::Finished { op, result: dumping.end(result) }),
-            Then::NotRestored(failure) => self.happen(Event::Spawned { op, result: Err(failure) }),
+            Then::NotRestored(failure) => {
+                self.remove_named_groups(&process.task);
+                self.happen(Event::Spawned { op, result: Err(failure) });
+            }
             Then::Undone(failure) => {
                 if let Some(container) = self.containers.get(&process.task).filter(|_| result.is_ok()) {
                     bundle::remove_record(&container.bundle);
@@ -268,7 +274,7 @@ impl Shim {
         if let Some((_, watch)) = &container.oom {
             watch.clear();
         }
-        container.oom_look = Some(OomLook::begin(now_ms));
+        container.oom_look = Some(Looks::begin(now_ms));
         self.look_for_oom(task);
     }
 

@@ -1,0 +1,162 @@
+//! Control groups that containers make below their own: whatever is in them is the container's, and ends with it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use berth_proto::process::Status;
+use berth_proto::shim::{ExecSyncRequest, ExecSyncResponse, shim_service};
+use berth_shim_conformance::harness::is_gone;
+use serde_json::json;
+
+use crate::harness::{Conn, Pod, Spec, Task, World, process, until};
+use crate::{Case, REAL};
+
+/// On both versions of control groups.
+pub(crate) const CASES: &[Case] = &[
+    ("a_containers_own_groups_end_with_it", REAL, a_containers_own_groups_end_with_it),
+    ("a_daemon_in_a_group_of_its_own_ends_with_it", REAL, a_daemon_in_a_group_of_its_own_ends_with_it),
+    ("very_many_groups_end_with_their_container", REAL, very_many_groups_end_with_their_container),
+];
+
+/// On version 2 alone.
+pub(crate) const UNIFIED: &[Case] = &[
+    ("threads_in_groups_of_their_own_are_the_containers", REAL, threads_in_groups_of_their_own),
+    ("execs_enter_a_container_that_shares_its_limits_out", REAL, execs_enter_a_container_that_shares_out),
+    ("memory_running_out_below_is_counted", REAL, memory_running_out_below_is_counted),
+    ("a_group_that_is_killed_as_one_is_told_so", REAL, a_group_that_is_killed_as_one_is_told_so),
+];
+
+/// Words for the shell of a container: its group in each hierarchy, and the way of who asks into a group below.
+const WORDS: &str =
+    "tops() { for top in /sys/fs/cgroup /sys/fs/cgroup/*; do [ ! -e $top/cgroup.procs ] || echo $top; done; }
+enter() { for top in $(tops); do mkdir -p $top/$1; echo 0 > $top/$1/cgroup.procs; done; }
+";
+
+/// A container with a namespace for its groups, in which it may make some.
+fn delegated(script: &str) -> Spec {
+    Spec::sh(&format!("{WORDS}{script}")).with(|spec| {
+        let groups = json!({
+            "destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup", "options": ["nosuid", "noexec", "rw"],
+        });
+        spec["mounts"].as_array_mut().unwrap().push(groups);
+        spec["linux"]["namespaces"].as_array_mut().unwrap().push(json!({ "type": "cgroup" }));
+    })
+}
+
+fn exec_sync(pod: &Pod<'_>, script: &str, timeout_ms: u64) -> ExecSyncResponse {
+    let process = serde_json::to_vec(&process(&["/bin/busybox", "sh", "-c", script])).unwrap();
+    let request =
+        ExecSyncRequest { container_id: "c1".to_owned(), process, timeout_ms, ..Default::default() };
+    Conn::open(&pod.agent_socket).call(shim_service::NAME, shim_service::EXEC_SYNC, &request).unwrap()
+}
+
+/// The directory of a container's group on version 2.
+fn group(world: &World, id: &str) -> PathBuf {
+    PathBuf::from(format!("/sys/fs/cgroup/{}/{id}", world.name()))
+}
+
+fn a_containers_own_groups_end_with_it(world: &World) {
+    let pod = Pod::start(world);
+    let task =
+        Task::start(&pod.shim, "c1", delegated("(enter a/b; exec sleep 1000) & enter c; echo ready; wait"));
+    task.log.says("ready");
+    until("its process below", || (task.pids().unwrap().len() == 2).then_some(()));
+    assert_eq!(task.usage().pids, 2);
+    task.kill(9).unwrap();
+    assert_eq!(task.wait(), 137);
+    task.delete().unwrap();
+}
+
+/// Nothing but its group tells that it is the container's.
+fn a_daemon_in_a_group_of_its_own_ends_with_it(world: &World) {
+    let pod = Pod::start(world);
+    let script = "(enter a/b; exec setsid sleep 1000) & echo ready; exec sleep 1000";
+    let task = Task::start(&pod.shim, "c1", delegated(script).without_namespace("pid"));
+    task.log.says("ready");
+    until("its process below", || (task.pids().unwrap().len() == 2).then_some(()));
+    let pids = task.pids().unwrap();
+    task.kill(9).unwrap();
+    assert_eq!(task.wait(), 137);
+    until("the end of all", || pids.iter().all(|pid| is_gone(*pid)).then_some(()));
+    task.delete().unwrap();
+}
+
+/// More than an OCI runtime removes in its patience: crun gives up after 500 groups that have others.
+fn very_many_groups_end_with_their_container(world: &World) {
+    let pod = Pod::start(world);
+    let script = r#"set -- $(tops); seq 600 | sed "s|.*|$1/&/below|" | xargs mkdir -p
+enter 7/below; echo ready; exec sleep 1000"#;
+    let task = Task::start(&pod.shim, "c1", delegated(script));
+    task.log.says("ready");
+    assert_eq!(task.pids().unwrap(), [task.pid]);
+    task.kill(9).unwrap();
+    assert_eq!(task.wait(), 137);
+    task.delete().unwrap();
+}
+
+/// Threads can be apart, processes cannot: a group of threads lists no processes, and is not killed as one.
+fn threads_in_groups_of_their_own(world: &World) {
+    let pod = Pod::start(world);
+    let script = "cd /sys/fs/cgroup; mkdir t; echo threaded > t/cgroup.type
+(echo 0 > t/cgroup.procs; exec sleep 1000) & echo ready; wait";
+    let task = Task::start(&pod.shim, "c1", delegated(script));
+    task.log.says("ready");
+    until("its process below", || (task.pids().unwrap().len() == 2).then_some(()));
+    let threads = group(world, "c1").join("t/cgroup.threads");
+    until("its thread there", || (fs::read_to_string(&threads).unwrap().lines().count() == 1).then_some(()));
+    assert_eq!(exec_sync(&pod, "exit 3", 0).exit_code, 3);
+    assert!(exec_sync(&pod, "setsid sleep 1000 & sleep 1000", 300).timed_out);
+    until("the end of what the exec began", || (task.pids().unwrap().len() == 2).then_some(()));
+    task.kill_all(9).unwrap();
+    assert_eq!(task.wait(), 137);
+    task.delete().unwrap();
+}
+
+/// As a system in a container does: what has a group with limits below it holds no processes itself.
+fn execs_enter_a_container_that_shares_out(world: &World) {
+    let pod = Pod::start(world);
+    let script =
+        "enter init; echo +memory +pids > /sys/fs/cgroup/cgroup.subtree_control; echo ready; exec sleep 1000";
+    let task = Task::start(&pod.shim, "c1", delegated(script));
+    task.log.says("ready");
+    assert_eq!(exec_sync(&pod, "exit 3", 0).exit_code, 3);
+    assert!(exec_sync(&pod, "setsid sleep 1000 & sleep 1000", 300).timed_out);
+    until("the end of what the exec began", || (task.pids().unwrap().len() == 1).then_some(()));
+    let exec = task.exec("e1", &process(&["/bin/busybox", "sh", "-c", "exit 4"]));
+    exec.begin().unwrap();
+    assert_eq!(exec.wait(), 4);
+    exec.delete().unwrap();
+    task.kill(9).unwrap();
+    assert_eq!(task.wait(), 137);
+    task.delete().unwrap();
+}
+
+fn memory_running_out_below_is_counted(world: &World) {
+    let pod = Pod::start(world);
+    let script = "enter init; cd /sys/fs/cgroup; echo +memory > cgroup.subtree_control; mkdir greedy
+echo 16M > greedy/memory.max; echo 0 > greedy/memory.swap.max
+(echo 0 > greedy/cgroup.procs; exec tail /dev/zero); echo child $?; rmdir greedy; exec sleep 1000";
+    let task = Task::start(&pod.shim, "c1", delegated(script));
+    task.log.says("child 137");
+    world.containerd.event("oom c1");
+    assert_eq!(task.status(), Status::Running);
+    until("the end of that group", || (!group(world, "c1").join("greedy").exists()).then_some(()));
+    task.kill(9).unwrap();
+    task.wait();
+    assert_eq!(task.view().exit.unwrap().oom_kills, 1, "what a group has counted outlives it");
+}
+
+fn a_group_that_is_killed_as_one_is_told_so(world: &World) {
+    let pod = Pod::start(world);
+    let spec = |script: &str| {
+        Spec::sh(script).memory_limit(32 << 20).with(|spec| {
+            spec["linux"]["resources"]["unified"] = json!({ "memory.oom.group": "1" });
+        })
+    };
+    let neighbour = Task::start(&pod.shim, "c2", spec("sleep 1000"));
+    let task = Task::start(&pod.shim, "c1", spec("sleep 1000 & tail /dev/zero; exit 5"));
+    assert_eq!(task.wait(), 137, "the first process did nothing wrong, and is killed with the others");
+    assert!(task.view().exit.unwrap().oom_kills > 0);
+    world.containerd.event("oom c1");
+    assert_eq!(neighbour.status(), Status::Running);
+}
