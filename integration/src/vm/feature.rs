@@ -10,17 +10,20 @@ pub(super) const LACKS: &str = "BERTH_VM_LACKS";
 pub enum Feature {
     /// Address translation in netfilter: masquerading and host ports.
     Nat,
+    /// What criu needs to save processes and bring them back (`CONFIG_CHECKPOINT_RESTORE`).
+    Checkpoints,
 }
 
 impl Feature {
     /// Every one.
-    pub const ALL: [Self; 1] = [Self::Nat];
+    pub const ALL: [Self; 2] = [Self::Nat, Self::Checkpoints];
 
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nat => "nat",
+            Self::Checkpoints => "checkpoints",
         }
     }
 }

@@ -21,7 +21,7 @@ const LIBRARIES: [&str; 2] = ["libc.so.6", "libgcc_s.so.1"];
 /// Its kernel and modules.
 pub(super) const PACKAGES: &[&str] = &["user-mode-linux"];
 /// What its kernel, as Debian builds it, does not have.
-pub(super) const LACKS: &[Feature] = &[Feature::Nat];
+pub(super) const LACKS: &[Feature] = &[Feature::Nat, Feature::Checkpoints];
 /// What the guest may use; only what it touches is taken from the host.
 const MEMORY: &str = "4G";
 

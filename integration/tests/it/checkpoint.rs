@@ -4,6 +4,7 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use berth_integration::containerd::{ctr, ctr_command};
+use berth_integration::vm::Feature;
 use berth_integration::wait::{self, Look};
 
 use crate::kit::SOON;
@@ -12,7 +13,7 @@ use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        test("checkpoint::a_task_goes_on_where_it_was_saved", goes_on),
+        test("checkpoint::a_task_goes_on_where_it_was_saved", goes_on).needs(Feature::Checkpoints),
         test("checkpoint::a_task_that_cannot_be_saved_goes_on", cannot_be_saved),
     ]
 }

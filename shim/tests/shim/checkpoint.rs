@@ -425,7 +425,7 @@ fn a_clients_named_pipe_cannot_be_saved(world: &World) {
     assert!(refused.message.contains("named pipe"), "{refused:?}");
 }
 
-/// Debian's crun is built without criu.
+/// Debian's crun was built without criu for long; now that it is, there is no criu to be found.
 fn a_runtime_without_checkpoints_says_so(world: &World) {
     let pod = Pod::start(world);
     let task = Task::start(&pod.shim, "c1", Spec::sh("sleep 1000"));

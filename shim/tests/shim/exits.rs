@@ -13,11 +13,11 @@ pub(crate) const CASES: &[Case] = &[
     ("the_exit_is_on_disk_before_it_is_told", FAKE, the_exit_is_on_disk_before_it_is_told),
 ];
 
-/// Execs with codes of their own, and thousands of orphans, all of which end at the same moment. One SIGCHLD stands for
+/// Execs with codes of their own, and hundreds of orphans, all of which end at the same moment. One SIGCHLD stands for
 /// many.
 fn a_flood_of_exits_loses_none(world: &World) {
     const EXECS: u32 = 40;
-    const ORPHANS: u32 = 2000;
+    const ORPHANS: u32 = 500;
     let gate = world.shared_path("gate");
     nix::unistd::mkfifo(&world.shared().join("gate"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let pod = Pod::start(world);

@@ -162,12 +162,13 @@ impl World {
         shims.iter().for_each(Traces::end);
     }
 
-    /// Ends by force what a failed test left.
+    /// Ends by force what a failed test left, and what costs descriptors.
     fn clean_up(&self) {
         for shim in self.shims.lock().unwrap().iter() {
             shim.destroy();
         }
         leaks::destroy(self);
+        self.containerd.go_away();
     }
 }
 

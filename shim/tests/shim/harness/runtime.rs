@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use berth_shim_conformance::harness::{self, Endurance, Subject, World};
 use libtest_mimic::Trial;
 
+/// Says, in a virtual machine of the integration tests, what its kernel does not have; absent elsewhere.
+const LACKS: &str = "BERTH_VM_LACKS";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runtime {
     /// This program under another name.
@@ -24,6 +27,20 @@ impl Runtime {
             Runtime::Runc => "runc",
             Runtime::RuncWithCriu => "runc-criu",
         }
+    }
+
+    /// What it needs that a kernel may have been built without.
+    fn need(self) -> Option<&'static str> {
+        match self {
+            Runtime::Fake | Runtime::Crun | Runtime::Runc => None,
+            Runtime::RuncWithCriu => Some("checkpoints"),
+        }
+    }
+
+    /// That, in a machine that was declared to do without. Elsewhere everything is there, or a test fails that needs it.
+    fn lacks(self) -> Option<&'static str> {
+        let declared = env::var(LACKS).unwrap_or_default();
+        self.need().filter(|need| declared.split(',').any(|name| name == *need))
     }
 
     fn subject(self) -> Result<Subject, String> {
@@ -50,10 +67,15 @@ pub(super) fn args(world: &World) -> Vec<String> {
 
 /// A test with one runtime.
 pub(crate) fn trial(name: &str, runtime: Runtime, test: fn(&World)) -> Trial {
-    match runtime.subject() {
+    let trial = match runtime.subject() {
         Ok(subject) => harness::trial(name, &subject, test),
         Err(missing) => Trial::test(format!("{name}::{}", runtime.name()), move || Err(missing.into())),
+    };
+    let lacking = runtime.lacks();
+    if let Some(need) = lacking {
+        eprintln!("LEFT OUT, since this kernel has no {need}: {}", trial.name());
     }
+    trial.with_ignored_flag(lacking.is_some())
 }
 
 /// A runtime among the components that the workspace builds, or installed.
