@@ -1,6 +1,6 @@
 //! What the core knows of the node: facts read once by the shell, and settings.
 
-use std::{net::IpAddr, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use crate::spec::Quantities;
 
@@ -85,6 +85,8 @@ pub struct CgroupSettings {
     /// Whether all processes of a container end together when one of them is killed for memory. Version 2 can do that, and
     /// does unless `singleProcessOOMKill` is set.
     pub oom_group: bool,
+    /// Sizes in bytes of the huge pages that cgroups can bound, whether the machine has any of them now or not.
+    pub hugepage_sizes: BTreeSet<u64>,
     /// Bounds of all pods together.
     pub kubepods: KubepodsBounds,
     /// How memory that is asked for is protected, and its use slowed down; `None` is not at all.

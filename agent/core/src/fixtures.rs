@@ -1,6 +1,10 @@
 //! A small node, pod and image for tests to change.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::{
     config::{
@@ -62,6 +66,7 @@ pub(crate) fn node() -> NodeConfig {
             cfs_quota: true,
             cfs_period: Duration::from_millis(100),
             oom_group: true,
+            hugepage_sizes: BTreeSet::new(),
             kubepods: KubepodsBounds {
                 resources: Quantities {
                     cpu_milli: Some(3500),

@@ -65,6 +65,7 @@ impl Settings {
             cfs_period: duration(kubelet.cpu_cfs_quota_period),
             oom_group: facts.cgroup_version == CgroupVersion::V2
                 && kubelet.single_process_oom_kill != Some(true),
+            hugepage_sizes: facts.hugepage_sizes.clone(),
             kubepods: self.kubepods(facts),
             memory_qos: self.memory_qos(facts),
             swap: self.swap(facts),

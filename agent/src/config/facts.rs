@@ -4,6 +4,7 @@ mod cgroups;
 mod swap;
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     net::{IpAddr, UdpSocket},
     path::{Path, PathBuf},
@@ -39,6 +40,8 @@ pub struct Facts {
     /// CPUs in the kernel's form, such as `0-3,8`; `None` when cgroups cannot choose among them, or only in version 1, where
     /// nothing has to be told of them.
     pub cpus: Option<String>,
+    /// Sizes in bytes of the huge pages that cgroups can bound.
+    pub hugepage_sizes: BTreeSet<u64>,
     /// Swap.
     pub swap: Swap,
     /// Size of a page in bytes.
@@ -91,13 +94,16 @@ impl Facts {
     /// The first fact that cannot be had.
     pub fn gather(root_dir: &Path) -> Result<Self, FactsError> {
         let cgroup_version = cgroups::version()?;
+        let capacity = capacity(root_dir)?;
+        let is_bounded = cgroups::has_controller(cgroup_version, "hugetlb");
         Ok(Self {
             hostname: hostname()?,
             ips: addresses(),
-            capacity: capacity(root_dir)?,
             cgroup_version,
             pids_max: cgroups::pids_max(cgroup_version)?,
             cpus: cgroups::cpus(cgroup_version)?,
+            hugepage_sizes: capacity.hugepages_bytes.keys().copied().filter(|_| is_bounded).collect(),
+            capacity,
             swap: swap::swap(cgroup_version)?,
             page_bytes: page_bytes()?,
             booted_with_systemd: Path::new(SYSTEMD).is_dir(),
@@ -173,7 +179,8 @@ fn disk_bytes(root_dir: &Path) -> Option<u64> {
     Some(stat.f_blocks.saturating_mul(stat.f_frsize))
 }
 
-fn hugepages(directory: &Path) -> std::collections::BTreeMap<u64, u64> {
+/// Huge pages of every size that the kernel has, also of those of which there are none now.
+fn hugepages(directory: &Path) -> BTreeMap<u64, u64> {
     let sizes = fs::read_dir(directory).into_iter().flatten().flatten();
     sizes
         .filter_map(|entry| {
@@ -181,7 +188,7 @@ fn hugepages(directory: &Path) -> std::collections::BTreeMap<u64, u64> {
             let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
             let count: u64 =
                 fs::read_to_string(entry.path().join("nr_hugepages")).ok()?.trim().parse().ok()?;
-            Some((kib * 1024, kib * 1024 * count)).filter(|_| count > 0)
+            Some((kib * 1024, kib * 1024 * count))
         })
         .collect()
 }
@@ -243,6 +250,18 @@ mod tests {
         assert_eq!(meminfo_bytes(meminfo, "SwapTotal"), Some(0));
         assert_eq!(meminfo_bytes(meminfo, "Mem"), None);
         assert_eq!(capability_set("CapEff:\t000001ffffffffff\n", "CapEff:"), Some(0x1ff_ffff_ffff));
+    }
+
+    #[test]
+    fn a_size_without_pages_is_a_size() {
+        let directory = tempfile::TempDir::new().unwrap();
+        for (size, count) in [("hugepages-2048kB", "3\n"), ("hugepages-1048576kB", "0\n"), ("other", "7\n")] {
+            let size = directory.path().join(size);
+            fs::create_dir(&size).unwrap();
+            fs::write(size.join("nr_hugepages"), count).unwrap();
+        }
+        assert_eq!(hugepages(directory.path()), [(2 << 20, 6 << 20), (1 << 30, 0)].into());
+        assert_eq!(hugepages(&directory.path().join("none")), BTreeMap::new());
     }
 
     #[test]

@@ -49,6 +49,7 @@ fn facts() -> Facts {
         cgroup_version: CgroupVersion::V2,
         pids_max: Some(32_768),
         cpus: Some("0-3".to_owned()),
+        hugepage_sizes: [2 << 20].into(),
         swap: Swap { is_on: false, is_counted: true, bytes: 2 << 30 },
         page_bytes: 4096,
         booted_with_systemd: true,

@@ -71,6 +71,7 @@ mod tests {
                 cfs_quota: true,
                 cfs_period: Duration::from_millis(100),
                 oom_group: true,
+                hugepage_sizes: BTreeSet::new(),
                 kubepods: KubepodsBounds::default(),
                 memory_qos: None,
                 swap: SwapBehavior::Uncounted,

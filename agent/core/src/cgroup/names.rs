@@ -104,7 +104,7 @@ fn slices(root: &str, below: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{collections::BTreeSet, time::Duration};
 
     use super::*;
     use crate::config::{CgroupVersion, KubepodsBounds, SwapBehavior};
@@ -120,6 +120,7 @@ mod tests {
             cfs_quota: true,
             cfs_period: Duration::from_millis(100),
             oom_group: true,
+            hugepage_sizes: BTreeSet::new(),
             kubepods: KubepodsBounds::default(),
             memory_qos: None,
             swap: SwapBehavior::Uncounted,

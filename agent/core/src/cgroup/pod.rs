@@ -69,7 +69,7 @@ pub fn qos_values<'a>(node: &NodeConfig, pods: impl IntoIterator<Item = &'a Pod>
             memory_bytes_low: has_protection.then_some(requested.low),
             memory_bytes_max: bounds.resources.memory_bytes.filter(|bytes| *bytes > 0),
             pids_max: bounds.pids_max,
-            hugepages_bytes_max: bounds.resources.hugepages_bytes.clone(),
+            hugepages_bytes_max: hugepages(&bounds.resources, node),
             ..CgroupValues::default()
         },
         burstable: CgroupValues {
@@ -86,10 +86,10 @@ pub(crate) fn period_us(node: &NodeConfig) -> u64 {
     u64::try_from(node.cgroups.cfs_period.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Huge pages of every size that the node has: what is asked for, else none.
+/// Huge pages of every size that can be bounded: what is asked for, else none, as there may be some later.
 pub(crate) fn hugepages(asked: &Quantities, node: &NodeConfig) -> BTreeMap<u64, u64> {
     let asked_of = |size: &u64| asked.hugepages_bytes.get(size).copied().unwrap_or(0);
-    node.capacity.hugepages_bytes.keys().map(|size| (*size, asked_of(size))).collect()
+    node.cgroups.hugepage_sizes.iter().map(|size| (*size, asked_of(size))).collect()
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ fn devices(inputs: &ContainerInputs<'_>) -> Vec<LinuxDeviceCgroup> {
     vec![rule]
 }
 
-/// Every size that the node has: what is not asked for is bounded to nothing.
+/// Every size that can be bounded: what is not asked for is bounded to nothing.
 fn huge_pages(inputs: &ContainerInputs<'_>) -> Vec<LinuxHugepageLimit> {
     let mut asked = Quantities::default();
     if let Some(own) = &inputs.pod.resources {

@@ -1,6 +1,10 @@
 //! Pods and a node to test with.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use berth_core::{
     config::{
@@ -45,6 +49,7 @@ pub(crate) fn node() -> NodeConfig {
             cfs_quota: true,
             cfs_period: Duration::from_millis(100),
             oom_group: true,
+            hugepage_sizes: BTreeSet::new(),
             kubepods: KubepodsBounds::default(),
             memory_qos: None,
             swap: SwapBehavior::Uncounted,

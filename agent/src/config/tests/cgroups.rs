@@ -136,6 +136,18 @@ fn all_pods_together_may_use_what_is_not_reserved() {
 }
 
 #[test]
+fn tasks_of_a_pod_are_bounded_by_a_limit_above_zero() {
+    for (text, expected) in [
+        ("", None),
+        ("podPidsLimit: -1\n", None),
+        ("podPidsLimit: 0\n", None),
+        ("podPidsLimit: 100\n", Some(100)),
+    ] {
+        assert_eq!(cgroups(text, &facts()).pod_pids_max, expected, "{text:?}");
+    }
+}
+
+#[test]
 fn memory_qos_has_a_gate_and_needs_version_2() {
     use MemoryReservation::{None as Unprotected, Tiered};
     let v1 = Facts { cgroup_version: CgroupVersion::V1, booted_with_systemd: false, ..facts() };

@@ -73,7 +73,7 @@ fn settings_of_the_node() {
     let mut node = fixtures::node();
     node.cgroups.pod_pids_max = Some(512);
     node.cgroups.cfs_period = Duration::from_millis(5);
-    node.capacity.hugepages_bytes = [(2 * MIB, 0), (1024 * MIB, 0)].into();
+    node.cgroups.hugepage_sizes = [2 * MIB, 1024 * MIB].into();
     let mut resources = fixtures::resources((500, MIB), (500, MIB));
     resources.requests.hugepages_bytes = [(2 * MIB, 8 * MIB)].into();
     let pod = pod(QosClass::Guaranteed, &[resources]);
@@ -88,7 +88,8 @@ fn settings_of_the_node() {
 #[test]
 fn values_of_the_levels_above() {
     let mut node = fixtures::node();
-    node.cgroups.kubepods.resources.hugepages_bytes = [(2 * MIB, 16 * MIB)].into();
+    node.cgroups.hugepage_sizes = [2 * MIB].into();
+    node.cgroups.kubepods.resources.hugepages_bytes = [(2 * MIB, 16 * MIB), (1024 * MIB, 0)].into();
     let burstable = |milli| pod(QosClass::Burstable, &[fixtures::resources((milli, 0), (0, 0))]);
     let others = [
         pod(QosClass::Guaranteed, &[fixtures::resources((900, 1), (900, 1))]),

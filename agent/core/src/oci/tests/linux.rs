@@ -242,9 +242,9 @@ fn no_quota_where_the_node_enforces_none() {
 }
 
 #[test]
-fn huge_pages_are_bounded_for_every_size_of_the_node() {
+fn huge_pages_are_bounded_for_every_size_that_can_be() {
     let bench = Bench::with(|bench| {
-        bench.node.capacity.hugepages_bytes = [(2 << 20, GIB), (GIB, GIB)].into();
+        bench.node.cgroups.hugepage_sizes = [2 << 20, GIB].into();
         bench.pod.resources = Some(Resources::default());
         bench.container.resources.limits.hugepages_bytes = [(2 << 20, 64 << 20)].into();
     });
