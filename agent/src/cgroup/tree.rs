@@ -136,7 +136,7 @@ impl Tree {
             let dir = self.dir(path, *controller).ok_or(TreeError::NoController(controller.as_str()))?;
             let file = dir.join(name);
             match level::write(&file, value) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => match controller {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && dir.is_dir() => match controller {
                     // Neither pages of that size nor a choice of CPUs.
                     Controller::Hugetlb | Controller::Cpuset => {}
                     Controller::Cpu | Controller::Memory | Controller::Pids => {

@@ -56,6 +56,9 @@ fn a_value_without_its_controller_is_told_by_name() {
         bench.tree.write("/kubepods", &[value(controller, file)]).unwrap();
         assert_eq!(fs::read_to_string(bench.file("/kubepods").join(file)).unwrap(), "1");
     }
+    // A level that is gone is another matter.
+    let gone = bench.tree.write("/kubepods/pod1", &[value(Controller::Cpu, "cpu.weight")]).unwrap_err();
+    assert!(matches!(gone, TreeError::Write { .. }), "{gone}");
     // Not every machine has pages of every size.
     bench.tree.write("/kubepods", &[value(Controller::Hugetlb, "hugetlb.1GB.max")]).unwrap();
     assert!(!bench.file("/kubepods/hugetlb.1GB.max").exists());
