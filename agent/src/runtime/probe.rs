@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use berth_core::config::CgroupDriver;
+use berth_core::{cgroup::names, config::CgroupDriver};
 use tokio::process::Command;
 
 use crate::{
@@ -181,7 +181,10 @@ fn spec(config: &Config) -> String {
     let settings = &config.node.cgroups;
     let cgroups_path = match settings.driver {
         CgroupDriver::Cgroupfs => format!("{}/{TRIAL}", settings.root.trim_end_matches('/')),
-        CgroupDriver::Systemd => format!("system.slice:berth:{TRIAL}"),
+        // Names of scopes are the machine's, on which other agents may try theirs.
+        CgroupDriver::Systemd => {
+            format!("{}:berth:trial-{}", slice_of(&names::kubepods(settings)), std::process::id())
+        }
     };
     let exe = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/bin/sh"));
     serde_json::json!({
@@ -201,6 +204,11 @@ fn spec(config: &Config) -> String {
     .to_string()
 }
 
+/// The slice of the level of all pods: what `cgroupRoot` names, else the system's.
+fn slice_of(pods: &str) -> &str {
+    pods.rsplit('/').nth(1).filter(|name| !name.is_empty()).unwrap_or("system.slice")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,5 +219,12 @@ mod tests {
         assert_eq!(args("/usr/bin/crun", CgroupDriver::Cgroupfs), ["--cgroup-manager=cgroupfs"]);
         assert_eq!(args("/usr/bin/crun", CgroupDriver::Systemd), ["--systemd-cgroup"]);
         assert_eq!(args("/usr/sbin/runc", CgroupDriver::Cgroupfs), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_trial_is_beside_the_pods() {
+        assert_eq!(slice_of("/kubepods.slice"), "system.slice");
+        assert_eq!(slice_of("/lab.slice/lab-kubepods.slice"), "lab.slice");
+        assert_eq!(slice_of("/a.slice/a-b.slice/a-b-kubepods.slice"), "a-b.slice");
     }
 }
