@@ -210,7 +210,6 @@ fn documents(places: &Places, settings: &Settings) -> String {
         "kind": "KubeletConfiguration",
         "staticPodPath": places.manifests,
         "containerRuntimeEndpoint": format!("unix://{}", containerd::SOCKET),
-        "cgroupDriver": "cgroupfs",
         "cgroupRoot": places.cgroup,
         "failCgroupV1": false,
         "failSwapOn": false,

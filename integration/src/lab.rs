@@ -9,9 +9,13 @@
 //!
 //! Invariant: the end of the supervisor ends init, and the end of init ends every process, mount
 //! and link of the lab, for all of them live in its namespaces.
+//!
+//! On a machine with systemd a slice is in the place of the pid namespace ([`slice`]): there the supervisor ends what init
+//! has left, and one that is killed leaves processes.
 
 mod init;
 mod leaks;
+mod slice;
 mod supervisor;
 
 use std::path::PathBuf;
@@ -20,7 +24,8 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 
-use crate::cgroup;
+use self::slice::Slice;
+use crate::{cgroup, systemd};
 
 /// Names the process's part; absent outside.
 const ROLE: &str = "BERTH_LAB_ROLE";
@@ -85,10 +90,22 @@ impl World {
         &self.root
     }
 
-    /// Its cgroup, in every hierarchy, below which everything it starts is to be placed.
+    /// Its cgroup, in every hierarchy, below which everything that tests start without the agent is to be placed.
     #[must_use]
     pub fn cgroup(&self) -> String {
-        format!("/{}", cgroup_name(&self.owner))
+        match self.slice() {
+            Some(slice) => slice.tasks(),
+            None => format!("/{}", cgroup_name(&self.owner)),
+        }
+    }
+
+    /// The parent of all pods, as `cgroupRoot` names it.
+    #[must_use]
+    pub fn cgroup_root(&self) -> String {
+        match self.slice() {
+            Some(slice) => slice.cgroup_root(),
+            None => self.cgroup(),
+        }
     }
 
     /// Makes the cgroup in every hierarchy.
@@ -97,18 +114,21 @@ impl World {
     /// A directory could not be made.
     pub fn make_cgroup(&self) -> Result<()> {
         for hierarchy in cgroup::hierarchies()? {
-            let group = hierarchy.join(cgroup_name(&self.owner));
+            let group = hierarchy.join(self.cgroup().trim_start_matches('/'));
             fs::create_dir_all(&group).with_context(|| format!("make cgroup {}", group.display()))?;
         }
         Ok(())
     }
 
-    /// The cgroups of the world that exist, children before parents.
+    /// The cgroups of the world that a test made, children before parents.
     ///
     /// # Errors
     /// The hierarchies cannot be read.
     pub fn cgroups(&self) -> Result<Vec<PathBuf>> {
-        leaks::cgroups(&cgroup_name(&self.owner))
+        match self.slice() {
+            Some(slice) => slice.cgroups(),
+            None => leaks::cgroups(&cgroup_name(&self.owner)),
+        }
     }
 
     /// Removes these cgroups.
@@ -116,11 +136,42 @@ impl World {
     /// # Errors
     /// One is in use.
     pub fn remove_cgroups(&self) -> Result<()> {
+        if let Some(slice) = self.slice() {
+            return slice.remove_cgroups();
+        }
         for group in self.cgroups()? {
             fs::remove_dir(&group).with_context(|| format!("remove cgroup {}", group.display()))?;
         }
         Ok(())
     }
+
+    /// The processes of the world.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    pub fn processes(&self) -> Result<Vec<u32>> {
+        match self.slice() {
+            Some(slice) => slice.processes(),
+            None => leaks::numbered(),
+        }
+    }
+
+    /// Units of systemd that a test made.
+    ///
+    /// # Errors
+    /// systemd does not answer.
+    pub fn units(&self) -> Result<Vec<systemd::Unit>> {
+        self.slice().map_or(Ok(Vec::new()), |slice| slice.units())
+    }
+
+    fn slice(&self) -> Option<Slice> {
+        slice_of(&self.owner)
+    }
+}
+
+/// On a machine with systemd, the slice of a supervisor's lab.
+fn slice_of(owner: &str) -> Option<Slice> {
+    systemd::is_here().then(|| Slice::of(owner))
 }
 
 fn cgroup_name(owner: &str) -> String {

@@ -16,5 +16,6 @@ pub mod lab;
 pub mod node;
 pub mod process;
 pub mod registry;
+pub mod systemd;
 pub mod vm;
 pub mod wait;

@@ -1,5 +1,6 @@
 //! A whole node: registry, containerd, network and agent.
 
+pub mod cgroups;
 mod leftovers;
 mod pod;
 
@@ -78,7 +79,7 @@ impl Node {
             manifests: root.join("manifests"),
             cni_conf: root.join("cni"),
             registries: containerd.registries().to_owned(),
-            cgroup: world.cgroup(),
+            cgroup: world.cgroup_root(),
         };
         let leases = root.join("leases");
         fs::create_dir_all(&places.manifests)?;

@@ -1,12 +1,11 @@
 //! A containerd without an agent, and the two shims that are compared under it.
 
 use std::fmt;
-use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use berth_integration::containerd::{Containerd, ctr, ctr_command};
 use berth_integration::lab::World;
 use berth_integration::registry::Registry;

@@ -1,18 +1,20 @@
-//! Process 1 of the lab: makes the world, reaps, and counts what is left.
+//! Process 1 of the lab, or the one that orphans come to: makes the world, reaps, and counts what is left.
 
+use std::env;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::prctl::set_pdeathsig;
+use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 
-use super::{OWNER, ROLE, ROOT, cgroup_name, leaks};
+use super::{OWNER, ROLE, ROOT, World, leaks, slice_of};
 
 /// Gives the node an address and a way out, which leads nowhere.
 const UPLINK: [&str; 6] = [
@@ -24,6 +26,9 @@ const UPLINK: [&str; 6] = [
     "route add default via 192.0.2.1",
 ];
 
+/// Where systemd and the bus are spoken to. As directories: sockets in them are made anew.
+const OF_SYSTEMD: [&str; 2] = ["/run/systemd", "/run/dbus"];
+
 /// Makes the private world, runs the body in it and fails when it leaves something behind.
 pub(super) fn run() -> Result<ExitCode> {
     let root = env::var(ROOT)?;
@@ -33,7 +38,15 @@ pub(super) fn run() -> Result<ExitCode> {
     SigSet::empty().thread_set_mask()?;
     // /proc still shows the world outside here: an owner that ended before the line above left us.
     ensure!(Path::new("/proc").join(&owner).exists(), "the supervisor ended before the lab was made");
-    make_world(Path::new(&root))?;
+    match slice_of(&owner) {
+        Some(slice) => {
+            set_child_subreaper(true).context("take over orphans")?;
+            slice.enter()?;
+            make_world(Path::new(&root), &OF_SYSTEMD)?;
+        }
+        None => make_world(Path::new(&root), &[])?,
+    }
+    let world = World::here()?;
     let before = leaks::Baseline::take()?;
     let body = Command::new(env::current_exe()?)
         .args(env::args_os().skip(1))
@@ -42,12 +55,13 @@ pub(super) fn run() -> Result<ExitCode> {
         .context("start the lab's body")?;
     let code = reap_until(Pid::from_raw(i32::try_from(body.id())?))?;
     if code == 0 {
-        before.check(&cgroup_name(&owner))?;
+        before.check(&world)?;
     }
     Ok(ExitCode::from(code))
 }
 
-fn make_world(root: &Path) -> Result<()> {
+/// `from_outside` stays of what is in `/run`.
+fn make_world(root: &Path, from_outside: &[&str]) -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC)
         .context("make mount and network namespaces")?;
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
@@ -63,10 +77,20 @@ fn make_world(root: &Path) -> Result<()> {
         umount2(unified, MntFlags::MNT_DETACH).context("unmount cgroup/unified")?;
     }
     // What a node keeps in its usual places is the lab's own.
+    let mut kept = Vec::new();
+    for dir in from_outside {
+        kept.push((dir, File::open(dir).with_context(|| format!("open {dir}"))?));
+    }
     let usual = [Path::new("/run"), Path::new("/var/lib"), Path::new("/var/log"), root];
     for dir in usual.into_iter().chain(mixed.then_some(unified)) {
         mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
             .with_context(|| format!("mount {}", dir.display()))?;
+    }
+    for (dir, outside) in kept {
+        fs::create_dir(dir)?;
+        let from = format!("/proc/self/fd/{}", outside.as_raw_fd());
+        mount(Some(from.as_str()), *dir, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+            .with_context(|| format!("bind {dir}"))?;
     }
     fs::create_dir_all("/run/netns")?;
     for step in UPLINK {

@@ -1,10 +1,10 @@
-//! What a body left behind: processes, mounts, links, cgroups, files.
+//! What a body left behind: processes, mounts, links, cgroups, units, files.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{self, Command};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::World;
 use crate::cgroup;
 use crate::wait::{self, Look};
 
@@ -31,10 +32,10 @@ impl Baseline {
     }
 
     /// Waits until nothing is left but what was there before.
-    pub(super) fn check(&self, cgroup: &str) -> Result<()> {
+    pub(super) fn check(&self, world: &World) -> Result<()> {
         wait::until("the lab to be empty", SETTLE, || {
             reap()?;
-            let left = self.left(cgroup)?;
+            let left = self.left(world)?;
             Ok(if left.is_empty() {
                 Look::Ready(())
             } else {
@@ -43,12 +44,15 @@ impl Baseline {
         })
     }
 
-    fn left(&self, cgroup: &str) -> Result<Vec<String>> {
-        let mut left: Vec<String> = processes()?;
+    fn left(&self, world: &World) -> Result<Vec<String>> {
+        let mut left: Vec<String> = processes(world)?;
         left.extend(mounts()?.difference(&self.mounts).map(|m| format!("mount {m}")));
         left.extend(links()?.difference(&self.links).map(|l| format!("link {l}")));
-        for group in cgroups(cgroup)? {
+        for group in world.cgroups()? {
             left.push(format!("cgroup {}", group.display()));
+        }
+        for unit in world.units()? {
+            left.push(format!("unit {} {}", unit.name, unit.state));
         }
         for entry in fs::read_dir("/run/netns")? {
             left.push(format!("network namespace {}", entry?.path().display()));
@@ -61,10 +65,16 @@ impl Baseline {
 pub(super) fn cgroups(name: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for hierarchy in cgroup::hierarchies()? {
-        let group = hierarchy.join(name);
-        if group.is_dir() {
-            children_first(group, &mut found)?;
-        }
+        found.extend(with_children(hierarchy.join(name))?);
+    }
+    Ok(found)
+}
+
+/// A cgroup and those below it, children before parents; none when it is not there.
+pub(super) fn with_children(dir: PathBuf) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    if dir.is_dir() {
+        children_first(dir, &mut found)?;
     }
     Ok(found)
 }
@@ -92,18 +102,21 @@ fn subdirectories(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Every process of the namespace but this one.
-fn processes() -> Result<Vec<String>> {
+/// Every process of the lab but this one.
+fn processes(world: &World) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    for dir in subdirectories(Path::new("/proc"))? {
-        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name != "1" && name.bytes().all(|b| b.is_ascii_digit()) {
-            // It may end between the two looks.
-            let line = fs::read_to_string(dir.join("cmdline")).unwrap_or_default();
-            found.push(format!("process {name} {}", line.replace('\0', " ")));
-        }
+    for number in world.processes()?.into_iter().filter(|number| *number != process::id()) {
+        // It may end between the two looks.
+        let line = fs::read_to_string(format!("/proc/{number}/cmdline")).unwrap_or_default();
+        found.push(format!("process {number} {}", line.replace('\0', " ")));
     }
     Ok(found)
+}
+
+/// Every process of the namespace.
+pub(super) fn numbered() -> Result<Vec<u32>> {
+    let dirs = subdirectories(Path::new("/proc"))?;
+    Ok(dirs.iter().filter_map(|dir| dir.file_name()?.to_str()?.parse().ok()).collect())
 }
 
 fn mounts() -> Result<BTreeSet<String>> {

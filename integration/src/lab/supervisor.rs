@@ -1,4 +1,4 @@
-//! The part outside: makes the pid namespace and clears what outlives namespaces.
+//! The part outside: makes the pid namespace, or the slice, and clears what outlives namespaces.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::geteuid;
 
-use super::{OWNER, ROLE, ROOT, cgroup_name, leaks};
+use super::{OWNER, ROLE, ROOT, cgroup_name, leaks, slice_of};
 
 /// Starts init, waits for its end and clears up.
 pub(super) fn run() -> Result<ExitCode> {
@@ -32,9 +32,16 @@ fn supervise(owner: &str, root: &Path) -> Result<ExitCode> {
         signals.add(signal);
     }
     signals.thread_block()?;
-    unshare(CloneFlags::CLONE_NEWPID).context("make a pid namespace")?;
-    let mut init = Command::new(env::current_exe()?)
-        .args(env::args_os().skip(1))
+    let this = env::current_exe()?;
+    let mut command = if let Some(slice) = slice_of(owner) {
+        slice.command(&this)
+    } else {
+        unshare(CloneFlags::CLONE_NEWPID).context("make a pid namespace")?;
+        let mut command = Command::new(this);
+        command.args(env::args_os().skip(1));
+        command
+    };
+    let mut init = command
         .env(ROLE, "init")
         .env(ROOT, root)
         .env(OWNER, owner)
@@ -43,7 +50,7 @@ fn supervise(owner: &str, root: &Path) -> Result<ExitCode> {
     wait(&mut init, &signals)
 }
 
-/// Waits for the end of init; an interruption ends it, and with it the whole namespace.
+/// Waits for the end of init; an interruption ends it, and with it the whole namespace if there is one.
 fn wait(init: &mut Child, signals: &SigSet) -> Result<ExitCode> {
     let mut interrupted = None;
     loop {
@@ -66,8 +73,11 @@ fn wait(init: &mut Child, signals: &SigSet) -> Result<ExitCode> {
     }
 }
 
-/// Removes the directory and the cgroups, deepest first.
+/// Ends what is left and removes the directory and the cgroups, deepest first.
 fn clear(owner: &str, root: &Path) -> Result<()> {
+    if let Some(slice) = slice_of(owner) {
+        slice.end()?;
+    }
     for group in leaks::cgroups(&cgroup_name(owner))? {
         fs::remove_dir(&group).with_context(|| format!("remove cgroup {}", group.display()))?;
     }

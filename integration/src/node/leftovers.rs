@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::cgroups::of_class;
 use super::system;
 use crate::agent::{ROOT_DIR, STATE_DIR};
 use crate::cni;
@@ -66,11 +67,9 @@ fn mounts() -> Result<BTreeSet<String>> {
 
 /// The levels of all pods and of a class stay, those of pods do not.
 fn cgroups(world: &World) -> Result<Vec<String>> {
-    let stays = |path: &Path| {
-        ["kubepods", "burstable", "besteffort", world.cgroup().trim_start_matches('/')]
-            .iter()
-            .any(|name| path.ends_with(name))
-    };
+    let mut stay = ["", "burstable", "besteffort"].map(|class| of_class(world, class)).to_vec();
+    stay.extend([world.cgroup_root(), world.cgroup()].map(|path| path.trim_start_matches('/').to_owned()));
+    let stays = |path: &Path| stay.iter().any(|name| path.ends_with(name));
     let groups = world.cgroups()?;
     Ok(groups.iter().filter(|path| !stays(path)).map(|path| format!("cgroup {}", path.display())).collect())
 }

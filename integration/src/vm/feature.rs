@@ -2,21 +2,25 @@
 
 use std::env;
 
+use crate::systemd;
+
 /// Says, in a guest, what its kernel does not have; absent outside.
 pub(super) const LACKS: &str = "BERTH_VM_LACKS";
 
-/// Something that a kernel may have been built without.
+/// Something that a machine may be without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feature {
     /// Address translation in netfilter: masquerading and host ports.
     Nat,
     /// What criu needs to save processes and bring them back (`CONFIG_CHECKPOINT_RESTORE`).
     Checkpoints,
+    /// systemd as process 1.
+    Systemd,
 }
 
 impl Feature {
     /// Every one.
-    pub const ALL: [Self; 2] = [Self::Nat, Self::Checkpoints];
+    pub const ALL: [Self; 3] = [Self::Nat, Self::Checkpoints, Self::Systemd];
 
     /// Its name.
     #[must_use]
@@ -24,6 +28,7 @@ impl Feature {
         match self {
             Self::Nat => "nat",
             Self::Checkpoints => "checkpoints",
+            Self::Systemd => "systemd",
         }
     }
 }
@@ -40,8 +45,11 @@ pub fn is_guest() -> bool {
 }
 
 /// Whether this machine is a guest that was declared to do without something. Elsewhere everything is there, or a test
-/// fails that needs it.
+/// fails that needs it; but for systemd, which needs a machine booted with it.
 #[must_use]
 pub fn lacks(feature: Feature) -> bool {
+    if feature == Feature::Systemd {
+        return !systemd::is_here();
+    }
     env::var(LACKS).is_ok_and(|list| list.split(',').any(|name| name == feature.name()))
 }

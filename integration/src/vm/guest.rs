@@ -27,8 +27,9 @@ const MOUNTS: [(&str, &str, &str); 8] = [
     ("tmpfs", "/run", "mode=755"),
     ("tmpfs", "/tmp", "mode=1777"),
 ];
-/// Modules whose devices are there on a node before anybody asks for them.
-const MODULES: [&str; 2] = ["loop", "fuse"];
+/// Modules that a node has before anybody asks for them: for their devices, or because containerd looks for a file system
+/// in the kernel's list (erofs) and does without it otherwise.
+const MODULES: [&str; 3] = ["loop", "fuse", "erofs"];
 const CGROUP: &str = "/sys/fs/cgroup";
 
 /// The ports of the job's outputs.

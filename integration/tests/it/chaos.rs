@@ -20,7 +20,7 @@ use serde_json::json;
 
 use crate::kit::{SOON, pod, shell};
 use crate::stock::{Stock, agreed, agreed_on, begin, detached, remove, shims};
-use crate::suite::{Body, Expect, Test};
+use crate::suite::{Body, Test, of};
 
 /// Seeds of each test when nobody asks for more.
 const SEEDS: u64 = 1;
@@ -41,11 +41,8 @@ const PODS: usize = 5;
 
 pub(crate) fn tests() -> Vec<Test> {
     let seeds = env::var("SEEDS").ok().and_then(|number| number.parse().ok()).unwrap_or(SEEDS);
-    let of = |name: &str, body: fn(&str) -> Result<()>, seed: u64| Test {
-        name: format!("chaos::{name}_seed_{seed}"),
-        body: Body::Of(body, seed.to_string()),
-        expect: Expect::Pass,
-        needs: None,
+    let of = |name: &str, body: fn(&str) -> Result<()>, seed: u64| {
+        of(format!("chaos::{name}_seed_{seed}"), Body::Of(body, seed.to_string()))
     };
     (1..=seeds)
         .flat_map(|seed| {

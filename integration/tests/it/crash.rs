@@ -11,19 +11,15 @@ use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
 use crate::kit::{eventually, pod, shell, with};
-use crate::suite::{Body, Expect, Test, same};
+use crate::suite::{Body, Test, of, same};
 
 /// A pod's directory without record or manifest, as a lost `/run` leaves it.
 const STRAY: &str = "3f3b0c52-0000-4000-8000-00000000dead";
 
 pub(crate) fn tests() -> Vec<Test> {
-    let of = |label: String| Test {
-        name: format!("crash::at_{label}"),
-        body: Body::Of(dies_at, label),
-        expect: Expect::Pass,
-        needs: None,
-    };
-    berth::failpoint::labels().map(of).collect()
+    berth::failpoint::labels()
+        .map(|label| of(format!("crash::at_{label}"), Body::Of(dies_at, label)))
+        .collect()
 }
 
 /// How far an agent that is to die came.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::containerd::{ctr, ctr_rows};
+use berth_integration::node::cgroups::{of_class, of_pod};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::vm::{self, Feature};
 use berth_integration::{cgroup, components, http};
@@ -54,8 +55,7 @@ fn all_run() -> Result<()> {
 
 /// Cgroups of a BestEffort pod.
 fn cgroups_of(node: &Node, pod: &PodState) -> Result<Vec<PathBuf>> {
-    let below =
-        format!("{}/kubepods/besteffort/pod{}", node.world.cgroup().trim_start_matches('/'), pod.uid());
+    let below = of_pod(&node.world, "besteffort", pod.uid());
     let groups = cgroup::hierarchies()?.into_iter().map(|hierarchy| hierarchy.join(&below));
     Ok(groups.filter(|path| path.exists()).collect())
 }
@@ -154,8 +154,8 @@ fn cgroups() -> Result<()> {
         }
     }
     // The class as a whole: the sum of its pods' requests.
-    let top = cgroup::of_controller("cpu").join(node.world.cgroup().trim_start_matches('/')).join("kubepods");
-    let class = |class: &str| fs::read_to_string(top.join(class).join(files.shares));
+    let top = cgroup::of_controller("cpu");
+    let class = |class: &str| fs::read_to_string(top.join(of_class(&node.world, class)).join(files.shares));
     same("shares of Burstable", class("burstable")?.trim(), ["256", "35"][files.version])?;
     same("shares of BestEffort", class("besteffort")?.trim(), ["2", "1"][files.version])?;
     node.end()

@@ -9,6 +9,7 @@ use berth_integration::agent::{berth, berth_output};
 use berth_integration::cgroup;
 use berth_integration::containerd::ctr_rows;
 use berth_integration::lab::World;
+use berth_integration::node::cgroups::{name_of_container, of_pod};
 use berth_integration::node::{Node, PodState};
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
@@ -95,14 +96,14 @@ pub(crate) fn cgroup_value(
         Some("pids") => "pids",
         _ => "memory",
     };
+    let below = if below.is_empty() { String::new() } else { name_of_container(below) };
     let path = cgroup_dir(&node.world, controller, class, pod).join(below).join(file);
     Ok(fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?.trim().to_owned())
 }
 
 /// The directory of a pod's cgroup; `class` is empty for Guaranteed.
 pub(crate) fn cgroup_dir(world: &World, controller: &str, class: &str, pod: &PodState) -> PathBuf {
-    let root = cgroup::of_controller(controller).join(world.cgroup().trim_start_matches('/'));
-    root.join("kubepods").join(class).join(format!("pod{}", pod.uid()))
+    cgroup::of_controller(controller).join(of_pod(world, class, pod.uid()))
 }
 
 /// What a failing `berth` command said.

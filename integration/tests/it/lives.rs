@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::containerd::ctr;
+use berth_integration::lab::World;
 use berth_integration::node::PodState;
 use berth_integration::process::tail;
 use berth_integration::wait::{self, Look};
@@ -61,12 +62,11 @@ pub(crate) fn shim_of(pod: &PodState) -> Result<u32> {
     let info: Value = serde_json::from_str(&info)?;
     let sandbox =
         info["Spec"]["annotations"]["io.kubernetes.cri.sandbox-id"].as_str().context("no sandbox id")?;
-    for entry in fs::read_dir("/proc")? {
-        let path = entry?.path();
+    for pid in World::here()?.processes()? {
         // It may end between the two looks.
-        let line = fs::read_to_string(path.join("cmdline")).unwrap_or_default().replace('\0', " ");
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ");
         if line.contains("containerd-shim-berth-v1") && line.contains(sandbox) {
-            return Ok(path.file_name().unwrap_or_default().to_string_lossy().parse()?);
+            return Ok(pid);
         }
     }
     anyhow::bail!("no shim of {sandbox}")

@@ -24,6 +24,7 @@ mod shim;
 mod snapshotters;
 mod stock;
 mod suite;
+mod systemd;
 mod upgrade;
 mod volumes;
 
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         chaos::tests(),
         demo::tests(),
         crash::tests(),
+        systemd::tests(),
     ];
     suite::main(all.into_iter().flatten().collect())
 }

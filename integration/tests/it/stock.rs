@@ -225,12 +225,11 @@ fn left() -> Result<Vec<String>> {
 /// The processes of shims and their command lines.
 pub(crate) fn shims() -> Result<Vec<(i32, String)>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir("/proc")?.flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
+    for pid in World::here()?.processes()? {
         // It may end between the two looks.
-        let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         if line.contains("containerd-shim-") && line.split('\0').any(|word| word == "serve") {
-            found.push((pid, line.replace('\0', " ")));
+            found.push((i32::try_from(pid)?, line.replace('\0', " ")));
         }
     }
     Ok(found)

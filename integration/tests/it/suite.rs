@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 use std::{env, process};
 
@@ -38,12 +39,19 @@ pub(crate) struct Test {
     pub(crate) expect: Expect,
     /// Without this it says nothing, and is left out in a guest that was declared to lack it.
     pub(crate) needs: Option<Feature>,
+    /// No other test runs beside it, since what it does is felt in all of the machine.
+    pub(crate) alone: bool,
 }
 
 impl Test {
     /// The same test, which needs something of its machine.
     pub(crate) fn needs(self, feature: Feature) -> Self {
         Self { needs: Some(feature), ..self }
+    }
+
+    /// The same test, with no other beside it.
+    pub(crate) fn alone(self) -> Self {
+        Self { alone: true, ..self }
     }
 }
 
@@ -74,7 +82,12 @@ impl Body {
 
 /// A test that has to pass.
 pub(crate) fn test(name: &str, body: fn() -> Result<()>) -> Test {
-    Test { name: name.to_owned(), body: Body::Plain(body), expect: Expect::Pass, needs: None }
+    of(name.to_owned(), Body::Plain(body))
+}
+
+/// A test that has to pass, whose body may be that of others too.
+pub(crate) fn of(name: String, body: Body) -> Test {
+    Test { name, body, expect: Expect::Pass, needs: None, alone: false }
 }
 
 /// Plays the part of this process: all tests, or one of them in its lab.
@@ -93,7 +106,7 @@ pub(crate) fn main(tests: Vec<Test>) -> ExitCode {
     let trial = |test: Test| {
         let lacking = test.needs.filter(|feature| vm::lacks(*feature));
         if let Some(feature) = lacking {
-            eprintln!("LEFT OUT, since this kernel has no {}: {}", feature.name(), test.name);
+            eprintln!("LEFT OUT, since this machine has no {}: {}", feature.name(), test.name);
         }
         Trial::test(test.name.clone(), move || in_a_lab(&test)).with_ignored_flag(lacking.is_some())
     };
@@ -146,8 +159,14 @@ fn print_logs() -> Result<()> {
     Ok(())
 }
 
+/// Who runs on the machine: one that is to be alone, or any others.
+static MACHINE: RwLock<()> = RwLock::new(());
+
 /// Outside: runs the test in a new lab and judges how that ended.
 fn in_a_lab(test: &Test) -> Result<(), Failed> {
+    // Nothing is guarded but the time, so one that panicked does no harm.
+    let alone = test.alone.then(|| MACHINE.write().unwrap_or_else(PoisonError::into_inner));
+    let _beside = alone.is_none().then(|| MACHINE.read().unwrap_or_else(PoisonError::into_inner));
     let output = Output::new(&test.name);
     let ended = run_lab(&test.name, &output.0).map_err(|failure| Failed::from(format!("{failure:#}")))?;
     let text = fs::read_to_string(&output.0).unwrap_or_default();

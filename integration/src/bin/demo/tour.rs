@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use berth_integration::node::cgroups::of_class;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::vm::{self, Feature};
 use berth_integration::{agent, cgroup, components, containerd, http};
@@ -32,7 +33,8 @@ pub(crate) fn show(node: &Node) -> Result<()> {
     for kind in ["sandboxes", "containers", "tasks"] {
         println!("\n$ ctr -n k8s.io {kind} ls\n{}", containerd::ctr(&[kind, "ls"])?.trim_end());
     }
-    let top = cgroup::of_controller("memory").join(node.world.cgroup().trim_start_matches('/'));
+    let pods = of_class(&node.world, "");
+    let top = cgroup::of_controller("memory").join(Path::new(&pods).parent().unwrap_or(Path::new("")));
     println!("\n{}", top.display());
     cgroups(&top, 1)
 }
