@@ -24,8 +24,9 @@ use crate::{bundle, cgroup, mount, pod, start};
 
 /// What a container is said to have exited with when its shim was lost: killed.
 const KILLED: u32 = 137;
-/// Time for all of the cleaning; containerd allows 5 s (`io.containerd.timeout.shim.cleanup`).
-const DELETE_TIME_MAX: Duration = Duration::from_millis(4_500);
+/// Time for all of the cleaning; containerd allows 5 s (`io.containerd.timeout.shim.cleanup`), of which a busy machine may
+/// need some until this begins and after it has ended.
+const DELETE_TIME_MAX: Duration = Duration::from_millis(4_000);
 /// The part of it that is kept for ending containers whose runtime does not.
 const WITHOUT_RUNTIME: Duration = Duration::from_millis(1_500);
 /// Time that the socket of a shim which was killed may be held by a child that it was about to start, on a busy machine.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use berth_proto::process::Status;
 use berth_proto::shim::{ExecSyncRequest, ExecSyncResponse, shim_service};
+use berth_proto::task::{StatsRequest, StatsResponse, task_service};
+use berth_proto::{cgroup2, unpack};
 use berth_shim_conformance::harness::is_gone;
 use serde_json::json;
 
@@ -24,6 +26,7 @@ pub(crate) const UNIFIED: &[Case] = &[
     ("execs_enter_a_container_that_shares_its_limits_out", REAL, execs_enter_a_container_that_shares_out),
     ("memory_running_out_below_is_counted", REAL, memory_running_out_below_is_counted),
     ("a_group_that_is_killed_as_one_is_told_so", REAL, a_group_that_is_killed_as_one_is_told_so),
+    ("statistics_have_what_the_kernel_counts", REAL, statistics_have_what_the_kernel_counts),
 ];
 
 /// Words for the shell of a container: its group in each hierarchy, and the way of who asks into a group below.
@@ -57,10 +60,14 @@ fn group(world: &World, id: &str) -> PathBuf {
 
 fn a_containers_own_groups_end_with_it(world: &World) {
     let pod = Pod::start(world);
-    let task =
-        Task::start(&pod.shim, "c1", delegated("(enter a/b; exec sleep 1000) & enter c; echo ready; wait"));
+    let task = Task::start(
+        &pod.shim,
+        "c1",
+        delegated("(enter a/b; echo below; exec sleep 1000) & enter c; echo ready; wait"),
+    );
     task.log.says("ready");
-    until("its process below", || (task.pids().unwrap().len() == 2).then_some(()));
+    task.log.says("below");
+    assert_eq!(task.pids().unwrap().len(), 2);
     assert_eq!(task.usage().pids, 2);
     task.kill(9).unwrap();
     assert_eq!(task.wait(), 137);
@@ -70,10 +77,11 @@ fn a_containers_own_groups_end_with_it(world: &World) {
 /// Nothing but its group tells that it is the container's.
 fn a_daemon_in_a_group_of_its_own_ends_with_it(world: &World) {
     let pod = Pod::start(world);
-    let script = "(enter a/b; exec setsid sleep 1000) & echo ready; exec sleep 1000";
+    let script = "(enter a/b; echo below; exec setsid sleep 1000) & echo ready; exec sleep 1000";
     let task = Task::start(&pod.shim, "c1", delegated(script).without_namespace("pid"));
     task.log.says("ready");
-    until("its process below", || (task.pids().unwrap().len() == 2).then_some(()));
+    task.log.says("below");
+    assert_eq!(task.pids().unwrap().len(), 2);
     let pids = task.pids().unwrap();
     task.kill(9).unwrap();
     assert_eq!(task.wait(), 137);
@@ -98,10 +106,11 @@ enter 7/below; echo ready; exec sleep 1000"#;
 fn threads_in_groups_of_their_own(world: &World) {
     let pod = Pod::start(world);
     let script = "cd /sys/fs/cgroup; mkdir t; echo threaded > t/cgroup.type
-(echo 0 > t/cgroup.procs; exec sleep 1000) & echo ready; wait";
+(echo 0 > t/cgroup.procs; echo below; exec sleep 1000) & echo ready; wait";
     let task = Task::start(&pod.shim, "c1", delegated(script));
     task.log.says("ready");
-    until("its process below", || (task.pids().unwrap().len() == 2).then_some(()));
+    task.log.says("below");
+    assert_eq!(task.pids().unwrap().len(), 2);
     let threads = group(world, "c1").join("t/cgroup.threads");
     until("its thread there", || (fs::read_to_string(&threads).unwrap().lines().count() == 1).then_some(()));
     assert_eq!(exec_sync(&pod, "exit 3", 0).exit_code, 3);
@@ -159,4 +168,37 @@ fn a_group_that_is_killed_as_one_is_told_so(world: &World) {
     assert!(task.view().exit.unwrap().oom_kills > 0);
     world.containerd.event("oom c1");
     assert_eq!(neighbour.status(), Status::Running);
+}
+
+fn statistics_have_what_the_kernel_counts(world: &World) {
+    let pod = Pod::start(world);
+    let spec = Spec::sh("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo busy; exec sleep 1000");
+    let spec = spec.memory_limit(64 << 20).with(|spec| {
+        spec["linux"]["resources"]["pids"] = json!({ "limit": 77 });
+    });
+    let task = Task::start(&pod.shim, "c1", spec);
+    task.log.says("busy");
+    let answer: StatsResponse =
+        pod.shim.task(task_service::STATS, &StatsRequest { id: "c1".to_owned() }).unwrap();
+    let stats: cgroup2::Metrics = unpack(&answer.stats.unwrap()).unwrap();
+    let group = group(world, "c1");
+    let lines = |file: &str| fs::read_to_string(group.join(file)).unwrap_or_default().lines().count();
+    let pids = stats.pids.unwrap();
+    assert_eq!((pids.current, pids.limit), (1, 77));
+    let memory = stats.memory.unwrap();
+    assert_eq!(
+        (memory.usage_limit, memory.swap_limit),
+        (64 << 20, 0),
+        "what is limited with swap has none beside"
+    );
+    assert!(memory.anon > 0 && memory.usage >= memory.anon && memory.max_usage >= memory.usage, "{memory:?}");
+    let (cpu, io) = (stats.cpu.unwrap(), stats.io.unwrap());
+    assert!(cpu.usage_usec > 0 && cpu.usage_usec >= cpu.user_usec, "{cpu:?}");
+    assert_eq!(io.usage.len(), lines("io.stat"));
+    assert_eq!(stats.memory_events, Some(cgroup2::MemoryEvents::default()), "counted, and nothing happened");
+    // What a kernel was built without has no files.
+    let has = |file: &str| group.join(file).exists();
+    let told = [cpu.psi.is_some(), memory.psi.is_some(), io.psi.is_some(), !stats.hugetlb.is_empty()];
+    let files = ["cpu.pressure", "memory.pressure", "io.pressure", "hugetlb.2MB.current"];
+    assert_eq!(told, files.map(has), "{files:?}");
 }

@@ -15,14 +15,29 @@ struct Suite {
     not_in_uml: &'static [(&'static str, &'static str)],
 }
 
-const SUITES: [Suite; 2] = [
+const SUITES: [Suite; 3] = [
     Suite {
         name: "shim",
         package: "berth-shim",
         test: "shim",
+        not_in_uml: &[
+            (
+                "a_gibibyte_in_one_sync",
+                "it moves a gibibyte through pipes in no less than the test's patience",
+            ),
+            (
+                "fifty_thousand_resizes",
+                "its hundred thousand calls take ten times as long there, and know no cgroup",
+            ),
+        ],
+    },
+    Suite {
+        name: "conformance",
+        package: "berth-shim",
+        test: "conformance",
         not_in_uml: &[(
-            "a_gibibyte_in_one_sync",
-            "it moves a gibibyte through pipes in no less than the test's patience",
+            "memory_is_flat_over_many_lives::berth",
+            "its ten thousand lives take minutes there, and know no cgroup",
         )],
     },
     Suite { name: "node", package: "berth-integration", test: "it", not_in_uml: &[] },
