@@ -4,19 +4,24 @@
 //! beside the sidecars started before them, main containers beside all sidecars; the pod needs the larger of the two.
 //! What the pod names for itself takes the place of the sum.
 
+use std::sync::Arc;
+
 use crate::spec::{Container, ContainerKind, Pod, Quantities, Resources};
 
 /// Requests of the whole pod.
 #[must_use]
 pub fn requests(pod: &Pod) -> Quantities {
     let own = pod.resources.as_ref().map(|resources| &resources.requests);
-    replaced_by(total(pod, |resources| &resources.requests), own)
+    replaced_by(of_containers(&pod.init_containers, &pod.containers).requests, own)
 }
 
-/// Requests of all containers together, whatever the pod names for itself.
+/// Requests and limits of all containers together, whatever the pod names for itself.
 #[must_use]
-pub fn container_requests(pod: &Pod) -> Quantities {
-    total(pod, |resources| &resources.requests)
+pub fn of_containers(init: &[Arc<Container>], main: &[Arc<Container>]) -> Resources {
+    Resources {
+        requests: total(init, main, |resources| &resources.requests),
+        limits: total(init, main, |resources| &resources.limits),
+    }
 }
 
 /// Limits of the whole pod. A limit that only some containers have is a sum of those and binds nobody; see
@@ -24,7 +29,7 @@ pub fn container_requests(pod: &Pod) -> Quantities {
 #[must_use]
 pub fn limits(pod: &Pod) -> Quantities {
     let own = pod.resources.as_ref().map(|resources| &resources.limits);
-    replaced_by(total(pod, |resources| &resources.limits), own)
+    replaced_by(of_containers(&pod.init_containers, &pod.containers).limits, own)
 }
 
 /// Whether the pod as a whole is limited in a resource: by itself, or because every container is.
@@ -34,11 +39,15 @@ pub fn every_container_limits(pod: &Pod, amount: impl Fn(&Quantities) -> Option<
     pod.resources.as_ref().is_some_and(limited) || pod.all_containers().all(|one| limited(&one.resources))
 }
 
-fn total(pod: &Pod, level: impl Fn(&Resources) -> &Quantities) -> Quantities {
+fn total(
+    init: &[Arc<Container>],
+    main: &[Arc<Container>],
+    level: impl Fn(&Resources) -> &Quantities,
+) -> Quantities {
     let mut running = Quantities::default();
     let mut peak = Quantities::default();
     let quantities = |container: &Container| level(&container.resources).clone();
-    for container in &pod.init_containers {
+    for container in init {
         let mut beside = running.clone();
         combine(&mut beside, &quantities(container), u64::saturating_add);
         match container.kind {
@@ -47,7 +56,7 @@ fn total(pod: &Pod, level: impl Fn(&Resources) -> &Quantities) -> Quantities {
         }
         combine(&mut peak, &beside, u64::max);
     }
-    for container in &pod.containers {
+    for container in main {
         combine(&mut running, &quantities(container), u64::saturating_add);
     }
     combine(&mut running, &peak, u64::max);

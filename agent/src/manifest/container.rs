@@ -72,7 +72,7 @@ pub(super) fn convert(
         env,
         working_dir: written.working_dir.clone().filter(|path| !path.is_empty()),
         ports: ports(notes, &at("ports"), written, around.host_network),
-        resources: resources::convert(notes, &at("resources"), written.resources.as_ref()),
+        resources: resources::of_container(notes, &at("resources"), written.resources.as_ref()),
         mounts: mounts(notes, &at("volumeMounts"), written, security.privileged, around),
         stdio: stdio(written),
         security,

@@ -1,8 +1,11 @@
 //! Requests and limits.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use berth_core::spec::{Quantities, Resources};
+use berth_core::{
+    spec::{Container, Quantities, Resources},
+    totals,
+};
 use k8s_openapi::{api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource};
 
 use super::{is_qualified_name, notes::Notes};
@@ -10,24 +13,69 @@ use crate::quantity::Quantity;
 
 type Amounts = BTreeMap<String, resource::Quantity>;
 
-/// Requests and limits; a limit without a request is its request (`pkg/apis/core/v1/defaults.go`).
-pub(super) fn convert(
+/// Of a container; a limit without a request is its request (`pkg/apis/core/v1/defaults.go`).
+pub(super) fn of_container(
     notes: &mut Notes<'_>,
     field: &str,
     written: Option<&ResourceRequirements>,
 ) -> Resources {
     let Some(written) = written else { return Resources::default() };
+    let mut own = read(notes, field, written);
+    default_requests(&mut own, &Quantities::default());
+    check(notes, field, &own);
+    own
+}
+
+/// Of a pod for itself, which bind all its containers together (KEP-2837): CPU, memory and huge pages. A limit without a
+/// request is what the containers request, or else its request; huge pages are those of the containers.
+///
+/// Source: `pkg/apis/core/v1/defaults.go` `defaultPodRequests`, `defaultHugePagePodLimits`; `pkg/apis/core/validation`
+/// `validatePodResourceConsistency`.
+pub(super) fn of_pod(
+    notes: &mut Notes<'_>,
+    written: Option<&ResourceRequirements>,
+    init: &[Arc<Container>],
+    main: &[Arc<Container>],
+) -> Option<Resources> {
+    const FIELD: &str = "spec.resources";
+    let mut own = read(notes, FIELD, written?);
+    if own == Resources::default() {
+        return None;
+    }
+    check_names(notes, FIELD, &own);
+    let containers = totals::of_containers(init, main);
+    for (size, limit) in &containers.limits.hugepages_bytes {
+        if !own.requests.hugepages_bytes.contains_key(size) {
+            own.limits.hugepages_bytes.entry(*size).or_insert(*limit);
+        }
+    }
+    if own.limits != Quantities::default() {
+        default_requests(&mut own, &containers.requests);
+    }
+    check(notes, FIELD, &own);
+    check_containers(notes, FIELD, &own, &containers, main);
+    Some(own)
+}
+
+/// As they are written.
+fn read(notes: &mut Notes<'_>, field: &str, written: &ResourceRequirements) -> Resources {
     if written.claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
         notes.fault(
             &format!("{field}.claims"),
             "resource claims are objects of the API server, which a static pod may not use",
         );
     }
-    let limits = amounts(notes, &format!("{field}.limits"), written.limits.as_ref());
-    let mut requests = amounts(notes, &format!("{field}.requests"), written.requests.as_ref());
-    compare(notes, &format!("{field}.requests"), &requests, &limits);
-    requests.cpu_milli = requests.cpu_milli.or(limits.cpu_milli);
-    requests.memory_bytes = requests.memory_bytes.or(limits.memory_bytes);
+    Resources {
+        limits: amounts(notes, &format!("{field}.limits"), written.limits.as_ref()),
+        requests: amounts(notes, &format!("{field}.requests"), written.requests.as_ref()),
+    }
+}
+
+/// Requests that are not named: those of `others` for what can be overcommitted, else the limits.
+fn default_requests(own: &mut Resources, others: &Quantities) {
+    let Resources { requests, limits } = own;
+    requests.cpu_milli = requests.cpu_milli.or(others.cpu_milli).or(limits.cpu_milli);
+    requests.memory_bytes = requests.memory_bytes.or(others.memory_bytes).or(limits.memory_bytes);
     requests.ephemeral_storage_bytes = requests.ephemeral_storage_bytes.or(limits.ephemeral_storage_bytes);
     for (size, amount) in &limits.hugepages_bytes {
         requests.hugepages_bytes.entry(*size).or_insert(*amount);
@@ -35,7 +83,6 @@ pub(super) fn convert(
     for (name, amount) in &limits.extended {
         requests.extended.entry(name.clone()).or_insert(*amount);
     }
-    Resources { requests, limits }
 }
 
 fn amounts(notes: &mut Notes<'_>, field: &str, written: Option<&Amounts>) -> Quantities {
@@ -85,7 +132,9 @@ pub(super) fn amount(notes: &mut Notes<'_>, field: &str, written: &str) -> Optio
     None
 }
 
-fn compare(notes: &mut Notes<'_>, field: &str, requests: &Quantities, limits: &Quantities) {
+fn check(notes: &mut Notes<'_>, field: &str, own: &Resources) {
+    let Resources { requests, limits } = own;
+    let field = format!("{field}.requests");
     for (name, request, limit) in [
         ("cpu", requests.cpu_milli, limits.cpu_milli),
         ("memory", requests.memory_bytes, limits.memory_bytes),
@@ -95,14 +144,13 @@ fn compare(notes: &mut Notes<'_>, field: &str, requests: &Quantities, limits: &Q
             notes.fault(&format!("{field}.{name}"), format!("more than the limit of {name}"));
         }
     }
-    let equal = |request: Option<&u64>, limit: Option<&u64>| request.is_none() || request == limit;
     for (size, request) in &requests.hugepages_bytes {
-        if !equal(Some(request), limits.hugepages_bytes.get(size)) {
-            notes.fault(field, "huge pages cannot be overcommitted: request and limit must be equal");
+        if limits.hugepages_bytes.get(size) != Some(request) {
+            notes.fault(&field, "huge pages cannot be overcommitted: request and limit must be equal");
         }
     }
     for (name, request) in &requests.extended {
-        if !equal(Some(request), limits.extended.get(name)) {
+        if limits.extended.get(name) != Some(request) {
             notes.fault(
                 &format!("{field}.{name}"),
                 "cannot be overcommitted: request and limit must be equal",
@@ -110,3 +158,47 @@ fn compare(notes: &mut Notes<'_>, field: &str, requests: &Quantities, limits: &Q
         }
     }
 }
+
+/// A pod names only what all its containers can share.
+fn check_names(notes: &mut Notes<'_>, field: &str, own: &Resources) {
+    for (level, amounts) in [("requests", &own.requests), ("limits", &own.limits)] {
+        let storage = amounts.ephemeral_storage_bytes.map(|_| "ephemeral-storage");
+        for name in amounts.extended.keys().map(String::as_str).chain(storage) {
+            let message = "not a resource of a pod: `cpu`, `memory` or `hugepages-<size>`";
+            notes.fault(&format!("{field}.{level}.{name}"), message);
+        }
+    }
+}
+
+/// What a pod names for itself is enough for its containers.
+fn check_containers(
+    notes: &mut Notes<'_>,
+    field: &str,
+    own: &Resources,
+    containers: &Resources,
+    main: &[Arc<Container>],
+) {
+    for (name, amount) in COMPUTE {
+        let request = amount(&own.requests);
+        if request.is_some() && amount(&containers.requests) > request {
+            notes.fault(&format!("{field}.requests.{name}"), "less than its containers request together");
+        }
+        let limit = amount(&own.limits);
+        for (index, one) in main.iter().enumerate() {
+            if limit.is_some() && amount(&one.resources.limits) > limit {
+                let field = format!("spec.containers[{index}].resources.limits.{name}");
+                notes.fault(&field, format!("more than the pod's limit of {name}"));
+            }
+        }
+    }
+    for (size, limit) in &own.limits.hugepages_bytes {
+        if containers.limits.hugepages_bytes.get(size) > Some(limit) {
+            notes.fault(&format!("{field}.limits"), "fewer huge pages than its containers may use together");
+        }
+    }
+}
+
+/// A named amount.
+type Named = (&'static str, fn(&Quantities) -> Option<u64>);
+
+const COMPUTE: [Named; 2] = [("cpu", |all| all.cpu_milli), ("memory", |all| all.memory_bytes)];

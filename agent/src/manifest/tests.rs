@@ -139,6 +139,38 @@ fn the_class_of_service_follows_the_resources() {
 }
 
 #[test]
+fn what_a_pod_names_for_itself_has_its_containers_as_defaults() {
+    const ASKS: &str = "resources: {requests: {cpu: 200m}, limits: {memory: 1Mi}}";
+    for (spec, container, expected, class) in [
+        ("resources: {}", "", None, QosClass::BestEffort),
+        ("resources: {}", ASKS, None, QosClass::Burstable),
+        ("resources: {limits: {cpu: 1, memory: 8}}", "", Some((Some(1000), Some(8))), QosClass::Guaranteed),
+        ("resources: {limits: {cpu: 1}}", ASKS, Some((Some(200), Some(1 << 20))), QosClass::Burstable),
+        ("resources: {limits: {memory: 2Mi}}", ASKS, Some((Some(200), Some(1 << 20))), QosClass::Burstable),
+        ("resources: {requests: {memory: 2Mi}}", ASKS, Some((None, Some(2 << 20))), QosClass::Burstable),
+        (
+            "resources: {requests: {cpu: 300m}, limits: {cpu: 1, memory: 2Mi}}",
+            ASKS,
+            Some((Some(300), Some(1 << 20))),
+            QosClass::Burstable,
+        ),
+    ] {
+        let found = one(&pod(spec, container)).pod;
+        let requests =
+            found.resources.as_ref().map(|own| (own.requests.cpu_milli, own.requests.memory_bytes));
+        assert_eq!((requests, found.qos), (expected, class), "{spec} {container}");
+    }
+    let spec = "resources: {limits: {cpu: 1, hugepages-2Mi: 8Mi}}";
+    let pages =
+        |container| one(&pod(spec, container)).pod.resources.clone().unwrap().requests.hugepages_bytes;
+    assert_eq!(pages("resources: {limits: {memory: 1Mi, hugepages-2Mi: 2Mi}}"), [(2 << 20, 8 << 20)].into());
+    assert_eq!(
+        pages("resources: {limits: {memory: 1Mi, hugepages-1Gi: 1Gi}}"),
+        [(2 << 20, 8 << 20), (1 << 30, 1 << 30)].into()
+    );
+}
+
+#[test]
 fn every_fault_names_file_line_and_field() {
     const API: &str = "needs an object of the API server, which a static pod may not use";
     for (spec, container, expected) in [
@@ -169,6 +201,13 @@ fn every_fault_names_file_line_and_field() {
         ("", "resources: {limits: {cpu: 1}, requests: {cpu: 2}}", "web.yaml:8: spec.containers[0].resources.requests.cpu: more than the limit of cpu".to_owned()),
         ("", "resources: {limits: {memory: -1}}", "web.yaml:8: spec.containers[0].resources.limits.memory: `-1` is negative".to_owned()),
         ("", "resources: {limits: {memory: 1GB}}", "web.yaml:8: spec.containers[0].resources.limits.memory: `1GB` is not a quantity: write a number with an optional suffix, such as `500m`, `2`, `128Mi` or `1G`".to_owned()),
+        ("resources: {limits: {cpu: 1}}", "resources: {limits: {cpu: 2}, requests: {cpu: 1}}", "web.yaml:8: spec.containers[0].resources.limits.cpu: more than the pod's limit of cpu".to_owned()),
+        ("resources: {requests: {memory: 1Mi}}", "resources: {requests: {memory: 2Mi}}", "web.yaml:9: spec.resources.requests.memory: less than its containers request together".to_owned()),
+        ("resources: {limits: {cpu: 100m}}", "resources: {requests: {cpu: 200m}}", "web.yaml:9: spec.resources.requests.cpu: more than the limit of cpu".to_owned()),
+        ("resources: {limits: {cpu: 1, hugepages-2Mi: 2Mi}}", "resources: {limits: {cpu: 1, hugepages-2Mi: 4Mi}}", "web.yaml:9: spec.resources.limits: fewer huge pages than its containers may use together".to_owned()),
+        ("resources: {requests: {ephemeral-storage: 1Gi}}", "", "web.yaml:9: spec.resources.requests.ephemeral-storage: not a resource of a pod: `cpu`, `memory` or `hugepages-<size>`".to_owned()),
+        ("resources: {limits: {cpu: 1, example.com/gpu: 1}}", "", "web.yaml:9: spec.resources.limits.example.com/gpu: not a resource of a pod: `cpu`, `memory` or `hugepages-<size>`".to_owned()),
+        ("", "resources: {requests: {hugepages-2Mi: 2Mi}}", "web.yaml:8: spec.containers[0].resources.requests: huge pages cannot be overcommitted: request and limit must be equal".to_owned()),
         ("", "securityContext: {privileged: true, allowPrivilegeEscalation: false}", "web.yaml:8: spec.containers[0].securityContext.allowPrivilegeEscalation: cannot be false while `privileged` is true".to_owned()),
         ("", "securityContext: {capabilities: {add: [CAP_NET_ADMIN]}}", "web.yaml:8: spec.containers[0].securityContext.capabilities.add[0]: `CAP_NET_ADMIN` is not a capability: write it without CAP_, such as `NET_ADMIN`".to_owned()),
         ("", "env: [{name: A, value: 1}]", "web.yaml:8: spec.containers[0].env[0].value: expected a string, found integer `1`: put it in quotes".to_owned()),

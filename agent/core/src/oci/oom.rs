@@ -58,7 +58,8 @@ fn request(container: &Container) -> u64 {
 /// Memory that the pod asks for beyond its containers' requests, split evenly (KEP-2837).
 fn unassigned_share(pod: &Pod) -> u64 {
     let Some(whole) = pod.resources.as_ref().and_then(|own| own.requests.memory_bytes) else { return 0 };
-    let assigned = totals::container_requests(pod).memory_bytes.unwrap_or(0);
+    let containers = totals::of_containers(&pod.init_containers, &pod.containers);
+    let assigned = containers.requests.memory_bytes.unwrap_or(0);
     let count = u64::try_from(pod.all_containers().count()).unwrap_or(u64::MAX).max(1);
     whole.saturating_sub(assigned) / count
 }

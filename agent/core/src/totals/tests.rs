@@ -40,7 +40,7 @@ fn what_the_pod_names_takes_the_place_of_the_sum() {
     let mut pod = pod(&[], &[100, 200]);
     pod.resources = Some(fixtures::resources((1000, 0), (0, 64)));
     assert_eq!(requests(&pod).cpu_milli, Some(1000));
-    assert_eq!(container_requests(&pod).cpu_milli, Some(300));
+    assert_eq!(of_containers(&pod.init_containers, &pod.containers).requests.cpu_milli, Some(300));
     assert_eq!((limits(&pod).cpu_milli, limits(&pod).memory_bytes), (Some(600), Some(64)));
 }
 
