@@ -1,16 +1,14 @@
 //! Manifests and looks that several tests share.
 
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use berth_integration::agent::{berth, berth_output};
-use berth_integration::cgroup;
+use berth_integration::cgroup::Group;
 use berth_integration::containerd::ctr_rows;
 use berth_integration::lab::World;
-use berth_integration::node::cgroups::{name_of_container, of_pod};
-use berth_integration::node::{Node, PodState};
+use berth_integration::node::PodState;
+use berth_integration::node::cgroups::{name_of_container, of_class, of_pod};
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
@@ -83,27 +81,30 @@ pub(crate) fn task_pid(id: &str) -> Result<u32> {
     Ok(task[1].parse()?)
 }
 
-/// A value of a pod's cgroup; `below` is the container's id or empty.
-pub(crate) fn cgroup_value(
-    node: &Node,
-    class: &str,
-    pod: &PodState,
-    below: &str,
-    file: &str,
-) -> Result<String> {
-    let controller = match file.split('.').next() {
-        Some("cpu") => "cpu",
-        Some("pids") => "pids",
-        _ => "memory",
+/// The cgroup of a pod.
+pub(crate) fn group(world: &World, pod: &PodState) -> Result<Group> {
+    let class = match pod.0["status"]["qosClass"].as_str() {
+        Some("Guaranteed") => "",
+        Some("Burstable") => "burstable",
+        Some("BestEffort") => "besteffort",
+        other => bail!("no class of pods: {other:?}"),
     };
-    let below = if below.is_empty() { String::new() } else { name_of_container(below) };
-    let path = cgroup_dir(&node.world, controller, class, pod).join(below).join(file);
-    Ok(fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?.trim().to_owned())
+    Ok(pod_group(world, class, pod.uid()))
 }
 
-/// The directory of a pod's cgroup; `class` is empty for Guaranteed.
-pub(crate) fn cgroup_dir(world: &World, controller: &str, class: &str, pod: &PodState) -> PathBuf {
-    cgroup::of_controller(controller).join(of_pod(world, class, pod.uid()))
+/// The cgroup of a container's current run.
+pub(crate) fn container_group(world: &World, pod: &PodState, container: &str) -> Result<Group> {
+    Ok(group(world, pod)?.below(&name_of_container(pod.container_id(container)?)))
+}
+
+/// The cgroup of a class, of all pods when it is empty.
+pub(crate) fn class_group(world: &World, class: &str) -> Group {
+    Group::new(of_class(world, class))
+}
+
+/// The cgroup of a pod that need not be there; Guaranteed pods are beside the other classes, in an empty one.
+pub(crate) fn pod_group(world: &World, class: &str, uid: &str) -> Group {
+    Group::new(of_pod(world, class, uid))
 }
 
 /// What a failing `berth` command said.

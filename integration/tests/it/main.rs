@@ -1,10 +1,13 @@
 //! The whole-node tests: one program, each test in a lab of its own.
 
+mod allocatable;
 mod bad_input;
 mod by_ctr;
+mod cgroup_files;
 mod chaos;
 mod checkpoint;
 mod cli;
+mod cpu_time;
 mod crash;
 mod demo;
 mod examples;
@@ -16,6 +19,7 @@ mod kills;
 mod kit;
 mod lab;
 mod lifecycle;
+mod limits;
 mod lives;
 mod restarts;
 mod runtimes;
@@ -24,6 +28,7 @@ mod shim;
 mod snapshotters;
 mod stock;
 mod suite;
+mod swept;
 mod systemd;
 mod upgrade;
 mod volumes;
@@ -40,6 +45,11 @@ fn main() -> ExitCode {
         kills::tests(),
         by_ctr::tests(),
         examples::tests(),
+        cgroup_files::tests(),
+        limits::tests(),
+        cpu_time::tests(),
+        allocatable::tests(),
+        swept::tests(),
         lifecycle::tests(),
         cli::tests(),
         security::tests(),

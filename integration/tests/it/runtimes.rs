@@ -11,7 +11,7 @@ use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::{components, http};
 use serde_json::{Value, json};
 
-use crate::kit::{inside, logged, pod, script, shell, task_pid};
+use crate::kit::{inside, logged, pod, shell, task_pid};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -23,7 +23,6 @@ pub(crate) fn tests() -> Vec<Test> {
         test("runtimes::runc_shim_of_containerd_by_handler", handler),
         test("runtimes::an_unknown_handler_is_refused", unknown),
         test("runtimes::a_program_that_is_not_there", no_program),
-        test("runtimes::out_of_memory", out_of_memory),
     ]
 }
 
@@ -164,22 +163,5 @@ fn no_program() -> Result<()> {
     same("reason", ended["reason"].as_str(), Some("StartError"))?;
     same("code", ended["exitCode"].as_i64(), Some(128))?;
     ensure!(ended["message"].as_str().unwrap_or_default().contains("/no/such/program"), "{ended}");
-    node.end()
-}
-
-fn out_of_memory() -> Result<()> {
-    let node = Node::start()?;
-    let eat =
-        shell("main", "exec tail /dev/zero", json!({ "resources": { "limits": { "memory": "16Mi" } } }));
-    node.apply("eater", &pod("eater", json!({ "restartPolicy": "Never", "containers": [eat] })))?;
-    node.apply("fine", &script("fine", "exec sleep infinity"))?;
-    let eater = node.wait("eater", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
-    let ended = &eater.container("main")["state"]["terminated"];
-    same(
-        "how it ended",
-        (ended["reason"].as_str(), ended["exitCode"].as_i64()),
-        (Some("OOMKilled"), Some(137)),
-    )?;
-    node.ready("fine")?;
     node.end()
 }

@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::kit::{cgroup_value, eventually, pod, shell, sleeper, task_pid};
+use crate::kit::{container_group, eventually, group, pod, shell, sleeper, task_pid};
 use crate::lives::Identity;
 use crate::suite::{Test, same, test};
 
@@ -129,12 +129,13 @@ impl Class {
         // crun makes a level of its own in its scope.
         ensure!(mine.contains(&format!("/{slice}/{scope}")), "the process is in {mine}");
         // What systemd believes is what the kernel does.
-        for below in ["", id] {
-            let file = |file| cgroup_value(node, self.part, pod, below, file);
+        let level = group(&node.world, pod)?;
+        for found in [&level, &container_group(&node.world, pod, "main")?] {
+            let file = |file| found.read(file);
             same("cpu.weight", file("cpu.weight")?.as_str(), self.weight)?;
             same("memory.max", file("memory.max")?.replace("max", "infinity").as_str(), self.memory)?;
         }
-        same("pids.max", cgroup_value(node, self.part, pod, "", "pids.max")?.as_str(), "100")
+        same("pids.max", level.read("pids.max")?.as_str(), "100")
     }
 }
 
