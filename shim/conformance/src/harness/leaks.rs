@@ -64,12 +64,17 @@ fn processes(world: &World) -> Vec<(u32, String)> {
             |name: &str| fs::read(path.join(name)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let command = read("cmdline").unwrap_or_default().replace('\0', " ");
         let cwd = fs::read_link(path.join("cwd")).unwrap_or_default();
-        let in_cgroup = read("cgroup").is_ok_and(|cgroup| cgroup.contains(world.name()));
+        let in_cgroup = read("cgroup").is_ok_and(|table| is_in(&table, world.name()));
         if in_cgroup || command.contains(&dir) || cwd.starts_with(world.dir()) {
             found.push((pid, command));
         }
     }
     found
+}
+
+/// Whether a table of /proc/pid/cgroup tells of a group of this name or below one. Names begin alike: `x-1` is not `x-12`.
+fn is_in(table: &str, name: &str) -> bool {
+    table.lines().any(|line| line.split(['/', ':']).any(|part| part == name))
 }
 
 fn mounts(world: &World, is_of_interest: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
@@ -92,4 +97,22 @@ fn tree(dir: &Path) -> Vec<PathBuf> {
     let children = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let below = children.filter(|path| path.is_dir()).flat_map(|path| tree(&path));
     std::iter::once(dir.to_owned()).chain(below).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_world_is_not_another_whose_name_begins_alike() {
+        for (table, is_its) in [
+            ("5:pids:/x-1/c1\n0::/\n", true),
+            ("0::/x-1\n", true),
+            ("0::/kubepods/x-1/c1/berth-exec-3\n", true),
+            ("5:pids:/x-12/c1\n0::/x-10\n", false),
+            ("0::/\n", false),
+        ] {
+            assert_eq!(is_in(table, "x-1"), is_its, "{table:?}");
+        }
+    }
 }
