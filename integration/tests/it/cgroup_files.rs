@@ -66,8 +66,11 @@ fn check_shape(node: &Node, shape: &Shape, state: &PodState) -> Result<()> {
     same("groups below the pod", children(&group)?, shape.containers.len())
 }
 
+/// systemd bounds CPU time in whole percents.
 fn wanted(level: Level, tasks: Option<u64>) -> Bounds {
     let (cpu, quota_us, memory_mib) = level;
+    let quota_us =
+        if systemd::is_here() { quota_us.map(|time| time.next_multiple_of(1000)) } else { quota_us };
     Bounds {
         cpu: if cgroup::is_unified() { cpu.weight } else { cpu.shares },
         quota_us,
@@ -92,6 +95,9 @@ fn check_container(what: &str, found: Bounds, level: Level) -> Result<()> {
 
 /// Processes of a container are killed together where the kernel can do that, and nothing is swapped out where it counts that.
 fn check_kills_and_swap(group: &Group, memory_mib: Option<u64>) -> Result<()> {
+    // In systemd's scope crun makes a level of its own, where it writes what systemd does not know.
+    let [group, inner] = [group.clone(), group.below("container")];
+    let group = if inner.dir("memory").is_dir() { inner } else { group };
     let has = |file: &str| group.dir("memory").join(file).exists();
     if cgroup::is_unified() {
         same("kills", group.read("memory.oom.group")?.as_str(), "1")?;

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use berth_integration::cgroup;
 use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::wait::{self, Look};
@@ -60,9 +60,14 @@ fn made_inside() -> Result<()> {
     let maker = node.ready("maker")?;
     let level = group(&node.world, &maker)?;
     eventually("its groups", &true, || Ok(inside(&maker, "ls /tmp")?.contains("made")))?;
-    let inner = container_group(&node.world, &maker, "main")?.below("inner/most");
-    ensure!(inner.dir("memory").is_dir(), "no group within that of the container");
-    ensure!(!inner.members()?.is_empty(), "nobody is in it");
+    let own = container_group(&node.world, &maker, "main")?;
+    // In systemd's scope crun makes a level of its own.
+    let inner = ["inner/most", "container/inner/most"].map(|name| own.below(name));
+    let inner = inner.iter().find(|group| group.dir("memory").is_dir());
+    ensure!(
+        !inner.context("no group within that of the container")?.members()?.is_empty(),
+        "nobody is in it"
+    );
     node.remove("maker")?;
     node.gone("maker")?;
     same("its groups", level.dirs()?, Vec::new())?;
