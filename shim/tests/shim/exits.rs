@@ -17,7 +17,7 @@ pub(crate) const CASES: &[Case] = &[
 /// many.
 fn a_flood_of_exits_loses_none(world: &World) {
     const EXECS: u32 = 40;
-    const ORPHANS: u32 = 500;
+    const ORPHANS: u32 = 200;
     let gate = world.shared_path("gate");
     nix::unistd::mkfifo(&world.shared().join("gate"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let pod = Pod::start(world);
