@@ -22,9 +22,9 @@ use crate::{binaries, cni};
 pub use pod::PodState;
 
 /// How long a pod may take from its manifest to Ready, on a machine busy with other tests.
-pub const POD_LIMIT: Duration = Duration::from_secs(30);
+pub const POD_LIMIT: Duration = Duration::from_secs(90);
 /// How long the pods of a test may take to be gone; grace periods in tests are short.
-const GONE_LIMIT: Duration = Duration::from_secs(40);
+const GONE_LIMIT: Duration = Duration::from_secs(90);
 
 /// A node with everything running.
 #[derive(Debug)]

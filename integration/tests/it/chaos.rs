@@ -31,7 +31,7 @@ const SHIM_KILLS: usize = 24;
 /// Longest time from one kill to the next.
 const CALM: u64 = 250;
 /// Longest time that all kills of shims of one turn may take.
-const KILL_LIMIT: Duration = Duration::from_secs(60);
+const KILL_LIMIT: Duration = Duration::from_secs(150);
 /// Kills of shims between one pod's coming and the next's.
 const KILLS_A_TURN: usize = 3;
 const WORKERS: u64 = 2;

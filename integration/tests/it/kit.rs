@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 /// The image of the examples.
 pub(crate) const IMAGE: &str = "localhost:5000/busybox:1";
 /// For what takes a moment.
-pub(crate) const SOON: Duration = Duration::from_secs(15);
+pub(crate) const SOON: Duration = Duration::from_secs(40);
 
 /// A manifest: `spec` over a short grace period.
 pub(crate) fn pod(name: &str, spec: Value) -> String {
