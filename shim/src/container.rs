@@ -36,6 +36,8 @@ pub(crate) struct Container {
     pub(crate) pid: u32,
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) oom: Option<(Token, OomWatch)>,
+    /// Processes killed for memory, as far as is known.
+    pub(crate) oom_kills: u64,
     /// When the counter is looked at again, and how often still.
     pub(crate) oom_look: Option<Looks>,
 }
@@ -132,6 +134,7 @@ pub(crate) fn plan(
         pid: 0,
         cgroup: None,
         oom: None,
+        oom_kills: 0,
         oom_look: None,
     })
 }

@@ -8,6 +8,7 @@ mod effects;
 mod inputs;
 mod leftovers;
 mod loggers;
+mod memory;
 mod outputs;
 mod ownservice;
 mod streams;
@@ -18,7 +19,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use berth_shim_core::{Event, Id, Machine, Now, Process, ReqId};
+use berth_shim_core::{Event, Id, Kills, Machine, Now, Process, ReqId};
 use nix::sys::eventfd::EventFd;
 
 use crate::call::Call;
@@ -99,6 +100,8 @@ pub(crate) struct Shim {
     opening: BTreeSet<(u64, u32)>,
     routes: BTreeMap<(u64, u32), Route>,
     containers: BTreeMap<Id, Container>,
+    /// Kills for memory that groups have counted which are above those of containers.
+    kills_above: BTreeMap<PathBuf, Kills>,
     execs: BTreeMap<Process, ExecPlan>,
     ios: BTreeMap<Process, ProcessIo>,
     /// Execs that run, by name.
@@ -146,6 +149,7 @@ impl Shim {
             opening: BTreeSet::new(),
             routes: BTreeMap::new(),
             containers: BTreeMap::new(),
+            kills_above: BTreeMap::new(),
             execs: BTreeMap::new(),
             ios: BTreeMap::new(),
             exec_pids: BTreeMap::new(),

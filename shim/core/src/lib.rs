@@ -19,6 +19,7 @@ mod event;
 mod exec;
 mod feed;
 mod id;
+mod kills;
 pub mod log;
 mod machine;
 pub mod mount;
@@ -31,6 +32,7 @@ pub use effect::{Action, Effect, Notice, Scope};
 pub use event::{Event, ExecPurpose, Now, OpId, Origin, Process, ReqId, Request};
 pub use feed::{FEED_EVENTS_MAX, FeedEvent, FeedItem};
 pub use id::{Id, IdError};
+pub use kills::Kills;
 pub use machine::Machine;
 pub use reply::{
     Code, Exit, Failure, ProcessView, Reply, SandboxState, SandboxView, Status, TaskView, Truth,

@@ -7,11 +7,9 @@ use berth_shim_core::{Code, Event, Failure, Id, OpId, Process};
 
 use super::Shim;
 use super::checkpoints::{CriuFiles, Dumping};
-use crate::cgroup::{self, Cgroup, OomWatch};
-use crate::container::{Container, Looks};
+use crate::cgroup::{self, Cgroup};
 use crate::criu::Word;
 use crate::io::{Console, Prepared};
-use crate::poll::Interest;
 use crate::runtime::{Delete, Runtime};
 use crate::{bundle, mount, runtime, sys};
 
@@ -223,16 +221,7 @@ impl Shim {
         if let Err(error) = bundle::write_record(&container.bundle, task, &container.runtime, Some(cgroup)) {
             crate::log::warning!("failed to note the control groups of {task}: {}", crate::chain(&error));
         }
-        match OomWatch::new(cgroup) {
-            Ok(watch) => {
-                if let Ok(token) = self.poll.add(&watch, Interest::Read) {
-                    self.sources.insert(token, super::Source::Oom(task.clone()));
-                    container.oom = Some((token, watch));
-                }
-            }
-            // The counter is still read at the end.
-            Err(error) => crate::log::warning!("failed to watch the memory of {task}: {error}"),
-        }
+        self.watch_memory(task);
     }
 
     /// Makes the group of an exec that the shim names itself, and may have to end with all it started; returns what
@@ -266,59 +255,6 @@ impl Shim {
         bundle::remove_member(&self.home.bundle, task);
         self.drop_io(&Process::init(task));
         self.happen(Event::Spawned { op, result: Err(failure) });
-    }
-
-    pub(super) fn oom_ready(&mut self, task: &Id) {
-        let now_ms = self.now().mono_ms;
-        let Some(container) = self.containers.get_mut(task) else { return };
-        if let Some((_, watch)) = &container.oom {
-            watch.clear();
-        }
-        container.oom_look = Some(Looks::begin(now_ms));
-        self.look_for_oom(task);
-    }
-
-    /// Looks again at the counters for which it is time.
-    pub(super) fn look_again(&mut self, now_ms: u64) {
-        let due = |container: &Container| container.oom_look.is_some_and(|look| look.at_ms <= now_ms);
-        let tasks: Vec<Id> = self
-            .containers
-            .iter()
-            .filter(|(_, container)| due(container))
-            .map(|(id, _)| id.clone())
-            .collect();
-        for task in tasks {
-            if let Some(container) = self.containers.get_mut(&task) {
-                container.oom_look = container.oom_look.and_then(|look| look.next(now_ms));
-            }
-            self.look_for_oom(&task);
-        }
-    }
-
-    fn look_for_oom(&mut self, task: &Id) {
-        let Some(container) = self.containers.get_mut(task) else { return };
-        match container.cgroup.as_ref().and_then(Cgroup::oom_kills) {
-            Some(kills) => self.happen(Event::OomObserved { task: task.clone(), kills }),
-            // The group is gone, which wakes the watch for ever.
-            None => {
-                container.oom_look = None;
-                if let Some((token, watch)) = container.oom.take() {
-                    self.poll.remove(&watch);
-                    self.sources.remove(&token);
-                }
-            }
-        }
-    }
-
-    /// Reads the counter before the exit of a container's init is told, so that reason and code arrive together.
-    fn observe_oom_of(&mut self, pid: u32) {
-        let of = |(task, container): (&Id, &Container)| {
-            let kills = container.cgroup.as_ref().filter(|_| container.pid == pid)?.oom_kills()?;
-            Some((task.clone(), kills))
-        };
-        if let Some((task, kills)) = self.containers.iter().find_map(of) {
-            self.happen(Event::OomObserved { task, kills });
-        }
     }
 }
 

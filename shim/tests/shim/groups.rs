@@ -8,6 +8,8 @@ use berth_proto::shim::{ExecSyncRequest, ExecSyncResponse, shim_service};
 use berth_proto::task::{StatsRequest, StatsResponse, task_service};
 use berth_proto::{cgroup2, unpack};
 use berth_shim_conformance::harness::is_gone;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::harness::{Conn, Pod, Spec, Task, World, process, until};
@@ -26,6 +28,7 @@ pub(crate) const UNIFIED: &[Case] = &[
     ("execs_enter_a_container_that_shares_its_limits_out", REAL, execs_enter_a_container_that_shares_out),
     ("memory_running_out_below_is_counted", REAL, memory_running_out_below_is_counted),
     ("a_group_that_is_killed_as_one_is_told_so", REAL, a_group_that_is_killed_as_one_is_told_so),
+    ("a_kill_is_told_when_its_group_is_gone", REAL, a_kill_is_told_when_its_group_is_gone),
     ("statistics_have_what_the_kernel_counts", REAL, statistics_have_what_the_kernel_counts),
 ];
 
@@ -168,6 +171,43 @@ fn a_group_that_is_killed_as_one_is_told_so(world: &World) {
     assert!(task.view().exit.unwrap().oom_kills > 0);
     world.containerd.event("oom c1");
     assert_eq!(neighbour.status(), Status::Running);
+}
+
+/// systemd removes a scope before anybody has read what it counted.
+fn a_kill_is_told_when_its_group_is_gone(world: &World) {
+    let pod = Pod::start(world);
+    let spec = |script: &str| Spec::sh(script).memory_limit(32 << 20);
+    let task = Task::start(
+        &pod.shim,
+        "c1",
+        spec("until [ -e /shared/go ]; do sleep 0.1; done; exec tail /dev/zero"),
+    );
+    let neighbour = Task::start(&pod.shim, "c2", spec("exec sleep 1000"));
+    let innocent = neighbour.pids().unwrap();
+    gone_before_the_shim_looks(&pod, "c1", || fs::write(world.shared().join("go"), "").unwrap());
+    assert_eq!(task.wait(), 137);
+    assert_eq!(task.view().exit.unwrap().oom_kills, 1);
+    world.containerd.event("oom c1");
+    gone_before_the_shim_looks(&pod, "c2", || signal(innocent[0], Signal::SIGKILL));
+    assert_eq!(neighbour.wait(), 137);
+    assert_eq!(neighbour.view().exit.unwrap().oom_kills, 0);
+    assert!(world.containerd.events().iter().all(|event| event.brief() != "oom c2"));
+}
+
+/// Ends a container, and removes its group while the shim is held still.
+fn gone_before_the_shim_looks(pod: &Pod<'_>, id: &str, end: impl FnOnce()) {
+    let group = group(pod.shim.world, id);
+    signal(pod.shim.pid, Signal::SIGSTOP);
+    end();
+    until("the end of all in the group", || {
+        fs::read_to_string(group.join("cgroup.events")).unwrap().contains("populated 0").then_some(())
+    });
+    fs::remove_dir(&group).unwrap();
+    signal(pod.shim.pid, Signal::SIGCONT);
+}
+
+fn signal(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
 }
 
 fn statistics_have_what_the_kernel_counts(world: &World) {
