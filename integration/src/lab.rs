@@ -10,7 +10,7 @@
 //! Invariant: the end of the supervisor ends init, and the end of init ends every process, mount
 //! and link of the lab, for all of them live in its namespaces.
 //!
-//! On a machine with systemd a slice is in the place of the pid namespace ([`mod@slice`]): there the supervisor ends what init
+//! On a machine with systemd a slice is in the place of the pid namespace: there the supervisor ends what init
 //! has left, and one that is killed leaves processes.
 
 mod init;
