@@ -98,14 +98,20 @@ impl Cgroup {
     /// The groups above, which are a pod's when these are a member's.
     pub(crate) fn parent(&self) -> Option<Self> {
         match self {
-            Self::Unified(path) => Some(Self::Unified(path.parent()?.to_owned())),
+            Self::Unified(path) => Some(Self::Unified(above(path)?.to_owned())),
             Self::Split(paths) => {
-                let above =
-                    |(name, path): (&String, &PathBuf)| Some((name.clone(), path.parent()?.to_owned()));
+                let above = |(name, path): (&String, &PathBuf)| Some((name.clone(), above(path)?.to_owned()));
                 paths.iter().map(above).collect::<Option<_>>().map(Self::Split)
             }
         }
     }
+}
+
+/// The group above a container's. A scope is the container's too: below the one that systemd makes, crun keeps a group of
+/// its own (`run.oci.systemd.subgroup` in crun(1)), and both end together.
+fn above(group: &Path) -> Option<&Path> {
+    let parent = group.parent()?;
+    if parent.extension().is_some_and(|kind| kind == "scope") { parent.parent() } else { Some(parent) }
 }
 
 /// The lines of mountinfo that are hierarchies. The rest, of which a busy node has thousands, is not kept.
@@ -257,6 +263,20 @@ mod tests {
         let both = format!("{UNIFIED}\n40 30 0:40 / /sys/fs/freezer rw - cgroup none rw,freezer");
         let found = find(&both, "2:freezer:/\n0::/", "2:freezer:/pod\n0::/pod/c1");
         assert_eq!(found, Some(Cgroup::Unified("/sys/fs/cgroup/pod/c1".into())));
+    }
+
+    #[test]
+    fn above_a_member_is_the_pod_whatever_lies_between() {
+        for (group, pod) in [
+            ("/g/pods/pod1/c1", "/g/pods/pod1"),
+            ("/g/pods-pod1.slice/cri-c1.scope", "/g/pods-pod1.slice"),
+            ("/g/pods-pod1.slice/cri-c1.scope/container", "/g/pods-pod1.slice"),
+        ] {
+            let parent = Cgroup::Unified(group.into()).parent();
+            assert_eq!(parent, Some(Cgroup::Unified(pod.into())), "{group}");
+            let split = |path: &str| Cgroup::Split(BTreeMap::from([("memory".to_owned(), path.into())]));
+            assert_eq!(split(group).parent(), Some(split(pod)), "{group}");
+        }
     }
 
     #[test]

@@ -173,36 +173,42 @@ fn a_group_that_is_killed_as_one_is_told_so(world: &World) {
     assert_eq!(neighbour.status(), Status::Running);
 }
 
-/// systemd removes a scope before anybody has read what it counted.
+/// systemd removes a scope, with the group that crun keeps below it, before anybody has read what they counted.
 fn a_kill_is_told_when_its_group_is_gone(world: &World) {
     let pod = Pod::start(world);
     let spec = |script: &str| Spec::sh(script).memory_limit(32 << 20);
-    let task = Task::start(
-        &pod.shim,
-        "c1",
-        spec("until [ -e /shared/go ]; do sleep 0.1; done; exec tail /dev/zero"),
-    );
-    let neighbour = Task::start(&pod.shim, "c2", spec("exec sleep 1000"));
+    let below = format!("/{}/c2.scope/container", world.name());
+    let greedy = |id| spec(&format!("until [ -e /shared/{id} ]; do sleep 0.1; done; exec tail /dev/zero"));
+    let cases = [
+        ("c1", greedy("c1"), &["c1"][..]),
+        ("c2", greedy("c2").cgroup(&below), &["c2.scope/container", "c2.scope"]),
+    ];
+    let neighbour = Task::start(&pod.shim, "c3", spec("exec sleep 1000"));
+    for (id, spec, groups) in cases {
+        let task = Task::start(&pod.shim, id, spec);
+        gone_before_the_shim_looks(&pod, groups, || fs::write(world.shared().join(id), "").unwrap());
+        assert_eq!(task.wait(), 137);
+        assert_eq!(task.view().exit.unwrap().oom_kills, 1, "{groups:?}");
+        world.containerd.event(&format!("oom {id}"));
+    }
     let innocent = neighbour.pids().unwrap();
-    gone_before_the_shim_looks(&pod, "c1", || fs::write(world.shared().join("go"), "").unwrap());
-    assert_eq!(task.wait(), 137);
-    assert_eq!(task.view().exit.unwrap().oom_kills, 1);
-    world.containerd.event("oom c1");
-    gone_before_the_shim_looks(&pod, "c2", || signal(innocent[0], Signal::SIGKILL));
+    gone_before_the_shim_looks(&pod, &["c3"], || signal(innocent[0], Signal::SIGKILL));
     assert_eq!(neighbour.wait(), 137);
     assert_eq!(neighbour.view().exit.unwrap().oom_kills, 0);
-    assert!(world.containerd.events().iter().all(|event| event.brief() != "oom c2"));
+    assert!(world.containerd.events().iter().all(|event| event.brief() != "oom c3"));
 }
 
-/// Ends a container, and removes its group while the shim is held still.
-fn gone_before_the_shim_looks(pod: &Pod<'_>, id: &str, end: impl FnOnce()) {
-    let group = group(pod.shim.world, id);
+/// Ends a container, and removes its groups while the shim is held still.
+fn gone_before_the_shim_looks(pod: &Pod<'_>, groups: &[&str], end: impl FnOnce()) {
     signal(pod.shim.pid, Signal::SIGSTOP);
     end();
-    until("the end of all in the group", || {
-        fs::read_to_string(group.join("cgroup.events")).unwrap().contains("populated 0").then_some(())
-    });
-    fs::remove_dir(&group).unwrap();
+    for name in groups {
+        let group = group(pod.shim.world, name);
+        until("the end of all in the group", || {
+            fs::read_to_string(group.join("cgroup.events")).unwrap().contains("populated 0").then_some(())
+        });
+        fs::remove_dir(&group).unwrap();
+    }
     signal(pod.shim.pid, Signal::SIGCONT);
 }
 

@@ -35,7 +35,7 @@ fn memory_running_out_in_a_child_is_counted(world: &World) {
     let task = Task::start(&pod.shim, "c1", Spec::sh(&script).memory_limit(32 * MIB));
     task.log.says("child 137");
     world.containerd.event("oom c1");
-    assert_eq!(task.status(), Status::Running);
+    assert_eq!(task.status(), Status::Running, "it exited with {:?}", task.view().exit);
     task.kill(9).unwrap();
     task.wait();
     assert_eq!(task.view().exit.unwrap().oom_kills, 1);

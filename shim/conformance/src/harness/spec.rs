@@ -91,6 +91,10 @@ impl Spec {
         self
     }
 
+    pub(crate) fn cgroup_unless_named(self, path: &str) -> Spec {
+        if self.0["linux"]["cgroupsPath"].is_null() { self.cgroup(path) } else { self }
+    }
+
     /// Whether it asks for a terminal.
     pub fn is_terminal(&self) -> bool {
         self.0["process"]["terminal"] == json!(true)
