@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::binaries;
 use crate::containerd::{self, Release};
+use crate::control::Control;
 use crate::process::Process;
 use crate::wait::Look;
 
@@ -92,12 +93,11 @@ impl Agent {
     /// It does not become ready.
     pub fn start(&mut self) -> Result<()> {
         let mut process = Process::start("berth", &mut self.command()?, &self.log)?;
+        let control = Control::new()?;
         process.ready(START_LIMIT, || {
-            let asked = berth_command(&["pods"])?.output()?;
-            Ok(if asked.status.success() {
-                Look::Ready(())
-            } else {
-                Look::NotYet(String::from_utf8_lossy(&asked.stderr).into_owned())
+            Ok(match control.overview() {
+                Ok(_answering) => Look::Ready(()),
+                Err(failure) => Look::NotYet(format!("{failure:#}")),
             })
         })?;
         self.process = Some(process);

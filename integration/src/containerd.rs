@@ -11,6 +11,7 @@ use nix::sys::signal::Signal;
 
 use crate::components;
 use crate::process::Process;
+use crate::records::Records;
 use crate::wait::Look;
 
 /// Where its socket is unless a test says otherwise: `/run` is the lab's own.
@@ -108,11 +109,9 @@ impl Containerd {
             &self.dir.join("containerd.log"),
         )?;
         process.ready(START_LIMIT, || {
-            let asked = ctr_command()?.arg("version").output()?;
-            Ok(if asked.status.success() {
-                Look::Ready(())
-            } else {
-                Look::NotYet(String::from_utf8_lossy(&asked.stderr).into_owned())
+            Ok(match Records::open() {
+                Ok(_answering) => Look::Ready(()),
+                Err(failure) => Look::NotYet(format!("{failure:#}")),
             })
         })?;
         self.process = Some(process);

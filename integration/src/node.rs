@@ -10,10 +10,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
 
-use crate::agent::{Agent, Places, Settings, berth_json};
+use crate::agent::{Agent, Places, Settings};
 use crate::containerd::Containerd;
+use crate::control::Control;
 use crate::lab::World;
 use crate::registry::Registry;
 use crate::wait::{self, Look};
@@ -37,6 +37,7 @@ pub struct Node {
     pub containerd: Containerd,
     /// The agent.
     pub agent: Agent,
+    control: Control,
     places: Places,
     leases: PathBuf,
     before: leftovers::Baseline,
@@ -85,7 +86,8 @@ impl Node {
         fs::create_dir_all(&places.manifests)?;
         cni::write(&places.cni_conf, &cni::network(&leases))?;
         let agent = Agent::new(&places, settings)?;
-        Ok(Self { world, registry: Some(registry), containerd, agent, places, leases, before })
+        let control = Control::new()?;
+        Ok(Self { world, registry: Some(registry), containerd, agent, control, places, leases, before })
     }
 
     /// Directory of manifests.
@@ -124,10 +126,8 @@ impl Node {
     /// # Errors
     /// The agent does not answer.
     pub fn pods(&self) -> Result<Vec<PodState>> {
-        let shown = berth_json(&["pods"])?;
-        let items = shown.get("items").and_then(Value::as_array).or_else(|| shown.as_array());
-        let items = items.with_context(|| format!("berth pods shows no list: {shown}"))?;
-        Ok(items.iter().cloned().map(PodState).collect())
+        let shown = self.control.overview()?.pods;
+        shown.iter().map(|object| Ok(PodState(serde_json::to_value(&object.pod)?))).collect()
     }
 
     /// The pod of a manifest by the name in it; `None` when the agent shows none.
@@ -190,9 +190,10 @@ impl Node {
             fs::remove_file(entry?.path())?;
         }
         wait::until("the node to be empty", GONE_LIMIT, || {
-            let shown: Vec<String> = self.pods()?.iter().map(|pod| format!("pod {pod}")).collect();
-            let mut left = self.before.left(&self.world, &self.leases)?;
-            left.extend(shown);
+            let mut left: Vec<String> = self.pods()?.iter().map(|pod| format!("pod {pod}")).collect();
+            if left.is_empty() {
+                left = self.before.left(&self.world, &self.leases)?;
+            }
             Ok(if left.is_empty() { Look::Ready(()) } else { Look::NotYet(left.join("\n  ")) })
         })
     }

@@ -10,12 +10,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use berth_integration::control::Control;
 use berth_integration::node::Node;
 use berth_integration::wait::{self, Look};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::control::Control;
+use crate::control;
 use crate::figure::{Figure, Unit};
 use crate::{processes, start};
 
@@ -45,7 +46,7 @@ pub(crate) fn measure() -> Result<Vec<Figure>> {
     let node = Node::start()?;
     let control = Control::new()?;
     node.apply("first", &start::manifest("first"))?;
-    control.ready("first", LOOK_EVERY)?;
+    control::ready(&control, "first", LOOK_EVERY)?;
     let root = node.world.root();
     let agent = Trace::attach(processes::only("berth", "run")?, root.join("agent.trace"))?;
     let containerd =
@@ -53,7 +54,7 @@ pub(crate) fn measure() -> Result<Vec<Figure>> {
     for pod in 0..PODS {
         let name = format!("counted-{pod}");
         node.apply(&name, &start::manifest(&name))?;
-        control.ready(&name, LOOK_EVERY)?;
+        control::ready(&control, &name, LOOK_EVERY)?;
     }
     let (agent, containerd) = (agent.end()?, containerd.end()?);
     node.end()?;

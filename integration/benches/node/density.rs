@@ -4,9 +4,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use berth_integration::control::Control;
 use berth_integration::node::Node;
 
-use crate::control::Control;
+use crate::control;
 use crate::figure::{Figure, Unit, milliseconds};
 use crate::programs::SHIM;
 use crate::{processes, start};
@@ -29,7 +30,7 @@ pub(crate) fn measure(pods: usize) -> Result<Vec<Figure>> {
     let control = Control::new()?;
     // The image is there, as on a node that has run for a while.
     node.apply("first", &start::manifest("first"))?;
-    control.ready("first", LOOK_EVERY)?;
+    control::ready(&control, "first", LOOK_EVERY)?;
     node.remove("first")?;
     node.gone("first")?;
     let agent = processes::only("berth", "run")?;
@@ -40,7 +41,7 @@ pub(crate) fn measure(pods: usize) -> Result<Vec<Figure>> {
     for name in &names {
         node.apply(name, &start::manifest(name))?;
     }
-    let taken = control.all_ready(pods, LOOK_EVERY)? - begun;
+    let taken = control::all_ready(&control, pods, LOOK_EVERY)? - begun;
 
     let shims = processes::of_program(SHIM, "serve")?;
     ensure!(shims.len() == pods, "{} shims serve {pods} pods", shims.len());

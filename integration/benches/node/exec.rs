@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings, berth_command};
 use berth_integration::containerd::NAMESPACE;
+use berth_integration::control::Control;
 use berth_integration::node::Node;
 use serde_json::{Value, json};
 
-use crate::control::{Control, container_id};
+use crate::control::{self, container_id};
 use crate::figure::Figure;
 use crate::start;
 
@@ -29,7 +30,7 @@ pub(crate) fn measure(runs: usize) -> Result<Vec<Figure>> {
     let node = Node::start_with(&settings)?;
     let control = Control::new()?;
     node.apply(POD, &start::manifest(POD))?;
-    control.ready(POD, Duration::from_millis(1))?;
+    control::ready(&control, POD, Duration::from_millis(1))?;
     let id = container_id(&control.pod(POD)?.context("the pod is gone")?)?;
     let record = fs::read(Path::new(BUNDLES).join(NAMESPACE).join(&id).join("berth.json"))?;
     let record: Value = serde_json::from_slice(&record)?;

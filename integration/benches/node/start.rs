@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use berth_integration::agent::Settings;
+use berth_integration::control::Control;
 use berth_integration::node::Node;
 use serde_json::json;
 
-use crate::control::Control;
+use crate::control;
 use crate::figure::{Figure, Unit, milliseconds};
 use crate::floor::Floor;
 
@@ -27,7 +28,7 @@ pub(crate) fn measure(oci_runtime: &str, runs: usize) -> Result<Vec<Figure>> {
     let node = Node::start_with(&settings)?;
     let control = Control::new()?;
     node.apply(MODEL, &manifest(MODEL))?;
-    control.ready(MODEL, LOOK_EVERY)?;
+    control::ready(&control, MODEL, LOOK_EVERY)?;
     let floor = Floor::of(&node, &control.pod(MODEL)?.context("the model is gone")?)?;
 
     let (mut pods, mut floors) = (Vec::new(), Vec::new());
@@ -73,7 +74,7 @@ fn start_pod(node: &Node, control: &Control, round: usize) -> Result<Duration> {
     let text = manifest(&name);
     let begun = Instant::now();
     node.apply(&name, &text)?;
-    let taken = control.ready(&name, LOOK_EVERY)? - begun;
+    let taken = control::ready(control, &name, LOOK_EVERY)? - begun;
     node.remove(&name)?;
     node.gone(&name)?;
     Ok(taken)

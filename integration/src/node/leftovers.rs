@@ -11,8 +11,8 @@ use super::cgroups::of_class;
 use super::system;
 use crate::agent::{ROOT_DIR, STATE_DIR};
 use crate::cni;
-use crate::containerd::ctr_rows;
 use crate::lab::World;
+use crate::records::Records;
 use crate::vm::{self, Feature};
 
 /// What was there before the node.
@@ -49,14 +49,11 @@ impl Baseline {
 }
 
 fn in_containerd() -> Result<Vec<String>> {
-    let mut left = Vec::new();
-    for kind in ["containers", "tasks", "sandboxes"] {
-        left.extend(ctr_rows(&[kind, "ls"])?.iter().map(|row| format!("{kind} {}", row.join(" "))));
-    }
-    // Layers of images are committed; those of containers are active, and views belong to neither.
-    let snapshots = ctr_rows(&["snapshots", "ls"])?;
-    let of_containers = snapshots.iter().filter(|row| row.last().is_none_or(|kind| kind != "Committed"));
-    left.extend(of_containers.map(|row| format!("snapshot {}", row.join(" "))));
+    let records = Records::open()?;
+    let mut left: Vec<String> = records.tasks()?.iter().map(|task| format!("{task:?}")).collect();
+    left.extend(records.containers()?.iter().map(|id| format!("container {id}")));
+    left.extend(records.sandboxes()?.iter().map(|id| format!("sandbox {id}")));
+    left.extend(records.snapshots_in_use()?.iter().map(|name| format!("snapshot {name}")));
     Ok(left)
 }
 

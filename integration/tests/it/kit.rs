@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::agent::{berth, berth_output};
 use berth_integration::cgroup::Group;
-use berth_integration::containerd::ctr_rows;
 use berth_integration::lab::World;
 use berth_integration::node::PodState;
 use berth_integration::node::cgroups::{name_of_container, of_class, of_pod};
+use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
@@ -74,11 +74,11 @@ pub(crate) fn logged(pod: &PodState, container: &str, text: &str) -> Result<Stri
     })
 }
 
-/// The process of a container's task, as `ctr` shows it.
+/// The process of a container's task.
 pub(crate) fn task_pid(id: &str) -> Result<u32> {
-    let tasks = ctr_rows(&["tasks", "ls"])?;
-    let task = tasks.iter().find(|row| row[0] == id).with_context(|| format!("no task {id} in {tasks:?}"))?;
-    Ok(task[1].parse()?)
+    let tasks = Records::open()?.tasks()?;
+    let task = tasks.iter().find(|task| task.id == id);
+    Ok(task.with_context(|| format!("no task {id} in {tasks:?}"))?.pid)
 }
 
 /// The cgroup of a pod.
