@@ -27,7 +27,7 @@ pub(crate) const EXECS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) enum Life {
     /// The runtime creates it.
-    Creating,
+    Creating { then: Next },
     /// Its init waits to be started.
     Created { pid: u32 },
     /// Everything but the processes of its checkpoint is there.
@@ -51,6 +51,16 @@ pub(crate) enum Life {
     Stopped { pid: u32, exit: Exit },
     /// The runtime forgets it; done when it has and the exit was told.
     Deleting { pid: u32, init: Init, forgotten: bool, from: Option<ReqId> },
+}
+
+/// What follows the creation of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing.
+    Stay,
+    /// Its deletion: containerd asks for it as soon as nobody wants the creation any more (`core/runtime/v2/task_manager.go`),
+    /// and the runc shim makes it wait (`task/service.go`).
+    Delete { from: Option<ReqId> },
 }
 
 /// The init of a container that is deleted.
@@ -102,7 +112,7 @@ pub(crate) struct Task {
 impl Task {
     pub(crate) fn new(created_at_ns: i64) -> Self {
         Self {
-            life: Life::Creating,
+            life: Life::Creating { then: Next::Stay },
             execs: BTreeMap::new(),
             waiters: Vec::new(),
             oom_kills: 0,
@@ -122,7 +132,7 @@ impl Task {
             | Life::Paused { pid }
             | Life::Saving { pid, exit: None, .. }
             | Life::Deleting { pid, init: Init::Living, .. } => Some(*pid),
-            Life::Creating
+            Life::Creating { .. }
             | Life::Prepared
             | Life::Restoring
             | Life::Starting { exit: Some(_), .. }
@@ -140,7 +150,7 @@ impl Task {
     /// (`core/runtime/v2/shim_load.go`).
     pub(crate) fn made_pid(&self) -> Option<u32> {
         match &self.life {
-            Life::Creating => None,
+            Life::Creating { .. } => None,
             Life::Prepared | Life::Restoring => Some(0),
             Life::Created { pid }
             | Life::Starting { pid, .. }
@@ -157,7 +167,7 @@ impl Task {
     pub(crate) fn view(&self) -> Option<ProcessView> {
         let view = |pid: &u32, status, exit| Some(ProcessView { pid: *pid, status, exit });
         match &self.life {
-            Life::Creating => None,
+            Life::Creating { .. } => None,
             Life::Prepared | Life::Restoring => view(&0, Status::Created, None),
             Life::Created { pid } | Life::Starting { pid, .. } => view(pid, Status::Created, None),
             Life::Running { pid }
@@ -189,7 +199,7 @@ impl Task {
         match &self.life {
             Life::Created { pid } => Ok(Begin::Start { pid: *pid }),
             Life::Prepared => Ok(Begin::Restore),
-            Life::Creating => Err(refuse("is being created")),
+            Life::Creating { .. } => Err(refuse("is being created")),
             Life::Starting { .. }
             | Life::Restoring
             | Life::Running { .. }
@@ -205,7 +215,7 @@ impl Task {
     pub(crate) fn must_run(&self) -> Result<u32, Failure> {
         match &self.life {
             Life::Running { pid } => Ok(*pid),
-            Life::Creating
+            Life::Creating { .. }
             | Life::Created { .. }
             | Life::Prepared
             | Life::Restoring
@@ -222,7 +232,7 @@ impl Task {
         match &self.life {
             Life::Created { .. } | Life::Starting { exit: None, .. } => Ok(()),
             Life::Starting { exit: Some(_), .. } => Err(refuse("has exited")),
-            Life::Creating
+            Life::Creating { .. }
             | Life::Prepared
             | Life::Restoring
             | Life::Running { .. }
@@ -247,7 +257,7 @@ impl Task {
     pub(crate) fn signal_target(&self) -> Result<u32, Failure> {
         match (&self.life, self.living_pid()) {
             (_, Some(pid)) => Ok(pid),
-            (Life::Creating, None) => Err(refuse("is being created")),
+            (Life::Creating { .. }, None) => Err(refuse("is being created")),
             (Life::Prepared | Life::Restoring, None) => {
                 Err(Failure::new(Code::NotFound, "the checkpoint is not restored yet: process not found"))
             }
@@ -276,12 +286,11 @@ impl Task {
     }
 
     /// The next life when the task is deleted, with the request to answer.
-    pub(crate) fn delete(&self, from: ReqId) -> Result<Life, Failure> {
+    pub(crate) fn delete(&self, from: Option<ReqId>) -> Result<Life, Failure> {
         match &self.life {
-            Life::Prepared => Ok(deleting(0, Init::Never, Some(from))),
-            Life::Created { pid } => Ok(deleting(*pid, Init::Living, Some(from))),
-            Life::Stopped { pid, exit } => Ok(deleting(*pid, Init::Told(*exit), Some(from))),
-            Life::Creating => Err(refuse("is being created")),
+            Life::Prepared => Ok(deleting(0, Init::Never, from)),
+            Life::Created { pid } => Ok(deleting(*pid, Init::Living, from)),
+            Life::Stopped { pid, exit } => Ok(deleting(*pid, Init::Told(*exit), from)),
             Life::Restoring => Err(refuse("is being restored")),
             Life::Starting { .. }
             | Life::Running { .. }
@@ -289,19 +298,28 @@ impl Task {
             | Life::Paused { .. }
             | Life::Saving { .. }
             | Life::Leaving { .. } => Err(refuse("has not exited")),
-            Life::Deleting { .. } => Err(refuse("is being deleted")),
+            Life::Creating { .. } | Life::Deleting { .. } => Err(refuse("is being deleted")),
         }
     }
 
-    /// The same life, for another client: who asked first for the deletion that is under way has gone.
+    /// The life in which a deletion is under way or will be, which has nobody to tell its end but this client.
     pub(crate) fn adopt(&self, from: ReqId) -> Option<Life> {
+        let from = Some(from);
+        if let Life::Creating { then: Next::Stay | Next::Delete { from: None } } = self.life {
+            return Some(Life::Creating { then: Next::Delete { from } });
+        }
         let Life::Deleting { pid, init, forgotten, from: None } = self.life else { return None };
-        Some(Life::Deleting { pid, init, forgotten, from: Some(from) })
+        Some(Life::Deleting { pid, init, forgotten, from })
+    }
+
+    /// What follows its creation.
+    pub(crate) fn next(&self) -> Next {
+        if let Life::Creating { then } = self.life { then } else { Next::Stay }
     }
 
     /// Nobody waits for a deletion any more that this client asked for.
     pub(crate) fn abandon(&mut self, gone: ReqId) {
-        if let Life::Deleting { from, .. } = &mut self.life {
+        if let Life::Deleting { from, .. } | Life::Creating { then: Next::Delete { from } } = &mut self.life {
             from.take_if(|from| *from == gone);
         }
     }
@@ -314,7 +332,7 @@ impl Task {
                 Some(deleting(*pid, Init::Living, None))
             }
             Life::Stopped { pid, exit } => Some(deleting(*pid, Init::Told(*exit), None)),
-            Life::Creating
+            Life::Creating { .. }
             | Life::Restoring
             | Life::Starting { .. }
             | Life::Switching { .. }
@@ -330,7 +348,7 @@ impl Task {
             Life::Leaving { until_ms, .. } | Life::Deleting { init: Init::Leaving { until_ms, .. }, .. } => {
                 Some(*until_ms)
             }
-            Life::Creating
+            Life::Creating { .. }
             | Life::Created { .. }
             | Life::Prepared
             | Life::Restoring
@@ -350,7 +368,7 @@ impl Task {
             Life::Stopped { pid, exit } | Life::Deleting { pid, init: Init::Told(exit), .. } => {
                 Some((*pid, *exit))
             }
-            Life::Creating
+            Life::Creating { .. }
             | Life::Created { .. }
             | Life::Prepared
             | Life::Restoring

@@ -22,7 +22,8 @@ const SANDBOX: u32 = 30;
 const TASK: &str = "
 state             create restore start   kill    wait   delete  state   pids    resize  attach  pause   resume  update  checkpoint exec    own-exec connect shutdown
 absent            run    run     absent  absent  absent absent  absent  absent  absent  absent  absent  absent  absent  absent     absent  absent   ok      end
-creating          exists exists  refused refused wait   refused refused refused refused refused refused refused refused refused    refused refused  ok      ok
+creating          exists exists  refused refused wait   wait    refused refused refused refused refused refused refused refused    refused refused  ok      ok
+creating-doomed   exists exists  refused refused wait   refused refused refused refused refused refused refused refused refused    refused refused  ok      ok
 created           exists exists  run     ok      wait   run     ok      allow   allow   allow   refused refused run     refused    ok      refused  ok      ok
 starting          exists exists  refused ok      wait   refused ok      allow   allow   allow   refused refused run     refused    ok      refused  ok      ok
 starting-exited   exists exists  refused absent  wait   refused ok      allow   absent  absent  refused refused absent  refused    refused refused  ok      ok
@@ -38,7 +39,7 @@ deleting-nobodys  exists exists  refused absent  ok     wait    ok      allow   
 saving            exists exists  refused ok      wait   refused ok      allow   allow   allow   refused refused run     refused    refused refused  ok      ok
 saving-paused     exists exists  refused ok      wait   refused ok      allow   allow   allow   refused refused run     refused    refused refused  ok      ok
 saving-exited     exists exists  refused absent  wait   refused ok      allow   absent  absent  refused refused absent  refused    refused refused  ok      ok
-preparing         exists exists  refused refused wait   refused refused refused refused refused refused refused refused refused    refused refused  ok      ok
+preparing         exists exists  refused refused wait   wait    refused refused refused refused refused refused refused refused    refused refused  ok      ok
 prepared          exists exists  run     absent  wait   run     ok      allow   allow   absent  refused refused absent  refused    refused refused  ok      ok
 restoring         exists exists  refused absent  wait   refused ok      allow   allow   absent  refused refused absent  refused    refused refused  ok      ok
 restored          exists exists  refused ok      wait   refused ok      allow   allow   allow   run     refused run     run        ok      run      ok      ok
@@ -103,6 +104,43 @@ fn a_shim_in_which_nothing_is_left_ends_when_its_client_has_gone() {
 #[test]
 fn every_request_in_every_state_of_the_sandbox() {
     check(SANDBOXES, &Process::init(&id("c")), sandbox_in);
+}
+
+/// containerd asks so as soon as nobody wants the creation any more: what it does not know of must not stay.
+#[test]
+fn a_deletion_that_comes_during_the_creation_follows_it() {
+    let run_delete = |effects: &[Effect]| {
+        effects.iter().any(|effect| matches!(effect, Effect::Run { action: Action::Delete(_), .. }))
+    };
+    for (creating, pid) in [("creating", Some(INIT)), ("preparing", None)] {
+        let mut rig = task_in(creating).deserted().then(Request::Delete(Process::init(&id("c"))));
+        let asked = rig.last;
+        let made = match pid {
+            Some(pid) => Event::Spawned { op: rig.op, result: Ok(pid) },
+            None => Event::Finished { op: rig.op, result: Ok(()) },
+        };
+        let effects = rig.happen(made);
+        assert!(run_delete(&effects), "{creating}: {effects:?}");
+        let mut effects = rig.happen(Event::Finished { op: rig.op, result: Ok(()) });
+        effects.extend(pid.map(|pid| rig.happen(Event::ChildExited { pid, code: 137 })).unwrap_or_default());
+        assert_eq!(outcome(&effects, asked), "ok", "{creating}: {effects:?}");
+        let effects = rig.ask(Request::State(Process::init(&id("c"))));
+        assert_eq!(outcome(&effects, rig.last), "absent", "{creating}");
+    }
+}
+
+#[test]
+fn a_deletion_that_comes_during_the_creation_outlives_its_client_and_ends_with_a_failure() {
+    let mut rig = task_in("creating-doomed");
+    let asked = rig.last;
+    let failure = Failure::new(Code::Internal, "no");
+    let effects = rig.happen(Event::Finished { op: rig.op, result: Err(failure) });
+    assert_eq!(outcome(&effects, asked), "absent", "{effects:?}");
+
+    let mut rig = task_in("creating-doomed").deserted().spawned(INIT).finished();
+    rig.happen(Event::ChildExited { pid: INIT, code: 137 });
+    let effects = rig.ask(Request::State(Process::init(&id("c"))));
+    assert_eq!(outcome(&effects, rig.last), "absent", "{effects:?}");
 }
 
 /// A checkpoint that was prepared is a member like any other: nothing of it starts in a sandbox that is stopped.
@@ -309,6 +347,7 @@ fn task_in(state: &str) -> Rig {
     match state {
         "absent" => Rig::new(),
         "creating" => Rig::new().then(Request::Create(task, Origin::Bundle)),
+        "creating-doomed" => task_in("creating").then(Request::Delete(init)),
         "created" => task_in("creating").spawned(INIT),
         "starting" => task_in("created").then(Request::Start(init)),
         "starting-exited" => task_in("starting").exited(INIT),

@@ -1,10 +1,11 @@
 //! Lives that go wrong, and what the log has of short ones.
 
+use berth_proto::TASK_V3;
+use berth_proto::task::{ConnectRequest, ConnectResponse, DeleteRequest, DeleteResponse, task_service};
 use berth_proto::ttrpc::Code;
-
 use berth_shim_conformance::fake_runtime;
 
-use crate::harness::{Pod, Spec, Task, World, until};
+use crate::harness::{Conn, Pod, Spec, Task, World, until};
 use crate::{Case, EVERY, FAKE};
 
 pub(crate) const CASES: &[Case] = &[
@@ -13,6 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_killed_runtime_is_an_error", FAKE, a_killed_runtime_is_an_error),
     ("a_slow_create_holds_nobody_up", FAKE, a_slow_create_holds_nobody_up),
     ("a_hanging_create_ends_with_the_sandbox", FAKE, a_hanging_create_ends_with_the_sandbox),
+    ("a_deletion_waits_for_the_creation", FAKE, a_deletion_waits_for_the_creation),
     ("an_exit_before_the_start_is_an_exit", FAKE, an_exit_before_the_start_is_an_exit),
 ];
 
@@ -69,6 +71,28 @@ fn a_hanging_create_ends_with_the_sandbox(world: &World) {
         pod.stop().unwrap();
         hanging.join().unwrap().unwrap_err();
     });
+}
+
+/// containerd deletes what it has asked for and nobody wants any more.
+fn a_deletion_waits_for_the_creation(world: &World) {
+    let pod = Pod::start(world);
+    let go = world.dir().join("go");
+    let slow = Spec::sh("exit 0").annotation(fake_runtime::CREATE, &format!("wait-for:{}", go.display()));
+    std::thread::scope(|scope| {
+        let creation = scope.spawn(|| Task::try_create(&pod.shim, "c1", slow, "", "").map(|_| ()));
+        until("the creation", || Task::is_in_creation(&pod.shim, "c1").then_some(()));
+        let mut conn = Conn::open(&pod.agent_socket);
+        let request = DeleteRequest { id: "c1".to_owned(), exec_id: String::new() };
+        let deletion = conn.begin(TASK_V3, task_service::DELETE, &request);
+        let request = ConnectRequest { id: "c1".to_owned() };
+        let _taken: ConnectResponse = conn.call(TASK_V3, task_service::CONNECT, &request).unwrap();
+        std::fs::write(&go, "").unwrap();
+        creation.join().unwrap().unwrap();
+        assert_eq!(conn.end::<DeleteResponse>(deletion).unwrap().exit_status, 137);
+    });
+    assert_eq!(pod.shim.state().tasks, []);
+    let task = Task::start(&pod.shim, "c1", Spec::sh("exit 4"));
+    assert_eq!(task.wait(), 4, "the id is free");
 }
 
 fn an_exit_before_the_start_is_an_exit(world: &World) {

@@ -103,7 +103,7 @@ impl Machine {
             Life::Created { .. } | Life::Running { .. } | Life::Switching { .. } | Life::Paused { .. } => {
                 task.life = Life::Leaving { pid, exit, until_ms };
             }
-            Life::Creating
+            Life::Creating { .. }
             | Life::Prepared
             | Life::Restoring
             | Life::Leaving { .. }

@@ -8,7 +8,7 @@ use crate::exec::{ExecLife, Limit, Owner};
 use crate::feed::FeedEvent;
 use crate::id::Id;
 use crate::reply::{Code, Exit, Failure, Reply};
-use crate::task::{Init, Life, Saved, Switch};
+use crate::task::{Init, Life, Next, Saved, Switch, Task};
 
 impl Machine {
     pub(super) fn spawned(&mut self, now: Now, op: OpId, result: Result<u32, Failure>) {
@@ -75,6 +75,7 @@ impl Machine {
     }
 
     fn created(&mut self, now: Now, id: Id, from: Option<ReqId>, result: Result<u32, Failure>) {
+        let next = self.tasks.get(&id).map_or(Next::Stay, Task::next);
         match result {
             Ok(pid) => {
                 self.set_life(&id, Life::Created { pid });
@@ -85,8 +86,11 @@ impl Machine {
                 }
                 self.kill_if_stopped(&id, pid);
                 self.claim(now, pid);
+                if let Next::Delete { from } = next {
+                    self.delete_made(&id, from);
+                }
             }
-            Err(failure) => self.not_created(&id, from, failure),
+            Err(failure) => self.not_created(&id, from, next, failure),
         }
     }
 
@@ -97,8 +101,11 @@ impl Machine {
         }
     }
 
-    fn not_created(&mut self, id: &Id, from: Option<ReqId>, failure: Failure) {
+    fn not_created(&mut self, id: &Id, from: Option<ReqId>, next: Next, failure: Failure) {
         let waiters = self.tasks.remove(id).map(|task| task.waiters).unwrap_or_default();
+        if let Next::Delete { from: Some(from) } = next {
+            self.fail(from, deleted(id));
+        }
         for to in waiters {
             self.fail(to, failure.clone());
         }
@@ -109,6 +116,7 @@ impl Machine {
     }
 
     fn prepared(&mut self, id: Id, from: Option<ReqId>, result: Result<(), Failure>) {
+        let next = self.tasks.get(&id).map_or(Next::Stay, Task::next);
         match result {
             Ok(()) => {
                 self.set_life(&id, Life::Prepared);
@@ -117,8 +125,11 @@ impl Machine {
                 if let Some(from) = from {
                     self.reply(from, Reply::Pid(0));
                 }
+                if let Next::Delete { from } = next {
+                    self.delete_made(&id, from);
+                }
             }
-            Err(failure) => self.not_created(&id, from, failure),
+            Err(failure) => self.not_created(&id, from, next, failure),
         }
     }
 

@@ -244,9 +244,21 @@ impl Machine {
             self.set_life(&process.task, adopted);
             return Ok(());
         }
-        let life = task.delete(from)?;
+        let life = task.delete(Some(from))?;
         self.begin_delete(&process.task, life);
         Ok(())
+    }
+
+    /// Deletes a container that was to be deleted as soon as it was made.
+    pub(super) fn delete_made(&mut self, id: &Id, from: Option<ReqId>) {
+        match self.task(id).and_then(|task| task.delete(from)) {
+            Ok(life) => self.begin_delete(id, life),
+            Err(failure) => {
+                if let Some(from) = from {
+                    self.fail(from, failure);
+                }
+            }
+        }
     }
 
     /// Kills what still lives in the container and has the runtime forget it.
