@@ -172,12 +172,24 @@ async fn start_task(host: &Arc<Host>, request: &StartRequest) -> Result<(), Fail
     match host.containerd.call("start task", id, client.start(start)).await {
         Ok(_) => Ok(()),
         Err(error) => {
+            let is_lost = error.is_not_found();
             let failure = start_failure(host, request, error).await;
-            if failure.kind == FailureKind::StartFailed {
+            if failure.kind == FailureKind::StartFailed || is_lost {
                 remove_task(host, &request.id).await?;
+            }
+            if is_lost && sandbox::runtime_of(host, &request.pod)? == BERTH {
+                forget_task(host, request).await;
             }
             Err(failure)
         }
+    }
+}
+
+/// Has the shim delete a task that containerd does not know of, and which nobody can start so: the next try makes
+/// another. Containerd may have died, or given up on a creation, before it was told of its end.
+async fn forget_task(host: &Host, request: &StartRequest) {
+    if let Err(error) = host.shims.delete(&request.sandbox, &request.id).await {
+        tracing::debug!(container = %request.id, error = chain(&error), "nothing deleted in the shim");
     }
 }
 

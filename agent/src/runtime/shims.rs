@@ -19,7 +19,7 @@ use berth_proto::{
     TASK_V3,
     client::{CallError, Client, ShimClient},
     shim::{Task, TaskStatus, event::What},
-    task::{KillRequest, task_service},
+    task::{DeleteRequest, DeleteResponse, KillRequest, task_service},
 };
 use containerd_client::types::v1::{Process, Status};
 use jiff::Timestamp;
@@ -39,6 +39,9 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Refused connections in a row after which a shim is taken for gone. A living shim never refuses: it listens before
 /// containerd is told of it, and its queue is longer than its callers are many.
 const REFUSALS_MAX: u32 = 3;
+
+/// Longest wait for the deletion of a task that has not been started.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Tasks that follow shims, one per sandbox. Clones share them.
 #[derive(Debug, Clone)]
@@ -150,6 +153,19 @@ impl Shims {
     pub async fn signal(&self, sandbox: &SandboxId, kill: &KillRequest) -> Result<(), CallError> {
         let client = Client::connect(&self.socket(sandbox)).await?;
         client.call(TASK_V3, task_service::KILL, kill, None).await
+    }
+
+    /// Deletes a container's task without containerd. One that runs is left alone.
+    ///
+    /// # Errors
+    /// See [`CallError`]; the status `NotFound` when there is none.
+    pub async fn delete(&self, sandbox: &SandboxId, container: &ContainerId) -> Result<(), CallError> {
+        let client = Client::connect(&self.socket(sandbox)).await?;
+        let delete = DeleteRequest { id: container.to_string(), exec_id: String::new() };
+        client
+            .call(TASK_V3, task_service::DELETE, &delete, Some(DELETE_TIMEOUT))
+            .await
+            .map(|_: DeleteResponse| ())
     }
 
     pub(super) async fn look(&self, id: &SandboxId) -> ShimLook {

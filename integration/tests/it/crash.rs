@@ -2,24 +2,29 @@
 //! same state as without: nothing left, nothing started twice, no container started again.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use berth_integration::agent::{ROOT_DIR, Settings};
-use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::node::{Node, POD_LIMIT, system};
+use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
-use crate::kit::{eventually, pod, shell, with};
-use crate::suite::{Body, Test, of, same};
+use crate::kit::{eventually, pod, shell, sleeper, with};
+use crate::suite::{Body, Test, of, same, test};
 
 /// A pod's directory without record or manifest, as a lost `/run` leaves it.
 const STRAY: &str = "3f3b0c52-0000-4000-8000-00000000dead";
 
+/// Where containerd keeps what shims read.
+const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
+
 pub(crate) fn tests() -> Vec<Test> {
-    berth::failpoint::labels()
-        .map(|label| of(format!("crash::at_{label}"), Body::Of(dies_at, label)))
-        .collect()
+    let labelled =
+        berth::failpoint::labels().map(|label| of(format!("crash::at_{label}"), Body::Of(dies_at, label)));
+    let lost = test("crash::a_task_that_containerd_has_lost_is_made_anew", containerd_loses_a_task);
+    labelled.chain([lost]).collect()
 }
 
 /// How far an agent that is to die came.
@@ -61,6 +66,39 @@ fn dies_at(label: &str) -> Result<()> {
     started_once(&dir)?;
     ensure!([starting, stopping].contains(&Came::ToItsEnd), "nothing here reaches {label}");
     node.end()
+}
+
+/// The shim has a task that nobody has started, and containerd, which does not know of it, cannot start it.
+fn containerd_loses_a_task() -> Result<()> {
+    let mut node = Node::prepare(&Settings::default())?;
+    node.apply("victim", &sleeper("victim"))?;
+    node.agent.start_doomed("container.task-created")?;
+    same("end", come(&mut node, |_| Ok(false))?, Came::ToItsEnd)?;
+    node.containerd.kill()?;
+    let bundles = containers(Path::new(BUNDLES))?;
+    let [bundle] = bundles.as_slice() else { bail!("one container, not {bundles:?}") };
+    system("umount", &[&bundle.join("rootfs").display().to_string()])?;
+    fs::remove_dir_all(bundle)?;
+    node.containerd.start_again()?;
+    same("tasks", Records::open()?.tasks()?, Vec::new())?;
+
+    node.agent.start()?;
+    let up = node.ready("victim")?;
+    let bundle = Path::new(BUNDLES).join(up.container_id("main")?);
+    same("bundles", containers(Path::new(BUNDLES))?, vec![bundle])?;
+    node.end()
+}
+
+/// Bundles of containers, which have a root filesystem; that of a sandbox is empty.
+fn containers(bundles: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(bundles)? {
+        let bundle = entry?.path();
+        if fs::read_dir(bundle.join("rootfs")).is_ok_and(|mut rootfs| rootfs.next().is_some()) {
+            found.push(bundle);
+        }
+    }
+    Ok(found)
 }
 
 /// Waits until the agent has died or brought the node where it was to go.
