@@ -4,12 +4,12 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
+use berth_integration::components;
 use berth_integration::containerd::{ctr, ctr_rows};
 use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::vm::{self, Feature};
-use berth_integration::{components, http};
 
-use crate::kit::{eventually, group, logged, task_pid};
+use crate::kit::{eventually, group, logged, page, task_pid};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -32,12 +32,12 @@ fn all_run() -> Result<()> {
     let web = node.ready("web")?;
     let host_port = (!vm::lacks(Feature::Nat)).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)));
     for at in [SocketAddr::from((web.ip()?, 80))].into_iter().chain(host_port) {
-        same(&at.to_string(), http::get(at, "/")?.text(), format!("hello from {}\n", web.name()))?;
+        same(&at.to_string(), page(at, "/")?.text(), format!("hello from {}\n", web.name()))?;
     }
     let sidecar = node.ready("init-and-sidecar")?;
     logged(&sidecar, "tail", "prepared\n")?;
     let shared = node.ready("shared-volume")?;
-    let now = http::get(SocketAddr::from((shared.ip()?, 80)), "/now")?;
+    let now = page(SocketAddr::from((shared.ip()?, 80)), "/now")?;
     same("status of /now", now.status, 200)?;
     let guaranteed = node.ready("guaranteed")?;
     logged(&guaranteed, "main", "uid=1000(app) gid=1000(app) groups=1000(app)")?;

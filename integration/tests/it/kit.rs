@@ -1,10 +1,12 @@
 //! Manifests and looks that several tests share.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::agent::{berth, berth_output};
 use berth_integration::cgroup::Group;
+use berth_integration::http;
 use berth_integration::lab::World;
 use berth_integration::node::PodState;
 use berth_integration::node::cgroups::{name_of_container, of_class, of_pod};
@@ -71,6 +73,16 @@ pub(crate) fn logged(pod: &PodState, container: &str, text: &str) -> Result<Stri
     wait::until(&format!("{text:?} in the log of {container}"), SOON, || {
         let said = logs(pod, container, &[])?;
         Ok(if said.contains(text) { Look::Ready(said) } else { Look::NotYet(said) })
+    })
+}
+
+/// A page of a pod, whose server listens a moment after its container runs.
+pub(crate) fn page(at: SocketAddr, path: &str) -> Result<http::Answer> {
+    wait::until(&format!("{at} to answer"), SOON, || {
+        Ok(match http::get(at, path) {
+            Ok(answer) => Look::Ready(answer),
+            Err(failure) => Look::NotYet(format!("{failure:#}")),
+        })
     })
 }
 

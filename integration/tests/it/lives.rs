@@ -1,12 +1,12 @@
 //! Pods that live on while something else ends: what must stay as it is, and what they wrote.
 
-use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use std::{fs, mem};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use berth_integration::containerd::ctr;
 use berth_integration::lab::World;
 use berth_integration::node::PodState;
@@ -93,12 +93,12 @@ pub(crate) fn counted_to(dir: &Path, last: usize, limit: Duration) -> Result<()>
     Ok(())
 }
 
-/// The texts of all lines of all files of a log, oldest first.
+/// The texts of all lines of all files of a log, oldest first. A line whose end was long in coming is in parts.
 fn read_lines(dir: &Path) -> Result<Vec<String>> {
     let mut files: Vec<PathBuf> = fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     // Names of rotated files end with their time; the current one has the shortest name.
     files.sort_by_key(|path| (path.ends_with("0.log"), path.clone()));
-    let mut lines = Vec::new();
+    let (mut lines, mut part) = (Vec::new(), String::new());
     for file in files {
         let text = if file.extension().is_some_and(|extension| extension == "gz") {
             let done = Command::new("gzip").arg("-dc").arg(&file).output().context("start gzip")?;
@@ -107,7 +107,15 @@ fn read_lines(dir: &Path) -> Result<Vec<String>> {
         } else {
             fs::read_to_string(&file)?
         };
-        lines.extend(text.lines().map(|line| line.rsplit(' ').next().unwrap_or_default().to_owned()));
+        for record in text.lines() {
+            let [_, _, tag, content] = record.splitn(4, ' ').collect::<Vec<_>>()[..] else {
+                bail!("no record of a log: {record:?}")
+            };
+            part.push_str(content);
+            if tag == "F" {
+                lines.push(mem::take(&mut part));
+            }
+        }
     }
     Ok(lines)
 }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use berth_integration::agent::{Settings, berth_output};
+use berth_integration::components;
 use berth_integration::containerd::ctr;
 use berth_integration::node::{Node, POD_LIMIT};
-use berth_integration::{components, http};
 use serde_json::{Value, json};
 
-use crate::kit::{inside, logged, pod, shell, task_pid};
+use crate::kit::{inside, logged, page, pod, shell, task_pid};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -94,7 +94,7 @@ fn basic(name: &str, real: &Path, setting: &str) -> Result<()> {
     )?;
     let basic = node.ready("basic")?;
     logged(&basic, "main", "up\n")?;
-    same("answer", http::get((basic.ip()?, 80).into(), "/")?.text().as_str(), "hello\n")?;
+    same("answer", page((basic.ip()?, 80).into(), "/")?.text().as_str(), "hello\n")?;
     same("seccomp", inside(&basic, "grep Seccomp: /proc/self/status | tr -dc 0-9")?.as_str(), "2")?;
     let done = berth_output(&["exec", basic.name(), "--", "sh", "-c", "exit 9"])?;
     same("exit code", done.status.code(), Some(9))?;
@@ -121,7 +121,7 @@ fn handler() -> Result<()> {
         "containers": [shell("main", what, json!({})), shell("other", "exec sleep infinity", json!({}))],
     })))?;
     let stock = node.ready("stock")?;
-    same("answer", http::get((stock.ip()?, 80).into(), "/")?.text().as_str(), "hello\n")?;
+    same("answer", page((stock.ip()?, 80).into(), "/")?.text().as_str(), "hello\n")?;
     let info: Value = serde_json::from_str(&ctr(&["containers", "info", stock.container_id("main")?])?)?;
     same("runtime", info["Runtime"]["Name"].as_str(), Some("io.containerd.runc.v2"))?;
     let space = |container: &str, kind: &str| -> Result<String> {
