@@ -95,6 +95,27 @@ pub struct CgroupSettings {
     pub swap: SwapBehavior,
 }
 
+impl CgroupSettings {
+    /// Those of a configuration that says nothing more, on a machine without huge pages whose resources bind nobody.
+    /// Source: Kubernetes, `pkg/kubelet/apis/config/v1beta1/defaults.go`.
+    #[must_use]
+    pub fn new(version: CgroupVersion, driver: CgroupDriver, root: &str) -> Self {
+        Self {
+            version,
+            driver,
+            root: root.to_owned(),
+            pod_pids_max: None,
+            cfs_quota: true,
+            cfs_period: Duration::from_millis(100),
+            oom_group: version == CgroupVersion::V2,
+            hugepage_sizes: BTreeSet::new(),
+            kubepods: KubepodsBounds::default(),
+            memory_qos: None,
+            swap: SwapBehavior::Uncounted,
+        }
+    }
+}
+
 /// Bounds of all pods together: what is not reserved, or all of the machine where `enforceNodeAllocatable` does not name
 /// `pods`. Hard eviction thresholds are not taken off, so that there is something to evict by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

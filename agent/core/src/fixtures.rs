@@ -1,15 +1,11 @@
 //! A small node, pod and image for tests to change.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crate::{
     config::{
         CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, KubepodsBounds, LogSettings, NodeConfig,
-        Paths, PullSettings, SwapBehavior,
+        Paths, PullSettings,
     },
     event::{Accounts, ImageConfig, ImageInfo},
     id::{ContainerName, ImageRef, PodName, PodUid},
@@ -59,14 +55,6 @@ pub(crate) fn node() -> NodeConfig {
             node_hosts: "127.0.0.1\tlocalhost\n".into(),
         },
         cgroups: CgroupSettings {
-            version: CgroupVersion::V2,
-            driver: CgroupDriver::Cgroupfs,
-            root: "/".into(),
-            pod_pids_max: None,
-            cfs_quota: true,
-            cfs_period: Duration::from_millis(100),
-            oom_group: true,
-            hugepage_sizes: BTreeSet::new(),
             kubepods: KubepodsBounds {
                 resources: Quantities {
                     cpu_milli: Some(3500),
@@ -76,8 +64,7 @@ pub(crate) fn node() -> NodeConfig {
                 pids_max: Some(30_000),
                 cpus: Some("0-3".into()),
             },
-            memory_qos: None,
-            swap: SwapBehavior::Uncounted,
+            ..CgroupSettings::new(CgroupVersion::V2, CgroupDriver::Cgroupfs, "/")
         },
         pulls: PullSettings { parallel_max: Some(1), qps: 5, burst: 10 },
         logs: LogSettings { max_size_bytes: 10 << 20, max_files: 5 },

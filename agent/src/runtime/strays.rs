@@ -48,12 +48,8 @@ fn uid_of_cgroup(name: &str, driver: CgroupDriver) -> Option<PodUid> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
-    use berth_core::{
-        config::{CgroupVersion, KubepodsBounds, SwapBehavior},
-        id::ContainerId,
-    };
+    use berth_core::{config::CgroupVersion, id::ContainerId};
     use tempfile::TempDir;
 
     use super::*;
@@ -63,19 +59,7 @@ mod tests {
         use CgroupDriver::{Cgroupfs, Systemd};
         for (driver, root) in [(Cgroupfs, "/"), (Cgroupfs, "/kubelet"), (Systemd, "/"), (Systemd, "/kubelet")]
         {
-            let settings = CgroupSettings {
-                version: CgroupVersion::V2,
-                driver,
-                root: root.to_owned(),
-                pod_pids_max: None,
-                cfs_quota: true,
-                cfs_period: Duration::from_millis(100),
-                oom_group: true,
-                hugepage_sizes: BTreeSet::new(),
-                kubepods: KubepodsBounds::default(),
-                memory_qos: None,
-                swap: SwapBehavior::Uncounted,
-            };
+            let settings = CgroupSettings::new(CgroupVersion::V2, driver, root);
             let directory = TempDir::new().unwrap();
             let tree = Tree::at(directory.path());
             assert_eq!(cgroups(&settings, &tree), []);

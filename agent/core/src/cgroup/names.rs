@@ -104,27 +104,14 @@ fn slices(root: &str, below: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, time::Duration};
 
     use super::*;
-    use crate::config::{CgroupVersion, KubepodsBounds, SwapBehavior};
+    use crate::config::CgroupVersion;
 
     const ID: &str = "4f0a";
 
     fn settings(driver: CgroupDriver, root: &str) -> CgroupSettings {
-        CgroupSettings {
-            version: CgroupVersion::V2,
-            driver,
-            root: root.into(),
-            pod_pids_max: None,
-            cfs_quota: true,
-            cfs_period: Duration::from_millis(100),
-            oom_group: true,
-            hugepage_sizes: BTreeSet::new(),
-            kubepods: KubepodsBounds::default(),
-            memory_qos: None,
-            swap: SwapBehavior::Uncounted,
-        }
+        CgroupSettings::new(CgroupVersion::V2, driver, root)
     }
 
     fn all(driver: CgroupDriver, root: &str, class: QosClass) -> [String; 5] {

@@ -1,15 +1,11 @@
 //! Pods and a node to test with.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use berth_core::{
     config::{
-        CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, KubepodsBounds, LogSettings, NodeConfig,
-        Paths, PullSettings, SwapBehavior,
+        CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, LogSettings, NodeConfig, Paths,
+        PullSettings,
     },
     id::{ContainerName, ImageRef, PodName, PodUid, VolumeName},
     spec::{
@@ -41,19 +37,7 @@ pub(crate) fn node() -> NodeConfig {
             seccomp: "/var/lib/kubelet/seccomp".into(),
         },
         dns: DnsSettings::default(),
-        cgroups: CgroupSettings {
-            version: CgroupVersion::V2,
-            driver: CgroupDriver::Cgroupfs,
-            root: "/".into(),
-            pod_pids_max: None,
-            cfs_quota: true,
-            cfs_period: Duration::from_millis(100),
-            oom_group: true,
-            hugepage_sizes: BTreeSet::new(),
-            kubepods: KubepodsBounds::default(),
-            memory_qos: None,
-            swap: SwapBehavior::Uncounted,
-        },
+        cgroups: CgroupSettings::new(CgroupVersion::V2, CgroupDriver::Cgroupfs, "/"),
         pulls: PullSettings { parallel_max: None, qps: 5, burst: 10 },
         logs: LogSettings { max_size_bytes: 10 << 20, max_files: 5 },
         crash_backoff_max: Duration::from_secs(300),
