@@ -86,28 +86,40 @@ pub async fn probe(config: &Config) -> Result<OciCommand, ProbeError> {
 }
 
 async fn choose(config: &Config) -> Result<OciCommand, ProbeError> {
-    let mut reasons = Vec::new();
+    let mut failures = Vec::new();
     for name in ["crun", "runc"] {
-        let tried = match find(name) {
-            Some(path) => {
-                let command = command(path, config.node.cgroups.driver);
-                trial(config, &command).await.map(|()| command)
-            }
-            None => Err(TrialError::Absent),
+        let Some(path) = find(name) else {
+            failures.push((command(name.into(), config.node.cgroups.driver), TrialError::Absent));
+            continue;
         };
-        match tried {
-            Ok(command) => {
+        let command = command(path, config.node.cgroups.driver);
+        match trial(config, &command).await {
+            Ok(()) => {
                 tracing::info!(runtime = command.binary, "OCI runtime passed its trial");
                 return Ok(command);
             }
             Err(error) => {
-                let why = chain(&error);
-                tracing::info!(runtime = name, why, "OCI runtime did not pass its trial");
-                reasons.push(format!("{name}: {why}"));
+                tracing::info!(runtime = name, why = chain(&error), "OCI runtime did not pass its trial");
+                failures.push((command, error));
             }
         }
     }
-    Err(ProbeError::NoneWorks(reasons.join("; ")))
+    let chosen = untried(failures)?;
+    tracing::warn!(
+        runtime = chosen.binary,
+        "no OCI runtime ended its trial in time: this one is used untried"
+    );
+    Ok(chosen)
+}
+
+/// The first whose trial has said nothing. Something else hangs then, the bus of systemd perhaps, and pods that run are
+/// better looked after by an agent that cannot start others for a while than by none.
+fn untried(failures: Vec<(OciCommand, TrialError)>) -> Result<OciCommand, ProbeError> {
+    let why = |(command, error): &(OciCommand, TrialError)| format!("{}: {}", command.binary, chain(error));
+    let reasons: Vec<String> = failures.iter().map(why).collect();
+    let mut commands = failures.into_iter();
+    let found = commands.find(|(_, error)| matches!(error, TrialError::Timeout));
+    found.map(|(command, _)| command).ok_or_else(|| ProbeError::NoneWorks(reasons.join("; ")))
 }
 
 fn command(path: PathBuf, driver: CgroupDriver) -> OciCommand {
@@ -219,6 +231,20 @@ mod tests {
         assert_eq!(args("/usr/bin/crun", CgroupDriver::Cgroupfs), ["--cgroup-manager=cgroupfs"]);
         assert_eq!(args("/usr/bin/crun", CgroupDriver::Systemd), ["--systemd-cgroup"]);
         assert_eq!(args("/usr/sbin/runc", CgroupDriver::Cgroupfs), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_runtime_that_hangs_in_its_trial_is_better_than_none() {
+        let failure = |name: &str, error| (command(name.into(), CgroupDriver::Systemd), error);
+        let failed = || TrialError::Failed { step: "create", words: "no".to_owned() };
+        let hangs = vec![failure("crun", failed()), failure("runc", TrialError::Timeout)];
+        assert_eq!(untried(hangs).unwrap().binary, "runc");
+        let both = vec![failure("crun", TrialError::Timeout), failure("runc", TrialError::Timeout)];
+        assert_eq!(untried(both).unwrap().binary, "crun");
+        let error =
+            untried(vec![failure("crun", failed()), failure("runc", TrialError::Absent)]).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("crun: create failed: no; runc: it is not installed"), "{said}");
     }
 
     #[test]
