@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
+use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -17,11 +18,14 @@ use prost::Message;
 
 use crate::conn::would_wait;
 use crate::poll::{Interest, Poll, Token};
+use crate::sys;
 
 /// Events kept while containerd is away, and the bytes that they may take. The exit records are the truth; when more
 /// wait, the oldest go.
 const QUEUE_MAX: usize = 2048;
 const QUEUE_BYTES_MAX: usize = 512 << 10;
+/// A queue that was this long leaves holes in the heap, bytes.
+const BACKLOG_BYTES: usize = 32 << 10;
 /// First and longest wait between attempts, milliseconds.
 const RETRY_MS: u64 = 100;
 const RETRY_MS_MAX: u64 = 5_000;
@@ -36,6 +40,8 @@ pub(crate) struct Publisher {
     address: String,
     queue: VecDeque<ForwardRequest>,
     queued_bytes: usize,
+    /// There were many at a time since there were none.
+    backlog: bool,
     dropped: u64,
     link: Link,
     wait_ms: u64,
@@ -64,7 +70,16 @@ impl Publisher {
     pub(crate) fn new(address: String) -> Self {
         let link = Link::Down { retry_at_ms: 0 };
         let queue = VecDeque::new();
-        Self { address, queue, queued_bytes: 0, dropped: 0, link, wait_ms: RETRY_MS, refusals: 0 }
+        Self {
+            address,
+            queue,
+            queued_bytes: 0,
+            backlog: false,
+            dropped: 0,
+            link,
+            wait_ms: RETRY_MS,
+            refusals: 0,
+        }
     }
 
     pub(crate) fn push(&mut self, event: ForwardRequest) {
@@ -73,6 +88,7 @@ impl Publisher {
         }
         self.queued_bytes += event.encoded_len();
         self.queue.push_back(event);
+        self.backlog |= self.queued_bytes > BACKLOG_BYTES;
         // Never the head, which may be under way, and never the newest, which says how things stand.
         while self.queue.len() > 2 && (self.queue.len() > QUEUE_MAX || self.queued_bytes > QUEUE_BYTES_MAX) {
             let Some(oldest) = self.queue.remove(1) else { return };
@@ -160,6 +176,10 @@ impl Publisher {
             }
             self.refusals = 0;
             self.wait_ms = RETRY_MS;
+        }
+        if self.queue.is_empty() && mem::take(&mut self.backlog) {
+            self.queue.shrink_to_fit();
+            sys::trim();
         }
         heard?;
         if let Some(head) = self.queue.front().filter(|_| up.sent.is_none()) {

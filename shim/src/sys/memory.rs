@@ -1,5 +1,5 @@
 //! What the allocator keeps.
-#![expect(unsafe_code, reason = "mallopt takes numbers only")]
+#![expect(unsafe_code, reason = "mallopt and malloc_trim take numbers only")]
 
 use nix::libc;
 
@@ -16,4 +16,11 @@ pub(crate) fn give_memory_back() {
         // SAFETY: mallopt takes two numbers; a wish that it refuses changes nothing.
         let _refused = unsafe { libc::mallopt(option, value) } == 0;
     }
+}
+
+/// Gives back what is free now, also between what is in use: for the end of a time in which much was kept.
+pub(crate) fn trim() {
+    // SAFETY: malloc_trim takes a number, and touches what is free only.
+    #[cfg(target_env = "gnu")]
+    let _nothing_to_give = unsafe { libc::malloc_trim(0) } == 0;
 }

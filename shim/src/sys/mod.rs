@@ -15,7 +15,7 @@ mod user_namespace;
 pub(crate) use descriptor::{inherited, receive, spawn_with};
 pub(crate) use fork::{before_exec, fork, stand_in};
 pub(crate) use loop_device::{LoopAccess, configure_loop_device, free_loop_device};
-pub(crate) use memory::give_memory_back;
+pub(crate) use memory::{give_memory_back, trim};
 pub(crate) use mount_tree::{Extent, Writing, attach, clone_tree, map_ids};
 pub(crate) use namespace::{become_root, owner_of};
 pub(crate) use pid1::{POD_INIT, pod_init, spawn_pid1};
