@@ -23,28 +23,51 @@ pub fn build() -> Result<()> {
         return Ok(());
     }
     let mut cargo = cargo("build")?;
-    cargo.args(["--quiet", "-p", "berth", "-p", "berth-shim", "-p", "berth-cni", "--bins"]);
+    // As everything else is built: other packages at once would be other features of the same crates, built again.
+    cargo.args(["--quiet", "--workspace", "--bins"]);
     let status = cargo.status().context("start cargo")?;
     ensure!(status.success(), "cargo build ended with {status}");
     Ok(())
+}
+
+/// A test program of the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TestProgram {
+    /// The unit tests of a package's library.
+    Lib(&'static str),
+    /// A package's test of this name.
+    Test(&'static str, &'static str),
 }
 
 /// Builds a test program and gives its path.
 ///
 /// # Errors
 /// Cargo failed, or told of no such program.
-pub fn build_test(package: &str, test: &str) -> Result<PathBuf> {
+pub fn build_test(program: TestProgram) -> Result<PathBuf> {
+    let (selection, package, name, kind) = match program {
+        TestProgram::Lib(package) => (vec!["--lib"], package, package, "lib"),
+        TestProgram::Test(package, name) => (vec!["--test", name], package, name, "test"),
+    };
     let mut cargo = cargo("test")?;
-    cargo.args(["--quiet", "--no-run", "--message-format", "json-render-diagnostics", "-p", package]);
-    let done = cargo.args(["--test", test]).stderr(Stdio::inherit()).output().context("start cargo")?;
-    ensure!(done.status.success(), "cargo test --no-run -p {package} ended with {}", done.status);
+    cargo.args(["--quiet", "--no-run", "--message-format", "json-render-diagnostics", "--workspace"]);
+    let done = cargo.args(selection).stderr(Stdio::inherit()).output().context("start cargo")?;
+    ensure!(done.status.success(), "cargo test --no-run, for {name}, ended with {}", done.status);
     let messages = String::from_utf8(done.stdout)?;
     let mut programs = messages.lines().filter_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
-        let is_it = message["target"]["name"] == test && message["target"]["kind"][0] == "test";
+        let target = &message["target"];
+        let is_it = target["name"] == name
+            && target["kind"][0] == kind
+            && is_of(message["package_id"].as_str().unwrap_or_default(), package);
         message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
     });
-    programs.next().with_context(|| format!("cargo built no test program {test} of {package}"))
+    programs.next().with_context(|| format!("cargo built no test program {name}"))
+}
+
+/// Whether cargo's id is that of a package: `…/directory#name@version`, or `…/name#version` where both are the same.
+fn is_of(id: &str, package: &str) -> bool {
+    let end = id.rsplit('/').next().unwrap_or(id);
+    end.contains(&format!("#{package}@")) || end.starts_with(&format!("{package}#"))
 }
 
 /// Cargo, with the profile and the target directory of this program.
@@ -96,4 +119,16 @@ pub fn search_path(first: Option<&Path>) -> Result<OsString> {
     let system = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
     let all = first.map(Path::to_owned).into_iter().chain(own).chain(system.map(PathBuf::from));
     Ok(env::join_paths(all)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_is_known_by_its_id() {
+        assert!(is_of("path+file:///work/agent/core#berth-core@0.1.0", "berth-core"));
+        assert!(is_of("path+file:///work/berth#0.1.0", "berth"));
+        assert!(!is_of("path+file:///work/berth/cni#berth-cni@0.1.0", "berth"));
+    }
 }

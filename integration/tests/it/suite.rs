@@ -28,8 +28,8 @@ use nix::unistd::Pid;
 const LIMIT: Duration = Duration::from_secs(240);
 /// How long a stopped lab may take to end.
 const END_LIMIT: Duration = Duration::from_secs(20);
-/// Two at once: they mostly wait, and the machines that run them have two cores.
-const AT_ONCE: usize = 2;
+/// More than a machine has processors: they mostly wait.
+const AT_ONCE: usize = 4;
 
 /// One test.
 pub(crate) struct Test {

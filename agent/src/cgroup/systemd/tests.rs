@@ -443,7 +443,7 @@ fn run(program: &str, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// `scripts/vm run --systemd --cmd <this program> --ignored systemd_of_this_machine`
+/// `scripts/vm test --systemd agent`
 #[tokio::test]
 #[ignore = "makes slices on the machine, which has to run systemd on cgroup v2"]
 async fn systemd_of_this_machine() {

@@ -64,7 +64,7 @@ fn a_value_without_its_controller_is_told_by_name() {
     assert!(!bench.file("/kubepods/hugetlb.1GB.max").exists());
 }
 
-/// `scripts/vm run --cmd <this program> --ignored version_2_of_this_machine`
+/// `scripts/vm test agent`
 #[test]
 #[ignore = "makes levels on the machine, which has to run cgroup v2 with nobody in the root"]
 fn version_2_of_this_machine() {

@@ -3,23 +3,24 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use berth_integration::binaries;
+use berth_integration::binaries::{self, TestProgram};
 use berth_integration::vm::{self, Backend, Disk, Init, Job};
 
 /// A test program.
 struct Suite {
     name: &'static str,
-    package: &'static str,
-    test: &'static str,
+    program: TestProgram,
+    /// Those tests of it that are for a guest of this kind; none of them means all.
+    only: fn(Init) -> &'static [&'static str],
     /// Tests that say nothing in User-Mode Linux, and why. Those of nodes ask for what they need themselves.
     not_in_uml: &'static [(&'static str, &'static str)],
 }
 
-const SUITES: [Suite; 3] = [
+const SUITES: [Suite; 4] = [
     Suite {
         name: "shim",
-        package: "berth-shim",
-        test: "shim",
+        program: TestProgram::Test("berth-shim", "shim"),
+        only: |_| &[],
         not_in_uml: &[
             (
                 "a_gibibyte_in_one_sync",
@@ -33,14 +34,28 @@ const SUITES: [Suite; 3] = [
     },
     Suite {
         name: "conformance",
-        package: "berth-shim",
-        test: "conformance",
+        program: TestProgram::Test("berth-shim", "conformance"),
+        only: |_| &[],
         not_in_uml: &[(
             "memory_is_flat_over_many_lives::berth",
             "its ten thousand lives take minutes there, and know no cgroup",
         )],
     },
-    Suite { name: "node", package: "berth-integration", test: "it", not_in_uml: &[] },
+    Suite {
+        name: "node",
+        program: TestProgram::Test("berth-integration", "it"),
+        only: |_| &[],
+        not_in_uml: &[],
+    },
+    Suite {
+        name: "agent",
+        program: TestProgram::Lib("berth"),
+        only: |init| match init {
+            Init::Plain => &["--ignored", "version_2_of_this_machine"],
+            Init::Systemd => &["--ignored", "systemd_of_this_machine"],
+        },
+        not_in_uml: &[],
+    },
 ];
 
 /// Tests that mostly wait: a guest with one processor takes this many at once.
@@ -65,9 +80,9 @@ pub(crate) fn run(disk: &Disk, init: Init, args: &[&str]) -> Result<u8> {
 impl Suite {
     #[expect(clippy::print_stderr, reason = "a command line program")]
     fn run(&self, disk: &Disk, init: Init, args: &[&str]) -> Result<u8> {
-        let program = binaries::build_test(self.package, self.test)?;
+        let program = binaries::build_test(self.program)?;
         let mut command = vec![program.display().to_string(), AT_ONCE.to_owned()];
-        command.extend(args.iter().map(|&arg| arg.to_owned()));
+        command.extend((self.only)(init).iter().chain(args).map(|&arg| arg.to_owned()));
         if disk.backend() == Backend::Uml {
             for (test, reason) in self.not_in_uml {
                 eprintln!("LEFT OUT, in User-Mode Linux: {test}: {reason}");
