@@ -311,7 +311,7 @@ impl Node {
             return;
         }
         let pod = match &self.boot {
-            Boot::Adopting(found) => PodMachine::found(spec, &found.observation, now),
+            Boot::Adopting(found) => PodMachine::found(spec, &found.observation, &self.config, now),
             Boot::Waiting | Boot::Done => PodMachine::new(spec, &self.config, now),
         };
         self.pods.insert(uid.clone(), pod);

@@ -32,10 +32,14 @@ impl PodMachine {
         let record = first_record(&spec, now);
         let life = Life { spec, goal: Goal::Wanted, record, actual: Actual::fresh() };
         let mut pod = Self::with(life, None);
-        if let Err(error) = security::check_sysctls(&pod.life.spec, config) {
-            pod.reject("SysctlForbidden", &error.to_string(), now);
-        }
+        pod.admit(config, now);
         pod
+    }
+
+    fn admit(&mut self, config: &NodeConfig, now: Now) {
+        if let Err(error) = security::check_sysctls(&self.life.spec, config) {
+            self.reject("SysctlForbidden", &error.to_string(), now);
+        }
     }
 
     fn reject(&mut self, reason: &'static str, why: &str, now: Now) {
@@ -61,9 +65,10 @@ impl PodMachine {
     }
 
     /// A pod that is wanted and has no record, though the runtime knows its UID: the machine was switched off, or the
-    /// record was lost. What runs goes on; what does not is removed, and counts as a run.
+    /// record was lost. What runs goes on; what does not is removed, and counts as a run. One that the runtime does not
+    /// know is admitted like any new one.
     #[must_use]
-    pub fn found(spec: Arc<Pod>, observation: &Observation, now: Now) -> Self {
+    pub fn found(spec: Arc<Pod>, observation: &Observation, config: &NodeConfig, now: Now) -> Self {
         let mut record = first_record(&spec, now);
         let uid = record.uid.clone();
         let known = |seen: &&ObservedSandbox| seen.pod == uid;
@@ -78,9 +83,14 @@ impl PodMachine {
                 record.containers.insert(container.name.clone(), run);
             }
         }
+        let is_known = observation.sandboxes.iter().any(|seen| seen.pod == uid)
+            || observation.containers.iter().any(|seen| seen.pod == uid);
         let life = Life { spec, goal: Goal::Wanted, record, actual: unknown() };
         let mut pod = Self::with(life, None);
         pod.adopt(observation, now);
+        if !is_known {
+            pod.admit(config, now);
+        }
         pod
     }
 

@@ -1,7 +1,17 @@
 use proptest::prelude::*;
 
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
 use super::*;
-use crate::fixtures;
+use crate::{
+    event::{Observation, ObservedSandbox},
+    fixtures,
+    id::{Attempt, SandboxId},
+    pod::PodMachine,
+    time::{Mono, Now},
+};
 
 fn pod(name: &str, value: &str) -> Pod {
     let mut pod = fixtures::pod(vec![]);
@@ -160,4 +170,26 @@ proptest! {
             prop_assert!(name.starts_with("net.") || name.starts_with("kernel.") || name.starts_with("fs.mqueue."));
         }
     }
+}
+
+/// A pod that is wanted while the node is taken over has no record either, and is admitted like one that comes later.
+/// One that the runtime knows goes on.
+#[test]
+fn a_refused_pod_is_refused_at_the_start_of_the_agent_too() {
+    let now = Now { mono: Mono::default(), wall: Timestamp::UNIX_EPOCH };
+    let spec = Arc::new(pod("kernel.msgmax", "1"));
+    let seen = ObservedSandbox {
+        id: SandboxId::from_known("4f0a"),
+        pod: spec.uid.clone(),
+        attempt: Attempt::default(),
+        ready: true,
+        pid: 7,
+    };
+    let known = Observation { sandboxes: vec![seen], ..Observation::default() };
+    let refused = |observation: &Observation| {
+        let pod = PodMachine::found(Arc::clone(&spec), observation, &node(&[]), now);
+        pod.life().record.terminal.as_ref().map(|end| end.reason.clone())
+    };
+    assert_eq!(refused(&Observation::default()).as_deref(), Some("SysctlForbidden"));
+    assert_eq!(refused(&known), None);
 }
