@@ -104,7 +104,6 @@ fn slices(root: &str, below: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::config::CgroupVersion;
 

@@ -1,8 +1,7 @@
-use proptest::prelude::*;
-
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use proptest::prelude::*;
 
 use super::*;
 use crate::{
