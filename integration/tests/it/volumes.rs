@@ -329,19 +329,18 @@ fn termination_message() -> Result<()> {
     for (name, message) in
         [("file", "words\n"), ("path", "elsewhere\n"), ("log", "from the log\n"), ("quiet", "")]
     {
-        // It is read after the end was seen.
-        node.wait(name, &format!("ended, with {message:?}"), POD_LIMIT, |pod| {
-            matches!(pod.phase(), "Failed" | "Succeeded") && last_words(pod).unwrap_or_default() == message
-        })?;
+        let ended =
+            node.wait(name, "ended", POD_LIMIT, |pod| matches!(pod.phase(), "Failed" | "Succeeded"))?;
+        let found = ended.container("main")["state"]["terminated"]["message"].as_str().unwrap_or_default();
+        same(name, found, message)?;
     }
-    node.wait("long", "ended, with 4096 bytes", POD_LIMIT, |pod| {
-        pod.phase() == "Failed" && last_words(pod).map(str::len) == Some(4096)
-    })?;
+    let long = node.wait("long", "ended", POD_LIMIT, |pod| pod.phase() == "Failed")?;
+    same(
+        "length",
+        long.container("main")["state"]["terminated"]["message"].as_str().map(str::len),
+        Some(4096),
+    )?;
     node.apply("plain", &script("plain", "exec sleep infinity"))?;
     eventually("the node to go on", &true, || Ok(node.pod("plain")?.is_some_and(|pod| pod.is_ready())))?;
     node.end()
-}
-
-fn last_words(pod: &PodState) -> Option<&str> {
-    pod.container("main")["state"]["terminated"]["message"].as_str()
 }

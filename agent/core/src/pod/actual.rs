@@ -258,6 +258,8 @@ pub enum Delivery {
 pub struct Ended {
     /// How it ended.
     pub exit: Exit,
+    /// Since when it was shown as running, and still is until its last words are read.
+    pub shown_since: Option<Timestamp>,
     /// Its last words.
     pub words: Words,
 }

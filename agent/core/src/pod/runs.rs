@@ -143,7 +143,15 @@ impl PodMachine {
     /// A run has ended: its last words are read where they can be, then it goes into the record.
     pub(super) fn ended(&mut self, name: &ContainerName, end: End, now: Now) {
         match end {
-            End::Seen(exit) => self.set_run(name, Run::Ended(actual::Ended { exit, words: Words::Unread })),
+            End::Seen(exit) => {
+                let shown_since = match self.life.run(name) {
+                    Run::Running(running) => Some(running.started_at),
+                    // Adopted: an earlier agent showed it.
+                    Run::Idle => exit.started_at,
+                    Run::BackingOff | Run::Preparing(_) | Run::Starting(_) | Run::Ended(_) => None,
+                };
+                self.set_run(name, Run::Ended(actual::Ended { exit, shown_since, words: Words::Unread }));
+            }
             End::Lost(at) => {
                 self.unknown_end(
                     name,

@@ -361,7 +361,7 @@ fn a_pod_is_taken_down_in_order() {
     let mut life = running(&["web"], RestartPolicy::Always);
     stopping(&mut life);
     life.actual.volumes.insert(VolumeName::new("data"), Resource::Ready("/v".into()));
-    let ended_now = Run::Ended(Ended { exit: exit(0), words: Words::Unread });
+    let ended_now = Run::Ended(Ended { exit: exit(0), shown_since: None, words: Words::Unread });
     life.actual.containers.insert(name("web"), ended_now);
     assert_eq!(planned(&life).steps, [Step::ReadWords(name("web"))]);
     exited(&mut life, "web", 0);

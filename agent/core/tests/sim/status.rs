@@ -3,7 +3,7 @@
 use berth_core::{
     event::{Failure, FailureKind},
     pod::{
-        actual::{Goal, ImageUse, Life, PullBackoff, Refusal, Run},
+        actual::{Ended, Goal, ImageUse, Life, PullBackoff, Refusal, Run, Words},
         resource::{Resource, Retry},
         status,
     },
@@ -13,8 +13,10 @@ use berth_core::{
     time::Mono,
 };
 
+use jiff::Timestamp;
+
 use crate::{
-    lives::{NOW, exited, furnished, name, now, prepared, record, running, runs},
+    lives::{NOW, exit, exited, furnished, name, now, prepared, record, running, runs},
     pods,
 };
 
@@ -88,6 +90,20 @@ fn an_end_is_not_shown_while_a_sidecar_runs() {
     assert_eq!(during.phase, Phase::Running);
     exited(&mut life, "side-a", 137);
     assert_eq!(shown(&life).phase, Phase::Succeeded, "a sidecar's exit code does not count");
+}
+
+#[test]
+fn an_end_is_shown_with_its_last_words_or_not_yet() {
+    let mut life = running(&["web"], RestartPolicy::Never);
+    let before = shown(&life);
+    let ended = |shown_since| Run::Ended(Ended { exit: exit(1), shown_since, words: Words::Unread });
+    life.actual.containers.insert(name("web"), ended(Some(Timestamp::UNIX_EPOCH)));
+    assert_eq!(shown(&life), before, "it ran");
+    life.goal = Goal::Removed;
+    assert_eq!(shown(&life).containers, before.containers, "it is not taken for lost");
+    assert_eq!(shown(&life).phase, Phase::Running);
+    life.actual.containers.insert(name("web"), ended(None));
+    assert_eq!(waiting(&life).0, "ContainerCreating", "nobody saw it run");
 }
 
 #[test]

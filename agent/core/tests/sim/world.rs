@@ -15,7 +15,7 @@ use berth_core::{
     id::{Attempt, ContainerId, ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
     record::PodRecord,
     spec::{NetworkMode, Pod, QosClass},
-    status::PodStatus,
+    status::{ContainerState, PodStatus, Terminated},
     time::Now,
 };
 
@@ -114,6 +114,7 @@ impl World {
                 None
             }
             Act::Publish(status) => {
+                self.check_ends(status);
                 self.statuses.insert(pod.clone(), Arc::clone(status));
                 None
             }
@@ -195,6 +196,16 @@ impl World {
             }
         }
         self.violations.append(&mut violations);
+    }
+
+    /// An end that was shown is not shown otherwise: it was complete, with its last words.
+    fn check_ends(&mut self, new: &PodStatus) {
+        let Some(old) = self.statuses.get(&new.uid) else { return };
+        let before: BTreeMap<_, _> = ends(old).map(|end| (&end.id, end)).collect();
+        let changed = ends(new).filter(|end| before.get(&end.id).is_some_and(|before| before != end));
+        let violations: Vec<String> =
+            changed.map(|end| format!("{:?} became {end:?}", before[&end.id])).collect();
+        self.violations.extend(violations);
     }
 
     fn forget(&mut self, pod: &PodUid) {
@@ -570,4 +581,15 @@ pub(crate) fn name_of(act: &Act) -> &'static str {
         Act::RemoveDirs(_) => "remove-dirs",
         Act::Sweep => "sweep",
     }
+}
+
+/// The ends that a status shows: of current runs and of those before.
+fn ends(status: &PodStatus) -> impl Iterator<Item = &Terminated> {
+    status.init_containers.iter().chain(&status.containers).flat_map(|container| {
+        let now = match &container.state {
+            ContainerState::Terminated(end) => Some(end),
+            ContainerState::Waiting { .. } | ContainerState::Running { .. } => None,
+        };
+        now.into_iter().chain(&container.last_state)
+    })
 }

@@ -95,16 +95,11 @@ fn states<'a>(
         Run::Running(running) => (ContainerState::Running { started_at: running.started_at }, last),
         Run::Starting(_) => (waiting(), last),
         Run::Preparing(preparing) => (preparing_state(life, container, preparing), last),
-        Run::Ended(ended) => {
-            let exit = ExitRecord {
-                attempt: record.attempt,
-                exit: ended.exit,
-                at: record.begun_at,
-                message: String::new(),
-                reason: None,
-            };
-            (ContainerState::Terminated(terminated(life, container, &exit)), last)
-        }
+        // Its end is shown whole, with its last words.
+        Run::Ended(ended) => match ended.shown_since {
+            Some(started_at) => (ContainerState::Running { started_at }, last),
+            None => (waiting(), last),
+        },
         Run::BackingOff if life.stage() == Stage::Run => {
             let delay = Duration::from_millis(record.backoff_ms);
             let state = ContainerState::Waiting {

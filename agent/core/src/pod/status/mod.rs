@@ -79,11 +79,11 @@ fn shown_phase(
     (phase, reason, message)
 }
 
-/// Whether a container of the pod may have a process.
+/// Whether a container of the pod may have a process, or its end is not complete.
 fn may_run(life: &Life) -> bool {
     life.actual.containers.values().any(|run| match run {
-        Run::Starting(_) | Run::Running(_) => true,
-        Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Ended(_) => false,
+        Run::Starting(_) | Run::Running(_) | Run::Ended(_) => true,
+        Run::Idle | Run::BackingOff | Run::Preparing(_) => false,
     })
 }
 
