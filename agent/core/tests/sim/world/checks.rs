@@ -1,0 +1,102 @@
+//! What a node must never do, looked at in whatever it does.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use berth_core::{
+    effect::StartRequest,
+    id::{ContainerName, PodUid},
+    record::PodRecord,
+    spec::{ContainerKind, NetworkMode, Pod},
+    status::{ContainerState, PodStatus, Terminated},
+};
+
+use super::World;
+
+impl World {
+    /// A deadline that was promised is never put off; an attempt never goes back.
+    pub(super) fn check_record(&mut self, new: &PodRecord) {
+        let Some(old) = self.records.get(&new.uid) else { return };
+        let mut violations = Vec::new();
+        if let Some(before) = old.termination {
+            match new.termination {
+                Some(after) if after.began == before.began && after.deadline <= before.deadline => {}
+                after => violations.push(format!("{}: grace {before:?} became {after:?}", new.uid)),
+            }
+        }
+        if new.sandbox < old.sandbox {
+            violations.push(format!("{}: sandbox attempt went back", new.uid));
+        }
+        for (name, before) in &old.containers {
+            let Some(after) = new.containers.get(name) else { continue };
+            if after.attempt < before.attempt {
+                violations.push(format!("{}/{name}: attempt went back", new.uid));
+            }
+            if after.attempt == before.attempt && before.exit.is_some() && after.exit != before.exit {
+                violations.push(format!("{}/{name}: the end of attempt {} changed", new.uid, after.attempt));
+            }
+        }
+        self.violations.append(&mut violations);
+    }
+
+    /// An end that was shown is not shown otherwise: it was complete, with its last words.
+    pub(super) fn check_ends(&mut self, new: &PodStatus) {
+        let Some(old) = self.statuses.get(&new.uid) else { return };
+        let before: BTreeMap<_, _> = ends(old).map(|end| (&end.id, end)).collect();
+        let changed = ends(new).filter(|end| before.get(&end.id).is_some_and(|before| before != end));
+        let violations: Vec<String> =
+            changed.map(|end| format!("{:?} became {end:?}", before[&end.id])).collect();
+        self.violations.extend(violations);
+    }
+
+    pub(super) fn check_start(&mut self, pod: &PodUid, request: &StartRequest) {
+        let name = &request.container.name;
+        let spec = Arc::clone(&request.pod);
+        let mut violations = Vec::new();
+        let others = self.containers.values().filter(|other| other.pod == *pod && other.is_running());
+        for other in others {
+            if other.name == *name && other.attempt != request.attempt {
+                violations.push(format!(
+                    "{pod}/{name}: attempts {} and {} at once",
+                    other.attempt, request.attempt
+                ));
+            }
+            let init = |name: &ContainerName| {
+                spec.init_containers.iter().any(|one| one.name == *name && one.kind == ContainerKind::Init)
+            };
+            if init(&other.name) && other.name != *name && !is_sidecar(&spec, name) {
+                violations.push(format!("{pod}/{name}: started while init container {} runs", other.name));
+            }
+        }
+        let there = [
+            (self.dirs.contains(pod), "dirs"),
+            (self.cgroups.contains_key(pod), "cgroup"),
+            (spec.network == NetworkMode::Node || self.networks.contains_key(&request.sandbox), "network"),
+            (
+                spec.volumes.iter().all(|one| self.volumes.contains(&(pod.clone(), one.name.clone()))),
+                "volumes",
+            ),
+        ];
+        for (is_there, what) in there {
+            if !is_there {
+                violations.push(format!("{pod}/{name}: started without {what}"));
+            }
+        }
+        self.violations.append(&mut violations);
+    }
+}
+
+/// The ends that a status shows: of current runs and of those before.
+fn ends(status: &PodStatus) -> impl Iterator<Item = &Terminated> {
+    status.init_containers.iter().chain(&status.containers).flat_map(|container| {
+        let now = match &container.state {
+            ContainerState::Terminated(end) => Some(end),
+            ContainerState::Waiting { .. } | ContainerState::Running { .. } => None,
+        };
+        now.into_iter().chain(&container.last_state)
+    })
+}
+
+fn is_sidecar(pod: &Pod, name: &ContainerName) -> bool {
+    let mut all = pod.all_containers();
+    all.any(|one| one.name == *name && one.kind == ContainerKind::Sidecar)
+}
