@@ -122,6 +122,15 @@ impl Held {
         drop(gate);
         Ok(())
     }
+
+    /// Holds no further call. The one that is held stays so, until it is killed.
+    ///
+    /// # Errors
+    /// No call was held.
+    pub fn lift(self) -> Result<()> {
+        fs::remove_file(&self.gate)?;
+        Ok(fs::remove_file(self.gate.with_extension("reached"))?)
+    }
 }
 
 /// The real runtime replaces the program unless what comes after it is to be held.

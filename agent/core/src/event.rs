@@ -207,7 +207,7 @@ pub enum FailureKind {
     ImagePull,
     /// The OCI runtime could not start the container (no such command, bad working directory).
     StartFailed,
-    /// The sandbox that the effect needs has gone.
+    /// The sandbox that the effect needs has gone, and the effect did nothing in it.
     SandboxGone,
 }
 

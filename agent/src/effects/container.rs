@@ -173,12 +173,16 @@ async fn start_task(host: &Arc<Host>, request: &StartRequest) -> Result<(), Fail
         Ok(_) => Ok(()),
         Err(error) => {
             let is_lost = error.is_not_found();
-            let failure = start_failure(host, request, error).await;
+            let mut failure = start_failure(host, request, error).await;
             if failure.kind == FailureKind::StartFailed || is_lost {
                 remove_task(host, &request.id).await?;
             }
             if is_lost && sandbox::runtime_of(host, &request.pod)? == BERTH {
                 forget_task(host, request).await;
+            }
+            if matches!(failure.kind, FailureKind::Transient | FailureKind::SandboxGone) {
+                // It may run, or have run before its sandbox went.
+                failure.kind = FailureKind::Unknown;
             }
             Err(failure)
         }

@@ -30,6 +30,17 @@ pub(super) async fn refuse(host: &Host, sandbox: &SandboxId) -> Result<(), Failu
     Err(Failure { kind: FailureKind::Transient, message })
 }
 
+/// Kills a shim that containerd does not know, should one be left: when a shim dies while it is made, or containerd does,
+/// containerd's own cleanup may take the bundle of the next one of that name.
+pub(super) async fn end_forgotten(sandbox: &SandboxId) -> Result<(), Failure> {
+    let id = sandbox.to_string();
+    let killed = blocking(move || Ok(kill_shims(&id))).await?;
+    if killed > 0 {
+        tracing::warn!(%sandbox, killed, "containerd has forgotten a shim that lives, killed");
+    }
+    Ok(())
+}
+
 /// Makes a failure of a call, and kills the sandbox's shim when it was its silence that failed the call.
 pub(super) async fn failure(host: &Host, sandbox: &SandboxId, error: CallError) -> Failure {
     if error.kind() != FailureKind::Unknown {

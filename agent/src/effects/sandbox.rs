@@ -179,8 +179,9 @@ async fn shut_down(host: &Host, id: &SandboxId) -> Result<(), Failure> {
     let request = ControllerShutdownRequest { sandbox_id: id.to_string(), sandboxer: SANDBOXER.to_owned() };
     let mut client = host.containerd.sandboxes();
     match host.containerd.call("shut down sandbox", id.as_str(), client.shutdown(request)).await {
-        Err(error) if !error.is_shim_gone() => Err(hung::failure(host, id, error).await),
-        Ok(_) | Err(_) => Ok(()),
+        Ok(_) => Ok(()),
+        Err(error) if error.is_shim_gone() => hung::end_forgotten(id).await,
+        Err(error) => Err(hung::failure(host, id, error).await),
     }
 }
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{Settings, berth_command};
 use berth_integration::announced::{Announced, Side};
 use berth_integration::components;
-use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::node::{Node, POD_LIMIT, system};
 use berth_integration::wait::{self, Look};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -27,6 +27,8 @@ pub(crate) fn tests() -> Vec<Test> {
         test("interrupted::exit_of_a_pods_container", exit),
         test("interrupted::end_of_a_pod", deleting),
         test("interrupted::a_pod_ends_in_grace_while_containerd_is_down", graceful),
+        test("interrupted::a_start_by_the_end_of_the_shim", shimless),
+        test("interrupted::a_shim_that_containerd_has_forgotten_ends_with_its_pod", forgotten),
         test("interrupted::a_shim_that_hangs_holds_up_no_other_pod", hung_shim),
     ]
 }
@@ -179,6 +181,40 @@ fn graceful() -> Result<()> {
     same("asked to end", fs::read_to_string(scene.dir.join("one.end"))?.as_str(), "asked\n")?;
     scene.node.containerd.start_again()?;
     scene.node.gone("one")?;
+    scene.end()
+}
+
+/// The container runs, and its shim dies before anybody hears of it: that run counts, and another follows.
+fn shimless() -> Result<()> {
+    let scene = Scene::set()?;
+    let start = scene.runtime.hold(Side::After, "start")?;
+    scene.node.apply("one", &scene.noting("one"))?;
+    start.reached()?;
+    eventually("its start", &1, || Ok(scene.starts("one")))?;
+    let shim = shim_of(&scene.node.pod("one")?.context("no pod")?)?;
+    start.lift()?;
+    kill(Pid::from_raw(i32::try_from(shim)?), Signal::SIGKILL)?;
+    let again = scene.node.ready("one")?;
+    same("restarts", again.restarts("main"), 1)?;
+    eventually("the second start", &2, || Ok(scene.starts("one")))?;
+    scene.end()
+}
+
+/// containerd loses the shim's bundle, and so the shim, which lives.
+fn forgotten() -> Result<()> {
+    let mut scene = Scene::set()?;
+    scene.node.apply("one", &sleeper("one"))?;
+    let shim = shim_of(&scene.node.ready("one")?)?;
+    let shim = Path::new("/proc").join(shim.to_string());
+    let bundle = fs::read_link(shim.join("cwd"))?;
+    scene.node.containerd.kill()?;
+    system("umount", &[&bundle.join("shm").display().to_string()])?;
+    fs::remove_dir_all(&bundle)?;
+    scene.node.containerd.start_again()?;
+    ensure!(shim.exists(), "containerd has ended it");
+    scene.node.remove("one")?;
+    scene.node.gone("one")?;
+    eventually("the end of the shim", &false, || Ok(shim.exists()))?;
     scene.end()
 }
 
