@@ -446,7 +446,7 @@ impl ::prost::Name for StatsResponse {
         "/berth.shim.v1.StatsResponse".into()
     }
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerStats {
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
@@ -458,6 +458,21 @@ pub struct ContainerStats {
     pub memory_working_set_bytes: u64,
     #[prost(uint64, tag = "5")]
     pub pids: u64,
+    #[prost(uint64, tag = "6")]
+    pub memory_swap_bytes: u64,
+    /// How long its processes have waited, on cgroup v2, where the kernel counts that.
+    #[prost(message, optional, tag = "7")]
+    pub cpu_pressure: ::core::option::Option<
+        super::super::super::io::containerd::cgroups::v2::PsiStats,
+    >,
+    #[prost(message, optional, tag = "8")]
+    pub memory_pressure: ::core::option::Option<
+        super::super::super::io::containerd::cgroups::v2::PsiStats,
+    >,
+    #[prost(message, optional, tag = "9")]
+    pub io_pressure: ::core::option::Option<
+        super::super::super::io::containerd::cgroups::v2::PsiStats,
+    >,
 }
 impl ::prost::Name for ContainerStats {
     const NAME: &'static str = "ContainerStats";

@@ -9,17 +9,28 @@ mod v2;
 use std::fs;
 use std::path::Path;
 
+use berth_proto::cgroup2::PsiStats;
 use berth_proto::{Any, pack};
 
 use super::Cgroup;
 
 /// The figures of the summary API.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Usage {
     pub(crate) cpu_ns: u64,
     pub(crate) memory_bytes: u64,
     pub(crate) working_set_bytes: u64,
+    pub(crate) swap_bytes: u64,
     pub(crate) pids: u64,
+    pub(crate) pressure: Pressure,
+}
+
+/// How long processes have waited. Version 1 does not count that.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Pressure {
+    pub(crate) cpu: Option<PsiStats>,
+    pub(crate) memory: Option<PsiStats>,
+    pub(crate) io: Option<PsiStats>,
 }
 
 impl Cgroup {
@@ -33,18 +44,27 @@ impl Cgroup {
                     cpu_ns: Table::read(&path.join("cpu.stat")).of("usage_usec").saturating_mul(1000),
                     memory_bytes,
                     working_set_bytes: memory_bytes.saturating_sub(inactive),
+                    swap_bytes: number(&path.join("memory.swap.current")),
                     pids: number(&path.join("pids.current")),
+                    pressure: Pressure {
+                        cpu: v2::pressure(path, "cpu"),
+                        memory: v2::pressure(path, "memory"),
+                        io: v2::pressure(path, "io"),
+                    },
                 }
             }
             Self::Split(paths) => {
                 let at = |controller: &str, file: &str| paths.get(controller).map(|path| path.join(file));
-                let memory_bytes = at("memory", "memory.usage_in_bytes").map_or(0, |path| number(&path));
+                let number_at = |controller, file| at(controller, file).map_or(0, |path| number(&path));
+                let memory_bytes = number_at("memory", "memory.usage_in_bytes");
                 let stat = at("memory", "memory.stat").map(|path| Table::read(&path)).unwrap_or_default();
                 Usage {
-                    cpu_ns: at("cpuacct", "cpuacct.usage").map_or(0, |path| number(&path)),
+                    cpu_ns: number_at("cpuacct", "cpuacct.usage"),
                     memory_bytes,
                     working_set_bytes: memory_bytes.saturating_sub(stat.of("total_inactive_file")),
-                    pids: at("pids", "pids.current").map_or(0, |path| number(&path)),
+                    swap_bytes: stat.of("total_swap"),
+                    pids: number_at("pids", "pids.current"),
+                    pressure: Pressure::default(),
                 }
             }
         }
@@ -123,6 +143,8 @@ fn parse_rdma(line: &str) -> Option<(String, u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use berth_proto::cgroup2::PsiData;
+
     use super::*;
 
     #[test]
@@ -162,7 +184,9 @@ mod tests {
         for (file, text) in [
             ("memory.current", "1000\n"),
             ("memory.usage_in_bytes", "1000\n"),
-            ("memory.stat", "anon 1\ninactive_file 300\ntotal_inactive_file 400\n"),
+            ("memory.stat", "anon 1\ninactive_file 300\ntotal_inactive_file 400\ntotal_swap 30\n"),
+            ("memory.swap.current", "20\n"),
+            ("memory.pressure", "some avg10=1.50 avg60=0.00 avg300=0.00 total=9\n"),
             ("cpu.stat", "usage_usec 5\nuser_usec 3\n"),
             ("cpuacct.usage", "5000\n"),
             ("pids.current", "2\n"),
@@ -170,12 +194,23 @@ mod tests {
             fs::write(group.path().join(file), text).unwrap();
         }
         let unified = Cgroup::Unified(group.path().to_owned());
-        let usage = Usage { cpu_ns: 5000, memory_bytes: 1000, working_set_bytes: 700, pids: 2 };
+        let waited = PsiData { avg10: 1.5, total: 9, ..PsiData::default() };
+        let memory = Some(PsiStats { some: Some(waited), full: None });
+        let usage = Usage {
+            cpu_ns: 5000,
+            memory_bytes: 1000,
+            working_set_bytes: 700,
+            swap_bytes: 20,
+            pids: 2,
+            pressure: Pressure { memory, ..Pressure::default() },
+        };
         assert_eq!(unified.usage(), usage);
         assert_eq!(unified.metrics().type_url, "io.containerd.cgroups.v2.Metrics");
         let all = ["memory", "cpuacct", "pids"].map(|name| (name.to_owned(), group.path().to_owned()));
         let split = Cgroup::Split(all.into());
-        assert_eq!(split.usage(), Usage { working_set_bytes: 600, ..usage });
+        let on_split =
+            Usage { working_set_bytes: 600, swap_bytes: 30, pressure: Pressure::default(), ..usage };
+        assert_eq!(split.usage(), on_split);
         assert_eq!(split.metrics().type_url, "io.containerd.cgroups.v1.Metrics");
         assert_eq!(Cgroup::Split([].into()).usage(), Usage::default());
     }

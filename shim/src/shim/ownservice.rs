@@ -88,7 +88,11 @@ impl Shim {
                 cpu_usage_ns: usage.cpu_ns,
                 memory_usage_bytes: usage.memory_bytes,
                 memory_working_set_bytes: usage.working_set_bytes,
+                memory_swap_bytes: usage.swap_bytes,
                 pids: usage.pids,
+                cpu_pressure: usage.pressure.cpu,
+                memory_pressure: usage.pressure.memory,
+                io_pressure: usage.pressure.io,
             })
         };
         StatsResponse { containers: self.containers.iter().filter_map(stats).collect() }.encode_to_vec()

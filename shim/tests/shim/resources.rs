@@ -57,4 +57,8 @@ fn statistics_tell_what_is_used(world: &World) {
     assert_eq!((own.id.as_str(), own.pids), ("c1", 2));
     assert!(own.cpu_usage_ns >= usage.cpu_ns && own.memory_usage_bytes > 0);
     assert!(own.memory_working_set_bytes <= own.memory_usage_bytes);
+    // What a kernel was built without has no files.
+    let has = |file: &str| world.groups().of("c1").join(file).exists();
+    let told = [own.cpu_pressure.is_some(), own.memory_pressure.is_some(), own.io_pressure.is_some()];
+    assert_eq!(told, ["cpu.pressure", "memory.pressure", "io.pressure"].map(has));
 }

@@ -75,22 +75,47 @@ impl Machine {
     }
 
     fn created(&mut self, now: Now, id: Id, from: Option<ReqId>, result: Result<u32, Failure>) {
-        let next = self.tasks.get(&id).map_or(Next::Stay, Task::next);
+        let next = self.next_of(&id);
         match result {
             Ok(pid) => {
-                self.set_life(&id, Life::Created { pid });
-                self.publish(Notice::Created { task: id.clone(), pid });
-                self.feed_task(&id, FeedEvent::Created);
-                if let Some(from) = from {
-                    self.reply(from, Reply::Pid(pid));
-                }
+                self.tell_created(&id, Life::Created { pid }, pid, from);
                 self.kill_if_stopped(&id, pid);
                 self.claim(now, pid);
-                if let Next::Delete { from } = next {
-                    self.delete_made(&id, from);
-                }
+                self.follow(&id, next);
             }
             Err(failure) => self.not_created(&id, from, next, failure),
+        }
+    }
+
+    /// A container that is to be restored has no process before its start.
+    fn prepared(&mut self, id: Id, from: Option<ReqId>, result: Result<(), Failure>) {
+        let next = self.next_of(&id);
+        match result {
+            Ok(()) => {
+                self.tell_created(&id, Life::Prepared, 0, from);
+                self.follow(&id, next);
+            }
+            Err(failure) => self.not_created(&id, from, next, failure),
+        }
+    }
+
+    fn next_of(&self, id: &Id) -> Next {
+        self.tasks.get(id).map_or(Next::Stay, Task::next)
+    }
+
+    fn tell_created(&mut self, id: &Id, life: Life, pid: u32, from: Option<ReqId>) {
+        self.set_life(id, life);
+        self.publish(Notice::Created { task: id.clone(), pid });
+        self.feed_task(id, FeedEvent::Created);
+        if let Some(from) = from {
+            self.reply(from, Reply::Pid(pid));
+        }
+    }
+
+    /// Does what was asked for while the container was being created.
+    fn follow(&mut self, id: &Id, next: Next) {
+        if let Next::Delete { from } = next {
+            self.delete_made(id, from);
         }
     }
 
@@ -112,24 +137,6 @@ impl Machine {
         match from {
             Some(from) => self.fail(from, failure),
             None => self.end_when_deserted(),
-        }
-    }
-
-    fn prepared(&mut self, id: Id, from: Option<ReqId>, result: Result<(), Failure>) {
-        let next = self.tasks.get(&id).map_or(Next::Stay, Task::next);
-        match result {
-            Ok(()) => {
-                self.set_life(&id, Life::Prepared);
-                self.publish(Notice::Created { task: id.clone(), pid: 0 });
-                self.feed_task(&id, FeedEvent::Created);
-                if let Some(from) = from {
-                    self.reply(from, Reply::Pid(0));
-                }
-                if let Next::Delete { from } = next {
-                    self.delete_made(&id, from);
-                }
-            }
-            Err(failure) => self.not_created(&id, from, next, failure),
         }
     }
 

@@ -22,10 +22,7 @@ pub(super) fn metrics(group: &Path) -> Metrics {
             current: rdma(&read(&group.join("rdma.current"))),
             limit: rdma(&read(&group.join("rdma.max"))),
         }),
-        io: Some(IoStat {
-            usage: io(&read(&group.join("io.stat"))),
-            psi: pressure(&read(&group.join("io.pressure"))),
-        }),
+        io: Some(IoStat { usage: io(&read(&group.join("io.stat"))), psi: pressure(group, "io") }),
         hugetlb: huge_pages(group),
         memory_events: events(Table::read(&group.join("memory.events"))),
         network: Vec::new(),
@@ -41,7 +38,7 @@ fn cpu(group: &Path) -> CpuStat {
         nr_periods: stat.of("nr_periods"),
         nr_throttled: stat.of("nr_throttled"),
         throttled_usec: stat.of("throttled_usec"),
-        psi: pressure(&read(&group.join("cpu.pressure"))),
+        psi: pressure(group, "cpu"),
         nr_bursts: stat.of("nr_bursts"),
         burst_usec: stat.of("burst_usec"),
     }
@@ -92,7 +89,7 @@ fn memory(group: &Path) -> MemoryStat {
         swap_limit: number(&group.join("memory.swap.max")),
         max_usage: number(&group.join("memory.peak")),
         swap_max_usage: number(&group.join("memory.swap.peak")),
-        psi: pressure(&read(&group.join("memory.pressure"))),
+        psi: pressure(group, "memory"),
     }
 }
 
@@ -131,7 +128,8 @@ fn io(text: &str) -> Vec<IoEntry> {
 }
 
 /// Lines `some|full avg10=F avg60=F avg300=F total=N`; nothing where the kernel does not count, or is told not to.
-fn pressure(text: &str) -> Option<PsiStats> {
+pub(super) fn pressure(group: &Path, resource: &str) -> Option<PsiStats> {
+    let text = read(&group.join(format!("{resource}.pressure")));
     let data = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
         let of = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
