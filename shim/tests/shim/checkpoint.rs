@@ -126,7 +126,7 @@ impl<'s> Restored<'s> {
 fn make_bundle(world: &World, id: &str, spec: Spec) -> PathBuf {
     let bundle = world.bundle(id);
     fs::create_dir_all(bundle.join("rootfs")).unwrap();
-    let spec = spec.cgroup(&format!("/{}/{id}", world.name()));
+    let spec = spec.cgroup(&world.groups().named(id));
     fs::write(bundle.join("config.json"), spec.to_json()).unwrap();
     bundle
 }

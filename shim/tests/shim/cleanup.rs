@@ -46,7 +46,6 @@ fn lose<'w>(world: &'w World, wrapper: &Wrapper, members: usize) -> (Pod<'w>, Ve
     let mut pids = Vec::new();
     for number in 0..members {
         let spec = Spec::sh("sleep 1000 & (setsid sleep 1000 &) ; echo ready; wait");
-        let spec = spec.cgroup(&format!("/{}/c{number}", world.name()));
         let task = Task::start(&pod.shim, &format!("c{number}"), spec);
         task.log.says("ready");
         let exec = task.exec("e1", &process(&["/bin/busybox", "sleep", "1000"]));

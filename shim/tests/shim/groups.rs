@@ -1,13 +1,13 @@
 //! Control groups that containers make below their own: whatever is in them is the container's, and ends with it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 use berth_proto::process::Status;
 use berth_proto::shim::{ExecSyncRequest, ExecSyncResponse, shim_service};
 use berth_proto::task::{StatsRequest, StatsResponse, task_service};
 use berth_proto::{cgroup2, unpack};
-use berth_shim_conformance::harness::is_gone;
+use berth_shim_conformance::harness::{Driver, is_gone};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -54,11 +54,6 @@ fn exec_sync(pod: &Pod<'_>, script: &str, timeout_ms: u64) -> ExecSyncResponse {
     let request =
         ExecSyncRequest { container_id: "c1".to_owned(), process, timeout_ms, ..Default::default() };
     Conn::open(&pod.agent_socket).call(shim_service::NAME, shim_service::EXEC_SYNC, &request).unwrap()
-}
-
-/// The directory of a container's group on version 2.
-fn group(world: &World, id: &str) -> PathBuf {
-    PathBuf::from(format!("/sys/fs/cgroup/{}/{id}", world.name()))
 }
 
 fn a_containers_own_groups_end_with_it(world: &World) {
@@ -114,7 +109,7 @@ fn threads_in_groups_of_their_own(world: &World) {
     task.log.says("ready");
     task.log.says("below");
     assert_eq!(task.pids().unwrap().len(), 2);
-    let threads = group(world, "c1").join("t/cgroup.threads");
+    let threads = world.groups().of("c1").join("t/cgroup.threads");
     until("its thread there", || (fs::read_to_string(&threads).unwrap().lines().count() == 1).then_some(()));
     assert_eq!(exec_sync(&pod, "exit 3", 0).exit_code, 3);
     assert!(exec_sync(&pod, "setsid sleep 1000 & sleep 1000", 300).timed_out);
@@ -152,7 +147,7 @@ echo 16M > greedy/memory.max; echo 0 > greedy/memory.swap.max
     task.log.says("child 137");
     world.containerd.event("oom c1");
     assert_eq!(task.status(), Status::Running);
-    until("the end of that group", || (!group(world, "c1").join("greedy").exists()).then_some(()));
+    until("the end of that group", || (!world.groups().of("c1").join("greedy").exists()).then_some(()));
     task.kill(9).unwrap();
     task.wait();
     assert_eq!(task.view().exit.unwrap().oom_kills, 1, "what a group has counted outlives it");
@@ -177,38 +172,41 @@ fn a_group_that_is_killed_as_one_is_told_so(world: &World) {
 fn a_kill_is_told_when_its_group_is_gone(world: &World) {
     let pod = Pod::start(world);
     let spec = |script: &str| Spec::sh(script).memory_limit(32 << 20);
-    let below = format!("/{}/c2.scope/container", world.name());
     let greedy = |id| spec(&format!("until [ -e /shared/{id} ]; do sleep 0.1; done; exec tail /dev/zero"));
-    let cases = [
-        ("c1", greedy("c1"), &["c1"][..]),
-        ("c2", greedy("c2").cgroup(&below), &["c2.scope/container", "c2.scope"]),
-    ];
+    let mut cases = vec![("c1", greedy("c1"), world.groups().outer("c1"))];
+    if world.groups().driver() == Driver::Cgroupfs {
+        let below = format!("{}.scope/container", world.groups().named("c2"));
+        cases.push(("c2", greedy("c2").cgroup(&below), world.groups().outer("c2.scope")));
+    }
     let neighbour = Task::start(&pod.shim, "c3", spec("exec sleep 1000"));
-    for (id, spec, groups) in cases {
+    for (id, spec, group) in cases {
         let task = Task::start(&pod.shim, id, spec);
-        gone_before_the_shim_looks(&pod, groups, || fs::write(world.shared().join(id), "").unwrap());
+        gone_before_the_shim_looks(&pod, &group, || fs::write(world.shared().join(id), "").unwrap());
         assert_eq!(task.wait(), 137);
-        assert_eq!(task.view().exit.unwrap().oom_kills, 1, "{groups:?}");
+        assert_eq!(task.view().exit.unwrap().oom_kills, 1, "{group:?}");
         world.containerd.event(&format!("oom {id}"));
     }
     let innocent = neighbour.pids().unwrap();
-    gone_before_the_shim_looks(&pod, &["c3"], || signal(innocent[0], Signal::SIGKILL));
+    let group = world.groups().outer("c3");
+    gone_before_the_shim_looks(&pod, &group, || signal(innocent[0], Signal::SIGKILL));
     assert_eq!(neighbour.wait(), 137);
     assert_eq!(neighbour.view().exit.unwrap().oom_kills, 0);
     assert!(world.containerd.events().iter().all(|event| event.brief() != "oom c3"));
 }
 
-/// Ends a container, and removes its groups while the shim is held still.
-fn gone_before_the_shim_looks(pod: &Pod<'_>, groups: &[&str], end: impl FnOnce()) {
+/// Ends a container while the shim is held still, and removes its groups, as systemd does by itself.
+fn gone_before_the_shim_looks(pod: &Pod<'_>, group: &Path, end: impl FnOnce()) {
     signal(pod.shim.pid, Signal::SIGSTOP);
     end();
-    for name in groups {
-        let group = group(pod.shim.world, name);
+    if pod.shim.world.groups().driver() == Driver::Cgroupfs {
         until("the end of all in the group", || {
             fs::read_to_string(group.join("cgroup.events")).unwrap().contains("populated 0").then_some(())
         });
-        fs::remove_dir(&group).unwrap();
+        // crun's, below a scope.
+        let _none = fs::remove_dir(group.join("container")).is_err();
+        fs::remove_dir(group).unwrap();
     }
+    until("the end of the group", || (!group.exists()).then_some(()));
     signal(pod.shim.pid, Signal::SIGCONT);
 }
 
@@ -227,7 +225,7 @@ fn statistics_have_what_the_kernel_counts(world: &World) {
     let answer: StatsResponse =
         pod.shim.task(task_service::STATS, &StatsRequest { id: "c1".to_owned() }).unwrap();
     let stats: cgroup2::Metrics = unpack(&answer.stats.unwrap()).unwrap();
-    let group = group(world, "c1");
+    let group = world.groups().of("c1");
     let lines = |file: &str| fs::read_to_string(group.join(file)).unwrap_or_default().lines().count();
     let pids = stats.pids.unwrap();
     assert_eq!((pids.current, pids.limit), (1, 77));

@@ -8,6 +8,7 @@ use berth_proto::bootstrap::{BootstrapParams, BootstrapResult, Extension};
 use berth_proto::{Any, runc};
 use prost::Message;
 
+use super::groups::Driver;
 use super::world::World;
 
 /// How containerd talks to `shim start`.
@@ -98,7 +99,8 @@ pub(crate) fn bootstrap_input(world: &World, id: &str, bootstrap: Bootstrap) -> 
 /// The options that `ctr run --runc-binary` gives.
 pub(crate) fn runc_options(world: &World) -> Any {
     let binary_name = world.program().display().to_string();
-    berth_proto::pack(&runc::Options { binary_name, ..runc::Options::default() })
+    let systemd_cgroup = world.groups().driver() == Driver::Systemd;
+    berth_proto::pack(&runc::Options { binary_name, systemd_cgroup, ..runc::Options::default() })
 }
 
 /// Reads what containerd would: a message, or else JSON.

@@ -40,6 +40,7 @@ pub(crate) fn destroy(world: &World) {
             let _busy = fs::remove_dir(cgroup).is_err();
         }
     }
+    world.groups().end();
 }
 
 fn left(world: &World) -> Vec<String> {
@@ -47,7 +48,7 @@ fn left(world: &World) -> Vec<String> {
     // The test's own namespace file.
     let mounts = mounts(world, |point| !point.ends_with("netns"));
     let mounts = mounts.into_iter().map(|point| format!("mount {}", point.display()));
-    let members = cgroups(world).into_iter().filter(|cgroup| !cgroup.ends_with(world.name()));
+    let members = cgroups(world).into_iter().filter(|cgroup| !cgroup.ends_with(world.groups().top()));
     let cgroups = members.map(|cgroup| format!("cgroup {}", cgroup.display()));
     let sockets = world.stale_sockets().into_iter().map(|socket| format!("socket {}", socket.display()));
     processes.chain(mounts).chain(cgroups).chain(sockets).collect()
@@ -64,7 +65,7 @@ fn processes(world: &World) -> Vec<(u32, String)> {
             |name: &str| fs::read(path.join(name)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let command = read("cmdline").unwrap_or_default().replace('\0', " ");
         let cwd = fs::read_link(path.join("cwd")).unwrap_or_default();
-        let in_cgroup = read("cgroup").is_ok_and(|table| is_in(&table, world.name()));
+        let in_cgroup = read("cgroup").is_ok_and(|table| is_in(&table, world.groups().top()));
         if in_cgroup || command.contains(&dir) || cwd.starts_with(world.dir()) {
             found.push((pid, command));
         }
@@ -85,7 +86,7 @@ fn mounts(world: &World, is_of_interest: impl Fn(&Path) -> bool) -> Vec<PathBuf>
 
 /// Cgroups of the world in every hierarchy, parents first.
 fn cgroups(world: &World) -> Vec<PathBuf> {
-    let name = world.name();
+    let name = world.groups().top();
     let root = Path::new("/sys/fs/cgroup");
     let hierarchies = fs::read_dir(root).unwrap().flatten().map(|entry| entry.path());
     let hierarchies = hierarchies.chain([root.to_owned()]).filter(|dir| dir.join("cgroup.procs").exists());

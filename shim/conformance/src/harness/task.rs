@@ -215,7 +215,7 @@ fn make_bundle(shim: &Shim<'_>, id: &str, spec: &Spec) -> PathBuf {
     let world = shim.world;
     let bundle = world.bundle(id);
     fs::create_dir_all(bundle.join("rootfs")).unwrap();
-    let spec = spec.clone().cgroup_unless_named(&format!("/{}/{id}", world.name()));
+    let spec = spec.clone().cgroup_unless_named(&world.groups().named(id));
     fs::write(bundle.join("config.json"), spec.to_json()).unwrap();
     bundle
 }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fs;
+use std::io;
 use std::os::unix::fs::symlink;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use nix::sched::{CloneFlags, unshare};
 use tempfile::TempDir;
 
 use super::containerd::Containerd;
+use super::groups::{Driver, Groups};
 use super::leaks;
 use super::sandbox::Sandbox;
 use super::subject::Subject;
@@ -23,16 +25,30 @@ use super::traces::Traces;
 
 /// Gives the process, and so everything it starts, mounts of its own.
 ///
-/// `/run` is empty in it, since runtimes keep their state there. A cgroup2 hierarchy beside cgroup v1 is covered:
-/// crun refuses such a mixture, and leaves files where it was.
-pub fn isolate() -> Result<(), nix::Error> {
+/// `/run` is empty in it, since runtimes keep their state there, but for the ways to systemd. A cgroup2 hierarchy beside
+/// cgroup v1 is covered: crun refuses such a mixture, and leaves files where it was.
+pub fn isolate() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
-    mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), None::<&str>)?;
+    cover_run()?;
     let mixed = Path::new("/sys/fs/cgroup/unified");
     if mixed.join("cgroup.controllers").exists() {
         mount(Some("tmpfs"), mixed, Some("tmpfs"), MsFlags::empty(), None::<&str>)?;
     }
+    Ok(())
+}
+
+fn cover_run() -> io::Result<()> {
+    let cover = tempfile::tempdir()?;
+    mount(Some("tmpfs"), cover.path(), Some("tmpfs"), MsFlags::empty(), None::<&str>)?;
+    for kept in ["systemd", "dbus"] {
+        let (from, to) = (Path::new("/run").join(kept), cover.path().join(kept));
+        if from.is_dir() {
+            fs::create_dir(&to)?;
+            mount(Some(&from), &to, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)?;
+        }
+    }
+    mount(Some(cover.path()), "/run", None::<&str>, MsFlags::MS_MOVE, None::<&str>)?;
     Ok(())
 }
 
@@ -86,8 +102,9 @@ pub struct World {
     program: PathBuf,
     /// The events service.
     pub containerd: Containerd,
-    /// Names the test among others: its containerd namespace and the parent of its cgroups.
+    /// Names the test among others: its containerd namespace, and its cgroups.
     name: String,
+    groups: Groups,
     shims: Mutex<Vec<Traces>>,
 }
 
@@ -101,7 +118,9 @@ impl World {
         let name = format!("berth-shim-test-{}-{number}", std::process::id());
         let containerd = Containerd::listen(dir.path(), &name);
         make_rootfs(&dir.path().join("rootfs"));
-        World { dir, subject, program, containerd, name, shims: Mutex::default() }
+        let driver = if subject.runtime.contains() { Driver::of_machine() } else { Driver::Cgroupfs };
+        let groups = Groups::new(driver, &name, subject.runtime.name());
+        World { dir, subject, program, containerd, name, groups, shims: Mutex::default() }
     }
 
     /// What is under test.
@@ -119,9 +138,14 @@ impl World {
         &self.program
     }
 
-    /// The containerd namespace of this test, and the parent of the cgroups of its containers.
+    /// The containerd namespace of this test.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The cgroups of its containers.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
     }
 
     /// The bundle of a sandbox or container.

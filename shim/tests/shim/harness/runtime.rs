@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use berth_shim_conformance::harness::{self, Endurance, Subject, World};
+use berth_shim_conformance::harness::{self, Driver, Endurance, Subject, World};
 use libtest_mimic::Trial;
 
 /// Says, in a virtual machine of the integration tests, what its kernel does not have; absent elsewhere.
@@ -62,7 +62,11 @@ impl Runtime {
 /// What the agent would put before every command of a world's runtime.
 pub(super) fn args(world: &World) -> Vec<String> {
     let is_crun = world.subject().runtime.name() == Runtime::Crun.name();
-    if is_crun { vec!["--cgroup-manager=cgroupfs".to_owned()] } else { Vec::new() }
+    match world.groups().driver() {
+        Driver::Systemd => vec!["--systemd-cgroup".to_owned()],
+        Driver::Cgroupfs if is_crun => vec!["--cgroup-manager=cgroupfs".to_owned()],
+        Driver::Cgroupfs => Vec::new(),
+    }
 }
 
 /// A test with one runtime.

@@ -83,8 +83,8 @@ fn an_overlay_of_very_many_layers(world: &World) {
 
 /// Seen from the node: crun takes the flags of what it is given away again, unless its own configuration has them.
 fn a_bind_that_is_read_only(world: &World) {
-    let rootfs = vec![mount("bind", base(world), &["rbind", "ro", "nosuid", "noatime"])];
-    assert_eq!(flags_of_root(world, rootfs), ["ro", "nosuid", "noatime"]);
+    let rootfs = vec![mount("bind", base(world), &["rbind", "ro", "nosuid", "nodev", "noatime"])];
+    assert_eq!(flags_of_root(world, rootfs), ["ro", "nosuid", "nodev", "noatime"]);
 }
 
 /// Creates a container and deletes it; returns the flags of its root file system.
