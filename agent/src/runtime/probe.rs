@@ -16,8 +16,9 @@ use crate::{
     config::{Config, OciRuntime},
 };
 
-/// How long a runtime may take for one step. It takes milliseconds.
-const STEP_WITHIN: Duration = Duration::from_secs(20);
+/// How long a runtime may take for one step. It takes milliseconds; and an agent without a runtime that passes waits for
+/// each in turn before it does anything else.
+const STEP_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where distributions and packages put runtimes, beyond `PATH`, which a service manager may cut short.
 const DIRS: [&str; 5] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/bin"];
@@ -140,10 +141,11 @@ fn find(name: &str) -> Option<PathBuf> {
 
 /// Creates a container and deletes it. Nothing runs in it.
 async fn trial(config: &Config, command: &OciCommand) -> Result<(), TrialError> {
-    let dir = Path::new(&config.node.paths.run).join("trial");
+    let name = Path::new(&command.binary).file_name().unwrap_or_default().display();
+    let dir = Path::new(&config.node.paths.run).join(format!("trial-{name}"));
     let (bundle, root) = (dir.clone(), dir.join("state"));
     if root.exists() {
-        // An agent died in a trial: its container may still be there.
+        // An agent or a runtime died in a trial: its container may still be there.
         drop(step(command, &root, "delete", &["--force", TRIAL]).await);
     }
     let spec = spec(config);
@@ -158,6 +160,10 @@ async fn trial(config: &Config, command: &OciCommand) -> Result<(), TrialError> 
     prepare().map_err(|error| TrialError::Prepare(dir.clone(), error))?;
     let dir_text = dir.display().to_string();
     let created = step(command, &root, "create", &["--bundle", &dir_text, TRIAL]).await;
+    if matches!(created, Err(TrialError::Timeout)) {
+        // A deletion would hang as well: the next trial begins with it.
+        return created;
+    }
     let deleted = step(command, &root, "delete", &["--force", TRIAL]).await;
     // Left behind it would only be in the next trial's way, which removes it.
     drop(fs::remove_dir_all(&dir));

@@ -30,7 +30,7 @@ pub(crate) fn tests() -> Vec<Test> {
         on("no_unit_stays", nothing_stays),
         on("a_stopped_bus_with_crun", bus::stopped_with_crun).alone(),
         on("a_stopped_bus_with_runc", bus::stopped_with_runc).alone(),
-        on("a_hanging_bus_with_crun", bus::hanging_with_crun).alone(),
+        on("a_hanging_bus_with_a_choice_of_runtimes", bus::hanging_with_a_choice).alone(),
     ]
 }
 
