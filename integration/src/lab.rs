@@ -15,6 +15,7 @@
 
 mod init;
 mod leaks;
+mod logs;
 mod slice;
 mod supervisor;
 

@@ -14,6 +14,7 @@ mod disk;
 mod feature;
 mod guest;
 mod job;
+mod processor;
 mod qemu;
 mod supervisor;
 mod uml;
@@ -27,6 +28,7 @@ use anyhow::{Result, bail};
 pub use backend::Backend;
 pub use disk::Disk;
 pub use feature::{Feature, is_guest, lacks};
+pub use guest::logs;
 pub use job::{Init, Job, Stdio};
 pub use supervisor::run;
 

@@ -55,7 +55,11 @@ pub(super) fn run() -> Result<ExitCode> {
         .context("start the lab's body")?;
     let code = reap_until(Pid::from_raw(i32::try_from(body.id())?))?;
     if code == 0 {
-        before.check(&world)?;
+        let left = before.check(&world);
+        if left.is_err() {
+            world.show_logs()?;
+        }
+        left?;
     }
     Ok(ExitCode::from(code))
 }

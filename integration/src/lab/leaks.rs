@@ -106,9 +106,19 @@ fn subdirectories(dir: &Path) -> Result<Vec<PathBuf>> {
 fn processes(world: &World) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for number in world.processes()?.into_iter().filter(|number| *number != process::id()) {
-        // It may end between the two looks.
-        let line = fs::read_to_string(format!("/proc/{number}/cmdline")).unwrap_or_default();
-        found.push(format!("process {number} {}", line.replace('\0', " ")));
+        // It may end between the looks.
+        let process = Path::new("/proc").join(number.to_string());
+        let read = |file: &str| fs::read_to_string(process.join(file)).unwrap_or_default();
+        let status = read("status");
+        let of = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("?").trim();
+        let dir = fs::read_link(process.join("cwd")).unwrap_or_default();
+        found.push(format!(
+            "process {number} {}({}, child of {}, in {})",
+            read("cmdline").replace('\0', " "),
+            of("State:"),
+            of("PPid:"),
+            dir.display(),
+        ));
     }
     Ok(found)
 }

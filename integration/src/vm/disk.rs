@@ -140,6 +140,11 @@ impl Disk {
         self.dir.join(KERNEL)
     }
 
+    /// Directory of what guests have for themselves.
+    pub(super) fn locks(&self) -> PathBuf {
+        self.dir.with_file_name("locks")
+    }
+
     /// An empty directory, for a world to be mounted on. It is never removed, which would unmount what is on it.
     pub(super) fn world(&self) -> PathBuf {
         world_beside(&self.dir)

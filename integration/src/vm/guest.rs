@@ -14,6 +14,7 @@ use nix::sys::termios::{SetArg, cfmakeraw, tcdrain, tcgetattr, tcsetattr};
 use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::{Pid, sync};
 
+use super::feature::is_guest;
 use super::job::{self, EXCHANGE, HOST, Init, Job, LOGS, SHARE, STARTED, STATUS, Stdio, below};
 
 /// Mounts that systemd would make: type, directory, options. Those of the kernel's own come first.
@@ -67,6 +68,12 @@ fn exchange(name: &str) -> PathBuf {
     Path::new(SHARE).join(EXCHANGE).join(name)
 }
 
+/// In a guest, the directory of what is worth keeping from a failure.
+#[must_use]
+pub fn logs() -> Option<PathBuf> {
+    is_guest().then(|| exchange(LOGS))
+}
+
 fn surroundings() -> Result<()> {
     let table = fs::read_to_string("/proc/self/mountinfo")?;
     for (kind, dir, options) in MOUNTS {
@@ -96,6 +103,7 @@ fn run() -> Result<u8> {
         mount(Some(&from), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
             .with_context(|| format!("bind {}", path.display()))?;
     }
+    let _held = hold(&job.held);
     let loaded = Command::new("modprobe").arg("--all").args(MODULES).status().context("start modprobe")?;
     ensure!(loaded.success(), "modprobe of {MODULES:?} ended with {loaded}");
     let ports = match job.stdio {
@@ -113,6 +121,13 @@ fn run() -> Result<u8> {
         keep_journal()?;
     }
     Ok(code)
+}
+
+/// Opens the files in directories that are there.
+fn hold(dirs: &[PathBuf]) -> Vec<File> {
+    let entries = dirs.iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
+    let files = entries.map(|entry| entry.path()).filter(|path| path.is_file());
+    files.filter_map(|path| File::open(path).ok()).collect()
 }
 
 fn command(job: &Job, ports: Option<&[File; 2]>) -> Result<Command> {

@@ -58,6 +58,9 @@ pub struct Job {
     pub dir: PathBuf,
     /// Directories of the host that the guest sees, read-only and at the same paths.
     pub shares: Vec<PathBuf>,
+    /// Directories of programs whose files the guest holds open: what it has read of a file on hostfs is forgotten with the
+    /// file's last user.
+    pub held: Vec<PathBuf>,
     /// Input and outputs.
     pub stdio: Stdio,
 }
@@ -70,6 +73,7 @@ impl Job {
     pub fn new(name: &str, init: Init, command: Vec<String>) -> Result<Self> {
         let workspace = components::workspace();
         let built = crate::binaries::dir()?;
+        let held = vec![built.clone(), workspace.join("target/components/bin")];
         let mut shares = vec![workspace.clone(), built];
         // A link in some workspaces.
         if let Ok(components) = workspace.join("target/components").canonicalize() {
@@ -87,6 +91,7 @@ impl Job {
             environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             dir: workspace,
             shares: apart(shares)?,
+            held,
             stdio: Stdio::Outputs,
         })
     }

@@ -19,6 +19,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::job::{EXCHANGE, HOST, Job, PROGRAM, STARTED, STATUS, Stdio, below};
+use super::processor::Processor;
 use super::{Backend, Disk, THIS, job, supervisor};
 use crate::components;
 use crate::process::tail;
@@ -115,6 +116,10 @@ pub(super) fn run() -> Result<ExitCode> {
     let console = File::create(logs.join(CONSOLE))?;
     let plan = Plan { disk, job, dir, console };
     let terminal = Terminal::save(plan.job.stdio)?;
+    let _processor = match plan.disk.backend() {
+        Backend::Uml => Some(Processor::take(&plan.disk.locks())?),
+        Backend::Qemu => None,
+    };
     let machine = plan.disk.backend().start(&plan)?;
     let copies =
         machine.outputs.map(|(out, err)| [copy(out, io::stdout()), copy(File::from(err), io::stderr())]);
@@ -137,8 +142,9 @@ pub(super) fn run() -> Result<ExitCode> {
 
 /// Below `dir`, on a tmpfs: `share/exchange`, and `share/host` with the paths of the job.
 fn lay_out(dir: &Path, job: &Job, logs: &Path) -> Result<()> {
-    mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
-        .context("mount the world")?;
+    let tmpfs = |options: &str| mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), Some(options));
+    // It has a guest's memory, and not every kernel has large pages for it.
+    tmpfs("mode=755,huge=within_size").or_else(|_| tmpfs("mode=755")).context("mount the world")?;
     let share = dir.join("share");
     let exchange = share.join(EXCHANGE);
     fs::create_dir_all(&exchange)?;

@@ -16,7 +16,6 @@ use std::{env, process};
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::components::Set;
 use berth_integration::lab::{self, World};
-use berth_integration::process::tail;
 use berth_integration::vm::{self, Feature};
 use berth_integration::wait::{self, Look};
 use berth_integration::{binaries, components};
@@ -136,27 +135,10 @@ fn run_one(tests: &[Test]) -> ExitCode {
         Err(_) => "panicked".to_owned(),
     };
     eprintln!("\n{name}: {failure}");
-    if let Err(failure) = print_logs() {
+    if let Err(failure) = World::here().and_then(|world| world.show_logs()) {
         eprintln!("no logs: {failure:#}");
     }
     ExitCode::FAILURE
-}
-
-/// Shows the ends of what components and agent logged.
-fn print_logs() -> Result<()> {
-    let mut dirs = vec![World::here()?.root().clone()];
-    while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(&dir)? {
-            let path = entry?.path();
-            // One level: what is below belongs to pods.
-            if path.is_dir() && path.parent() == Some(World::here()?.root()) {
-                dirs.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "log") {
-                eprintln!("\n--- {}\n{}", path.display(), tail(&path));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Who runs on the machine: one that is to be alone, or any others.
