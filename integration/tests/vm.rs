@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use berth_integration::components;
+use berth_integration::vm::Backend;
 use berth_integration::wait::{self, Look};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -71,6 +72,10 @@ fn a_killed_caller_leaves_nothing() -> Result<()> {
         assert_eq!(line, "up\n");
         let machine = below(caller.id())?;
         ensure!(machine.len() > 3, "only {machine:?} is below the caller");
+        if Backend::choose()? == Backend::Uml {
+            let others = machine.iter().filter(|pid| !is_kept_to_one_processor(**pid)).count();
+            assert_eq!(others, 1, "all but the supervisor keep to one processor, of {machine:?}");
+        }
         caller.kill()?;
         caller.wait()?;
         wait::until("the end of the machine", SOON, || {
@@ -81,6 +86,12 @@ fn a_killed_caller_leaves_nothing() -> Result<()> {
         assert_eq!(mounts()?, before, "mounts");
     }
     Ok(())
+}
+
+fn is_kept_to_one_processor(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    allowed.is_some_and(|list| list.trim().parse::<u32>().is_ok())
 }
 
 /// The processes that one has started, and those that they have.

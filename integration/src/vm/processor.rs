@@ -56,3 +56,19 @@ fn lock(path: &Path) -> Result<Option<Flock<File>>> {
         Err((_, errno)) => Err(errno).with_context(failed),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processor_is_free_again_when_its_guest_has_ended() {
+        let path = std::env::temp_dir().join(format!("processor-of-{}", std::process::id()));
+        let first = lock(&path).unwrap();
+        assert!(first.is_some());
+        assert!(lock(&path).unwrap().is_none(), "it is taken");
+        drop(first);
+        assert!(lock(&path).unwrap().is_some());
+        fs::remove_file(path).unwrap();
+    }
+}

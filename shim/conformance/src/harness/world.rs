@@ -112,8 +112,8 @@ impl World {
     fn new(subject: Subject) -> World {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Short, since sockets live in it.
-        let dir = tempfile::Builder::new().prefix("bs").tempdir_in("/tmp").unwrap();
+        // Short, since sockets live in it; in memory, since it has a link for each of busybox's commands.
+        let dir = tempfile::Builder::new().prefix("bs").tempdir_in("/run").unwrap();
         let program = subject.runtime.entry(dir.path());
         let name = format!("berth-shim-test-{}-{number}", std::process::id());
         let containerd = Containerd::listen(dir.path(), &name);
