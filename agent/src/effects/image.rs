@@ -82,12 +82,15 @@ pub(super) struct Located {
     pub(super) diff_ids: Vec<String>,
 }
 
-/// Looks for an image, and unpacks what was only imported.
+/// Looks for an image, and unpacks what was only imported. One whose layers are not there is as good as absent: a pull
+/// repairs it.
 pub(super) async fn inspect(host: &Arc<Host>, image: &ImageRef) -> Result<Outcome, Failure> {
     let name = parse(image)?;
     let found = locate(host, &name).await?;
-    if let Some(packed) = found.as_ref().filter(|found| !found.is_unpacked) {
-        unpack::unpack(host, packed).await?;
+    if let Some(packed) = found.as_ref().filter(|found| !found.is_unpacked)
+        && !unpack::unpack(host, packed).await?
+    {
+        return Ok(Outcome::Image(None));
     }
     Ok(Outcome::Image(found.map(|found| Arc::new(found.info))))
 }

@@ -23,8 +23,9 @@ use super::{
 };
 use crate::runtime::{CallError, labels::GC_ROOT};
 
-/// Applies the layers that are missing.
-pub(super) async fn unpack(host: &Host, image: &Located) -> Result<(), Failure> {
+/// Applies the layers that are missing. Tells whether the node has the content of all of them: of a pull that was cut off,
+/// containerd may keep the image and not its layers.
+pub(super) async fn unpack(host: &Host, image: &Located) -> Result<bool, Failure> {
     tracing::info!(image = image.info.name, "unpacking");
     // First the reference, then what it refers to: containerd's garbage collection takes what nothing refers to.
     refer(host, image).await?;
@@ -32,11 +33,13 @@ pub(super) async fn unpack(host: &Host, image: &Located) -> Result<(), Failure> 
         let diff_ids = image.diff_ids.get(..=index).unwrap_or_default();
         let Some((diff_id, below)) = diff_ids.split_last() else { continue };
         let chain = chain_id(diff_ids);
-        if !is_there(host, &chain).await? {
-            apply(host, layer, diff_id, &Target { chain, parent: chain_id(below) }).await?;
+        if !is_there(host, &chain).await?
+            && !apply(host, layer, diff_id, &Target { chain, parent: chain_id(below) }).await?
+        {
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Where a layer goes.
@@ -71,7 +74,8 @@ async fn is_there(host: &Host, chain: &str) -> Result<bool, CallError> {
     }
 }
 
-async fn apply(host: &Host, layer: &Descriptor, diff_id: &str, target: &Target) -> Result<(), Failure> {
+/// Whether the layer's content was there to apply.
+async fn apply(host: &Host, layer: &Descriptor, diff_id: &str, target: &Target) -> Result<bool, Failure> {
     let Target { chain, parent } = target;
     let key = format!("berth-unpack-{chain}");
     // What a try that was cut off left is half applied.
@@ -87,7 +91,13 @@ async fn apply(host: &Host, layer: &Descriptor, diff_id: &str, target: &Target) 
     let mounts = host.containerd.call("prepare layer", chain, client.prepare(prepare)).await?.mounts;
     let request = ApplyRequest { diff: Some(layer.clone()), mounts, ..ApplyRequest::default() };
     let mut client = host.containerd.diff();
-    let applied = host.containerd.call("apply layer", &layer.digest, client.apply(request)).await?.applied;
+    let applied = match host.containerd.call("apply layer", &layer.digest, client.apply(request)).await {
+        Err(error) if error.is_not_found() => {
+            remove(host, &key).await?;
+            return Ok(false);
+        }
+        result => result?.applied,
+    };
     let found = applied.map(|applied| applied.digest).unwrap_or_default();
     if found != *diff_id {
         remove(host, &key).await?;
@@ -101,7 +111,7 @@ async fn apply(host: &Host, layer: &Descriptor, diff_id: &str, target: &Target) 
     let mut client = host.containerd.snapshots();
     match host.containerd.call("keep layer", chain, client.commit(commit)).await {
         Err(error) if !error.is_already_exists() => Err(error.into()),
-        Ok(_) | Err(_) => Ok(()),
+        Ok(_) | Err(_) => Ok(true),
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("images::pull_policies", policies),
         test("images::names_and_tags_that_are_not_there", missing),
         test("images::a_registry_that_is_down_and_comes_back", down_and_up),
+        test("images::an_image_without_its_layers_is_pulled_anew", without_layers),
         test("images::plain_http_by_hosts_toml", hosts_toml),
         test("images::user_entry_point_and_environment_of_an_image", config),
         test("images::labels_of_an_image_stay_there", labels),
@@ -90,6 +91,25 @@ fn down_and_up() -> Result<()> {
     ensure!(message.contains("connection refused"), "{message}");
     node.registry = Some(stopped.start()?);
     node.ready("late")?;
+    node.end()
+}
+
+/// As containerd keeps it when a pull is cut off: it knows the image, and has neither its layer nor that unpacked.
+fn without_layers() -> Result<()> {
+    let node = Node::start()?;
+    node.apply("first", &sleeper("first"))?;
+    node.ready("first")?;
+    node.remove("first")?;
+    node.gone("first")?;
+    for snapshot in ctr_rows(&["snapshots", "ls"])? {
+        ctr(&["snapshots", "rm", &snapshot[0]])?;
+    }
+    let content = ctr_rows(&["content", "ls"])?;
+    let layers: Vec<_> = content.iter().filter(|row| row[1].contains('M')).collect();
+    same("layers of more than a megabyte", layers.len(), 1)?;
+    ctr(&["content", "rm", &layers[0][0]])?;
+    node.apply("second", &sleeper("second"))?;
+    node.ready("second")?;
     node.end()
 }
 
