@@ -23,8 +23,7 @@ pub(super) async fn refuse(host: &Host, sandbox: &SandboxId) -> Result<(), Failu
     if !host.shims.is_silent(sandbox).await {
         return Ok(());
     }
-    let id = sandbox.to_string();
-    let killed = blocking(move || Ok(kill_shims(&id))).await.unwrap_or_default();
+    let killed = kill(sandbox).await.unwrap_or_default();
     tracing::warn!(%sandbox, killed, "the shim does not answer, killed");
     let message = format!("end sandbox {sandbox}: its shim did not answer and was killed");
     Err(Failure { kind: FailureKind::Transient, message })
@@ -33,8 +32,7 @@ pub(super) async fn refuse(host: &Host, sandbox: &SandboxId) -> Result<(), Failu
 /// Kills a shim that containerd does not know, should one be left: when a shim dies while it is made, or containerd does,
 /// containerd's own cleanup may take the bundle of the next one of that name.
 pub(super) async fn end_forgotten(sandbox: &SandboxId) -> Result<(), Failure> {
-    let id = sandbox.to_string();
-    let killed = blocking(move || Ok(kill_shims(&id))).await?;
+    let killed = kill(sandbox).await?;
     if killed > 0 {
         tracing::warn!(%sandbox, killed, "containerd has forgotten a shim that lives, killed");
     }
@@ -47,6 +45,11 @@ pub(super) async fn failure(host: &Host, sandbox: &SandboxId, error: CallError) 
         return error.into();
     }
     refuse(host, sandbox).await.err().unwrap_or_else(|| error.into())
+}
+
+async fn kill(sandbox: &SandboxId) -> Result<usize, Failure> {
+    let id = sandbox.to_string();
+    blocking(move || Ok(kill_shims(&id))).await
 }
 
 /// Kills every process of the sandbox's shim and tells how many there were.
