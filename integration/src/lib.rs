@@ -14,6 +14,7 @@ pub mod control;
 pub mod http;
 pub mod image;
 pub mod lab;
+pub mod links;
 pub mod node;
 pub mod process;
 pub mod records;

@@ -17,7 +17,7 @@ use crate::control::Control;
 use crate::lab::World;
 use crate::registry::Registry;
 use crate::wait::{self, Look};
-use crate::{binaries, cni};
+use crate::{binaries, cni, links};
 
 pub use pod::PodState;
 
@@ -218,7 +218,7 @@ impl Node {
             registry.stop()?;
         }
         // Plugins make the bridge with the first pod and nobody removes it.
-        if system("ip", &["-o", "link"])?.contains(&format!(": {}: ", cni::BRIDGE)) {
+        if links::names()?.contains(cni::BRIDGE) {
             system("ip", &["link", "delete", cni::BRIDGE])?;
         }
         self.world.remove_cgroups()

@@ -17,14 +17,13 @@ use nix::unistd::Pid;
 use super::{OWNER, ROLE, ROOT, World, leaks, slice_of};
 
 /// Gives the node an address and a way out, which leads nowhere.
-const UPLINK: [&str; 6] = [
-    "link set lo up",
-    "link add uplink type veth peer name upstream",
-    "link set upstream up",
-    "address add 192.0.2.10/24 dev uplink",
-    "link set uplink up",
-    "route add default via 192.0.2.1",
-];
+const UPLINK: &str = "link set lo up
+link add uplink type veth peer name upstream
+link set upstream up
+address add 192.0.2.10/24 dev uplink
+link set uplink up
+route add default via 192.0.2.1
+";
 
 /// Where systemd and the bus are spoken to. As directories: sockets in them are made anew.
 const OF_SYSTEMD: [&str; 2] = ["/run/systemd", "/run/dbus"];
@@ -97,10 +96,11 @@ fn make_world(root: &Path, from_outside: &[&str]) -> Result<()> {
             .with_context(|| format!("bind {dir}"))?;
     }
     fs::create_dir_all("/run/netns")?;
-    for step in UPLINK {
-        let done = Command::new("ip").args(step.split(' ')).status().context("start ip")?;
-        ensure!(done.success(), "ip {step} ended with {done}");
-    }
+    let steps = root.join("uplink");
+    fs::write(&steps, UPLINK)?;
+    let done = Command::new("ip").arg("-batch").arg(&steps).status().context("start ip")?;
+    ensure!(done.success(), "ip -batch of {UPLINK:?} ended with {done}");
+    fs::remove_file(steps)?;
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("turn forwarding on")
 }
 

@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{self, Command};
+use std::process;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::World;
-use crate::cgroup;
 use crate::wait::{self, Look};
+use crate::{cgroup, links};
 
 /// How long leftovers may take to vanish (a shim ends a moment after its last container).
 const SETTLE: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ pub(super) struct Baseline {
 
 impl Baseline {
     pub(super) fn take() -> Result<Self> {
-        Ok(Self { mounts: mounts()?, links: links()? })
+        Ok(Self { mounts: mounts()?, links: links::names()? })
     }
 
     /// Waits until nothing is left but what was there before.
@@ -47,7 +47,7 @@ impl Baseline {
     fn left(&self, world: &World) -> Result<Vec<String>> {
         let mut left: Vec<String> = processes(world)?;
         left.extend(mounts()?.difference(&self.mounts).map(|m| format!("mount {m}")));
-        left.extend(links()?.difference(&self.links).map(|l| format!("link {l}")));
+        left.extend(links::names()?.difference(&self.links).map(|l| format!("link {l}")));
         for group in world.cgroups()? {
             left.push(format!("cgroup {}", group.display()));
         }
@@ -132,15 +132,6 @@ pub(super) fn numbered() -> Result<Vec<u32>> {
 fn mounts() -> Result<BTreeSet<String>> {
     let table = fs::read_to_string("/proc/self/mountinfo")?;
     Ok(table.lines().filter_map(|l| l.split(' ').nth(4)).map(str::to_owned).collect())
-}
-
-fn links() -> Result<BTreeSet<String>> {
-    let shown = Command::new("ip").args(["-o", "link"]).output().context("start ip")?;
-    if !shown.status.success() {
-        bail!("ip link ended with {}", shown.status);
-    }
-    let table = String::from_utf8(shown.stdout)?;
-    Ok(table.lines().filter_map(|l| l.split(": ").nth(1)).map(str::to_owned).collect())
 }
 
 fn reap() -> Result<()> {

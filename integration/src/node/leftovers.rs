@@ -12,6 +12,7 @@ use super::system;
 use crate::agent::{ROOT_DIR, STATE_DIR};
 use crate::cni;
 use crate::lab::World;
+use crate::links;
 use crate::records::Records;
 use crate::vm::{self, Feature};
 
@@ -31,7 +32,8 @@ impl Baseline {
         let mut left = in_containerd()?;
         left.extend(mounts()?.difference(&self.mounts).map(|mount| format!("mount {mount}")));
         left.extend(cgroups(world)?);
-        left.extend(links()?);
+        let veths = links::names()?.into_iter().filter(|name| name.starts_with("veth"));
+        left.extend(veths.map(|name| format!("link {name}")));
         left.extend(rules()?);
         for dir in [
             Path::new(ROOT_DIR).join("pods"),
@@ -69,12 +71,6 @@ fn cgroups(world: &World) -> Result<Vec<String>> {
     let stays = |path: &Path| stay.iter().any(|name| path.ends_with(name));
     let groups = world.cgroups()?;
     Ok(groups.iter().filter(|path| !stays(path)).map(|path| format!("cgroup {}", path.display())).collect())
-}
-
-fn links() -> Result<Vec<String>> {
-    let table = system("ip", &["-o", "link"])?;
-    let names = table.lines().filter_map(|line| line.split(": ").nth(1));
-    Ok(names.filter(|name| name.starts_with("veth")).map(|name| format!("link {name}")).collect())
 }
 
 /// Chains and rules that plugins made for one pod; those that they make once for all stay.

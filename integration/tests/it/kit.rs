@@ -1,6 +1,10 @@
 //! Manifests and looks that several tests share.
 
+use std::fs::OpenOptions;
+use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,6 +16,7 @@ use berth_integration::node::PodState;
 use berth_integration::node::cgroups::{name_of_container, of_class, of_pod};
 use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
+use nix::libc::{ENXIO, O_NONBLOCK};
 use serde_json::{Value, json};
 
 /// The image of the examples.
@@ -42,6 +47,34 @@ pub(crate) fn with(mut base: Value, more: Value) -> Value {
 pub(crate) fn script(name: &str, script: &str) -> String {
     pod(name, json!({ "containers": [shell("main", script, json!({}))] }))
 }
+
+/// A line of a script that waits for [`go_on`]. Nothing is started meanwhile: a process is what a full cgroup refuses, and what
+/// a guest does slowly.
+pub(crate) fn wait_at(door: &str) -> String {
+    format!("mkfifo /dev/shm/{door}; read _ < /dev/shm/{door}")
+}
+
+/// Lets a container go on that waits at a door. Nothing of it takes place in the cgroups of the pod.
+pub(crate) fn go_on(pod: &PodState, container: &str, door: &str) -> Result<()> {
+    let path = shared_memory(pod, container, door)?;
+    eventually(&format!("{container} to wait at {door}"), &true, || {
+        match OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(&path) {
+            Ok(_) => Ok(true),
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(nobody) if nobody.raw_os_error() == Some(ENXIO) => Ok(false),
+            Err(other) => Err(other).with_context(|| format!("open {}", path.display())),
+        }
+    })
+}
+
+/// A file of a pod's `/dev/shm` from outside.
+pub(crate) fn shared_memory(pod: &PodState, container: &str, file: &str) -> Result<PathBuf> {
+    let pid = task_pid(pod.container_id(container)?)?;
+    Ok(PathBuf::from(format!("/proc/{pid}/root/dev/shm/{file}")))
+}
+
+/// A script that answers a signal at once and waits for ever for the next one.
+pub(crate) const FOR_EVER: &str = "sleep infinity & while :; do wait; done";
 
 /// A manifest of one container that sleeps and goes at once.
 pub(crate) fn sleeper(name: &str) -> String {

@@ -10,7 +10,9 @@ use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::vm::Feature;
 use serde_json::{Value, json};
 
-use crate::kit::{SOON, eventually, inside, logged, logs, pod, script, shell, sleeper, task_pid, with};
+use crate::kit::{
+    FOR_EVER, SOON, eventually, inside, logged, logs, pod, script, shell, sleeper, task_pid, with,
+};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -121,9 +123,8 @@ fn order() -> Result<()> {
 
 /// Says goodbye in the shared file when it is asked to stop.
 fn farewell(name: &str, more: Value) -> Value {
-    let trap = format!(
-        "trap 'echo {name} >> /shared/order; exit 0' TERM; touch /shared/up-{name}; while :; do sleep 0.1; done"
-    );
+    let trap =
+        format!("trap 'echo {name} >> /shared/order; exit 0' TERM; touch /shared/up-{name}; {FOR_EVER}");
     marks(name, &trap, more)
 }
 
@@ -156,20 +157,22 @@ fn stop_order() -> Result<()> {
 }
 
 fn termination() -> Result<()> {
-    /// Far above what a polite pod takes on a busy machine, far below the default of 30 s.
+    /// Far above what a polite container takes on a busy machine, far below the default.
     const GRACE: Duration = Duration::from_secs(8);
+    const DEFAULT_GRACE: Duration = Duration::from_secs(30);
     let node = Node::start()?;
     let dir = node.world.root().join("dir");
     std::fs::create_dir(&dir)?;
     let mounts = json!({ "volumeMounts": [{ "name": SHARED, "mountPath": "/shared" }] });
-    for (name, trap) in [("deaf", "true"), ("polite", "sleep 1; echo done > /shared/polite; exit 0")] {
-        let what = format!("trap '{trap}' TERM; touch /shared/up-{name}; while :; do sleep 0.1; done");
+    let on_term = "sleep 1; echo done > /shared/polite; exit 0";
+    for (name, trap, grace) in [("deaf", "true", GRACE), ("polite", on_term, DEFAULT_GRACE)] {
+        let what = format!("trap '{trap}' TERM; touch /shared/up-{name}; {FOR_EVER}");
         node.apply(
             name,
             &pod(
                 name,
                 json!({
-                    "terminationGracePeriodSeconds": GRACE.as_secs(),
+                    "terminationGracePeriodSeconds": grace.as_secs(),
                     "containers": [shell("main", &what, mounts.clone())],
                     "volumes": [{ "name": SHARED, "hostPath": { "path": dir } }],
                 }),
@@ -183,12 +186,14 @@ fn termination() -> Result<()> {
     node.remove("polite")?;
     node.remove("deaf")?;
     node.gone("polite")?;
+    let polite_pod = start.elapsed();
     let done = dir.join("polite").metadata().context("the polite container was killed")?;
     let polite = done.modified()?.duration_since(asked)?;
     node.gone("deaf")?;
     let deaf = start.elapsed();
     ensure!(polite < GRACE, "the polite container took {polite:?}");
-    ensure!((GRACE..Duration::from_secs(30)).contains(&deaf), "the deaf pod took {deaf:?}");
+    ensure!(polite_pod < DEFAULT_GRACE, "the polite pod took {polite_pod:?}");
+    ensure!((GRACE..DEFAULT_GRACE).contains(&deaf), "the deaf pod took {deaf:?}");
     node.end()
 }
 
@@ -200,11 +205,13 @@ fn stop_signal() -> Result<()> {
     let image =
         Image::new(&Layer::busybox(Packing::Gzip)?, &json!({ "StopSignal": "SIGUSR1", "Cmd": ["/bin/sh"] }));
     node.registry.as_ref().context("registry")?.push("usr1", "1", &image)?;
-    let what = "trap 'echo usr1 > /shared/got; exit 0' USR1; trap 'echo term > /shared/got; exit 0' TERM
-        touch /shared/up; while :; do sleep 0.1; done";
+    let what = format!(
+        "trap 'echo usr1 > /shared/got; exit 0' USR1; trap 'echo term > /shared/got; exit 0' TERM
+        touch /shared/up; {FOR_EVER}"
+    );
     let container = shell(
         "main",
-        what,
+        &what,
         json!({
             "image": "localhost:5000/usr1:1",
             "volumeMounts": [{ "name": SHARED, "mountPath": "/shared" }],

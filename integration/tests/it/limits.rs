@@ -7,7 +7,8 @@ use berth_integration::node::{Node, POD_LIMIT, PodState};
 use serde_json::{Value, json};
 
 use crate::kit::{
-    container_group, eventually, exec, group, inside, logged, logs, pod, shell, sleeper, task_pid,
+    container_group, eventually, go_on, group, inside, logged, logs, pod, shared_memory, shell, sleeper,
+    task_pid, wait_at,
 };
 use crate::suite::{Test, same, test};
 
@@ -51,13 +52,14 @@ fn container_memory() -> Result<()> {
     node.apply("other", &sleeper("other"))?;
     // The directory stays with the pod: the second run does no harm.
     let once = format!(
-        "[ -e /dev/shm/ate ] && exec sleep infinity; until [ -e /dev/shm/go ]; do sleep 0.1; done
-        touch /dev/shm/ate; {EAT}"
+        "[ -e /dev/shm/ate ] && exec sleep infinity; {}
+        touch /dev/shm/ate; {EAT}",
+        wait_at("go")
     );
     let containers = [bound("eater", &once, "24Mi"), bound("beside", "exec sleep infinity", "24Mi")];
     node.apply("pod", &pod("pod", json!({ "containers": containers })))?;
     let (other, before) = (node.ready("other")?, node.ready("pod")?);
-    exec(&before, "beside", &["touch", "/dev/shm/go"])?;
+    go_on(&before, "eater", "go")?;
     let after =
         node.wait("pod", "restarted", POD_LIMIT, |pod| pod.restarts("eater") == 1 && pod.is_ready())?;
     same("how it ended", how_it_ended(&after.container("eater")["lastState"]), KILLED)?;
@@ -71,9 +73,9 @@ fn container_memory() -> Result<()> {
 fn pod_memory() -> Result<()> {
     let node = Node::start()?;
     node.apply("other", &sleeper("other"))?;
-    let holds = "dd if=/dev/zero of=/dev/shm/held bs=1M count=32 2>/dev/null; touch /dev/shm/full
-        until [ -e /dev/shm/end ]; do sleep 0.1; done";
-    let eats = format!("until [ -e /dev/shm/go ]; do sleep 0.1; done; {EAT}");
+    let holds =
+        format!("dd if=/dev/zero of=/dev/shm/held bs=1M count=32 2>/dev/null; {}; exit 0", wait_at("end"));
+    let eats = format!("{}; {EAT}", wait_at("go"));
     node.apply(
         "pod",
         &pod(
@@ -81,17 +83,17 @@ fn pod_memory() -> Result<()> {
             json!({
                 "restartPolicy": "Never",
                 "resources": { "limits": { "memory": "56Mi" } },
-                "containers": [shell("holder", holds, json!({})), shell("eater", &eats, json!({}))],
+                "containers": [shell("holder", &holds, json!({})), shell("eater", &eats, json!({}))],
             }),
         ),
     )?;
     let (other, before) = (node.ready("other")?, node.ready("pod")?);
     let level = group(&node.world, &before)?;
     same("bound", level.bounds()?.memory_bytes, Some(56 << 20))?;
-    eventually("the memory to be held", &true, || {
-        Ok(exec(&before, "holder", &["ls", "/dev/shm"])?.contains("full"))
-    })?;
-    exec(&before, "holder", &["touch", "/dev/shm/go"])?;
+    // Whatever else of the pod takes memory while it is short may be killed instead.
+    let waits = shared_memory(&before, "holder", "end")?;
+    eventually("the holder to be at rest", &true, || Ok(waits.exists()))?;
+    go_on(&before, "eater", "go")?;
     let ended =
         |name: &'static str| move |pod: &PodState| pod.container(name)["state"]["terminated"].is_object();
     let after = node.wait("pod", "less one container", POD_LIMIT, ended("eater"))?;
@@ -101,7 +103,7 @@ fn pod_memory() -> Result<()> {
     same("process of the other container", pid(&after)?, pid(&before)?)?;
     lives_on(&node, &other, "other", "main")?;
     // The kernel tells every container of the pod about the kill, and only one was killed.
-    exec(&after, "holder", &["touch", "/dev/shm/end"])?;
+    go_on(&after, "holder", "end")?;
     let last = node.wait("pod", "ended", POD_LIMIT, ended("holder"))?;
     same("the other one", how_it_ended(&last.container("holder")["state"]), (Some("Completed"), Some(0)))?;
     same("phase", last.phase(), "Failed")?;
@@ -120,12 +122,12 @@ fn child_alone() -> Result<()> {
 /// A child of the container's first process is killed for memory.
 fn child_memory(kubelet: Value, together: bool) -> Result<()> {
     let node = Node::start_with(&Settings { kubelet, ..Settings::default() })?;
-    let parent = "until [ -e /dev/shm/go ]; do sleep 0.1; done
-        tail /dev/zero; echo the child ended with $?; exec sleep infinity";
-    let containers = [bound("parent", parent, "24Mi"), bound("beside", "exec sleep infinity", "24Mi")];
+    let parent =
+        format!("{}; tail /dev/zero; echo the child ended with $?; exec sleep infinity", wait_at("go"));
+    let containers = [bound("parent", &parent, "24Mi"), bound("beside", "exec sleep infinity", "24Mi")];
     node.apply("pod", &pod("pod", json!({ "restartPolicy": "Never", "containers": containers })))?;
     let before = node.ready("pod")?;
-    exec(&before, "beside", &["touch", "/dev/shm/go"])?;
+    go_on(&before, "parent", "go")?;
     if together {
         let ended = |pod: &PodState| pod.container("parent")["state"]["terminated"].is_object();
         let after = node.wait("pod", "less one container", POD_LIMIT, ended)?;
@@ -143,8 +145,7 @@ fn child_memory(kubelet: Value, together: bool) -> Result<()> {
 }
 
 /// Makes processes for ever: a shell that reads commands goes on after one that is refused.
-const BOMB: &str = "until [ -e /dev/shm/go ]; do sleep 0.1; done
-    yes 'sleep 1000 &' | sh -i > /dev/null 2>&1 & exec sleep infinity";
+const BOMB: &str = "yes 'sleep 1000 &' | sh -i > /dev/null 2>&1 & exec sleep infinity";
 const TASKS: usize = 48;
 /// As many at once as fit beside a shell.
 const FORKS: &str = "for i in $(seq 40); do sleep 1 & done; wait; echo forked";
@@ -155,7 +156,8 @@ fn fork_bomb() -> Result<()> {
     node.apply("fine", &sleeper("fine"))?;
     // The machine has other work.
     let slow = json!({ "resources": { "limits": { "cpu": "200m" } } });
-    let containers = [shell("main", BOMB, slow.clone()), shell("beside", "exec sleep infinity", slow)];
+    let bomb = format!("{}; {BOMB}", wait_at("go"));
+    let containers = [shell("main", &bomb, slow.clone()), shell("beside", "exec sleep infinity", slow)];
     node.apply("bomb", &pod("bomb", json!({ "containers": containers })))?;
     let (fine, bomb) = (node.ready("fine")?, node.ready("bomb")?);
     let level = group(&node.world, &bomb)?;
@@ -164,7 +166,7 @@ fn fork_bomb() -> Result<()> {
     let refusals =
         || -> Result<u64> { Ok(level.count("pids.events", "max")? + own.count("pids.events", "max")?) };
     // Not before all containers run: a runtime puts processes into a full group too.
-    exec(&bomb, "beside", &["touch", "/dev/shm/go"])?;
+    go_on(&bomb, "main", "go")?;
     eventually("a fork to be refused", &true, || Ok(refusals()? > 0))?;
     // The kernel's own count is for a moment that of those that are refused too.
     for _ in 0..100 {

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::kit::{eventually, inside, logged, pod, script, shell, sleeper, task_pid};
+use crate::kit::{FOR_EVER, eventually, inside, logged, pod, script, shell, sleeper, task_pid};
 use crate::lives::{Identity, counted_to, log_dir, shim_of, waits_for_a_file};
 use crate::suite::{Test, same, test};
 
@@ -52,10 +52,10 @@ fn removed_while_down() -> Result<()> {
     let mut node = Node::start()?;
     let dir = node.world.root().join("dir");
     fs::create_dir(&dir)?;
-    let what = "trap 'sleep 1; echo polite > /v/end; exit 0' TERM; touch /v/up; while :; do sleep 0.1; done";
+    let what = format!("trap 'sleep 1; echo polite > /v/end; exit 0' TERM; touch /v/up; {FOR_EVER}");
     node.apply("gone", &pod("gone", json!({
         "terminationGracePeriodSeconds": 10,
-        "containers": [shell("main", what, json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] }))],
+        "containers": [shell("main", &what, json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] }))],
         "volumes": [{ "name": "v", "hostPath": { "path": dir } }],
     })))?;
     node.apply("stays", &sleeper("stays"))?;
