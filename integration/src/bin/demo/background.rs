@@ -29,11 +29,13 @@ pub(crate) fn up() -> Result<()> {
         println!("the demo is running (process {}); `scripts/demo down` ends it", running.supervisor);
         return Ok(());
     }
+    // Before a build, which may replace this program.
+    let mut lab = lab::command([])?;
     println!("building Berth");
     binaries::build()?;
     fs::create_dir_all(STATE).with_context(|| format!("make {STATE}"))?;
     let output = File::create(output_file()).context("open the demo's output")?;
-    let mut supervisor = lab::command([])?
+    let mut supervisor = lab
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)
         .stderr(output)
