@@ -269,7 +269,9 @@ fn stream_carries_all_three(world: &World) {
 fn stream_is_exact_for_large_output(world: &World) {
     let pod = Pod::start(world);
     let _task = sleeper(&pod);
-    let mut exec = Streamed::start(&pod, &sh("seq 0 299999"));
+    // In large pieces, then in small ones.
+    let script = "seq 0 269999; i=270000; while [ $i -lt 300000 ]; do echo $i; i=$((i+1)); done";
+    let mut exec = Streamed::start(&pod, &sh(script));
     let expected: String = (0..300_000).map(|number| format!("{number}\n")).collect();
     let (stdout, stderr, code) = exec.finish();
     assert_eq!((stdout.len(), stderr.len(), code), (expected.len(), 0, Some(0)));
