@@ -9,6 +9,7 @@ mod any;
 pub mod client;
 mod generated;
 pub mod ttrpc;
+mod version;
 
 pub use any::{AnyError, pack, unpack};
 pub use generated::berth::shim::v1 as shim;
@@ -21,6 +22,7 @@ pub use generated::containerd::types;
 pub use generated::containerd::v1::types as process;
 pub use generated::io::containerd::cgroups::{v1 as cgroup1, v2 as cgroup2};
 pub use prost_types::{Any, Timestamp};
+pub use version::{SHIM_PROTOCOL, shim_protocol};
 
 /// The second name of [`task::task_service`]: the same methods and messages, asked for by containerd 2.0 and later.
 pub const TASK_V3: &str = "containerd.task.v3.Task";

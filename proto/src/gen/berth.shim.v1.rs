@@ -95,6 +95,9 @@ pub struct StateResponse {
     pub seq: u64,
     #[prost(message, repeated, tag = "5")]
     pub tasks: ::prost::alloc::vec::Vec<Task>,
+    /// The version of this service, see docs/shim-protocol.md. 0 stands for 1, in which this field was not.
+    #[prost(uint32, tag = "6")]
+    pub protocol_version: u32,
 }
 impl ::prost::Name for StateResponse {
     const NAME: &'static str = "StateResponse";
@@ -124,6 +127,10 @@ pub struct Task {
     /// Log lines or bytes that could not be written (disk full, I/O error) since the container started.
     #[prost(uint64, tag = "7")]
     pub log_dropped_bytes: u64,
+    /// Since when the disk of its log has not answered, so that it waits once it has written more than its pipe and the shim
+    /// keep. Nanoseconds since the Unix epoch; 0 when it answers. In State alone: an event tells of something else.
+    #[prost(int64, tag = "8")]
+    pub log_stalled_since: i64,
 }
 impl ::prost::Name for Task {
     const NAME: &'static str = "Task";
