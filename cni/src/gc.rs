@@ -1,121 +1,78 @@
-//! GC: what crashes left is removed, by the records first and by the plugins themselves second.
+//! GC: plugins are told which attachments are valid, and remove what they keep of others.
 //!
-//! Cached attachments of the networks given are removed whoever made them, as in libcni; those of other networks only
-//! when the record is ours, so that a network whose file is gone is cleaned and another runtime's is not touched.
+//! What this runtime itself left is removed by DEL, from its own records; nothing of another runtime is ever removed by
+//! its record. A plugin cannot tell whose an attachment is: it removes every one that the list leaves out. So the list is
+//! everything that is written down, whoever wrote it, and when it may be too short nobody is asked (decision 0017).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::config::NetworkList;
 use crate::error::CniError;
-use crate::name::NetworkName;
-use crate::plan::{self, ValidAttachment, Verb};
-use crate::record::{Key, Record};
-use crate::runtime::{Runtime, within};
-use crate::store::Owner;
+use crate::plan::{self, GcPlan, ValidAttachment};
+use crate::record::Record;
+use crate::runtime::Runtime;
 
-/// The most time that GC gives one plugin chain, so that one that hangs does not use up the others' time.
-pub const STEP_MAX: Duration = Duration::from_secs(30);
+/// The most time that all plugins of a chain have together: ADD and DEL on the network wait meanwhile.
+pub const GC_WITHIN: Duration = Duration::from_secs(10);
 
-/// What GC did. It goes on after a failure.
-#[derive(Debug, Default)]
-pub struct GcReport {
-    /// The attachments it removed.
-    pub removed: Vec<Key>,
-    /// What failed, in order.
-    pub failures: Vec<CniError>,
+/// What became of GC.
+#[derive(Debug)]
+pub enum Gc {
+    /// Every plugin was asked.
+    Asked {
+        /// What failed, in order; the rest went on.
+        failures: Vec<CniError>,
+    },
+    /// The network's version has no GC, or its configuration asks not to be collected.
+    NotWanted,
+    /// Something runs on the network: try again later.
+    Busy,
+    /// Nobody was asked: these files may be records of attachments and cannot be read.
+    Unsure(Vec<PathBuf>),
 }
 
 impl Runtime {
-    /// Removes every attachment that is not valid, then tells the plugins of 1.1.0 which ones are.
+    /// The attachments that this runtime has made, or has begun to make, by its own records.
     ///
-    /// `valid` is asked once per network, when no ADD of it is running and none can begin: an attachment whose ADD has
-    /// finished must be in it. Each network is locked against ADD and DEL meanwhile.
+    /// # Errors
+    /// The records cannot be listed.
+    pub async fn own(&self) -> Result<Vec<Record>, CniError> {
+        self.store(|store| store.own()).await
+    }
+
+    /// Tells the plugins of a network which attachments are valid: those that are written down in the cache directory,
+    /// and `besides`. Only for a network whose every attachment is there: what another runtime keeps elsewhere, or is
+    /// making just now, is removed.
+    ///
+    /// It takes the network for itself if it is free, and does not wait for it.
+    ///
+    /// # Errors
+    /// The records cannot be listed.
     pub async fn gc(
         &self,
-        lists: &[NetworkList],
-        valid: impl Fn() -> BTreeSet<ValidAttachment> + Send + Sync,
+        list: &NetworkList,
+        besides: &BTreeSet<ValidAttachment>,
         deadline: Instant,
-    ) -> GcReport {
-        let mut report = GcReport::default();
-        let current: BTreeMap<&NetworkName, &NetworkList> =
-            lists.iter().map(|list| (&list.name, list)).collect();
-        let recorded = match self.store(|store| store.all()).await {
-            Ok(records) => records,
-            Err(error) => {
-                report.failures.push(error);
-                Vec::new()
-            }
+    ) -> Result<Gc, CniError> {
+        if !plan::has_gc(list) {
+            return Ok(Gc::NotWanted);
+        }
+        let Some(_network) = self.inner.locks.network_if_free(&list.name) else { return Ok(Gc::Busy) };
+        let deadline = deadline.min(Instant::now() + GC_WITHIN);
+        let cached = self.store(|store| store.cached()).await?;
+        let requests = match plan::gc(list, &cached, besides, &self.inner.cni_path) {
+            GcPlan::NotWanted => return Ok(Gc::NotWanted),
+            GcPlan::Unsure(unreadable) => return Ok(Gc::Unsure(unreadable)),
+            GcPlan::Run(requests) => requests,
         };
-        let ours = recorded.into_iter().filter(|(_record, owner)| *owner == Owner::Us);
-        let mut networks: BTreeSet<NetworkName> = ours.map(|(record, _owner)| record.key.network).collect();
-        networks.extend(lists.iter().map(|list| list.name.clone()));
-        for network in networks {
-            let list = current.get(&network).copied();
-            if list.is_some_and(|list| list.disable_gc) {
-                continue;
-            }
-            if let Err(error) = self.gc_network(&network, list, &valid, deadline, &mut report).await {
-                report.failures.push(error);
-            }
+        let mut failures = Vec::new();
+        for request in requests {
+            failures.extend(self.run(&list.name, request, deadline).await.err());
         }
-        report
+        Ok(Gc::Asked { failures })
     }
-
-    async fn gc_network(
-        &self,
-        network: &NetworkName,
-        list: Option<&NetworkList>,
-        valid: &(impl Fn() -> BTreeSet<ValidAttachment> + Send + Sync),
-        deadline: Instant,
-        report: &mut GcReport,
-    ) -> Result<(), CniError> {
-        let busy = || CniError::busy(Verb::Gc, None, network);
-        let guard = within(deadline, self.inner.locks.network(network)).await.ok_or_else(busy)?;
-        let valid = valid();
-        let records = self.store(|store| store.all()).await?;
-        for record in stale(records, network, list.is_some(), &valid) {
-            let key = record.key.clone();
-            let lock = self.inner.locks.container_within(&guard, &key.container_id);
-            let step = deadline.min(Instant::now() + STEP_MAX);
-            let _container = within(step, lock).await.ok_or_else(busy)?;
-            let netns = record.netns.clone();
-            match self.undo(record, &netns, list, step).await {
-                Ok(()) => report.removed.push(key),
-                Err(error) => report.failures.push(error),
-            }
-        }
-        let Some(list) = list else { return Ok(()) };
-        let valid: Vec<_> = valid.into_iter().collect();
-        for request in plan::gc(list, &valid, &self.inner.cni_path) {
-            let step = deadline.min(Instant::now() + STEP_MAX);
-            if let Err(error) = self.run(&list.name, request, step).await {
-                report.failures.push(error);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The records of a network that GC removes; with no current configuration, only ours.
-fn stale(
-    records: Vec<(Record, Owner)>,
-    network: &NetworkName,
-    is_current: bool,
-    valid: &BTreeSet<ValidAttachment>,
-) -> Vec<Record> {
-    records
-        .into_iter()
-        .filter(|(record, owner)| record.key.network == *network && (is_current || *owner == Owner::Us))
-        .map(|(record, _owner)| record)
-        .filter(|record| {
-            let attachment = ValidAttachment {
-                container_id: record.key.container_id.clone(),
-                ifname: record.key.ifname.clone(),
-            };
-            !valid.contains(&attachment)
-        })
-        .collect()
 }

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::disk::Disk;
 use crate::error::{PluginError, PluginFailure, truncate};
 use crate::name::PluginType;
 use crate::plan::Request;
@@ -33,12 +34,12 @@ const PIPE_GRACE: Duration = Duration::from_millis(500);
 pub(crate) async fn run(
     request: &Request,
     bin_dirs: &[PathBuf],
+    disk: &Disk,
     deadline: Instant,
 ) -> Result<Vec<u8>, PluginFailure> {
     let started = Instant::now();
-    let program = find(&request.plugin, bin_dirs)?;
     let finished = timeout_at(deadline, async {
-        let mut running = Running::spawn(&program, request).await?;
+        let mut running = Running::spawn(request, bin_dirs, disk, deadline).await?;
         running.converse(&request.stdin).await
     });
     let output =
@@ -100,24 +101,49 @@ impl Drop for KillOnDrop {
 }
 
 impl Running {
-    async fn spawn(program: &Path, request: &Request) -> Result<Self, PluginFailure> {
-        let mut command = Command::new(program);
-        command
-            .envs(request.env.iter().map(|(key, value)| (key, value)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
+    async fn spawn(
+        request: &Request,
+        bin_dirs: &[PathBuf],
+        disk: &Disk,
+        deadline: Instant,
+    ) -> Result<Self, PluginFailure> {
         let mut pause = BUSY_PAUSE.0;
         for _attempt in 1..BUSY_RETRIES {
-            match command.spawn() {
-                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => sleep(pause).await,
-                spawned => return Self::started(program, spawned),
+            match Self::spawn_once(request, bin_dirs, disk, deadline).await {
+                Err(PluginFailure::Spawn { source, .. })
+                    if source.kind() == io::ErrorKind::ExecutableFileBusy =>
+                {
+                    sleep(pause).await;
+                }
+                spawned => return spawned,
             }
             pause = (pause * 2).min(BUSY_PAUSE.1);
         }
-        Self::started(program, command.spawn())
+        Self::spawn_once(request, bin_dirs, disk, deadline).await
+    }
+
+    /// To look for the program and to execute it are reads of the disk it is on: the caller of `spawn` waits for both.
+    async fn spawn_once(
+        request: &Request,
+        bin_dirs: &[PathBuf],
+        disk: &Disk,
+        deadline: Instant,
+    ) -> Result<Self, PluginFailure> {
+        let (plugin, env, bin_dirs) = (request.plugin.clone(), request.env.clone(), bin_dirs.to_vec());
+        let work = move || {
+            let program = find(&plugin, &bin_dirs)?;
+            let mut command = Command::new(&program);
+            command
+                .envs(env)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .process_group(0)
+                .kill_on_drop(true);
+            Self::started(&program, command.spawn())
+        };
+        let spawned = disk.run(deadline, work).await;
+        spawned.map_err(|source| PluginFailure::Spawn { program: request.plugin.as_str().into(), source })?
     }
 
     fn started(program: &Path, spawned: io::Result<Child>) -> Result<Self, PluginFailure> {

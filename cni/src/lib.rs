@@ -6,13 +6,15 @@
 //! libcni, whose cache it shares.
 //!
 //! Beyond libcni: the configuration of an ADD is on disk before its first plugin runs, so DEL never depends on today's
-//! file; a hung plugin is killed with its descendants; operations on one container never overlap; GC removes what a
-//! crash left even for networks that are no longer configured.
+//! file; a hung plugin is killed with its descendants; operations on one container never overlap; what a crash left can be
+//! found and removed by the runtime's own records, also for networks that are no longer configured, and what is another
+//! runtime's is never taken for ours.
 
 pub mod attachment;
 pub mod capability;
 pub mod cidr;
 pub mod config;
+mod disk;
 pub mod error;
 pub mod gc;
 mod invoke;
@@ -36,14 +38,14 @@ pub use capability::{Bandwidth, CapabilityArgs, DnsConfig, IpRange, PortMapping,
 pub use cidr::Cidr;
 pub use config::{ConfigError, NetworkList, Plugin};
 pub use error::{CniError, PluginError, PluginFailure, Unavailable};
-pub use gc::GcReport;
+pub use gc::Gc;
 pub use load::{LoadError, load_dir, load_file};
 pub use name::{ContainerId, InterfaceName, NameError, NetworkName, PluginType};
-pub use plan::{ValidAttachment, Verb};
+pub use plan::{GcPlan, ValidAttachment, Verb};
 pub use record::{Key, Record};
 pub use result::{AddResult, Dns, Interface, IpConfig, ResultError, Route};
 pub use runtime::{Runtime, RuntimeConfig, SetupError};
-pub use store::StoreError;
+pub use store::{Cached, StoreError};
 pub use sys::descriptors::close_inherited_on_exec;
 pub use version::{SpecVersion, VersionError};
 pub use watch::{Watch, WatchError};

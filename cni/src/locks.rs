@@ -1,8 +1,9 @@
 //! Who may run plugins when (SPEC.md, section 2 "Lifecycle & Ordering").
 //!
-//! Never two operations for one container, also on different networks; any number for different containers; GC of a
-//! network alone. Every operation takes the network's lock first and the container's second, and an operation that
-//! holds a container's lock takes no other, so nothing can wait in a circle.
+//! Never two operations for one container, also on different networks; any number for different containers; the plugins'
+//! GC of a network alone. Every operation takes the network's lock first and the container's second, and an operation
+//! that holds a container's lock takes no other, so nothing can wait in a circle. GC never waits for the network's lock:
+//! a writer in the queue would hold up every later ADD and DEL for as long as the slowest one before it runs.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -25,7 +26,7 @@ pub(crate) struct Locks {
 #[must_use]
 pub(crate) struct ContainerGuard {
     _container: OwnedMutexGuard<()>,
-    _network: Option<OwnedRwLockReadGuard<()>>,
+    _network: OwnedRwLockReadGuard<()>,
 }
 
 /// Held during GC of one network.
@@ -39,17 +40,13 @@ impl Locks {
     /// For ADD, DEL and CHECK.
     pub(crate) async fn container(&self, network: &NetworkName, id: &ContainerId) -> ContainerGuard {
         let network = self.networks.get(network).read_owned().await;
-        ContainerGuard { _container: self.containers.get(id).lock_owned().await, _network: Some(network) }
+        ContainerGuard { _container: self.containers.get(id).lock_owned().await, _network: network }
     }
 
-    /// For GC.
-    pub(crate) async fn network(&self, network: &NetworkName) -> NetworkGuard {
-        NetworkGuard { _network: self.networks.get(network).write_owned().await }
-    }
-
-    /// For a DEL within GC, which holds the network already.
-    pub(crate) async fn container_within(&self, _network: &NetworkGuard, id: &ContainerId) -> ContainerGuard {
-        ContainerGuard { _container: self.containers.get(id).lock_owned().await, _network: None }
+    /// For GC: only if nothing runs on the network and nothing waits for it.
+    pub(crate) fn network_if_free(&self, network: &NetworkName) -> Option<NetworkGuard> {
+        let network = self.networks.get(network).try_write_owned().ok()?;
+        Some(NetworkGuard { _network: network })
     }
 }
 
@@ -99,12 +96,16 @@ mod tests {
         assert!(locks.container(&a, &container("2")).now_or_never().is_some(), "other containers");
         assert!(locks.container(&a, &container("1")).now_or_never().is_none(), "the same container");
         assert!(locks.container(&b, &container("1")).now_or_never().is_none(), "also on another network");
-        assert!(locks.network(&a).now_or_never().is_none(), "GC of the network");
-        let gc = locks.network(&b).now_or_never().expect("GC of another network");
+        assert!(locks.network_if_free(&a).is_none(), "GC of the network");
+        assert!(
+            locks.container(&a, &container("3")).now_or_never().is_some(),
+            "GC that was refused is in no queue"
+        );
+        let gc = locks.network_if_free(&b).expect("GC of another network");
         assert!(locks.container(&b, &container("3")).now_or_never().is_none(), "no ADD during GC");
-        assert!(locks.container_within(&gc, &container("3")).now_or_never().is_some());
-        drop(held);
-        assert!(locks.network(&a).now_or_never().is_some());
+        drop((held, gc));
+        assert!(locks.network_if_free(&a).is_some());
+        assert!(locks.container(&b, &container("3")).now_or_never().is_some());
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! What a pod's network namespace needs besides plugins, done by netlink and sysctl instead of one more program.
+//! What a pod's network namespace needs besides plugins, done by netlink instead of one more program.
 //!
 //! A namespace is entered by a thread of its own, which ends with the work and never runs anything else.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -45,16 +45,6 @@ pub enum NetnsError {
         /// Why not.
         source: io::Error,
     },
-    /// A setting cannot be written.
-    #[error("cannot write {setting} in the network namespace {netns}")]
-    Setting {
-        /// Its path.
-        netns: PathBuf,
-        /// The file.
-        setting: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
 }
 
 /// Brings `lo` up, as the loopback plugin does. Blocks for well under a millisecond.
@@ -64,25 +54,6 @@ pub enum NetnsError {
 pub fn bring_up_loopback(netns: &Path) -> Result<(), NetnsError> {
     inside(netns, || {
         loopback_up().map_err(|source| NetnsError::Loopback { netns: netns.to_owned(), source })
-    })?
-}
-
-/// Makes interfaces that will be moved into the namespace ignore IPv6 router advertisements, so that another pod
-/// cannot make itself their router (CVE-2020-10749). To be called before ADD. Without IPv6 there is nothing to do.
-///
-/// # Errors
-/// The namespace cannot be entered, or the setting cannot be written.
-pub fn refuse_router_advertisements(netns: &Path) -> Result<(), NetnsError> {
-    inside(netns, || {
-        for scope in ["all", "default"] {
-            let setting = PathBuf::from(format!("/proc/sys/net/ipv6/conf/{scope}/accept_ra"));
-            match fs::write(&setting, "0") {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-                Err(source) => return Err(NetnsError::Setting { netns: netns.to_owned(), setting, source }),
-            }
-        }
-        Ok(())
     })?
 }
 

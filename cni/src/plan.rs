@@ -3,9 +3,10 @@
 //! A [`Request`] is everything a plugin sees that is ours to choose: which plugin, the `CNI_*` variables, and the bytes
 //! on its standard input. Order is the order of the returned list. (libcni/api.go; SPEC.md sections 2 to 4.)
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -14,6 +15,7 @@ use crate::attachment::Attachment;
 use crate::config::{NetworkList, Plugin};
 use crate::name::{ContainerId, InterfaceName, PluginType};
 use crate::result::{AddResult, ResultError};
+use crate::store::Cached;
 use crate::version::SpecVersion;
 
 /// What a plugin is asked to do.
@@ -63,6 +65,17 @@ pub enum CheckPlan {
     Unsupported,
     /// The network asks not to be checked.
     Disabled,
+    /// The plugins to ask, in order.
+    Run(Vec<Request>),
+}
+
+/// What GC has to do for a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GcPlan {
+    /// The network's version has no GC, or its configuration asks not to be collected.
+    NotWanted,
+    /// These files may be records of attachments that a list would leave out.
+    Unsure(Vec<PathBuf>),
     /// The plugins to ask, in order.
     Run(Vec<Request>),
 }
@@ -138,12 +151,27 @@ pub fn check(
     Ok(CheckPlan::Run(list.plugins().iter().map(request).collect()))
 }
 
-/// GC: every plugin in order, with the attachments to keep; none before 1.1.0 or when the network disables it.
+/// GC: every plugin in order, with the attachments to keep: all of the network that are written down, whoever made them,
+/// and `besides`.
 #[must_use]
-pub fn gc(list: &NetworkList, valid: &[ValidAttachment], cni_path: &OsStr) -> Vec<Request> {
-    if list.disable_gc || !list.version.has_gc_and_status() {
-        return Vec::new();
+pub fn gc(
+    list: &NetworkList,
+    cached: &Cached,
+    besides: &BTreeSet<ValidAttachment>,
+    cni_path: &OsStr,
+) -> GcPlan {
+    if !has_gc(list) {
+        return GcPlan::NotWanted;
     }
+    if !cached.unreadable.is_empty() {
+        return GcPlan::Unsure(cached.unreadable.clone());
+    }
+    let written = cached
+        .keys
+        .iter()
+        .filter(|key| key.network == list.name)
+        .map(|key| ValidAttachment { container_id: key.container_id.clone(), ifname: key.ifname.clone() });
+    let valid: BTreeSet<ValidAttachment> = besides.iter().cloned().chain(written).collect();
     let request = |plugin: &Plugin| {
         let mut conf = named(list, plugin);
         // The second name is that of an earlier text of the specification; libcni sends both.
@@ -152,7 +180,13 @@ pub fn gc(list: &NetworkList, valid: &[ValidAttachment], cni_path: &OsStr) -> Ve
         }
         detached(Verb::Gc, plugin, conf, cni_path)
     };
-    list.plugins().iter().map(request).collect()
+    GcPlan::Run(list.plugins().iter().map(request).collect())
+}
+
+/// Whether a network's plugins may be asked to collect: not before 1.1.0, nor when the network disables it.
+#[must_use]
+pub fn has_gc(list: &NetworkList) -> bool {
+    !list.disable_gc && list.version.has_gc_and_status()
 }
 
 /// STATUS: every plugin in order; none before 1.1.0.

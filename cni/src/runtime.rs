@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::future::Future;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::attachment::Attachment;
 use crate::config::NetworkList;
+use crate::disk::{Disk, RECORDS_WITHIN};
 use crate::error::{CniError, PluginFailure};
 use crate::invoke;
 use crate::locks::Locks;
@@ -30,13 +30,20 @@ use crate::version::SpecVersion;
 pub struct RuntimeConfig {
     /// The directories searched for plugins, in order. The default is `/opt/cni/bin`.
     pub bin_dirs: Vec<PathBuf>,
-    /// The directory of the records. The default is libcni's, `/var/lib/cni`.
+    /// The directory of results, shared with other runtimes. The default is libcni's, `/var/lib/cni`.
     pub cache_dir: PathBuf,
+    /// The directory of this runtime's own records. No other runtime may write there, nor another process of this one:
+    /// what is in it counts as ours. The default is `/var/lib/cni/attachments`.
+    pub records_dir: PathBuf,
 }
 
 impl Default for RuntimeConfig {
     fn default() -> Self {
-        Self { bin_dirs: vec!["/opt/cni/bin".into()], cache_dir: "/var/lib/cni".into() }
+        Self {
+            bin_dirs: vec!["/opt/cni/bin".into()],
+            cache_dir: "/var/lib/cni".into(),
+            records_dir: "/var/lib/cni/attachments".into(),
+        }
     }
 }
 
@@ -52,9 +59,12 @@ pub enum SetupError {
     /// The cache directory is relative.
     #[error("the CNI cache directory {0:?} must be absolute")]
     RelativeCache(PathBuf),
+    /// The directory of records is relative.
+    #[error("the directory of CNI records {0:?} must be absolute")]
+    RelativeRecords(PathBuf),
 }
 
-/// Runs plugins. Clones share locks and records; there must be one per cache directory and process.
+/// Runs plugins. Clones share locks and records; there must be one per directory of records.
 #[derive(Debug, Clone)]
 pub struct Runtime {
     pub(crate) inner: Arc<Inner>,
@@ -65,6 +75,7 @@ pub(crate) struct Inner {
     bin_dirs: Vec<PathBuf>,
     pub(crate) cni_path: OsString,
     store: Store,
+    disk: Disk,
     pub(crate) locks: Locks,
 }
 
@@ -74,7 +85,7 @@ impl Runtime {
     /// # Errors
     /// A directory is relative, or cannot be part of `CNI_PATH`.
     pub fn new(config: RuntimeConfig) -> Result<Self, SetupError> {
-        let RuntimeConfig { bin_dirs, cache_dir } = config;
+        let RuntimeConfig { bin_dirs, cache_dir, records_dir } = config;
         if bin_dirs.is_empty() {
             return Err(SetupError::NowhereToSearch);
         }
@@ -85,9 +96,13 @@ impl Runtime {
         if !cache_dir.is_absolute() {
             return Err(SetupError::RelativeCache(cache_dir));
         }
+        if !records_dir.is_absolute() {
+            return Err(SetupError::RelativeRecords(records_dir));
+        }
         let cni_path = plan::cni_path(&bin_dirs);
-        let store = Store::new(&cache_dir);
-        Ok(Self { inner: Arc::new(Inner { bin_dirs, cni_path, store, locks: Locks::default() }) })
+        let store = Store::new(&cache_dir, &records_dir);
+        let (disk, locks) = (Disk::default(), Locks::default());
+        Ok(Self { inner: Arc::new(Inner { bin_dirs, cni_path, store, disk, locks }) })
     }
 
     /// Attaches a container to a network.
@@ -208,7 +223,7 @@ impl Runtime {
     /// # Errors
     /// It failed, or its answer cannot be used.
     pub async fn version(&self, plugin: &PluginType, deadline: Instant) -> Result<Vec<String>, CniError> {
-        let answer = match invoke::run(&plan::version(plugin), &self.inner.bin_dirs, deadline).await {
+        let answer = match self.invoke(&plan::version(plugin), deadline).await {
             Ok(bytes) => supported_versions(&bytes).map_err(PluginFailure::BadVersion),
             Err(PluginFailure::Reported(error)) if error.means_no_version_verb() => {
                 Ok(vec!["0.1.0".to_owned()])
@@ -303,9 +318,13 @@ impl Runtime {
             }
             (Err(source), _) => return Err(CniError::RecordedConfig { key: record.key, source }),
         };
-        let netns = if netns.exists() { netns.to_owned() } else { PathBuf::new() };
-        let read = record.key.clone();
-        let result = match self.store(move |store| Ok(store.read_result(&read))).await? {
+        let (read, netns) = (record.key.clone(), netns.to_owned());
+        let look = move |store: &Store| {
+            let netns = if netns.exists() { netns } else { PathBuf::new() };
+            Ok((netns, store.read_result(&read)))
+        };
+        let (netns, result) = self.store(look).await?;
+        let result = match result {
             CachedResult::Present(object) => AddResult::from_object(object, SpecVersion::V0_1_0).ok(),
             CachedResult::Absent | CachedResult::Invalid(_) => None,
         };
@@ -338,7 +357,7 @@ impl Runtime {
             let step = async {
                 let request = plan::add(list, plugin, previous.as_ref(), attachment, &self.inner.cni_path)
                     .map_err(PluginFailure::PreviousResult)?;
-                let printed = invoke::run(&request, &self.inner.bin_dirs, deadline).await?;
+                let printed = self.invoke(&request, deadline).await?;
                 let result = AddResult::parse(&printed, list.version).map_err(PluginFailure::BadResult)?;
                 let value = result.to_value(list.version).map_err(PluginFailure::BadResult)?;
                 Ok((result, value.as_object().cloned().unwrap_or_default()))
@@ -372,7 +391,7 @@ impl Runtime {
         request: Request,
         deadline: Instant,
     ) -> Result<Vec<u8>, CniError> {
-        let ran = invoke::run(&request, &self.inner.bin_dirs, deadline).await;
+        let ran = self.invoke(&request, deadline).await;
         ran.map_err(|source| CniError::Plugin {
             verb: request.verb,
             network: network.clone(),
@@ -399,10 +418,14 @@ impl Runtime {
         work: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, CniError> {
         let store = self.inner.store.clone();
-        let done = tokio::task::spawn_blocking(move || work(&store)).await;
-        let ended =
-            |error| StoreError::Io { action: "use", path: PathBuf::new(), source: io::Error::other(error) };
-        Ok(done.map_err(ended)??)
+        let done = self.inner.disk.run(Instant::now() + RECORDS_WITHIN, move || work(&store)).await;
+        let failed =
+            |source| StoreError::Io { action: "use", path: self.inner.store.dir().to_owned(), source };
+        Ok(done.map_err(failed)??)
+    }
+
+    async fn invoke(&self, request: &Request, deadline: Instant) -> Result<Vec<u8>, PluginFailure> {
+        invoke::run(request, &self.inner.bin_dirs, &self.inner.disk, deadline).await
     }
 }
 
@@ -451,14 +474,16 @@ mod tests {
 
     #[test]
     fn directories_must_fit() {
-        let with = |bin: &[&str], cache: &str| {
+        let with = |bin: &[&str], cache: &str, records: &str| {
             let bin_dirs = bin.iter().map(PathBuf::from).collect();
-            Runtime::new(RuntimeConfig { bin_dirs, cache_dir: cache.into() }).map(drop)
+            Runtime::new(RuntimeConfig { bin_dirs, cache_dir: cache.into(), records_dir: records.into() })
+                .map(drop)
         };
-        assert_eq!(with(&["/a", "/b"], "/c"), Ok(()));
-        assert_eq!(with(&[], "/c"), Err(SetupError::NowhereToSearch));
-        assert_eq!(with(&["/a", "b"], "/c"), Err(SetupError::UnfitBinDir("b".into())));
-        assert_eq!(with(&["/a:b"], "/c"), Err(SetupError::UnfitBinDir("/a:b".into())));
-        assert_eq!(with(&["/a"], "c"), Err(SetupError::RelativeCache("c".into())));
+        assert_eq!(with(&["/a", "/b"], "/c", "/d"), Ok(()));
+        assert_eq!(with(&[], "/c", "/d"), Err(SetupError::NowhereToSearch));
+        assert_eq!(with(&["/a", "b"], "/c", "/d"), Err(SetupError::UnfitBinDir("b".into())));
+        assert_eq!(with(&["/a:b"], "/c", "/d"), Err(SetupError::UnfitBinDir("/a:b".into())));
+        assert_eq!(with(&["/a"], "c", "/d"), Err(SetupError::RelativeCache("c".into())));
+        assert_eq!(with(&["/a"], "/c", "d"), Err(SetupError::RelativeRecords("d".into())));
     }
 }

@@ -1,16 +1,20 @@
 //! The records on disk.
 //!
-//! Two directories below the cache directory, mode 0700, files 0600:
+//! Two directories, mode 0700, files 0600:
 //!
-//! * `attachments/<network>@<container>@<interface>`: our own, written before the first plugin of ADD runs and removed
-//!   after the last of DEL. It holds the configuration, so that DEL can undo an ADD that never came back.
-//! * `results/<network>-<container>-<interface>`: libcni's cache, written when ADD has succeeded, read by plugins and
-//!   tools, and shared with other runtimes of the node.
+//! * `<records>/<network>@<container>@<interface>`: our own, written before the first plugin of ADD runs and removed after
+//!   the last of DEL. It holds the configuration, so that DEL can undo an ADD that never came back. Nobody else writes
+//!   here: that a record is in this directory is what proves that an attachment is ours (decision 0017).
+//! * `<cache>/results/<network>-<container>-<interface>`: libcni's cache, written when ADD has succeeded, read by plugins
+//!   and tools, and shared with other runtimes of the node. Whose a record in it is, nothing tells.
+//!
+//! `<cache>/attachments` is where agents before decision 0017 had their own records, several of them in one directory: a
+//! record there is found by its container, and proves nothing.
 //!
 //! Files appear by rename, so a reader sees a whole one. Nothing is synced: a power loss ends the containers as well.
 
-use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -23,11 +27,22 @@ use crate::record::{Key, Record, RecordError};
 /// The largest record that is read, in bytes.
 pub(crate) const RECORD_MAX: u64 = 8 << 20;
 
-/// The records of one cache directory.
+/// The records.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     results: PathBuf,
-    attachments: PathBuf,
+    /// Where they were once.
+    earlier: PathBuf,
+    own: PathBuf,
+}
+
+/// Everything that the directories say about who is attached.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cached {
+    /// The attachments, whoever made them.
+    pub keys: BTreeSet<Key>,
+    /// Files that may be records and cannot be read.
+    pub unreadable: Vec<PathBuf>,
 }
 
 /// Why the store failed.
@@ -65,25 +80,39 @@ pub(crate) enum CachedResult {
 }
 
 impl Store {
-    pub(crate) fn new(cache_dir: &Path) -> Self {
-        Self { results: cache_dir.join("results"), attachments: cache_dir.join("attachments") }
+    pub(crate) fn new(cache_dir: &Path, records_dir: &Path) -> Self {
+        Self {
+            results: cache_dir.join("results"),
+            earlier: cache_dir.join("attachments"),
+            own: records_dir.to_owned(),
+        }
+    }
+
+    /// Where our own records are.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.own
     }
 
     /// Writes the intent to attach.
     pub(crate) fn write_intent(&self, record: &Record) -> Result<(), StoreError> {
-        self.write(record, &self.attachments.join(own_name(&record.key)))
+        make_dir(&self.own)?;
+        // That the result will have a place is known before a plugin runs.
+        make_dir(&self.results)?;
+        let name = own_name(&record.key);
+        Self::write(record, &self.own.join(format!(".{name}")), &self.own.join(name))
     }
 
     /// Writes the result of an attachment for libcni's readers.
     pub(crate) fn write_result(&self, record: &Record) -> Result<(), StoreError> {
         make_dir(&self.results)?;
-        self.write(record, &self.results.join(libcni_name(&record.key)))
+        Self::write(record, &self.result_draft(&record.key), &self.results.join(libcni_name(&record.key)))
     }
 
     /// The record of one attachment, whichever directory has it.
     pub(crate) fn read(&self, key: &Key) -> Option<Record> {
-        let own = read_record(&self.attachments.join(own_name(key)));
-        own.or_else(|| read_record(&self.results.join(libcni_name(key)))).filter(|record| record.key == *key)
+        let (own, libcni) = (own_name(key), libcni_name(key));
+        let paths = [self.own.join(&own), self.earlier.join(own), self.results.join(libcni)];
+        paths.iter().find_map(|path| read_record(path).ok().flatten()).filter(|record| record.key == *key)
     }
 
     /// The cached result of one attachment, also in the bare form of old runtimes.
@@ -107,27 +136,47 @@ impl Store {
 
     /// Our attachments of a container and the cached ones that libcni would find, sorted.
     pub(crate) fn of_container(&self, id: &ContainerId) -> Result<Vec<Record>, StoreError> {
-        let mut found = self.scan(|name| name.contains(id.as_str()))?;
+        let mut found = BTreeMap::new();
+        // Ours last, so that they win.
+        for dir in [&self.results, &self.earlier, &self.own] {
+            let named = files(dir)?.into_iter().filter(|path| name_of(path).contains(id.as_str()));
+            found.extend(
+                named.filter_map(|path| named_record(&path)).map(|record| (record.key.clone(), record)),
+            );
+        }
         found.retain(|key, _record| key.container_id == *id);
         Ok(found.into_values().collect())
     }
 
-    /// All our attachments, and the cached ones of any runtime; `true` marks ours.
-    pub(crate) fn all(&self) -> Result<Vec<(Record, Owner)>, StoreError> {
-        let own = |key: &Key| self.attachments.join(own_name(key)).exists();
-        let records = self.scan(|_name| true)?;
-        Ok(records
-            .into_iter()
-            .map(|(key, record)| (record, if own(&key) { Owner::Us } else { Owner::Unknown }))
-            .collect())
+    /// All our attachments, sorted.
+    pub(crate) fn own(&self) -> Result<Vec<Record>, StoreError> {
+        let mut own: Vec<Record> = files(&self.own)?.iter().filter_map(|path| named_record(path)).collect();
+        own.sort_by(|one, other| one.key.cmp(&other.key));
+        Ok(own)
+    }
+
+    /// Every attachment that is written down anywhere here.
+    pub(crate) fn cached(&self) -> Result<Cached, StoreError> {
+        let mut cached = Cached::default();
+        for dir in [&self.results, &self.earlier, &self.own] {
+            for path in files(dir)? {
+                match read_record(&path) {
+                    Ok(record) => cached.keys.extend(record.map(|record| record.key)),
+                    Err(Unreadable) => cached.unreadable.push(path),
+                }
+            }
+        }
+        Ok(cached)
     }
 
     /// Forgets an attachment. What is not there is already forgotten.
     pub(crate) fn remove(&self, key: &Key) -> Result<(), StoreError> {
         let own = own_name(key);
         let result = self.results.join(libcni_name(key));
+        let earlier = self.earlier.join(&own);
         // Our own last: it is the reason to try again.
-        for path in [result, self.attachments.join(format!(".{own}")), self.attachments.join(own)] {
+        let drafts = [self.result_draft(key), self.own.join(format!(".{own}"))];
+        for path in drafts.into_iter().chain([result, earlier, self.own.join(own)]) {
             match fs::remove_file(&path) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -137,51 +186,22 @@ impl Store {
         Ok(())
     }
 
-    fn write(&self, record: &Record, path: &Path) -> Result<(), StoreError> {
+    /// Writes `draft`, then renames it: both are on one file system.
+    fn write(record: &Record, draft: &Path, path: &Path) -> Result<(), StoreError> {
         let bytes = record.encode().map_err(|source| StoreError::Encode { path: path.to_owned(), source })?;
-        make_dir(&self.attachments)?;
-        // Never in the results directory, whose readers take every file for a result.
-        let draft = self.attachments.join(format!(".{}", own_name(&record.key)));
         let write = || {
             let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(draft)?;
             file.write_all(&bytes)?;
-            fs::rename(&draft, path)
+            fs::rename(draft, path)
         };
         write().map_err(|source| StoreError::Io { action: "write", path: path.to_owned(), source })
     }
 
-    fn scan(&self, wanted: impl Fn(&str) -> bool) -> Result<BTreeMap<Key, Record>, StoreError> {
-        let mut found = BTreeMap::new();
-        // Ours second, so that they win.
-        for dir in [&self.results, &self.attachments] {
-            let entries = match fs::read_dir(dir) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(source) => return Err(StoreError::Io { action: "list", path: dir.clone(), source }),
-            };
-            for entry in entries.flatten() {
-                let name = entry.file_name();
-                let Some(name) = name.to_str().filter(|name| !name.starts_with('.') && wanted(name)) else {
-                    continue;
-                };
-                let named_after = |key: &Key| name == libcni_name(key) || name == own_name(key);
-                if let Some(record) = read_record(&entry.path()).filter(|record| named_after(&record.key)) {
-                    found.insert(record.key.clone(), record);
-                }
-            }
-        }
-        Ok(found)
+    /// Where a result is written first: never in the results directory, whose readers take every file for a result.
+    fn result_draft(&self, key: &Key) -> PathBuf {
+        self.results.with_file_name(format!(".{}", own_name(key)))
     }
-}
-
-/// Who made an attachment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// This runtime.
-    Us,
-    /// This or another runtime that shares the cache directory.
-    Unknown,
 }
 
 /// `@` occurs in no network or container name, so unlike libcni's names these cannot collide.
@@ -193,26 +213,55 @@ fn libcni_name(key: &Key) -> String {
     format!("{}-{}-{}", key.network, key.container_id, key.ifname)
 }
 
-/// A record that cannot be read is as good as none, as in libcni: DEL falls back to the current configuration.
-fn read_record(path: &Path) -> Option<Record> {
-    let bytes = match read_capped(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "ignoring an unreadable attachment record");
-            return None;
-        }
+/// The files of a directory that may be records; none when it is not there. Ours begin with a dot until they are whole.
+fn files(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let failed = |source| StoreError::Io { action: "list", path: dir.to_owned(), source };
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(failed(source)),
     };
-    Record::decode(&bytes)
-        .inspect_err(
-            |error| tracing::warn!(path = %path.display(), %error, "ignoring a bad attachment record"),
-        )
-        .ok()
+    let paths = entries.map(|entry| Ok(entry.map_err(failed)?.path()));
+    paths.filter(|path| path.as_ref().map_or(true, |path| !name_of(path).starts_with('.'))).collect()
+}
+
+fn name_of(path: &Path) -> std::borrow::Cow<'_, str> {
+    path.file_name().map(std::ffi::OsStr::to_string_lossy).unwrap_or_default()
+}
+
+/// A record that cannot be read, or is in another's place, is as good as none, as in libcni: DEL falls back to the
+/// current configuration.
+fn named_record(path: &Path) -> Option<Record> {
+    let record = read_record(path).ok()??;
+    let name = name_of(path);
+    (name == libcni_name(&record.key) || name == own_name(&record.key)).then_some(record)
+}
+
+/// A file that is no record; it was logged.
+#[derive(Debug)]
+struct Unreadable;
+
+/// None when there is no file.
+fn read_record(path: &Path) -> Result<Option<Record>, Unreadable> {
+    let bad = |error: &dyn std::fmt::Display| {
+        tracing::warn!(path = %path.display(), %error, "ignoring a bad attachment record");
+        Unreadable
+    };
+    match read_capped(path) {
+        Ok(bytes) => Record::decode(&bytes).map(Some).map_err(|error| bad(&error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(bad(&error)),
+    }
 }
 
 fn read_capped(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = File::open(path)?.take(RECORD_MAX + 1).read_to_end(&mut bytes)?;
+    // Others write here too: to open a pipe would wait for its other end.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    let read = file.take(RECORD_MAX + 1).read_to_end(&mut bytes)?;
     if u64::try_from(read).is_ok_and(|len| len <= RECORD_MAX) {
         Ok(bytes)
     } else {

@@ -44,13 +44,13 @@ impl Watch {
     ///
     /// # Errors
     /// The kernel refuses, for instance when the limit of inotify instances is reached.
-    pub fn new(dir: &Path) -> Result<Self, WatchError> {
+    pub async fn new(dir: &Path) -> Result<Self, WatchError> {
         let error = |source| WatchError { dir: dir.to_owned(), source };
         let inotify = Inotify::init().map_err(error)?;
         let watches = inotify.watches();
         let events = inotify.into_event_stream([0; BUFFER_SIZE]).map_err(error)?;
         let mut watch = Self { dir: dir.to_owned(), events, watches, armed: Vec::new(), unreported: false };
-        watch.arm()?;
+        watch.arm().await?;
         Ok(watch)
     }
 
@@ -67,7 +67,7 @@ impl Watch {
         while let Ok(Ok(event)) = timeout_at(latest, timeout(QUIET, self.next())).await {
             event?;
         }
-        self.arm()?;
+        self.arm().await?;
         self.unreported = false;
         Ok(())
     }
@@ -81,40 +81,52 @@ impl Watch {
         }
     }
 
-    /// Watches what exists now. Adding a watch that is there already changes nothing.
-    fn arm(&mut self) -> Result<(), WatchError> {
-        let content = WatchMask::CREATE
-            | WatchMask::DELETE
-            | WatchMask::MOVE
-            | WatchMask::CLOSE_WRITE
-            | WatchMask::DELETE_SELF
-            | WatchMask::MOVE_SELF
-            | WatchMask::ONLYDIR;
-        let mut armed = Vec::new();
-        // Bounded by the depth of the path; its root always exists.
-        for dir in self.dir.ancestors() {
-            let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-            match self.watches.add(dir, content) {
-                Ok(watch) => {
-                    armed.push(watch);
-                    break;
-                }
-                Err(error)
-                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
-                Err(source) => return Err(WatchError { dir: dir.to_owned(), source }),
-            }
-        }
-        for folder in folders(&self.dir) {
-            // A folder that vanished meanwhile has made an event of its own.
-            armed.extend(self.watches.add(folder, content));
-        }
-        for left in self.armed.drain(..).filter(|watch| !armed.contains(watch)) {
-            // Fails for a directory that is gone, and the watch with it.
-            drop(self.watches.remove(left));
-        }
-        self.armed = armed;
+    /// Watches what exists now. Adding a watch that is there already changes nothing, so that a call that was given up
+    /// leaves nothing to undo.
+    async fn arm(&mut self) -> Result<(), WatchError> {
+        let (dir, watches, before) = (self.dir.clone(), self.watches.clone(), self.armed.clone());
+        // Paths are looked up on the disk that the configuration is on.
+        let armed = tokio::task::spawn_blocking(move || arm(&dir, watches, &before)).await;
+        self.armed = armed
+            .map_err(|stopping| WatchError { dir: self.dir.clone(), source: io::Error::other(stopping) })??;
         Ok(())
     }
+}
+
+fn arm(
+    dir: &Path,
+    mut watches: Watches,
+    before: &[WatchDescriptor],
+) -> Result<Vec<WatchDescriptor>, WatchError> {
+    let content = WatchMask::CREATE
+        | WatchMask::DELETE
+        | WatchMask::MOVE
+        | WatchMask::CLOSE_WRITE
+        | WatchMask::DELETE_SELF
+        | WatchMask::MOVE_SELF
+        | WatchMask::ONLYDIR;
+    let mut armed = Vec::new();
+    // Bounded by the depth of the path; its root always exists.
+    for dir in dir.ancestors() {
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        match watches.add(dir, content) {
+            Ok(watch) => {
+                armed.push(watch);
+                break;
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+            Err(source) => return Err(WatchError { dir: dir.to_owned(), source }),
+        }
+    }
+    for folder in folders(dir) {
+        // A folder that vanished meanwhile has made an event of its own.
+        armed.extend(watches.add(folder, content));
+    }
+    for left in before.iter().filter(|watch| !armed.contains(watch)) {
+        // Fails for a directory that is gone, and the watch with it.
+        drop(watches.remove(left.clone()));
+    }
+    Ok(armed)
 }
 
 fn folders(dir: &Path) -> Vec<PathBuf> {
@@ -137,7 +149,7 @@ mod tests {
     #[tokio::test]
     async fn a_change_survives_a_call_that_was_given_up() {
         let dir = tempfile::tempdir().unwrap();
-        let mut watch = Watch::new(dir.path()).unwrap();
+        let mut watch = Watch::new(dir.path()).await.unwrap();
         let mut tries = 0..100;
         while !watch.unreported {
             tries.next().expect("one call in a hundred is given up while it waits for quiet");
@@ -152,7 +164,7 @@ mod tests {
     async fn every_kind_of_change_is_noticed() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("cni/net.d");
-        let mut watch = Watch::new(&dir).unwrap();
+        let mut watch = Watch::new(&dir).await.unwrap();
         // The directory appears, level by level.
         fs::create_dir(root.path().join("cni")).unwrap();
         changes(&mut watch).await;

@@ -42,14 +42,18 @@ pub(crate) enum Command {
     Del(Target),
     /// Ask the plugins whether it is still attached as it should be.
     Check(Target),
-    /// Remove every attachment except those to keep, and tell the plugins which ones are left.
+    /// Detach what this command has attached to the network and is not to be kept.
     Gc {
         /// An attachment to keep, as ID or ID/INTERFACE; may be repeated.
         #[arg(long, value_name = "ID[/INTERFACE]", value_parser = parse_keep, required_unless_present = "keep_none")]
         keep: Vec<ValidAttachment>,
-        /// Keep none: remove every attachment of the network.
+        /// Keep none.
         #[arg(long, conflicts_with = "keep")]
         keep_none: bool,
+        /// Also ask plugins of CNI 1.1 to remove everything that is not written down in the cache directory. Only where
+        /// nothing else attaches containers to the network, a running agent included.
+        #[arg(long)]
+        ask_plugins: bool,
     },
     /// Ask the plugins whether a container could be attached.
     Status,

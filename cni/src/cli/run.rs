@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use berth_cni::{
-    Attachment, CapabilityArgs, CniArgs, NetworkList, Runtime, RuntimeConfig, ValidAttachment, netns,
+    Attachment, CapabilityArgs, CniArgs, Gc, Key, NetworkList, Runtime, RuntimeConfig, ValidAttachment, netns,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -25,6 +25,7 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<Answer> {
     let runtime = Runtime::new(RuntimeConfig {
         bin_dirs: options.bin_dir.clone(),
         cache_dir: options.cache_dir.clone(),
+        records_dir: options.cache_dir.join("attachments"),
     })?;
     let load = || NetworkList::load(&options.conf_dir);
     let value = match &options.command {
@@ -38,7 +39,9 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<Answer> {
             runtime.check(&attachment(target)?, &load()?, deadline).await?;
             json!({"checked": target.id})
         }
-        Command::Gc { keep, .. } => return gc(&runtime, &load()?, keep, deadline).await,
+        Command::Gc { keep, ask_plugins, .. } => {
+            return gc(&runtime, &load()?, keep, *ask_plugins, deadline).await;
+        }
         Command::Status => {
             let list = load()?;
             runtime.status(&list, deadline).await?;
@@ -84,16 +87,32 @@ async fn gc(
     runtime: &Runtime,
     list: &NetworkList,
     keep: &[ValidAttachment],
+    ask_plugins: bool,
     deadline: Instant,
 ) -> anyhow::Result<Answer> {
-    let valid: BTreeSet<_> = keep.iter().cloned().collect();
-    let report = runtime.gc(std::slice::from_ref(list), || valid.clone(), deadline).await;
-    let removed: Vec<_> = report
-        .removed
-        .iter()
-        .map(|key| format!("{}/{}/{}", key.network, key.container_id, key.ifname))
-        .collect();
-    let failures: Vec<_> = report.failures.iter().map(|failure| chain(failure)).collect();
+    let keep: BTreeSet<_> = keep.iter().cloned().collect();
+    let (mut removed, mut failures) = (Vec::new(), Vec::new());
+    for record in runtime.own().await? {
+        let Key { network, container_id, ifname } = record.key.clone();
+        let valid = ValidAttachment { container_id: container_id.clone(), ifname: ifname.clone() };
+        if network != list.name || keep.contains(&valid) {
+            continue;
+        }
+        match runtime.del(&record.attachment(record.netns.clone()), Some(list), deadline).await {
+            Ok(()) => removed.push(format!("{network}/{container_id}/{ifname}")),
+            Err(failure) => failures.push(chain(&failure)),
+        }
+    }
+    if ask_plugins {
+        match runtime.gc(list, &keep, deadline).await? {
+            Gc::Asked { failures: told } => failures.extend(told.iter().map(|failure| chain(failure))),
+            Gc::NotWanted => {}
+            Gc::Busy => failures.push("the network is in use".to_owned()),
+            Gc::Unsure(files) => failures.push(format!(
+                "no plugin was asked: {files:?} may be records of attachments and cannot be read"
+            )),
+        }
+    }
     Ok(Answer { ok: failures.is_empty(), value: json!({"removed": removed, "failures": failures}) })
 }
 

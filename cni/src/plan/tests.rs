@@ -1,5 +1,7 @@
 use crate::attachment::{CniArgs, TraceContext};
 use crate::capability::CapabilityArgs;
+use crate::name::NetworkName;
+use crate::record::Key;
 
 use super::*;
 
@@ -119,16 +121,35 @@ fn check_depends_on_the_version_and_the_network() {
     assert_eq!(check(&disabled, None, &attachment(), "".as_ref()), Ok(CheckPlan::Disabled));
 }
 
-#[test]
-fn gc_names_what_to_keep_twice() {
-    let valid = [ValidAttachment {
-        container_id: ContainerId::new("id1").unwrap(),
+fn cached(keys: &[(&str, &str)], unreadable: &[&str]) -> Cached {
+    let key = |(network, id): &(&str, &str)| Key {
+        network: NetworkName::new(*network).unwrap(),
+        container_id: ContainerId::new(*id).unwrap(),
         ifname: InterfaceName::new("eth0").unwrap(),
-    }];
-    assert!(gc(&list("1.0.0", &json!([{"type": "a"}])), &valid, "".as_ref()).is_empty());
-    let requests = gc(&list("1.1.0", &json!([{"type": "a"}, {"type": "b"}])), &valid, "/bin".as_ref());
+    };
+    Cached {
+        keys: keys.iter().map(key).collect(),
+        unreadable: unreadable.iter().map(PathBuf::from).collect(),
+    }
+}
+
+#[test]
+fn gc_keeps_everything_that_is_written_down_and_names_it_twice() {
+    let written = cached(&[("net", "ours"), ("net", "theirs"), ("other", "elsewhere")], &[]);
+    let kept = BTreeSet::from([ValidAttachment {
+        container_id: ContainerId::new("kept").unwrap(),
+        ifname: InterfaceName::new("eth1").unwrap(),
+    }]);
+    let current = list("1.1.0", &json!([{"type": "a"}, {"type": "b"}]));
+    let GcPlan::Run(requests) = gc(&current, &written, &kept, "/bin".as_ref()) else {
+        panic!("all is known")
+    };
     assert_eq!(plugins(&requests), ["a", "b"]);
-    let kept = json!([{"containerID": "id1", "ifname": "eth0"}]);
+    let kept = json!([
+        {"containerID": "kept", "ifname": "eth1"},
+        {"containerID": "ours", "ifname": "eth0"},
+        {"containerID": "theirs", "ifname": "eth0"},
+    ]);
     assert_eq!(
         stdin(&requests[0]),
         json!({"type": "a", "name": "net", "cniVersion": "1.1.0",
@@ -138,8 +159,25 @@ fn gc_names_what_to_keep_twice() {
         env(&requests[0])[1..5],
         [("CNI_CONTAINERID", ""), ("CNI_NETNS", ""), ("CNI_ARGS", ""), ("CNI_IFNAME", "")]
     );
-    let disabled = br#"{"name":"n","cniVersion":"1.1.0","disableGC":"true","plugins":[{"type":"a"}]}"#;
-    assert!(gc(&NetworkList::parse(disabled).unwrap(), &valid, "".as_ref()).is_empty());
+}
+
+#[test]
+fn gc_asks_nobody_where_it_is_not_wanted_or_a_list_may_be_too_short() {
+    let disabled =
+        br#"{"name":"net","cniVersion":"1.1.0","disableGC":"true","plugins":[{"type":"a"}]}"#.as_slice();
+    let disabled = NetworkList::parse(disabled).unwrap();
+    let [old, new] = ["1.0.0", "1.1.0"].map(|version| list(version, &json!([{"type": "a"}])));
+    let whole = cached(&[("net", "id")], &[]);
+    // A file that cannot be read may be of any network.
+    let torn = cached(&[("net", "id")], &["/cache/results/x"]);
+    for (list, cached, expected) in [
+        (&old, &whole, GcPlan::NotWanted),
+        (&disabled, &whole, GcPlan::NotWanted),
+        (&disabled, &torn, GcPlan::NotWanted),
+        (&new, &torn, GcPlan::Unsure(vec!["/cache/results/x".into()])),
+    ] {
+        assert_eq!(gc(list, cached, &BTreeSet::new(), "".as_ref()), expected, "{list:?} {cached:?}");
+    }
 }
 
 #[test]

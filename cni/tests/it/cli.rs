@@ -48,6 +48,29 @@ fn from_add_to_del() {
     assert_eq!(fixture.take_calls(), ["STATUS a", "VERSION a", "ADD a", "CHECK a", "DEL a"]);
 }
 
+/// What others attached to the network is not the command's.
+#[test]
+fn gc_removes_what_the_command_attached() {
+    let fixture = Fixture::new(&["a"]);
+    let conf = fixture.root.path().join("conf");
+    fs::create_dir(&conf).unwrap();
+    fs::write(conf.join("10.conflist"), r#"{"name":"net","cniVersion":"1.1.0","plugins":[{"type":"a"}]}"#)
+        .unwrap();
+    let run = |args: &[&str]| json_of(&berth_cni(&fixture, &[args, &["--output", "json"]].concat()));
+    for id in ["one", "two", "foreign"] {
+        run(&["add", "--id", id, "--netns", "/proc/self/ns/net"]);
+    }
+    fs::remove_file(fixture.cache().join("attachments/net@foreign@eth0")).unwrap();
+    fixture.take_calls();
+    let report = run(&["gc", "--keep", "two"]);
+    assert_eq!(report, json!({"removed": ["net/one/eth0"], "failures": []}));
+    assert_eq!(fixture.take_calls(), ["DEL a"]);
+    run(&["gc", "--keep", "two", "--ask-plugins"]);
+    let valid = &fixture.calls()[0]["stdin"]["cni.dev/valid-attachments"];
+    assert_eq!(valid.as_array().unwrap().len(), 2, "{valid}");
+    assert_eq!(fixture.take_calls(), ["GC a"]);
+}
+
 #[test]
 fn errors_say_what_to_do() {
     let fixture = Fixture::new(&[]);

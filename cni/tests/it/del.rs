@@ -68,11 +68,11 @@ async fn del_tolerates_any_cache() {
 async fn a_bad_own_record_falls_back_to_libcnis_cache() {
     let fixture = Fixture::new(&["a"]);
     fixture.runtime.add(&list("1.0.0", &["a"]), &attachment("id1"), deadline()).await.unwrap();
-    fs::write(fixture.cache().join("attachments/net@id1@eth0"), "{").unwrap();
+    fs::write(fixture.own().join("net@id1@eth0"), "{").unwrap();
     fixture.take_calls();
     fixture.runtime.del(&attachment("id1"), None, deadline()).await.unwrap();
     assert_eq!(fixture.take_calls(), ["DEL a"]);
-    assert_eq!(fs::read_dir(fixture.cache().join("attachments")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(fixture.own()).unwrap().count(), 0);
 }
 
 #[tokio::test]

@@ -36,12 +36,22 @@ impl Fixture {
         runtime(self.root.path())
     }
 
+    /// Another runtime on the same node.
+    pub(crate) fn neighbour(&self) -> Runtime {
+        runtime_of(self.root.path(), "neighbour")
+    }
+
     pub(crate) fn bin(&self) -> PathBuf {
         self.root.path().join("bin")
     }
 
     pub(crate) fn cache(&self) -> PathBuf {
         self.root.path().join("cache")
+    }
+
+    /// Where the runtime's own records are.
+    pub(crate) fn own(&self) -> PathBuf {
+        self.root.path().join("own")
     }
 
     pub(crate) fn cached_result(&self, id: &str, ifname: &str) -> PathBuf {
@@ -79,7 +89,16 @@ impl Fixture {
 }
 
 fn runtime(root: &Path) -> Runtime {
-    let config = RuntimeConfig { bin_dirs: vec![root.join("bin")], cache_dir: root.join("cache") };
+    runtime_of(root, "own")
+}
+
+/// A runtime that shares plugins and cache with others, with records of its own.
+fn runtime_of(root: &Path, records: &str) -> Runtime {
+    let config = RuntimeConfig {
+        bin_dirs: vec![root.join("bin")],
+        cache_dir: root.join("cache"),
+        records_dir: root.join(records),
+    };
     Runtime::new(config).unwrap()
 }
 

@@ -1,90 +1,111 @@
-//! GC: stale attachments are removed, the plugins are told, and a failure stops nothing.
+//! GC: what is ours is known by our own records, plugins are told of everybody, and a failure stops nothing.
 
 use std::collections::BTreeSet;
 use std::fs;
 
-use berth_cni::{NetworkList, ValidAttachment};
+use berth_cni::{Gc, Key, NetworkList, Runtime, ValidAttachment};
 use serde_json::json;
 
 use crate::fixture::{Fixture, attachment, deadline, key, list, parse};
 
-fn valid(ids: &[&str]) -> BTreeSet<ValidAttachment> {
-    ids.iter()
-        .map(|id| ValidAttachment { container_id: id.parse().unwrap(), ifname: "eth0".parse().unwrap() })
-        .collect()
+async fn add_all(runtime: &Runtime, list: &NetworkList, ids: &[&str]) {
+    for id in ids {
+        runtime.add(list, &attachment(id), deadline()).await.unwrap();
+    }
 }
 
-async fn add_all(fixture: &Fixture, list: &NetworkList, ids: &[&str]) {
-    for id in ids {
-        fixture.runtime.add(list, &attachment(id), deadline()).await.unwrap();
-    }
-    fixture.take_calls();
+async fn own(runtime: &Runtime) -> Vec<Key> {
+    runtime.own().await.unwrap().into_iter().map(|record| record.key).collect()
+}
+
+async fn gc(runtime: &Runtime, list: &NetworkList) -> Gc {
+    runtime.gc(list, &BTreeSet::new(), deadline()).await.unwrap()
+}
+
+/// Its result in the shared cache and its record look like ours; only where the record is tells whose it is.
+#[tokio::test]
+async fn what_another_runtime_attached_is_not_ours() {
+    let fixture = Fixture::new(&["a"]);
+    let current = list("1.1.0", &["a"]);
+    add_all(&fixture.runtime, &current, &["ours"]).await;
+    add_all(&fixture.neighbour(), &current, &["theirs"]).await;
+    fixture.control("a", &json!({"ADD": {"abort": true}}));
+    fixture.runtime.add(&current, &attachment("begun"), deadline()).await.unwrap_err();
+    assert_eq!(own(&fixture.restarted()).await, [key("begun"), key("ours")]);
+    assert_eq!(own(&fixture.neighbour()).await, [key("theirs")]);
 }
 
 #[tokio::test]
-async fn stale_attachments_are_deleted_and_plugins_told() {
+async fn plugins_are_told_of_everything_that_is_written_down() {
     let fixture = Fixture::new(&["a", "b"]);
     let current = list("1.1.0", &["a", "b"]);
-    add_all(&fixture, &current, &["one", "two", "three"]).await;
-    let report = fixture.restarted().gc(&[current], || valid(&["two"]), deadline()).await;
-    assert!(report.failures.is_empty(), "{report:?}");
-    assert_eq!(report.removed, [key("one"), key("three")]);
-    let calls = fixture.calls();
-    let kept = json!([{"containerID": "two", "ifname": "eth0"}]);
-    for call in &calls[4..] {
+    add_all(&fixture.runtime, &current, &["ours"]).await;
+    add_all(&fixture.neighbour(), &current, &["theirs"]).await;
+    fixture.take_calls();
+    let besides = ValidAttachment { container_id: "kept".parse().unwrap(), ifname: "eth1".parse().unwrap() };
+    let gc = fixture.restarted().gc(&current, &BTreeSet::from([besides]), deadline()).await.unwrap();
+    assert!(matches!(&gc, Gc::Asked { failures } if failures.is_empty()), "{gc:?}");
+    let kept = json!([
+        {"containerID": "kept", "ifname": "eth1"},
+        {"containerID": "ours", "ifname": "eth0"},
+        {"containerID": "theirs", "ifname": "eth0"},
+    ]);
+    for call in &fixture.calls() {
         assert_eq!(call["stdin"]["cni.dev/valid-attachments"], kept);
         assert_eq!(call["stdin"]["cni.dev/attachments"], kept);
     }
-    assert_eq!(fixture.take_calls(), ["DEL b", "DEL a", "DEL b", "DEL a", "GC a", "GC b"]);
-    assert!(fixture.cached_result("two", "eth0").exists());
-    assert!(!fixture.cached_result("one", "eth0").exists());
+    assert_eq!(fixture.take_calls(), ["GC a", "GC b"]);
 }
 
+/// A list that leaves out a living attachment costs it its address.
 #[tokio::test]
-async fn an_add_that_never_came_back_is_cleaned() {
+async fn nobody_is_asked_while_a_record_cannot_be_read() {
     let fixture = Fixture::new(&["a"]);
-    let current = list("1.0.0", &["a"]);
-    fixture.control("a", &json!({"ADD": {"abort": true}}));
-    fixture.runtime.add(&current, &attachment("one"), deadline()).await.unwrap_err();
+    let current = list("1.1.0", &["a"]);
+    add_all(&fixture.runtime, &current, &["ours"]).await;
     fixture.take_calls();
-    let report = fixture.restarted().gc(&[current], || valid(&[]), deadline()).await;
-    assert_eq!(report.removed, [key("one")]);
-    assert_eq!(fixture.take_calls(), ["DEL a"], "before 1.1.0 only the DEL");
+    // As runtimes of before libcni's cache left it, as a crash may leave it, and of a kind that we do not know.
+    for bytes in [r#"{"cniVersion":"0.4.0","ips":[]}"#, "", r#"{"kind":"cniCacheV9"}"#] {
+        let torn = fixture.cached_result("theirs", "eth0");
+        fs::write(&torn, bytes).unwrap();
+        let gc = gc(&fixture.runtime, &current).await;
+        assert!(matches!(&gc, Gc::Unsure(files) if *files == [torn]), "{bytes}: {gc:?}");
+    }
+    assert_eq!(fixture.take_calls(), [""; 0]);
 }
 
 #[tokio::test]
 async fn failures_are_collected_and_the_rest_goes_on() {
     let fixture = Fixture::new(&["a", "b"]);
     let current = list("1.1.0", &["a", "b"]);
-    add_all(&fixture, &current, &["one", "two"]).await;
-    fixture.control("b", &json!({"DEL": {"exit": 1}}));
     fixture.control("a", &json!({"GC": {"exit": 1}}));
-    let report = fixture.runtime.gc(&[current], || valid(&[]), deadline()).await;
-    assert_eq!(report.failures.len(), 3, "{report:?}");
-    assert_eq!(fixture.take_calls(), ["DEL b", "DEL b", "GC a", "GC b"]);
+    let gc = gc(&fixture.runtime, &current).await;
+    assert!(matches!(&gc, Gc::Asked { failures } if failures.len() == 1), "{gc:?}");
+    assert_eq!(fixture.take_calls(), ["GC a", "GC b"]);
 }
 
 #[tokio::test]
-async fn disabled_gc_does_nothing() {
+async fn where_gc_is_not_wanted_nobody_is_asked() {
     let fixture = Fixture::new(&["a"]);
-    let current =
+    let disabled =
         parse(&json!({"name": "net", "cniVersion": "1.1.0", "disableGC": true, "plugins": [{"type": "a"}]}));
-    add_all(&fixture, &current, &["one"]).await;
-    let report = fixture.runtime.gc(&[current], || valid(&[]), deadline()).await;
-    assert!(report.removed.is_empty() && report.failures.is_empty());
+    for list in [disabled, list("1.0.0", &["a"])] {
+        assert!(matches!(gc(&fixture.runtime, &list).await, Gc::NotWanted));
+    }
     assert_eq!(fixture.take_calls(), [""; 0]);
 }
 
-/// The file of a network is gone: ours are removed by their records, another runtime's are not ours to touch.
+/// The file of its network is gone: it is removed by its record.
 #[tokio::test]
-async fn networks_that_are_no_longer_configured_are_cleaned_of_what_is_ours() {
-    let fixture = Fixture::new(&["a", "b"]);
-    add_all(&fixture, &list("1.0.0", &["a"]), &["ours", "theirs"]).await;
-    fs::remove_file(fixture.cache().join("attachments/net@theirs@eth0")).unwrap();
-    let other = parse(&json!({"name": "other", "cniVersion": "1.0.0", "plugins": [{"type": "b"}]}));
-    let report = fixture.restarted().gc(&[other], || valid(&[]), deadline()).await;
-    assert_eq!(report.removed, [key("ours")]);
-    assert!(report.failures.is_empty(), "{report:?}");
+async fn an_add_that_never_came_back_is_undone_by_its_own_record() {
+    let fixture = Fixture::new(&["a"]);
+    fixture.control("a", &json!({"ADD": {"abort": true}}));
+    fixture.runtime.add(&list("1.0.0", &["a"]), &attachment("one"), deadline()).await.unwrap_err();
+    fixture.take_calls();
+    let restarted = fixture.restarted();
+    for record in restarted.own().await.unwrap() {
+        restarted.del_container(&record.key.container_id, &record.netns, None, deadline()).await.unwrap();
+    }
     assert_eq!(fixture.take_calls(), ["DEL a"]);
-    assert!(fixture.cached_result("theirs", "eth0").exists());
+    assert_eq!(own(&restarted).await, []);
 }

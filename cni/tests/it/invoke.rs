@@ -1,9 +1,10 @@
 //! One plugin and everything it can do wrong.
 
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::time::Duration;
 
-use berth_cni::{CniError, PluginFailure, Verb};
+use berth_cni::{CniError, Gc, PluginFailure, Verb};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -74,7 +75,10 @@ async fn every_verb_times_out() {
         runtime.add(&list, &other, soon()).await.unwrap_err(),
         runtime.del(&attachment, None, soon()).await.unwrap_err(),
         runtime.check(&attachment, &list, soon()).await.unwrap_err(),
-        runtime.gc(std::slice::from_ref(&list), Default::default, soon()).await.failures.remove(0),
+        match runtime.gc(&list, &BTreeSet::new(), soon()).await.unwrap() {
+            Gc::Asked { mut failures } => failures.remove(0),
+            other => panic!("{other:?}"),
+        },
         runtime.status(&list, soon()).await.unwrap_err(),
         runtime.version(&plugin, soon()).await.unwrap_err(),
         runtime.validate(&list, soon()).await.unwrap_err(),
@@ -141,7 +145,7 @@ async fn a_program_that_is_being_written_is_tried_again() {
     // While the writer holds it, the time is spent on trying again.
     let error = fixture.runtime.add(&list, &attachment("id1"), soon()).await.unwrap_err();
     assert!(error.is_timeout(), "{error:?}");
-    let begun = fixture.cache().join("attachments/net@id2@eth0");
+    let begun = fixture.own().join("net@id2@eth0");
     let release = async {
         wait_until("the record of the second ADD", || begun.exists()).await;
         drop(writer);

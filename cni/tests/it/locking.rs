@@ -1,7 +1,9 @@
 //! Who waits for whom, seen from the plugins.
 
+use std::collections::BTreeSet;
 use std::fs;
 
+use berth_cni::Gc;
 use serde_json::json;
 
 use crate::fixture::{Fixture, attachment, deadline, list, soon};
@@ -21,14 +23,35 @@ async fn containers_are_parallel_one_container_is_not_and_gc_is_alone() {
     fixture.wait_for_calls(2).await;
     let del = fixture.runtime.del(&attachment("one"), Some(&current), soon()).await.unwrap_err();
     assert!(del.is_timeout() && del.to_string().contains("waited too long"), "{del:?}");
-    let gc = fixture.runtime.gc(std::slice::from_ref(&current), Default::default, soon()).await;
-    assert!(gc.removed.is_empty() && gc.failures[0].is_timeout(), "{gc:?}");
+    let gc = fixture.runtime.gc(&current, &BTreeSet::new(), deadline()).await.unwrap();
+    assert!(matches!(gc, Gc::Busy), "{gc:?}");
     assert_eq!(fixture.calls().len(), 2, "neither DEL nor GC ran beside the ADDs");
+    // GC that was refused holds up nobody.
+    let three = spawn_add("three");
+    fixture.wait_for_calls(3).await;
     fs::write(&go, "").unwrap();
-    one.await.unwrap().unwrap();
-    two.await.unwrap().unwrap();
-    let gc = fixture.runtime.gc(&[current], Default::default, deadline()).await;
-    assert_eq!(gc.removed.len(), 2);
+    for add in [one, two, three] {
+        add.await.unwrap().unwrap();
+    }
+    let gc = fixture.runtime.gc(&current, &BTreeSet::new(), deadline()).await.unwrap();
+    assert!(matches!(gc, Gc::Asked { .. }), "{gc:?}");
+}
+
+/// A plugin whose GC hangs is killed soon, and ADD goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gc_is_alone_and_short() {
+    let fixture = Fixture::new(&["a"]);
+    fixture.control("a", &json!({"GC": {"wait_for": fixture.root.path().join("never")}}));
+    let current = list("1.1.0", &["a"]);
+    let gc = {
+        let (runtime, list) = (fixture.runtime.clone(), current.clone());
+        tokio::spawn(async move { runtime.gc(&list, &BTreeSet::new(), soon()).await })
+    };
+    fixture.wait_for_calls(1).await;
+    fixture.runtime.add(&current, &attachment("one"), deadline()).await.unwrap();
+    let Gc::Asked { failures } = gc.await.unwrap().unwrap() else { panic!("the network was free") };
+    assert!(failures[0].is_timeout(), "{failures:?}");
+    assert_eq!(fixture.take_calls(), ["GC a", "ADD a"]);
 }
 
 /// Many pods at once: each container's calls are a whole ADD then a whole DEL, and nothing is left.

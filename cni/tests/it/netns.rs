@@ -57,12 +57,13 @@ async fn lo_comes_up_and_only_there() {
     assert_eq!(fs::read_link("/proc/self/ns/net").unwrap(), own, "this thread did not move");
 }
 
+/// As containerd's CRI and the kubelet leave it: a network may give addresses by router advertisements.
 #[tokio::test]
-async fn cve_2020_10749_router_advertisements_are_refused() {
+async fn router_advertisements_are_the_networks_own_business() {
     let holder = Holder::start().await;
     let setting =
         "cat /proc/sys/net/ipv6/conf/all/accept_ra /proc/sys/net/ipv6/conf/default/accept_ra | tr '\\n' ' '";
-    assert_eq!(holder.inside(setting), "1 1");
-    berth_cni::netns::refuse_router_advertisements(&holder.path("ns/net")).unwrap();
-    assert_eq!(holder.inside(setting), "0 0");
+    let before = holder.inside(setting);
+    berth_cni::netns::bring_up_loopback(&holder.path("ns/net")).unwrap();
+    assert_eq!(holder.inside(setting), before);
 }
