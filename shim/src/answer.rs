@@ -6,24 +6,40 @@ use berth_proto::shim as wire;
 use berth_proto::ttrpc::{Code as WireCode, Status};
 use berth_proto::{Timestamp, process, sandbox, task};
 use berth_shim_core::{
-    Code, Exit, Failure, FeedEvent, FeedItem, ProcessView, Reply, SandboxView, Status as Life, TaskView,
+    Code, Exit, Failure, FeedEvent, FeedItem, Id, ProcessView, Reply, SandboxView, Status as Life, TaskView,
     Truth,
 };
 use prost::Message;
 
 use crate::call::Call;
-use crate::io::Capture;
+use crate::io::{Capture, ProcessIo, Writer};
 
 /// Facts of the shell that some answers carry.
 #[derive(Debug, Default)]
 pub(crate) struct Facts<'a> {
     pub(crate) sandbox_id: &'a str,
     pub(crate) netns_path: &'a str,
-    /// Bytes of log lost, by container.
-    pub(crate) dropped: BTreeMap<String, u64>,
+    /// How logs are doing, by container.
+    pub(crate) logs: BTreeMap<String, LogFacts>,
     /// Where the process's streams lead, and its bundle.
     pub(crate) streams: Streams,
     pub(crate) capture: Option<Capture>,
+}
+
+/// How the log of a container is doing.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct LogFacts {
+    dropped_bytes: u64,
+    stalled_since: Option<i64>,
+}
+
+impl LogFacts {
+    pub(crate) fn of(io: &ProcessIo) -> Self {
+        Self {
+            dropped_bytes: io.writers().map(Writer::dropped_bytes).sum(),
+            stalled_since: io.writers().filter_map(Writer::stalled_since).min(),
+        }
+    }
 }
 
 /// What `State` says about a process besides its life.
@@ -130,6 +146,8 @@ fn state(process: &berth_shim_core::Process, view: &ProcessView, streams: Stream
 fn sandbox_status(view: &SandboxView, facts: &Facts<'_>) -> sandbox::SandboxStatusResponse {
     let mut info = BTreeMap::new();
     info.insert("netns_path".to_owned(), facts.netns_path.to_owned());
+    info.insert("pid".to_owned(), view.pid.to_string());
+    info.insert("state".to_owned(), view.state.as_str().to_owned());
     if view.pid != 0 {
         info.insert("namespaces".to_owned(), format!("/proc/{}/ns", view.pid));
     }
@@ -146,8 +164,12 @@ fn sandbox_status(view: &SandboxView, facts: &Facts<'_>) -> sandbox::SandboxStat
 
 fn whole_truth(truth: Truth, facts: &Facts<'_>) -> wire::StateResponse {
     let tasks = truth.tasks.into_iter().map(|view| {
-        let dropped = facts.dropped.get(view.id.as_str()).copied().unwrap_or(0);
-        wire::Task { log_dropped_bytes: dropped, ..own_task(view) }
+        let log = facts.logs.get(view.id.as_str()).copied().unwrap_or_default();
+        wire::Task {
+            log_dropped_bytes: log.dropped_bytes,
+            log_stalled_since: log.stalled_since.unwrap_or(0),
+            ..own_task(view)
+        }
     });
     wire::StateResponse {
         sandbox_id: facts.sandbox_id.to_owned(),
@@ -155,6 +177,7 @@ fn whole_truth(truth: Truth, facts: &Facts<'_>) -> wire::StateResponse {
         shim_pid: std::process::id(),
         seq: truth.seq,
         tasks: tasks.collect(),
+        protocol_version: berth_proto::SHIM_PROTOCOL,
     }
 }
 
@@ -174,6 +197,18 @@ fn own_task(view: TaskView) -> wire::Task {
         started_at: view.started_at_ns.unwrap_or(0),
         exit: view.init.exit.map(exit),
         log_dropped_bytes: 0,
+        log_stalled_since: 0,
+    }
+}
+
+/// A task that has ended, as it is written down for an agent that the shim may not live to tell.
+pub(crate) fn ended(id: &Id, pid: u32, exit: Exit) -> wire::Task {
+    wire::Task {
+        id: id.as_str().to_owned(),
+        pid,
+        status: wire::TaskStatus::Stopped.into(),
+        exit: Some(wire::Exit { code: exit.code, exited_at: exit.at_ns, oom_kills: exit.oom_kills }),
+        ..wire::Task::default()
     }
 }
 

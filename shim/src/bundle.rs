@@ -2,16 +2,19 @@
 //!
 //! In every container's bundle: `berth.json`, the runtime that knows the container and where its control groups are, and
 //! `exit.json` once it has exited.
+//! Beside the agent's socket: `<socket without extension>.exits/<id>`, the same for an agent, which outlives the bundle.
 //! In the bundle that the shim was started in: `shim.pid`, `shim.sockets`, and `members/<id>`, a link to each container's
 //! bundle.
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use berth_proto::shim::Task;
 use berth_shim_core::{Exit, Id};
 use nix::libc;
+use prost::Message;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -113,6 +116,19 @@ pub(crate) fn write_exit(bundle: &Path, pid: u32, exit: Exit) -> Result<(), Bund
         "oom_kills": exit.oom_kills,
     });
     write_json(&bundle.join(EXIT), &record)
+}
+
+/// Writes the end of a container where the agent finds it when the shim is gone, and the bundle with it: into a directory
+/// beside its socket, from which the agent removes it with the container.
+pub(crate) fn write_exit_for_agent(socket: &Path, task: &Task) -> Result<(), BundleError> {
+    let dir = socket.with_extension("exits");
+    match fs::DirBuilder::new().mode(0o700).create(&dir) {
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(BundleError::Io { path: dir, source });
+        }
+        Ok(()) | Err(_) => {}
+    }
+    write_file(&dir.join(&task.id), &task.encode_to_vec())
 }
 
 /// The exit of the container, if it was recorded.

@@ -54,6 +54,8 @@ pub(crate) enum Parsed {
     CreateSandbox(Box<wire_sandbox::CreateSandboxRequest>),
     /// About the sandbox of this name, which must be the shim's.
     OfSandbox(String, Box<Self>),
+    /// Of a task, or of the sandbox itself.
+    Pids(Id),
     /// The shell answers at once.
     Platform,
     Ping,
@@ -156,7 +158,7 @@ fn parse_task_views(wire: &Wire) -> Result<Option<Parsed>, Status> {
     let (call, request) = match wire.method.as_str() {
         task_service::PIDS => {
             let request: wire_task::PidsRequest = wire.message()?;
-            (Call::Pids, Request::OfMade(Process::init(&id(&request.id)?)))
+            return Ok(Some(Parsed::Pids(id(&request.id)?)));
         }
         task_service::STATS => {
             let request: wire_task::StatsRequest = wire.message()?;

@@ -218,6 +218,16 @@ pub(crate) fn wiring(streams: &Streams) -> Result<Wiring, Failure> {
     })
 }
 
+/// Files that output is copied to.
+pub(crate) fn files(streams: &Streams) -> Vec<PathBuf> {
+    let file = |uri: &String| match StreamUri::parse(uri) {
+        Ok(StreamUri::File(path)) => Some(path),
+        // What is none is refused where the streams are opened.
+        Ok(_) | Err(_) => None,
+    };
+    [&streams.stdout, &streams.stderr].into_iter().filter_map(file).collect()
+}
+
 /// Bytes to keep of each stream of an `ExecSync`.
 pub(crate) fn output_bytes_max(asked: u64) -> usize {
     let bytes = if asked == 0 { OUTPUT_BYTES_MAX } else { asked.min(OUTPUT_BYTES_MAX) };

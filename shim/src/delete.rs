@@ -5,7 +5,7 @@
 //! containerd cleans up after each, also after one whose connection it closed itself, and the others live on.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::thread;
@@ -20,7 +20,7 @@ use crate::answer::timestamp;
 use crate::args::Args;
 use crate::bundle::Record;
 use crate::runtime::Delete;
-use crate::{bundle, cgroup, mount, pod, start};
+use crate::{bundle, cgroup, io, mount, pod, start};
 
 /// What a container is said to have exited with when its shim was lost: killed.
 const KILLED: u32 = 137;
@@ -37,9 +37,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 #[derive(Debug, Error)]
 pub(crate) enum DeleteError {
     #[error("find the bundle")]
-    Bundle(#[source] io::Error),
+    Bundle(#[source] std::io::Error),
     #[error("print the result")]
-    Print(#[source] io::Error),
+    Print(#[source] std::io::Error),
 }
 
 pub(crate) fn delete(args: &Args) -> Result<(), DeleteError> {
@@ -73,7 +73,7 @@ pub(crate) fn delete(args: &Args) -> Result<(), DeleteError> {
         None => (KILLED, SystemTime::now().into()),
     };
     let response = DeleteResponse { pid, exit_status, exited_at: Some(exited_at) };
-    io::stdout().write_all(&response.encode_to_vec()).map_err(DeleteError::Print)
+    std::io::stdout().write_all(&response.encode_to_vec()).map_err(DeleteError::Print)
 }
 
 /// Whether the container shares its shim with others, in a group that is not named after it.
@@ -87,17 +87,36 @@ fn is_in_group(bundle: &Path, id: &str) -> bool {
 
 /// Kills the shim that was started in this bundle. The pod's PID 1 dies with it.
 fn end_shim(bundle: &Path, id: &str, deadline: Instant) {
-    let Some(pid) = bundle::read_shim_pid(bundle).filter(|pid| is_shim(*pid, id)) else { return };
-    cgroup::signal_process(pid, libc::SIGKILL);
-    wait(deadline, || !is_shim(pid, id));
+    let Some(pid) = bundle::read_shim_pid(bundle) else { return };
+    if is_shim(pid, id) {
+        cgroup::signal_process(pid, libc::SIGKILL);
+        wait(deadline, || !is_shim(pid, id));
+    }
+    // Those of another shim that has got its number are its own.
+    if !is_any_shim(pid) {
+        io::remove_consoles(pid);
+    }
 }
 
 /// Whether the process is still the shim of this id, and not another that has got its number.
 fn is_shim(pid: u32, id: &str) -> bool {
-    let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
-    let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-    let pair = |pair: &[&[u8]]| matches!(pair, [flag, value] if *flag == b"-id" && *value == id.as_bytes());
-    words.windows(2).any(pair) && words.contains(&b"serve".as_slice())
+    let words = words_of(pid);
+    let pair = |pair: &[Vec<u8>]| matches!(pair, [flag, value] if *flag == b"-id" && *value == id.as_bytes());
+    words.windows(2).any(pair) && serves(&words)
+}
+
+/// Whether the process is some shim.
+fn is_any_shim(pid: u32) -> bool {
+    serves(&words_of(pid))
+}
+
+fn serves(words: &[Vec<u8>]) -> bool {
+    words.iter().any(|word| word == b"serve")
+}
+
+fn words_of(pid: u32) -> Vec<Vec<u8>> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()
 }
 
 /// Kills all containers and has the runtimes forget them, all at once, since each may take a while; then ends what is left of them without

@@ -8,8 +8,9 @@ use std::io::Write;
 /// Writes one line, or loses it.
 pub(crate) fn line(level: &str, message: Arguments<'_>) {
     let line = format!("level={level} msg={:?}\n", message.to_string());
-    // One write(2): lines of up to a page are not mixed with those of other processes.
-    let _lost = std::io::stderr().write_all(line.as_bytes()).is_err();
+    // One write(2): lines of up to a page are not mixed with those of other processes. Not through the standard library's
+    // lock: a copy of the shim that is made while a thread holds it would wait for it without end.
+    let _lost = nix::unistd::write(std::io::stderr(), line.as_bytes()).is_err();
 }
 
 macro_rules! warning {

@@ -19,6 +19,7 @@ mod io;
 mod log;
 mod mount;
 mod notice;
+mod oom_score;
 mod pod;
 mod poll;
 mod publish;

@@ -1,6 +1,5 @@
 //! `serve`: sets the process up and runs the loop until the machine ends it.
 
-use std::fs;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -12,7 +11,7 @@ use thiserror::Error;
 use crate::args::Args;
 use crate::shim::{Home, Shim};
 use crate::start::{tell, tell_ready};
-use crate::sys;
+use crate::{oom_score, sys};
 
 #[derive(Debug, Error)]
 pub(crate) enum ServeError {
@@ -49,7 +48,7 @@ fn set_up(args: &Args) -> Result<Shim, ServeError> {
     prctl::set_child_subreaper(true).map_err(ServeError::Process)?;
     // A shim ends when its pod does: whoever stops the service manager's whole group must not take pods along.
     let signals = sys::handle_signals().map_err(ServeError::Process)?;
-    raise_oom_score();
+    oom_score::raise();
     let bundle = std::env::current_dir().map_err(ServeError::Bundle)?;
     let home = Home {
         namespace: args.namespace.clone(),
@@ -58,15 +57,6 @@ fn set_up(args: &Args) -> Result<Shim, ServeError> {
         socket_path: socket_path(&listener),
     };
     Shim::new(home, listener, signals).map_err(ServeError::Loop)
-}
-
-/// One above containerd's own, as the runc shim has it: containerd is killed last, a container first.
-fn raise_oom_score() {
-    let path = "/proc/self/oom_score_adj";
-    let score = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<i32>().ok());
-    if let Some(score) = score.filter(|score| *score < 1000) {
-        let _kept = fs::write(path, (score + 1).to_string()).is_err();
-    }
 }
 
 fn events_address(address: &str) -> String {

@@ -6,18 +6,19 @@ mod children;
 mod clients;
 mod effects;
 mod inputs;
+mod jobs;
 mod leftovers;
 mod loggers;
 mod memory;
 mod outputs;
 mod ownservice;
 mod streams;
+mod writers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use berth_shim_core::{Event, Id, Kills, Machine, Now, Process, ReqId};
 use nix::sys::eventfd::EventFd;
@@ -25,13 +26,14 @@ use nix::sys::eventfd::EventFd;
 use crate::call::Call;
 use crate::conn::Conn;
 use crate::container::{Container, ExecPlan};
-use crate::io::{CHUNK, ProcessIo};
+use crate::io::{CHUNK, Clock, ProcessIo, Writing};
 use crate::pod::Pod;
 use crate::poll::{Interest, Poll, Ready, Token};
 use crate::publish::Publisher;
 use children::RuntimeCall;
 use leftovers::Leftover;
 use loggers::{Loggers, Parked};
+use writers::{Leaving, Reopening};
 
 /// Time that a shim which is done may still spend on sending what it said, milliseconds.
 const LINGER_MS: u64 = 3_000;
@@ -67,6 +69,7 @@ enum Source {
     StdinFifo(Process),
     Oom(Id),
     Logger,
+    Writers,
 }
 
 /// Which process a client's stream belongs to.
@@ -118,7 +121,13 @@ pub(crate) struct Shim {
     publisher: Publisher,
     pod: Option<Pod>,
     phase: Phase,
-    started: Instant,
+    clock: Clock,
+    writing: Writing,
+    /// Containers whose last words are on their way to the disk.
+    draining: BTreeSet<Id>,
+    /// Logs and files of processes that are gone, with what is left to write.
+    leaving: Vec<Leaving>,
+    reopenings: Vec<Reopening>,
     last_conn: u64,
     last_request: u64,
     /// Read buffer, shared by everything that reads.
@@ -133,6 +142,9 @@ impl Shim {
         let mut sources = BTreeMap::new();
         sources.insert(poll.add(&signals, Interest::Read)?, Source::Signals);
         sources.insert(poll.add(&listener, Interest::Read)?, Source::Listener);
+        let clock = Clock::start();
+        let writing = Writing::new(clock)?;
+        sources.insert(poll.add(writing.word(), Interest::Read)?, Source::Writers);
         let publisher = Publisher::new(home.events_address.clone());
         Ok(Self {
             home,
@@ -161,7 +173,11 @@ impl Shim {
             publisher,
             pod: None,
             phase: Phase::Serving,
-            started: Instant::now(),
+            clock,
+            writing,
+            draining: BTreeSet::new(),
+            leaving: Vec::new(),
+            reopenings: Vec::new(),
             last_conn: 0,
             last_request: 0,
             chunk: vec![0; CHUNK],
@@ -217,6 +233,7 @@ impl Shim {
             Source::StdinFifo(process) => self.stdin_fifo_ready(&process),
             Source::Oom(task) => self.oom_ready(&task),
             Source::Logger => self.logger_ready(ready.token),
+            Source::Writers => self.writers_ready(),
         }
     }
 
@@ -246,7 +263,7 @@ impl Shim {
         let calls = self.calls.values().map(|call| call.deadline_ms);
         let linger = match self.phase {
             Phase::Serving => None,
-            Phase::Ending { until_ms } => Some(until_ms),
+            Phase::Ending { until_ms } => Some(until_ms).filter(|at| *at > self.now().mono_ms),
         };
         let single = [
             self.machine.poll_timeout(),
@@ -254,6 +271,7 @@ impl Shim {
             linger,
             self.loggers_deadline_ms(),
             self.sweep_at_ms(),
+            self.give_up_logs_at_ms(),
         ];
         let looks = self.containers.values().filter_map(|container| Some(container.oom_look?.at_ms));
         logs.chain(calls).chain(looks).chain(single.into_iter().flatten()).min()
@@ -266,8 +284,13 @@ impl Shim {
             Phase::Ending { until_ms } => {
                 let unsent =
                     self.conns.values_mut().any(|conn| conn.pending() > 0) || !self.publisher.is_idle();
+                let is_said = !unsent || self.now().mono_ms >= until_ms;
                 let is_clean = self.loggers.is_empty() && self.leftovers.is_empty();
-                is_clean && (!unsent || self.now().mono_ms >= until_ms)
+                // Nobody is to wait for this process while a disk has it wait.
+                if is_said && !self.is_written() {
+                    self.drop_conns();
+                }
+                is_clean && is_said && (self.is_written() || self.gives_logs_up())
             }
         }
     }
@@ -285,10 +308,6 @@ impl Shim {
     }
 
     fn now(&self) -> Now {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now {
-            unix_ns: i64::try_from(unix.as_nanos()).unwrap_or(i64::MAX),
-            mono_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-        }
+        self.clock.now()
     }
 }

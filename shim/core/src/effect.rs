@@ -61,7 +61,10 @@ pub enum Effect {
     },
     /// End an action early: kill the runtime call. It still ends in its outcome.
     Cancel(OpId),
-    /// Read what the process's pipes hold now, without waiting.
+    /// Read what the process's pipes hold now, without waiting. Of an init, [`Event::Drained`] follows once that is
+    /// written where it belongs.
+    ///
+    /// [`Event::Drained`]: crate::Event::Drained
     Drain(Process),
     /// Write the exit record of a container.
     Persist {
@@ -81,6 +84,9 @@ pub enum Effect {
     },
     /// Drop everything held for a process that is deleted.
     Forget(Process),
+    /// The same for a container that its runtime could not be made to forget: what was noted of it stays, and who cleans
+    /// up after the shim finds it.
+    Abandon(Id),
     /// End the shim once what was said is sent.
     Exit,
 }

@@ -164,6 +164,8 @@ pub enum Event {
         /// Success or why not.
         result: Result<(), Failure>,
     },
+    /// Everything that a container's init had written when it was [drained](crate::Effect::Drain) is in its log or file.
+    Drained(Id),
     /// The container's out-of-memory kill counter was read.
     OomObserved {
         /// The container.

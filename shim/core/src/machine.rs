@@ -115,6 +115,7 @@ impl Machine {
             Event::ChildExited { pid, code } => self.child_exited(now, pid, code),
             Event::Spawned { op, result } => self.spawned(now, op, result),
             Event::Finished { op, result } => self.finished(now, op, result),
+            Event::Drained(task) => self.drained(&task),
             Event::OomObserved { task, kills } => self.oom_observed(&task, kills),
             Event::Tick => {}
         }

@@ -19,6 +19,9 @@ use crate::exec::Exec;
 use crate::id::Id;
 use crate::reply::{Code, Exit, Failure, ProcessView, Status, TaskView};
 
+/// How long the exit of an init waits for its last words to be on disk, milliseconds: whoever learns of the exit reads
+/// them next. A disk that takes longer does not keep the exit from being told.
+pub(crate) const OUTPUT_WAIT_MS: u64 = 2_000;
 /// How long the exit of an init waits for the exits of its execs, which were killed with it, milliseconds.
 pub(crate) const EXECS_WAIT_MS: u64 = 2_000;
 /// Execs of one task at a time, counting those that have exited and are not deleted.
@@ -45,12 +48,12 @@ pub(crate) enum Life {
     /// The runtime writes a checkpoint of it; an exit that overtakes the report, as the end that was asked for may, is
     /// kept here.
     Saving { pid: u32, from: Saved, exit: Option<Exit> },
-    /// Its init was reaped; the exits of its execs are told first.
+    /// Its init was reaped; the exits of its execs are told first, and what it wrote is written.
     Leaving { pid: u32, exit: Exit, until_ms: u64 },
     /// Its exit was told.
     Stopped { pid: u32, exit: Exit },
     /// The runtime forgets it; done when it has and the exit was told.
-    Deleting { pid: u32, init: Init, forgotten: bool, from: Option<ReqId> },
+    Deleting { pid: u32, init: Init, forgotten: Option<Forgotten>, from: Option<ReqId> },
 }
 
 /// What follows the creation of a container.
@@ -74,6 +77,24 @@ pub(crate) enum Init {
     Leaving { exit: Exit, until_ms: u64 },
     /// Its exit was told.
     Told(Exit),
+}
+
+/// What was written by an init.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// More may come.
+    Open,
+    /// All of it is on its way to the disk, which its exit waits for.
+    Draining,
+}
+
+/// How the runtime's part of a deletion has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forgotten {
+    /// It knows the container no more.
+    ByRuntime,
+    /// It failed, also by force, and nobody waits for it to succeed.
+    ByNobody,
 }
 
 /// What a container was doing when its checkpoint was asked for, and goes on doing.
@@ -105,6 +126,7 @@ pub(crate) struct Task {
     pub(crate) oom_kills: u64,
     /// Its init was sent a SIGKILL, which a freezing that came later must not keep from it.
     pub(crate) doomed: bool,
+    pub(crate) output: Output,
     pub(crate) created_at_ns: i64,
     pub(crate) started_at_ns: Option<i64>,
 }
@@ -117,6 +139,7 @@ impl Task {
             waiters: Vec::new(),
             oom_kills: 0,
             doomed: false,
+            output: Output::Open,
             created_at_ns,
             started_at_ns: None,
         }
@@ -342,7 +365,17 @@ impl Task {
         }
     }
 
-    /// When the exit of its init, which waits for those of its execs, is told without them.
+    /// The exit of its init waits for the disk now, and so long at most.
+    pub(crate) fn begin_draining(&mut self) {
+        self.output = Output::Draining;
+        if let Life::Leaving { until_ms, .. } | Life::Deleting { init: Init::Leaving { until_ms, .. }, .. } =
+            &mut self.life
+        {
+            *until_ms += OUTPUT_WAIT_MS;
+        }
+    }
+
+    /// When the exit of its init, which waits for those of its execs and for the disk, is told without them.
     pub(crate) fn leaves_at(&self) -> Option<u64> {
         match &self.life {
             Life::Leaving { until_ms, .. } | Life::Deleting { init: Init::Leaving { until_ms, .. }, .. } => {
@@ -384,7 +417,7 @@ impl Task {
 }
 
 fn deleting(pid: u32, init: Init, from: Option<ReqId>) -> Life {
-    Life::Deleting { pid, init, forgotten: false, from }
+    Life::Deleting { pid, init, forgotten: None, from }
 }
 
 pub(crate) fn refuse(why: &str) -> Failure {

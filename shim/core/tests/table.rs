@@ -32,6 +32,7 @@ pausing           exists exists  refused ok      wait   refused ok      allow   
 paused            exists exists  refused ok      wait   refused ok      allow   allow   allow   refused run     run     run        refused refused  ok      ok
 resuming          exists exists  refused ok      wait   refused ok      allow   allow   allow   refused refused run     refused    refused refused  ok      ok
 leaving           exists exists  refused absent  wait   refused ok      allow   absent  absent  refused refused absent  refused    refused refused  ok      ok
+draining          exists exists  refused absent  wait   refused ok      allow   absent  absent  refused refused absent  refused    refused refused  ok      ok
 stopped           exists exists  refused absent  ok     run     ok      allow   absent  absent  refused refused absent  refused    refused refused  ok      ok
 deleting-created  exists exists  refused ok      wait   refused ok      allow   allow   allow   refused refused run     refused    refused refused  ok      ok
 deleting-stopped  exists exists  refused absent  ok     refused ok      allow   absent  absent  refused refused absent  refused    refused refused  ok      ok
@@ -101,6 +102,48 @@ fn a_shim_in_which_nothing_is_left_ends_when_its_client_has_gone() {
     assert!(!ends(&effects), "a deletion that another client asked for again");
 }
 
+/// Whoever learns of an exit reads the log next; a disk that does not answer keeps nobody from learning it.
+#[test]
+fn an_exit_is_told_once_its_last_words_are_on_disk_or_take_too_long() {
+    let tells = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Persist { .. }));
+    let mut rig = task_in("running");
+    let effects = rig.happen(Event::ChildExited { pid: INIT, code: 0 });
+    assert!(effects.contains(&Effect::Drain(Process::init(&id("c")))) && !tells(&effects), "{effects:?}");
+    assert!(tells(&rig.happen(Event::Drained(id("c")))));
+    assert!(!tells(&rig.happen(Event::Drained(id("c")))), "told twice");
+
+    let mut rig = task_in("draining");
+    let late = rig.machine.poll_timeout().expect("it waits for a time");
+    let at = |mono_ms| Now { unix_ns: 0, mono_ms };
+    for (now, told) in [(late - 1, false), (late, true)] {
+        rig.machine.handle(at(now), Event::Tick);
+        let effects: Vec<Effect> = std::iter::from_fn(|| rig.machine.poll_effect()).collect();
+        assert_eq!(tells(&effects), told, "at {now}");
+    }
+}
+
+/// What a runtime still knows must not be lost sight of: whoever cleans up after the shim has only what was noted.
+#[test]
+fn a_container_that_the_runtime_did_not_forget_is_abandoned_and_not_forgotten() {
+    let init = || Process::init(&id("c"));
+    let failure = || Failure::new(Code::Internal, "busy");
+    let shut_down = || {
+        let rig = task_in("stopped");
+        rig.then(Request::ShutdownSandbox)
+    };
+    let mut rig = shut_down();
+    let effects = rig.happen(Event::Finished { op: rig.op, result: Err(failure()) });
+    assert!(effects.contains(&Effect::Abandon(id("c"))), "{effects:?}");
+    assert!(!effects.contains(&Effect::Forget(init())), "{effects:?}");
+    let mut rig = shut_down();
+    let effects = rig.happen(Event::Finished { op: rig.op, result: Ok(()) });
+    assert!(effects.contains(&Effect::Forget(init())), "{effects:?}");
+    // A client that waits is told, and may ask again.
+    let mut rig = task_in("stopped").then(Request::Delete(init()));
+    let effects = rig.happen(Event::Finished { op: rig.op, result: Err(failure()) });
+    assert_eq!(effects, [Effect::Reply { to: rig.last, reply: Err(failure()) }]);
+}
+
 #[test]
 fn every_request_in_every_state_of_the_sandbox() {
     check(SANDBOXES, &Process::init(&id("c")), sandbox_in);
@@ -122,7 +165,10 @@ fn a_deletion_that_comes_during_the_creation_follows_it() {
         let effects = rig.happen(made);
         assert!(run_delete(&effects), "{creating}: {effects:?}");
         let mut effects = rig.happen(Event::Finished { op: rig.op, result: Ok(()) });
-        effects.extend(pid.map(|pid| rig.happen(Event::ChildExited { pid, code: 137 })).unwrap_or_default());
+        if let Some(pid) = pid {
+            rig.happen(Event::ChildExited { pid, code: 137 });
+            effects.extend(rig.happen(Event::Drained(id("c"))));
+        }
         assert_eq!(outcome(&effects, asked), "ok", "{creating}: {effects:?}");
         let effects = rig.ask(Request::State(Process::init(&id("c"))));
         assert_eq!(outcome(&effects, rig.last), "absent", "{creating}");
@@ -139,6 +185,7 @@ fn a_deletion_that_comes_during_the_creation_outlives_its_client_and_ends_with_a
 
     let mut rig = task_in("creating-doomed").deserted().spawned(INIT).finished();
     rig.happen(Event::ChildExited { pid: INIT, code: 137 });
+    rig.happen(Event::Drained(id("c")));
     let effects = rig.ask(Request::State(Process::init(&id("c"))));
     assert_eq!(outcome(&effects, rig.last), "absent", "{effects:?}");
 }
@@ -340,6 +387,12 @@ impl Rig {
         self.happen(Event::ChildExited { pid, code: 0 });
         self
     }
+
+    /// The disk takes what the container has written.
+    fn drained(mut self) -> Self {
+        self.happen(Event::Drained(id("c")));
+        self
+    }
 }
 
 fn task_in(state: &str) -> Rig {
@@ -356,7 +409,8 @@ fn task_in(state: &str) -> Rig {
         "paused" => task_in("pausing").finished(),
         "resuming" => task_in("paused").then(Request::Resume(task)),
         "leaving" => exec_in("running").exited(INIT),
-        "stopped" => task_in("running").exited(INIT),
+        "draining" => task_in("running").exited(INIT),
+        "stopped" => task_in("draining").drained(),
         "saving" => task_in("running").then(Request::Checkpoint(task)),
         "saving-paused" => task_in("paused").then(Request::Checkpoint(task)),
         "saving-exited" => task_in("saving").exited(INIT),
@@ -379,7 +433,7 @@ fn exec_in(state: &str) -> Rig {
         "added" => task_in("running").then(Request::AddExec(exec.task, id("e"))),
         "added-created" => task_in("created").then(Request::AddExec(exec.task, id("e"))),
         "added-paused" => exec_in("added").then(Request::Pause(exec.task)).finished(),
-        "added-stopped" => exec_in("added").exited(INIT),
+        "added-stopped" => exec_in("added").exited(INIT).drained(),
         "failed" => exec_in("starting").failed(),
         "running-created" => exec_in("added-created").then(Request::Start(exec)).spawned(EXEC),
         "starting" => exec_in("added").then(Request::Start(exec)),

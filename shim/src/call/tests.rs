@@ -99,6 +99,7 @@ fn look_closer(parsed: &Parsed) {
         }
         Parsed::Ask(..)
         | Parsed::OfSandbox(..)
+        | Parsed::Pids(_)
         | Parsed::Platform
         | Parsed::Ping
         | Parsed::SandboxMetrics

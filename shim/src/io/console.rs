@@ -1,11 +1,16 @@
 //! The socket on which the OCI runtime hands over the master of a container's terminal.
 
+use std::ffi::OsStr;
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use crate::sys;
+
+/// Where all shims have them: a short path, closed to everyone else.
+pub(crate) const CONSOLE_DIR: &str = "/run/berth-shim/console";
 
 /// Listens until the runtime has finished; the file goes with the value.
 #[derive(Debug)]
@@ -15,9 +20,11 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// Listens in `directory`, which must be short enough for a socket path and closed to others.
-    pub(crate) fn listen(directory: &Path, name: &str) -> io::Result<Self> {
-        let path = directory.join(name);
+    /// Listens under a number that this process uses once.
+    pub(crate) fn listen(number: u64) -> io::Result<Self> {
+        let path = Path::new(CONSOLE_DIR).join(format!("{}{number}", prefix(std::process::id())));
+        // What is there is of a shim that was killed, whose pid this one has now.
+        let _absent = fs::remove_file(&path).is_err();
         let listener = UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener, path })
@@ -35,9 +42,24 @@ impl Console {
     }
 }
 
+/// Removes what a shim that was killed has left.
+pub(crate) fn remove_consoles(shim: u32) {
+    let of_shim = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(&prefix(shim)));
+    for entry in fs::read_dir(CONSOLE_DIR).into_iter().flatten().flatten() {
+        if of_shim(&entry.file_name()) {
+            let _gone = fs::remove_file(entry.path()).is_err();
+        }
+    }
+}
+
+/// How the names of a shim's sockets begin.
+fn prefix(shim: u32) -> String {
+    format!("{shim}-")
+}
+
 impl Drop for Console {
     fn drop(&mut self) {
-        // Left behind, the name would only be in the way of nobody: it is unique.
-        let _gone = std::fs::remove_file(&self.path).is_err();
+        // Left behind, it is in nobody's way, and goes with the shim.
+        let _gone = fs::remove_file(&self.path).is_err();
     }
 }

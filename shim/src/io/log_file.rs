@@ -6,72 +6,35 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use berth_shim_core::Now;
-use berth_shim_core::log::{Attempt, Framer, Sink, Stream, excess, rotated_name};
+use berth_shim_core::log::{Attempt, Sink, excess, rotated_name};
 use nix::libc;
 
 use super::LogOptions;
 
 /// Time from a failed rotation to the next attempt.
 const ROTATE_AFTER_MS: u64 = 1_000;
-/// Bytes of formatted lines kept allocated between reads.
-const KEPT_CAPACITY_MAX: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(crate) struct LogFile {
     options: LogOptions,
     file: Option<File>,
     sink: Sink,
-    stdout: Framer,
-    stderr: Framer,
-    batch: Vec<u8>,
     /// A rotation that failed is not tried again before this time, milliseconds.
     rotate_at_ms: u64,
 }
 
 impl LogFile {
-    /// Opens the log. A log that cannot be opened now is tried again while the container runs.
-    pub(crate) fn open(now: Now, options: LogOptions) -> Self {
-        let size_max = options.size_max;
-        let (file, sink) = match open(&options.path) {
-            Ok((file, bytes)) => (Some(file), Sink::new(bytes, size_max)),
-            Err(error) => {
-                crate::log::warning!("failed to open log {}: {error}", options.path.display());
-                (None, Sink::unopened(now, size_max))
-            }
-        };
-        let stdout = Framer::new(Stream::Stdout, options.line_bytes_max);
-        let stderr = Framer::new(Stream::Stderr, options.line_bytes_max);
-        Self { options, file, sink, stdout, stderr, batch: Vec::new(), rotate_at_ms: 0 }
+    /// A log that is to be opened.
+    pub(crate) fn new(options: LogOptions) -> Self {
+        let sink = Sink::new(0, options.size_max);
+        Self { options, file: None, sink, rotate_at_ms: 0 }
     }
 
-    /// Writes the lines that these bytes complete.
-    pub(crate) fn push(&mut self, now: Now, stream: Stream, bytes: &[u8]) {
-        match stream {
-            Stream::Stdout => self.stdout.push(now, bytes, &mut self.batch),
-            Stream::Stderr => self.stderr.push(now, bytes, &mut self.batch),
+    /// Opens the log. One that cannot be opened now is tried again while the container runs.
+    pub(crate) fn open(&mut self, now: Now) {
+        if let Err(error) = self.reopen(now) {
+            crate::log::warning!("failed to open log {}: {error}", self.options.path.display());
         }
-        self.commit(now);
-    }
-
-    /// Writes what is left of a stream that has ended.
-    pub(crate) fn finish(&mut self, now: Now, stream: Stream) {
-        match stream {
-            Stream::Stdout => self.stdout.finish(now, &mut self.batch),
-            Stream::Stderr => self.stderr.finish(now, &mut self.batch),
-        }
-        self.commit(now);
-    }
-
-    /// When [`flush`](Self::flush) is due.
-    pub(crate) fn flush_at_ms(&self) -> Option<u64> {
-        self.stdout.flush_at_ms().into_iter().chain(self.stderr.flush_at_ms()).min()
-    }
-
-    /// Writes unfinished lines that are old enough.
-    pub(crate) fn flush(&mut self, now: Now) {
-        self.stdout.flush(now, &mut self.batch);
-        self.stderr.flush(now, &mut self.batch);
-        self.commit(now);
     }
 
     /// Opens the file anew, because someone moved it.
@@ -94,17 +57,14 @@ impl LogFile {
         self.sink.dropped_bytes()
     }
 
-    fn commit(&mut self, now: Now) {
-        if self.batch.is_empty() {
-            return;
-        }
-        let batch = std::mem::take(&mut self.batch);
+    /// Writes whole lines, or what the disk takes of them.
+    pub(crate) fn write(&mut self, now: Now, batch: &[u8]) {
         let len = as_u64(batch.len());
         // A reopened file is offered the batch once more, and then it is written or lost.
         for _attempt in 0..2 {
             match self.sink.offer(now, len) {
-                Attempt::Write => self.write(now, &[], &batch),
-                Attempt::WriteOnNewLine => self.write(now, b"\n", &batch),
+                Attempt::Write => self.append(now, &[], batch),
+                Attempt::WriteOnNewLine => self.append(now, b"\n", batch),
                 Attempt::Drop => {}
                 Attempt::Reopen => match open(&self.options.path) {
                     Ok((file, bytes)) => {
@@ -117,17 +77,12 @@ impl LogFile {
             }
             break;
         }
-        self.batch = batch;
-        self.batch.clear();
-        if self.batch.capacity() > KEPT_CAPACITY_MAX {
-            self.batch = Vec::new();
-        }
         if self.sink.is_full() && now.mono_ms >= self.rotate_at_ms {
             self.rotate(now);
         }
     }
 
-    fn write(&mut self, now: Now, before: &[u8], batch: &[u8]) {
+    fn append(&mut self, now: Now, before: &[u8], batch: &[u8]) {
         let written = match &mut self.file {
             Some(file) => {
                 let begun = write_all(file, before).map_err(|(_, error)| (0, error));
@@ -261,12 +216,14 @@ mod tests {
             files_max: 2,
             line_bytes_max: NonZeroUsize::MAX,
         };
-        LogFile::open(at(0), options)
+        let mut log = LogFile::new(options);
+        log.open(at(0));
+        log
     }
 
     fn write_lines(log: &mut LogFile) {
         for line in 0..LINES_MS {
-            log.push(at(line), Stream::Stdout, b"line\n");
+            log.write(at(line), b"line\n");
         }
     }
 

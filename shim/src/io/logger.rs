@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use super::open::{OpenError, nonblocking, pipe};
 use super::uri::{Program, Readiness};
 use crate::pod::Pod;
-use crate::sys;
+use crate::{oom_score, sys};
 
 /// Time that a program may take to say that it is ready, milliseconds. The runc shim waits for ever.
 pub(crate) const READY_MS_MAX: u64 = 30_000;
@@ -58,6 +58,7 @@ impl Logger {
         command.args(&program.arguments).env_clear();
         command.env("CONTAINER_ID", owner.name).env("CONTAINER_NAMESPACE", owner.namespace);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        oom_score::give(&mut command, oom_score::OF_NODE);
         if let Some(pod) = owner.pod {
             pod.on_node(&mut command);
         }

@@ -8,7 +8,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use berth_shim_core::Now;
 use berth_shim_core::log::Stream;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
@@ -16,9 +15,9 @@ use nix::unistd::pipe2;
 use thiserror::Error;
 
 use super::logger::{Logger, Owner};
-use super::raw_file::{Outputs, RawFile};
+use super::raw_file::{Copy, Outputs, check};
 use super::uri::Program;
-use super::{Capture, LogFile, StdinUri, StreamUri};
+use super::{Capture, Log, LogOptions, StdinUri, StreamUri, Writing};
 
 /// Why streams could not be opened.
 #[derive(Debug, Error)]
@@ -27,6 +26,10 @@ pub(crate) enum OpenError {
     Path { path: PathBuf, source: io::Error },
     #[error("make a pipe")]
     Pipe(#[source] nix::Error),
+    #[error(
+        "start the thread that writes the output: the process may need a higher limit of tasks (pids.max)"
+    )]
+    Writer(#[source] io::Error),
     #[error("start logging program {path}", path = program.display())]
     Binary { program: PathBuf, source: io::Error },
     #[error("give both streams to one log: standard output and error name different ones")]
@@ -66,8 +69,8 @@ pub(crate) struct Prepared {
     pub(crate) stdin_keeper: Option<OwnedFd>,
     pub(crate) keepers: Vec<OwnedFd>,
     pub(crate) relay: Option<OwnedFd>,
-    pub(crate) log: Option<LogFile>,
-    pub(crate) files: Vec<RawFile>,
+    pub(crate) log: Option<Log>,
+    pub(crate) files: Vec<Copy>,
     pub(crate) capture: Option<Capture>,
     /// A program that must say that it is ready before the process may be started.
     pub(crate) logger: Option<Logger>,
@@ -75,7 +78,7 @@ pub(crate) struct Prepared {
 
 /// Opens what `wiring` says. With a terminal the runtime itself gets no streams: the master is theirs.
 pub(crate) fn prepare(
-    now: Now,
+    writing: &Writing,
     wiring: Wiring,
     owner: &Owner<'_>,
     terminal: bool,
@@ -85,11 +88,11 @@ pub(crate) fn prepare(
     match wiring {
         Wiring::Uris { stdin, stdout, stderr: _ } if terminal => {
             terminal_input(&mut kept, stdin)?;
-            terminal_output(&mut kept, now, owner, stdout)?;
+            terminal_output(&mut kept, writing, owner, stdout)?;
         }
         Wiring::Uris { stdin, stdout, stderr } => {
             child.stdin = input(&mut kept, stdin)?;
-            (child.stdout, child.stderr) = outputs(&mut kept, now, owner, (stdout, stderr))?;
+            (child.stdout, child.stderr) = outputs(&mut kept, writing, owner, (stdout, stderr))?;
         }
         Wiring::Capture { bytes_max } => {
             kept.capture = Some(Capture::new(bytes_max));
@@ -148,34 +151,34 @@ fn terminal_input(kept: &mut Prepared, uri: StdinUri) -> Result<(), OpenError> {
 
 fn terminal_output(
     kept: &mut Prepared,
-    now: Now,
+    writing: &Writing,
     owner: &Owner<'_>,
     uri: StreamUri,
 ) -> Result<(), OpenError> {
     match uri {
         StreamUri::Null => {}
-        StreamUri::Fifo(path) => match writer(kept, path, Outputs::Only(Stream::Stdout))? {
-            Writer::Direct(fd) => {
+        StreamUri::Fifo(path) => match end_of(kept, writing, path, Outputs::Only(Stream::Stdout))? {
+            End::Direct(fd) => {
                 nonblocking(&fd).map_err(OpenError::Pipe)?;
                 kept.relay = Some(fd);
             }
-            Writer::Copied => {}
+            End::Copied => {}
         },
-        StreamUri::File(path) => copy_to(kept, path, Outputs::Only(Stream::Stdout))?,
+        StreamUri::File(path) => copy_to(kept, writing, path, Outputs::Only(Stream::Stdout))?,
         StreamUri::Binary(program) => {
             let (stdout, _, logger) = Logger::start(owner, &program)?;
             kept.logger = Some(logger);
             nonblocking(&stdout).map_err(OpenError::Pipe)?;
             kept.relay = Some(stdout);
         }
-        StreamUri::CriLog(options) => kept.log = Some(LogFile::open(now, options)),
+        StreamUri::CriLog(options) => kept.log = Some(begin_log(writing, options)?),
     }
     Ok(())
 }
 
 fn outputs(
     kept: &mut Prepared,
-    now: Now,
+    writing: &Writing,
     owner: &Owner<'_>,
     uris: (StreamUri, StreamUri),
 ) -> Result<(Stdio, Stdio), OpenError> {
@@ -188,16 +191,17 @@ fn outputs(
         }
         (StreamUri::Binary(_), _) | (_, StreamUri::Binary(_)) => Err(OpenError::TwoPrograms),
         (StreamUri::CriLog(log), StreamUri::CriLog(other)) if log == other => {
-            kept.log = Some(LogFile::open(now, log));
+            kept.log = Some(begin_log(writing, log)?);
             read_both_here(kept)
         }
         (StreamUri::CriLog(_), _) | (_, StreamUri::CriLog(_)) => Err(OpenError::TwoLogs),
         (StreamUri::File(path), StreamUri::File(other)) if path == other => {
-            copy_to(kept, path, Outputs::Both)?;
+            copy_to(kept, writing, path, Outputs::Both)?;
             read_both_here(kept)
         }
         (stdout, stderr) => {
-            Ok((output(kept, Stream::Stdout, stdout)?, output(kept, Stream::Stderr, stderr)?))
+            let stdout = output(kept, writing, Stream::Stdout, stdout)?;
+            Ok((stdout, output(kept, writing, Stream::Stderr, stderr)?))
         }
     }
 }
@@ -206,15 +210,20 @@ fn is(uri: &StreamUri, program: &Program) -> bool {
     matches!(uri, StreamUri::Binary(other) if other == program)
 }
 
-fn output(kept: &mut Prepared, stream: Stream, uri: StreamUri) -> Result<Stdio, OpenError> {
+fn output(
+    kept: &mut Prepared,
+    writing: &Writing,
+    stream: Stream,
+    uri: StreamUri,
+) -> Result<Stdio, OpenError> {
     match uri {
         StreamUri::Null => Ok(Stdio::null()),
-        StreamUri::Fifo(path) => match writer(kept, path, Outputs::Only(stream))? {
-            Writer::Direct(fd) => Ok(fd.into()),
-            Writer::Copied => read_here(kept, stream),
+        StreamUri::Fifo(path) => match end_of(kept, writing, path, Outputs::Only(stream))? {
+            End::Direct(fd) => Ok(fd.into()),
+            End::Copied => read_here(kept, stream),
         },
         StreamUri::File(path) => {
-            copy_to(kept, path, Outputs::Only(stream))?;
+            copy_to(kept, writing, path, Outputs::Only(stream))?;
             read_here(kept, stream)
         }
         // Both streams of a log or of a program are opened together, above.
@@ -224,7 +233,7 @@ fn output(kept: &mut Prepared, stream: Stream, uri: StreamUri) -> Result<Stdio, 
 }
 
 /// How output comes to where a plain path leads.
-enum Writer {
+enum End {
     /// By itself.
     Direct(OwnedFd),
     /// The shim copies it.
@@ -234,27 +243,37 @@ enum Writer {
 /// The write end of a named pipe for the process. The read end is kept, so that the process neither waits for a client
 /// to come nor dies of one that goes, and what it has written stays for a client that comes back. A plain path may lead
 /// to a file too, as with the runc shim.
-fn writer(kept: &mut Prepared, path: PathBuf, outputs: Outputs) -> Result<Writer, OpenError> {
+fn end_of(kept: &mut Prepared, writing: &Writing, path: PathBuf, outputs: Outputs) -> Result<End, OpenError> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let reader = open(&path, OpenOptions::new().read(true).custom_flags(flags))?;
     let kind =
         reader.metadata().map_err(|source| OpenError::Path { path: path.clone(), source })?.file_type();
     if kind.is_file() {
-        copy_to(kept, path, outputs)?;
-        return Ok(Writer::Copied);
+        check_file(&path)?;
+        copy_to(kept, writing, path, outputs)?;
+        return Ok(End::Copied);
     }
     let writer = open(&path, OpenOptions::new().write(true).custom_flags(flags))?;
     blocking(&writer).map_err(OpenError::Pipe)?;
     if kind.is_fifo() {
         kept.keepers.push(reader.into());
     }
-    Ok(Writer::Direct(writer.into()))
+    Ok(End::Direct(writer.into()))
 }
 
-fn copy_to(kept: &mut Prepared, path: PathBuf, outputs: Outputs) -> Result<(), OpenError> {
-    let file = RawFile::open(path.clone(), outputs).map_err(|source| OpenError::Path { path, source })?;
-    kept.files.push(file);
+/// The file is opened by who writes it; one that cannot be was found out before, where there is time.
+fn copy_to(kept: &mut Prepared, writing: &Writing, path: PathBuf, outputs: Outputs) -> Result<(), OpenError> {
+    kept.files.push(Copy::start(writing, path, outputs).map_err(OpenError::Writer)?);
     Ok(())
+}
+
+fn begin_log(writing: &Writing, options: LogOptions) -> Result<Log, OpenError> {
+    Log::start(writing, options).map_err(OpenError::Writer)
+}
+
+/// Finds out whether a file can be opened for output, which may wait for a disk.
+pub(crate) fn check_file(path: &Path) -> Result<(), OpenError> {
+    check(path).map(|_file| ()).map_err(|source| OpenError::Path { path: path.to_owned(), source })
 }
 
 fn open(path: &Path, options: &OpenOptions) -> Result<File, OpenError> {

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use berth_shim_core::log::Stream;
 
-use super::{LogFile, RawFile};
+use super::{Copy, Log, Writer};
 use crate::poll::Token;
 
 /// A client of the shim's own service that streams with a process.
@@ -104,10 +104,20 @@ impl ProcessIo {
         reads || self.input.is_some() || self.master.is_some()
     }
 
-    /// Bytes of output that could not be written to logs and files.
-    pub(crate) fn dropped_bytes(&self) -> u64 {
-        let files: u64 = self.files.iter().map(RawFile::dropped_bytes).sum();
-        files + self.log.as_ref().map_or(0, LogFile::dropped_bytes)
+    /// Who writes its logs and files.
+    pub(crate) fn writers(&self) -> impl Iterator<Item = &Writer> {
+        self.log.iter().map(|log| &log.writer).chain(self.files.iter().map(|file| &file.writer))
+    }
+
+    /// Whether a log or file is so far behind that the process should not be read from.
+    pub(crate) fn is_behind(&self) -> bool {
+        // Each of them is asked, so that each tells when it is not.
+        self.writers().filter(|writer| writer.is_full()).count() > 0
+    }
+
+    /// Whether everything that was read is where it belongs.
+    pub(crate) fn is_written(&self) -> bool {
+        self.writers().filter(|writer| !writer.is_at_rest()).count() == 0
     }
 
     /// Bytes that the process has not taken yet.
@@ -138,9 +148,9 @@ pub(crate) struct ProcessIo {
     pub(crate) master: Option<OwnedFd>,
     /// What its client sent before the process was there.
     pub(crate) early: Option<Early>,
-    pub(crate) log: Option<LogFile>,
+    pub(crate) log: Option<Log>,
     /// Files that output is copied to.
-    pub(crate) files: Vec<RawFile>,
+    pub(crate) files: Vec<Copy>,
     /// The logging program, by pid: it goes with the process.
     pub(crate) logger: Option<u32>,
     pub(crate) capture: Option<Capture>,

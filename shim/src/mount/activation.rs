@@ -67,6 +67,7 @@ pub(super) struct Activation {
 
 impl Activation {
     fn begin(bundle: &Path, containerd: Option<PathBuf>, plan: &Plan) -> Result<Self, MountError> {
+        make_place_of_root(bundle)?;
         let layers = if plan.has_layers() { Some(mount_layers(&bundle.join(LAYERS))?) } else { None };
         let bundle = open_directory(bundle)?;
         Ok(Self { bundle, layers, containerd, devices: Vec::new(), unnamed: 0 })
@@ -136,6 +137,18 @@ impl Activation {
     fn make(&self, name: &str) -> Result<(), MountError> {
         mkdirat(self.layers()?, name, Mode::S_IRWXU)
             .map_err(|source| MountError::Directory { path: name.to_owned(), source })
+    }
+}
+
+/// Makes the place of the root file system, as the runc shim does (`NewContainer` in `runc/container.go`): not every
+/// client makes it with the bundle.
+fn make_place_of_root(bundle: &Path) -> Result<(), MountError> {
+    match DirBuilder::new().mode(0o711).create(bundle.join(ROOTFS)) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            let source = nix::Error::from_raw(error.raw_os_error().unwrap_or_default());
+            Err(MountError::Directory { path: ROOTFS.to_owned(), source })
+        }
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

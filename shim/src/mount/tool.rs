@@ -10,9 +10,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::MountError;
-use crate::sys;
+use crate::{oom_score, runtime, sys};
 
-/// Time for one program: the pod's other containers wait for it. mkfs takes tens of milliseconds, whatever the size.
+/// Time for one program, which its container's creation waits for. mkfs takes tens of milliseconds, whatever the size.
 const TIME_MS_MAX: u16 = 20_000;
 /// Bytes of what it says that are shown.
 const OUTPUT_BYTES_MAX: u64 = 2048;
@@ -26,6 +26,8 @@ pub(super) fn run(command: &mut Command) -> Result<(), MountError> {
         memfd_create("output", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
             .map_err(|error| fail(error.into()))?,
     );
+    oom_score::give(command, oom_score::OF_NODE);
+    runtime::end_with_shim(command);
     let copy = || output.try_clone().map(Stdio::from).map_err(fail);
     let mut child = command.stdin(Stdio::null()).stdout(copy()?).stderr(copy()?).spawn().map_err(fail)?;
     let status = wait(&mut child).map_err(fail)?;

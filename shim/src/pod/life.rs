@@ -4,7 +4,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use berth_proto::shim::SandboxOptions;
 use berth_shim_core::namespace::{Kind, Namespaces, Sysctl};
@@ -14,7 +13,7 @@ use nix::unistd::sethostname;
 use super::asked::Asked;
 use super::error::PodError;
 use super::network::Netns;
-use super::node::NodeNamespaces;
+use super::node::Node;
 use super::shm;
 use super::user::UserNamespace;
 use crate::{mount as mounts, sys};
@@ -33,7 +32,7 @@ pub(crate) struct Pod {
     /// Held open, by which members join it.
     pub(super) user: Option<UserNamespace>,
     /// Where the shim came from, and the OCI runtime goes back to.
-    node: Option<Arc<NodeNamespaces>>,
+    node: Option<Node>,
     /// The PID 1 of the pod's pid namespace.
     pid1: Option<u32>,
     pub(super) shm: bool,
@@ -61,8 +60,7 @@ impl Pod {
     /// Enters or makes the namespaces; returns the pid of the process that holds them.
     pub(crate) fn enter(&mut self) -> Result<u32, PodError> {
         if self.node.is_none() {
-            let node = NodeNamespaces::of_self(&self.asked.namespaces).map_err(PodError::Node)?;
-            self.node = Some(Arc::new(node));
+            self.node = Some(Node::of_self(&self.asked.namespaces).map_err(PodError::Node)?);
         }
         let path = Path::new(&self.netns_path);
         let netns = if self.netns_path.is_empty() { None } else { Some(Netns::open(path)?) };
@@ -105,6 +103,11 @@ impl Pod {
         if let Some(node) = &self.node {
             node.before_exec(command);
         }
+    }
+
+    /// The way back to the node's namespaces, once the shim has left them.
+    pub(crate) fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
     }
 
     pub(super) fn pid1(&mut self) -> Result<u32, PodError> {

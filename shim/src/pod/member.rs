@@ -11,6 +11,7 @@ impl Pod {
     /// Leads the namespaces that a member shares to the pod's own, and its /dev/shm with them.
     pub(crate) fn adopt(&mut self, config: &mut Value) -> Result<(), PodError> {
         let mut shares_ipc = false;
+        self.name_network(config);
         let namespaces = config.pointer_mut("/linux/namespaces").and_then(Value::as_array_mut);
         let mut joins_user = false;
         for entry in namespaces.into_iter().flatten() {
@@ -31,6 +32,25 @@ impl Pod {
             self.share_shm(config);
         }
         Ok(())
+    }
+
+    /// Writes an entry for the pod's network into a spec that has none.
+    fn name_network(&self, config: &mut Value) {
+        let of_network = |entry: &Value| entry.get("type").and_then(Value::as_str) == Some("network");
+        let entries = config.pointer("/linux/namespaces").and_then(Value::as_array);
+        let is_named = entries.is_some_and(|entries| entries.iter().any(of_network));
+        if is_named || self.namespaces().of_member(Kind::Network, Entry::None) == Whose::AsWritten {
+            return;
+        }
+        let entry = json!({ "type": "network", "path": format!("/proc/{}/ns/net", std::process::id()) });
+        let linux = config.as_object_mut().map(|config| config.entry("linux").or_insert_with(|| json!({})));
+        let list = linux.and_then(Value::as_object_mut).map(|linux| linux.entry("namespaces"));
+        // Whatever else stands there is no list, which the runtime is to say.
+        if let Some(entries) =
+            list.map(|list| list.or_insert_with(|| json!([]))).and_then(Value::as_array_mut)
+        {
+            entries.push(entry);
+        }
     }
 
     /// Where the pod's namespace is found while the pod lives.

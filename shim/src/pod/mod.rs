@@ -13,4 +13,5 @@ mod user;
 mod tests;
 
 pub(crate) use life::Pod;
+pub(crate) use node::Node;
 pub(crate) use shm::shm_path;

@@ -11,11 +11,11 @@ use nix::sched::{CloneFlags, setns};
 
 use crate::sys;
 
-/// Namespaces that the shim was in before it entered the pod's.
-#[derive(Debug)]
-pub(super) struct NodeNamespaces(Vec<(File, CloneFlags)>);
+/// Namespaces that the shim was in before it entered the pod's. Copies are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Node(Arc<Vec<(File, CloneFlags)>>);
 
-impl NodeNamespaces {
+impl Node {
     /// Those that the shim is in and is about to leave.
     pub(super) fn of_self(pod: &Namespaces) -> io::Result<Self> {
         let left = [
@@ -27,20 +27,21 @@ impl NodeNamespaces {
         let open = |(kind, flag): (Kind, CloneFlags)| {
             Ok((File::open(format!("/proc/self/ns/{}", kind.file()))?, flag))
         };
-        left.map(open).collect::<io::Result<_>>().map(Self)
+        left.map(open).collect::<io::Result<_>>().map(|left| Self(Arc::new(left)))
     }
 
     /// Has a command enter them before it becomes another program.
-    pub(super) fn before_exec(self: &Arc<Self>, command: &mut Command) {
+    pub(super) fn before_exec(&self, command: &mut Command) {
         if self.0.is_empty() {
             return;
         }
-        let namespaces = Arc::clone(self);
-        sys::before_exec(command, move || namespaces.enter());
+        let node = self.clone();
+        sys::before_exec(command, move || node.enter());
     }
 
-    fn enter(&self) -> io::Result<()> {
-        for (file, flag) in &self.0 {
+    /// Has the calling thread go back.
+    pub(crate) fn enter(&self) -> io::Result<()> {
+        for (file, flag) in self.0.iter() {
             let namespace: BorrowedFd<'_> = file.as_fd();
             setns(namespace, *flag)?;
         }

@@ -8,15 +8,14 @@ use std::process::Command;
 use berth_shim_core::{Action, Code, Event, Failure, Id, OpId, Process, ReqId};
 
 use super::children::{RuntimeCall, Spawning, Then};
+use super::jobs::Making;
 use super::{Pending, Shim};
 use crate::call::Call;
 use crate::container::{self, Container, ExecPlan, Terminal};
-use crate::io::{self, ChildStreams, Console, Owner, Prepared, Wiring};
+use crate::io::{self, CONSOLE_DIR, ChildStreams, Console, Owner, Prepared, Wiring};
+use crate::pod::Pod;
 use crate::runtime::{self, Delete, Runtime};
-use crate::{bundle, chain, mount};
-
-/// Console sockets: a short path, closed to everyone else.
-const CONSOLE_DIR: &str = "/run/berth-shim/console";
+use crate::{bundle, chain, oom_score};
 
 /// A process's ends, opened, and the socket for its terminal if it has one.
 pub(super) struct Streams {
@@ -34,7 +33,7 @@ impl Shim {
             Action::Start(task) => self.simple(op, &task, "start", |command, id| {
                 command.args(["start", id]);
             }),
-            Action::Exec { process, from } => self.exec(op, &process, from),
+            Action::Exec { process, from } => self.begin_exec(op, &process, from),
             Action::Pause(task) => self.simple(op, &task, "pause", |command, id| {
                 command.args(["pause", id]);
             }),
@@ -65,11 +64,7 @@ impl Shim {
 
     fn create(&mut self, op: OpId, task: &Id, from: ReqId) -> Result<(), Failure> {
         let container = self.plan(from)?;
-        self.make_ready(task, &container)
-            .and_then(|()| self.call_create(op, task, &container))
-            .inspect_err(|_| self.unmake(task, &container.bundle))?;
-        self.containers.insert(task.clone(), container);
-        Ok(())
+        self.make(op, task, container, Making::Create)
     }
 
     pub(super) fn plan(&self, from: ReqId) -> Result<Container, Failure> {
@@ -79,11 +74,23 @@ impl Shim {
         container::plan(request, self.pod.as_ref(), &self.home.namespace)
     }
 
-    /// Everything that comes before the runtime.
-    pub(super) fn make_ready(&mut self, task: &Id, container: &Container) -> Result<(), Failure> {
+    /// Begins everything that comes before the runtime.
+    pub(super) fn make(
+        &mut self,
+        op: OpId,
+        task: &Id,
+        container: Container,
+        making: Making,
+    ) -> Result<(), Failure> {
         self.leave_groups_to(task);
-        self.prepare_bundle(task, container)?;
-        Ok(mount::mount_all(&container.rootfs, &container.bundle)?)
+        let bundle = container.bundle.clone();
+        let prepared = self.prepare_bundle(task, &container);
+        self.containers.insert(task.clone(), container);
+        prepared.and_then(|()| self.begin_mount(op, task, making)).inspect_err(|_| {
+            self.containers.remove(task);
+            bundle::remove_record(&bundle);
+            bundle::remove_member(&self.home.bundle, task);
+        })
     }
 
     /// Notes the container for `delete`, and leads its namespaces to the pod's.
@@ -98,7 +105,9 @@ impl Shim {
         bundle::write_config(bundle, &config).map_err(|error| failed(&error))
     }
 
-    fn call_create(&mut self, op: OpId, task: &Id, container: &Container) -> Result<(), Failure> {
+    /// Has the runtime create a container whose root file system is there.
+    pub(super) fn call_create(&mut self, op: OpId, task: &Id) -> Result<(), Failure> {
+        let container = self.containers.get(task).ok_or_else(gone)?;
         let Container { bundle, runtime, streams, flags, .. } = container;
         let Streams { child, mut kept, console } =
             self.open_streams(op, task.as_str(), container::wiring(streams)?, streams.terminal)?;
@@ -119,7 +128,13 @@ impl Shim {
         self.spawn_logged(command, child, call, logger)
     }
 
-    fn exec(&mut self, op: OpId, process: &Process, from: Option<ReqId>) -> Result<(), Failure> {
+    /// Looks first whether the files can be opened that an exec's output goes to.
+    fn begin_exec(&mut self, op: OpId, process: &Process, from: Option<ReqId>) -> Result<(), Failure> {
+        let files = self.execs.get(process).map(|plan| container::files(&plan.streams)).unwrap_or_default();
+        if files.is_empty() { self.exec(op, process, from) } else { self.begin_check(op, process, files) }
+    }
+
+    pub(super) fn exec(&mut self, op: OpId, process: &Process, from: Option<ReqId>) -> Result<(), Failure> {
         let (plan, wiring) = match from {
             None => {
                 let plan = self.execs.get(process).cloned().ok_or_else(gone)?;
@@ -130,6 +145,8 @@ impl Shim {
         };
         let container = self.containers.get(&process.task).ok_or_else(gone)?;
         let (bundle, runtime) = (container.bundle.clone(), container.runtime.clone());
+        // runc gives an exec the container's score, crun leaves it the one that it was called with.
+        let init = Some(container.pid).filter(|pid| *pid > 0);
         let log = bundle.join(format!("runtime-{}.log", op.0));
         let pid_file = bundle.join(format!("exec-{}.pid", op.0));
         let process_file = bundle.join(format!("exec-{}.json", op.0));
@@ -141,6 +158,9 @@ impl Shim {
         })?;
         let logger = kept.logger.take();
         let mut command = runtime.call(&log);
+        if let Some(score) = init.and_then(oom_score::of) {
+            oom_score::give(&mut command, &score);
+        }
         command
             .arg("exec")
             .arg("--process")
@@ -187,17 +207,16 @@ impl Shim {
     ) -> Result<Streams, Failure> {
         let console = if terminal {
             private_directory(Path::new(CONSOLE_DIR))?;
-            let name = format!("{}-{}", std::process::id(), op.0);
-            let console = Console::listen(Path::new(CONSOLE_DIR), &name);
-            Some(console.map_err(|error| {
+            Some(Console::listen(op.0).map_err(|error| {
                 Failure::new(Code::Internal, format!("failed to listen for a terminal: {error}"))
             })?)
         } else {
             None
         };
+        let writing = self.writing.on_node(self.pod.as_ref().and_then(Pod::node).cloned());
         let owner = Owner { name, namespace: &self.home.namespace, pod: self.pod.as_ref() };
         let (child, kept) =
-            io::prepare(self.now(), wiring, &owner, terminal).map_err(|error| failed(&error))?;
+            io::prepare(&writing, wiring, &owner, terminal).map_err(|error| failed(&error))?;
         Ok(Streams { child, kept, console })
     }
 
@@ -274,30 +293,25 @@ impl Shim {
         streams: Option<ChildStreams>,
         call: RuntimeCall,
     ) -> Result<(), Failure> {
-        self.on_node(command);
-        runtime::end_with_shim(command);
-        let pid = start(command, streams)?;
+        let pid = self.launch(command, streams)?;
         self.calls.insert(pid, call);
         Ok(())
     }
 
-    /// Starts another program on the node and returns its pid.
-    pub(super) fn start(&self, command: &mut Command, streams: Option<ChildStreams>) -> Result<u32, Failure> {
-        self.on_node(command);
-        start(command, streams)
-    }
-
-    fn on_node(&self, command: &mut Command) {
+    /// Starts a call of the runtime on the node, which ends with the shim; returns its pid.
+    pub(super) fn launch(
+        &self,
+        command: &mut Command,
+        streams: Option<ChildStreams>,
+    ) -> Result<u32, Failure> {
         if let Some(pod) = &self.pod {
             pod.on_node(command);
         }
+        runtime::end_with_shim(command);
+        let program = command.get_program().to_string_lossy().into_owned();
+        runtime::spawn(command, streams)
+            .map_err(|error| Failure::new(Code::Internal, format!("failed to start {program}: {error}")))
     }
-}
-
-fn start(command: &mut Command, streams: Option<ChildStreams>) -> Result<u32, Failure> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    runtime::spawn(command, streams)
-        .map_err(|error| Failure::new(Code::Internal, format!("failed to start {program}: {error}")))
 }
 
 fn private_directory(path: &Path) -> Result<(), Failure> {

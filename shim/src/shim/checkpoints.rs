@@ -7,11 +7,12 @@ use berth_shim_core::{Event, Failure, Id, OpId, Process, ReqId};
 
 use super::actions::{Streams, gone};
 use super::children::{Spawning, Then};
+use super::jobs::Making;
 use super::{Pending, Shim};
 use crate::call::Call;
 use crate::criu::{self, Dump, Word};
 use crate::runtime::{self, Delete};
-use crate::{bundle, container, mount};
+use crate::{bundle, container};
 
 /// What is left to do when a checkpoint was written, or was not.
 pub(super) struct Dumping {
@@ -86,10 +87,7 @@ impl Shim {
     pub(super) fn prepare(&mut self, op: OpId, task: &Id, from: ReqId) -> Result<(), Failure> {
         let container = self.plan(from)?;
         container::wiring(&container.streams)?;
-        self.make_ready(task, &container).inspect_err(|_| self.unmake(task, &container.bundle))?;
-        self.containers.insert(task.clone(), container);
-        self.events.push_back(Event::Finished { op, result: Ok(()) });
-        Ok(())
+        self.make(op, task, container, Making::Prepare)
     }
 
     pub(super) fn restore(&mut self, op: OpId, task: &Id) -> Result<(), Failure> {
@@ -131,12 +129,5 @@ impl Shim {
         if spawned.is_err() {
             self.happen(Event::Spawned { op, result: Err(failure) });
         }
-    }
-
-    /// Undoes [`make_ready`](Self::make_ready).
-    pub(super) fn unmake(&mut self, task: &Id, bundle: &Path) {
-        mount::unmount_bundle(bundle);
-        bundle::remove_record(bundle);
-        bundle::remove_member(&self.home.bundle, task);
     }
 }

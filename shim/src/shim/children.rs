@@ -7,11 +7,12 @@ use berth_shim_core::{Code, Event, Failure, Id, OpId, Process};
 
 use super::Shim;
 use super::checkpoints::{CriuFiles, Dumping};
+use super::jobs::Job;
 use crate::cgroup::{self, Cgroup};
 use crate::criu::Word;
 use crate::io::{Console, Prepared};
 use crate::runtime::{Delete, Runtime};
-use crate::{bundle, mount, runtime, sys};
+use crate::{bundle, runtime, sys};
 
 /// One call of the OCI runtime that is under way.
 pub(super) struct RuntimeCall {
@@ -41,6 +42,8 @@ pub(super) enum Then {
     NotRestored(Failure),
     /// A creation has failed; what the runtime may have left is gone now.
     Undone(Failure),
+    /// It was no call of the runtime but a copy of the shim.
+    Job(Job),
 }
 
 impl Then {
@@ -53,7 +56,8 @@ impl Then {
             | Self::FinishAndRemove(_)
             | Self::Deleted(_)
             | Self::NotRestored(_)
-            | Self::Undone(_) => None,
+            | Self::Undone(_)
+            | Self::Job(_) => None,
         };
         if let Some(files) = files {
             files.word = Word::Nothing;
@@ -112,7 +116,14 @@ impl Shim {
         }
     }
 
-    fn call_ended(&mut self, call: RuntimeCall, code: u32) {
+    fn call_ended(&mut self, mut call: RuntimeCall, code: u32) {
+        call.then = match call.then {
+            Then::Job(job) => {
+                call.then = Then::Finish;
+                return self.job_ended(call, job, code);
+            }
+            then => then,
+        };
         let RuntimeCall { op, verb, process, log, mut then, .. } = call;
         let result = if code == 0 {
             Ok(())
@@ -138,14 +149,9 @@ impl Shim {
             }
             Then::Deleted(_) => {
                 // What the runtime could not remove is found by `delete`; the mount would keep the snapshot busy.
-                if let Some(container) = self.containers.get(&process.task) {
-                    mount::unmount_bundle(&container.bundle);
-                }
-                if result.is_ok() {
-                    self.sweep(&process.task);
-                }
-                self.happen(Event::Finished { op, result });
+                self.begin_unmount(op, &process.task, Job::Unmounted(result));
             }
+            Then::Job(_) => {}
             Then::Dumped(dumping) => self.happen(Event::Finished { op, result: dumping.end(result) }),
             Then::NotRestored(failure) => {
                 self.remove_named_groups(&process.task);
@@ -248,13 +254,9 @@ impl Shim {
         }
     }
 
+    /// Undoes a creation of which the runtime knows nothing any more, or cannot be made to forget.
     pub(super) fn undone(&mut self, op: OpId, task: &Id, failure: Failure) {
-        if let Some(container) = self.containers.remove(task) {
-            mount::unmount_bundle(&container.bundle);
-        }
-        bundle::remove_member(&self.home.bundle, task);
-        self.drop_io(&Process::init(task));
-        self.happen(Event::Spawned { op, result: Err(failure) });
+        self.begin_unmount(op, task, Job::Unmade(failure));
     }
 }
 

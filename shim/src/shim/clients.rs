@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 
 use berth_proto::shim::{AttachInput, AttachOutput, attach_input, attach_output};
 use berth_proto::ttrpc::{Code, Event as Wire, Request as WireRequest, Status};
-use berth_shim_core::{Event, ReqId, Request};
+use berth_shim_core::{Event, Process, ReqId, Request};
 use nix::libc;
 use prost::Message;
 
@@ -117,6 +117,10 @@ impl Shim {
                 self.must_be_ours(&sandbox)?;
                 return self.take_call(conn, stream, *parsed);
             }
+            Parsed::Pids(of) => match self.sandbox_pids(&of) {
+                Some(pids) => pids,
+                None => return self.ask(conn, stream, Call::Pids, Request::OfMade(Process::init(&of))),
+            },
             Parsed::Platform => platform(),
             Parsed::Ping => Vec::new(),
             Parsed::SandboxMetrics => self.sandbox_metrics()?,
@@ -262,6 +266,14 @@ impl Shim {
             if self.poll.set(&*conn, token, interest).is_err() {
                 self.drop_conn(id);
             }
+        }
+    }
+
+    /// Hangs up on everybody.
+    pub(super) fn drop_conns(&mut self) {
+        let ids: Vec<u64> = self.conns.keys().copied().collect();
+        for id in ids {
+            self.drop_conn(id);
         }
     }
 

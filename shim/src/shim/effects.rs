@@ -5,9 +5,9 @@ use berth_proto::ttrpc::{Code, Status};
 use berth_shim_core::{Effect, Exit, Failure, Id, Notice, Process, Reply, ReqId, Scope};
 
 use super::{LINGER_MS, Pending, Phase, Route, Shim};
-use crate::answer::{self, Facts};
+use crate::answer::{self, Facts, LogFacts};
 use crate::call::Call;
-use crate::container::ExecPlan;
+use crate::container::{Container, ExecPlan};
 use crate::io::{Client, Role};
 use crate::{bundle, cgroup, notice};
 
@@ -20,11 +20,19 @@ impl Shim {
             Effect::KeepExec { process, from } => self.keep_exec(process, from),
             Effect::Signal { process, pid, signal, scope } => self.signal(&process, pid, signal, scope),
             Effect::Cancel(op) => self.cancel(op),
-            Effect::Drain(process) => self.drain(&process),
+            Effect::Drain(process) => {
+                self.drain(&process);
+                if process.exec.is_none() {
+                    self.begin_draining(&process.task);
+                }
+            }
             Effect::Persist { task, exit } => self.persist(&task, exit),
             Effect::Publish(notice) => self.publish(notice),
             Effect::EndStreams { process, code } => self.end_streams(&process, code),
             Effect::Forget(process) => self.forget(&process),
+            Effect::Abandon(task) => {
+                self.let_go(&Process::init(&task));
+            }
             Effect::Exit => self.end(),
         }
     }
@@ -75,9 +83,8 @@ impl Shim {
             }
             Call::Truth => {
                 let inits = self.ios.iter().filter(|(process, _)| process.exec.is_none());
-                let dropped =
-                    inits.map(|(process, io)| (process.task.as_str().to_owned(), io.dropped_bytes()));
-                facts.dropped = dropped.filter(|(_, bytes)| *bytes > 0).collect();
+                facts.logs =
+                    inits.map(|(process, io)| (process.task.as_str().to_owned(), LogFacts::of(io))).collect();
             }
             _ => {}
         }
@@ -100,7 +107,10 @@ impl Shim {
                 self.close_input(process);
                 Ok(Vec::new())
             }
-            Call::ReopenLog => self.reopen_log(process).map(|()| Vec::new()),
+            Call::ReopenLog => match self.reopen_log(conn, stream, process) {
+                Ok(()) => return,
+                Err(status) => Err(status),
+            },
             Call::Attach(start) => match self.attach(conn, stream, process, &start) {
                 Ok(()) => {
                     self.pending.insert(to, Pending { conn, stream, call: Call::Attach(start) });
@@ -181,6 +191,13 @@ impl Shim {
         if let Err(error) = bundle::write_exit(&container.bundle, container.pid, exit) {
             crate::log::warning!("failed to record the exit of {task}: {}", crate::chain(&error));
         }
+        let Some((_, socket)) = &self.agent_listener else { return };
+        if let Err(error) = bundle::write_exit_for_agent(socket, &answer::ended(task, container.pid, exit)) {
+            crate::log::warning!(
+                "failed to record the exit of {task} for the agent: {}",
+                crate::chain(&error)
+            );
+        }
     }
 
     fn publish(&mut self, notice: Notice) {
@@ -209,21 +226,28 @@ impl Shim {
     }
 
     fn forget(&mut self, process: &Process) {
+        if let Some(container) = self.let_go(process) {
+            bundle::remove_record(&container.bundle);
+            bundle::remove_member(&self.home.bundle, &process.task);
+        }
+    }
+
+    /// Drops everything that is held for a process, and returns the container if it was its init.
+    fn let_go(&mut self, process: &Process) -> Option<Container> {
         self.drop_io(process);
         self.execs.remove(process);
         self.exec_pids.remove(process);
         if let Some(group) = self.exec_groups.remove(process) {
             cgroup::dissolve(&group);
         }
-        if process.exec.is_none()
-            && let Some(container) = self.containers.remove(&process.task)
-        {
-            if let Some((token, watch)) = container.oom {
-                self.poll.remove(&watch);
-                self.sources.remove(&token);
-            }
-            bundle::remove_record(&container.bundle);
-            bundle::remove_member(&self.home.bundle, &process.task);
+        if process.exec.is_some() {
+            return None;
         }
+        let mut container = self.containers.remove(&process.task)?;
+        if let Some((token, watch)) = container.oom.take() {
+            self.poll.remove(&watch);
+            self.sources.remove(&token);
+        }
+        Some(container)
     }
 }

@@ -128,7 +128,7 @@ impl Shim {
         match answer {
             Some(Answer::Ready) => {
                 let Some(Parked { mut command, streams, call, .. }) = self.unpark(token) else { return };
-                match self.start(&mut command, Some(streams)) {
+                match self.launch(&mut command, Some(streams)) {
                     Ok(pid) => {
                         self.calls.insert(pid, call);
                     }
@@ -204,7 +204,8 @@ impl Shim {
             | Then::Deleted(_)
             | Then::Dumped(_)
             | Then::NotRestored(_)
-            | Then::Undone(_) => {
+            | Then::Undone(_)
+            | Then::Job(_) => {
                 self.happen(berth_shim_core::Event::Finished { op, result: Err(failure) });
             }
         }

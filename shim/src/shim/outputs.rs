@@ -11,7 +11,7 @@ use prost::Message;
 use super::Shim;
 use super::streams::{watch, write_pending};
 use crate::conn::{STREAM_PENDING_BYTES_MAX, would_wait};
-use crate::io::{Client, Output, Role};
+use crate::io::{Client, Output, Role, Writer};
 use crate::poll::{Interest, Token};
 
 /// Bytes that wait for a terminal's reader, before the terminal is not read.
@@ -24,7 +24,7 @@ const GUEST_BYTES: (usize, usize) = (64 << 10, 1 << 20);
 /// How much is read at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reads {
-    /// Some, so that others have their turn, and nothing while a client or named pipe is behind.
+    /// Some, so that others have their turn, and nothing while a client, a named pipe or a log is behind.
     Turn,
     /// What a pipe held when its process exited, and no more of what a survivor goes on writing. A pipe holds at most
     /// 1 MiB (`fs.pipe-max-size`).
@@ -76,6 +76,9 @@ impl Shim {
             }
         }
         self.chunk = chunk;
+        if let Some(io) = self.ios.get(process) {
+            io.writers().for_each(Writer::kick);
+        }
     }
 
     fn output_mut(&mut self, process: &Process, token: Token) -> Option<&mut Output> {
@@ -91,8 +94,9 @@ impl Shim {
             log.push(now, stream, bytes);
         }
         for file in &mut io.files {
-            file.push(now, stream, bytes);
+            file.push(stream, bytes);
         }
+        let is_written = !io.is_behind();
         if let Some(capture) = &mut io.capture {
             capture.push(stream, bytes);
         }
@@ -100,7 +104,7 @@ impl Shim {
         let tells = !io.clients.is_empty();
         let relayed = !relays || self.relay_has_room(process);
         let told = !tells || self.tell_clients(process, stream, bytes);
-        relayed && told
+        relayed && told && is_written
     }
 
     fn relay_has_room(&mut self, process: &Process) -> bool {
@@ -157,7 +161,7 @@ impl Shim {
     }
 
     pub(super) fn unstall(&mut self, process: &Process) {
-        let Some(io) = self.ios.get_mut(process) else { return };
+        let Some(io) = self.ios.get_mut(process).filter(|io| !io.is_behind()) else { return };
         for (token, output) in io.outputs.iter_mut().filter(|(_, output)| output.stalled) {
             output.stalled = self.poll.add_again(&output.fd, *token, Interest::Read).is_err();
         }

@@ -9,6 +9,7 @@ use berth_shim_core::Process;
 use berth_shim_core::log::Stream;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
+use super::writers::Leaving;
 use super::{Route, Shim, Source};
 use crate::conn::would_wait;
 use crate::io::{Client, Early, Input, Output, Prepared, ProcessIo, Relay, Role};
@@ -100,6 +101,10 @@ impl Shim {
 
     /// A client leaves a process.
     pub(super) fn detach(&mut self, route: &Route, conn: u64, stream: u32) {
+        // It was made to wait for this process alone.
+        if let Some(conn) = self.conns.get_mut(&conn) {
+            conn.held = false;
+        }
         let Some(io) = self.ios.get_mut(&route.process) else { return };
         io.clients.retain(|client| (client.conn, client.stream) != (conn, stream));
         let once = io.stdin_once && route.stdin;
@@ -139,6 +144,9 @@ impl Shim {
         if let Some(relay) = io.relay {
             self.poll.remove(&relay.fd);
             self.sources.remove(&relay.token);
+        }
+        for leaving in io.log.map(Leaving::Log).into_iter().chain(io.files.into_iter().map(Leaving::File)) {
+            self.leave(leaving);
         }
     }
 }

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "a raw descriptor becomes an owned one here, once")]
 
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -24,6 +24,26 @@ pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: called once, at the start of the process, with the number from its own argument list: it is open, as was
     // just seen, and nothing else owns a descriptor above 2 by then.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Closes every descriptor of a copy of the shim but the standard ones: a copy that waits for a disk would keep sockets and
+/// pipes open that the shim has closed, or has died with.
+pub(crate) fn close_all() {
+    // SAFETY: called in a copy of the shim that never drops what it has of it, so that no number is closed twice.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+}
+
+/// Gives the calling thread descriptors of its own, of which it has the standard ones and this one. What it opens from now
+/// on is unknown to the others, and they to it.
+pub(crate) fn own_descriptors(kept: impl AsFd) -> io::Result<()> {
+    let number = libc::c_uint::try_from(kept.as_fd().as_raw_fd()).map_err(io::Error::other)?;
+    let close = |first: libc::c_uint, last: libc::c_uint, flags: libc::c_uint| {
+        // SAFETY: closes numbers of the thread's own table alone, from the first call on, in which nothing but `kept` is used.
+        let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    close(number + 1, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE)?;
+    if number > 3 { close(3, number - 1, 0) } else { Ok(()) }
 }
 
 /// The descriptor that the other end has sent.

@@ -24,7 +24,8 @@ pub(crate) struct Child(Option<Pid>);
 /// way into a pod.
 pub(crate) fn fork(run: impl FnOnce() -> i32) -> io::Result<Child> {
     let shim = getpid();
-    // SAFETY: the shim has one thread, so the child finds no lock held and may do whatever the shim may.
+    // SAFETY: of the shim's threads but this one, each writes a file and holds no lock but its own, which nobody else
+    // needs, and the allocator's, which fork(3) of the C library leaves open in the child: it may do whatever the shim may.
     match unsafe { nix_fork() }? {
         ForkResult::Parent { child } => Ok(Child(Some(child))),
         ForkResult::Child => {
@@ -63,6 +64,11 @@ pub(super) fn told(reader: &mut impl Read) -> io::Result<()> {
 }
 
 impl Child {
+    /// Leaves it to whoever reaps the shim's children; returns its pid.
+    pub(crate) fn into_id(mut self) -> u32 {
+        self.0.take().and_then(|pid| u32::try_from(pid.as_raw()).ok()).unwrap_or(0)
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.0.and_then(|pid| u32::try_from(pid.as_raw()).ok()).unwrap_or(0)
     }
@@ -102,6 +108,6 @@ pub(crate) fn before_exec(
     command: &mut Command,
     act: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
 ) {
-    // SAFETY: the shim has one thread, so the closure finds no lock held in the copy that it runs in.
+    // SAFETY: as in `fork` above, the closure finds no lock held in the copy that it runs in.
     unsafe { command.pre_exec(act) };
 }

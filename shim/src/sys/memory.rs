@@ -11,8 +11,12 @@ const KEPT: libc::c_int = 64 << 10;
 /// Has the allocator give freed memory back. By itself it takes large buffers from the heap once some were freed, where
 /// a small allocation behind them keeps all of it.
 pub(crate) fn give_memory_back() {
+    // One heap for all threads: another one for each would be touched in parts.
     #[cfg(target_env = "gnu")]
-    for (option, value) in [(libc::M_MMAP_THRESHOLD, MAPPED_FROM), (libc::M_TRIM_THRESHOLD, KEPT)] {
+    let options =
+        [(libc::M_MMAP_THRESHOLD, MAPPED_FROM), (libc::M_TRIM_THRESHOLD, KEPT), (libc::M_ARENA_MAX, 1)];
+    #[cfg(target_env = "gnu")]
+    for (option, value) in options {
         // SAFETY: mallopt takes two numbers; a wish that it refuses changes nothing.
         let _refused = unsafe { libc::mallopt(option, value) } == 0;
     }

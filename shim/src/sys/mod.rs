@@ -12,7 +12,7 @@ mod signal;
 mod terminal;
 mod user_namespace;
 
-pub(crate) use descriptor::{inherited, receive, spawn_with};
+pub(crate) use descriptor::{close_all, inherited, own_descriptors, receive, spawn_with};
 pub(crate) use fork::{before_exec, fork, stand_in};
 pub(crate) use loop_device::{LoopAccess, configure_loop_device, free_loop_device};
 pub(crate) use memory::{give_memory_back, trim};
@@ -20,6 +20,6 @@ pub(crate) use mount_tree::{Extent, Writing, attach, clone_tree, map_ids};
 pub(crate) use namespace::{become_root, owner_of};
 pub(crate) use pid1::{POD_INIT, pod_init, spawn_pid1};
 pub(crate) use pidfd::pidfd_of;
-pub(crate) use signal::{handle_signals, kill, reap};
+pub(crate) use signal::{handle_signals, keep_children_to_oneself, kill, reap};
 pub(crate) use terminal::resize;
 pub(crate) use user_namespace::user_namespace;

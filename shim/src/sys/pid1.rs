@@ -61,7 +61,7 @@ pub(crate) fn spawn_pid1(enter: impl FnOnce() -> io::Result<()>) -> io::Result<u
 /// As the shim's own child, so that the shim reaps it and its death signal comes with the shim's end.
 fn clone_pid1(ready: &impl AsFd) -> io::Result<i32> {
     let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_PARENT | libc::SIGCHLD;
-    // SAFETY: without CLONE_VM and without a stack this is fork(2), from a process with one thread.
+    // SAFETY: without CLONE_VM and without a stack this is fork(2), from a copy of the shim, which has one thread.
     let pid = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(flags), 0, 0, 0, 0) };
     match pid {
         0 => {

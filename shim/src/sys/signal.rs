@@ -55,6 +55,11 @@ pub(crate) fn handle_signals() -> nix::Result<EventFd> {
     Ok(event)
 }
 
+/// Has a copy of the shim tell nobody of its own children: in it, the descriptor is the shim's, or none.
+pub(crate) fn keep_children_to_oneself() {
+    CHILDREN.store(-1, Ordering::Relaxed);
+}
+
 extern "C" fn child_exited(_signal: libc::c_int) {
     let one = 1_u64;
     let fd: RawFd = CHILDREN.load(Ordering::Relaxed);

@@ -1,6 +1,9 @@
 //! Clients on the streams of a running container.
 
-use berth_proto::shim::{AttachInput, AttachOutput, AttachStart, attach_input, attach_output, shim_service};
+use berth_proto::shim::{
+    AttachInput, AttachOutput, AttachStart, StateRequest, StateResponse, attach_input, attach_output,
+    shim_service,
+};
 use berth_proto::ttrpc::Code;
 
 use crate::harness::{Conn, Pod, Spec, Task, World, until};
@@ -12,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     ("stdin_once_ends_with_the_first_client", EVERY, stdin_once_ends_with_the_first_client),
     ("close_io_ends_stdin", EVERY, close_io_ends_stdin),
     ("a_client_that_does_not_read_holds_nobody_up", EVERY, a_client_that_does_not_read_holds_nobody_up),
+    ("a_client_that_was_dropped_is_still_answered", FAKE, a_client_that_was_dropped_is_still_answered),
     ("attach_needs_a_container", FAKE, attach_needs_a_container),
     ("attaching_and_leaving_costs_nothing_cve_2025_64329", FAKE, attaching_and_leaving_costs_nothing),
 ];
@@ -165,4 +169,37 @@ fn attaching_and_leaving_costs_nothing(world: &World) {
     until("the shim's descriptors back at their number", || (open() <= before).then_some(()));
     task.kill(9).unwrap();
     assert_eq!(task.wait(), 137);
+}
+
+/// A client that wrote more than the process takes is not read from; dropped for not reading, it may go on asking.
+fn a_client_that_was_dropped_is_still_answered(world: &World) {
+    let pod = Pod::start(world);
+    let gate = world.dir().join("gate");
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let said = world.dir().join("said");
+    let script = format!(
+        "read line <{}; head -c 32000000 /dev/zero; : >{}; exec sleep 1000",
+        gate.display(),
+        said.display()
+    );
+    let task = Task::try_create(&pod.shim, "c1", Spec::sh(&script), "attach:", "").unwrap();
+    task.begin().unwrap();
+    let mut client = Attached::new(&pod, "c1");
+    // More than its pipe and the shim keep, less than the sockets between them do.
+    for _ in 0..6 {
+        client.write(&"x".repeat(64 << 10));
+    }
+    std::fs::write(&gate, "go\n").unwrap();
+    // Nobody holds the process up: when it has said all, who did not read is dropped.
+    until("all to be said", || said.exists().then_some(()));
+    let failure = loop {
+        match client.conn.receive::<AttachOutput>(client.stream) {
+            Ok(Some(_)) => {}
+            other => break other.expect_err("it is dropped"),
+        }
+    };
+    assert!(failure.message.contains("more slowly"), "{failure}");
+    let answer: StateResponse =
+        client.conn.call(shim_service::NAME, shim_service::STATE, &StateRequest {}).unwrap();
+    assert_eq!(answer.tasks.len(), 1);
 }

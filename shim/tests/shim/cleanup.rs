@@ -14,6 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_runtime_that_forgot_leaves_nothing", REAL, a_runtime_that_forgot_leaves_nothing),
     ("a_pod_of_many_is_gone_in_time", REAL, a_pod_of_many_is_gone_in_time),
     ("broken_notes_hold_no_delete_up", FAKE, broken_notes_hold_no_delete_up),
+    ("what_the_runtime_did_not_forget_stays_noted", REAL, what_the_runtime_did_not_forget_stays_noted),
 ];
 
 /// containerd's `io.containerd.timeout.shim.cleanup`.
@@ -27,9 +28,14 @@ struct Wrapper {
 
 impl Wrapper {
     fn new(world: &World, victim: &str) -> Wrapper {
+        Wrapper::that(world, victim, "sleep 1000")
+    }
+
+    /// One whose deletions of `victim` do something else.
+    fn that(world: &World, victim: &str, instead: &str) -> Wrapper {
         let (program, hangs) = (world.dir().join("wrapped"), world.dir().join("hangs"));
         let script = format!(
-            "#!/bin/sh\nif [ -e {} ]; then case \"$*\" in *delete*{victim}) exec sleep 1000;; esac; fi\nexec {} \"$@\"\n",
+            "#!/bin/sh\nif [ -e {} ]; then case \"$*\" in *delete*{victim}) exec {instead};; esac; fi\nexec {} \"$@\"\n",
             hangs.display(),
             world.program().display(),
         );
@@ -118,4 +124,22 @@ fn broken_notes_hold_no_delete_up(world: &World) {
     broken(&whole);
     pod.shim.delete();
     until("the end of c1", || (!fs::exists(format!("/proc/{}", one.pid)).unwrap()).then_some(()));
+}
+
+/// The pod ends although a runtime fails to forget a member; `delete`, which containerd runs then, makes up for it.
+fn what_the_runtime_did_not_forget_stays_noted(world: &World) {
+    let wrapper = Wrapper::that(world, "c1", "false");
+    let pod =
+        Pod::start_with(world, |options| options.runtime_binary = wrapper.program.display().to_string());
+    let spec = || Spec::sh("exec sleep 1000");
+    let (_one, two) = (Task::start(&pod.shim, "c1", spec()), Task::start(&pod.shim, "c2", spec()));
+    fs::write(&wrapper.hangs, "").unwrap();
+    pod.shutdown();
+    let state = PathBuf::from("/run/berth-shim/wrapped").join(world.name());
+    let known = || fs::read_dir(&state).unwrap().flatten().map(|entry| entry.file_name()).collect::<Vec<_>>();
+    assert_eq!(known(), ["c1"], "what the runtime knows");
+    assert!(!two.bundle.join("berth.json").exists(), "what it has forgotten is not noted");
+    fs::remove_file(&wrapper.hangs).unwrap();
+    pod.shim.delete();
+    assert_eq!(known(), [""; 0]);
 }

@@ -143,12 +143,14 @@ fn sync_timeout_kills_daemons(world: &World) {
     let task = sleeper(&pod);
     task.log.says("ready");
     let before = task.pids().unwrap();
-    let script =
-        "(setsid sh -c '(setsid sleep 4721 &) ; sleep 4722' </dev/null >/dev/null 2>&1 &); sleep 4723";
-    for _round in 0..5 {
-        let request = ExecSyncRequest { timeout_ms: 300, ..sync_request(script) };
+    let script = "(setsid sh -c '(setsid sleep 4721 &) ; sleep 4722' </dev/null >/dev/null 2>&1 &); \
+        until grep -qs 472[1] /proc/[0-9]*/cmdline; do :; done; echo there; sleep 4723";
+    // In its first moments, and at last for sure after the daemon was seen.
+    for timeout_ms in [300, 300, 300, 300, 5000] {
+        let request = ExecSyncRequest { timeout_ms, ..sync_request(script) };
         let answer = exec_sync(&pod, &request).unwrap();
         assert!(answer.timed_out);
+        assert!(timeout_ms == 300 || answer.stdout == b"there\n", "there was no daemon: {answer:?}");
         until("the end of every daemon", || (task.pids().unwrap() == before).then_some(()));
     }
     assert_eq!(task.status(), Status::Running, "the container goes on");

@@ -19,26 +19,42 @@ fn a_flood_of_exits_loses_none(world: &World) {
     const EXECS: u32 = 40;
     const ORPHANS: u32 = 200;
     let gate = world.shared_path("gate");
-    nix::unistd::mkfifo(&world.shared().join("gate"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for name in ["gate", "gate2"] {
+        nix::unistd::mkfifo(&world.shared().join(name), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    }
     let pod = Pod::start(world);
-    // Everybody waits for a line, or for a writer; those that come late find theirs as long as the gate is open.
+    // Everybody waits for a line, or for a writer; those that come late find theirs as long as the gate is open. The ends of the
+    // orphans, which are process 1's, interrupt its wait for a writer.
     let orphans = format!(
-        "i=0; while [ $i -lt {ORPHANS} ]; do (read x < {gate} &) ; i=$((i+1)); done 2>/dev/null; echo made; read x < {gate}; exit 41"
+        "i=0; while [ $i -lt {ORPHANS} ]; do (read x < {gate} &) ; i=$((i+1)); done 2>/dev/null; echo made; until read x < {gate}2; do :; done; exit 41"
     );
     let task = Task::start(&pod.shim, "c1", Spec::sh(&orphans));
     task.log.says("made");
     let execs: Vec<_> = (0..EXECS)
         .map(|number| {
-            let script = format!("read x < {gate}; exit {number}");
+            // The second half ends together with the container's init.
+            let at = if number < EXECS / 2 { "" } else { "2" };
+            let script = format!("read x < {gate}{at}; exit {number}");
             let exec = task.exec(&format!("e{number}"), &process(&["/bin/busybox", "sh", "-c", &script]));
             exec.begin().unwrap();
             exec
         })
         .collect();
-    let mut gate = fs::OpenOptions::new().read(true).write(true).open(world.shared().join("gate")).unwrap();
-    gate.write_all(&b"\n".repeat((ORPHANS + EXECS + 1) as usize)).unwrap();
+    let open = |name: &str, lines: u32| {
+        let mut gate = fs::OpenOptions::new().read(true).write(true).open(world.shared().join(name)).unwrap();
+        gate.write_all(&b"\n".repeat(lines as usize)).unwrap();
+        gate
+    };
+    let (first, second) = execs.split_at(EXECS as usize / 2);
+    let _gate = open("gate", ORPHANS + EXECS / 2);
     thread::scope(|scope| {
-        for (number, exec) in (0..EXECS).zip(&execs) {
+        for (number, exec) in (0..).zip(first) {
+            scope.spawn(move || assert_eq!(exec.wait(), number, "exec {number}"));
+        }
+    });
+    let _gate2 = open("gate2", EXECS / 2 + 1);
+    thread::scope(|scope| {
+        for (number, exec) in (EXECS / 2..).zip(second) {
             scope.spawn(move || {
                 let code = exec.wait();
                 // The end of a container's init takes its execs along.

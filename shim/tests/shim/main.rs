@@ -20,6 +20,7 @@ mod exits;
 mod fuzz;
 mod groups;
 mod hostile;
+mod inherited;
 mod lifecycle;
 mod loggers;
 mod logs;
@@ -30,6 +31,7 @@ mod protocol;
 mod publish;
 mod resources;
 mod sandbox;
+mod stalls;
 mod streams;
 mod terminal;
 mod userns;
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         ("fuzz", fuzz::CASES),
         ("groups", groups::CASES),
         ("hostile", hostile::CASES),
+        ("inherited", inherited::CASES),
         ("lifecycle", lifecycle::CASES),
         ("loggers", loggers::CASES),
         ("logs", logs::CASES),
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         ("publish", publish::CASES),
         ("resources", resources::CASES),
         ("sandbox", sandbox::CASES),
+        ("stalls", stalls::CASES),
         ("streams", streams::CASES),
         ("terminal", terminal::CASES),
         ("userns", userns::CASES),

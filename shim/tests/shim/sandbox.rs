@@ -20,6 +20,11 @@ fn the_sandbox_is_this_process(world: &World) {
     assert!(pod.started.created_at.is_some());
     assert_eq!(status.created_at, pod.started.created_at);
     assert_eq!(status.sandbox_id, "pod");
+    // Else containerd would take it for a leaked one when it starts.
+    assert_eq!(pod.pids().unwrap(), [pod.shim.pid]);
+    let info = |name: &str| status.info.get(name).map(String::as_str);
+    assert_eq!(info("pid"), Some(pod.shim.pid.to_string().as_str()));
+    assert_eq!(info("state"), Some("SANDBOX_READY"));
     let of = |process: &str, kind: &str| fs::read_link(format!("/proc/{process}/ns/{kind}")).unwrap();
     let (shim, own) = (pod.shim.pid.to_string(), std::process::id().to_string());
     for kind in ["net", "ipc", "uts"] {
@@ -28,6 +33,8 @@ fn the_sandbox_is_this_process(world: &World) {
     for kind in ["pid", "mnt", "user"] {
         assert_eq!(of(&shim, kind), of(&own, kind), "{kind}");
     }
+    pod.stop().unwrap();
+    assert_eq!(pod.pids().unwrap(), [pod.shim.pid], "until it is shut down");
 }
 
 fn members_share_what_they_ask_for(world: &World) {

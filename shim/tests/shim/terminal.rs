@@ -1,5 +1,10 @@
 //! Containers and execs with a terminal.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
 use berth_proto::shim::{
     AttachInput, AttachOutput, AttachStart, ExecStart, Resize, attach_input, attach_output, shim_service,
 };
@@ -12,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_terminal_has_a_size_and_one_stream", REAL, a_terminal_has_a_size_and_one_stream),
     ("an_exec_may_have_a_terminal", REAL, an_exec_may_have_a_terminal),
     ("resizing_costs_nothing_cve_2022_23471", REAL, resizing_costs_nothing),
+    ("a_dead_shims_sockets_are_in_nobodys_way", REAL, a_dead_shims_sockets_are_in_nobodys_way),
     ("leaving_a_terminal_does_not_hang_up", REAL, leaving_a_terminal_does_not_hang_up),
 ];
 
@@ -146,4 +152,24 @@ fn leaving_a_terminal_does_not_hang_up(world: &World) {
     second.types("echo $x\n");
     second.sees("still-here\r\n");
     assert_eq!(task.status(), berth_proto::process::Status::Running);
+}
+
+/// A shim that was killed may leave the socket of a terminal, and another may get its pid.
+fn a_dead_shims_sockets_are_in_nobodys_way(world: &World) {
+    let pod = Pod::start(world);
+    let directory = Path::new("/run/berth-shim/console");
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).unwrap();
+    // The number at the end is the shim's next operation's.
+    let stale = (0..20).map(|number| directory.join(format!("{}-{number}", pod.shim.pid)));
+    let stale: Vec<PathBuf> = stale.collect();
+    for path in &stale {
+        drop(UnixListener::bind(path).unwrap());
+    }
+    let task = Task::create(&pod.shim, "c1", Spec::sh("tty").terminal());
+    task.begin().unwrap();
+    assert_eq!(task.wait(), 0);
+    assert_eq!(task.log.text("stdout"), "/dev/pts/0\n");
+    pod.shim.murder();
+    pod.shim.delete();
+    assert!(!stale.iter().any(|path| path.exists()), "what is left goes with the shim");
 }

@@ -1,15 +1,18 @@
 //! The life of a container.
 
+use std::fs;
+
 use berth_proto::process::Status;
 use berth_proto::task::{StateRequest, StateResponse, WaitRequest, WaitResponse, task_service};
 use berth_proto::{TASK_V3, Timestamp};
 
 use super::{Case, containers, shim};
-use crate::harness::{Shim, Spec, Task, World, until};
+use crate::harness::{Shim, Spec, Streams, Task, World, until};
 
 pub(super) const CASES: &[Case] = &[
     containers("a_task_lives_and_dies_in_order", a_task_lives_and_dies_in_order),
     containers("a_task_may_end_before_its_start", a_task_may_end_before_its_start),
+    containers("the_place_of_the_root_need_not_be_there", the_place_of_the_root_need_not_be_there),
     containers("exit_codes_are_exact", exit_codes_are_exact),
     containers("an_id_is_free_after_delete", an_id_is_free_after_delete),
     shim("the_state_tells_what_was_asked_for", the_state_tells_what_was_asked_for),
@@ -164,4 +167,15 @@ fn shutdown_waits_for_tasks(world: &World) {
     shim.shutdown();
     shim.ends();
     until("the end of the socket", || (!shim.socket().exists()).then_some(()));
+}
+
+/// containerd makes it with the bundle; the runc shim makes it for whoever does not (`runc/container.go`).
+fn the_place_of_the_root_need_not_be_there(world: &World) {
+    let spec = Spec::sh("exit 3");
+    let shim = Shim::start_for(world, "c1", &spec);
+    let request = Task::request(&shim, "c1", &spec, Streams::default());
+    fs::remove_dir(shim.bundle.join("rootfs")).unwrap();
+    let task = Task::create_by(&shim, &request).unwrap();
+    task.begin().unwrap();
+    assert_eq!(task.wait(), 3);
 }

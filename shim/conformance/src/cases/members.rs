@@ -9,6 +9,7 @@ use crate::harness::{Sandbox, Spec, Task, World, process, until};
 
 pub(super) const CASES: &[Case] = &[
     containers("the_network_is_shared_when_asked_for", the_network_is_shared_when_asked_for),
+    containers("the_network_is_shared_without_a_word", the_network_is_shared_without_a_word),
     containers("ipc_is_shared_when_asked_for", ipc_is_shared_when_asked_for),
     containers("uts_is_shared_when_asked_for", uts_is_shared_when_asked_for),
     containers("processes_are_shared_when_asked_for", processes_are_shared_when_asked_for),
@@ -37,6 +38,15 @@ fn the_network_is_shared_when_asked_for(world: &World) {
     let [sharing, alone] = of_members(&sandbox, "network", "net");
     assert_eq!(sharing, sandbox.namespace("net"));
     assert_ne!(alone, sharing);
+}
+
+/// A sandbox that was given a network has it for its members, also for one whose spec names none.
+fn the_network_is_shared_without_a_word(world: &World) {
+    let sandbox = Sandbox::start(world);
+    let spec = Spec::sh("readlink /proc/self/ns/net").without_namespace("network");
+    let task = Task::start(&sandbox.shim, "silent", spec);
+    assert_eq!(task.wait(), 0);
+    assert_eq!(task.stdout().trim(), sandbox.namespace("net"));
 }
 
 fn ipc_is_shared_when_asked_for(world: &World) {

@@ -82,6 +82,14 @@ impl<'s> Task<'s> {
         Ok(Task { shim, bundle: shim.world.bundle(&id), id, pid: created.pid })
     }
 
+    /// Asks for a container and does not wait for it: the answer comes on the connection, if the shim lives that long.
+    pub fn begin_create(shim: &'s Shim<'s>, id: &str, spec: &Spec, streams: Streams) -> (Conn, u32) {
+        let mut conn = shim.connect();
+        let request = Task::request(shim, id, spec, streams);
+        let call = conn.begin(TASK_V3, task_service::CREATE, &request);
+        (conn, call)
+    }
+
     /// Makes a container's bundle and returns the request that creates the container. Its root file system comes as a
     /// mount that the shim has to perform: a bind of the world's.
     pub fn request(shim: &Shim<'_>, id: &str, spec: &Spec, streams: Streams) -> CreateTaskRequest {

@@ -7,7 +7,7 @@ use crate::exec::{EXEC_KILL_WAIT_MS, Exec, ExecLife, Limit, Owner};
 use crate::feed::FeedEvent;
 use crate::id::Id;
 use crate::reply::{Exit, Reply};
-use crate::task::{EXECS_WAIT_MS, Init, Life};
+use crate::task::{EXECS_WAIT_MS, Init, Life, Output};
 
 /// What a killed process is said to have exited with, when it has not by the time its client is answered.
 pub(super) const KILLED: u32 = 137;
@@ -117,16 +117,28 @@ impl Machine {
         self.finish_leaving(id, false);
     }
 
-    /// Tells the exit of an init whose execs are done, or are given up on.
+    /// Tells the exit of an init whose execs are done, and whose last words are on disk, or are given up on.
     pub(super) fn finish_leaving(&mut self, id: &Id, give_up: bool) {
-        let Some(task) = self.tasks.get(id) else { return };
+        let Some(task) = self.tasks.get_mut(id) else { return };
         let (Life::Leaving { pid, exit, .. } | Life::Deleting { pid, init: Init::Leaving { exit, .. }, .. }) =
             task.life
         else {
             return;
         };
-        if give_up || !task.execs.values().any(Exec::is_due) {
-            self.tell_init_exit(id, pid, exit);
+        match task.output {
+            Output::Open if give_up || !task.execs.values().any(Exec::is_due) => {
+                task.begin_draining();
+                self.effect(Effect::Drain(Process::init(id)));
+            }
+            Output::Draining if give_up => self.tell_init_exit(id, pid, exit),
+            Output::Open | Output::Draining => {}
+        }
+    }
+
+    /// Everything that an init has written is where it belongs.
+    pub(super) fn drained(&mut self, id: &Id) {
+        if self.tasks.get(id).is_some_and(|task| task.output == Output::Draining) {
+            self.finish_leaving(id, true);
         }
     }
 
@@ -143,7 +155,6 @@ impl Machine {
         };
         let waiters = std::mem::take(&mut task.waiters);
         let process = Process::init(id);
-        self.effect(Effect::Drain(process.clone()));
         self.effect(Effect::Persist { task: id.clone(), exit });
         self.publish(Notice::Exited { process: process.clone(), pid, exit });
         self.feed_task(id, FeedEvent::Exited);

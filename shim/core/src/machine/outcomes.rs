@@ -8,7 +8,7 @@ use crate::exec::{ExecLife, Limit, Owner};
 use crate::feed::FeedEvent;
 use crate::id::Id;
 use crate::reply::{Code, Exit, Failure, Reply};
-use crate::task::{Init, Life, Next, Saved, Switch, Task};
+use crate::task::{Forgotten, Init, Life, Next, Saved, Switch, Task};
 
 impl Machine {
     pub(super) fn spawned(&mut self, now: Now, op: OpId, result: Result<u32, Failure>) {
@@ -328,8 +328,13 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(id) else { return };
         let Life::Deleting { pid, init, from, .. } = task.life else { return };
         match (result, from) {
-            (Ok(()), _) | (Err(_), None) => {
-                task.life = Life::Deleting { pid, init, forgotten: true, from };
+            (Ok(()), _) => {
+                task.life = Life::Deleting { pid, init, forgotten: Some(Forgotten::ByRuntime), from };
+                self.finish_delete(id);
+            }
+            // The pod ends all the same; the runtime was asked twice, the second time to use force.
+            (Err(_), None) => {
+                task.life = Life::Deleting { pid, init, forgotten: Some(Forgotten::ByNobody), from };
                 self.finish_delete(id);
             }
             (Err(failure), Some(from)) => {
@@ -347,20 +352,20 @@ impl Machine {
     /// Completes a deletion once the runtime has forgotten the container and its exit was told.
     pub(super) fn finish_delete(&mut self, id: &Id) {
         let Some(task) = self.tasks.get(id) else { return };
-        let Life::Deleting { pid, init, forgotten: true, from } = task.life else { return };
+        let Life::Deleting { pid, init, forgotten: Some(forgotten), from } = task.life else { return };
         let exit = match init {
             Init::Never => Exit::default(),
             Init::Told(exit) => exit,
             Init::Living | Init::Leaving { .. } => return,
         };
-        self.drop_task(id, pid, exit);
+        self.drop_task(id, pid, exit, forgotten);
         match from {
             Some(from) => self.reply(from, Reply::Exited { pid, exit }),
             None => self.end_when_deserted(),
         }
     }
 
-    fn drop_task(&mut self, id: &Id, pid: u32, exit: Exit) {
+    fn drop_task(&mut self, id: &Id, pid: u32, exit: Exit, forgotten: Forgotten) {
         let execs: Vec<Process> = self
             .tasks
             .get(id)
@@ -373,7 +378,10 @@ impl Machine {
         for to in waiters {
             self.fail(to, deleted(id));
         }
-        self.effect(Effect::Forget(Process::init(id)));
+        self.effect(match forgotten {
+            Forgotten::ByRuntime => Effect::Forget(Process::init(id)),
+            Forgotten::ByNobody => Effect::Abandon(id.clone()),
+        });
         self.publish(Notice::Deleted { task: id.clone(), pid, exit });
         self.feed(FeedEvent::Deleted(id.clone()));
     }

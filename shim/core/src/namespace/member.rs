@@ -9,6 +9,8 @@ pub enum Entry {
     Path,
     /// An entry without one: a namespace of the container's own.
     New,
+    /// No entry.
+    None,
 }
 
 /// Whose namespace a member gets.
@@ -16,16 +18,17 @@ pub enum Entry {
 pub enum Whose {
     /// The pod's, whatever the path was.
     Pods,
-    /// What the entry says to the runtime. The pod shares nothing of this kind.
+    /// What the spec says to the runtime. The pod shares nothing of this kind, or the container wants nothing of it.
     AsWritten,
 }
 
 impl Namespaces {
-    /// Whose namespace a member gets by an entry. Without one it stays in the node's.
+    /// Whose namespace a member gets by an entry. Without one it stays in the node's, but for the network: a sandbox that
+    /// was given one has it for its members (`CreateSandboxRequest.netns_path`).
     pub fn of_member(&self, kind: Kind, entry: Entry) -> Whose {
-        match entry {
-            Entry::Path if self.is_pods(kind) => Whose::Pods,
-            Entry::Path | Entry::New => Whose::AsWritten,
+        match (entry, kind) {
+            (Entry::Path, _) | (Entry::None, Kind::Network) if self.is_pods(kind) => Whose::Pods,
+            (Entry::Path | Entry::New | Entry::None, _) => Whose::AsWritten,
         }
     }
 }
@@ -37,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_leads_to_what_the_pod_has_and_nothing_else_does() {
+    fn a_path_leads_to_what_the_pod_has_and_the_network_does_without() {
         const KINDS: [Kind; 4] = [Kind::Network, Kind::Ipc, Kind::Uts, Kind::Pid];
         for mode in [Mode::Container, Mode::Pod, Mode::Node] {
             let pod = Namespaces::new(mode, mode, mode, mode, None).unwrap();
@@ -45,6 +48,8 @@ mod tests {
                 let expected = if mode == Mode::Pod { Whose::Pods } else { Whose::AsWritten };
                 assert_eq!(pod.of_member(kind, Entry::Path), expected, "{mode:?} {kind:?}");
                 assert_eq!(pod.of_member(kind, Entry::New), Whose::AsWritten, "{mode:?} {kind:?}");
+                let silent = if kind == Kind::Network { expected } else { Whose::AsWritten };
+                assert_eq!(pod.of_member(kind, Entry::None), silent, "{mode:?} {kind:?}");
             }
             assert_eq!(pod.of_member(Kind::User, Entry::Path), Whose::AsWritten);
         }

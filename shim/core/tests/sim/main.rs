@@ -36,6 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<prop::sample::Index>().prop_map(Step::SaveAndEnd),
         6 => any::<prop::sample::Index>().prop_map(Step::Succeed),
         2 => any::<prop::sample::Index>().prop_map(Step::Fail),
+        3 => any::<prop::sample::Index>().prop_map(Step::Drained),
         5 => any::<prop::sample::Index>().prop_map(Step::Exit),
         5 => any::<prop::sample::Index>().prop_map(Step::Reap),
         1 => (0..3_u8).prop_map(Step::Oom),

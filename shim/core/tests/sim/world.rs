@@ -42,6 +42,8 @@ pub(crate) enum Step {
     Fail(Index),
     /// A checkpoint that ends the container is written, and is not reported yet.
     SaveAndEnd(Index),
+    /// The disk has taken what one process had written.
+    Drained(Index),
     /// One process exits.
     Exit(Index),
     /// One exited process is reaped.
@@ -73,6 +75,8 @@ pub(crate) struct World {
     doomed: BTreeSet<u32>,
     /// Containers that could not be thawed.
     stuck: BTreeSet<Id>,
+    /// Containers whose last words are on their way to the disk.
+    draining: Vec<Id>,
     told: Told,
     /// The end of the feed that is known, and the last pushed number.
     ended: bool,
@@ -147,6 +151,7 @@ impl World {
             Step::Succeed(index) => self.end_op(index, true),
             Step::Fail(index) => self.end_op(index, false),
             Step::SaveAndEnd(index) => self.save_and_end(index),
+            Step::Drained(index) => self.drained(index),
             Step::Exit(index) => {
                 if !self.living.is_empty() {
                     let (pid, process) =
@@ -167,6 +172,13 @@ impl World {
                 self.now.mono_ms += ms;
                 self.handle(Event::Tick);
             }
+        }
+    }
+
+    fn drained(&mut self, index: Index) {
+        if !self.draining.is_empty() {
+            let task = self.draining.remove(index.index(self.draining.len()));
+            self.handle(Event::Drained(task));
         }
     }
 
@@ -209,6 +221,9 @@ impl World {
     fn rest(&mut self) {
         while !self.zombies.is_empty() {
             self.reap(self.zombies.len() - 1);
+        }
+        while let Some(task) = self.draining.pop() {
+            self.handle(Event::Drained(task));
         }
         if let Some(at) = self.machine.poll_timeout() {
             self.now.mono_ms = self.now.mono_ms.max(at);
@@ -287,10 +302,16 @@ impl World {
                 self.ended = true;
             }
             Effect::Cancel(op) => assert!(self.ops.contains_key(&op), "cancelled {op:?}, which has ended"),
+            Effect::Drain(process) => {
+                self.told.of_known(&process.task);
+                if process.exec.is_none() {
+                    self.draining.push(process.task);
+                }
+            }
             Effect::KeepExec { process, .. }
-            | Effect::Drain(process)
             | Effect::EndStreams { process, .. }
             | Effect::Forget(process) => self.told.of_known(&process.task),
+            Effect::Abandon(task) => self.told.of_known(&task),
         }
     }
 

@@ -8,7 +8,7 @@ mod shim;
 mod task;
 
 pub(crate) use berth_shim_conformance::harness::{
-    Bootstrap, Conn, Spec, Streams, WITHIN, World, isolate, make_netns, process, until,
+    Bootstrap, Conn, Spec, Streams, WITHIN, World, is_gone, isolate, make_netns, process, until,
 };
 pub(crate) use log::LogLine;
 pub(crate) use pod::{Pod, SANDBOX_CONFIG, create, options, start};

@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use berth_proto::TASK_V3;
 use berth_proto::sandbox::{
     CreateSandboxRequest, CreateSandboxResponse, SandboxStatusRequest, SandboxStatusResponse,
     ShutdownSandboxRequest, ShutdownSandboxResponse, StartSandboxRequest, StartSandboxResponse,
     StopSandboxRequest, StopSandboxResponse, sandbox_service,
 };
 use berth_proto::shim::{NamespaceMode, SandboxOptions};
+use berth_proto::task::{PidsRequest, PidsResponse, task_service};
 use berth_proto::ttrpc::Status;
 
 use super::runtime::args;
@@ -43,6 +45,13 @@ impl<'w> Pod<'w> {
 
     pub(crate) fn status(&self) -> SandboxStatusResponse {
         status(&self.shim).unwrap()
+    }
+
+    /// The processes of the sandbox, as containerd asks for them when it starts.
+    pub(crate) fn pids(&self) -> Result<Vec<u32>, Status> {
+        let request = PidsRequest { id: self.shim.id.clone() };
+        let answer: PidsResponse = self.shim.call(TASK_V3, task_service::PIDS, &request)?;
+        Ok(answer.processes.into_iter().map(|process| process.pid).collect())
     }
 
     /// Ends the sandbox and the shim.

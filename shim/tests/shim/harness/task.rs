@@ -5,7 +5,7 @@ use std::ops::Deref;
 use berth_proto::shim;
 use berth_proto::ttrpc::Status;
 use berth_proto::types::Mount;
-use berth_shim_conformance::harness::{self, Spec, Streams};
+use berth_shim_conformance::harness::{self, Conn, Spec, Streams};
 
 use super::log::Log;
 use super::shim::Shim;
@@ -65,6 +65,11 @@ impl<'s> Task<'s> {
         let streams = Streams { stdin: String::new(), stdout: uri.clone(), stderr: uri };
         let task = harness::Task::create_on(shim, id, spec, streams, rootfs)?;
         Ok(Task { shim, task, log })
+    }
+
+    /// Asks for a container and does not wait for it.
+    pub(crate) fn begin_create(shim: &'s Shim<'s>, id: &str, spec: &Spec, streams: Streams) -> (Conn, u32) {
+        harness::Task::begin_create(shim, id, spec, streams)
     }
 
     /// A container that the test has created itself.

@@ -13,7 +13,7 @@ use crate::harness::{World, until};
 const IMAGE_SIZE: &str = "64M";
 
 /// A mount of a creation request.
-pub(super) fn mount(kind: &str, source: impl AsRef<Path>, options: &[&str]) -> Mount {
+pub(crate) fn mount(kind: &str, source: impl AsRef<Path>, options: &[&str]) -> Mount {
     Mount {
         r#type: kind.to_owned(),
         source: source.as_ref().display().to_string(),
@@ -23,14 +23,14 @@ pub(super) fn mount(kind: &str, source: impl AsRef<Path>, options: &[&str]) -> M
 }
 
 /// A directory of the test.
-pub(super) fn directory(world: &World, name: &str) -> PathBuf {
+pub(crate) fn directory(world: &World, name: &str) -> PathBuf {
     let path = world.dir().join(name);
     fs::create_dir_all(&path).unwrap();
     path
 }
 
 /// The world's root file system, without what tests write into it.
-pub(super) fn base(world: &World) -> PathBuf {
+pub(crate) fn base(world: &World) -> PathBuf {
     world.dir().join("rootfs")
 }
 
@@ -82,12 +82,12 @@ pub(super) fn points(world: &World) -> Vec<String> {
 }
 
 /// Runs a program, which must succeed.
-pub(super) fn run(program: &str, arguments: &[&str]) {
+pub(crate) fn run(program: &str, arguments: &[&str]) {
     let output = Command::new(program).args(arguments).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}: run scripts/setup"));
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-pub(super) fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
