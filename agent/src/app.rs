@@ -1,11 +1,7 @@
 //! The composition root: everything is built here from one [`Config`], and nowhere else.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs::Permissions,
-    os::unix::fs::PermissionsExt,
-    path::PathBuf,
-    sync::Arc,
+    collections::BTreeSet, fs::Permissions, os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc,
     time::Duration,
 };
 
@@ -15,7 +11,6 @@ use berth_core::{
     event::{Event, Restored},
     id::{PodUid, SandboxId},
     node::Node,
-    paths,
     record::PodRecord,
     spec::{Pod, Source},
 };
@@ -32,22 +27,28 @@ use crate::{
     chain::chain,
     config::Config,
     control,
-    effects::{AccountsCache, Grouped, Host, Lanes},
+    effects::{AccountsCache, Host, Lanes},
     failpoint::Failpoint,
-    manifest, netns,
+    kernel, limits, manifest,
     network::Network,
     node_loop::{EVENTS_MAX, NodeLoop},
-    runtime::{self, Found, Shims, Watch, probe},
+    runtime::{self, Found, GroupedTasks, Shims, Watch, probe},
     source,
-    store::Store,
+    store::{Ended, Store},
     view::View,
+    workers::Workers,
 };
 
-/// How long tasks may take to end when the agent stops. What they do is found again at the next start.
-const STOP_WITHIN: Duration = Duration::from_secs(2);
+/// Records with their pods.
+type Pods = Vec<(PodRecord, Arc<Pod>)>;
 
-/// Threads for blocking calls at most; each lives ten seconds beyond its last call.
-const BLOCKING_THREADS_MAX: usize = 64;
+/// How long tasks may take to end when the agent stops, so that all of it ends within two seconds. What they do is found
+/// again at the next start.
+const STOP_WITHIN: Duration = Duration::from_secs(1);
+
+/// Threads for blocking calls at most: more than the lanes let in together, so that no call ever waits for a thread that
+/// is stuck in another lane. Each is made when it is needed and lives ten seconds beyond its last call.
+const BLOCKING_THREADS_MAX: usize = 512;
 
 /// Runs the agent until it is told to stop by SIGTERM or SIGINT. Pods go on without it.
 ///
@@ -58,20 +59,29 @@ pub fn run(config: Config) -> Result<()> {
         geteuid().is_root(),
         "only root may run the agent, since it makes mounts, namespaces and cgroups: try it with sudo"
     );
+    kernel::prepare(&config)?;
+    match limits::raise_open_files() {
+        Ok(files) => tracing::debug!(files, "limit of open files"),
+        Err(error) => tracing::warn!(error = chain(&error), "the limit of open files stays as it is"),
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build()
         .context("start the async runtime")?;
-    runtime.block_on(serve(Arc::new(config)))
+    let ended = runtime.block_on(serve(Arc::new(config)));
+    // Dropping it would wait for threads that are stuck in a call.
+    runtime.shutdown_background();
+    ended
 }
 
 async fn serve(config: Arc<Config>) -> Result<()> {
     let cancel = CancellationToken::new();
     stop_on_signal(&cancel)?;
     let store = Store::open(config.node.paths.run.as_ref())?;
+    let workers = Workers::open(config.node.paths.run.as_ref()).context("make the directory of workers")?;
     make_socket_dir(&config.node.paths.run).context("make the directory of sockets")?;
-    let starting = start(Arc::clone(&config), store, cancel.clone());
+    let starting = start(Arc::clone(&config), store, workers, cancel.clone());
     let mut tasks = tokio::select! {
         started = starting => started?,
         () = cancel.cancelled() => return Ok(()),
@@ -93,27 +103,30 @@ fn make_socket_dir(run: &str) -> std::io::Result<()> {
 }
 
 /// Connects, reads what there is, and starts every task.
-async fn start(config: Arc<Config>, store: Store, cancel: CancellationToken) -> Result<JoinSet<()>> {
+async fn start(
+    config: Arc<Config>,
+    mut store: Store,
+    workers: Workers,
+    cancel: CancellationToken,
+) -> Result<JoinSet<()>> {
     let oci = probe::probe(&config).await?;
     let containerd = runtime::connect(&config).await?;
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let shims = Shims::new(&config.node.paths.run, sender.clone());
-    let records = read_back(&store)?;
-    let found = runtime::observe(&containerd, &shims).await?;
-    let network =
-        Network::new(&config.cni, sandboxes(&records, &found)).context("use the CNI directories")?;
+    let ended = store.ended(config.node.paths.root.as_ref());
+    let records = read_back(&mut store)?;
+    let ended_pods = ended_before(&ended, &records)?;
+    let found = runtime::observe(&containerd, &shims, recorded(&records)).await?;
+    let network = Network::open(&config.cni, &config.node.paths).context("use the CNI directories")?;
+    network.find_leftovers(recorded(&records), &known(&records, &found)).await;
     let cgroups = Tree::new(config.node.cgroups.version);
     let strays = strays(&config, &cgroups, &records, &found);
-    remove_unneeded_netns(&sandboxes(&records, &found));
 
-    let grouped = Grouped::default();
+    let grouped = GroupedTasks::default();
     for (container, sandbox) in &found.grouped {
         grouped.add(container, sandbox);
     }
     let view = View::default();
-    for (record, _) in &records {
-        view.set_sandbox(&record.uid, SandboxId::of(&record.uid, record.sandbox));
-    }
     let host = Arc::new(Host {
         config: Arc::clone(&config),
         containerd: containerd.clone(),
@@ -124,12 +137,16 @@ async fn start(config: Arc<Config>, store: Store, cancel: CancellationToken) -> 
         systemd: (config.node.cgroups.driver == CgroupDriver::Systemd).then(Systemd::default),
         oci,
         accounts: AccountsCache::default(),
+        ended,
         lanes: Lanes::default(),
+        workers: workers.clone(),
         failpoint: Failpoint::at(config.abort_at.clone()),
     });
 
+    host.failpoint.reach("agent.restored");
+
     // The first event, while the channel is still empty; then the shims may speak.
-    let restored = Restored { pods: records, observation: found.observation, strays };
+    let restored = Restored { pods: records, ended: ended_pods, observation: found.observation, strays };
     sender.send(Event::Restored(Box::new(restored))).await.context("start the loop")?;
     found.shims.iter().for_each(|id| shims.follow(id));
 
@@ -138,7 +155,7 @@ async fn start(config: Arc<Config>, store: Store, cancel: CancellationToken) -> 
     let socket = &config.control_socket;
     let listener = control::listen(socket).with_context(|| format!("listen on {}", socket.display()))?;
     let paths = config.node.paths.clone();
-    let service = control::Service { view: view.clone(), paths, runtime: containerd.clone() };
+    let service = control::Service { view: view.clone(), paths, runtime: containerd.clone(), workers };
     let mut tasks = JoinSet::new();
     tasks.spawn(control::serve(listener, Arc::new(service), cancel.clone()));
     tasks.spawn(node_loop.run(events, cancel.clone()));
@@ -150,42 +167,53 @@ async fn start(config: Arc<Config>, store: Store, cancel: CancellationToken) -> 
 }
 
 /// The records, with their pods read back from the manifests in them. A record whose manifest cannot be read any more
-/// is dropped: what it described is cleaned up as left over.
-fn read_back(store: &Store) -> Result<Vec<(PodRecord, Arc<Pod>)>> {
+/// is moved aside: what runs of its pod is found by observation.
+fn read_back(store: &mut Store) -> Result<Pods> {
     let mut records = Vec::new();
     for record in store.load()? {
         match manifest::pod_from_json(&record.manifest, record.source) {
             Ok(pod) => records.push((record, pod)),
             Err(faults) => {
-                tracing::warn!(pod = %record.name, error = chain(&faults), "the manifest in a record is unusable");
+                store.set_aside(&record.uid, &format!("its manifest cannot be used: {}", chain(&faults)));
             }
         }
     }
     Ok(records)
 }
 
-fn sandboxes(records: &[(PodRecord, Arc<Pod>)], found: &Found) -> BTreeSet<SandboxId> {
-    let recorded = records.iter().map(|(record, _)| SandboxId::of(&record.uid, record.sandbox));
-    let observed = found.observation.sandboxes.iter().map(|sandbox| sandbox.id.clone());
-    recorded.chain(observed).collect()
+/// Pods that had ended before the machine was switched off: what is kept of those that have no record.
+fn ended_before(ended: &Ended, records: &Pods) -> Result<Pods> {
+    let known: BTreeSet<&PodUid> = records.iter().map(|(record, _)| &record.uid).collect();
+    let mut pods = Vec::new();
+    for record in ended.load()?.into_iter().filter(|record| !known.contains(&record.uid)) {
+        match manifest::pod_from_json(&record.manifest, record.source) {
+            Ok(pod) => pods.push((record, pod)),
+            Err(faults) => {
+                tracing::warn!(pod = %record.name, error = chain(&faults), "the manifest of an ended pod is unusable");
+                ended.drop(&record.uid)?;
+            }
+        }
+    }
+    Ok(pods)
+}
+
+/// Sandboxes of the pods' records.
+fn recorded(records: &[(PodRecord, Arc<Pod>)]) -> BTreeSet<SandboxId> {
+    records.iter().map(|(record, _)| record.sandbox_id.clone()).collect()
+}
+
+/// These and the runtime's.
+fn known(records: &[(PodRecord, Arc<Pod>)], found: &Found) -> BTreeSet<SandboxId> {
+    let observation = &found.observation;
+    let observed = observation.sandboxes.iter().map(|sandbox| sandbox.id.clone());
+    let unrecorded = observation.unrecorded.iter().cloned();
+    recorded(records).into_iter().chain(observed).chain(unrecorded).collect()
 }
 
 fn strays(config: &Config, tree: &Tree, records: &[(PodRecord, Arc<Pod>)], found: &Found) -> Vec<PodUid> {
     let recorded = records.iter().map(|(record, _)| record.uid.clone());
     let known = recorded.chain(found.foreign.iter().cloned()).collect();
     runtime::strays(&config.node, tree, &known)
-}
-
-/// Network namespaces whose sandbox nobody knows. Their wiring is collected by CNI.
-fn remove_unneeded_netns(needed: &BTreeSet<SandboxId>) {
-    let needed: BTreeMap<PathBuf, &SandboxId> =
-        needed.iter().map(|sandbox| (PathBuf::from(paths::netns(sandbox)), sandbox)).collect();
-    for path in netns::unneeded(&needed.into_keys().collect()) {
-        match netns::remove(&path) {
-            Ok(()) => tracing::info!(netns = %path.display(), "a network namespace of no pod was removed"),
-            Err(error) => tracing::warn!(error = chain(&error), "a network namespace of no pod is left"),
-        }
-    }
 }
 
 fn stop_on_signal(cancel: &CancellationToken) -> Result<()> {

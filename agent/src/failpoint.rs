@@ -1,5 +1,8 @@
 //! Points at which the agent can be made to die, so that tests can show that a death at any of them leaves nothing
-//! behind (invariant 6). The label comes from `BERTH_ABORT_AT`; without it, reaching a point costs one comparison.
+//! behind (invariant 6). The label comes from `BERTH_ABORT_AT`, with `#n` for the n-th time that it is reached; without it,
+//! reaching a point costs one comparison.
+
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -10,9 +13,14 @@ use crate::effects::KINDS;
 
 /// Points within effects, after something was made that a restart must find.
 const INNER: &[&str] = &[
-    "sandbox.store-created",
+    "sandbox.record-created",
     "sandbox.created",
     "sandbox.started",
+    "sandbox.stopped",
+    "sandbox.shut-down",
+    "grouped.recorded",
+    "grouped.held",
+    "grouped.released",
     "container.files-written",
     "container.record-created",
     "container.task-created",
@@ -21,25 +29,43 @@ const INNER: &[&str] = &[
     "container.snapshot-removed",
     "volume.directory-made",
     "volumes.unmounted",
+    "pull.transferred",
+    "pull.named",
     "persist.before",
     "persist.after",
+    "forget.before",
+    "forget.after",
+    "agent.restored",
 ];
 
 /// Where to die. Nowhere by default.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Failpoint(Option<String>);
+#[derive(Debug, Default)]
+pub struct Failpoint(Option<Doom>);
+
+#[derive(Debug)]
+struct Doom {
+    label: String,
+    /// How often it is still reached, the last time among them.
+    left: AtomicU32,
+}
 
 impl Failpoint {
-    /// Dies at `label`, which is one of [`labels`].
+    /// Dies at `point`: one of [`labels`], at the first time or, with `#n`, at the n-th.
     #[must_use]
-    pub fn at(label: Option<String>) -> Self {
-        Self(label)
+    pub fn at(point: Option<String>) -> Self {
+        Self(point.map(|point| match point.split_once('#') {
+            Some((label, count)) => {
+                Doom { label: label.to_owned(), left: AtomicU32::new(count.parse().unwrap_or(1)) }
+            }
+            None => Doom { label: point, left: AtomicU32::new(1) },
+        }))
     }
 
     /// Dies here when `label` was asked for.
     pub fn reach(&self, label: &str) {
         debug_assert!(labels().any(|known| known == label), "{label} is not in the list");
-        if self.0.as_deref() == Some(label) {
+        let Some(doom) = self.0.as_ref().filter(|doom| doom.label == label) else { return };
+        if doom.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             tracing::warn!(label, "dying on request");
             // As a power cut would: no destructor, no handler. SIGKILL cannot fail on oneself.
             let _cannot_fail = kill(Pid::this(), Signal::SIGKILL);
@@ -51,4 +77,42 @@ impl Failpoint {
 pub fn labels() -> impl Iterator<Item = String> {
     let edges = KINDS.iter().flat_map(|kind| [format!("{kind}.before"), format!("{kind}.after")]);
     edges.chain(INNER.iter().map(|&label| label.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeSet,
+        fs,
+        path::{Path, PathBuf},
+    };
+
+    use super::*;
+
+    fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+
+    #[test]
+    fn the_list_of_labels_is_that_of_the_source() {
+        let mut files = Vec::new();
+        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+        let call = ["failpoint.", "reach(\""].concat();
+        let mut found = Vec::new();
+        for file in files {
+            let text = fs::read_to_string(file).unwrap();
+            let calls = text.split(call.as_str()).skip(1);
+            found.extend(calls.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
+        }
+        let once: BTreeSet<&str> = found.iter().map(String::as_str).collect();
+        assert_eq!(once, INNER.iter().copied().collect::<BTreeSet<_>>());
+        assert_eq!(found.len(), once.len(), "a label stands for one point: {found:?}");
+    }
 }

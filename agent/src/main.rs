@@ -2,9 +2,12 @@
 
 use std::{env::args_os, process::ExitCode};
 
-use berth::log_writer;
+use berth::{effects::perform_work, log_writer, workers};
 
 fn main() -> ExitCode {
+    if let Some(options) = workers::Options::from_args(args_os()) {
+        return workers::serve(options, perform_work);
+    }
     match log_writer::Options::from_args(args_os()) {
         Some(options) => log_writer::run(options),
         None => berth::cli::main(args_os()),

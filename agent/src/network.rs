@@ -1,47 +1,75 @@
-//! Networks of pods: CNI, its configuration as it changes, and what crashes left of it.
+//! Networks of pods: their namespaces, CNI, its configuration as it changes, and what an earlier life of this agent left.
+
+mod collect;
+mod keep;
+mod orphans;
 
 use std::{
     collections::BTreeSet,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    fs::{self, File},
+    io,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use berth_cni::{
-    Attachment, AttachmentError, CniError, ContainerId, LoadError, NetworkList, Runtime, RuntimeConfig,
-    SetupError, ValidAttachment, Watch,
+    Attachment, AttachmentError, CniError, ContainerId, LoadError, NameError, NetworkList, Runtime,
+    RuntimeConfig, SetupError,
 };
-use berth_core::{event::Event, event::NetworkStatus, id::SandboxId};
-use tokio::{sync::mpsc, time::Instant};
+use berth_core::{config::Paths, event::NetworkStatus, id::SandboxId, paths};
+use nix::fcntl::Flock;
+use tokio::time::Instant;
 
-use crate::{chain::chain, config::Cni};
+use self::{collect::Leftovers, orphans::Orphans};
+use crate::{
+    config::Cni,
+    lock,
+    netns::{Namespaces, NetnsError},
+};
 
 /// Longest chain of plugins.
 const PLUGINS_WITHIN: Duration = Duration::from_secs(220);
 
-/// How often a network that was not ready is looked at again, beside every change of its configuration.
-const NOT_READY_EVERY: Duration = Duration::from_secs(10);
+/// Longest removal of one leftover, so that one that hangs does not use up the others' time, nor that of a pod which
+/// needs the same sandbox.
+const LEFTOVER_WITHIN: Duration = Duration::from_secs(30);
 
-/// How often a network that was ready is asked whether it still is. Containerd's CRI asks with every status of the
-/// kubelet, every 10 s; a plugin that says no also fails ADD, so a minute only delays the condition.
-const READY_EVERY: Duration = Duration::from_secs(60);
-
-/// How often attachments that nobody has any more are collected.
-const COLLECT_EVERY: Duration = Duration::from_secs(3600);
-
-/// The interface of a pod's first network.
-const FIRST: usize = 0;
-
-/// CNI. Clones share it.
+/// CNI and network namespaces. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Network(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     runtime: Runtime,
-    conf_dir: PathBuf,
-    /// Sandboxes that are attached or may be: what collection must leave alone.
-    attached: Mutex<BTreeSet<SandboxId>>,
+    namespaces: Namespaces,
+    config: Cni,
+    leftovers: Leftovers,
+    orphans: Orphans,
+    /// That the records in the root directory are no other agent's.
+    _lock: Flock<File>,
+}
+
+/// Why the network cannot be used at all.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A directory is not fit.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// A file or directory cannot be used.
+    #[error("{act} {path}")]
+    Io {
+        /// What was tried.
+        act: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Another agent has the directory.
+    #[error("lock {0}: another agent has this root directory; stop it, or give this one another --root-dir")]
+    Taken(PathBuf),
 }
 
 /// Why a pod could not be wired or unwired.
@@ -53,45 +81,74 @@ pub enum NetworkError {
     /// The pod's names do not fit.
     #[error(transparent)]
     Attachment(#[from] AttachmentError),
+    /// The sandbox's id does not fit.
+    #[error(transparent)]
+    Id(#[from] NameError),
     /// A plugin failed.
     #[error(transparent)]
-    Cni(#[from] CniError),
+    Cni(Box<CniError>),
+    /// A network namespace could not be made or removed.
+    #[error(transparent)]
+    Netns(#[from] NetnsError),
+    /// A plugin of an agent that was killed still runs.
+    #[error(
+        "use the network of sandbox {sandbox}: a CNI plugin that an earlier agent started for it (process {process}) still \
+         runs; end it if it hangs"
+    )]
+    Orphan {
+        /// The sandbox.
+        sandbox: SandboxId,
+        /// The plugin, or a program that it started.
+        process: String,
+    },
     /// The agent is stopping.
-    #[error("load the network configuration: the agent is stopping")]
+    #[error("use the network: the agent is stopping")]
     Stopping,
 }
 
+impl From<CniError> for NetworkError {
+    fn from(error: CniError) -> Self {
+        Self::Cni(Box::new(error))
+    }
+}
+
 impl Network {
-    /// Takes directories, and the sandboxes that were attached before.
+    /// Takes directories.
     ///
     /// # Errors
-    /// When a directory cannot be used.
-    pub fn new(config: &Cni, attached: BTreeSet<SandboxId>) -> Result<Self, SetupError> {
-        let dirs = RuntimeConfig { bin_dirs: config.bin_dirs.clone(), cache_dir: config.cache_dir.clone() };
-        let runtime = Runtime::new(dirs)?;
-        let conf_dir = config.conf_dir.clone();
-        Ok(Self(Arc::new(Inner { runtime, conf_dir, attached: Mutex::new(attached) })))
+    /// When a directory cannot be used, or another agent has it.
+    pub fn open(config: &Cni, places: &Paths) -> Result<Self, OpenError> {
+        let lock = claim(paths::lasting(places).as_ref())?;
+        let runtime = Runtime::new(RuntimeConfig {
+            bin_dirs: config.bin_dirs.clone(),
+            cache_dir: config.cache_dir.clone(),
+            records_dir: paths::attachments(places).into(),
+        })?;
+        Ok(Self(Arc::new(Inner {
+            runtime,
+            namespaces: Namespaces::marked_in(paths::netns_marks(places)),
+            config: config.clone(),
+            leftovers: Leftovers::default(),
+            orphans: Orphans::default(),
+            _lock: lock,
+        })))
     }
 
-    /// Attaches a sandbox, or finds what an earlier ADD that ended well brought.
+    /// The network namespaces of this agent.
+    #[must_use]
+    pub fn namespaces(&self) -> &Namespaces {
+        &self.0.namespaces
+    }
+
+    /// Attaches a sandbox. What an earlier ADD of it left, finished or not, is undone first.
     ///
     /// # Errors
     /// See [`NetworkError`].
-    pub async fn attach(
-        &self,
-        sandbox: &SandboxId,
-        attachment: Attachment,
-    ) -> Result<NetworkStatus, NetworkError> {
-        self.attached().insert(sandbox.clone());
-        let runtime = &self.0.runtime;
-        for record in runtime.recorded(&attachment.container_id).await? {
-            let is_it = record.key.ifname == attachment.ifname && record.result.is_some();
-            if is_it && let Ok(Some(result)) = runtime.result(&record.key).await {
-                return Ok(NetworkStatus { ips: result.pod_ips(&attachment.ifname) });
-            }
-        }
+    pub async fn attach(&self, attachment: Attachment) -> Result<NetworkStatus, NetworkError> {
         let list = self.load().await?;
-        let result = runtime.add(&list, &attachment, Instant::now() + PLUGINS_WITHIN).await?;
+        let deadline = Instant::now() + PLUGINS_WITHIN;
+        self.0.orphans.gone(attachment.container_id.as_str(), deadline).await?;
+        let result = self.0.runtime.add(&list, &attachment, deadline).await?;
         Ok(NetworkStatus { ips: result.pod_ips(&attachment.ifname) })
     }
 
@@ -99,94 +156,85 @@ impl Network {
     ///
     /// # Errors
     /// See [`NetworkError`].
-    pub async fn detach(&self, sandbox: &SandboxId, attachment: &Attachment) -> Result<(), NetworkError> {
+    pub async fn detach(&self, attachment: &Attachment) -> Result<(), NetworkError> {
         let current = self.load().await.ok();
         let deadline = Instant::now() + PLUGINS_WITHIN;
         let Attachment { container_id, netns, .. } = attachment;
-        self.0.runtime.del_container(container_id, netns, current.as_ref(), deadline).await?;
-        self.attached().remove(sandbox);
-        Ok(())
+        self.0.orphans.gone(container_id.as_str(), deadline).await?;
+        Ok(self.0.runtime.del_container(container_id, netns, current.as_ref(), deadline).await?)
     }
 
-    /// Watches the configuration and tells whether pods can be wired; collects what is left, at start and every hour.
-    /// Runs until the agent stops.
-    pub async fn keep(self, events: mpsc::Sender<Event>) {
-        let mut watch = Watch::new(&self.0.conf_dir).ok();
-        let mut last = None;
-        let mut collect_at = Instant::now();
-        loop {
-            let ready = self.status().await;
-            if last.as_ref() != Some(&ready) {
-                match &ready {
-                    Ok(()) => tracing::info!("network is ready"),
-                    Err(why) => tracing::warn!(why, "network is not ready"),
-                }
-                if events.send(Event::NetworkReady(ready.clone())).await.is_err() {
-                    return;
-                }
-            }
-            if ready.is_ok() && Instant::now() >= collect_at {
-                self.collect().await;
-                collect_at = Instant::now() + COLLECT_EVERY;
-            }
-            let again = if ready.is_ok() { READY_EVERY } else { NOT_READY_EVERY };
-            last = Some(ready);
-            watch = changed_or_elapsed(watch, again).await.or_else(|| Watch::new(&self.0.conf_dir).ok());
-        }
+    /// Detaches a sandbox of which nothing is known but what its records tell. Without one there is nothing to do.
+    ///
+    /// # Errors
+    /// See [`NetworkError`].
+    pub async fn detach_by_record(&self, sandbox: &SandboxId) -> Result<(), NetworkError> {
+        let id = ContainerId::new(sandbox.as_str())?;
+        let (netns, deadline) = (PathBuf::from(paths::netns(sandbox)), Instant::now() + LEFTOVER_WITHIN);
+        self.0.orphans.gone(sandbox.as_str(), deadline).await?;
+        Ok(self.0.runtime.del_container(&id, &netns, None, deadline).await?)
     }
 
-    async fn status(&self) -> Result<(), String> {
-        let list = self.load().await.map_err(|error| chain(&error))?;
-        let asked = self.0.runtime.status(&list, Instant::now() + PLUGINS_WITHIN).await;
-        asked.map_err(|error| chain(&error))
-    }
-
-    async fn collect(&self) {
-        let Ok(list) = self.load().await else { return };
-        let valid = || self.attached().iter().filter_map(valid_attachment).collect();
-        let report = self.0.runtime.gc(&[list], valid, Instant::now() + PLUGINS_WITHIN).await;
-        if !report.removed.is_empty() {
-            tracing::info!(removed = report.removed.len(), "attachments of pods that are gone were removed");
-        }
-        for failure in report.failures {
-            tracing::warn!(
-                error = chain(&failure),
-                "an attachment of a pod that is gone could not be removed"
-            );
-        }
+    /// A pod needs a sandbox: from now on it is no leftover. Waits for a removal that is under way.
+    pub async fn claim(&self, sandbox: &SandboxId) {
+        self.0.leftovers.claim(sandbox).await;
     }
 
     /// The first configuration by name, as containerd takes it.
     async fn load(&self) -> Result<NetworkList, NetworkError> {
-        let dir = self.0.conf_dir.clone();
-        let loaded = tokio::task::spawn_blocking(move || NetworkList::load(&dir)).await;
-        Ok(loaded.map_err(|_cancelled| NetworkError::Stopping)??)
-    }
-
-    fn attached(&self) -> MutexGuard<'_, BTreeSet<SandboxId>> {
-        self.0.attached.lock().unwrap_or_else(PoisonError::into_inner)
+        let dir = self.0.config.conf_dir.clone();
+        blocking(move || Ok(NetworkList::load(&dir)?)).await
     }
 }
 
-fn valid_attachment(sandbox: &SandboxId) -> Option<ValidAttachment> {
-    let ifname = berth_cni::InterfaceName::new(format!("eth{FIRST}")).ok()?;
-    Some(ValidAttachment { container_id: ContainerId::new(sandbox.as_str()).ok()?, ifname })
-}
-
-/// Gives the watch back unless it broke.
-async fn changed_or_elapsed(watch: Option<Watch>, again: Duration) -> Option<Watch> {
-    let Some(mut watch) = watch else {
-        tokio::time::sleep(again).await;
-        return None;
+/// The right to the records below a directory, which is made when it is missing.
+fn claim(dir: &Path) -> Result<Flock<File>, OpenError> {
+    let path = dir.join("agent.lock");
+    let failed = |act| {
+        let path = path.clone();
+        move |source| OpenError::Io { act, path, source }
     };
-    match tokio::time::timeout(again, watch.changed()).await {
-        Ok(Err(error)) => {
-            tracing::warn!(
-                error = chain(&error),
-                "changes of the network configuration are not seen at once"
-            );
-            None
-        }
-        Ok(Ok(())) | Err(_) => Some(watch),
+    let make = |dir: &Path, mode| fs::DirBuilder::new().recursive(true).mode(mode).create(dir);
+    // The root directory is the kubelet's, with its mode (`pkg/kubelet/kubelet.go` `setupDataDirs`); ours is root's alone.
+    let made = dir.parent().map_or(Ok(()), |root| make(root, 0o750)).and_then(|()| make(dir, 0o700));
+    made.map_err(failed("make the directory of"))?;
+    let mut open = fs::OpenOptions::new();
+    let file =
+        open.write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed("open"))?;
+    lock::exclusive(file).map_err(|(_file, errno)| match errno {
+        nix::Error::EWOULDBLOCK => OpenError::Taken(path.clone()),
+        errno => failed("lock")(errno.into()),
+    })
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, NetworkError> + Send + 'static,
+) -> Result<T, NetworkError> {
+    tokio::task::spawn_blocking(work).await.map_err(|_cancelled| NetworkError::Stopping)?
+}
+
+/// The sandboxes of own records.
+fn sandboxes(records: Vec<berth_cni::Record>) -> BTreeSet<SandboxId> {
+    records.into_iter().map(|record| SandboxId::from_known(record.key.container_id.as_str())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_directory_is_one_agents() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = dir.path().join("root/berth");
+        let held = claim(&places).unwrap();
+        let refused = claim(&places).unwrap_err();
+        assert!(matches!(&refused, OpenError::Taken(_)), "{refused}");
+        assert!(refused.to_string().contains("--root-dir"), "{refused}");
+        drop(held);
+        claim(&places).unwrap();
+        let mode = |path: &Path| {
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path).unwrap().permissions()) & 0o777
+        };
+        assert_eq!([&*places, places.parent().unwrap()].map(mode), [0o700, 0o750]);
     }
 }

@@ -1,16 +1,17 @@
 //! The one loop: an event goes into the core, effects come out.
 //!
-//! It waits for nothing but the next event. Records are written as their effects come, before what follows them begins;
-//! everything else that takes time runs in tasks, each of which reports exactly one event (invariants 2, 6 and 8).
+//! It waits for nothing but the next event. Records are written and removed as their effects come, in memory file systems
+//! that never wait, and their outcomes are told at once; everything else that takes time runs in tasks, each of which
+//! reports exactly one event (invariants 2, 6 and 8).
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use berth_core::{
+    config::NodeFacts,
     effect::{Act, Effect},
-    event::{Event, Failure, FailureKind},
-    id::PodUid,
+    event::{Event, Failure, FailureKind, Outcome},
+    id::OpId,
     node::Node,
-    spec::Pod,
 };
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -34,10 +35,8 @@ pub struct NodeLoop {
     host: Arc<Host>,
     store: Store,
     view: View,
-    /// The pods that were wanted, to be shown with their status.
-    pods: BTreeMap<PodUid, Arc<Pod>>,
-    /// Pods whose record could not be written: nothing is done for them until it can.
-    unrecorded: BTreeMap<PodUid, String>,
+    /// Whether what changes on the node could be read when it was last looked at.
+    facts: Option<Result<NodeFacts, String>>,
     sender: mpsc::Sender<Event>,
 }
 
@@ -45,7 +44,7 @@ impl NodeLoop {
     /// A loop whose effects report to `sender`.
     #[must_use]
     pub fn new(node: Node, host: Arc<Host>, store: Store, view: View, sender: mpsc::Sender<Event>) -> Self {
-        Self { node, host, store, view, pods: BTreeMap::new(), unrecorded: BTreeMap::new(), sender }
+        Self { node, host, store, view, facts: None, sender }
     }
 
     /// Runs until it is cancelled. Pods go on.
@@ -58,33 +57,39 @@ impl NodeLoop {
             tokio::select! {
                 // Cancel safe: an event that is not taken stays in the channel.
                 event = events.recv() => match event {
-                    Some(event) => self.take(event),
+                    Some(event) => {
+                        // An outcome follows an event that was preceded by a look.
+                        if !matches!(event, Event::Done { .. }) {
+                            self.look_at_node();
+                        }
+                        tracing::trace!(?event, "event");
+                        self.node.handle(clock::now(), event);
+                    }
                     None => return,
                 },
                 // Cancel safe: the deadline is computed anew each time.
-                () = until(wake) => self.node.handle_timeout(clock::now()),
+                () = until(wake) => {
+                    self.look_at_node();
+                    self.node.handle_timeout(clock::now());
+                }
                 // Cancel safe by contract.
                 () = cancel.cancelled() => return,
             }
         }
     }
 
-    fn take(&mut self, event: Event) {
-        match &event {
-            Event::Restored(restored) => self.know(restored.pods.iter().map(|(_, pod)| pod)),
-            Event::Desired { pods, .. } => self.know(pods),
-            Event::RuntimeUp(_)
-            | Event::RuntimeDown { .. }
-            | Event::NetworkReady(_)
-            | Event::Sandbox { .. }
-            | Event::Done { .. } => {}
+    /// Tells the core what changed on the node since the last look. Two small files of the node's own and three calls that
+    /// never wait; what cannot be read stays as it was.
+    fn look_at_node(&mut self) {
+        let facts = self.host.config.live.read().map_err(|error| chain(&error));
+        if self.facts.as_ref() == Some(&facts) {
+            return;
         }
-        tracing::trace!(?event, "event");
-        self.node.handle(clock::now(), event);
-    }
-
-    fn know<'a>(&mut self, pods: impl IntoIterator<Item = &'a Arc<Pod>>) {
-        self.pods.extend(pods.into_iter().map(|pod| (pod.uid.clone(), Arc::clone(pod))));
+        match &facts {
+            Ok(facts) => self.node.handle(clock::now(), Event::NodeFacts(facts.clone())),
+            Err(why) => tracing::warn!(why, "pods are prepared from what the node was before"),
+        }
+        self.facts = Some(facts);
     }
 
     fn begin(&mut self, effect: Effect) {
@@ -95,49 +100,37 @@ impl NodeLoop {
             Act::Persist(record) => {
                 self.host.failpoint.reach("persist.before");
                 let saved = self.store.save(&record);
-                self.recorded(&pod, saved);
                 self.host.failpoint.reach("persist.after");
+                self.answer(op, saved.map_err(|error| failure(&error)));
             }
             Act::Forget => {
+                self.host.failpoint.reach("forget.before");
                 let removed = self.store.remove(&pod);
-                self.recorded(&pod, removed);
-                self.view.remove(&pod);
-                self.pods.remove(&pod);
+                self.host.failpoint.reach("forget.after");
+                self.answer(op, removed.map_err(|error| failure(&error)));
             }
-            Act::Publish(status) => {
-                if let Some(spec) = self.pods.get(&pod) {
-                    self.view.publish(Arc::clone(spec), status);
-                }
+            Act::Publish(published) => {
+                self.view.publish(published);
+                self.answer(op, Ok(()));
             }
+            Act::Withdraw => self.view.remove(&pod),
             Act::Note(event) => {
                 tracing::info!(%pod, reason = event.reason, message = event.message, "pod event");
                 self.view.note(&pod, event);
             }
-            act => match self.unrecorded.get(&pod) {
-                None => {
-                    if let Act::EnsureSandbox(request) = &act {
-                        self.view.set_sandbox(&pod, request.id.clone());
-                    }
-                    effects::start(&self.host, Effect::Pod { op, pod, act }, &self.sender);
-                }
-                Some(why) => {
-                    let failure = Failure { kind: FailureKind::Transient, message: why.clone() };
-                    self.node.handle(clock::now(), Event::Done { op, outcome: Err(failure) });
-                }
-            },
+            act => effects::start(&self.host, Effect::Pod { op, pod, act }, &self.sender),
         }
     }
 
-    fn recorded(&mut self, pod: &PodUid, result: Result<(), StoreError>) {
-        match result {
-            Ok(()) => drop(self.unrecorded.remove(pod)),
-            Err(error) => {
-                let why = chain(&error);
-                tracing::error!(%pod, why, "the record of a pod could not be written");
-                self.unrecorded.insert(pod.clone(), why);
-            }
-        }
+    /// Tells the outcome of an effect that the loop performed itself, before anything else happens.
+    fn answer(&mut self, op: OpId, result: Result<(), Failure>) {
+        let outcome = result.map(|()| Outcome::Done);
+        self.node.handle(clock::now(), Event::Done { op, outcome });
     }
+}
+
+fn failure(error: &StoreError) -> Failure {
+    Failure { kind: FailureKind::Transient, message: chain(error) }
 }
 
 async fn until(wake: Option<Instant>) {

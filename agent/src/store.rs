@@ -1,31 +1,51 @@
-//! Records of pods on disk: `<run>/pods/<uid>.json`.
+//! Records of pods on disk: `<run>/pods/<uid>.manifest`, written once, and `<uid>.state`.
 //!
-//! Written before the first act for a pod and removed after the last thing of it is gone (decision 0003). A new version
-//! replaces the old one by rename, without fsync: what must survive a power loss is elsewhere, and `/run` does not.
-//! Only one agent at a time owns the directory.
+//! Written before the first act for a pod and removed after the last thing of it is gone (decisions 0003 and 0022). A new
+//! state replaces the old one by rename, without fsync: what must survive a power loss is elsewhere, and `/run` does not.
+//! Only one agent at a time owns the directory. Version 1 had both in one file, `<uid>.json`.
 
+mod ended;
 mod wire;
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use berth_core::{id::PodUid, record::PodRecord};
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::Flock;
 
+use crate::lock;
+
+pub use ended::Ended;
 pub use wire::DecodeError;
 
 /// Largest record that is read back, in bytes: a manifest of 1 MiB, escaped, and the runs of its containers.
 const RECORD_MAX: u64 = 8 << 20;
+
+/// What is in the manifest's file: as it came from the pod's source, in JSON.
+const MANIFEST: &str = "manifest";
+/// What changes in the life of a pod.
+const STATE: &str = "state";
+/// Both, as version 1 had them.
+const VERSION_1: &str = "json";
+/// A file that is being written.
+const HALF: &str = "new";
 
 /// The records, and the right to write them.
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
     boot: String,
+    /// Manifests that are on disk, shared with their pods.
+    manifests: BTreeMap<PodUid, Arc<str>>,
+    /// Pods that have a record of version 1.
+    of_version_1: BTreeSet<PodUid>,
     _lock: Flock<File>,
 }
 
@@ -37,6 +57,28 @@ pub enum StoreError {
         "lock {0}: another agent (process {1}) runs on this directory; stop it, or give this one another stateDir"
     )]
     Taken(PathBuf, String),
+    /// A later version of the agent wrote a record, and what it says is not to be lost.
+    #[error(
+        "read {path}: it is of version {version}, made by a later agent; this one knows versions up to {}. Start that \
+         agent again, or let it remove its pods before this one is started",
+        wire::VERSION
+    )]
+    Later {
+        /// The record.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+    /// There is no room for a record.
+    #[error("write {path} (free space in {run})")]
+    Full {
+        /// The record.
+        path: PathBuf,
+        /// The directory of the agent, in whose file system it is to be.
+        run: PathBuf,
+        /// What the kernel said: no space, no inodes, or a quota.
+        source: io::Error,
+    },
     /// A file or directory cannot be used.
     #[error("{act} {path}")]
     Io {
@@ -56,7 +98,7 @@ impl Store {
     /// When another agent has them, or the directory cannot be used.
     pub fn open(run: &Path) -> Result<Self, StoreError> {
         let dir = run.join("pods");
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(io_error("create", &dir))?;
+        make_dir(&dir)?;
         let path = run.join("agent.lock");
         let file = OpenOptions::new()
             .read(true)
@@ -66,7 +108,7 @@ impl Store {
             .mode(0o600)
             .open(&path)
             .map_err(io_error("open", &path))?;
-        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, errno)| {
+        let lock = lock::exclusive(file).map_err(|(file, errno)| {
             if errno == nix::Error::EWOULDBLOCK {
                 StoreError::Taken(path.clone(), owner(file))
             } else {
@@ -77,68 +119,140 @@ impl Store {
         writeln!(&*lock, "{}", std::process::id()).map_err(io_error("write", &path))?;
         let boot_file = Path::new("/proc/sys/kernel/random/boot_id");
         let boot = fs::read_to_string(boot_file).map_err(io_error("read", boot_file))?.trim().to_owned();
-        Ok(Self { dir, boot, _lock: lock })
+        Ok(Self { dir, boot, manifests: BTreeMap::new(), of_version_1: BTreeSet::new(), _lock: lock })
     }
 
-    /// Writes a pod's record.
+    /// What is kept of pods below `root` that have ended.
+    #[must_use]
+    pub fn ended(&self, root: &Path) -> Ended {
+        Ended::at(root, &self.boot)
+    }
+
+    /// Writes a pod's record: the manifest when it is not there as it is, then the state.
     ///
     /// # Errors
-    /// When the file cannot be written; the old record is then still there.
-    pub fn save(&self, record: &PodRecord) -> Result<(), StoreError> {
-        let path = self.path(&record.uid);
-        let new = path.with_extension("new");
-        let text = wire::encode(record, &self.boot);
-        let write = || {
-            let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-            file.write_all(text.as_bytes())?;
-            fs::rename(&new, &path)
-        };
-        write().map_err(io_error("write", &path))
+    /// When a file cannot be written; the old record is then still there.
+    pub fn save(&mut self, record: &PodRecord) -> Result<(), StoreError> {
+        let uid = &record.uid;
+        let known = self.manifests.get(uid);
+        if !known.is_some_and(|known| Arc::ptr_eq(known, &record.manifest) || *known == record.manifest) {
+            self.replace(&self.path(uid, MANIFEST), &record.manifest)?;
+            self.manifests.insert(uid.clone(), Arc::clone(&record.manifest));
+        }
+        self.replace(&self.path(uid, STATE), &wire::encode(record, &self.boot))?;
+        if self.of_version_1.contains(uid) {
+            remove(&self.path(uid, VERSION_1))?;
+            self.of_version_1.remove(uid);
+        }
+        Ok(())
+    }
+
+    fn replace(&self, path: &Path, text: &str) -> Result<(), StoreError> {
+        replace(path, text).map_err(|source| self.not_written(path, source))
+    }
+
+    fn not_written(&self, path: &Path, source: io::Error) -> StoreError {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                let run = self.dir.parent().unwrap_or(&self.dir).to_owned();
+                StoreError::Full { path: path.to_owned(), run, source }
+            }
+            _ => io_error("write", path)(source),
+        }
     }
 
     /// Removes a pod's record.
     ///
     /// # Errors
     /// When it is there and cannot be removed.
-    pub fn remove(&self, uid: &PodUid) -> Result<(), StoreError> {
-        let path = self.path(uid);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &path)(error)),
-            Ok(()) | Err(_) => Ok(()),
+    pub fn remove(&mut self, uid: &PodUid) -> Result<(), StoreError> {
+        // The state first: a manifest alone is no record.
+        for extension in [VERSION_1, STATE, MANIFEST] {
+            remove(&self.path(uid, extension))?;
         }
+        self.of_version_1.remove(uid);
+        self.manifests.remove(uid);
+        Ok(())
     }
 
-    /// Reads every record. One that cannot be read is moved aside and warned about; what it described is then found by
-    /// observation.
+    /// Reads every record; those of version 1 are written anew. One that cannot be understood is moved aside and warned
+    /// about: what runs of its pod is found by observation, and goes on when the pod is wanted.
     ///
     /// # Errors
-    /// When the directory cannot be listed.
-    pub fn load(&self) -> Result<Vec<PodRecord>, StoreError> {
+    /// When the directory cannot be listed, or when a record is of a later version: without it, its pod would be taken
+    /// for left over.
+    pub fn load(&mut self) -> Result<Vec<PodRecord>, StoreError> {
+        let files = self.files()?;
+        let has_version_1 = |path: &Path| files.contains(&path.with_extension(VERSION_1));
         let mut records = Vec::new();
-        for entry in fs::read_dir(&self.dir).map_err(io_error("list", &self.dir))? {
-            let path = entry.map_err(io_error("list", &self.dir))?.path();
-            if path.extension().is_none_or(|extension| extension != "json") {
-                continue;
-            }
-            match self.read(&path) {
-                Ok(record) => records.push(record),
-                Err(error) => set_aside(&path, &error),
+        for path in &files {
+            match path.extension().and_then(OsStr::to_str) {
+                Some(STATE) if has_version_1(path) => {
+                    // An agent of version 1 had the pod after the one that wrote this.
+                    tracing::info!(record = %path.display(), "record is older than the one of version 1 beside it");
+                }
+                Some(STATE | VERSION_1) => records.extend(self.take_in(path)?),
+                Some(MANIFEST) if files.contains(&path.with_extension(STATE)) => {}
+                // The agent ended before the state was written, and so before anything was begun.
+                Some(MANIFEST | HALF) => remove(path)?,
+                Some(_) | None => {}
             }
         }
         records.sort_by(|one, other| one.uid.cmp(&other.uid));
         Ok(records)
     }
 
-    fn read(&self, path: &Path) -> Result<PodRecord, ReadError> {
-        let mut text = String::new();
-        File::open(path)?.take(RECORD_MAX).read_to_string(&mut text)?;
-        let record = wire::decode(&text, &self.boot)?;
-        if self.path(&record.uid) == path { Ok(record) } else { Err(ReadError::Misplaced(record.uid)) }
+    /// Moves a record aside that was read and cannot be used.
+    pub fn set_aside(&mut self, uid: &PodUid, why: &str) {
+        self.manifests.remove(uid);
+        self.of_version_1.remove(uid);
+        for extension in [VERSION_1, STATE, MANIFEST] {
+            set_aside(&self.path(uid, extension), why);
+        }
     }
 
-    fn path(&self, uid: &PodUid) -> PathBuf {
-        self.dir.join(format!("{uid}.json"))
+    fn files(&self) -> Result<BTreeSet<PathBuf>, StoreError> {
+        let entries = fs::read_dir(&self.dir).map_err(io_error("list", &self.dir))?;
+        let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+        paths.collect::<io::Result<_>>().map_err(io_error("list", &self.dir))
+    }
+
+    fn take_in(&mut self, path: &Path) -> Result<Option<PodRecord>, StoreError> {
+        let record = match self.read(path) {
+            Ok(record) => record,
+            Err(ReadError::Decode(DecodeError::Later(version))) => {
+                return Err(StoreError::Later { path: path.to_owned(), version });
+            }
+            Err(error) => {
+                set_aside(path, &crate::chain::chain(&error));
+                set_aside(&path.with_extension(MANIFEST), "its record is unusable");
+                return Ok(None);
+            }
+        };
+        if path.extension().is_some_and(|extension| extension == VERSION_1) {
+            self.of_version_1.insert(record.uid.clone());
+            if let Err(error) = self.save(&record) {
+                // It is still there, and written anew with its next change.
+                tracing::warn!(pod = %record.name, error = crate::chain::chain(&error), "record stays of version 1");
+            }
+        } else {
+            self.manifests.insert(record.uid.clone(), Arc::clone(&record.manifest));
+        }
+        Ok(Some(record))
+    }
+
+    fn read(&self, path: &Path) -> Result<PodRecord, ReadError> {
+        let manifest = match read_text(&path.with_extension(MANIFEST)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            manifest => manifest.ok(),
+        };
+        let record = wire::decode(&read_text(path)?, manifest.as_deref(), &self.boot)?;
+        let is_here = path.file_stem().is_some_and(|stem| stem == record.uid.as_str());
+        if is_here { Ok(record) } else { Err(ReadError::Misplaced(record.uid)) }
+    }
+
+    fn path(&self, uid: &PodUid, extension: &str) -> PathBuf {
+        self.dir.join(format!("{uid}.{extension}"))
     }
 }
 
@@ -152,15 +266,47 @@ enum ReadError {
     Misplaced(PodUid),
 }
 
-fn set_aside(path: &Path, error: &ReadError) {
-    let aside = path.with_extension("corrupt");
+fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(RECORD_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn make_dir(dir: &Path) -> Result<(), StoreError> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io_error("create", dir))
+}
+
+/// Puts a whole file in the place of another. One that is being written has a name that nobody reads.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_added_extension(HALF);
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(&new, path)
+    };
+    // What was half written takes room that others need; the next try begins anew anyway.
+    write().inspect_err(|_| drop(fs::remove_file(&new)))
+}
+
+fn remove(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", path)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn set_aside(path: &Path, why: &str) {
+    if !path.exists() {
+        return;
+    }
+    let aside = path.with_added_extension("corrupt");
     let moved = fs::rename(path, &aside);
     tracing::warn!(
         record = %path.display(),
         aside = %aside.display(),
         moved = moved.is_ok(),
-        error = crate::chain::chain(error),
-        "record of a pod is unusable, moved aside"
+        why,
+        "record of a pod is unusable, moved aside; what runs of it is found by observation"
     );
 }
 

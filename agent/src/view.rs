@@ -9,6 +9,7 @@ use std::{
 };
 
 use berth_core::{
+    effect::Published,
     id::{PodName, PodUid, SandboxId},
     spec::{Pod, Source},
     status::{PodEvent, PodStatus},
@@ -79,11 +80,13 @@ pub struct Problem {
 }
 
 impl View {
-    /// Shows a pod's new status. Called on `Act::Publish`.
-    pub fn publish(&self, pod: Arc<Pod>, status: Arc<PodStatus>) {
+    /// Shows what a pod is. Called on `Act::Publish`.
+    pub fn publish(&self, published: Published) {
+        let Published { pod, status, sandbox } = published;
         let mut table = self.table();
         let entry = table.pods.entry(status.uid.clone()).or_default();
         entry.pod = Some(pod);
+        entry.sandbox = sandbox;
         if status.terminating {
             entry.terminating_since.get_or_insert_with(Timestamp::now);
         }
@@ -95,12 +98,7 @@ impl View {
         self.note_at(uid, event, Timestamp::now());
     }
 
-    /// Names the sandbox that a pod runs in.
-    pub fn set_sandbox(&self, uid: &PodUid, sandbox: SandboxId) {
-        self.table().pods.entry(uid.clone()).or_default().sandbox = Some(sandbox);
-    }
-
-    /// Forgets a pod. Called on `Act::Forget`.
+    /// Shows a pod no longer. Called on `Act::Withdraw`.
     pub fn remove(&self, uid: &PodUid) {
         self.table().pods.remove(uid);
     }

@@ -1,4 +1,4 @@
-//! What the core knows of the node: facts read once by the shell, and settings.
+//! What the core knows of the node: facts read by the shell, and settings.
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
@@ -11,6 +11,8 @@ pub struct NodeConfig {
     pub name: String,
     /// Its addresses, primary first.
     pub ips: Vec<IpAddr>,
+    /// Its host name as the kernel has it: what containers in its network see, and their `HOSTNAME`.
+    pub hostname: String,
     /// What the machine has.
     pub capacity: Quantities,
     /// What pods may use of it: what is reserved and the hard eviction thresholds are taken off.
@@ -37,6 +39,36 @@ pub struct NodeConfig {
     pub oom_score_floor: i32,
     /// Capabilities of the agent: the most that a container can get. Bit n is capability n.
     pub capabilities: u64,
+    /// Capabilities that the kernel knows, in the same form.
+    pub kernel_capabilities: u64,
+}
+
+/// What of the node changes while the agent runs: read anew by the shell before pods are prepared from it, since the node
+/// may get its addresses and its name servers long after the agent began.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// Addresses, primary first.
+    pub ips: Vec<IpAddr>,
+    /// Host name, as the kernel has it.
+    pub hostname: String,
+    /// Its resolv.conf.
+    pub resolv_conf: String,
+    /// Its hosts file.
+    pub hosts: String,
+}
+
+impl NodeConfig {
+    /// Takes what was read anew; whether something is other than before.
+    pub fn take(&mut self, facts: NodeFacts) -> bool {
+        let NodeFacts { ips, hostname, resolv_conf, hosts } = facts;
+        let known = (&self.ips, &self.hostname, &self.dns.node_resolv_conf, &self.dns.node_hosts);
+        if known == (&ips, &hostname, &resolv_conf, &hosts) {
+            return false;
+        }
+        (self.ips, self.hostname) = (ips, hostname);
+        (self.dns.node_resolv_conf, self.dns.node_hosts) = (resolv_conf, hosts);
+        true
+    }
 }
 
 /// Directories, absolute.

@@ -1,10 +1,10 @@
 //! Everything the core can ask the shell for.
 //!
 //! Every effect is idempotent: `Ensure…` looks before it makes and answers the same for what it found, `Remove…` succeeds
-//! when nothing is there. The queue keeps the order persist, act, publish: the shell performs [`Act::Persist`] and
-//! [`Act::Forget`] synchronously as they come and starts the rest without waiting for it. The outcome of each comes back
-//! as [`Event::Done`](crate::event::Event::Done) with the same [`OpId`]; `Persist`, `Forget`, `Publish` and `Note` have
-//! none.
+//! when nothing is there. The outcome of each comes back as [`Event::Done`](crate::event::Event::Done) with the same
+//! [`OpId`]; only [`Act::Note`] and [`Act::Withdraw`] have none. A pod's acts are handed out when its record is written,
+//! so the shell needs no order among them: it performs [`Act::Persist`], [`Act::Forget`] and what only touches memory as
+//! they come, answers at once, and starts the rest without waiting for it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -13,9 +13,9 @@ use oci_spec::runtime::Spec;
 use crate::{
     cgroup::{CgroupValues, QosValues},
     event::ImageInfo,
-    id::{Attempt, ContainerId, ImageRef, OpId, PodName, PodUid, SandboxId},
+    id::{Attempt, ContainerId, ImageRef, OpId, PodName, PodUid, SandboxId, VolumeName},
     record::PodRecord,
-    spec::{Container, Pod, Sysctl, Volume},
+    spec::{Container, MountPropagation, Pod, Sysctl, Volume},
     status::{PodEvent, PodStatus},
 };
 
@@ -64,12 +64,14 @@ pub enum NodeAct {
 /// What to do for a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Act {
-    /// Write the pod's record. Synchronous: done before any other effect of the batch begins.
+    /// Write the pod's record. When that fails, the old one is still there. Outcome: `Done`.
     Persist(Box<PodRecord>),
-    /// Remove the pod's record: nothing of the pod is left.
+    /// Remove the pod's record: nothing of the pod is left. Outcome: `Done`.
     Forget,
-    /// Let everybody see the pod's new status.
-    Publish(Arc<PodStatus>),
+    /// Let everybody see what the pod is. Outcome: `Done`.
+    Publish(Published),
+    /// Show the pod no longer.
+    Withdraw,
     /// Report something that happened to the pod.
     Note(PodEvent),
 
@@ -90,6 +92,9 @@ pub enum Act {
     /// Create the container and its task and start it, or find it started. Outcome: `Started`.
     StartContainer(Box<StartRequest>),
 
+    /// Keep where a reboot does not reach it how a pod has ended. Outcome: `Done`.
+    KeepEnd(Box<PodRecord>),
+
     /// Send a signal to a container's init process. Outcome: `Done`, also when it has ended.
     Signal(SignalRequest),
     /// Read what an ended container left as its last words. Outcome: `TerminationMessage`.
@@ -98,6 +103,9 @@ pub enum Act {
     RemoveContainer(RemoveContainerRequest),
     /// Stop and remove a sandbox with everything in it. Outcome: `Done`.
     RemoveSandbox(SandboxId),
+    /// Kill the shim of a sandbox that is being removed, and with it everything in it: it answers nothing. Outcome: `Done`,
+    /// also when there is none.
+    KillShim(SandboxId),
     /// Undo the CNI attachment with the configuration it was made with. Outcome: `Done`.
     RemoveNetwork(Box<NetworkRequest>),
     /// Remove the network namespace. Outcome: `Done`.
@@ -108,10 +116,23 @@ pub enum Act {
     RemoveCgroup(crate::spec::QosClass),
     /// Remove the pod's directories, its logs and the links to them. Outcome: `Done`.
     RemoveDirs(PodName),
+    /// Remove what was kept of how the pod ended. Outcome: `Done`.
+    DropEnd,
     /// Remove whatever the node has under the UID of a pod that has neither record nor manifest: mounted volumes, the
     /// cgroup under whichever QoS parent, directories, logs. Its containers and sandboxes are gone by then. Outcome:
     /// `Done`.
     Sweep,
+}
+
+/// What is to be seen of a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Published {
+    /// What it is to be.
+    pub pod: Arc<Pod>,
+    /// What it is.
+    pub status: Arc<PodStatus>,
+    /// The sandbox it runs in, once there is one.
+    pub sandbox: Option<SandboxId>,
 }
 
 /// The pod's cgroup.
@@ -156,8 +177,7 @@ pub struct VolumeRequest {
     pub fs_group: Option<u32>,
     /// Whether ownership is changed only when the root does not match.
     pub fs_group_change: crate::spec::FsGroupChange,
-    /// Size of a memory medium in bytes: the smaller of the limit and the pod's memory limit; `None` lets the kernel
-    /// decide.
+    /// Size of a memory medium in bytes; `None` for other mediums.
     pub tmpfs_size_bytes: Option<u64>,
 }
 
@@ -204,10 +224,14 @@ pub struct ContainerPlan {
     pub image_volumes: Vec<ImageVolume>,
     /// Parts of volumes to open safely and bind below the pod's directory.
     pub sub_paths: Vec<SubPathBind>,
+    /// Sources of mounts to look at, once the parts of volumes are bound.
+    pub mount_sources: Vec<MountSource>,
     /// Absolute path of the log file.
     pub log_path: String,
     /// Labels of the containerd container.
     pub labels: BTreeMap<String, String>,
+    /// What the pod asks for and does not get, and runs without.
+    pub warnings: Vec<String>,
 }
 
 /// Which of the node's devices a container sees.
@@ -256,6 +280,8 @@ pub enum ExistingFile {
 /// A subPath, bound by descriptor so that nothing in the volume can lead it astray.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubPathBind {
+    /// Name of the volume, for words that tell nothing of the node.
+    pub mount: VolumeName,
     /// Root of the volume on the node.
     pub volume: String,
     /// Path below it, as the pod gave it.
@@ -264,8 +290,20 @@ pub struct SubPathBind {
     pub target: String,
 }
 
+/// A path of the node that a container mounts: a directory is made when nothing is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountSource {
+    /// Absolute path.
+    pub path: String,
+    /// How mounts are to travel: the mount that the path is on must let them.
+    pub propagation: MountPropagation,
+}
+
 /// What the shell gives [`Act::Signal`] to be answered. A shim answers from memory; one that takes longer hangs.
 pub const SIGNAL_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What a shim gets to answer a question about itself, which it does from memory, before its removal counts it as silent.
+pub const SHIM_ANSWER: Duration = Duration::from_secs(10);
 
 /// A signal to send.
 #[derive(Debug, Clone, PartialEq, Eq)]

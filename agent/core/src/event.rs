@@ -1,10 +1,11 @@
 //! Everything that can happen to a node.
 
-use std::{net::IpAddr, path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc};
 
 use jiff::Timestamp;
 
 use crate::{
+    config::NodeFacts,
     id::{Attempt, ContainerId, ContainerName, OpId, PodUid, SandboxId},
     record::PodRecord,
     spec::{Pod, Source},
@@ -29,6 +30,8 @@ pub enum Event {
         /// Why, for people.
         why: String,
     },
+    /// What of the node may have changed, read before another event that pods are prepared after.
+    NodeFacts(NodeFacts),
     /// Whether pods can be wired: a CNI configuration is there and its plugins are content.
     NetworkReady(Result<(), String>),
     /// A sandbox reports.
@@ -52,6 +55,8 @@ pub enum Event {
 pub struct Restored {
     /// Records of pods, with the pods read back from their manifests.
     pub pods: Vec<(PodRecord, Arc<Pod>)>,
+    /// Pods that have no record any more, since the machine was switched off, and had ended before.
+    pub ended: Vec<(PodRecord, Arc<Pod>)>,
     /// What containerd and the shims know.
     pub observation: Observation,
     /// Pods of which something is left on the node (directory, cgroup, netns) but no record.
@@ -65,6 +70,9 @@ pub struct Observation {
     pub sandboxes: Vec<ObservedSandbox>,
     /// Every container of ours.
     pub containers: Vec<ObservedContainer>,
+    /// Sandboxes of which containerd has no record, for somebody removed it, though they are up or their shim is there and does
+    /// not answer.
+    pub unrecorded: BTreeSet<SandboxId>,
 }
 
 /// A sandbox record of containerd and what its shim says.
@@ -94,7 +102,7 @@ pub struct ObservedContainer {
     pub name: ContainerName,
     /// Which run of it.
     pub attempt: Attempt,
-    /// Hash of the spec it was made from.
+    /// Hash of what it was made from; 0 when that is not known, and so no reason to replace it.
     pub hash: u64,
     /// Its task.
     pub task: ObservedTask,
@@ -209,6 +217,29 @@ pub enum FailureKind {
     StartFailed,
     /// The sandbox that the effect needs has gone, and the effect did nothing in it.
     SandboxGone,
+    /// The pod's shim was asked, on a connection that it did not refuse, and did not answer within
+    /// [`SHIM_ANSWER`](crate::effect::SHIM_ANSWER) while the agent ran on time. Nothing was done.
+    Silent,
+    /// The record that must come before the effect could not be written, so nothing was begun; done when it is.
+    Unrecorded,
+}
+
+impl FailureKind {
+    /// Whether something that is told for all explains it: containerd's absence, a record that cannot be written.
+    #[must_use]
+    pub fn is_told_elsewhere(self) -> bool {
+        match self {
+            Self::RuntimeDown | Self::Unrecorded => true,
+            Self::Transient
+            | Self::Unknown
+            | Self::Config
+            | Self::InvalidImageName
+            | Self::ImagePull
+            | Self::StartFailed
+            | Self::SandboxGone
+            | Self::Silent => false,
+        }
+    }
 }
 
 /// Addresses of a wired pod.

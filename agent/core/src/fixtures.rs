@@ -23,6 +23,7 @@ pub(crate) fn node() -> NodeConfig {
     NodeConfig {
         name: "node-1".into(),
         ips: vec!["192.0.2.10".parse().unwrap()],
+        hostname: "Node-1.example".into(),
         capacity: Quantities {
             cpu_milli: Some(4000),
             memory_bytes: Some(8 << 30),
@@ -73,6 +74,7 @@ pub(crate) fn node() -> NodeConfig {
         unsafe_sysctls: Vec::new(),
         oom_score_floor: -1000,
         capabilities: ALL_CAPABILITIES,
+        kernel_capabilities: ALL_CAPABILITIES,
     }
 }
 

@@ -3,6 +3,8 @@
 //! Source: `pkg/kubelet/kuberuntime/kuberuntime_sandbox.go` `generatePodSandboxConfig`, containerd
 //! `internal/cri/server/sandbox_run.go` `cniNamespaceOpts`, `internal/cri/bandwidth`.
 
+pub mod upkeep;
+
 use std::collections::BTreeSet;
 
 use thiserror::Error;

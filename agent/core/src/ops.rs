@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    id::{Attempt, ContainerName, ImageRef, OpId, PodUid, VolumeName},
+    id::{Attempt, ContainerName, ImageRef, OpId, PodUid, SandboxId, VolumeName},
     node::Orphan,
     pod::actual::Leftover,
 };
@@ -36,6 +36,15 @@ pub enum Purpose {
         /// How often its removal failed before, in a row.
         tries: u32,
     },
+    /// The shim of a sandbox that belongs to no pod.
+    OrphanShim {
+        /// Under which UID it was found.
+        uid: PodUid,
+        /// Which sandbox.
+        sandbox: SandboxId,
+        /// How often its removal failed before, in a row.
+        tries: u32,
+    },
     /// Looking for an image.
     Inspect(ImageRef),
     /// Pulling an image.
@@ -50,6 +59,10 @@ pub enum Purpose {
 /// What of a pod an effect is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Slot {
+    /// The record on disk.
+    Record,
+    /// The status that everybody sees.
+    Status,
     /// Directories.
     Dirs,
     /// cgroup.
@@ -60,6 +73,8 @@ pub enum Slot {
     Network(Attempt),
     /// A sandbox.
     Sandbox(Attempt),
+    /// What is kept of the pod's end.
+    End,
     /// A volume.
     Volume(VolumeName),
     /// Writable layer of a container.
@@ -72,6 +87,8 @@ pub enum Slot {
     Words(ContainerName),
     /// A removal.
     Remove(Leftover),
+    /// The shim of a sandbox that is being removed.
+    Shim(SandboxId),
 }
 
 impl Ops {

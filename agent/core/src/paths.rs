@@ -172,6 +172,25 @@ pub fn netns(sandbox: &SandboxId) -> String {
     format!("/run/netns/berth-{}", component(head(sandbox.as_str(), SOCKET_DIGITS)))
 }
 
+/// Marks of the network namespaces that this agent made: `<run>/netns/<sandbox id>`. They end with the machine, as the
+/// namespaces do.
+#[must_use]
+pub fn netns_marks(paths: &Paths) -> String {
+    format!("{}/netns", paths.run)
+}
+
+/// What of this agent outlives the machine and is of no one pod: `<root>/berth`.
+#[must_use]
+pub fn lasting(paths: &Paths) -> String {
+    format!("{}/berth", paths.root)
+}
+
+/// Records of the CNI attachments that this agent made. They outlive the machine, as the leases of IPAM plugins do.
+#[must_use]
+pub fn attachments(paths: &Paths) -> String {
+    format!("{}/attachments", lasting(paths))
+}
+
 /// At most `length` bytes from the start of `text`, cut between characters.
 fn head(text: &str, length: usize) -> &str {
     &text[..text.floor_char_boundary(length)]

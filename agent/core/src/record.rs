@@ -1,6 +1,7 @@
 //! What of a pod must survive the agent: one value per pod, written before the first act for it.
 //!
-//! Ids are computed, so the record is the intent for everything that bears one of the pod's ids; see decision 0003.
+//! It names everything that bears one of the pod's ids, so it is the intent for all of it, also when ids come to be
+//! computed otherwise; see decisions 0003 and 0022.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::{
     event::{Exit, NetworkStatus},
-    id::{Attempt, ContainerName, PodName, PodUid},
+    id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId},
     spec::Source,
     status::ConditionKind,
     time::Mono,
@@ -27,8 +28,14 @@ pub struct PodRecord {
     pub manifest: Arc<str>,
     /// When the agent first saw the pod: `status.startTime`.
     pub started_at: Timestamp,
-    /// The current sandbox; earlier ones are removed.
+    /// What the pod is to become.
+    pub goal: Goal,
+    /// Which sandbox of the pod the current one is; earlier ones are removed.
     pub sandbox: Attempt,
+    /// Id of the current sandbox.
+    pub sandbox_id: SandboxId,
+    /// Id of the sandbox before, of which something may be left.
+    pub earlier_sandbox: Option<SandboxId>,
     /// Addresses, once wired.
     pub network: Option<NetworkStatus>,
     /// Runs of its containers.
@@ -42,10 +49,21 @@ pub struct PodRecord {
     pub terminal: Option<TerminalRecord>,
 }
 
+/// What a pod is to become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// Its source has it: it is to run.
+    Wanted,
+    /// Its source no longer has it: everything goes, the record last.
+    Removed,
+}
+
 /// Runs of one container.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContainerRecord {
-    /// The current run.
+    /// Id of the current run.
+    pub id: ContainerId,
+    /// Which run of the container the current one is.
     pub attempt: Attempt,
     /// When the current run was decided: a run that lasted long enough resets the back-off.
     pub begun_at: Mono,
@@ -62,15 +80,14 @@ pub struct ContainerRecord {
     /// Restart back-off: how long after the end of the current run the next one waits, in milliseconds; 0 before the
     /// first restart.
     pub backoff_ms: u64,
-    /// Whether it was ready when last looked at, so that a restart of the agent does not flip it.
-    pub ready: bool,
 }
 
 impl ContainerRecord {
     /// A run that was decided, and nothing more.
     #[must_use]
-    pub fn begun(attempt: Attempt, begun_at: Mono) -> Self {
+    pub fn begun(id: ContainerId, attempt: Attempt, begun_at: Mono) -> Self {
         Self {
+            id,
             attempt,
             begun_at,
             started_in: None,
@@ -79,7 +96,6 @@ impl ContainerRecord {
             exit: None,
             last_exit: None,
             backoff_ms: 0,
-            ready: false,
         }
     }
 }
@@ -93,6 +109,19 @@ pub struct RunImage {
     pub id: String,
     /// `STOPSIGNAL`.
     pub stop_signal: Option<String>,
+    /// The user that its first process began as; absent in records of versions before.
+    pub user: Option<RunUser>,
+}
+
+/// The user of a container's first process: `user.linux` of its status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunUser {
+    /// User.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+    /// Further groups.
+    pub supplemental_groups: Vec<u32>,
 }
 
 /// The last change of a condition.
@@ -107,6 +136,8 @@ pub struct Transition {
 /// How a run ended, with its last words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExitRecord {
+    /// Id of the run.
+    pub id: ContainerId,
     /// Which run.
     pub attempt: Attempt,
     /// How.

@@ -4,10 +4,7 @@
 
 use thiserror::Error;
 
-use crate::{
-    config::NodeConfig,
-    spec::{IpcMode, NetworkMode, Pod, Sysctl},
-};
+use crate::spec::{IpcMode, NetworkMode, Pod, Sysctl};
 
 /// Longest name of a sysctl.
 const NAME_BYTES_MAX: usize = 253;
@@ -64,13 +61,14 @@ pub enum SysctlError {
     },
 }
 
-/// The pod's sysctls with their names in dotted form, when it may set all of them.
+/// The pod's sysctls with their names in dotted form, when it may set all of them: those that are safe, and those that
+/// patterns of `allowedUnsafeSysctls` allow.
 ///
 /// # Errors
 ///
 /// The first that it may not set.
-pub fn check_sysctls(pod: &Pod, node: &NodeConfig) -> Result<Vec<Sysctl>, SysctlError> {
-    pod.security.sysctls.iter().map(|sysctl| check(sysctl, pod, node)).collect()
+pub fn check_sysctls(pod: &Pod, allowed: &[String]) -> Result<Vec<Sysctl>, SysctlError> {
+    pod.security.sysctls.iter().map(|sysctl| check(sysctl, pod, allowed)).collect()
 }
 
 /// Whether a pattern of `allowedUnsafeSysctls` can be kept: a valid name, with an optional trailing `*`, of a namespaced
@@ -85,7 +83,7 @@ pub fn is_valid_pattern(pattern: &str) -> bool {
     is_valid_name(name) && namespace(&dotted(prefix)).is_some()
 }
 
-fn check(sysctl: &Sysctl, pod: &Pod, node: &NodeConfig) -> Result<Sysctl, SysctlError> {
+fn check(sysctl: &Sysctl, pod: &Pod, allowed: &[String]) -> Result<Sysctl, SysctlError> {
     let written = || sysctl.name.clone();
     if !is_valid_name(&sysctl.name) {
         return Err(SysctlError::Name { name: written() });
@@ -94,7 +92,7 @@ fn check(sysctl: &Sysctl, pod: &Pod, node: &NodeConfig) -> Result<Sysctl, Sysctl
     let Some(namespace) = namespace(&name) else {
         return Err(SysctlError::NotAllowed { name: written() });
     };
-    if !SAFE.contains(&name.as_str()) && !node.unsafe_sysctls.iter().any(|pattern| matches(pattern, &name)) {
+    if !SAFE.contains(&name.as_str()) && !allowed.iter().any(|pattern| matches(pattern, &name)) {
         return Err(SysctlError::NotAllowed { name: written() });
     }
     let of_node = match namespace {

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use crate::{
     id::{ContainerId, ContainerName, PodName, PodUid},
+    record::RunUser,
     spec::{ContainerKind, QosClass},
 };
 
@@ -133,6 +134,8 @@ pub struct ContainerStatus {
     pub started: bool,
     /// Runs before this one.
     pub restart_count: u32,
+    /// The user that the current or last run began as, where it is known.
+    pub user: Option<RunUser>,
 }
 
 /// State of a container.

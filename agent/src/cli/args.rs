@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::{
     ask::{self, Failure, PodName},
-    check, exec, inspect, logs,
+    check, check_manifests, exec, inspect, logs,
     output::{TextOrJson, harmless, put, put_json},
     pods::{self, Columns},
     run, terminal,
@@ -44,6 +44,18 @@ enum Command {
         /// How to show it
         #[arg(short, long, value_enum, default_value = "text")]
         output: TextOrJson,
+    },
+    /// Say about manifests what the agent would say, without one
+    #[command(after_help = "Exit code 1 when a pod would not run as it is written.")]
+    Check {
+        #[command(flatten)]
+        flags: KubeletFlags,
+        /// How to show it
+        #[arg(short, long, value_enum, default_value = "text")]
+        output: TextOrJson,
+        /// Files, or directories of them; `-` is standard input
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
     },
     /// List the pods of this node
     Pods {
@@ -161,6 +173,16 @@ fn perform(command: Command) -> Result<ExitCode, Failure> {
                 TextOrJson::Json => put_json(&check::json(&settings))?,
             }
         }
+        Command::Check { flags, output, files } => {
+            let settings = Settings::load(flags).map_err(run::wrong)?;
+            let verdicts = check_manifests::verdicts(&settings, &files)?;
+            match output {
+                TextOrJson::Text => put(|out| check_manifests::print(out, &verdicts))?,
+                TextOrJson::Json => put_json(&verdicts)?,
+            }
+            let is_good = verdicts.iter().all(check_manifests::Verdict::is_good);
+            return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
         Command::Completions { shell } => put(|out| {
             clap_complete::generate(shell, &mut Arguments::command(), "berth", out);
             Ok(())
@@ -173,7 +195,7 @@ fn perform(command: Command) -> Result<ExitCode, Failure> {
             let width = terminal::size().map(|size| size.width);
             match output {
                 TextOrJson::Text => put(|out| inspect::print(out, &object, width, Timestamp::now()))?,
-                TextOrJson::Json => put_json(&object.pod)?,
+                TextOrJson::Json => put_json(&inspect::json(&object)?)?,
             }
         }
         Command::Logs { agent, options } => block_on(logs::run(&agent.socket, &options))?,

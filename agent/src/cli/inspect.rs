@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStatus, Pod};
+use serde_json::{Value, json};
 
 use super::{age, pods::layout, summary};
 use crate::control::PodObject;
@@ -28,7 +29,15 @@ pub(super) fn print(
             container(out, one, status_of(&object.pod, &one.name), now)?;
         }
     }
+    hanging(out, object, width, now)?;
     events(out, object, width, now)
+}
+
+/// The pod's object, with what the API has no field for below `berth`.
+pub(super) fn json(object: &PodObject) -> io::Result<Value> {
+    let mut pod = serde_json::to_value(&object.pod)?;
+    pod["berth"] = json!({ "hanging": object.hanging });
+    Ok(pod)
 }
 
 fn head(out: &mut impl Write, object: &PodObject, now: Timestamp) -> io::Result<()> {
@@ -145,6 +154,18 @@ fn words(state: &ContainerState, now: Timestamp) -> String {
         text(waiting.reason.as_ref()).unwrap_or_default(),
         text(waiting.message.as_ref()).unwrap_or_default()
     )
+}
+
+fn hanging(out: &mut impl Write, object: &PodObject, width: Option<u16>, now: Timestamp) -> io::Result<()> {
+    if object.hanging.is_empty() {
+        return Ok(());
+    }
+    let rows = object.hanging.iter().map(|one| {
+        let since = age::since(now, Some(one.since));
+        vec![format!("  {}", one.what), since, one.path.clone(), one.process.to_string()]
+    });
+    let header = ["  WHAT", "SINCE", "PATH", "PROCESS"].map(str::to_owned).to_vec();
+    write!(out, "\nHanging:\n{}", layout(header, rows, width))
 }
 
 fn events(out: &mut impl Write, object: &PodObject, width: Option<u16>, now: Timestamp) -> io::Result<()> {

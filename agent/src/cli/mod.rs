@@ -7,6 +7,7 @@ mod age;
 mod args;
 mod ask;
 mod check;
+mod check_manifests;
 mod exec;
 mod inspect;
 mod logs;

@@ -10,7 +10,7 @@ use super::{
     summary::summarize,
 };
 use crate::{
-    control::{EventObject, Overview, PodObject},
+    control::{EventObject, HangingObject, Overview, PodObject},
     view::Problem,
 };
 
@@ -155,6 +155,12 @@ fn object() -> PodObject {
         sandbox: Some("5a".to_owned()),
         log_root: "/var/log/pods".to_owned(),
         log_directory: "/var/log/pods/default_web-node-1_0b1c".to_owned(),
+        hanging: vec![HangingObject {
+            what: "volume data".to_owned(),
+            path: "/mnt/nfs/data".to_owned(),
+            since: "2026-11-21T07:58:00Z".parse().unwrap(),
+            process: 4711,
+        }],
     }
 }
 
@@ -191,6 +197,9 @@ fn the_table_is_kubectls() {
 fn inspect_tells_everything() {
     let text = written(|out| inspect::print(out, &object(), None, now()));
     assert_eq!(text, include_str!("tests/inspect.txt"), "{text}");
+    let json = inspect::json(&object()).unwrap();
+    assert_eq!(json["kind"], "Pod");
+    assert_eq!(json["berth"]["hanging"][0]["path"], "/mnt/nfs/data");
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::GoDuration;
+
 /// The document. Lives beside a `KubeletConfiguration` in the same files.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -30,6 +32,12 @@ pub struct CniSection {
     pub bin_dirs: Option<Vec<PathBuf>>,
     /// Results of ADD; `/var/lib/cni`, where libcni keeps them.
     pub cache_dir: Option<PathBuf>,
+    /// How often what an earlier agent left attached is tried to be removed, and plugins are told; `1h`.
+    pub gc_period: Option<GoDuration>,
+    /// Whether plugins of CNI 1.1 are told to remove what is not in `cacheDir`; `false`. Only for a node on which nobody
+    /// else attaches anything to the network.
+    #[serde(rename = "pluginGC")]
+    pub plugin_gc: Option<bool>,
 }
 
 /// `runtime`.

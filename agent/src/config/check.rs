@@ -18,14 +18,25 @@ pub struct Ignored {
 /// All of them, in the order of writing. A field that is empty or zero asks for nothing and is left out.
 #[must_use]
 pub fn ignored(settings: &Settings) -> Vec<Ignored> {
-    let Value::Map(entries) = &settings.documents.kubelet.value else { return Vec::new() };
+    let entries: &[Entry] = match &settings.documents.kubelet.value {
+        Value::Map(entries) => entries,
+        _ => &[],
+    };
     let fields = entries.iter().flat_map(ignored_of);
     let flags = settings
         .flags
         .passive
         .iter()
         .map(|flag| Ignored { place: Place { file: flag.as_str().into(), line: 0 }, name: flag.clone() });
-    fields.chain(flags).collect()
+    fields.chain(flags).chain(std::iter::once(eviction(entries))).collect()
+}
+
+/// Thresholds count for what is allocatable, by default too; that nothing is evicted has to be known before a disk is full.
+fn eviction(entries: &[Entry]) -> Ignored {
+    let name = "evictionHard: no pod is evicted";
+    let written = entries.iter().find(|field| field.key == "evictionHard").map(|field| field.place.clone());
+    let place = written.unwrap_or_else(|| Place { file: name.into(), line: 0 });
+    Ignored { place, name: name.to_owned() }
 }
 
 /// What of a field is ignored: nothing, all of it, or some of its entries.

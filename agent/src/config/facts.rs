@@ -1,6 +1,7 @@
-//! What the machine says about itself, read once at start.
+//! What the machine says about itself, read once at start; what changes later is read again by [`LiveFacts`].
 
 mod cgroups;
+mod live;
 mod swap;
 
 use std::{
@@ -19,16 +20,24 @@ const TEXT_MAX: u64 = 1 << 20;
 /// The processors that are in use, as a list.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
+/// The highest number of a capability that the kernel knows.
+const LAST_CAPABILITY: &str = "/proc/sys/kernel/cap_last_cap";
+
+/// The node's names of addresses.
+const HOSTS: &str = "/etc/hosts";
+
 /// There when the machine was booted with systemd; see sd_booted(3).
 const SYSTEMD: &str = "/run/systemd/system";
 
-pub use swap::Swap;
+pub use {live::LiveFacts, swap::Swap};
 
 /// Facts of the machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
     /// Host name, lower case.
     pub hostname: String,
+    /// Host name, as the kernel has it.
+    pub kernel_hostname: String,
     /// The addresses that packets to elsewhere leave from, IPv4 first.
     pub ips: Vec<IpAddr>,
     /// Processors, memory, disk below the root directory, huge pages.
@@ -52,6 +61,8 @@ pub struct Facts {
     pub oom_score_adj: i32,
     /// Effective capabilities within the bounding set; bit n is capability n.
     pub capabilities: u64,
+    /// Capabilities that the kernel knows, in the same form.
+    pub kernel_capabilities: u64,
     /// `/etc/hosts`.
     pub hosts: String,
 }
@@ -96,8 +107,10 @@ impl Facts {
         let cgroup_version = cgroups::version()?;
         let capacity = capacity(root_dir)?;
         let is_bounded = cgroups::has_controller(cgroup_version, "hugetlb");
+        let kernel_hostname = hostname()?;
         Ok(Self {
-            hostname: hostname()?,
+            hostname: kernel_hostname.to_lowercase(),
+            kernel_hostname,
             ips: addresses(),
             cgroup_version,
             pids_max: cgroups::pids_max(cgroup_version)?,
@@ -109,7 +122,8 @@ impl Facts {
             booted_with_systemd: Path::new(SYSTEMD).is_dir(),
             oom_score_adj: oom_score_adj()?,
             capabilities: capabilities()?,
-            hosts: text_or_empty(Path::new("/etc/hosts"))?,
+            kernel_capabilities: kernel_capabilities()?,
+            hosts: text_or_empty(Path::new(HOSTS))?,
         })
     }
 }
@@ -140,10 +154,14 @@ fn page_bytes() -> Result<u64, FactsError> {
     positive.ok_or(FactsError::Call { what, source: io::ErrorKind::InvalidData.into() })
 }
 
-fn hostname() -> Result<String, FactsError> {
+/// The machine's name, in lower case.
+///
+/// # Errors
+/// The kernel does not tell it.
+pub fn hostname() -> Result<String, FactsError> {
     let name = nix::unistd::gethostname()
         .map_err(|errno| FactsError::Call { what: "the host name", source: errno.into() })?;
-    Ok(name.to_string_lossy().trim().to_lowercase())
+    Ok(name.to_string_lossy().trim().to_owned())
 }
 
 /// Source addresses of the routes to the documentation networks. Connecting a datagram socket sends nothing.
@@ -203,6 +221,15 @@ fn capabilities() -> Result<u64, FactsError> {
     let status = kernel_text(path)?;
     let set = |name: &'static str| capability_set(&status, name).ok_or_else(|| form(name, path));
     Ok(set("CapEff:")? & set("CapBnd:")?)
+}
+
+/// All up to the last one.
+fn kernel_capabilities() -> Result<u64, FactsError> {
+    let last: u32 = kernel_text(LAST_CAPABILITY)?
+        .trim()
+        .parse()
+        .map_err(|_not_a_number| form("a number", LAST_CAPABILITY))?;
+    Ok(u64::MAX.checked_shr(63_u32.saturating_sub(last)).unwrap_or(1))
 }
 
 fn capability_set(status: &str, name: &str) -> Option<u64> {
@@ -272,5 +299,7 @@ mod tests {
         assert_eq!(facts.hostname, facts.hostname.to_lowercase());
         assert!(facts.page_bytes.is_power_of_two() && facts.page_bytes >= 4096);
         assert!(facts.pids_max > Some(1000));
+        assert_eq!(facts.capabilities & !facts.kernel_capabilities, 0, "more than the kernel knows");
+        assert!(facts.kernel_capabilities.count_ones() > 37);
     }
 }

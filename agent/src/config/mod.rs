@@ -16,17 +16,19 @@ mod files;
 mod flags;
 mod kubelet;
 mod resolve;
+mod runtime;
 mod settings;
 mod validate;
 
 pub use berth::{BerthConfiguration, CniSection, RuntimeSection};
 pub use check::{Ignored, ignored};
 pub use duration::{DurationError, GoDuration};
-pub use facts::{Facts, FactsError, Swap};
+pub use facts::{Facts, FactsError, LiveFacts, Swap, hostname};
 pub use files::{Documents, load};
 pub use flags::KubeletFlags;
 pub use kubelet::KubeletConfiguration;
 pub use resolve::Settings;
+pub use runtime::{PodRuntime, RuntimeOptions};
 pub use settings::{Cni, Config, OciRuntime};
 
 #[cfg(test)]

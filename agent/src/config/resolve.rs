@@ -10,13 +10,30 @@ use std::{
 use berth_core::config::{DnsSettings, LogSettings, NodeConfig, Paths, PullSettings};
 
 use super::{
-    BerthConfiguration, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags, OciRuntime,
-    allocatable::units, defaults, facts, validate,
+    BerthConfiguration, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags, LiveFacts,
+    OciRuntime, PodRuntime, allocatable::units, defaults, facts, validate,
 };
 use crate::document::{Fault, Faults, Node, read};
 
+/// How often leftovers of networks are collected.
+const GC_PERIOD: Duration = Duration::from_secs(3600);
+/// The shortest such period: each one lists a directory.
+const GC_PERIOD_MIN: Duration = Duration::from_secs(1);
+
 /// Handler that is always there.
-const BERTH_HANDLER: (&str, &str) = ("berth", "io.containerd.berth.v1");
+const BERTH_HANDLER: &str = "berth";
+
+/// The agent's own `oom_score_adj` by default: `KubeletOOMScoreAdj` of `pkg/kubelet/qos/policy.go`.
+const OOM_SCORE: i32 = -999;
+
+/// Settings of the kernel.
+const SYSCTLS: &str = "/proc/sys";
+
+/// The capability that lets a process give less than it has itself (`include/uapi/linux/capability.h`).
+const CAP_SYS_RESOURCE: u32 = 24;
+
+/// The least that the kernel knows.
+const OOM_SCORE_MIN: i32 = -1000;
 
 /// Both documents in their types, defaults applied, and the trees that know where everything is written.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,6 +95,8 @@ impl Settings {
                 conf_dir: cni.conf_dir.unwrap_or_else(|| PathBuf::from("/etc/cni/net.d")),
                 bin_dirs: cni.bin_dirs.unwrap_or_else(|| vec![PathBuf::from("/opt/cni/bin")]),
                 cache_dir: cni.cache_dir.unwrap_or_else(|| PathBuf::from("/var/lib/cni")),
+                gc_period: cni.gc_period.map_or(GC_PERIOD, |period| period.0),
+                plugin_gc: cni.plugin_gc == Some(true),
             },
             oci_runtime: oci_runtime(runtime.oci_runtime.as_deref()),
             runtime_handlers: handlers(
@@ -90,19 +109,20 @@ impl Settings {
                 .clone()
                 .unwrap_or_else(|| PathBuf::from("/etc/containerd/certs.d")),
             control_socket: run.join("berth.sock"),
+            live: LiveFacts {
+                resolv_conf: self.path("resolvConf", kubelet.resolv_conf.as_deref()),
+                fixed_ips: Some(node_ips(&self.flags)?).filter(|ips| !ips.is_empty()),
+            },
+            oom_score_adj: kubelet.oom_score_adj.unwrap_or(OOM_SCORE),
+            protect_kernel_defaults: kubelet.protect_kernel_defaults == Some(true),
+            sysctl_root: std::env::var_os("BERTH_SYSCTL_ROOT").map_or_else(|| SYSCTLS.into(), PathBuf::from),
             abort_at: std::env::var("BERTH_ABORT_AT").ok().filter(|point| !point.is_empty()),
         })
     }
 
     fn node(&self, facts: &Facts, run: &Path) -> Result<NodeConfig, Faults> {
         let Self { kubelet, flags, .. } = self;
-        let named = flags.hostname_override.as_deref().map(|name| name.trim().to_lowercase());
-        let name = named.filter(|name| !name.is_empty()).unwrap_or_else(|| facts.hostname.clone());
-        if !crate::manifest::is_dns_subdomain(&name) {
-            let message =
-                format!("the node's name `{name}` is not a DNS name: give another with --hostname-override");
-            return Err(self.documents.kubelet.fault("", message).into());
-        }
+        let name = self.node_name(&facts.hostname)?;
         let ips = Some(node_ips(flags)?).filter(|ips| !ips.is_empty());
         let restarts =
             kubelet.crash_loop_back_off.as_ref().and_then(|section| section.max_container_restart_period);
@@ -110,6 +130,7 @@ impl Settings {
         Ok(NodeConfig {
             name,
             ips: ips.unwrap_or_else(|| facts.ips.clone()),
+            hostname: facts.kernel_hostname.clone(),
             capacity: facts.capacity.clone(),
             allocatable: self.allocatable(&facts.capacity),
             unreserved: self.unreserved(&facts.capacity),
@@ -127,9 +148,32 @@ impl Settings {
             crash_backoff_max: duration(restarts),
             seccomp_default: kubelet.seccomp_default == Some(true),
             unsafe_sysctls: kubelet.allowed_unsafe_sysctls.clone().unwrap_or_default(),
-            oom_score_floor: facts.oom_score_adj,
+            oom_score_floor: oom_score_floor(facts),
             capabilities: facts.capabilities,
+            kernel_capabilities: facts.kernel_capabilities,
         })
+    }
+
+    /// What the node is called, on a machine of this host name.
+    ///
+    /// # Errors
+    /// It is no DNS name.
+    pub fn node_name(&self, hostname: &str) -> Result<String, Fault> {
+        let named = self.flags.hostname_override.as_deref().map(|name| name.trim().to_lowercase());
+        let name = named.filter(|name| !name.is_empty()).unwrap_or_else(|| hostname.to_owned());
+        if crate::manifest::is_dns_subdomain(&name) {
+            return Ok(name);
+        }
+        let message =
+            format!("the node's name `{name}` is not a DNS name: give another with --hostname-override");
+        Err(self.documents.kubelet.fault("", message))
+    }
+
+    /// Whether pods may name this runtime handler.
+    #[must_use]
+    pub fn has_handler(&self, handler: &str) -> bool {
+        let named = self.berth.runtime.as_ref().and_then(|runtime| runtime.handlers.as_ref());
+        handler == BERTH_HANDLER || named.is_some_and(|named| named.contains_key(handler))
     }
 
     fn dns(&self, facts: &Facts) -> Result<DnsSettings, Fault> {
@@ -181,6 +225,12 @@ impl Settings {
     }
 }
 
+/// The least `oom_score_adj` that the agent can give: any, unless it lacks the capability for that.
+fn oom_score_floor(facts: &Facts) -> i32 {
+    let may_lower = facts.capabilities >> CAP_SYS_RESOURCE & 1 == 1;
+    if may_lower { OOM_SCORE_MIN } else { facts.oom_score_adj }
+}
+
 fn berth_faults(berth: &BerthConfiguration, tree: &Node) -> Vec<Fault> {
     let cni = berth.cni.clone().unwrap_or_default();
     let runtime = berth.runtime.clone().unwrap_or_default();
@@ -197,12 +247,14 @@ fn berth_faults(berth: &BerthConfiguration, tree: &Node) -> Vec<Fault> {
     for (index, path) in cni.bin_dirs.iter().flatten().enumerate() {
         absolute(&format!("cni.binDirs[{index}]"), Some(path));
     }
+    if cni.gc_period.is_some_and(|period| period.0 < GC_PERIOD_MIN) {
+        faults.push(tree.fault("cni.gcPeriod", "must be a second or more".to_owned()));
+    }
     let handlers = runtime.handlers.unwrap_or_default();
     if let Some(name) =
-        runtime.default_handler.filter(|name| name != BERTH_HANDLER.0 && !handlers.contains_key(name))
+        runtime.default_handler.filter(|name| name != BERTH_HANDLER && !handlers.contains_key(name))
     {
-        let message =
-            format!("`{name}` is not one of `{}` and the names in runtime.handlers", BERTH_HANDLER.0);
+        let message = format!("`{name}` is not one of `{}` and the names in runtime.handlers", BERTH_HANDLER);
         faults.push(tree.fault("runtime.defaultHandler", message));
     }
     for (name, runtime) in &handlers {
@@ -221,10 +273,11 @@ fn berth_faults(berth: &BerthConfiguration, tree: &Node) -> Vec<Fault> {
     faults
 }
 
-fn handlers(mut all: BTreeMap<String, String>, default: Option<&str>) -> BTreeMap<String, String> {
-    all.entry(BERTH_HANDLER.0.to_owned()).or_insert_with(|| BERTH_HANDLER.1.to_owned());
-    let default =
-        all.get(default.unwrap_or(BERTH_HANDLER.0)).cloned().unwrap_or_else(|| BERTH_HANDLER.1.to_owned());
+fn handlers(named: BTreeMap<String, String>, default: Option<&str>) -> BTreeMap<String, PodRuntime> {
+    let named = named.into_iter().map(|(handler, runtime)| (handler, PodRuntime::named(&runtime)));
+    let mut all: BTreeMap<_, _> = named.collect();
+    all.entry(BERTH_HANDLER.to_owned()).or_insert(PodRuntime::Berth);
+    let default = all.get(default.unwrap_or(BERTH_HANDLER)).cloned().unwrap_or(PodRuntime::Berth);
     all.insert(String::new(), default);
     all
 }

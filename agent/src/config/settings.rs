@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use berth_core::config::NodeConfig;
 
+use super::{LiveFacts, PodRuntime};
+
 /// Everything that the agent is built from: checked, with every default applied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -23,15 +25,22 @@ pub struct Config {
     pub cni: Cni,
     /// The OCI runtime of pods.
     pub oci_runtime: OciRuntime,
-    /// Containerd runtime (`io.containerd.berth.v1`, `io.containerd.runc.v2`, …) by handler name; the empty name is the
-    /// default.
-    pub runtime_handlers: BTreeMap<String, String>,
+    /// Containerd runtime by handler name; the empty name, which is always there, is the default.
+    pub runtime_handlers: BTreeMap<String, PodRuntime>,
     /// Containerd's snapshotter for container layers.
     pub snapshotter: String,
     /// Directory of registry settings in containerd's `hosts.toml` form.
     pub registry_config_dir: PathBuf,
     /// The agent's own socket, for the command line.
     pub control_socket: PathBuf,
+    /// Where what changes on the node is read again.
+    pub live: LiveFacts,
+    /// The agent's own `oom_score_adj`.
+    pub oom_score_adj: i32,
+    /// Whether settings of the kernel are left as they are, and refused where they do not fit (`protectKernelDefaults`).
+    pub protect_kernel_defaults: bool,
+    /// Where settings of the kernel are: `/proc/sys`, or what tests name in its place (`BERTH_SYSCTL_ROOT`).
+    pub sysctl_root: PathBuf,
     /// Where the agent kills itself on purpose: tests of crash recovery name a point here (`BERTH_ABORT_AT`).
     pub abort_at: Option<String>,
 }
@@ -45,6 +54,10 @@ pub struct Cni {
     pub bin_dirs: Vec<PathBuf>,
     /// Directory in which results are kept for DEL and CHECK.
     pub cache_dir: PathBuf,
+    /// How often leftovers are collected.
+    pub gc_period: Duration,
+    /// Whether plugins are told what is valid, and so remove the rest.
+    pub plugin_gc: bool,
 }
 
 /// Which OCI runtime runs the containers of a pod.

@@ -38,6 +38,7 @@ fn shown(faults: &Faults, directory: &TempDir) -> String {
 fn facts() -> Facts {
     Facts {
         hostname: "node-1".to_owned(),
+        kernel_hostname: "Node-1".to_owned(),
         ips: vec![IpAddr::from([10, 0, 0, 5])],
         capacity: Quantities {
             cpu_milli: Some(4000),
@@ -55,6 +56,7 @@ fn facts() -> Facts {
         booted_with_systemd: true,
         oom_score_adj: 0,
         capabilities: 0x1ff,
+        kernel_capabilities: 0x1ff_ffff_ffff,
         hosts: "127.0.0.1 localhost\n".to_owned(),
     }
 }
@@ -88,7 +90,7 @@ fn a_zero_that_go_cannot_tell_from_absent_is_the_default() {
     );
     assert_eq!(settings.kubelet.max_open_files, Some(1_000_000));
     let names: Vec<_> = ignored(&settings).into_iter().map(|ignored| ignored.name).collect();
-    assert_eq!(names, ["authentication"]);
+    assert_eq!(names, ["authentication", "evictionHard: no pod is evicted"]);
 }
 
 #[test]
@@ -213,6 +215,24 @@ fn drop_ins_are_merged_in_lexical_order_and_flags_win() {
     );
 }
 
+/// Guaranteed pods get -997 and shims -998 wherever the kernel lets the agent give less than it has itself.
+#[test]
+fn scores_are_bounded_by_the_agents_own_only_without_the_capability() {
+    const SYS_RESOURCE: u64 = 1 << 24;
+    let settings = load_text("oomScoreAdj: -998\n", &[]).unwrap();
+    for (capabilities, own, floor) in
+        [(SYS_RESOURCE, 0, -1000), (SYS_RESOURCE, -999, -1000), (0, 0, 0), (!SYS_RESOURCE, -500, -500)]
+    {
+        let facts = Facts { capabilities, oom_score_adj: own, ..facts() };
+        let config = settings.resolve(&facts).unwrap();
+        assert_eq!(
+            (config.node.oom_score_floor, config.oom_score_adj),
+            (floor, -998),
+            "{capabilities:x} {own}"
+        );
+    }
+}
+
 #[test]
 fn flags_stand_for_fields_and_their_faults_name_them() {
     let flags = [
@@ -235,7 +255,10 @@ fn flags_stand_for_fields_and_their_faults_name_them() {
     assert_eq!(settings.kubelet.eviction_hard.as_ref().unwrap().len(), 2);
     assert_eq!(settings.kubelet.oom_score_adj, Some(-5));
     let names: Vec<_> = ignored(&settings).into_iter().map(|ignored| ignored.name).collect();
-    assert_eq!(names, ["featureGates.A", "featureGates.B", "oomScoreAdj", "--node-labels"]);
+    assert_eq!(
+        names,
+        ["featureGates.A", "featureGates.B", "--node-labels", "evictionHard: no pod is evicted"]
+    );
     for (flag, expected) in [
         ("--max-pods=x", "--max-pods: maxPods: expected a whole number, found string \"x\""),
         (
@@ -274,8 +297,8 @@ fn the_configuration_of_a_machine() {
     assert_eq!(config.node.dns.node_resolv_conf, "");
     assert_eq!(config.control_socket, PathBuf::from("/run/b/berth.sock"));
     assert_eq!(config.oci_runtime, OciRuntime::Path("/usr/bin/youki".into()));
-    assert_eq!(config.runtime_handlers[""], "io.containerd.kata.v2");
-    assert_eq!(config.runtime_handlers["berth"], "io.containerd.berth.v1");
+    assert_eq!(config.runtime_handlers[""].name(), "io.containerd.kata.v2");
+    assert_eq!(config.runtime_handlers["berth"], PodRuntime::Berth);
     assert_eq!(config.containerd_socket, PathBuf::from("/run/containerd/containerd.sock"));
     // Relative to the file that names it.
     let static_pods = config.static_pod_path.unwrap();

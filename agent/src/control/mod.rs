@@ -11,7 +11,7 @@ pub mod protocol;
 mod server;
 
 pub use client::{Client, ClientError};
-pub use object::{EventObject, Overview, PodObject};
+pub use object::{EventObject, HangingObject, Overview, PodObject};
 pub use server::{Runtime, Service, listen, serve};
 
 #[cfg(test)]

@@ -1,22 +1,29 @@
 //! A pod as the API shows it: its manifest with a `v1.PodStatus`, and what the API has no field for.
 
+use std::collections::BTreeMap;
+
 use berth_core::{
     config::Paths,
     paths,
+    record::RunUser,
     status::{Condition, ContainerState, ContainerStatus, PodStatus, Severity, Terminated},
 };
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{
-        ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-        ContainerStatus as ApiContainerStatus, HostIP, Pod as ApiPod, PodCondition, PodIP,
-        PodStatus as ApiStatus,
+        Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
+        ContainerStateWaiting, ContainerStatus as ApiContainerStatus, ContainerUser, HostIP,
+        LinuxContainerUser, Pod as ApiPod, PodCondition, PodIP, PodStatus as ApiStatus, ResourceRequirements,
+        VolumeMount, VolumeMountStatus,
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::view::{PodView, Problem, SeenEvent, View};
+use crate::{
+    view::{PodView, Problem, SeenEvent, View},
+    workers::{Hanging, Workers},
+};
 
 /// Everything at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,6 +51,23 @@ pub struct PodObject {
     pub log_root: String,
     /// Directory of this pod's logs.
     pub log_directory: String,
+    /// What the agent waits for on behalf of the pod, longest first.
+    #[serde(default)]
+    pub hanging: Vec<HangingObject>,
+}
+
+/// Work on files that does not come to its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HangingObject {
+    /// What is being done, such as `volume data`.
+    pub what: String,
+    /// On which path.
+    pub path: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// By which process of the agent.
+    pub process: u32,
 }
 
 /// Something that happened.
@@ -68,23 +92,29 @@ pub struct EventObject {
 }
 
 impl Overview {
-    pub(super) fn of(view: &View, paths: &Paths) -> Self {
+    pub(super) fn of(view: &View, paths: &Paths, workers: &Workers) -> Self {
         let pods = view.pods();
-        Self { pods: pods.iter().map(|pod| PodObject::of(pod, paths)).collect(), problems: view.problems() }
+        let pods = pods.iter().map(|pod| PodObject::of(pod, paths, workers)).collect();
+        Self { pods, problems: view.problems() }
     }
 }
 
 impl PodObject {
     /// Makes the object of a pod.
     #[must_use]
-    pub fn of(view: &PodView, paths: &Paths) -> Self {
+    pub fn of(view: &PodView, paths: &Paths, workers: &Workers) -> Self {
         // Berth wrote the manifest itself; should it be unreadable all the same, the status is still worth showing.
         let mut pod: ApiPod = serde_json::from_str(&view.pod.manifest).unwrap_or_default();
         pod.metadata.name = Some(view.pod.name.name.clone());
         pod.metadata.namespace = Some(view.pod.name.namespace.clone());
         pod.metadata.creation_timestamp = view.status.start_time.map(Time);
         pod.metadata.deletion_timestamp = view.terminating_since.map(Time);
-        pod.status = Some(status(&view.status));
+        let mut shown = status(&view.status);
+        if let Some(spec) = &pod.spec {
+            add_spec(&mut shown.init_container_statuses, spec.init_containers.as_deref().unwrap_or_default());
+            add_spec(&mut shown.container_statuses, &spec.containers);
+        }
+        pod.status = Some(shown);
         Self {
             pod,
             events: view.events.iter().map(EventObject::of).collect(),
@@ -92,7 +122,15 @@ impl PodObject {
             sandbox: view.sandbox.as_ref().map(ToString::to_string),
             log_root: paths.pod_logs.clone(),
             log_directory: paths::pod_logs(paths, &view.pod.name, &view.pod.uid),
+            hanging: workers.hanging(view.pod.uid.as_str()).into_iter().map(HangingObject::of).collect(),
         }
+    }
+}
+
+impl HangingObject {
+    fn of(hanging: Hanging) -> Self {
+        let Hanging { what, path, since, process } = hanging;
+        Self { what, path, since, process }
     }
 }
 
@@ -132,6 +170,53 @@ fn status(status: &PodStatus) -> ApiStatus {
     }
 }
 
+/// What the status of a container repeats of its spec. Source: `convertToAPIContainerStatuses` of
+/// `pkg/kubelet/kubelet_pods.go`: mounts always, resources once there is a container.
+fn add_spec(statuses: &mut Option<Vec<ApiContainerStatus>>, containers: &[Container]) {
+    for status in statuses.iter_mut().flatten() {
+        let Some(container) = containers.iter().find(|one| one.name == status.name) else { continue };
+        status.volume_mounts = some(container.volume_mounts.iter().flatten().map(volume_mount));
+        if status.container_id.is_some() {
+            let resources = resources(container);
+            status.allocated_resources.clone_from(&resources.requests);
+            status.resources = Some(resources);
+        }
+    }
+}
+
+fn volume_mount(mount: &VolumeMount) -> VolumeMountStatus {
+    VolumeMountStatus {
+        name: mount.name.clone(),
+        mount_path: mount.mount_path.clone(),
+        read_only: mount.read_only.filter(|read_only| *read_only),
+        // Mounts below one that is read-only stay as they are; `IfPossible` is not possible yet.
+        recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
+        ..VolumeMountStatus::default()
+    }
+}
+
+/// A limit without a request is a request too (`SetDefaults_Pod` of `pkg/apis/core/v1/defaults.go`).
+fn resources(container: &Container) -> ResourceRequirements {
+    let mut resources = container.resources.clone().unwrap_or_default();
+    for (name, limit) in resources.limits.iter().flatten() {
+        resources
+            .requests
+            .get_or_insert_with(BTreeMap::new)
+            .entry(name.clone())
+            .or_insert_with(|| limit.clone());
+    }
+    resources
+}
+
+fn user(user: &RunUser) -> ContainerUser {
+    let linux = LinuxContainerUser {
+        uid: i64::from(user.uid),
+        gid: i64::from(user.gid),
+        supplemental_groups: some(user.supplemental_groups.iter().map(|group| i64::from(*group))),
+    };
+    ContainerUser { linux: Some(linux) }
+}
+
 fn condition(condition: &Condition) -> PodCondition {
     PodCondition {
         type_: condition.kind.as_str().to_owned(),
@@ -157,6 +242,7 @@ fn container(status: &ContainerStatus) -> ApiContainerStatus {
         ready: status.ready,
         started: Some(status.started),
         restart_count: i32::try_from(status.restart_count).unwrap_or(i32::MAX),
+        user: status.user.as_ref().map(user),
         ..ApiContainerStatus::default()
     }
 }
@@ -196,4 +282,54 @@ fn some<T>(list: impl Iterator<Item = T>) -> Option<Vec<T>> {
 
 fn text(text: &str) -> Option<String> {
     Some(text.to_owned()).filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_status_repeats_mounts_and_resources_as_the_kubelet_shows_them() {
+        let containers: Vec<Container> = serde_json::from_value(json!([{
+            "name": "web",
+            "resources": { "limits": { "cpu": "500m", "memory": "64Mi" }, "requests": { "cpu": "250m" } },
+            "volumeMounts": [
+                { "name": "data", "mountPath": "/data" },
+                { "name": "conf", "mountPath": "/conf", "readOnly": true },
+            ],
+        }, { "name": "other" }]))
+        .unwrap();
+        let status = |name: &str, id: Option<&str>| ApiContainerStatus {
+            name: name.to_owned(),
+            container_id: id.map(str::to_owned),
+            ..ApiContainerStatus::default()
+        };
+        let mut statuses = Some(vec![status("web", Some("containerd://1")), status("other", None)]);
+        add_spec(&mut statuses, &containers);
+        let shown = serde_json::to_value(&statuses).unwrap();
+        assert_eq!(
+            shown[0]["resources"],
+            json!({
+                "limits": { "cpu": "500m", "memory": "64Mi" }, "requests": { "cpu": "250m", "memory": "64Mi" },
+            })
+        );
+        assert_eq!(shown[0]["allocatedResources"], json!({ "cpu": "250m", "memory": "64Mi" }));
+        assert_eq!(
+            shown[0]["volumeMounts"],
+            json!([
+                { "name": "data", "mountPath": "/data" },
+                { "name": "conf", "mountPath": "/conf", "readOnly": true, "recursiveReadOnly": "Disabled" },
+            ])
+        );
+        for absent in ["resources", "allocatedResources", "volumeMounts"] {
+            assert!(shown[1].get(absent).is_none(), "no container was made yet: {absent}");
+        }
+        let as_shown = user(&RunUser { uid: 1000, gid: 2000, supplemental_groups: vec![2000, 3000] });
+        assert_eq!(
+            serde_json::to_value(as_shown).unwrap(),
+            json!({ "linux": { "uid": 1000, "gid": 2000, "supplementalGroups": [2000, 3000] } })
+        );
+    }
 }

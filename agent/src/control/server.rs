@@ -25,7 +25,7 @@ use super::{
     object::{Overview, PodObject},
     protocol::{Answer, Envelope, Frame, FrameError, Kind, PIECE_MAX, Request, VERSION},
 };
-use crate::{chain::chain, view::View};
+use crate::{chain::chain, view::View, workers::Workers};
 
 /// Connections at once; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 64;
@@ -51,6 +51,8 @@ pub struct Service<R> {
     pub paths: Paths,
     /// The runtime.
     pub runtime: R,
+    /// What hangs.
+    pub workers: Workers,
 }
 
 /// Makes the socket, mode 0600. One that an earlier run left is replaced.
@@ -137,10 +139,12 @@ async fn connection<R: Runtime>(mut stream: UnixStream, service: &Service<R>) ->
         return Frame::message(&Answer::Failed { message })?.write(&mut stream).await;
     }
     let answer = match envelope.request {
-        Request::Pods => Answer::Pods(Box::new(Overview::of(&service.view, &service.paths))),
+        Request::Pods => {
+            Answer::Pods(Box::new(Overview::of(&service.view, &service.paths, &service.workers)))
+        }
         Request::Pod { namespace, name } => {
             match service.view.pod(&PodName { namespace, name: name.clone() }) {
-                Some(pod) => Answer::Pod(Box::new(PodObject::of(&pod, &service.paths))),
+                Some(pod) => Answer::Pod(Box::new(PodObject::of(&pod, &service.paths, &service.workers))),
                 None => Answer::NotFound { message: format!("pod `{name}` is not on this node") },
             }
         }

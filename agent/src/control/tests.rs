@@ -16,7 +16,10 @@ use super::{
     },
     *,
 };
-use crate::view::{Problem, View};
+use crate::{
+    view::{Problem, View},
+    workers::Workers,
+};
 
 /// Far longer than anything here takes.
 const LONG: Duration = Duration::from_secs(20);
@@ -49,7 +52,8 @@ impl World {
             seccomp: text("seccomp"),
         };
         let (view, cancel) = (View::default(), CancellationToken::new());
-        let service = Service { view: view.clone(), paths, runtime: NoContainers };
+        let workers = Workers::open(directory.path()).unwrap();
+        let service = Service { view: view.clone(), paths, runtime: NoContainers, workers };
         let listener = listen(&socket).unwrap();
         tokio::spawn(serve(listener, Arc::new(service), cancel.clone()));
         Self { _directory: directory, socket, cancel, view }

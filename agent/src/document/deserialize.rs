@@ -25,6 +25,17 @@ pub fn read<T: DeserializeOwned>(node: &Node) -> Result<T, Faults> {
     read_with(node, Unknown::Refuse)
 }
 
+/// As [`read`], and gives back what it found of fields that the type does not have, instead of refusing them.
+///
+/// # Errors
+/// What is wrong with the document beside those.
+pub fn read_noting<T: DeserializeOwned>(node: &Node) -> Result<(T, Faults), Faults> {
+    let found = RefCell::new(Vec::new());
+    let reader = Reader { node, path: Path::Root, found: &found, numbers: Numbers::AsNumbers };
+    let value = T::deserialize(reader)?;
+    Ok((value, Faults(found.into_inner())))
+}
+
 /// As [`read`], with a choice about fields that the type does not have.
 ///
 /// # Errors

@@ -11,65 +11,73 @@ use berth_core::{
 use super::{
     cgroups,
     failure::local,
-    host::{Host, blocking},
+    host::Host,
     host_files, volumes,
+    work::{Called, FILES, TREE, Work},
 };
-use crate::volumes::remove_tree;
+use crate::{volumes::remove_tree, workers::Sort};
 
 /// Makes the pod's directories.
 pub(super) async fn ensure(host: &Arc<Host>, pod: &PodUid, name: PodName) -> Result<Outcome, Failure> {
-    let (host, pod) = (Arc::clone(host), pod.clone());
-    blocking(move || {
-        let node = &host.node().paths;
-        let own = [host.pod_dir(&pod), paths::volumes_dir(node, &pod), paths::plugins_dir(node, &pod)];
-        for dir in own {
-            host_files::make_dir(dir, 0o750)?;
-        }
-        host_files::make_dir(paths::pod_logs(node, &name, &pod), 0o755)?;
-        Ok(Outcome::Done)
-    })
-    .await
+    let node = &host.node().paths;
+    let own = [host.pod_dir(pod), paths::volumes_dir(node, pod), paths::plugins_dir(node, pod)];
+    let logs = paths::pod_logs(node, &name, pod);
+    let mut dirs: Vec<(String, u32)> = own.into_iter().map(|dir| (dir, 0o750)).collect();
+    dirs.push((logs.clone(), 0o755));
+    let called = Called { what: "directories", path: &logs, sort: Sort::Own, within: FILES };
+    host.work(pod.as_str(), called, &Work::MakeDirs(dirs)).await?;
+    Ok(Outcome::Done)
 }
 
 /// Removes the pod's directories, its logs and the links to them. Its volumes are unmounted before.
 pub(super) async fn remove(host: &Arc<Host>, pod: &PodUid, name: PodName) -> Result<Outcome, Failure> {
-    let (host, pod) = (Arc::clone(host), pod.clone());
-    blocking(move || {
-        let dir = host.pod_dir(&pod);
-        remove_tree(Path::new(&dir)).map_err(local("remove", &dir))?;
-        remove_logs(&host, &paths::pod_logs(&host.node().paths, &name, &pod))
-    })
-    .await
+    remove_dir(host, pod).await?;
+    let node = &host.node().paths;
+    let (logs, links) = (paths::pod_logs(node, &name, pod), node.container_logs.clone());
+    let called = Called { what: "removal of logs", path: &logs, sort: Sort::Ends, within: TREE };
+    host.work(pod.as_str(), called, &Work::RemoveLogs { logs: logs.clone(), links }).await?;
+    Ok(Outcome::Done)
 }
 
 /// Removes whatever is left under a UID: volumes, cgroups, directories, logs.
 pub(super) async fn sweep(host: &Arc<Host>, pod: &PodUid) -> Result<Outcome, Failure> {
     volumes::remove_all(host, pod).await?;
     cgroups::remove_any(host, pod).await?;
-    let (host, pod) = (Arc::clone(host), pod.clone());
-    blocking(move || {
-        let dir = host.pod_dir(&pod);
-        remove_tree(Path::new(&dir)).map_err(local("remove", &dir))?;
-        let suffix = format!("_{}", paths::component(pod.as_str()));
-        let Ok(entries) = fs::read_dir(&host.node().paths.pod_logs) else { return Ok(Outcome::Done) };
-        for entry in entries.filter_map(Result::ok) {
-            if entry.file_name().to_str().is_some_and(|name| name.ends_with(&suffix)) {
-                remove_logs(&host, &entry.path().display().to_string())?;
-            }
-        }
-        Ok(Outcome::Done)
-    })
-    .await
+    remove_dir(host, pod).await?;
+    let node = &host.node().paths;
+    let (all, links) = (node.pod_logs.clone(), node.container_logs.clone());
+    let suffix = format!("_{}", paths::component(pod.as_str()));
+    let called = Called { what: "removal of logs", path: &all, sort: Sort::Ends, within: TREE };
+    host.work(pod.as_str(), called, &Work::SweepLogs { all: all.clone(), suffix, links }).await?;
+    Ok(Outcome::Done)
 }
 
-/// Removes a pod's logs, and the links that lead to them.
-fn remove_logs(host: &Host, logs: &str) -> Result<Outcome, Failure> {
+async fn remove_dir(host: &Host, pod: &PodUid) -> Result<(), Failure> {
+    let dir = host.pod_dir(pod);
+    let called = Called { what: "removal of directories", path: &dir, sort: Sort::Ends, within: TREE };
+    host.work(pod.as_str(), called, &Work::Remove(vec![dir.clone()])).await?;
+    Ok(())
+}
+
+/// In a worker: removes the logs of a UID, whatever the pod was called.
+pub(super) fn sweep_logs(all: &str, suffix: &str, links: &str) -> Result<(), Failure> {
+    let Ok(entries) = fs::read_dir(all) else { return Ok(()) };
+    for entry in entries.filter_map(Result::ok) {
+        if entry.file_name().to_str().is_some_and(|name| name.ends_with(suffix)) {
+            remove_logs(&entry.path().display().to_string(), links)?;
+        }
+    }
+    Ok(())
+}
+
+/// In a worker: removes a pod's logs, and the links that lead to them.
+pub(super) fn remove_logs(logs: &str, links: &str) -> Result<(), Failure> {
     remove_tree(Path::new(logs)).map_err(local("remove", logs))?;
-    let Ok(entries) = fs::read_dir(&host.node().paths.container_logs) else { return Ok(Outcome::Done) };
+    let Ok(entries) = fs::read_dir(links) else { return Ok(()) };
     for entry in entries.filter_map(Result::ok) {
         if fs::read_link(entry.path()).is_ok_and(|target| target.starts_with(logs)) {
             host_files::remove_file(entry.path())?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(())
 }

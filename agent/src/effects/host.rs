@@ -4,13 +4,19 @@ use std::sync::Arc;
 
 use berth_core::{config::NodeConfig, event::Failure, id::PodUid};
 
-use super::{failure::unknown, grouped::Grouped, lanes::Lanes, rootfs::AccountsCache};
+use super::{
+    failure::unknown,
+    lanes::{Lanes, Place},
+    rootfs::AccountsCache,
+};
 use crate::{
     cgroup::{Systemd, Tree},
     config::Config,
     failpoint::Failpoint,
     network::Network,
-    runtime::{Containerd, Shims, probe::OciCommand},
+    runtime::{Containerd, GroupedTasks, Shims, probe::OciCommand},
+    store::Ended,
+    workers::Workers,
 };
 
 /// The ports that effects are performed on.
@@ -23,7 +29,7 @@ pub struct Host {
     /// Shims being followed.
     pub shims: Shims,
     /// Containers under shims of others.
-    pub grouped: Grouped,
+    pub grouped: GroupedTasks,
     /// CNI.
     pub network: Network,
     /// cgroups.
@@ -34,8 +40,12 @@ pub struct Host {
     pub oci: OciCommand,
     /// Account files by image.
     pub accounts: AccountsCache,
+    /// What is kept of pods that have ended.
+    pub ended: Ended,
     /// Bounds on concurrency.
     pub lanes: Lanes,
+    /// Processes for files.
+    pub workers: Workers,
     /// Where to die on purpose.
     pub failpoint: Failpoint,
 }
@@ -52,10 +62,16 @@ impl Host {
     }
 }
 
-/// Runs calls that block on a thread of their own.
+/// Runs calls that block on a thread of their own. What the effect holds is theirs until they have returned, also when the
+/// effect is given up before.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
+    let place = Place::of_this_task();
+    let held = move || {
+        let _place = place;
+        work()
+    };
     // Fails only when the agent is stopping.
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_cancelled| Err(unknown("the agent is stopping")))
+    tokio::task::spawn_blocking(held).await.unwrap_or_else(|_cancelled| Err(unknown("the agent is stopping")))
 }

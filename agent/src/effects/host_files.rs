@@ -69,6 +69,17 @@ fn write_over(path: &Path, file: &HostFile) -> io::Result<()> {
     out.write_all(file.content.as_bytes())
 }
 
+/// Makes a link, and the directory it is in. One that is there is left.
+pub(super) fn link(target: &str, link: &str) -> Result<(), Failure> {
+    if let Some(dir) = Path::new(link).parent() {
+        make_dir(dir, 0o755)?;
+    }
+    match std::os::unix::fs::symlink(target, link) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        result => result.map_err(local("link", link)),
+    }
+}
+
 /// Removes a file or a link; one that is not there is no error.
 pub(super) fn remove_file(path: impl AsRef<Path>) -> Result<(), Failure> {
     let path = path.as_ref();

@@ -4,21 +4,29 @@
 //! nothing of the node is ever copied (CVE-2022-23648). The directory gets its name when it is complete.
 
 use std::{
+    collections::BTreeMap,
+    ffi::{CStr, OsStr},
     fs, io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::Path,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
 };
 
 use berth_core::{effect::ImageVolume, event::Failure};
 use containerd_client::types::Mount;
-use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, chmodat, chownat, fchmod, fchown, fstat, mkdirat,
-    mknodat, open, openat, readlinkat, statat, symlinkat,
+use rustix::{
+    fs::{
+        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, XattrFlags, chmodat, chownat,
+        fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat, linkat, mkdirat, mknodat, open, openat,
+        readlinkat, renameat_with, statat, symlinkat,
+    },
+    io::Errno,
 };
 
 use super::{
     failure::local,
-    host::Host,
     host_files,
     image_root::{open_in, with_root},
 };
@@ -29,28 +37,57 @@ const DEPTH_MAX: usize = 64;
 /// Most files that are copied into one volume.
 const FILES_MAX: usize = 1_000_000;
 
-/// Makes the directories, where they are missing.
-pub(super) fn make(host: &Host, mounts: &[Mount], volumes: &[ImageVolume]) -> Result<(), Failure> {
+/// Longest list of names of extended attributes, and longest value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX` of Linux).
+const ATTRIBUTES_MAX: usize = 64 << 10;
+
+/// In a worker: makes the directories, where they are missing.
+pub(super) fn make(mounts: &[Mount], scratch: &str, volumes: &[ImageVolume]) -> Result<(), Failure> {
     let missing: Vec<&ImageVolume> = volumes.iter().filter(|it| !Path::new(&it.target).exists()).collect();
     if missing.is_empty() {
         return Ok(());
     }
     for volume in &missing {
-        let new = unfinished(volume);
-        host_files::absent_is_fine(fs::remove_dir_all(&new)).map_err(local("remove", &new))?;
-        host_files::make_dir(&new, 0o755)?;
+        remove_unfinished(volume).map_err(local("remove what is left of", &volume.target))?;
+        host_files::make_dir(unfinished(volume), 0o755)?;
     }
-    let scratch = format!("{}/image", host.node().paths.run);
     with_root(mounts, scratch.as_ref(), |root| missing.iter().try_for_each(|volume| fill(root, volume)))
-        .map_err(local("copy the image's volumes through", &scratch))?;
-    for volume in missing {
-        fs::rename(unfinished(volume), &volume.target).map_err(local("rename to", &volume.target))?;
+        .map_err(local("copy the image's volumes through", scratch))?;
+    missing.into_iter().try_for_each(|volume| {
+        give_name(&unfinished(volume), &volume.target).map_err(local("rename to", &volume.target))
+    })
+}
+
+/// A name that no other process has: one that was given up may still be in its last call.
+fn unfinished(volume: &ImageVolume) -> String {
+    format!("{}.new-{}", volume.target, std::process::id())
+}
+
+/// Removes what earlier tries left.
+fn remove_unfinished(volume: &ImageVolume) -> io::Result<()> {
+    let target = Path::new(&volume.target);
+    let (Some(dir), Some(name)) = (target.parent(), target.file_name().and_then(|name| name.to_str())) else {
+        return Ok(());
+    };
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    let left = format!("{name}.new-");
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(|found| found.starts_with(&left)) {
+            fs::remove_dir_all(entry.path())?;
+        }
     }
     Ok(())
 }
 
-fn unfinished(volume: &ImageVolume) -> String {
-    format!("{}.new", volume.target)
+/// Gives a complete directory its name. One that is there was complete before, and may be in use.
+fn give_name(from: &str, to: &str) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Err(Errno::EXIST) => fs::remove_dir_all(from),
+        result => Ok(result?),
+    }
 }
 
 fn fill(root: BorrowedFd<'_>, volume: &ImageVolume) -> io::Result<()> {
@@ -65,53 +102,113 @@ fn fill(root: BorrowedFd<'_>, volume: &ImageVolume) -> io::Result<()> {
     };
     let target =
         open(unfinished(volume), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut left = FILES_MAX;
-    copy_dir(&source, &target, DEPTH_MAX, &mut left)
+    let mut copy = Copy { left: FILES_MAX, links: BTreeMap::new(), root: target.try_clone()? };
+    copy.dir(&source, &target, &mut PathBuf::new(), DEPTH_MAX)
 }
 
-fn copy_dir(source: &OwnedFd, target: &OwnedFd, depth: usize, left: &mut usize) -> io::Result<()> {
-    let stat = fstat(source)?;
-    if depth == 0 {
-        return Err(io::ErrorKind::QuotaExceeded.into());
+/// A copy under way.
+struct Copy {
+    /// Files that may still be copied.
+    left: usize,
+    /// Where a file with several names was put first, below `root`, by device and inode.
+    links: BTreeMap<(u64, u64), PathBuf>,
+    root: OwnedFd,
+}
+
+impl Copy {
+    fn dir(&mut self, source: &OwnedFd, target: &OwnedFd, at: &mut PathBuf, depth: usize) -> io::Result<()> {
+        let stat = fstat(source)?;
+        if depth == 0 {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        for entry in Dir::read_from(source)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            self.left = self.left.checked_sub(1).ok_or(io::ErrorKind::QuotaExceeded)?;
+            let stat = statat(source, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            at.push(OsStr::from_bytes(name.to_bytes()));
+            if FileType::from_raw_mode(stat.st_mode).is_dir() {
+                let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY | OFlags::DIRECTORY;
+                mkdirat(target, name, Mode::RWXU)?;
+                let from = openat(source, name, flags, Mode::empty())?;
+                let to = openat(target, name, flags, Mode::empty())?;
+                self.dir(&from, &to, at, depth - 1)?;
+            } else if !self.link(target, name, &stat, at)? {
+                copy_file(source, target, name, &stat)?;
+            }
+            at.pop();
+        }
+        copy_attributes(source, target)?;
+        own(target, &stat)
     }
-    for entry in Dir::read_from(source)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
+
+    /// Gives a file that was copied under another name this one too. Tells whether it was.
+    fn link(&mut self, target: &OwnedFd, name: &CStr, stat: &Stat, at: &Path) -> io::Result<bool> {
+        if stat.st_nlink < 2 {
+            return Ok(false);
+        }
+        let file = (stat.st_dev, stat.st_ino);
+        let Some(first) = self.links.get(&file) else {
+            self.links.insert(file, at.to_owned());
+            return Ok(false);
+        };
+        linkat(&self.root, first, target, name, AtFlags::empty())?;
+        Ok(true)
+    }
+}
+
+fn copy_file(source: &OwnedFd, target: &OwnedFd, name: &CStr, stat: &Stat) -> io::Result<()> {
+    let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {
+            let from = openat(source, name, flags | OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
+            let new = flags | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+            let to = openat(target, name, new, Mode::RUSR | Mode::WUSR)?;
+            let (mut from, mut to) = (fs::File::from(from), fs::File::from(to));
+            io::copy(&mut from, &mut to)?;
+            // A change of owner takes a file's capabilities away.
+            own(&to, stat)?;
+            copy_attributes(&from, &to)
+        }
+        FileType::Symlink => {
+            symlinkat(readlinkat(source, name, Vec::new())?, target, name)?;
+            chownat(target, name, Some(uid(stat)), Some(gid(stat)), AtFlags::SYMLINK_NOFOLLOW)?;
+            Ok(())
+        }
+        kind @ (FileType::Fifo | FileType::Socket) => {
+            mknodat(target, name, kind, Mode::from_raw_mode(stat.st_mode), 0)?;
+            chownat(target, name, Some(uid(stat)), Some(gid(stat)), AtFlags::SYMLINK_NOFOLLOW)?;
+            Ok(chmodat(target, name, Mode::from_raw_mode(stat.st_mode), AtFlags::empty())?)
+        }
+        // Devices of an image are not given to containers.
+        FileType::Directory | FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => Ok(()),
+    }
+}
+
+/// Copies extended attributes, capabilities of files among them. Those that the volume's file system does not take are
+/// left out, as containerd does (`copyExistingContents` of `internal/cri/opts/container.go`), and so are the snapshotter's own.
+fn copy_attributes(source: impl AsFd, target: impl AsFd) -> io::Result<()> {
+    let mut names = vec![0; ATTRIBUTES_MAX];
+    let length = match flistxattr(&source, &mut names) {
+        Err(Errno::NOTSUP) => return Ok(()),
+        length => length?,
+    };
+    let mut value = vec![0; ATTRIBUTES_MAX];
+    for name in names[..length].split_inclusive(|byte| *byte == 0) {
+        let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+        if name.to_bytes().starts_with(b"trusted.overlay.") {
             continue;
         }
-        *left = left.checked_sub(1).ok_or(io::ErrorKind::QuotaExceeded)?;
-        let stat = statat(source, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => {
-                mkdirat(target, name, Mode::RWXU)?;
-                let from = openat(source, name, flags | OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-                let to = openat(target, name, flags | OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-                copy_dir(&from, &to, depth - 1, left)?;
-            }
-            FileType::RegularFile => {
-                let from = openat(source, name, flags | OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
-                let new = flags | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-                let to = openat(target, name, new, Mode::RUSR | Mode::WUSR)?;
-                own(&to, &stat)?;
-                io::copy(&mut fs::File::from(from), &mut fs::File::from(to))?;
-            }
-            FileType::Symlink => {
-                symlinkat(readlinkat(source, name, Vec::new())?, target, name)?;
-                chownat(target, name, Some(uid(&stat)), Some(gid(&stat)), AtFlags::SYMLINK_NOFOLLOW)?;
-            }
-            FileType::Fifo | FileType::Socket => {
-                let kind = FileType::from_raw_mode(stat.st_mode);
-                mknodat(target, name, kind, Mode::from_raw_mode(stat.st_mode), 0)?;
-                chownat(target, name, Some(uid(&stat)), Some(gid(&stat)), AtFlags::SYMLINK_NOFOLLOW)?;
-                chmodat(target, name, Mode::from_raw_mode(stat.st_mode), AtFlags::empty())?;
-            }
-            // Devices of an image are not given to containers.
-            FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {}
+        let length = fgetxattr(&source, name, &mut value)?;
+        match fsetxattr(&target, name, &value[..length], XattrFlags::empty()) {
+            Ok(()) | Err(Errno::NOTSUP | Errno::PERM) => {}
+            Err(errno) => return Err(errno.into()),
         }
     }
-    own(target, &stat)
+    Ok(())
 }
 
 fn own(file: impl AsFd, stat: &Stat) -> io::Result<()> {
@@ -141,6 +238,11 @@ mod tests {
         fs::write(data.join("sub/file"), "content").unwrap();
         chown(data.join("sub/file"), Some(7), Some(8)).unwrap();
         fs::set_permissions(data.join("sub/file"), fs::Permissions::from_mode(0o4755)).unwrap();
+        fs::hard_link(data.join("sub/file"), data.join("other")).unwrap();
+        let file = fs::File::open(data.join("sub/file")).unwrap();
+        // `cap_net_bind_service=ep`, as `setcap` writes it.
+        let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        fsetxattr(&file, c"security.capability", &capability, XattrFlags::empty()).unwrap();
         symlink("/etc/shadow", data.join("link")).unwrap();
         fs::set_permissions(&data, fs::Permissions::from_mode(0o1777)).unwrap();
 
@@ -152,12 +254,35 @@ mod tests {
         let root = fs::File::open(dir.path().join("image")).unwrap();
         fill(root.as_fd(), &volume).unwrap();
 
-        let made = std::path::PathBuf::from(unfinished(&volume));
+        let made = PathBuf::from(unfinished(&volume));
         let file = fs::metadata(made.join("sub/file")).unwrap();
         assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), (7, 8, 0o4755));
         assert_eq!(fs::read_to_string(made.join("sub/file")).unwrap(), "content");
+        assert_eq!((file.nlink(), file.ino()), (2, fs::metadata(made.join("other")).unwrap().ino()));
+        let mut value = [0; 20];
+        let length =
+            fgetxattr(fs::File::open(made.join("other")).unwrap(), c"security.capability", &mut value)
+                .unwrap();
+        assert_eq!(value[..length], capability);
         assert_eq!(fs::read_link(made.join("link")).unwrap(), Path::new("/etc/shadow"));
         assert_eq!(fs::metadata(&made).unwrap().mode() & 0o7777, 0o1777);
+    }
+
+    #[test]
+    fn a_directory_that_is_there_is_not_replaced_and_what_earlier_tries_left_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        let volume = ImageVolume { target: at("volume"), image_path: "/data".to_owned() };
+        fs::create_dir_all(at("volume.new-1/half")).unwrap();
+        fs::create_dir(at("volume.newer")).unwrap();
+        remove_unfinished(&volume).unwrap();
+        assert!(!Path::new(&at("volume.new-1")).exists() && Path::new(&at("volume.newer")).exists());
+
+        fs::create_dir_all(at("volume/used")).unwrap();
+        fs::create_dir(unfinished(&volume)).unwrap();
+        give_name(&unfinished(&volume), &volume.target).unwrap();
+        assert!(Path::new(&at("volume/used")).exists());
+        assert!(!Path::new(&unfinished(&volume)).exists());
     }
 
     #[test]

@@ -4,13 +4,21 @@ use std::time::Duration;
 
 use berth_core::effect::{Act, Effect, NodeAct, SIGNAL_DEADLINE};
 
+use super::lanes::Target;
+
 /// What effects compete for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// Files, mounts and cgroups of the node: blocking calls, each on a thread.
-    Files,
+    /// Namespaces and cgroups being made: blocking calls on the kernel, each on a thread.
+    Kernel,
+    /// The same being removed: never waits behind what starts.
+    KernelEnds,
+    /// What is kept below the root directory: blocking calls on its disk, which may hang.
+    Disk,
     /// CNI plugins: processes, most of which queue for the kernel's one lock on links.
     Network,
+    /// Writable layers.
+    Layers,
     /// Shims and OCI runtimes being started: processes that use a core each.
     Start,
     /// Looks at images in containerd.
@@ -19,13 +27,17 @@ pub(super) enum Lane {
     Pulls,
     /// Everything that ends something: never waits behind what starts.
     Stop,
+    /// Signals: never wait behind anything.
+    Signals,
 }
 
 /// One kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
     pub(super) name: &'static str,
-    pub(super) lane: Lane,
+    /// `None` when it competes for nothing, or enters a lane only with a part of its work.
+    pub(super) lane: Option<Lane>,
+    /// From the moment it is asked for: the wait for a place counts.
     pub(super) deadline: Duration,
 }
 
@@ -39,15 +51,18 @@ pub const KINDS: &[&str] = &[
     "ensure-volume",
     "ensure-rootfs",
     "start-container",
+    "keep-end",
     "signal",
     "read-termination-message",
     "remove-container",
     "remove-sandbox",
+    "kill-shim",
     "remove-network",
     "remove-netns",
     "remove-volumes",
     "remove-cgroup",
     "remove-dirs",
+    "drop-end",
     "sweep",
     "inspect-image",
     "pull-image",
@@ -59,7 +74,7 @@ const LOCAL: Duration = Duration::from_secs(60);
 /// For effects that copy or remove trees of unknown size.
 const TREE: Duration = Duration::from_secs(300);
 /// For effects on containerd: several calls, each with the configured timeout (2 min by default) of its own.
-const RUNTIME: Duration = Duration::from_secs(240);
+pub(super) const RUNTIME: Duration = Duration::from_secs(240);
 /// For CNI: as long as containerd's CRI gives a whole sandbox.
 const PLUGINS: Duration = Duration::from_secs(240);
 /// For pulls, which end themselves when nothing moves: only against a bug.
@@ -73,37 +88,81 @@ impl Kind {
             Effect::Node { act, .. } => Some(match act {
                 NodeAct::InspectImage(_) => Self::new("inspect-image", Lane::Images, RUNTIME),
                 NodeAct::PullImage(_) => Self::new("pull-image", Lane::Pulls, PULL),
-                NodeAct::SetQos(_) => Self::new("set-qos", Lane::Files, LOCAL),
+                NodeAct::SetQos(_) => Self::new("set-qos", Lane::Kernel, LOCAL),
             }),
         }
     }
 
     fn of_act(act: &Act) -> Option<Self> {
         Some(match act {
-            Act::Persist(_) | Act::Forget | Act::Publish(_) | Act::Note(_) => return None,
-            Act::EnsureCgroup(_) => Self::new("ensure-cgroup", Lane::Files, LOCAL),
-            Act::EnsureDirs(_) => Self::new("ensure-dirs", Lane::Files, LOCAL),
-            Act::EnsureNetns(_) => Self::new("ensure-netns", Lane::Files, LOCAL),
+            Act::Persist(_) | Act::Forget | Act::Publish(_) | Act::Withdraw | Act::Note(_) => return None,
+            Act::EnsureCgroup(_) => Self::new("ensure-cgroup", Lane::Kernel, LOCAL),
+            Act::EnsureDirs(_) => Self::without_lane("ensure-dirs", LOCAL),
+            Act::EnsureNetns(_) => Self::new("ensure-netns", Lane::Kernel, LOCAL),
             Act::EnsureNetwork(_) => Self::new("ensure-network", Lane::Network, PLUGINS),
             Act::EnsureSandbox(_) => Self::new("ensure-sandbox", Lane::Start, RUNTIME),
-            Act::EnsureVolume(_) => Self::new("ensure-volume", Lane::Files, TREE),
-            Act::EnsureRootfs(_) => Self::new("ensure-rootfs", Lane::Files, RUNTIME),
-            Act::StartContainer(_) => Self::new("start-container", Lane::Start, RUNTIME),
-            Act::Signal(_) => Self::new("signal", Lane::Stop, SIGNAL_DEADLINE),
-            Act::ReadTerminationMessage(_) => Self::new("read-termination-message", Lane::Files, LOCAL),
+            Act::EnsureVolume(_) => Self::without_lane("ensure-volume", TREE),
+            Act::EnsureRootfs(_) => Self::new("ensure-rootfs", Lane::Layers, RUNTIME),
+            Act::StartContainer(_) => Self::without_lane("start-container", RUNTIME),
+            Act::KeepEnd(_) => Self::new("keep-end", Lane::Disk, LOCAL),
+            Act::Signal(_) => Self::new("signal", Lane::Signals, SIGNAL_DEADLINE),
+            Act::ReadTerminationMessage(_) => Self::without_lane("read-termination-message", LOCAL),
             Act::RemoveContainer(_) => Self::new("remove-container", Lane::Stop, RUNTIME),
             Act::RemoveSandbox(_) => Self::new("remove-sandbox", Lane::Stop, RUNTIME),
+            Act::KillShim(_) => Self::new("kill-shim", Lane::Stop, LOCAL),
             Act::RemoveNetwork(_) => Self::new("remove-network", Lane::Network, PLUGINS),
-            Act::RemoveNetns(_) => Self::new("remove-netns", Lane::Stop, LOCAL),
-            Act::RemoveVolumes => Self::new("remove-volumes", Lane::Stop, TREE),
-            Act::RemoveCgroup(_) => Self::new("remove-cgroup", Lane::Stop, LOCAL),
-            Act::RemoveDirs(_) => Self::new("remove-dirs", Lane::Stop, TREE),
+            Act::RemoveNetns(_) => Self::new("remove-netns", Lane::KernelEnds, LOCAL),
+            Act::RemoveVolumes => Self::without_lane("remove-volumes", TREE),
+            Act::RemoveCgroup(_) => Self::new("remove-cgroup", Lane::KernelEnds, LOCAL),
+            Act::RemoveDirs(_) => Self::without_lane("remove-dirs", TREE),
+            Act::DropEnd => Self::new("drop-end", Lane::Disk, LOCAL),
             Act::Sweep => Self::new("sweep", Lane::Stop, TREE),
         })
     }
 
+    /// For work on files, which workers bound by pod, and for a start, which enters its lane when its files are there.
+    fn without_lane(name: &'static str, deadline: Duration) -> Self {
+        Self { lane: None, ..Self::new(name, Lane::Stop, deadline) }
+    }
+
     fn new(name: &'static str, lane: Lane, deadline: Duration) -> Self {
         debug_assert!(KINDS.contains(&name), "{name}");
-        Self { name, lane, deadline }
+        Self { name, lane: Some(lane), deadline }
     }
+}
+
+/// What an effect works on by calls that block, where another effect on the same would race with it: a call that is stuck
+/// goes on after its effect was given up.
+pub(super) fn target(effect: &Effect) -> Option<Target> {
+    let (what, of) = match effect {
+        Effect::Node { act: NodeAct::SetQos(_), .. } => ("cgroups of the QoS classes", String::new()),
+        Effect::Node { act: NodeAct::InspectImage(_) | NodeAct::PullImage(_), .. } => return None,
+        Effect::Pod { pod, act, .. } => match act {
+            Act::EnsureCgroup(_) | Act::RemoveCgroup(_) | Act::Sweep => ("cgroup", pod.to_string()),
+            Act::EnsureNetns(sandbox) | Act::RemoveNetns(sandbox) => {
+                ("network namespace", sandbox.to_string())
+            }
+            Act::KeepEnd(_) | Act::DropEnd => ("kept end", pod.to_string()),
+            Act::Persist(_)
+            | Act::Forget
+            | Act::Publish(_)
+            | Act::Withdraw
+            | Act::Note(_)
+            | Act::EnsureDirs(_)
+            | Act::EnsureNetwork(_)
+            | Act::EnsureSandbox(_)
+            | Act::EnsureVolume(_)
+            | Act::EnsureRootfs(_)
+            | Act::StartContainer(_)
+            | Act::Signal(_)
+            | Act::ReadTerminationMessage(_)
+            | Act::RemoveContainer(_)
+            | Act::RemoveSandbox(_)
+            | Act::KillShim(_)
+            | Act::RemoveNetwork(_)
+            | Act::RemoveVolumes
+            | Act::RemoveDirs(_) => return None,
+        },
+    };
+    Some(Target { what, of })
 }

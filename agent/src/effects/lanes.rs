@@ -1,15 +1,32 @@
-//! How many effects of a kind run at once.
+//! How many effects of a kind run at once, and what an effect holds while anything that it began goes on.
+//!
+//! A deadline ends an effect's wait, not the thread that a blocking call of it is stuck on. So the place in the lane and
+//! the turn at its target belong to the call: they are free when it has returned, however late, and neither the lane nor
+//! the target is given to another before.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
+use berth_core::event::{Failure, FailureKind};
+use jiff::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::kinds::Lane;
+use super::{
+    failure::unknown,
+    kinds::{Kind, Lane},
+};
 
-/// Threads for blocking calls: local and short, so that more would only wait for the same disk, and each costs memory.
-const FILES: usize = 12;
+/// Threads for calls on the kernel (cgroups, namespaces): short, so that more would only wait for the same locks.
+const KERNEL: usize = 12;
+/// Threads for small files on the disk of the root directory: each is written in no time, or hangs with the disk.
+const DISK: usize = 4;
 /// Plugin chains: two cores are busy with four; the rest cover those that wait for a daemon.
 const NETWORK: usize = 16;
+/// Writable layers being made in containerd, which makes them one after another.
+const LAYERS: usize = 12;
 /// Shims and runtimes being started: beyond a few per core they only slow each other down, and the first pod of a burst
 /// should not start last.
 const START: usize = 8;
@@ -19,32 +36,255 @@ const IMAGES: usize = 8;
 const PULLS: usize = 256;
 /// Ends: as many as a full node has pods, so that a node being drained is drained at once.
 const STOP: usize = 128;
+/// Signals: as many as a full node has containers, so that none ever waits for another.
+const SIGNALS: usize = 1024;
 
 /// The bounds. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Lanes(Arc<[Arc<Semaphore>; 6]>);
+pub struct Lanes {
+    semaphores: Arc<[Arc<Semaphore>; 10]>,
+    turns: Turns,
+}
+
+/// What is being worked on, and since when.
+type Turns = Arc<Mutex<BTreeMap<Target, Timestamp>>>;
+
+/// Something on the node that only one effect may work on at a time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Target {
+    /// What it is, for people: `cgroup`, `network namespace`.
+    pub(super) what: &'static str,
+    /// Of which pod or sandbox; empty for the node's own.
+    pub(super) of: String,
+}
+
+tokio::task_local! {
+    /// What the effect of this task holds.
+    static PLACE: Place;
+}
+
+/// A place in a lane and a turn at a target, until the last clone is dropped.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    _permit: Option<Arc<OwnedSemaphorePermit>>,
+    _turn: Option<Arc<Turn>>,
+}
+
+#[derive(Debug)]
+struct Turn {
+    turns: Turns,
+    target: Target,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        lock(&self.turns).remove(&self.target);
+    }
+}
+
+impl Place {
+    /// What the effect of this task holds, for a call that may outlive it.
+    pub(super) fn of_this_task() -> Option<Self> {
+        PLACE.try_with(Clone::clone).ok()
+    }
+}
 
 impl Default for Lanes {
     fn default() -> Self {
-        Self(Arc::new(
-            [FILES, NETWORK, START, IMAGES, PULLS, STOP].map(|bound| Arc::new(Semaphore::new(bound))),
-        ))
+        let bounds = [KERNEL, KERNEL, DISK, NETWORK, LAYERS, START, IMAGES, PULLS, STOP, SIGNALS];
+        Self {
+            semaphores: Arc::new(bounds.map(|bound| Arc::new(Semaphore::new(bound)))),
+            turns: Turns::default(),
+        }
     }
 }
 
 impl Lanes {
+    /// Performs `work` in its lane, if it has one, and within its deadline, which includes the wait for a place.
+    ///
+    /// # Errors
+    /// Those of the work; `Unknown` at the deadline; `Transient` when nothing was begun, since no place was free in time or
+    /// earlier work on the same target has not ended.
+    pub(super) async fn run<T>(
+        &self,
+        kind: Kind,
+        target: Option<Target>,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let seconds = kind.deadline.as_secs();
+        let deadline = tokio::time::Instant::now() + kind.deadline;
+        let turn = target.map(|target| self.turn(target)).transpose()?;
+        let permit = match kind.lane {
+            Some(lane) => Some(self.enter(lane, kind.deadline).await?),
+            None => None,
+        };
+        let place = Place { _permit: permit.map(Arc::new), _turn: turn.map(Arc::new) };
+        tokio::time::timeout_at(deadline, PLACE.scope(place, work))
+            .await
+            .unwrap_or_else(|_elapsed| Err(unknown(format!("no end within {seconds} s"))))
+    }
+
     /// Waits for a place.
-    pub(super) async fn enter(&self, lane: Lane) -> Option<OwnedSemaphorePermit> {
-        let [files, network, start, images, pulls, stop] = &*self.0;
+    pub(super) async fn enter(&self, lane: Lane, within: Duration) -> Result<OwnedSemaphorePermit, Failure> {
+        let [kernel, kernel_ends, disk, network, layers, start, images, pulls, stop, signals] =
+            &*self.semaphores;
         let semaphore = match lane {
-            Lane::Files => files,
+            Lane::Kernel => kernel,
+            Lane::KernelEnds => kernel_ends,
+            Lane::Disk => disk,
             Lane::Network => network,
+            Lane::Layers => layers,
             Lane::Start => start,
             Lane::Images => images,
             Lane::Pulls => pulls,
             Lane::Stop => stop,
+            Lane::Signals => signals,
         };
-        // Fails only when it is closed, which nobody does.
-        Arc::clone(semaphore).acquire_owned().await.ok()
+        match tokio::time::timeout(within, Arc::clone(semaphore).acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            // It is closed, which nobody does.
+            Ok(Err(_)) => Err(unknown("the agent is stopping")),
+            Err(_elapsed) => {
+                Err(waits(format!("nothing begun: no place free within {} s", within.as_secs())))
+            }
+        }
+    }
+
+    fn turn(&self, target: Target) -> Result<Turn, Failure> {
+        let mut turns = lock(&self.turns);
+        if let Some(since) = turns.get(&target) {
+            let what = target.what;
+            return Err(waits(format!("earlier work on the {what} has not ended since {since:.0}")));
+        }
+        turns.insert(target.clone(), Timestamp::now());
+        drop(turns);
+        Ok(Turn { turns: Arc::clone(&self.turns), target })
+    }
+}
+
+fn waits(message: String) -> Failure {
+    Failure { kind: FailureKind::Transient, message }
+}
+
+fn lock<K>(turns: &Mutex<K>) -> std::sync::MutexGuard<'_, K> {
+    // Nothing that can panic is done under it.
+    turns.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+    use super::*;
+    use crate::effects::host::blocking;
+
+    /// A call that is stuck until its sender is dropped.
+    fn stuck(gate: Receiver<()>) -> impl Future<Output = Result<(), Failure>> {
+        blocking(move || {
+            assert!(gate.recv().is_err(), "nothing is ever sent");
+            Ok(())
+        })
+    }
+
+    fn kind(lane: Lane, deadline: Duration) -> Kind {
+        Kind { name: "signal", lane: Some(lane), deadline }
+    }
+
+    fn target(of: usize) -> Target {
+        Target { what: "cgroup", of: format!("pod{of}") }
+    }
+
+    /// As many pods as the lane has places, each with a stuck thread; the locks end with the senders.
+    async fn stick(lanes: &Lanes) -> Vec<SyncSender<()>> {
+        let mut gates = Vec::new();
+        for pod in 0..KERNEL {
+            let (gate, receiver) = sync_channel(0);
+            gates.push(gate);
+            let short = kind(Lane::Kernel, Duration::from_millis(20));
+            let failure = lanes.run(short, Some(target(pod)), stuck(receiver)).await.unwrap_err();
+            assert_eq!(failure.kind, FailureKind::Unknown, "{failure:?}");
+        }
+        gates
+    }
+
+    const ENOUGH: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn stuck_pods_block_no_other_lane() {
+        let lanes = Lanes::default();
+        let gates = stick(&lanes).await;
+        let short = kind(Lane::Kernel, Duration::from_millis(20));
+        let failure = lanes.run(short, Some(target(99)), async { Ok(()) }).await.unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Transient, "stuck threads keep their places: {failure:?}");
+        for lane in [
+            Lane::KernelEnds,
+            Lane::Disk,
+            Lane::Network,
+            Lane::Layers,
+            Lane::Start,
+            Lane::Images,
+            Lane::Pulls,
+            Lane::Stop,
+            Lane::Signals,
+        ] {
+            lanes.run(kind(lane, ENOUGH), Some(target(99)), blocking(|| Ok(()))).await.unwrap();
+        }
+        drop(gates);
+        lanes.run(kind(Lane::Kernel, ENOUGH), Some(target(99)), blocking(|| Ok(()))).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_stuck_is_not_begun_again_until_it_has_ended() {
+        let lanes = Lanes::default();
+        let (gate, receiver) = sync_channel(0);
+        let short = kind(Lane::Stop, Duration::from_millis(20));
+        lanes.run(short, Some(target(1)), stuck(receiver)).await.unwrap_err();
+        let again = || lanes.run(kind(Lane::Stop, ENOUGH), Some(target(1)), async { Ok(()) });
+        let failure = again().await.unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Transient);
+        assert!(
+            failure.message.starts_with("earlier work on the cgroup has not ended since "),
+            "{failure:?}"
+        );
+        lanes.run(kind(Lane::Stop, ENOUGH), Some(target(2)), async { Ok(()) }).await.unwrap();
+        drop(gate);
+        while again().await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn the_wait_for_a_place_counts_against_the_deadline() {
+        let lanes = Lanes::default();
+        let gates = stick(&lanes).await;
+        let began = std::time::Instant::now();
+        let waiting = lanes.run(kind(Lane::Kernel, Duration::from_millis(50)), None, async { Ok(()) });
+        waiting.await.unwrap_err();
+        assert!(began.elapsed() < ENOUGH, "waited {:?}", began.elapsed());
+        drop(gates);
+    }
+
+    #[tokio::test]
+    async fn signals_never_wait_behind_removals() {
+        let lanes = Lanes::default();
+        let mut held = Vec::new();
+        for _ in 0..STOP {
+            held.push(lanes.enter(Lane::Stop, ENOUGH).await.unwrap());
+        }
+        let kind = Kind::of(&signal()).unwrap();
+        lanes.run(Kind { deadline: ENOUGH, ..kind }, None, async { Ok(()) }).await.unwrap();
+    }
+
+    fn signal() -> berth_core::effect::Effect {
+        use berth_core::{
+            effect::{Act, Effect, SignalRequest, StopSignal},
+            id::{ContainerId, OpId, PodUid, SandboxId},
+        };
+        let request = SignalRequest {
+            sandbox: SandboxId::from_known("s"),
+            id: ContainerId::from_known("c"),
+            signal: StopSignal::Kill,
+        };
+        Effect::Pod { op: OpId(1), pod: PodUid::new("u"), act: Act::Signal(request) }
     }
 }

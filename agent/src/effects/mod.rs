@@ -4,35 +4,34 @@
 //! same as the first time. What to do about a failure is the core's business; here it only gets its kind and its words.
 
 mod cgroups;
-mod container;
 mod dirs;
+mod end;
 mod failure;
-mod grouped;
 mod host;
 mod host_files;
-mod hung;
 mod image;
 mod image_root;
 mod image_volumes;
 mod kinds;
 mod lanes;
+mod mount_source;
 mod network;
 mod perform;
 mod prepare;
 mod pull;
 mod rootfs;
+mod runtime;
 mod runtime_text;
-mod sandbox;
-mod signal;
 mod sub_path;
 mod termination;
 mod unpack;
 mod volumes;
+mod wire;
+mod work;
 
-pub use grouped::Grouped;
 pub use host::Host;
 pub use kinds::KINDS;
 pub use lanes::Lanes;
 pub use perform::start;
 pub use rootfs::AccountsCache;
-pub use sandbox::BERTH;
+pub use work::perform_work;

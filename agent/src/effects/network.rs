@@ -9,7 +9,7 @@ use berth_core::{
     effect::NetworkRequest,
     event::{Failure, FailureKind, Outcome},
     id::SandboxId,
-    network, paths,
+    network, paths, resolv,
     spec::Protocol,
 };
 
@@ -17,23 +17,25 @@ use super::{
     failure::failed,
     host::{Host, blocking},
 };
-use crate::{netns, network::NetworkError, quantity::Quantity};
+use crate::{network::NetworkError, quantity::Quantity};
 
 /// Makes the pod's network namespace, with `lo` up.
-pub(super) async fn ensure_netns(_host: &Arc<Host>, sandbox: &SandboxId) -> Result<Outcome, Failure> {
-    let path = PathBuf::from(paths::netns(sandbox));
+pub(super) async fn ensure_netns(host: &Arc<Host>, sandbox: &SandboxId) -> Result<Outcome, Failure> {
+    host.network.claim(sandbox).await;
+    let (namespaces, sandbox) = (host.network.namespaces().clone(), sandbox.clone());
     blocking(move || {
-        netns::ensure(&path).map_err(|error| failed(FailureKind::Transient, &error))?;
-        Ok(Outcome::Netns(path))
+        namespaces.ensure(&sandbox).map_err(|error| failed(FailureKind::Transient, &error))?;
+        Ok(Outcome::Netns(PathBuf::from(paths::netns(&sandbox))))
     })
     .await
 }
 
-/// Removes it.
-pub(super) async fn remove_netns(sandbox: &SandboxId) -> Result<Outcome, Failure> {
-    let path = PathBuf::from(paths::netns(sandbox));
+/// Removes it. A sandbox whose pod is unknown may still be attached, with nobody else to detach it.
+pub(super) async fn remove_netns(host: &Arc<Host>, sandbox: &SandboxId) -> Result<Outcome, Failure> {
+    host.network.detach_by_record(sandbox).await.map_err(failure)?;
+    let (namespaces, sandbox) = (host.network.namespaces().clone(), sandbox.clone());
     blocking(move || {
-        netns::remove(&path).map_err(|error| failed(FailureKind::Transient, &error))?;
+        namespaces.remove(&sandbox).map_err(|error| failed(FailureKind::Transient, &error))?;
         Ok(Outcome::Done)
     })
     .await
@@ -42,22 +44,26 @@ pub(super) async fn remove_netns(sandbox: &SandboxId) -> Result<Outcome, Failure
 /// Wires the pod, or finds it wired.
 pub(super) async fn ensure(host: &Arc<Host>, request: &NetworkRequest) -> Result<Outcome, Failure> {
     let attachment = attachment(host, request)?;
-    let status = host.network.attach(&request.sandbox, attachment).await.map_err(failure)?;
+    let status = host.network.attach(attachment).await.map_err(failure)?;
     Ok(Outcome::Network(status))
 }
 
 /// Undoes the wiring.
 pub(super) async fn remove(host: &Arc<Host>, request: &NetworkRequest) -> Result<Outcome, Failure> {
     let attachment = attachment(host, request)?;
-    host.network.detach(&request.sandbox, &attachment).await.map_err(failure)?;
+    host.network.detach(&attachment).await.map_err(failure)?;
     Ok(Outcome::Done)
 }
 
 fn failure(error: NetworkError) -> Failure {
     let kind = match &error {
         NetworkError::Cni(cni) if cni.is_timeout() => FailureKind::Unknown,
-        NetworkError::Attachment(_) => FailureKind::Config,
-        NetworkError::Cni(_) | NetworkError::Load(_) | NetworkError::Stopping => FailureKind::Transient,
+        NetworkError::Attachment(_) | NetworkError::Id(_) => FailureKind::Config,
+        NetworkError::Cni(_)
+        | NetworkError::Load(_)
+        | NetworkError::Netns(_)
+        | NetworkError::Orphan { .. }
+        | NetworkError::Stopping => FailureKind::Transient,
     };
     failed(kind, &error)
 }
@@ -69,11 +75,11 @@ fn attachment(host: &Host, request: &NetworkRequest) -> Result<Attachment, Failu
     let attachment = Attachment::for_pod(identity, sandbox.as_str(), paths::netns(sandbox), 0)
         .map_err(|error| failed(FailureKind::Config, &error))?;
     let settings = &host.node().cgroups;
-    let dns = &host.node().dns;
+    let dns = resolv::of(&request.pod, host.node());
     let capabilities = CapabilityArgs::new()
         .port_mappings(&port_mappings(request))
         .bandwidth(bandwidth(request)?)
-        .dns(&DnsConfig { servers: dns.cluster_dns.clone(), ..DnsConfig::default() })
+        .dns(&DnsConfig { servers: dns.nameservers, searches: dns.searches, options: dns.options })
         .cgroup_path(&berth_core::cgroup::names::pod(settings, pod.qos, &pod.uid))
         .pod_annotations(&pod.annotations);
     Ok(attachment.with_capabilities(capabilities))

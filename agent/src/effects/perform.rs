@@ -11,8 +11,13 @@ use tokio::sync::mpsc;
 use tracing::Instrument;
 
 use super::{
-    cgroups, container, dirs, failure::unknown, host::Host, image, kinds::Kind, network, pull, rootfs,
-    sandbox, signal, termination, volumes,
+    cgroups, dirs, end,
+    host::Host,
+    image,
+    kinds::{self, Kind},
+    network, pull, rootfs,
+    runtime::{container, kill, sandbox, signal},
+    termination, volumes,
 };
 
 /// Begins an effect in a task of its own. Its outcome goes to `events`.
@@ -38,12 +43,13 @@ pub fn start(host: &Arc<Host>, effect: Effect, events: &mpsc::Sender<Event>) {
 }
 
 async fn bounded(host: &Arc<Host>, effect: Effect, kind: Kind) -> Result<Outcome, Failure> {
-    let _place = host.lanes.enter(kind.lane).await;
-    host.failpoint.reach(&format!("{}.before", kind.name));
     let began = tokio::time::Instant::now();
-    let outcome = tokio::time::timeout(kind.deadline, Box::pin(perform(host, effect)))
-        .await
-        .unwrap_or_else(|_elapsed| Err(unknown(format!("no end within {} s", kind.deadline.as_secs()))));
+    let target = kinds::target(&effect);
+    let work = async {
+        host.failpoint.reach(&format!("{}.before", kind.name));
+        Box::pin(perform(host, effect)).await
+    };
+    let outcome = host.lanes.run(kind, target, work).await;
     tracing::debug!(ms = began.elapsed().as_millis(), ok = outcome.is_ok(), "effect ended");
     host.failpoint.reach(&format!("{}.after", kind.name));
     outcome
@@ -70,17 +76,20 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         Act::EnsureVolume(request) => volumes::ensure(host, pod, *request).await,
         Act::EnsureRootfs(request) => rootfs::ensure(host, pod, &request).await,
         Act::StartContainer(request) => container::start(host, &Arc::from(request)).await,
+        Act::KeepEnd(record) => end::keep(host, *record).await,
         Act::Signal(request) => signal::send(host, &request).await,
-        Act::ReadTerminationMessage(request) => termination::read(*request).await,
+        Act::ReadTerminationMessage(request) => termination::read(host, pod, *request).await,
         Act::RemoveContainer(request) => container::remove(host, &request.id).await,
         Act::RemoveSandbox(sandbox) => sandbox::remove(host, pod, &sandbox).await,
+        Act::KillShim(sandbox) => kill::shim(&sandbox).await,
         Act::RemoveNetwork(request) => network::remove(host, &request).await,
-        Act::RemoveNetns(sandbox) => network::remove_netns(&sandbox).await,
+        Act::RemoveNetns(sandbox) => network::remove_netns(host, &sandbox).await,
         Act::RemoveVolumes => volumes::remove_all(host, pod).await,
         Act::RemoveCgroup(qos) => cgroups::remove(host, pod, qos).await,
         Act::RemoveDirs(name) => dirs::remove(host, pod, name).await,
+        Act::DropEnd => end::drop(host, pod).await,
         Act::Sweep => dirs::sweep(host, pod).await,
-        Act::Persist(_) | Act::Forget | Act::Publish(_) | Act::Note(_) => Err(Failure {
+        Act::Persist(_) | Act::Forget | Act::Publish(_) | Act::Withdraw | Act::Note(_) => Err(Failure {
             kind: FailureKind::Unknown,
             message: "an effect of the loop was given to a task".to_owned(),
         }),

@@ -3,17 +3,19 @@
 use std::{fs, io::Read, os::unix::fs::FileTypeExt, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
 use berth_core::{
-    effect::{HostDevices, StartRequest},
+    effect::{ContainerPlan, HostDevices, StartRequest},
     event::{Failure, FailureKind},
-    oci::{self, HostDevice, HostDeviceKind, NodeParts},
+    oci::{self, ConfigError, HostDevice, HostDeviceKind, NodeParts},
 };
 use oci_spec::runtime::Spec;
 
 use super::{
-    failure::{failed, local},
-    host::{Host, blocking},
-    host_files, image_volumes, rootfs, sub_path,
+    failure::{config, failed, local, unknown},
+    host::Host,
+    rootfs,
+    work::{Answer, Called, FILES, PATH, TREE, Work},
 };
+use crate::workers::Sort;
 
 /// Largest seccomp profile that is read. The runtime's own default is 15 KiB.
 const PROFILE_MAX: u64 = 1 << 20;
@@ -27,32 +29,67 @@ const DEV_SKIPPED: [&str; 6] = ["pts", "shm", "fd", "mqueue", ".lxc", ".lxd-moun
 
 /// Puts everything of the plan in place and returns the spec to run.
 pub(super) async fn container(host: &Arc<Host>, request: &Arc<StartRequest>) -> Result<Spec, Failure> {
-    if !request.plan.image_volumes.is_empty() {
-        let mounts = rootfs::mounts(host, &request.id).await?;
-        let (host, request) = (Arc::clone(host), Arc::clone(request));
-        blocking(move || image_volumes::make(&host, &mounts, &request.plan.image_volumes)).await?;
+    let (plan, pod, name) = (&request.plan, request.pod.uid.as_str(), &request.container.name);
+    if let Some(first) = plan.image_volumes.first() {
+        let layers = rootfs::mounts(host, &request.id).await?.iter().map(Into::into).collect();
+        let volumes = plan.image_volumes.iter().map(Into::into).collect();
+        let what = format!("image volumes of container {name}");
+        let called = Called { what: &what, path: &first.target, sort: Sort::Own, within: TREE };
+        let scratch = format!("{}/image", host.node().paths.run);
+        host.work(pod, called, &Work::ImageVolumes { layers, scratch, volumes }).await?;
     }
-    let request = Arc::clone(request);
-    blocking(move || {
-        let plan = &request.plan;
-        for file in &plan.files {
-            host_files::write(file)?;
+    let what = format!("files of container {name}");
+    let (path, sort, within) = match chosen(host, plan) {
+        Some(path) => (path, Sort::Chosen, PATH),
+        None => (plan.log_path.as_str(), Sort::Own, FILES),
+    };
+    let work = Work::Container {
+        files: plan.files.iter().map(Into::into).collect(),
+        sub_paths: plan.sub_paths.iter().map(Into::into).collect(),
+        mount_sources: plan.mount_sources.iter().map(Into::into).collect(),
+        log_dir: Path::new(&plan.log_path).parent().map(|dir| dir.display().to_string()),
+        profile: plan.seccomp_file.clone(),
+        devices: plan.host_devices == HostDevices::All,
+    };
+    match host.work(pod, Called { what: &what, path, sort, within }, &work).await? {
+        Answer::Parts { profile, devices } => {
+            let devices: Vec<HostDevice> = devices.into_iter().map(Into::into).collect();
+            oci::complete(plan, NodeParts { seccomp: profile.as_deref(), devices: &devices })
+                .map_err(|error| failed(kind_of(&error), &error))
         }
-        for bind in &plan.sub_paths {
-            sub_path::bind(bind)?;
+        Answer::Withheld { mount, why } => Err(withheld(request, &mount, &why)),
+        Answer::Done | Answer::Accounts { .. } | Answer::Words(_) => {
+            Err(unknown(format!("{what}: an answer to another request")))
         }
-        if let Some(dir) = Path::new(&plan.log_path).parent() {
-            host_files::make_dir(dir, 0o755)?;
-        }
-        let profile = plan.seccomp_file.as_deref().and_then(read_profile);
-        let devices = match plan.host_devices {
-            HostDevices::None => Vec::new(),
-            HostDevices::All => devices().map_err(local("list devices in", "/dev"))?,
-        };
-        oci::complete(plan, NodeParts { seccomp: profile.as_deref(), devices: &devices })
-            .map_err(|error| failed(FailureKind::Config, &error))
-    })
-    .await
+    }
+}
+
+/// The first path to be looked at that the pod chose, or that is in a volume of its own.
+fn chosen<'a>(host: &Host, plan: &'a ContainerPlan) -> Option<&'a str> {
+    let root = Path::new(&host.node().paths.root);
+    let sources = plan.mount_sources.iter().map(|source| source.path.as_str());
+    let mut outside = sources.filter(|path| !Path::new(path).starts_with(root));
+    plan.sub_paths.first().map(|bind| bind.volume.as_str()).or_else(|| outside.next())
+}
+
+/// In a worker: reads what a container's spec needs of the node.
+pub(super) fn parts(profile: Option<&str>, with_devices: bool) -> Result<Answer, Failure> {
+    let profile = profile.and_then(read_profile);
+    let found = if with_devices { devices().map_err(local("list devices in", "/dev"))? } else { Vec::new() };
+    Ok(Answer::Parts { profile, devices: found.into_iter().map(Into::into).collect() })
+}
+
+/// What of a failure the pod's owner sees: details would tell of the node's file system, and are only logged.
+/// Source: `makeMounts` of `pkg/kubelet/kubelet_pods.go`.
+fn withheld(request: &StartRequest, volume: &str, why: &str) -> Failure {
+    let container = request.container.name.as_str();
+    tracing::warn!(pod = %request.pod.uid, container, volume, why, "a subPath could not be prepared");
+    config(format!("failed to prepare subPath for volumeMount {volume:?} of container {container:?}"))
+}
+
+/// Under a kubelet, the container runtime finds some of what is wrong: that has another reason.
+fn kind_of(error: &ConfigError) -> FailureKind {
+    if error.reason() == "CreateContainerConfigError" { FailureKind::Config } else { FailureKind::Transient }
 }
 
 fn read_profile(path: &str) -> Option<String> {

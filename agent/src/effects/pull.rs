@@ -49,6 +49,7 @@ pub(super) async fn pull(host: &Arc<Host>, image: &ImageRef) -> Result<Outcome, 
     let reference = name.to_string();
     tracing::info!(image = reference, "pulling");
     transfer(host, &reference).await?;
+    host.failpoint.reach("pull.transferred");
     let found = image::locate(host, &name).await?.ok_or_else(|| {
         failure(format!("pull image {reference:?}: containerd says it did, and does not have it"))
     })?;
@@ -61,6 +62,7 @@ pub(super) async fn pull(host: &Arc<Host>, image: &ImageRef) -> Result<Outcome, 
         )));
     }
     name_it(host, &name, &found).await?;
+    host.failpoint.reach("pull.named");
     tracing::info!(image = reference, id = found.info.id, "pulled");
     Ok(Outcome::Image(Some(Arc::new(found.info))))
 }

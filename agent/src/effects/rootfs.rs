@@ -20,11 +20,15 @@ use containerd_client::{
 use rustix::fs::OFlags;
 
 use super::{
-    failure::{config, local},
-    host::{Host, blocking},
+    failure::{config, local, unknown},
+    host::Host,
     image_root::{open_in, with_root},
+    work::{Answer, Called, FILES, Work},
 };
-use crate::runtime::labels::{GC_ROOT, POD_UID};
+use crate::{
+    runtime::labels::{GC_ROOT, POD_UID},
+    workers::Sort,
+};
 
 /// Largest account file that is read (CVE-2025-4437, CVE-2026-47262). Distributions' own are below 4 KiB.
 const FILE_MAX: u64 = 1 << 20;
@@ -58,7 +62,7 @@ pub(super) async fn ensure(
         Err(error) if error.is_already_exists() => mounts(host, &request.id).await?,
         Err(error) => return Err(error.into()),
     };
-    Ok(Outcome::Rootfs(accounts(host, &request.image.chain_id, mounts).await?))
+    Ok(Outcome::Rootfs(accounts(host, pod, request, &mounts).await?))
 }
 
 /// How a container's layer is mounted.
@@ -69,22 +73,35 @@ pub(super) async fn mounts(host: &Host, id: &ContainerId) -> Result<Vec<Mount>, 
     Ok(answer.mounts)
 }
 
-async fn accounts(host: &Arc<Host>, chain_id: &str, mounts: Vec<Mount>) -> Result<Arc<Accounts>, Failure> {
+async fn accounts(
+    host: &Host,
+    pod: &PodUid,
+    request: &RootfsRequest,
+    mounts: &[Mount],
+) -> Result<Arc<Accounts>, Failure> {
+    let chain_id = &request.image.chain_id;
     if let Some(known) = host.accounts.get(chain_id) {
         return Ok(known);
     }
-    let (host, chain_id) = (Arc::clone(host), chain_id.to_owned());
-    blocking(move || {
-        let scratch = format!("{}/image", host.node().paths.run);
-        let read = with_root(&mounts, scratch.as_ref(), |root| {
-            Ok([read(root, "etc/passwd")?, read(root, "etc/group")?])
-        });
-        let [passwd, group] = read.map_err(local("read the account files of an image at", &scratch))?;
-        let accounts = Arc::new(Accounts { passwd: passwd.checked()?, group: group.checked()? });
-        host.accounts.put(chain_id, &accounts);
-        Ok(accounts)
-    })
-    .await
+    let what = format!("account files for {}", request.id);
+    let scratch = format!("{}/image", host.node().paths.run);
+    let path = request.image.name.clone();
+    let work = Work::Accounts { layers: mounts.iter().map(Into::into).collect(), scratch };
+    let called = Called { what: &what, path: &path, sort: Sort::Own, within: FILES };
+    let Answer::Accounts { passwd, group } = host.work(pod.as_str(), called, &work).await? else {
+        return Err(unknown(format!("{what}: an answer to another request")));
+    };
+    let accounts = Arc::new(Accounts { passwd, group });
+    host.accounts.put(chain_id.clone(), &accounts);
+    Ok(accounts)
+}
+
+/// In a worker: reads the account files of an image.
+pub(super) fn read_accounts(mounts: &[Mount], scratch: &str) -> Result<Answer, Failure> {
+    let read =
+        with_root(mounts, scratch.as_ref(), |root| Ok([read(root, "etc/passwd")?, read(root, "etc/group")?]));
+    let [passwd, group] = read.map_err(local("read the account files of an image at", scratch))?;
+    Ok(Answer::Accounts { passwd: passwd.checked()?, group: group.checked()? })
 }
 
 /// An account file as it was found.
@@ -169,8 +186,19 @@ mod tests {
 
     #[test]
     fn cve_2024_5154_a_link_in_etc_reads_the_image_not_the_node() {
+        use std::os::unix::fs::symlink;
+        let node = tempfile::tempdir().unwrap();
+        std::fs::write(node.path().join("passwd"), "the node's").unwrap();
         let dir = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink("/etc", dir.path().join("etc")).unwrap();
+        let etc = dir.path().join("etc");
+        symlink("/etc", &etc).unwrap();
         assert_eq!(text(dir.path()).as_deref(), Some(""));
+        std::fs::remove_file(&etc).unwrap();
+        symlink(node.path(), &etc).unwrap();
+        assert_eq!(text(dir.path()).as_deref(), Some(""), "a path of the node that the image has not");
+        let same = dir.path().join(node.path().strip_prefix("/").unwrap());
+        std::fs::create_dir_all(&same).unwrap();
+        std::fs::write(same.join("passwd"), "the image's").unwrap();
+        assert_eq!(text(dir.path()).as_deref(), Some("the image's"), "the link is followed in the image");
     }
 }

@@ -1,35 +1,57 @@
-//! What OCI runtimes say, read once: the only place where a decision depends on words.
+//! Whether a failed start counts as a run.
 //!
-//! A container that cannot start because of what its pod or its image asks for will not start on the next try either,
-//! and users know the words from other nodes. Everything else may pass.
+//! It does as it does under a kubelet, where containerd's CRI writes exit code 128 and the reason `StartError` for whatever
+//! makes a task's creation or start fail, be it the container's fault or not. What is left out is what says that nothing was
+//! tried: containerd lost the task, or the way to the shim broke. Nobody can tell so from a run, and the next try of the
+//! same run finds what this one left.
+//! Source: containerd, `internal/cri/server/container_start.go` `StartContainer`.
 
-/// Parts of messages, lower case, that say the container itself is at fault. From crun 1.8–1.28 and runc 1.1–1.5.
-const FAULTS: &[&str] = &[
-    "executable file",
-    "exec format error",
-    "no such file or directory",
-    "permission denied",
-    "not a directory",
-    "is a directory",
-    "invalid argument",
-    "chdir to cwd",
-    "unable to find user",
-    "unable to find group",
-    "operation not permitted",
-    "argument list too long",
-    "input/output error",
-    "too many levels of symbolic links",
-    "bad interpreter",
+use tonic::Code;
+
+/// Which call failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    /// The creation of the task.
+    Create,
+    /// The start of the task.
+    Start,
+}
+
+/// Ends of messages that come from a broken connection between containerd and the shim, or from containerd's own end.
+/// They are looked for at the end, where the cause is: what a pod chooses stands before it.
+const BROKEN: &[&str] = &[
+    "ttrpc: closed",
+    "ttrpc: server closed",
+    "context canceled",
+    "context deadline exceeded",
+    "connection reset by peer",
+    "broken pipe",
+    "connection refused",
 ];
 
-/// Marks of the runtimes themselves: without one of them the words come from elsewhere, such as a socket that is gone.
-const RUNTIMES: &[&str] = &["runc", "crun", "youki", "oci runtime", "container_linux", "executable file"];
-
-/// The words for the user, when the container itself is at fault.
-pub(super) fn fault_of_container(message: &str) -> Option<String> {
-    let lower = message.to_lowercase();
-    let says = |parts: &[&str]| parts.iter().any(|part| lower.contains(part));
-    (says(RUNTIMES) && says(FAULTS)).then(|| message.to_owned())
+/// Whether what containerd answered to `call` counts as a run that failed.
+pub(super) fn is_a_run(call: Call, code: Code, message: &str) -> bool {
+    let was_tried = match code {
+        Code::NotFound
+        | Code::AlreadyExists
+        | Code::Unavailable
+        | Code::Cancelled
+        | Code::DeadlineExceeded
+        | Code::Aborted => false,
+        // The task may run: an earlier start of it was not heard of to its end.
+        Code::FailedPrecondition => call == Call::Create,
+        Code::Ok
+        | Code::Unknown
+        | Code::InvalidArgument
+        | Code::PermissionDenied
+        | Code::ResourceExhausted
+        | Code::OutOfRange
+        | Code::Unimplemented
+        | Code::Internal
+        | Code::DataLoss
+        | Code::Unauthenticated => true,
+    };
+    was_tried && !BROKEN.iter().any(|end| message.trim_end().ends_with(end))
 }
 
 #[cfg(test)]
@@ -37,27 +59,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_runtimes() {
-        let faults = [
-            "create task c1 in containerd: failed to create shim task: OCI runtime create failed: runc create failed: \
-             unable to start container process: exec: \"nope\": executable file not found in $PATH",
-            "start task c1 in containerd: crun create: executable file `nope` not found in $PATH: No such file or directory",
-            "runc create failed: unable to start container process: chdir to cwd (\"/x\") set in config.json failed: \
-             no such file or directory",
-            "crun: exec /bin/arm: Exec format error",
-            "OCI runtime create failed: unable to find user nobody99: no matching entries in passwd file",
+    fn whatever_was_tried_is_a_run_in_whichever_words() {
+        let runs = [
+            (
+                Call::Create,
+                Code::Unknown,
+                "OCI runtime create failed: exec: \"nope\": executable file not found in $PATH",
+            ),
+            (
+                Call::Create,
+                Code::Internal,
+                "OCI runtime create of c1 failed: words that nobody has seen before",
+            ),
+            (Call::Create, Code::Internal, "failed to mount /run/x: no space left on device"),
+            (Call::Create, Code::Unknown, "exec: \"context canceled\": executable file not found in $PATH"),
+            (Call::Create, Code::FailedPrecondition, "layer wants dm-verity"),
+            (Call::Create, Code::ResourceExhausted, "too many containers"),
+            (Call::Start, Code::Unknown, "runc start failed: cannot set memory limit"),
         ];
-        for message in faults {
-            assert!(fault_of_container(message).is_some(), "{message}");
+        for (call, code, message) in runs {
+            assert!(is_a_run(call, code, message), "{call:?} {code:?} {message}");
         }
+    }
+
+    #[test]
+    fn what_was_not_tried_is_none() {
         let others = [
-            "create task c1 in containerd: ttrpc: closed",
-            "dial unix /run/berth/shim/x.sock: connect: no such file or directory",
-            "create task c1 in containerd: sandbox s1 not found",
-            "runc create failed: context deadline exceeded",
+            (Call::Create, Code::Unknown, "failed to create shim task: ttrpc: closed"),
+            (Call::Create, Code::Unknown, "failed to create shim task: context canceled"),
+            (Call::Create, Code::Unknown, "runc create failed: context deadline exceeded"),
+            (Call::Create, Code::Unknown, "dial unix /run/berth/shim/x.sock: connect: connection refused"),
+            (Call::Create, Code::NotFound, "sandbox s1 not found"),
+            (Call::Create, Code::AlreadyExists, "task c1: already exists"),
+            (Call::Start, Code::NotFound, "task c1 not found"),
+            (Call::Start, Code::FailedPrecondition, "the container runs already"),
+            (Call::Start, Code::Unavailable, "ttrpc: closed"),
         ];
-        for message in others {
-            assert_eq!(fault_of_container(message), None, "{message}");
+        for (call, code, message) in others {
+            assert!(!is_a_run(call, code, message), "{call:?} {code:?} {message}");
         }
     }
 }

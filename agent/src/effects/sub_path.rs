@@ -14,7 +14,7 @@ use std::{
 
 use berth_core::{effect::SubPathBind, event::Failure};
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, open, openat2},
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, open, openat, openat2},
     mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount},
 };
 
@@ -28,20 +28,22 @@ const PARTS_MAX: usize = 255;
 
 /// Binds a part of a volume, making it when it is missing.
 pub(super) fn bind(request: &SubPathBind) -> Result<(), Failure> {
-    let SubPathBind { volume, sub_path, target } = request;
+    let SubPathBind { volume, sub_path, target, .. } = request;
     let source = open_beneath(Path::new(volume), sub_path)
         .map_err(local("open a part of the volume", format!("{volume}/{sub_path}")))?;
     place(&source, Path::new(target)).map_err(local("bind a part of the volume to", target))
 }
 
-/// Opens `sub_path` without ever leaving `volume`. Missing directories are made with the volume's own mode.
+/// Opens `sub_path` without ever leaving `volume`. Missing directories are made with the volume's own mode, whatever the
+/// umask, its set-group-id bit included: what owns the volume by `fsGroup` owns them too.
+/// Source: `doSafeMakeDir` of `pkg/volume/util/subpath/subpath_linux.go`.
 fn open_beneath(volume: &Path, sub_path: &str) -> io::Result<OwnedFd> {
     let root = open(volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     match walk(root.as_fd(), sub_path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         result => return result,
     }
-    let mode = Mode::from_raw_mode(fstat(&root)?.st_mode & 0o777);
+    let mode = Mode::from_raw_mode(fstat(&root)?.st_mode & 0o7777);
     let parts: Vec<&str> = sub_path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     if parts.len() > PARTS_MAX {
         return Err(ErrorKind::InvalidFilename.into());
@@ -51,7 +53,8 @@ fn open_beneath(volume: &Path, sub_path: &str) -> io::Result<OwnedFd> {
         let parent = if made.is_empty() { ".".to_owned() } else { made.clone() };
         let parent = walk(root.as_fd(), &parent)?;
         match mkdirat(&parent, part, mode) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Ok(()) => set_mode(&parent, part, mode)?,
+            Err(rustix::io::Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
         }
         if !made.is_empty() {
@@ -60,6 +63,12 @@ fn open_beneath(volume: &Path, sub_path: &str) -> io::Result<OwnedFd> {
         made.push_str(part);
     }
     walk(root.as_fd(), &made)
+}
+
+/// Gives a directory that was just made its mode. It may have been exchanged since: a link is refused.
+fn set_mode(parent: &OwnedFd, name: &str, mode: Mode) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(fchmod(openat(parent, name, flags, Mode::empty())?, mode)?)
 }
 
 fn walk(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {

@@ -10,31 +10,50 @@ use std::{
 use berth_core::{
     effect::TerminationMessageRequest,
     event::{Failure, Outcome},
+    id::PodUid,
     termination::{FILE_BYTES_MAX, LOG_BYTES_MAX, from_file, from_log},
 };
 use nix::fcntl::OFlag;
 
-use super::host::blocking;
-use crate::logs::Lines;
+use super::{
+    host::Host,
+    work::{Answer, Called, PATH, Work},
+};
+use crate::{logs::Lines, workers::Sort};
 
 /// Bytes read from the end of a log: the message, with the framing of lines of a few bytes each.
 const LOG_TAIL_MAX: u64 = 16 * LOG_BYTES_MAX as u64;
 
-/// Reads them. What cannot be read is no message: a container has ended, and nothing about that may fail.
-pub(super) async fn read(request: TerminationMessageRequest) -> Result<Outcome, Failure> {
-    blocking(move || {
-        let file = request.file.as_deref().map(|path| tail(path.as_ref(), FILE_BYTES_MAX as u64));
-        let message = match file {
-            Some(Ok(bytes)) => from_file(&bytes),
-            Some(Err(_)) | None => String::new(),
-        };
-        if !message.is_empty() {
-            return Ok(Outcome::TerminationMessage(message));
+/// Reads them. What cannot be read is no message: a container has ended, and nothing about that may fail, nor wait for long.
+pub(super) async fn read(
+    host: &Host,
+    pod: &PodUid,
+    request: TerminationMessageRequest,
+) -> Result<Outcome, Failure> {
+    let TerminationMessageRequest { id, file, log } = request;
+    let what = format!("last words of {id}");
+    let path = file.clone().or_else(|| log.clone()).unwrap_or_default();
+    let called = Called { what: &what, path: &path, sort: Sort::Ends, within: PATH };
+    let message = match host.work(pod.as_str(), called, &Work::Words { file, log }).await {
+        Ok(Answer::Words(message)) => message,
+        Ok(_) => String::new(),
+        Err(failure) => {
+            tracing::warn!(container = %id, error = failure.message, "last words not read");
+            String::new()
         }
-        let log = request.log.as_deref().and_then(|path| tail(path.as_ref(), LOG_TAIL_MAX).ok());
-        Ok(Outcome::TerminationMessage(log.map(|bytes| from_log(&unframed(&bytes))).unwrap_or_default()))
-    })
-    .await
+    };
+    Ok(Outcome::TerminationMessage(message))
+}
+
+/// In a worker: reads them from the file, or from the log when the file has none.
+pub(super) fn words(file: Option<&Path>, log: Option<&Path>) -> String {
+    let message = file.and_then(|path| tail(path, FILE_BYTES_MAX as u64).ok());
+    let message = message.map(|bytes| from_file(&bytes)).unwrap_or_default();
+    if !message.is_empty() {
+        return message;
+    }
+    let log = log.and_then(|path| tail(path, LOG_TAIL_MAX).ok());
+    log.map(|bytes| from_log(&unframed(&bytes))).unwrap_or_default()
 }
 
 /// What a container wrote, without the frame of the log. A first line that is not whole has no frame, and is left out.
@@ -64,42 +83,29 @@ fn tail(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    async fn message(file: &Path, log: Option<&Path>) -> String {
-        let text = |path: &Path| path.display().to_string();
-        let request = TerminationMessageRequest {
-            id: berth_core::id::ContainerId::from_known("c1"),
-            file: Some(text(file)),
-            log: log.map(text),
-        };
-        match read(request).await {
-            Ok(Outcome::TerminationMessage(message)) => message,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[tokio::test]
-    async fn the_file_speaks_first_and_the_log_when_it_is_empty() {
+    #[test]
+    fn the_file_speaks_first_and_the_log_when_it_is_empty() {
         let dir = tempfile::tempdir().unwrap();
         let (file, log) = (dir.path().join("message"), dir.path().join("0.log"));
         std::fs::write(&log, "2026-11-21T01:02:03.000000000Z stderr F it broke\n").unwrap();
         std::fs::write(&file, "").unwrap();
-        assert_eq!(message(&file, Some(&log)).await.trim_end(), "it broke");
-        assert_eq!(message(&file, None).await, "");
+        assert_eq!(words(Some(&file), Some(&log)).trim_end(), "it broke");
+        assert_eq!(words(Some(&file), None), "");
         std::fs::write(&file, "said").unwrap();
-        assert_eq!(message(&file, Some(&log)).await, "said");
+        assert_eq!(words(Some(&file), Some(&log)), "said");
         std::fs::write(&file, "x".repeat(FILE_BYTES_MAX + 10)).unwrap();
-        assert_eq!(message(&file, None).await.len(), FILE_BYTES_MAX);
+        assert_eq!(words(Some(&file), None).len(), FILE_BYTES_MAX);
     }
 
-    #[tokio::test]
-    async fn cve_2026_53489_links_and_pipes_are_not_read() {
+    #[test]
+    fn cve_2026_53489_links_and_pipes_are_not_read() {
         let dir = tempfile::tempdir().unwrap();
         let (secret, link, pipe) =
             (dir.path().join("secret"), dir.path().join("link"), dir.path().join("pipe"));
         std::fs::write(&secret, "secret").unwrap();
         std::os::unix::fs::symlink(&secret, &link).unwrap();
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
-        assert_eq!(message(&link, Some(&link)).await, "");
-        assert_eq!(message(&pipe, None).await, "");
+        assert_eq!(words(Some(&link), Some(&link)), "");
+        assert_eq!(words(Some(&pipe), None), "");
     }
 }

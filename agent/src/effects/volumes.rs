@@ -1,20 +1,24 @@
 //! Volumes of pods.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use berth_core::{
     effect::VolumeRequest,
     event::{Failure, FailureKind, Outcome},
     id::PodUid,
     paths,
-    spec::{FsGroupChange, VolumeSource},
+    spec::{FsGroupChange, HostPathType, VolumeSource},
 };
 
 use super::{
     failure::failed,
-    host::{Host, blocking},
+    host::Host,
+    work::{Called, FILES, PATH, TREE, Work},
 };
-use crate::volumes::{self, EmptyDir, VolumeError};
+use crate::{
+    volumes::{self, EmptyDir, VolumeError},
+    workers::Sort,
+};
 
 /// Makes and mounts one volume.
 pub(super) async fn ensure(
@@ -22,46 +26,54 @@ pub(super) async fn ensure(
     pod: &PodUid,
     request: VolumeRequest,
 ) -> Result<Outcome, Failure> {
-    let (host, pod) = (Arc::clone(host), pod.clone());
-    blocking(move || {
-        let VolumeRequest { volume, fs_group, fs_group_change, tmpfs_size_bytes } = request;
-        let path = paths::volume(&host.node().paths, &pod, &volume.name, &volume.source);
-        let made = match &volume.source {
-            VolumeSource::EmptyDir { medium, .. } => {
-                let empty = EmptyDir {
-                    medium: *medium,
-                    size_bytes_max: tmpfs_size_bytes,
-                    fs_group,
-                    is_recursive: fs_group_change == FsGroupChange::Always,
-                };
-                volumes::ensure_empty_dir(path.as_ref(), &empty)
-            }
-            VolumeSource::HostPath { path, kind } => volumes::ensure_host_path(path.as_ref(), *kind),
-        };
-        made.map_err(failure)?;
-        host.failpoint.reach("volume.directory-made");
-        Ok(Outcome::Volume { path })
-    })
-    .await
+    let VolumeRequest { volume, fs_group, fs_group_change, tmpfs_size_bytes } = request;
+    let path = paths::volume(&host.node().paths, pod, &volume.name, &volume.source);
+    let (sort, within, work) = match &volume.source {
+        // Nothing is looked at, so nothing can hang.
+        VolumeSource::HostPath { kind: HostPathType::Unset, .. } => return Ok(Outcome::Volume { path }),
+        VolumeSource::HostPath { kind, .. } => {
+            (Sort::Chosen, PATH, Work::HostPath { path: path.clone(), kind: (*kind).into() })
+        }
+        VolumeSource::EmptyDir { medium, .. } => {
+            let empty = EmptyDir {
+                medium: *medium,
+                size_bytes_max: tmpfs_size_bytes,
+                fs_group,
+                is_recursive: fs_group_change == FsGroupChange::Always,
+            };
+            let within = if fs_group.is_some() { TREE } else { FILES };
+            let mark = paths::empty_dir_ready(&host.node().paths, pod, &volume.name);
+            (Sort::Own, within, Work::EmptyDir { path: path.clone(), mark, request: empty.into() })
+        }
+    };
+    let what = format!("volume {}", volume.name);
+    host.work(pod.as_str(), Called { what: &what, path: &path, sort, within }, &work).await?;
+    host.failpoint.reach("volume.directory-made");
+    Ok(Outcome::Volume { path })
 }
 
 /// Unmounts and removes all volumes of a pod, and the parts of them that were bound for containers.
 pub(super) async fn remove_all(host: &Arc<Host>, pod: &PodUid) -> Result<Outcome, Failure> {
-    let (host, pod) = (Arc::clone(host), pod.clone());
-    blocking(move || {
-        let dir = host.pod_dir(&pod);
-        volumes::unmount_below(dir.as_ref()).map_err(failure)?;
-        host.failpoint.reach("volumes.unmounted");
-        for below in ["volume-subpaths", "volumes"] {
-            let path = format!("{dir}/{below}");
-            volumes::remove_tree(path.as_ref()).map_err(super::failure::local("remove", &path))?;
-        }
-        Ok(Outcome::Done)
-    })
-    .await
+    let dir = host.pod_dir(pod);
+    let called = Called { what: "removal of volumes", path: &dir, sort: Sort::Ends, within: TREE };
+    host.work(pod.as_str(), called, &Work::Unmount(dir.clone())).await?;
+    host.failpoint.reach("volumes.unmounted");
+    let trees = ["volume-subpaths", "volumes"].map(|below| format!("{dir}/{below}")).to_vec();
+    host.work(pod.as_str(), called, &Work::Remove(trees)).await?;
+    Ok(Outcome::Done)
 }
 
-fn failure(error: VolumeError) -> Failure {
+/// In a worker: makes an emptyDir.
+pub(super) fn empty_dir(path: &str, mark: &str, request: EmptyDir) -> Result<(), Failure> {
+    volumes::ensure_empty_dir(Path::new(path), Path::new(mark), &request).map_err(failure)
+}
+
+/// In a worker: looks at a hostPath, or makes it.
+pub(super) fn host_path(path: &str, kind: HostPathType) -> Result<(), Failure> {
+    volumes::ensure_host_path(Path::new(path), kind).map_err(failure)
+}
+
+pub(super) fn failure(error: VolumeError) -> Failure {
     let kind = match &error {
         VolumeError::WrongType { .. } => FailureKind::Config,
         VolumeError::Io { .. } => FailureKind::Transient,

@@ -307,8 +307,6 @@ fn mount(notes: &mut Notes<'_>, field: &str, written: &VolumeMount, privileged: 
     let path = written.mount_path.as_str();
     if path.is_empty() || path.contains([':', '\0']) {
         notes.fault(&format!("{field}.mountPath"), "must be a path without `:`");
-    } else if !path.starts_with('/') {
-        notes.fault(&format!("{field}.mountPath"), format!("`{path}` is not an absolute path"));
     }
     let read_only = written.read_only == Some(true);
     match written.recursive_read_only.as_deref() {
@@ -340,11 +338,16 @@ fn mount(notes: &mut Notes<'_>, field: &str, written: &VolumeMount, privileged: 
     }
     Mount {
         volume: VolumeName::new(&written.name),
-        path: path.to_owned(),
+        path: absolute(path),
         sub_path: sub_path(notes, field, written),
         read_only,
         propagation,
     }
+}
+
+/// A relative path begins at the root. Source: `MakeAbsolutePath` of `pkg/volume/util/util.go`.
+fn absolute(path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
 fn sub_path(notes: &mut Notes<'_>, field: &str, written: &VolumeMount) -> SubPath {

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use sha2::{Digest, Sha256};
 
-/// FNV-1a, 64 bits, of a container as written. Changes when the container must be replaced to follow its manifest.
+/// FNV-1a, 64 bits, of name and image: what makes a running container be replaced. Other changes under one UID wait for
+/// its next run. Source: `pickFieldsToHash` of `pkg/kubelet/container/helpers.go`.
 pub(super) fn of_container(container: &Container) -> u64 {
-    fnv1a(&canonical(container))
+    fnv1a(format!("{}\0{}", container.name, container.image.as_deref().unwrap_or_default()).as_bytes())
 }
 
 /// UID of a static pod that names none: 32 hexadecimal digits over the manifest, the node and the file.
@@ -65,8 +66,10 @@ mod tests {
         let container =
             Container { name: "web".to_owned(), image: Some("nginx:1".to_owned()), ..Container::default() };
         // A change of this number restarts containers of nodes that update Berth: think twice.
-        assert_eq!(of_container(&container), 15_766_689_941_923_127_360);
+        assert_eq!(of_container(&container), 1_946_308_108_189_761_092);
         let other = Container { tty: Some(true), ..container.clone() };
+        assert_eq!(of_container(&container), of_container(&other), "waits for the next run");
+        let other = Container { image: Some("nginx:2".to_owned()), ..container.clone() };
         assert_ne!(of_container(&container), of_container(&other));
     }
 }

@@ -19,6 +19,8 @@ pub struct Manifest {
     pub pod: Arc<Pod>,
     /// Fields that are understood and not acted on.
     pub unsupported: Vec<String>,
+    /// Fields that are not known, with their place: as under a kubelet, those of a newer API do not stop a pod.
+    pub unknown: Vec<String>,
 }
 
 /// Where a manifest comes from.
@@ -88,10 +90,16 @@ fn pods_of(document: &Node) -> Result<Vec<Node>, Fault> {
 }
 
 fn static_pod(node: &Node, origin: &Origin<'_>) -> Result<Manifest, Faults> {
-    let mut written: ApiPod = document::read(node)?;
+    let (mut written, unknown): (ApiPod, Faults) = document::read_noting(node)?;
     refuse_references(node, &written)?;
     apply_defaults(&mut written, origin);
-    convert(node, &written, origin.source)
+    let mut manifest = convert(node, &written, origin.source)?;
+    // What a saved pod has in its status is nobody's wish.
+    let mut unknown = unknown.0;
+    unknown.retain(|fault| !fault.field.starts_with("status."));
+    unknown.sort();
+    manifest.unknown = unknown.iter().map(ToString::to_string).collect();
+    Ok(manifest)
 }
 
 fn convert(node: &Node, written: &ApiPod, source: Source) -> Result<Manifest, Faults> {
@@ -100,7 +108,7 @@ fn convert(node: &Node, written: &ApiPod, source: Source) -> Result<Manifest, Fa
     let (pod, unsupported) = notes.finish(pod)?;
     // `finish` answers with the fault that says why there is no pod.
     let pod = pod.map(Arc::new).ok_or_else(Faults::default)?;
-    Ok(Manifest { pod, unsupported })
+    Ok(Manifest { pod, unsupported, unknown: Vec::new() })
 }
 
 /// What a pod that the API server does not know may not use. Source: KEP-5233 `PreventStaticPodAPIReferences`, beyond the

@@ -72,6 +72,10 @@ pub(super) fn of_container(
             notes.fault(&at("allowPrivilegeEscalation"), "cannot be false while SYS_ADMIN is added");
         }
     }
+    // Validation: without a user namespace, /proc unmasked is the node's. `hostUsers: false` has a fault of its own.
+    if written.proc_mount.as_deref() == Some("Unmasked") {
+        notes.fault(&at("procMount"), "`hostUsers` must be false to use `Unmasked`");
+    }
     ContainerSecurity {
         privileged,
         read_only_root: written.read_only_root_filesystem == Some(true),

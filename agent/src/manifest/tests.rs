@@ -35,7 +35,8 @@ const FULL: &str = include_str!("tests/full.yaml");
 
 #[test]
 fn a_full_pod_becomes_the_cores() {
-    let Manifest { pod, unsupported } = one(FULL);
+    let Manifest { pod, unsupported, unknown } = one(FULL);
+    assert_eq!(unknown, [""; 0]);
     assert_eq!(pod.name.to_string(), "prod/full-node-1");
     assert_eq!(pod.labels, BTreeMap::from([("app".to_owned(), "full".to_owned())]));
     assert_eq!((pod.restart_policy, pod.grace), (RestartPolicy::OnFailure, Duration::from_secs(5)));
@@ -121,6 +122,28 @@ fn a_pod_read_back_from_its_record_is_the_same() {
     assert_eq!(pod_from_json("{", Source::File).unwrap_err().0.len(), 1);
 }
 
+/// As under a kubelet, which drops them: a field of a newer API must not stop a pod. They are told.
+#[test]
+fn fields_that_are_not_known_are_told_and_stop_nothing() {
+    let text = pod("restartpolicy: Never", "fieldOfALaterRelease: {a: 1}")
+        + "status: {newInStatus: 1, phase: Running}\n";
+    let found = one(&text);
+    assert_eq!(found.pod.containers.len(), 1);
+    assert_eq!(
+        found.unknown,
+        [
+            "web.yaml:8: spec.containers[0].fieldOfALaterRelease: unknown field",
+            "web.yaml:9: spec.restartpolicy: unknown field, did you mean `restartPolicy`?",
+        ]
+    );
+}
+
+#[test]
+fn a_relative_mount_path_begins_at_the_root() {
+    let found = one(&pod("volumes: [{name: v}]", "volumeMounts: [{name: v, mountPath: a/b}]"));
+    assert_eq!(found.pod.containers[0].mounts[0].path, "/a/b");
+}
+
 #[test]
 fn the_class_of_service_follows_the_resources() {
     for (resources, class) in [
@@ -175,7 +198,6 @@ fn every_fault_names_file_line_and_field() {
     const API: &str = "needs an object of the API server, which a static pod may not use";
     for (spec, container, expected) in [
         ("restartPolicy: Sometimes", "", "web.yaml:9: spec.restartPolicy: `Sometimes` is not one of `Always`, `OnFailure`, `Never`".to_owned()),
-        ("restartpolicy: Never", "", "web.yaml:9: spec.restartpolicy: unknown field, did you mean `restartPolicy`?".to_owned()),
         ("hostNetwork: 1", "", "web.yaml:9: spec.hostNetwork: expected `true` or `false`, found integer `1`".to_owned()),
         ("terminationGracePeriodSeconds: -1", "", "web.yaml:9: spec.terminationGracePeriodSeconds: -1 is not within 0 and 2147483647".to_owned()),
         ("serviceAccountName: x", "", format!("web.yaml:9: spec.serviceAccountName: {API}")),
@@ -193,7 +215,9 @@ fn every_fault_names_file_line_and_field() {
         ("securityContext: {runAsUser: 4294967296}", "", "web.yaml:9: spec.securityContext.runAsUser: 4294967296 is not within 0 and 2147483647".to_owned()),
         ("securityContext: {sysctls: [{name: 'a b', value: '1'}]}", "", "web.yaml:9: spec.securityContext.sysctls[0].name: `a b` is not the name of a sysctl".to_owned()),
         ("", "volumeMounts: [{name: v, mountPath: /x}]", "web.yaml:8: spec.containers[0].volumeMounts[0].name: the pod has no volume `v`".to_owned()),
-        ("volumes: [{name: v}]", "volumeMounts: [{name: v, mountPath: x}]", "web.yaml:8: spec.containers[0].volumeMounts[0].mountPath: `x` is not an absolute path".to_owned()),
+        ("", "securityContext: {procMount: Unmasked}", "web.yaml:8: spec.containers[0].securityContext.procMount: `hostUsers` must be false to use `Unmasked`".to_owned()),
+        ("volumes: [{name: v, projected: {sources: [{downwardAPI: {items: []}}]}}]", "", "web.yaml:9: spec.volumes[0].projected: volumes of this kind are not supported by this version: use `emptyDir` or `hostPath`".to_owned()),
+        ("volumes: [{name: v, projected: {sources: [{downwardAPI: {items: []}}, {serviceAccountToken: {path: t}}]}}]", "", format!("web.yaml:9: spec.volumes[0].projected: {API}")),
         ("volumes: [{name: v}]", "volumeMounts: [{name: v, mountPath: /x, subPath: a/../../b}]", "web.yaml:8: spec.containers[0].volumeMounts[0].subPath: `a/../../b` is not a relative path without `..`".to_owned()),
         ("volumes: [{name: v}]", "volumeMounts: [{name: v, mountPath: /x, mountPropagation: Bidirectional}]", "web.yaml:8: spec.containers[0].volumeMounts[0].mountPropagation: `Bidirectional` is for privileged containers only".to_owned()),
         ("", "ports: [{containerPort: 0}]", "web.yaml:8: spec.containers[0].ports[0].containerPort: 0 is not within 1 and 65535".to_owned()),

@@ -6,12 +6,14 @@ use berth_core::{
     id::VolumeName,
     spec::{HostPathType, Medium, Volume, VolumeSource},
 };
-use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, HostPathVolumeSource, Volume as ApiVolume};
+use k8s_openapi::api::core::v1::{
+    EmptyDirVolumeSource, HostPathVolumeSource, Volume as ApiVolume, VolumeProjection,
+};
 
 use super::{is_dns_label, notes::Notes, resources::amount};
 
 /// Volumes that need an object of the API server, which a static pod may not use (`pkg/api/pod` `HasAPIObjectReference`).
-const OF_THE_API: [&str; 5] = ["configMap", "secret", "persistentVolumeClaim", "ephemeral", "projected"];
+const OF_THE_API: [&str; 4] = ["configMap", "secret", "persistentVolumeClaim", "ephemeral"];
 
 /// `spec.volumes`.
 pub(super) fn convert(notes: &mut Notes<'_>, written: &[ApiVolume]) -> Vec<Volume> {
@@ -39,7 +41,7 @@ fn source(notes: &mut Notes<'_>, field: &str, volume: &ApiVolume) -> Option<Volu
         ([], ..) => Some(VolumeSource::EmptyDir { medium: Medium::Disk, size_limit_bytes: None }),
         ([_], Some(written), _) => Some(empty_dir(notes, &format!("{field}.emptyDir"), written)),
         ([_], _, Some(written)) => host_path(notes, &format!("{field}.hostPath"), written),
-        ([kind], ..) if OF_THE_API.contains(&kind.as_str()) => {
+        ([kind], ..) if OF_THE_API.contains(&kind.as_str()) || projects_objects(volume) => {
             notes.fault(
                 &format!("{field}.{kind}"),
                 "needs an object of the API server, which a static pod may not use",
@@ -57,6 +59,16 @@ fn source(notes: &mut Notes<'_>, field: &str, volume: &ApiVolume) -> Option<Volu
             None
         }
     }
+}
+
+/// Whether a projected volume shows more than fields of the pod itself.
+fn projects_objects(volume: &ApiVolume) -> bool {
+    let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+    let of_pod = |source: &VolumeProjection| {
+        *source
+            == VolumeProjection { downward_api: source.downward_api.clone(), ..VolumeProjection::default() }
+    };
+    !sources.into_iter().all(of_pod)
 }
 
 /// Every kind that is written, by its name.

@@ -3,20 +3,24 @@
 //! ```text
 //!   watch     one task: connected? ─▶ RuntimeDown / observe() ─▶ RuntimeUp, and containerd's events as hints
 //!   shims     one task per sandbox: State, then Events ─▶ SandboxReport
+//!   grouped   containers under shims of others, whose ends containerd tells
 //!   containerd  calls with a deadline, for the executors of effects
 //! ```
 
 mod containerd;
+mod exits;
+mod grouped;
 pub mod labels;
 mod observe;
+mod on_time;
 pub mod probe;
 mod shims;
 mod strays;
 mod watch;
 
 pub use containerd::{CallError, Cause, ConnectError, Containerd, Service};
+pub use grouped::GroupedTasks;
 pub use observe::{Found, ObserveError, observe};
-pub use shims::Shims;
-pub(crate) use shims::observed_process;
+pub use shims::{Answer, Shims};
 pub use strays::strays;
 pub use watch::{Watch, connect};

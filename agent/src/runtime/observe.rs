@@ -1,7 +1,8 @@
 //! The whole state of the runtime, read once: at start and whenever containerd was lost.
 //!
 //! Containerd's records say what was made; only a pod's shim says what runs. A shim that does not answer leaves its
-//! containers `Unknown`; one whose socket nobody listens on is gone, and its tasks are `Absent`.
+//! containers `Unknown`; one whose socket nobody listens on is gone, and its tasks are `Absent` but for those whose end it
+//! wrote down.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +11,19 @@ use berth_core::{
     id::{ContainerId, ContainerName, PodUid, SandboxId},
 };
 use containerd_client::{
-    services::v1::{Container, ListContainersRequest, ListTasksRequest, sandbox::StoreListRequest},
+    services::v1::{
+        Container, ListContainersRequest, ListTasksRequest, container::Runtime, sandbox::StoreListRequest,
+    },
     types::{Sandbox, v1::Process},
 };
 use futures::{StreamExt, stream};
 
 use super::{
     CallError, Cause, Containerd,
-    labels::{ATTEMPT, CONTAINER_NAME, Labels, POD_UID, SANDBOX},
+    labels::{CONTAINER_NAME, Labels, POD_UID, SANDBOX, is_ours, sandbox_of},
     shims::{ShimLook, Shims, observed_process},
 };
-use crate::{clock, effects::BERTH, holder};
+use crate::{clock, config::PodRuntime, holder};
 
 /// Shims asked at once. Each answers from memory in well under a millisecond; more would only queue for the CPU.
 const SHIMS_AT_ONCE: usize = 16;
@@ -46,29 +49,35 @@ pub struct Found {
     pub grouped: Vec<(ContainerId, SandboxId)>,
 }
 
-/// Reads everything.
+/// Reads everything. The sandboxes that are `known` are looked at also when containerd has no record of them.
 ///
 /// # Errors
 /// When containerd does not answer.
-pub async fn observe(containerd: &Containerd, shims: &Shims) -> Result<Found, ObserveError> {
-    let sandboxes = list_sandboxes(containerd).await?;
-    let containers = list_containers(containerd).await?;
-    let looks = look_at_shims(shims, &sandboxes).await;
-    let loose =
-        containers.iter().any(|container| is_ours(container) && !looks.contains_key(&container.sandbox));
-    let tasks = if loose { list_tasks(containerd).await? } else { BTreeMap::new() };
+pub async fn observe(
+    containerd: &Containerd,
+    shims: &Shims,
+    known: BTreeSet<SandboxId>,
+) -> Result<Found, ObserveError> {
+    let stored = list_sandboxes(containerd).await?;
+    let (mut sandboxes, containers): (Vec<_>, Vec<_>) =
+        list_containers(containerd).await?.into_iter().partition(is_sandbox);
+    sandboxes.extend(stored.into_iter().map(as_record));
+    let unrecorded = unrecorded(known, &sandboxes, &containers);
+    let looks = look_at_shims(shims, &sandboxes, &unrecorded).await;
+    let is_loose = |it: &&Container| is_ours(it) && !looks.contains_key(sandbox_of(it));
+    let tasks = if containers.iter().any(|it| is_loose(&it)) {
+        list_tasks(containerd).await?
+    } else {
+        BTreeMap::new()
+    };
 
-    let labels =
-        sandboxes.iter().map(|sandbox| &sandbox.labels).chain(containers.iter().map(|it| &it.labels));
-    let foreign =
-        labels.filter(|labels| !labels.contains_key(ATTEMPT)).filter_map(|labels| Labels(labels).pod());
-    let grouped = containers.iter().filter_map(|container| {
-        let sandbox = container.labels.get(SANDBOX)?;
-        Some((ContainerId::from_known(&container.id), SandboxId::from_known(sandbox)))
-    });
+    let foreign = sandboxes.iter().chain(&containers).filter(|it| !is_ours(it));
+    let grouped = containers.iter().filter(is_loose);
+    let grouped = grouped
+        .map(|it| (ContainerId::from_known(&it.id), SandboxId::from_known(sandbox_of(it))))
+        .filter(|(_, sandbox)| !sandbox.as_str().is_empty());
     Ok(Found {
-        foreign: foreign.collect(),
-        shims: looks.keys().map(SandboxId::from_known).collect(),
+        foreign: foreign.filter_map(|it| Labels(&it.labels).pod()).collect(),
         grouped: grouped.collect(),
         observation: Observation {
             sandboxes: sandboxes.iter().filter_map(|it| observed_sandbox(it, &looks, shims)).collect(),
@@ -76,8 +85,36 @@ pub async fn observe(containerd: &Containerd, shims: &Shims) -> Result<Found, Ob
                 .iter()
                 .filter_map(|container| observed_container(container, &looks, &tasks))
                 .collect(),
+            unrecorded: unrecorded.into_iter().filter(|id| may_be_up(id, &looks, shims)).collect(),
         },
+        shims: looks.keys().map(SandboxId::from_known).collect(),
     })
+}
+
+/// The record of a sandbox names itself.
+fn is_sandbox(record: &Container) -> bool {
+    record.labels.get(SANDBOX) == Some(&record.id)
+}
+
+/// A sandbox of CRI's store, in which earlier versions kept ours.
+fn as_record(sandbox: Sandbox) -> Container {
+    let runtime = sandbox.runtime.map(|it| Runtime { name: it.name, options: None });
+    Container { id: sandbox.sandbox_id, labels: sandbox.labels, runtime, ..Container::default() }
+}
+
+/// Sandboxes of ours that there should be a record of and is none.
+fn unrecorded(
+    known: BTreeSet<SandboxId>,
+    sandboxes: &[Container],
+    containers: &[Container],
+) -> BTreeSet<SandboxId> {
+    let members = containers.iter().filter(|it| is_ours(it)).map(|it| SandboxId::from_known(sandbox_of(it)));
+    let mut all = known;
+    all.extend(members.filter(|id| !id.as_str().is_empty()));
+    for sandbox in sandboxes {
+        all.remove(&SandboxId::from_known(&sandbox.id));
+    }
+    all
 }
 
 async fn list_sandboxes(containerd: &Containerd) -> Result<Vec<Sandbox>, CallError> {
@@ -104,13 +141,19 @@ async fn list_containers(containerd: &Containerd) -> Result<Vec<Container>, Call
     Ok(containers)
 }
 
-/// What each shim of ours says, by sandbox.
-async fn look_at_shims(shims: &Shims, sandboxes: &[Sandbox]) -> BTreeMap<String, ShimLook> {
-    let is_ours = |sandbox: &&Sandbox| sandbox.labels.contains_key(ATTEMPT) && is_berth(sandbox);
-    let ids: Vec<String> = sandboxes.iter().filter(is_ours).map(|it| it.sandbox_id.clone()).collect();
+/// What each shim of ours says, by sandbox. Under what runtime a sandbox without a record is, its shim's socket tells.
+async fn look_at_shims(
+    shims: &Shims,
+    sandboxes: &[Container],
+    unrecorded: &BTreeSet<SandboxId>,
+) -> BTreeMap<String, ShimLook> {
+    let ours = sandboxes.iter().filter(|it| is_ours(it) && is_berth(it));
+    let ours = ours.map(|it| SandboxId::from_known(&it.id));
+    let more = unrecorded.iter().filter(|id| shims.socket(id).exists()).cloned();
+    let ids: BTreeSet<SandboxId> = ours.chain(more).collect();
     let looks = stream::iter(ids).map(|id| async move {
-        let look = shims.look(&SandboxId::from_known(&id)).await;
-        (id, look)
+        let look = shims.look(&id).await;
+        (id.to_string(), look)
     });
     looks.buffer_unordered(SHIMS_AT_ONCE).collect().await
 }
@@ -121,27 +164,35 @@ async fn list_tasks(containerd: &Containerd) -> Result<BTreeMap<String, Process>
     Ok(tasks.into_iter().map(|task| (task.id.clone(), task)).collect())
 }
 
-fn is_ours(container: &Container) -> bool {
-    container.labels.contains_key(ATTEMPT)
-}
-
-fn is_berth(sandbox: &Sandbox) -> bool {
-    sandbox.runtime.as_ref().is_some_and(|runtime| runtime.name == BERTH)
+fn is_berth(sandbox: &Container) -> bool {
+    sandbox.runtime.as_ref().is_some_and(|runtime| PodRuntime::named(&runtime.name) == PodRuntime::Berth)
 }
 
 fn observed_sandbox(
-    sandbox: &Sandbox,
+    sandbox: &Container,
     looks: &BTreeMap<String, ShimLook>,
     shims: &Shims,
 ) -> Option<ObservedSandbox> {
     let labels = Labels(&sandbox.labels);
-    let id = SandboxId::from_known(&sandbox.sandbox_id);
-    let (ready, pid) = match looks.get(&sandbox.sandbox_id) {
-        Some(ShimLook::Answered(state)) if state.ready => (true, state.pid),
-        Some(ShimLook::Answered(_) | ShimLook::Silent | ShimLook::Gone) => (false, 0),
-        None => (holder::is_ready(shims.run_dir(), &id), 0),
-    };
-    Some(ObservedSandbox { id, pod: labels.pod()?, attempt: labels.attempt()?, ready, pid })
+    let id = SandboxId::from_known(&sandbox.id);
+    let up = is_up(&id, looks, shims);
+    let (pod, attempt) = (labels.pod()?, labels.attempt()?);
+    Some(ObservedSandbox { id, pod, attempt, ready: up.is_some(), pid: up.unwrap_or_default() })
+}
+
+/// The pid of the shim of a sandbox that is up; 0 when files hold it.
+fn is_up(id: &SandboxId, looks: &BTreeMap<String, ShimLook>, shims: &Shims) -> Option<u32> {
+    match looks.get(id.as_str()) {
+        Some(ShimLook::Answered(state)) => state.ready.then_some(state.pid),
+        Some(ShimLook::Silent | ShimLook::NotAsked(_) | ShimLook::Gone(_)) => None,
+        None => holder::is_ready(shims.run_dir(), id).then_some(0),
+    }
+}
+
+/// A shim that does not answer may only be slow.
+fn may_be_up(id: &SandboxId, looks: &BTreeMap<String, ShimLook>, shims: &Shims) -> bool {
+    matches!(looks.get(id.as_str()), Some(ShimLook::Silent | ShimLook::NotAsked(_)))
+        || is_up(id, looks, shims).is_some()
 }
 
 fn observed_container(
@@ -150,10 +201,8 @@ fn observed_container(
     tasks: &BTreeMap<String, Process>,
 ) -> Option<ObservedContainer> {
     let labels = Labels(&container.labels);
-    let task = match looks.get(&container.sandbox) {
-        Some(ShimLook::Answered(state)) => state.task(&container.id),
-        Some(ShimLook::Silent) => ObservedTask::Unknown,
-        Some(ShimLook::Gone) => ObservedTask::Absent,
+    let task = match looks.get(sandbox_of(container)) {
+        Some(look) => look.task(&container.id),
         None => tasks.get(&container.id).map_or(ObservedTask::Absent, |task| {
             observed_process(task, container.created_at.as_ref().and_then(clock::of_proto))
         }),

@@ -5,12 +5,14 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    io,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use berth_core::{
+    effect::SHIM_ANSWER,
     event::{Event, Exit, ObservedTask, SandboxReport},
     id::{ContainerId, SandboxId},
     paths,
@@ -18,13 +20,14 @@ use berth_core::{
 use berth_proto::{
     TASK_V3,
     client::{CallError, Client, ShimClient},
-    shim::{Task, TaskStatus, event::What},
+    shim::{StateRequest, StateResponse, Task, TaskStatus, event::What, shim_service},
     task::{DeleteRequest, DeleteResponse, KillRequest, task_service},
 };
 use containerd_client::types::v1::{Process, Status};
 use jiff::Timestamp;
 use tokio::{sync::mpsc, task::AbortHandle};
 
+use super::{exits, on_time::on_time};
 use crate::{chain::chain, clock};
 
 /// What a shim calls itself when its pod runs (containerd, `runtime.sandbox.v1`).
@@ -39,6 +42,9 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Refused connections in a row after which a shim is taken for gone. A living shim never refuses: it listens before
 /// containerd is told of it, and its queue is longer than its callers are many.
 const REFUSALS_MAX: u32 = 3;
+
+/// Time between two looks at a queue of callers that is full.
+const QUEUE_LOOK: Duration = Duration::from_millis(100);
 
 /// Longest wait for the deletion of a task that has not been started.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,10 +65,25 @@ struct Inner {
 pub(super) enum ShimLook {
     /// This.
     Answered(ShimState),
-    /// It is there and does not answer.
+    /// It is there and does not answer, though the agent ran on time.
     Silent,
+    /// It could not be asked, or not understood: nothing is known.
+    NotAsked(CallError),
+    /// Nobody listens. What it had written down of ends.
+    Gone(Vec<(ContainerId, Exit)>),
+}
+
+/// Whether a shim answers.
+#[derive(Debug)]
+pub enum Answer {
+    /// It does.
+    Given,
     /// Nobody listens.
     Gone,
+    /// None came in time.
+    None,
+    /// It could not be asked: the agent lacks what it takes (descriptors, memory), or does not understand it.
+    NotAsked(CallError),
 }
 
 /// A shim's own account of its pod.
@@ -81,9 +102,8 @@ impl ShimState {
         found.map_or(ObservedTask::Absent, |(_, task)| task.clone())
     }
 
-    async fn read(client: &ShimClient) -> Result<Self, CallError> {
-        let state = client.state().await?;
-        Ok(Self {
+    fn of(state: &StateResponse) -> Self {
+        Self {
             ready: state.sandbox_state == READY,
             pid: state.shim_pid,
             seq: state.seq,
@@ -92,7 +112,21 @@ impl ShimState {
                 .iter()
                 .map(|task| (ContainerId::from_known(&task.id), observed_task(task)))
                 .collect(),
-        })
+        }
+    }
+
+    /// Asks for it, without a limit. A queue of callers that is full is waited for.
+    async fn ask(socket: &Path) -> Result<Self, CallError> {
+        let client = loop {
+            match Client::connect(socket).await {
+                Err(CallError::Connect { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => {
+                    tokio::time::sleep(QUEUE_LOOK).await;
+                }
+                connected => break connected?,
+            }
+        };
+        let state = client.call(shim_service::NAME, shim_service::STATE, &StateRequest {}, None).await?;
+        Ok(Self::of(&state))
     }
 }
 
@@ -125,6 +159,11 @@ impl Shims {
         tasks.insert(id.clone(), tokio::spawn(follower.run()).abort_handle());
     }
 
+    /// The sandboxes whose shims are followed.
+    pub(super) fn followed(&self) -> Vec<SandboxId> {
+        self.tasks().keys().cloned().collect()
+    }
+
     /// Stops following, before the sandbox is removed: its end is then no loss.
     pub fn forget(&self, id: &SandboxId) {
         if let Some(task) = self.tasks().remove(id) {
@@ -134,16 +173,38 @@ impl Shims {
 
     /// What the shim says of one container now.
     pub async fn task(&self, sandbox: &SandboxId, container: &ContainerId) -> ObservedTask {
+        self.look(sandbox).await.task(container.as_str())
+    }
+
+    /// Whether a shim answers.
+    pub async fn ask(&self, sandbox: &SandboxId) -> Answer {
         match self.look(sandbox).await {
-            ShimLook::Answered(state) => state.task(container.as_str()),
-            ShimLook::Silent => ObservedTask::Unknown,
-            ShimLook::Gone => ObservedTask::Absent,
+            ShimLook::Answered(_) => Answer::Given,
+            ShimLook::Gone(_) => Answer::Gone,
+            ShimLook::Silent => Answer::None,
+            ShimLook::NotAsked(error) => Answer::NotAsked(error),
         }
     }
 
-    /// Whether a shim is there and does not answer.
-    pub async fn is_silent(&self, sandbox: &SandboxId) -> bool {
-        matches!(self.look(sandbox).await, ShimLook::Silent)
+    /// Removes what a shim wrote down of the end of a container.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn forget_exit(&self, sandbox: &SandboxId, container: &ContainerId) -> io::Result<()> {
+        exits::remove(&exits::dir(&self.socket(sandbox)), container)
+    }
+
+    /// Removes the files of a shim that has gone: its socket, which one that was killed leaves, and ends of containers.
+    ///
+    /// # Errors
+    /// When something cannot be removed.
+    pub fn remove_files(&self, sandbox: &SandboxId) -> io::Result<()> {
+        let socket = self.socket(sandbox);
+        exits::remove_all(&exits::dir(&socket))?;
+        match std::fs::remove_file(&socket) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
     }
 
     /// Sends a signal to a container without containerd. Waits for the answer as long as the shim takes.
@@ -170,11 +231,11 @@ impl Shims {
 
     pub(super) async fn look(&self, id: &SandboxId) -> ShimLook {
         let socket = self.socket(id);
-        let state = async { ShimState::read(&ShimClient::connect(&socket).await?).await };
-        match state.await {
-            Ok(state) => ShimLook::Answered(state),
-            Err(error) if is_refusal(&error) => ShimLook::Gone,
-            Err(_) => ShimLook::Silent,
+        match on_time(SHIM_ANSWER, ShimState::ask(&socket)).await {
+            Some(Ok(state)) => ShimLook::Answered(state),
+            Some(Err(error)) if is_refusal(&error) => ShimLook::Gone(recorded_exits(&socket).await),
+            Some(Err(error)) => ShimLook::NotAsked(error),
+            None => ShimLook::Silent,
         }
     }
 
@@ -222,6 +283,9 @@ impl Follower {
             delay = (delay * 2).min(RETRY_MAX);
         }
         tracing::info!(sandbox = %self.id, "the shim is gone");
+        for (id, exit) in recorded_exits(&self.socket).await {
+            self.report(SandboxReport::Exited { id, exit }).await;
+        }
         self.report(SandboxReport::Lost { at: Timestamp::now() }).await;
     }
 
@@ -231,8 +295,8 @@ impl Follower {
             Err(error) => return Ended::Refused(error),
         };
         loop {
-            let state = match ShimState::read(&client).await {
-                Ok(state) => state,
+            let state = match client.state().await {
+                Ok(state) => ShimState::of(&state),
                 Err(error) => return Ended::Lost(error),
             };
             if !state.ready {
@@ -284,8 +348,29 @@ fn is_refusal(error: &CallError) -> bool {
     matches!(error, CallError::Connect { source, .. } if matches!(source.kind(), ConnectionRefused | NotFound))
 }
 
+impl ShimLook {
+    /// What became of a container.
+    pub(super) fn task(&self, id: &str) -> ObservedTask {
+        match self {
+            Self::Answered(state) => state.task(id),
+            Self::Silent | Self::NotAsked(_) => ObservedTask::Unknown,
+            Self::Gone(exits) => {
+                let exit = exits.iter().find(|(known, _)| known.as_str() == id);
+                exit.map_or(ObservedTask::Absent, |(_, exit)| ObservedTask::Exited(*exit))
+            }
+        }
+    }
+}
+
+/// What a shim that has gone wrote down of ends.
+async fn recorded_exits(socket: &Path) -> Vec<(ContainerId, Exit)> {
+    let dir = exits::dir(socket);
+    // Fails only when the agent is stopping.
+    tokio::task::spawn_blocking(move || exits::read_all(&dir)).await.unwrap_or_default()
+}
+
 /// A task as the shim tells of it.
-fn observed_task(task: &Task) -> ObservedTask {
+pub(super) fn observed_task(task: &Task) -> ObservedTask {
     match (task.status(), task.exit.as_ref()) {
         (TaskStatus::Stopped, Some(exit)) => ObservedTask::Exited(Exit {
             code: exit.code,
@@ -304,7 +389,7 @@ fn observed_task(task: &Task) -> ObservedTask {
 
 /// A task as containerd tells of it, which is all there is of tasks under other shims. It does not tell when they
 /// started: `created_at`, of the container's record, comes close.
-pub(crate) fn observed_process(process: &Process, created_at: Option<Timestamp>) -> ObservedTask {
+pub(super) fn observed_process(process: &Process, created_at: Option<Timestamp>) -> ObservedTask {
     match process.status() {
         Status::Created => ObservedTask::Created,
         Status::Running | Status::Paused | Status::Pausing => {

@@ -3,15 +3,15 @@
 //!
 //! The events themselves are only hints that a task under another shim than ours has ended; that is then looked up.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use berth_core::event::Event;
+use berth_core::{event::Event, id::SandboxId};
 use containerd_client::{events::TaskExit, services::v1::SubscribeRequest, types::Envelope};
 use prost::Message;
 use tokio::sync::mpsc;
 
-use super::{CallError, Cause, ConnectError, Containerd, Shims, observe};
-use crate::{chain::chain, config::Config, effects::Grouped};
+use super::{CallError, Cause, ConnectError, Containerd, GroupedTasks, Shims, observe};
+use crate::{chain::chain, config::Config};
 
 /// First wait before containerd is tried again; doubled up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -54,7 +54,7 @@ pub struct Watch {
     /// Followed anew after each observation.
     pub shims: Shims,
     /// Containers whose exits only containerd tells of.
-    pub grouped: Grouped,
+    pub grouped: GroupedTasks,
     /// Where it is reported.
     pub events: mpsc::Sender<Event>,
 }
@@ -102,13 +102,18 @@ impl Watch {
         }
     }
 
+    /// Sandboxes that the agent has to do with.
+    fn known(&self) -> BTreeSet<SandboxId> {
+        self.shims.followed().into_iter().chain(self.grouped.sandboxes()).collect()
+    }
+
     /// Waits until containerd answers and tells the core what there is.
     async fn recover(&self) {
         let mut delay = RETRY_MIN;
         loop {
             tokio::time::sleep(delay).await;
             delay = (delay * 2).min(RETRY_MAX);
-            match observe(&self.containerd, &self.shims).await {
+            match observe(&self.containerd, &self.shims, self.known()).await {
                 Ok(found) => {
                     tracing::info!("containerd is back");
                     found.shims.iter().for_each(|id| self.shims.follow(id));

@@ -5,6 +5,7 @@
 //! at the latest after `fileCheckFrequency`. Beyond that: a file that becomes unreadable or wrong keeps the pods that it
 //! last gave, so that a slip in an editor stops nothing; the fault is logged and shown until it is mended.
 
+mod check;
 mod scan;
 
 use std::{
@@ -25,8 +26,9 @@ use inotify::{EventMask, EventOwned, Inotify, WatchMask, Watches};
 use tokio::{sync::mpsc::Sender, time::timeout};
 use tokio_util::sync::CancellationToken;
 
+pub use self::check::{Looked, look};
 use self::scan::{Scan, Seen};
-use crate::{config::Config, view::View};
+use crate::{config::Config, manifest::Manifest, view::View};
 
 /// After a change that is not known to be the last step, the time without another one after which files are read: an
 /// editor's several steps become one.
@@ -99,8 +101,9 @@ impl Reader {
     }
 
     fn unsupported(&self) -> std::collections::BTreeMap<PodUid, Vec<String>> {
+        let fields = |manifest: &Manifest| [&manifest.unsupported[..], &manifest.unknown].concat();
         let manifests = self.seen.manifests();
-        manifests.map(|manifest| (manifest.pod.uid.clone(), manifest.unsupported.clone())).collect()
+        manifests.map(|manifest| (manifest.pod.uid.clone(), fields(manifest))).collect()
     }
 }
 

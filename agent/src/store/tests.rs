@@ -1,9 +1,11 @@
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, os::unix::fs::MetadataExt, sync::Arc, time::Duration};
 
 use berth_core::{
     event::{Exit, NetworkStatus},
-    id::{ContainerName, PodName},
-    record::{ContainerRecord, ExitRecord, RunImage, TerminalRecord, TerminationRecord, Transition},
+    id::{ContainerId, ContainerName, PodName, SandboxId},
+    record::{
+        ContainerRecord, ExitRecord, Goal, RunImage, RunUser, TerminalRecord, TerminationRecord, Transition,
+    },
     spec::Source,
     status::ConditionKind,
     time::Mono,
@@ -15,6 +17,7 @@ use super::*;
 fn record() -> PodRecord {
     let mono = |seconds| Mono(Duration::from_secs(seconds));
     let exit = ExitRecord {
+        id: ContainerId::from_known("of-another-formula"),
         attempt: 3,
         exit: Exit {
             code: 137,
@@ -27,6 +30,7 @@ fn record() -> PodRecord {
         reason: Some("ContainerStatusUnknown".to_owned()),
     };
     let container = ContainerRecord {
+        id: ContainerId::from_known("of-another-formula"),
         attempt: 3,
         begun_at: mono(90),
         started_in: Some(2),
@@ -34,12 +38,12 @@ fn record() -> PodRecord {
             name: "docker.io/library/web:1".to_owned(),
             id: "sha256:ab".to_owned(),
             stop_signal: Some("SIGQUIT".to_owned()),
+            user: Some(RunUser { uid: 1000, gid: 2000, supplemental_groups: vec![2000, 3000] }),
         }),
         stopping: Some(TerminationRecord { began: mono(91), deadline: mono(95) }),
         exit: Some(exit),
         last_exit: None,
         backoff_ms: 20_000,
-        ready: true,
     };
     let since = Timestamp::from_second(6).unwrap();
     let conditions = [
@@ -55,7 +59,10 @@ fn record() -> PodRecord {
         source: Source::File,
         manifest: Arc::from("{\"kind\":\"Pod\"}"),
         started_at: Timestamp::from_second(5).unwrap(),
+        goal: Goal::Removed,
         sandbox: 2,
+        sandbox_id: SandboxId::from_known("sandbox-of-another-formula"),
+        earlier_sandbox: Some(SandboxId::from_known("the-one-before")),
         network: Some(NetworkStatus { ips: vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()] }),
         containers: BTreeMap::from([(ContainerName::new("web"), container)]),
         conditions: BTreeMap::from(conditions),
@@ -71,13 +78,177 @@ fn record() -> PodRecord {
 #[test]
 fn a_record_is_read_back_as_it_was_written() {
     let run = tempfile::tempdir().unwrap();
-    let store = Store::open(run.path()).unwrap();
+    let mut store = Store::open(run.path()).unwrap();
     store.save(&record()).unwrap();
     store.save(&record()).unwrap();
     assert_eq!(store.load().unwrap(), [record()]);
     store.remove(&record().uid).unwrap();
     store.remove(&record().uid).unwrap();
     assert_eq!(store.load().unwrap(), []);
+    assert_eq!(names(run.path()), Vec::<String>::new());
+}
+
+/// Files of records.
+fn names(run: &Path) -> Vec<String> {
+    let entries = fs::read_dir(run.join("pods")).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// The record as it grows in the start of a pod of one container: begun, prepared, wired, asked to start, running.
+fn states_of_a_start() -> Vec<PodRecord> {
+    let mut begun = record();
+    begun.manifest = Arc::from(format!("{{\"kind\":\"Pod\",\"env\":{:?}}}", "x".repeat(4096)));
+    (begun.termination, begun.terminal, begun.network) = (None, None, None);
+    let full = std::mem::take(&mut begun.containers);
+    let conditions = std::mem::take(&mut begun.conditions);
+    let mut states = vec![begun.clone()];
+    let mut step = |change: &dyn Fn(&mut PodRecord)| {
+        change(&mut begun);
+        states.push(begun.clone());
+    };
+    step(&|record| record.conditions.clone_from(&conditions));
+    step(&|record| record.network = self::record().network);
+    step(&|record| {
+        record.containers.clone_from(&full);
+        for run in record.containers.values_mut() {
+            (run.exit, run.stopping) = (None, None);
+        }
+    });
+    step(&|record| {
+        for condition in record.conditions.values_mut() {
+            condition.holds = true;
+        }
+    });
+    states
+}
+
+/// Bytes that a save wrote: those of files that are others than before.
+fn written(store: &mut Store, record: &PodRecord, run: &Path) -> u64 {
+    let files = || -> BTreeMap<String, (u64, u64)> {
+        let of = |name: String| {
+            let data = fs::metadata(run.join("pods").join(&name)).unwrap();
+            (name, (data.ino(), data.len()))
+        };
+        names(run).into_iter().map(of).collect()
+    };
+    // What is removed in the meantime keeps its number.
+    let held: Vec<File> =
+        names(run).into_iter().map(|name| File::open(run.join("pods").join(name)).unwrap()).collect();
+    let before = files();
+    store.save(record).unwrap();
+    let after = files();
+    drop(held);
+    after.iter().filter(|(name, file)| before.get(*name) != Some(file)).map(|(_, (_, bytes))| bytes).sum()
+}
+
+#[test]
+fn a_manifest_is_written_once_and_again_when_it_changes() {
+    let run = tempfile::tempdir().unwrap();
+    let mut store = Store::open(run.path()).unwrap();
+    let states = states_of_a_start();
+    let bytes: Vec<u64> = states.iter().map(|state| written(&mut store, state, run.path())).collect();
+    let manifest = u64::try_from(states[0].manifest.len()).unwrap();
+    let all: u64 = bytes.iter().sum();
+    // Version 1 wrote the manifest, escaped, with every state.
+    let of_version_1 = all + manifest * 4;
+    println!("{bytes:?}: {all} bytes, as version 1 more than {of_version_1}");
+    assert!(bytes[0] > manifest && bytes[1..].iter().all(|bytes| *bytes < 2500), "{bytes:?}");
+    assert!(all * 2 < of_version_1, "{all} of {of_version_1}");
+
+    let mut changed = states[4].clone();
+    changed.manifest = Arc::from("{}");
+    written(&mut store, &changed, run.path());
+    assert_eq!(store.load().unwrap(), [changed.clone()]);
+    // One that was read back is not written again.
+    assert!(written(&mut store, &changed, run.path()) > 2);
+    assert_eq!(fs::read_to_string(run.path().join("pods/0b1c-22.manifest")).unwrap(), "{}");
+}
+
+/// As the agent of 7a5d009 wrote it.
+const VERSION_1_RECORD: &str = include_str!("tests/version_1.json");
+
+#[test]
+fn a_record_of_version_1_is_taken_over_with_the_ids_it_meant() {
+    let run = tempfile::tempdir().unwrap();
+    let mut store = Store::open(run.path()).unwrap();
+    let old = run.path().join("pods/0b1c-22.json");
+    fs::write(&old, VERSION_1_RECORD).unwrap();
+    let [read] = store.load().unwrap().try_into().unwrap();
+    assert_eq!(names(run.path()), ["0b1c-22.manifest", "0b1c-22.state"]);
+    assert_eq!(store.load().unwrap(), std::slice::from_ref(&read));
+    assert_eq!(&*read.manifest, "{\"kind\":\"Pod\"}");
+    assert_eq!(read.goal, Goal::Wanted);
+    // The formula of version 1, whatever becomes of it later.
+    assert_eq!(read.sandbox_id.as_str(), "1e9517158bc22a6811dd3a6fb0b041f474463a373f3c193ebc55fe187f62897c");
+    assert_eq!(
+        read.earlier_sandbox.as_ref().map(SandboxId::as_str),
+        Some("89d71787c0d240e01c86b523ce96eb36fc9b1fa8305c41f593b5b9642a2f7a39")
+    );
+    let web = &read.containers[&ContainerName::new("web")];
+    assert_eq!(web.id.as_str(), "809938400bbaadaebadb6a40036e96ece81f36267bac854e6524f72ad4f456b8");
+    assert_eq!(
+        web.last_exit.as_ref().map(|exit| exit.id.as_str()),
+        Some("4953d3aa5fdc775c94a61a6925475013ae456d5d58fe9c01e68b563ee664bad8")
+    );
+    assert_eq!(web.attempt, 3);
+
+    // One that stayed: an agent of version 1 ran after the one that wrote the state.
+    fs::write(&old, VERSION_1_RECORD.replace("\"sandbox\":2", "\"sandbox\":7")).unwrap();
+    assert_eq!(store.load().unwrap()[0].sandbox, 7);
+    assert_eq!(store.load().unwrap()[0].sandbox, 7);
+    fs::write(&old, VERSION_1_RECORD).unwrap();
+    store.remove(&read.uid).unwrap();
+    assert_eq!(names(run.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_record_of_a_later_version_is_left_alone_and_no_agent_starts() {
+    for (name, text) in [
+        ("0b1c-22.state", "{\"version\":3,\"all\":\"different\"}"),
+        ("0b1c-22.json", "{\"version\":4294967295}"),
+    ] {
+        let run = tempfile::tempdir().unwrap();
+        let mut store = Store::open(run.path()).unwrap();
+        fs::write(run.path().join("pods").join(name), text).unwrap();
+        let said = store.load().unwrap_err().to_string();
+        assert!(said.contains(name) && said.contains("made by a later agent"), "{said}");
+        assert_eq!(names(run.path()), [name]);
+    }
+}
+
+/// A file that cannot be written whole leaves the old one, and nothing half written.
+#[test]
+fn a_write_without_room_keeps_the_old_record_and_says_where_to_make_some() {
+    let run = tempfile::tempdir().unwrap();
+    let mut store = Store::open(run.path()).unwrap();
+    store.save(&record()).unwrap();
+    let mut larger = record();
+    larger.started_at = Timestamp::from_second(7).unwrap();
+    // The kernel says the same for a device that is full.
+    let half = run.path().join("pods/0b1c-22.state.new");
+    std::os::unix::fs::symlink("/dev/full", &half).unwrap();
+    let said = crate::chain::chain(&store.save(&larger).unwrap_err());
+    assert!(said.contains(&format!("free space in {}", run.path().display())), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    assert_eq!(names(run.path()), ["0b1c-22.manifest", "0b1c-22.state"]);
+    assert_eq!(store.load().unwrap(), [record()]);
+    store.save(&larger).unwrap();
+    assert_eq!(store.load().unwrap(), [larger]);
+}
+
+#[test]
+fn what_was_half_written_is_cleared_away() {
+    let run = tempfile::tempdir().unwrap();
+    let mut store = Store::open(run.path()).unwrap();
+    store.save(&record()).unwrap();
+    let pods = run.path().join("pods");
+    fs::write(pods.join("0b1c-22.state.new"), "{\"ver").unwrap();
+    fs::write(pods.join("begun.manifest"), "{}").unwrap();
+    assert_eq!(store.load().unwrap(), [record()]);
+    assert_eq!(names(run.path()), ["0b1c-22.manifest", "0b1c-22.state"]);
 }
 
 #[test]
@@ -93,31 +264,77 @@ fn a_second_agent_is_refused_and_told_about_the_first() {
 #[test]
 fn unusable_records_are_moved_aside_and_the_others_are_read() {
     let run = tempfile::tempdir().unwrap();
-    let store = Store::open(run.path()).unwrap();
+    let mut store = Store::open(run.path()).unwrap();
     store.save(&record()).unwrap();
     let pods = run.path().join("pods");
-    fs::write(pods.join("torn.json"), "{\"version\":1,").unwrap();
-    fs::write(pods.join("future.json"), wire::encode(&record(), "b").replacen("1", "2", 1)).unwrap();
-    fs::copy(pods.join("0b1c-22.json"), pods.join("other.json")).unwrap();
-    fs::write(pods.join("half.new"), "").unwrap();
+    fs::write(pods.join("torn.state"), "{\"version\":2,").unwrap();
+    fs::write(pods.join("torn.manifest"), "{}").unwrap();
+    fs::write(pods.join("older.json"), "{\"version\":0}").unwrap();
+    fs::write(pods.join("alone.state"), wire::encode(&record(), "b")).unwrap();
+    fs::copy(pods.join("0b1c-22.state"), pods.join("other.state")).unwrap();
+    fs::write(pods.join("other.manifest"), "{}").unwrap();
     assert_eq!(store.load().unwrap(), [record()]);
-    for name in ["torn", "future", "other"] {
-        assert!(pods.join(name).with_extension("corrupt").exists(), "{name}");
-        assert!(!pods.join(name).with_extension("json").exists(), "{name}");
-    }
+    assert_eq!(
+        names(run.path()),
+        [
+            "0b1c-22.manifest",
+            "0b1c-22.state",
+            "alone.state.corrupt",
+            "older.json.corrupt",
+            "other.manifest.corrupt",
+            "other.state.corrupt",
+            "torn.manifest.corrupt",
+            "torn.state.corrupt"
+        ]
+    );
+    store.set_aside(&record().uid, "its manifest cannot be used");
+    assert_eq!(store.load().unwrap(), []);
+    store.save(&record()).unwrap();
+    assert_eq!(store.load().unwrap(), [record()]);
+}
+
+#[test]
+fn how_a_pod_has_ended_is_kept_until_it_is_dropped() {
+    let (run, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Store::open(run.path()).unwrap();
+    let ended = store.ended(root.path());
+    assert_eq!(ended.load().unwrap(), []);
+    ended.drop(&record().uid).unwrap();
+    ended.keep(&record()).unwrap();
+    let state = root.path().join("berth/ended/0b1c-22.state");
+    let number = fs::metadata(&state).unwrap().ino();
+    ended.keep(&record()).unwrap();
+    assert_eq!(fs::metadata(&state).unwrap().ino(), number, "written again for nothing");
+    assert_eq!(ended.load().unwrap(), [record()]);
+
+    // After a reboot only what is not counted from it is left.
+    let later = Ended::at(root.path(), "another boot");
+    let [read] = later.load().unwrap().try_into().unwrap();
+    assert_eq!((read.terminal, read.network), (record().terminal, None));
+
+    fs::write(&state, "{\"version\":9}").unwrap();
+    assert!(ended.load().unwrap_err().to_string().contains("made by a later agent"));
+    fs::write(&state, "torn").unwrap();
+    assert_eq!(ended.load().unwrap(), []);
+    let mut unended = record();
+    unended.terminal = None;
+    ended.keep(&unended).unwrap();
+    assert_eq!(ended.load().unwrap(), []);
+    ended.keep(&record()).unwrap();
+    ended.drop(&record().uid).unwrap();
+    assert!(!state.exists() && !state.with_extension(MANIFEST).exists());
 }
 
 #[test]
 fn times_of_another_boot_have_passed() {
     let text = wire::encode(&record(), "yesterday");
-    let back = wire::decode(&text, "today").unwrap();
+    let back = wire::decode(&text, Some("{}"), "today").unwrap();
     let web = &back.containers[&ContainerName::new("web")];
-    assert!(!web.ready);
     assert_eq!(web.backoff_ms, 0);
     assert_eq!(web.exit.as_ref().map(|exit| exit.at), Some(Mono::default()));
     assert_eq!(back.termination.map(|termination| termination.deadline), Some(Mono::default()));
     assert_eq!(back.network, None);
-    assert_eq!(back.manifest, record().manifest);
+    assert_eq!(&*back.manifest, "{}");
 }
 
 /// Invariant 7: what must survive a crash of the machine lives elsewhere, so nothing here waits for a disk.

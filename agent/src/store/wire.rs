@@ -1,12 +1,16 @@
-//! The JSON form of a record. Versioned: a reader refuses a version that it does not know.
+//! The JSON form of a record's state. Versioned: whatever becomes of the rest, `version` stays a number in the outermost
+//! object, so that an agent tells a record of a later one from a broken one.
+//!
+//! Version 1 held the manifest too, and neither goal nor ids: those are computed as its agent did.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use berth_core::{
     event::{Exit, NetworkStatus},
-    id::{ContainerName, PodName, PodUid},
+    id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId},
     record::{
-        ContainerRecord, ExitRecord, PodRecord, RunImage, TerminalRecord, TerminationRecord, Transition,
+        ContainerRecord, ExitRecord, Goal, PodRecord, RunImage, RunUser, TerminalRecord, TerminationRecord,
+        Transition,
     },
     spec::Source,
     status::ConditionKind,
@@ -15,7 +19,8 @@ use berth_core::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-const VERSION: u32 = 1;
+/// The version that is written.
+pub(super) const VERSION: u32 = 2;
 
 /// Every condition that a record can hold. One that is missing here would be forgotten, which a test shows.
 const CONDITIONS: [ConditionKind; 5] = [
@@ -32,9 +37,20 @@ pub enum DecodeError {
     /// Not the JSON of a record.
     #[error("parse JSON")]
     Json(#[from] serde_json::Error),
-    /// Made by another version of the agent.
-    #[error("read version {0}: this agent reads version {VERSION}")]
+    /// Made by a later version of the agent.
+    #[error("read version {0}: this agent reads versions up to {VERSION}")]
+    Later(u32),
+    /// There never was such a version.
+    #[error("read version {0}: there is none")]
     Version(u32),
+    /// The file that the manifest is in cannot be read.
+    #[error("find its manifest")]
+    NoManifest,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    version: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -45,9 +61,17 @@ struct Wire {
     namespace: String,
     name: String,
     source: WireSource,
-    manifest: String,
+    /// In version 1 only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    manifest: Option<String>,
     started_at: Timestamp,
+    /// Since version 2.
+    goal: Option<WireGoal>,
     sandbox: u32,
+    /// Since version 2.
+    sandbox_id: Option<String>,
+    /// Since version 2.
+    earlier_sandbox: Option<String>,
     network: Option<Vec<IpAddr>>,
     containers: BTreeMap<String, WireContainer>,
     conditions: BTreeMap<String, WireTransition>,
@@ -62,8 +86,16 @@ enum WireSource {
     Api,
 }
 
+#[derive(Serialize, Deserialize, Clone, Copy)]
+enum WireGoal {
+    Wanted,
+    Removed,
+}
+
 #[derive(Serialize, Deserialize)]
 struct WireContainer {
+    /// Since version 2.
+    id: Option<String>,
     attempt: u32,
     begun_at: Duration,
     started_in: Option<u32>,
@@ -72,11 +104,12 @@ struct WireContainer {
     exit: Option<WireExit>,
     last_exit: Option<WireExit>,
     backoff_ms: u64,
-    ready: bool,
 }
 
 #[derive(Serialize, Deserialize)]
 struct WireExit {
+    /// Since version 2.
+    id: Option<String>,
     attempt: u32,
     code: u32,
     started_at: Option<Timestamp>,
@@ -92,6 +125,15 @@ struct WireImage {
     name: String,
     id: String,
     stop_signal: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    user: Option<WireUser>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireUser {
+    uid: u32,
+    gid: u32,
+    supplemental_groups: Vec<u32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -125,9 +167,15 @@ pub(super) fn encode(record: &PodRecord, boot: &str) -> String {
             Source::Http => WireSource::Http,
             Source::Api => WireSource::Api,
         },
-        manifest: record.manifest.to_string(),
+        manifest: None,
         started_at: record.started_at,
+        goal: Some(match record.goal {
+            Goal::Wanted => WireGoal::Wanted,
+            Goal::Removed => WireGoal::Removed,
+        }),
         sandbox: record.sandbox,
+        sandbox_id: Some(record.sandbox_id.to_string()),
+        earlier_sandbox: record.earlier_sandbox.as_ref().map(ToString::to_string),
         network: record.network.as_ref().map(|network| network.ips.clone()),
         containers: record
             .containers
@@ -149,40 +197,62 @@ pub(super) fn encode(record: &PodRecord, boot: &str) -> String {
     serde_json::to_string(&wire).unwrap_or_default()
 }
 
-/// Reads a record back. Times since boot mean nothing after a reboot: in a record of another boot they are put at the
-/// beginning, so that back-offs and grace periods have passed, and nothing is ready.
-pub(super) fn decode(text: &str, boot: &str) -> Result<PodRecord, DecodeError> {
-    let wire: Wire = serde_json::from_str(text)?;
-    if wire.version != VERSION {
-        return Err(DecodeError::Version(wire.version));
+/// Which version a text is, as far as it can be understood at all.
+fn version(text: &str) -> Result<u32, DecodeError> {
+    match serde_json::from_str::<Header>(text)?.version {
+        0 => Err(DecodeError::Version(0)),
+        version if version > VERSION => Err(DecodeError::Later(version)),
+        version => Ok(version),
     }
+}
+
+/// Reads a record back; `manifest` is what is in the file beside it. Times since boot mean nothing after a reboot: in a
+/// record of another boot they are put at the beginning, so that back-offs and grace periods have passed.
+pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<PodRecord, DecodeError> {
+    version(text)?;
+    let wire: Wire = serde_json::from_str(text)?;
     let this_boot = wire.boot == boot;
     let mono = |time: Duration| if this_boot { Mono(time) } else { Mono::default() };
+    let uid = PodUid::new(wire.uid);
     let containers = wire.containers.into_iter().map(|(name, container)| {
-        let record = ContainerRecord {
-            backoff_ms: if this_boot { container.backoff_ms } else { 0 },
-            ready: this_boot && container.ready,
-            ..container.record(mono)
-        };
-        (ContainerName::new(name), record)
+        let name = ContainerName::new(name);
+        let record = container.record(&uid, &name, mono);
+        let backoff_ms = if this_boot { record.backoff_ms } else { 0 };
+        (name, ContainerRecord { backoff_ms, ..record })
     });
+    let containers = containers.collect();
     let conditions = wire.conditions.into_iter().filter_map(|(kind, it)| {
         let transition = Transition { holds: it.holds, since: it.since };
         Some((CONDITIONS.into_iter().find(|known| known.as_str() == kind)?, transition))
     });
+    let goal = match (wire.goal, &wire.termination, &wire.terminal) {
+        (Some(WireGoal::Removed), ..) | (None, Some(_), None) => Goal::Removed,
+        (Some(WireGoal::Wanted) | None, ..) => Goal::Wanted,
+    };
+    let (sandbox_id, earlier_sandbox) = match wire.sandbox_id {
+        Some(id) => (SandboxId::from_known(id), wire.earlier_sandbox.map(SandboxId::from_known)),
+        None => {
+            let before = wire.sandbox.checked_sub(1);
+            (SandboxId::of(&uid, wire.sandbox), before.map(|before| SandboxId::of(&uid, before)))
+        }
+    };
+    let manifest = wire.manifest.as_deref().or(manifest).ok_or(DecodeError::NoManifest)?;
     Ok(PodRecord {
-        uid: PodUid::new(wire.uid),
+        uid,
         name: PodName { namespace: wire.namespace, name: wire.name },
         source: match wire.source {
             WireSource::File => Source::File,
             WireSource::Http => Source::Http,
             WireSource::Api => Source::Api,
         },
-        manifest: Arc::from(wire.manifest),
+        manifest: Arc::from(manifest),
         started_at: wire.started_at,
+        goal,
         sandbox: wire.sandbox,
+        sandbox_id,
+        earlier_sandbox,
         network: wire.network.filter(|_| this_boot).map(|ips| NetworkStatus { ips }),
-        containers: containers.collect(),
+        containers,
         conditions: conditions.collect(),
         termination: wire.termination.map(|termination| termination.record(mono)),
         terminal: wire.terminal.map(|terminal| TerminalRecord {
@@ -196,6 +266,7 @@ pub(super) fn decode(text: &str, boot: &str) -> Result<PodRecord, DecodeError> {
 impl From<&ContainerRecord> for WireContainer {
     fn from(record: &ContainerRecord) -> Self {
         Self {
+            id: Some(record.id.to_string()),
             attempt: record.attempt,
             begun_at: record.begun_at.0,
             started_in: record.started_in,
@@ -203,19 +274,28 @@ impl From<&ContainerRecord> for WireContainer {
                 name: image.name.clone(),
                 id: image.id.clone(),
                 stop_signal: image.stop_signal.clone(),
+                user: image.user.as_ref().map(|user| WireUser {
+                    uid: user.uid,
+                    gid: user.gid,
+                    supplemental_groups: user.supplemental_groups.clone(),
+                }),
             }),
             stopping: record.stopping.map(WireTermination::from),
             exit: record.exit.as_ref().map(WireExit::from),
             last_exit: record.last_exit.as_ref().map(WireExit::from),
             backoff_ms: record.backoff_ms,
-            ready: record.ready,
         }
     }
 }
 
 impl WireContainer {
-    fn record(self, mono: impl Fn(Duration) -> Mono) -> ContainerRecord {
+    fn record(self, uid: &PodUid, name: &ContainerName, mono: impl Fn(Duration) -> Mono) -> ContainerRecord {
+        let id_of = |known: Option<String>, attempt| match known {
+            Some(id) => ContainerId::from_known(id),
+            None => ContainerId::of(uid, name, attempt),
+        };
         ContainerRecord {
+            id: id_of(self.id, self.attempt),
             attempt: self.attempt,
             begun_at: mono(self.begun_at),
             started_in: self.started_in,
@@ -223,12 +303,16 @@ impl WireContainer {
                 name: image.name,
                 id: image.id,
                 stop_signal: image.stop_signal,
+                user: image.user.map(|user| RunUser {
+                    uid: user.uid,
+                    gid: user.gid,
+                    supplemental_groups: user.supplemental_groups,
+                }),
             }),
             stopping: self.stopping.map(|stopping| stopping.record(&mono)),
-            exit: self.exit.map(|exit| exit.record(&mono)),
-            last_exit: self.last_exit.map(|exit| exit.record(&mono)),
+            exit: self.exit.map(|exit| exit.record(id_of, &mono)),
+            last_exit: self.last_exit.map(|exit| exit.record(id_of, &mono)),
             backoff_ms: self.backoff_ms,
-            ready: self.ready,
         }
     }
 }
@@ -247,8 +331,9 @@ impl WireTermination {
 
 impl From<&ExitRecord> for WireExit {
     fn from(record: &ExitRecord) -> Self {
-        let ExitRecord { attempt, exit, at, message, reason } = record;
+        let ExitRecord { id, attempt, exit, at, message, reason } = record;
         Self {
+            id: Some(id.to_string()),
             attempt: *attempt,
             code: exit.code,
             started_at: exit.started_at,
@@ -262,7 +347,11 @@ impl From<&ExitRecord> for WireExit {
 }
 
 impl WireExit {
-    fn record(self, mono: impl Fn(Duration) -> Mono) -> ExitRecord {
+    fn record(
+        self,
+        id_of: impl Fn(Option<String>, Attempt) -> ContainerId,
+        mono: impl Fn(Duration) -> Mono,
+    ) -> ExitRecord {
         let exit = Exit {
             code: self.code,
             started_at: self.started_at,
@@ -270,6 +359,7 @@ impl WireExit {
             oom_killed: self.oom_killed,
         };
         ExitRecord {
+            id: id_of(self.id, self.attempt),
             attempt: self.attempt,
             exit,
             at: mono(self.at),

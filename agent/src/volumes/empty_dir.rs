@@ -23,6 +23,9 @@ use super::{
 /// Everybody may use the volume of a pod that everybody in is trusted alike.
 const MODE: u32 = 0o777;
 
+/// Mode of a directory that is being made.
+const MODE_UNFINISHED: u32 = 0o750;
+
 /// What a group that owns a volume gets: read, write, search, and its group for new files (`pkg/volume/volume_linux.go`).
 const GROUP_BITS: u32 = 0o2070;
 
@@ -42,29 +45,51 @@ pub struct EmptyDir {
     pub is_recursive: bool,
 }
 
-/// Makes the directory, and mounts it when it is to be in memory.
+/// Makes the directory, and mounts it when it is to be in memory. The `mark` says that it was made whole: what the pod
+/// does to it then is its own.
 ///
 /// # Errors
 /// When a call fails.
-pub fn ensure(path: &Path, request: &EmptyDir) -> Result<(), VolumeError> {
-    let is_new = !path.exists();
+pub fn ensure(path: &Path, mark: &Path, request: &EmptyDir) -> Result<(), VolumeError> {
+    let is_unfinished = !path.exists() || (!mark.exists() && is_unfinished(path));
     fs::DirBuilder::new()
         .recursive(true)
-        .mode(0o750)
+        .mode(MODE_UNFINISHED)
         .create(path)
         .map_err(io_error("create directory", path))?;
     let mounted = is_mount_point(path).map_err(io_error("look at", path))?;
     if request.medium == Medium::Memory && !mounted {
         mount_tmpfs(path, request.size_bytes_max)?;
     }
-    if is_new || (request.medium == Medium::Memory && !mounted) {
+    if is_unfinished || (request.medium == Medium::Memory && !mounted) {
         fs::set_permissions(path, fs::Permissions::from_mode(MODE))
             .map_err(io_error("set the mode of", path))?;
     }
-    match request.fs_group {
-        Some(group) => give_to_group(path, group, request.is_recursive),
-        None => Ok(()),
+    if let Some(group) = request.fs_group {
+        give_to_group(path, group, request.is_recursive)?;
     }
+    set(mark)
+}
+
+/// Whether nothing is there, or what a kill left between the creation of the directory and the change of its mode. One
+/// that a version without marks made has another mode, or the pod's own.
+fn is_unfinished(path: &Path) -> bool {
+    match fs::metadata(path) {
+        Ok(found) => found.permissions().mode() & 0o7777 == MODE_UNFINISHED,
+        Err(_) => true,
+    }
+}
+
+/// Source: `SetReady` of `pkg/volume/util/util.go`.
+fn set(mark: &Path) -> Result<(), VolumeError> {
+    if mark.exists() {
+        return Ok(());
+    }
+    if let Some(dir) = mark.parent() {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o750).create(dir);
+        made.map_err(io_error("create directory", dir))?;
+    }
+    fs::write(mark, "").map_err(io_error("write", mark))
 }
 
 /// Memory that is never swapped out where the kernel can promise that (6.3), since secrets may be in it.
@@ -149,13 +174,30 @@ mod tests {
     fn a_disk_volume_is_open_to_all_and_keeps_what_is_in_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("volumes/kubernetes.io~empty-dir/data");
-        ensure(&path, &DISK).unwrap();
+        ensure(&path, &dir.path().join("meta/ready"), &DISK).unwrap();
         assert_eq!(mode_and_group(&path).0, 0o777);
         fs::write(path.join("file"), "kept").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
-        ensure(&path, &DISK).unwrap();
+        ensure(&path, &dir.path().join("meta/ready"), &DISK).unwrap();
         assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "kept");
         assert_eq!(mode_and_group(&path).0, 0o700, "what the pod set is not changed back");
+    }
+
+    /// A kill between the two would leave a volume that only root can use.
+    #[test]
+    fn what_a_kill_left_half_made_is_finished_and_what_was_made_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, mark) = (dir.path().join("data"), dir.path().join("meta/ready"));
+        fs::DirBuilder::new().mode(0o750).create(&path).unwrap();
+        ensure(&path, &mark, &DISK).unwrap();
+        assert_eq!(mode_and_group(&path).0, 0o777);
+        assert!(mark.exists());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).unwrap();
+        ensure(&path, &mark, &DISK).unwrap();
+        assert_eq!(mode_and_group(&path).0, 0o750, "the pod's own mode");
+        fs::remove_dir(&path).unwrap();
+        ensure(&path, &mark, &DISK).unwrap();
+        assert_eq!(mode_and_group(&path).0, 0o777, "made anew");
     }
 
     #[test]
@@ -165,16 +207,16 @@ mod tests {
         let outside = dir.path().join("outside");
         fs::write(&outside, "").unwrap();
         let owned = EmptyDir { fs_group: Some(4242), ..DISK };
-        ensure(&path, &owned).unwrap();
+        ensure(&path, &dir.path().join("meta/ready"), &owned).unwrap();
         assert_eq!(mode_and_group(&path), (0o2777, 4242));
         fs::create_dir(path.join("sub")).unwrap();
         fs::write(path.join("sub/file"), "").unwrap();
         std::os::unix::fs::chown(path.join("sub/file"), None, Some(1)).unwrap();
         std::os::unix::fs::symlink(&outside, path.join("link")).unwrap();
 
-        ensure(&path, &EmptyDir { is_recursive: false, ..owned }).unwrap();
+        ensure(&path, &dir.path().join("meta/ready"), &EmptyDir { is_recursive: false, ..owned }).unwrap();
         assert_eq!(mode_and_group(&path.join("sub/file")).1, 1, "the root matches, nothing is changed");
-        ensure(&path, &owned).unwrap();
+        ensure(&path, &dir.path().join("meta/ready"), &owned).unwrap();
         assert_eq!(mode_and_group(&path.join("sub/file")), (0o664, 4242));
         assert_eq!(mode_and_group(&outside).1, 0);
     }
@@ -190,9 +232,9 @@ mod tests {
                 unshare(CloneFlags::CLONE_NEWNS).unwrap();
                 let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
                 mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
-                ensure(&path, &memory).unwrap();
+                ensure(&path, &dir.path().join("meta/ready"), &memory).unwrap();
                 fs::write(path.join("file"), "kept").unwrap();
-                ensure(&path, &memory).unwrap();
+                ensure(&path, &dir.path().join("meta/ready"), &memory).unwrap();
                 assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "kept");
                 assert_eq!(mode_and_group(&path).0, 0o777);
                 let found = rustix::fs::statvfs(&path).unwrap();

@@ -43,21 +43,61 @@ pub fn pod_values(pod: &Pod, node: &NodeConfig) -> CgroupValues {
     }
 }
 
-/// Values of `kubepods` and of the QoS levels, for the pods that are on the node.
-#[must_use]
-pub fn qos_values<'a>(node: &NodeConfig, pods: impl IntoIterator<Item = &'a Pod>) -> QosValues {
-    let mut burstable_milli = 0_u64;
-    let mut requested = Protection { min: 0, low: 0 };
-    for pod in pods {
+/// What one pod asks of the levels above its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QosShare {
+    burstable_milli: u64,
+    protected: Protection,
+}
+
+impl QosShare {
+    /// That of a pod.
+    #[must_use]
+    pub fn of(pod: &Pod, node: &NodeConfig) -> Self {
         let requests = totals::requests(pod);
-        if pod.qos == QosClass::Burstable {
-            burstable_milli = burstable_milli.saturating_add(requests.cpu_milli.unwrap_or(0));
-        }
-        if let Some(own) = memory::protection(pod.qos, requests.memory_bytes.unwrap_or(0), &node.cgroups) {
-            requested.min = requested.min.saturating_add(own.min);
-            requested.low = requested.low.saturating_add(own.low);
+        let burstable_milli = match pod.qos {
+            QosClass::Burstable => requests.cpu_milli.unwrap_or(0),
+            QosClass::Guaranteed | QosClass::BestEffort => 0,
+        };
+        let protected = memory::protection(pod.qos, requests.memory_bytes.unwrap_or(0), &node.cgroups);
+        Self { burstable_milli, protected: protected.unwrap_or(Protection { min: 0, low: 0 }) }
+    }
+}
+
+/// The shares of all pods that run. Wider than a share, so that what is added can be taken away again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QosTotals {
+    burstable_milli: u128,
+    min: u128,
+    low: u128,
+}
+
+impl QosTotals {
+    /// Adds a pod.
+    pub fn add(&mut self, share: Option<QosShare>) {
+        if let Some(share) = share {
+            self.burstable_milli += u128::from(share.burstable_milli);
+            self.min += u128::from(share.protected.min);
+            self.low += u128::from(share.protected.low);
         }
     }
+
+    /// Takes a pod away that was added.
+    pub fn subtract(&mut self, share: Option<QosShare>) {
+        if let Some(share) = share {
+            self.burstable_milli -= u128::from(share.burstable_milli);
+            self.min -= u128::from(share.protected.min);
+            self.low -= u128::from(share.protected.low);
+        }
+    }
+}
+
+/// Values of `kubepods` and of the QoS levels, for the pods that are on the node.
+#[must_use]
+pub fn qos_values(node: &NodeConfig, totals: &QosTotals) -> QosValues {
+    let at_most = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
+    let burstable_milli = at_most(totals.burstable_milli);
+    let requested = Protection { min: at_most(totals.min), low: at_most(totals.low) };
     let bounds = &node.cgroups.kubepods;
     // A level protects no more than the levels above it do: `kubepods` covers both kinds of all pods.
     let has_protection = node.cgroups.memory_qos.is_some();

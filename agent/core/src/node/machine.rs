@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{
+    index::Index,
     orphans::Orphans,
     qos::Qos,
     sources::{Merged, Sources},
@@ -17,13 +18,9 @@ use crate::{
     event::{Event, Failure, FailureKind, ImageInfo, Observation, Outcome, Restored, SandboxReport},
     id::{ImageRef, OpId, PodUid, SandboxId},
     ops::{Ops, Purpose},
-    pod::{
-        PodMachine, Shared,
-        actual::{Goal, Stage},
-        fit,
-        plan::Network,
-    },
+    pod::{PodMachine, Shared, fit, plan::Network},
     pulls::Pulls,
+    record::Goal,
     spec::{Pod, Source},
     status::{PodEvent, PodStatus, Severity},
     time::{Mono, Now},
@@ -42,6 +39,7 @@ pub struct Node {
     /// Whether pods may be wanted that are not here, or the other way round.
     is_uncompared: bool,
     pods: BTreeMap<PodUid, PodMachine>,
+    index: Index,
     orphans: Orphans,
     network: Network,
     pulls: Pulls,
@@ -79,6 +77,7 @@ impl Node {
             refused: BTreeSet::new(),
             is_uncompared: false,
             pods: BTreeMap::new(),
+            index: Index::default(),
             orphans: Orphans::default(),
             network: Network::Unknown,
             qos: Qos::Unset,
@@ -97,6 +96,11 @@ impl Node {
             }
             Event::RuntimeUp(observation) => self.observe(observation, now),
             Event::RuntimeDown { why } => tracing::warn!(why, "containerd is away"),
+            Event::NodeFacts(facts) => {
+                if self.config.take(facts) {
+                    self.advance_all(now);
+                }
+            }
             Event::NetworkReady(ready) => self.set_network(ready, now),
             Event::Sandbox { id, report } => self.report(&id, report, now),
             Event::Done { op, outcome } => self.settle(op, outcome, now),
@@ -113,16 +117,14 @@ impl Node {
     /// When [`handle_timeout`](Self::handle_timeout) is to be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Mono> {
-        let pods = self.pods.values().filter_map(PodMachine::wake_at);
-        let shared = [self.pulls.poll_timeout(), self.qos.poll_timeout(), self.orphans.poll_timeout()];
-        pods.chain(shared.into_iter().flatten()).min()
+        let (pulls, qos) = (self.pulls.poll_timeout(), self.qos.poll_timeout());
+        let all = [self.index.next_wake(), pulls, qos, self.orphans.poll_timeout()];
+        all.into_iter().flatten().min()
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Now) {
-        let due = |pod: &&PodMachine| pod.wake_at().is_some_and(|at| at <= now.mono);
-        let due: Vec<PodUid> = self.pods.values().filter(due).map(|pod| pod.uid().clone()).collect();
-        for uid in due {
+        for uid in self.index.due(now.mono) {
             self.advance(&uid, now);
         }
         self.reconcile(now);
@@ -152,6 +154,11 @@ impl Node {
             let uid = record.uid.clone();
             let pod = PodMachine::restored(record, pod, &restored.observation, now);
             self.pods.insert(uid, pod);
+        }
+        for (record, pod) in restored.ended {
+            let uid = record.uid.clone();
+            let pod = PodMachine::ended_before(record, pod, &restored.observation, now);
+            self.pods.entry(uid).or_insert(pod);
         }
         let strays = restored.strays.into_iter().collect();
         self.boot = Boot::Adopting(Box::new(Found { observation: restored.observation, strays }));
@@ -184,11 +191,11 @@ impl Node {
     }
 
     fn report(&mut self, id: &SandboxId, report: SandboxReport, now: Now) {
-        let owner = self.pods.values_mut().find(|pod| pod.life().sandbox_id() == *id);
-        let Some(pod) = owner else { return };
-        pod.report(id, report, now);
-        let uid = pod.uid().clone();
-        self.advance(&uid, now);
+        let Some(uid) = self.index.owner(id).cloned() else { return };
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            pod.report(id, report, now);
+            self.advance(&uid, now);
+        }
     }
 
     fn settle(&mut self, op: OpId, result: Result<Outcome, Failure>, now: Now) {
@@ -203,6 +210,9 @@ impl Node {
             Purpose::Orphan { uid, orphan, tries } => {
                 self.orphans.settle(&uid, &orphan, tries, result, now.mono);
                 self.is_uncompared = true;
+            }
+            Purpose::OrphanShim { uid, sandbox, tries } => {
+                self.orphans.shim_killed(&uid, sandbox, tries, result, now.mono);
             }
             Purpose::Qos { tries } => self.qos.settle(tries, result, now.mono),
             Purpose::Inspect(image) => self.inspected(&image, fit::image(result), now),
@@ -246,9 +256,9 @@ impl Node {
         // Each further round follows a pod that is gone, so this ends.
         while std::mem::take(&mut self.is_uncompared) {
             let is_here =
-                |uid: &PodUid| self.pods.get(uid).is_some_and(|pod| pod.life().goal == Goal::Wanted);
+                |uid: &PodUid| self.pods.get(uid).is_some_and(|pod| pod.life().record.goal == Goal::Wanted);
             let Merged { pods, refused } = self.sources.merged(is_here);
-            self.refuse(&refused);
+            self.refuse(&refused, &pods);
             self.remove_unwanted(&pods, now);
             for (uid, spec) in pods {
                 self.want(uid, spec, now);
@@ -257,7 +267,7 @@ impl Node {
         }
     }
 
-    fn refuse(&mut self, refused: &[Arc<Pod>]) {
+    fn refuse(&mut self, refused: &[Arc<Pod>], wanted: &BTreeMap<PodUid, Arc<Pod>>) {
         let mut now_refused = BTreeSet::new();
         for pod in refused {
             if !self.refused.contains(&pod.uid) && now_refused.insert(pod.uid.clone()) {
@@ -279,14 +289,22 @@ impl Node {
                 self.effects.push_back(Effect::Pod { op, pod: pod.uid.clone(), act: Act::Note(event) });
             }
         }
-        self.refused = refused.iter().map(|pod| pod.uid.clone()).collect();
+        let refused: BTreeSet<PodUid> = refused.iter().map(|pod| pod.uid.clone()).collect();
+        let no_longer = std::mem::take(&mut self.refused).into_iter().filter(|uid| !refused.contains(uid));
+        for uid in no_longer {
+            if !wanted.contains_key(&uid) && !self.pods.contains_key(&uid) {
+                self.effects.push_back(withdraw(&mut self.ops, uid));
+            }
+        }
+        self.refused = refused;
     }
 
     fn remove_unwanted(&mut self, wanted: &BTreeMap<PodUid, Arc<Pod>>, now: Now) {
         if !self.sources.are_ready() {
             return;
         }
-        let unwanted = |pod: &&PodMachine| pod.life().goal == Goal::Wanted && !wanted.contains_key(pod.uid());
+        let unwanted =
+            |pod: &&PodMachine| pod.life().record.goal == Goal::Wanted && !wanted.contains_key(pod.uid());
         let unwanted: Vec<PodUid> =
             self.pods.values().filter(unwanted).map(|pod| pod.uid().clone()).collect();
         for uid in unwanted {
@@ -300,14 +318,16 @@ impl Node {
     /// A wanted pod is updated, or begun when nothing with its name or UID is left.
     fn want(&mut self, uid: PodUid, spec: Arc<Pod>, now: Now) {
         if let Some(pod) = self.pods.get_mut(&uid) {
-            if pod.life().goal == Goal::Wanted && !Arc::ptr_eq(pod.spec(), &spec) && **pod.spec() != *spec {
+            if pod.life().record.goal == Goal::Wanted
+                && !Arc::ptr_eq(pod.spec(), &spec)
+                && **pod.spec() != *spec
+            {
                 pod.update(spec);
                 self.advance(&uid, now);
             }
             return;
         }
-        let name_is_taken = self.pods.values().any(|pod| pod.spec().name == spec.name);
-        if name_is_taken || self.orphans.has(&uid) {
+        if self.index.has_name(&spec.name) || self.orphans.has(&uid) {
             return;
         }
         let pod = match &self.boot {
@@ -348,7 +368,11 @@ impl Node {
         pod.advance(&mut shared, now);
         if pod.is_forgotten() {
             self.pods.remove(uid);
+            self.index.remove(uid);
+            self.effects.push_back(withdraw(&mut self.ops, uid.clone()));
             self.is_uncompared = true;
+        } else {
+            self.index.set(&self.config, pod);
         }
     }
 
@@ -364,8 +388,11 @@ impl Node {
             Boot::Waiting => return,
             Boot::Adopting(_) | Boot::Done => {}
         }
-        let running = self.pods.values().filter(|pod| pod.life().stage() == Stage::Run);
-        let wanted = cgroup::qos_values(&self.config, running.map(|pod| &**pod.spec()));
+        let wanted = cgroup::qos_values(&self.config, self.index.qos());
         self.effects.extend(self.qos.poll_effect(wanted, &mut self.ops, now.mono));
     }
+}
+
+fn withdraw(ops: &mut Ops, pod: PodUid) -> Effect {
+    Effect::Pod { op: ops.number(), pod, act: Act::Withdraw }
 }

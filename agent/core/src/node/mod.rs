@@ -1,5 +1,6 @@
 //! The node: all its pods, and what they share.
 
+mod index;
 mod machine;
 mod orphans;
 mod qos;

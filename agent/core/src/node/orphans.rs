@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     effect::{Act, Effect, RemoveContainerRequest},
-    event::{Failure, Observation, Outcome},
+    event::{Failure, FailureKind, Observation, Outcome},
     id::{ContainerId, PodUid, SandboxId},
     ops::{Ops, Purpose},
-    pod::resource::Retry,
+    pod::{
+        resource::Retry,
+        silence::{is_given_up, unanswered},
+    },
     time::Mono,
 };
 
@@ -33,8 +36,14 @@ pub(super) struct Orphans {
 #[derive(Debug)]
 enum State {
     Due,
-    Removing,
-    Stuck(Retry),
+    Removing {
+        /// How often its shim did not answer before, in a row.
+        unanswered: u32,
+    },
+    Stuck {
+        retry: Retry,
+        unanswered: u32,
+    },
 }
 
 impl Orphans {
@@ -74,15 +83,22 @@ impl Orphans {
         for (uid, things) in &mut self.things {
             let due = things.iter().find(|(thing, state)| state.is_due(now) && !is_in_use(thing, things));
             let Some((thing, state)) = due else { continue };
-            let (thing, tries) = (thing.clone(), state.tries());
-            let op = ops.open(Purpose::Orphan { uid: uid.clone(), orphan: thing.clone(), tries });
-            let act = match &thing {
-                Orphan::Container(id) => Act::RemoveContainer(RemoveContainerRequest { id: id.clone() }),
-                Orphan::Sandbox(id) => Act::RemoveSandbox(id.clone()),
-                Orphan::Netns(id) => Act::RemoveNetns(id.clone()),
-                Orphan::Rest => Act::Sweep,
+            let (thing, tries, unanswered) = (thing.clone(), state.tries(), state.unanswered());
+            let removal = Purpose::Orphan { uid: uid.clone(), orphan: thing.clone(), tries };
+            let (purpose, act) = match &thing {
+                Orphan::Container(id) => {
+                    (removal, Act::RemoveContainer(RemoveContainerRequest { id: id.clone() }))
+                }
+                Orphan::Sandbox(id) if is_given_up(unanswered) => (
+                    Purpose::OrphanShim { uid: uid.clone(), sandbox: id.clone(), tries },
+                    Act::KillShim(id.clone()),
+                ),
+                Orphan::Sandbox(id) => (removal, Act::RemoveSandbox(id.clone())),
+                Orphan::Netns(id) => (removal, Act::RemoveNetns(id.clone())),
+                Orphan::Rest => (removal, Act::Sweep),
             };
-            things.insert(thing, State::Removing);
+            let op = ops.open(purpose);
+            things.insert(thing, State::Removing { unanswered });
             return Some(Effect::Pod { op, pod: uid.clone(), act });
         }
         None
@@ -98,6 +114,8 @@ impl Orphans {
         now: Mono,
     ) {
         let Some(things) = self.things.get_mut(uid) else { return };
+        let before = things.get(orphan).map_or(0, State::unanswered);
+        let unanswered = unanswered(before, &result);
         match result {
             Ok(_) => {
                 things.remove(orphan);
@@ -107,16 +125,39 @@ impl Orphans {
             }
             Err(failure) => {
                 tracing::warn!(pod = %uid, ?orphan, why = failure.message, "orphan not removed");
-                things.insert(orphan.clone(), State::Stuck(Retry::after(failure, tries, now)));
+                things.insert(
+                    orphan.clone(),
+                    State::Stuck { retry: Retry::after(failure, tries, now), unanswered },
+                );
             }
         }
+    }
+
+    /// A shim was killed, or could not be: the removal of its sandbox goes on.
+    pub(super) fn shim_killed(
+        &mut self,
+        uid: &PodUid,
+        sandbox: SandboxId,
+        tries: u32,
+        result: Result<Outcome, Failure>,
+        now: Mono,
+    ) {
+        let Some(things) = self.things.get_mut(uid) else { return };
+        let state = match result {
+            Ok(_) => State::Due,
+            Err(failure) => {
+                let unanswered = things.get(&Orphan::Sandbox(sandbox.clone())).map_or(0, State::unanswered);
+                State::Stuck { retry: Retry::after(failure, tries, now), unanswered }
+            }
+        };
+        things.insert(Orphan::Sandbox(sandbox), state);
     }
 
     /// Containerd is back.
     pub(super) fn runtime_is_up(&mut self, now: Mono) {
         for state in self.things.values_mut().flat_map(BTreeMap::values_mut) {
-            if let State::Stuck(retry) = state {
-                retry.runtime_is_up(now);
+            if let State::Stuck { retry, .. } = state {
+                retry.end_wait(FailureKind::RuntimeDown, now);
             }
         }
     }
@@ -126,8 +167,8 @@ impl Orphans {
         let states = self.things.values().flat_map(BTreeMap::values);
         states
             .filter_map(|state| match state {
-                State::Stuck(retry) => Some(retry.at),
-                State::Due | State::Removing => None,
+                State::Stuck { retry, .. } => Some(retry.at),
+                State::Due | State::Removing { .. } => None,
             })
             .min()
     }
@@ -137,15 +178,22 @@ impl State {
     fn is_due(&self, now: Mono) -> bool {
         match self {
             Self::Due => true,
-            Self::Removing => false,
-            Self::Stuck(retry) => retry.at <= now,
+            Self::Removing { .. } => false,
+            Self::Stuck { retry, .. } => retry.at <= now,
         }
     }
 
     fn tries(&self) -> u32 {
         match self {
-            Self::Due | Self::Removing => 0,
-            Self::Stuck(retry) => retry.tries,
+            Self::Due | Self::Removing { .. } => 0,
+            Self::Stuck { retry, .. } => retry.tries,
+        }
+    }
+
+    fn unanswered(&self) -> u32 {
+        match self {
+            Self::Due => 0,
+            Self::Removing { unanswered } | Self::Stuck { unanswered, .. } => *unanswered,
         }
     }
 }

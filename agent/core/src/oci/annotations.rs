@@ -15,9 +15,8 @@ pub(super) fn labels(inputs: &ContainerInputs<'_>) -> BTreeMap<String, String> {
         ("io.kubernetes.pod.namespace", pod.name.namespace.clone()),
         ("io.kubernetes.pod.uid", pod.uid.to_string()),
         ("io.kubernetes.container.name", container.name.to_string()),
-        ("io.cri-containerd.kind", "container".to_owned()),
         ("berth.dev/attempt", attempt.to_string()),
-        ("berth.dev/hash", format!("{:x}", container.hash)),
+        ("berth.dev/container-hash", format!("{:x}", container.hash)),
     ])
 }
 

@@ -91,8 +91,8 @@ pub(super) fn capabilities(
 }
 
 /// The set by capability number: what the node has of the default, with `ALL` first, then what is added, less what is
-/// dropped. Names that no kernel knows count for nothing, as runtimes have it; a name that the node lacks is an error when
-/// it is asked for.
+/// dropped. Names that no kernel knows, or that this one does not, count for nothing, as runtimes have it; one that the agent
+/// itself lacks is an error when it is asked for.
 pub(super) fn effective(
     node: &NodeConfig,
     security: &ContainerSecurity,
@@ -111,7 +111,7 @@ pub(super) fn effective(
     } else {
         all().filter(|one| DEFAULT.contains(one)).collect()
     };
-    for one in add.iter().filter_map(|name| parse(name)) {
+    for one in added(security).filter(|one| is_known(node, *one)) {
         if !all().any(|available| available == one) {
             return Err(ConfigError::CapabilityUnavailable { name: format!("CAP_{one}") });
         }
@@ -122,6 +122,24 @@ pub(super) fn effective(
     set.retain(|one| !drop.iter().any(|name| parse(name) == Some(*one)));
     set.sort_by_key(|one| BY_NUMBER.iter().position(|known| known == one));
     Ok(set)
+}
+
+/// What is asked for and the kernel does not have: runtimes warn and go on. Source: runc `libcontainer/capabilities`
+/// `New`.
+pub(super) fn unknown_to_kernel(node: &NodeConfig, security: &ContainerSecurity) -> Vec<Capability> {
+    if security.privileged {
+        return Vec::new();
+    }
+    added(security).filter(|one| !is_known(node, *one)).collect()
+}
+
+fn added(security: &ContainerSecurity) -> impl Iterator<Item = Capability> {
+    security.capabilities.add.iter().filter_map(|name| parse(name))
+}
+
+fn is_known(node: &NodeConfig, one: Capability) -> bool {
+    let number = BY_NUMBER.iter().position(|known| *known == one);
+    number.is_some_and(|number| node.kernel_capabilities >> number & 1 == 1)
 }
 
 fn parse(name: &str) -> Option<Capability> {

@@ -8,11 +8,11 @@ use oci_spec::runtime::Mount as OciMount;
 use super::{ConfigError, ContainerInputs, process::Environment};
 use crate::{
     config::CgroupVersion,
-    effect::{ExistingFile, HostFile, ImageVolume, SubPathBind},
+    effect::{ExistingFile, HostFile, ImageVolume, MountSource, SubPathBind},
     env,
     hostname::{self, HostNames},
     hosts, paths, resolv,
-    spec::{IpcMode, Mount, MountPropagation, NetworkMode, SubPath},
+    spec::{IpcMode, Mount, MountPropagation, NetworkMode, SubPath, VolumeSource},
 };
 
 const ETC_HOSTS: &str = "/etc/hosts";
@@ -30,6 +30,7 @@ pub(super) struct Mounts {
     pub(super) files: Vec<HostFile>,
     pub(super) image_volumes: Vec<ImageVolume>,
     pub(super) sub_paths: Vec<SubPathBind>,
+    pub(super) sources: Vec<MountSource>,
     /// Propagation of the root file system, when a mount needs it to be more than private.
     pub(super) root_propagation: Option<&'static str>,
 }
@@ -109,10 +110,18 @@ fn volume_binds(
             Some(sub_path) => {
                 let target =
                     paths::volume_subpath(&node.paths, &pod.uid, &mount.volume, &container.name, index);
-                all.sub_paths.push(SubPathBind { volume: volume.clone(), sub_path, target: target.clone() });
+                all.sub_paths.push(SubPathBind {
+                    mount: mount.volume.clone(),
+                    volume: volume.clone(),
+                    sub_path,
+                    target: target.clone(),
+                });
                 target
             }
         };
+        if mount.propagation != MountPropagation::Private || is_host_path(inputs, mount, &from) {
+            all.sources.push(MountSource { path: from.clone(), propagation: mount.propagation });
+        }
         binds.push(Bind {
             from,
             to: mount_point(&mount.path)?,
@@ -121,6 +130,15 @@ fn volume_binds(
         });
     }
     Ok(binds)
+}
+
+/// Whether `from` is a path of the node, whole: what nobody made is made as the container is, like under containerd's CRI.
+fn is_host_path(inputs: &ContainerInputs<'_>, mount: &Mount, from: &str) -> bool {
+    let volume = inputs.pod.volumes.iter().find(|volume| volume.name == mount.volume);
+    volume.is_some_and(|volume| match &volume.source {
+        VolumeSource::HostPath { path, .. } => path == from,
+        VolumeSource::EmptyDir { .. } => false,
+    })
 }
 
 /// The part of the volume that is mounted; an expression is checked after it was expanded.
@@ -166,7 +184,7 @@ fn termination_log(
 fn etc_hostname(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Result<Bind, ConfigError> {
     let ContainerInputs { node, pod, .. } = *inputs;
     let name = match pod.network {
-        NetworkMode::Node => node.name.clone(),
+        NetworkMode::Node => node.hostname.clone(),
         NetworkMode::Pod => hostname::of(pod, node)?,
     };
     let path = paths::etc_hostname(&node.paths, &pod.uid);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use oci_spec::runtime::{Root, Spec};
 
-use super::{ConfigError, annotations, linux, mounts, process, user};
+use super::{ConfigError, annotations, capabilities, linux, mounts, process, user};
 use crate::{
     config::NodeConfig,
     effect::{ContainerPlan, HostDevices},
@@ -91,7 +91,14 @@ pub fn container_plan(inputs: &ContainerInputs<'_>) -> Result<ContainerPlan, Con
         files: mounts.files,
         image_volumes: mounts.image_volumes,
         sub_paths: mounts.sub_paths,
+        mount_sources: mounts.sources,
         log_path: paths::container_log(&node.paths, &pod.name, &pod.uid, &container.name, inputs.attempt),
         labels: annotations::labels(inputs),
+        warnings: warnings(inputs),
     })
+}
+
+fn warnings(inputs: &ContainerInputs<'_>) -> Vec<String> {
+    let unknown = capabilities::unknown_to_kernel(inputs.node, &inputs.container.security);
+    unknown.iter().map(|one| format!("ignoring capability CAP_{one}: the kernel does not have it")).collect()
 }

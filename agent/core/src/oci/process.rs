@@ -103,7 +103,7 @@ fn merged(inputs: &ContainerInputs<'_>, environment: &Environment) -> Result<Vec
         all.push("TERM=xterm".to_owned());
     }
     let hostname = match inputs.pod.network {
-        NetworkMode::Node => inputs.node.name.clone(),
+        NetworkMode::Node => inputs.node.hostname.clone(),
         NetworkMode::Pod => hostname::of(inputs.pod, inputs.node)?,
     };
     all.push(format!("HOSTNAME={hostname}"));

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 
 use super::resource::{Resource, Retry};
 use crate::{
-    event::{Accounts, Exit, ImageInfo},
-    id::{Attempt, ContainerId, ContainerName, ImageRef, OpId, SandboxId, VolumeName},
-    record::PodRecord,
+    event::{Accounts, Exit, FailureKind, ImageInfo},
+    id::{ContainerId, ContainerName, ImageRef, OpId, SandboxId, VolumeName},
+    record::{Goal, PodRecord},
     spec::{NetworkMode, Pod},
     time::Mono,
 };
@@ -18,8 +18,6 @@ use crate::{
 pub struct Life {
     /// What is wanted.
     pub spec: Arc<Pod>,
-    /// Whether it is still wanted.
-    pub goal: Goal,
     /// What survives the agent.
     pub record: PodRecord,
     /// What there is.
@@ -30,7 +28,10 @@ impl Life {
     /// Whether the pod runs or is being taken down.
     #[must_use]
     pub fn stage(&self) -> Stage {
-        if self.goal == Goal::Removed || self.record.termination.is_some() || self.record.terminal.is_some() {
+        if self.record.goal == Goal::Removed
+            || self.record.termination.is_some()
+            || self.record.terminal.is_some()
+        {
             Stage::Stop
         } else {
             Stage::Run
@@ -49,14 +50,34 @@ impl Life {
     /// Id of the current sandbox.
     #[must_use]
     pub fn sandbox_id(&self) -> SandboxId {
-        SandboxId::of(&self.record.uid, self.record.sandbox)
+        self.record.sandbox_id.clone()
     }
 
     /// Id of the current run of a container.
     #[must_use]
     pub fn container_id(&self, name: &ContainerName) -> ContainerId {
-        let attempt = self.record.containers.get(name).map_or(0, |container| container.attempt);
-        ContainerId::of(&self.record.uid, name, attempt)
+        let record = self.record.containers.get(name);
+        record.map_or_else(|| ContainerId::of(&self.record.uid, name, 0), |record| record.id.clone())
+    }
+
+    /// Whether a run that is to be started was perhaps started before: its start was asked for in this sandbox, and nobody
+    /// said that it failed.
+    #[must_use]
+    pub fn may_have_run(&self, name: &ContainerName) -> bool {
+        let Run::Preparing(preparing) = self.run(name) else { return false };
+        let started_in = self.record.containers.get(name).and_then(|record| record.started_in);
+        let failed = preparing.refused.as_ref().is_some_and(|refusal| match refusal.retry.failure.kind {
+            FailureKind::Unknown | FailureKind::RuntimeDown => false,
+            FailureKind::Transient
+            | FailureKind::Config
+            | FailureKind::InvalidImageName
+            | FailureKind::ImagePull
+            | FailureKind::StartFailed
+            | FailureKind::SandboxGone
+            | FailureKind::Silent
+            | FailureKind::Unrecorded => true,
+        });
+        started_in == Some(self.record.sandbox) && !failed
     }
 
     /// The current run of a container.
@@ -64,15 +85,6 @@ impl Life {
     pub fn run(&self, name: &ContainerName) -> &Run {
         self.actual.containers.get(name).unwrap_or(&Run::Idle)
     }
-}
-
-/// Whether a pod is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Goal {
-    /// Its source has it.
-    Wanted,
-    /// Its source no longer has it: everything goes, the record last.
-    Removed,
 }
 
 /// Where a pod is in its life.
@@ -99,10 +111,14 @@ pub struct Actual {
     pub sandbox: Resource<u32>,
     /// Volumes: paths on the node.
     pub volumes: BTreeMap<VolumeName, Resource<String>>,
+    /// What is kept of the pod's end, for the time after a reboot.
+    pub end: Resource<()>,
     /// Current runs of containers.
     pub containers: BTreeMap<ContainerName, Run>,
     /// What is to be removed, until it is gone.
     pub removals: BTreeMap<Leftover, Removal>,
+    /// Sandboxes that are being removed and whose shims do not answer: how often in a row.
+    pub unanswered: BTreeMap<SandboxId, u32>,
     /// Images that could not be pulled.
     pub pull_backoffs: BTreeMap<ImageRef, PullBackoff>,
 }
@@ -118,8 +134,10 @@ impl Actual {
             network: Resource::Absent,
             sandbox: Resource::Absent,
             volumes: BTreeMap::new(),
+            end: Resource::Absent,
             containers: BTreeMap::new(),
             removals: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
             pull_backoffs: BTreeMap::new(),
         }
     }
@@ -129,8 +147,24 @@ impl Actual {
     pub fn has_old_sandbox(&self) -> bool {
         self.removals.keys().any(|leftover| match leftover {
             Leftover::Sandbox(_) | Leftover::Network(_) | Leftover::Netns(_) => true,
-            Leftover::Container(_) | Leftover::Volumes | Leftover::Cgroup | Leftover::Dirs => false,
+            Leftover::Container(_)
+            | Leftover::Volumes
+            | Leftover::Cgroup
+            | Leftover::Dirs
+            | Leftover::End
+            | Leftover::Record => false,
         })
+    }
+
+    /// Whether all that is left of containers waits for a shim that does not answer: the sandbox goes with them then.
+    #[must_use]
+    pub fn has_only_silent_containers(&self) -> bool {
+        let is_silent = |removal: &Removal| match removal {
+            Removal::Stuck(retry) => retry.failure.kind == FailureKind::Silent,
+            Removal::Due | Removal::After(_) | Removal::Removing { .. } => false,
+        };
+        let is_container = |leftover: &Leftover| matches!(leftover, Leftover::Container(_));
+        self.removals.iter().all(|(leftover, removal)| !is_container(leftover) || is_silent(removal))
     }
 
     /// Whether ended containers are still to be removed.
@@ -297,17 +331,21 @@ pub enum Leftover {
     /// A run of a container.
     Container(ContainerId),
     /// A sandbox.
-    Sandbox(Attempt),
+    Sandbox(SandboxId),
     /// The CNI attachment of a sandbox.
-    Network(Attempt),
+    Network(SandboxId),
     /// The network namespace of a sandbox.
-    Netns(Attempt),
+    Netns(SandboxId),
     /// All volumes.
     Volumes,
     /// The cgroup.
     Cgroup,
     /// The directories.
     Dirs,
+    /// What is kept of the pod's end.
+    End,
+    /// The record: the last of all.
+    Record,
 }
 
 /// How far a removal is.

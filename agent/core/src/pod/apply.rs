@@ -16,7 +16,7 @@ use super::{
 use crate::{
     effect::{Act, RootfsRequest, SignalRequest, StopSignal},
     event::{Failure, FailureKind},
-    id::{ContainerName, ImageRef},
+    id::{ContainerId, ContainerName, ImageRef, SandboxId},
     ops::Slot,
     record::{ContainerRecord, TerminalRecord, TerminationRecord},
     resolv,
@@ -44,7 +44,7 @@ impl PodMachine {
             Step::Kill(name) => self.signal(&name, Sent::Kill, shared, now),
             Step::ReadWords(name) => self.read_words(&name, shared, now),
             Step::Remove(leftover) => self.remove_leftover(leftover, shared),
-            Step::Forget => {}
+            Step::KillShim(sandbox) => self.kill_shim(sandbox, shared),
         }
     }
 
@@ -69,13 +69,15 @@ impl PodMachine {
         let containers = &mut self.life.record.containers;
         let rootfs = match containers.get_mut(name) {
             None => {
-                containers.insert(name.clone(), ContainerRecord::begun(0, now));
+                let id = ContainerId::of(&self.life.record.uid, name, 0);
+                containers.insert(name.clone(), ContainerRecord::begun(id, 0, now));
                 Resource::Absent
             }
             Some(record) => match record.exit.take() {
                 Some(exit) => {
                     record.backoff_ms = next_backoff_ms(record, &exit, shared.config.crash_backoff_max);
                     record.attempt = record.attempt.saturating_add(1);
+                    record.id = ContainerId::of(&self.life.record.uid, name, record.attempt);
                     record.begun_at = now;
                     record.started_in = None;
                     record.stopping = None;
@@ -118,7 +120,7 @@ impl PodMachine {
     /// Gives up a run that was not started. One that may have been counts as ended.
     fn discard(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Now) {
         shared.pulls.withdraw(&self.asker(name));
-        if self.may_have_run(name) {
+        if self.life.may_have_run(name) {
             return self.ended(name, End::Lost(now.wall), now);
         }
         let record = self.life.record.containers.get_mut(name);
@@ -178,7 +180,8 @@ impl PodMachine {
             }
             Thing::Network => {
                 let tries = tries(&self.life.actual.network);
-                let act = Act::EnsureNetwork(Box::new(request::network(&self.life, sandbox)));
+                let act =
+                    Act::EnsureNetwork(Box::new(request::network(&self.life, &self.life.record.sandbox_id)));
                 let op = self.ask(shared, Slot::Network(sandbox), tries, act);
                 self.life.actual.network = Resource::Ensuring(op);
             }
@@ -191,6 +194,11 @@ impl PodMachine {
                 self.life.actual.volumes.insert(name, Resource::Ensuring(op));
             }
             Thing::Rootfs(name) => self.ensure_rootfs(&name, shared),
+            Thing::End => {
+                let tries = tries(&self.life.actual.end);
+                let act = Act::KeepEnd(Box::new(self.life.record.clone()));
+                self.life.actual.end = Resource::Ensuring(self.ask(shared, Slot::End, tries, act));
+            }
         }
     }
 
@@ -263,7 +271,10 @@ impl PodMachine {
         let sandbox = self.life.record.sandbox;
         if let Some(record) = self.life.record.containers.get_mut(name) {
             record.started_in = Some(sandbox);
-            record.image = Some(request::run_image(&request.image));
+            record.image = Some(request::run_image(&request));
+        }
+        for warning in &request.plan.warnings {
+            self.notes.push(about(name, Severity::Warning, "UnknownCapability", warning.clone()));
         }
         let tries = preparing.refused.as_ref().map_or(0, |refusal| refusal.retry.tries);
         let act = Act::StartContainer(Box::new(request));
@@ -318,19 +329,33 @@ impl PodMachine {
             Some(Removal::Due | Removal::After(_) | Removal::Removing { .. }) | None => 0,
         };
         let actual = &mut self.life.actual;
-        let current = self.life.record.sandbox;
+        let current = &self.life.record.sandbox_id;
         match &leftover {
             Leftover::Container(_) => {}
-            Leftover::Sandbox(attempt) if *attempt == current => actual.sandbox = Resource::Absent,
-            Leftover::Network(attempt) if *attempt == current => actual.network = Resource::Absent,
-            Leftover::Netns(attempt) if *attempt == current => actual.netns = Resource::Absent,
+            Leftover::Sandbox(id) if id == current => actual.sandbox = Resource::Absent,
+            Leftover::Network(id) if id == current => actual.network = Resource::Absent,
+            Leftover::Netns(id) if id == current => actual.netns = Resource::Absent,
             Leftover::Sandbox(_) | Leftover::Network(_) | Leftover::Netns(_) => {}
             Leftover::Volumes => actual.volumes.clear(),
             Leftover::Cgroup => actual.cgroup = Resource::Absent,
             Leftover::Dirs => actual.dirs = Resource::Absent,
+            Leftover::End => actual.end = Resource::Absent,
+            Leftover::Record => {}
         }
         let act = request::removal(&self.life, &leftover);
         let op = self.ask(shared, Slot::Remove(leftover.clone()), tries, act);
+        self.life.actual.removals.insert(leftover, Removal::Removing { op, tries });
+    }
+
+    /// In the place of one more try at the removal of its sandbox.
+    fn kill_shim(&mut self, sandbox: SandboxId, shared: &mut Shared<'_>) {
+        let leftover = Leftover::Sandbox(sandbox.clone());
+        let Some(Removal::Stuck(retry)) = self.life.actual.removals.get(&leftover) else { return };
+        let tries = retry.tries;
+        let text =
+            "The sandbox's shim does not answer while it is removed: it is killed, with everything in it";
+        self.notes.push(about_pod(Severity::Warning, "FailedKillPod", text));
+        let op = self.ask(shared, Slot::Shim(sandbox.clone()), tries, Act::KillShim(sandbox));
         self.life.actual.removals.insert(leftover, Removal::Removing { op, tries });
     }
 }

@@ -52,7 +52,10 @@ impl PodMachine {
         let quoted = format!("{:?}", image.as_str());
         let state = match result {
             Ok(Some(info)) => {
-                let text = format!("Container image {quoted} already present on machine");
+                // Source: `EnsureImageExists` of `pkg/kubelet/images/image_manager.go`.
+                let text = format!(
+                    "Container image {quoted} already present on machine and can be accessed by the pod"
+                );
                 self.notes.push(about(name, Severity::Normal, "Pulled", text));
                 ImageUse::Ready(Arc::clone(info))
             }
@@ -86,7 +89,9 @@ impl PodMachine {
             | FailureKind::Config
             | FailureKind::ImagePull
             | FailureKind::StartFailed
-            | FailureKind::SandboxGone => ("ImageInspectError", "inspect image"),
+            | FailureKind::SandboxGone
+            | FailureKind::Silent
+            | FailureKind::Unrecorded => ("ImageInspectError", "inspect image"),
         };
         if failure.kind != FailureKind::RuntimeDown {
             let text = format!("Failed to {what} {quoted}: {}", failure.message);

@@ -3,19 +3,22 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use super::{
-    actual::{Goal, Life},
+    actual::Life,
     plan::{Network, World, plan},
+    recording::{Recording, Standing},
+    resource::Resource,
+    restart::shares_back_off,
     status,
-    step::Step,
     words::about_pod,
 };
 use crate::{
     config::NodeConfig,
-    effect::{Act, Effect},
-    id::{OpId, PodUid},
+    effect::{Act, Effect, Published},
+    event::FailureKind,
+    id::{OpId, PodUid, SandboxId},
     ops::{Ops, Purpose, Slot},
     pulls::{Asker, Pulls},
-    record::{PodRecord, TerminationRecord},
+    record::{Goal, TerminationRecord},
     spec::Pod,
     status::{PodEvent, PodStatus, Severity},
     time::{Mono, Now},
@@ -35,12 +38,13 @@ pub struct PodMachine {
     pub(super) life: Life,
     pub(super) acts: Vec<(OpId, Act)>,
     pub(super) notes: Vec<PodEvent>,
-    /// The record as it is on disk.
-    persisted: Option<PodRecord>,
-    published: Option<Arc<PodStatus>>,
+    pub(super) recording: Recording,
+    /// What everybody sees, or will when that has worked.
+    published: Option<Published>,
+    pub(super) publishing: Resource<()>,
     unwired: Option<String>,
     wake_at: Option<Mono>,
-    forgotten: bool,
+    pub(super) forgotten: bool,
 }
 
 /// What the pods of a node share.
@@ -59,13 +63,14 @@ pub struct Shared<'a> {
 }
 
 impl PodMachine {
-    pub(super) fn with(life: Life, persisted: Option<PodRecord>) -> Self {
+    pub(super) fn with(life: Life, recording: Recording) -> Self {
         Self {
             life,
             acts: Vec::new(),
             notes: Vec::new(),
-            persisted,
+            recording,
             published: None,
+            publishing: Resource::Absent,
             unwired: None,
             wake_at: None,
             forgotten: false,
@@ -87,7 +92,7 @@ impl PodMachine {
     /// The status that was published last.
     #[must_use]
     pub fn status(&self) -> Option<&Arc<PodStatus>> {
-        self.published.as_ref()
+        self.published.as_ref().map(|published| &published.status)
     }
 
     /// When time alone changes something.
@@ -106,17 +111,35 @@ impl PodMachine {
     /// is) never changes under one UID: the API refuses that, and other sources give another UID.
     pub fn update(&mut self, spec: Arc<Pod>) {
         if !is_same_frame(&self.life.spec, &spec) {
-            tracing::warn!(pod = %spec.uid, "update of what cannot be changed ignored");
+            let text = "volumes, namespaces, class of service and which containers there are cannot be changed under one \
+                        UID: the pod goes on as it was";
+            self.notes.push(about_pod(Severity::Warning, "UpdateIgnored", text));
             return;
         }
+        self.forgive_changed(&spec);
         self.life.record.manifest = Arc::clone(&spec.manifest);
         self.life.spec = spec;
     }
 
+    /// A container that was changed so that it may run better does not wait for what its earlier version did.
+    fn forgive_changed(&mut self, spec: &Pod) {
+        let old = &self.life.spec;
+        let changed = spec.all_containers().filter(|new| {
+            old.all_containers().any(|known| known.name == new.name && !shares_back_off(known, new))
+        });
+        for container in changed {
+            if let Some(record) = self.life.record.containers.get_mut(&container.name) {
+                record.backoff_ms = 0;
+            }
+        }
+    }
+
     /// Its source no longer has it.
     pub fn remove(&mut self, now: Mono) {
-        self.life.goal = Goal::Removed;
+        self.life.record.goal = Goal::Removed;
         self.terminate(now);
+        // What a pod is taken down by may be an old record.
+        self.end_waits(FailureKind::Unrecorded, now);
     }
 
     /// Begins to stop the pod with its own grace period, or brings the end of one that began forward.
@@ -129,10 +152,29 @@ impl PodMachine {
         self.life.record.termination = Some(termination);
     }
 
-    /// Plans until nothing more follows, then hands over what is to be done: the record first, then the acts, then what
-    /// people are told.
+    /// Plans until nothing more follows, then hands over what is to be done: the record, and once that is written, the
+    /// acts, then what people are told.
     pub fn advance(&mut self, shared: &mut Shared<'_>, now: Now) {
-        let mut forget = false;
+        if self.forgotten {
+            return;
+        }
+        for _ in 0..ROUNDS_MAX {
+            self.follow_plan(shared, now);
+            let status = self.status_now(shared.config, now);
+            match self.save(shared, now.mono) {
+                Standing::Saved => return self.hand_over(status, shared, now.mono),
+                Standing::Held => return,
+                Standing::Failed(retry) => {
+                    self.wake(retry.at);
+                    if !self.refuse_unrecorded(shared, &retry.failure, now) {
+                        return self.hand_over(status, shared, now.mono);
+                    }
+                }
+            }
+        }
+    }
+
+    fn follow_plan(&mut self, shared: &mut Shared<'_>, now: Now) {
         for _ in 0..ROUNDS_MAX {
             let world = World { config: shared.config, network: shared.network };
             let plan = plan(&self.life, world, now);
@@ -142,14 +184,13 @@ impl PodMachine {
                 break;
             }
             for step in plan.steps {
-                forget |= step == Step::Forget;
                 self.apply(step, shared, now);
             }
-            if forget {
-                break;
-            }
         }
-        self.hand_over(shared, now, forget);
+    }
+
+    fn wake(&mut self, at: Mono) {
+        self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
     }
 
     fn tell_unwired(&mut self, unwired: Option<String>) {
@@ -162,31 +203,56 @@ impl PodMachine {
         }
     }
 
-    fn hand_over(&mut self, shared: &mut Shared<'_>, now: Now, forget: bool) {
-        let status = status::of(&self.life, shared.config, self.published.as_deref(), now);
+    /// The status to be shown; what of it must not change with a restart goes into the record.
+    fn status_now(&mut self, config: &NodeConfig, now: Now) -> PodStatus {
+        let before = self.published.as_ref().map(|published| &*published.status);
+        let mut status = status::of(&self.life, config, before, now);
         status::remember(&mut self.life.record, &status);
-        let uid = self.life.record.uid.clone();
-        let mut push = |op: OpId, act: Act| {
-            shared.effects.push_back(Effect::Pod { op, pod: uid.clone(), act });
-        };
-        if !forget && self.persisted.as_ref() != Some(&self.life.record) {
-            push(shared.ops.number(), Act::Persist(Box::new(self.life.record.clone())));
-            self.persisted = Some(self.life.record.clone());
-        }
-        for (op, act) in self.acts.drain(..) {
-            push(op, act);
-        }
+        self.tell_unrecorded(&mut status);
+        status
+    }
+
+    fn hand_over(&mut self, status: PodStatus, shared: &mut Shared<'_>, now: Mono) {
+        let uid = self.uid().clone();
+        let for_pod = |(op, act)| Effect::Pod { op, pod: uid.clone(), act };
+        let last: Vec<_> = self.acts.extract_if(.., |(_, act)| *act == Act::Forget).collect();
+        shared.effects.extend(self.acts.drain(..).map(for_pod));
         for note in self.notes.drain(..) {
-            push(shared.ops.number(), Act::Note(note));
+            let op = shared.ops.number();
+            shared.effects.push_back(Effect::Pod { op, pod: uid.clone(), act: Act::Note(note) });
         }
-        if self.published.as_deref() != Some(&status) {
-            let status = Arc::new(status);
-            self.published = Some(Arc::clone(&status));
-            push(shared.ops.number(), Act::Publish(status));
-        }
-        if forget {
-            push(shared.ops.number(), Act::Forget);
-            self.forgotten = true;
+        self.publish(status, shared, now);
+        shared.effects.extend(last.into_iter().map(for_pod));
+    }
+
+    fn publish(&mut self, status: PodStatus, shared: &mut Shared<'_>, now: Mono) {
+        let sandbox = self.shown_sandbox();
+        let is_shown = self.published.as_ref().is_some_and(|shown| {
+            *shown.status == status && shown.sandbox == sandbox && Arc::ptr_eq(&shown.pod, &self.life.spec)
+        });
+        let tries = match &self.publishing {
+            Resource::Failed(retry) if retry.at > now => {
+                let at = retry.at;
+                return self.wake(at);
+            }
+            Resource::Failed(retry) => retry.tries,
+            _ if is_shown => return,
+            Resource::Absent | Resource::Unknown | Resource::Ensuring(_) | Resource::Ready(()) => 0,
+        };
+        let published = Published { pod: Arc::clone(&self.life.spec), status: Arc::new(status), sandbox };
+        let uid = self.uid().clone();
+        let op = shared.ops.open(Purpose::Pod { uid: uid.clone(), slot: Slot::Status, tries });
+        shared.effects.push_back(Effect::Pod { op, pod: uid, act: Act::Publish(published.clone()) });
+        self.published = Some(published);
+        self.publishing = Resource::Ensuring(op);
+    }
+
+    /// The sandbox, while it runs or may; one that is looked at again stays what it was.
+    fn shown_sandbox(&self) -> Option<SandboxId> {
+        match &self.life.actual.sandbox {
+            Resource::Ready(_) | Resource::Unknown => Some(self.life.sandbox_id()),
+            Resource::Ensuring(_) => self.published.as_ref().and_then(|shown| shown.sandbox.clone()),
+            Resource::Absent | Resource::Failed(_) => None,
         }
     }
 

@@ -5,11 +5,12 @@ use super::{
     fit,
     machine::PodMachine,
     resource::{Ended, Retry},
+    silence::{is_given_up, unanswered},
     words::about_pod,
 };
 use crate::{
     event::{Failure, FailureKind, Outcome},
-    id::OpId,
+    id::{OpId, SandboxId},
     ops::Slot,
     status::Severity,
     time::{Mono, Now},
@@ -20,6 +21,8 @@ impl PodMachine {
     pub fn settle(&mut self, op: OpId, slot: Slot, tries: u32, result: Result<Outcome, Failure>, now: Now) {
         let ended = Ended { op, tries, at: now.mono };
         match slot {
+            Slot::Record => self.saved(op, tries, result, now.mono),
+            Slot::Status => self.publishing.settle(ended, fit::done(result)),
             Slot::Dirs => {
                 self.complain(&result, "Failed", "error making pod data directories: ");
                 self.life.actual.dirs.settle(ended, fit::done(result));
@@ -27,6 +30,10 @@ impl PodMachine {
             Slot::Cgroup => {
                 self.complain(&result, "FailedCreatePodContainer", "unable to ensure pod container exists: ");
                 self.life.actual.cgroup.settle(ended, fit::done(result));
+            }
+            Slot::End => {
+                self.complain(&result, "FailedKeepEnd", "error keeping how the pod ended: ");
+                self.life.actual.end.settle(ended, fit::done(result));
             }
             Slot::Netns(attempt) | Slot::Network(attempt) | Slot::Sandbox(attempt)
                 if attempt != self.life.record.sandbox =>
@@ -48,13 +55,14 @@ impl PodMachine {
             Slot::Signal(name) => self.signalled(op, &name, result, now.mono),
             Slot::Words(name) => self.words_read(op, &name, tries, result, now),
             Slot::Remove(leftover) => self.removed(leftover, tries, result, now.mono),
+            Slot::Shim(sandbox) => self.shim_killed(sandbox, tries, result, now.mono),
         }
     }
 
-    /// Tells a failure, unless containerd's absence explains it.
+    /// Tells a failure, unless that is told elsewhere.
     pub(super) fn complain(&mut self, result: &Result<Outcome, Failure>, reason: &'static str, prefix: &str) {
         if let Err(failure) = result
-            && failure.kind != FailureKind::RuntimeDown
+            && !failure.kind.is_told_elsewhere()
         {
             let text = format!("{prefix}{}", failure.message);
             self.notes.push(about_pod(Severity::Warning, reason, text));
@@ -82,14 +90,18 @@ impl PodMachine {
                 actual.network.settle(ended, wired);
             }
             Slot::Sandbox(_) => actual.sandbox.settle(ended, fit::sandbox(result)),
-            Slot::Dirs
+            Slot::Record
+            | Slot::Status
+            | Slot::Dirs
             | Slot::Cgroup
+            | Slot::End
             | Slot::Volume(_)
             | Slot::Rootfs(_)
             | Slot::Start(_)
             | Slot::Signal(_)
             | Slot::Words(_)
-            | Slot::Remove(_) => {}
+            | Slot::Remove(_)
+            | Slot::Shim(_) => {}
         }
         if gone {
             self.lose_sandbox(now.wall, now);
@@ -98,13 +110,52 @@ impl PodMachine {
 
     fn removed(&mut self, leftover: Leftover, tries: u32, result: Result<Outcome, Failure>, now: Mono) {
         self.complain(&result, "FailedKillPod", "error killing pod: ");
+        let mut is_shim_due = false;
+        if let Leftover::Sandbox(sandbox) = &leftover {
+            let before = self.life.actual.unanswered.remove(sandbox).unwrap_or_default();
+            let unanswered = unanswered(before, &result);
+            if unanswered > 0 {
+                self.life.actual.unanswered.insert(sandbox.clone(), unanswered);
+            }
+            is_shim_due = is_given_up(unanswered);
+        }
+        // Fewer than were counted when its shim was killed meanwhile.
+        let tries = match self.life.actual.removals.get(&leftover) {
+            Some(Removal::Removing { tries, .. }) => *tries,
+            Some(Removal::Due | Removal::After(_) | Removal::Stuck(_)) | None => tries,
+        };
         match fit::done(result) {
             Ok(()) => {
+                self.forgotten |= leftover == Leftover::Record;
                 self.life.actual.removals.remove(&leftover);
             }
             Err(failure) => {
-                let stuck = Removal::Stuck(Retry::after(failure, tries, now));
-                self.life.actual.removals.insert(leftover, stuck);
+                let mut retry = Retry::after(failure, tries, now);
+                if is_shim_due {
+                    retry.at = now;
+                }
+                self.life.actual.removals.insert(leftover, Removal::Stuck(retry));
+            }
+        }
+    }
+
+    /// What waited for the shim need not wait any more.
+    fn shim_killed(&mut self, sandbox: SandboxId, tries: u32, result: Result<Outcome, Failure>, now: Mono) {
+        self.complain(&result, "FailedKillPod", "error killing pod: ");
+        let actual = &mut self.life.actual;
+        if let Err(failure) = fit::done(result) {
+            let stuck = Removal::Stuck(Retry::after(failure, tries, now));
+            actual.removals.insert(Leftover::Sandbox(sandbox), stuck);
+            return;
+        }
+        actual.unanswered.remove(&sandbox);
+        actual.removals.insert(Leftover::Sandbox(sandbox), Removal::Due);
+        for removal in actual.removals.values_mut() {
+            match removal {
+                Removal::Stuck(retry) if retry.failure.kind == FailureKind::Silent => *removal = Removal::Due,
+                // It asks the shim that is gone now, and begins anew with short delays.
+                Removal::Removing { tries, .. } => *tries = 0,
+                Removal::Due | Removal::After(_) | Removal::Stuck(_) => {}
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{
     actual::{End, ImageUse, Leftover, Preparing, Removal, Run, Stage},
     machine::PodMachine,
-    plan::{Over, over},
+    plan::{Over, is_ending, over},
     resource::Resource,
     words::about_pod,
 };
@@ -15,7 +15,7 @@ use crate::{
     },
     id::{ContainerId, ContainerName, SandboxId},
     status::Severity,
-    time::Now,
+    time::{Mono, Now},
 };
 
 impl PodMachine {
@@ -30,11 +30,11 @@ impl PodMachine {
                 let tasks: BTreeMap<ContainerId, ObservedTask> = tasks.into_iter().collect();
                 self.compare(&tasks, now);
             }
-            SandboxReport::Lost { at } => {
-                if self.life.actual.sandbox.ready().is_some() {
-                    self.lose_sandbox(at, now);
-                }
-            }
+            SandboxReport::Lost { at } => match self.life.actual.sandbox {
+                // What is being looked for was found before it was lost: its outcome may come after its loss.
+                Resource::Ready(_) | Resource::Ensuring(_) => self.lose_sandbox(at, now),
+                Resource::Absent | Resource::Unknown | Resource::Failed(_) => {}
+            },
         }
     }
 
@@ -88,21 +88,40 @@ impl PodMachine {
 
     /// Compares with the whole runtime, after containerd was away.
     pub fn observe(&mut self, observation: &Observation, now: Now) {
-        self.runtime_is_up(now);
+        self.end_waits(FailureKind::RuntimeDown, now.mono);
         let id = self.life.sandbox_id();
         if self.life.actual.sandbox.ready().is_none() {
             return;
         }
-        match observation.sandboxes.iter().find(|sandbox| sandbox.id == id) {
-            Some(ObservedSandbox { ready: true, .. }) => {
-                let task = |seen: &ObservedContainer| (seen.id.clone(), seen.task.clone());
-                self.compare(&observation.containers.iter().map(task).collect(), now);
+        match seen(&id, observation) {
+            Seen::Ready(_) => self.compare_all(observation, now),
+            Seen::Unrecorded => {
+                // Making it finds it, and writes its record.
+                self.life.actual.sandbox = Resource::Unknown;
+                self.compare_all(observation, now);
             }
-            Some(ObservedSandbox { ready: false, .. }) if self.is_silent(observation) => {
+            Seen::NotReady if self.is_silent(observation) => {
                 self.life.actual.sandbox = Resource::Unknown;
             }
-            Some(ObservedSandbox { ready: false, .. }) | None => self.lose_sandbox(now.wall, now),
+            Seen::NotReady | Seen::Nothing => {
+                self.take_exits(observation, now);
+                self.lose_sandbox(now.wall, now);
+            }
         }
+    }
+
+    /// How containers of a sandbox that is lost had ended before, where that is known.
+    fn take_exits(&mut self, observation: &Observation, now: Now) {
+        for seen in &observation.containers {
+            if let ObservedTask::Exited(exit) = seen.task {
+                self.exited(&seen.id, exit, now);
+            }
+        }
+    }
+
+    fn compare_all(&mut self, observation: &Observation, now: Now) {
+        let task = |seen: &ObservedContainer| (seen.id.clone(), seen.task.clone());
+        self.compare(&observation.containers.iter().map(task).collect(), now);
     }
 
     /// Whether the shim is there and only does not answer: its containers may well run, so the sandbox is looked at again
@@ -115,31 +134,31 @@ impl PodMachine {
         })
     }
 
-    /// Lets everything that waits for containerd go on.
-    fn runtime_is_up(&mut self, now: Now) {
-        let mono = now.mono;
+    /// Lets everything go on that waits because of this kind of failure.
+    pub(super) fn end_waits(&mut self, kind: FailureKind, now: Mono) {
         let actual = &mut self.life.actual;
-        actual.dirs.runtime_is_up(mono);
-        actual.cgroup.runtime_is_up(mono);
-        actual.netns.runtime_is_up(mono);
-        actual.network.runtime_is_up(mono);
-        actual.sandbox.runtime_is_up(mono);
+        actual.dirs.end_wait(kind, now);
+        actual.cgroup.end_wait(kind, now);
+        actual.netns.end_wait(kind, now);
+        actual.network.end_wait(kind, now);
+        actual.sandbox.end_wait(kind, now);
+        actual.end.end_wait(kind, now);
         for volume in actual.volumes.values_mut() {
-            volume.runtime_is_up(mono);
+            volume.end_wait(kind, now);
         }
         for removal in actual.removals.values_mut() {
             if let Removal::Stuck(retry) = removal {
-                retry.runtime_is_up(mono);
+                retry.end_wait(kind, now);
             }
         }
         for run in actual.containers.values_mut() {
             if let Run::Preparing(preparing) = run {
-                preparing.rootfs.runtime_is_up(mono);
+                preparing.rootfs.end_wait(kind, now);
                 if let ImageUse::Refused { retry, .. } = &mut preparing.image {
-                    retry.runtime_is_up(mono);
+                    retry.end_wait(kind, now);
                 }
                 if let Some(refusal) = &mut preparing.refused {
-                    refusal.retry.runtime_is_up(mono);
+                    refusal.retry.end_wait(kind, now);
                 }
             }
         }
@@ -160,14 +179,19 @@ impl PodMachine {
                     if preparing.rootfs.ready().is_some() {
                         preparing.rootfs = Resource::Unknown;
                     }
-                    if self.may_have_run(&name) {
+                    if self.life.may_have_run(&name) {
                         self.ended(&name, End::Lost(at), now);
+                    } else if let Some(record) = self.life.record.containers.get_mut(&name) {
+                        // It is still to begin: nobody takes it for one that went with this sandbox.
+                        record.started_in = None;
                     }
                 }
                 Some(Run::Idle | Run::BackingOff | Run::Ended(_)) | None => {}
             }
         }
-        let goes_on = self.life.stage() == Stage::Run && matches!(over(&self.life, now), Over::GoesOn(_));
+        let goes_on = self.life.stage() == Stage::Run
+            && matches!(over(&self.life, now), Over::GoesOn(_))
+            && !is_ending(&self.life);
         if goes_on {
             self.replace_sandbox();
         } else if self.life.actual.sandbox.op().is_none() {
@@ -175,32 +199,15 @@ impl PodMachine {
         }
     }
 
-    /// Whether a run that is to be started was perhaps started before: its start was asked for in this sandbox, and nobody
-    /// said that it failed.
-    pub(super) fn may_have_run(&self, name: &ContainerName) -> bool {
-        let Run::Preparing(preparing) = self.life.run(name) else { return false };
-        let started_in = self.life.record.containers.get(name).and_then(|record| record.started_in);
-        let failed = preparing.refused.as_ref().is_some_and(|refusal| match refusal.retry.failure.kind {
-            FailureKind::Unknown | FailureKind::RuntimeDown => false,
-            FailureKind::Transient
-            | FailureKind::Config
-            | FailureKind::InvalidImageName
-            | FailureKind::ImagePull
-            | FailureKind::StartFailed
-            | FailureKind::SandboxGone => true,
-        });
-        started_in == Some(self.life.record.sandbox) && !failed
-    }
-
     fn replace_sandbox(&mut self) {
         let text = "Pod sandbox changed, it will be killed and re-created.";
         self.notes.push(about_pod(Severity::Normal, "SandboxChanged", text));
-        let attempt = self.life.record.sandbox;
+        let id = self.life.sandbox_id();
         let actual = &mut self.life.actual;
         let ops = [
-            (Leftover::Sandbox(attempt), actual.sandbox.op(), actual.sandbox == Resource::Absent),
-            (Leftover::Network(attempt), actual.network.op(), actual.network == Resource::Absent),
-            (Leftover::Netns(attempt), actual.netns.op(), actual.netns == Resource::Absent),
+            (Leftover::Sandbox(id.clone()), actual.sandbox.op(), actual.sandbox == Resource::Absent),
+            (Leftover::Network(id.clone()), actual.network.op(), actual.network == Resource::Absent),
+            (Leftover::Netns(id.clone()), actual.netns.op(), actual.netns == Resource::Absent),
         ];
         for (leftover, op, absent) in ops {
             if !absent {
@@ -210,8 +217,35 @@ impl PodMachine {
         actual.sandbox = Resource::Absent;
         actual.network = Resource::Absent;
         actual.netns = Resource::Absent;
-        self.life.record.sandbox = attempt.saturating_add(1);
-        self.life.record.network = None;
+        let record = &mut self.life.record;
+        record.sandbox = record.sandbox.saturating_add(1);
+        record.sandbox_id = SandboxId::of(&record.uid, record.sandbox);
+        record.earlier_sandbox = Some(id);
+        record.network = None;
+    }
+}
+
+/// What an observation says of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// It has a record and is up; process id of its shim.
+    Ready(u32),
+    /// It has no record, and is up or does not answer.
+    Unrecorded,
+    /// It has a record and does not say that it is up.
+    NotReady,
+    /// There is no trace of it.
+    Nothing,
+}
+
+/// What an observation says of a sandbox. The shim knows best whether it is up: a record that is gone is written again, and
+/// costs no container its life.
+pub(super) fn seen(id: &SandboxId, observation: &Observation) -> Seen {
+    match observation.sandboxes.iter().find(|seen| seen.id == *id) {
+        Some(ObservedSandbox { ready: true, pid, .. }) => Seen::Ready(*pid),
+        Some(ObservedSandbox { ready: false, .. }) => Seen::NotReady,
+        None if observation.unrecorded.contains(id) => Seen::Unrecorded,
+        None => Seen::Nothing,
     }
 }
 

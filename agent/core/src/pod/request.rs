@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use oci_spec::runtime::User;
+
 use super::actual::{ImageUse, Leftover, Life, Preparing};
 use crate::{
     cgroup,
@@ -10,12 +12,12 @@ use crate::{
         Act, CgroupRequest, NetworkRequest, RemoveContainerRequest, SandboxRequest, StartRequest, StopSignal,
         TerminationMessageRequest, VolumeRequest,
     },
-    event::{Exit, ImageInfo},
+    event::Exit,
     hostname,
-    id::{Attempt, ContainerName, SandboxId, VolumeName},
+    id::{ContainerName, SandboxId, VolumeName},
     oci::{ConfigError, ContainerInputs, container_plan},
     paths,
-    record::{PodRecord, RunImage},
+    record::{PodRecord, RunImage, RunUser},
     security,
     spec::{Container, Medium, Pod, TerminationMessagePolicy, VolumeSource},
 };
@@ -27,8 +29,8 @@ pub(super) fn cgroup(pod: &Pod, config: &NodeConfig) -> CgroupRequest {
     CgroupRequest { qos: pod.qos, values: cgroup::pod_values(pod, config) }
 }
 
-pub(super) fn network(life: &Life, attempt: Attempt) -> NetworkRequest {
-    NetworkRequest { sandbox: SandboxId::of(&life.record.uid, attempt), pod: Arc::clone(&life.spec) }
+pub(super) fn network(life: &Life, sandbox: &SandboxId) -> NetworkRequest {
+    NetworkRequest { sandbox: sandbox.clone(), pod: Arc::clone(&life.spec) }
 }
 
 pub(super) fn sandbox(life: &Life, config: &NodeConfig) -> Result<SandboxRequest, String> {
@@ -38,17 +40,20 @@ pub(super) fn sandbox(life: &Life, config: &NodeConfig) -> Result<SandboxRequest
         attempt: life.record.sandbox,
         pod: Arc::clone(&life.spec),
         hostname,
-        sysctls: security::check_sysctls(&life.spec, config).map_err(|error| error.to_string())?,
+        sysctls: security::check_sysctls(&life.spec, &config.unsafe_sysctls)
+            .map_err(|error| error.to_string())?,
     })
 }
 
-/// A memory medium is no larger than the pod's memory limit (KEP-1967).
+/// A memory medium is no larger than what pods may use of the node, the pod's memory limit and its own (KEP-1967).
+/// Source: `calculateEmptyDirMemorySize` of `pkg/volume/emptydir/empty_dir.go`.
 pub(super) fn volume(pod: &Pod, name: &VolumeName, config: &NodeConfig) -> Option<VolumeRequest> {
     let volume = pod.volumes.iter().find(|volume| volume.name == *name)?.clone();
     let tmpfs_size_bytes = match &volume.source {
         VolumeSource::EmptyDir { medium: Medium::Memory, size_limit_bytes } => {
             let limit = cgroup::pod_values(pod, config).memory_bytes_max;
-            size_limit_bytes.iter().copied().chain(limit).filter(|bytes| *bytes > 0).min()
+            let bounds = [config.allocatable.memory_bytes, limit, *size_limit_bytes];
+            bounds.into_iter().flatten().filter(|bytes| *bytes > 0).min()
         }
         VolumeSource::EmptyDir { medium: Medium::Disk, .. } | VolumeSource::HostPath { .. } => None,
     };
@@ -101,11 +106,21 @@ pub(super) fn start(
     }))
 }
 
-pub(super) fn run_image(image: &ImageInfo) -> RunImage {
+pub(super) fn run_image(request: &StartRequest) -> RunImage {
+    let image = &request.image;
     RunImage {
         name: image.name.clone(),
         id: image.repo_digest.clone().unwrap_or_else(|| image.id.clone()),
         stop_signal: image.config.stop_signal.clone(),
+        user: request.plan.spec.process().as_ref().map(|process| user(process.user())),
+    }
+}
+
+fn user(user: &User) -> RunUser {
+    RunUser {
+        uid: user.uid(),
+        gid: user.gid(),
+        supplemental_groups: user.additional_gids().clone().unwrap_or_default(),
     }
 }
 
@@ -137,14 +152,49 @@ pub(super) fn last_words(
 }
 
 pub(super) fn removal(life: &Life, leftover: &Leftover) -> Act {
-    let uid = &life.record.uid;
     match leftover {
         Leftover::Container(id) => Act::RemoveContainer(RemoveContainerRequest { id: id.clone() }),
-        Leftover::Sandbox(attempt) => Act::RemoveSandbox(SandboxId::of(uid, *attempt)),
-        Leftover::Network(attempt) => Act::RemoveNetwork(Box::new(network(life, *attempt))),
-        Leftover::Netns(attempt) => Act::RemoveNetns(SandboxId::of(uid, *attempt)),
+        Leftover::Sandbox(id) => Act::RemoveSandbox(id.clone()),
+        Leftover::Network(id) => Act::RemoveNetwork(Box::new(network(life, id))),
+        Leftover::Netns(id) => Act::RemoveNetns(id.clone()),
         Leftover::Volumes => Act::RemoveVolumes,
         Leftover::Cgroup => Act::RemoveCgroup(life.spec.qos),
         Leftover::Dirs => Act::RemoveDirs(life.record.name.clone()),
+        Leftover::End => Act::DropEnd,
+        Leftover::Record => Act::Forget,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        fixtures,
+        spec::{QosClass, Volume},
+    };
+
+    #[test]
+    fn memory_is_bounded_by_the_node_the_pod_and_the_volume() {
+        const GIB: u64 = 1 << 30;
+        let node = fixtures::node();
+        let allocatable = node.allocatable.memory_bytes;
+        for (pod_limit, volume_limit, expected) in [
+            (0, None, allocatable),
+            (0, Some(100 * GIB), allocatable),
+            (0, Some(GIB), Some(GIB)),
+            (2 * GIB, None, Some(2 * GIB)),
+            (2 * GIB, Some(3 * GIB), Some(2 * GIB)),
+            (2 * GIB, Some(GIB), Some(GIB)),
+            (100 * GIB, None, allocatable),
+        ] {
+            let mut container = fixtures::container("main");
+            container.resources = fixtures::resources((0, 0), (0, pod_limit));
+            let name = VolumeName::new("data");
+            let source = VolumeSource::EmptyDir { medium: Medium::Memory, size_limit_bytes: volume_limit };
+            let volumes = vec![Volume { name: name.clone(), source }];
+            let pod = Pod { volumes, qos: QosClass::Burstable, ..fixtures::pod(vec![container]) };
+            let found = volume(&pod, &name, &node).and_then(|request| request.tmpfs_size_bytes);
+            assert_eq!(found, expected, "{pod_limit} {volume_limit:?}");
+        }
     }
 }

@@ -70,10 +70,10 @@ impl<T> Resource<T> {
         }
     }
 
-    /// Lets a try that waits for containerd go on now.
-    pub fn runtime_is_up(&mut self, now: Mono) {
+    /// Lets a try go on now that waits because of this kind of failure.
+    pub fn end_wait(&mut self, kind: FailureKind, now: Mono) {
         if let Self::Failed(retry) = self {
-            retry.runtime_is_up(now);
+            retry.end_wait(kind, now);
         }
     }
 }
@@ -107,19 +107,22 @@ impl Retry {
         let delay = match failure.kind {
             FailureKind::Config => CONFIG_RETRY,
             FailureKind::RuntimeDown => RUNTIME_RETRY,
+            // The write of the record has its own retry, and ends this wait.
+            FailureKind::Unrecorded => RETRY_MAX,
             FailureKind::Transient
             | FailureKind::Unknown
             | FailureKind::InvalidImageName
             | FailureKind::ImagePull
             | FailureKind::StartFailed
-            | FailureKind::SandboxGone => growing(tries),
+            | FailureKind::SandboxGone
+            | FailureKind::Silent => growing(tries),
         };
         Self { failure, at: now + delay, tries: tries.saturating_add(1) }
     }
 
-    /// Ends the wait when it was for containerd.
-    pub fn runtime_is_up(&mut self, now: Mono) {
-        if self.failure.kind == FailureKind::RuntimeDown {
+    /// Ends the wait when it is because of this kind of failure.
+    pub fn end_wait(&mut self, kind: FailureKind, now: Mono) {
+        if self.failure.kind == kind {
             self.at = now;
         }
     }
@@ -168,7 +171,7 @@ mod tests {
         let now = Mono(Duration::from_secs(100));
         for (kind, ended) in [(FailureKind::RuntimeDown, true), (FailureKind::Transient, false)] {
             let mut thing: Resource<()> = Resource::Failed(Retry::after(failure(kind), 0, now));
-            thing.runtime_is_up(now);
+            thing.end_wait(FailureKind::RuntimeDown, now);
             assert_eq!(thing.retry().map(|retry| retry.at == now), Some(ended), "{kind:?}");
         }
     }

@@ -6,14 +6,26 @@
 
 use std::time::Duration;
 
+use super::runs::START_ERROR;
 use crate::{
     record::{ContainerRecord, ExitRecord},
-    spec::{ContainerKind, RestartPolicy},
+    spec::{Container, ContainerKind, RestartPolicy},
     time::Mono,
 };
 
 /// The first delay between an exit and the next run (`backOffPeriod` of `pkg/kubelet/kubelet.go`).
 pub(super) const CRASH_BACKOFF_FIRST: Duration = Duration::from_secs(10);
+
+/// A run that went on for longer has its earlier failures forgiven, however long the longest delay is
+/// (`crashLoopBackOff.HasExpiredFunc` of `pkg/kubelet/kubelet.go`).
+const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
+
+/// Whether two versions of a container share one back-off: what makes it another starts at once.
+/// Source: `GetBackoffKey` of `pkg/kubelet/kuberuntime/helpers.go`.
+#[must_use]
+pub(super) fn shares_back_off(one: &Container, other: &Container) -> bool {
+    one.image == other.image && one.resources == other.resources
+}
 
 /// Whether a container that ended with `code` runs again by its policy.
 #[must_use]
@@ -26,10 +38,16 @@ pub(super) fn runs_again(kind: ContainerKind, policy: RestartPolicy, code: u32) 
     }
 }
 
+/// Whether a run ended before it began.
+#[must_use]
+pub(super) fn could_not_start(exit: &ExitRecord) -> bool {
+    exit.reason.as_deref() == Some(START_ERROR)
+}
+
 /// When the next run may begin.
 #[must_use]
-pub(super) fn due(record: &ContainerRecord, exit: &ExitRecord, longest: Duration) -> Mono {
-    if lasted(record, exit, longest) {
+pub(super) fn due(record: &ContainerRecord, exit: &ExitRecord) -> Mono {
+    if lasted(record, exit) {
         return exit.at;
     }
     exit.at + Duration::from_millis(record.backoff_ms)
@@ -39,7 +57,7 @@ pub(super) fn due(record: &ContainerRecord, exit: &ExitRecord, longest: Duration
 #[must_use]
 pub(super) fn next_backoff_ms(record: &ContainerRecord, exit: &ExitRecord, longest: Duration) -> u64 {
     let first = CRASH_BACKOFF_FIRST.min(longest);
-    let delay = if record.backoff_ms == 0 || lasted(record, exit, longest) {
+    let delay = if record.backoff_ms == 0 || lasted(record, exit) {
         first
     } else {
         Duration::from_millis(record.backoff_ms).saturating_mul(2).min(longest)
@@ -48,8 +66,8 @@ pub(super) fn next_backoff_ms(record: &ContainerRecord, exit: &ExitRecord, longe
 }
 
 /// Whether the run went on for so long that earlier failures no longer count.
-fn lasted(record: &ContainerRecord, exit: &ExitRecord, longest: Duration) -> bool {
-    exit.at.since(record.begun_at) > longest.saturating_mul(2)
+fn lasted(record: &ContainerRecord, exit: &ExitRecord) -> bool {
+    exit.at.since(record.begun_at) > FORGIVEN_AFTER
 }
 
 #[cfg(test)]
@@ -64,8 +82,10 @@ mod tests {
     fn ended(begun_at: u64, at: u64, backoff_ms: u64) -> (ContainerRecord, ExitRecord) {
         let exit = Exit { code: 1, started_at: None, finished_at: Timestamp::UNIX_EPOCH, oom_killed: false };
         let at = Mono(Duration::from_secs(at));
-        let exit = ExitRecord { attempt: 0, exit, at, message: String::new(), reason: None };
+        let id = crate::id::ContainerId::from_known("a");
+        let exit = ExitRecord { id: id.clone(), attempt: 0, exit, at, message: String::new(), reason: None };
         let record = ContainerRecord {
+            id,
             attempt: 0,
             begun_at: Mono(Duration::from_secs(begun_at)),
             started_in: Some(0),
@@ -74,7 +94,6 @@ mod tests {
             exit: Some(exit.clone()),
             last_exit: None,
             backoff_ms,
-            ready: false,
         };
         (record, exit)
     }
@@ -85,19 +104,23 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..8 {
             let (record, exit) = ended(100, 101, backoff_ms);
-            waits.push(due(&record, &exit, LONGEST).since(exit.at).as_secs());
+            waits.push(due(&record, &exit).since(exit.at).as_secs());
             backoff_ms = next_backoff_ms(&record, &exit, LONGEST);
         }
         assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
     }
 
     #[test]
-    fn a_run_of_twice_the_bound_resets_the_back_off() {
-        let (record, exit) = ended(100, 701, 300_000);
-        assert_eq!(due(&record, &exit, LONGEST), exit.at);
-        assert_eq!(next_backoff_ms(&record, &exit, LONGEST), 10_000);
-        let (record, exit) = ended(100, 700, 300_000);
-        assert_eq!(due(&record, &exit, LONGEST).since(exit.at).as_secs(), 300);
+    fn a_run_of_more_than_ten_minutes_resets_the_back_off_whatever_its_bound() {
+        for longest in [LONGEST, Duration::from_secs(1), Duration::from_secs(20)] {
+            let first = next_backoff_ms(&ended(100, 101, 0).0, &ended(100, 101, 0).1, longest);
+            let (record, exit) = ended(100, 701, 300_000);
+            assert_eq!(due(&record, &exit), exit.at);
+            assert_eq!(next_backoff_ms(&record, &exit, longest), first, "{longest:?}");
+            let (record, exit) = ended(100, 700, 300_000);
+            assert_eq!(due(&record, &exit).since(exit.at).as_secs(), 300);
+            assert_eq!(u128::from(next_backoff_ms(&record, &exit, longest)), longest.as_millis());
+        }
     }
 
     #[test]

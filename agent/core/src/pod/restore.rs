@@ -7,18 +7,19 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    actual::{Actual, End, Goal, Leftover, Life, Removal, Run},
+    actual::{Actual, End, Leftover, Life, Removal, Run},
     machine::PodMachine,
-    report::again,
+    recording::Recording,
+    report::{Seen, again, seen},
     resource::Resource,
     words::about_pod,
 };
 use crate::{
     config::NodeConfig,
     event::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
-    id::{ContainerId, ContainerName, PodUid, SandboxId},
+    id::{ContainerName, PodUid, SandboxId},
     paths,
-    record::{ContainerRecord, PodRecord, TerminalRecord},
+    record::{ContainerRecord, Goal, PodRecord, TerminalRecord},
     security,
     spec::Pod,
     status::Severity,
@@ -30,14 +31,14 @@ impl PodMachine {
     #[must_use]
     pub fn new(spec: Arc<Pod>, config: &NodeConfig, now: Now) -> Self {
         let record = first_record(&spec, now);
-        let life = Life { spec, goal: Goal::Wanted, record, actual: Actual::fresh() };
-        let mut pod = Self::with(life, None);
+        let life = Life { spec, record, actual: Actual::fresh() };
+        let mut pod = Self::with(life, Recording::Unsaved);
         pod.admit(config, now);
         pod
     }
 
     fn admit(&mut self, config: &NodeConfig, now: Now) {
-        if let Err(error) = security::check_sysctls(&self.life.spec, config) {
+        if let Err(error) = security::check_sysctls(&self.life.spec, &config.unsafe_sysctls) {
             self.reject("SysctlForbidden", &error.to_string(), now);
         }
     }
@@ -52,14 +53,26 @@ impl PodMachine {
     /// A pod that has a record.
     #[must_use]
     pub fn restored(record: PodRecord, spec: Arc<Pod>, observation: &Observation, now: Now) -> Self {
-        let goal = if record.termination.is_some() && record.terminal.is_none() {
-            Goal::Removed
-        } else {
-            Goal::Wanted
-        };
-        let persisted = Some(record.clone());
-        let life = Life { spec, goal, record, actual: unknown() };
-        let mut pod = Self::with(life, persisted);
+        let saved = Recording::Saved(Box::new(record.clone()));
+        Self::known(record, spec, saved, observation, now)
+    }
+
+    /// A pod that had ended before the machine was switched off.
+    #[must_use]
+    pub fn ended_before(record: PodRecord, spec: Arc<Pod>, observation: &Observation, now: Now) -> Self {
+        Self::known(record, spec, Recording::Unsaved, observation, now)
+    }
+
+    fn known(
+        record: PodRecord,
+        spec: Arc<Pod>,
+        recording: Recording,
+        observation: &Observation,
+        now: Now,
+    ) -> Self {
+        let end = if record.terminal.is_some() { Resource::Unknown } else { Resource::Absent };
+        let life = Life { spec, record, actual: Actual { end, ..unknown() } };
+        let mut pod = Self::with(life, recording);
         pod.adopt(observation, now);
         pod
     }
@@ -72,21 +85,23 @@ impl PodMachine {
         let mut record = first_record(&spec, now);
         let uid = record.uid.clone();
         let known = |seen: &&ObservedSandbox| seen.pod == uid;
-        record.sandbox =
-            observation.sandboxes.iter().filter(known).map(|seen| seen.attempt).max().unwrap_or_default();
+        if let Some(last) = observation.sandboxes.iter().filter(known).max_by_key(|seen| seen.attempt) {
+            record.sandbox = last.attempt;
+            record.sandbox_id = last.id.clone();
+        }
         for container in spec.all_containers() {
             let runs = observation.containers.iter();
             let runs = runs.filter(|seen| seen.pod == uid && seen.name == container.name);
-            if let Some(last) = runs.map(|seen| seen.attempt).max() {
-                let begun = ContainerRecord::begun(last, now.mono);
+            if let Some(last) = runs.max_by_key(|seen| seen.attempt) {
+                let begun = ContainerRecord::begun(last.id.clone(), last.attempt, now.mono);
                 let run = ContainerRecord { started_in: Some(record.sandbox), ..begun };
                 record.containers.insert(container.name.clone(), run);
             }
         }
         let is_known = observation.sandboxes.iter().any(|seen| seen.pod == uid)
             || observation.containers.iter().any(|seen| seen.pod == uid);
-        let life = Life { spec, goal: Goal::Wanted, record, actual: unknown() };
-        let mut pod = Self::with(life, None);
+        let life = Life { spec, record, actual: unknown() };
+        let mut pod = Self::with(life, Recording::Unsaved);
         pod.adopt(observation, now);
         if !is_known {
             pod.admit(config, now);
@@ -104,20 +119,21 @@ impl PodMachine {
         }
         self.leave_earlier(observation);
         let id = self.life.sandbox_id();
-        let sandbox = observation.sandboxes.iter().find(|seen| seen.id == id);
+        let sandbox = seen(&id, observation);
         let alive = match sandbox {
-            Some(ObservedSandbox { ready: true, pid, .. }) => {
-                self.life.actual.sandbox = Resource::Ready(*pid);
+            Seen::Ready(pid) => {
+                self.life.actual.sandbox = Resource::Ready(pid);
                 Alive::Yes
             }
-            Some(ObservedSandbox { ready: false, .. }) if self.is_silent(observation) => Alive::Perhaps,
-            Some(ObservedSandbox { ready: false, .. }) | None => Alive::No,
+            Seen::NotReady | Seen::Unrecorded if self.is_silent(observation) => Alive::Perhaps,
+            Seen::Unrecorded => Alive::Yes,
+            Seen::NotReady | Seen::Nothing => Alive::No,
         };
         if alive != Alive::No {
             self.adopt_network();
         }
         let names: Vec<ContainerName> = self.life.record.containers.keys().cloned().collect();
-        let mut was_used = sandbox.is_some();
+        let mut was_used = sandbox != Seen::Nothing;
         for name in names {
             was_used |= self.adopt_container(&name, alive, observation, now);
         }
@@ -158,13 +174,16 @@ impl PodMachine {
             self.leave(name);
             return here;
         }
-        let Some(started_in) = record.started_in else {
+        if record.started_in.is_none() {
             self.set_run(name, Run::Preparing(again(container.hash)));
             return false;
-        };
-        let alive = if started_in == self.life.record.sandbox { alive } else { Alive::No };
-        let hash = seen.map_or(container.hash, |seen| seen.hash);
-        self.adopt_run(name, hash, alive, seen, now);
+        }
+        let hash = seen.map(|seen| seen.hash).filter(|hash| *hash != 0).unwrap_or(container.hash);
+        if here {
+            self.adopt_run(name, hash, alive, seen, now);
+        } else {
+            self.adopt_earlier_run(name, seen, now);
+        }
         here
     }
 
@@ -197,6 +216,21 @@ impl PodMachine {
         }
     }
 
+    /// A run of an earlier sandbox: whatever became of it, it is over.
+    fn adopt_earlier_run(&mut self, name: &ContainerName, seen: Option<&ObservedContainer>, now: Now) {
+        let end = match seen.map(|seen| &seen.task) {
+            Some(ObservedTask::Exited(exit)) => End::Seen(*exit),
+            Some(
+                ObservedTask::Running { .. }
+                | ObservedTask::Created
+                | ObservedTask::Absent
+                | ObservedTask::Unknown,
+            )
+            | None => End::Lost(now.wall),
+        };
+        self.ended(name, end, now);
+    }
+
     /// A run of which only the shim knows more, and it does not answer: taken to run since it was begun, as the record was
     /// last shown, until the shim tells.
     fn trust(&mut self, name: &ContainerName, hash: u64, now: Now) {
@@ -209,26 +243,22 @@ impl PodMachine {
     /// the sandbox may have left.
     fn leave_earlier(&mut self, observation: &Observation) {
         let uid: PodUid = self.life.record.uid.clone();
-        let current = self.life.record.sandbox;
+        let current = &self.life.record.sandbox_id;
         let is_wired = self.life.is_wired();
         let removals = &mut self.life.actual.removals;
-        if let Some(before) = current.checked_sub(1) {
-            removals.insert(Leftover::Sandbox(before), Removal::Due);
+        if let Some(before) = &self.life.record.earlier_sandbox {
+            removals.insert(Leftover::Sandbox(before.clone()), Removal::Due);
             if is_wired {
-                removals.insert(Leftover::Network(before), Removal::Due);
-                removals.insert(Leftover::Netns(before), Removal::Due);
+                removals.insert(Leftover::Network(before.clone()), Removal::Due);
+                removals.insert(Leftover::Netns(before.clone()), Removal::Due);
             }
         }
-        for seen in observation.sandboxes.iter().filter(|seen| seen.pod == uid && seen.attempt != current) {
-            if seen.id == SandboxId::of(&uid, seen.attempt) {
-                removals.insert(Leftover::Sandbox(seen.attempt), Removal::Due);
-            }
+        for seen in observation.sandboxes.iter().filter(|seen| seen.pod == uid && seen.id != *current) {
+            removals.insert(Leftover::Sandbox(seen.id.clone()), Removal::Due);
         }
         let containers = &self.life.record.containers;
         for seen in observation.containers.iter().filter(|seen| seen.pod == uid) {
-            let attempt = containers.get(&seen.name).map(|record| record.attempt);
-            let is_current =
-                attempt.is_some_and(|attempt| seen.id == ContainerId::of(&uid, &seen.name, attempt));
+            let is_current = containers.get(&seen.name).is_some_and(|record| record.id == seen.id);
             if !is_current {
                 removals.insert(Leftover::Container(seen.id.clone()), Removal::Due);
             }
@@ -266,7 +296,10 @@ fn first_record(spec: &Pod, now: Now) -> PodRecord {
         source: spec.source,
         manifest: Arc::clone(&spec.manifest),
         started_at: now.wall,
+        goal: Goal::Wanted,
         sandbox: 0,
+        sandbox_id: SandboxId::of(&spec.uid, 0),
+        earlier_sandbox: None,
         network: None,
         containers: BTreeMap::new(),
         conditions: BTreeMap::new(),

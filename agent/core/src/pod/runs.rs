@@ -29,19 +29,35 @@ const KILL_AGAIN: Duration = Duration::from_secs(5);
 pub(super) const KILLS_MAX: u32 = 3;
 
 /// From a container's deadline to the beginning of its removal, at most, when its shim answers nothing at all:
-/// three signals of [`SIGNAL_DEADLINE`](crate::effect::SIGNAL_DEADLINE) each, with 1 s, 2 s and 4 s after them. The
-/// removal gives the shim one more such time, then kills it.
+/// three signals of [`SIGNAL_DEADLINE`](crate::effect::SIGNAL_DEADLINE) each, with 1 s, 2 s and 4 s after them. How long
+/// the removal then waits for the shim: [`silence`](super::silence).
 pub const SILENT_KILL_MAX: Duration = Duration::from_secs(37);
 
-/// Exit code of a run that could not be started, as containerd reports it.
-const START_ERROR: u32 = 128;
+/// Texts of events. Source: `startContainer` of `pkg/kubelet/kuberuntime/kuberuntime_container.go`.
+const CREATED: &str = "Container created";
+const STARTED: &str = "Container started";
+
+/// Exit code and reason of a run that could not be started, as containerd's CRI reports them (`errorStartExitCode`,
+/// `errorStartReason` of `internal/cri/server/container_start.go`).
+const START_FAILED: u32 = 128;
+pub(super) const START_ERROR: &str = "StartError";
 
 /// Exit code of a run whose end nobody saw.
 const LOST: u32 = 137;
 
+/// The failure of a start whose earlier try may have worked: a later one that failed for sure does not tell of that.
+fn still_unknown(prepared: &Preparing, failure: Failure) -> Failure {
+    let is_unknown = |kind| matches!(kind, FailureKind::Unknown | FailureKind::RuntimeDown);
+    let was_unknown = prepared.refused.as_ref().is_some_and(|refusal| is_unknown(refusal.retry.failure.kind));
+    if was_unknown && !is_unknown(failure.kind) {
+        return Failure { kind: FailureKind::Unknown, ..failure };
+    }
+    failure
+}
+
 impl PodMachine {
     fn complain_about(&mut self, name: &ContainerName, failure: &Failure) {
-        if failure.kind != FailureKind::RuntimeDown {
+        if !failure.kind.is_told_elsewhere() {
             let text = format!("Error: {}", failure.message);
             self.notes.push(about(name, Severity::Warning, "Failed", text));
         }
@@ -96,6 +112,9 @@ impl PodMachine {
         if let Some(end) = starting.end.clone() {
             return self.ended(name, end, now);
         }
+        if failure.kind == FailureKind::StartFailed {
+            self.notes.push(about(name, Severity::Normal, "Created", CREATED));
+        }
         self.complain_about(name, &failure);
         self.not_started(name, starting, tries, failure, now);
     }
@@ -111,8 +130,8 @@ impl PodMachine {
         let reason = match failure.kind {
             FailureKind::StartFailed => {
                 let exit =
-                    Exit { code: START_ERROR, started_at: None, finished_at: now.wall, oom_killed: false };
-                return self.conclude(name, exit, failure.message, Some("StartError".into()), now);
+                    Exit { code: START_FAILED, started_at: None, finished_at: now.wall, oom_killed: false };
+                return self.conclude(name, exit, failure.message, Some(START_ERROR.into()), now);
             }
             FailureKind::Config => "CreateContainerConfigError",
             FailureKind::Transient
@@ -120,10 +139,12 @@ impl PodMachine {
             | FailureKind::RuntimeDown
             | FailureKind::InvalidImageName
             | FailureKind::ImagePull
-            | FailureKind::SandboxGone => "CreateContainerError",
+            | FailureKind::SandboxGone
+            | FailureKind::Silent
+            | FailureKind::Unrecorded => "CreateContainerError",
         };
         let gone = failure.kind == FailureKind::SandboxGone;
-        let retry = Retry::after(failure, tries, now.mono);
+        let retry = Retry::after(still_unknown(&starting.prepared, failure), tries, now.mono);
         let refused = Some(Refusal { reason, retry });
         self.set_run(name, Run::Preparing(Preparing { refused, ..starting.prepared }));
         if gone {
@@ -132,8 +153,8 @@ impl PodMachine {
     }
 
     fn tell_started(&mut self, name: &ContainerName) {
-        self.notes.push(about(name, Severity::Normal, "Created", format!("Created container: {name}")));
-        self.notes.push(about(name, Severity::Normal, "Started", format!("Started container {name}")));
+        self.notes.push(about(name, Severity::Normal, "Created", CREATED));
+        self.notes.push(about(name, Severity::Normal, "Started", STARTED));
     }
 
     pub(super) fn runs(&mut self, name: &ContainerName, started_at: Timestamp, hash: u64) {
@@ -144,8 +165,13 @@ impl PodMachine {
     pub(super) fn ended(&mut self, name: &ContainerName, end: End, now: Now) {
         match end {
             End::Seen(exit) => {
+                let mut exit = exit;
                 let shown_since = match self.life.run(name) {
-                    Run::Running(running) => Some(running.started_at),
+                    Run::Running(running) => {
+                        // What a lost shim left on disk may not tell.
+                        exit.started_at.get_or_insert(running.started_at);
+                        Some(running.started_at)
+                    }
                     // Adopted: an earlier agent showed it.
                     Run::Idle => exit.started_at,
                     Run::BackingOff | Run::Preparing(_) | Run::Starting(_) | Run::Ended(_) => None,
@@ -190,8 +216,8 @@ impl PodMachine {
         let at = Mono(now.mono.0.saturating_sub(age));
         if let Some(record) = self.life.record.containers.get_mut(name) {
             let at = at.max(record.begun_at);
-            let attempt = record.attempt;
-            record.exit = Some(ExitRecord { attempt, exit, at, message, reason });
+            let (id, attempt) = (record.id.clone(), record.attempt);
+            record.exit = Some(ExitRecord { id, attempt, exit, at, message, reason });
         }
         self.leave(name);
         self.set_run(name, Run::Idle);

@@ -1,7 +1,7 @@
 //! What a plan consists of.
 
 use crate::{
-    id::{ContainerName, ImageRef, VolumeName},
+    id::{ContainerName, ImageRef, SandboxId, VolumeName},
     record::TerminalRecord,
     time::Mono,
 };
@@ -58,8 +58,8 @@ pub enum Step {
     ReadWords(ContainerName),
     /// Remove something.
     Remove(Leftover),
-    /// Nothing is left: forget the pod.
-    Forget,
+    /// Kill the shim of a sandbox that is being removed.
+    KillShim(SandboxId),
 }
 
 /// Something to make.
@@ -79,4 +79,6 @@ pub enum Thing {
     Volume(VolumeName),
     /// The writable layer of a container.
     Rootfs(ContainerName),
+    /// What is kept of its end.
+    End,
 }

@@ -4,11 +4,16 @@ use std::{collections::BTreeMap, fmt::Write, path::Path, sync::Arc, time::Durati
 
 use berth_core::{
     event::{Event, FailureKind},
-    id::{ContainerName, ImageRef, PodUid},
+    id::{ContainerName, ImageRef, PodUid, SandboxId},
     spec::{ImagePullPolicy, NetworkMode, RestartPolicy, Source},
 };
 
-use crate::{pods, run::Run, tell, world};
+use crate::{
+    pods,
+    run::Run,
+    tell,
+    world::{self, Disk},
+};
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the scripts are files")]
@@ -22,7 +27,7 @@ fn golden_lives() {
     let mut wrong = Vec::new();
     for path in scripts {
         let known = std::fs::read_to_string(&path).unwrap();
-        let told = Script::default().play(&known);
+        let told = Script::default().play(&known, &path);
         if told == known {
             continue;
         }
@@ -52,7 +57,7 @@ struct Script {
 
 impl Script {
     /// Plays the commands of a script; the script with what the node does now.
-    fn play(mut self, text: &str) -> String {
+    fn play(mut self, text: &str, path: &Path) -> String {
         let mut out = String::new();
         for line in text.lines() {
             if let Some(command) = line.strip_prefix("> ") {
@@ -64,7 +69,7 @@ impl Script {
             }
         }
         let violations = &self.run().world.violations;
-        assert!(violations.is_empty(), "{violations:#?}");
+        assert!(violations.is_empty(), "{}: {violations:#?}", path.display());
         out
     }
 
@@ -102,9 +107,20 @@ impl Script {
                 self.run().world.deaf.insert(ContainerName::new(*name));
             }
             ["lose", pod] => self.lose(pod),
+            ["silence", pod] => {
+                let id = self.sandbox_of(pod);
+                self.run().world.fall_silent(&id);
+            }
+            ["speak", pod] => {
+                let id = self.sandbox_of(pod);
+                self.run().world.silent.remove(&id);
+            }
             ["publish-image", image] => {
                 self.run().world.registry.insert(ImageRef::new(*image));
             }
+            ["disk", "full"] => self.run().world.disk = Disk::Full,
+            ["disk", "unsure"] => self.run().world.disk = Disk::Unsure,
+            ["disk", "works"] => self.run().world.disk = Disk::Works,
             ["network", "ready"] => self.run().handle(Event::NetworkReady(Ok(()))),
             ["network", ..] => {
                 let why = rest(1);
@@ -137,12 +153,17 @@ impl Script {
         run.world.exit(&id, code, now);
     }
 
-    fn lose(&mut self, pod: &str) {
-        let run = self.run();
+    fn sandbox_of(&mut self, pod: &str) -> SandboxId {
         let uid = PodUid::new(format!("uid-{pod}"));
-        let id = run.world.sandboxes.iter().find(|(_, one)| one.pod == uid).map(|(id, _)| id.clone());
+        let mut all = self.run().world.sandboxes.iter();
+        all.find(|(_, one)| one.pod == uid).map(|(id, _)| id.clone()).expect("a sandbox")
+    }
+
+    fn lose(&mut self, pod: &str) {
+        let id = self.sandbox_of(pod);
+        let run = self.run();
         let now = run.now;
-        run.world.lose(&id.expect("a sandbox"), now);
+        run.world.lose(&id, now);
     }
 
     fn settle(&mut self) {
@@ -196,6 +217,7 @@ fn parse_kind(kind: &str) -> FailureKind {
         "image-pull" => FailureKind::ImagePull,
         "start-failed" => FailureKind::StartFailed,
         "sandbox-gone" => FailureKind::SandboxGone,
+        "silent" => FailureKind::Silent,
         other => panic!("unknown kind {other:?}"),
     }
 }

@@ -1,16 +1,26 @@
 //! The invariants of ARCHITECTURE.md that the core keeps, one by one. `random` looks for whatever breaks them together.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use berth_core::{
     effect::{Act, Effect, NodeAct, SIGNAL_DEADLINE},
     event::{Event, FailureKind, Outcome},
-    id::{OpId, PodUid},
+    id::{ContainerId, ImageRef, OpId, PodUid, SandboxId},
     pod::SILENT_KILL_MAX,
     record::PodRecord,
+    spec::RestartPolicy,
+    status::Phase,
 };
 
-use crate::{pods, run::Run, tell, world::failure};
+use crate::{
+    pods,
+    run::Run,
+    tell,
+    world::{Disk, failure},
+};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -80,6 +90,29 @@ fn a_reconnect_finds_all_that_happened_meanwhile() {
 }
 
 #[test]
+fn a_record_that_is_gone_under_a_living_shim_is_written_again_and_nothing_restarts() {
+    for is_agent_new in [false, true] {
+        let mut run = running(&["web"]);
+        let (before, statuses) = (run.world.starts.clone(), run.world.statuses.clone());
+        run.set_runtime(true);
+        run.world.sandboxes.values_mut().for_each(|one| one.is_recorded = false);
+        if is_agent_new {
+            run.world.runtime_is_down = false;
+            run.restart(None);
+        } else {
+            run.set_runtime(false);
+        }
+        run.settle();
+        assert!(run.world.sandboxes.values().all(|one| one.is_recorded), "the record is there again");
+        run.advance(DAY, Run::settle);
+        assert_eq!(run.world.starts, before, "nothing was started, new agent: {is_agent_new}");
+        assert_eq!(run.world.statuses, statuses, "and nothing showed");
+        assert_eq!(run.world.sandboxes.values().map(|one| one.attempt).collect::<Vec<_>>(), [0]);
+        assert_eq!(run.world.violations, Vec::<String>::new());
+    }
+}
+
+#[test]
 fn an_unknown_outcome_forces_a_fresh_look() {
     for is_performed in [true, false] {
         let mut run = Run::new();
@@ -131,6 +164,155 @@ fn a_kill_at_any_point_of_a_life_ends_in_the_same_state() {
     assert!(points > 20, "only {points} points");
 }
 
+/// Its end was seen and not yet recorded when its sandbox was lost and removed: the next agent does not take it for a run
+/// that never began.
+#[test]
+fn a_run_that_went_with_an_earlier_sandbox_is_not_begun_again() {
+    let mut run = running(&["web"]);
+    let id = run.world.running(&uid("web"), "main").unwrap();
+    let now = run.now;
+    run.world.exit(&id, 1, now);
+    run.report();
+    let sandbox = run.world.sandboxes.keys().next().cloned().unwrap();
+    run.world.lose(&sandbox, now);
+    run.report();
+    let is_words =
+        |effect: &Effect| matches!(effect, Effect::Pod { act: Act::ReadTerminationMessage(_), .. });
+    while let Some(at) = run.open.iter().position(|effect| !is_words(effect)) {
+        run.perform(at);
+        run.deliver(0);
+    }
+    run.restart(None);
+    run.settle();
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+    assert!(run.world.running(&uid("web"), "main").is_some());
+}
+
+/// What had ended before a reboot has ended after it too, with its codes; all else begins again.
+#[test]
+fn a_pod_that_has_ended_does_not_run_again_after_a_reboot() {
+    let mut run = running(&["web"]);
+    let mut job = pods::pod("job", &["main"]);
+    job.restart_policy = RestartPolicy::Never;
+    run.want(job);
+    run.settle();
+    let id = run.world.running(&uid("job"), "main").unwrap();
+    let now = run.now;
+    run.world.exit(&id, 3, now);
+    run.settle();
+    let before = run.world.statuses[&uid("job")].clone();
+    assert_eq!(before.phase, Phase::Failed);
+    run.world.reboot(now);
+    run.told.clear();
+    run.restart(None);
+    run.settle();
+    run.advance(Duration::from_secs(60), Run::settle);
+    let is_start = |effect: &&Effect| matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. });
+    let started: Vec<&Effect> = run.told.iter().filter(is_start).collect();
+    assert!(started.len() == 2 && started.iter().all(|effect| is_for(effect, "web")), "{started:?}");
+    let after = &run.world.statuses[&uid("job")];
+    assert_eq!((after.phase, &after.containers), (before.phase, &before.containers));
+    run.unwant("job");
+    run.settle();
+    assert_eq!(run.world.left_of(&uid("job")), Vec::<String>::new());
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// Pods of every kind come and go: nothing in the node grows with their number.
+#[test]
+fn a_node_keeps_nothing_of_pods_that_came_and_went() {
+    let mut run = running(&["web"]);
+    let churn = |run: &mut Run, number: u32| {
+        let name = format!("churn-{number}");
+        let mut pod = pods::pod(&name, &["init-a", "side-b", "main"]);
+        pod.volumes = vec![pods::empty_dir("data")];
+        match number % 4 {
+            0 => pod.restart_policy = RestartPolicy::Never,
+            1 => pods::edit(&mut pod, "main").image = ImageRef::new(format!("churn-{number}:1")),
+            2 => {
+                // Two files with one pod: the second is refused for its name.
+                let mut twin = pod.clone();
+                twin.uid = PodUid::new(format!("churn-twin-{number}"));
+                run.want(twin);
+            }
+            _ => run.world.disk = Disk::Full,
+        }
+        run.want(pod);
+        run.settle();
+        run.end_init_containers();
+        run.settle();
+        run.world.disk = Disk::Works;
+        let main = run.world.running(&uid(&name), "main");
+        let now = run.now;
+        if let Some(id) = main {
+            run.world.exit(&id, 1, now);
+        }
+        let sandbox =
+            run.world.sandboxes.iter().find(|(_, one)| one.pod == uid(&name)).map(|(id, _)| id.clone());
+        if let Some(id) = sandbox.filter(|_| number.is_multiple_of(3)) {
+            run.world.lose(&id, now);
+        }
+        run.settle();
+        run.advance(Duration::from_secs(12), Run::settle);
+        run.unwant(&name);
+        run.settle();
+        run.advance(Duration::from_secs(90), Run::settle);
+        run.told.clear();
+    };
+    (0..12).for_each(|number| churn(&mut run, number));
+    let size = format!("{:?}", run.node).len();
+    (12..1000).for_each(|number| churn(&mut run, number));
+    let kept = format!("{:?}", run.node);
+    assert!(!kept.contains("churn"), "{kept}");
+    // The number of the last effect has more digits.
+    assert!(kept.len() < size + 16, "{size} bytes grew to {}: {kept}", kept.len());
+    assert_eq!(run.world.records.len(), 1);
+}
+
+/// Ids that another agent computed otherwise are in the record: what bears them goes on, and ends under them.
+#[test]
+fn what_bears_an_id_of_another_formula_is_found_by_its_record() {
+    let mut run = running(&["web"]);
+    let world = &mut run.world;
+    let renamed = |id: &str| format!("other-{id}");
+    let mut containers = BTreeMap::new();
+    let ids: Vec<ContainerId> = world.containers.keys().cloned().collect();
+    let sandbox = world.sandboxes.keys().next().cloned().unwrap();
+    let other = SandboxId::from_known(renamed(sandbox.as_str()));
+    for id in ids {
+        let new = ContainerId::from_known(renamed(id.as_str()));
+        let mut container = world.containers.remove(&id).unwrap();
+        container.sandbox = other.clone();
+        world.containers.insert(new.clone(), container);
+        let owner = world.snapshots.remove(&id).unwrap();
+        world.snapshots.insert(new.clone(), owner);
+        let record = world.records.get_mut(&uid("web")).unwrap();
+        record.sandbox_id = other.clone();
+        for run in record.containers.values_mut().filter(|run| run.id == id) {
+            run.id = new.clone();
+        }
+        containers.insert(id, new);
+    }
+    let sandboxes = BTreeMap::from([(sandbox.clone(), other.clone())]);
+    world.oracle.renamed(&world.records[&uid("web")], &sandboxes, &containers);
+    let moved = world.sandboxes.remove(&sandbox).unwrap();
+    world.sandboxes.insert(other.clone(), moved);
+    let owner = world.netns.remove(&sandbox).unwrap();
+    world.netns.insert(other.clone(), owner);
+    let owner = world.networks.remove(&sandbox).unwrap();
+    world.networks.insert(other, owner);
+    let (containers, statuses) = (world.containers.len(), world.starts.len());
+    run.restart(None);
+    run.settle();
+    assert_eq!(run.world.containers.values().filter(|one| one.is_running()).count(), containers);
+    assert_eq!(run.world.starts.len(), statuses, "something was started");
+    run.unwant("web");
+    run.settle();
+    assert_eq!(run.world.left_of(&uid("web")), Vec::<String>::new());
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
 /// Kills the agent after so many steps, and lets the next one come to rest. Tells whether there were so many.
 fn steps_then_kill(run: &mut Run, steps: usize) -> bool {
     let has_all = (0..steps).all(|_| run.settle_one());
@@ -160,7 +342,8 @@ fn nothing_is_begun_before_its_intent_is_recorded() {
                     assert_eq!(record.containers[&start.container.name].started_in, Some(record.sandbox));
                     starts += 1;
                 }
-                Effect::Pod { act: Act::Publish(_) | Act::Note(_), .. } | Effect::Node { .. } => {}
+                Effect::Pod { act: Act::Publish(_) | Act::Withdraw | Act::Note(_), .. }
+                | Effect::Node { .. } => {}
                 Effect::Pod { act, .. } => assert!(record.is_some(), "no record before {act:?}"),
             }
         }

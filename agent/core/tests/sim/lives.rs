@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use berth_core::{
     event::Exit,
-    id::{ContainerName, ImageRef},
+    id::{ContainerName, ImageRef, SandboxId},
     pod::{
-        actual::{Actual, Goal, ImageUse, Life, Preparing, Run, Running, Stop},
+        actual::{Actual, ImageUse, Life, Preparing, Run, Running, Stop},
         resource::Resource,
     },
-    record::{ContainerRecord, ExitRecord, PodRecord},
+    record::{ContainerRecord, ExitRecord, Goal, PodRecord},
     spec::{Pod, RestartPolicy},
     time::{Mono, Now},
 };
@@ -35,7 +35,10 @@ pub(crate) fn furnished(pod: Pod) -> Life {
         source: pod.source,
         manifest: Arc::clone(&pod.manifest),
         started_at: Timestamp::UNIX_EPOCH,
+        goal: Goal::Wanted,
         sandbox: 0,
+        sandbox_id: SandboxId::of(&pod.uid, 0),
+        earlier_sandbox: None,
         network: None,
         containers: BTreeMap::new(),
         conditions: BTreeMap::new(),
@@ -50,7 +53,7 @@ pub(crate) fn furnished(pod: Pod) -> Life {
         sandbox: Resource::Ready(100),
         ..Actual::fresh()
     };
-    Life { spec: Arc::new(pod), goal: Goal::Wanted, record, actual }
+    Life { spec: Arc::new(pod), record, actual }
 }
 
 /// A pod all of whose containers run, its init containers being done.
@@ -69,7 +72,8 @@ pub(crate) fn running(containers: &[&str], policy: RestartPolicy) -> Life {
 }
 
 pub(crate) fn record<'a>(life: &'a mut Life, one: &str) -> &'a mut ContainerRecord {
-    life.record.containers.entry(name(one)).or_insert_with(|| ContainerRecord::begun(0, Mono(NOW)))
+    let id = life.container_id(&name(one));
+    life.record.containers.entry(name(one)).or_insert_with(|| ContainerRecord::begun(id, 0, Mono(NOW)))
 }
 
 pub(crate) fn runs(life: &mut Life, one: &str) {
@@ -82,6 +86,7 @@ pub(crate) fn exited(life: &mut Life, one: &str, code: u32) {
     let record = record(life, one);
     record.started_in = Some(0);
     record.exit = Some(ExitRecord {
+        id: record.id.clone(),
         attempt: 0,
         exit: exit(code),
         at: Mono(NOW),

@@ -1,6 +1,8 @@
 //! The machine of the node against a model of the world: scripted lives (`golden`) and random ones (`random`).
 
 #[cfg(test)]
+mod facts;
+#[cfg(test)]
 mod golden;
 #[cfg(test)]
 mod invariants;
@@ -8,6 +10,8 @@ mod invariants;
 mod lives;
 #[cfg(test)]
 mod log;
+#[cfg(test)]
+mod oracle;
 #[cfg(test)]
 mod plan;
 #[cfg(test)]

@@ -7,13 +7,13 @@ use berth_core::{
     event::{Failure, FailureKind},
     id::{OpId, VolumeName},
     pod::{
-        actual::{Actual, Ended, Goal, ImageUse, Leftover, Life, Removal, Run, Words},
+        actual::{Actual, Ended, ImageUse, Leftover, Life, Removal, Run, Words},
         plan::{Network, World, plan},
         resource::{Resource, Retry},
         step::{Plan, Step, Thing},
     },
-    record::{TerminalRecord, TerminationRecord},
-    spec::RestartPolicy,
+    record::{Goal, TerminalRecord, TerminationRecord},
+    spec::{RestartPolicy, Source},
     time::Mono,
 };
 
@@ -314,7 +314,7 @@ fn failures_are_retried_when_their_time_has_come() {
 }
 
 fn stopping(life: &mut Life) {
-    life.goal = Goal::Removed;
+    life.record.goal = Goal::Removed;
     let deadline = Mono(NOW) + Duration::from_secs(30);
     life.record.termination = Some(TerminationRecord { began: Mono(NOW), deadline });
 }
@@ -365,18 +365,19 @@ fn a_pod_is_taken_down_in_order() {
     life.actual.containers.insert(name("web"), ended_now);
     assert_eq!(planned(&life).steps, [Step::ReadWords(name("web"))]);
     exited(&mut life, "web", 0);
-    let first = [Leftover::Sandbox(0), Leftover::Network(0), Leftover::Volumes];
+    let sandbox = life.sandbox_id();
+    let first = [Leftover::Sandbox(sandbox.clone()), Leftover::Network(sandbox.clone()), Leftover::Volumes];
     assert_eq!(planned(&life).steps, first.map(Step::Remove));
     life.actual.sandbox = Resource::Absent;
     life.actual.network = Resource::Absent;
     life.actual.volumes.clear();
-    assert_eq!(planned(&life).steps, [Step::Remove(Leftover::Netns(0))]);
+    assert_eq!(planned(&life).steps, [Step::Remove(Leftover::Netns(sandbox))]);
     life.actual.netns = Resource::Absent;
     assert_eq!(planned(&life).steps, [Step::Remove(Leftover::Cgroup)]);
     life.actual.cgroup = Resource::Absent;
     assert_eq!(planned(&life).steps, [Step::Remove(Leftover::Dirs)]);
     life.actual.dirs = Resource::Absent;
-    assert_eq!(planned(&life).steps, [Step::Forget]);
+    assert_eq!(planned(&life).steps, [Step::Remove(Leftover::Record)]);
 }
 
 #[test]
@@ -386,7 +387,12 @@ fn a_pod_that_has_ended_keeps_its_directories_and_its_record() {
     life.record.terminal =
         Some(TerminalRecord { succeeded: true, reason: String::new(), message: String::new() });
     life.actual = Actual { dirs: Resource::Ready(()), ..Actual::fresh() };
+    assert_eq!(planned(&life).steps, [Step::Ensure(Thing::End)]);
+    life.actual.end = Resource::Ready(());
     assert_eq!(planned(&life).steps, []);
-    life.goal = Goal::Removed;
+    life.actual.end = Resource::Absent;
+    life.record.source = Source::Api;
+    assert_eq!(planned(&life).steps, [], "the API knows how it has ended");
+    life.record.goal = Goal::Removed;
     assert_eq!(planned(&life).steps, [Step::Remove(Leftover::Dirs)]);
 }

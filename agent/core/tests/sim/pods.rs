@@ -26,6 +26,7 @@ pub(crate) fn node() -> NodeConfig {
     NodeConfig {
         name: "node".into(),
         ips: vec!["192.0.2.1".parse().unwrap()],
+        hostname: "node".into(),
         capacity: amounts.clone(),
         allocatable: amounts.clone(),
         unreserved: amounts,
@@ -44,6 +45,7 @@ pub(crate) fn node() -> NodeConfig {
         seccomp_default: false,
         unsafe_sysctls: Vec::new(),
         oom_score_floor: -999,
+        kernel_capabilities: u64::MAX,
         capabilities: u64::MAX,
     }
 }

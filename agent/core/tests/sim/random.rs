@@ -7,22 +7,28 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use berth_core::{
     effect::{Act, Effect},
-    event::{Event, FailureKind},
+    event::{Event, FailureKind, ObservedTask},
     id::{ContainerId, ContainerName, ImageRef, PodUid, SandboxId},
     spec::{ContainerKind, NetworkMode, Pod, RestartPolicy},
 };
 
 use crate::{
-    pods,
+    oracle, pods,
     run::Run,
     tell,
-    world::{Container, failure},
+    world::{Container, Disk, failure},
 };
 
 /// Seeds that are played when nobody says which.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 150;
+/// Seeds beyond those that found something once.
+const FOUND: [u64; 1] = [326];
+/// How often each thing must happen and each rule be asked in all lives together: what hardly ever comes proves nothing.
+const OFTEN: u64 = 50;
 /// Things that happen before the rest.
 const STEPS: u32 = 250;
+/// Effects in a while in which nothing hinders the node.
+const WORK_STEPS: u32 = 12;
 /// Steps in which a node at rest must arrive.
 const REST_STEPS: u32 = 20_000;
 /// Names of pods, few, so that they meet again.
@@ -37,12 +43,13 @@ fn random_lives() {
         None => 0..number("SEEDS").unwrap_or(SEEDS),
     };
     let is_single = seeds.end - seeds.start == 1;
+    let kept = FOUND.into_iter().filter(|_| !is_single);
     let mut counts = BTreeMap::new();
-    for seed in seeds {
+    for seed in seeds.chain(kept) {
         let mut chaos = Chaos::new(seed);
         chaos.is_told = is_single;
         chaos.play();
-        for (what, count) in chaos.counts {
+        for (what, count) in chaos.counts.into_iter().chain(chaos.run.world.oracle.judged) {
             *counts.entry(what).or_insert(0) += count;
         }
     }
@@ -56,10 +63,16 @@ fn random_lives() {
         "outcomes unknown",
         "arrivals",
         "silent shims",
+        "records of sandboxes removed",
+        "records unwritten",
+        "shims fallen silent",
+        "shims killed",
         "restarts that changed nothing",
+        "effects half done",
     ];
-    for what in must_happen {
-        assert!(is_single || counts.get(what).is_some_and(|count| *count > 0), "never: {what}");
+    for what in must_happen.iter().chain(&oracle::RULES) {
+        let count = counts.get(what).copied().unwrap_or_default();
+        assert!(is_single || count >= OFTEN, "{count} times only: {what}");
     }
 }
 
@@ -130,6 +143,10 @@ impl Chaos {
         self.rest();
         self.check_arrival();
         self.check_restart_changes_nothing();
+        // A pod that goes last may have a shim that never answers.
+        if self.dice.is_one_in(2) {
+            self.fall_silent();
+        }
         for name in NAMES {
             self.run.unwant(name);
         }
@@ -138,17 +155,19 @@ impl Chaos {
     }
 
     fn step(&mut self) {
-        match self.dice.below(100) {
-            0..30 => self.perform(),
-            30..58 => self.deliver(),
-            58..68 => self.run.report(),
-            68..78 => self.pass_time(),
-            78..84 => self.exit(),
-            84..90 => self.want(),
-            90..92 => self.unwant(),
-            92..94 => self.lose(),
-            94..96 => self.restart(),
-            96 => self.resync(),
+        match self.dice.below(105) {
+            0..26 => self.perform(),
+            26..50 => self.deliver(),
+            50..58 => self.run.report(),
+            58..66 => self.pass_time(),
+            66..72 => self.work(),
+            72..84 => self.exit(),
+            84..91 => self.want(),
+            91 => self.unwant(),
+            92 => self.lose(),
+            93 => self.fall_silent(),
+            94 => self.restart(),
+            95 | 96 => self.resync(),
             97 => {
                 let is_down = !self.run.world.runtime_is_down;
                 self.run.set_runtime(is_down);
@@ -157,7 +176,10 @@ impl Chaos {
                 let ready = if self.dice.is_one_in(2) { Ok(()) } else { Err("no config".to_owned()) };
                 self.run.handle(Event::NetworkReady(ready));
             }
-            _ => self.change(),
+            99 => self.change(),
+            104 => self.unrecord(),
+            100 => self.run.world.disk = self.dice.pick(&[Disk::Full, Disk::Unsure]).unwrap(),
+            _ => self.run.world.disk = Disk::Works,
         }
     }
 
@@ -173,8 +195,15 @@ impl Chaos {
             return self.run.perform(at);
         }
         let effect = self.run.open[at].clone();
-        let kind = match self.dice.below(4) {
-            0 => {
+        let kind = match self.dice.below(6) {
+            0 | 1 => {
+                let now = self.run.now;
+                if self.run.world.perform_half(&effect, now) {
+                    self.count("effects half done");
+                }
+                if self.dice.is_one_in(2) { FailureKind::Unknown } else { FailureKind::Transient }
+            }
+            2 => {
                 self.count("outcomes unknown");
                 self.run.perform(at);
                 let unknown = Err(failure(FailureKind::Unknown, "timed out"));
@@ -183,20 +212,40 @@ impl Chaos {
                 }
                 return;
             }
-            1 => FailureKind::Unknown,
-            2 if matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. }) => {
-                FailureKind::StartFailed
-            }
+            3 => FailureKind::Unknown,
+            4 if self.may_be_refused(&effect) => FailureKind::StartFailed,
             _ => FailureKind::Transient,
         };
         self.run.open.remove(at);
         self.run.finished.push_back((effect.op(), Err(failure(kind, "no luck"))));
     }
 
+    /// Whether the OCI runtime may refuse a start: it does not for what it started already.
+    fn may_be_refused(&self, effect: &Effect) -> bool {
+        let Effect::Pod { act: Act::StartContainer(request), .. } = effect else { return false };
+        let container = self.run.world.containers.get(&request.id);
+        container.is_none_or(|one| matches!(one.task, ObservedTask::Absent | ObservedTask::Created))
+    }
+
     fn count_start(&mut self, at: usize) {
         if matches!(self.run.open[at], Effect::Pod { act: Act::StartContainer(_), .. }) {
             self.count("containers started");
         }
+    }
+
+    /// Nothing hinders the node for a while: pods get as far as to run, end and run again.
+    fn work(&mut self) {
+        for _ in 0..WORK_STEPS {
+            if !self.run.open.is_empty() {
+                self.perform();
+            }
+            if !self.run.finished.is_empty() {
+                self.deliver();
+            }
+            self.run.report();
+        }
+        self.end_init_container();
+        self.pass_time();
     }
 
     fn deliver(&mut self) {
@@ -213,9 +262,10 @@ impl Chaos {
     fn exit(&mut self) {
         let running: Vec<ContainerId> = self.running().map(|(id, _)| id.clone()).collect();
         let Some(id) = self.dice.pick(&running) else { return };
-        let code = if self.dice.is_one_in(2) { 0 } else { 1 };
+        let code = self.dice.pick(&[0, 0, 0, 1, 2, 137, 143]).unwrap();
+        let oom_killed = code == 137 && self.dice.is_one_in(2);
         let now = self.run.now;
-        self.run.world.exit(&id, code, now);
+        self.run.world.end(&id, code, oom_killed, now);
     }
 
     fn running(&self) -> impl Iterator<Item = (&ContainerId, &Container)> {
@@ -298,6 +348,27 @@ impl Chaos {
         }
     }
 
+    /// A shim stops to answer, or answers again.
+    fn fall_silent(&mut self) {
+        let alive = self.run.world.sandboxes.iter().filter(|(_, one)| one.is_alive);
+        let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
+        let Some(id) = self.dice.pick(&alive) else { return };
+        if !self.run.world.silent.remove(&id) {
+            self.count("shims fallen silent");
+            self.run.world.fall_silent(&id);
+        }
+    }
+
+    /// Somebody removes containerd's record of a sandbox. Only a look at the whole runtime tells.
+    fn unrecord(&mut self) {
+        let ids: Vec<SandboxId> = self.run.world.sandboxes.keys().cloned().collect();
+        let Some(id) = self.dice.pick(&ids) else { return };
+        self.count("records of sandboxes removed");
+        self.run.world.sandboxes.get_mut(&id).unwrap().is_recorded = false;
+        self.run.set_runtime(true);
+        self.run.set_runtime(false);
+    }
+
     fn resync(&mut self) {
         let alive = self.run.world.sandboxes.iter().filter(|(_, one)| one.is_alive);
         let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
@@ -319,6 +390,8 @@ impl Chaos {
         self.run.world.runtime_is_down = false;
         let alive = self.run.world.sandboxes.iter().filter(|(_, one)| one.is_alive);
         let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
+        // One that does not answer at first is told of below.
+        self.run.world.silent.clear();
         let silent = if self.dice.is_one_in(3) { self.dice.pick(&alive) } else { None };
         self.run.restart(silent.as_ref());
         if silent.is_some() {
@@ -332,6 +405,18 @@ impl Chaos {
     /// Nothing fails any more and init containers end well: the node must come to rest.
     fn rest(&mut self) {
         self.is_calm = true;
+        self.run.world.disk = Disk::Works;
+        // Those of pods that are to go stay silent, and must not keep them.
+        let ending = |run: &Run, id: &SandboxId| {
+            let pod = run.world.sandboxes.get(id).map(|one| &one.pod);
+            let record = pod.and_then(|pod| run.world.records.get(pod));
+            record.is_some_and(|record| record.termination.is_some())
+        };
+        let speaking: Vec<SandboxId> =
+            self.run.world.silent.iter().filter(|id| !ending(&self.run, id)).cloned().collect();
+        for id in speaking {
+            self.run.world.silent.remove(&id);
+        }
         if self.run.world.runtime_is_down {
             self.run.set_runtime(false);
         }
@@ -367,6 +452,9 @@ impl Chaos {
     }
 
     fn check(&mut self) {
+        if !self.run.world.unwritten.is_empty() {
+            self.count("records unwritten");
+        }
         self.tell();
         if !self.run.world.violations.is_empty() {
             let violations = self.run.world.violations.join("\n");
@@ -375,6 +463,10 @@ impl Chaos {
     }
 
     fn tell(&mut self) {
+        let kills = self.run.told.iter();
+        let kills =
+            kills.filter(|effect| matches!(effect, Effect::Pod { act: Act::KillShim(_), .. })).count();
+        *self.counts.entry("shims killed").or_insert(0) += u64::try_from(kills).unwrap();
         if self.is_told {
             for effect in &self.run.told {
                 println!(
@@ -411,13 +503,22 @@ impl Chaos {
         }
     }
 
-    fn check_pod(&self, pod: &Arc<Pod>) {
+    fn check_pod(&mut self, pod: &Arc<Pod>) {
         let uid = &pod.uid;
+        let Some(record) = self.run.world.records.get(uid).cloned() else {
+            self.fail(&format!("{uid} has no record"))
+        };
+        let status = Arc::clone(&self.run.world.statuses[uid]);
+        let now = self.run.now;
+        self.run.world.judge(|oracle| oracle.check_rest(uid, &status, record.terminal.is_some(), now));
+        self.check();
         let world = &self.run.world;
-        let Some(record) = world.records.get(uid) else { self.fail(&format!("{uid} has no record")) };
         if record.terminal.is_some() {
             let left = world.left_of(uid);
-            if left.iter().any(|what| what != "dirs") {
+            if !world.ends.contains_key(uid) {
+                self.fail(&format!("{uid} has ended and nothing is kept of that"));
+            }
+            if left.iter().any(|what| what != "dirs" && what != "end") {
                 self.fail(&format!("{uid} has ended and {left:?} is left"));
             }
             return;
@@ -431,7 +532,7 @@ impl Chaos {
             let is_over = match container.kind {
                 ContainerKind::Init => true,
                 ContainerKind::Sidecar => false,
-                ContainerKind::Main => record.containers[&container.name].exit.is_some(),
+                ContainerKind::Main => world.oracle.is_over(uid, &container.name),
             };
             let is_right = match runs.as_slice() {
                 [] => is_over,
@@ -474,6 +575,7 @@ impl Chaos {
         let left = [
             (world.records.len(), "records"),
             (world.dirs.len(), "dirs"),
+            (world.ends.len(), "ends"),
             (world.cgroups.len(), "cgroups"),
             (world.volumes.len(), "volumes"),
             (world.netns.len(), "netns"),

@@ -8,7 +8,7 @@ use std::{
 
 use berth_core::{
     effect::{Act, Effect},
-    event::{Event, Failure, Outcome},
+    event::{Event, Failure, Outcome, SandboxReport},
     id::{ContainerId, OpId, SandboxId},
     node::Node,
     spec::{Pod, Source},
@@ -71,12 +71,14 @@ impl Run {
     pub(crate) fn restart(&mut self, silent: Option<&SandboxId>) {
         self.open.clear();
         self.finished.clear();
+        self.world.oracle.restarted();
         self.node = new_node();
         self.boot(silent);
     }
 
     /// Gives the node an event and begins what must be done at once.
     pub(crate) fn handle(&mut self, event: Event) {
+        self.world.oracle.heard(&event);
         self.node.handle(self.now, event);
         self.drain();
     }
@@ -84,12 +86,20 @@ impl Run {
     fn drain(&mut self) {
         while let Some(effect) = self.node.poll_effect() {
             self.told.push(effect.clone());
+            self.world.check_recorded(&effect);
+            let now = self.now;
+            self.world.judge(|oracle| oracle.asked(&effect, now));
             let is_at_once = matches!(
                 &effect,
-                Effect::Pod { act: Act::Persist(_) | Act::Forget | Act::Publish(_) | Act::Note(_), .. }
+                Effect::Pod {
+                    act: Act::Persist(_) | Act::Forget | Act::Publish(_) | Act::Withdraw | Act::Note(_),
+                    ..
+                }
             );
             if is_at_once {
-                self.world.perform(&effect, self.now);
+                if let Some(outcome) = self.world.perform(&effect, self.now) {
+                    self.node.handle(self.now, Event::Done { op: effect.op(), outcome });
+                }
             } else {
                 self.open.push_back(effect);
             }
@@ -107,6 +117,7 @@ impl Run {
     /// Tells the node the outcome of an effect.
     pub(crate) fn deliver(&mut self, at: usize) {
         let Some((op, outcome)) = self.finished.remove(at) else { return };
+        self.world.oracle.answered(op, &outcome);
         self.handle(Event::Done { op, outcome });
     }
 
@@ -145,6 +156,11 @@ impl Run {
             return;
         }
         let (id, report) = self.world.reports.remove(0);
+        let report = match report {
+            // A shim tells what there is when it is heard.
+            SandboxReport::Resync(_) => self.world.resync(&id),
+            report @ (SandboxReport::Exited { .. } | SandboxReport::Lost { .. }) => report,
+        };
         self.handle(Event::Sandbox { id, report });
     }
 
@@ -202,6 +218,7 @@ impl Run {
     }
 
     fn send_desired(&mut self) {
+        self.world.oracle.desired(self.desired.values().flatten(), self.now);
         for (source, pods) in self.desired.clone() {
             self.handle(Event::Desired { source, pods });
         }

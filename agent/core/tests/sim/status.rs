@@ -1,14 +1,17 @@
 //! Statuses as tables: phases as `getPhase` gives them, conditions as `generate.go` does.
 
+use std::net::IpAddr;
+
 use berth_core::{
+    config::NodeConfig,
     event::{Failure, FailureKind},
     pod::{
-        actual::{Ended, Goal, ImageUse, Life, PullBackoff, Refusal, Run, Words},
+        actual::{Ended, ImageUse, Life, PullBackoff, Refusal, Run, Words},
         resource::{Resource, Retry},
         status,
     },
-    record::{TerminalRecord, TerminationRecord},
-    spec::RestartPolicy,
+    record::{ContainerRecord, Goal, TerminalRecord, TerminationRecord},
+    spec::{NetworkMode, RestartPolicy},
     status::{Condition, ConditionKind, ContainerState, Phase, PodStatus},
     time::Mono,
 };
@@ -35,11 +38,36 @@ fn waiting(life: &Life) -> (String, String) {
     }
 }
 
+/// Addresses of a pod in the node's network stay when the node's change; one of the other family is added.
+#[test]
+fn addresses_of_the_node_are_those_of_now_and_its_pods_keep_theirs() {
+    let mut pod = pods::pod("web", &["web"]);
+    pod.network = NetworkMode::Node;
+    let life = furnished(pod);
+    let at = |ips: &[&str]| {
+        let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
+        NodeConfig { ips, ..pods::node() }
+    };
+    let mut previous: Option<PodStatus> = None;
+    for (node, host, pod) in [
+        (&[][..], "", ""),
+        (&["192.0.2.1"], "192.0.2.1", "192.0.2.1"),
+        (&["192.0.2.7"], "192.0.2.7", "192.0.2.1"),
+        (&["192.0.2.7", "2001:db8::7"], "192.0.2.7 2001:db8::7", "192.0.2.1 2001:db8::7"),
+        (&["192.0.2.8", "2001:db8::8"], "192.0.2.8 2001:db8::8", "192.0.2.1 2001:db8::7"),
+    ] {
+        let status = status::of(&life, &at(node), previous.as_ref(), now());
+        let text = |ips: &[IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        assert_eq!((&*text(&status.host_ips), &*text(&status.pod_ips)), (host, pod), "{node:?}");
+        previous = Some(status);
+    }
+}
+
 #[test]
 fn phases() {
     use RestartPolicy::{Always, Never, OnFailure};
     type Case = (&'static str, RestartPolicy, fn(&mut Life), Phase);
-    let cases: [Case; 12] = [
+    let cases: [Case; 14] = [
         ("all run", Always, |_| {}, Phase::Running),
         ("one runs, one ended", Always, |life| exited(life, "web", 1), Phase::Running),
         ("one waits for its first run", Always, |life| prepared(life, "web"), Phase::Pending),
@@ -47,6 +75,8 @@ fn phases() {
         ("all ended well", OnFailure, |life| both_exited(life, 0, 0), Phase::Succeeded),
         ("one ended badly, it runs again", OnFailure, |life| both_exited(life, 0, 1), Phase::Running),
         ("one ended badly", Never, |life| both_exited(life, 0, 1), Phase::Failed),
+        ("one is replaced, the other ended well", Never, one_replaced, Phase::Running),
+        ("one runs again after its replacement", Never, one_begun_again, Phase::Running),
         ("an init container runs", Always, |life| runs(life, "init-a"), Phase::Pending),
         ("an init container failed", Always, init_failed, Phase::Pending),
         ("an init container failed for good", Never, init_failed, Phase::Failed),
@@ -65,6 +95,24 @@ fn both_exited(life: &mut Life, web: u32, log: u32) {
     exited(life, "log", log);
 }
 
+fn one_replaced(life: &mut Life) {
+    both_exited(life, 143, 0);
+    record(life, "web").stopping = Some(TerminationRecord { began: Mono(NOW), deadline: Mono(NOW) });
+}
+
+fn one_begun_again(life: &mut Life) {
+    both_exited(life, 143, 0);
+    begin_again(life);
+}
+
+/// The next run of `web`, which has ended, is decided.
+fn begin_again(life: &mut Life) {
+    let last_exit = record(life, "web").exit.take();
+    let id = berth_core::id::ContainerId::of(&life.record.uid, &name("web"), 1);
+    *record(life, "web") = ContainerRecord { last_exit, ..ContainerRecord::begun(id, 1, Mono(NOW)) };
+    prepared(life, "web");
+}
+
 fn init_failed(life: &mut Life) {
     exited(life, "init-a", 1);
     for one in ["web", "log"] {
@@ -75,7 +123,7 @@ fn init_failed(life: &mut Life) {
 
 fn removed(life: &mut Life, code: u32) {
     both_exited(life, 0, code);
-    life.goal = Goal::Removed;
+    life.record.goal = Goal::Removed;
     life.record.termination = Some(TerminationRecord { began: Mono(NOW), deadline: Mono(NOW) });
 }
 
@@ -99,7 +147,7 @@ fn an_end_is_shown_with_its_last_words_or_not_yet() {
     let ended = |shown_since| Run::Ended(Ended { exit: exit(1), shown_since, words: Words::Unread });
     life.actual.containers.insert(name("web"), ended(Some(Timestamp::UNIX_EPOCH)));
     assert_eq!(shown(&life), before, "it ran");
-    life.goal = Goal::Removed;
+    life.record.goal = Goal::Removed;
     assert_eq!(shown(&life).containers, before.containers, "it is not taken for lost");
     assert_eq!(shown(&life).phase, Phase::Running);
     life.actual.containers.insert(name("web"), ended(None));
@@ -206,13 +254,69 @@ fn a_back_off_shows_the_run_before() {
     assert_eq!((last.exit_code, last.reason.as_str()), (3, "Error"));
 }
 
+/// A container that waits to run again is still the one before, by its id and by the number of restarts, until it runs.
+#[test]
+fn restarts_are_counted_when_they_happen() {
+    type Case = (&'static str, fn(&mut Life), u32);
+    let cases: [Case; 8] = [
+        ("it never ran", |life| prepared(life, "web"), 0),
+        ("it runs for the first time", |life| runs(life, "web"), 0),
+        ("it ended", |life| exited(life, "web", 1), 0),
+        ("it backs off", backs_off, 0),
+        ("its next run is prepared", begun_again, 0),
+        ("its image is not to be had", begun_without_image, 0),
+        ("its next run could not be created", refused_again, 0),
+        ("its next run runs", runs_again, 1),
+    ];
+    for (what, change, expected) in cases {
+        let mut life = furnished(pods::pod("web", &["web"]));
+        change(&mut life);
+        let status = &shown(&life).containers[0];
+        assert_eq!(status.restart_count, expected, "{what}");
+        let id = berth_core::id::ContainerId::of(&life.record.uid, &name("web"), expected);
+        assert_eq!(status.id, (what != "it never ran").then_some(id), "{what}");
+    }
+}
+
+fn backs_off(life: &mut Life) {
+    exited(life, "web", 1);
+    life.actual.containers.insert(name("web"), Run::BackingOff);
+}
+
+fn begun_again(life: &mut Life) {
+    exited(life, "web", 1);
+    begin_again(life);
+}
+
+fn begun_without_image(life: &mut Life) {
+    begun_again(life);
+    if let Some(Run::Preparing(preparing)) = life.actual.containers.get_mut(&name("web")) {
+        preparing.image = ImageUse::Missing;
+    }
+}
+
+fn refused_again(life: &mut Life) {
+    begun_again(life);
+    record(life, "web").started_in = Some(0);
+    let failure = Failure { kind: FailureKind::Transient, message: "no luck".into() };
+    let retry = Retry { failure, at: Mono(NOW), tries: 1 };
+    if let Some(Run::Preparing(preparing)) = life.actual.containers.get_mut(&name("web")) {
+        preparing.refused = Some(Refusal { reason: "CreateContainerError", retry });
+    }
+}
+
+fn runs_again(life: &mut Life) {
+    begun_again(life);
+    runs(life, "web");
+}
+
 #[test]
 fn what_never_ran_is_not_taken_for_a_success() {
     let mut life = running(&["web", "log"], RestartPolicy::Always);
     exited(&mut life, "web", 0);
     life.record.containers.remove(&name("log"));
     life.actual.containers.remove(&name("log"));
-    life.goal = Goal::Removed;
+    life.record.goal = Goal::Removed;
     let status = shown(&life);
     assert_eq!(status.phase, Phase::Failed);
     let ContainerState::Terminated(end) = &status.containers[0].state else { panic!("{status:#?}") };

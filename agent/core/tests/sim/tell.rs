@@ -40,12 +40,12 @@ pub(crate) fn kind_of(effect: &Effect) -> String {
 fn describe_act(pod: &PodUid, act: &Act) -> String {
     match act {
         Act::Persist(record) => format!(" {}", describe_record(record)),
-        Act::Publish(status) => format!(" {}", describe_status(status)),
+        Act::Publish(published) => format!(" {}", describe_status(&published.status)),
         Act::Note(note) => {
             let about = note.container.as_ref().map(|name| format!(" [{name}]")).unwrap_or_default();
             format!("{about} {:?} {}: {}", note.severity, note.reason, note.message)
         }
-        Act::EnsureNetns(id) | Act::RemoveSandbox(id) | Act::RemoveNetns(id) => {
+        Act::EnsureNetns(id) | Act::RemoveSandbox(id) | Act::KillShim(id) | Act::RemoveNetns(id) => {
             format!(" {}", attempt_of(pod, id))
         }
         Act::EnsureNetwork(request) | Act::RemoveNetwork(request) => {
@@ -64,6 +64,9 @@ fn describe_act(pod: &PodUid, act: &Act) -> String {
         Act::ReadTerminationMessage(request) => format!(" {}", world::short(&request.id)),
         Act::RemoveContainer(request) => format!(" {}", world::short(&request.id)),
         Act::Forget
+        | Act::Withdraw
+        | Act::KeepEnd(_)
+        | Act::DropEnd
         | Act::EnsureCgroup(_)
         | Act::EnsureDirs(_)
         | Act::RemoveVolumes

@@ -2,6 +2,7 @@
 //! must never happen.
 
 mod checks;
+mod half;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,22 +10,27 @@ use std::{
 };
 
 use berth_core::{
-    effect::{Act, Effect, NodeAct, StartRequest, StopSignal},
+    effect::{Act, Effect, NodeAct, SignalRequest, StartRequest, StopSignal},
     event::{
         Accounts, Exit, Failure, FailureKind, ImageConfig, ImageInfo, NetworkStatus, Observation,
         ObservedContainer, ObservedSandbox, ObservedTask, Outcome, Restored, SandboxReport,
     },
     id::{Attempt, ContainerId, ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
+    pod::silence::SILENT_QUESTIONS_MAX,
     record::PodRecord,
     spec::{NetworkMode, Pod, QosClass},
     status::PodStatus,
     time::Now,
 };
 
+use crate::oracle::Oracle;
+
 /// What is on the node.
 #[derive(Debug, Default)]
 pub(crate) struct World {
     pub(crate) records: BTreeMap<PodUid, PodRecord>,
+    /// What is kept of pods that have ended.
+    pub(crate) ends: BTreeMap<PodUid, PodRecord>,
     pub(crate) dirs: BTreeSet<PodUid>,
     pub(crate) cgroups: BTreeMap<PodUid, QosClass>,
     pub(crate) volumes: BTreeSet<(PodUid, VolumeName)>,
@@ -36,8 +42,18 @@ pub(crate) struct World {
     pub(crate) images: BTreeSet<ImageRef>,
     pub(crate) registry: BTreeSet<ImageRef>,
     pub(crate) statuses: BTreeMap<PodUid, Arc<PodStatus>>,
+    /// How writes of records end.
+    pub(crate) disk: Disk,
+    /// Pods whose last record was not written, as far as the node was told.
+    pub(crate) unwritten: BTreeSet<PodUid>,
     /// Whether containerd answers.
     pub(crate) runtime_is_down: bool,
+    /// Sandboxes whose shims answered nothing for a while: what runs in them goes with them.
+    pub(crate) was_silent: BTreeSet<SandboxId>,
+    /// Sandboxes whose shims answer nothing.
+    pub(crate) silent: BTreeSet<SandboxId>,
+    /// How often in a row the agent that is up asked for their removal and was not answered.
+    unanswered: BTreeMap<SandboxId, u32>,
     /// Containers that ignore their stop signal.
     pub(crate) deaf: BTreeSet<ContainerName>,
     /// Processes made, per run.
@@ -48,7 +64,21 @@ pub(crate) struct World {
     pub(crate) reports: Vec<(SandboxId, SandboxReport)>,
     /// Pods by manifest, to read records back with.
     specs: BTreeMap<Arc<str>, Arc<Pod>>,
+    /// What really happened.
+    pub(crate) oracle: Oracle,
     addresses: u8,
+}
+
+/// What becomes of a record that is written, or removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Disk {
+    /// It is.
+    #[default]
+    Works,
+    /// It is not, and the old one is kept.
+    Full,
+    /// It is, and said not to be.
+    Unsure,
 }
 
 #[derive(Debug, Clone)]
@@ -56,6 +86,8 @@ pub(crate) struct Sandbox {
     pub(crate) pod: PodUid,
     pub(crate) attempt: Attempt,
     pub(crate) is_alive: bool,
+    /// Whether containerd knows of it.
+    pub(crate) is_recorded: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -84,40 +116,39 @@ impl World {
         self.violations.push(text);
     }
 
+    /// Tells the oracle what happened, or asks it about it.
+    pub(crate) fn judge(&mut self, ask: impl FnOnce(&mut Oracle)) {
+        ask(&mut self.oracle);
+        self.violations.append(&mut self.oracle.violations);
+    }
+
     /// Does what an effect asks for; `None` when it has no outcome.
     pub(crate) fn perform(&mut self, effect: &Effect, now: Now) -> Option<Result<Outcome, Failure>> {
         let (pod, act) = match effect {
             Effect::Node { act, .. } => return Some(self.perform_for_node(act)),
             Effect::Pod { pod, act, .. } => (pod, act),
         };
-        let needs_record = !matches!(
-            act,
-            Act::Persist(_)
-                | Act::Note(_)
-                | Act::RemoveContainer(_)
-                | Act::RemoveSandbox(_)
-                | Act::RemoveNetns(_)
-                | Act::Sweep
-        );
-        if needs_record && !self.records.contains_key(pod) {
-            self.violate(format!("{pod}: no record before {}", name_of(act)));
-        }
         if self.runtime_is_down && needs_runtime(act) {
             return Some(Err(failure(FailureKind::RuntimeDown, "containerd is away")));
         }
+        if let Some(silent) = self.silent_for(act) {
+            return Some(silent);
+        }
         match act {
-            Act::Persist(record) => {
-                self.check_record(record);
-                self.records.insert(pod.clone(), (**record).clone());
-                None
+            Act::KillShim(id) => {
+                self.kill_shim(pod, id, now);
+                Some(Ok(Outcome::Done))
             }
-            Act::Forget => {
-                self.forget(pod);
-                None
+            Act::Persist(record) => Some(self.persist(record)),
+            Act::Forget => Some(self.forget(pod)),
+            Act::Publish(published) => {
+                self.check_ends(&published.status);
+                self.judge(|oracle| oracle.shown(pod, &published.status, now));
+                self.statuses.insert(pod.clone(), Arc::clone(&published.status));
+                Some(if self.disk == Disk::Works { Ok(Outcome::Done) } else { Err(disk_is_full()) })
             }
-            Act::Publish(status) => {
-                self.check_ends(status);
-                self.statuses.insert(pod.clone(), Arc::clone(status));
+            Act::Withdraw => {
+                self.statuses.remove(pod);
                 None
             }
             Act::Note(_) => None,
@@ -128,22 +159,21 @@ impl World {
             | Act::EnsureSandbox(_)
             | Act::EnsureVolume(_)
             | Act::EnsureRootfs(_) => Some(self.ensure(pod, act)),
-            Act::StartContainer(request) => Some(self.start(pod, request, now)),
-            Act::Signal(request) => {
-                let known = self.containers.get(&request.id);
-                if known.is_some_and(|container| container.sandbox != request.sandbox) {
-                    self.violate(format!("{} is signalled in another sandbox", short(&request.id)));
-                }
-                self.signal(&request.id, &request.signal, now);
+            Act::KeepEnd(record) => {
+                self.ends.insert(pod.clone(), (**record).clone());
                 Some(Ok(Outcome::Done))
             }
-            Act::ReadTerminationMessage(request) => {
-                // They are in the pod's directory, also when the container has gone with its sandbox.
-                if self.containers.get(&request.id).is_some_and(Container::is_running) {
-                    self.violate(format!("last words of {} before its end", short(&request.id)));
-                }
-                Some(Ok(Outcome::TerminationMessage("bye".into())))
+            Act::DropEnd => {
+                self.ends.remove(pod);
+                Some(Ok(Outcome::Done))
             }
+            Act::StartContainer(request) => Some(self.start(pod, request, now)),
+            Act::Signal(request) => {
+                self.judge(|oracle| oracle.signal_sent(pod, &request.id));
+                self.signal(request, now);
+                Some(Ok(Outcome::Done))
+            }
+            Act::ReadTerminationMessage(request) => Some(Ok(self.last_words(&request.id))),
             Act::RemoveContainer(_)
             | Act::RemoveSandbox(_)
             | Act::RemoveNetwork(_)
@@ -175,14 +205,37 @@ impl World {
         }
     }
 
-    fn forget(&mut self, pod: &PodUid) {
+    fn persist(&mut self, record: &PodRecord) -> Result<Outcome, Failure> {
+        if self.disk != Disk::Full {
+            self.check_record(record);
+            self.records.insert(record.uid.clone(), record.clone());
+            self.judge(|oracle| oracle.stored(record));
+        }
+        self.oracle.written(&record.uid, self.disk == Disk::Works);
+        if self.disk == Disk::Works {
+            self.unwritten.remove(&record.uid);
+            return Ok(Outcome::Done);
+        }
+        self.unwritten.insert(record.uid.clone());
+        Err(disk_is_full())
+    }
+
+    fn forget(&mut self, pod: &PodUid) -> Result<Outcome, Failure> {
         let left = self.left_of(pod);
         if !left.is_empty() {
             self.violate(format!("{pod}: forgotten with {left:?} left"));
         }
-        self.records.remove(pod);
-        self.statuses.remove(pod);
-        self.starts.retain(|_, (owner, _)| owner != pod);
+        if self.disk != Disk::Full {
+            self.judge(|oracle| oracle.forgotten(pod));
+            self.records.remove(pod);
+            self.starts.retain(|_, (owner, _)| owner != pod);
+        }
+        if self.disk != Disk::Works {
+            self.unwritten.insert(pod.clone());
+            return Err(disk_is_full());
+        }
+        self.unwritten.remove(pod);
+        Ok(Outcome::Done)
     }
 
     /// Everything on the node that a pod has.
@@ -194,6 +247,7 @@ impl World {
             }
         };
         add(self.dirs.contains(pod), "dirs");
+        add(self.ends.contains_key(pod), "end");
         add(self.cgroups.contains_key(pod), "cgroup");
         add(self.volumes.iter().any(|(owner, _)| owner == pod), "volume");
         add(self.netns.values().any(|owner| owner == pod), "netns");
@@ -234,8 +288,10 @@ impl World {
                 if self.sandboxes.values().any(|one| one.pod == *pod && one.attempt != request.attempt) {
                     self.violate(format!("{pod}: two sandboxes"));
                 }
-                let new = Sandbox { pod: pod.clone(), attempt: request.attempt, is_alive: true };
+                let new =
+                    Sandbox { pod: pod.clone(), attempt: request.attempt, is_alive: true, is_recorded: true };
                 let sandbox = self.sandboxes.entry(request.id.clone()).or_insert(new);
+                sandbox.is_recorded = true;
                 if sandbox.is_alive {
                     Ok(Outcome::Sandbox { pid: 100 })
                 } else {
@@ -258,7 +314,8 @@ impl World {
     }
 
     fn start(&mut self, pod: &PodUid, request: &StartRequest, now: Now) -> Result<Outcome, Failure> {
-        if !self.snapshots.contains_key(&request.id) {
+        // A start that was asked for before its sandbox went finds nothing any more.
+        if self.sandboxes.contains_key(&request.sandbox) && !self.snapshots.contains_key(&request.id) {
             self.violate(format!("{pod}: start without rootfs"));
         }
         let is_alive = self.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive);
@@ -287,14 +344,28 @@ impl World {
                         format!("{pod}/{}: attempt {} ran twice", request.container.name, request.attempt);
                     self.violations.push(text);
                 }
+                self.oracle.process_began(request, now);
             }
             ObservedTask::Running { .. } | ObservedTask::Exited(_) | ObservedTask::Unknown => {}
         }
         Ok(Outcome::Started(self.containers[&request.id].task.clone()))
     }
 
-    fn signal(&mut self, id: &ContainerId, signal: &StopSignal, now: Now) {
+    /// They are in the pod's directory, also when the container has gone with its sandbox.
+    fn last_words(&mut self, id: &ContainerId) -> Outcome {
+        if self.containers.get(id).is_some_and(Container::is_running) {
+            self.violate(format!("last words of {} before its end", short(id)));
+        }
+        Outcome::TerminationMessage("bye".into())
+    }
+
+    fn signal(&mut self, request: &SignalRequest, now: Now) {
+        let SignalRequest { sandbox, id, signal } = request;
         let Some(container) = self.containers.get(id) else { return };
+        if container.sandbox != *sandbox {
+            let text = format!("{} is signalled in another sandbox", short(id));
+            self.violations.push(text);
+        }
         let code = match signal {
             StopSignal::Stop(_) if self.deaf.contains(&container.name) => return,
             StopSignal::Stop(_) => 143,
@@ -305,12 +376,19 @@ impl World {
 
     /// A container's process ends.
     pub(crate) fn exit(&mut self, id: &ContainerId, code: u32, now: Now) {
+        self.end(id, code, false, now);
+    }
+
+    /// A container's process ends, perhaps since the kernel killed something in it for memory.
+    pub(crate) fn end(&mut self, id: &ContainerId, code: u32, oom_killed: bool, now: Now) {
         let Some(container) = self.containers.get_mut(id) else { return };
         let ObservedTask::Running { started_at, .. } = container.task else { return };
-        let exit = Exit { code, started_at: Some(started_at), finished_at: now.wall, oom_killed: false };
+        let exit = Exit { code, started_at: Some(started_at), finished_at: now.wall, oom_killed };
         container.task = ObservedTask::Exited(exit);
         let report = SandboxReport::Exited { id: id.clone(), exit };
         self.reports.push((container.sandbox.clone(), report));
+        let pod = container.pod.clone();
+        self.oracle.process_ended(&pod, id, exit, now);
     }
 
     /// The running container of a pod with this name.
@@ -320,35 +398,81 @@ impl World {
         found.map(|(id, _)| id.clone())
     }
 
-    /// A shim dies, and with it everything in its pod.
+    /// A shim dies, and with it everything in its pod. Ends that it has seen are on disk, and told from there.
     pub(crate) fn lose(&mut self, id: &SandboxId, now: Now) {
         let Some(sandbox) = self.sandboxes.get_mut(id) else { return };
         if !sandbox.is_alive {
             return;
         }
         sandbox.is_alive = false;
+        self.oracle.sandbox_lost(&sandbox.pod, id, now);
         for container in self.containers.values_mut().filter(|container| container.sandbox == *id) {
-            container.task = ObservedTask::Absent;
+            if !matches!(container.task, ObservedTask::Exited(_)) {
+                container.task = ObservedTask::Absent;
+            }
         }
-        self.reports.retain(|(sandbox, _)| sandbox != id);
+        let is_recorded = |report: &SandboxReport| matches!(report, SandboxReport::Exited { .. });
+        self.reports.retain(|(sandbox, report)| sandbox != id || is_recorded(report));
         self.reports.push((id.clone(), SandboxReport::Lost { at: now.wall }));
+    }
+
+    /// The outcome of an effect that needs an answer of a shim which gives none.
+    fn silent_for(&mut self, act: &Act) -> Option<Result<Outcome, Failure>> {
+        let sandbox = match act {
+            Act::RemoveSandbox(id) => {
+                if self.silent.contains(id) {
+                    *self.unanswered.entry(id.clone()).or_default() += 1;
+                }
+                id
+            }
+            Act::Signal(request) => &request.sandbox,
+            Act::RemoveContainer(request) => &self.containers.get(&request.id)?.sandbox,
+            _ => return None,
+        };
+        let kind = if matches!(act, Act::Signal(_)) { FailureKind::Unknown } else { FailureKind::Silent };
+        self.silent.contains(sandbox).then(|| Err(failure(kind, "the shim does not answer")))
+    }
+
+    /// A shim answers nothing from now on.
+    pub(crate) fn fall_silent(&mut self, id: &SandboxId) {
+        self.silent.insert(id.clone());
+        self.was_silent.insert(id.clone());
+    }
+
+    /// A shim may be killed only after it was given every chance, and with a sandbox that is to go.
+    fn kill_shim(&mut self, pod: &PodUid, id: &SandboxId, now: Now) {
+        if self.unanswered.get(id).is_none_or(|asked| *asked < SILENT_QUESTIONS_MAX) {
+            self.violate(format!("{pod}: a shim is killed that may only be slow"));
+        }
+        let is_wanted = self.records.get(pod).is_some_and(|record| {
+            record.termination.is_none() && record.terminal.is_none() && record.sandbox_id == *id
+        });
+        if is_wanted {
+            self.violate(format!("{pod}: the shim of a living pod is killed"));
+        }
+        self.silent.remove(id);
+        self.lose(id, now);
+    }
+
+    fn remove_container(&mut self, pod: &PodUid, removed: &ContainerId, now: Now) {
+        self.judge(|oracle| oracle.removed(pod, removed, now));
+        self.exit(removed, 137, now);
+        let is_its =
+            |report: &SandboxReport| matches!(report, SandboxReport::Exited { id, .. } if id == removed);
+        self.reports.retain(|(_, report)| !is_its(report));
+        self.containers.remove(removed);
+        self.snapshots.remove(removed);
     }
 
     fn remove(&mut self, pod: &PodUid, act: &Act, now: Now) {
         match act {
-            Act::RemoveContainer(request) => {
-                self.exit(&request.id, 137, now);
-                self.reports.retain(
-                    |(_, report)| !matches!(report, SandboxReport::Exited { id, .. } if *id == request.id),
-                );
-                self.containers.remove(&request.id);
-                self.snapshots.remove(&request.id);
-            }
+            Act::RemoveContainer(request) => self.remove_container(pod, &request.id, now),
             Act::RemoveSandbox(id) => {
                 let running = self.containers.values().any(|one| one.sandbox == *id && one.is_running());
-                if running {
+                if running && !self.was_silent.contains(id) {
                     self.violate(format!("{pod}: sandbox removed under a running container"));
                 }
+                self.oracle.sandbox_lost(pod, id, now);
                 self.sandboxes.remove(id);
                 for (member, _) in self.containers.extract_if(.., |_, one| one.sandbox == *id) {
                     self.snapshots.remove(&member);
@@ -381,7 +505,7 @@ impl World {
             }
             Act::RemoveDirs(_) => {
                 let left = self.left_of(pod);
-                if left.iter().any(|what| what != "dirs") {
+                if left.iter().any(|what| what != "dirs" && what != "end") {
                     self.violate(format!("{pod}: directories removed before {left:?}"));
                 }
                 self.dirs.remove(pod);
@@ -397,7 +521,8 @@ impl World {
 
     /// What the runtime would tell.
     pub(crate) fn observation(&self) -> Observation {
-        let sandboxes = self.sandboxes.iter().map(|(id, one)| ObservedSandbox {
+        let recorded = self.sandboxes.iter().filter(|(_, one)| one.is_recorded);
+        let sandboxes = recorded.map(|(id, one)| ObservedSandbox {
             id: id.clone(),
             pod: one.pod.clone(),
             attempt: one.attempt,
@@ -412,7 +537,12 @@ impl World {
             hash: one.hash,
             task: one.task.clone(),
         });
-        Observation { sandboxes: sandboxes.collect(), containers: containers.collect() }
+        let unrecorded = self.sandboxes.iter().filter(|(_, one)| one.is_alive && !one.is_recorded);
+        Observation {
+            sandboxes: sandboxes.collect(),
+            containers: containers.collect(),
+            unrecorded: unrecorded.map(|(id, _)| id.clone()).collect(),
+        }
     }
 
     /// What a shim tells when the connection to it was made anew.
@@ -433,24 +563,54 @@ impl World {
         for container in observation.containers.iter_mut().filter(inside) {
             container.task = ObservedTask::Unknown;
         }
+        self.oracle.silenced(id);
         let report = self.resync(id);
         self.reports.push((id.clone(), report));
+    }
+
+    /// The machine is switched off and on: what was in memory is gone, and nothing runs.
+    pub(crate) fn reboot(&mut self, now: Now) {
+        self.oracle.rebooted(&self.ends, now);
+        self.reports.clear();
+        self.silent.clear();
+        self.records.clear();
+        self.cgroups.clear();
+        self.netns.clear();
+        self.networks.clear();
+        self.unwritten.clear();
+        for sandbox in self.sandboxes.values_mut() {
+            sandbox.is_alive = false;
+        }
+        for container in self.containers.values_mut() {
+            container.task = ObservedTask::Absent;
+        }
     }
 
     /// What an agent that begins would find. Reports are not kept for it: it sees the exits themselves.
     pub(crate) fn restored(&mut self) -> Restored {
         self.reports.clear();
+        self.unanswered.clear();
+        // What was shown of them was known to the agent alone, which said so.
+        for uid in std::mem::take(&mut self.unwritten) {
+            self.statuses.remove(&uid);
+        }
         let read_back = |record: &PodRecord| (record.clone(), Arc::clone(&self.specs[&record.manifest]));
+        let ended = self.ends.iter().filter(|(uid, _)| !self.records.contains_key(*uid));
+        let ended = ended.map(|(_, record)| read_back(record)).collect();
         let pods = self.records.values().map(read_back).collect();
         let with_files = self.dirs.iter().chain(self.cgroups.keys()).chain(self.netns.values());
-        let strays: BTreeSet<PodUid> =
-            with_files.filter(|uid| !self.records.contains_key(*uid)).cloned().collect();
-        Restored { pods, observation: self.observation(), strays: strays.into_iter().collect() }
+        let known = |uid: &PodUid| self.records.contains_key(uid) || self.ends.contains_key(uid);
+        let strays: BTreeSet<PodUid> = with_files.filter(|uid| !known(uid)).cloned().collect();
+        Restored { pods, ended, observation: self.observation(), strays: strays.into_iter().collect() }
     }
 }
 
 pub(crate) fn failure(kind: FailureKind, message: &str) -> Failure {
     Failure { kind, message: message.into() }
+}
+
+fn disk_is_full() -> Failure {
+    failure(FailureKind::Transient, "no space left on device")
 }
 
 pub(crate) fn short(id: &ContainerId) -> &str {
@@ -485,6 +645,7 @@ pub(crate) fn name_of(act: &Act) -> &'static str {
         Act::Persist(_) => "persist",
         Act::Forget => "forget",
         Act::Publish(_) => "publish",
+        Act::Withdraw => "withdraw",
         Act::Note(_) => "note",
         Act::EnsureCgroup(_) => "ensure-cgroup",
         Act::EnsureDirs(_) => "ensure-dirs",
@@ -493,11 +654,14 @@ pub(crate) fn name_of(act: &Act) -> &'static str {
         Act::EnsureSandbox(_) => "ensure-sandbox",
         Act::EnsureVolume(_) => "ensure-volume",
         Act::EnsureRootfs(_) => "ensure-rootfs",
+        Act::KeepEnd(_) => "keep-end",
+        Act::DropEnd => "drop-end",
         Act::StartContainer(_) => "start",
         Act::Signal(_) => "signal",
         Act::ReadTerminationMessage(_) => "read-words",
         Act::RemoveContainer(_) => "remove-container",
         Act::RemoveSandbox(_) => "remove-sandbox",
+        Act::KillShim(_) => "kill-shim",
         Act::RemoveNetwork(_) => "remove-network",
         Act::RemoveNetns(_) => "remove-netns",
         Act::RemoveVolumes => "remove-volumes",

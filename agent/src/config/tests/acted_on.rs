@@ -13,7 +13,7 @@ use crate::config::{
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// A field, and a setting of it that differs from its default.
-const SETTINGS: [(&str, &str); 27] = [
+const SETTINGS: [(&str, &str); 29] = [
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
     ("cgroupDriver", "cgroupfs"),
     ("cgroupRoot", "/x"),
@@ -30,8 +30,10 @@ const SETTINGS: [(&str, &str); 27] = [
     ("kubeReserved", "{cpu: 100m}"),
     ("maxParallelImagePulls", "3"),
     ("memorySwap", "{swapBehavior: LimitedSwap}"),
+    ("oomScoreAdj", "-5"),
     ("podLogsDir", "/x"),
     ("podPidsLimit", "1000"),
+    ("protectKernelDefaults", "true"),
     ("registryBurst", "20"),
     ("registryPullQPS", "7"),
     ("resolvConf", "/proc/version"),
@@ -128,6 +130,8 @@ fn the_page_has_our_own_fields_with_their_defaults() {
         ("cni.confDir", text(&config.cni.conf_dir)),
         ("cni.binDirs", config.cni.bin_dirs.iter().map(|path| text(path)).collect()),
         ("cni.cacheDir", text(&config.cni.cache_dir)),
+        ("cni.gcPeriod", format!("{}h", config.cni.gc_period.as_secs() / 3600)),
+        ("cni.pluginGC", config.cni.plugin_gc.to_string()),
         ("runtime.ociRuntime", "auto".to_owned()),
         ("runtime.handlers", "berth".to_owned()),
         ("runtime.defaultHandler", "berth".to_owned()),

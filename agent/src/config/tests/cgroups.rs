@@ -209,5 +209,11 @@ fn a_machine_that_swaps_is_refused_unless_told_otherwise() {
 fn entries_that_do_nothing_are_named() {
     let text = "enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: /kube\nfeatureGates: {MemoryQoS: true, Other: true}\n";
     let names: Vec<_> = ignored(&load_text(text, &[]).unwrap()).into_iter().map(|it| it.name).collect();
-    assert_eq!(names, ["enforceNodeAllocatable: kube-reserved", "kubeReservedCgroup", "featureGates.Other"]);
+    let expected = [
+        "enforceNodeAllocatable: kube-reserved",
+        "kubeReservedCgroup",
+        "featureGates.Other",
+        "evictionHard: no pod is evicted",
+    ];
+    assert_eq!(names, expected);
 }

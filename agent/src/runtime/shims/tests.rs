@@ -56,7 +56,7 @@ async fn a_shim_that_has_gone_is_told_from_one_that_is_silent() {
     let (shims, sandbox) = shims(dir.path());
     let kill = KillRequest::default();
     assert!(matches!(shims.signal(&sandbox, &kill).await, Err(CallError::Connect { .. })));
-    assert!(matches!(shims.look(&sandbox).await, ShimLook::Gone));
+    assert!(matches!(shims.look(&sandbox).await, ShimLook::Gone(_)));
 
     // It listens, as one that was stopped still does, and never answers.
     let _listener = UnixListener::bind(shims.socket(&sandbox)).unwrap();

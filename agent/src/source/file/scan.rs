@@ -8,7 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use berth_core::spec::{Pod, Source};
+use berth_core::{
+    id::PodName,
+    spec::{Pod, Source},
+};
 use jiff::Timestamp;
 use rustix::fs::{Mode, OFlags};
 
@@ -35,12 +38,12 @@ pub(super) struct Seen {
     pub(super) problems: Vec<Problem>,
 }
 
-#[derive(Debug, Default, PartialEq)]
-struct Content {
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Content {
     text: String,
-    manifests: Vec<Manifest>,
+    pub(super) manifests: Vec<Manifest>,
     /// Why the text of now does not count, and the manifests are those of an earlier one.
-    fault: Option<String>,
+    pub(super) fault: Option<String>,
 }
 
 impl Seen {
@@ -80,7 +83,8 @@ impl Scan {
         Seen { files, problems }
     }
 
-    fn paths(&self) -> io::Result<Vec<PathBuf>> {
+    /// The files of the path: itself, or those in it.
+    pub(super) fn paths(&self) -> io::Result<Vec<PathBuf>> {
         if !fs::metadata(&self.path)?.is_dir() {
             return Ok(vec![self.path.clone()]);
         }
@@ -98,7 +102,7 @@ impl Scan {
     }
 
     /// `None` for what is no regular file, or has gone meanwhile.
-    fn content(&self, path: &Path, before: Option<&Arc<Content>>) -> Option<Arc<Content>> {
+    pub(super) fn content(&self, path: &Path, before: Option<&Arc<Content>>) -> Option<Arc<Content>> {
         let fault = match read(path) {
             Ok(None) => return None,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
@@ -118,7 +122,7 @@ impl Scan {
         Some(Arc::new(Content { text, manifests, fault: Some(fault) }))
     }
 
-    fn parse(&self, path: &Path, text: &str, seen: Timestamp) -> Result<Vec<Manifest>, String> {
+    pub(super) fn parse(&self, path: &Path, text: &str, seen: Timestamp) -> Result<Vec<Manifest>, String> {
         let place = path.display().to_string();
         let origin = Origin { source: Source::File, place: &place, node: &self.node, seen };
         let manifests = manifest::read(text, &origin).map_err(|faults| faults.to_string())?;
@@ -160,10 +164,7 @@ fn duplicates(files: &BTreeMap<PathBuf, Arc<Content>>) -> Vec<Problem> {
     for (path, content) in files {
         for manifest in &content.manifests {
             if !known.is_new(&manifest.pod) {
-                let message = format!(
-                    "pod {} is already given in an earlier file: this one is not run",
-                    manifest.pod.name
-                );
+                let message = duplicate(&manifest.pod.name);
                 problems.push(Problem { place: path.display().to_string(), message });
             }
         }
@@ -171,15 +172,21 @@ fn duplicates(files: &BTreeMap<PathBuf, Arc<Content>>) -> Vec<Problem> {
     problems
 }
 
+/// What is said of a pod whose name or UID is taken.
+pub(super) fn duplicate(name: &PodName) -> String {
+    format!("pod {name} is already given in an earlier file: this one is not run")
+}
+
 /// Names and UIDs that are taken.
 #[derive(Default)]
-struct Known {
-    names: BTreeSet<berth_core::id::PodName>,
+pub(super) struct Known {
+    names: BTreeSet<PodName>,
     uids: BTreeSet<berth_core::id::PodUid>,
 }
 
 impl Known {
-    fn is_new(&mut self, pod: &Pod) -> bool {
+    /// Takes the pod's name and UID, unless another has one of them.
+    pub(super) fn is_new(&mut self, pod: &Pod) -> bool {
         if self.names.contains(&pod.name) || self.uids.contains(&pod.uid) {
             return false;
         }

@@ -116,7 +116,7 @@ async fn a_broken_file_stops_neither_others_nor_its_own_pods() {
     assert_eq!(world.names().await, ["a-node-1"]);
     world.problem("b.yaml:3").await;
     world.write("a.yaml", &pod("a").replace("image", "imgae"));
-    world.problem("a.yaml:6: spec.containers[0].imgae: unknown field, did you mean `image`?").await;
+    world.problem("spec.containers[0].image: must be the name of an image").await;
     world.write("a.yaml", "");
     world.problem("no pod in it").await;
     // Mended, both count again; nothing was sent in between.

@@ -96,7 +96,7 @@ fn values_of_the_levels_above() {
         pod(QosClass::BestEffort, &[]),
     ];
     let pods = [burstable(250), burstable(750)];
-    let got = qos_values(&node, pods.iter().chain(&others));
+    let got = qos_values(&node, &totals(&node, pods.iter().chain(&others)));
     assert_eq!(got.kubepods.cpu_shares, Some(3584));
     assert_eq!(got.kubepods.cpus.as_deref(), Some("0-3"));
     // What may be evicted at the end of: more than is allocatable.
@@ -105,7 +105,7 @@ fn values_of_the_levels_above() {
     assert_eq!((got.kubepods.cpu_period_us, got.kubepods.pids_max), (None, Some(30_000)));
     assert_eq!(got.burstable, CgroupValues { cpu_shares: Some(1024), ..CgroupValues::default() });
     assert_eq!(got.best_effort, CgroupValues { cpu_shares: Some(2), ..CgroupValues::default() });
-    assert_eq!(qos_values(&node, []).burstable.cpu_shares, Some(2));
+    assert_eq!(qos_values(&node, &QosTotals::default()).burstable.cpu_shares, Some(2));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn protection_of_a_pod_and_of_the_levels_above() {
     ];
     let protected = |values: &CgroupValues| (values.memory_bytes_min, values.memory_bytes_low);
     let all = |node: &NodeConfig| {
-        let above = qos_values(node, &pods);
+        let above = qos_values(node, &totals(node, &pods));
         let of_pods = pods.iter().map(|pod| protected(&pod_values(pod, node))).collect::<Vec<_>>();
         ([above.kubepods, above.burstable, above.best_effort].map(|level| protected(&level)), of_pods)
     };
@@ -133,4 +133,25 @@ fn protection_of_a_pod_and_of_the_levels_above() {
     let above = [(Some(4330), Some(4300)), (None, Some(4300)), (None, None)];
     let of_pods = vec![(Some(30), Some(0)), (Some(0), Some(300)), (Some(0), Some(4000)), none];
     assert_eq!(all(&node), (above, of_pods));
+}
+
+fn totals<'a>(node: &NodeConfig, pods: impl IntoIterator<Item = &'a Pod>) -> QosTotals {
+    let mut totals = QosTotals::default();
+    for pod in pods {
+        totals.add(Some(QosShare::of(pod, node)));
+    }
+    totals
+}
+
+#[test]
+fn a_pod_that_was_added_and_taken_away_leaves_nothing() {
+    let node = fixtures::node();
+    let burstable = |milli| pod(QosClass::Burstable, &[fixtures::resources((milli, 0), (0, 0))]);
+    let pods = [burstable(250), burstable(u64::MAX), burstable(u64::MAX)];
+    let mut sum = totals(&node, &pods);
+    assert_eq!(qos_values(&node, &sum).burstable.cpu_shares, Some(cpu::shares(u64::MAX)));
+    for pod in &pods[1..] {
+        sum.subtract(Some(QosShare::of(pod, &node)));
+    }
+    assert_eq!(sum, totals(&node, &pods[..1]));
 }

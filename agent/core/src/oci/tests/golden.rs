@@ -29,8 +29,7 @@ fn labels_and_log_file() {
         labels,
         [
             "berth.dev/attempt=2",
-            "berth.dev/hash=ab12",
-            "io.cri-containerd.kind=container",
+            "berth.dev/container-hash=ab12",
             "io.kubernetes.container.name=web",
             "io.kubernetes.pod.name=web-node-1",
             "io.kubernetes.pod.namespace=shop",

@@ -113,6 +113,25 @@ fn capabilities_are_the_default_changed_by_the_container() {
     assert_eq!(capabilities(&all).len(), 40);
 }
 
+/// As runc: the container runs without, and its owner is told. What the agent itself lacks stays an error.
+#[test]
+fn a_capability_that_the_kernel_lacks_is_a_warning() {
+    const UP_TO_AUDIT_READ: u64 = (1 << 38) - 1;
+    let old = |add: &str| {
+        Bench::with(|bench| {
+            bench.node.kernel_capabilities = UP_TO_AUDIT_READ;
+            bench.node.capabilities = UP_TO_AUDIT_READ;
+            bench.container.security.capabilities.add = add.split_whitespace().map(str::to_owned).collect();
+        })
+    };
+    assert_eq!(capabilities(&old("BPF NET_ADMIN")), set(&format!("{DEFAULT} NET_ADMIN")));
+    assert_eq!(
+        old("BPF NET_ADMIN").plan().unwrap().warnings,
+        ["ignoring capability CAP_BPF: the kernel does not have it"]
+    );
+    assert_eq!(old("NET_ADMIN").plan().unwrap().warnings, Vec::<String>::new());
+}
+
 #[test]
 fn a_container_has_no_more_than_the_agent() {
     const CHOWN_AND_NET_ADMIN: u64 = 1 | 1 << 12;

@@ -178,7 +178,7 @@ fn no_hosts_file_without_an_address_but_in_the_nodes_network() {
         bench.pod.network = NetworkMode::Node;
     });
     assert!(line(&of_node, "/etc/hosts").contains("etc-hosts"));
-    assert!(of_node.plan().unwrap().files.iter().any(|file| file.content == "node-1\n"));
+    assert!(of_node.plan().unwrap().files.iter().any(|file| file.content == "Node-1.example\n"));
 }
 
 #[test]
@@ -219,8 +219,12 @@ fn a_part_of_a_volume_is_bound_first() {
         match expected {
             Ok(path) => {
                 assert!(line(&bench, "/data").contains(&target), "{sub_path:?}");
-                let bind =
-                    SubPathBind { volume: "/vol/data".into(), sub_path: path.into(), target: target.clone() };
+                let bind = SubPathBind {
+                    mount: VolumeName::new("data"),
+                    volume: "/vol/data".into(),
+                    sub_path: path.into(),
+                    target: target.clone(),
+                };
                 assert_eq!(bench.plan().unwrap().sub_paths, [bind], "{sub_path:?}");
             }
             Err(error) => assert_eq!(bench.error(), error, "{sub_path:?}"),
@@ -232,6 +236,33 @@ fn a_part_of_a_volume_is_bound_first() {
     );
     let whole = bench(vec![Mount { sub_path: SubPath::Fixed(String::new()), ..at("/data") }]);
     assert!(line(&whole, "/data").contains("bind /vol/data "));
+}
+
+#[test]
+fn paths_of_the_node_and_mounts_that_travel_are_looked_at_first() {
+    use crate::spec::{HostPathType, Medium, Volume, VolumeSource};
+    let host = |path: &str| VolumeSource::HostPath { path: path.into(), kind: HostPathType::Unset };
+    let empty = VolumeSource::EmptyDir { medium: Medium::Disk, size_limit_bytes: None };
+    let cases = [
+        (host("/srv"), SubPath::Root, MountPropagation::Private, Some("/srv")),
+        (host("/srv"), SubPath::Root, MountPropagation::Bidirectional, Some("/srv")),
+        (host("/srv"), SubPath::Fixed("a".into()), MountPropagation::Private, None),
+        (host("/srv"), SubPath::Fixed("a".into()), MountPropagation::HostToContainer, Some("subpath")),
+        (empty.clone(), SubPath::Root, MountPropagation::Private, None),
+        (empty, SubPath::Root, MountPropagation::HostToContainer, Some("/srv")),
+    ];
+    for (source, sub_path, propagation, expected) in cases {
+        let mount = Mount { sub_path: sub_path.clone(), propagation, ..at("/data") };
+        let mut bench = bench(vec![mount]);
+        bench.volumes = [(VolumeName::new("data"), "/srv".into())].into();
+        bench.pod.volumes = vec![Volume { name: VolumeName::new("data"), source: source.clone() }];
+        let found = bench.plan().unwrap().mount_sources;
+        let subpath = format!("{POD}/volume-subpaths/data/web/0");
+        let expected = expected.map(|path| if path == "subpath" { subpath.as_str() } else { path });
+        let paths: Vec<_> = found.iter().map(|source| (source.path.as_str(), source.propagation)).collect();
+        let wanted: Vec<_> = expected.into_iter().map(|path| (path, propagation)).collect();
+        assert_eq!(paths, wanted, "{source:?} {sub_path:?} {propagation:?}");
+    }
 }
 
 #[test]

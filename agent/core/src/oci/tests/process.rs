@@ -83,7 +83,11 @@ fn defaults_of_the_environment() {
     assert_eq!(terminal.process().terminal(), Some(true));
     assert_eq!(Bench::new().process().terminal(), Some(false));
     let of_node = Bench::with(|bench| bench.pod.network = NetworkMode::Node);
-    assert_eq!(of_node.env()[1], "HOSTNAME=node-1");
+    // As the kernel has it, not as the node is called.
+    assert_eq!(of_node.env()[1], "HOSTNAME=Node-1.example");
+    let files = of_node.plan().unwrap().files;
+    let file = files.iter().find(|file| file.path.ends_with("/hostname")).unwrap();
+    assert_eq!(file.content, "Node-1.example\n");
 }
 
 #[test]

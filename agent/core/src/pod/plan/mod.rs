@@ -17,16 +17,17 @@ use std::time::Duration;
 use super::{
     actual::{Leftover, Life, Removal, Stage},
     resource::Resource,
+    silence::is_given_up,
     step::{Plan, Step},
 };
-use crate::{config::NodeConfig, time::Now};
+use crate::{config::NodeConfig, id::SandboxId, time::Now};
 
-pub(super) use over::{Over, over};
+pub(super) use over::{Over, is_ending, over};
 pub use stop::STOP_MIN;
 
-/// How long `ErrImagePull` is shown before `ImagePullBackOff`: the tick in which the kubelet looks at a failed pod again
-/// (`syncLoop` of `pkg/kubelet/kubelet.go`).
-pub const PULL_ERROR_SHOWN: Duration = Duration::from_secs(1);
+/// How long `ErrImagePull` is shown before `ImagePullBackOff`, and `RunContainerError` before `CrashLoopBackOff`: the tick
+/// in which the kubelet looks at a failed pod again (`syncLoop` of `pkg/kubelet/kubelet.go`).
+pub const ERROR_SHOWN: Duration = Duration::from_secs(1);
 
 /// What a plan depends on beside the pod.
 #[derive(Debug, Clone, Copy)]
@@ -73,9 +74,12 @@ impl Planner<'_> {
             Over::GoesOn(deadline) => self.plan.wake_at = deadline,
         }
         self.removals();
+        self.running_containers();
+        if is_ending(self.life) {
+            return;
+        }
         self.things();
         self.prepare_containers();
-        self.running_containers();
         self.start_containers();
     }
 
@@ -109,10 +113,21 @@ impl Planner<'_> {
                 Removal::Stuck(retry) => self.has_come(retry.at),
                 Removal::After(_) | Removal::Removing { .. } => false,
             };
-            if due && !self.is_in_use(leftover) {
+            if !due || self.is_in_use(leftover) {
+                continue;
+            }
+            if let Leftover::Sandbox(sandbox) = leftover
+                && self.is_given_up(sandbox)
+            {
+                self.push(Step::KillShim(sandbox.clone()));
+            } else {
                 self.push(Step::Remove(leftover.clone()));
             }
         }
+    }
+
+    fn is_given_up(&self, sandbox: &SandboxId) -> bool {
+        self.life.actual.unanswered.get(sandbox).is_some_and(|count| is_given_up(*count))
     }
 
     /// Whether something that is still to be removed needs `leftover`: the attachment and the sandbox need the netns, all
@@ -121,15 +136,25 @@ impl Planner<'_> {
         let removals = &self.life.actual.removals;
         match leftover {
             Leftover::Container(_) | Leftover::Sandbox(_) | Leftover::Network(_) => false,
-            Leftover::Netns(attempt) => {
-                removals.contains_key(&Leftover::Network(*attempt))
-                    || removals.contains_key(&Leftover::Sandbox(*attempt))
+            Leftover::Netns(id) => {
+                removals.contains_key(&Leftover::Network(id.clone()))
+                    || removals.contains_key(&Leftover::Sandbox(id.clone()))
             }
             Leftover::Volumes => self.life.actual.has_old_containers(),
-            Leftover::Cgroup => {
-                removals.keys().any(|other| !matches!(other, Leftover::Cgroup | Leftover::Dirs))
+            Leftover::Cgroup => removals.keys().any(|other| match other {
+                Leftover::Cgroup | Leftover::Dirs | Leftover::End | Leftover::Record => false,
+                Leftover::Container(_)
+                | Leftover::Sandbox(_)
+                | Leftover::Network(_)
+                | Leftover::Netns(_)
+                | Leftover::Volumes => true,
+            }),
+            Leftover::Dirs => {
+                let later = [Leftover::Dirs, Leftover::End, Leftover::Record];
+                removals.keys().any(|other| !later.contains(other))
             }
-            Leftover::Dirs => removals.keys().any(|other| *other != Leftover::Dirs),
+            Leftover::End => false,
+            Leftover::Record => removals.keys().any(|other| *other != Leftover::Record),
         }
     }
 }

@@ -42,6 +42,25 @@ pub(in crate::pod) fn over(life: &Life, now: Now) -> Over {
     Over::GoesOn(deadline)
 }
 
+/// Whether the pod ends as soon as the termination messages of containers that have ended are read: nothing is begun
+/// for it any more.
+pub(in crate::pod) fn is_ending(life: &Life) -> bool {
+    let code = |container: &Container| match life.run(&container.name) {
+        Run::Ended(ended) => Some(ended.exit.code),
+        Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Starting(_) | Run::Running(_) => {
+            is_over(life, container).then(|| exit_code(life, container)).flatten()
+        }
+    };
+    let has_ended = |container: &Container| {
+        let is_stopped_alone = life.record.containers.get(&container.name).is_some_and(is_replaced);
+        code(container)
+            .filter(|code| !is_stopped_alone && !runs_again(container.kind, life.spec.restart_policy, *code))
+    };
+    let mut init = life.spec.init_containers.iter().filter(|one| one.kind == ContainerKind::Init);
+    init.any(|one| has_ended(one).is_some_and(|code| code != 0))
+        || life.spec.containers.iter().all(|one| has_ended(one).is_some())
+}
+
 /// When the pod has been active for as long as it may; now when that has passed.
 fn deadline(life: &Life, now: Now) -> Option<Mono> {
     let longest = life.spec.active_deadline?;

@@ -1,12 +1,12 @@
 //! What containers need before they start.
 
-use super::{Network, PULL_ERROR_SHOWN, Planner};
+use super::{ERROR_SHOWN, Network, Planner};
 use crate::{
     id::ContainerName,
     pod::{
         actual::{ImageUse, Leftover, Preparing, Run},
         resource::Resource,
-        restart::{due, runs_again},
+        restart::{could_not_start, due, runs_again},
         step::{Step, Thing},
     },
     record::ContainerRecord,
@@ -93,7 +93,7 @@ impl Planner<'_> {
         match self.next_run(container) {
             Next::None => {}
             Next::At(at) if !self.has_come(at) => {
-                if announced == Announced::No {
+                if announced == Announced::No && self.is_start_error_shown(container) {
                     self.push(Step::BackOff(container.name.clone()));
                 }
             }
@@ -102,6 +102,15 @@ impl Planner<'_> {
                     self.push(Step::Begin(container.name.clone()));
                 }
             }
+        }
+    }
+
+    /// Whether the wait for the next run can be told: why a container could not be started is shown for a while first.
+    fn is_start_error_shown(&mut self, container: &Container) -> bool {
+        let record = self.life.record.containers.get(&container.name);
+        match record.and_then(|record| record.exit.as_ref()) {
+            Some(exit) if could_not_start(exit) => self.has_come(exit.at + ERROR_SHOWN),
+            Some(_) | None => true,
         }
     }
 
@@ -117,7 +126,7 @@ impl Planner<'_> {
         if !again || (container.kind == ContainerKind::Init && self.is_initialized()) {
             return Next::None;
         }
-        Next::At(due(record, exit, self.world.config.crash_backoff_max))
+        Next::At(due(record, exit))
     }
 
     /// Whether an init container ended well, but in an earlier sandbox: a new sandbox is initialized anew.
@@ -185,7 +194,7 @@ impl Planner<'_> {
         };
         if self.has_come(backoff.failed_at + backoff.delay) {
             self.push(pull);
-        } else if !backoff.announced && self.has_come(backoff.failed_at + PULL_ERROR_SHOWN) {
+        } else if !backoff.announced && self.has_come(backoff.failed_at + ERROR_SHOWN) {
             let announce = Step::BackOffPull(container.image.clone());
             if !self.plan.steps.contains(&announce) {
                 self.push(announce);

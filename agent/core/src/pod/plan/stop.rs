@@ -10,11 +10,12 @@ use std::time::Duration;
 use super::Planner;
 use crate::{
     pod::{
-        actual::{Delivery, Goal, Leftover, Run, Running, Stop},
+        actual::{Delivery, Leftover, Run, Running, Stop},
         resource::Resource,
-        step::Step,
+        step::{Step, Thing},
     },
-    spec::{Container, ContainerKind},
+    record::Goal,
+    spec::{Container, ContainerKind, Source},
     time::Mono,
 };
 
@@ -30,8 +31,11 @@ impl<'a> Planner<'a> {
         }
         self.removals();
         let idle = self.life.actual.containers.values().all(|run| matches!(run, Run::Idle | Run::BackingOff));
-        if idle && !self.life.actual.has_old_containers() {
+        let actual = &self.life.actual;
+        if idle && !actual.has_old_containers() {
             self.take_down();
+        } else if idle && actual.has_only_silent_containers() {
+            self.take(Leftover::Sandbox(self.life.sandbox_id()), [kept(&actual.sandbox)]);
         }
     }
 
@@ -131,30 +135,40 @@ impl<'a> Planner<'a> {
     }
 
     /// Removes all that is left once no container is: sandbox ∥ network ∥ volumes, then the netns, the cgroup, the
-    /// directories of a pod that nobody wants any more.
+    /// directories and the record of a pod that nobody wants any more.
     fn take_down(&mut self) {
         let actual = &self.life.actual;
-        let attempt = self.life.record.sandbox;
+        let id = &self.life.record.sandbox_id;
         let volumes = actual.volumes.values();
         let mut left = Left::Nothing;
-        left |= self.take(Leftover::Sandbox(attempt), [kept(&actual.sandbox)]);
-        left |= self.take(Leftover::Network(attempt), [kept(&actual.network)]);
+        left |= self.take(Leftover::Sandbox(id.clone()), [kept(&actual.sandbox)]);
+        left |= self.take(Leftover::Network(id.clone()), [kept(&actual.network)]);
         left |= self.take(Leftover::Volumes, volumes.map(kept));
         if left == Left::Nothing {
-            left |= self.take(Leftover::Netns(attempt), [kept(&actual.netns)]);
+            left |= self.take(Leftover::Netns(id.clone()), [kept(&actual.netns)]);
         }
         if left == Left::Nothing {
             left |= self.take(Leftover::Cgroup, [kept(&actual.cgroup)]);
         }
-        match self.life.goal {
-            Goal::Wanted => return,
+        match self.life.record.goal {
+            Goal::Wanted => return self.keep_end(left),
             Goal::Removed => {}
         }
         if left == Left::Nothing {
             left |= self.take(Leftover::Dirs, [kept(&actual.dirs)]);
+            left |= self.take(Leftover::End, [kept(&actual.end)]);
         }
         if left == Left::Nothing && actual.removals.is_empty() {
-            self.push(Step::Forget);
+            self.push(Step::Remove(Leftover::Record));
+        }
+    }
+
+    /// A pod that has ended and is kept does not run again after a reboot either. What the API has ended, the API keeps.
+    fn keep_end(&mut self, left: Left) {
+        let is_over = self.life.record.terminal.is_some() && self.life.record.source != Source::Api;
+        let is_gone = left == Left::Nothing && self.life.actual.removals.is_empty();
+        if is_over && is_gone && self.is_due(&self.life.actual.end) {
+            self.push(Step::Ensure(Thing::End));
         }
     }
 

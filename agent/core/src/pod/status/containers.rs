@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::has_stopped;
 use crate::{
-    id::ContainerId,
+    id::{Attempt, ContainerId},
     pod::{
         actual::{ImageUse, Life, Preparing, Run, Stage},
+        restart::{could_not_start, runs_again},
         words::{crash_loop, pull_back_off},
     },
     record::{ContainerRecord, ExitRecord},
@@ -45,7 +46,7 @@ fn status(life: &Life, container: &Container) -> ContainerStatus {
     let record = life.record.containers.get(&container.name);
     let run = life.run(&container.name);
     let (state, last) = states(life, container, record, run);
-    let terminated = |exit: &ExitRecord| terminated(life, container, exit);
+    let terminated = |exit: &ExitRecord| terminated(life, exit);
     let last_state = last.map(terminated);
     let is_running = matches!(state, ContainerState::Running { .. });
     let (ready, started) = match (container.kind, &state) {
@@ -56,29 +57,37 @@ fn status(life: &Life, container: &Container) -> ContainerStatus {
         }
     };
     let image = record.and_then(|record| record.image.as_ref());
+    let (id, restart_count) = shown_run(record, &state, last);
     ContainerStatus {
         name: container.name.clone(),
         kind: container.kind,
         image: image.map_or_else(|| container.image.to_string(), |image| image.name.clone()),
         image_id: image.map(|image| image.id.clone()).unwrap_or_default(),
-        id: shown_id(life, container, record),
+        id,
         state,
         last_state,
         ready,
         started,
-        restart_count: record.map_or(0, |record| record.attempt),
+        restart_count,
+        user: image.and_then(|image| image.user.clone()),
     }
 }
 
-/// The current run's id once it was asked to start, else that of the run before.
-fn shown_id(life: &Life, container: &Container, record: Option<&ContainerRecord>) -> Option<ContainerId> {
-    let record = record?;
-    let attempt = match (record.started_in, &record.last_exit) {
-        (Some(_), _) => record.attempt,
-        (None, Some(last)) => last.attempt,
-        (None, None) => return None,
-    };
-    Some(ContainerId::of(&life.record.uid, &container.name, attempt))
+/// The run that the id and the number of restarts are of. One that is decided and has no container yet shows to nobody:
+/// while it waits, the run before is still the newest.
+fn shown_run(
+    record: Option<&ContainerRecord>,
+    state: &ContainerState,
+    last: Option<&ExitRecord>,
+) -> (Option<ContainerId>, Attempt) {
+    let Some(record) = record else { return (None, 0) };
+    match (state, last) {
+        (ContainerState::Waiting { .. }, Some(last)) => (Some(last.id.clone()), last.attempt),
+        (ContainerState::Waiting { .. }, None)
+        | (ContainerState::Running { .. } | ContainerState::Terminated(_), _) => {
+            (record.started_in.map(|_| record.id.clone()), record.attempt)
+        }
+    }
 }
 
 /// The current state, and the run that is shown as the last one.
@@ -109,10 +118,20 @@ fn states<'a>(
             (state, record.exit.as_ref())
         }
         Run::Idle | Run::BackingOff => match &record.exit {
-            Some(exit) => (ContainerState::Terminated(terminated(life, container, exit)), last),
+            Some(exit) if could_not_start(exit) && starts_again(life, container, exit) => {
+                let message = exit.message.clone();
+                let state = ContainerState::Waiting { reason: "RunContainerError".into(), message };
+                (state, Some(exit))
+            }
+            Some(exit) => (ContainerState::Terminated(terminated(life, exit)), last),
             None => (waiting(), last),
         },
     }
+}
+
+/// Whether a container that ended will be started again in this pod.
+fn starts_again(life: &Life, container: &Container, exit: &ExitRecord) -> bool {
+    life.stage() == Stage::Run && runs_again(container.kind, life.spec.restart_policy, exit.exit.code)
 }
 
 fn default_waiting(life: &Life) -> ContainerState {
@@ -164,7 +183,7 @@ fn is_in_turn(life: &Life, container: &Container) -> bool {
     })
 }
 
-fn terminated(life: &Life, container: &Container, record: &ExitRecord) -> Terminated {
+fn terminated(life: &Life, record: &ExitRecord) -> Terminated {
     let derived = match (record.exit.oom_killed, record.exit.code) {
         (true, _) => "OOMKilled",
         (false, 0) => "Completed",
@@ -177,7 +196,7 @@ fn terminated(life: &Life, container: &Container, record: &ExitRecord) -> Termin
         message: termination::share(&record.message, containers).to_owned(),
         started_at: record.exit.started_at,
         finished_at: Some(record.exit.finished_at),
-        id: ContainerId::of(&life.record.uid, &container.name, record.attempt),
+        id: record.id.clone(),
     }
 }
 
@@ -192,7 +211,7 @@ fn settle(life: &Life, init: &mut [ContainerStatus], main: &mut [ContainerStatus
     let settled = if is_initialized { init.len() } else { started };
     for status in init.iter_mut().take(settled).chain(main.iter_mut().filter(|_| is_initialized)) {
         if !has_left_waiting(status) {
-            let id = ContainerId::of(&life.record.uid, &status.name, status.restart_count);
+            let id = life.container_id(&status.name);
             status.state = ContainerState::Terminated(Terminated {
                 exit_code: LOST,
                 reason: "ContainerStatusUnknown".into(),

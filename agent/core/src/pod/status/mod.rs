@@ -4,10 +4,12 @@ mod conditions;
 mod containers;
 mod phase;
 
-use super::actual::{Goal, Life, Run, Stage};
+use std::net::IpAddr;
+
+use super::actual::{Life, Run, Stage};
 use crate::{
     config::NodeConfig,
-    record::{PodRecord, Transition},
+    record::{Goal, PodRecord, Transition},
     spec::{ContainerKind, NetworkMode},
     status::{ContainerStatus, Phase, PodStatus},
     time::Now,
@@ -22,7 +24,7 @@ pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: N
     let (phase, reason, message) = shown_phase(life, &init_containers, &containers, previous);
     let conditions = conditions::of(life, phase, &init_containers, &containers, now);
     let pod_ips = match (life.spec.network, &life.record.network) {
-        (NetworkMode::Node, _) => config.ips.clone(),
+        (NetworkMode::Node, _) => node_ips(config, previous),
         (NetworkMode::Pod, Some(network)) => network.ips.clone(),
         (NetworkMode::Pod, None) => Vec::new(),
     };
@@ -32,7 +34,7 @@ pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: N
         phase,
         reason,
         message,
-        terminating: life.goal == Goal::Removed,
+        terminating: life.record.goal == Goal::Removed,
         conditions,
         host_ips: config.ips.clone(),
         pod_ips,
@@ -43,16 +45,26 @@ pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: N
     }
 }
 
+/// Addresses of a pod in the node's network: those that the node had when they were first shown, and one of the other family
+/// that it got since. Source: `generateAPIPodStatus` of `pkg/kubelet/kubelet_pods.go`.
+fn node_ips(config: &NodeConfig, previous: Option<&PodStatus>) -> Vec<IpAddr> {
+    let mut ips = previous.map(|status| status.pod_ips.clone()).unwrap_or_default();
+    if ips.is_empty() {
+        return config.ips.clone();
+    }
+    if let ([one], [_, second]) = (ips.as_slice(), config.ips.as_slice())
+        && one.is_ipv4() != second.is_ipv4()
+    {
+        ips.push(*second);
+    }
+    ips
+}
+
 /// Writes into the record what of a status must not change with a restart of the agent.
 pub fn remember(record: &mut PodRecord, status: &PodStatus) {
     for condition in &status.conditions {
         let transition = Transition { holds: condition.holds, since: condition.since };
         record.conditions.insert(condition.kind, transition);
-    }
-    for container in status.init_containers.iter().chain(&status.containers) {
-        if let Some(run) = record.containers.get_mut(&container.name) {
-            run.ready = container.ready;
-        }
     }
 }
 
@@ -81,9 +93,10 @@ fn shown_phase(
 
 /// Whether a container of the pod may have a process, or its end is not complete.
 fn may_run(life: &Life) -> bool {
-    life.actual.containers.values().any(|run| match run {
+    life.actual.containers.iter().any(|(name, run)| match run {
         Run::Starting(_) | Run::Running(_) | Run::Ended(_) => true,
-        Run::Idle | Run::BackingOff | Run::Preparing(_) => false,
+        Run::Preparing(_) => life.may_have_run(name),
+        Run::Idle | Run::BackingOff => false,
     })
 }
 

@@ -28,11 +28,23 @@ pub(super) fn of(life: &Life, init_containers: &[ContainerStatus], containers: &
     if has_stopped(life) {
         return if all_succeeded { Phase::Succeeded } else { Phase::Failed };
     }
+    if is_one_replaced(life) {
+        return Phase::Running;
+    }
     match (policy, all_succeeded) {
         (RestartPolicy::Always, _) | (RestartPolicy::OnFailure, false) => Phase::Running,
         (RestartPolicy::OnFailure | RestartPolicy::Never, true) => Phase::Succeeded,
         (RestartPolicy::Never, false) => Phase::Failed,
     }
+}
+
+/// Whether a main container was stopped to follow its spec, or was decided to run again after that: it does so whatever the
+/// policy, so the pod has not ended.
+fn is_one_replaced(life: &Life) -> bool {
+    life.spec.containers.iter().any(|one| {
+        let record = life.record.containers.get(&one.name);
+        record.is_some_and(|run| run.stopping.is_some() || run.exit.is_none())
+    })
 }
 
 #[derive(Default)]

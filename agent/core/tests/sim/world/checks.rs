@@ -3,16 +3,66 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use berth_core::{
-    effect::StartRequest,
+    effect::{Act, Effect, StartRequest},
     id::{ContainerName, PodUid},
     record::PodRecord,
     spec::{ContainerKind, NetworkMode, Pod},
     status::{ContainerState, PodStatus, Terminated},
 };
 
-use super::World;
+use super::{World, name_of};
+
+/// What of a record must be on disk.
+enum Needs {
+    /// The last one.
+    Current,
+    /// The last one, unless that could not be written.
+    Any,
+}
 
 impl World {
+    /// Nothing is begun before the record that tells of it, and nothing that it counts on is taken away; while it cannot be
+    /// written, people are told and what runs is signalled all the same.
+    pub(crate) fn check_recorded(&mut self, effect: &Effect) {
+        let Effect::Pod { pod, act, .. } = effect else { return };
+        let needs = match act {
+            Act::Persist(_)
+            | Act::Forget
+            | Act::Note(_)
+            | Act::Withdraw
+            | Act::RemoveContainer(_)
+            | Act::RemoveSandbox(_)
+            | Act::KillShim(_)
+            | Act::RemoveNetns(_)
+            | Act::DropEnd
+            | Act::Sweep => return,
+            Act::EnsureCgroup(_)
+            | Act::EnsureDirs(_)
+            | Act::EnsureNetns(_)
+            | Act::EnsureNetwork(_)
+            | Act::EnsureSandbox(_)
+            | Act::EnsureVolume(_)
+            | Act::EnsureRootfs(_)
+            | Act::StartContainer(_)
+            | Act::KeepEnd(_) => Needs::Current,
+            Act::Publish(_)
+            | Act::Signal(_)
+            | Act::ReadTerminationMessage(_)
+            | Act::RemoveNetwork(_)
+            | Act::RemoveVolumes
+            | Act::RemoveCgroup(_)
+            | Act::RemoveDirs(_) => Needs::Any,
+        };
+        let is_unwritten = self.unwritten.contains(pod);
+        let is_there = match needs {
+            Needs::Current => !is_unwritten && self.records.contains_key(pod),
+            Needs::Any => is_unwritten || self.records.contains_key(pod),
+        };
+        if !is_there {
+            self.violations.push(format!("{pod}: no record before {}", name_of(act)));
+        }
+    }
+
     /// A deadline that was promised is never put off; an attempt never goes back.
     pub(super) fn check_record(&mut self, new: &PodRecord) {
         let Some(old) = self.records.get(&new.uid) else { return };

@@ -11,7 +11,7 @@ use berth_core::{
 use berth_proto::{client::CallError, task, ttrpc::Code};
 use containerd_client::services::v1::KillRequest;
 
-use super::{failure::failed, host::Host};
+use crate::effects::{failure::failed, host::Host};
 
 const SIGTERM: u32 = 15;
 const SIGKILL: u32 = 9;
@@ -20,7 +20,7 @@ const SIGRTMIN: u32 = 34;
 const SIGRTMAX: u32 = 64;
 
 /// Sends a signal. A container that has ended takes none, which is fine.
-pub(super) async fn send(host: &Arc<Host>, request: &SignalRequest) -> Result<Outcome, Failure> {
+pub(in crate::effects) async fn send(host: &Arc<Host>, request: &SignalRequest) -> Result<Outcome, Failure> {
     let (signal, all) = match &request.signal {
         StopSignal::Stop(name) => (number(name), false),
         StopSignal::Kill => (SIGKILL, true),

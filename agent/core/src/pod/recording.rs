@@ -1,0 +1,200 @@
+//! The record of a pod on disk: what was asked to be written, what is there, when it is written again.
+//!
+//! Invariant 6: whatever must be found again after a crash is begun only when the record that tells of it is on disk. A
+//! record that cannot be written holds up its pod's new things and nothing else: what runs goes on, signals are sent,
+//! ends are taken in, and what is no longer wanted is removed.
+
+use std::mem;
+
+use super::{
+    actual::Leftover,
+    fit,
+    machine::{PodMachine, Shared},
+    resource::Retry,
+    words::about_pod,
+};
+use crate::{
+    effect::{Act, Effect},
+    event::{Failure, FailureKind, Outcome},
+    id::OpId,
+    ops::{Purpose, Slot},
+    record::{Goal, PodRecord},
+    status::{ContainerState, PodStatus, Severity},
+    time::Mono,
+};
+
+/// Reason of events and of the status while a record cannot be written.
+const NOT_WRITTEN: &str = "RecordNotWritten";
+
+/// How every message about it begins.
+const WHAT: &str = "the record of the pod could not be written";
+
+/// What is known of the record on disk.
+#[derive(Debug)]
+pub(super) enum Recording {
+    /// There is none.
+    Unsaved,
+    /// Being written.
+    Saving {
+        /// The effect.
+        op: OpId,
+        /// What is written.
+        new: Box<PodRecord>,
+        /// What is there when that fails.
+        old: Option<Box<PodRecord>>,
+    },
+    /// There, and as given.
+    Saved(Box<PodRecord>),
+    /// The last write failed.
+    Failed {
+        /// Why, and when it is tried again.
+        retry: Retry,
+        /// What is there.
+        old: Option<Box<PodRecord>>,
+    },
+}
+
+/// Whether acts may follow.
+#[derive(Debug)]
+pub(super) enum Standing {
+    /// The record on disk is the one in memory.
+    Saved,
+    /// It is being written: everything waits for that.
+    Held,
+    /// It cannot be written now.
+    Failed(Retry),
+}
+
+impl PodMachine {
+    /// Asks for the record to be written when the one on disk is another.
+    pub(super) fn save(&mut self, shared: &mut Shared<'_>, now: Mono) -> Standing {
+        if self.life.actual.removals.contains_key(&Leftover::Record) {
+            return Standing::Saved;
+        }
+        let (old, tries) = match mem::replace(&mut self.recording, Recording::Unsaved) {
+            Recording::Saved(record) if *record == self.life.record => {
+                self.recording = Recording::Saved(record);
+                return Standing::Saved;
+            }
+            saving @ Recording::Saving { .. } => {
+                self.recording = saving;
+                return Standing::Held;
+            }
+            Recording::Failed { retry, old } if retry.at > now => {
+                self.recording = Recording::Failed { retry: retry.clone(), old };
+                return Standing::Failed(retry);
+            }
+            Recording::Saved(record) => (Some(record), 0),
+            Recording::Failed { retry, old } => (old, retry.tries),
+            Recording::Unsaved => (None, 0),
+        };
+        let new = Box::new(self.life.record.clone());
+        let uid = new.uid.clone();
+        let op = shared.ops.open(Purpose::Pod { uid: uid.clone(), slot: Slot::Record, tries });
+        shared.effects.push_back(Effect::Pod { op, pod: uid, act: Act::Persist(new.clone()) });
+        self.recording = Recording::Saving { op, new, old };
+        Standing::Held
+    }
+
+    /// Takes the outcome of a write.
+    pub(super) fn saved(&mut self, op: OpId, tries: u32, result: Result<Outcome, Failure>, now: Mono) {
+        if !matches!(&self.recording, Recording::Saving { op: saving, .. } if *saving == op) {
+            return;
+        }
+        let Recording::Saving { new, old, .. } = mem::replace(&mut self.recording, Recording::Unsaved) else {
+            return;
+        };
+        self.recording = match fit::done(result) {
+            Ok(()) => {
+                if tries > 0 {
+                    let text = "the record of the pod is written again";
+                    self.notes.push(about_pod(Severity::Normal, "RecordWritten", text));
+                    self.end_waits(FailureKind::Unrecorded, now);
+                }
+                Recording::Saved(new)
+            }
+            Err(failure) => {
+                self.notes.push(about_pod(Severity::Warning, NOT_WRITTEN, words(&failure)));
+                Recording::Failed { retry: Retry::after(failure, tries, now), old }
+            }
+        };
+    }
+
+    /// Answers the acts that may not be begun without the record; whether there were any.
+    pub(super) fn refuse_unrecorded(
+        &mut self,
+        shared: &mut Shared<'_>,
+        why: &Failure,
+        now: crate::time::Now,
+    ) -> bool {
+        let goal = self.life.record.goal;
+        let refused: Vec<OpId> =
+            self.acts.extract_if(.., |(_, act)| needs_record(act, goal)).map(|(op, _)| op).collect();
+        for op in &refused {
+            if let Some(Purpose::Pod { slot, tries, .. }) = shared.ops.close(*op) {
+                let failure = Failure { kind: FailureKind::Unrecorded, message: words(why) };
+                self.settle(*op, slot, tries, Err(failure), now);
+            }
+        }
+        !refused.is_empty()
+    }
+
+    /// Shows in a status that the record cannot be written: as the reason of the pod, and of containers that wait for
+    /// what is held up by it.
+    pub(super) fn tell_unrecorded(&self, status: &mut PodStatus) {
+        let failure = match &self.recording {
+            Recording::Failed { retry, .. } => &retry.failure,
+            Recording::Unsaved | Recording::Saving { .. } | Recording::Saved(_) => return,
+        };
+        if status.reason.is_empty() {
+            NOT_WRITTEN.clone_into(&mut status.reason);
+            status.message = words(failure);
+        }
+        for container in status.init_containers.iter_mut().chain(&mut status.containers) {
+            if let ContainerState::Waiting { reason, message } = &mut container.state
+                && (message.is_empty() || message.starts_with(WHAT))
+            {
+                NOT_WRITTEN.clone_into(reason);
+                *message = words(failure);
+            }
+        }
+    }
+}
+
+/// Whether an act leaves something that only the record tells of, or takes away what the record on disk still counts on.
+/// A pod that is removed is taken down by its old record too: that makes room, and a crash on the way is cleaned up like
+/// any pod that nobody wants.
+fn needs_record(act: &Act, goal: Goal) -> bool {
+    match act {
+        Act::EnsureCgroup(_)
+        | Act::EnsureDirs(_)
+        | Act::EnsureNetns(_)
+        | Act::EnsureNetwork(_)
+        | Act::EnsureSandbox(_)
+        | Act::EnsureVolume(_)
+        | Act::EnsureRootfs(_)
+        | Act::StartContainer(_)
+        | Act::KeepEnd(_) => true,
+        Act::RemoveContainer(_)
+        | Act::RemoveSandbox(_)
+        | Act::KillShim(_)
+        | Act::RemoveNetwork(_)
+        | Act::RemoveNetns(_)
+        | Act::RemoveVolumes
+        | Act::RemoveCgroup(_)
+        | Act::RemoveDirs(_) => goal == Goal::Wanted,
+        Act::Persist(_)
+        | Act::Forget
+        | Act::Publish(_)
+        | Act::Withdraw
+        | Act::Note(_)
+        | Act::Signal(_)
+        | Act::ReadTerminationMessage(_)
+        | Act::DropEnd
+        | Act::Sweep => false,
+    }
+}
+
+fn words(failure: &Failure) -> String {
+    format!("{WHAT}: {}", failure.message)
+}

@@ -1,0 +1,51 @@
+//! What of the node changes while it has pods.
+
+use berth_core::{
+    config::NodeFacts,
+    effect::{Act, Effect},
+    event::Event,
+};
+
+use crate::{pods, run::Run};
+
+/// What the containers that were started since the last look find in a file of theirs.
+fn files(run: &mut Run, ending: &str) -> Vec<String> {
+    let told = std::mem::take(&mut run.told);
+    let starts = told.iter().filter_map(|effect| match effect {
+        Effect::Pod { act: Act::StartContainer(request), .. } => Some(&request.plan.files),
+        Effect::Pod { .. } | Effect::Node { .. } => None,
+    });
+    starts.flatten().filter(|file| file.path.ends_with(ending)).map(|file| file.content.clone()).collect()
+}
+
+/// An agent that was up before the node had name servers gives them to the pods that come after, and to those that are
+/// restarted.
+#[test]
+fn pods_are_prepared_from_the_node_as_it_is_then() {
+    let mut run = Run::new();
+    run.want(pods::pod("early", &["early"]));
+    run.settle();
+    assert_eq!(files(&mut run, "resolv.conf"), ["search .\nnameserver 127.0.0.1\n"]);
+
+    let facts = NodeFacts {
+        ips: vec!["192.0.2.9".parse().unwrap()],
+        hostname: "node".into(),
+        resolv_conf: "nameserver 198.51.100.7\n".into(),
+        hosts: "192.0.2.9 node\n".into(),
+    };
+    run.handle(Event::NodeFacts(facts.clone()));
+    let mut late = pods::pod("late", &["late"]);
+    late.network = berth_core::spec::NetworkMode::Node;
+    run.want(late);
+    run.settle();
+    let told = run.told.clone();
+    assert_eq!(files(&mut run, "resolv.conf"), ["nameserver 198.51.100.7\n"]);
+    run.told = told;
+    let hosts = files(&mut run, "etc-hosts");
+    assert!(hosts.iter().all(|text| text.contains("192.0.2.9 node\n")), "{hosts:?}");
+    let status = run.world.statuses.values().find(|status| status.name.name == "early").unwrap();
+    assert_eq!(status.host_ips, facts.ips);
+
+    run.handle(Event::NodeFacts(facts));
+    assert!(run.told.is_empty(), "what is known already was told: {:?}", run.told);
+}

@@ -1,0 +1,402 @@
+//! An account of what really happened on the node, kept beside the core and without asking it, and judged by rules that
+//! are written from the documentation of Kubernetes: "Pod Lifecycle", "Init Containers", "Sidecar Containers" and
+//! "Termination of Pods" of its concepts.
+//!
+//! The world tells what happened to processes, the run what is wanted and what was asked for. Of the core the account
+//! knows its effects alone: what it decided must be right by what happened, not by what it wrote down.
+
+mod anew;
+mod rest;
+mod shown;
+mod starts;
+mod stops;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use berth_core::{
+    effect::{Act, Effect, StartRequest, StopSignal},
+    event::{Exit, Failure, FailureKind, ObservedTask, Outcome},
+    id::{Attempt, ContainerId, ContainerName, OpId, PodUid, SandboxId},
+    record::PodRecord,
+    spec::{Container, ContainerKind, Pod},
+    status::Phase,
+    time::{Mono, Now},
+};
+use jiff::Timestamp;
+
+/// What happened to every pod, and what was wrong with it.
+#[derive(Debug, Default)]
+pub(crate) struct Oracle {
+    /// What is wanted now.
+    wanted: BTreeMap<PodUid, Arc<Pod>>,
+    pods: BTreeMap<PodUid, Account>,
+    /// Starts that are not answered yet.
+    starts: BTreeMap<OpId, (PodUid, ContainerId)>,
+    /// Sandboxes whose shim did not answer when the agent began: what is in them is taken to run until it does.
+    silent: BTreeSet<SandboxId>,
+    /// How often each rule was asked: one that never was proves nothing.
+    pub(crate) judged: BTreeMap<&'static str, u64>,
+    /// Rules that were broken.
+    pub(crate) violations: Vec<String>,
+}
+
+/// One pod from its first record to the last.
+#[derive(Debug)]
+struct Account {
+    spec: Arc<Pod>,
+    began: Now,
+    /// Since when its source does not have it any more. It never comes back from that.
+    unwanted: Option<Mono>,
+    runs: BTreeMap<ContainerName, Vec<Run>>,
+    /// The record as it was last asked to be written.
+    intended: Option<PodRecord>,
+    /// The record as it was last written.
+    stored: Option<PodRecord>,
+    /// Whether the last try to write it is said to have failed.
+    is_unwritten: bool,
+    /// The phase that ended it, once shown.
+    last_phase: Option<Phase>,
+}
+
+/// One run of a container: what was asked for, and what came of it.
+#[derive(Debug, Clone)]
+struct Run {
+    id: ContainerId,
+    attempt: Attempt,
+    sandbox: SandboxId,
+    /// What it was made from.
+    container: Arc<Container>,
+    /// Its process, if one was ever made.
+    process: Option<Process>,
+    answer: Answer,
+    /// Whether the agent knows that it ended.
+    is_told: bool,
+    /// Since when another spec is wanted than the one it was made from.
+    changed: Option<Mono>,
+    /// When it was first asked to stop.
+    term: Option<Mono>,
+    /// How often it was asked to be killed.
+    kills: u32,
+    /// Whether it went, alone or with its sandbox, before anybody wrote down how it ended.
+    is_lost: bool,
+    /// How often the agent began again since: it may have been away at a deadline.
+    agents: u32,
+}
+
+/// What the agent knows of a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// That the record says it was to be asked for, by an agent that was killed before it asked.
+    Unasked,
+    /// Nothing.
+    None,
+    /// That there is a process, or was.
+    Started,
+    /// That the OCI runtime refused it.
+    Refused,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Process {
+    began: Timestamp,
+    /// How and when it ended.
+    end: Option<(Exit, Mono)>,
+}
+
+impl Run {
+    fn new(id: ContainerId, attempt: Attempt, sandbox: SandboxId, container: Arc<Container>) -> Self {
+        Self {
+            id,
+            attempt,
+            sandbox,
+            container,
+            process: None,
+            answer: Answer::None,
+            is_told: false,
+            changed: None,
+            term: None,
+            kills: 0,
+            is_lost: false,
+            agents: 0,
+        }
+    }
+
+    /// Whether the agent does not know if there was a process.
+    fn is_unanswered(&self) -> bool {
+        matches!(self.answer, Answer::Unasked | Answer::None)
+    }
+
+    fn is_running(&self) -> bool {
+        self.process.is_some_and(|process| process.end.is_none())
+    }
+
+    /// How it ended, by its process.
+    fn end(&self) -> Option<(Exit, Mono)> {
+        self.process.and_then(|process| process.end)
+    }
+
+    /// Whether nobody could say how it ended, so that it counts as failed.
+    fn may_be_unknown(&self) -> bool {
+        self.is_lost || self.is_unanswered() || self.kills >= 3
+    }
+}
+
+impl Account {
+    fn new(spec: Arc<Pod>, began: Now) -> Self {
+        Self {
+            spec,
+            began,
+            unwanted: None,
+            runs: BTreeMap::new(),
+            intended: None,
+            stored: None,
+            is_unwritten: false,
+            last_phase: None,
+        }
+    }
+
+    /// Takes out a run that was intended and is asked for only now.
+    fn take_intended(&mut self, name: &ContainerName, id: &ContainerId) {
+        if let Some(runs) = self.runs.get_mut(name) {
+            runs.retain(|run| run.answer != Answer::Unasked || run.id != *id);
+        }
+    }
+
+    fn runs_of(&self, name: &ContainerName) -> &[Run] {
+        self.runs.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    fn last_run(&self, name: &ContainerName) -> Option<&Run> {
+        self.runs_of(name).last()
+    }
+
+    fn find(&self, id: &ContainerId) -> Option<(&ContainerName, &Run)> {
+        self.runs.iter().find_map(|(name, runs)| Some((name, runs.iter().find(|run| run.id == *id)?)))
+    }
+
+    fn find_mut(&mut self, id: &ContainerId) -> Option<&mut Run> {
+        self.runs.values_mut().flatten().find(|run| run.id == *id)
+    }
+
+    fn kind(&self, name: &ContainerName) -> Option<ContainerKind> {
+        self.spec.all_containers().find(|one| one.name == *name).map(|one| one.kind)
+    }
+
+    /// Whether anything of this role has a process.
+    fn any_running(&self, kinds: &[ContainerKind]) -> Option<&ContainerName> {
+        let mut all = self.spec.all_containers().filter(|one| kinds.contains(&one.kind));
+        all.find(|one| self.runs_of(&one.name).iter().any(Run::is_running)).map(|one| &one.name)
+    }
+
+    /// What the pod's processes get at least between the beginning of its end and SIGKILL.
+    fn grace(&self) -> Duration {
+        self.spec.grace.max(Duration::from_secs(1))
+    }
+
+    /// The code that counts for the policy: that of the process, or a failure when nobody could see it. Where both would be
+    /// right, what was written down first.
+    fn code_of(&self, name: &ContainerName, run: &Run) -> Option<u32> {
+        let written = self.written_code(name, run);
+        match run.end() {
+            Some((exit, _)) if !run.may_be_unknown() => Some(exit.code),
+            Some((exit, _)) => Some(written.unwrap_or(exit.code)),
+            None if run.process.is_some() && !run.is_lost => None,
+            // What never had a process ended when somebody said so.
+            None => written.or((run.answer == Answer::Refused || run.process.is_some()).then_some(LOST)),
+        }
+    }
+
+    /// The runs whose end is in the record, or was.
+    fn written(&self) -> BTreeSet<ContainerId> {
+        let runs = self.runs.iter().flat_map(|(name, runs)| runs.iter().map(move |run| (name, run)));
+        let written = runs.filter(|(name, run)| {
+            let is_last = self.last_run(name).is_some_and(|last| last.id == run.id);
+            !is_last || self.written_code(name, run).is_some()
+        });
+        written.map(|(_, run)| run.id.clone()).collect()
+    }
+
+    fn written_code(&self, name: &ContainerName, run: &Run) -> Option<u32> {
+        // What cannot be written down is decided all the same.
+        let record = if self.is_unwritten { &self.intended } else { &self.stored };
+        code_in(record.as_ref()?, name, run)
+    }
+}
+
+fn code_in(record: &PodRecord, name: &ContainerName, run: &Run) -> Option<u32> {
+    let record = record.containers.get(name)?;
+    let ends = [&record.exit, &record.last_exit];
+    ends.into_iter().flatten().find(|end| end.attempt == run.attempt).map(|end| end.exit.code)
+}
+
+/// What stands for the code of an end that nobody saw.
+const LOST: u32 = 137;
+
+/// Every rule.
+pub(crate) const RULES: [&str; 20] = [
+    "SIGKILL comes after the stop signal and the grace period",
+    "a crashing container waits before it runs again",
+    "a pod is forgotten when none of its processes is left",
+    "a pod that has ended ended so",
+    "a signal has a reason",
+    "at rest a pod has ended when it is over",
+    "at rest a pod is ready when all of it runs",
+    "at rest the phase is right",
+    "at rest what is to run runs",
+    "init containers and sidecars come first, in order",
+    "nothing starts in a pod that ends",
+    "phases that end a pod stay",
+    "restart policy",
+    "restarts are counted",
+    "sidecars stop after all others, the last first",
+    "the intent to stop is on disk before a signal",
+    "the intent to stop is recorded before a signal",
+    "the record of an end is what happened",
+    "the status of an end is what happened",
+    "what is shown to run was started",
+];
+
+impl Oracle {
+    fn judge(&mut self, rule: &'static str, broken: Option<String>) {
+        *self.judged.entry(rule).or_default() += 1;
+        self.violations.extend(broken.map(|text| format!("{rule}: {text}")));
+    }
+
+    /// All that is wanted now.
+    pub(crate) fn desired<'a>(&mut self, pods: impl Iterator<Item = &'a Arc<Pod>>, now: Now) {
+        self.wanted = pods.map(|pod| (pod.uid.clone(), Arc::clone(pod))).collect();
+        for (uid, account) in &mut self.pods {
+            let Some(spec) = self.wanted.get(uid) else {
+                account.unwanted.get_or_insert(now.mono);
+                continue;
+            };
+            if account.unwanted.is_none() {
+                account.spec = Arc::clone(spec);
+            }
+            for container in spec.all_containers() {
+                let runs = account.runs.entry(container.name.clone()).or_default();
+                let open = runs.iter_mut().filter(|run| run.container.hash != container.hash && !run.is_told);
+                open.for_each(|run| {
+                    run.changed.get_or_insert(now.mono);
+                });
+            }
+        }
+    }
+
+    /// The core asks for an effect. It is judged as it is asked: what an executor does with it comes later.
+    pub(crate) fn asked(&mut self, effect: &Effect, now: Now) {
+        let Effect::Pod { op, pod, act } = effect else { return };
+        if let Act::Persist(record) = act {
+            self.intended(record, now);
+        }
+        if !self.pods.contains_key(pod) {
+            return;
+        }
+        match act {
+            Act::StartContainer(request) => {
+                self.starts.insert(*op, (pod.clone(), request.id.clone()));
+                self.start_asked(pod, request, now);
+            }
+            Act::Signal(request) => {
+                self.signal_asked(pod, &request.id, &request.signal, now);
+                let run = self.pods.get_mut(pod).and_then(|account| account.find_mut(&request.id));
+                let Some(run) = run else { return };
+                match request.signal {
+                    StopSignal::Stop(_) => {
+                        run.term.get_or_insert(now.mono);
+                    }
+                    StopSignal::Kill => run.kills += 1,
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn intended(&mut self, record: &PodRecord, now: Now) {
+        let account = self.pods.entry(record.uid.clone()).or_insert_with(|| {
+            let spec = self.wanted.get(&record.uid).expect("a record of what nobody wants");
+            Account::new(Arc::clone(spec), now)
+        });
+        account.intended = Some(record.clone());
+    }
+
+    /// A record is on disk.
+    pub(crate) fn stored(&mut self, record: &PodRecord) {
+        if let Some(account) = self.pods.get_mut(&record.uid) {
+            account.stored = Some(record.clone());
+            self.check_record(record);
+        }
+    }
+
+    /// What the agent was told of the last write of a record.
+    pub(crate) fn written(&mut self, pod: &PodUid, is_written: bool) {
+        if let Some(account) = self.pods.get_mut(pod) {
+            account.is_unwritten = !is_written;
+        }
+    }
+
+    /// The record is gone: nothing of the pod is left, and one that comes back begins anew.
+    pub(crate) fn forgotten(&mut self, pod: &PodUid) {
+        let Some(account) = self.pods.remove(pod) else { return };
+        let all = [ContainerKind::Main, ContainerKind::Init, ContainerKind::Sidecar];
+        let running = account.any_running(&all).map(|name| format!("{pod}/{name} still runs"));
+        self.judge("a pod is forgotten when none of its processes is left", running);
+    }
+
+    /// The agent learns what came of an effect.
+    pub(crate) fn answered(&mut self, op: OpId, outcome: &Result<Outcome, Failure>) {
+        let Some((pod, id)) = self.starts.remove(&op) else { return };
+        let Some(run) = self.pods.get_mut(&pod).and_then(|account| account.find_mut(&id)) else { return };
+        match outcome {
+            Ok(outcome) => {
+                run.answer = Answer::Started;
+                run.is_told |= matches!(outcome, Outcome::Started(ObservedTask::Exited(_)));
+            }
+            Err(Failure { kind: FailureKind::StartFailed, .. }) => run.answer = Answer::Refused,
+            Err(_) => {}
+        }
+    }
+
+    /// A process was made.
+    pub(crate) fn process_began(&mut self, request: &StartRequest, now: Now) {
+        let Some(account) = self.pods.get_mut(&request.pod.uid) else { return };
+        let hash = account.spec.all_containers().find(|one| one.name == request.container.name);
+        let is_changed = hash.is_some_and(|one| one.hash != request.container.hash);
+        let Some(run) = account.find_mut(&request.id) else { return };
+        run.process = Some(Process { began: now.wall, end: None });
+        // What went before it began is there again.
+        run.is_lost = false;
+        if is_changed {
+            run.changed.get_or_insert(now.mono);
+        }
+    }
+
+    /// A process ended.
+    pub(crate) fn process_ended(&mut self, pod: &PodUid, id: &ContainerId, exit: Exit, now: Now) {
+        let run = self.pods.get_mut(pod).and_then(|account| account.find_mut(id));
+        let Some(Run { process: Some(process), .. }) = run else { return };
+        process.end.get_or_insert((exit, now.mono));
+    }
+
+    /// A sandbox is gone with every process in it, and what its shim remembered.
+    pub(crate) fn sandbox_lost(&mut self, pod: &PodUid, sandbox: &SandboxId, now: Now) {
+        let Some(account) = self.pods.get_mut(pod) else { return };
+        let written = account.written();
+        for run in account.runs.values_mut().flatten().filter(|run| run.sandbox == *sandbox) {
+            run.is_lost |= !written.contains(&run.id);
+            if let Some(process) = &mut run.process {
+                let exit = Exit {
+                    code: LOST,
+                    started_at: Some(process.began),
+                    finished_at: now.wall,
+                    oom_killed: false,
+                };
+                process.end.get_or_insert((exit, now.mono));
+            }
+        }
+    }
+}

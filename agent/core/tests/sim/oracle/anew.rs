@@ -1,0 +1,146 @@
+//! What an agent finds when it begins again, after it was killed or the machine was switched off, and what it hears then.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    sync::Arc,
+};
+
+use berth_core::{
+    event::{Event, SandboxReport},
+    id::{ContainerId, PodUid, SandboxId},
+    record::PodRecord,
+    time::Now,
+};
+
+use super::{Account, Answer, Oracle, Run};
+
+impl Oracle {
+    /// The agent begins again: it sees what there is, and nothing that was asked is answered any more.
+    pub(crate) fn restarted(&mut self) {
+        self.starts.clear();
+        self.silent.clear();
+        // One that was never written down begins anew.
+        self.pods.retain(|_, account| account.stored.is_some() || !account.runs.is_empty());
+        for account in self.pods.values_mut() {
+            account.forget_unwritten();
+            account.expect_intended();
+            let written = account.written();
+            for run in account.runs.values_mut().flatten() {
+                run.agents += 1;
+                // What is written down as unknown is not looked at again.
+                if run.process.is_some() && !written.contains(&run.id) {
+                    run.answer = Answer::Started;
+                }
+                run.is_told |= run.end().is_some();
+            }
+        }
+    }
+
+    /// The machine was switched off and on: nobody saw how what ran ended, and of records those of ended pods are left.
+    pub(crate) fn rebooted(&mut self, ends: &BTreeMap<PodUid, PodRecord>, now: Now) {
+        let sandboxes = self.pods.iter().flat_map(|(uid, account)| {
+            let runs = account.runs.values().flatten();
+            runs.map(|run| (uid.clone(), run.sandbox.clone()))
+        });
+        let sandboxes: BTreeSet<(PodUid, SandboxId)> = sandboxes.collect();
+        for (pod, sandbox) in sandboxes {
+            self.sandbox_lost(&pod, &sandbox, now);
+        }
+        for (uid, account) in &mut self.pods {
+            account.stored = ends.get(uid).cloned();
+            account.intended.clone_from(&account.stored);
+            if account.stored.is_none() {
+                account.began = now;
+            }
+        }
+    }
+
+    /// What is there bears other ids, and its record says so.
+    pub(crate) fn renamed(
+        &mut self,
+        record: &PodRecord,
+        sandboxes: &BTreeMap<SandboxId, SandboxId>,
+        containers: &BTreeMap<ContainerId, ContainerId>,
+    ) {
+        let Some(account) = self.pods.get_mut(&record.uid) else { return };
+        for run in account.runs.values_mut().flatten() {
+            if let Some(new) = sandboxes.get(&run.sandbox) {
+                run.sandbox = new.clone();
+            }
+            if let Some(new) = containers.get(&run.id) {
+                run.id = new.clone();
+            }
+        }
+        account.intended = Some(record.clone());
+        account.stored = Some(record.clone());
+    }
+
+    /// A shim does not answer.
+    pub(crate) fn silenced(&mut self, sandbox: &SandboxId) {
+        self.silent.insert(sandbox.clone());
+        for account in self.pods.values_mut() {
+            let written = account.written();
+            let its = account.runs.values_mut().flatten().filter(|run| run.sandbox == *sandbox);
+            its.for_each(|run| run.is_told = written.contains(&run.id));
+        }
+    }
+
+    /// A shim, or containerd for all, tells what there is.
+    pub(crate) fn heard(&mut self, event: &Event) {
+        let tell = |run: &mut Run| run.is_told |= run.end().is_some();
+        match event {
+            Event::Sandbox { id, report } => {
+                self.silent.remove(id);
+                let all = self.pods.values_mut().flat_map(|account| account.runs.values_mut().flatten());
+                let its = all.filter(|run| run.sandbox == *id);
+                let is_told =
+                    |run: &Run| !matches!(report, SandboxReport::Exited { id, .. } if *id != run.id);
+                its.filter(|run| is_told(run)).for_each(tell);
+            }
+            Event::RuntimeUp(_) => {
+                self.silent.clear();
+                self.pods.values_mut().flat_map(|account| account.runs.values_mut().flatten()).for_each(tell);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Account {
+    /// What the record on disk says was to be asked for counts as a run for an agent that begins: nobody can tell it from
+    /// one that ran and went.
+    fn expect_intended(&mut self) {
+        let Some(record) = &self.stored else { return };
+        for (name, intended) in &record.containers {
+            let is_known = self.runs.values().flatten().any(|run| run.id == intended.id);
+            let container = self.spec.all_containers().find(|one| one.name == *name);
+            let (Some(attempt), None, Some(container), false) =
+                (intended.started_in, &intended.exit, container, is_known)
+            else {
+                continue;
+            };
+            let sandbox = match &record.earlier_sandbox {
+                Some(earlier) if attempt != record.sandbox => earlier,
+                Some(_) | None => &record.sandbox_id,
+            };
+            let (id, container) = (intended.id.clone(), Arc::clone(container));
+            let run = Run::new(id, intended.attempt, sandbox.clone(), container);
+            self.runs.entry(name.clone()).or_default().push(Run { answer: Answer::Unasked, ..run });
+        }
+    }
+
+    /// That a pod is to end, or has, was known to the killed agent alone, which said that it could not write it down: the next
+    /// one goes by the record.
+    fn forget_unwritten(&mut self) {
+        self.intended.clone_from(&self.stored);
+        if !mem::take(&mut self.is_unwritten) {
+            return;
+        }
+        let ends = |record: &PodRecord| record.termination.is_some() || record.terminal.is_some();
+        if !self.stored.as_ref().is_some_and(ends) {
+            self.unwanted = None;
+        }
+        self.last_phase = None;
+    }
+}

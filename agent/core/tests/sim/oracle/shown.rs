@@ -1,0 +1,207 @@
+//! What is written down and shown is what happened: codes, reasons, times, counts, phases.
+
+use std::collections::BTreeSet;
+
+use berth_core::{
+    event::Exit,
+    id::{ContainerId, ContainerName, PodUid, SandboxId},
+    record::PodRecord,
+    spec::{ContainerKind, RestartPolicy},
+    status::{ContainerState, ContainerStatus, Phase, PodStatus},
+    time::Now,
+};
+use jiff::Timestamp;
+
+use super::{Account, Answer, LOST, Oracle, stops::Over};
+
+/// An end as it is told.
+struct Told<'a> {
+    code: u32,
+    reason: &'a str,
+    started_at: Option<Timestamp>,
+    finished_at: Option<Timestamp>,
+}
+
+impl Oracle {
+    /// Ends in a record are those that happened.
+    pub(super) fn check_record(&mut self, record: &PodRecord) {
+        let account = &self.pods[&record.uid];
+        let mut broken = Vec::new();
+        for (name, container) in &record.containers {
+            for end in [&container.exit, &container.last_exit].into_iter().flatten() {
+                let told = Told {
+                    code: end.exit.code,
+                    reason: end.reason.as_deref().unwrap_or(reason_of(&end.exit)),
+                    started_at: end.exit.started_at,
+                    finished_at: Some(end.exit.finished_at),
+                };
+                broken.push(account.check_end(name, &end.id, &told).err());
+            }
+        }
+        for broken in broken {
+            self.judge("the record of an end is what happened", broken);
+        }
+    }
+
+    /// A status is shown.
+    pub(crate) fn shown(&mut self, uid: &PodUid, status: &PodStatus, now: Now) {
+        let Some(account) = self.pods.get(uid) else { return };
+        let mut broken: Vec<(&'static str, Option<String>)> = Vec::new();
+        for container in status.init_containers.iter().chain(&status.containers) {
+            account.check_container(container, &self.silent, &mut broken);
+        }
+        broken.push(("phases that end a pod stay", account.stays(status.phase)));
+        if matches!(status.phase, Phase::Succeeded | Phase::Failed) {
+            broken.push(("a pod that has ended ended so", account.check_last_phase(status, now).err()));
+        }
+        for (rule, broken) in broken {
+            self.judge(rule, broken);
+        }
+        let account = self.pods.get_mut(uid).expect("looked up above");
+        if matches!(status.phase, Phase::Succeeded | Phase::Failed) {
+            account.last_phase.get_or_insert(status.phase);
+        }
+    }
+}
+
+impl Account {
+    fn check_container(
+        &self,
+        container: &ContainerStatus,
+        silent: &BTreeSet<SandboxId>,
+        broken: &mut Vec<(&'static str, Option<String>)>,
+    ) {
+        let name = &container.name;
+        let who = format!("{}/{name}", self.spec.uid);
+        let ends = match &container.state {
+            ContainerState::Terminated(end) => Some(end),
+            ContainerState::Waiting { .. } | ContainerState::Running { .. } => None,
+        };
+        for end in ends.into_iter().chain(&container.last_state) {
+            let told = Told {
+                code: end.exit_code,
+                reason: &end.reason,
+                started_at: end.started_at,
+                finished_at: end.finished_at,
+            };
+            let wrong = self.check_end(name, &end.id, &told).err();
+            broken.push(("the status of an end is what happened", wrong));
+        }
+        let current = container.id.as_ref().and_then(|id| self.find(id)).map(|(_, run)| run);
+        if matches!(container.state, ContainerState::Running { .. }) {
+            let is_there = current.is_some_and(|run| run.process.is_some() || silent.contains(&run.sandbox));
+            broken.push(("what is shown to run was started", (!is_there).then(|| who.clone())));
+        }
+        let shown = usize::try_from(container.restart_count).expect("small");
+        let before = match &container.id {
+            Some(id) => self.runs_of(name).iter().take_while(|run| run.id != *id).count(),
+            None => 0,
+        };
+        let text = || format!("{who}: {shown} restarts are shown, {before} were");
+        broken.push(("restarts are counted", (shown != before).then(text)));
+    }
+
+    fn check_end(&self, name: &ContainerName, id: &ContainerId, told: &Told<'_>) -> Result<(), String> {
+        let is_unknown = told.code == LOST && told.reason == "ContainerStatusUnknown";
+        let text = |what: &str| {
+            let run = self.find(id).map(|(_, run)| run);
+            Err(format!("{}/{name}: {} {} is told: {what}: {run:?}", self.spec.uid, told.code, told.reason))
+        };
+        let Some((owner, run)) = self.find(id) else {
+            return if is_unknown { Ok(()) } else { text("it was never asked to start") };
+        };
+        if owner != name {
+            return text("it is another container's");
+        }
+        if is_unknown && run.may_be_unknown() {
+            return Ok(());
+        }
+        let Some(process) = run.process else {
+            let is_refusal = run.answer == Answer::Refused && told.code == 128 && told.reason == "StartError";
+            return if is_refusal { Ok(()) } else { text("it had no process") };
+        };
+        let Some((exit, _)) = process.end else { return text("it runs") };
+        let is_right = told.code == exit.code
+            && told.reason == reason_of(&exit)
+            && told.started_at == Some(process.began)
+            && told.finished_at == Some(exit.finished_at);
+        if is_right { Ok(()) } else { text("it ended otherwise") }
+    }
+
+    fn stays(&self, phase: Phase) -> Option<String> {
+        let last = self.last_phase?;
+        (last != phase).then(|| format!("{}: {last:?} became {phase:?}", self.spec.uid))
+    }
+
+    /// "All containers in the Pod have terminated in success, and will not be restarted", or at least one in failure.
+    fn check_last_phase(&self, status: &PodStatus, now: Now) -> Result<(), String> {
+        let uid = &self.spec.uid;
+        let all = [ContainerKind::Main, ContainerKind::Init, ContainerKind::Sidecar];
+        let unlearned = |name: &ContainerName| {
+            self.last_run(name).is_some_and(|run| run.is_unanswered() || run.kills >= 3)
+        };
+        if let Some(name) = self.any_running(&all).filter(|name| !unlearned(name)) {
+            return Err(format!("{uid}: {:?} while {name} runs", status.phase));
+        }
+        let codes = self.spec.containers.iter().map(|one| {
+            let last = self.last_run(&one.name)?;
+            self.code_of(&one.name, last)
+        });
+        let all_succeeded = codes.into_iter().all(|code| code == Some(0));
+        let is_ending = self.unwanted.is_some();
+        // One that waited for its next run when the pod was removed is shown as lost, which is no success.
+        let is_cut_off = is_ending && status.containers.iter().any(is_shown_as_lost);
+        let expected = match self.over(now) {
+            Some(Over::Deadline | Over::InitFailed) => Some(Phase::Failed),
+            Some(Over::Done { succeeded: true }) => Some(Phase::Succeeded),
+            Some(Over::Done { succeeded: false }) => Some(Phase::Failed),
+            None if is_ending && all_succeeded => Some(Phase::Succeeded),
+            None if is_ending => Some(Phase::Failed),
+            None => None,
+        };
+        let had_ended = self.stored.as_ref().is_some_and(|record| record.terminal.is_some());
+        match expected {
+            Some(phase) if phase == status.phase => Ok(()),
+            // What ended it came first, whatever came after.
+            Some(_) if self.last_phase == Some(status.phase) || (had_ended && is_ending) => Ok(()),
+            // Its time was up when it had ended already.
+            Some(Phase::Failed) if all_succeeded && status.phase == Phase::Succeeded => Ok(()),
+            _ if is_cut_off && status.phase == Phase::Failed => Ok(()),
+            _ => Err(format!(
+                "{uid}: {:?} is shown, {expected:?} is right ({:?}): {:#?}",
+                status.phase, self.spec.restart_policy, self.runs
+            )),
+        }
+    }
+}
+
+fn is_shown_as_lost(container: &ContainerStatus) -> bool {
+    match &container.state {
+        ContainerState::Terminated(end) => end.reason == "ContainerStatusUnknown",
+        ContainerState::Waiting { .. } | ContainerState::Running { .. } => false,
+    }
+}
+
+/// "Reason": `OOMKilled`, `Completed` for 0, `Error` for all else.
+fn reason_of(exit: &Exit) -> &'static str {
+    match (exit.oom_killed, exit.code) {
+        (true, _) => "OOMKilled",
+        (false, 0) => "Completed",
+        (false, _) => "Error",
+    }
+}
+
+impl Account {
+    /// Whether a main container does not run again by its policy.
+    pub(super) fn is_over(&self, name: &ContainerName) -> bool {
+        let Some(last) = self.last_run(name) else { return false };
+        if last.changed.is_some() && last.term.is_some() {
+            return false;
+        }
+        match (self.spec.restart_policy, self.code_of(name, last)) {
+            (RestartPolicy::Always, _) | (_, None) => false,
+            (RestartPolicy::OnFailure, Some(code)) => code == 0,
+            (RestartPolicy::Never, Some(_)) => true,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Which containers may start: the restart policy, init containers before main ones, sidecars in turn.
+
+use std::{sync::Arc, time::Duration};
+
+use berth_core::{
+    effect::StartRequest,
+    id::{ContainerName, PodUid, SandboxId},
+    spec::{Container, ContainerKind, RestartPolicy},
+    time::Now,
+};
+
+use super::{Account, Oracle, Run};
+
+/// "The kubelet restarts them with an exponential back-off delay (10s, 20s, 40s, …)", the first time at once.
+const BACKOFF_FIRST: Duration = Duration::from_secs(10);
+
+/// "Once a container has executed for 10 minutes without any problems, the kubelet resets the restart back-off timer."
+const BACKOFF_RESET: Duration = Duration::from_secs(600);
+
+impl Oracle {
+    pub(super) fn start_asked(&mut self, pod: &PodUid, request: &StartRequest, now: Now) {
+        let name = &request.container.name;
+        let account = self.pods.get_mut(pod).expect("looked up by the caller");
+        account.take_intended(name, &request.id);
+        let account = &self.pods[pod];
+        // Asked again for what was asked, it may only look: what it finds may have ended.
+        let is_look = account.find(&request.id).is_some_and(|(_, run)| run.process.is_some());
+        let goes_on = if is_look { Ok(()) } else { account.is_going_on(name, now) };
+        let known = account.find(&request.id).is_some();
+        let order = account.order_before(name, &request.sandbox);
+        let again = (!known).then(|| account.may_run_again(name, &request.sandbox)).flatten();
+        let backoff = (!known).then(|| account.backoff_before(&request.container, now)).flatten();
+        self.judge("nothing starts in a pod that ends", goes_on.err());
+        self.judge("init containers and sidecars come first, in order", order.err());
+        if let Some(again) = again {
+            self.judge("restart policy", again.err());
+        }
+        if let Some(backoff) = backoff {
+            self.judge("a crashing container waits before it runs again", backoff.err());
+        }
+        if !known {
+            let container = Arc::clone(&request.container);
+            let run = Run::new(request.id.clone(), request.attempt, request.sandbox.clone(), container);
+            let account = self.pods.get_mut(pod).expect("looked up above");
+            account.runs.entry(name.clone()).or_default().push(run);
+        } else if let Some(run) = self.pods.get_mut(pod).and_then(|account| account.find_mut(&request.id)) {
+            run.sandbox = request.sandbox.clone();
+            run.container = Arc::clone(&request.container);
+        }
+    }
+}
+
+impl Account {
+    /// A pod whose manifest has gone, whose time is up or that has ended starts nothing.
+    fn is_going_on(&self, name: &ContainerName, now: Now) -> Result<(), String> {
+        let uid = &self.spec.uid;
+        if self.unwanted.is_some() {
+            return Err(format!("{uid}/{name}: its manifest has gone"));
+        }
+        if let Some(phase) = self.last_phase {
+            return Err(format!("{uid}/{name}: the pod has {phase:?}"));
+        }
+        match self.over_by_record(now) {
+            Some(over) => Err(format!("{uid}/{name}: the pod is over: {over:?}: {:#?}", self.runs)),
+            None => Ok(()),
+        }
+    }
+
+    /// Every init container before it must have completed in this sandbox and every sidecar before it must have started,
+    /// unless main containers had their turn: then init containers do not run again.
+    fn order_before(&self, name: &ContainerName, sandbox: &SandboxId) -> Result<(), String> {
+        let uid = &self.spec.uid;
+        let kind = self.kind(name).expect("of this pod");
+        let is_initialized = self.is_initialized(sandbox);
+        if kind == ContainerKind::Init && is_initialized {
+            return Err(format!("{uid}/{name}: runs again though main containers had their turn"));
+        }
+        if is_initialized {
+            return Ok(());
+        }
+        let before: Vec<&Container> = match kind {
+            ContainerKind::Main => self.spec.init_containers.iter().map(|one| &**one).collect(),
+            ContainerKind::Init | ContainerKind::Sidecar => {
+                let all = self.spec.init_containers.iter().map(|one| &**one);
+                all.take_while(|one| one.name != *name).collect()
+            }
+        };
+        for one in before {
+            let mut here = self.runs_of(&one.name).iter().filter(|run| run.sandbox == *sandbox);
+            let is_done = match one.kind {
+                ContainerKind::Sidecar => here.any(|run| run.process.is_some()),
+                ContainerKind::Init | ContainerKind::Main => here
+                    .next_back()
+                    .is_some_and(|run| self.code_of(&one.name, run) == Some(0) && !run.is_running()),
+            };
+            if !is_done {
+                return Err(format!("{uid}/{name}: started before {} was done", one.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_initialized(&self, sandbox: &SandboxId) -> bool {
+        let mains = self.spec.containers.iter();
+        mains.flat_map(|one| self.runs_of(&one.name)).any(|run| run.sandbox == *sandbox)
+    }
+
+    /// Whether a run may follow the last one; `None` in place of success when there was none.
+    fn may_run_again(&self, name: &ContainerName, sandbox: &SandboxId) -> Option<Result<(), String>> {
+        let last = self.last_run(name)?;
+        let text = |why: &str| format!("{}/{name} after {last:?}: {why}", self.spec.uid);
+        if last.is_running() {
+            return Some(Err(text("two at once")));
+        }
+        let code = self.code_of(name, last).unwrap_or(super::LOST);
+        let is_right = match (self.kind(name)?, self.spec.restart_policy) {
+            (ContainerKind::Sidecar, _) | (ContainerKind::Main, RestartPolicy::Always) => true,
+            (ContainerKind::Main, RestartPolicy::OnFailure) => code != 0 || last.changed.is_some(),
+            (ContainerKind::Main, RestartPolicy::Never) => last.changed.is_some(),
+            // A new sandbox is initialized anew.
+            (ContainerKind::Init, _) if code == 0 => last.sandbox != *sandbox,
+            (ContainerKind::Init, RestartPolicy::Never) => last.changed.is_some(),
+            (ContainerKind::Init, RestartPolicy::Always | RestartPolicy::OnFailure) => true,
+        };
+        Some(if is_right { Ok(()) } else { Err(text(&format!("code {code} is its last"))) })
+    }
+
+    /// Whether the wait before a second and later restart was kept, where there is one. What is tied to the wait is the image
+    /// and the resources: a container that is wanted with others than the last run had begins anew.
+    fn backoff_before(&self, container: &Container, now: Now) -> Option<Result<(), String>> {
+        let name = &container.name;
+        let [.., before, last] = self.runs_of(name) else { return None };
+        let ((_, began_after), (exit, at)) = (before.end()?, last.end()?);
+        let is_fresh = at.since(began_after) > BACKOFF_RESET;
+        let is_init_anew = container.kind == ContainerKind::Init && exit.code == 0;
+        let made_from = &last.container;
+        let is_changed = made_from.image != container.image || made_from.resources != container.resources;
+        if is_fresh || is_init_anew || is_changed {
+            return None;
+        }
+        let waited = now.mono.since(at);
+        Some(if waited >= BACKOFF_FIRST {
+            Ok(())
+        } else {
+            Err(format!("{}/{name}: attempt {} after {waited:?}", self.spec.uid, last.attempt + 1))
+        })
+    }
+}

@@ -1,0 +1,219 @@
+//! How a pod ends: why, in which order, with how much time, and that the intent is on disk first.
+
+use std::{sync::Arc, time::Duration};
+
+use berth_core::{
+    effect::StopSignal,
+    id::{ContainerId, ContainerName, PodUid},
+    record::PodRecord,
+    spec::{Container, ContainerKind, RestartPolicy},
+    time::{Mono, Now},
+};
+
+use super::{Account, Answer, Oracle, Run, code_in};
+
+/// What a container gets at least between its stop signal and SIGKILL, however late its turn came.
+const STOP_MIN: Duration = Duration::from_secs(2);
+
+/// Why a pod is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Over {
+    /// It was active for longer than it may.
+    Deadline,
+    /// An init container failed and does not run again.
+    InitFailed,
+    /// No main container runs again; whether all ended well.
+    Done { succeeded: bool },
+}
+
+impl Oracle {
+    pub(super) fn signal_asked(&mut self, pod: &PodUid, id: &ContainerId, signal: &StopSignal, now: Now) {
+        let account = &self.pods[pod];
+        let Some((name, run)) = account.find(id).filter(|(_, run)| run.answer != Answer::Unasked) else {
+            return self.judge("signals go to what was started", Some(format!("{pod}: {id}")));
+        };
+        let who = format!("{pod}/{name}");
+        let why = account.reasons(run, now);
+        // What runs is stopped also while that cannot be written down.
+        let is_meant = account.is_unwritten || means_to_stop(account.intended.as_ref(), name);
+        let order = account.stop_order(name, run, now);
+        let kill = (*signal == StopSignal::Kill).then(|| account.may_be_killed(name, run, now));
+        self.judge(
+            "a signal has a reason",
+            why.is_empty()
+                .then(|| format!("{who}: {signal:?} for no reason: {run:?} {:?}", account.spec.containers)),
+        );
+        self.judge("the intent to stop is recorded before a signal", (!is_meant).then(|| who.clone()));
+        match kill {
+            Some(kill) => {
+                self.judge("SIGKILL comes after the stop signal and the grace period", kill.err());
+            }
+            None => {
+                if let Some(order) = order {
+                    self.judge("sidecars stop after all others, the last first", order.err());
+                }
+            }
+        }
+    }
+
+    /// A signal is sent: whatever was asked, what is on disk counts.
+    pub(crate) fn signal_sent(&mut self, pod: &PodUid, id: &ContainerId) {
+        let Some(account) = self.pods.get(pod) else { return };
+        let Some((name, run)) = account.find(id) else { return };
+        // Late, it meets nothing any more.
+        if !run.is_running() {
+            return;
+        }
+        let is_meant = account.is_unwritten || means_to_stop(account.stored.as_ref(), name);
+        let broken = (!is_meant).then(|| format!("{pod}/{name}"));
+        self.judge("the intent to stop is on disk before a signal", broken);
+    }
+
+    /// A container is removed, and with it its process: that is SIGKILL too.
+    pub(crate) fn removed(&mut self, pod: &PodUid, id: &ContainerId, now: Now) {
+        let Some(account) = self.pods.get(pod) else { return };
+        let Some((name, run)) = account.find(id) else { return };
+        let is_on_disk = account.stored.as_ref().is_some_and(|record| code_in(record, name, run).is_some());
+        self.check_removal(pod, id, now);
+        let run = self.pods.get_mut(pod).and_then(|account| account.find_mut(id));
+        if let Some(run) = run {
+            run.is_lost |= !is_on_disk;
+        }
+    }
+
+    fn check_removal(&mut self, pod: &PodUid, id: &ContainerId, now: Now) {
+        let Some(account) = self.pods.get(pod) else { return };
+        let Some((name, run)) = account.find(id) else { return };
+        // Of a start that nobody answered the agent does not know that there is a process.
+        if !run.is_running() || run.is_unanswered() {
+            return;
+        }
+        let broken = if run.kills < 3 {
+            Some(format!("{pod}/{name}: removed after {} kills while it runs", run.kills))
+        } else {
+            account.may_be_killed(name, run, now).err()
+        };
+        self.judge("a process is removed only when kills have no effect", broken);
+    }
+}
+
+fn means_to_stop(record: Option<&PodRecord>, name: &ContainerName) -> bool {
+    record.is_some_and(|record| {
+        record.termination.is_some()
+            || record.containers.get(name).is_some_and(|container| container.stopping.is_some())
+    })
+}
+
+impl Account {
+    /// Since when the pod is to end, if it is.
+    fn ends_since(&self, now: Now) -> Option<Mono> {
+        let deadline = self.deadline().filter(|at| *at <= now.mono);
+        // It may have been over before its time was up.
+        let over = match self.over_by_ends(|name, run| self.is_known(name, run)) {
+            Some(Over::Done { .. }) => Some(self.ends_of(&self.spec.containers).max()),
+            Some(Over::InitFailed | Over::Deadline) => Some(self.ends_of(&self.spec.init_containers).min()),
+            None => None,
+        };
+        // Of a run without a process nobody knows when it failed: not before the pod began.
+        let over = over.map(|at| at.unwrap_or(self.began.mono));
+        [self.unwanted, deadline, over].into_iter().flatten().min()
+    }
+
+    /// When the last runs of containers ended.
+    fn ends_of(&self, containers: &[Arc<Container>]) -> impl Iterator<Item = Mono> {
+        let last = containers.iter().filter_map(|one| self.last_run(&one.name)?.end());
+        last.map(|(_, at)| at)
+    }
+
+    fn deadline(&self) -> Option<Mono> {
+        Some(self.began.mono + self.spec.active_deadline?)
+    }
+
+    /// Since when a container is to stop, for each reason that there is.
+    fn reasons(&self, run: &Run, now: Now) -> Vec<Mono> {
+        [self.ends_since(now), run.changed].into_iter().flatten().collect()
+    }
+
+    /// "Once the grace period has expired, the kubelet triggers forcible shutdown": not before, and not without a stop
+    /// signal before it.
+    fn may_be_killed(&self, name: &ContainerName, run: &Run, now: Now) -> Result<(), String> {
+        let who = format!("{}/{name}", self.spec.uid);
+        let Some(first) = self.reasons(run, now).into_iter().min() else {
+            return Err(format!("{who}: killed for no reason"));
+        };
+        let waited = now.mono.since(first);
+        if waited < self.grace() {
+            return Err(format!("{who}: killed after {waited:?} of {:?}", self.grace()));
+        }
+        match run.term {
+            Some(at) if now.mono.since(at) < STOP_MIN => {
+                Err(format!("{who}: killed {:?} after its stop signal", now.mono.since(at)))
+            }
+            None if run.agents == 0 => Err(format!("{who}: killed without a stop signal")),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// "The Pod's main containers terminate before the sidecars, which terminate in the opposite order of their appearance",
+    /// unless the grace period is over.
+    fn stop_order(&self, name: &ContainerName, run: &Run, now: Now) -> Option<Result<(), String>> {
+        if self.kind(name)? != ContainerKind::Sidecar {
+            return None;
+        }
+        let since = self.ends_since(now)?;
+        if run.changed.is_some() || now.mono.since(since) >= self.grace() {
+            return None;
+        }
+        let others = self.any_running(&[ContainerKind::Main, ContainerKind::Init]);
+        let sidecars = self.spec.init_containers.iter().filter(|one| one.kind == ContainerKind::Sidecar);
+        let after = sidecars.skip_while(|one| one.name != *name).skip(1);
+        let later = after.map(|one| &one.name).find(|one| self.runs_of(one).iter().any(Run::is_running));
+        let unlearned = |one: &ContainerName| self.last_run(one).is_some_and(Run::is_unanswered);
+        Some(match others.or(later).filter(|one| !unlearned(one)) {
+            Some(other) => Err(format!("{}/{name}: told to stop while {other} runs", self.spec.uid)),
+            None => Ok(()),
+        })
+    }
+
+    /// Whether and why the pod is over, by what happened.
+    pub(super) fn over(&self, now: Now) -> Option<Over> {
+        self.over_by(now, |name, run| self.is_known(name, run))
+    }
+
+    fn is_known(&self, name: &ContainerName, run: &Run) -> bool {
+        run.is_told || run.end().is_none() || self.written_code(name, run).is_some()
+    }
+
+    /// As [`over`](Self::over), by ends that were written down: until then last words are read.
+    pub(super) fn over_by_record(&self, now: Now) -> Option<Over> {
+        self.over_by(now, |name, run| self.written_code(name, run).is_some())
+    }
+
+    fn over_by(&self, now: Now, is_known: impl Fn(&ContainerName, &Run) -> bool) -> Option<Over> {
+        if self.deadline().is_some_and(|at| at <= now.mono) {
+            return Some(Over::Deadline);
+        }
+        self.over_by_ends(is_known)
+    }
+
+    fn over_by_ends(&self, is_known: impl Fn(&ContainerName, &Run) -> bool) -> Option<Over> {
+        let policy = self.spec.restart_policy;
+        let code = |name: &ContainerName| {
+            let last = self.last_run(name)?;
+            let is_replaced = last.changed.is_some() && last.term.is_some();
+            self.code_of(name, last).filter(|_| is_known(name, last) && !last.is_running() && !is_replaced)
+        };
+        let inits = self.spec.init_containers.iter().filter(|one| one.kind == ContainerKind::Init);
+        if policy == RestartPolicy::Never && inits.filter_map(|one| code(&one.name)).any(|code| code != 0) {
+            return Some(Over::InitFailed);
+        }
+        let codes: Option<Vec<u32>> = self.spec.containers.iter().map(|one| code(&one.name)).collect();
+        let codes = codes?;
+        let succeeded = codes.iter().all(|code| *code == 0);
+        match policy {
+            RestartPolicy::Always => None,
+            RestartPolicy::OnFailure => succeeded.then_some(Over::Done { succeeded }),
+            RestartPolicy::Never => Some(Over::Done { succeeded }),
+        }
+    }
+}

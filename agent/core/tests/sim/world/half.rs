@@ -1,0 +1,90 @@
+//! Effects that an executor did a part of before it failed or was given up.
+
+use berth_core::{
+    effect::{Act, Effect},
+    event::ObservedTask,
+    id::PodUid,
+    time::Now,
+};
+
+use super::{Container, Sandbox, World};
+
+impl World {
+    /// Does a part of what an effect asks for; false for one that has no parts, of which nothing is done.
+    pub(crate) fn perform_half(&mut self, effect: &Effect, now: Now) -> bool {
+        let Effect::Pod { pod, act, .. } = effect else { return false };
+        if self.runtime_is_down && super::needs_runtime(act) {
+            return false;
+        }
+        match act {
+            // The record of containerd is made, the task is not, or is not started.
+            Act::StartContainer(request) => {
+                if !self.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive) {
+                    return false;
+                }
+                let is_created = now.mono.0.subsec_millis().is_multiple_of(2);
+                let task = if is_created { ObservedTask::Created } else { ObservedTask::Absent };
+                self.containers.entry(request.id.clone()).or_insert_with(|| Container {
+                    pod: pod.clone(),
+                    name: request.container.name.clone(),
+                    attempt: request.attempt,
+                    hash: request.container.hash,
+                    sandbox: request.sandbox.clone(),
+                    task,
+                });
+            }
+            // The record is made, the shim never came up.
+            Act::EnsureSandbox(request) => {
+                let is_other = |one: &Sandbox| one.pod == *pod && one.attempt != request.attempt;
+                if self.sandboxes.values().any(is_other) {
+                    return false;
+                }
+                let dead = Sandbox {
+                    pod: pod.clone(),
+                    attempt: request.attempt,
+                    is_alive: false,
+                    is_recorded: true,
+                };
+                self.sandboxes.entry(request.id.clone()).or_insert(dead);
+            }
+            // The first plugin has wired it, a later one failed; the first volume's directory is there, its mount is not; the
+            // snapshot is there, the accounts were not read.
+            Act::EnsureNetwork(_) | Act::EnsureVolume(_) | Act::EnsureRootfs(_) => {
+                let _failed_later = self.ensure(pod, act);
+            }
+            // The process is killed and the record gone, the snapshot is left.
+            Act::RemoveContainer(request) => self.remove_container_but_its_snapshot(pod, &request.id, now),
+            // The shim is stopped, its record is left.
+            Act::RemoveSandbox(id) => {
+                if !self.sandboxes.contains_key(id)
+                    || self.containers.values().any(|one| one.sandbox == *id && one.is_running())
+                {
+                    return false;
+                }
+                self.lose(id, now);
+            }
+            Act::RemoveVolumes => {
+                if self.containers.values().any(|one| one.pod == *pod && one.is_running()) {
+                    return false;
+                }
+                let first = self.volumes.iter().find(|(owner, _)| owner == pod).cloned();
+                first.map(|volume| self.volumes.remove(&volume));
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn remove_container_but_its_snapshot(
+        &mut self,
+        pod: &PodUid,
+        id: &berth_core::id::ContainerId,
+        now: Now,
+    ) {
+        let snapshot = self.snapshots.remove(id);
+        self.remove_container(pod, id, now);
+        if let Some(owner) = snapshot {
+            self.snapshots.insert(id.clone(), owner);
+        }
+    }
+}

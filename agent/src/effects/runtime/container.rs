@@ -1,0 +1,143 @@
+//! Containers: record, task, start; and the way back.
+//!
+//! The record's id, the task's and the snapshot's are the same computed id, so each step finds what an earlier try made.
+
+use std::sync::Arc;
+
+use berth_core::{
+    effect::StartRequest,
+    event::{Failure, FailureKind, ObservedTask, Outcome},
+    id::{ContainerId, PodName, SandboxId},
+    paths,
+};
+use containerd_client::services::v1::{
+    Container, container::Runtime as RuntimeName, snapshots::RemoveSnapshotRequest,
+};
+use oci_spec::runtime::Spec;
+use prost_types::Any;
+
+use super::{
+    kill,
+    port::Runtime,
+    records::{self, SPEC_URL},
+    task,
+};
+use crate::{
+    effects::{
+        failure::{failed, local, unknown},
+        host::Host,
+        kinds::{Lane, RUNTIME},
+        prepare,
+        work::{Called, FILES, Work},
+    },
+    runtime::labels,
+    workers::Sort,
+};
+
+/// Starts a container, or finds it started.
+pub(in crate::effects) async fn start(
+    host: &Arc<Host>,
+    request: &Arc<StartRequest>,
+) -> Result<Outcome, Failure> {
+    let runtime = Runtime::of(host, &request.pod)?;
+    let spec = prepare::container(host, request).await?;
+    // Whose files hang takes nobody's place.
+    let _place = host.lanes.enter(Lane::Start, RUNTIME).await?;
+    host.failpoint.reach("container.files-written");
+    let record = record(host, runtime, request, &runtime.adapt(request, spec))?;
+    let is_new = records::create(host, record).await?;
+    host.failpoint.reach("container.record-created");
+    let state = if is_new { ObservedTask::Absent } else { runtime.task(request).await? };
+    match state {
+        ObservedTask::Absent => {
+            runtime.forget_exit(request)?;
+            task::create(host, runtime, request).await?;
+            host.failpoint.reach("container.task-created");
+            task::start(host, runtime, request).await?;
+        }
+        ObservedTask::Created => task::start(host, runtime, request).await?,
+        ObservedTask::Running { .. } | ObservedTask::Exited(_) => {
+            link_log(host, request).await?;
+            return Ok(Outcome::Started(state));
+        }
+        ObservedTask::Unknown => return Err(unknown("the shim does not answer")),
+    }
+    host.failpoint.reach("container.task-started");
+    link_log(host, request).await?;
+    runtime.follow(request);
+    Ok(Outcome::Started(runtime.task(request).await?))
+}
+
+/// Removes a container with everything that was made for it, killing it when it runs.
+pub(in crate::effects) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Result<Outcome, Failure> {
+    host.grouped.forget(id);
+    if let Some(record) = records::container(host, id).await? {
+        let sandbox = SandboxId::from_known(labels::sandbox_of(&record));
+        kill::must_answer(host, &sandbox).await?;
+        if let Err(error) = task::remove(host, id).await {
+            return Err(kill::failure(host, &sandbox, error).await);
+        }
+        host.failpoint.reach("container.task-deleted");
+        remove_log_before(host, &record).await?;
+        host.shims.forget_exit(&sandbox, id).map_err(local("forget the end of", id.as_str()))?;
+        records::delete_container(host, id).await?;
+    }
+    let remove = RemoveSnapshotRequest { snapshotter: host.config.snapshotter.clone(), key: id.to_string() };
+    let mut client = host.containerd.snapshots();
+    let removed = host.containerd.call("remove snapshot", id.as_str(), client.remove(remove)).await;
+    records::absent_is_fine(removed)?;
+    host.failpoint.reach("container.snapshot-removed");
+    Ok(Outcome::Done)
+}
+
+fn record(
+    host: &Host,
+    runtime: Runtime<'_>,
+    request: &StartRequest,
+    spec: &Spec,
+) -> Result<Container, Failure> {
+    let value = serde_json::to_vec(spec).map_err(|error| failed(FailureKind::Config, &error))?;
+    let mut record = Container {
+        id: request.id.to_string(),
+        labels: request.plan.labels.clone().into_iter().collect(),
+        image: request.image.name.clone(),
+        runtime: Some(RuntimeName { name: runtime.name().to_owned(), options: runtime.options() }),
+        spec: Some(Any { type_url: SPEC_URL.to_owned(), value }),
+        snapshotter: host.config.snapshotter.clone(),
+        snapshot_key: request.id.to_string(),
+        ..Container::default()
+    };
+    record.labels.insert(labels::SANDBOX.to_owned(), request.sandbox.to_string());
+    Ok(record)
+}
+
+/// Makes the link that log collectors follow.
+async fn link_log(host: &Host, request: &StartRequest) -> Result<(), Failure> {
+    let paths = &host.node().paths;
+    let link = paths::log_link(paths, &request.pod.name, &request.container.name, &request.id);
+    let what = format!("link to the log of container {}", request.container.name);
+    let called = Called { what: &what, path: &link, sort: Sort::Own, within: FILES };
+    let work = Work::Link { target: request.plan.log_path.clone(), link: link.clone() };
+    host.work(request.pod.uid.as_str(), called, &work).await?;
+    Ok(())
+}
+
+/// Removes the log of the run before, with its rotated parts and the link that collectors follow. Those of the run itself
+/// stay until the next one has ended or the pod goes, whatever becomes of the run's record: collectors get its last lines,
+/// and `--previous` finds it.
+/// Source: `pkg/kubelet/pod_container_deletor.go`, with one dead instance per container (`MaxPerPodContainerCount`).
+async fn remove_log_before(host: &Host, record: &Container) -> Result<(), Failure> {
+    let own = labels::Labels(&record.labels);
+    let text = |name: &str| record.labels.get(name).cloned().unwrap_or_default();
+    let (Some(pod), Some(attempt)) = (own.pod(), own.attempt()) else { return Ok(()) };
+    let name = PodName { namespace: text(labels::POD_NAMESPACE), name: text(labels::POD_NAME) };
+    let container = berth_core::id::ContainerName::new(text(labels::CONTAINER_NAME));
+    let Some(before) = attempt.checked_sub(1) else { return Ok(()) };
+    let paths = &host.node().paths;
+    let link = paths::log_link(paths, &name, &container, &ContainerId::of(&pod, &container, before));
+    let log = paths::container_log(paths, &name, &pod, &container, before);
+    let what = format!("removal of a log of container {container}");
+    let called = Called { what: &what, path: &log, sort: Sort::Ends, within: FILES };
+    host.work(pod.as_str(), called, &Work::Unlink { link, log: log.clone() }).await?;
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! The runtime port on shims of others, such as `io.containerd.runc.v2`, which have no sandbox of their own (decision
+//! 0006).
+//!
+//! The pod's namespaces are made here and held by files that they are bound to, as its network namespace is; each
+//! container joins them by path. Containers tell which pod they belong to by an annotation that such shims group by. That
+//! a container has ended is learnt from containerd.
+
+use std::{path::PathBuf, sync::Arc};
+
+use berth_core::{
+    config::CgroupDriver,
+    effect::{SandboxRequest, StartRequest},
+    event::{Failure, FailureKind, ObservedTask, Outcome},
+    id::SandboxId,
+    paths,
+    spec::{IpcMode, NetworkMode, PidMode},
+};
+use berth_proto::runc::Options;
+use oci_spec::runtime::{LinuxNamespaceType, Mount, Spec};
+use prost_types::Any;
+
+use super::{port::Stdio, records};
+use crate::{
+    config::{PodRuntime, RuntimeOptions},
+    effects::{
+        failure::{config, failed, local},
+        host::{Host, blocking},
+    },
+    holder::{self, Holder},
+};
+
+/// Pods under a shim of others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grouped<'a> {
+    pub(super) host: &'a Arc<Host>,
+    pub(super) name: &'a str,
+    pub(super) options: RuntimeOptions,
+}
+
+impl Grouped<'_> {
+    /// Makes the pod's namespaces and writes the sandbox's record, by which it is found again.
+    pub(super) async fn ensure_sandbox(self, request: &SandboxRequest) -> Result<Outcome, Failure> {
+        let pod = &request.pod;
+        if pod.pid == PidMode::Pod {
+            return Err(config(format!(
+                "share one process namespace: runtime {} has no sandbox of its own to hold it; use {}",
+                self.name,
+                PodRuntime::Berth.name()
+            )));
+        }
+        records::create(self.host, records::sandbox(request, self.name)).await?;
+        self.host.failpoint.reach("grouped.recorded");
+        let holder = Holder {
+            dir: self.dir(&request.id),
+            hostname: (pod.network == NetworkMode::Pod).then(|| request.hostname.clone()),
+            has_ipc: pod.ipc == IpcMode::Pod,
+            netns: (pod.network == NetworkMode::Pod).then(|| PathBuf::from(paths::netns(&request.id))),
+            sysctls: request.sysctls.clone(),
+        };
+        let held = blocking(move || {
+            holder::ensure(&holder).map_err(|error| failed(FailureKind::Transient, &error))?;
+            Ok(Outcome::Sandbox { pid: 0 })
+        })
+        .await;
+        self.host.failpoint.reach("grouped.held");
+        held
+    }
+
+    /// Puts the pod's own namespaces in the place of those that our shim would put there.
+    pub(super) fn adapt(self, request: &StartRequest, mut spec: Spec) -> Spec {
+        let dir = self.dir(&request.sandbox);
+        let linux = spec.linux_mut().as_mut();
+        if let Some(namespaces) = linux.and_then(|linux| linux.namespaces_mut().as_mut()) {
+            for namespace in namespaces.iter_mut().filter(|namespace| namespace.path().is_some()) {
+                let path = match namespace.typ() {
+                    LinuxNamespaceType::Network => PathBuf::from(paths::netns(&request.sandbox)),
+                    LinuxNamespaceType::Ipc => dir.join(holder::IPC),
+                    LinuxNamespaceType::Uts => dir.join(holder::UTS),
+                    _ => continue,
+                };
+                namespace.set_path(Some(path));
+            }
+        }
+        if let Some(mounts) = spec.mounts_mut() {
+            for mount in mounts.iter_mut().filter(|mount| is_own_shm(mount)) {
+                let options = ["rbind", "rprivate", "rw", "nosuid", "nodev", "noexec"].map(str::to_owned);
+                mount
+                    .set_typ(Some("bind".to_owned()))
+                    .set_source(Some(dir.join(holder::SHM)))
+                    .set_options(Some(options.into()));
+            }
+        }
+        spec
+    }
+
+    /// By a label, since containerd refuses containers in sandboxes that have no controller.
+    pub(super) fn options(self) -> Option<Any> {
+        match self.options {
+            RuntimeOptions::None => None,
+            RuntimeOptions::Runc => Some(berth_proto::pack(&Options {
+                binary_name: self.host.oci.binary.clone(),
+                systemd_cgroup: self.host.node().cgroups.driver == CgroupDriver::Systemd,
+                ..Options::default()
+            })),
+        }
+    }
+
+    /// The output goes to this program as a log writer, since such shims write no CRI logs themselves. Nobody could attach
+    /// to the input.
+    pub(super) fn stdio(self, request: &StartRequest) -> Result<Stdio, Failure> {
+        let exe = std::env::current_exe().map_err(local("find", "/proc/self/exe"))?;
+        let logs = self.host.node().logs;
+        let output = format!(
+            "binary://{}?log-writer={}&max-size={}&max-files={}",
+            exe.display(),
+            request.plan.log_path,
+            logs.max_size_bytes,
+            logs.max_files
+        );
+        Ok(Stdio { input: String::new(), output })
+    }
+
+    /// What containerd says of the container.
+    pub(super) async fn task(self, request: &StartRequest) -> Result<ObservedTask, Failure> {
+        Ok(self.host.grouped.task(&self.host.containerd, &request.id).await?)
+    }
+
+    /// Its end is looked for from now on.
+    pub(super) fn follow(self, request: &StartRequest) {
+        self.host.grouped.add(&request.id, &request.sandbox);
+    }
+
+    fn dir(self, sandbox: &SandboxId) -> PathBuf {
+        holder::dir(&self.host.node().paths.run, sandbox)
+    }
+}
+
+fn is_own_shm(mount: &Mount) -> bool {
+    mount.destination() == "/dev/shm" && mount.typ().as_deref() != Some("bind")
+}
+
+/// Lets go of the pod's namespaces, if it has any that are held here.
+pub(super) async fn remove_sandbox(host: &Arc<Host>, id: &SandboxId) -> Result<(), Failure> {
+    let dir = holder::dir(&host.node().paths.run, id);
+    blocking(move || holder::remove(&dir).map_err(|error| failed(FailureKind::Transient, &error))).await
+}

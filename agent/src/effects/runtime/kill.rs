@@ -1,0 +1,134 @@
+//! Shims that do not answer, and shims that containerd does not know: what can be told of them, and their end.
+//!
+//! Containerd's timeout proves nothing, since containerd may be slow itself, and takes minutes. So the shim is asked by the
+//! agent before anything that needs its answer is asked of containerd. What follows from its silence is the core's to
+//! decide (`berth_core::pod::silence`).
+
+use std::{fs, path::Path};
+
+use berth_core::{
+    effect::SHIM_ANSWER,
+    event::{Failure, FailureKind, Outcome},
+    id::SandboxId,
+};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::{
+    effects::{
+        failure::failed,
+        host::{Host, blocking},
+    },
+    runtime::{Answer, CallError},
+};
+
+/// Name of the shim's program. The kernel cuts names of processes, so it is looked for in the arguments.
+const PROGRAM: &str = "containerd-shim-berth-v1";
+
+/// Fails when the sandbox's shim is there and does not answer. One that is gone needs no asking.
+pub(super) async fn must_answer(host: &Host, sandbox: &SandboxId) -> Result<(), Failure> {
+    ask(host, sandbox).await.map(drop)
+}
+
+/// Fails unless nobody serves the sandbox. A shim that does has containers that may run, whatever containerd knows.
+pub(super) async fn must_not_serve(host: &Host, sandbox: &SandboxId) -> Result<(), Failure> {
+    match ask(host, sandbox).await? {
+        Serving::No => Ok(()),
+        Serving::Yes => {
+            let message = format!("use sandbox {sandbox}: its shim runs, but containerd does not know it");
+            Err(Failure { kind: FailureKind::SandboxGone, message })
+        }
+    }
+}
+
+enum Serving {
+    Yes,
+    No,
+}
+
+async fn ask(host: &Host, sandbox: &SandboxId) -> Result<Serving, Failure> {
+    match host.shims.ask(sandbox).await {
+        Answer::Given => Ok(Serving::Yes),
+        Answer::Gone => Ok(Serving::No),
+        Answer::None => {
+            let message = format!(
+                "ask the shim of sandbox {sandbox}: it did not answer within {} s; a stalled disk may hold it up",
+                SHIM_ANSWER.as_secs()
+            );
+            Err(Failure { kind: FailureKind::Silent, message })
+        }
+        Answer::NotAsked(error) => Err(failed(FailureKind::Transient, &error)),
+    }
+}
+
+/// Makes a failure of a call that the shim may have left unanswered.
+pub(super) async fn failure(host: &Host, sandbox: &SandboxId, error: CallError) -> Failure {
+    if error.kind() != FailureKind::Unknown {
+        return error.into();
+    }
+    must_answer(host, sandbox).await.err().unwrap_or_else(|| error.into())
+}
+
+/// Kills the shim of a sandbox. Containerd cleans up after it.
+pub(in crate::effects) async fn shim(sandbox: &SandboxId) -> Result<Outcome, Failure> {
+    let killed = kill(sandbox).await?;
+    tracing::warn!(%sandbox, killed, "the shim of a sandbox that is removed does not answer, killed");
+    Ok(Outcome::Done)
+}
+
+/// Kills a shim that containerd does not know, should one be left: when a shim dies while it is made, or containerd does,
+/// containerd's own cleanup may take the bundle of the next one of that name. Only for a sandbox that is removed, or
+/// whose shim does not serve.
+pub(super) async fn end_forgotten(sandbox: &SandboxId) -> Result<(), Failure> {
+    let killed = kill(sandbox).await?;
+    if killed > 0 {
+        tracing::warn!(%sandbox, killed, "containerd has forgotten a shim that lives, killed");
+    }
+    Ok(())
+}
+
+async fn kill(sandbox: &SandboxId) -> Result<usize, Failure> {
+    let id = sandbox.to_string();
+    blocking(move || Ok(kill_shims(&id))).await
+}
+
+/// Kills every process of the sandbox's shim and tells how many there were.
+fn kill_shims(id: &str) -> usize {
+    let Ok(processes) = fs::read_dir("/proc") else { return 0 };
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| kill_shim(*pid, id).is_some()).count()
+}
+
+/// The process is held before it is looked at, so that a successor with its number is never meant.
+fn kill_shim(pid: i32, id: &str) -> Option<()> {
+    let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    let command = fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline")).ok()?;
+    let arguments: Vec<&str> =
+        command.split(|byte| *byte == 0).filter_map(|it| str::from_utf8(it).ok()).collect();
+    if !is_shim(&arguments, id) || !is_program(pid) {
+        return None;
+    }
+    pidfd_send_signal(&process, Signal::KILL).ok()
+}
+
+fn is_shim(arguments: &[&str], id: &str) -> bool {
+    arguments.windows(2).any(|pair| pair == ["-id", id])
+}
+
+fn is_program(pid: i32) -> bool {
+    fs::read_link(format!("/proc/{pid}/exe"))
+        .is_ok_and(|exe| exe.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PROGRAM)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_shim_of_that_sandbox_is_meant() {
+        let shim = ["shim", "-namespace", "k8s.io", "-id", "abc", "serve"];
+        assert!(is_shim(&shim, "abc"));
+        assert!(!is_shim(&shim, "ab"));
+        assert!(!is_shim(&["grep", "abc"], "abc"));
+        assert!(!is_shim(&[], "abc"));
+    }
+}

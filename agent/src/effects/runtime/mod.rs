@@ -1,0 +1,17 @@
+//! Sandboxes, containers and signals.
+//!
+//! ```text
+//!   sandbox, container ─▶ port ─▶ berth    our own shim: the sandbox API, and its own service
+//!          │                  └─▶ grouped  shims of others, which have no sandbox of their own
+//!          └─▶ task, records   what both do alike in containerd
+//! ```
+
+mod berth;
+pub(super) mod container;
+mod grouped;
+pub(super) mod kill;
+mod port;
+mod records;
+pub(super) mod sandbox;
+pub(super) mod signal;
+mod task;

@@ -1,0 +1,138 @@
+//! The runtime port: what differs between a pod in our own shim and one under a shim of others.
+//!
+//! A closed set of two, so an enum: each has a file of its own, and nothing else asks which it is.
+
+use std::sync::Arc;
+
+use berth_core::{
+    effect::{SandboxRequest, StartRequest},
+    event::{Failure, ObservedTask, Outcome},
+    id::SandboxId,
+    spec::Pod,
+};
+use oci_spec::runtime::Spec;
+use prost_types::Any;
+
+use super::{berth::Berth, grouped::Grouped};
+use crate::{
+    config::PodRuntime,
+    effects::{failure::config, host::Host},
+    runtime::CallError,
+};
+
+/// The runtime of a pod.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Runtime<'a> {
+    Berth(Berth<'a>),
+    Grouped(Grouped<'a>),
+}
+
+/// Where the streams of a container go, as URIs that its shim understands; empty for nowhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stdio {
+    pub(super) input: String,
+    /// Both outputs.
+    pub(super) output: String,
+}
+
+impl<'a> Runtime<'a> {
+    /// The one that the pod's handler names.
+    pub(super) fn of(host: &'a Arc<Host>, pod: &Pod) -> Result<Self, Failure> {
+        let handler = pod.runtime.as_deref().unwrap_or_default();
+        match host.config.runtime_handlers.get(handler) {
+            Some(PodRuntime::Berth) => Ok(Self::Berth(Berth { host })),
+            Some(PodRuntime::Grouped { name, options }) => {
+                Ok(Self::Grouped(Grouped { host, name, options: *options }))
+            }
+            None => Err(config(format!(
+                "run the pod with runtime handler {handler:?}: this node has none of that name; name it in \
+                 runtime.handlers of BerthConfiguration"
+            ))),
+        }
+    }
+
+    /// What containerd calls it.
+    pub(super) fn name(self) -> &'a str {
+        match self {
+            Self::Berth(_) => PodRuntime::Berth.name(),
+            Self::Grouped(grouped) => grouped.name,
+        }
+    }
+
+    /// Makes the sandbox, or finds it. Outcome: `Sandbox`.
+    pub(super) async fn ensure_sandbox(self, request: &SandboxRequest) -> Result<Outcome, Failure> {
+        match self {
+            Self::Berth(berth) => berth.ensure_sandbox(request).await,
+            Self::Grouped(grouped) => grouped.ensure_sandbox(request).await,
+        }
+    }
+
+    /// The OCI spec as the shim takes it.
+    pub(super) fn adapt(self, request: &StartRequest, spec: Spec) -> Spec {
+        match self {
+            Self::Berth(_) => spec,
+            Self::Grouped(grouped) => grouped.adapt(request, spec),
+        }
+    }
+
+    /// Options of the runtime, as containers are recorded with.
+    pub(super) fn options(self) -> Option<Any> {
+        match self {
+            // Those of the sandbox hold for all that is in it.
+            Self::Berth(_) => None,
+            Self::Grouped(grouped) => grouped.options(),
+        }
+    }
+
+    /// Where the streams of a container go.
+    pub(super) fn stdio(self, request: &StartRequest) -> Result<Stdio, Failure> {
+        match self {
+            Self::Berth(berth) => Ok(berth.stdio(request)),
+            Self::Grouped(grouped) => grouped.stdio(request),
+        }
+    }
+
+    /// What became of a container.
+    pub(super) async fn task(self, request: &StartRequest) -> Result<ObservedTask, Failure> {
+        match self {
+            Self::Berth(berth) => Ok(berth.task(request).await),
+            Self::Grouped(grouped) => grouped.task(request).await,
+        }
+    }
+
+    /// The end of a container that was started is to be reported.
+    pub(super) fn follow(self, request: &StartRequest) {
+        match self {
+            // Its sandbox is followed.
+            Self::Berth(_) => {}
+            Self::Grouped(grouped) => grouped.follow(request),
+        }
+    }
+
+    /// Before a task is created: nothing of an earlier one of that name is to be taken for it.
+    pub(super) fn forget_exit(self, request: &StartRequest) -> Result<(), Failure> {
+        match self {
+            Self::Berth(berth) => berth.forget_exit(request),
+            // Containerd keeps it with the task.
+            Self::Grouped(_) => Ok(()),
+        }
+    }
+
+    /// Has the shim delete a task that containerd does not know of.
+    pub(super) async fn forget_task(self, request: &StartRequest) {
+        match self {
+            Self::Berth(berth) => berth.forget_task(request).await,
+            // Such a shim has none but those that containerd knows of.
+            Self::Grouped(_) => {}
+        }
+    }
+
+    /// Whether the sandbox has gone, as far as can be told.
+    pub(super) async fn has_lost_sandbox(self, sandbox: &SandboxId) -> Result<bool, CallError> {
+        match self {
+            Self::Berth(berth) => berth.has_lost_sandbox(sandbox).await,
+            // Files hold it.
+            Self::Grouped(_) => Ok(false),
+        }
+    }
+}

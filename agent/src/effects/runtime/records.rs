@@ -1,0 +1,119 @@
+//! Records of sandboxes and containers in containerd: written before anything runs, removed after everything else.
+//!
+//! Both are container records, which containerd's CRI plugin leaves alone as long as they do not bear its label. That of a
+//! sandbox names itself as its sandbox. The store of sandboxes is CRI's: what is there and not made by it, it deletes when
+//! containerd starts (decision 0018).
+
+use std::collections::HashMap;
+
+use berth_core::{
+    effect::SandboxRequest,
+    event::Failure,
+    id::{ContainerId, PodUid, SandboxId},
+};
+use containerd_client::services::v1::{
+    Container, CreateContainerRequest, DeleteContainerRequest, GetContainerRequest, ListContainersRequest,
+    container::Runtime, sandbox::StoreDeleteRequest,
+};
+use prost_types::Any;
+
+use crate::{
+    effects::host::Host,
+    runtime::{CallError, labels},
+};
+
+/// Type URL of an OCI spec as JSON (containerd, `client/client.go`).
+pub(super) const SPEC_URL: &str = "types.containerd.io/opencontainers/runtime-spec/1/Spec";
+
+/// The version of the OCI runtime specification that is written: the newest that Debian's crun 1.8 takes.
+const OCI_VERSION: &str = "1.1.0";
+
+/// The record of a sandbox: found again by its labels.
+pub(super) fn sandbox(request: &SandboxRequest, runtime: &str) -> Container {
+    let SandboxRequest { id, attempt, pod, .. } = request;
+    let labels = [
+        (labels::POD_NAME, pod.name.name.clone()),
+        (labels::POD_NAMESPACE, pod.name.namespace.clone()),
+        (labels::POD_UID, pod.uid.to_string()),
+        (labels::SANDBOX, id.to_string()),
+        (labels::ATTEMPT, attempt.to_string()),
+    ];
+    let spec = serde_json::json!({
+        "ociVersion": OCI_VERSION,
+        "annotations": {
+            "io.kubernetes.cri.container-type": "sandbox",
+            "io.kubernetes.cri.sandbox-id": id.as_str(),
+            "io.kubernetes.cri.sandbox-name": pod.name.name,
+            "io.kubernetes.cri.sandbox-namespace": pod.name.namespace,
+            "io.kubernetes.cri.sandbox-uid": pod.uid.as_str(),
+        },
+    });
+    Container {
+        id: id.to_string(),
+        labels: labels.map(|(name, value)| (name.to_owned(), value)).into_iter().collect::<HashMap<_, _>>(),
+        runtime: Some(Runtime { name: runtime.to_owned(), options: None }),
+        spec: Some(Any { type_url: SPEC_URL.to_owned(), value: spec.to_string().into_bytes() }),
+        ..Container::default()
+    }
+}
+
+/// Removes the record of a sandbox, if there is one, and what an earlier version left in the store of sandboxes.
+pub(super) async fn delete_sandbox(host: &Host, id: &SandboxId) -> Result<(), Failure> {
+    let delete = StoreDeleteRequest { sandbox_id: id.to_string() };
+    let mut client = host.containerd.sandbox_store();
+    absent_is_fine(host.containerd.call("delete sandbox", id.as_str(), client.delete(delete)).await)?;
+    delete_record(host, id.as_str()).await
+}
+
+/// Containers that containerd has for a sandbox.
+pub(super) async fn members(host: &Host, pod: &PodUid, id: &SandboxId) -> Result<Vec<ContainerId>, Failure> {
+    let filter = format!("labels.{:?}=={:?}", labels::POD_UID, pod.as_str());
+    let request = ListContainersRequest { filters: vec![filter] };
+    let mut client = host.containerd.containers();
+    let list = host.containerd.call("list containers of sandbox", id.as_str(), client.list(request)).await?;
+    let is_member = |it: &Container| it.id != id.as_str() && labels::sandbox_of(it) == id.as_str();
+    let members = list.containers.into_iter().filter(|it| labels::is_ours(it) && is_member(it));
+    Ok(members.map(|it| ContainerId::from_known(it.id)).collect())
+}
+
+/// Writes a record; tells whether there was none.
+pub(super) async fn create(host: &Host, container: Container) -> Result<bool, Failure> {
+    let id = container.id.clone();
+    let create = CreateContainerRequest { container: Some(container) };
+    let mut client = host.containerd.containers();
+    match host.containerd.call("record", &id, client.create(create)).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_already_exists() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The record of a container, if there is one.
+pub(super) async fn container(host: &Host, id: &ContainerId) -> Result<Option<Container>, Failure> {
+    let get = GetContainerRequest { id: id.to_string() };
+    let mut client = host.containerd.containers();
+    match host.containerd.call("read container", id.as_str(), client.get(get)).await {
+        Ok(answer) => Ok(Some(answer.container.unwrap_or_default())),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes the record of a container, if there is one.
+pub(super) async fn delete_container(host: &Host, id: &ContainerId) -> Result<(), Failure> {
+    delete_record(host, id.as_str()).await
+}
+
+async fn delete_record(host: &Host, id: &str) -> Result<(), Failure> {
+    let delete = DeleteContainerRequest { id: id.to_owned() };
+    let mut client = host.containerd.containers();
+    absent_is_fine(host.containerd.call("delete the record of", id, client.delete(delete)).await)
+}
+
+/// What is to be removed may be gone.
+pub(super) fn absent_is_fine<T>(result: Result<T, CallError>) -> Result<(), Failure> {
+    match result {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}

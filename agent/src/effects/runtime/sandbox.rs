@@ -1,0 +1,39 @@
+//! Sandboxes: made by the pod's runtime, removed by whichever made them.
+
+use std::sync::Arc;
+
+use berth_core::{
+    effect::SandboxRequest,
+    event::{Failure, Outcome},
+    id::{PodUid, SandboxId},
+};
+
+use super::{berth, container, grouped, kill, port::Runtime, records};
+use crate::effects::host::Host;
+
+/// Makes the pod's sandbox, or finds it.
+pub(in crate::effects) async fn ensure(
+    host: &Arc<Host>,
+    request: &SandboxRequest,
+) -> Result<Outcome, Failure> {
+    Runtime::of(host, &request.pod)?.ensure_sandbox(request).await
+}
+
+/// Stops the pod's sandbox with everything in it, and forgets it. Under which runtime it was made, a handler that was taken
+/// out of the configuration can no longer tell: both look for what is theirs.
+pub(in crate::effects) async fn remove(
+    host: &Arc<Host>,
+    pod: &PodUid,
+    id: &SandboxId,
+) -> Result<Outcome, Failure> {
+    host.shims.forget(id);
+    kill::must_answer(host, id).await?;
+    for container in records::members(host, pod, id).await? {
+        container::remove(host, &container).await?;
+    }
+    grouped::remove_sandbox(host, id).await?;
+    host.failpoint.reach("grouped.released");
+    berth::remove_sandbox(host, id).await?;
+    records::delete_sandbox(host, id).await?;
+    Ok(Outcome::Done)
+}

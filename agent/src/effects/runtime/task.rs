@@ -1,0 +1,202 @@
+//! Tasks in containerd: created, started and ended through it, under whichever shim.
+
+use std::sync::Arc;
+
+use berth_core::{
+    effect::StartRequest,
+    event::{Failure, FailureKind},
+    id::ContainerId,
+};
+use containerd_client::{
+    services::v1::{
+        CreateTaskRequest, DeleteTaskRequest, GetRequest, KillRequest, StartRequest as StartTaskRequest,
+        WaitRequest,
+    },
+    types::{Mount, v1::Status},
+};
+
+use super::port::{Runtime, Stdio};
+use crate::{
+    chain::chain,
+    effects::{
+        host::Host,
+        rootfs,
+        runtime_text::{self, Call},
+        work::{Called, FILES, Work},
+    },
+    runtime::CallError,
+    workers::Sort,
+};
+
+const SIGKILL: u32 = 9;
+
+/// Creates the task, or finds it.
+pub(super) async fn create(host: &Host, runtime: Runtime<'_>, request: &StartRequest) -> Result<(), Failure> {
+    let id = request.id.as_str();
+    let mut rootfs = rootfs::mounts(host, &request.id).await?;
+    for mark in rootfs.iter_mut().filter_map(make_volatile) {
+        let what = format!("layer of container {}", request.container.name);
+        let called = Called { what: &what, path: &mark, sort: Sort::Own, within: FILES };
+        host.work(request.pod.uid.as_str(), called, &Work::Clear(mark.clone())).await?;
+    }
+    let tty = request.container.stdio.tty;
+    let Stdio { input, output } = runtime.stdio(request)?;
+    let create = CreateTaskRequest {
+        container_id: id.to_owned(),
+        rootfs,
+        stdin: input,
+        stderr: if tty { String::new() } else { output.clone() },
+        stdout: output,
+        terminal: tty,
+        ..CreateTaskRequest::default()
+    };
+    let mut client = host.containerd.tasks();
+    match host.containerd.call("create task", id, client.create(create)).await {
+        Err(error) if !error.is_already_exists() => {
+            Err(start_failure(runtime, request, Call::Create, error).await)
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Starts the task.
+pub(super) async fn start(
+    host: &Arc<Host>,
+    runtime: Runtime<'_>,
+    request: &StartRequest,
+) -> Result<(), Failure> {
+    let id = request.id.as_str();
+    let start = StartTaskRequest { container_id: id.to_owned(), exec_id: String::new() };
+    let mut client = host.containerd.tasks();
+    match host.containerd.call("start task", id, client.start(start)).await {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let is_lost = error.is_not_found();
+            let mut failure = start_failure(runtime, request, Call::Start, error).await;
+            if failure.kind == FailureKind::StartFailed || is_lost {
+                remove(host, &request.id).await?;
+            }
+            if is_lost {
+                runtime.forget_task(request).await;
+            }
+            if matches!(failure.kind, FailureKind::Transient | FailureKind::SandboxGone) {
+                // It may run, or have run before its sandbox went.
+                failure.kind = FailureKind::Unknown;
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// Why a start failed: the sandbox has gone, or something that was not tried, or else it counts as a run, in the words that
+/// a kubelet gets from containerd's CRI.
+async fn start_failure(
+    runtime: Runtime<'_>,
+    request: &StartRequest,
+    call: Call,
+    error: CallError,
+) -> Failure {
+    let Some(code) = error.code().filter(|_| error.kind() == FailureKind::Transient) else {
+        return error.into();
+    };
+    match runtime.has_lost_sandbox(&request.sandbox).await {
+        Ok(false) => {}
+        Ok(true) => return Failure { kind: FailureKind::SandboxGone, ..error.into() },
+        Err(unknown) => return Failure { kind: unknown.kind(), ..error.into() },
+    }
+    let words = error.cause().to_string();
+    if !runtime_text::is_a_run(call, code, &words) {
+        return error.into();
+    }
+    let message = match call {
+        Call::Create => format!("failed to create containerd task: {words}"),
+        Call::Start => format!("failed to start containerd task {:?}: {words}", request.id.as_str()),
+    };
+    Failure { kind: FailureKind::StartFailed, message }
+}
+
+/// Deletes the task, killing it first when it runs.
+pub(super) async fn remove(host: &Host, id: &ContainerId) -> Result<(), CallError> {
+    match status(host, id).await? {
+        Some(Status::Stopped) => {}
+        Some(status) => {
+            kill(host, id).await?;
+            if status != Status::Created {
+                let wait = WaitRequest { container_id: id.to_string(), exec_id: String::new() };
+                let mut client = host.containerd.tasks();
+                gone_is_fine(host.containerd.call("wait for", id.as_str(), client.wait(wait)).await)?;
+            }
+        }
+        // Nothing to kill. But a task whose shim has died is still in containerd's books, with its bundle.
+        None => {}
+    }
+    let delete = DeleteTaskRequest { container_id: id.to_string() };
+    let mut client = host.containerd.tasks();
+    gone_is_fine(host.containerd.call("delete task", id.as_str(), client.delete(delete)).await)
+}
+
+async fn kill(host: &Host, id: &ContainerId) -> Result<(), CallError> {
+    let kill =
+        KillRequest { container_id: id.to_string(), signal: SIGKILL, all: true, ..KillRequest::default() };
+    let mut client = host.containerd.tasks();
+    gone_is_fine(host.containerd.call("kill", id.as_str(), client.kill(kill)).await)
+}
+
+/// How the task is; none when there is none, or its shim has died.
+async fn status(host: &Host, id: &ContainerId) -> Result<Option<Status>, CallError> {
+    let get = GetRequest { container_id: id.to_string(), exec_id: String::new() };
+    let mut client = host.containerd.tasks();
+    match host.containerd.call("look at task", id.as_str(), client.get(get)).await {
+        Ok(answer) => Ok(answer.process.map(|process| process.status())),
+        Err(error) if error.is_shim_gone() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn gone_is_fine<T>(result: Result<T, CallError>) -> Result<(), CallError> {
+    match result {
+        Err(error) if !error.is_shim_gone() => Err(error),
+        Ok(_) => Ok(()),
+        Err(error) => {
+            tracing::debug!(error = chain(&error), "nothing left to act on");
+            Ok(())
+        }
+    }
+}
+
+/// Marks a writable layer as one that a crash may lose, which spares a sync of the whole disk when it is unmounted. A
+/// layer that was mounted so before, by a start that failed, bears a mark of the kernel that would refuse it: a directory
+/// that holds a file, to be removed first. Most often it is not there.
+/// Source: Linux, `Documentation/filesystems/overlayfs.rst`, "Volatile mount".
+fn make_volatile(mount: &mut Mount) -> Option<String> {
+    let work = mount.options.iter().find_map(|option| option.strip_prefix("workdir="))?;
+    if mount.r#type != "overlay" {
+        return None;
+    }
+    let mark = format!("{work}/work/incompat/volatile");
+    mount.options.push("volatile".to_owned());
+    Some(mark)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writable_overlays_are_volatile_and_other_mounts_are_left() {
+        let mut overlay = Mount {
+            r#type: "overlay".to_owned(),
+            source: "overlay".to_owned(),
+            options: vec!["workdir=/s/7/work".to_owned(), "lowerdir=/a".to_owned()],
+            ..Mount::default()
+        };
+        // As `ovl_create_volatile_dirty` of the kernel leaves it.
+        assert_eq!(make_volatile(&mut overlay).as_deref(), Some("/s/7/work/work/incompat/volatile"));
+        assert_eq!(overlay.options.last().map(String::as_str), Some("volatile"));
+
+        let mut bind =
+            Mount { r#type: "bind".to_owned(), options: vec!["rbind".to_owned()], ..Mount::default() };
+        assert_eq!(make_volatile(&mut bind), None);
+        assert_eq!(bind.options, ["rbind"]);
+    }
+}

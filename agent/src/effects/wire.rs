@@ -1,0 +1,227 @@
+//! Values of the core in requests to workers.
+
+use berth_core::{
+    effect::{ExistingFile, HostFile, ImageVolume, MountSource, SubPathBind},
+    id::VolumeName,
+    oci::{HostDevice, HostDeviceKind},
+    spec::{HostPathType, Medium, MountPropagation},
+};
+use containerd_client::types::Mount;
+use serde::{Deserialize, Serialize};
+
+use crate::volumes::EmptyDir;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct EmptyDirText {
+    in_memory: bool,
+    size_bytes_max: Option<u64>,
+    fs_group: Option<u32>,
+    is_recursive: bool,
+}
+
+impl From<EmptyDir> for EmptyDirText {
+    fn from(value: EmptyDir) -> Self {
+        let EmptyDir { medium, size_bytes_max, fs_group, is_recursive } = value;
+        Self { in_memory: medium == Medium::Memory, size_bytes_max, fs_group, is_recursive }
+    }
+}
+
+impl From<EmptyDirText> for EmptyDir {
+    fn from(text: EmptyDirText) -> Self {
+        let EmptyDirText { in_memory, size_bytes_max, fs_group, is_recursive } = text;
+        let medium = if in_memory { Medium::Memory } else { Medium::Disk };
+        Self { medium, size_bytes_max, fs_group, is_recursive }
+    }
+}
+
+/// `HostPathType`, by the names of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum HostPathText {
+    Unset,
+    DirectoryOrCreate,
+    Directory,
+    FileOrCreate,
+    File,
+    Socket,
+    CharDevice,
+    BlockDevice,
+}
+
+impl From<HostPathType> for HostPathText {
+    fn from(kind: HostPathType) -> Self {
+        match kind {
+            HostPathType::Unset => Self::Unset,
+            HostPathType::DirectoryOrCreate => Self::DirectoryOrCreate,
+            HostPathType::Directory => Self::Directory,
+            HostPathType::FileOrCreate => Self::FileOrCreate,
+            HostPathType::File => Self::File,
+            HostPathType::Socket => Self::Socket,
+            HostPathType::CharDevice => Self::CharDevice,
+            HostPathType::BlockDevice => Self::BlockDevice,
+        }
+    }
+}
+
+impl From<HostPathText> for HostPathType {
+    fn from(text: HostPathText) -> Self {
+        match text {
+            HostPathText::Unset => Self::Unset,
+            HostPathText::DirectoryOrCreate => Self::DirectoryOrCreate,
+            HostPathText::Directory => Self::Directory,
+            HostPathText::FileOrCreate => Self::FileOrCreate,
+            HostPathText::File => Self::File,
+            HostPathText::Socket => Self::Socket,
+            HostPathText::CharDevice => Self::CharDevice,
+            HostPathText::BlockDevice => Self::BlockDevice,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FileText {
+    path: String,
+    mode: u32,
+    owner: Option<(u32, u32)>,
+    content: String,
+    is_kept: bool,
+}
+
+impl From<&HostFile> for FileText {
+    fn from(file: &HostFile) -> Self {
+        let HostFile { path, mode, owner, content, existing } = file.clone();
+        Self { path, mode, owner, content, is_kept: existing == ExistingFile::Keep }
+    }
+}
+
+impl From<FileText> for HostFile {
+    fn from(text: FileText) -> Self {
+        let FileText { path, mode, owner, content, is_kept } = text;
+        let existing = if is_kept { ExistingFile::Keep } else { ExistingFile::Replace };
+        Self { path, mode, owner, content, existing }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SubPathText {
+    mount: String,
+    volume: String,
+    sub_path: String,
+    target: String,
+}
+
+impl From<&SubPathBind> for SubPathText {
+    fn from(bind: &SubPathBind) -> Self {
+        let SubPathBind { mount, volume, sub_path, target } = bind.clone();
+        Self { mount: mount.to_string(), volume, sub_path, target }
+    }
+}
+
+impl From<SubPathText> for SubPathBind {
+    fn from(text: SubPathText) -> Self {
+        let SubPathText { mount, volume, sub_path, target } = text;
+        Self { mount: VolumeName::new(mount), volume, sub_path, target }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct MountSourceText {
+    path: String,
+    propagation: PropagationText,
+}
+
+/// `MountPropagation`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum PropagationText {
+    Private,
+    HostToContainer,
+    Bidirectional,
+}
+
+impl From<&MountSource> for MountSourceText {
+    fn from(source: &MountSource) -> Self {
+        let propagation = match source.propagation {
+            MountPropagation::Private => PropagationText::Private,
+            MountPropagation::HostToContainer => PropagationText::HostToContainer,
+            MountPropagation::Bidirectional => PropagationText::Bidirectional,
+        };
+        Self { path: source.path.clone(), propagation }
+    }
+}
+
+impl From<MountSourceText> for MountSource {
+    fn from(text: MountSourceText) -> Self {
+        let propagation = match text.propagation {
+            PropagationText::Private => MountPropagation::Private,
+            PropagationText::HostToContainer => MountPropagation::HostToContainer,
+            PropagationText::Bidirectional => MountPropagation::Bidirectional,
+        };
+        Self { path: text.path, propagation }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ImageVolumeText {
+    target: String,
+    image_path: String,
+}
+
+impl From<&ImageVolume> for ImageVolumeText {
+    fn from(volume: &ImageVolume) -> Self {
+        let ImageVolume { target, image_path } = volume.clone();
+        Self { target, image_path }
+    }
+}
+
+impl From<ImageVolumeText> for ImageVolume {
+    fn from(text: ImageVolumeText) -> Self {
+        let ImageVolumeText { target, image_path } = text;
+        Self { target, image_path }
+    }
+}
+
+/// A mount of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LayerText {
+    kind: String,
+    source: String,
+    options: Vec<String>,
+}
+
+impl From<&Mount> for LayerText {
+    fn from(mount: &Mount) -> Self {
+        Self { kind: mount.r#type.clone(), source: mount.source.clone(), options: mount.options.clone() }
+    }
+}
+
+impl From<LayerText> for Mount {
+    fn from(text: LayerText) -> Self {
+        let LayerText { kind, source, options } = text;
+        Self { r#type: kind, source, options, ..Self::default() }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct DeviceText {
+    path: std::path::PathBuf,
+    is_block: bool,
+    major: u32,
+    minor: u32,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+}
+
+impl From<HostDevice> for DeviceText {
+    fn from(device: HostDevice) -> Self {
+        let HostDevice { path, kind, major, minor, mode, uid, gid } = device;
+        Self { path, is_block: kind == HostDeviceKind::Block, major, minor, mode, uid, gid }
+    }
+}
+
+impl From<DeviceText> for HostDevice {
+    fn from(text: DeviceText) -> Self {
+        let DeviceText { path, is_block, major, minor, mode, uid, gid } = text;
+        let kind = if is_block { HostDeviceKind::Block } else { HostDeviceKind::Char };
+        Self { path, kind, major, minor, mode, uid, gid }
+    }
+}

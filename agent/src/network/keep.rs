@@ -1,0 +1,69 @@
+//! The configuration as it changes: whether pods can be wired is asked anew, and told to the loop.
+
+use std::time::Duration;
+
+use berth_cni::Watch;
+use berth_core::{event::Event, network::upkeep};
+use tokio::{sync::mpsc, time::Instant};
+
+use super::{Network, PLUGINS_WITHIN};
+use crate::chain::chain;
+
+impl Network {
+    /// Watches the configuration and tells whether pods can be wired; removes what is left over. Runs until the agent
+    /// stops.
+    pub async fn keep(self, events: mpsc::Sender<Event>) {
+        tokio::select! {
+            () = self.keep_looking(&events) => {}
+            () = self.keep_collecting() => {}
+        }
+    }
+
+    async fn keep_looking(&self, events: &mpsc::Sender<Event>) {
+        let conf_dir = &self.0.config.conf_dir;
+        let mut watch = Watch::new(conf_dir).await.ok();
+        let mut last = None;
+        loop {
+            let ready = self.status().await;
+            if last.as_ref() != Some(&ready) {
+                match &ready {
+                    Ok(()) => tracing::info!("network is ready"),
+                    Err(why) => tracing::warn!(why, "network is not ready"),
+                }
+                if events.send(Event::NetworkReady(ready.clone())).await.is_err() {
+                    return;
+                }
+            }
+            let again = upkeep::look_after(ready.is_ok());
+            last = Some(ready);
+            watch = match changed_or_elapsed(watch, again).await {
+                None => Watch::new(conf_dir).await.ok(),
+                watch => watch,
+            };
+        }
+    }
+
+    async fn status(&self) -> Result<(), String> {
+        let list = self.load().await.map_err(|error| chain(&error))?;
+        let asked = self.0.runtime.status(&list, Instant::now() + PLUGINS_WITHIN).await;
+        asked.map_err(|error| chain(&error))
+    }
+}
+
+/// Gives the watch back unless it broke.
+async fn changed_or_elapsed(watch: Option<Watch>, again: Duration) -> Option<Watch> {
+    let Some(mut watch) = watch else {
+        tokio::time::sleep(again).await;
+        return None;
+    };
+    match tokio::time::timeout(again, watch.changed()).await {
+        Ok(Err(error)) => {
+            tracing::warn!(
+                error = chain(&error),
+                "changes of the network configuration are not seen at once"
+            );
+            None
+        }
+        Ok(Ok(())) | Err(_) => Some(watch),
+    }
+}

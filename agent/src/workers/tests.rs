@@ -1,0 +1,183 @@
+use std::{env::args_os, fs, path::PathBuf, process::ExitCode, thread, time::Instant};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tempfile::TempDir;
+
+use super::{table::PER_POD, *};
+
+/// Far longer than anything here takes.
+const LONG: std::time::Duration = std::time::Duration::from_secs(60);
+/// Enough to be begun.
+const SHORT: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// This program as a worker: the name of this test is the argument of a worker, and so the filter of the harness.
+#[test]
+fn file_worker() {
+    let Some(options) = Options::from_args(args_os()) else { return };
+    let ended = serve(options, |work| match work {
+        b"hang" => loop {
+            thread::park();
+        },
+        b"die" => panic!("as asked"),
+        work => work.to_vec(),
+    });
+    assert_eq!(format!("{ended:?}"), format!("{:?}", ExitCode::SUCCESS));
+}
+
+fn open(run: &TempDir) -> Workers {
+    Workers::open(run.path()).unwrap()
+}
+
+fn job<'a>(pod: &'a str, what: &'a str, within: std::time::Duration) -> Job<'a> {
+    Job { pod, what, path: "/mnt/dead", sort: Sort::Chosen, within }
+}
+
+fn records(run: &TempDir) -> Vec<PathBuf> {
+    fs::read_dir(run.path().join("workers")).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// Asks until it is so, as long as any of these tests may take.
+async fn until(mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LONG, "not so in time");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn one_worker_does_what_comes_one_after_another() {
+    let run = TempDir::new().unwrap();
+    let workers = open(&run);
+    for text in ["one", "two"] {
+        let answer = workers.run(job("a", "echo", LONG), text.into()).await.unwrap();
+        assert_eq!(answer, text.as_bytes());
+    }
+    assert_eq!(records(&run).len(), 1);
+    drop(workers);
+}
+
+#[tokio::test]
+async fn a_worker_that_hangs_is_killed_and_gives_back_what_it_held() {
+    let run = TempDir::new().unwrap();
+    let workers = open(&run);
+    let failure = workers.run(job("a", "look", SHORT), b"hang".to_vec()).await.unwrap_err();
+    let WorkError::Hangs { path, process, .. } = &failure else { panic!("{failure}") };
+    assert_eq!(path, "/mnt/dead");
+    until(|| !PathBuf::from(format!("/proc/{process}")).exists()).await;
+    until(|| records(&run).is_empty()).await;
+    until(|| workers.hanging("a").is_empty()).await;
+    workers.run(job("a", "look", LONG), b"fine".to_vec()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_hangs_is_shown_and_not_begun_again_and_a_pod_over_its_bound_waits_alone() {
+    let run = TempDir::new().unwrap();
+    let workers = open(&run);
+    let names: Vec<String> = (0..PER_POD).map(|number| format!("volume {number}")).collect();
+    let hang = |what: &'static str| {
+        let workers = workers.clone();
+        tokio::spawn(async move { workers.run(job("stuck", what, LONG), b"hang".to_vec()).await })
+    };
+    let hanging: Vec<_> = names.iter().map(|what| hang(what.clone().leak())).collect();
+    until(|| workers.hanging("stuck").len() == PER_POD).await;
+    let shown = workers.hanging("stuck");
+    assert_eq!(shown.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["/mnt/dead"; PER_POD]);
+
+    let again = workers.run(job("stuck", &names[0], LONG), b"fine".to_vec()).await.unwrap_err();
+    assert!(matches!(again, WorkError::Hangs { .. }), "{again}");
+    let over = workers.run(job("stuck", "one more", SHORT), b"fine".to_vec()).await.unwrap_err();
+    assert!(matches!(over, WorkError::Waited { .. }), "{over}");
+    let own = Job { sort: Sort::Ends, ..job("stuck", "removal", LONG) };
+    workers.run(own, b"fine".to_vec()).await.unwrap();
+    workers.run(job("other", &names[0], LONG), b"fine".to_vec()).await.unwrap();
+    assert!(workers.hanging("other").is_empty());
+    for one in hanging {
+        one.abort();
+    }
+    until(|| workers.hanging("stuck").is_empty()).await;
+}
+
+/// As many stuck pods as there are places: what is slow gives its place to others.
+#[tokio::test]
+async fn stuck_pods_block_no_other() {
+    let run = TempDir::new().unwrap();
+    let workers = open(&run);
+    let mut hanging = Vec::new();
+    for pod in 0..run::AT_ONCE {
+        let workers = workers.clone();
+        hanging.push(tokio::spawn(async move {
+            workers.run(job(&format!("stuck{pod}"), "look", LONG), b"hang".to_vec()).await
+        }));
+    }
+    until(|| (0..run::AT_ONCE).all(|pod| !workers.hanging(&format!("stuck{pod}")).is_empty())).await;
+    let began = Instant::now();
+    workers.run(job("innocent", "look", LONG), b"fine".to_vec()).await.unwrap();
+    assert!(began.elapsed() < LONG / 2, "waited {:?}", began.elapsed());
+    hanging.iter().for_each(tokio::task::JoinHandle::abort);
+    until(|| (0..run::AT_ONCE).all(|pod| workers.hanging(&format!("stuck{pod}")).is_empty())).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_in_its_work_is_no_more_than_a_failure() {
+    let run = TempDir::new().unwrap();
+    let workers = open(&run);
+    let failure = workers.run(job("a", "look", LONG), b"die".to_vec()).await.unwrap_err();
+    assert!(matches!(failure, WorkError::Process { .. }), "{failure}");
+    until(|| records(&run).is_empty()).await;
+    workers.run(job("a", "look", LONG), b"fine".to_vec()).await.unwrap();
+}
+
+/// A worker that is stopped stands for one that the kernel does not let go of: it is told apart by its lock.
+#[tokio::test]
+async fn the_next_agent_ends_what_it_finds_and_sweeps_stale_records() {
+    let run = TempDir::new().unwrap();
+    let workers = open(&run);
+    let earlier = workers.clone();
+    let hanging = tokio::spawn(async move { earlier.run(job("a", "look", LONG), b"hang".to_vec()).await });
+    until(|| !workers.hanging("a").is_empty()).await;
+    let process = workers.hanging("a")[0].process;
+    fs::write(run.path().join("workers/stale"), "{").unwrap();
+
+    let next = open(&run);
+    assert!(next.hanging("a").is_empty(), "it was killed");
+    assert!(!run.path().join("workers/stale").exists());
+    let process = Pid::from_raw(i32::try_from(process).unwrap());
+    until(|| kill(process, None::<Signal>).is_err()).await;
+    let failure = hanging.await.unwrap().unwrap_err();
+    assert!(matches!(failure, WorkError::Process { .. }), "{failure}");
+}
+
+/// One that cannot be killed: here it is another's lock on the record that lives.
+#[tokio::test]
+async fn what_hangs_from_an_earlier_agent_is_shown_and_not_begun_again() {
+    let run = TempDir::new().unwrap();
+    let workers = open(&run);
+    drop(workers);
+    let path = run.path().join("workers/left");
+    let record = record::Record::begin(path).unwrap();
+    let busy = record::Busy {
+        pod: "a".to_owned(),
+        what: "look".to_owned(),
+        path: "/mnt/dead".to_owned(),
+        since: jiff::Timestamp::UNIX_EPOCH,
+    };
+    record.set_as_another(busy).unwrap();
+
+    let next = open(&run);
+    assert_eq!(next.hanging("a").len(), 1);
+    let failure = next.run(job("a", "look", LONG), b"fine".to_vec()).await.unwrap_err();
+    let words = failure.to_string();
+    assert!(
+        words.starts_with("look: still waiting since 1970-01-01T00:00:00Z for /mnt/dead (process "),
+        "{words}"
+    );
+    next.run(job("a", "other", LONG), b"fine".to_vec()).await.unwrap();
+    next.run(job("b", "look", LONG), b"fine".to_vec()).await.unwrap();
+    drop(record);
+    assert!(next.hanging("a").is_empty());
+    next.run(job("a", "look", LONG), b"fine".to_vec()).await.unwrap();
+}
