@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, ExitStatus, Output};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -26,6 +26,19 @@ pub const ROOT_DIR: &str = "/var/lib/kubelet";
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// Names the point at which the agent is to kill itself.
 const ABORT_AT: &str = "BERTH_ABORT_AT";
+
+/// Names a directory in place of `/proc/sys`: what the agent sets of the kernel is the machine's, not the test's.
+const SYSCTL_ROOT: &str = "BERTH_SYSCTL_ROOT";
+
+/// The settings of the kernel that the agent looks at, as most machines have them.
+const SYSCTLS: [(&str, &str); 6] = [
+    ("vm/overcommit_memory", "0\n"),
+    ("vm/panic_on_oom", "0\n"),
+    ("kernel/panic", "0\n"),
+    ("kernel/panic_on_oops", "0\n"),
+    ("kernel/keys/root_maxkeys", "1000000\n"),
+    ("kernel/keys/root_maxbytes", "25000000\n"),
+];
 
 /// What a test may want otherwise.
 #[derive(Debug, Clone)]
@@ -67,6 +80,8 @@ pub struct Agent {
     config: PathBuf,
     log: PathBuf,
     path: OsString,
+    sysctls: PathBuf,
+    program: Option<PathBuf>,
     process: Option<Process>,
 }
 
@@ -79,12 +94,25 @@ impl Agent {
         fs::create_dir_all(&places.dir)?;
         let config = places.dir.join("config.yaml");
         fs::write(&config, documents(places, settings))?;
+        let sysctls = places.dir.join("sysctls");
+        for (name, value) in SYSCTLS {
+            let file = sysctls.join(name);
+            fs::create_dir_all(file.parent().unwrap_or(&sysctls))?;
+            fs::write(file, value)?;
+        }
         Ok(Self {
             config,
             log: places.dir.join("agent.log"),
             path: binaries::search_path(settings.path_first.as_deref())?,
+            sysctls,
+            program: None,
             process: None,
         })
+    }
+
+    /// Names the program that is started from now on; `None` is the one that was built with the tests.
+    pub fn set_program(&mut self, program: Option<PathBuf>) {
+        self.program = program;
     }
 
     /// Starts it and waits until its socket answers.
@@ -122,14 +150,29 @@ impl Agent {
         self.process.as_mut().map_or(Ok(true), Process::ended)
     }
 
+    /// Its process, while it was not ended.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::pid)
+    }
+
+    /// How it has ended by itself, if it has.
+    ///
+    /// # Errors
+    /// It cannot be waited for, or was not started.
+    pub fn status(&mut self) -> Result<Option<ExitStatus>> {
+        self.process.as_mut().context("no agent was started")?.status()
+    }
+
     /// The agent's command line: `berth run` with its configuration.
     ///
     /// # Errors
     /// The program was not built.
     pub fn command(&self) -> Result<Command> {
-        let mut command = Command::new(binaries::path("berth")?);
+        let program = self.program.clone().map_or_else(|| binaries::path("berth"), Ok)?;
+        let mut command = Command::new(program);
         command.args(["run", "--root-dir", ROOT_DIR, "--hostname-override", NODE_NAME, "--config"]);
-        command.arg(&self.config).env("PATH", &self.path);
+        command.arg(&self.config).env("PATH", &self.path).env(SYSCTL_ROOT, &self.sysctls);
         Ok(command)
     }
 
@@ -151,6 +194,22 @@ impl Agent {
     /// The signal could not be sent.
     pub fn kill(&mut self) -> Result<()> {
         self.process.take().map_or(Ok(()), Process::kill)
+    }
+
+    /// What it set of the kernel, in the directory that it was given in place of `/proc/sys`.
+    ///
+    /// # Errors
+    /// There is no such setting.
+    pub fn sysctl(&self, name: &str) -> Result<String> {
+        Ok(fs::read_to_string(self.sysctls.join(name))?.trim().to_owned())
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// It is not running.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.process.as_ref().context("the agent is not running")?.signal(signal)
     }
 
     /// The file it logs to.

@@ -99,8 +99,21 @@ const NODE: &[Component] = &[
     },
 ];
 
-/// The daemon alone: `ctr` and shims come from the version of reference.
-const NEIGHBOURS: &[Component] = &[neighbour("containerd-2.1"), neighbour("containerd-2.4")];
+/// Of containerd the daemon alone: `ctr` and shims come from the version of reference. And a client of CRI, for what the
+/// tests do beside Berth.
+const NEIGHBOURS: &[Component] = &[
+    neighbour("containerd-2.1"),
+    neighbour("containerd-2.4"),
+    Component {
+        name: "cri",
+        dir: SHARED,
+        binaries: &["cri"],
+        cgo: "0",
+        tags: "",
+        version: None,
+        system: Wanted::Nothing,
+    },
+];
 
 const fn neighbour(name: &'static str) -> Component {
     Component {
@@ -215,12 +228,26 @@ impl Component {
 
     fn recipe(&self, go: &str) -> Result<String> {
         let mut hash = Sha256::new();
-        for file in ["go.mod", "go.sum"] {
-            let path = self.module_dir().join(file);
+        for path in self.sources()? {
             hash.update(fs::read(&path).with_context(|| format!("read {}", path.display()))?);
         }
         hash.update(format!("{go} {} {} {:?}", self.cgo, self.tags, self.version));
         Ok(crate::image::hex(&hash.finalize()))
+    }
+
+    /// The module's files: what it takes from others, and what it has of its own.
+    fn sources(&self) -> Result<Vec<PathBuf>> {
+        let dir = self.module_dir();
+        let mut files = vec![dir.join("go.mod"), dir.join("go.sum")];
+        let own = fs::read_dir(&dir).with_context(|| format!("read {}", dir.display()))?;
+        for entry in own {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "go") {
+                files.push(path);
+            }
+        }
+        files.sort();
+        Ok(files)
     }
 
     fn build(&self) -> Result<()> {

@@ -12,6 +12,8 @@ use nix::sys::signal::Signal;
 use crate::components;
 use crate::process::Process;
 use crate::records::Records;
+use crate::registry::PAUSE;
+use crate::vm;
 use crate::wait::Look;
 
 /// Where its socket is unless a test says otherwise: `/run` is the lab's own.
@@ -19,12 +21,13 @@ pub const SOCKET: &str = "/run/containerd/containerd.sock";
 /// The namespace of pods.
 pub const NAMESPACE: &str = "k8s.io";
 
+const LOG: &str = "containerd.log";
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// What of containerd Berth takes the place of.
-const DISABLED: [&str; 2] = ["io.containerd.grpc.v1.cri", "io.containerd.nri.v1.nri"];
-/// What only that uses. containerd 2.1 and before have no sandboxes without it: their controllers are one service, which
-/// fails when CRI's does (`plugins/services/sandbox`).
-pub const DISABLED_FROM_2_2: [&str; 2] = ["io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images"];
+/// Where its CRI plugin looks for networks, below its directory. None there: its pods have the node's, or a test writes one.
+const CNI_DIR: &str = "cni";
+/// CRI, as containerd 2.0 and later have it.
+pub const CRI_PLUGINS: [&str; 3] =
+    ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images"];
 
 /// A minor version of containerd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,14 +41,6 @@ pub enum Release {
 }
 
 impl Release {
-    fn disabled(self) -> Vec<&'static str> {
-        let more: &[&str] = match self {
-            Self::V2_1 => &[],
-            Self::Reference | Self::V2_4 => &DISABLED_FROM_2_2,
-        };
-        [&DISABLED, more].concat()
-    }
-
     fn binary(self) -> Result<PathBuf> {
         match self {
             Self::V2_1 => components::binary_in("containerd-2.1", "containerd"),
@@ -85,7 +80,8 @@ impl Containerd {
         fs::create_dir_all(&registries)?;
         let mut containerd = Self {
             release,
-            disabled: Vec::new(),
+            // A guest starts slowly; the neighbours are tested outside.
+            disabled: if vm::is_guest() { CRI_PLUGINS.to_vec() } else { Vec::new() },
             more: String::new(),
             dir: dir.to_owned(),
             registries,
@@ -102,11 +98,11 @@ impl Containerd {
     /// It does not become ready.
     pub fn start_again(&mut self) -> Result<()> {
         let config = self.dir.join("config.toml");
-        fs::write(&config, settings(&self.disabled(), &self.dir, &self.registries) + &self.more)?;
+        fs::write(&config, settings(&self.disabled, &self.dir, &self.registries) + &self.more)?;
         let mut process = Process::start(
             "containerd",
             Command::new(self.release.binary()?).arg("--config").arg(config).env("PATH", &self.path),
-            &self.dir.join("containerd.log"),
+            &self.log(),
         )?;
         process.ready(START_LIMIT, || {
             Ok(match Records::open() {
@@ -137,16 +133,28 @@ impl Containerd {
         self.more.push_str(settings);
     }
 
-    fn disabled(&self) -> Vec<&'static str> {
-        [self.release.disabled(), self.disabled.clone()].concat()
-    }
-
     /// Stops its process with SIGSTOP: calls under way stay so until it is killed.
     ///
     /// # Errors
     /// It is not running.
     pub fn freeze(&self) -> Result<()> {
         self.process.as_ref().context("containerd is not running")?.signal(Signal::SIGSTOP)
+    }
+
+    /// Whether it has ended by itself.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn ended(&mut self) -> Result<bool> {
+        self.process.as_mut().map_or(Ok(true), Process::ended)
+    }
+
+    /// Lets a process that was stopped go on.
+    ///
+    /// # Errors
+    /// It is not running.
+    pub fn thaw(&self) -> Result<()> {
+        self.process.as_ref().context("containerd is not running")?.signal(Signal::SIGCONT)
     }
 
     /// Ends it with SIGTERM.
@@ -163,6 +171,18 @@ impl Containerd {
     /// The signal could not be sent.
     pub fn kill(&mut self) -> Result<()> {
         self.process.take().map_or(Ok(()), Process::kill)
+    }
+
+    /// The directory of networks that its CRI plugin reads.
+    #[must_use]
+    pub fn cni_conf(&self) -> PathBuf {
+        self.dir.join(CNI_DIR)
+    }
+
+    /// The file it logs to.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.dir.join(LOG)
     }
 
     /// The `certs.d` directory that both containerd and the agent read.
@@ -221,6 +241,7 @@ pub fn ctr_rows(args: &[&str]) -> Result<Vec<Vec<String>>> {
     Ok(rows)
 }
 
+/// As distributions ship it, CRI on, but for places; what differs beside them is named.
 fn settings(disabled: &[&str], dir: &Path, registries: &Path) -> String {
     format!(
         r#"version = 3
@@ -245,8 +266,24 @@ max_concurrent_unpacks = 2
 [[plugins."io.containerd.transfer.v1.local".unpack_config]]
 platform = "linux"
 snapshotter = "overlayfs"
+
+[plugins."io.containerd.cri.v1.images".pinned_images]
+sandbox = "{PAUSE}"
+
+[plugins."io.containerd.cri.v1.images".registry]
+config_path = "{registries}"
+
+# Tests may lack the right to lower a score.
+[plugins."io.containerd.cri.v1.runtime"]
+restrict_oom_score_adj = true
+
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["{plugins}"]
+conf_dir = "{networks}"
 "#,
         root = dir.join("root").display(),
         registries = registries.display(),
+        plugins = components::bin_dir().display(),
+        networks = dir.join(CNI_DIR).display(),
     )
 }

@@ -25,8 +25,15 @@ impl Control {
     /// # Errors
     /// The kernel gives no descriptors.
     pub fn new() -> Result<Self> {
-        let runtime = Builder::new_current_thread().enable_io().build()?;
-        Ok(Self { socket: Path::new(STATE_DIR).join("berth.sock"), runtime })
+        Self::at(Path::new(STATE_DIR).join("berth.sock"))
+    }
+
+    /// Of an agent with another socket.
+    ///
+    /// # Errors
+    /// The kernel gives no descriptors.
+    pub fn at(socket: PathBuf) -> Result<Self> {
+        Ok(Self { socket, runtime: Builder::new_current_thread().enable_io().build()? })
     }
 
     /// Every pod, and manifests that cannot be used.

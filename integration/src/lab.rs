@@ -21,19 +21,26 @@ mod supervisor;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 
 use self::slice::Slice;
+use crate::wait::{self, Look};
 use crate::{cgroup, systemd};
 
 /// Names the process's part; absent outside.
 const ROLE: &str = "BERTH_LAB_ROLE";
+/// The part of the process outside.
+const SUPERVISOR: &str = "supervisor";
 /// Directory of the lab.
 const ROOT: &str = "BERTH_LAB_ROOT";
-/// The supervisor's pid, as seen outside.
+/// The supervisor's pid, as seen outside; in a lab within a lab, after that of the outer one's.
 const OWNER: &str = "BERTH_LAB_OWNER";
+
+/// How long what was in a lab may take to end after it was killed.
+const CLEAR_LIMIT: Duration = Duration::from_secs(20);
 
 /// The command that runs this program again, with `args`, as the body of a new lab.
 ///
@@ -41,7 +48,7 @@ const OWNER: &str = "BERTH_LAB_OWNER";
 /// The path of this program is not known.
 pub fn command<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Command> {
     let mut command = Command::new(env::current_exe()?);
-    command.args(args).env(ROLE, "supervisor");
+    command.args(args).env(ROLE, SUPERVISOR);
     Ok(command)
 }
 
@@ -49,6 +56,27 @@ pub fn command<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Command> {
 #[must_use]
 pub fn inside() -> bool {
     env::var_os(ROLE).is_some()
+}
+
+/// Whether this process is a lab's supervisor: what it does after [`run`] comes after the end of everything else.
+#[must_use]
+pub fn supervises() -> bool {
+    env::var(ROLE).is_ok_and(|role| role == SUPERVISOR)
+}
+
+/// Removes what a supervisor that was killed could not: directory and cgroups of its lab. Nothing there is no error.
+///
+/// # Errors
+/// Something is still in use.
+pub fn clear_after(supervisor: &str) -> Result<()> {
+    let owner = owner_of(supervisor);
+    // What was in the lab may still be ending.
+    wait::until("the lab to be empty", CLEAR_LIMIT, || {
+        Ok(match supervisor::clear(&owner, &root_of(&owner)) {
+            Ok(()) => Look::Ready(()),
+            Err(failure) => Look::NotYet(format!("{failure:#}")),
+        })
+    })
 }
 
 /// Plays this process's part; in the body that is `body`. A leak or a failure of the lab itself
@@ -173,6 +201,24 @@ impl World {
 /// On a machine with systemd, the slice of a supervisor's lab.
 fn slice_of(owner: &str) -> Option<Slice> {
     systemd::is_here().then(|| Slice::of(owner))
+}
+
+/// What a supervisor's lab is named after. Labs within different labs, whose supervisors may have the same pid, share
+/// cgroups and the machine's directory of temporary files.
+fn owner_of(supervisor: &str) -> String {
+    match env::var(OWNER) {
+        Ok(outer) => format!("{outer}_{supervisor}"),
+        Err(_) => supervisor.to_owned(),
+    }
+}
+
+/// The pid of an owner, as its own world sees it.
+fn pid_of(owner: &str) -> &str {
+    owner.rsplit('_').next().unwrap_or(owner)
+}
+
+fn root_of(owner: &str) -> PathBuf {
+    PathBuf::from(format!("/tmp/berth-lab-{owner}"))
 }
 
 fn cgroup_name(owner: &str) -> String {

@@ -186,16 +186,31 @@ impl Node {
     /// # Errors
     /// Something was left; the message lists it.
     pub fn clear(&self) -> Result<()> {
+        self.remove_manifests()?;
+        wait::until("the node to be empty", GONE_LIMIT, || {
+            let left = self.left()?;
+            Ok(if left.is_empty() { Look::Ready(()) } else { Look::NotYet(left.join("\n  ")) })
+        })
+    }
+
+    /// Removes every manifest.
+    ///
+    /// # Errors
+    /// A file cannot be removed.
+    pub fn remove_manifests(&self) -> Result<()> {
         for entry in fs::read_dir(&self.places.manifests)? {
             fs::remove_file(entry?.path())?;
         }
-        wait::until("the node to be empty", GONE_LIMIT, || {
-            let mut left: Vec<String> = self.pods()?.iter().map(|pod| format!("pod {pod}")).collect();
-            if left.is_empty() {
-                left = self.before.left(&self.world, &self.leases)?;
-            }
-            Ok(if left.is_empty() { Look::Ready(()) } else { Look::NotYet(left.join("\n  ")) })
-        })
+        Ok(())
+    }
+
+    /// The pods that the agent shows; when there are none, what is left of any.
+    ///
+    /// # Errors
+    /// The agent or containerd does not answer.
+    pub fn left(&self) -> Result<Vec<String>> {
+        let pods: Vec<String> = self.pods()?.iter().map(|pod| format!("pod {pod}")).collect();
+        if pods.is_empty() { self.before.left(&self.world, &self.leases) } else { Ok(pods) }
     }
 
     /// Ends the node: no pod, no trace of any, then no process and no cgroup.

@@ -73,6 +73,14 @@ impl Process {
         Ok(self.child.try_wait()?.is_some())
     }
 
+    /// How it has ended by itself, if it has.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn status(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
     /// Asks it to end and waits.
     ///
     /// # Errors

@@ -17,6 +17,9 @@ use crate::wait::Look;
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 
+/// The image of the process that a sandbox of CRI consists of.
+pub const PAUSE: &str = "localhost:5000/pause:1";
+
 /// A running registry. What was pushed stays in its directory when it is stopped.
 #[derive(Debug)]
 pub struct Registry {
@@ -36,7 +39,7 @@ impl Registry {
     pub fn start(dir: &Path, port: u16) -> Result<Self> {
         fs::create_dir_all(dir)?;
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let config = dir.join("registry.yml");
+        let config = config_file(dir);
         // JSON is YAML.
         let settings = json!({
             "version": "0.1",
@@ -45,32 +48,23 @@ impl Registry {
             "http": { "addr": at.to_string() },
         });
         fs::write(&config, settings.to_string())?;
-        let mut process = Process::start(
-            "registry",
-            Command::new(components::binary("registry")?)
-                .arg("serve")
-                .arg(&config)
-                .env("OTEL_TRACES_EXPORTER", "none"),
-            &dir.join("registry.log"),
-        )?;
-        process.ready(START_LIMIT, || {
-            Ok(match http::get(at, "/v2/") {
-                Ok(answer) if answer.status == 200 => Look::Ready(()),
-                Ok(answer) => Look::NotYet(format!("status {}", answer.status)),
-                Err(failure) => Look::NotYet(format!("{failure:#}")),
-            })
-        })?;
+        let process = serve(dir, &config, at)?;
         Ok(Self { dir: dir.to_owned(), at, process })
     }
 
-    /// Starts one that serves the image of the examples: `localhost:5000/busybox:1`.
+    /// Starts one that serves the image of the examples, `localhost:5000/busybox:1`, and [`PAUSE`].
     ///
     /// # Errors
     /// As of [`Registry::start`] and [`Registry::push`].
     pub fn with_busybox(dir: &Path) -> Result<Self> {
         let registry = Self::start(dir, Self::PORT)?;
-        let image = Image::new(&Layer::busybox(Packing::Tar)?, &json!({ "Cmd": ["/bin/sh"] }));
-        registry.push("busybox", "1", &image)?;
+        let layer = Layer::busybox(Packing::Tar)?;
+        registry.push("busybox", "1", &Image::new(&layer, &json!({ "Cmd": ["/bin/sh"] })))?;
+        registry.push(
+            "pause",
+            "1",
+            &Image::new(&layer, &json!({ "Entrypoint": ["/bin/sleep", "infinity"] })),
+        )?;
         Ok(registry)
     }
 
@@ -92,6 +86,23 @@ impl Registry {
         let manifest = &image.manifest.bytes;
         let answer = http::request(self.at, "PUT", &path, Image::MANIFEST_TYPE, manifest)?;
         ensure!(answer.status == 201, "push {repository}:{tag}: {} {}", answer.status, answer.text());
+        Ok(())
+    }
+
+    /// Whether it has ended by itself.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn ended(&mut self) -> Result<bool> {
+        self.process.ended()
+    }
+
+    /// Starts it again after it has ended.
+    ///
+    /// # Errors
+    /// As of [`Registry::start`].
+    pub fn start_again(&mut self) -> Result<()> {
+        self.process = serve(&self.dir, &config_file(&self.dir), self.at)?;
         Ok(())
     }
 
@@ -118,6 +129,30 @@ impl Registry {
         ensure!(answer.status == 201, "push {}: {} {}", blob.digest, answer.status, answer.text());
         Ok(())
     }
+}
+
+fn config_file(dir: &Path) -> PathBuf {
+    dir.join("registry.yml")
+}
+
+/// Starts the program and waits until it answers.
+fn serve(dir: &Path, config: &Path, at: SocketAddr) -> Result<Process> {
+    let mut process = Process::start(
+        "registry",
+        Command::new(components::binary("registry")?)
+            .arg("serve")
+            .arg(config)
+            .env("OTEL_TRACES_EXPORTER", "none"),
+        &dir.join("registry.log"),
+    )?;
+    process.ready(START_LIMIT, || {
+        Ok(match http::get(at, "/v2/") {
+            Ok(answer) if answer.status == 200 => Look::Ready(()),
+            Ok(answer) => Look::NotYet(format!("status {}", answer.status)),
+            Err(failure) => Look::NotYet(format!("{failure:#}")),
+        })
+    })?;
+    Ok(process)
 }
 
 /// A registry that was stopped.

@@ -14,7 +14,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 
-use super::{OWNER, ROLE, ROOT, World, leaks, slice_of};
+use super::{OWNER, ROLE, ROOT, World, leaks, pid_of, slice_of};
 
 /// Gives the node an address and a way out, which leads nowhere.
 const UPLINK: &str = "link set lo up
@@ -36,7 +36,7 @@ pub(super) fn run() -> Result<ExitCode> {
     // The supervisor blocks signals to wait for them, and children inherit that.
     SigSet::empty().thread_set_mask()?;
     // /proc still shows the world outside here: an owner that ended before the line above left us.
-    ensure!(Path::new("/proc").join(&owner).exists(), "the supervisor ended before the lab was made");
+    ensure!(Path::new("/proc").join(pid_of(&owner)).exists(), "the supervisor ended before the lab was made");
     match slice_of(&owner) {
         Some(slice) => {
             set_child_subreaper(true).context("take over orphans")?;

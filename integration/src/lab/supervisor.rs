@@ -1,7 +1,7 @@
 //! The part outside: makes the pid namespace, or the slice, and clears what outlives namespaces.
 
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode};
 use std::{env, fs, io, process};
 
@@ -10,13 +10,13 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::geteuid;
 
-use super::{OWNER, ROLE, ROOT, cgroup_name, leaks, slice_of};
+use super::{OWNER, ROLE, ROOT, cgroup_name, leaks, owner_of, root_of, slice_of};
 
 /// Starts init, waits for its end and clears up.
 pub(super) fn run() -> Result<ExitCode> {
     ensure!(geteuid().is_root(), "a lab needs root, for namespaces and cgroups");
-    let owner = process::id().to_string();
-    let root = PathBuf::from(format!("/tmp/berth-lab-{owner}"));
+    let owner = owner_of(&process::id().to_string());
+    let root = root_of(&owner);
     fs::create_dir(&root).with_context(|| format!("make {}", root.display()))?;
     let ended = supervise(&owner, &root);
     let cleared = clear(&owner, &root);
@@ -74,7 +74,7 @@ fn wait(init: &mut Child, signals: &SigSet) -> Result<ExitCode> {
 }
 
 /// Ends what is left and removes the directory and the cgroups, deepest first.
-fn clear(owner: &str, root: &Path) -> Result<()> {
+pub(super) fn clear(owner: &str, root: &Path) -> Result<()> {
     if let Some(slice) = slice_of(owner) {
         slice.end()?;
     }

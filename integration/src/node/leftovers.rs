@@ -1,9 +1,9 @@
 //! What pods that are gone left on their node.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -11,15 +11,19 @@ use super::cgroups::of_class;
 use super::system;
 use crate::agent::{ROOT_DIR, STATE_DIR};
 use crate::cni;
+use crate::containerd::ctr;
 use crate::lab::World;
 use crate::links;
 use crate::records::Records;
 use crate::vm::{self, Feature};
 
+/// Where containerd keeps what shims read.
+const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
+
 /// What was there before the node.
 #[derive(Debug)]
 pub(super) struct Baseline {
-    mounts: BTreeSet<String>,
+    mounts: BTreeMap<String, usize>,
 }
 
 impl Baseline {
@@ -30,15 +34,19 @@ impl Baseline {
     /// Everything that only a pod can have made.
     pub(super) fn left(&self, world: &World, leases: &Path) -> Result<Vec<String>> {
         let mut left = in_containerd()?;
-        left.extend(mounts()?.difference(&self.mounts).map(|mount| format!("mount {mount}")));
+        let stacked = |at: &String| self.mounts.get(at).copied().unwrap_or_default();
+        let mounts = mounts()?.into_iter().filter(|(at, count)| *count > stacked(at));
+        left.extend(mounts.map(|(at, count)| format!("mount {at}, {count} of them")));
         left.extend(cgroups(world)?);
         let veths = links::names()?.into_iter().filter(|name| name.starts_with("veth"));
         left.extend(veths.map(|name| format!("link {name}")));
         left.extend(rules()?);
         for dir in [
             Path::new(ROOT_DIR).join("pods"),
-            Path::new(STATE_DIR).join("pods"),
-            Path::new(STATE_DIR).join("shim"),
+            Path::new(ROOT_DIR).join("berth/attachments"),
+            "/var/lib/cni/results".into(),
+            "/var/lib/cni/attachments".into(),
+            BUNDLES.into(),
             "/var/log/pods".into(),
             "/var/log/containers".into(),
             "/run/netns".into(),
@@ -46,8 +54,22 @@ impl Baseline {
         ] {
             left.extend(entries(&dir)?.into_iter().filter(|path| !is_bookkeeping(path)));
         }
+        // Whatever directories the agent keeps, beside its socket and its lock.
+        for dir in directories(Path::new(STATE_DIR))? {
+            // The trial of a runtime that hung is the next agent's to remove.
+            let is_trial = dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with("trial-"));
+            if !is_trial {
+                left.extend(entries(&dir)?);
+            }
+        }
         Ok(left)
     }
+}
+
+fn directories(dir: &Path) -> Result<Vec<PathBuf>> {
+    let list = fs::read_dir(dir).with_context(|| format!("read {}", dir.display()))?;
+    let paths: Vec<PathBuf> = list.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    Ok(paths.into_iter().filter(|path| path.is_dir()).collect())
 }
 
 fn in_containerd() -> Result<Vec<String>> {
@@ -56,12 +78,18 @@ fn in_containerd() -> Result<Vec<String>> {
     left.extend(records.containers()?.iter().map(|id| format!("container {id}")));
     left.extend(records.sandboxes()?.iter().map(|id| format!("sandbox {id}")));
     left.extend(records.snapshots_in_use()?.iter().map(|name| format!("snapshot {name}")));
+    left.extend(ctr(&["leases", "ls", "--quiet"])?.lines().map(|id| format!("lease {id}")));
     Ok(left)
 }
 
-fn mounts() -> Result<BTreeSet<String>> {
+/// How many mounts there are at each place: one that hides another is one too many.
+fn mounts() -> Result<BTreeMap<String, usize>> {
     let table = fs::read_to_string("/proc/self/mountinfo")?;
-    Ok(table.lines().filter_map(|line| line.split(' ').nth(4)).map(str::to_owned).collect())
+    let mut counts = BTreeMap::new();
+    for at in table.lines().filter_map(|line| line.split(' ').nth(4)) {
+        *counts.entry(at.to_owned()).or_default() += 1;
+    }
+    Ok(counts)
 }
 
 /// The levels of all pods and of a class stay, those of pods do not.

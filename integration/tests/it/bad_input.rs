@@ -44,12 +44,12 @@ fn broken_manifest() -> Result<()> {
     node.apply("good", &sleeper("good"))?;
     let good = node.ready("good")?.uid().to_owned();
     const BROKEN: [(&str, &str, &[&str]); 5] = [
-        ("syntax", "kind: Pod\nmetadata:\n  name: [oops\n", &["syntax.yaml", ":"]),
+        ("syntax", "kind: Pod\nmetadata:\n  name: [oops\n", &["syntax.yaml:4"]),
         ("kind", "kind: Sandwich\nmetadata:\n  name: x\n", &["kind.yaml", "Sandwich"]),
         (
             "field",
-            "kind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n    - name: main\n      comand: [x]\n",
-            &["field.yaml", ":7", "comand"],
+            "kind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n    - name: main\n      command: x\n",
+            &["field.yaml", ":7", "command"],
         ),
         (
             "type",
@@ -64,35 +64,39 @@ fn broken_manifest() -> Result<()> {
     ];
     for (file, manifest, parts) in BROKEN {
         node.apply(file, &format!("apiVersion: v1\n{manifest}"))?;
-        eventually(&format!("a word about {file}"), &true, || {
-            let log = fs::read_to_string(node.agent.log())?;
-            let shown = berth(&["pods"])? + &log;
-            Ok(shown.lines().any(|line| parts.iter().all(|part| line.contains(part))))
-        })?;
+        shown_as_broken(parts)?;
     }
     node.apply("new", &sleeper("new"))?;
     node.ready("new")?;
     same("the pod that was there", node.ready("good")?.uid(), good.as_str())?;
     // A manifest that breaks does not stop its pod.
     node.apply("good", "apiVersion: v1\nkind: Pod\nmetadata: {")?;
-    eventually("a word about good.yaml", &true, || {
-        Ok((berth(&["pods"])? + &fs::read_to_string(node.agent.log())?).contains("good.yaml"))
-    })?;
+    shown_as_broken(&["good.yaml:3"])?;
     same("the pod whose manifest broke", node.ready("good")?.uid(), good.as_str())?;
     node.end()
+}
+
+/// Waits until `berth pods` has a line with all of these. No pod that runs tells of its file there, and the log tells of
+/// files that are read well too.
+fn shown_as_broken(parts: &[&str]) -> Result<()> {
+    eventually(&format!("a line about {parts:?}"), &true, || {
+        Ok(berth(&["pods"])?.lines().any(|line| parts.iter().all(|part| line.contains(part))))
+    })
 }
 
 fn duplicates() -> Result<()> {
     let node = Node::start()?;
     node.apply("a", &sleeper("same"))?;
-    node.ready("same")?;
+    let first = node.ready("same")?.uid().to_owned();
     node.apply("b", &sleeper("same"))?;
     node.apply("c", &sleeper("other"))?;
     node.ready("other")?;
     // `pod` fails when there are several.
-    ensure!(node.pod("same")?.is_some_and(|pod| pod.is_ready()), "the first pod is gone");
+    let stays = node.pod("same")?.is_some_and(|pod| pod.is_ready() && pod.uid() == first);
+    ensure!(stays, "the first pod is gone");
     node.remove("a")?;
-    node.wait("same", "of the other file", POD_LIMIT, PodState::is_ready)?;
+    // The UID of a static pod follows from its file.
+    node.wait("same", "of the other file", POD_LIMIT, |pod| pod.is_ready() && pod.uid() != first)?;
     node.end()
 }
 
@@ -301,16 +305,20 @@ fn corrupt_record() -> Result<()> {
     node.ready("one")?;
     node.apply("two", &sleeper("two"))?;
     let two = node.ready("two")?.container_id("main")?.to_owned();
+    let one = node.ready("one")?.container_id("main")?.to_owned();
     let uid = node.ready("one")?.uid().to_owned();
     node.agent.kill()?;
-    let record = format!("/run/berth/pods/{uid}.json");
+    let record = format!("/run/berth/pods/{uid}.state");
     fs::write(&record, "{ half of a")?;
     node.agent.start()?;
-    node.ready("one")?;
+    // What runs of it is found by its labels and goes on.
+    same("its container", node.ready("one")?.container_id("main")?, one.as_str())?;
     same("the other pod", node.ready("two")?.container_id("main")?, two.as_str())?;
     // Kept for whoever wants to know what happened.
-    let aside = format!("/run/berth/pods/{uid}.corrupt");
-    ensure!(fs::read_to_string(node.agent.log())?.contains(&aside), "no word about {aside}");
-    fs::remove_file(aside)?;
+    for file in ["state", "manifest"] {
+        let aside = format!("/run/berth/pods/{uid}.{file}.corrupt");
+        ensure!(fs::read_to_string(node.agent.log())?.contains(&aside), "no word about {aside}");
+        fs::remove_file(aside)?;
+    }
     node.end()
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{env, fs, thread};
 
@@ -37,6 +37,8 @@ const KILLS_A_TURN: usize = 3;
 const WORKERS: u64 = 2;
 /// Containers that each worker makes, at most.
 const ROUNDS: usize = 60;
+/// Containers that must have run all the same.
+const RUNS_MIN: usize = 4;
 const PODS: usize = 5;
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -86,7 +88,7 @@ struct Done {
 }
 
 /// Runs, execs and removes containers until it is told to stop. What fails, fails: the other side may just have died.
-fn work(world: &World, worker: u64, seed: &str, stop: &AtomicBool) -> Result<Done> {
+fn work(world: &World, worker: u64, seed: &str, stop: &AtomicBool, ran: &AtomicUsize) -> Result<Done> {
     let mut dice = Dice(Dice::of(seed)?.0 ^ (worker << 32));
     let mut done = Done::default();
     let succeeds = |command: &mut Command| -> Result<bool> { Ok(begin(command)?.wait()?.success()) };
@@ -96,6 +98,7 @@ fn work(world: &World, worker: u64, seed: &str, stop: &AtomicBool) -> Result<Don
         }
         let id = format!("w{worker}-{round}");
         let runs = succeeds(&mut detached(world, &[], &id, "echo up; exec sleep 1000")?)?;
+        ran.fetch_add(usize::from(runs), Ordering::Relaxed);
         if dice.below(2) == 0 {
             succeeds(ctr_command()?.args(["tasks", "exec", "--exec-id", "e", &id, "true"]))?;
         }
@@ -109,14 +112,15 @@ fn work(world: &World, worker: u64, seed: &str, stop: &AtomicBool) -> Result<Don
     Ok(done)
 }
 
-/// Lets workers go while `trouble` does its part, and gives what they did.
-fn under_work(world: &World, seed: &str, trouble: impl FnOnce() -> Result<()>) -> Result<Done> {
-    let stop = AtomicBool::new(false);
+/// Lets workers go while `trouble` does its part, and gives what they did. It is told how many containers `ctr run` said of that
+/// they run.
+fn under_work(world: &World, seed: &str, trouble: impl FnOnce(&AtomicUsize) -> Result<()>) -> Result<Done> {
+    let (stop, ran) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
-        let stop = &stop;
-        let workers: Vec<_> =
-            (0..WORKERS).map(|worker| scope.spawn(move || work(world, worker, seed, stop))).collect();
-        let ended = trouble();
+        let (stop, ran) = (&stop, &ran);
+        let workers = (0..WORKERS).map(|worker| scope.spawn(move || work(world, worker, seed, stop, ran)));
+        let workers: Vec<_> = workers.collect();
+        let ended = trouble(ran);
         stop.store(true, Ordering::Relaxed);
         let mut all = Done::default();
         for worker in workers {
@@ -124,13 +128,21 @@ fn under_work(world: &World, seed: &str, trouble: impl FnOnce() -> Result<()>) -
             all.must_run.extend(one.must_run);
             all.all.extend(one.all);
         }
-        ended.map(|()| all)
+        ended?;
+        let ran = ran.load(Ordering::Relaxed);
+        ensure!(ran >= RUNS_MIN, "{ran} of {} containers ran: nothing was in trouble", all.all.len());
+        Ok(all)
     })
 }
 
-/// Kills containerd now and then and starts it again.
-fn kill_containerd(containerd: &mut Containerd, dice: &mut Dice) -> Result<()> {
+/// Kills containerd now and then, in no life before a container has run, and starts it again.
+fn kill_containerd(containerd: &mut Containerd, dice: &mut Dice, ran: &AtomicUsize) -> Result<()> {
     for _kill in 0..KILLS {
+        let before = ran.load(Ordering::Relaxed);
+        wait::until("a container to run", KILL_LIMIT, || {
+            let more = ran.load(Ordering::Relaxed) > before;
+            Ok(if more { Look::Ready(()) } else { Look::NotYet(format!("{before} ran")) })
+        })?;
         dice.rest();
         containerd.kill()?;
         dice.rest();
@@ -181,7 +193,7 @@ fn settle(stock: Stock, done: &Done) -> Result<()> {
 fn containerd_under_tasks(seed: &str) -> Result<()> {
     let mut stock = Stock::start()?;
     let mut dice = Dice::of(seed)?;
-    let done = under_work(&stock.world, seed, || kill_containerd(&mut stock.containerd, &mut dice))?;
+    let done = under_work(&stock.world, seed, |ran| kill_containerd(&mut stock.containerd, &mut dice, ran))?;
     for id in &done.must_run {
         agreed_on(id, "RUNNING")?;
     }
@@ -191,7 +203,7 @@ fn containerd_under_tasks(seed: &str) -> Result<()> {
 fn shims_of_tasks(seed: &str) -> Result<()> {
     let stock = Stock::start()?;
     let mut dice = Dice::of(seed)?;
-    let done = under_work(&stock.world, seed, || kill_shims(&mut dice, SHIM_KILLS, is_reached))?;
+    let done = under_work(&stock.world, seed, |_ran| kill_shims(&mut dice, SHIM_KILLS, is_reached))?;
     settle(stock, &done)
 }
 

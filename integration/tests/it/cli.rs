@@ -22,6 +22,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("cli::exec_with_a_terminal", exec_terminal),
         test("cli::logs", log_options),
         test("cli::names_that_are_not_there", not_found),
+        test("cli::check_says_what_the_agent_says", check),
     ]
 }
 
@@ -162,5 +163,55 @@ fn not_found() -> Result<()> {
     }
     let said = berth_fails(&["logs", one.name(), "--container", "absent"])?;
     ensure!(said.contains("absent") && said.contains("main"), "{said}");
+    node.end()
+}
+
+/// What `berth check` says, and that the agent says the same.
+fn check() -> Result<()> {
+    let node = Node::start()?;
+    let broken = pod(
+        "broken",
+        json!({ "restartPolicy": "Sometimes", "containers": [shell("main", "true", json!({}))] }),
+    );
+    let tuned = pod(
+        "tuned",
+        json!({
+            "securityContext": { "sysctls": [{ "name": "kernel.shmmax", "value": "1" }] },
+            "containers": [shell("main", "true", json!({}))],
+        }),
+    );
+    for (name, manifest) in
+        [("broken", &broken), ("tuned", &tuned), ("web", &script("web", "exec sleep infinity"))]
+    {
+        node.apply(name, manifest)?;
+    }
+    node.ready("web")?;
+    let dir = node.manifests().display().to_string();
+    let done = berth_output(&["check", "--hostname-override", "lab", &dir])?;
+    same("exit code", done.status.code(), Some(1))?;
+    let said = String::from_utf8(done.stdout)?;
+    let fault = "spec.restartPolicy: `Sometimes` is not one of";
+    let forbidden = "forbidden sysctl: \"kernel.shmmax\" not allowlisted";
+    for part in [
+        "broken.yaml: not used",
+        fault,
+        "pod default/tuned-lab would not run",
+        forbidden,
+        "web-lab is good",
+        "2 of 3",
+    ] {
+        ensure!(said.contains(part), "no {part:?} in {said}");
+    }
+    ensure!(berth(&["pods"])?.contains(fault), "the agent says otherwise");
+    let tuned = node.wait("tuned", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
+    ensure!(tuned.to_string().contains("kernel.shmmax"), "{tuned}");
+
+    let web = node.manifests().join("web.yaml").display().to_string();
+    let verdicts = berth_json(&["check", "--hostname-override", "lab", &web])?;
+    same(
+        "verdicts",
+        verdicts,
+        json!([{ "file": web, "pod": "default/web-lab", "errors": [], "unknown": [], "notActedOn": [] }]),
+    )?;
     node.end()
 }

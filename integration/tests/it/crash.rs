@@ -2,17 +2,25 @@
 //! same state as without: nothing left, nothing started twice, no container started again.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::agent::{ROOT_DIR, Settings};
+use berth_integration::containerd::ctr;
+use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, system};
+use berth_integration::process::tail;
 use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
+use berth_integration::{cni, components};
 use serde_json::{Value, json};
 
 use crate::kit::{eventually, pod, shell, sleeper, with};
 use crate::suite::{Body, Test, of, same, test};
+
+const SIGKILL: i32 = 9;
 
 /// A pod's directory without record or manifest, as a lost `/run` leaves it.
 const STRAY: &str = "3f3b0c52-0000-4000-8000-00000000dead";
@@ -20,11 +28,116 @@ const STRAY: &str = "3f3b0c52-0000-4000-8000-00000000dead";
 /// Where containerd keeps what shims read.
 const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
 
+/// Labels that a pod of our own runtime does not come to.
+const OF_GROUPED: [&str; 2] = ["grouped.recorded", "grouped.held"];
+
+/// Labels that only the end of a pod comes to.
+const OF_ENDS: [&str; 20] = [
+    "signal.before",
+    "signal.after",
+    "remove-sandbox.before",
+    "remove-sandbox.after",
+    "remove-network.before",
+    "remove-network.after",
+    "remove-netns.before",
+    "remove-netns.after",
+    "remove-volumes.before",
+    "remove-volumes.after",
+    "remove-cgroup.before",
+    "remove-cgroup.after",
+    "remove-dirs.before",
+    "remove-dirs.after",
+    "sandbox.stopped",
+    "sandbox.shut-down",
+    "grouped.released",
+    "volumes.unmounted",
+    "forget.before",
+    "forget.after",
+];
+
+/// Labels that both the start and the end of a pod come to.
+const OF_BOTH: [&str; 10] = [
+    "remove-container.before",
+    "remove-container.after",
+    "container.task-deleted",
+    "container.snapshot-removed",
+    "read-termination-message.before",
+    "read-termination-message.after",
+    "persist.before",
+    "persist.after",
+    "agent.restored",
+    "set-qos.before",
+];
+
+/// Points at which a label is reached again, and whether that is at the end of a pod.
+const AGAIN: [(&str, bool); 9] = [
+    ("persist.after#2", false),
+    ("persist.after#4", false),
+    ("ensure-rootfs.after#2", false),
+    ("start-container.before#2", false),
+    ("container.task-created#3", false),
+    ("start-container.after#3", false),
+    ("signal.after#2", true),
+    ("container.snapshot-removed#2", true),
+    ("remove-container.after#2", true),
+];
+
+/// Points at which an agent dies whose pod has a handler of containerd's own.
+const GROUPED: [&str; 7] = [
+    "grouped.recorded",
+    "grouped.held",
+    "container.record-created",
+    "container.task-created",
+    "container.task-started",
+    "container.task-deleted",
+    "grouped.released",
+];
+
+/// Points about cgroups, which are tried on version 2 too (`scripts/test-guests`).
+const OF_CGROUPS: [&str; 6] = [
+    "ensure-cgroup.before",
+    "ensure-cgroup.after",
+    "remove-cgroup.before",
+    "remove-cgroup.after",
+    "set-qos.before",
+    "set-qos.after",
+];
+
+/// Points in one world, one after the other. Each takes a few seconds, of the minutes that a test may take.
+const IN_A_WORLD: usize = 8;
+
+/// Kills of agents that recover, after the first.
+const RECOVERIES: usize = 2;
+
 pub(crate) fn tests() -> Vec<Test> {
+    let elsewhere = [&OF_GROUPED[..], &OF_CGROUPS[..]].concat();
+    let of_kept_ends = |label: &String| label.contains("-end.");
+    // A shim is killed only when it hangs, which `silent` and `interrupted` see to.
+    let labels = berth::failpoint::labels().filter(|label| !label.starts_with("kill-shim"));
+    let labels = labels.filter(|label| !elsewhere.contains(&label.as_str()) && !of_kept_ends(label));
+    let points: Vec<String> = labels.chain(AGAIN.map(|(point, _)| point.to_owned())).collect();
+    let worlds = points.chunks(IN_A_WORLD).map(|chunk| (chunk[0].replace('#', "_"), chunk.join(" ")));
     let labelled =
-        berth::failpoint::labels().map(|label| of(format!("crash::at_{label}"), Body::Of(dies_at, label)));
-    let lost = test("crash::a_task_that_containerd_has_lost_is_made_anew", containerd_loses_a_task);
-    labelled.chain([lost]).collect()
+        worlds.map(|(first, points)| of(format!("crash::from_{first}"), Body::Of(dies_at, points)));
+    let others = [
+        of("crash::of_cgroups".to_owned(), Body::Of(dies_at, OF_CGROUPS.join(" "))),
+        of("crash::with_a_handler_of_containerd".to_owned(), Body::Of(dies_grouped, GROUPED.join(" "))),
+        test("crash::between_network_plugins", between_plugins),
+        test("crash::in_a_network_plugin_that_goes_on", in_a_plugin),
+        test("crash::a_task_that_containerd_has_lost_is_made_anew", containerd_loses_a_task),
+    ];
+    let kept = berth::failpoint::labels().filter(of_kept_ends);
+    let kept = kept.map(|label| of(format!("crash::at_{label}"), Body::Of(dies_while_an_end_is_kept, label)));
+    labelled.chain(kept).chain(others).collect()
+}
+
+/// Whether a point is reached while a pod starts, and while it ends.
+fn phases(point: &str) -> (bool, bool) {
+    if let Some((_, is_end)) = AGAIN.iter().find(|(again, _)| *again == point) {
+        return (!is_end, *is_end);
+    }
+    let is_end = OF_ENDS.contains(&point);
+    (!is_end, is_end || OF_BOTH.contains(&point))
 }
 
 /// How far an agent that is to die came.
@@ -34,18 +147,52 @@ enum Came {
     Through,
 }
 
-fn dies_at(label: &str) -> Result<()> {
+fn dies_at(points: &str) -> Result<()> {
     let mut node = Node::prepare(&Settings::default())?;
-    let dir = node.world.root().join("shared");
+    for (number, point) in points.split(' ').enumerate() {
+        let victim = |dir: &Path| victim(dir, &json!({}));
+        lives_through(&mut node, number, point, &victim).with_context(|| format!("killed at {point}"))?;
+    }
+    node.agent.start()?;
+    node.end()
+}
+
+fn dies_grouped(points: &str) -> Result<()> {
+    let mut node = Node::prepare(&Settings {
+        berth: json!({ "runtime": { "handlers": { "runc": "io.containerd.runc.v2" } } }),
+        ..Settings::default()
+    })?;
+    for (number, point) in points.split(' ').enumerate() {
+        let victim = |dir: &Path| victim(dir, &json!({ "runtimeClassName": "runc" }));
+        lives_through(&mut node, number, point, &victim).with_context(|| format!("killed at {point}"))?;
+    }
+    node.agent.start()?;
+    node.end()
+}
+
+/// A pod starts and ends while the agent dies at a point of each, again while the next one recovers from that, and again;
+/// then everything is as if none had died.
+fn lives_through(
+    node: &mut Node,
+    number: usize,
+    point: &str,
+    victim: &dyn Fn(&Path) -> String,
+) -> Result<()> {
+    let dir = node.world.root().join(format!("shared-{number}"));
     fs::create_dir(&dir)?;
     fs::create_dir_all(
         Path::new(ROOT_DIR).join("pods").join(STRAY).join("volumes/kubernetes.io~empty-dir/v"),
     )?;
+    if point.starts_with("pull") {
+        for image in ctr(&["images", "ls", "--quiet"])?.lines() {
+            ctr(&["images", "rm", "--sync", image])?;
+        }
+    }
     node.apply("victim", &victim(&dir))?;
+    let (starts, ends) = phases(point);
 
-    node.agent.start_doomed(label)?;
-    let starting = come(&mut node, |node| Ok(node.pod("victim")?.is_some_and(|pod| pod.is_ready())))?;
-    node.agent.kill()?;
+    let starting = dies(node, point, |node| Ok(node.pod("victim")?.is_some_and(|pod| pod.is_ready())))?;
+    ensure!(!starts || starting == Came::ToItsEnd, "no start of a pod reaches {point}");
     node.agent.start()?;
     let up = node.ready("victim")?;
     for container in ["init", "side", "main"] {
@@ -58,8 +205,80 @@ fn dies_at(label: &str) -> Result<()> {
 
     node.agent.kill()?;
     node.remove("victim")?;
+    let stopping = dies(node, point, |node| Ok(node.pods()?.is_empty()))?;
+    ensure!(!ends || stopping == Came::ToItsEnd, "no end of a pod reaches {point}");
+    node.agent.start()?;
+    node.clear()?;
+    started_once(&dir)?;
+    node.agent.kill()
+}
+
+/// Lets agents die at a point until one gets through, or enough of them have.
+fn dies(node: &mut Node, point: &str, mut there: impl FnMut(&Node) -> Result<bool>) -> Result<Came> {
+    node.agent.start_doomed(point)?;
+    let first = come(node, point, &mut there)?;
+    let mut last = first;
+    for _recovery in 0..RECOVERIES {
+        if last == Came::ToItsEnd {
+            node.agent.start_doomed(point)?;
+            last = come(node, point, &mut there)?;
+        }
+    }
+    node.agent.kill()?;
+    Ok(first)
+}
+
+/// As [`dies_at`], with a pod beside it that ends for good, of which something is kept.
+fn dies_while_an_end_is_kept(label: &str) -> Result<()> {
+    let mut node = Node::prepare(&Settings::default())?;
+    let dir = node.world.root().join("shared");
+    fs::create_dir(&dir)?;
+    fs::create_dir_all(
+        Path::new(ROOT_DIR).join("pods").join(STRAY).join("volumes/kubernetes.io~empty-dir/v"),
+    )?;
+    node.apply("victim", &victim(&dir, &json!({})))?;
+    let has_end = label.contains("-end.");
+    if has_end {
+        let over = json!({ "restartPolicy": "Never", "containers": [shell("main", "exit 0", json!({}))] });
+        node.apply("over", &pod("over", over))?;
+    }
+
     node.agent.start_doomed(label)?;
-    let stopping = come(&mut node, |node| Ok(node.pods()?.is_empty()))?;
+    let is_kept = label.starts_with("keep-end.");
+    let starting =
+        come(&mut node, label, |node| Ok(!is_kept && node.pod("victim")?.is_some_and(|pod| pod.is_ready())))?;
+    node.agent.kill()?;
+    node.agent.start()?;
+    if has_end {
+        let kept = Path::new(ROOT_DIR).join("berth/ended");
+        eventually("the end of a pod to be kept", &true, || {
+            Ok(kept.exists()
+                && fs::read_dir(&kept)?
+                    .flatten()
+                    .any(|file| file.path().extension() == Some("state".as_ref())))
+        })?;
+        same(
+            "its runs",
+            node.wait("over", "over", POD_LIMIT, |pod| pod.phase() == "Succeeded")?.restarts("main"),
+            0,
+        )?;
+    }
+    let up = node.ready("victim")?;
+    for container in ["init", "side", "main"] {
+        same(&format!("restarts of {container}"), up.restarts(container), 0)?;
+    }
+    // A container runs a moment before its first command does.
+    eventually("every container to say that it started", &3, || {
+        Ok(fs::read_to_string(dir.join("starts")).unwrap_or_default().lines().count())
+    })?;
+
+    node.agent.kill()?;
+    node.remove("victim")?;
+    if has_end {
+        node.remove("over")?;
+    }
+    node.agent.start_doomed(label)?;
+    let stopping = come(&mut node, label, |node| Ok(node.pods()?.is_empty()))?;
     node.agent.kill()?;
     node.agent.start()?;
     node.clear()?;
@@ -68,12 +287,99 @@ fn dies_at(label: &str) -> Result<()> {
     node.end()
 }
 
+/// The agent dies after the first plugin of a chain and before the last, which goes on without it.
+fn between_plugins() -> Result<()> {
+    let world = World::here()?;
+    let plugins = world.root().join("plugins");
+    fs::create_dir(&plugins)?;
+    let armed = world.root().join("armed");
+    let plugin = format!(
+        "#!/bin/sh\nif [ \"$(cat {armed} 2>/dev/null)\" = \"$CNI_COMMAND\" ]; then rm {armed}; kill -9 $PPID; fi\nexec {passes_on}\n",
+        armed = armed.display(),
+        // Without settings it answers with what the plugin before it made.
+        passes_on = components::binary("tuning")?.display(),
+    );
+    fs::write(plugins.join("deadly"), plugin)?;
+    fs::set_permissions(plugins.join("deadly"), fs::Permissions::from_mode(0o755))?;
+    let mut node = Node::prepare(&Settings {
+        berth: json!({ "cni": { "binDirs": [plugins, components::bin_dir()] } }),
+        ..Settings::default()
+    })?;
+    let mut network = cni::network(&world.root().join("leases"));
+    network["plugins"].as_array_mut().context("plugins")?.insert(1, json!({ "type": "deadly" }));
+    cni::write(node.cni_conf(), &network)?;
+    let dir = world.root().join("shared");
+    fs::create_dir(&dir)?;
+    node.apply("victim", &victim(&dir, &json!({})))?;
+    for command in ["ADD", "DEL"] {
+        fs::write(&armed, command)?;
+        if command == "DEL" {
+            node.remove("victim")?;
+        }
+        node.agent.start_doomed("")?;
+        let status = wait::until("the agent to die", POD_LIMIT, || {
+            Ok(node.agent.status()?.map_or_else(|| Look::NotYet("it lives".to_owned()), Look::Ready))
+        })?;
+        same("signal", status.signal(), Some(SIGKILL))?;
+        ensure!(!armed.exists(), "the plugin was not asked to {command}");
+        node.agent.start()?;
+        if command == "ADD" {
+            let up = node.ready("victim")?;
+            same("restarts", up.restarts("main"), 0)?;
+            eventually("every container to say that it started", &3, || {
+                Ok(fs::read_to_string(dir.join("starts")).unwrap_or_default().lines().count())
+            })?;
+            node.agent.kill()?;
+        }
+    }
+    node.clear()?;
+    started_once(&dir)?;
+    node.end()
+}
+
+/// The agent dies while a plugin runs, which goes on for longer than the next one needs to start: that one waits for it, since
+/// nobody would remove what it makes after a DEL.
+fn in_a_plugin() -> Result<()> {
+    let world = World::here()?;
+    let plugins = world.root().join("plugins");
+    fs::create_dir(&plugins)?;
+    let (armed, order) = (world.root().join("armed"), world.root().join("order"));
+    let plugin = format!(
+        "#!/bin/sh\nconfig=$(cat)\nwho=$CNI_COMMAND\nif rm {armed} 2>/dev/null; then kill -9 $PPID; sleep 2; who=orphan; fi\n\
+         printf %s \"$config\" | {bridge}\ncode=$?\necho $who >> {order}\nexit $code\n",
+        armed = armed.display(),
+        bridge = components::binary("bridge")?.display(),
+        order = order.display(),
+    );
+    fs::write(plugins.join("slow"), plugin)?;
+    fs::set_permissions(plugins.join("slow"), fs::Permissions::from_mode(0o755))?;
+    let mut node = Node::prepare(&Settings {
+        berth: json!({ "cni": { "binDirs": [plugins, components::bin_dir()] } }),
+        ..Settings::default()
+    })?;
+    let mut network = cni::network(&world.root().join("leases"));
+    network["plugins"][0]["type"] = json!("slow");
+    cni::write(node.cni_conf(), &network)?;
+    node.apply("victim", &sleeper("victim"))?;
+    fs::write(&armed, "")?;
+    node.agent.start_doomed("")?;
+    let status = wait::until("the agent to die", POD_LIMIT, || {
+        Ok(node.agent.status()?.map_or_else(|| Look::NotYet("it lives".to_owned()), Look::Ready))
+    })?;
+    same("signal", status.signal(), Some(SIGKILL))?;
+    node.agent.start()?;
+    node.ready("victim")?;
+    let calls = fs::read_to_string(&order)?;
+    same("calls of the plugin", calls.lines().collect::<Vec<_>>(), vec!["orphan", "DEL", "ADD"])?;
+    node.end()
+}
+
 /// The shim has a task that nobody has started, and containerd, which does not know of it, cannot start it.
 fn containerd_loses_a_task() -> Result<()> {
     let mut node = Node::prepare(&Settings::default())?;
     node.apply("victim", &sleeper("victim"))?;
     node.agent.start_doomed("container.task-created")?;
-    same("end", come(&mut node, |_| Ok(false))?, Came::ToItsEnd)?;
+    same("end", come(&mut node, "container.task-created", |_| Ok(false))?, Came::ToItsEnd)?;
     node.containerd.kill()?;
     let bundles = containers(Path::new(BUNDLES))?;
     let [bundle] = bundles.as_slice() else { bail!("one container, not {bundles:?}") };
@@ -101,10 +407,14 @@ fn containers(bundles: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Waits until the agent has died or brought the node where it was to go.
-fn come(node: &mut Node, mut there: impl FnMut(&Node) -> Result<bool>) -> Result<Came> {
-    wait::until("the agent to die or to be done", POD_LIMIT, || {
-        if node.agent.ended()? {
+/// Waits until the agent has died at a point or brought the node where it was to go.
+fn come(node: &mut Node, point: &str, mut there: impl FnMut(&Node) -> Result<bool>) -> Result<Came> {
+    let came = wait::until("the agent to die or to be done", POD_LIMIT, || {
+        if let Some(status) = node.agent.status()? {
+            same("the signal that ended the agent", status.signal(), Some(SIGKILL))?;
+            let label = point.split('#').next().unwrap_or_default();
+            let last = tail(node.agent.log()).lines().last().unwrap_or_default().to_owned();
+            ensure!(last.contains("dying on request") && last.contains(label), "its last words: {last}");
             return Ok(Look::Ready(Came::ToItsEnd));
         }
         // It may die between the two looks.
@@ -113,7 +423,8 @@ fn come(node: &mut Node, mut there: impl FnMut(&Node) -> Result<bool>) -> Result
             Ok(false) => Look::NotYet("not there yet".to_owned()),
             Err(failure) => Look::NotYet(format!("{failure:#}")),
         })
-    })
+    })?;
+    Ok(came)
 }
 
 fn started_once(dir: &Path) -> Result<()> {
@@ -125,7 +436,7 @@ fn started_once(dir: &Path) -> Result<()> {
 }
 
 /// A pod that makes the agent do everything it can.
-fn victim(dir: &Path) -> String {
+fn victim(dir: &Path, more: &Value) -> String {
     let container = |name: &str, then: &str, more: Value| {
         let mounts = json!({ "volumeMounts": [
             { "name": "shared", "mountPath": "/shared" },
@@ -135,23 +446,21 @@ fn victim(dir: &Path) -> String {
         ] });
         shell(name, &format!("echo {name} >> /shared/starts; {then}"), with(mounts, more))
     };
-    pod(
-        "victim",
-        json!({
-            "terminationGracePeriodSeconds": 1,
-            "initContainers": [
-                container("init", "echo bye > /dev/termination-log", json!({})),
-                container("side", "exec sleep infinity", json!({ "restartPolicy": "Always" })),
-            ],
-            "containers": [container("main", "exec sleep infinity", json!({
-                "ports": [{ "containerPort": 80, "hostPort": 8080 }],
-                "resources": { "requests": { "cpu": "10m", "memory": "16Mi" } },
-            }))],
-            "volumes": [
-                { "name": "shared", "hostPath": { "path": dir } },
-                { "name": "empty", "emptyDir": {} },
-                { "name": "memory", "emptyDir": { "medium": "Memory" } },
-            ],
-        }),
-    )
+    let spec = json!({
+        "terminationGracePeriodSeconds": 1,
+        "initContainers": [
+            container("init", "echo bye > /dev/termination-log", json!({})),
+            container("side", "exec sleep infinity", json!({ "restartPolicy": "Always" })),
+        ],
+        "containers": [container("main", "exec sleep infinity", json!({
+            "ports": [{ "containerPort": 80, "hostPort": 8080 }],
+            "resources": { "requests": { "cpu": "10m", "memory": "16Mi" } },
+        }))],
+        "volumes": [
+            { "name": "shared", "hostPath": { "path": dir } },
+            { "name": "empty", "emptyDir": {} },
+            { "name": "memory", "emptyDir": { "medium": "Memory" } },
+        ],
+    });
+    pod("victim", with(spec, more.clone()))
 }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::components;
-use berth_integration::containerd::{ctr, ctr_rows};
+use berth_integration::containerd::ctr;
 use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::vm::{self, Feature};
 
@@ -65,7 +65,6 @@ fn containerd_shows_them() -> Result<()> {
         ("io.kubernetes.pod.namespace", "default"),
         ("io.kubernetes.pod.uid", web.uid()),
         ("io.kubernetes.container.name", "httpd"),
-        ("io.cri-containerd.kind", "container"),
     ] {
         same(label, info["Labels"][label].as_str(), Some(value))?;
     }
@@ -74,8 +73,8 @@ fn containerd_shows_them() -> Result<()> {
     let annotations = &info["Spec"]["annotations"];
     same("sandbox name", annotations["io.kubernetes.cri.sandbox-name"].as_str(), Some(web.name()))?;
     let sandbox = annotations["io.kubernetes.cri.sandbox-id"].as_str().context("no sandbox id")?;
-    let sandboxes = ctr_rows(&["sandboxes", "ls"])?;
-    ensure!(sandboxes.iter().any(|row| row[0] == sandbox), "{sandbox} is not in {sandboxes:?}");
+    let of_sandbox: serde_json::Value = serde_json::from_str(&ctr(&["containers", "info", sandbox])?)?;
+    same("pod of the sandbox", of_sandbox["Labels"]["io.kubernetes.pod.uid"].as_str(), Some(web.uid()))?;
 
     let log = fs::read_link(format!("/var/log/containers/{}_default_httpd-{id}.log", web.name()))?;
     let wanted = format!("/var/log/pods/default_{}_{}/httpd/0.log", web.name(), web.uid());

@@ -26,6 +26,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("lifecycle::a_changed_manifest_replaces_the_pod", change),
         test("lifecycle::host_port_moves_with_a_changed_pod", host_port_moves).needs(Feature::Nat),
         test("lifecycle::twenty_pods_at_once", twenty),
+        test("lifecycle::terminals_and_input_of_containers", terminals_and_input),
         test("lifecycle::an_exec_session_ends_with_its_container", exec_ends),
     ]
 }
@@ -40,6 +41,40 @@ fn fast_restarts() -> Settings {
 
 fn policy(name: &str, policy: &str, what: &str) -> String {
     pod(name, json!({ "restartPolicy": policy, "containers": [shell("main", what, json!({}))] }))
+}
+
+/// What `tty`, `stdin` and neither give to a container: a terminal, an input that nobody has closed yet, an input at its end.
+fn terminals_and_input() -> Result<()> {
+    let node = Node::start()?;
+    let what = "for number in 0 1 2; do test -t $number && echo $number is a terminal; done; echo to the errors >&2; \
+                if timeout 1 cat; then echo the end; else echo open; fi; \
+                exec sleep infinity";
+    let container = |name: &str, more: Value| shell(name, what, more);
+    node.apply(
+        "streams",
+        &pod(
+            "streams",
+            json!({ "containers": [
+        container("plain", json!({})),
+        container("input", json!({ "stdin": true })),
+        container("terminal", json!({ "stdin": true, "tty": true })),
+    ] }),
+        ),
+    )?;
+    let streams = node.ready("streams")?;
+    logged(&streams, "plain", "the end\n")?;
+    let input = logged(&streams, "input", "open\n")?;
+    ensure!(!input.contains("terminal"), "{input}");
+    let terminal = logged(&streams, "terminal", "open")?;
+    for number in 0..3 {
+        ensure!(terminal.contains(&format!("{number} is a terminal")), "{terminal}");
+    }
+    // A terminal has one output.
+    let file =
+        |name: &str| format!("/var/log/pods/default_{}_{}/{name}/0.log", streams.name(), streams.uid());
+    ensure!(!std::fs::read_to_string(file("terminal"))?.contains(" stderr "), "two streams");
+    ensure!(std::fs::read_to_string(file("plain"))?.contains(" stderr F to the errors"), "no second stream");
+    node.end()
 }
 
 fn restart_policies() -> Result<()> {

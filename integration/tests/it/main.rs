@@ -9,10 +9,13 @@ mod checkpoint;
 mod cli;
 mod cpu_time;
 mod crash;
+mod dead_fs;
 mod demo;
 mod examples;
 mod fake_containerd;
+mod fidelity;
 mod fixtures;
+mod full_disk;
 mod images;
 mod interrupted;
 mod kills;
@@ -21,16 +24,22 @@ mod lab;
 mod lifecycle;
 mod limits;
 mod lives;
+mod neighbours;
+mod plugins;
+mod reboot;
 mod restarts;
 mod runtimes;
 mod security;
 mod shim;
+mod silent;
 mod snapshotters;
+mod stalls;
 mod stock;
 mod suite;
 mod swept;
 mod systemd;
 mod upgrade;
+mod versions;
 mod volumes;
 
 use std::process::ExitCode;
@@ -54,12 +63,20 @@ fn main() -> ExitCode {
         cli::tests(),
         security::tests(),
         volumes::tests(),
+        fidelity::tests(),
+        plugins::tests(),
+        neighbours::tests(),
         images::tests(),
         runtimes::tests(),
         bad_input::tests(),
         restarts::tests(),
+        full_disk::tests(),
+        reboot::tests(),
         upgrade::tests(),
+        versions::tests(),
         interrupted::tests(),
+        silent::tests(),
+        stalls::tests(),
         chaos::tests(),
         demo::tests(),
         crash::tests(),

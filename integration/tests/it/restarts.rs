@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use berth_integration::agent::Settings;
+use berth_integration::containerd::ctr_rows;
 use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::process::tail;
+use berth_integration::wait::{self, Look};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -24,6 +27,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("restarts::containerd_with_twenty_pods", containerd),
         test("restarts::exit_while_containerd_is_down", exit_while_containerd_down),
         test("restarts::a_killed_shim", shim_killed),
+        test("restarts::exits_that_a_shim_recorded_before_it_was_lost", recorded),
         test("restarts::a_million_lines_arrive_once_and_in_order", million_lines),
     ]
 }
@@ -170,6 +174,62 @@ fn shim_killed() -> Result<()> {
     node.end()
 }
 
+/// Agent away, containers end, their shims die before anybody has asked: the agent tells how they ended, and does not run
+/// again what has ended well.
+fn recorded() -> Result<()> {
+    let mut node = Node::start()?;
+    let dir = node.world.root().join("dir");
+    fs::create_dir(&dir)?;
+    let ends = |name: &str, policy: &str, code: u32| {
+        let what = format!(
+            "while ! test -e /v/go; do sleep 0.1; done; echo said {code} > /dev/termination-log; exit {code}"
+        );
+        let mounts = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] });
+        let spec = json!({
+            "restartPolicy": policy,
+            "containers": [shell("main", &what, mounts)],
+            "volumes": [{ "name": "v", "hostPath": { "path": dir } }],
+        });
+        pod(name, spec)
+    };
+    let cases = [("seven", "Never", 7), ("zero", "Never", 0), ("well", "OnFailure", 0)];
+    for (name, policy, code) in cases {
+        node.apply(name, &ends(name, policy, code))?;
+    }
+    node.apply("other", &sleeper("other"))?;
+    let other = Identity::of(&node.ready("other")?)?;
+    let mut shims = Vec::new();
+    for (name, ..) in cases {
+        let pod = node.ready(name)?;
+        shims.push((shim_of(&pod)?, pod.container_id("main")?.to_owned()));
+    }
+    node.agent.kill()?;
+    fs::write(dir.join("go"), "")?;
+    for (shim, id) in shims {
+        // The shim has seen the end and told containerd, and so has written it down.
+        eventually("the end of the task", &true, || {
+            let rows = ctr_rows(&["tasks", "ls"])?;
+            Ok(rows.iter().any(|row| row.contains(&id) && row.contains(&"STOPPED".to_owned())))
+        })?;
+        end_process(shim)?;
+        eventually("containerd to clean up", &false, || {
+            let rows = ctr_rows(&["tasks", "ls"])?;
+            Ok(rows.iter().any(|row| row.contains(&id)))
+        })?;
+    }
+    node.agent.start()?;
+    for (name, _, code) in cases {
+        let (phase, reason) = if code == 0 { ("Succeeded", "Completed") } else { ("Failed", "Error") };
+        let ended = node.wait(name, phase, POD_LIMIT, |pod| pod.phase() == phase)?;
+        let end = &ended.container("main")["state"]["terminated"];
+        let told = (end["exitCode"].as_u64(), end["reason"].as_str(), end["message"].as_str());
+        same(name, told, (Some(code.into()), Some(reason), Some(format!("said {code}\n").as_str())))?;
+        same(&format!("restarts of {name}"), ended.restarts("main"), 0)?;
+    }
+    same("the other pod", Identity::of(&node.ready("other")?)?, other)?;
+    node.end()
+}
+
 /// Rotated by size, across the end of everybody but the shim.
 fn million_lines() -> Result<()> {
     const LINES: usize = 1_000_000;
@@ -177,11 +237,27 @@ fn million_lines() -> Result<()> {
         kubelet: json!({ "containerLogMaxSize": "20Mi", "containerLogMaxFiles": 20 }),
         ..Settings::default()
     })?;
-    let what = format!("seq 1 {LINES}; exec sleep infinity");
-    node.apply("lines", &script("lines", &what))?;
-    node.wait("lines", "started", POD_LIMIT, |pod| pod.phase() == "Running")?;
+    // The second half is written when everybody is away, and while they come back.
+    let half = LINES / 2;
+    let dir = node.world.root().join("dir");
+    fs::create_dir(&dir)?;
+    let what = format!(
+        "seq 1 {half}; until [ -e /v/go ]; do sleep 0.05; done; seq {} {LINES}; exec sleep infinity",
+        half + 1
+    );
+    let main = shell("main", &what, json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] }));
+    let volume = json!({ "name": "v", "hostPath": { "path": dir } });
+    node.apply("lines", &pod("lines", json!({ "containers": [main], "volumes": [volume] })))?;
+    let lines = node.wait("lines", "started", POD_LIMIT, |pod| pod.phase() == "Running")?;
     node.agent.kill()?;
     node.containerd.kill()?;
+    fs::write(dir.join("go"), "")?;
+    let log = log_dir(&lines).join("0.log");
+    wait::until("lines of the second half", POD_LIMIT, || {
+        let line = tail(&log).lines().last().unwrap_or_default().to_owned();
+        let number = line.rsplit(' ').next().and_then(|number| number.parse::<usize>().ok());
+        Ok(if number.is_some_and(|number| number > half) { Look::Ready(()) } else { Look::NotYet(line) })
+    })?;
     node.containerd.start_again()?;
     node.agent.start()?;
     let pod = node.ready("lines")?;

@@ -8,10 +8,12 @@ use anyhow::{Result, ensure};
 use berth_integration::agent::{Settings, berth_output};
 use berth_integration::components;
 use berth_integration::containerd::ctr;
-use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::node::{Node, POD_LIMIT, PodState};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::kit::{inside, logged, page, pod, shell, task_pid};
+use crate::kit::{eventually, inside, logged, page, pod, shell, task_pid};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -20,7 +22,9 @@ pub(crate) fn tests() -> Vec<Test> {
         test("runtimes::crun", crun),
         test("runtimes::a_path", path),
         test("runtimes::a_create_that_fails_once", fails_once),
+        test("runtimes::a_start_that_fails_in_words_of_its_own", own_words),
         test("runtimes::runc_shim_of_containerd_by_handler", handler),
+        test("runtimes::a_pod_under_a_grouping_shim_ends_and_starts_like_any", grouped_life),
         test("runtimes::an_unknown_handler_is_refused", unknown),
         test("runtimes::a_program_that_is_not_there", no_program),
     ]
@@ -53,6 +57,33 @@ fn fails_once() -> Result<()> {
     )?;
     node.ready("again")?;
     ensure!(fs::exists(FAILED)?, "no call failed");
+    node.end()
+}
+
+/// Whatever a runtime says, a start that it refused is a run that failed: a pod that never runs again has failed, one that
+/// does waits longer each time.
+fn own_words() -> Result<()> {
+    let words = "echo words that nobody knows >&2; exit 1";
+    let first = format!("case \"$*\" in *k8s.io*\" create \"*) {words} ;; esac");
+    let node = Node::start_with(&Settings {
+        berth: json!({ "runtime": { "ociRuntime": "/run/own/my-runc" } }),
+        path_first: Some(program("my-runc", &first, &components::binary("runc")?)?),
+        ..Settings::default()
+    })?;
+    for (name, policy) in [("once", "Never"), ("again", "Always")] {
+        let containers = json!([shell("main", "exec sleep infinity", json!({}))]);
+        node.apply(name, &pod(name, json!({ "restartPolicy": policy, "containers": containers })))?;
+    }
+    let once = node.wait("once", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
+    let ended = &once.container("main")["state"]["terminated"];
+    same("reason", ended["reason"].as_str(), Some("StartError"))?;
+    same("code", ended["exitCode"].as_i64(), Some(128))?;
+    let message = ended["message"].as_str().unwrap_or_default();
+    ensure!(message.starts_with("failed to create containerd task: "), "{message}");
+    let again =
+        node.wait("again", "backing off", POD_LIMIT, |pod| pod.waits_for("main") == "CrashLoopBackOff")?;
+    same("last", again.container("main")["lastState"]["terminated"]["reason"].as_str(), Some("StartError"))?;
+    ensure!(crate::kit::events(&again)?.contains("Container created"), "{again}");
     node.end()
 }
 
@@ -132,6 +163,66 @@ fn handler() -> Result<()> {
         same(kind, space("main", kind)?, space("other", kind)?)?;
     }
     logged(&stock, "main", "up\n")?;
+    node.end()
+}
+
+/// Under a shim that groups: a kill, an exit with a code, exits while the agent is away, its restart, and removal in grace.
+fn grouped_life() -> Result<()> {
+    let mut node = Node::start_with(&Settings {
+        kubelet: json!({ "crashLoopBackOff": { "maxContainerRestartPeriod": "1s" } }),
+        berth: json!({ "runtime": { "handlers": { "runc": "io.containerd.runc.v2" } } }),
+        ..Settings::default()
+    })?;
+    let dir = node.world.root().join("dir");
+    fs::create_dir(&dir)?;
+    let what = "trap 'echo polite > /v/end; exit 0' TERM; echo up; \
+                while ! test -e /v/code; do sleep 0.1; done; code=$(cat /v/code); rm /v/code; exit $code";
+    let mounts = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] });
+    node.apply(
+        "stock",
+        &pod(
+            "stock",
+            json!({
+                "runtimeClassName": "runc",
+                "terminationGracePeriodSeconds": 20,
+                "containers": [shell("main", what, mounts), shell("other", "exec sleep infinity", json!({}))],
+                "volumes": [{ "name": "v", "hostPath": { "path": dir } }],
+            }),
+        ),
+    )?;
+    let other = |pod: &PodState| task_pid(pod.container_id("other")?);
+    let end_with = |code: &str| -> Result<()> {
+        fs::write(dir.join("new"), code)?;
+        Ok(fs::rename(dir.join("new"), dir.join("code"))?)
+    };
+    let again = |node: &Node, restarts: u64, code: u64| -> Result<PodState> {
+        let pod = node
+            .wait("stock", "up again", POD_LIMIT, |pod| pod.is_ready() && pod.restarts("main") == restarts)?;
+        let last = &pod.container("main")["lastState"]["terminated"];
+        same("code", last["exitCode"].as_u64(), Some(code))?;
+        Ok(pod)
+    };
+    let first = node.ready("stock")?;
+    let beside = other(&first)?;
+    kill(Pid::from_raw(i32::try_from(task_pid(first.container_id("main")?)?)?), Signal::SIGKILL)?;
+    again(&node, 1, 137)?;
+    end_with("3")?;
+    let before = again(&node, 2, 3)?;
+    let pid = task_pid(before.container_id("main")?)?;
+    node.agent.kill()?;
+    node.agent.start()?;
+    let after = node.ready("stock")?;
+    same("restarts", after.restarts("main"), 2)?;
+    same("its process after a restart of the agent", task_pid(after.container_id("main")?)?, pid)?;
+    node.agent.kill()?;
+    end_with("4")?;
+    eventually("the process to end", &false, || Ok(Path::new(&format!("/proc/{pid}")).exists()))?;
+    node.agent.start()?;
+    let last = again(&node, 3, 4)?;
+    same("the container beside", other(&last)?, beside)?;
+    node.remove("stock")?;
+    node.gone("stock")?;
+    same("its last words", fs::read_to_string(dir.join("end"))?.as_str(), "polite\n")?;
     node.end()
 }
 

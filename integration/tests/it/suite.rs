@@ -5,6 +5,7 @@
 
 #![expect(clippy::print_stderr, reason = "what a failing test has to say")]
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use berth_integration::components::Set;
 use berth_integration::lab::{self, World};
 use berth_integration::vm::{self, Feature};
 use berth_integration::wait::{self, Look};
-use berth_integration::{binaries, components};
+use berth_integration::{binaries, components, old};
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -40,12 +41,19 @@ pub(crate) struct Test {
     pub(crate) needs: Option<Feature>,
     /// No other test runs beside it, since what it does is felt in all of the machine.
     pub(crate) alone: bool,
+    /// The commit whose programs it runs too.
+    pub(crate) old: Option<&'static str>,
 }
 
 impl Test {
     /// The same test, which needs something of its machine.
     pub(crate) fn needs(self, feature: Feature) -> Self {
         Self { needs: Some(feature), ..self }
+    }
+
+    /// The same test, which runs programs of an earlier commit too.
+    pub(crate) fn with_programs_of(self, commit: &'static str) -> Self {
+        Self { old: Some(commit), ..self }
     }
 
     /// The same test, with no other beside it.
@@ -86,7 +94,7 @@ pub(crate) fn test(name: &str, body: fn() -> Result<()>) -> Test {
 
 /// A test that has to pass, whose body may be that of others too.
 pub(crate) fn of(name: String, body: Body) -> Test {
-    Test { name, body, expect: Expect::Pass, needs: None, alone: false }
+    Test { name, body, expect: Expect::Pass, needs: None, alone: false, old: None }
 }
 
 /// Plays the part of this process: all tests, or one of them in its lab.
@@ -97,7 +105,7 @@ pub(crate) fn main(tests: Vec<Test>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = arguments.test_threads.or(Some(AT_ONCE));
     if !arguments.list
-        && let Err(failure) = prepare()
+        && let Err(failure) = prepare(&selected_commits(&arguments, &tests))
     {
         eprintln!("{failure:#}");
         return ExitCode::FAILURE;
@@ -107,17 +115,39 @@ pub(crate) fn main(tests: Vec<Test>) -> ExitCode {
         if let Some(feature) = lacking {
             eprintln!("LEFT OUT, since this machine has no {}: {}", feature.name(), test.name);
         }
-        Trial::test(test.name.clone(), move || in_a_lab(&test)).with_ignored_flag(lacking.is_some())
+        let cut_off = test.old.filter(|commit| old::is_cut_off(commit));
+        if let Some(commit) = cut_off {
+            eprintln!(
+                "LEFT OUT, since this clone is without {commit} (git fetch --unshallow): {}",
+                test.name
+            );
+        }
+        let is_left_out = lacking.is_some() || cut_off.is_some();
+        Trial::test(test.name.clone(), move || in_a_lab(&test)).with_ignored_flag(is_left_out)
     };
     let trials = tests.into_iter().map(trial).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-fn prepare() -> Result<()> {
+/// The commits whose programs the tests need that are to run.
+fn selected_commits(arguments: &Arguments, tests: &[Test]) -> BTreeSet<&'static str> {
+    let matches = |test: &Test, filter: &String| {
+        if arguments.exact { test.name == *filter } else { test.name.contains(filter.as_str()) }
+    };
+    let selected = tests.iter().filter(|test| arguments.filter.as_ref().is_none_or(|one| matches(test, one)));
+    selected
+        .filter(|test| !arguments.skip.iter().any(|one| matches(test, one)))
+        .filter_map(|test| test.old)
+        .filter(|commit| !old::is_cut_off(commit))
+        .collect()
+}
+
+fn prepare(commits: &BTreeSet<&'static str>) -> Result<()> {
     if vm::is_guest() {
         return Ok(());
     }
     components::build(Set::PinnedWithNeighbours, |step| eprintln!("{step}"))?;
+    commits.iter().try_for_each(|commit| old::build(commit))?;
     binaries::build()
 }
 

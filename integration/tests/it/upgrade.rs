@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{Settings, berth_output};
-use berth_integration::containerd::{DISABLED_FROM_2_2, Release, ctr};
+use berth_integration::containerd::{CRI_PLUGINS, Release, ctr};
 use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::old::{self, VERSION_1};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -22,6 +23,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("upgrade::twice_under_twenty_pods", twenty_pods),
         test("upgrade::twice_under_plain_tasks", plain_tasks),
+        test("upgrade::pods_of_the_first_shim", pods_of_the_first_shim).with_programs_of(VERSION_1),
         test("upgrade::pods_on_2_1_alone", || pods_alone(Release::V2_1)),
         test("upgrade::pods_on_2_4_alone", || pods_alone(Release::V2_4)),
         test("upgrade::a_2_1_without_sandboxes_is_refused_with_advice", without_sandboxes),
@@ -73,6 +75,39 @@ fn twenty_pods() -> Result<()> {
     goes_on(&node, &sleepers, &before, "second")?;
     counted_to(&counter, LINES, Duration::from_secs(60))?;
     node.end()
+}
+
+/// Shims outlive agents: pods whose shims are of the first version live, are seen by an agent that comes later, and end.
+fn pods_of_the_first_shim() -> Result<()> {
+    let first = old::dir(VERSION_1)?;
+    let mut node = Node::start_with(&Settings { path_first: Some(first.clone()), ..Settings::default() })?;
+    node.apply("lives", &script("lives", "echo up; exec sleep infinity"))?;
+    let dir = node.world.root().join("dir");
+    fs::create_dir_all(&dir)?;
+    node.apply("ends", &waits_for_a_file("ends", &dir))?;
+    let (up, ends) = (node.ready("lives")?, node.ready("ends")?);
+    let pid = task_pid(up.container_id("main")?)?;
+    let runs = fs::read_link(format!("/proc/{}/exe", parent_of(pid)?))?;
+    same("whose child it is", runs.parent(), Some(first.as_path()))?;
+    let before = Identity::of(&up)?;
+    let init = task_pid(ends.container_id("main")?)?;
+    node.agent.kill()?;
+    ends_meanwhile(&dir, init)?;
+    node.agent.start()?;
+    let ended = node.wait("ends", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
+    let state = &ended.container("main")["state"]["terminated"];
+    same("the code of what ended meanwhile", state["exitCode"].as_i64(), Some(6))?;
+    let up = node.ready("lives")?;
+    same("the pod that lives", Identity::of(&up)?, before)?;
+    same("exec", inside(&up, "echo still")?.as_str(), "still")?;
+    logged(&up, "main", "up\n")?;
+    node.end()
+}
+
+fn parent_of(pid: u32) -> Result<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.nth(1).context("the parent in stat")?.parse().context("the parent's pid")
 }
 
 fn identities(node: &Node, names: &[String]) -> Result<BTreeMap<String, Identity>> {
@@ -138,7 +173,7 @@ fn pods_alone(release: Release) -> Result<()> {
 fn without_sandboxes() -> Result<()> {
     let mut node = Node::prepare(&Settings { containerd: Release::V2_1, ..Settings::default() })?;
     node.containerd.stop()?;
-    node.containerd.disable(&DISABLED_FROM_2_2);
+    node.containerd.disable(&CRI_PLUGINS);
     node.containerd.start_again()?;
     let refused = node.agent.command()?.output()?;
     let said = String::from_utf8_lossy(&refused.stderr);

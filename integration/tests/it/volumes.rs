@@ -325,14 +325,22 @@ fn termination_message() -> Result<()> {
         "long",
         &never("long", "head -c 10000 /dev/zero | tr '\\0' x > /dev/termination-log; exit 1", json!({})),
     )?;
-    node.apply("link", &never("link", "rm -f /dev/termination-log; exit 1", json!({})))?;
-    for (name, message) in
-        [("file", "words\n"), ("path", "elsewhere\n"), ("log", "from the log\n"), ("quiet", "")]
-    {
+    // It is a mount, which nobody in the container can put a link in place of.
+    let link =
+        "ln -sf /etc/hostname /dev/termination-log && exit 3; rm -f /dev/termination-log && exit 4; exit 5";
+    node.apply("link", &never("link", link, json!({})))?;
+    for (name, code, message) in [
+        ("file", 1, "words\n"),
+        ("path", 1, "elsewhere\n"),
+        ("log", 1, "from the log\n"),
+        ("quiet", 0, ""),
+        ("link", 5, ""),
+    ] {
         let ended =
             node.wait(name, "ended", POD_LIMIT, |pod| matches!(pod.phase(), "Failed" | "Succeeded"))?;
-        let found = ended.container("main")["state"]["terminated"]["message"].as_str().unwrap_or_default();
-        same(name, found, message)?;
+        let end = &ended.container("main")["state"]["terminated"];
+        same(&format!("code of {name}"), end["exitCode"].as_i64(), Some(code))?;
+        same(name, end["message"].as_str().unwrap_or_default(), message)?;
     }
     let long = node.wait("long", "ended", POD_LIMIT, |pod| pod.phase() == "Failed")?;
     same(

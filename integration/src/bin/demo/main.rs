@@ -3,26 +3,36 @@
 //! * `up` builds what is missing, starts the lab in the background and shows what runs in it;
 //! * `run` and `shell` enter it;
 //! * `down` removes the pods, ends the lab and fails when anything was left.
+//!
+//! Who looks around in it ends things: the agent, containerd and the registry are started again, as an init system would.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
 mod background;
+mod keeper;
+mod state;
 mod tour;
 
 use std::process::ExitCode;
-use std::{env, fs, process};
+use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 use berth_integration::agent::Settings;
 use berth_integration::node::Node;
 use berth_integration::{lab, process::tail};
-use nix::sys::signal::{SigSet, Signal};
+
+use crate::keeper::Keeper;
 
 const USAGE: &str = "usage: scripts/demo [up | down | shell | run COMMAND…]";
 
 fn main() -> ExitCode {
     if lab::inside() {
-        return lab::run(|| ended(node()));
+        let is_outermost = lab::supervises();
+        let code = lab::run(|| ended(node()));
+        if is_outermost {
+            state::tell_end(code == ExitCode::SUCCESS);
+        }
+        return code;
     }
     let args: Vec<String> = env::args().skip(1).collect();
     let (verb, rest) = args.split_first().map_or(("up", &args[..]), |(verb, rest)| (verb.as_str(), rest));
@@ -53,11 +63,9 @@ fn node() -> Result<()> {
         println!("the agent's log ends with:\n{}", tail(node.agent.log()));
         bail!(failure);
     }
-    // Blocked after the others were started, who would inherit that, and before anybody asks.
-    let mut stop = SigSet::empty();
-    stop.add(Signal::SIGTERM);
-    stop.thread_block()?;
-    fs::write(background::READY, process::id().to_string()).context("say that the node is ready")?;
-    stop.wait()?;
-    node.end()
+    fs::write(state::READY, "").context("say that the node is ready")?;
+    let mut keeper = Keeper::default();
+    keeper.keep(&mut node)?;
+    keeper.clear(&mut node)?;
+    node.close()
 }

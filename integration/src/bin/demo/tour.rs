@@ -30,13 +30,15 @@ pub(crate) fn show(node: &Node) -> Result<()> {
     requests(&node.ready(WEB)?)?;
     let logged = node.ready(LOGGED)?;
     berth(&["logs", logged.name(), "--container", "tail", "--tail", "3"])?;
-    for kind in ["sandboxes", "containers", "tasks"] {
+    for kind in ["containers", "tasks"] {
         println!("\n$ ctr -n k8s.io {kind} ls\n{}", containerd::ctr(&[kind, "ls"])?.trim_end());
     }
     let pods = of_class(&node.world, "");
     let top = cgroup::of_controller("memory").join(Path::new(&pods).parent().unwrap_or(Path::new("")));
     println!("\n{}", top.display());
-    cgroups(&top, 1)
+    cgroups(&top, 1)?;
+    println!("\nThe manifests are in {}", node.manifests().display());
+    Ok(())
 }
 
 fn apply_examples(node: &Node) -> Result<Vec<String>> {

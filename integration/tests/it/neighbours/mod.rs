@@ -1,0 +1,11 @@
+//! Neighbours on one machine: what another made stays as it is, whatever Berth does, and the other way round (invariant 13).
+
+mod cri;
+mod networks;
+mod second;
+
+use crate::suite::Test;
+
+pub(crate) fn tests() -> Vec<Test> {
+    [networks::tests(), cri::tests()].into_iter().flatten().collect()
+}

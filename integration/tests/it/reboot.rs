@@ -1,0 +1,133 @@
+//! The machine is switched off and on: everything in memory is gone, and nothing runs.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings};
+use berth_integration::lab::World;
+use berth_integration::node::{Node, POD_LIMIT, system};
+use berth_integration::records::Records;
+use berth_integration::vm::{self, Feature};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::kit::{eventually, pod, shell};
+use crate::suite::{Test, same, test};
+
+/// What tells one boot from another.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+/// What is in memory file systems, or mounted.
+const IN_MEMORY: [&str; 3] = [STATE_DIR, "/run/containerd", "/run/netns"];
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![test("reboot::what_had_ended_stays_so_and_all_else_runs_again", ended)]
+}
+
+fn ended() -> Result<()> {
+    let boot = World::here()?.root().join("boot");
+    fs::write(&boot, "11111111-0000-4000-8000-000000000000\n")?;
+    system("mount", &["--bind", &boot.display().to_string(), BOOT])?;
+    let mut node = Node::start_with(&Settings::default())?;
+    let starts = node.world.root().join("starts");
+    fs::create_dir(&starts)?;
+    node.apply("well", &counted("well", &starts, "exit 0", "Never"))?;
+    node.apply("badly", &counted("badly", &starts, "exit 6", "Never"))?;
+    node.apply("done", &counted("done", &starts, "exit 0", "OnFailure"))?;
+    node.apply("runs", &counted("runs", &starts, "exec sleep infinity", "Always"))?;
+    node.ready("runs")?;
+    let names = [("well", "Succeeded"), ("badly", "Failed"), ("done", "Succeeded")];
+    let states = |node: &Node| -> Result<Vec<Value>> {
+        let state = |(name, phase): &(&str, &str)| {
+            let over = node.wait(name, phase, POD_LIMIT, |pod| pod.phase() == *phase)?;
+            Ok(json!([over.phase(), over.restarts("main"), over.container("main")["state"]]))
+        };
+        names.iter().map(state).collect()
+    };
+    let before = states(&node)?;
+    let kept = Path::new(ROOT_DIR).join("berth/ended");
+    let files = || -> Result<usize> { if kept.exists() { Ok(fs::read_dir(&kept)?.count()) } else { Ok(0) } };
+    eventually("what is kept of their ends", &(2 * names.len()), files)?;
+
+    switch_off(&mut node)?;
+    fs::write(&boot, "22222222-0000-4000-8000-000000000000\n")?;
+    node.containerd.start_again()?;
+    node.agent.start()?;
+    node.ready("runs")?;
+    same("what had ended", states(&node)?, before)?;
+    let started =
+        |name: &str| -> Result<usize> { Ok(fs::read_to_string(starts.join(name))?.lines().count()) };
+    for (name, count) in [("well", 1), ("badly", 1), ("done", 1), ("runs", 2)] {
+        // It is ready before it has written anything.
+        eventually(&format!("starts of {name}"), &count, || started(name))?;
+    }
+
+    // It is over with the pod: the same manifest, written anew, is a new pod.
+    node.remove("well")?;
+    node.gone("well")?;
+    same("what is kept", files()?, 2 * names.len() - 2)?;
+    node.apply("well", &counted("well", &starts, "exit 0", "Never"))?;
+    node.wait("well", "Succeeded", POD_LIMIT, |pod| pod.phase() == "Succeeded")?;
+    same("starts of the next", started("well")?, 2)?;
+    node.clear()?;
+    same("what is kept of no pod", files()?, 0)?;
+    node.end()?;
+    system("umount", &[BOOT])?;
+    Ok(())
+}
+
+/// A pod that writes down that it was started.
+fn counted(name: &str, starts: &Path, then: &str, policy: &str) -> String {
+    let script = format!("echo started >> /starts/{name}; {then}");
+    let mounts = json!({ "volumeMounts": [{ "name": "starts", "mountPath": "/starts" }] });
+    pod(
+        name,
+        json!({
+            "restartPolicy": policy,
+            "containers": [shell("main", &script, mounts)],
+            "volumes": [{ "name": "starts", "hostPath": { "path": starts.display().to_string() } }],
+        }),
+    )
+}
+
+fn switch_off(node: &mut Node) -> Result<()> {
+    let tasks: Vec<u32> = Records::open()?.tasks()?.iter().map(|task| task.pid).collect();
+    node.agent.kill()?;
+    node.containerd.kill()?;
+    let is_of_a_pod = |pid: &u32| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        tasks.contains(pid) || line.contains("containerd-shim-berth-v1")
+    };
+    let running =
+        || -> Result<Vec<u32>> { Ok(node.world.processes()?.into_iter().filter(is_of_a_pod).collect()) };
+    eventually("everything to have ended", &Vec::new(), || {
+        let left = running()?;
+        for pid in &left {
+            let _may_have_ended = kill(Pid::from_raw(i32::try_from(*pid)?), Signal::SIGKILL);
+        }
+        Ok(left)
+    })?;
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let mut mounts: Vec<&str> = table.lines().filter_map(|line| line.split(' ').nth(4)).collect();
+    let pods = format!("{ROOT_DIR}/pods/");
+    mounts
+        .retain(|at| at.starts_with(&pods) || IN_MEMORY.iter().any(|dir| at.starts_with(&format!("{dir}/"))));
+    for at in mounts.iter().rev() {
+        system("umount", &["--lazy", at])?;
+    }
+    for dir in IN_MEMORY {
+        fs::remove_dir_all(dir)?;
+    }
+    // A machine that starts has no rules.
+    if !vm::lacks(Feature::Nat) {
+        for what in ["--flush", "--delete-chain"] {
+            system("iptables", &["--table", "nat", what])?;
+        }
+    }
+    for group in node.world.cgroups()? {
+        // Those with processes of the lab stay.
+        drop(fs::remove_dir(group));
+    }
+    Ok(())
+}

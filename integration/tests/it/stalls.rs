@@ -1,0 +1,274 @@
+//! One hung thing costs one pod: while a file system, a disk or containerd does not answer, all others go on, the agent can
+//! be stopped and started, and everything heals by itself.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::agent::{STATE_DIR, berth, berth_json};
+use berth_integration::node::{Node, POD_LIMIT, PodState};
+use berth_integration::wait::{self, Look};
+use serde_json::{Value, json};
+
+use crate::dead_fs::{DeadFs, Disk, Server};
+use crate::kit::{events, eventually, pod, shell};
+use crate::suite::{Test, same, test};
+
+/// How long each of them hangs at least.
+const STALL: Duration = Duration::from_secs(30);
+/// How long the agent may take to end.
+const STOP: Duration = Duration::from_secs(2);
+/// How many processes may hang for one pod (`PER_POD` of the agent).
+const PER_POD: usize = 4;
+/// Processor time of an agent that waits, in clock ticks of a hundredth of a second, over [`AT_REST`].
+const TICKS_AT_REST: u64 = 30;
+const AT_REST: Duration = Duration::from_secs(3);
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("stalls::a_file_system_whose_server_never_answers", || dead_paths(Server::Reads)),
+        test("stalls::a_file_system_whose_server_never_reads", || dead_paths(Server::Sleeps)),
+        test("stalls::a_frozen_disk_under_the_logs", frozen_logs),
+        test("stalls::a_containerd_that_never_answers", silent_containerd),
+    ]
+}
+
+/// A pod with volumes on a directory of the node. The first container notes each signal in `notes`.
+fn with_volumes(name: &str, notes: &Path, volumes: &[Value], mounts: &[Value]) -> String {
+    let script = format!("trap 'echo asked > /notes/{name}; exit 7' TERM; sleep infinity & wait");
+    let mut all = vec![json!({ "name": "notes", "hostPath": { "path": notes } })];
+    all.extend_from_slice(volumes);
+    let mut mounted = vec![json!({ "name": "notes", "mountPath": "/notes" })];
+    mounted.extend_from_slice(mounts);
+    pod(
+        name,
+        json!({
+            "terminationGracePeriodSeconds": 20,
+            "containers": [shell("main", &script, json!({ "volumeMounts": mounted }))],
+            "volumes": all,
+        }),
+    )
+}
+
+/// A pod whose volumes all are on `dead`.
+fn stuck(name: &str, notes: &Path, dead: &Path, volumes: usize) -> String {
+    let volume = |number: usize| {
+        let path = dead.join(number.to_string());
+        json!({ "name": format!("v{number}"), "hostPath": { "path": path, "type": "DirectoryOrCreate" } })
+    };
+    with_volumes(name, notes, &(0..volumes).map(volume).collect::<Vec<_>>(), &[])
+}
+
+/// What `berth inspect` tells to hang of a pod, once it is as wanted.
+fn hanging(node: &Node, name: &str, what: &str, wanted: impl Fn(&[Value]) -> bool) -> Result<Vec<Value>> {
+    wait::until(&format!("{what} to hang of {name}"), STALL, || {
+        if node.pod(name)?.is_none() {
+            return Ok(Look::NotYet("no such pod".to_owned()));
+        }
+        let shown = berth_json(&["inspect", &format!("{name}-lab")])?;
+        let all = shown["berth"]["hanging"].as_array().context("nothing told")?.clone();
+        Ok(if wanted(&all) { Look::Ready(all) } else { Look::NotYet(format!("{all:?}")) })
+    })
+}
+
+fn processes(hanging: &[Value]) -> BTreeSet<u64> {
+    hanging.iter().filter_map(|one| one["process"].as_u64()).collect()
+}
+
+/// Stops the agent, which has to be quick about it.
+fn stop(node: &mut Node) -> Result<()> {
+    let began = Instant::now();
+    node.agent.stop()?;
+    ensure!(began.elapsed() < STOP, "the agent took {:?} to end", began.elapsed());
+    Ok(())
+}
+
+/// Clock ticks that the agent has used.
+fn ticks(node: &Node) -> Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", node.agent.pid().context("no agent")?))?;
+    let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
+    let numbers: Vec<u64> =
+        fields.split_ascii_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
+    Ok(numbers.iter().sum())
+}
+
+/// The agent waits, and uses next to nothing of the processor.
+fn is_quiet(node: &Node) -> Result<()> {
+    let before = ticks(node)?;
+    std::thread::sleep(AT_REST);
+    let used = ticks(node)? - before;
+    ensure!(used <= TICKS_AT_REST, "{used} ticks in {AT_REST:?}");
+    Ok(())
+}
+
+/// The container of a pod that was removed was asked to end, and ended, in time.
+fn ends(node: &Node, name: &str, pod: &PodState, notes: &Path) -> Result<()> {
+    let began = Instant::now();
+    node.remove(name)?;
+    eventually("the signal", &true, || Ok(notes.join(name).exists()))?;
+    eventually("the exit to be seen", &true, || {
+        let seen = node.pod(name)?;
+        let code = |pod: &PodState| pod.container("main")["state"]["terminated"]["exitCode"].as_u64();
+        Ok(seen.is_none_or(|seen| seen.uid() != pod.uid() || code(&seen) == Some(7)))
+    })?;
+    ensure!(began.elapsed() < Duration::from_secs(20), "{name} took {:?} to end", began.elapsed());
+    Ok(())
+}
+
+fn notes(node: &Node) -> Result<PathBuf> {
+    let notes = node.world.root().join("notes");
+    fs::create_dir(&notes)?;
+    Ok(notes)
+}
+
+fn dead_paths(server: Server) -> Result<()> {
+    let mut node = Node::start()?;
+    let notes = notes(&node)?;
+    // Nothing of the test looks there.
+    let dir = PathBuf::from("/run/dead");
+    node.apply("bystander", &with_volumes("bystander", &notes, &[], &[]))?;
+    let bystander = node.ready("bystander")?;
+    let dead = DeadFs::mount(&dir, server)?;
+    let began = Instant::now();
+
+    // Before the mend: twelve took every place, and retries every thread.
+    node.apply("stuck", &stuck("stuck", &notes, &dir, 12))?;
+    node.apply("heals", &stuck("heals", &notes, &dir, 1))?;
+    let part = with_volumes(
+        "part",
+        &notes,
+        &[json!({ "name": "dead", "hostPath": { "path": dir } })],
+        &[json!({ "name": "dead", "mountPath": "/part", "subPath": "part" })],
+    );
+    node.apply("part", &part)?;
+    let first = hanging(&node, "stuck", "as many as may", |all| all.len() == PER_POD)?;
+    hanging(&node, "part", "the files of its container", |all| {
+        all.iter()
+            .any(|one| one["what"] == "files of container main" && one["path"] == dir.display().to_string())
+    })?;
+
+    let applied = Instant::now();
+    let fine = node.world.root().join("fine");
+    let volumes = [
+        json!({ "name": "fine", "hostPath": { "path": fine, "type": "DirectoryOrCreate" } }),
+        json!({ "name": "empty", "emptyDir": {} }),
+    ];
+    let mounts = [json!({ "name": "empty", "mountPath": "/part", "subPath": "part" })];
+    node.apply("innocent", &with_volumes("innocent", &notes, &volumes, &mounts))?;
+    node.ready("innocent")?;
+    ensure!(applied.elapsed() < Duration::from_secs(20), "the innocent took {:?}", applied.elapsed());
+    ends(&node, "bystander", &bystander, &notes)?;
+    node.gone("bystander")?;
+
+    let refused = node.wait("stuck", "refused with FailedMount", POD_LIMIT, |pod| {
+        let told = events(pod).unwrap_or_default();
+        told.contains("FailedMount") && told.contains("still waiting since")
+    })?;
+    same("why it waits", refused.waits_for("main"), "ContainerCreating")?;
+    is_quiet(&node)?;
+    berth(&["pods"])?;
+    wait::until("the stall to last", STALL * 2, || {
+        Ok(if began.elapsed() >= STALL { Look::Ready(()) } else { Look::NotYet("short yet".to_owned()) })
+    })?;
+    if server == Server::Reads {
+        let later = hanging(&node, "stuck", "the same", |all| all.len() == PER_POD)?;
+        same("who hangs after retries", processes(&later), processes(&first))?;
+    }
+
+    stop(&mut node)?;
+    node.agent.start()?;
+    if server == Server::Reads {
+        let found = hanging(&node, "stuck", "what did before", |all| all.len() == PER_POD)?;
+        ensure!(processes(&first).is_subset(&processes(&found)), "found {found:?}, there was {first:?}");
+    }
+    // A pod that hangs can be deleted.
+    node.remove("stuck")?;
+    node.gone("stuck")?;
+
+    dead.release()?;
+    node.ready("heals")?;
+    node.ready("part")?;
+    for name in ["heals", "part"] {
+        hanging(&node, name, "nothing", <[Value]>::is_empty)?;
+    }
+    stop(&mut node)?;
+    node.agent.start()?;
+    eventually("workers at rest to end", &0, || {
+        Ok(fs::read_dir(Path::new(STATE_DIR).join("workers"))?.count())
+    })?;
+    node.end()
+}
+
+fn frozen_logs() -> Result<()> {
+    let logs = Path::new("/var/log");
+    let image = Path::new("/run/var-log.ext4");
+    let disk = Disk::mount(logs, image)?;
+    let mut node = Node::start()?;
+    let notes = notes(&node)?;
+    for name in ["bystander", "leaves"] {
+        node.apply(name, &with_volumes(name, &notes, &[], &[]))?;
+    }
+    let count = "i=0; while true; do i=$((i+1)); echo line $i; sleep 0.1; done";
+    node.apply("logging", &pod("logging", json!({ "containers": [shell("main", count, json!({}))] })))?;
+    let leaves = node.ready("leaves")?;
+    let logging = node.ready("logging")?;
+    node.ready("bystander")?;
+
+    let frozen = disk.freeze()?;
+    let began = Instant::now();
+    node.apply("waits", &with_volumes("waits", &notes, &[], &[]))?;
+    let stuck =
+        hanging(&node, "waits", "its directories", |all| all.iter().any(|one| one["what"] == "directories"))?;
+    ends(&node, "leaves", &leaves, &notes)?;
+    is_quiet(&node)?;
+    berth(&["pods"])?;
+    stop(&mut node)?;
+    node.agent.start()?;
+    let found =
+        hanging(&node, "waits", "its directories", |all| all.iter().any(|one| one["what"] == "directories"))?;
+    ensure!(!processes(&found).is_disjoint(&processes(&stuck)), "found {found:?}, there was {stuck:?}");
+    wait::until("the stall to last", STALL * 2, || {
+        Ok(if began.elapsed() >= STALL { Look::Ready(()) } else { Look::NotYet("short yet".to_owned()) })
+    })?;
+    drop(frozen);
+
+    node.ready("waits")?;
+    node.gone("leaves")?;
+    let after = node.ready("logging")?;
+    same("restarts", after.restarts("main"), 0)?;
+    same("container", after.container_id("main")?, logging.container_id("main")?)?;
+    node.end()?;
+    disk.unmount()
+}
+
+fn silent_containerd() -> Result<()> {
+    let mut node = Node::start()?;
+    let notes = notes(&node)?;
+    for name in ["bystander", "leaves"] {
+        node.apply(name, &with_volumes(name, &notes, &[], &[]))?;
+    }
+    let leaves = node.ready("leaves")?;
+    let bystander = node.ready("bystander")?;
+
+    // Stopped, it accepts connections and answers nothing.
+    node.containerd.freeze()?;
+    let began = Instant::now();
+    node.apply("waits", &with_volumes("waits", &notes, &[], &[]))?;
+    ends(&node, "leaves", &leaves, &notes)?;
+    is_quiet(&node)?;
+    let shown = berth(&["pods"])?;
+    ensure!(shown.contains("bystander-lab"), "{shown}");
+    wait::until("the stall to last", STALL * 2, || {
+        Ok(if began.elapsed() >= STALL { Look::Ready(()) } else { Look::NotYet("short yet".to_owned()) })
+    })?;
+    stop(&mut node)?;
+    node.containerd.thaw()?;
+    node.agent.start()?;
+
+    node.ready("waits")?;
+    node.gone("leaves")?;
+    same("the bystander", node.ready("bystander")?.container_id("main")?, bystander.container_id("main")?)?;
+    node.end()
+}
