@@ -124,7 +124,7 @@ pub(crate) struct Shim {
     clock: Clock,
     writing: Writing,
     /// Containers whose last words are on their way to the disk.
-    draining: BTreeSet<Id>,
+    draining: BTreeSet<Process>,
     /// Logs and files of processes that are gone, with what is left to write.
     leaving: Vec<Leaving>,
     reopenings: Vec<Reopening>,

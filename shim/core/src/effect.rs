@@ -61,8 +61,8 @@ pub enum Effect {
     },
     /// End an action early: kill the runtime call. It still ends in its outcome.
     Cancel(OpId),
-    /// Read what the process's pipes hold now, without waiting. Of an init, [`Event::Drained`] follows once that is
-    /// written where it belongs.
+    /// Read what the process's pipes hold now, without waiting. [`Event::Drained`] follows once that is written
+    /// where it belongs.
     ///
     /// [`Event::Drained`]: crate::Event::Drained
     Drain(Process),

@@ -164,8 +164,8 @@ pub enum Event {
         /// Success or why not.
         result: Result<(), Failure>,
     },
-    /// Everything that a container's init had written when it was [drained](crate::Effect::Drain) is in its log or file.
-    Drained(Id),
+    /// Everything that a process had written when it was [drained](crate::Effect::Drain) is in its log or file.
+    Drained(Process),
     /// The container's out-of-memory kill counter was read.
     OomObserved {
         /// The container.

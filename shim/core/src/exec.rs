@@ -1,7 +1,7 @@
 //! The life of one exec.
 //!
 //! ```text
-//! Added ──start──▶ Starting ──spawned──▶ Running ──exit──▶ Stopped
+//! Added ──start──▶ Starting ──spawned──▶ Running ──exit──▶ Leaving ──written──▶ Stopped
 //!   ▲                  │ failed
 //!   └──────────────────┘            (an exit during Starting waits in the machine)
 //! ```
@@ -16,8 +16,20 @@ pub(crate) const EXEC_KILL_WAIT_MS: u64 = 2_000;
 pub(crate) enum ExecLife {
     Added,
     Starting,
-    Running { pid: u32 },
-    Stopped { pid: u32, exit: Exit },
+    Running {
+        pid: u32,
+    },
+    /// It was reaped; its exit is told once what it wrote is where it belongs.
+    Leaving {
+        pid: u32,
+        exit: Exit,
+        until_ms: u64,
+    },
+    /// Its exit was told.
+    Stopped {
+        pid: u32,
+        exit: Exit,
+    },
 }
 
 /// Who made the exec, and so who learns of its end.
@@ -73,14 +85,16 @@ impl Exec {
     pub(crate) fn living_pid(&self) -> Option<u32> {
         match &self.life {
             ExecLife::Running { pid } => Some(*pid),
-            ExecLife::Added | ExecLife::Starting | ExecLife::Stopped { .. } => None,
+            ExecLife::Added | ExecLife::Starting | ExecLife::Leaving { .. } | ExecLife::Stopped { .. } => {
+                None
+            }
         }
     }
 
     /// Whether the init's exit must wait for this exec's.
     pub(crate) fn is_due(&self) -> bool {
         match &self.life {
-            ExecLife::Starting | ExecLife::Running { .. } => true,
+            ExecLife::Starting | ExecLife::Running { .. } | ExecLife::Leaving { .. } => true,
             ExecLife::Added | ExecLife::Stopped { .. } => false,
         }
     }
@@ -90,7 +104,9 @@ impl Exec {
             ExecLife::Added | ExecLife::Starting => {
                 ProcessView { pid: 0, status: Status::Created, exit: None }
             }
-            ExecLife::Running { pid } => ProcessView { pid: *pid, status: Status::Running, exit: None },
+            ExecLife::Running { pid } | ExecLife::Leaving { pid, .. } => {
+                ProcessView { pid: *pid, status: Status::Running, exit: None }
+            }
             ExecLife::Stopped { pid, exit } => {
                 ProcessView { pid: *pid, status: Status::Stopped, exit: Some(*exit) }
             }
@@ -101,7 +117,7 @@ impl Exec {
         match &self.life {
             ExecLife::Added => Ok(()),
             ExecLife::Starting | ExecLife::Running { .. } => Err(refuse("is started already")),
-            ExecLife::Stopped { .. } => Err(refuse("has exited")),
+            ExecLife::Leaving { .. } | ExecLife::Stopped { .. } => Err(refuse("has exited")),
         }
     }
 
@@ -110,7 +126,7 @@ impl Exec {
         match &self.life {
             ExecLife::Added | ExecLife::Starting => Err(refuse("is not started")),
             ExecLife::Running { pid } => Ok(*pid),
-            ExecLife::Stopped { .. } => Err(finished()),
+            ExecLife::Leaving { .. } | ExecLife::Stopped { .. } => Err(finished()),
         }
     }
 
@@ -118,7 +134,9 @@ impl Exec {
     pub(crate) fn unended_pid(&self) -> Result<u32, Failure> {
         match &self.life {
             ExecLife::Added | ExecLife::Starting => Ok(0),
-            ExecLife::Running { .. } | ExecLife::Stopped { .. } => self.signal_target(),
+            ExecLife::Running { .. } | ExecLife::Leaving { .. } | ExecLife::Stopped { .. } => {
+                self.signal_target()
+            }
         }
     }
 
@@ -126,7 +144,9 @@ impl Exec {
     pub(crate) fn may_delete(&self) -> Result<(u32, Exit), Failure> {
         match &self.life {
             ExecLife::Added => Ok((0, Exit::default())),
-            ExecLife::Starting | ExecLife::Running { .. } => Err(refuse("has not exited")),
+            ExecLife::Starting | ExecLife::Running { .. } | ExecLife::Leaving { .. } => {
+                Err(refuse("has not exited"))
+            }
             ExecLife::Stopped { pid, exit } => Ok((*pid, *exit)),
         }
     }
@@ -134,8 +154,19 @@ impl Exec {
     /// Its end, for a client that waits; `None` keeps it waiting.
     pub(crate) fn end(&self) -> Option<(u32, Exit)> {
         match &self.life {
-            ExecLife::Added | ExecLife::Starting | ExecLife::Running { .. } => None,
+            ExecLife::Added | ExecLife::Starting | ExecLife::Running { .. } | ExecLife::Leaving { .. } => {
+                None
+            }
             ExecLife::Stopped { pid, exit } => Some((*pid, *exit)),
+        }
+    }
+
+    /// When something about it is due: its own time is over, or that of what it wrote.
+    pub(crate) fn due_at(&self) -> Option<u64> {
+        match (&self.life, &self.owner) {
+            (ExecLife::Leaving { until_ms, .. }, _) => Some(*until_ms),
+            (_, Owner::Sync { limit, .. }) => limit.at(),
+            (_, Owner::Client | Owner::Stream { .. } | Owner::Nobody) => None,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::effect::{Action, Effect, Notice, Scope};
 use crate::event::{Event, Now, OpId, Process, ReqId};
-use crate::exec::Owner;
+use crate::exec::Exec;
 use crate::feed::{Feed, FeedEvent};
 use crate::id::Id;
 use crate::reply::{Code, Failure, Reply};
@@ -115,7 +115,7 @@ impl Machine {
             Event::ChildExited { pid, code } => self.child_exited(now, pid, code),
             Event::Spawned { op, result } => self.spawned(now, op, result),
             Event::Finished { op, result } => self.finished(now, op, result),
-            Event::Drained(task) => self.drained(&task),
+            Event::Drained(process) => self.drained(&process),
             Event::OomObserved { task, kills } => self.oom_observed(&task, kills),
             Event::Tick => {}
         }
@@ -133,12 +133,8 @@ impl Machine {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
         let leaving = self.tasks.values().filter_map(Task::leaves_at);
-        let limits =
-            self.tasks.values().flat_map(|task| task.execs.values()).filter_map(|exec| match &exec.owner {
-                Owner::Sync { limit, .. } => limit.at(),
-                Owner::Client | Owner::Stream { .. } | Owner::Nobody => None,
-            });
-        leaving.chain(limits).min()
+        let execs = self.tasks.values().flat_map(|task| task.execs.values()).filter_map(Exec::due_at);
+        leaving.chain(execs).min()
     }
 
     fn effect(&mut self, effect: Effect) {

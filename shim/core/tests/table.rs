@@ -11,8 +11,8 @@
 //! do more: `Create` refuses a name that is taken, `Wait` may come before the end of `Create`.
 
 use berth_shim_core::{
-    Action, Code, Effect, Event, ExecPurpose, Failure, Id, Machine, Now, OpId, Origin, Process, ProcessView,
-    Reply, ReqId, Request, Scope, Status,
+    Action, Code, Effect, Event, ExecPurpose, Exit, Failure, Id, Machine, Notice, Now, OpId, Origin, Process,
+    ProcessView, Reply, ReqId, Request, Scope, Status,
 };
 
 const INIT: u32 = 10;
@@ -58,6 +58,7 @@ starting        exists  refused refused wait   refused ok     allow  allow  refu
 failed          exists  run     refused wait   ok      ok     allow  allow  refused
 running         exists  refused ok      wait   refused ok     allow  allow  allow
 running-created exists  refused ok      wait   refused ok     allow  allow  allow
+leaving         exists  refused absent  wait   refused ok     allow  absent absent
 stopped         exists  refused absent  ok     ok      ok     allow  absent absent
 ";
 
@@ -78,7 +79,7 @@ fn every_request_in_every_state_of_a_task() {
 
 #[test]
 fn every_request_in_every_state_of_an_exec() {
-    check(EXECS, &Process::exec(&id("c"), &id("e")), exec_in);
+    check(EXECS, &exec_of_c(), exec_in);
 }
 
 #[test]
@@ -109,17 +110,51 @@ fn an_exit_is_told_once_its_last_words_are_on_disk_or_take_too_long() {
     let mut rig = task_in("running");
     let effects = rig.happen(Event::ChildExited { pid: INIT, code: 0 });
     assert!(effects.contains(&Effect::Drain(Process::init(&id("c")))) && !tells(&effects), "{effects:?}");
-    assert!(tells(&rig.happen(Event::Drained(id("c")))));
-    assert!(!tells(&rig.happen(Event::Drained(id("c")))), "told twice");
+    assert!(tells(&rig.happen(Event::Drained(Process::init(&id("c"))))));
+    assert!(!tells(&rig.happen(Event::Drained(Process::init(&id("c"))))), "told twice");
 
     let mut rig = task_in("draining");
     let late = rig.machine.poll_timeout().expect("it waits for a time");
-    let at = |mono_ms| Now { unix_ns: 0, mono_ms };
     for (now, told) in [(late - 1, false), (late, true)] {
-        rig.machine.handle(at(now), Event::Tick);
-        let effects: Vec<Effect> = std::iter::from_fn(|| rig.machine.poll_effect()).collect();
-        assert_eq!(tells(&effects), told, "at {now}");
+        assert_eq!(tells(&rig.tick(now)), told, "at {now}");
     }
+}
+
+/// An exec's client reads its file next, as that of a container does.
+#[test]
+fn an_execs_exit_is_told_once_its_output_is_on_disk_or_takes_too_long() {
+    let tells = |effects: &[Effect]| {
+        effects.iter().any(|effect| matches!(effect, Effect::Publish(Notice::Exited { .. })))
+    };
+    let mut rig = exec_in("running");
+    let effects = rig.happen(Event::ChildExited { pid: EXEC, code: 3 });
+    assert!(effects.contains(&Effect::Drain(exec_of_c())) && !tells(&effects), "{effects:?}");
+    let effects = rig.happen(Event::Drained(exec_of_c()));
+    let exit = Exit { code: 3, at_ns: 0, oom_kills: 0 };
+    let told = Notice::Exited { process: exec_of_c(), pid: EXEC, exit };
+    assert!(effects.contains(&Effect::Publish(told)), "{effects:?}");
+    assert!(!tells(&rig.happen(Event::Drained(exec_of_c()))), "told twice");
+
+    let mut rig = exec_in("leaving");
+    let late = rig.machine.poll_timeout().expect("it waits for a time");
+    for (now, told) in [(late - 1, false), (late, true)] {
+        assert_eq!(tells(&rig.tick(now)), told, "at {now}");
+    }
+}
+
+/// An exec that is killed with its container is told before it, also when the disk does not answer.
+#[test]
+fn an_exec_whose_output_hangs_is_told_with_its_container() {
+    let mut rig = exec_in("leaving");
+    rig.happen(Event::ChildExited { pid: INIT, code: 137 });
+    let mut told = Vec::new();
+    while let Some(at) = rig.machine.poll_timeout() {
+        told.extend(rig.tick(at).into_iter().filter_map(|effect| match effect {
+            Effect::Publish(Notice::Exited { process, .. }) => Some(process),
+            _ => None,
+        }));
+    }
+    assert_eq!(told, [exec_of_c(), Process::init(&id("c"))]);
 }
 
 /// What a runtime still knows must not be lost sight of: whoever cleans up after the shim has only what was noted.
@@ -167,7 +202,7 @@ fn a_deletion_that_comes_during_the_creation_follows_it() {
         let mut effects = rig.happen(Event::Finished { op: rig.op, result: Ok(()) });
         if let Some(pid) = pid {
             rig.happen(Event::ChildExited { pid, code: 137 });
-            effects.extend(rig.happen(Event::Drained(id("c"))));
+            effects.extend(rig.happen(Event::Drained(Process::init(&id("c")))));
         }
         assert_eq!(outcome(&effects, asked), "ok", "{creating}: {effects:?}");
         let effects = rig.ask(Request::State(Process::init(&id("c"))));
@@ -185,7 +220,7 @@ fn a_deletion_that_comes_during_the_creation_outlives_its_client_and_ends_with_a
 
     let mut rig = task_in("creating-doomed").deserted().spawned(INIT).finished();
     rig.happen(Event::ChildExited { pid: INIT, code: 137 });
-    rig.happen(Event::Drained(id("c")));
+    rig.happen(Event::Drained(Process::init(&id("c"))));
     let effects = rig.ask(Request::State(Process::init(&id("c"))));
     assert_eq!(outcome(&effects, rig.last), "absent", "{effects:?}");
 }
@@ -228,7 +263,7 @@ fn a_container_killed_on_its_way_to_being_frozen_is_thawed() {
 #[test]
 fn a_frozen_container_stays_frozen_when_an_exec_is_killed() {
     let mut rig = exec_in("running").then(Request::Pause(id("c"))).finished();
-    let exec = Process::exec(&id("c"), &id("e"));
+    let exec = exec_of_c();
     let effects = rig.ask(Request::Kill { process: exec, signal: 9, scope: Scope::Process });
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Run { .. })), "{effects:?}");
 }
@@ -236,9 +271,9 @@ fn a_frozen_container_stays_frozen_when_an_exec_is_killed() {
 /// Nobody waits for ever for an exec that could not be started.
 #[test]
 fn an_exec_that_cannot_be_started_ends_the_wait_for_it() {
-    let mut rig = exec_in("added").then(Request::Wait(Process::exec(&id("c"), &id("e"))));
+    let mut rig = exec_in("added").then(Request::Wait(exec_of_c()));
     let waiting = rig.last;
-    rig.ask(Request::Start(Process::exec(&id("c"), &id("e"))));
+    rig.ask(Request::Start(exec_of_c()));
     let failure = Failure::new(Code::Internal, "no such file");
     let effects = rig.happen(Event::Finished { op: rig.op, result: Err(failure.clone()) });
     for to in [waiting, rig.last] {
@@ -258,10 +293,14 @@ fn an_exec_is_as_frozen_as_its_container() {
             "paused" => rig = rig.then(Request::Pause(id("c"))).finished(),
             _ => {}
         }
-        let effects = rig.ask(Request::State(Process::exec(&id("c"), &id("e"))));
+        let effects = rig.ask(Request::State(exec_of_c()));
         let view = ProcessView { pid: EXEC, status, exit: None };
         assert_eq!(effects, [Effect::Reply { to: rig.last, reply: Ok(Reply::State(view)) }], "{state}");
     }
+}
+
+fn exec_of_c() -> Process {
+    Process::exec(&id("c"), &id("e"))
 }
 
 fn check(table: &str, process: &Process, machine_in: fn(&str) -> Rig) {
@@ -345,6 +384,11 @@ impl Rig {
         self.happen(Event::Request(self.last, request))
     }
 
+    fn tick(&mut self, mono_ms: u64) -> Vec<Effect> {
+        self.machine.handle(Now { unix_ns: 0, mono_ms }, Event::Tick);
+        std::iter::from_fn(|| self.machine.poll_effect()).collect()
+    }
+
     fn happen(&mut self, event: Event) -> Vec<Effect> {
         self.machine.handle(Now::default(), event);
         let effects: Vec<Effect> = std::iter::from_fn(|| self.machine.poll_effect()).collect();
@@ -388,9 +432,15 @@ impl Rig {
         self
     }
 
+    /// The disk takes what the exec has written.
+    fn drained_exec(mut self) -> Self {
+        self.happen(Event::Drained(exec_of_c()));
+        self
+    }
+
     /// The disk takes what the container has written.
     fn drained(mut self) -> Self {
-        self.happen(Event::Drained(id("c")));
+        self.happen(Event::Drained(Process::init(&id("c"))));
         self
     }
 }
@@ -427,7 +477,7 @@ fn task_in(state: &str) -> Rig {
 }
 
 fn exec_in(state: &str) -> Rig {
-    let exec = Process::exec(&id("c"), &id("e"));
+    let exec = exec_of_c();
     match state {
         "absent" => task_in("running"),
         "added" => task_in("running").then(Request::AddExec(exec.task, id("e"))),
@@ -438,7 +488,8 @@ fn exec_in(state: &str) -> Rig {
         "running-created" => exec_in("added-created").then(Request::Start(exec)).spawned(EXEC),
         "starting" => exec_in("added").then(Request::Start(exec)),
         "running" => exec_in("starting").spawned(EXEC),
-        "stopped" => exec_in("running").exited(EXEC),
+        "leaving" => exec_in("running").exited(EXEC),
+        "stopped" => exec_in("leaving").drained_exec(),
         _ => panic!("no state {state}"),
     }
 }

@@ -22,9 +22,7 @@ impl Shim {
             Effect::Cancel(op) => self.cancel(op),
             Effect::Drain(process) => {
                 self.drain(&process);
-                if process.exec.is_none() {
-                    self.begin_draining(&process.task);
-                }
+                self.begin_draining(process);
             }
             Effect::Persist { task, exit } => self.persist(&task, exit),
             Effect::Publish(notice) => self.publish(notice),

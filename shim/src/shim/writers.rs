@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use berth_proto::ttrpc::{Code, Status};
-use berth_shim_core::{Event, Id, Process};
+use berth_shim_core::{Event, Process};
 
 use super::{LINGER_MS, Phase, Shim};
 use crate::io::{Copy, Log, Writer};
@@ -62,18 +62,18 @@ impl Shim {
         }
     }
 
-    /// Tells the machine once everything that a container's init has written is on disk.
-    pub(super) fn begin_draining(&mut self, task: &Id) {
-        self.draining.insert(task.clone());
+    /// Tells the machine once everything that a process has written is on disk.
+    pub(super) fn begin_draining(&mut self, process: Process) {
+        self.draining.insert(process);
         self.tell_drained();
     }
 
     fn tell_drained(&mut self) {
-        let is_drained = |task: &&Id| self.ios.get(&Process::init(task)).is_none_or(|io| io.is_written());
-        let drained: Vec<Id> = self.draining.iter().filter(is_drained).cloned().collect();
-        for task in drained {
-            self.draining.remove(&task);
-            self.happen(Event::Drained(task));
+        let is_drained = |process: &&Process| self.ios.get(process).is_none_or(|io| io.is_written());
+        let drained: Vec<Process> = self.draining.iter().filter(is_drained).cloned().collect();
+        for process in drained {
+            self.draining.remove(&process);
+            self.happen(Event::Drained(process));
         }
     }
 

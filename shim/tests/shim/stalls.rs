@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use berth_proto::process::Status as ProcessStatus;
 use berth_proto::sandbox::{ShutdownSandboxRequest, ShutdownSandboxResponse, sandbox_service};
 use berth_proto::shim::{
     ExecSyncRequest, ExecSyncResponse, ReopenLogRequest, ReopenLogResponse, shim_service,
@@ -18,6 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_stalled_disk_holds_up_one_container_and_loses_nothing", EVERY, a_stalled_disk_holds_up_one_container),
     ("a_stalled_file_holds_up_one_container_and_loses_nothing", FAKE, a_stalled_file_holds_up_one_container),
     ("an_exit_is_told_while_the_disk_stalls", EVERY, an_exit_is_told_while_the_disk_stalls),
+    ("an_execs_exit_waits_for_its_file", FAKE, an_execs_exit_waits_for_its_file),
     ("a_pod_that_ends_while_the_disk_stalls_leaves_its_log", FAKE, a_pod_that_ends_leaves_its_log),
     ("a_shim_that_is_killed_while_the_disk_stalls_is_gone", FAKE, a_shim_that_is_killed_is_gone),
     (
@@ -171,6 +173,35 @@ fn an_exit_is_told_while_the_disk_stalls(world: &World) {
         let said = fs::read_to_string(&next.log.path).unwrap_or_default();
         (said.contains("its last word") && said.contains("of the next")).then_some(())
     });
+}
+
+/// Whoever learns of its end reads its file next; a disk that never answers keeps nobody from learning it.
+fn an_execs_exit_waits_for_its_file(world: &World) {
+    let (pod, gate) = (Pod::start(world), gate(world));
+    let disk = Disk::at(world, world.dir().join("files"));
+    let task = Task::start(&pod.shim, "c1", Spec::sh("exec sleep 1000"));
+    let script = format!("read line <{}; echo its last word", world.shared_path("gate"));
+    let end_on_stalled_disk = |id| {
+        let file = disk.point.join(id);
+        let streams = Streams { stdout: format!("file://{}", file.display()), ..Streams::default() };
+        let exec = task.exec_with(id, &process(&["/bin/busybox", "sh", "-c", &script]), streams).unwrap();
+        let pid = exec.begin().unwrap().pid;
+        disk.stall();
+        fs::write(&gate, "go\n").unwrap();
+        until("its end", || is_gone(pid).then_some(()));
+        (exec, file)
+    };
+    let (exec, file) = end_on_stalled_disk("e1");
+    assert_eq!(exec.state().unwrap().status(), ProcessStatus::Running, "its exit is not told yet");
+    disk.answer();
+    assert_eq!(exec.wait(), 0);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "its last word\n");
+    let (exec, file) = end_on_stalled_disk("e2");
+    assert_eq!(exec.wait(), 0);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "");
+    exec.delete().unwrap();
+    disk.answer();
+    until("what it wrote", || (fs::read_to_string(&file).ok()? == "its last word\n").then_some(()));
 }
 
 fn a_pod_that_ends_leaves_its_log(world: &World) {

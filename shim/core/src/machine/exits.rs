@@ -7,7 +7,7 @@ use crate::exec::{EXEC_KILL_WAIT_MS, Exec, ExecLife, Limit, Owner};
 use crate::feed::FeedEvent;
 use crate::id::Id;
 use crate::reply::{Exit, Reply};
-use crate::task::{EXECS_WAIT_MS, Init, Life, Output};
+use crate::task::{EXECS_WAIT_MS, Init, Life, OUTPUT_WAIT_MS, Output};
 
 /// What a killed process is said to have exited with, when it has not by the time its client is answered.
 pub(super) const KILLED: u32 = 137;
@@ -55,15 +55,29 @@ impl Machine {
         let Some((process, oom_kills)) = found else { return false };
         let exit = Exit { code, at_ns, oom_kills };
         if process.exec.is_some() {
-            self.exec_exited(&process, pid, exit);
+            self.exec_exited(now, &process, pid, exit);
         } else {
             self.init_exited(now, &process.task, pid, exit);
         }
         true
     }
 
-    pub(super) fn exec_exited(&mut self, process: &Process, pid: u32, exit: Exit) {
+    /// Whoever learns of an exec's exit reads next what it wrote to a file.
+    fn exec_exited(&mut self, now: Now, process: &Process, pid: u32, exit: Exit) {
         self.effect(Effect::Drain(process.clone()));
+        let Ok(exec) = self.exec_mut(process) else { return };
+        match exec.owner {
+            Owner::Client => {
+                let until_ms = now.mono_ms + OUTPUT_WAIT_MS;
+                exec.life = ExecLife::Leaving { pid, exit, until_ms };
+            }
+            Owner::Sync { .. } | Owner::Stream { .. } | Owner::Nobody => {
+                self.tell_exec_exit(process, pid, exit);
+            }
+        }
+    }
+
+    pub(super) fn tell_exec_exit(&mut self, process: &Process, pid: u32, exit: Exit) {
         let Ok(exec) = self.exec_mut(process) else { return };
         exec.life = ExecLife::Stopped { pid, exit };
         let waiters = std::mem::take(&mut exec.waiters);
@@ -135,10 +149,20 @@ impl Machine {
         }
     }
 
-    /// Everything that an init has written is where it belongs.
-    pub(super) fn drained(&mut self, id: &Id) {
-        if self.tasks.get(id).is_some_and(|task| task.output == Output::Draining) {
-            self.finish_leaving(id, true);
+    /// Everything that a process has written is where it belongs.
+    pub(super) fn drained(&mut self, process: &Process) {
+        if process.exec.is_some() {
+            self.finish_leaving_exec(process);
+        } else if self.tasks.get(&process.task).is_some_and(|task| task.output == Output::Draining) {
+            self.finish_leaving(&process.task, true);
+        }
+    }
+
+    /// Tells the exit of an exec whose output is written, or is given up on.
+    fn finish_leaving_exec(&mut self, process: &Process) {
+        if let Ok(Exec { life: ExecLife::Leaving { pid, exit, .. }, .. }) = self.exec_mut(process) {
+            let (pid, exit) = (*pid, *exit);
+            self.tell_exec_exit(process, pid, exit);
         }
     }
 
@@ -187,10 +211,7 @@ impl Machine {
     }
 
     fn late_execs(&self, now: Now) -> Vec<Process> {
-        let late = |exec: &Exec| match &exec.owner {
-            Owner::Sync { limit, .. } => limit.at().is_some_and(|at| at <= now.mono_ms),
-            Owner::Client | Owner::Stream { .. } | Owner::Nobody => false,
-        };
+        let late = |exec: &Exec| exec.due_at().is_some_and(|at| at <= now.mono_ms);
         self.tasks
             .iter()
             .flat_map(|(id, task)| task.execs.iter().map(move |(exec_id, exec)| (id, exec_id, exec)))
@@ -200,6 +221,7 @@ impl Machine {
     }
 
     fn exec_late(&mut self, now: Now, process: &Process) {
+        self.finish_leaving_exec(process);
         let Ok(exec) = self.exec_mut(process) else { return };
         let pid = exec.living_pid();
         let Owner::Sync { to, limit } = &mut exec.owner else { return };

@@ -389,9 +389,15 @@ impl Machine {
     /// The exec goes with its container. One that still runs was killed and cannot die: its end is told all the same.
     fn give_up_exec(&mut self, process: &Process, init: Exit) {
         let Ok(exec) = self.exec_mut(process) else { return };
+        if let ExecLife::Leaving { pid, exit, .. } = exec.life {
+            self.tell_exec_exit(process, pid, exit);
+            self.drop_exec(process);
+            return;
+        }
         match (&exec.owner, exec.living_pid()) {
             (Owner::Client | Owner::Stream { .. }, Some(pid)) => {
-                self.exec_exited(process, pid, Exit { code: KILLED, ..init });
+                self.effect(Effect::Drain(process.clone()));
+                self.tell_exec_exit(process, pid, Exit { code: KILLED, ..init });
             }
             (Owner::Sync { to, .. } | Owner::Stream { to }, _) => {
                 let to = *to;

@@ -76,7 +76,7 @@ pub(crate) struct World {
     /// Containers that could not be thawed.
     stuck: BTreeSet<Id>,
     /// Containers whose last words are on their way to the disk.
-    draining: Vec<Id>,
+    draining: Vec<Process>,
     told: Told,
     /// The end of the feed that is known, and the last pushed number.
     ended: bool,
@@ -177,8 +177,8 @@ impl World {
 
     fn drained(&mut self, index: Index) {
         if !self.draining.is_empty() {
-            let task = self.draining.remove(index.index(self.draining.len()));
-            self.handle(Event::Drained(task));
+            let process = self.draining.remove(index.index(self.draining.len()));
+            self.handle(Event::Drained(process));
         }
     }
 
@@ -222,8 +222,8 @@ impl World {
         while !self.zombies.is_empty() {
             self.reap(self.zombies.len() - 1);
         }
-        while let Some(task) = self.draining.pop() {
-            self.handle(Event::Drained(task));
+        while let Some(process) = self.draining.pop() {
+            self.handle(Event::Drained(process));
         }
         if let Some(at) = self.machine.poll_timeout() {
             self.now.mono_ms = self.now.mono_ms.max(at);
@@ -304,9 +304,7 @@ impl World {
             Effect::Cancel(op) => assert!(self.ops.contains_key(&op), "cancelled {op:?}, which has ended"),
             Effect::Drain(process) => {
                 self.told.of_known(&process.task);
-                if process.exec.is_none() {
-                    self.draining.push(process.task);
-                }
+                self.draining.push(process);
             }
             Effect::KeepExec { process, .. }
             | Effect::EndStreams { process, .. }
