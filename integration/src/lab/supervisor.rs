@@ -1,16 +1,25 @@
 //! The part outside: makes the pid namespace, or the slice, and clears what outlives namespaces.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode};
+use std::time::{Duration, Instant};
 use std::{env, fs, io, process};
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::time::{TimeVal, TimeValLike as _};
 use nix::unistd::geteuid;
 
 use super::{OWNER, ROLE, ROOT, cgroup_name, leaks, owner_of, root_of, slice_of};
+
+/// Names a file to which each lab adds a line: seconds that it took, seconds of processor time of all its processes, and what
+/// it ran.
+const TIMES: &str = "BERTH_TEST_TIMES";
 
 /// Starts init, waits for its end and clears up.
 pub(super) fn run() -> Result<ExitCode> {
@@ -18,11 +27,25 @@ pub(super) fn run() -> Result<ExitCode> {
     let owner = owner_of(&process::id().to_string());
     let root = root_of(&owner);
     fs::create_dir(&root).with_context(|| format!("make {}", root.display()))?;
+    let began = Instant::now();
     let ended = supervise(&owner, &root);
     let cleared = clear(&owner, &root);
+    if let Some(list) = env::var_os(TIMES) {
+        note_times(Path::new(&list), began)?;
+    }
     let code = ended?;
     cleared?;
     Ok(code)
+}
+
+fn note_times(list: &Path, began: Instant) -> Result<()> {
+    let used = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let seconds = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs()).as_secs_f64();
+    let what = env::args().nth(1).unwrap_or_default();
+    let processor = seconds(used.user_time()) + seconds(used.system_time());
+    let line = format!("{:7.1} {processor:7.1} {what}\n", began.elapsed().as_secs_f64());
+    let mut file = OpenOptions::new().append(true).create(true).open(list)?;
+    file.write_all(line.as_bytes()).with_context(|| format!("write to {}", list.display()))
 }
 
 fn supervise(owner: &str, root: &Path) -> Result<ExitCode> {

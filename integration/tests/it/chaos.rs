@@ -59,14 +59,14 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 /// Numbers that follow from a seed (splitmix64).
-struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    fn of(seed: &str) -> Result<Self> {
+    pub(crate) fn of(seed: &str) -> Result<Self> {
         Ok(Self(seed.parse()?))
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -74,7 +74,7 @@ impl Dice {
     }
 
     /// Lets things happen until the next instant. Nothing is waited for: any instant will do.
-    fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         thread::sleep(Duration::from_millis(self.below(CALM)));
     }
 }
@@ -152,7 +152,7 @@ fn kill_containerd(containerd: &mut Containerd, dice: &mut Dice, ran: &AtomicUsi
 }
 
 /// Kills shims now and then, any of those that are there and may be killed.
-fn kill_shims(dice: &mut Dice, count: usize, may: fn(i32) -> bool) -> Result<()> {
+pub(crate) fn kill_shims(dice: &mut Dice, count: usize, may: fn(i32) -> bool) -> Result<()> {
     let mut killed = 0;
     wait::until("shims to be killed", KILL_LIMIT, || {
         dice.rest();
@@ -208,15 +208,15 @@ fn shims_of_tasks(seed: &str) -> Result<()> {
 }
 
 /// Pods that come and go.
-struct Churn {
-    node: Node,
+pub(crate) struct Churn {
+    pub(crate) node: Node,
     dir: PathBuf,
     wanted: BTreeSet<String>,
-    made: usize,
+    pub(crate) made: usize,
 }
 
 impl Churn {
-    fn start() -> Result<Self> {
+    pub(crate) fn start() -> Result<Self> {
         let node = Node::start_with(&Settings {
             kubelet: json!({ "crashLoopBackOff": { "maxContainerRestartPeriod": "1s" } }),
             ..Settings::default()
@@ -232,6 +232,13 @@ impl Churn {
             churn.node.ready(name)?;
         }
         Ok(churn)
+    }
+
+    /// Every pod goes, and nothing of any is left; then there are as many as at first.
+    pub(crate) fn begin_anew(&mut self) -> Result<()> {
+        self.node.clear()?;
+        self.wanted.clear();
+        (0..PODS).try_for_each(|_pod| self.add())
     }
 
     /// One pod more, which notes each of its starts.
@@ -251,7 +258,7 @@ impl Churn {
     }
 
     /// One pod goes, another comes, and one is used.
-    fn turn(&mut self, dice: &mut Dice) -> Result<()> {
+    pub(crate) fn turn(&mut self, dice: &mut Dice) -> Result<()> {
         let any = |dice: &mut Dice, from: &BTreeSet<String>| -> Result<String> {
             let number = usize::try_from(dice.below(u64::try_from(from.len())?))?;
             from.iter().nth(number).cloned().context("no pod")
@@ -266,7 +273,7 @@ impl Churn {
     }
 
     /// Every pod that is wanted is Ready, with as many starts as it tells of.
-    fn settled(&self, may_restart: bool) -> Result<()> {
+    pub(crate) fn settled(&self, may_restart: bool) -> Result<()> {
         for name in &self.wanted {
             let pod = self.node.ready(name)?;
             let restarts = pod.restarts("main");

@@ -33,6 +33,7 @@ mod security;
 mod shim;
 mod silent;
 mod snapshotters;
+mod soak;
 mod stalls;
 mod stock;
 mod suite;
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         demo::tests(),
         crash::tests(),
         systemd::tests(),
+        soak::tests(),
     ];
     suite::main(all.into_iter().flatten().collect())
 }

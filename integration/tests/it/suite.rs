@@ -43,6 +43,8 @@ pub(crate) struct Test {
     pub(crate) alone: bool,
     /// The commit whose programs it runs too.
     pub(crate) old: Option<&'static str>,
+    /// Longest time that it may take.
+    pub(crate) limit: Duration,
 }
 
 impl Test {
@@ -54,6 +56,11 @@ impl Test {
     /// The same test, which runs programs of an earlier commit too.
     pub(crate) fn with_programs_of(self, commit: &'static str) -> Self {
         Self { old: Some(commit), ..self }
+    }
+
+    /// The same test, which may take longer than others.
+    pub(crate) fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 
     /// The same test, with no other beside it.
@@ -94,7 +101,7 @@ pub(crate) fn test(name: &str, body: fn() -> Result<()>) -> Test {
 
 /// A test that has to pass, whose body may be that of others too.
 pub(crate) fn of(name: String, body: Body) -> Test {
-    Test { name, body, expect: Expect::Pass, needs: None, alone: false, old: None }
+    Test { name, body, expect: Expect::Pass, needs: None, alone: false, old: None, limit: LIMIT }
 }
 
 /// Plays the part of this process: all tests, or one of them in its lab.
@@ -180,7 +187,7 @@ fn in_a_lab(test: &Test) -> Result<(), Failed> {
     let alone = test.alone.then(|| MACHINE.write().unwrap_or_else(PoisonError::into_inner));
     let _beside = alone.is_none().then(|| MACHINE.read().unwrap_or_else(PoisonError::into_inner));
     let output = Output::new(&test.name);
-    let ended = run_lab(&test.name, &output.0).map_err(|failure| Failed::from(format!("{failure:#}")))?;
+    let ended = run_lab(test, &output.0).map_err(|failure| Failed::from(format!("{failure:#}")))?;
     let text = fs::read_to_string(&output.0).unwrap_or_default();
     match test.expect {
         Expect::Pass if ended.success() => Ok(()),
@@ -190,15 +197,16 @@ fn in_a_lab(test: &Test) -> Result<(), Failed> {
     }
 }
 
-fn run_lab(name: &str, output: &Path) -> Result<ExitStatus> {
+fn run_lab(test: &Test, output: &Path) -> Result<ExitStatus> {
+    let Test { name, limit, .. } = test;
     let file = File::create(output)?;
-    let mut lab = lab::command([name])?
+    let mut lab = lab::command([name.as_str()])?
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file)
         .spawn()
         .context("start the lab")?;
-    let ended = wait::until(&format!("{name} to end"), LIMIT, || {
+    let ended = wait::until(&format!("{name} to end"), *limit, || {
         Ok(lab.try_wait()?.map_or_else(|| Look::NotYet("still running".to_owned()), Look::Ready))
     });
     if let Err(failure) = ended {
