@@ -31,9 +31,12 @@ impl PodMachine {
                 self.compare(&tasks, now);
             }
             SandboxReport::Lost { at } => match self.life.actual.sandbox {
-                // What is being looked for was found before it was lost: its outcome may come after its loss.
-                Resource::Ready(_) | Resource::Ensuring(_) => self.lose_sandbox(at, now),
-                Resource::Absent | Resource::Unknown | Resource::Failed(_) => {}
+                // What is being looked for was found before it was lost: its outcome may come after its loss. What did not
+                // answer is gone all the same, and with it what was taken to run in it.
+                Resource::Ready(_) | Resource::Ensuring(_) | Resource::Unknown | Resource::Failed(_) => {
+                    self.lose_sandbox(at, now);
+                }
+                Resource::Absent => {}
             },
         }
     }

@@ -175,7 +175,8 @@ impl PodMachine {
             return here;
         }
         if record.started_in.is_none() {
-            self.set_run(name, Run::Preparing(again(container.hash)));
+            // Its layer, and a container when its start was given up, may be there, made from another spec.
+            self.leave(name);
             return false;
         }
         let hash = seen.map(|seen| seen.hash).filter(|hash| *hash != 0).unwrap_or(container.hash);

@@ -55,6 +55,15 @@ fn still_unknown(prepared: &Preparing, failure: Failure) -> Failure {
     failure
 }
 
+/// Whether why a start failed tells more than the end that was reported before: that its sandbox was lost is no news of a
+/// run which never began.
+fn tells_more(failure: &Failure, end: &End) -> bool {
+    match end {
+        End::Seen(_) => false,
+        End::Lost(_) | End::Unseen(_) => failure.kind == FailureKind::StartFailed,
+    }
+}
+
 impl PodMachine {
     fn complain_about(&mut self, name: &ContainerName, failure: &Failure) {
         if !failure.kind.is_told_elsewhere() {
@@ -109,7 +118,7 @@ impl PodMachine {
             Ok(other) => fit::unfitting(&other),
             Err(failure) => failure,
         };
-        if let Some(end) = starting.end.clone() {
+        if let Some(end) = starting.end.clone().filter(|end| !tells_more(&failure, end)) {
             return self.ended(name, end, now);
         }
         if failure.kind == FailureKind::StartFailed {

@@ -1,6 +1,8 @@
 //! The machine of the node against a model of the world: scripted lives (`golden`) and random ones (`random`).
 
 #[cfg(test)]
+mod anew;
+#[cfg(test)]
 mod facts;
 #[cfg(test)]
 mod golden;
@@ -20,6 +22,8 @@ mod pods;
 mod random;
 #[cfg(test)]
 mod run;
+#[cfg(test)]
+mod starts;
 #[cfg(test)]
 mod status;
 #[cfg(test)]

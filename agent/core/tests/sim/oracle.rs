@@ -332,6 +332,11 @@ impl Oracle {
         }
     }
 
+    /// Whether the source of a pod does not have it any more.
+    pub(crate) fn is_unwanted(&self, pod: &PodUid) -> bool {
+        self.pods.get(pod).is_some_and(|account| account.unwanted.is_some())
+    }
+
     /// What the agent was told of the last write of a record.
     pub(crate) fn written(&mut self, pod: &PodUid, is_written: bool) {
         if let Some(account) = self.pods.get_mut(pod) {

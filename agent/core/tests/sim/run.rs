@@ -60,7 +60,7 @@ impl Run {
     fn boot(&mut self, silent: Option<&SandboxId>) {
         let mut restored = self.world.restored();
         if let Some(id) = silent {
-            self.world.silence(id, &mut restored.observation);
+            self.world.silence(id, &mut restored.observation, self.now);
         }
         self.handle(Event::Restored(Box::new(restored)));
         self.handle(Event::NetworkReady(Ok(())));

@@ -457,6 +457,11 @@ impl World {
     fn remove_container(&mut self, pod: &PodUid, removed: &ContainerId, now: Now) {
         self.judge(|oracle| oracle.removed(pod, removed, now));
         self.exit(removed, 137, now);
+        // What is taken down while its record cannot be written may be begun again, should its manifest be back for another
+        // agent, which goes by the old record.
+        if self.unwritten.contains(pod) && self.oracle.is_unwanted(pod) {
+            self.starts.remove(removed);
+        }
         let is_its =
             |report: &SandboxReport| matches!(report, SandboxReport::Exited { id, .. } if id == removed);
         self.reports.retain(|(_, report)| !is_its(report));
@@ -552,7 +557,7 @@ impl World {
     }
 
     /// Takes a shim's answers out of an observation; it answers later.
-    pub(crate) fn silence(&mut self, id: &SandboxId, observation: &mut Observation) {
+    pub(crate) fn silence(&mut self, id: &SandboxId, observation: &mut Observation, now: Now) {
         for sandbox in observation.sandboxes.iter_mut().filter(|sandbox| sandbox.id == *id) {
             sandbox.ready = false;
             sandbox.pid = 0;
@@ -563,7 +568,7 @@ impl World {
         for container in observation.containers.iter_mut().filter(inside) {
             container.task = ObservedTask::Unknown;
         }
-        self.oracle.silenced(id);
+        self.oracle.silenced(id, now);
         let report = self.resync(id);
         self.reports.push((id.clone(), report));
     }

@@ -21,7 +21,8 @@ impl Oracle {
         self.starts.clear();
         self.silent.clear();
         // One that was never written down begins anew.
-        self.pods.retain(|_, account| account.stored.is_some() || !account.runs.is_empty());
+        self.pods
+            .retain(|_, account| account.stored.is_some() || account.runs.values().any(|of| !of.is_empty()));
         for account in self.pods.values_mut() {
             account.forget_unwritten();
             account.expect_intended();
@@ -76,13 +77,20 @@ impl Oracle {
         account.stored = Some(record.clone());
     }
 
-    /// A shim does not answer.
-    pub(crate) fn silenced(&mut self, sandbox: &SandboxId) {
+    /// A shim does not answer: what ended in it and was not written down is taken to run, made from what it was made from.
+    pub(crate) fn silenced(&mut self, sandbox: &SandboxId, now: Now) {
         self.silent.insert(sandbox.clone());
         for account in self.pods.values_mut() {
             let written = account.written();
-            let its = account.runs.values_mut().flatten().filter(|run| run.sandbox == *sandbox);
-            its.for_each(|run| run.is_told = written.contains(&run.id));
+            let Account { spec, runs, .. } = account;
+            let its = runs.values_mut().flatten().filter(|run| run.sandbox == *sandbox);
+            for run in its {
+                run.is_told = written.contains(&run.id);
+                let wanted = spec.all_containers().find(|one| one.name == run.container.name);
+                if !run.is_told && wanted.is_some_and(|wanted| wanted.hash != run.container.hash) {
+                    run.changed.get_or_insert(now.mono);
+                }
+            }
         }
     }
 
@@ -142,5 +150,13 @@ impl Account {
             self.unwanted = None;
         }
         self.last_phase = None;
+        for (name, runs) in &mut self.runs {
+            let record = self.stored.as_ref().and_then(|record| record.containers.get(name));
+            for run in runs {
+                // Of a run that is on disk as replaced the next one is there.
+                let is_on_disk = record.is_some_and(|it| it.stopping.is_some() || it.attempt > run.attempt);
+                run.term = run.term.filter(|_| is_on_disk);
+            }
+        }
     }
 }

@@ -1,0 +1,79 @@
+//! What an agent that begins again makes of what it finds, where more than a record is to be believed.
+
+use berth_core::{
+    effect::{Act, Effect},
+    event::FailureKind,
+    id::{PodUid, SandboxId},
+};
+
+use crate::{
+    pods,
+    run::Run,
+    world::{World, failure},
+};
+
+fn uid() -> PodUid {
+    PodUid::new("uid-web")
+}
+
+fn is_start(effect: &Effect) -> bool {
+    matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. })
+}
+
+fn sandbox(world: &World) -> SandboxId {
+    world.sandboxes.keys().next().cloned().expect("a sandbox")
+}
+
+/// Its record does not tell of it any more: a run that had a layer, or even a container, was given up since the spec
+/// changed, and the agent was killed before that was removed.
+#[test]
+fn what_was_made_for_a_run_that_was_given_up_is_never_started() {
+    for has_container in [false, true] {
+        let mut run = Run::new();
+        run.settle();
+        run.want(pods::pod("web", &["main"]));
+        while !run.open.iter().any(is_start) {
+            run.settle_one();
+        }
+        let at = run.open.iter().position(is_start).unwrap();
+        let effect = run.open.remove(at).unwrap();
+        let now = run.now;
+        assert!(!has_container || run.world.perform_half(&effect, now));
+        run.finished
+            .push_back((effect.op(), Err(failure(FailureKind::Transient, "no space left on device"))));
+        run.deliver(0);
+        let mut changed = pods::pod("web", &["main"]);
+        pods::edit(&mut changed, "main").hash = 2;
+        run.want(changed);
+        let is_removal = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveContainer(_), .. });
+        let is_rootfs = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::EnsureRootfs(_), .. });
+        assert!(run.open.iter().any(is_removal), "{:?}", run.open);
+        run.told.clear();
+        run.restart(None);
+        run.settle();
+        let first = run.told.iter().find(|effect| is_removal(effect) || is_rootfs(effect));
+        assert!(first.is_some_and(is_removal), "the old layer is used, container {has_container}");
+        let running = run.world.running(&uid(), "main").expect("it runs");
+        assert_eq!(run.world.containers[&running].hash, 2, "what runs was made from the old spec");
+        assert_eq!(run.world.violations, Vec::<String>::new());
+    }
+}
+
+/// A shim that does not answer a new agent is taken to hold what its record says, until it is known to be gone.
+#[test]
+fn what_was_taken_to_run_ends_with_a_shim_that_never_answered() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    run.settle();
+    let (sandbox, now) = (sandbox(&run.world), run.now);
+    let end = |run: &Run| run.world.records[&uid()].containers.values().next().unwrap().exit.clone();
+    run.restart(Some(&sandbox));
+    assert_eq!(end(&run), None, "it is taken to run");
+    run.world.lose(&sandbox, now);
+    run.report();
+    assert_eq!(end(&run).map(|end| end.exit.code), Some(137));
+    run.settle();
+    assert!(run.world.running(&uid(), "main").is_some());
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}

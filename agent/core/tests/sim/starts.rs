@@ -1,0 +1,99 @@
+//! What becomes of a run by the outcome of its start and by what was heard before it: one table.
+
+use berth_core::{
+    effect::{Act, Effect},
+    event::{Event, Exit, Failure, FailureKind, ObservedTask, Outcome, SandboxReport},
+    id::{ContainerId, OpId, PodUid, SandboxId},
+    spec::RestartPolicy,
+};
+use jiff::Timestamp;
+
+use crate::{pods, run::Run, world::failure};
+
+/// What a shim tells while a start is under way.
+#[derive(Debug, Clone, Copy)]
+enum Heard {
+    Nothing,
+    Exited,
+    Lost,
+    ExitedThenLost,
+}
+
+#[test]
+fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
+    use Heard::{Exited, ExitedThenLost, Lost, Nothing};
+    let running = || {
+        let started_at = Timestamp::from_second(1_800_000_000).unwrap();
+        Ok(Outcome::Started(ObservedTask::Running { pid: 200, started_at }))
+    };
+    let refused = || Err(failure(FailureKind::StartFailed, "no such command"));
+    let unanswered = || Err(failure(FailureKind::Unknown, "timed out"));
+    let cases: [(Heard, Result<Outcome, Failure>, Option<(u32, &str)>); 11] = [
+        (Nothing, running(), None),
+        (Nothing, refused(), Some((128, "StartError"))),
+        (Nothing, unanswered(), None),
+        (Exited, running(), Some((3, "Error"))),
+        (Exited, refused(), Some((3, "Error"))),
+        (Exited, unanswered(), Some((3, "Error"))),
+        (Lost, running(), Some((137, "ContainerStatusUnknown"))),
+        (Lost, refused(), Some((128, "StartError"))),
+        (Lost, unanswered(), Some((137, "ContainerStatusUnknown"))),
+        (ExitedThenLost, refused(), Some((3, "Error"))),
+        (ExitedThenLost, unanswered(), Some((3, "Error"))),
+    ];
+    for (heard, outcome, expected) in cases {
+        let what = format!("{heard:?}, then {outcome:?}");
+        let mut run = Run::new();
+        run.settle();
+        let (op, sandbox, id) = begin_start(&mut run);
+        for report in reports(heard, &id) {
+            run.handle(Event::Sandbox { id: sandbox.clone(), report });
+        }
+        run.handle(Event::Done { op, outcome });
+        read_words(&mut run);
+        let record = &run.world.records[&uid()].containers.values().next().unwrap();
+        let told = record.exit.as_ref().map(|end| (end.exit.code, end.reason.as_deref().unwrap_or("Error")));
+        assert_eq!(told, expected, "{what}");
+    }
+}
+
+fn uid() -> PodUid {
+    PodUid::new("uid-web")
+}
+
+/// A pod whose container is being started, and runs once.
+fn begin_start(run: &mut Run) -> (OpId, SandboxId, ContainerId) {
+    let mut pod = pods::pod("web", &["main"]);
+    pod.restart_policy = RestartPolicy::Never;
+    run.want(pod);
+    loop {
+        for (at, effect) in run.open.iter().enumerate() {
+            if let Effect::Pod { op, act: Act::StartContainer(request), .. } = effect {
+                let found = (*op, request.sandbox.clone(), request.id.clone());
+                run.open.remove(at);
+                return found;
+            }
+        }
+        assert!(run.settle_one(), "nothing is started");
+    }
+}
+
+fn reports(heard: Heard, id: &ContainerId) -> Vec<SandboxReport> {
+    let at = Timestamp::from_second(1_800_000_001).unwrap();
+    let exit = Exit { code: 3, started_at: None, finished_at: at, oom_killed: false };
+    let exited = SandboxReport::Exited { id: id.clone(), exit };
+    match heard {
+        Heard::Nothing => vec![],
+        Heard::Exited => vec![exited],
+        Heard::Lost => vec![SandboxReport::Lost { at }],
+        Heard::ExitedThenLost => vec![exited, SandboxReport::Lost { at }],
+    }
+}
+
+fn read_words(run: &mut Run) {
+    let is_read = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::ReadTerminationMessage(_), .. });
+    while let Some(at) = run.open.iter().position(is_read) {
+        run.perform(at);
+        run.deliver(0);
+    }
+}
