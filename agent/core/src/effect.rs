@@ -95,6 +95,8 @@ pub enum Act {
     /// Keep where a reboot does not reach it how a pod has ended. Outcome: `Done`.
     KeepEnd(Box<PodRecord>),
 
+    /// Look what became of a start that nobody answered, and begin nothing. Outcome: `Task`.
+    LookAtTask(Box<TaskRequest>),
     /// Send a signal to a container's init process. Outcome: `Done`, also when it has ended.
     Signal(SignalRequest),
     /// Read what an ended container left as its last words. Outcome: `TerminationMessage`.
@@ -122,6 +124,43 @@ pub enum Act {
     /// cgroup under whichever QoS parent, directories, logs. Its containers and sandboxes are gone by then. Outcome:
     /// `Done`.
     Sweep,
+}
+
+impl Act {
+    /// Whether it leaves something on the node that only the pod's record tells of (invariant 6): it is not begun before that
+    /// is written.
+    #[must_use]
+    pub fn leaves_something(&self) -> bool {
+        match self {
+            Self::EnsureCgroup(_)
+            | Self::EnsureDirs(_)
+            | Self::EnsureNetns(_)
+            | Self::EnsureNetwork(_)
+            | Self::EnsureSandbox(_)
+            | Self::EnsureVolume(_)
+            | Self::EnsureRootfs(_)
+            | Self::StartContainer(_)
+            | Self::KeepEnd(_) => true,
+            Self::Persist(_)
+            | Self::Forget
+            | Self::Publish(_)
+            | Self::Withdraw
+            | Self::Note(_)
+            | Self::LookAtTask(_)
+            | Self::Signal(_)
+            | Self::ReadTerminationMessage(_)
+            | Self::RemoveContainer(_)
+            | Self::RemoveSandbox(_)
+            | Self::KillShim(_)
+            | Self::RemoveNetwork(_)
+            | Self::RemoveNetns(_)
+            | Self::RemoveVolumes
+            | Self::RemoveCgroup(_)
+            | Self::RemoveDirs(_)
+            | Self::DropEnd
+            | Self::Sweep => false,
+        }
+    }
 }
 
 /// What is to be seen of a pod.
@@ -299,11 +338,22 @@ pub struct MountSource {
     pub propagation: MountPropagation,
 }
 
-/// What the shell gives [`Act::Signal`] to be answered. A shim answers from memory; one that takes longer hangs.
+/// What the shell gives [`Act::Signal`] and [`Act::LookAtTask`] to be answered. A shim answers from memory; one that takes longer hangs.
 pub const SIGNAL_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What a shim gets to answer a question about itself, which it does from memory, before its removal counts it as silent.
 pub const SHIM_ANSWER: Duration = Duration::from_secs(10);
+
+/// A task to look at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskRequest {
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// The sandbox it may run in, whose shim is asked.
+    pub sandbox: SandboxId,
+    /// Which container.
+    pub id: ContainerId,
+}
 
 /// A signal to send.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use crate::{
     id::{Attempt, ContainerId, ContainerName, OpId, PodUid, SandboxId},
     record::PodRecord,
     spec::{Pod, Source},
+    time::Mono,
 };
 
 /// Something happened.
@@ -66,6 +67,8 @@ pub struct Restored {
 /// The runtime as it is.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observation {
+    /// When the reading began: what was begun after that may be missing.
+    pub asked_at: Mono,
     /// Every sandbox of ours.
     pub sandboxes: Vec<ObservedSandbox>,
     /// Every container of ours.
@@ -152,7 +155,12 @@ pub enum SandboxReport {
         exit: Exit,
     },
     /// The connection was made anew: every task there is.
-    Resync(Vec<(ContainerId, ObservedTask)>),
+    Resync {
+        /// When that was asked for: what was begun after that may be missing.
+        asked_at: Mono,
+        /// The tasks.
+        tasks: Vec<(ContainerId, ObservedTask)>,
+    },
     /// The shim is gone, and every container with it.
     Lost {
         /// When that was seen.
@@ -185,6 +193,8 @@ pub enum Outcome {
     Rootfs(Arc<Accounts>),
     /// The container runs, or has already ended.
     Started(ObservedTask),
+    /// What became of a start that nobody answered.
+    Task(ObservedTask),
     /// The last words of a container.
     TerminationMessage(String),
 }

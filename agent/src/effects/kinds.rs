@@ -52,6 +52,7 @@ pub const KINDS: &[&str] = &[
     "ensure-rootfs",
     "start-container",
     "keep-end",
+    "look-at-task",
     "signal",
     "read-termination-message",
     "remove-container",
@@ -105,6 +106,7 @@ impl Kind {
             Act::EnsureRootfs(_) => Self::new("ensure-rootfs", Lane::Layers, RUNTIME),
             Act::StartContainer(_) => Self::without_lane("start-container", RUNTIME),
             Act::KeepEnd(_) => Self::new("keep-end", Lane::Disk, LOCAL),
+            Act::LookAtTask(_) => Self::new("look-at-task", Lane::Signals, SIGNAL_DEADLINE),
             Act::Signal(_) => Self::new("signal", Lane::Signals, SIGNAL_DEADLINE),
             Act::ReadTerminationMessage(_) => Self::without_lane("read-termination-message", LOCAL),
             Act::RemoveContainer(_) => Self::new("remove-container", Lane::Stop, RUNTIME),
@@ -154,6 +156,7 @@ pub(super) fn target(effect: &Effect) -> Option<Target> {
             | Act::EnsureVolume(_)
             | Act::EnsureRootfs(_)
             | Act::StartContainer(_)
+            | Act::LookAtTask(_)
             | Act::Signal(_)
             | Act::ReadTerminationMessage(_)
             | Act::RemoveContainer(_)

@@ -16,7 +16,7 @@ use super::{
     image,
     kinds::{self, Kind},
     network, pull, rootfs,
-    runtime::{container, kill, sandbox, signal},
+    runtime::{container, kill, look, sandbox, signal},
     termination, volumes,
 };
 
@@ -77,6 +77,7 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         Act::EnsureRootfs(request) => rootfs::ensure(host, pod, &request).await,
         Act::StartContainer(request) => container::start(host, &Arc::from(request)).await,
         Act::KeepEnd(record) => end::keep(host, *record).await,
+        Act::LookAtTask(request) => look::at_task(host, &request).await,
         Act::Signal(request) => signal::send(host, &request).await,
         Act::ReadTerminationMessage(request) => termination::read(host, pod, *request).await,
         Act::RemoveContainer(request) => container::remove(host, &request.id).await,

@@ -58,6 +58,7 @@ pub async fn observe(
     shims: &Shims,
     known: BTreeSet<SandboxId>,
 ) -> Result<Found, ObserveError> {
+    let asked_at = clock::mono();
     let stored = list_sandboxes(containerd).await?;
     let (mut sandboxes, containers): (Vec<_>, Vec<_>) =
         list_containers(containerd).await?.into_iter().partition(is_sandbox);
@@ -80,6 +81,7 @@ pub async fn observe(
         foreign: foreign.filter_map(|it| Labels(&it.labels).pod()).collect(),
         grouped: grouped.collect(),
         observation: Observation {
+            asked_at,
             sandboxes: sandboxes.iter().filter_map(|it| observed_sandbox(it, &looks, shims)).collect(),
             containers: containers
                 .iter()

@@ -295,6 +295,7 @@ impl Follower {
             Err(error) => return Ended::Refused(error),
         };
         loop {
+            let asked_at = clock::mono();
             let state = match client.state().await {
                 Ok(state) => ShimState::of(&state),
                 Err(error) => return Ended::Lost(error),
@@ -303,7 +304,7 @@ impl Follower {
                 return Ended::Stopped;
             }
             let mut since = state.seq;
-            self.report(SandboxReport::Resync(state.tasks)).await;
+            self.report(SandboxReport::Resync { asked_at, tasks: state.tasks }).await;
             loop {
                 match client.events(since).await {
                     Ok(Some(events)) => {

@@ -107,8 +107,8 @@ pub struct Actual {
     pub netns: Resource<PathBuf>,
     /// CNI attachment of the current sandbox; its addresses are in the record.
     pub network: Resource<()>,
-    /// The current sandbox: process id of its shim.
-    pub sandbox: Resource<u32>,
+    /// The current sandbox.
+    pub sandbox: Resource<Up>,
     /// Volumes: paths on the node.
     pub volumes: BTreeMap<VolumeName, Resource<String>>,
     /// What is kept of the pod's end, for the time after a reboot.
@@ -183,7 +183,7 @@ pub enum Run {
     BackingOff,
     /// Being prepared, or its start was refused.
     Preparing(Preparing),
-    /// Asked to start.
+    /// Asked to start, or asked what became of a start that nobody answered.
     Starting(Starting),
     /// Running.
     Running(Running),
@@ -240,15 +240,37 @@ pub enum ImageUse {
 pub struct Starting {
     /// The effect.
     pub op: OpId,
+    /// What it is.
+    pub asked: Asked,
     /// What it was prepared from, should the start be refused.
     pub prepared: Preparing,
     /// Its end, when that was reported before the outcome of the start.
     pub end: Option<End>,
 }
 
+/// What is asked about a run that is to be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// To start it.
+    Start,
+    /// What became of a start that nobody answered.
+    Look,
+}
+
+/// A sandbox that is up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Up {
+    /// Process id of its shim.
+    pub pid: u32,
+    /// When the agent learned that it is up: what was read earlier may not have seen it.
+    pub known_at: Mono,
+}
+
 /// A running container.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Running {
+    /// When the agent learned that it runs: what was read earlier may not have seen it.
+    pub known_at: Mono,
     /// Since when.
     pub started_at: Timestamp,
     /// Hash of the container that it was made from.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::{
-    actual::{Delivery, End, ImageUse, Preparing, Refusal, Removal, Run, Running, Starting, Stop, Words},
+    actual::{
+        Asked, Delivery, End, ImageUse, Preparing, Refusal, Removal, Run, Running, Starting, Stop, Words,
+    },
     machine::{PodMachine, Shared},
     plan::STOP_MIN,
     request,
@@ -14,7 +16,7 @@ use super::{
     words::{about, about_pod, pod_text, pull_back_off},
 };
 use crate::{
-    effect::{Act, RootfsRequest, SignalRequest, StopSignal},
+    effect::{Act, RootfsRequest, SignalRequest, StopSignal, TaskRequest},
     event::{Failure, FailureKind},
     id::{ContainerId, ContainerName, ImageRef, SandboxId},
     ops::Slot,
@@ -40,6 +42,7 @@ impl PodMachine {
             Step::Inspect(name) => self.inspect(&name, shared),
             Step::Pull(name) => self.pull(&name, shared, now.mono),
             Step::Start(name) => self.start(&name, shared, now.mono),
+            Step::Look(name) => self.look(&name, shared),
             Step::Term(name) => self.signal(&name, Sent::Term, shared, now),
             Step::Kill(name) => self.signal(&name, Sent::Kill, shared, now),
             Step::ReadWords(name) => self.read_words(&name, shared, now),
@@ -279,7 +282,23 @@ impl PodMachine {
         let tries = preparing.refused.as_ref().map_or(0, |refusal| refusal.retry.tries);
         let act = Act::StartContainer(Box::new(request));
         let op = self.ask(shared, Slot::Start(name.clone()), tries, act);
-        self.set_run(name, Run::Starting(Starting { op, prepared: preparing, end: None }));
+        let starting = Starting { op, asked: Asked::Start, prepared: preparing, end: None };
+        self.set_run(name, Run::Starting(starting));
+    }
+
+    /// Asks what became of a start that nobody answered: the answer is taken like that of a start.
+    fn look(&mut self, name: &ContainerName, shared: &mut Shared<'_>) {
+        let Run::Preparing(preparing) = self.life.run(name).clone() else { return };
+        shared.pulls.withdraw(&self.asker(name));
+        let tries = preparing.refused.as_ref().map_or(0, |refusal| refusal.retry.tries);
+        let request = TaskRequest {
+            pod: Arc::clone(&self.life.spec),
+            sandbox: self.life.sandbox_id(),
+            id: self.life.container_id(name),
+        };
+        let op = self.ask(shared, Slot::Start(name.clone()), tries, Act::LookAtTask(Box::new(request)));
+        let starting = Starting { op, asked: Asked::Look, prepared: preparing, end: None };
+        self.set_run(name, Run::Starting(starting));
     }
 
     fn signal(&mut self, name: &ContainerName, sent: Sent, shared: &mut Shared<'_>, now: Now) {

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use super::{
-    actual::Life,
+    actual::{Life, Preparing, Run},
     plan::{Network, World, plan},
     recording::{Recording, Standing},
     resource::Resource,
@@ -146,6 +146,16 @@ impl PodMachine {
     pub(super) fn terminate(&mut self, now: Mono) {
         let deadline = now + self.life.spec.grace.max(GRACE_MIN);
         let termination = match self.life.record.termination {
+        self.look_at_once(now);
+    }
+
+    /// What may run of a pod that is to stop is looked at now, however long its next start was to wait.
+    fn look_at_once(&mut self, now: Mono) {
+        for run in self.life.actual.containers.values_mut() {
+            if let Run::Preparing(Preparing { refused: Some(refusal), .. }) = run {
+                refusal.retry.at = refusal.retry.at.min(now);
+            }
+        }
             Some(known) => TerminationRecord { deadline: known.deadline.min(deadline), ..known },
             None => TerminationRecord { began: now, deadline },
         };

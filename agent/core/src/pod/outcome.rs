@@ -1,7 +1,7 @@
 //! What follows from the end of an effect.
 
 use super::{
-    actual::{Leftover, Removal},
+    actual::{Leftover, Removal, Up},
     fit,
     machine::PodMachine,
     resource::{Ended, Retry},
@@ -89,7 +89,10 @@ impl PodMachine {
                 let wired = fit::network(result).map(|status| record.network = Some(status));
                 actual.network.settle(ended, wired);
             }
-            Slot::Sandbox(_) => actual.sandbox.settle(ended, fit::sandbox(result)),
+            Slot::Sandbox(_) => {
+                let up = fit::sandbox(result).map(|pid| Up { pid, known_at: now.mono });
+                actual.sandbox.settle(ended, up);
+            }
             Slot::Record
             | Slot::Status
             | Slot::Dirs
@@ -128,6 +131,10 @@ impl PodMachine {
             Ok(()) => {
                 self.forgotten |= leftover == Leftover::Record;
                 self.life.actual.removals.remove(&leftover);
+                if let Leftover::Sandbox(_) = leftover {
+                    // What waited for it while no record can be written.
+                    self.end_waits(FailureKind::Unrecorded, now);
+                }
             }
             Err(failure) => {
                 let mut retry = Retry::after(failure, tries, now);

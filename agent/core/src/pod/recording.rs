@@ -7,7 +7,7 @@
 use std::mem;
 
 use super::{
-    actual::Leftover,
+    actual::{Leftover, Life},
     fit,
     machine::{PodMachine, Shared},
     resource::Retry,
@@ -127,9 +127,9 @@ impl PodMachine {
         why: &Failure,
         now: crate::time::Now,
     ) -> bool {
-        let goal = self.life.record.goal;
+        let life = &self.life;
         let refused: Vec<OpId> =
-            self.acts.extract_if(.., |(_, act)| needs_record(act, goal)).map(|(op, _)| op).collect();
+            self.acts.extract_if(.., |(_, act)| needs_record(act, life)).map(|(op, _)| op).collect();
         for op in &refused {
             if let Some(Purpose::Pod { slot, tries, .. }) = shared.ops.close(*op) {
                 let failure = Failure { kind: FailureKind::Unrecorded, message: words(why) };
@@ -163,35 +163,25 @@ impl PodMachine {
 
 /// Whether an act leaves something that only the record tells of, or takes away what the record on disk still counts on.
 /// A pod that is removed is taken down by its old record too: that makes room, and a crash on the way is cleaned up like
-/// any pod that nobody wants.
-fn needs_record(act: &Act, goal: Goal) -> bool {
+/// any pod that nobody wants. Its network stays as long as its sandbox: an agent that finds the sandbox and an old record takes
+/// the attachment for there.
+fn needs_record(act: &Act, life: &Life) -> bool {
+    let is_wanted = match life.record.goal {
+        Goal::Wanted => true,
+        Goal::Removed => false,
+    };
     match act {
-        Act::EnsureCgroup(_)
-        | Act::EnsureDirs(_)
-        | Act::EnsureNetns(_)
-        | Act::EnsureNetwork(_)
-        | Act::EnsureSandbox(_)
-        | Act::EnsureVolume(_)
-        | Act::EnsureRootfs(_)
-        | Act::StartContainer(_)
-        | Act::KeepEnd(_) => true,
+        Act::RemoveNetwork(request) => {
+            is_wanted || life.actual.removals.contains_key(&Leftover::Sandbox(request.sandbox.clone()))
+        }
         Act::RemoveContainer(_)
         | Act::RemoveSandbox(_)
         | Act::KillShim(_)
-        | Act::RemoveNetwork(_)
         | Act::RemoveNetns(_)
         | Act::RemoveVolumes
         | Act::RemoveCgroup(_)
-        | Act::RemoveDirs(_) => goal == Goal::Wanted,
-        Act::Persist(_)
-        | Act::Forget
-        | Act::Publish(_)
-        | Act::Withdraw
-        | Act::Note(_)
-        | Act::Signal(_)
-        | Act::ReadTerminationMessage(_)
-        | Act::DropEnd
-        | Act::Sweep => false,
+        | Act::RemoveDirs(_) => is_wanted,
+        other => other.leaves_something(),
     }
 }
 

@@ -26,9 +26,8 @@ impl PodMachine {
         }
         match report {
             SandboxReport::Exited { id, exit } => self.exited(&id, exit, now),
-            SandboxReport::Resync(tasks) => {
-                let tasks: BTreeMap<ContainerId, ObservedTask> = tasks.into_iter().collect();
-                self.compare(&tasks, now);
+            SandboxReport::Resync { asked_at, tasks } => {
+                self.compare(&Tasks { asked_at, tasks: tasks.into_iter().collect() }, now);
             }
             SandboxReport::Lost { at } => match self.life.actual.sandbox {
                 // What is being looked for was found before it was lost: its outcome may come after its loss. What did not
@@ -53,14 +52,16 @@ impl PodMachine {
 
     /// Compares what is thought to run with what does. A start that is under way brings its own outcome, except for an end
     /// that came after it.
-    fn compare(&mut self, tasks: &BTreeMap<ContainerId, ObservedTask>, now: Now) {
+    fn compare(&mut self, read: &Tasks, now: Now) {
         let names: Vec<ContainerName> = self.life.actual.containers.keys().cloned().collect();
         for name in names {
-            let task = tasks.get(&self.life.container_id(&name)).unwrap_or(&ObservedTask::Absent);
+            let task = read.tasks.get(&self.life.container_id(&name)).unwrap_or(&ObservedTask::Absent);
             match self.life.run(&name) {
                 Run::Running(running) => {
-                    let hash = running.hash;
-                    self.compare_running(&name, hash, task, now);
+                    if tells_of(read.asked_at, running.known_at, task) {
+                        let hash = running.hash;
+                        self.compare_running(&name, hash, task, now);
+                    }
                 }
                 Run::Starting(_) => {
                     if let ObservedTask::Exited(exit) = task {
@@ -93,8 +94,9 @@ impl PodMachine {
     pub fn observe(&mut self, observation: &Observation, now: Now) {
         self.end_waits(FailureKind::RuntimeDown, now.mono);
         let id = self.life.sandbox_id();
-        if self.life.actual.sandbox.ready().is_none() {
-            return;
+        // One that came up while the runtime was read may be missing, with all that is in it; an end is an end.
+        if self.life.actual.sandbox.ready().is_none_or(|up| observation.asked_at < up.known_at) {
+            return self.take_exits(observation, now);
         }
         match seen(&id, observation) {
             Seen::Ready(_) => self.compare_all(observation, now),
@@ -113,7 +115,7 @@ impl PodMachine {
         }
     }
 
-    /// How containers of a sandbox that is lost had ended before, where that is known.
+    /// Takes ends that are known, whatever is known of the sandbox.
     fn take_exits(&mut self, observation: &Observation, now: Now) {
         for seen in &observation.containers {
             if let ObservedTask::Exited(exit) = seen.task {
@@ -124,7 +126,8 @@ impl PodMachine {
 
     fn compare_all(&mut self, observation: &Observation, now: Now) {
         let task = |seen: &ObservedContainer| (seen.id.clone(), seen.task.clone());
-        self.compare(&observation.containers.iter().map(task).collect(), now);
+        let tasks = observation.containers.iter().map(task).collect();
+        self.compare(&Tasks { asked_at: observation.asked_at, tasks }, now);
     }
 
     /// Whether the shim is there and only does not answer: its containers may well run, so the sandbox is looked at again
@@ -228,6 +231,23 @@ impl PodMachine {
     }
 }
 
+/// Tasks as they were read.
+struct Tasks {
+    /// When the reading began.
+    asked_at: Mono,
+    tasks: BTreeMap<ContainerId, ObservedTask>,
+}
+
+/// Whether what was read tells of a run that the agent learned of at `known_at`. A reading that began before may not have
+/// seen the start, or half of it; an end is an end whenever it was read.
+#[must_use]
+fn tells_of(asked_at: Mono, known_at: Mono, task: &ObservedTask) -> bool {
+    match task {
+        ObservedTask::Running { .. } | ObservedTask::Exited(_) | ObservedTask::Unknown => true,
+        ObservedTask::Absent | ObservedTask::Created => asked_at >= known_at,
+    }
+}
+
 /// What an observation says of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
@@ -255,4 +275,34 @@ pub(super) fn seen(id: &SandboxId, observation: &Observation) -> Seen {
 /// A run that was created and is to be started, though it is not known with what.
 pub(super) fn again(hash: u64) -> Preparing {
     Preparing { hash, image: ImageUse::Wanted, rootfs: Resource::Unknown, refused: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_reading_tells_only_of_what_was_begun_before_it() {
+        let running = ObservedTask::Running { pid: 1, started_at: Timestamp::UNIX_EPOCH };
+        let exit = Exit { code: 0, started_at: None, finished_at: Timestamp::UNIX_EPOCH, oom_killed: false };
+        let known_at = Mono(Duration::from_secs(10));
+        let cases = [
+            (ObservedTask::Absent, 9, false),
+            (ObservedTask::Absent, 10, true),
+            (ObservedTask::Absent, 11, true),
+            (ObservedTask::Created, 9, false),
+            (ObservedTask::Created, 11, true),
+            (running, 9, true),
+            (ObservedTask::Exited(exit), 9, true),
+            (ObservedTask::Unknown, 9, true),
+        ];
+        for (task, asked_at, expected) in cases {
+            let asked_at = Mono(Duration::from_secs(asked_at));
+            assert_eq!(tells_of(asked_at, known_at, &task), expected, "{task:?} read at {asked_at:?}");
+        }
+    }
 }

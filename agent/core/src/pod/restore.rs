@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    actual::{Actual, End, Leftover, Life, Removal, Run},
+    actual::{Actual, End, Leftover, Life, Removal, Run, Running, Stop, Up},
     machine::PodMachine,
     recording::Recording,
     report::{Seen, again, seen},
@@ -23,7 +23,7 @@ use crate::{
     security,
     spec::Pod,
     status::Severity,
-    time::Now,
+    time::{Mono, Now},
 };
 
 impl PodMachine {
@@ -122,7 +122,7 @@ impl PodMachine {
         let sandbox = seen(&id, observation);
         let alive = match sandbox {
             Seen::Ready(pid) => {
-                self.life.actual.sandbox = Resource::Ready(pid);
+                self.life.actual.sandbox = Resource::Ready(Up { pid, known_at: observation.asked_at });
                 Alive::Yes
             }
             Seen::NotReady | Seen::Unrecorded if self.is_silent(observation) => Alive::Perhaps,
@@ -181,7 +181,8 @@ impl PodMachine {
         }
         let hash = seen.map(|seen| seen.hash).filter(|hash| *hash != 0).unwrap_or(container.hash);
         if here {
-            self.adopt_run(name, hash, alive, seen, now);
+            let found = Found { seen, at: observation.asked_at };
+            self.adopt_run(name, hash, alive, found, now);
         } else {
             self.adopt_earlier_run(name, seen, now);
         }
@@ -193,15 +194,15 @@ impl PodMachine {
         name: &ContainerName,
         hash: u64,
         alive: Alive,
-        seen: Option<&ObservedContainer>,
+        Found { seen, at }: Found<'_>,
         now: Now,
     ) {
         let task = seen.map_or(&ObservedTask::Absent, |seen| &seen.task);
         match task {
             ObservedTask::Running { started_at, .. } if alive != Alive::No => {
-                self.runs(name, *started_at, hash);
+                self.runs(name, Running { started_at: *started_at, known_at: at, hash, stop: Stop::No });
             }
-            ObservedTask::Unknown if alive == Alive::Perhaps => self.trust(name, hash, now),
+            ObservedTask::Unknown if alive == Alive::Perhaps => self.trust(name, hash, at, now),
             ObservedTask::Exited(exit) => self.ended(name, End::Seen(*exit), now),
             ObservedTask::Created | ObservedTask::Absent | ObservedTask::Unknown if alive != Alive::No => {
                 self.set_run(name, Run::Preparing(again(hash)));
@@ -234,10 +235,10 @@ impl PodMachine {
 
     /// A run of which only the shim knows more, and it does not answer: taken to run since it was begun, as the record was
     /// last shown, until the shim tells.
-    fn trust(&mut self, name: &ContainerName, hash: u64, now: Now) {
+    fn trust(&mut self, name: &ContainerName, hash: u64, known_at: Mono, now: Now) {
         let begun_at = self.life.record.containers.get(name).map_or(now.mono, |record| record.begun_at);
         let started_at = now.wall - now.mono.since(begun_at);
-        self.runs(name, started_at, hash);
+        self.runs(name, Running { started_at, known_at, hash, stop: Stop::No });
     }
 
     /// Everything of the pod that the runtime has and the record no longer counts, and what an interrupted replacement of
@@ -247,15 +248,15 @@ impl PodMachine {
         let current = &self.life.record.sandbox_id;
         let is_wired = self.life.is_wired();
         let removals = &mut self.life.actual.removals;
-        if let Some(before) = &self.life.record.earlier_sandbox {
-            removals.insert(Leftover::Sandbox(before.clone()), Removal::Due);
+        // Of one that only the runtime knows the attachment is as real as of one that the record tells of.
+        let recorded = self.life.record.earlier_sandbox.iter();
+        let others = observation.sandboxes.iter().filter(|seen| seen.pod == uid && seen.id != *current);
+        for id in recorded.chain(others.map(|seen| &seen.id)) {
+            removals.insert(Leftover::Sandbox(id.clone()), Removal::Due);
             if is_wired {
-                removals.insert(Leftover::Network(before.clone()), Removal::Due);
-                removals.insert(Leftover::Netns(before.clone()), Removal::Due);
+                removals.insert(Leftover::Network(id.clone()), Removal::Due);
+                removals.insert(Leftover::Netns(id.clone()), Removal::Due);
             }
-        }
-        for seen in observation.sandboxes.iter().filter(|seen| seen.pod == uid && seen.id != *current) {
-            removals.insert(Leftover::Sandbox(seen.id.clone()), Removal::Due);
         }
         let containers = &self.life.record.containers;
         for seen in observation.containers.iter().filter(|seen| seen.pod == uid) {
@@ -265,6 +266,14 @@ impl PodMachine {
             }
         }
     }
+}
+
+/// What was found of a run.
+#[derive(Debug, Clone, Copy)]
+struct Found<'a> {
+    seen: Option<&'a ObservedContainer>,
+    /// When the looking began.
+    at: Mono,
 }
 
 /// Whether the current sandbox runs.

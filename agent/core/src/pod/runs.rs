@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    actual::{self, Delivery, End, Preparing, Refusal, Run, Running, Starting, Stop, Words},
+    actual::{self, Asked, Delivery, End, Preparing, Refusal, Run, Running, Starting, Stop, Words},
     fit,
     machine::PodMachine,
     resource::{Ended, Retry, growing},
@@ -42,26 +42,38 @@ const STARTED: &str = "Container started";
 const START_FAILED: u32 = 128;
 pub(super) const START_ERROR: &str = "StartError";
 
+/// Reason of the waiting state of a container that could not be made, or was not.
+const CREATE_ERROR: &str = "CreateContainerError";
+
 /// Exit code of a run whose end nobody saw.
 const LOST: u32 = 137;
 
-/// The failure of a start whose earlier try may have worked: a later one that failed for sure does not tell of that.
-fn still_unknown(prepared: &Preparing, failure: Failure) -> Failure {
-    let is_unknown = |kind| matches!(kind, FailureKind::Unknown | FailureKind::RuntimeDown);
-    let was_unknown = prepared.refused.as_ref().is_some_and(|refusal| is_unknown(refusal.retry.failure.kind));
-    if was_unknown && !is_unknown(failure.kind) {
+/// The failure of a start whose earlier try may have worked: a later one that failed for sure does not tell of that, nor does
+/// a look that failed.
+fn still_unknown(asked: Asked, prepared: &Preparing, failure: Failure) -> Failure {
+    if (was_unanswered(prepared) || asked == Asked::Look) && !is_no_answer(failure.kind) {
         return Failure { kind: FailureKind::Unknown, ..failure };
     }
     failure
 }
 
 /// Whether why a start failed tells more than the end that was reported before: that its sandbox was lost is no news of a
-/// run which never began.
-fn tells_more(failure: &Failure, end: &End) -> bool {
+/// run which never began. An earlier try may have worked.
+fn tells_more(failure: &Failure, starting: &Starting, end: &End) -> bool {
     match end {
         End::Seen(_) => false,
-        End::Lost(_) | End::Unseen(_) => failure.kind == FailureKind::StartFailed,
+        End::Lost(_) | End::Unseen(_) => {
+            failure.kind == FailureKind::StartFailed && !was_unanswered(&starting.prepared)
+        }
     }
+}
+
+fn was_unanswered(prepared: &Preparing) -> bool {
+    prepared.refused.as_ref().is_some_and(|refusal| is_no_answer(refusal.retry.failure.kind))
+}
+
+fn is_no_answer(kind: FailureKind) -> bool {
+    matches!(kind, FailureKind::Unknown | FailureKind::RuntimeDown)
 }
 
 impl PodMachine {
@@ -104,21 +116,28 @@ impl PodMachine {
             return;
         }
         let failure = match result {
-            Ok(Outcome::Started(ObservedTask::Running { started_at, .. })) => {
+            Ok(
+                Outcome::Started(ObservedTask::Running { started_at, .. })
+                | Outcome::Task(ObservedTask::Running { started_at, .. }),
+            ) => {
                 self.tell_started(name);
+                let (hash, known_at) = (starting.prepared.hash, now.mono);
                 return match starting.end {
-                    None => self.runs(name, started_at, starting.prepared.hash),
+                    None => self.runs(name, Running { started_at, known_at, hash, stop: Stop::No }),
                     Some(end) => self.ended(name, end, now),
                 };
             }
-            Ok(Outcome::Started(ObservedTask::Exited(exit))) => {
+            Ok(Outcome::Started(ObservedTask::Exited(exit)) | Outcome::Task(ObservedTask::Exited(exit))) => {
                 self.tell_started(name);
                 return self.ended(name, End::Seen(exit), now);
+            }
+            Ok(Outcome::Task(ObservedTask::Absent | ObservedTask::Created)) if starting.end.is_none() => {
+                return self.never_began(name, starting.prepared, tries, now.mono);
             }
             Ok(other) => fit::unfitting(&other),
             Err(failure) => failure,
         };
-        if let Some(end) = starting.end.clone().filter(|end| !tells_more(&failure, end)) {
+        if let Some(end) = starting.end.clone().filter(|end| !tells_more(&failure, &starting, end)) {
             return self.ended(name, end, now);
         }
         if failure.kind == FailureKind::StartFailed {
@@ -150,10 +169,10 @@ impl PodMachine {
             | FailureKind::ImagePull
             | FailureKind::SandboxGone
             | FailureKind::Silent
-            | FailureKind::Unrecorded => "CreateContainerError",
+            | FailureKind::Unrecorded => CREATE_ERROR,
         };
         let gone = failure.kind == FailureKind::SandboxGone;
-        let retry = Retry::after(still_unknown(&starting.prepared, failure), tries, now.mono);
+        let retry = Retry::after(still_unknown(starting.asked, &starting.prepared, failure), tries, now.mono);
         let refused = Some(Refusal { reason, retry });
         self.set_run(name, Run::Preparing(Preparing { refused, ..starting.prepared }));
         if gone {
@@ -161,13 +180,21 @@ impl PodMachine {
         }
     }
 
+    /// A start that nobody had answered came to nothing.
+    fn never_began(&mut self, name: &ContainerName, prepared: Preparing, tries: u32, now: Mono) {
+        let failure = Failure { kind: FailureKind::Transient, message: "it was not started".into() };
+        let retry = Retry::after(failure, tries, now);
+        let refused = Some(Refusal { reason: CREATE_ERROR, retry });
+        self.set_run(name, Run::Preparing(Preparing { refused, ..prepared }));
+    }
+
     fn tell_started(&mut self, name: &ContainerName) {
         self.notes.push(about(name, Severity::Normal, "Created", CREATED));
         self.notes.push(about(name, Severity::Normal, "Started", STARTED));
     }
 
-    pub(super) fn runs(&mut self, name: &ContainerName, started_at: Timestamp, hash: u64) {
-        self.set_run(name, Run::Running(Running { started_at, hash, stop: Stop::No }));
+    pub(super) fn runs(&mut self, name: &ContainerName, running: Running) {
+        self.set_run(name, Run::Running(running));
     }
 
     /// A run has ended: its last words are read where they can be, then it goes into the record.

@@ -50,6 +50,8 @@ pub enum Step {
     Pull(ContainerName),
     /// Start a container.
     Start(ContainerName),
+    /// Look whether a container runs whose start nobody answered.
+    Look(ContainerName),
     /// Send a container its stop signal.
     Term(ContainerName),
     /// Kill a container.

@@ -9,7 +9,7 @@ use berth_core::{
 use crate::{
     pods,
     run::Run,
-    world::{World, failure},
+    world::{Disk, Sandbox, World, failure},
 };
 
 fn uid() -> PodUid {
@@ -75,5 +75,55 @@ fn what_was_taken_to_run_ends_with_a_shim_that_never_answered() {
     assert_eq!(end(&run).map(|end| end.exit.code), Some(137));
     run.settle();
     assert!(run.world.running(&uid(), "main").is_some());
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// A sandbox that only the runtime knows is removed like one that the record tells of: its attachment is undone first.
+#[test]
+fn an_earlier_sandbox_that_no_record_tells_of_goes_with_its_network() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    run.settle();
+    let other = SandboxId::of(&uid(), 7);
+    let left = Sandbox { pod: uid(), attempt: 7, is_alive: true, is_recorded: true };
+    run.world.sandboxes.insert(other.clone(), left);
+    run.world.netns.insert(other.clone(), uid());
+    run.world.networks.insert(other.clone(), uid());
+    run.told.clear();
+    run.restart(None);
+    run.settle();
+    let undone = run.told.iter().any(|effect| {
+        matches!(effect, Effect::Pod { act: Act::RemoveNetwork(request), .. } if request.sandbox == other)
+    });
+    assert!(undone, "the attachment was never undone: {:?}", run.told);
+    let world = &run.world;
+    let is_left = [world.sandboxes.contains_key(&other), world.netns.contains_key(&other)];
+    assert_eq!(is_left, [false, false]);
+    assert!(world.running(&uid(), "main").is_some());
+    assert_eq!(world.violations, Vec::<String>::new());
+}
+
+/// An agent that finds the sandbox and an old record takes the attachment for there. So it stays as long as the sandbox where
+/// nothing can be written, and goes right after it.
+#[test]
+fn without_a_record_a_network_stays_as_long_as_its_sandbox() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    run.settle();
+    run.world.disk = Disk::Full;
+    run.unwant("web");
+    let is_sandbox = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveSandbox(_), .. });
+    while !run.open.iter().any(is_sandbox) {
+        assert!(run.settle_one(), "its sandbox is never removed");
+    }
+    while let Some(at) = run.open.iter().position(|effect| !is_sandbox(effect)) {
+        run.perform(at);
+        run.deliver(0);
+    }
+    assert_eq!((run.world.sandboxes.len(), run.world.networks.len()), (1, 1));
+    run.settle();
+    assert_eq!((run.world.sandboxes.len(), run.world.networks.len()), (0, 0));
     assert_eq!(run.world.violations, Vec::<String>::new());
 }

@@ -52,6 +52,8 @@ struct Script {
     run: Option<Run>,
     failures: Vec<(String, FailureKind, String)>,
     held: Vec<String>,
+    /// Effects that are performed and whose outcome nobody hears.
+    unanswered: Vec<String>,
     names: BTreeMap<String, String>,
 }
 
@@ -131,6 +133,7 @@ impl Script {
             ["fail", effect, kind, ..] => {
                 self.failures.push(((*effect).to_owned(), parse_kind(kind), rest(3)));
             }
+            ["lose-answer", effect] => self.unanswered.push((*effect).to_owned()),
             ["hold", effect] => self.held.push((*effect).to_owned()),
             ["release", effect] => self.held.retain(|held| held != effect),
             ["advance", seconds] => {
@@ -182,12 +185,18 @@ impl Script {
             if let Some(at) = next {
                 let kind = tell::kind_of(&run.open[at]);
                 let failure = self.failures.iter().position(|(effect, ..)| *effect == kind);
+                let unanswered = self.unanswered.iter().position(|effect| *effect == kind);
                 if let Some(failure) = failure {
                     let (_, kind, message) = self.failures.remove(failure);
                     let effect = run.open.remove(at).unwrap();
                     run.finished.push_back((effect.op(), Err(world::failure(kind, &message))));
                 } else {
                     run.perform(at);
+                }
+                if let Some(unanswered) = unanswered {
+                    self.unanswered.remove(unanswered);
+                    let outcome = run.finished.front_mut().map(|(_, outcome)| outcome).expect("an outcome");
+                    *outcome = Err(world::failure(FailureKind::Unknown, "no answer within 240 s"));
                 }
                 run.deliver(0);
             } else if !run.world.reports.is_empty() {

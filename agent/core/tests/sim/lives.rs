@@ -6,7 +6,7 @@ use berth_core::{
     event::Exit,
     id::{ContainerName, ImageRef, SandboxId},
     pod::{
-        actual::{Actual, ImageUse, Life, Preparing, Run, Running, Stop},
+        actual::{Actual, ImageUse, Life, Preparing, Run, Running, Stop, Up},
         resource::Resource,
     },
     record::{ContainerRecord, ExitRecord, Goal, PodRecord},
@@ -50,7 +50,7 @@ pub(crate) fn furnished(pod: Pod) -> Life {
         cgroup: Resource::Ready(()),
         netns: Resource::Ready("/run/netns/x".into()),
         network: Resource::Ready(()),
-        sandbox: Resource::Ready(100),
+        sandbox: Resource::Ready(Up { pid: 100, known_at: Mono(NOW) }),
         ..Actual::fresh()
     };
     Life { spec: Arc::new(pod), record, actual }
@@ -78,7 +78,7 @@ pub(crate) fn record<'a>(life: &'a mut Life, one: &str) -> &'a mut ContainerReco
 
 pub(crate) fn runs(life: &mut Life, one: &str) {
     record(life, one).started_in = Some(0);
-    let running = Running { started_at: Timestamp::UNIX_EPOCH, hash: 1, stop: Stop::No };
+    let running = Running { known_at: Mono(NOW), started_at: Timestamp::UNIX_EPOCH, hash: 1, stop: Stop::No };
     life.actual.containers.insert(name(one), Run::Running(running));
 }
 

@@ -56,6 +56,6 @@ impl Visit for Words {
 #[should_panic(expected = "restored twice")]
 fn an_error_in_the_log_fails_a_life() {
     let mut run = crate::run::Run::new();
-    let restored = run.world.restored();
+    let restored = run.world.restored(run.now);
     run.handle(berth_core::event::Event::Restored(Box::new(restored)));
 }

@@ -9,6 +9,8 @@ mod golden;
 #[cfg(test)]
 mod invariants;
 #[cfg(test)]
+mod late;
+#[cfg(test)]
 mod lives;
 #[cfg(test)]
 mod log;

@@ -301,6 +301,9 @@ impl Oracle {
                 self.starts.insert(*op, (pod.clone(), request.id.clone()));
                 self.start_asked(pod, request, now);
             }
+            Act::LookAtTask(request) => {
+                self.starts.insert(*op, (pod.clone(), request.id.clone()));
+            }
             Act::Signal(request) => {
                 self.signal_asked(pod, &request.id, &request.signal, now);
                 let run = self.pods.get_mut(pod).and_then(|account| account.find_mut(&request.id));
@@ -357,9 +360,12 @@ impl Oracle {
         let Some((pod, id)) = self.starts.remove(&op) else { return };
         let Some(run) = self.pods.get_mut(&pod).and_then(|account| account.find_mut(&id)) else { return };
         match outcome {
+            // There was none: what nobody knew is known.
+            Ok(Outcome::Task(ObservedTask::Absent | ObservedTask::Created)) => {}
             Ok(outcome) => {
                 run.answer = Answer::Started;
-                run.is_told |= matches!(outcome, Outcome::Started(ObservedTask::Exited(_)));
+                let (Outcome::Started(task) | Outcome::Task(task)) = outcome else { return };
+                run.is_told |= matches!(task, ObservedTask::Exited(_));
             }
             Err(Failure { kind: FailureKind::StartFailed, .. }) => run.answer = Answer::Refused,
             Err(_) => {}

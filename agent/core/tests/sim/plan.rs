@@ -7,7 +7,7 @@ use berth_core::{
     event::{Failure, FailureKind},
     id::{OpId, VolumeName},
     pod::{
-        actual::{Actual, Ended, ImageUse, Leftover, Life, Removal, Run, Words},
+        actual::{Actual, Ended, ImageUse, Leftover, Life, Refusal, Removal, Run, Words},
         plan::{Network, World, plan},
         resource::{Resource, Retry},
         step::{Plan, Step, Thing},
@@ -395,4 +395,49 @@ fn a_pod_that_has_ended_keeps_its_directories_and_its_record() {
     assert_eq!(planned(&life).steps, [], "the API knows how it has ended");
     life.record.goal = Goal::Removed;
     assert_eq!(planned(&life).steps, [Step::Remove(Leftover::Dirs)]);
+}
+
+/// What may run gets its stop signal: whether it does is looked at while there is time.
+#[test]
+fn a_start_that_nobody_answered_is_looked_at_before_it_is_given_up() {
+    type Case = (&'static str, Option<(FailureKind, u64)>, Option<u32>, u64, Step);
+    let look = || Step::Look(name("web"));
+    let discard = || Step::Discard(name("web"));
+    let unknown = |after| Some((FailureKind::Unknown, after));
+    let cases: [Case; 7] = [
+        ("asked by an earlier agent", None, Some(0), 30, look()),
+        ("no answer", unknown(0), Some(0), 30, look()),
+        ("containerd went", Some((FailureKind::RuntimeDown, 0)), Some(0), 30, look()),
+        ("time is up", unknown(0), Some(0), 0, discard()),
+        ("refused for sure", Some((FailureKind::Transient, 0)), Some(0), 30, discard()),
+        ("asked in another sandbox", unknown(0), Some(7), 30, discard()),
+        ("never asked", None, None, 30, discard()),
+    ];
+    let case = |refused: Option<(FailureKind, u64)>, started_in| {
+        let mut life = furnished(pods::pod("web", &["web"]));
+        prepared(&mut life, "web");
+        record(&mut life, "web").started_in = started_in;
+        if let Some(Run::Preparing(preparing)) = life.actual.containers.get_mut(&name("web")) {
+            preparing.refused = refused.map(|(kind, after)| Refusal {
+                reason: "CreateContainerError",
+                retry: failed(kind, Duration::from_secs(after)),
+            });
+        }
+        life
+    };
+    for (what, refused, started_in, grace, step) in cases {
+        let mut life = case(refused, started_in);
+        let deadline = Mono(NOW) + Duration::from_secs(grace);
+        life.record.termination = Some(TerminationRecord { began: Mono(NOW), deadline });
+        assert_eq!(planned(&life).steps, std::slice::from_ref(&step), "removed: {what}");
+        if grace > 0 {
+            let mut life = case(refused, started_in);
+            pods::edit(Arc::make_mut(&mut life.spec), "web").hash = 2;
+            assert_eq!(planned(&life).steps, [step], "changed: {what}");
+        }
+    }
+    let mut life = case(unknown(5), Some(0));
+    let deadline = Mono(NOW) + Duration::from_secs(30);
+    life.record.termination = Some(TerminationRecord { began: Mono(NOW), deadline });
+    assert_eq!(planned(&life), Plan { wake_at: Some(Mono(NOW) + Duration::from_secs(5)), ..Plan::default() });
 }

@@ -16,7 +16,7 @@ use crate::{
     oracle, pods,
     run::Run,
     tell,
-    world::{Container, Disk, failure},
+    world::{Container, Disk, Report, failure},
 };
 
 /// Seeds that are played when nobody says which.
@@ -69,6 +69,8 @@ fn random_lives() {
         "shims killed",
         "restarts that changed nothing",
         "effects half done",
+        "states heard late",
+        "runtimes heard late",
     ];
     for what in must_happen.iter().chain(&oracle::RULES) {
         let count = counts.get(what).copied().unwrap_or_default();
@@ -168,15 +170,13 @@ impl Chaos {
             93 => self.fall_silent(),
             94 => self.restart(),
             95 | 96 => self.resync(),
-            97 => {
-                let is_down = !self.run.world.runtime_is_down;
-                self.run.set_runtime(is_down);
-            }
+            97 => self.toggle_runtime(),
             98 => {
                 let ready = if self.dice.is_one_in(2) { Ok(()) } else { Err("no config".to_owned()) };
                 self.run.handle(Event::NetworkReady(ready));
             }
             99 => self.change(),
+            103 => self.run.hear_runtime(),
             104 => self.unrecord(),
             100 => self.run.world.disk = self.dice.pick(&[Disk::Full, Disk::Unsure]).unwrap(),
             _ => self.run.world.disk = Disk::Works,
@@ -366,7 +366,7 @@ impl Chaos {
         self.count("records of sandboxes removed");
         self.run.world.sandboxes.get_mut(&id).unwrap().is_recorded = false;
         self.run.set_runtime(true);
-        self.run.set_runtime(false);
+        self.come_back();
     }
 
     fn resync(&mut self) {
@@ -374,8 +374,34 @@ impl Chaos {
         let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
         let Some(id) = self.dice.pick(&alive) else { return };
         self.run.world.reports.retain(|(sandbox, _)| *sandbox != id);
-        let report = self.run.world.resync(&id);
-        self.run.handle(Event::Sandbox { id, report });
+        let report = self.run.read_shim(&id);
+        self.run.world.reports.push((id, Report::Told(report)));
+        if self.dice.is_one_in(2) {
+            return self.count("states heard late");
+        }
+        while !self.run.world.reports.is_empty() {
+            self.run.report();
+        }
+    }
+
+    /// Containerd goes, or is there again, which the agent may hear later.
+    fn toggle_runtime(&mut self) {
+        if self.run.observed.is_some() {
+            return self.run.hear_runtime();
+        }
+        if !self.run.world.runtime_is_down {
+            return self.run.set_runtime(true);
+        }
+        self.come_back();
+    }
+
+    fn come_back(&mut self) {
+        self.run.read_runtime();
+        if self.dice.is_one_in(2) {
+            return self.run.hear_runtime();
+        }
+        self.count("runtimes heard late");
+        // What happened before the connection was made anew is in the state alone.
     }
 
     /// The agent is killed. What it had asked for was done, or not.
@@ -423,6 +449,7 @@ impl Chaos {
         self.run.handle(Event::NetworkReady(Ok(())));
         for _ in 0..REST_STEPS {
             self.check();
+        self.run.hear_runtime();
             if !self.run.open.is_empty() {
                 self.perform();
             } else if !self.run.finished.is_empty() {

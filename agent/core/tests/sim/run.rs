@@ -8,7 +8,7 @@ use std::{
 
 use berth_core::{
     effect::{Act, Effect},
-    event::{Event, Failure, Outcome, SandboxReport},
+    event::{Event, Failure, Observation, Outcome, SandboxReport},
     id::{ContainerId, OpId, SandboxId},
     node::Node,
     spec::{Pod, Source},
@@ -18,7 +18,7 @@ use jiff::Timestamp;
 
 use crate::{
     log, pods,
-    world::{Container, World},
+    world::{Container, Report, World},
 };
 
 /// A node under test.
@@ -32,6 +32,8 @@ pub(crate) struct Run {
     pub(crate) finished: VecDeque<(OpId, Result<Outcome, Failure>)>,
     /// Every effect since it was last taken.
     pub(crate) told: Vec<Effect>,
+    /// What was read of the runtime, and not heard yet.
+    pub(crate) observed: Option<Observation>,
     desired: BTreeMap<Source, Vec<Arc<Pod>>>,
     versions: u32,
 }
@@ -49,6 +51,7 @@ impl Run {
             open: VecDeque::new(),
             finished: VecDeque::new(),
             told: Vec::new(),
+            observed: None,
             desired: BTreeMap::from([(Source::File, Vec::new())]),
             versions: 0,
         };
@@ -58,7 +61,8 @@ impl Run {
     }
 
     fn boot(&mut self, silent: Option<&SandboxId>) {
-        let mut restored = self.world.restored();
+        self.tick();
+        let mut restored = self.world.restored(self.now);
         if let Some(id) = silent {
             self.world.silence(id, &mut restored.observation, self.now);
         }
@@ -71,6 +75,7 @@ impl Run {
     pub(crate) fn restart(&mut self, silent: Option<&SandboxId>) {
         self.open.clear();
         self.finished.clear();
+        self.observed = None;
         self.world.oracle.restarted();
         self.node = new_node();
         self.boot(silent);
@@ -157,11 +162,23 @@ impl Run {
         }
         let (id, report) = self.world.reports.remove(0);
         let report = match report {
-            // A shim tells what there is when it is heard.
-            SandboxReport::Resync(_) => self.world.resync(&id),
-            report @ (SandboxReport::Exited { .. } | SandboxReport::Lost { .. }) => report,
+            Report::Told(report) => report,
+            Report::State => self.read_shim(&id),
         };
         self.handle(Event::Sandbox { id, report });
+    }
+
+    /// What a shim answers now. It comes after all that it told before.
+    pub(crate) fn read_shim(&mut self, id: &SandboxId) -> SandboxReport {
+        self.tick();
+        let report = self.world.resync(id, self.now);
+        self.tick();
+        report
+    }
+
+    /// No two things happen at one time where it counts which came first.
+    fn tick(&mut self) {
+        self.set_clock(self.now.mono + Duration::from_nanos(1));
     }
 
     /// Lets time pass; the node is woken whenever it asked for it.
@@ -227,12 +244,27 @@ impl Run {
     /// Containerd goes, or comes back.
     pub(crate) fn set_runtime(&mut self, is_down: bool) {
         self.world.runtime_is_down = is_down;
-        let event = if is_down {
-            Event::RuntimeDown { why: "connection refused".into() }
-        } else {
-            Event::RuntimeUp(self.world.observation())
-        };
-        self.handle(event);
+        if is_down {
+            self.observed = None;
+            return self.handle(Event::RuntimeDown { why: "connection refused".into() });
+        }
+        self.read_runtime();
+        self.hear_runtime();
+    }
+
+    /// Containerd is there again, and read; nobody was told yet.
+    pub(crate) fn read_runtime(&mut self) {
+        self.world.runtime_is_down = false;
+        self.tick();
+        self.observed = Some(self.world.observation(self.now));
+        self.tick();
+    }
+
+    /// What was read of the runtime is heard.
+    pub(crate) fn hear_runtime(&mut self) {
+        if let Some(observation) = self.observed.take() {
+            self.handle(Event::RuntimeUp(observation));
+        }
     }
 }
 

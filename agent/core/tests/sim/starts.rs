@@ -1,5 +1,7 @@
 //! What becomes of a run by the outcome of its start and by what was heard before it: one table.
 
+use std::time::Duration;
+
 use berth_core::{
     effect::{Act, Effect},
     event::{Event, Exit, Failure, FailureKind, ObservedTask, Outcome, SandboxReport},
@@ -17,18 +19,21 @@ enum Heard {
     Exited,
     Lost,
     ExitedThenLost,
+    /// And nobody had answered a try before.
+    LostAfterNoAnswer,
 }
 
 #[test]
 fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
-    use Heard::{Exited, ExitedThenLost, Lost, Nothing};
+    use Heard::{Exited, ExitedThenLost, Lost, LostAfterNoAnswer, Nothing};
     let running = || {
         let started_at = Timestamp::from_second(1_800_000_000).unwrap();
         Ok(Outcome::Started(ObservedTask::Running { pid: 200, started_at }))
     };
     let refused = || Err(failure(FailureKind::StartFailed, "no such command"));
     let unanswered = || Err(failure(FailureKind::Unknown, "timed out"));
-    let cases: [(Heard, Result<Outcome, Failure>, Option<(u32, &str)>); 11] = [
+    type Case = (Heard, Result<Outcome, Failure>, Option<(u32, &'static str)>);
+    let cases: [Case; 12] = [
         (Nothing, running(), None),
         (Nothing, refused(), Some((128, "StartError"))),
         (Nothing, unanswered(), None),
@@ -40,12 +45,18 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
         (Lost, unanswered(), Some((137, "ContainerStatusUnknown"))),
         (ExitedThenLost, refused(), Some((3, "Error"))),
         (ExitedThenLost, unanswered(), Some((3, "Error"))),
+        (LostAfterNoAnswer, refused(), Some((137, "ContainerStatusUnknown"))),
     ];
     for (heard, outcome, expected) in cases {
         let what = format!("{heard:?}, then {outcome:?}");
         let mut run = Run::new();
         run.settle();
-        let (op, sandbox, id) = begin_start(&mut run);
+        let (mut op, sandbox, id) = begin_start(&mut run);
+        if let LostAfterNoAnswer = heard {
+            run.handle(Event::Done { op, outcome: unanswered() });
+            run.advance(Duration::from_secs(2), |_| {});
+            op = next_start(&mut run).0;
+        }
         for report in reports(heard, &id) {
             run.handle(Event::Sandbox { id: sandbox.clone(), report });
         }
@@ -66,6 +77,10 @@ fn begin_start(run: &mut Run) -> (OpId, SandboxId, ContainerId) {
     let mut pod = pods::pod("web", &["main"]);
     pod.restart_policy = RestartPolicy::Never;
     run.want(pod);
+    next_start(run)
+}
+
+fn next_start(run: &mut Run) -> (OpId, SandboxId, ContainerId) {
     loop {
         for (at, effect) in run.open.iter().enumerate() {
             if let Effect::Pod { op, act: Act::StartContainer(request), .. } = effect {
@@ -85,7 +100,7 @@ fn reports(heard: Heard, id: &ContainerId) -> Vec<SandboxReport> {
     match heard {
         Heard::Nothing => vec![],
         Heard::Exited => vec![exited],
-        Heard::Lost => vec![SandboxReport::Lost { at }],
+        Heard::Lost | Heard::LostAfterNoAnswer => vec![SandboxReport::Lost { at }],
         Heard::ExitedThenLost => vec![exited, SandboxReport::Lost { at }],
     }
 }

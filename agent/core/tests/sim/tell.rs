@@ -57,6 +57,7 @@ fn describe_act(pod: &PodUid, act: &Act) -> String {
         Act::StartContainer(request) => {
             format!(" {}#{} {}", request.container.name, request.attempt, world::short(&request.id))
         }
+        Act::LookAtTask(request) => format!(" {}", world::short(&request.id)),
         Act::Signal(request) => match &request.signal {
             StopSignal::Stop(signal) => format!(" {} {signal}", world::short(&request.id)),
             StopSignal::Kill => format!(" {} kill", world::short(&request.id)),

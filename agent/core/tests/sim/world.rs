@@ -60,8 +60,8 @@ pub(crate) struct World {
     pub(crate) starts: BTreeMap<ContainerId, (PodUid, u32)>,
     /// What must never happen and did.
     pub(crate) violations: Vec<String>,
-    /// Exits that the shim has not reported yet.
-    pub(crate) reports: Vec<(SandboxId, SandboxReport)>,
+    /// What shims have to tell and have not told yet, in order.
+    pub(crate) reports: Vec<(SandboxId, Report)>,
     /// Pods by manifest, to read records back with.
     specs: BTreeMap<Arc<str>, Arc<Pod>>,
     /// What really happened.
@@ -79,6 +79,21 @@ pub(crate) enum Disk {
     Full,
     /// It is, and said not to be.
     Unsure,
+}
+
+/// What a shim has to tell.
+#[derive(Debug, Clone)]
+pub(crate) enum Report {
+    /// This, whenever it is heard.
+    Told(SandboxReport),
+    /// What there is when it is asked: it does not answer yet.
+    State,
+}
+
+impl Report {
+    fn is_exit_of(&self, container: &ContainerId) -> bool {
+        matches!(self, Self::Told(SandboxReport::Exited { id, .. }) if id == container)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -168,6 +183,10 @@ impl World {
                 Some(Ok(Outcome::Done))
             }
             Act::StartContainer(request) => Some(self.start(pod, request, now)),
+            Act::LookAtTask(request) => {
+                let task = self.containers.get(&request.id).map(|one| one.task.clone());
+                Some(Ok(Outcome::Task(task.unwrap_or(ObservedTask::Absent))))
+            }
             Act::Signal(request) => {
                 self.judge(|oracle| oracle.signal_sent(pod, &request.id));
                 self.signal(request, now);
@@ -386,7 +405,7 @@ impl World {
         let exit = Exit { code, started_at: Some(started_at), finished_at: now.wall, oom_killed };
         container.task = ObservedTask::Exited(exit);
         let report = SandboxReport::Exited { id: id.clone(), exit };
-        self.reports.push((container.sandbox.clone(), report));
+        self.reports.push((container.sandbox.clone(), Report::Told(report)));
         let pod = container.pod.clone();
         self.oracle.process_ended(&pod, id, exit, now);
     }
@@ -411,9 +430,15 @@ impl World {
                 container.task = ObservedTask::Absent;
             }
         }
-        let is_recorded = |report: &SandboxReport| matches!(report, SandboxReport::Exited { .. });
-        self.reports.retain(|(sandbox, report)| sandbox != id || is_recorded(report));
-        self.reports.push((id.clone(), SandboxReport::Lost { at: now.wall }));
+        // What the agent has read already comes first.
+        self.reports.retain(|(sandbox, report)| sandbox != id || matches!(report, Report::Told(_)));
+        let inside = self.containers.iter().filter(|(_, one)| one.sandbox == *id);
+        let ends = inside.filter_map(|(member, one)| match one.task {
+            ObservedTask::Exited(exit) => Some(SandboxReport::Exited { id: member.clone(), exit }),
+            _ => None,
+        });
+        let all: Vec<_> = ends.chain([SandboxReport::Lost { at: now.wall }]).collect();
+        self.reports.extend(all.into_iter().map(|report| (id.clone(), Report::Told(report))));
     }
 
     /// The outcome of an effect that needs an answer of a shim which gives none.
@@ -426,10 +451,14 @@ impl World {
                 id
             }
             Act::Signal(request) => &request.sandbox,
+            Act::LookAtTask(request) => &request.sandbox,
             Act::RemoveContainer(request) => &self.containers.get(&request.id)?.sandbox,
             _ => return None,
         };
-        let kind = if matches!(act, Act::Signal(_)) { FailureKind::Unknown } else { FailureKind::Silent };
+        let kind = match act {
+            Act::Signal(_) | Act::LookAtTask(_) => FailureKind::Unknown,
+            _ => FailureKind::Silent,
+        };
         self.silent.contains(sandbox).then(|| Err(failure(kind, "the shim does not answer")))
     }
 
@@ -447,7 +476,7 @@ impl World {
         let is_wanted = self.records.get(pod).is_some_and(|record| {
             record.termination.is_none() && record.terminal.is_none() && record.sandbox_id == *id
         });
-        if is_wanted {
+        if is_wanted && !self.oracle.is_unwanted(pod) {
             self.violate(format!("{pod}: the shim of a living pod is killed"));
         }
         self.silent.remove(id);
@@ -462,9 +491,7 @@ impl World {
         if self.unwritten.contains(pod) && self.oracle.is_unwanted(pod) {
             self.starts.remove(removed);
         }
-        let is_its =
-            |report: &SandboxReport| matches!(report, SandboxReport::Exited { id, .. } if id == removed);
-        self.reports.retain(|(_, report)| !is_its(report));
+        self.reports.retain(|(_, report)| !report.is_exit_of(removed));
         self.containers.remove(removed);
         self.snapshots.remove(removed);
     }
@@ -525,7 +552,7 @@ impl World {
     }
 
     /// What the runtime would tell.
-    pub(crate) fn observation(&self) -> Observation {
+    pub(crate) fn observation(&self, now: Now) -> Observation {
         let recorded = self.sandboxes.iter().filter(|(_, one)| one.is_recorded);
         let sandboxes = recorded.map(|(id, one)| ObservedSandbox {
             id: id.clone(),
@@ -544,6 +571,7 @@ impl World {
         });
         let unrecorded = self.sandboxes.iter().filter(|(_, one)| one.is_alive && !one.is_recorded);
         Observation {
+            asked_at: now.mono,
             sandboxes: sandboxes.collect(),
             containers: containers.collect(),
             unrecorded: unrecorded.map(|(id, _)| id.clone()).collect(),
@@ -551,9 +579,12 @@ impl World {
     }
 
     /// What a shim tells when the connection to it was made anew.
-    pub(crate) fn resync(&self, id: &SandboxId) -> SandboxReport {
+    pub(crate) fn resync(&self, id: &SandboxId, now: Now) -> SandboxReport {
         let tasks = self.containers.iter().filter(|(_, one)| one.sandbox == *id);
-        SandboxReport::Resync(tasks.map(|(id, one)| (id.clone(), one.task.clone())).collect())
+        // One that was recorded and not begun, the shim does not know.
+        let tasks = tasks.filter(|(_, one)| one.task != ObservedTask::Absent);
+        let tasks = tasks.map(|(id, one)| (id.clone(), one.task.clone())).collect();
+        SandboxReport::Resync { asked_at: now.mono, tasks }
     }
 
     /// Takes a shim's answers out of an observation; it answers later.
@@ -569,8 +600,7 @@ impl World {
             container.task = ObservedTask::Unknown;
         }
         self.oracle.silenced(id, now);
-        let report = self.resync(id);
-        self.reports.push((id.clone(), report));
+        self.reports.push((id.clone(), Report::State));
     }
 
     /// The machine is switched off and on: what was in memory is gone, and nothing runs.
@@ -592,7 +622,7 @@ impl World {
     }
 
     /// What an agent that begins would find. Reports are not kept for it: it sees the exits themselves.
-    pub(crate) fn restored(&mut self) -> Restored {
+    pub(crate) fn restored(&mut self, now: Now) -> Restored {
         self.reports.clear();
         self.unanswered.clear();
         // What was shown of them was known to the agent alone, which said so.
@@ -606,7 +636,7 @@ impl World {
         let with_files = self.dirs.iter().chain(self.cgroups.keys()).chain(self.netns.values());
         let known = |uid: &PodUid| self.records.contains_key(uid) || self.ends.contains_key(uid);
         let strays: BTreeSet<PodUid> = with_files.filter(|uid| !known(uid)).cloned().collect();
-        Restored { pods, ended, observation: self.observation(), strays: strays.into_iter().collect() }
+        Restored { pods, ended, observation: self.observation(now), strays: strays.into_iter().collect() }
     }
 }
 
@@ -662,6 +692,7 @@ pub(crate) fn name_of(act: &Act) -> &'static str {
         Act::KeepEnd(_) => "keep-end",
         Act::DropEnd => "drop-end",
         Act::StartContainer(_) => "start",
+        Act::LookAtTask(_) => "look-at-task",
         Act::Signal(_) => "signal",
         Act::ReadTerminationMessage(_) => "read-words",
         Act::RemoveContainer(_) => "remove-container",

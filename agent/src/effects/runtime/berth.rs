@@ -9,7 +9,7 @@ use std::sync::Arc;
 use berth_core::{
     effect::{SandboxRequest, StartRequest},
     event::{Failure, ObservedTask, Outcome},
-    id::SandboxId,
+    id::{ContainerId, SandboxId},
     paths,
     spec::{IpcMode, NetworkMode, PidMode, Stdin},
 };
@@ -97,8 +97,8 @@ impl Berth<'_> {
         Stdio { input: input.to_owned(), output }
     }
 
-    pub(super) async fn task(self, request: &StartRequest) -> ObservedTask {
-        self.host.shims.task(&request.sandbox, &request.id).await
+    pub(super) async fn task(self, sandbox: &SandboxId, container: &ContainerId) -> ObservedTask {
+        self.host.shims.task(sandbox, container).await
     }
 
     /// An earlier task of the same name may have ended.

@@ -47,7 +47,8 @@ pub(in crate::effects) async fn start(
     let record = record(host, runtime, request, &runtime.adapt(request, spec))?;
     let is_new = records::create(host, record).await?;
     host.failpoint.reach("container.record-created");
-    let state = if is_new { ObservedTask::Absent } else { runtime.task(request).await? };
+    let state =
+        if is_new { ObservedTask::Absent } else { runtime.task(&request.sandbox, &request.id).await? };
     match state {
         ObservedTask::Absent => {
             runtime.forget_exit(request)?;
@@ -64,8 +65,8 @@ pub(in crate::effects) async fn start(
     }
     host.failpoint.reach("container.task-started");
     link_log(host, request).await?;
-    runtime.follow(request);
-    Ok(Outcome::Started(runtime.task(request).await?))
+    runtime.follow(&request.sandbox, &request.id);
+    Ok(Outcome::Started(runtime.task(&request.sandbox, &request.id).await?))
 }
 
 /// Removes a container with everything that was made for it, killing it when it runs.

@@ -11,7 +11,7 @@ use berth_core::{
     config::CgroupDriver,
     effect::{SandboxRequest, StartRequest},
     event::{Failure, FailureKind, ObservedTask, Outcome},
-    id::SandboxId,
+    id::{ContainerId, SandboxId},
     paths,
     spec::{IpcMode, NetworkMode, PidMode},
 };
@@ -121,13 +121,13 @@ impl Grouped<'_> {
     }
 
     /// What containerd says of the container.
-    pub(super) async fn task(self, request: &StartRequest) -> Result<ObservedTask, Failure> {
-        Ok(self.host.grouped.task(&self.host.containerd, &request.id).await?)
+    pub(super) async fn task(self, container: &ContainerId) -> Result<ObservedTask, Failure> {
+        Ok(self.host.grouped.task(&self.host.containerd, container).await?)
     }
 
     /// Its end is looked for from now on.
-    pub(super) fn follow(self, request: &StartRequest) {
-        self.host.grouped.add(&request.id, &request.sandbox);
+    pub(super) fn follow(self, sandbox: &SandboxId, container: &ContainerId) {
+        self.host.grouped.add(container, sandbox);
     }
 
     fn dir(self, sandbox: &SandboxId) -> PathBuf {

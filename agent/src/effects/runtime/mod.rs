@@ -10,6 +10,7 @@ mod berth;
 pub(super) mod container;
 mod grouped;
 pub(super) mod kill;
+pub(super) mod look;
 mod port;
 mod records;
 pub(super) mod sandbox;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use berth_core::{
     effect::{SandboxRequest, StartRequest},
     event::{Failure, ObservedTask, Outcome},
-    id::SandboxId,
+    id::{ContainerId, SandboxId},
     spec::Pod,
 };
 use oci_spec::runtime::Spec;
@@ -93,19 +93,23 @@ impl<'a> Runtime<'a> {
     }
 
     /// What became of a container.
-    pub(super) async fn task(self, request: &StartRequest) -> Result<ObservedTask, Failure> {
+    pub(super) async fn task(
+        self,
+        sandbox: &SandboxId,
+        container: &ContainerId,
+    ) -> Result<ObservedTask, Failure> {
         match self {
-            Self::Berth(berth) => Ok(berth.task(request).await),
-            Self::Grouped(grouped) => grouped.task(request).await,
+            Self::Berth(berth) => Ok(berth.task(sandbox, container).await),
+            Self::Grouped(grouped) => grouped.task(container).await,
         }
     }
 
     /// The end of a container that was started is to be reported.
-    pub(super) fn follow(self, request: &StartRequest) {
+    pub(super) fn follow(self, sandbox: &SandboxId, container: &ContainerId) {
         match self {
             // Its sandbox is followed.
             Self::Berth(_) => {}
-            Self::Grouped(grouped) => grouped.follow(request),
+            Self::Grouped(grouped) => grouped.follow(sandbox, container),
         }
     }
 

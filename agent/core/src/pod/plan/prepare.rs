@@ -5,7 +5,6 @@ use crate::{
     id::ContainerName,
     pod::{
         actual::{ImageUse, Leftover, Preparing, Run},
-        resource::Resource,
         restart::{could_not_start, due, runs_again},
         step::{Step, Thing},
     },
@@ -156,10 +155,7 @@ impl Planner<'_> {
 
     fn preparing(&mut self, container: &Container, preparing: &Preparing) {
         if preparing.hash != container.hash {
-            if !matches!(preparing.rootfs, Resource::Ensuring(_)) {
-                self.push(Step::Discard(container.name.clone()));
-            }
-            return;
+            return self.give_up(container, preparing, true);
         }
         match &preparing.image {
             ImageUse::Wanted => self.look_for_image(container),

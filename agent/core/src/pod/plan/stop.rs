@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::Planner;
 use crate::{
     pod::{
-        actual::{Delivery, Leftover, Run, Running, Stop},
+        actual::{Delivery, Leftover, Preparing, Run, Running, Stop},
         resource::Resource,
         step::{Step, Thing},
     },
@@ -67,7 +67,8 @@ impl<'a> Planner<'a> {
     fn has_task(&self, container: &Container) -> bool {
         match self.life.run(&container.name) {
             Run::Starting(_) | Run::Running(_) => true,
-            Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Ended(_) => false,
+            Run::Preparing(_) => self.life.may_have_run(&container.name),
+            Run::Idle | Run::BackingOff | Run::Ended(_) => false,
         }
     }
 
@@ -75,9 +76,8 @@ impl<'a> Planner<'a> {
         match self.life.run(&container.name) {
             Run::Idle | Run::BackingOff | Run::Starting(_) => {}
             Run::Preparing(preparing) => {
-                if !matches!(preparing.rootfs, Resource::Ensuring(_)) {
-                    self.push(Step::Discard(container.name.clone()));
-                }
+                let has_time = !self.has_come(self.pod_deadline());
+                self.give_up(container, preparing, has_time);
             }
             Run::Running(running) => {
                 let stopping = self.life.record.containers.get(&container.name).and_then(|run| run.stopping);
@@ -88,6 +88,21 @@ impl<'a> Planner<'a> {
                 }
             }
             Run::Ended(ended) => self.last_words(container, &ended.words),
+        }
+    }
+
+    /// Gives up a run that was not started. One that may have been is looked at first, while there is time: what runs gets
+    /// its stop signal.
+    pub(super) fn give_up(&mut self, container: &Container, preparing: &Preparing, has_time: bool) {
+        if matches!(preparing.rootfs, Resource::Ensuring(_)) {
+            return;
+        }
+        if !has_time || !self.life.may_have_run(&container.name) {
+            return self.push(Step::Discard(container.name.clone()));
+        }
+        let at = preparing.refused.as_ref().map(|refusal| refusal.retry.at);
+        if at.is_none_or(|at| self.has_come(at)) {
+            self.push(Step::Look(container.name.clone()));
         }
     }
 

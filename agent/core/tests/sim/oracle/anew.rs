@@ -30,8 +30,13 @@ impl Oracle {
             for run in account.runs.values_mut().flatten() {
                 run.agents += 1;
                 // What is written down as unknown is not looked at again.
-                if run.process.is_some() && !written.contains(&run.id) {
-                    run.answer = Answer::Started;
+                if !written.contains(&run.id) {
+                    // What refused it told the killed agent alone.
+                    run.answer = match run.answer {
+                        Answer::Refused => Answer::None,
+                        _ if run.process.is_some() => Answer::Started,
+                        answer => answer,
+                    };
                 }
                 run.is_told |= run.end().is_some();
             }
@@ -96,19 +101,22 @@ impl Oracle {
 
     /// A shim, or containerd for all, tells what there is.
     pub(crate) fn heard(&mut self, event: &Event) {
-        let tell = |run: &mut Run| run.is_told |= run.end().is_some();
+        let all = self.pods.values_mut().flat_map(|account| account.runs.values_mut().flatten());
+        let ended_before = |run: &Run, asked_at| run.end().is_some_and(|(_, at)| at <= asked_at);
         match event {
-            Event::Sandbox { id, report } => {
-                self.silent.remove(id);
-                let all = self.pods.values_mut().flat_map(|account| account.runs.values_mut().flatten());
-                let its = all.filter(|run| run.sandbox == *id);
-                let is_told =
-                    |run: &Run| !matches!(report, SandboxReport::Exited { id, .. } if *id != run.id);
-                its.filter(|run| is_told(run)).for_each(tell);
+            Event::Sandbox { id: sandbox, report } => {
+                self.silent.remove(sandbox);
+                for run in all.filter(|run| run.sandbox == *sandbox) {
+                    run.is_told |= match report {
+                        SandboxReport::Exited { id, .. } => *id == run.id && run.end().is_some(),
+                        SandboxReport::Resync { asked_at, .. } => ended_before(run, *asked_at),
+                        SandboxReport::Lost { .. } => run.end().is_some(),
+                    };
+                }
             }
-            Event::RuntimeUp(_) => {
+            Event::RuntimeUp(observation) => {
                 self.silent.clear();
-                self.pods.values_mut().flat_map(|account| account.runs.values_mut().flatten()).for_each(tell);
+                all.for_each(|run| run.is_told |= ended_before(run, observation.asked_at));
             }
             _ => {}
         }

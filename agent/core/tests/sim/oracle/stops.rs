@@ -84,11 +84,13 @@ impl Oracle {
     fn check_removal(&mut self, pod: &PodUid, id: &ContainerId, now: Now) {
         let Some(account) = self.pods.get(pod) else { return };
         let Some((name, run)) = account.find(id) else { return };
-        // Of a start that nobody answered the agent does not know that there is a process.
-        if !run.is_running() || run.is_unanswered() {
+        if !run.is_running() {
             return;
         }
-        let broken = if run.kills < 3 {
+        let broken = if run.is_unanswered() {
+            // Nobody knows that there is a process, and nobody could say: it goes when its time is up.
+            account.may_be_given_up(name, run, now).err()
+        } else if run.kills < 3 {
             Some(format!("{pod}/{name}: removed after {} kills while it runs", run.kills))
         } else {
             account.may_be_killed(name, run, now).err()
@@ -152,6 +154,16 @@ impl Account {
             None if run.agents == 0 => Err(format!("{who}: killed without a stop signal")),
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// A start that nobody answered is looked into until the grace period is over.
+    fn may_be_given_up(&self, name: &ContainerName, run: &Run, now: Now) -> Result<(), String> {
+        let first = self.reasons(run, now).into_iter().min();
+        let waited = first.map(|first| now.mono.since(first));
+        if waited.is_some_and(|waited| waited >= self.grace()) {
+            return Ok(());
+        }
+        Err(format!("{}/{name}: removed unlooked {waited:?} after it was to stop: {run:?}", self.spec.uid))
     }
 
     /// "The Pod's main containers terminate before the sidecars, which terminate in the opposite order of their appearance",

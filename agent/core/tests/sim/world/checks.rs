@@ -26,32 +26,16 @@ impl World {
     pub(crate) fn check_recorded(&mut self, effect: &Effect) {
         let Effect::Pod { pod, act, .. } = effect else { return };
         let needs = match act {
-            Act::Persist(_)
-            | Act::Forget
-            | Act::Note(_)
-            | Act::Withdraw
-            | Act::RemoveContainer(_)
-            | Act::RemoveSandbox(_)
-            | Act::KillShim(_)
-            | Act::RemoveNetns(_)
-            | Act::DropEnd
-            | Act::Sweep => return,
-            Act::EnsureCgroup(_)
-            | Act::EnsureDirs(_)
-            | Act::EnsureNetns(_)
-            | Act::EnsureNetwork(_)
-            | Act::EnsureSandbox(_)
-            | Act::EnsureVolume(_)
-            | Act::EnsureRootfs(_)
-            | Act::StartContainer(_)
-            | Act::KeepEnd(_) => Needs::Current,
+            act if act.leaves_something() => Needs::Current,
             Act::Publish(_)
+            | Act::LookAtTask(_)
             | Act::Signal(_)
             | Act::ReadTerminationMessage(_)
             | Act::RemoveNetwork(_)
             | Act::RemoveVolumes
             | Act::RemoveCgroup(_)
             | Act::RemoveDirs(_) => Needs::Any,
+            _ => return,
         };
         let is_unwritten = self.unwritten.contains(pod);
         let is_there = match needs {

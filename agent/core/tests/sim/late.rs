@@ -1,0 +1,81 @@
+//! What was read before something was begun, and is heard after it.
+
+use berth_core::{
+    effect::{Act, Effect},
+    event::Event,
+    id::PodUid,
+};
+
+use crate::{pods, run::Run};
+
+/// When a look at the runtime is begun.
+#[derive(Debug, Clone, Copy)]
+enum Read {
+    /// A shim's state, before the container is started in it.
+    ShimBeforeStart,
+    /// The whole runtime, before the container is started.
+    RuntimeBeforeStart,
+    /// The whole runtime, before the sandbox is made.
+    RuntimeBeforeSandbox,
+}
+
+#[test]
+fn what_was_begun_after_a_reading_began_is_not_taken_for_gone() {
+    for read in [Read::ShimBeforeStart, Read::RuntimeBeforeStart, Read::RuntimeBeforeSandbox] {
+        let mut run = Run::new();
+        run.settle();
+        run.want(pods::pod("web", &["main"]));
+        until(&mut run, read);
+        let event = match read {
+            Read::ShimBeforeStart => {
+                let id = run.world.sandboxes.keys().next().cloned().unwrap();
+                Event::Sandbox { report: run.read_shim(&id), id }
+            }
+            Read::RuntimeBeforeStart | Read::RuntimeBeforeSandbox => {
+                run.read_runtime();
+                Event::RuntimeUp(run.observed.take().unwrap())
+            }
+        };
+        run.settle();
+        let before = run.world.statuses.clone();
+        assert_eq!(run.world.containers.values().filter(|one| one.is_running()).count(), 1, "{read:?}");
+        run.told.clear();
+        run.handle(event.clone());
+        run.settle();
+        assert_eq!(run.told, [], "{read:?}, heard when the container ran");
+        assert_eq!(run.world.statuses, before, "{read:?}");
+        assert_eq!(run.world.violations, Vec::<String>::new(), "{read:?}");
+    }
+}
+
+/// One that began later tells.
+#[test]
+fn what_a_later_reading_does_not_find_is_gone() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    run.settle();
+    let (id, sandbox) = {
+        let (id, one) = run.world.containers.iter().next().unwrap();
+        (id.clone(), one.sandbox.clone())
+    };
+    // Somebody deleted it beside the agent, while its shim could not tell.
+    run.world.containers.remove(&id);
+    let report = run.read_shim(&sandbox);
+    run.handle(Event::Sandbox { id: sandbox, report });
+    let uid = PodUid::new("uid-web");
+    let record = &run.world.records[&uid].containers.values().next().unwrap();
+    assert_eq!(record.last_exit.as_ref().or(record.exit.as_ref()).map(|end| end.exit.code), Some(137));
+}
+
+fn until(run: &mut Run, read: Read) {
+    let is_next = |effect: &Effect| match read {
+        Read::ShimBeforeStart | Read::RuntimeBeforeStart => {
+            matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. })
+        }
+        Read::RuntimeBeforeSandbox => matches!(effect, Effect::Pod { act: Act::EnsureSandbox(_), .. }),
+    };
+    while !run.open.iter().any(is_next) {
+        assert!(run.settle_one(), "{read:?}");
+    }
+}

@@ -1,0 +1,25 @@
+//! What became of a start that nobody answered.
+
+use std::sync::Arc;
+
+use berth_core::{
+    effect::TaskRequest,
+    event::{Failure, ObservedTask, Outcome},
+};
+
+use super::port::Runtime;
+use crate::effects::{failure::unknown, host::Host};
+
+/// Looks at a task, and makes sure that its end is told. Containerd need not be there for a pod under our own shim.
+pub(in crate::effects) async fn at_task(host: &Arc<Host>, request: &TaskRequest) -> Result<Outcome, Failure> {
+    let runtime = Runtime::of(host, &request.pod)?;
+    match runtime.task(&request.sandbox, &request.id).await? {
+        ObservedTask::Unknown => Err(unknown("the shim does not answer")),
+        task => {
+            if let ObservedTask::Running { .. } = task {
+                runtime.follow(&request.sandbox, &request.id);
+            }
+            Ok(Outcome::Task(task))
+        }
+    }
+}
