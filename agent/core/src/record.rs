@@ -77,9 +77,20 @@ pub struct ContainerRecord {
     pub exit: Option<ExitRecord>,
     /// How the run before ended.
     pub last_exit: Option<ExitRecord>,
-    /// Restart back-off: how long after the end of the current run the next one waits, in milliseconds; 0 before the
-    /// first restart.
-    pub backoff_ms: u64,
+    /// Restart back-off of the container as it is wanted.
+    pub backoff: RestartBackoff,
+    /// Those of what it was wanted as before, by [`key`](crate::pod::restart::back_off_key): one that comes back goes on
+    /// where it was.
+    pub other_backoffs: BTreeMap<String, RestartBackoff>,
+}
+
+/// How long the next run of a container waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RestartBackoff {
+    /// After the end of the run before, in milliseconds; 0 before the first restart.
+    pub delay_ms: u64,
+    /// When a restart last set it: long after that it is forgiven.
+    pub since: Mono,
 }
 
 impl ContainerRecord {
@@ -95,7 +106,8 @@ impl ContainerRecord {
             stopping: None,
             exit: None,
             last_exit: None,
-            backoff_ms: 0,
+            backoff: RestartBackoff::default(),
+            other_backoffs: BTreeMap::new(),
         }
     }
 }

@@ -4,7 +4,8 @@ use berth_core::{
     event::{Exit, NetworkStatus},
     id::{ContainerId, ContainerName, PodName, SandboxId},
     record::{
-        ContainerRecord, ExitRecord, Goal, RunImage, RunUser, TerminalRecord, TerminationRecord, Transition,
+        ContainerRecord, ExitRecord, Goal, RestartBackoff, RunImage, RunUser, TerminalRecord,
+        TerminationRecord, Transition,
     },
     spec::Source,
     status::ConditionKind,
@@ -43,7 +44,8 @@ fn record() -> PodRecord {
         stopping: Some(TerminationRecord { began: mono(91), deadline: mono(95) }),
         exit: Some(exit),
         last_exit: None,
-        backoff_ms: 20_000,
+        backoff: RestartBackoff { delay_ms: 20_000, since: mono(90) },
+        other_backoffs: [("another".to_owned(), RestartBackoff { delay_ms: 40_000, since: mono(80) })].into(),
     };
     let since = Timestamp::from_second(6).unwrap();
     let conditions = [
@@ -330,7 +332,7 @@ fn times_of_another_boot_have_passed() {
     let text = wire::encode(&record(), "yesterday");
     let back = wire::decode(&text, Some("{}"), "today").unwrap();
     let web = &back.containers[&ContainerName::new("web")];
-    assert_eq!(web.backoff_ms, 0);
+    assert_eq!((web.backoff, web.other_backoffs.len()), (RestartBackoff::default(), 0));
     assert_eq!(web.exit.as_ref().map(|exit| exit.at), Some(Mono::default()));
     assert_eq!(back.termination.map(|termination| termination.deadline), Some(Mono::default()));
     assert_eq!(back.network, None);

@@ -9,8 +9,8 @@ use berth_core::{
     event::{Exit, NetworkStatus},
     id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId},
     record::{
-        ContainerRecord, ExitRecord, Goal, PodRecord, RunImage, RunUser, TerminalRecord, TerminationRecord,
-        Transition,
+        ContainerRecord, ExitRecord, Goal, PodRecord, RestartBackoff, RunImage, RunUser, TerminalRecord,
+        TerminationRecord, Transition,
     },
     spec::Source,
     status::ConditionKind,
@@ -104,6 +104,17 @@ struct WireContainer {
     exit: Option<WireExit>,
     last_exit: Option<WireExit>,
     backoff_ms: u64,
+    /// Absent in records of earlier agents: when the run was begun.
+    #[serde(default)]
+    backoff_since: Option<Duration>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    other_backoffs: BTreeMap<String, WireBackoff>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireBackoff {
+    delay_ms: u64,
+    since: Duration,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -217,8 +228,11 @@ pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<P
     let containers = wire.containers.into_iter().map(|(name, container)| {
         let name = ContainerName::new(name);
         let record = container.record(&uid, &name, mono);
-        let backoff_ms = if this_boot { record.backoff_ms } else { 0 };
-        (name, ContainerRecord { backoff_ms, ..record })
+        if this_boot {
+            return (name, record);
+        }
+        let (backoff, other_backoffs) = (RestartBackoff::default(), BTreeMap::new());
+        (name, ContainerRecord { backoff, other_backoffs, ..record })
     });
     let containers = containers.collect();
     let conditions = wire.conditions.into_iter().filter_map(|(kind, it)| {
@@ -283,7 +297,13 @@ impl From<&ContainerRecord> for WireContainer {
             stopping: record.stopping.map(WireTermination::from),
             exit: record.exit.as_ref().map(WireExit::from),
             last_exit: record.last_exit.as_ref().map(WireExit::from),
-            backoff_ms: record.backoff_ms,
+            backoff_ms: record.backoff.delay_ms,
+            backoff_since: Some(record.backoff.since.0),
+            other_backoffs: record
+                .other_backoffs
+                .iter()
+                .map(|(key, it)| (key.clone(), WireBackoff { delay_ms: it.delay_ms, since: it.since.0 }))
+                .collect(),
         }
     }
 }
@@ -312,7 +332,15 @@ impl WireContainer {
             stopping: self.stopping.map(|stopping| stopping.record(&mono)),
             exit: self.exit.map(|exit| exit.record(id_of, &mono)),
             last_exit: self.last_exit.map(|exit| exit.record(id_of, &mono)),
-            backoff_ms: self.backoff_ms,
+            backoff: RestartBackoff {
+                delay_ms: self.backoff_ms,
+                since: mono(self.backoff_since.unwrap_or(self.begun_at)),
+            },
+            other_backoffs: self
+                .other_backoffs
+                .into_iter()
+                .map(|(key, it)| (key, RestartBackoff { delay_ms: it.delay_ms, since: mono(it.since) }))
+                .collect(),
         }
     }
 }

@@ -322,7 +322,7 @@ impl Node {
                 && !Arc::ptr_eq(pod.spec(), &spec)
                 && **pod.spec() != *spec
             {
-                pod.update(spec);
+                pod.update(spec, now.mono);
                 self.advance(&uid, now);
             }
             return;

@@ -10,7 +10,7 @@ use super::{
     plan::STOP_MIN,
     request,
     resource::{Resource, Retry},
-    restart::next_backoff_ms,
+    restart::{first_back_off, next_back_off},
     runs::KILLS_MAX,
     step::{Step, Thing},
     words::{about, about_pod, pod_text, pull_back_off},
@@ -69,6 +69,7 @@ impl PodMachine {
 
     fn begin(&mut self, name: &ContainerName, shared: &Shared<'_>, now: Mono) {
         let Some(container) = self.container(name) else { return };
+        let longest = shared.config.crash_backoff_max;
         let containers = &mut self.life.record.containers;
         let rootfs = match containers.get_mut(name) {
             None => {
@@ -78,7 +79,7 @@ impl PodMachine {
             }
             Some(record) => match record.exit.take() {
                 Some(exit) => {
-                    record.backoff_ms = next_backoff_ms(record, &exit, shared.config.crash_backoff_max);
+                    record.backoff = next_back_off(record, &exit, longest, now);
                     record.attempt = record.attempt.saturating_add(1);
                     record.id = ContainerId::of(&self.life.record.uid, name, record.attempt);
                     record.begun_at = now;
@@ -87,7 +88,13 @@ impl PodMachine {
                     record.last_exit = Some(exit);
                     Resource::Absent
                 }
-                None => Resource::Unknown,
+                None => {
+                    // Another version takes the place of a restart that was not started.
+                    if record.last_exit.is_some() && record.backoff.delay_ms == 0 {
+                        record.backoff = first_back_off(longest, now);
+                    }
+                    Resource::Unknown
+                }
             },
         };
         let preparing = Preparing { hash: container.hash, image: ImageUse::Wanted, rootfs, refused: None };

@@ -7,7 +7,7 @@ use super::{
     plan::{Network, World, plan},
     recording::{Recording, Standing},
     resource::Resource,
-    restart::shares_back_off,
+    restart::change_back_off,
     status,
     words::about_pod,
 };
@@ -109,27 +109,23 @@ impl PodMachine {
 
     /// Its source has a new version of it. What was made for it once (network, volumes, which containers, where its cgroup
     /// is) never changes under one UID: the API refuses that, and other sources give another UID.
-    pub fn update(&mut self, spec: Arc<Pod>) {
+    pub fn update(&mut self, spec: Arc<Pod>, now: Mono) {
         if !is_same_frame(&self.life.spec, &spec) {
             let text = "volumes, namespaces, class of service and which containers there are cannot be changed under one \
                         UID: the pod goes on as it was";
             self.notes.push(about_pod(Severity::Warning, "UpdateIgnored", text));
             return;
         }
-        self.forgive_changed(&spec);
+        self.change_back_offs(&spec, now);
         self.life.record.manifest = Arc::clone(&spec.manifest);
         self.life.spec = spec;
     }
 
     /// A container that was changed so that it may run better does not wait for what its earlier version did.
-    fn forgive_changed(&mut self, spec: &Pod) {
-        let old = &self.life.spec;
-        let changed = spec.all_containers().filter(|new| {
-            old.all_containers().any(|known| known.name == new.name && !shares_back_off(known, new))
-        });
-        for container in changed {
-            if let Some(record) = self.life.record.containers.get_mut(&container.name) {
-                record.backoff_ms = 0;
+    fn change_back_offs(&mut self, spec: &Pod, now: Mono) {
+        for (old, new) in self.life.spec.all_containers().zip(spec.all_containers()) {
+            if let Some(record) = self.life.record.containers.get_mut(&new.name) {
+                change_back_off(record, old, new, now);
             }
         }
     }
@@ -146,6 +142,10 @@ impl PodMachine {
     pub(super) fn terminate(&mut self, now: Mono) {
         let deadline = now + self.life.spec.grace.max(GRACE_MIN);
         let termination = match self.life.record.termination {
+            Some(known) => TerminationRecord { deadline: known.deadline.min(deadline), ..known },
+            None => TerminationRecord { began: now, deadline },
+        };
+        self.life.record.termination = Some(termination);
         self.look_at_once(now);
     }
 
@@ -156,10 +156,6 @@ impl PodMachine {
                 refusal.retry.at = refusal.retry.at.min(now);
             }
         }
-            Some(known) => TerminationRecord { deadline: known.deadline.min(deadline), ..known },
-            None => TerminationRecord { began: now, deadline },
-        };
-        self.life.record.termination = Some(termination);
     }
 
     /// Plans until nothing more follows, then hands over what is to be done: the record, and once that is written, the

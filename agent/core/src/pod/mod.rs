@@ -16,7 +16,7 @@ mod recording;
 mod report;
 mod request;
 pub mod resource;
-mod restart;
+pub mod restart;
 mod restore;
 mod runs;
 pub mod silence;

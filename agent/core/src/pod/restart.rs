@@ -4,11 +4,12 @@
 //! `ShouldContainerBeRestarted`, `k8s.io/client-go/util/flowcontrol/backoff.go`. The first restart is at once; each
 //! further one waits twice as long, counted from the end of the run before.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use super::runs::START_ERROR;
 use crate::{
-    record::{ContainerRecord, ExitRecord},
+    id::digest,
+    record::{ContainerRecord, ExitRecord, RestartBackoff},
     spec::{Container, ContainerKind, RestartPolicy},
     time::Mono,
 };
@@ -20,11 +21,31 @@ pub(super) const CRASH_BACKOFF_FIRST: Duration = Duration::from_secs(10);
 /// (`crashLoopBackOff.HasExpiredFunc` of `pkg/kubelet/kubelet.go`).
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 
-/// Whether two versions of a container share one back-off: what makes it another starts at once.
-/// Source: `GetBackoffKey` of `pkg/kubelet/kuberuntime/helpers.go`.
+/// Versions of a container whose back-offs are kept beside that of the current one; the latest stay.
+const OTHERS_MAX: usize = 8;
+
+/// What has a back-off of its own within a container's life: another image or other resources make it another, which
+/// starts at once. Source: `GetBackoffKey` of `pkg/kubelet/kuberuntime/helpers.go`.
 #[must_use]
-pub(super) fn shares_back_off(one: &Container, other: &Container) -> bool {
-    one.image == other.image && one.resources == other.resources
+pub fn back_off_key(container: &Container) -> String {
+    digest(&[container.image.as_str(), &format!("{:?}", container.resources)])
+}
+
+/// A container is wanted as another from now on. The back-off of what it was is kept until it is forgiven, and goes on
+/// should that come back, as an entry of `flowcontrol.Backoff` does.
+pub(super) fn change_back_off(record: &mut ContainerRecord, old: &Container, new: &Container, now: Mono) {
+    let others = &mut record.other_backoffs;
+    let (old, new) = (back_off_key(old), back_off_key(new));
+    if old == new {
+        return;
+    }
+    let next = others.remove(&new).unwrap_or_default();
+    others.insert(old, mem::replace(&mut record.backoff, next));
+    others.retain(|_, backoff| backoff.delay_ms > 0 && now.since(backoff.since) <= FORGIVEN_AFTER);
+    while others.len() > OTHERS_MAX {
+        let oldest = others.iter().min_by_key(|(_, backoff)| backoff.since).map(|(key, _)| key.clone());
+        oldest.and_then(|key| others.remove(&key));
+    }
 }
 
 /// Whether a container that ended with `code` runs again by its policy.
@@ -50,36 +71,92 @@ pub(super) fn due(record: &ContainerRecord, exit: &ExitRecord) -> Mono {
     if lasted(record, exit) {
         return exit.at;
     }
-    exit.at + Duration::from_millis(record.backoff_ms)
+    exit.at + Duration::from_millis(record.backoff.delay_ms)
 }
 
-/// The delay after the next run, in milliseconds, when the run that ended with `exit` is followed by it.
+/// The back-off after the next run, which is begun now, when the run that ended with `exit` is followed by it.
 #[must_use]
-pub(super) fn next_backoff_ms(record: &ContainerRecord, exit: &ExitRecord, longest: Duration) -> u64 {
-    let first = CRASH_BACKOFF_FIRST.min(longest);
-    let delay = if record.backoff_ms == 0 || lasted(record, exit) {
-        first
-    } else {
-        Duration::from_millis(record.backoff_ms).saturating_mul(2).min(longest)
-    };
-    u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
+pub(super) fn next_back_off(
+    record: &ContainerRecord,
+    exit: &ExitRecord,
+    longest: Duration,
+    now: Mono,
+) -> RestartBackoff {
+    let delay_ms = record.backoff.delay_ms;
+    if delay_ms == 0 || lasted(record, exit) {
+        return first_back_off(longest, now);
+    }
+    in_force(Duration::from_millis(delay_ms).saturating_mul(2).min(longest), now)
 }
 
-/// Whether the run went on for so long that earlier failures no longer count.
+/// The back-off after the first restart.
+#[must_use]
+pub(super) fn first_back_off(longest: Duration, now: Mono) -> RestartBackoff {
+    in_force(CRASH_BACKOFF_FIRST.min(longest), now)
+}
+
+fn in_force(delay: Duration, since: Mono) -> RestartBackoff {
+    RestartBackoff { delay_ms: u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), since }
+}
+
+/// Whether the container went on for so long since its last restart that earlier failures no longer count.
 fn lasted(record: &ContainerRecord, exit: &ExitRecord) -> bool {
-    exit.at.since(record.begun_at) > FORGIVEN_AFTER
+    exit.at.since(record.backoff.since) > FORGIVEN_AFTER
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use jiff::Timestamp;
 
     use super::*;
-    use crate::event::Exit;
+    use crate::{event::Exit, fixtures, id::ImageRef};
 
     const LONGEST: Duration = Duration::from_secs(300);
 
-    fn ended(begun_at: u64, at: u64, backoff_ms: u64) -> (ContainerRecord, ExitRecord) {
+    fn next_backoff_ms(record: &ContainerRecord, exit: &ExitRecord, longest: Duration) -> u64 {
+        next_back_off(record, exit, longest, exit.at).delay_ms
+    }
+
+    #[test]
+    fn each_image_has_a_back_off_of_its_own_for_ten_minutes_after_its_last_restart() {
+        let of = |image: &str| {
+            let mut container = fixtures::container("main");
+            container.image = ImageRef::new(image);
+            container
+        };
+        // Changes of the image after so many seconds, and the delay in seconds that is in force then.
+        type Case = (&'static str, &'static [(u64, &'static str)], u64);
+        let cases: [Case; 6] = [
+            ("none", &[], 40),
+            ("another", &[(1, "b")], 0),
+            ("there and back", &[(1, "b"), (2, "a")], 40),
+            ("through a third", &[(1, "b"), (2, "c"), (3, "a")], 40),
+            ("back within ten minutes", &[(1, "b"), (600, "a")], 40),
+            ("the first change comes too late", &[(601, "b"), (602, "a")], 0),
+        ];
+        for (what, changes, seconds) in cases {
+            let (mut record, _) = ended(0, 1, 40_000);
+            let mut image = "a";
+            for (at, next) in changes {
+                change_back_off(&mut record, &of(image), &of(next), Mono(Duration::from_secs(*at)));
+                image = next;
+            }
+            assert_eq!(record.backoff.delay_ms, seconds * 1000, "{what}");
+        }
+        let (mut record, _) = ended(0, 1, 40_000);
+        for number in 0..100_u64 {
+            let (old, new) = (of(&format!("{number}")), of(&format!("{}", number + 1)));
+            let since = Mono(Duration::from_millis(number));
+            record.backoff = RestartBackoff { delay_ms: 10_000, since };
+            change_back_off(&mut record, &old, &new, since);
+        }
+        assert_eq!(record.other_backoffs.len(), OTHERS_MAX);
+        assert!(record.other_backoffs.contains_key(&back_off_key(&of("99"))), "the latest is gone");
+    }
+
+    fn ended(begun_at: u64, at: u64, delay_ms: u64) -> (ContainerRecord, ExitRecord) {
         let exit = Exit { code: 1, started_at: None, finished_at: Timestamp::UNIX_EPOCH, oom_killed: false };
         let at = Mono(Duration::from_secs(at));
         let id = crate::id::ContainerId::from_known("a");
@@ -93,7 +170,8 @@ mod tests {
             stopping: None,
             exit: Some(exit.clone()),
             last_exit: None,
-            backoff_ms,
+            backoff: RestartBackoff { delay_ms, since: Mono(Duration::from_secs(begun_at)) },
+            other_backoffs: BTreeMap::new(),
         };
         (record, exit)
     }

@@ -12,7 +12,7 @@ use berth_core::{
         resource::{Resource, Retry},
         step::{Plan, Step, Thing},
     },
-    record::{Goal, TerminalRecord, TerminationRecord},
+    record::{Goal, RestartBackoff, TerminalRecord, TerminationRecord},
     spec::{RestartPolicy, Source},
     time::Mono,
 };
@@ -109,7 +109,7 @@ fn containers_restart_by_policy() {
 fn a_back_off_is_told_once_and_waited_for() {
     let mut life = running(&["web", "log"], RestartPolicy::Always);
     exited(&mut life, "web", 1);
-    record(&mut life, "web").backoff_ms = 20_000;
+    record(&mut life, "web").backoff = RestartBackoff { delay_ms: 20_000, since: Mono(NOW) };
     let told = planned(&life);
     assert_eq!(told.steps, [Step::BackOff(name("web"))]);
     assert_eq!(told.wake_at, Some(Mono(NOW) + Duration::from_secs(20)));

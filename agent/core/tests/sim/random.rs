@@ -334,7 +334,10 @@ impl Chaos {
         let wanted: Vec<String> = self.run.wanted().into_iter().collect();
         let Some(name) = self.dice.pick(&wanted) else { return };
         let mut pod = Pod::clone(&self.run.spec(&name).unwrap());
-        pods::edit(&mut pod, "main").hash += 1;
+        let image = self.dice.is_one_in(2).then(|| self.dice.pick(&["busybox:1", "pulled:1"]).unwrap());
+        let main = pods::edit(&mut pod, "main");
+        main.hash += 1;
+        main.image = image.map_or(main.image.clone(), ImageRef::new);
         self.run.want(pod);
     }
 
@@ -373,6 +376,7 @@ impl Chaos {
         let alive = self.run.world.sandboxes.iter().filter(|(_, one)| one.is_alive);
         let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
         let Some(id) = self.dice.pick(&alive) else { return };
+        // What happened before the connection was made anew is in the state alone.
         self.run.world.reports.retain(|(sandbox, _)| *sandbox != id);
         let report = self.run.read_shim(&id);
         self.run.world.reports.push((id, Report::Told(report)));
@@ -401,7 +405,6 @@ impl Chaos {
             return self.run.hear_runtime();
         }
         self.count("runtimes heard late");
-        // What happened before the connection was made anew is in the state alone.
     }
 
     /// The agent is killed. What it had asked for was done, or not.
@@ -446,10 +449,10 @@ impl Chaos {
         if self.run.world.runtime_is_down {
             self.run.set_runtime(false);
         }
+        self.run.hear_runtime();
         self.run.handle(Event::NetworkReady(Ok(())));
         for _ in 0..REST_STEPS {
             self.check();
-        self.run.hear_runtime();
             if !self.run.open.is_empty() {
                 self.perform();
             } else if !self.run.finished.is_empty() {

@@ -245,7 +245,7 @@ fn waiting_containers_tell_why() {
 fn a_back_off_shows_the_run_before() {
     let mut life = running(&["web"], RestartPolicy::Always);
     exited(&mut life, "web", 3);
-    record(&mut life, "web").backoff_ms = 80_000;
+    record(&mut life, "web").backoff.delay_ms = 80_000;
     life.actual.containers.insert(name("web"), Run::BackingOff);
     let (reason, message) = waiting(&life);
     assert_eq!(reason, "CrashLoopBackOff");

@@ -110,7 +110,7 @@ fn states<'a>(
             None => (waiting(), last),
         },
         Run::BackingOff if life.stage() == Stage::Run => {
-            let delay = Duration::from_millis(record.backoff_ms);
+            let delay = Duration::from_millis(record.backoff.delay_ms);
             let state = ContainerState::Waiting {
                 reason: "CrashLoopBackOff".into(),
                 message: crash_loop(&container.name, &life.record, delay),

@@ -126,16 +126,21 @@ impl Account {
     }
 
     /// Whether the wait before a second and later restart was kept, where there is one. What is tied to the wait is the image
-    /// and the resources: a container that is wanted with others than the last run had begins anew.
+    /// and the resources: a container that is wanted with others than it was restarted with lately begins anew.
     fn backoff_before(&self, container: &Container, now: Now) -> Option<Result<(), String>> {
         let name = &container.name;
-        let [.., before, last] = self.runs_of(name) else { return None };
-        let ((_, began_after), (exit, at)) = (before.end()?, last.end()?);
+        let runs = self.runs_of(name);
+        let last = runs.last()?;
+        let (exit, at) = last.end()?;
+        let is_same = |made_from: &Container| {
+            made_from.image == container.image && made_from.resources == container.resources
+        };
+        // The first run of all is no restart.
+        let before = runs.windows(2).rev().find(|pair| is_same(&pair[1].container)).map(|pair| &pair[0]);
+        let (_, began_after) = before?.end()?;
         let is_fresh = at.since(began_after) > BACKOFF_RESET;
         let is_init_anew = container.kind == ContainerKind::Init && exit.code == 0;
-        let made_from = &last.container;
-        let is_changed = made_from.image != container.image || made_from.resources != container.resources;
-        if is_fresh || is_init_anew || is_changed {
+        if is_fresh || is_init_anew {
             return None;
         }
         let waited = now.mono.since(at);
