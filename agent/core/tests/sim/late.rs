@@ -79,3 +79,27 @@ fn until(run: &mut Run, read: Read) {
         assert!(run.settle_one(), "{read:?}");
     }
 }
+
+/// Whatever is known of the sandbox: an end that the runtime tells is an end.
+#[test]
+fn an_end_is_taken_in_while_the_sandbox_is_looked_for() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    run.settle();
+    let (id, sandbox) = {
+        let (id, one) = run.world.containers.iter().next().unwrap();
+        (id.clone(), one.sandbox.clone())
+    };
+    run.restart(Some(&sandbox));
+    let now = run.now;
+    run.world.exit(&id, 3, now);
+    run.world.reports.clear();
+    run.read_runtime();
+    run.hear_runtime();
+    let is_read = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::ReadTerminationMessage(_), .. });
+    assert!(run.open.iter().any(is_read), "the end was not taken in: {:?}", run.open);
+    run.settle();
+    assert!(run.world.running(&PodUid::new("uid-web"), "main").is_some());
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
