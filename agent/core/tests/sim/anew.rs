@@ -70,6 +70,12 @@ fn what_was_taken_to_run_ends_with_a_shim_that_never_answered() {
     let end = |run: &Run| run.world.records[&uid()].containers.values().next().unwrap().exit.clone();
     run.restart(Some(&sandbox));
     assert_eq!(end(&run), None, "it is taken to run");
+    // The sandbox is looked for, in vain, and not again for a second.
+    let is_look = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::EnsureSandbox(_), .. });
+    let at = run.open.iter().position(is_look).expect("it is looked for");
+    let look = run.open.remove(at).unwrap();
+    run.finished.push_back((look.op(), Err(failure(FailureKind::Unknown, "the shim does not answer"))));
+    run.deliver(0);
     run.world.lose(&sandbox, now);
     run.report();
     assert_eq!(end(&run).map(|end| end.exit.code), Some(137));
