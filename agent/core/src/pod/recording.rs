@@ -181,7 +181,25 @@ fn needs_record(act: &Act, life: &Life) -> bool {
         | Act::RemoveVolumes
         | Act::RemoveCgroup(_)
         | Act::RemoveDirs(_) => is_wanted,
-        other => other.leaves_something(),
+        Act::EnsureCgroup(_)
+        | Act::EnsureDirs(_)
+        | Act::EnsureNetns(_)
+        | Act::EnsureNetwork(_)
+        | Act::EnsureSandbox(_)
+        | Act::EnsureVolume(_)
+        | Act::EnsureRootfs(_)
+        | Act::StartContainer(_)
+        | Act::KeepEnd(_)
+        | Act::Persist(_)
+        | Act::Forget
+        | Act::Publish(_)
+        | Act::Withdraw
+        | Act::Note(_)
+        | Act::LookAtTask(_)
+        | Act::Signal(_)
+        | Act::ReadTerminationMessage(_)
+        | Act::DropEnd
+        | Act::Sweep => act.leaves_something(),
     }
 }
 

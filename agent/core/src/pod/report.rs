@@ -55,6 +55,9 @@ impl PodMachine {
     fn compare(&mut self, read: &Tasks, now: Now) {
         let names: Vec<ContainerName> = self.life.actual.containers.keys().cloned().collect();
         for name in names {
+            if self.was_begun_after(&name, read.asked_at) {
+                continue;
+            }
             let task = read.tasks.get(&self.life.container_id(&name)).unwrap_or(&ObservedTask::Absent);
             match self.life.run(&name) {
                 Run::Running(running) => {
@@ -118,10 +121,18 @@ impl PodMachine {
     /// Takes ends that are known, whatever is known of the sandbox.
     fn take_exits(&mut self, observation: &Observation, now: Now) {
         for seen in &observation.containers {
-            if let ObservedTask::Exited(exit) = seen.task {
+            if let ObservedTask::Exited(exit) = seen.task
+                && !self.was_begun_after(&seen.name, observation.asked_at)
+            {
                 self.exited(&seen.id, exit, now);
             }
         }
+    }
+
+    /// Whether the current run of a container was decided after a reading began, which then tells nothing of it: what bore its
+    /// id before was of a pod that was here under the same UID.
+    fn was_begun_after(&self, name: &ContainerName, asked_at: Mono) -> bool {
+        self.life.record.containers.get(name).is_some_and(|record| record.begun_at > asked_at)
     }
 
     fn compare_all(&mut self, observation: &Observation, now: Now) {

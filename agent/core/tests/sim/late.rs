@@ -1,5 +1,7 @@
 //! What was read before something was begun, and is heard after it.
 
+use std::time::Duration;
+
 use berth_core::{
     effect::{Act, Effect},
     event::Event,
@@ -102,4 +104,29 @@ fn an_end_is_taken_in_while_the_sandbox_is_looked_for() {
     run.settle();
     assert!(run.world.running(&PodUid::new("uid-web"), "main").is_some());
     assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// A pod that comes back under its UID has the ids that it had: what was read of its earlier life is not of this one.
+#[test]
+fn an_end_of_an_earlier_life_is_not_taken_for_one_of_this() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    run.settle();
+    let id = run.world.containers.keys().next().cloned().unwrap();
+    let now = run.now;
+    run.world.exit(&id, 3, now);
+    run.read_runtime();
+    let event = Event::RuntimeUp(run.observed.take().unwrap());
+    run.unwant("web");
+    run.settle();
+    assert!(run.world.records.is_empty());
+    run.advance(Duration::from_secs(1), |_| {});
+    run.want(pods::pod("web", &["main"]));
+    run.settle();
+    run.told.clear();
+    run.handle(event);
+    run.settle();
+    assert_eq!(run.told, []);
+    assert!(run.world.running(&PodUid::new("uid-web"), "main").is_some());
 }
