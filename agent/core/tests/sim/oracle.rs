@@ -212,18 +212,26 @@ impl Account {
 
     /// The runs whose end is in the record, or was.
     fn written(&self) -> BTreeSet<ContainerId> {
+        self.ended_in(self.believed())
+    }
+
+    /// The runs whose end a record tells, or told.
+    fn ended_in(&self, record: Option<&PodRecord>) -> BTreeSet<ContainerId> {
         let runs = self.runs.iter().flat_map(|(name, runs)| runs.iter().map(move |run| (name, run)));
-        let written = runs.filter(|(name, run)| {
+        let ended = runs.filter(|(name, run)| {
             let is_last = self.last_run(name).is_some_and(|last| last.id == run.id);
-            !is_last || self.written_code(name, run).is_some()
+            !is_last || record.is_some_and(|record| code_in(record, name, run).is_some())
         });
-        written.map(|(_, run)| run.id.clone()).collect()
+        ended.map(|(_, run)| run.id.clone()).collect()
     }
 
     fn written_code(&self, name: &ContainerName, run: &Run) -> Option<u32> {
-        // What cannot be written down is decided all the same.
-        let record = if self.is_unwritten { &self.intended } else { &self.stored };
-        code_in(record.as_ref()?, name, run)
+        code_in(self.believed()?, name, run)
+    }
+
+    /// What cannot be written down is decided all the same.
+    fn believed(&self) -> Option<&PodRecord> {
+        if self.is_unwritten { self.intended.as_ref() } else { self.stored.as_ref() }
     }
 }
 
@@ -396,9 +404,10 @@ impl Oracle {
     /// A sandbox is gone with every process in it, and what its shim remembered.
     pub(crate) fn sandbox_lost(&mut self, pod: &PodUid, sandbox: &SandboxId, now: Now) {
         let Some(account) = self.pods.get_mut(pod) else { return };
-        let written = account.written();
+        // The next agent knows what is on disk.
+        let on_disk = account.ended_in(account.stored.as_ref());
         for run in account.runs.values_mut().flatten().filter(|run| run.sandbox == *sandbox) {
-            run.is_lost |= !written.contains(&run.id);
+            run.is_lost |= !on_disk.contains(&run.id);
             if let Some(process) = &mut run.process {
                 let exit = Exit {
                     code: LOST,

@@ -220,10 +220,15 @@ impl Chaos {
         self.run.finished.push_back((effect.op(), Err(failure(kind, "no luck"))));
     }
 
-    /// Whether the OCI runtime may refuse a start: it does not for what it started already.
+    /// Whether the OCI runtime may refuse a start: it does not for what it started already, and is not asked in a sandbox that
+    /// has gone.
     fn may_be_refused(&self, effect: &Effect) -> bool {
         let Effect::Pod { act: Act::StartContainer(request), .. } = effect else { return false };
-        let container = self.run.world.containers.get(&request.id);
+        let world = &self.run.world;
+        if !world.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive) {
+            return false;
+        }
+        let container = world.containers.get(&request.id);
         container.is_none_or(|one| matches!(one.task, ObservedTask::Absent | ObservedTask::Created))
     }
 
