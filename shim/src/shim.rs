@@ -12,6 +12,7 @@ mod loggers;
 mod memory;
 mod outputs;
 mod ownservice;
+mod rotations;
 mod streams;
 mod writers;
 
@@ -33,6 +34,7 @@ use crate::publish::Publisher;
 use children::RuntimeCall;
 use leftovers::Leftover;
 use loggers::{Loggers, Parked};
+use rotations::Rotations;
 use writers::{Leaving, Reopening};
 
 /// Time that a shim which is done may still spend on sending what it said, milliseconds.
@@ -128,6 +130,7 @@ pub(crate) struct Shim {
     /// Logs and files of processes that are gone, with what is left to write.
     leaving: Vec<Leaving>,
     reopenings: Vec<Reopening>,
+    rotations: Rotations,
     last_conn: u64,
     last_request: u64,
     /// Read buffer, shared by everything that reads.
@@ -178,6 +181,7 @@ impl Shim {
             draining: BTreeSet::new(),
             leaving: Vec::new(),
             reopenings: Vec::new(),
+            rotations: Rotations::default(),
             last_conn: 0,
             last_request: 0,
             chunk: vec![0; CHUNK],

@@ -1,6 +1,7 @@
 //! A container's log: lines are made of its output here, in the loop, since they tell when they came.
 
 use std::io;
+use std::path::PathBuf;
 
 use berth_shim_core::Now;
 use berth_shim_core::log::{Framer, Stream};
@@ -10,6 +11,7 @@ use super::{LogFile, LogOptions};
 
 #[derive(Debug)]
 pub(crate) struct Log {
+    pub(crate) path: PathBuf,
     stdout: Framer,
     stderr: Framer,
     pub(crate) writer: Writer,
@@ -20,13 +22,14 @@ impl Log {
     pub(crate) fn start(writing: &Writing, options: LogOptions) -> io::Result<Self> {
         let stdout = Framer::new(Stream::Stdout, options.line_bytes_max);
         let stderr = Framer::new(Stream::Stderr, options.line_bytes_max);
+        let path = options.path.clone();
         let writer = Writer::start(writing, Target::Log(LogFile::new(options)))?;
-        Ok(Self { stdout, stderr, writer })
+        Ok(Self { path, stdout, stderr, writer })
     }
 
     /// Queues the lines that these bytes complete.
     pub(crate) fn push(&mut self, now: Now, stream: Stream, bytes: &[u8]) {
-        let Self { stdout, stderr, writer } = self;
+        let Self { stdout, stderr, writer, .. } = self;
         writer.push(|queue| match stream {
             Stream::Stdout => stdout.push(now, bytes, queue),
             Stream::Stderr => stderr.push(now, bytes, queue),
@@ -35,7 +38,7 @@ impl Log {
 
     /// Writes what is left of a stream that has ended.
     pub(crate) fn finish(&mut self, now: Now, stream: Stream) {
-        let Self { stdout, stderr, writer } = self;
+        let Self { stdout, stderr, writer, .. } = self;
         writer.push(|queue| match stream {
             Stream::Stdout => stdout.finish(now, queue),
             Stream::Stderr => stderr.finish(now, queue),
@@ -50,7 +53,7 @@ impl Log {
 
     /// Writes unfinished lines that are old enough.
     pub(crate) fn flush(&mut self, now: Now) {
-        let Self { stdout, stderr, writer } = self;
+        let Self { stdout, stderr, writer, .. } = self;
         writer.push(|queue| {
             stdout.flush(now, queue);
             stderr.flush(now, queue);

@@ -21,13 +21,15 @@ pub(crate) struct LogFile {
     sink: Sink,
     /// A rotation that failed is not tried again before this time, milliseconds.
     rotate_at_ms: u64,
+    /// It was rotated, and nobody knows yet.
+    rotated: bool,
 }
 
 impl LogFile {
     /// A log that is to be opened.
     pub(crate) fn new(options: LogOptions) -> Self {
         let sink = Sink::new(0, options.size_max);
-        Self { options, file: None, sink, rotate_at_ms: 0 }
+        Self { options, file: None, sink, rotate_at_ms: 0, rotated: false }
     }
 
     /// Opens the log. One that cannot be opened now is tried again while the container runs.
@@ -55,6 +57,11 @@ impl LogFile {
 
     pub(crate) fn dropped_bytes(&self) -> u64 {
         self.sink.dropped_bytes()
+    }
+
+    /// Whether it was rotated since the last time.
+    pub(crate) fn take_rotated(&mut self) -> bool {
+        std::mem::take(&mut self.rotated)
     }
 
     /// Writes whole lines, or what the disk takes of them.
@@ -137,10 +144,14 @@ impl LogFile {
         let (file, bytes) = open(path)?;
         self.file = Some(file);
         self.sink.opened(bytes);
+        self.rotated = true;
         present.push(rotated);
         for old in excess(name, self.options.files_max, present.iter().map(String::as_str)) {
-            if let Err(error) = fs::remove_file(directory.join(old)) {
-                crate::log::warning!("failed to remove rotated log {old}: {error}");
+            match fs::remove_file(directory.join(&old)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    crate::log::warning!("failed to remove rotated log {old}: {error}");
+                }
+                Ok(()) | Err(_) => {}
             }
         }
         Ok(())
@@ -185,7 +196,7 @@ fn shorten(file: &File, by: u64) -> io::Result<()> {
     file.set_len(len.saturating_sub(by))
 }
 
-fn names(directory: &Path) -> io::Result<Vec<String>> {
+pub(super) fn names(directory: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {
         names.extend(entry?.file_name().into_string().ok());

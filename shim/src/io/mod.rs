@@ -1,5 +1,6 @@
 //! Standard streams of containers and execs: where they lead, and the ends that the shim keeps.
 
+mod compress;
 mod console;
 mod log;
 mod log_file;
@@ -10,6 +11,7 @@ mod raw_file;
 mod uri;
 mod writer;
 
+pub(crate) use compress::compress_rotated;
 pub(crate) use console::{CONSOLE_DIR, Console, remove_consoles};
 pub(crate) use log::Log;
 pub(crate) use log_file::LogFile;

@@ -115,6 +115,13 @@ impl Target {
             Self::Raw(file) => file.dropped_bytes(),
         }
     }
+
+    fn take_rotated(&mut self) -> bool {
+        match self {
+            Self::Log(log) => log.take_rotated(),
+            Self::Raw(_) => false,
+        }
+    }
 }
 
 /// The loop's end of a file.
@@ -144,6 +151,8 @@ struct State {
     closing: bool,
     wants: Wants,
     dropped_bytes: u64,
+    /// The file was rotated, and the loop does not know yet.
+    rotated: bool,
 }
 
 /// What the thread does.
@@ -273,6 +282,11 @@ impl Writer {
         self.0.lock().queue.len()
     }
 
+    /// Whether the file was rotated since the last time; the loop is told when it is.
+    pub(crate) fn take_rotated(&self) -> bool {
+        std::mem::take(&mut self.0.lock().rotated)
+    }
+
     /// Lets the thread end once everything is written; the loop is told.
     pub(crate) fn close(&self) {
         let mut state = self.0.lock();
@@ -307,7 +321,8 @@ impl Shared {
         target.open(self.clock.now());
         let mut batch = Vec::new();
         loop {
-            let Some(reopen) = self.next(&mut batch, target.dropped_bytes()) else { return };
+            self.note(&mut target);
+            let Some(reopen) = self.next(&mut batch) else { return };
             if !batch.is_empty() {
                 target.write(self.clock.now(), &batch);
                 batch.clear();
@@ -319,11 +334,20 @@ impl Shared {
         }
     }
 
-    /// Waits for something to do: bytes to write, which become `batch`, and requests to open the file anew.
-    fn next(&self, batch: &mut Vec<u8>, dropped_bytes: u64) -> Option<u64> {
+    /// Notes what the loop asks for, as the disk has answered.
+    fn note(&self, target: &mut Target) {
         let mut state = self.lock();
         state.busy_since = None;
-        state.dropped_bytes = dropped_bytes;
+        state.dropped_bytes = target.dropped_bytes();
+        if target.take_rotated() {
+            state.rotated = true;
+            self.tell();
+        }
+    }
+
+    /// Waits for something to do: bytes to write, which become `batch`, and requests to open the file anew.
+    fn next(&self, batch: &mut Vec<u8>) -> Option<u64> {
+        let mut state = self.lock();
         while !state.has_work() {
             if std::mem::take(&mut state.wants.rest) {
                 self.tell();

@@ -86,6 +86,7 @@ impl Shim {
             let Some((pid, code)) = sys::reap() else { return };
             match self.calls.remove(&pid) {
                 Some(call) => self.call_ended(call, code),
+                None if self.compression_ended(pid) => {}
                 None => {
                     self.loggers.reaped(pid);
                     self.observe_oom_of(pid);

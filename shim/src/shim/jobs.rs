@@ -5,14 +5,16 @@
 //! open; a deletion waits for its unmounting however long that takes, since a second try would wait as well.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use berth_shim_core::{Code, Event, Failure, Id, OpId, Process};
 
 use super::Shim;
 use super::children::{RuntimeCall, Then};
+use crate::io::check_file;
 use crate::pod::{Node, Pod};
-use crate::{bundle, container, io, mount, sys};
+use crate::{bundle, container, mount, sys};
 
 /// What the end of a job leads to.
 pub(super) enum Job {
@@ -95,12 +97,9 @@ impl Shim {
     ) -> Result<(), (Failure, Job)> {
         let Some(container) = self.containers.get(task) else { return Err((super::actions::gone(), then)) };
         let note = container.bundle.join(format!("{verb}-{}.failure", op.0));
-        let node = self.pod.as_ref().and_then(Pod::node);
-        let copy = sys::fork(|| {
-            sys::keep_children_to_oneself();
-            let done = node.map_or(Ok(()), Node::enter).map_err(not_begun);
-            sys::close_all();
-            done.and_then(|()| work()).map_or_else(|failure| tell(&failure, &note), |()| 0)
+        let copy = self.copy(|entered| {
+            let done = entered.map_err(not_begun).and_then(|()| work());
+            done.map_or_else(|failure| tell(&failure, &note), |()| 0)
         });
         match copy {
             Ok(copy) => {
@@ -110,6 +109,17 @@ impl Shim {
             }
             Err(error) => Err((not_begun(error), then)),
         }
+    }
+
+    /// Does something in a copy of the shim that is on the node, if it could go there, and has no descriptors.
+    pub(super) fn copy(&self, work: impl FnOnce(io::Result<()>) -> i32) -> io::Result<sys::Child> {
+        let node = self.pod.as_ref().and_then(Pod::node);
+        sys::fork(|| {
+            sys::keep_children_to_oneself();
+            let entered = node.map_or(Ok(()), Node::enter);
+            sys::close_all();
+            work(entered)
+        })
     }
 
     /// A copy has ended.
@@ -170,11 +180,11 @@ impl Shim {
 fn check(files: &[PathBuf]) -> Result<(), Failure> {
     files
         .iter()
-        .try_for_each(|file| io::check_file(file))
+        .try_for_each(|file| check_file(file))
         .map_err(|error| Failure::new(Code::Internal, format!("failed to {}", crate::chain(&error))))
 }
 
-fn not_begun(error: std::io::Error) -> Failure {
+fn not_begun(error: io::Error) -> Failure {
     Failure::new(Code::Internal, format!("failed to make a copy of the shim that mounts: {error}"))
 }
 

@@ -43,9 +43,12 @@ impl Shim {
     /// Some writer has something to tell.
     pub(super) fn writers_ready(&mut self) {
         let _spurious = self.writing.word().read().is_err();
-        let before = self.leaving.len();
-        self.leaving.retain(|leaving| !leaving.writer().is_ended());
-        if self.leaving.len() < before {
+        // Their last word is said: what is found of them now is final.
+        let (ended, leaving): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.leaving).into_iter().partition(|leaving| leaving.writer().is_ended());
+        self.leaving = leaving;
+        self.compress_logs(&ended);
+        if !ended.is_empty() {
             sys::trim();
         }
         self.read_on();
@@ -116,9 +119,9 @@ impl Shim {
         self.leaving.push(leaving);
     }
 
-    /// Whether nothing of any log is left to write.
+    /// Whether nothing of any log is left to write or to compress.
     pub(super) fn is_written(&self) -> bool {
-        self.leaving.is_empty()
+        self.leaving.is_empty() && self.rotations.is_empty()
     }
 
     /// Whether the end was long ago: what is not written is lost.
@@ -133,7 +136,7 @@ impl Shim {
 
     pub(super) fn give_up_logs_at_ms(&self) -> Option<u64> {
         match self.phase {
-            Phase::Ending { until_ms } if !self.leaving.is_empty() => Some(until_ms - LINGER_MS + LOGS_MS),
+            Phase::Ending { until_ms } if !self.is_written() => Some(until_ms - LINGER_MS + LOGS_MS),
             Phase::Ending { .. } | Phase::Serving => None,
         }
     }

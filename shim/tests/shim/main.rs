@@ -30,6 +30,7 @@ mod namespaces;
 mod protocol;
 mod publish;
 mod resources;
+mod rotation;
 mod sandbox;
 mod stalls;
 mod streams;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         ("protocol", protocol::CASES),
         ("publish", publish::CASES),
         ("resources", resources::CASES),
+        ("rotation", rotation::CASES),
         ("sandbox", sandbox::CASES),
         ("stalls", stalls::CASES),
         ("streams", streams::CASES),

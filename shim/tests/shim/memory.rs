@@ -14,6 +14,7 @@ use berth_proto::task::{ResizePtyRequest, task_service};
 use berth_proto::ttrpc::{self, Request};
 
 use crate::harness::{Conn, Pod, Spec, Streams, Task, World, process, until};
+use crate::rotation::{self, Talker};
 use crate::{Case, FAKE, REAL};
 
 pub(crate) const CASES: &[Case] = &[
@@ -28,6 +29,7 @@ pub(crate) const CASES: &[Case] = &[
     ("fifty_thousand_resizes_cve_2022_23471", REAL, fifty_thousand_resizes),
     ("a_thousand_aborted_execs_cve_2022_23471", FAKE, a_thousand_aborted_execs),
     ("rest_costs_nothing", FAKE, rest_costs_nothing),
+    ("compressed_logs_cost_the_shim_nothing", FAKE, compressed_logs_cost_the_shim_nothing),
 ];
 
 /// What eight execs of 32 MiB may cost.
@@ -387,4 +389,22 @@ fn rest_costs_nothing(world: &World) {
     until("the last word", || done.exists().then_some(()));
     drop(conn);
     until("little memory", || (memory.growth() < 256 << 10).then_some(()));
+}
+
+/// The compressor's memory is that of a copy of the shim, and goes with it.
+fn compressed_logs_cost_the_shim_nothing(world: &World) {
+    let pod = Pod::start(world);
+    let mut talker = Talker::start(world, &pod, "&max_size=1000&max_files=9");
+    talker.rotate();
+    let memory = Memory::of(&pod);
+    let mut compress = |second: u32| {
+        let name = format!("0.log.20200101-00000{second}");
+        fs::write(talker.path(&name), rotation::noise()).unwrap();
+        talker.rotate();
+        until("the compressed log", || talker.path(&format!("{name}.gz")).exists().then_some(()));
+    };
+    (0..4).for_each(&mut compress);
+    memory.stayed_below(128 << 10, "compressing logs");
+    talker.task.kill(9).unwrap();
+    assert_eq!(talker.task.wait(), 137);
 }

@@ -13,6 +13,6 @@ mod tests;
 mod time;
 
 pub use frame::{EXPANSION_MAX, Framer, IDLE_FLUSH_MS, Stream};
-pub use rotate::{excess, rotated_name};
+pub use rotate::{Names, Step, compression, excess, rotated, rotated_name};
 pub use sink::{Attempt, REOPEN_AFTER_MS, Sink};
 pub use time::{STAMP_LEN, stamp};

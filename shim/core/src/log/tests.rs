@@ -171,24 +171,100 @@ fn the_oldest_logs_beyond_the_limit_go() {
         "0.log.20260230-000000",
         "1.log.20200101-000000",
     ];
-    let table: [(usize, &[&str]); 5] = [
-        (5, &[]),
-        (4, &[]),
-        (3, &["0.log.20261121-010201.gz"]),
-        (2, &["0.log.20261121-010201.gz", "0.log.20261121-010202", "0.log.20261121-010202.gz"]),
+    let all = |seconds: &[&str]| -> Vec<String> {
+        let names =
+            |second: &&str| ["", ".tmp", ".gz"].map(|form| format!("0.log.20261121-0102{second}{form}"));
+        seconds.iter().flat_map(names).collect()
+    };
+    let table: [(usize, &[&str]); 5] =
+        [(5, &[]), (4, &[]), (3, &["01"]), (2, &["01", "02"]), (0, &["01", "02", "03"])];
+    for (files_max, gone) in table {
+        assert_eq!(excess("0.log", files_max, present), all(gone), "with {files_max} files");
+    }
+}
+
+/// `-` removes, `+` compresses.
+fn compressed(present: &[&str]) -> Vec<String> {
+    let shown = |step| match step {
+        Step::Remove(name) => format!("-{name}"),
+        Step::Compress(Names { plain, temporary, compressed }) => {
+            assert_eq!([temporary, compressed], [format!("{plain}.tmp"), format!("{plain}.gz")]);
+            format!("+{plain}")
+        }
+    };
+    compression("0.log", present.iter().copied()).into_iter().map(shown).collect()
+}
+
+#[test]
+fn all_rotated_logs_but_the_newest_are_compressed() {
+    const OLD: &str = "0.log.20261121-010201";
+    const MIDDLE: &str = "0.log.20261121-010202";
+    const NEW: &str = "0.log.20261121-010203";
+    const LATER: &str = "0.log.20261121-010204.tmp";
+    let (old_gz, middle_gz, new_gz) = (format!("{OLD}.gz"), format!("{MIDDLE}.gz"), format!("{NEW}.gz"));
+    let (old_tmp, middle_tmp) = (format!("{OLD}.tmp"), format!("{MIDDLE}.tmp"));
+    let table: &[(&str, &[&str], &[&str])] = &[
+        ("never rotated", &["0.log"], &[]),
+        ("rotated once", &["0.log", NEW], &[]),
+        ("rotated again", &["0.log", NEW, &old_gz], &[]),
         (
-            0,
+            "what was not compressed, oldest first",
+            &[NEW, MIDDLE, "0.log", OLD],
+            &["+0.log.20261121-010201", "+0.log.20261121-010202"],
+        ),
+        ("half a copy", &[OLD, &old_tmp, NEW], &["-0.log.20261121-010201.tmp", "+0.log.20261121-010201"]),
+        ("half a copy of nothing", &[&old_tmp, NEW], &["-0.log.20261121-010201.tmp"]),
+        (
+            "half a copy is not the newest log",
+            &[OLD, NEW, LATER],
+            &["-0.log.20261121-010204.tmp", "+0.log.20261121-010201"],
+        ),
+        ("a copy that is whole", &[OLD, &old_gz, NEW], &["-0.log.20261121-010201"]),
+        ("a copy of the newest that is whole", &[&old_gz, NEW, &new_gz], &["-0.log.20261121-010203"]),
+        (
+            "everything at once, leftovers first",
+            &[OLD, MIDDLE, &middle_gz, &middle_tmp, NEW],
+            &["-0.log.20261121-010202.tmp", "-0.log.20261121-010202", "+0.log.20261121-010201"],
+        ),
+        (
+            "files of others",
             &[
-                "0.log.20261121-010201.gz",
-                "0.log.20261121-010202",
-                "0.log.20261121-010202.gz",
-                "0.log.20261121-010203",
+                NEW,
+                "0.log.20261121-010202.gz.tmp",
+                "0.log.20261121-010202.tmp.gz",
+                "0.log.20261121-010202.bak",
+                "0.log.20261121-010202 ",
+                "0.log.20260230-000000",
+                "0.log.20260230-000000.tmp",
+                "0.log.backup",
+                "0.log.tmp",
+                "0.log.gz",
+                "10.log.20261121-010202",
+                "1.log.20261121-010202.tmp",
+                "0.log20261121-010202",
             ],
+            &[],
         ),
     ];
-    for (files_max, gone) in table {
-        assert_eq!(excess("0.log", files_max, present), gone, "with {files_max} files");
+    for (what, present, steps) in table {
+        assert_eq!(compressed(present), *steps, "{what}");
     }
+}
+
+#[test]
+fn rotated_logs_are_read_oldest_first_and_once() {
+    let present = [
+        "0.log",
+        "0.log.20261121-010203",
+        "0.log.20261121-010202.gz",
+        "0.log.20261121-010202",
+        "0.log.20261121-010201.gz",
+        "0.log.20261121-010200.tmp",
+        "0.log.20261121-010201.tmp",
+        "1.log.20261121-010201",
+    ];
+    let plain: Vec<String> = rotated("0.log", present).into_iter().map(|names| names.plain).collect();
+    assert_eq!(plain, ["0.log.20261121-010201", "0.log.20261121-010202", "0.log.20261121-010203"]);
 }
 
 #[test]

@@ -1,7 +1,11 @@
 //! The logs of containers, on disk.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use berth_shim_core::log::{Names, rotated};
+use flate2::read::GzDecoder;
 
 use super::{World, until};
 
@@ -24,20 +28,36 @@ impl Log {
         Log { path: world.dir().join("logs").join(id).join("0.log") }
     }
 
-    /// The files, oldest first.
-    pub(crate) fn files(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.path.parent().unwrap()).into_iter().flatten().flatten();
-        let mut files: Vec<PathBuf> =
-            entries.map(|entry| entry.path()).filter(|path| *path != self.path).collect();
-        files.sort();
-        files.extend(self.path.exists().then(|| self.path.clone()));
-        files
+    /// The files that it was rotated into, oldest first.
+    pub(crate) fn rotated(&self) -> Vec<Names> {
+        let names = self.names();
+        rotated("0.log", names.iter().map(String::as_str))
+    }
+
+    /// The names of all files beside it, and its own, sorted.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.directory()).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.path.parent().unwrap()
+    }
+
+    /// What all files say, oldest first.
+    fn texts(&self) -> Vec<String> {
+        let mut texts: Vec<String> =
+            self.rotated().iter().filter_map(|names| text_of(self.directory(), names)).collect();
+        texts.extend(fs::read_to_string(&self.path).ok());
+        texts
     }
 
     /// Every line, each of which must be whole and well formed.
     pub(crate) fn lines(&self) -> Vec<LogLine> {
-        let texts = self.files().into_iter().map(|file| fs::read_to_string(file).unwrap());
-        texts.flat_map(|text| text.split_inclusive('\n').map(parse).collect::<Vec<_>>()).collect()
+        self.texts().iter().flat_map(|text| text.split_inclusive('\n').map(parse)).collect()
     }
 
     /// What one stream said, with parts joined.
@@ -55,6 +75,17 @@ impl Log {
     pub(crate) fn says(&self, text: &str) {
         until(&format!("{text:?} in the log"), || self.text("stdout").contains(text).then_some(()));
     }
+}
+
+/// A rotated file, compressed or not: it is compressed before it goes. `None` when it was one too many.
+fn text_of(directory: &Path, names: &Names) -> Option<String> {
+    if let Ok(text) = fs::read_to_string(directory.join(&names.plain)) {
+        return Some(text);
+    }
+    let mut text = String::new();
+    let file = fs::File::open(directory.join(&names.compressed)).ok()?;
+    GzDecoder::new(file).read_to_string(&mut text).unwrap();
+    Some(text)
 }
 
 fn parse(line: &str) -> LogLine {
