@@ -83,12 +83,14 @@ pub(super) async fn run(socket: &Path, options: &Options) -> Result<(), Failure>
     let reading = if options.follow { Reading::On } else { Reading::Once };
     file.read_selected(Select { since, tail: options.tail, reading }, |line| printer.print(&line))
         .map_err(not_readable)?;
+    tell_unreadable(&mut file);
     while let Some(changes) = &mut changes {
         printer.check()?;
         // Asked before the last look, so that what was written before the end is seen by it.
         let changed = timeout(CHECK, changes.next()).await.is_ok();
         let ended = !changed && target.ended(socket, options).await?;
         file.read_on(|line| printer.print(&line)).map_err(not_readable)?;
+        tell_unreadable(&mut file);
         if ended {
             break;
         }
@@ -177,6 +179,14 @@ fn not_readable(error: LogFileError) -> Failure {
     match error {
         LogFileError::Absent(_) => Failure::NotFound(message),
         LogFileError::Astray(_) | LogFileError::Io { .. } => Failure::Failed(message),
+    }
+}
+
+/// Says which parts are missing from what is shown.
+fn tell_unreadable(file: &mut LogFile) {
+    for error in file.take_unreadable() {
+        // Without anybody to hear it, what could be read is still shown.
+        drop(writeln!(io::stderr(), "berth: failed to {}; lines are missing here", chain(&error)));
     }
 }
 

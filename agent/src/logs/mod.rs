@@ -1,9 +1,10 @@
 //! Reading container logs in the form of the CRI: `<time> <stdout|stderr> <P|F> <text>`.
 //!
 //! Logs lie in directories that others could have written into; files are opened beneath the log root without following
-//! any symbolic link (CVE-2025-0750, CVE-2026-53489).
+//! any symbolic link (CVE-2025-0750, CVE-2026-53489). A log goes on in the files that it was rotated into, compressed or not.
 
 mod line;
+mod place;
 mod tail;
 
 pub use line::{Line, Lines, Stream, TEXT_MAX};

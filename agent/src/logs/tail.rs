@@ -1,17 +1,20 @@
-//! A log file: opened safely, read from where it is asked for, followed through rotations.
+//! A log: read from where it is asked for, over all files that it was rotated into, and followed through rotations.
 
 use std::{
     collections::VecDeque,
     fs::File,
     io::{self, Read},
-    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
+use berth_shim_core::log::Names;
 use jiff::Timestamp;
-use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use super::{Line, Lines};
+use super::{
+    Line, Lines, Stream,
+    place::{Place, is_one},
+};
 
 /// Bytes read at once.
 const CHUNK: usize = 64 << 10;
@@ -63,23 +66,34 @@ pub enum LogFileError {
 /// One log that is being read.
 #[derive(Debug)]
 pub struct LogFile {
-    root: OwnedFd,
-    path: PathBuf,
+    place: Place,
     file: File,
+    /// The files that were rotated before `file` was begun, as far as they are known.
+    older: Vec<Names>,
     lines: Lines,
+    unreadable: Vec<LogFileError>,
+}
+
+impl Select {
+    fn wants(self, line: &Line) -> bool {
+        self.since.is_none_or(|since| line.time >= since)
+    }
 }
 
 impl LogFile {
-    /// Opens the file `path` below the directory `root`.
+    /// Opens the log `path` below the directory `root`.
     ///
     /// # Errors
     /// See [`LogFileError`].
     pub fn open(root: &Path, path: &Path) -> Result<Self, LogFileError> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(root, flags, Mode::empty()).map_err(|errno| error(root, errno))?;
-        let relative = path.strip_prefix(root).unwrap_or(path).to_owned();
-        let file = open_beneath(&directory, &relative)?;
-        Ok(Self { root: directory, path: relative, file, lines: Lines::default() })
+        let place = Place::new(root, path)?;
+        let file = place.open()?;
+        let mut older = place.rotated()?;
+        // It may have been rotated since it was opened.
+        if let Some(at) = place.position(&file, &older).map_err(|source| io_error(&place, source))? {
+            older.truncate(at);
+        }
+        Ok(Self { place, file, older, lines: Lines::default(), unreadable: Vec::new() })
     }
 
     /// Gives what is there now, selected.
@@ -87,11 +101,10 @@ impl LogFile {
     /// # Errors
     /// When the file cannot be read.
     pub fn read_selected(&mut self, select: Select, mut each: impl FnMut(Line)) -> Result<(), LogFileError> {
-        let wanted = |line: &Line| select.since.is_none_or(|since| line.time >= since);
         let tail = select.tail.map(|tail| tail.min(TAIL_MAX));
         let mut kept = VecDeque::new();
         let mut take = |line: Line| match tail {
-            _ if !wanted(&line) => {}
+            _ if !select.wants(&line) => {}
             None => each(line),
             Some(0) => {}
             Some(tail) => {
@@ -101,6 +114,10 @@ impl LogFile {
                 kept.push_back(line);
             }
         };
+        let first = self.first_file(select)?;
+        for names in self.older.get(first..).unwrap_or_default().to_vec() {
+            self.read_rotated(&names, &mut take);
+        }
         self.read_on(&mut take)?;
         if select.reading == Reading::Once {
             self.finish(&mut take);
@@ -114,12 +131,13 @@ impl LogFile {
     /// # Errors
     /// When the file cannot be read.
     pub fn read_on(&mut self, mut each: impl FnMut(Line)) -> Result<(), LogFileError> {
-        // Two rounds at most: the old file to its end, then the new one.
         self.drain(&mut each)?;
-        if let Some(new) = self.rotated()? {
+        if let Some(new) = self.successor()? {
             // Written between the first look and the rotation.
             self.drain(&mut each)?;
-            self.file = new;
+            for names in self.go_over(new)? {
+                self.read_rotated(&names, &mut each);
+            }
             self.drain(&mut each)?;
         }
         Ok(())
@@ -130,47 +148,122 @@ impl LogFile {
         self.lines.finish().for_each(each);
     }
 
-    fn drain(&mut self, each: &mut impl FnMut(Line)) -> Result<(), LogFileError> {
-        let mut chunk = vec![0; CHUNK];
-        loop {
-            match self.file.read(&mut chunk) {
-                Ok(0) => return Ok(()),
-                Ok(count) => self.lines.feed(&chunk[..count], &mut *each),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(LogFileError::Io { path: self.path.clone(), source }),
+    /// Rotated files that could not be read to their end, since the last time: the reading went on behind them.
+    pub fn take_unreadable(&mut self) -> Vec<LogFileError> {
+        std::mem::take(&mut self.unreadable)
+    }
+
+    /// The first of the older files that is needed for the lines that are selected.
+    fn first_file(&self, select: Select) -> Result<usize, LogFileError> {
+        let mut first = self.older.len();
+        let tail = match select.tail.map(|tail| tail.min(TAIL_MAX)) {
+            None => return Ok(0),
+            Some(0) => return Ok(first),
+            Some(tail) => tail,
+        };
+        // A file may begin within a line of each stream.
+        let enough = tail + [Stream::Stdout, Stream::Stderr].len();
+        let again =
+            self.file.try_clone().and_then(|file| count_lines(&mut FromStart { file, at: 0 }, select));
+        let mut count = again.map_err(|source| io_error(&self.place, source))?;
+        for names in self.older.iter().rev() {
+            if count >= enough {
+                break;
             }
+            first -= 1;
+            // What cannot be read is told when it is to be.
+            let rotated = self.place.open_rotated(names).ok().flatten();
+            count += rotated.and_then(|mut rotated| count_lines(&mut rotated, select).ok()).unwrap_or(0);
+        }
+        Ok(first)
+    }
+
+    /// Takes the new file for the log; returns what came between the one that was read and it, oldest first.
+    fn go_over(&mut self, new: File) -> Result<Vec<Names>, LogFileError> {
+        let mut older = self.place.rotated()?;
+        let position = |file: &File, older: &[Names]| {
+            self.place.position(file, older).map_err(|source| io_error(&self.place, source))
+        };
+        if let Some(at) = position(&new, &older)? {
+            older.truncate(at);
+        }
+        let is_known = |names: &Names| self.older.last().is_some_and(|last| names.plain <= last.plain);
+        let between = match position(&self.file, &older)? {
+            Some(at) => at + 1,
+            // It is gone, or was not rotated but moved elsewhere.
+            None => older.iter().take_while(|names| is_known(names)).count(),
+        };
+        let names = older.get(between..).unwrap_or_default().to_vec();
+        self.older = older;
+        self.file = new;
+        Ok(names)
+    }
+
+    /// Gives a rotated file. One that is damaged is given as far as it goes; one that is gone was one too many.
+    fn read_rotated(&mut self, names: &Names, each: &mut impl FnMut(Line)) {
+        let mut rotated = match self.place.open_rotated(names) {
+            Ok(Some(rotated)) => rotated,
+            Ok(None) => return,
+            Err(error) => return self.unreadable.push(error),
+        };
+        let lines = &mut self.lines;
+        if let Err(source) = for_chunks(&mut rotated, |chunk| lines.feed(chunk, &mut *each)) {
+            // What is cut off is not to be continued by the next file.
+            self.lines.feed(b"\n", each);
+            self.unreadable.push(LogFileError::Io { path: rotated.path, source });
         }
     }
 
+    fn drain(&mut self, each: &mut impl FnMut(Line)) -> Result<(), LogFileError> {
+        let Self { file, lines, place, .. } = self;
+        for_chunks(file, |chunk| lines.feed(chunk, &mut *each)).map_err(|source| io_error(place, source))
+    }
+
     /// The file that has taken the name, when it is another one. None yet is no rotation: the next look will find it.
-    fn rotated(&self) -> Result<Option<File>, LogFileError> {
-        let identity = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
-        let io = |source| LogFileError::Io { path: self.path.clone(), source };
-        let named = match open_beneath(&self.root, &self.path) {
+    fn successor(&self) -> Result<Option<File>, LogFileError> {
+        let named = match self.place.open() {
             Ok(file) => file,
             Err(LogFileError::Absent(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let same = identity(&named).map_err(io)? == identity(&self.file).map_err(io)?;
+        let same = is_one(&named, &self.file).map_err(|source| io_error(&self.place, source))?;
         Ok(Some(named).filter(|_| !same))
     }
 }
 
-fn open_beneath(root: &OwnedFd, path: &Path) -> Result<File, LogFileError> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let file =
-        rustix::fs::openat2(root, path, flags, Mode::empty(), resolve).map_err(|errno| error(path, errno))?;
-    let file = File::from(file);
-    let metadata = file.metadata().map_err(|source| LogFileError::Io { path: path.to_owned(), source })?;
-    if metadata.is_file() { Ok(file) } else { Err(LogFileError::Astray(path.to_owned())) }
+fn io_error(place: &Place, source: io::Error) -> LogFileError {
+    LogFileError::Io { path: place.path.clone(), source }
 }
 
-fn error(path: &Path, errno: rustix::io::Errno) -> LogFileError {
-    use rustix::io::Errno;
-    match errno {
-        Errno::NOENT | Errno::NOTDIR => LogFileError::Absent(path.to_owned()),
-        Errno::LOOP | Errno::XDEV => LogFileError::Astray(path.to_owned()),
-        _ => LogFileError::Io { path: path.to_owned(), source: errno.into() },
+/// A file from its start, wherever others read in it.
+struct FromStart {
+    file: File,
+    at: u64,
+}
+
+impl Read for FromStart {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+/// How many lines of a file are wanted.
+fn count_lines(from: &mut impl Read, select: Select) -> io::Result<usize> {
+    let (mut lines, mut count) = (Lines::default(), 0);
+    for_chunks(from, |chunk| lines.feed(chunk, |line| count += usize::from(select.wants(&line))))?;
+    Ok(count)
+}
+
+fn for_chunks(from: &mut impl Read, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        match from.read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(count) => each(&chunk[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }

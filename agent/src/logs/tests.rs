@@ -1,5 +1,6 @@
-use std::{fs, os::unix::fs::symlink, path::Path};
+use std::{fs, io::Write, os::unix::fs::symlink, path::Path};
 
+use flate2::{Compression, write::GzEncoder};
 use tempfile::TempDir;
 
 use super::*;
@@ -119,6 +120,170 @@ fn a_reader_follows_a_rotation_and_misses_nothing() {
     assert_eq!(texts(|each| file.read_on(each).unwrap()), "2ab\n");
     append(&logs.path(), &format!("{T3} stdout F 3\n"));
     assert_eq!(texts(|each| file.read_on(each).unwrap()), "3\n");
+}
+
+fn compress(path: &Path) {
+    let mut encoder =
+        GzEncoder::new(fs::File::create(format!("{}.gz", path.display())).unwrap(), Compression::fast());
+    encoder.write_all(&fs::read(path).unwrap()).unwrap();
+    encoder.finish().unwrap();
+    fs::remove_file(path).unwrap();
+}
+
+impl Logs {
+    /// A file into which the log was rotated in this second of the minute.
+    fn rotated(&self, second: u32) -> std::path::PathBuf {
+        self.root.path().join(format!("pod/c/0.log.20261121-0700{second:02}"))
+    }
+
+    /// Writes a line for each number.
+    fn say(&self, numbers: std::ops::Range<u32>) {
+        let mut file = fs::OpenOptions::new().create(true).append(true).open(self.path()).unwrap();
+        for number in numbers {
+            writeln!(file, "2026-11-21T07:00:{number:02}.000000000Z stdout F {number}").unwrap();
+        }
+    }
+
+    fn rotate(&self, second: u32) {
+        fs::rename(self.path(), self.rotated(second)).unwrap();
+    }
+}
+
+fn numbers(range: std::ops::Range<u32>) -> String {
+    range.map(|number| format!("{number}\n")).collect()
+}
+
+#[test]
+fn a_log_is_read_over_all_files_that_it_was_rotated_into() {
+    let logs = Logs::new("");
+    for second in [10, 20, 30] {
+        logs.say(second - 10..second);
+        logs.rotate(second);
+    }
+    compress(&logs.rotated(10));
+    compress(&logs.rotated(20));
+    logs.say(30..40);
+    let others = logs.root.path().join("pod/c");
+    for name in
+        ["0.log.20261121-070005.tmp", "0.log.20261121-070005.bak", "1.log.20261121-070005", "0.log.x.gz"]
+    {
+        fs::write(others.join(name), format!("{T1} stdout F of another\n")).unwrap();
+    }
+    let since = |second: u32| Some(format!("2026-11-21T07:00:{second:02}Z").parse().unwrap());
+    for (select, expected) in [
+        (Select::default(), numbers(0..40)),
+        (Select { since: since(15), ..Select::default() }, numbers(15..40)),
+        (Select { tail: Some(3), ..Select::default() }, numbers(37..40)),
+        (Select { tail: Some(10), ..Select::default() }, numbers(30..40)),
+        (Select { tail: Some(11), ..Select::default() }, numbers(29..40)),
+        (Select { tail: Some(35), ..Select::default() }, numbers(5..40)),
+        (Select { tail: Some(99), ..Select::default() }, numbers(0..40)),
+        (Select { since: since(38), tail: Some(30), ..Select::default() }, numbers(38..40)),
+        (Select { tail: Some(0), ..Select::default() }, String::new()),
+    ] {
+        let mut file = logs.open(&logs.path()).unwrap();
+        assert_eq!(texts(|each| file.read_selected(select, each).unwrap()), expected, "{select:?}");
+        assert!(file.take_unreadable().is_empty());
+    }
+}
+
+#[test]
+fn a_line_goes_on_in_the_next_file() {
+    let logs = Logs::new(&format!("{T1} stdout P a\n{T1} stderr P x\n"));
+    logs.rotate(1);
+    compress(&logs.rotated(1));
+    fs::write(logs.path(), format!("{T2} stdout F b\n{T2} stderr F y\n")).unwrap();
+    logs.rotate(2);
+    fs::write(logs.path(), format!("{T3} stdout F c\n")).unwrap();
+    for (tail, expected) in
+        [(None, "ab\nxy\nc\n"), (Some(3), "ab\nxy\nc\n"), (Some(2), "xy\nc\n"), (Some(1), "c\n")]
+    {
+        let mut file = logs.open(&logs.path()).unwrap();
+        let select = Select { tail, ..Select::default() };
+        assert_eq!(texts(|each| file.read_selected(select, each).unwrap()), expected, "{tail:?}");
+    }
+}
+
+#[test]
+fn a_file_in_both_forms_is_read_once() {
+    let logs = Logs::new("");
+    logs.say(0..5);
+    logs.rotate(5);
+    let written = fs::read(logs.rotated(5)).unwrap();
+    compress(&logs.rotated(5));
+    fs::write(logs.rotated(5), written).unwrap();
+    logs.say(5..10);
+    let mut file = logs.open(&logs.path()).unwrap();
+    assert_eq!(texts(|each| file.read_selected(Select::default(), each).unwrap()), numbers(0..10));
+}
+
+/// What happens to rotated files while nobody reads.
+type Meanwhile<'a> = (&'a str, &'a dyn Fn(&Logs));
+
+#[test]
+fn a_reader_that_was_away_for_several_rotations_misses_nothing() {
+    let compress_two = |logs: &Logs| [9, 12].iter().for_each(|second| compress(&logs.rotated(*second)));
+    let remove_one = |logs: &Logs| fs::remove_file(logs.rotated(9)).unwrap();
+    let meanwhile: [Meanwhile<'_>; 3] =
+        [("compressed", &compress_two), ("not compressed", &|_: &Logs| {}), ("gone", &remove_one)];
+    for (what, happen) in meanwhile {
+        let logs = Logs::new("");
+        logs.say(0..3);
+        logs.rotate(3);
+        compress(&logs.rotated(3));
+        logs.say(3..6);
+        let mut file = logs.open(&logs.path()).unwrap();
+        assert_eq!(texts(|each| file.read_selected(Select::default(), each).unwrap()), numbers(0..6));
+        logs.say(6..9);
+        for second in [9, 12, 15] {
+            logs.rotate(second);
+            logs.say(second..second + 3);
+        }
+        happen(&logs);
+        assert_eq!(texts(|each| file.read_on(each).unwrap()), numbers(6..18), "{what}");
+        logs.say(18..20);
+        assert_eq!(texts(|each| file.read_on(each).unwrap()), numbers(18..20), "{what}");
+    }
+}
+
+#[test]
+fn a_log_that_is_rotated_while_it_is_opened_is_read_once() {
+    let logs = Logs::new("");
+    logs.say(0..3);
+    logs.rotate(3);
+    logs.say(3..6);
+    let place = place::Place::new(logs.root.path(), &logs.path()).unwrap();
+    let opened = place.open().unwrap();
+    logs.rotate(6);
+    assert_eq!(place.position(&opened, &place.rotated().unwrap()).unwrap(), Some(1));
+    compress(&logs.rotated(6));
+    assert_eq!(place.position(&opened, &place.rotated().unwrap()).unwrap(), Some(1));
+    fs::remove_file(format!("{}.gz", logs.rotated(6).display())).unwrap();
+    assert_eq!(place.position(&opened, &place.rotated().unwrap()).unwrap(), None);
+}
+
+#[test]
+fn a_damaged_file_is_told_and_the_others_are_read() {
+    let logs = Logs::new("");
+    for second in [2, 4, 6] {
+        logs.say(second - 2..second);
+        logs.rotate(second);
+        compress(&logs.rotated(second));
+    }
+    logs.say(6..8);
+    let damaged = format!("{}.gz", logs.rotated(4).display());
+    let bytes = fs::read(&damaged).unwrap();
+    fs::write(&damaged, &bytes[..bytes.len() / 2]).unwrap();
+    fs::remove_file(format!("{}.gz", logs.rotated(2).display())).unwrap();
+    symlink("0.log.20261121-070006.gz", format!("{}.gz", logs.rotated(2).display())).unwrap();
+    for tail in [None, Some(100)] {
+        let mut file = logs.open(&logs.path()).unwrap();
+        let select = Select { tail, ..Select::default() };
+        let read = texts(|each| file.read_selected(select, each).unwrap());
+        assert!(read.ends_with(&numbers(4..8)) && !read.contains("0\n"), "{read:?}");
+        let told = file.take_unreadable();
+        assert!(matches!(&told[..], [LogFileError::Astray(_), LogFileError::Io { .. }]), "{told:?}");
+    }
 }
 
 #[test]
