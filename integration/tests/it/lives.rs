@@ -1,5 +1,6 @@
 //! Pods that live on while something else ends: what must stay as it is, and what they wrote.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -93,20 +94,28 @@ pub(crate) fn counted_to(dir: &Path, last: usize, limit: Duration) -> Result<()>
     Ok(())
 }
 
+/// A file of a log that may be compressed meanwhile: its copy is whole before it goes.
+fn read_plain_or_compressed(file: &Path) -> Result<String> {
+    if let Ok(text) = fs::read_to_string(file) {
+        return Ok(text);
+    }
+    let copy = format!("{}.gz", file.display());
+    let done = Command::new("gzip").arg("-dc").arg(&copy).output().context("start gzip")?;
+    ensure!(done.status.success(), "gzip of {copy}");
+    Ok(String::from_utf8(done.stdout)?)
+}
+
 /// The texts of all lines of all files of a log, oldest first. A line whose end was long in coming is in parts.
 fn read_lines(dir: &Path) -> Result<Vec<String>> {
-    let mut files: Vec<PathBuf> = fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    // Names of rotated files end with their time; the current one has the shortest name.
-    files.sort_by_key(|path| (path.ends_with("0.log"), path.clone()));
+    let files: Vec<PathBuf> = fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    // Names of rotated files end with their time, whether they are compressed or are just about to be.
+    let is_form = |path: &PathBuf| path.extension().is_some_and(|form| form == "gz" || form == "tmp");
+    let plain = files.into_iter().map(|path| if is_form(&path) { path.with_extension("") } else { path });
+    let current = dir.join("0.log");
+    let rotated: BTreeSet<PathBuf> = plain.filter(|path| *path != current).collect();
     let (mut lines, mut part) = (Vec::new(), String::new());
-    for file in files {
-        let text = if file.extension().is_some_and(|extension| extension == "gz") {
-            let done = Command::new("gzip").arg("-dc").arg(&file).output().context("start gzip")?;
-            ensure!(done.status.success(), "gzip of {}", file.display());
-            String::from_utf8(done.stdout)?
-        } else {
-            fs::read_to_string(&file)?
-        };
+    for file in rotated.into_iter().chain([current]) {
+        let text = read_plain_or_compressed(&file)?;
         for record in text.lines() {
             let [_, _, tag, content] = record.splitn(4, ' ').collect::<Vec<_>>()[..] else {
                 bail!("no record of a log: {record:?}")
