@@ -14,6 +14,7 @@ mod outputs;
 mod ownservice;
 mod rotations;
 mod streams;
+mod watches;
 mod writers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,12 +30,13 @@ use crate::conn::Conn;
 use crate::container::{Container, ExecPlan};
 use crate::io::{CHUNK, Clock, ProcessIo, Writing};
 use crate::pod::Pod;
-use crate::poll::{Interest, Poll, Ready, Token};
+use crate::poll::{Interest, Ready, Token};
 use crate::publish::Publisher;
 use children::RuntimeCall;
 use leftovers::Leftover;
 use loggers::{Loggers, Parked};
 use rotations::Rotations;
+use watches::{Source, Watches};
 use writers::{Leaving, Reopening};
 
 /// Time that a shim which is done may still spend on sending what it said, milliseconds.
@@ -58,22 +60,6 @@ struct Pending {
     call: Call,
 }
 
-/// What a token stands for.
-#[derive(Debug, Clone)]
-enum Source {
-    Signals,
-    Listener,
-    AgentListener,
-    Conn(u64),
-    Output(Process),
-    Input(Process),
-    Relay(Process),
-    StdinFifo(Process),
-    Oom(Id),
-    Logger,
-    Writers,
-}
-
 /// Which process a client's stream belongs to.
 #[derive(Debug, Clone)]
 struct Route {
@@ -90,7 +76,7 @@ enum Phase {
 
 pub(crate) struct Shim {
     home: Home,
-    poll: Poll,
+    watches: Watches,
     signals: EventFd,
     listener: UnixListener,
     agent_listener: Option<(UnixListener, PathBuf)>,
@@ -98,7 +84,6 @@ pub(crate) struct Shim {
     /// Outcomes that are known at once, handled after the effects before them.
     events: VecDeque<Event>,
     performing: bool,
-    sources: BTreeMap<Token, Source>,
     conns: BTreeMap<u64, Conn>,
     pending: BTreeMap<ReqId, Pending>,
     /// Streams whose first message has not come.
@@ -141,24 +126,22 @@ pub(crate) struct Shim {
 
 impl Shim {
     pub(crate) fn new(home: Home, listener: UnixListener, signals: EventFd) -> nix::Result<Self> {
-        let mut poll = Poll::new()?;
-        let mut sources = BTreeMap::new();
-        sources.insert(poll.add(&signals, Interest::Read)?, Source::Signals);
-        sources.insert(poll.add(&listener, Interest::Read)?, Source::Listener);
+        let mut watches = Watches::new()?;
+        watches.add(&signals, Interest::Read, Source::Signals)?;
+        watches.add(&listener, Interest::Read, Source::Listener)?;
         let clock = Clock::start();
         let writing = Writing::new(clock)?;
-        sources.insert(poll.add(writing.word(), Interest::Read)?, Source::Writers);
+        watches.add(writing.word(), Interest::Read, Source::Writers)?;
         let publisher = Publisher::new(home.events_address.clone());
         Ok(Self {
             home,
-            poll,
+            watches,
             signals,
             listener,
             agent_listener: None,
             machine: Machine::new(),
             events: VecDeque::new(),
             performing: false,
-            sources,
             conns: BTreeMap::new(),
             pending: BTreeMap::new(),
             opening: BTreeSet::new(),
@@ -193,7 +176,7 @@ impl Shim {
     pub(crate) fn run(&mut self) -> nix::Result<()> {
         while !self.is_over() {
             let timeout = self.deadline_ms().map(|at| at.saturating_sub(self.now().mono_ms));
-            for ready in self.poll.wait(timeout)? {
+            for ready in self.watches.wait(timeout)? {
                 self.ready(ready);
             }
             self.tick();
@@ -219,10 +202,10 @@ impl Shim {
     }
 
     fn ready(&mut self, ready: Ready) {
-        let Some(source) = self.sources.get(&ready.token).cloned() else {
+        let Some(source) = self.watches.source(ready.token) else {
             // The publisher's, which comes and goes with containerd, or one that an earlier event of this round closed.
             if self.publisher.token() == Some(ready.token) {
-                self.publisher.drive(self.now().mono_ms, &mut self.poll);
+                self.publisher.drive(self.now().mono_ms, self.watches.poll());
             }
             return;
         };
@@ -258,7 +241,7 @@ impl Shim {
         self.tend_loggers(now.mono_ms);
         self.look_again(now.mono_ms);
         self.sweep_again(now.mono_ms);
-        self.publisher.drive(now.mono_ms, &mut self.poll);
+        self.publisher.drive(now.mono_ms, self.watches.poll());
         self.flush_conns();
     }
 

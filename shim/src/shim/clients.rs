@@ -10,7 +10,8 @@ use berth_shim_core::{Event, Process, ReqId, Request};
 use nix::libc;
 use prost::Message;
 
-use super::{Pending, Shim, Source};
+use super::watches::Source;
+use super::{Pending, Shim};
 use crate::bundle;
 use crate::call::{self, Call, Parsed};
 use crate::conn::{Conn, Heard, is_trusted};
@@ -46,12 +47,11 @@ impl Shim {
         }
         let listener: UnixListener =
             crate::start::listen(path.as_ref()).map_err(|error| fail(crate::chain(&error)))?;
-        let watched = listener
-            .set_nonblocking(true)
-            .map_err(|error| error.to_string())
-            .and_then(|()| self.poll.add(&listener, Interest::Read).map_err(|error| error.to_string()));
-        let token = watched.map_err(|error| fail(format!("watch {path}: {error}")))?;
-        self.sources.insert(token, Source::AgentListener);
+        let watched = listener.set_nonblocking(true).map_err(|error| error.to_string()).and_then(|()| {
+            let added = self.watches.add(&listener, Interest::Read, Source::AgentListener);
+            added.map_err(|error| error.to_string())
+        });
+        watched.map_err(|error| fail(format!("watch {path}: {error}")))?;
         self.agent_listener = Some((listener, path.into()));
         bundle::write_sockets(&self.home.bundle, self.sockets()).map_err(|error| fail(crate::chain(&error)))
     }
@@ -60,9 +60,9 @@ impl Shim {
         if self.conns.len() >= CONNS_MAX || !is_trusted(&socket) || socket.set_nonblocking(true).is_err() {
             return;
         }
-        let Ok(token) = self.poll.add(&socket, Interest::Read) else { return };
-        self.last_conn += 1;
-        self.sources.insert(token, Source::Conn(self.last_conn));
+        let id = self.last_conn + 1;
+        let Ok(token) = self.watches.add(&socket, Interest::Read, Source::Conn(id)) else { return };
+        self.last_conn = id;
         self.conns.insert(self.last_conn, Conn::new(socket, token));
     }
 
@@ -263,7 +263,7 @@ impl Shim {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if let Some(interest) = conn.new_interest() {
             let token = conn.token;
-            if self.poll.set(&*conn, token, interest).is_err() {
+            if self.watches.set(&*conn, token, interest).is_err() {
                 self.drop_conn(id);
             }
         }
@@ -279,8 +279,7 @@ impl Shim {
 
     fn drop_conn(&mut self, id: u64) {
         let Some(conn) = self.conns.remove(&id) else { return };
-        self.poll.remove(&conn);
-        self.sources.remove(&conn.token);
+        self.watches.end(&conn, conn.token);
         drop(conn);
         let routes = self.routes.range((id, 0)..=(id, u32::MAX));
         let streams: Vec<u32> = routes.map(|((_, stream), _)| *stream).collect();

@@ -243,8 +243,7 @@ impl Shim {
         }
         let mut container = self.containers.remove(&process.task)?;
         if let Some((token, watch)) = container.oom.take() {
-            self.poll.remove(&watch);
-            self.sources.remove(&token);
+            self.watches.end(&watch, token);
         }
         Some(container)
     }

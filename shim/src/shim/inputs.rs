@@ -57,7 +57,7 @@ impl Shim {
             self.release_clients(process);
             return;
         }
-        watch(&self.poll, &input.fd, input.token, &mut input.watched, !input.pending.is_empty());
+        watch(&self.watches, &input.fd, input.token, &mut input.watched, !input.pending.is_empty());
         if input.pending.len() <= INPUT_BYTES_HOLD / 2 {
             self.release_clients(process);
         }
@@ -73,7 +73,7 @@ impl Shim {
         }
         if let Some((token, fifo)) = &io.stdin_fifo {
             // Watched already, unless it was held.
-            let _watched = self.poll.add_again(fifo, *token, Interest::Read).is_err();
+            let _watched = self.watches.resume(fifo, *token, Interest::Read).is_err();
         }
     }
 
@@ -91,7 +91,7 @@ impl Shim {
                 let Some(io) = self.ios.get(process) else { return };
                 let waiting = io.input.as_ref().map_or(0, |input| input.pending.len());
                 if let Some((_, fifo)) = io.stdin_fifo.as_ref().filter(|_| waiting > FIFO_BYTES_MAX) {
-                    self.poll.remove(fifo);
+                    self.watches.pause(fifo);
                 }
             }
             Some(Err(error)) if would_wait(&error) => {}
@@ -119,16 +119,15 @@ impl Shim {
     pub(super) fn drop_input(&mut self, process: &Process) {
         if let Some(input) = self.ios.get_mut(process).and_then(|io| io.input.take()) {
             if input.watched {
-                self.poll.remove(&input.fd);
+                self.watches.pause(&input.fd);
             }
-            self.sources.remove(&input.token);
+            self.watches.forget(input.token);
         }
     }
 
     pub(super) fn drop_stdin_fifo(&mut self, process: &Process) {
         if let Some((token, fifo)) = self.ios.get_mut(process).and_then(|io| io.stdin_fifo.take()) {
-            self.poll.remove(&fifo);
-            self.sources.remove(&token);
+            self.watches.end(&fifo, token);
         }
     }
 }

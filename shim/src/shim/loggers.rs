@@ -9,8 +9,9 @@ use std::process::Command;
 use berth_shim_core::{Code, Failure, OpId};
 use nix::libc::{SIGKILL, SIGTERM};
 
+use super::Shim;
 use super::children::{RuntimeCall, Then};
-use super::{Shim, Source};
+use super::watches::Source;
 use crate::cgroup;
 use crate::io::{Answer, ChildStreams, Logger, READY_MS_MAX};
 use crate::poll::{Interest, Token};
@@ -111,14 +112,13 @@ impl Shim {
     ) -> Result<(), Failure> {
         let Some(logger) = logger else { return self.spawn(&mut command, Some(streams), call) };
         self.loggers.started(logger.pid);
-        let watched = self.poll.add(&logger.ready, Interest::Read).map_err(|error| {
+        let watched = self.watches.add(&logger.ready, Interest::Read, Source::Logger).map_err(|error| {
             Failure::new(Code::Internal, format!("failed to watch a logging program: {error}"))
         });
         let token = watched.inspect_err(|_| {
             self.kill_logger(logger.pid);
         })?;
         let deadline_ms = self.now().mono_ms + READY_MS_MAX;
-        self.sources.insert(token, Source::Logger);
         self.parked.insert(token, Parked { command, streams, call, logger, deadline_ms });
         Ok(())
     }
@@ -181,8 +181,7 @@ impl Shim {
 
     fn unpark(&mut self, token: Token) -> Option<Parked> {
         let parked = self.parked.remove(&token)?;
-        self.poll.remove(&parked.logger.ready);
-        self.sources.remove(&token);
+        self.watches.end(&parked.logger.ready, token);
         Some(parked)
     }
 

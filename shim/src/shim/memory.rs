@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use berth_shim_core::{Event, Id, Kills};
 
-use super::{Shim, Source};
+use super::Shim;
+use super::watches::Source;
 use crate::cgroup::{Cgroup, OomWatch};
 use crate::container::{Container, Looks};
 use crate::poll::Interest;
@@ -19,8 +20,8 @@ impl Shim {
         }
         match OomWatch::new(cgroup) {
             Ok(watch) => {
-                if let Ok(token) = self.poll.add(&watch, Interest::Read) {
-                    self.sources.insert(token, Source::Oom(task.clone()));
+                let source = Source::Oom(task.clone());
+                if let Ok(token) = self.watches.add(&watch, Interest::Read, source) {
                     container.oom = Some((token, watch));
                 }
             }
@@ -65,8 +66,7 @@ impl Shim {
         let Some(container) = self.containers.get_mut(task) else { return };
         container.oom_look = None;
         if let Some((token, watch)) = container.oom.take() {
-            self.poll.remove(&watch);
-            self.sources.remove(&token);
+            self.watches.end(&watch, token);
         }
     }
 

@@ -144,7 +144,7 @@ impl Shim {
         let Some(io) = self.ios.get_mut(process) else { return };
         if let Some((_, output)) = io.outputs.iter_mut().find(|(own, _)| *own == token) {
             output.stalled = true;
-            self.poll.remove(&output.fd);
+            self.watches.pause(&output.fd);
         }
     }
 
@@ -163,7 +163,7 @@ impl Shim {
     pub(super) fn unstall(&mut self, process: &Process) {
         let Some(io) = self.ios.get_mut(process).filter(|io| !io.is_behind()) else { return };
         for (token, output) in io.outputs.iter_mut().filter(|(_, output)| output.stalled) {
-            output.stalled = self.poll.add_again(&output.fd, *token, Interest::Read).is_err();
+            output.stalled = self.watches.resume(&output.fd, *token, Interest::Read).is_err();
         }
     }
 
@@ -172,8 +172,7 @@ impl Shim {
         let Some(io) = self.ios.get_mut(process) else { return };
         let Some(at) = io.outputs.iter().position(|(own, _)| *own == token) else { return };
         let (_, output) = io.outputs.remove(at);
-        self.poll.remove(&output.fd);
-        self.sources.remove(&token);
+        self.watches.end(&output.fd, token);
         if let Some(log) = &mut io.log {
             log.finish(now, output.stream);
         }
@@ -186,7 +185,7 @@ impl Shim {
         match write_pending(&mut relay.fd, &mut relay.pending) {
             Ok(()) => {
                 let wants = !relay.pending.is_empty();
-                watch(&self.poll, &relay.fd, relay.token, &mut relay.watched, wants);
+                watch(&self.watches, &relay.fd, relay.token, &mut relay.watched, wants);
             }
             Err(_reader_gone) => relay.pending.clear(),
         }
@@ -202,8 +201,7 @@ impl Shim {
         if io.outputs.is_empty()
             && let Some(relay) = io.relay.take_if(|relay| relay.pending.is_empty())
         {
-            self.poll.remove(&relay.fd);
-            self.sources.remove(&relay.token);
+            self.watches.end(&relay.fd, relay.token);
         }
     }
 }

@@ -9,11 +9,12 @@ use berth_shim_core::Process;
 use berth_shim_core::log::Stream;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
+use super::watches::{Source, Watches};
 use super::writers::Leaving;
-use super::{Route, Shim, Source};
+use super::{Route, Shim};
 use crate::conn::would_wait;
 use crate::io::{Client, Early, Input, Output, Prepared, ProcessIo, Relay, Role};
-use crate::poll::{Interest, Poll, Token};
+use crate::poll::{Interest, Token};
 
 /// Capacity that a queue keeps once it is empty: a burst is not paid for until the process ends.
 const KEPT_BYTES_MAX: usize = 16 << 10;
@@ -46,24 +47,20 @@ impl Shim {
             io.master = Some(master);
         }
         for (stream, fd) in outputs {
-            let token = self.poll.add(&fd, Interest::Read)?;
-            self.sources.insert(token, Source::Output(process.clone()));
+            let token = self.watches.add(&fd, Interest::Read, Source::Output(process.clone()))?;
             io.outputs.push((token, Output { fd: File::from(fd), stream, stalled: false }));
         }
         if let Some(fd) = input {
-            let token = self.poll.reserve();
-            self.sources.insert(token, Source::Input(process.clone()));
+            let token = self.watches.reserve(Source::Input(process.clone()));
             let (fd, pending) = (File::from(fd), VecDeque::new());
             io.input = Some(Input { fd, token, watched: false, pending, closing: false });
         }
         if let Some(fd) = kept.relay {
-            let token = self.poll.reserve();
-            self.sources.insert(token, Source::Relay(process.clone()));
+            let token = self.watches.reserve(Source::Relay(process.clone()));
             io.relay = Some(Relay { fd: File::from(fd), token, watched: false, pending: VecDeque::new() });
         }
         if let Some(fd) = kept.stdin_fifo {
-            let token = self.poll.add(&fd, Interest::Read)?;
-            self.sources.insert(token, Source::StdinFifo(process.clone()));
+            let token = self.watches.add(&fd, Interest::Read, Source::StdinFifo(process.clone()))?;
             io.stdin_fifo = Some((token, File::from(fd)));
         }
         // An exec's client is there before its process, and so may its input be.
@@ -135,15 +132,13 @@ impl Shim {
             self.loggers.dismiss(pid, now.mono_ms);
         }
         for (token, output) in io.outputs {
-            self.poll.remove(&output.fd);
-            self.sources.remove(&token);
+            self.watches.end(&output.fd, token);
             if let Some(log) = &mut io.log {
                 log.finish(now, output.stream);
             }
         }
         if let Some(relay) = io.relay {
-            self.poll.remove(&relay.fd);
-            self.sources.remove(&relay.token);
+            self.watches.end(&relay.fd, relay.token);
         }
         for leaving in io.log.map(Leaving::Log).into_iter().chain(io.files.into_iter().map(Leaving::File)) {
             self.leave(leaving);
@@ -172,11 +167,11 @@ pub(super) fn write_pending(to: &mut File, pending: &mut VecDeque<u8>) -> io::Re
 }
 
 /// Watches for room to write exactly while something waits. A regular file always has room and cannot be watched.
-pub(super) fn watch(poll: &Poll, fd: &File, token: Token, watched: &mut bool, wants: bool) {
+pub(super) fn watch(watches: &Watches, fd: &File, token: Token, watched: &mut bool, wants: bool) {
     if wants && !*watched {
-        *watched = poll.add_again(fd, token, Interest::Write).is_ok();
+        *watched = watches.resume(fd, token, Interest::Write).is_ok();
     } else if !wants && *watched {
-        poll.remove(fd);
+        watches.pause(fd);
         *watched = false;
     }
 }
