@@ -12,27 +12,26 @@ mod loggers;
 mod memory;
 mod outputs;
 mod ownservice;
+mod requests;
 mod rotations;
 mod streams;
 mod watches;
 mod writers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::File;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use berth_shim_core::{Event, Id, Kills, Machine, Now, Process, ReqId};
+use berth_shim_core::{Event, Id, Kills, Machine, Now, Process};
 use nix::sys::eventfd::EventFd;
 
-use crate::call::Call;
-use crate::conn::Conn;
 use crate::container::{Container, ExecPlan};
 use crate::io::{CHUNK, Clock, ProcessIo, Writing};
 use crate::pod::Pod;
 use crate::poll::{Interest, Ready, Token};
 use crate::publish::Publisher;
 use children::RuntimeCall;
+use clients::Clients;
 use leftovers::Leftover;
 use loggers::{Loggers, Parked};
 use rotations::Rotations;
@@ -53,20 +52,6 @@ pub(crate) struct Home {
     pub(crate) socket_path: Option<PathBuf>,
 }
 
-/// A request, until it is answered.
-struct Pending {
-    conn: u64,
-    stream: u32,
-    call: Call,
-}
-
-/// Which process a client's stream belongs to.
-#[derive(Debug, Clone)]
-struct Route {
-    process: Process,
-    stdin: bool,
-}
-
 /// Whether the loop goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -78,17 +63,11 @@ pub(crate) struct Shim {
     home: Home,
     watches: Watches,
     signals: EventFd,
-    listener: UnixListener,
-    agent_listener: Option<(UnixListener, PathBuf)>,
     machine: Machine,
     /// Outcomes that are known at once, handled after the effects before them.
     events: VecDeque<Event>,
     performing: bool,
-    conns: BTreeMap<u64, Conn>,
-    pending: BTreeMap<ReqId, Pending>,
-    /// Streams whose first message has not come.
-    opening: BTreeSet<(u64, u32)>,
-    routes: BTreeMap<(u64, u32), Route>,
+    clients: Clients,
     containers: BTreeMap<Id, Container>,
     /// Kills for memory that groups have counted which are above those of containers.
     kills_above: BTreeMap<PathBuf, Kills>,
@@ -116,19 +95,15 @@ pub(crate) struct Shim {
     leaving: Vec<Leaving>,
     reopenings: Vec<Reopening>,
     rotations: Rotations,
-    last_conn: u64,
-    last_request: u64,
     /// Read buffer, shared by everything that reads.
     chunk: Vec<u8>,
-    /// Given up for a client to be turned away with.
-    spare: Option<File>,
 }
 
 impl Shim {
     pub(crate) fn new(home: Home, listener: UnixListener, signals: EventFd) -> nix::Result<Self> {
         let mut watches = Watches::new()?;
         watches.add(&signals, Interest::Read, Source::Signals)?;
-        watches.add(&listener, Interest::Read, Source::Listener)?;
+        let clients = Clients::new(listener, &mut watches)?;
         let clock = Clock::start();
         let writing = Writing::new(clock)?;
         watches.add(writing.word(), Interest::Read, Source::Writers)?;
@@ -137,15 +112,10 @@ impl Shim {
             home,
             watches,
             signals,
-            listener,
-            agent_listener: None,
             machine: Machine::new(),
             events: VecDeque::new(),
             performing: false,
-            conns: BTreeMap::new(),
-            pending: BTreeMap::new(),
-            opening: BTreeSet::new(),
-            routes: BTreeMap::new(),
+            clients,
             containers: BTreeMap::new(),
             kills_above: BTreeMap::new(),
             execs: BTreeMap::new(),
@@ -165,10 +135,7 @@ impl Shim {
             leaving: Vec::new(),
             reopenings: Vec::new(),
             rotations: Rotations::default(),
-            last_conn: 0,
-            last_request: 0,
             chunk: vec![0; CHUNK],
-            spare: clients::open_spare(),
         })
     }
 
@@ -211,8 +178,8 @@ impl Shim {
         };
         match source {
             Source::Signals => self.reap(),
-            Source::Listener => self.accept_all(),
-            Source::AgentListener => self.accept_agents(),
+            Source::Listener => self.clients.accept_all(&mut self.watches),
+            Source::AgentListener => self.clients.accept_agents(&mut self.watches),
             Source::Conn(conn) => self.conn_ready(conn, ready),
             Source::Output(process) => self.output_ready(&process, ready.token),
             Source::Input(process) => self.flush_input(&process),
@@ -269,8 +236,7 @@ impl Shim {
         match self.phase {
             Phase::Serving => false,
             Phase::Ending { until_ms } => {
-                let unsent =
-                    self.conns.values_mut().any(|conn| conn.pending() > 0) || !self.publisher.is_idle();
+                let unsent = self.clients.has_unsent() || !self.publisher.is_idle();
                 let is_said = !unsent || self.now().mono_ms >= until_ms;
                 let is_clean = self.loggers.is_empty() && self.leftovers.is_empty();
                 // Nobody is to wait for this process while a disk has it wait.
@@ -284,8 +250,7 @@ impl Shim {
 
     /// Every socket that the shim listens on.
     fn sockets(&self) -> impl Iterator<Item = &Path> {
-        let agent = self.agent_listener.as_ref().map(|(_, path)| path);
-        self.home.socket_path.iter().chain(agent).map(PathBuf::as_path)
+        self.home.socket_path.as_deref().into_iter().chain(self.clients.agent_socket())
     }
 
     pub(crate) fn unlink_sockets(&self) {

@@ -7,9 +7,10 @@ use std::process::Command;
 
 use berth_shim_core::{Action, Code, Event, Failure, Id, OpId, Process, ReqId};
 
+use super::Shim;
 use super::children::{RuntimeCall, Spawning, Then};
+use super::clients::Pending;
 use super::jobs::Making;
-use super::{Pending, Shim};
 use crate::call::Call;
 use crate::container::{self, Container, ExecPlan, Terminal};
 use crate::io::{self, CONSOLE_DIR, ChildStreams, Console, Owner, Prepared, Wiring};
@@ -68,7 +69,7 @@ impl Shim {
     }
 
     pub(super) fn plan(&self, from: ReqId) -> Result<Container, Failure> {
-        let Some(Pending { call: Call::Create(request), .. }) = self.pending.get(&from) else {
+        let Some(Pending { call: Call::Create(request), .. }) = self.clients.request(from) else {
             return Err(gone());
         };
         container::plan(request, self.pod.as_ref(), &self.home.namespace)
@@ -182,7 +183,7 @@ impl Shim {
 
     /// An exec of the shim's own service, with the client or the buffers that it streams with.
     fn plan_own_exec(&mut self, process: &Process, from: ReqId) -> Result<(ExecPlan, Wiring), Failure> {
-        match self.pending.get(&from) {
+        match self.clients.request(from) {
             Some(Pending { call: Call::ExecSync(request), .. }) => {
                 let plan = ExecPlan::own(&request.process, Terminal::Never)?;
                 let bytes_max = container::output_bytes_max(request.output_bytes_max);
@@ -234,7 +235,7 @@ impl Shim {
     }
 
     fn update(&mut self, op: OpId, task: &Id, from: ReqId) -> Result<(), Failure> {
-        let Some(Pending { call: Call::Update(resources), .. }) = self.pending.get(&from) else {
+        let Some(Pending { call: Call::Update(resources), .. }) = self.clients.request(from) else {
             return Err(gone());
         };
         let (mut command, log) = self.command(op, task)?;

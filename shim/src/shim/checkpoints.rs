@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use berth_shim_core::{Event, Failure, Id, OpId, Process, ReqId};
 
+use super::Shim;
 use super::actions::{Streams, gone};
 use super::children::{Spawning, Then};
+use super::clients::Pending;
 use super::jobs::Making;
-use super::{Pending, Shim};
 use crate::call::Call;
 use crate::criu::{self, Dump, Word};
 use crate::runtime::{self, Delete};
@@ -64,7 +65,7 @@ impl Dumping {
 
 impl Shim {
     pub(super) fn checkpoint(&mut self, op: OpId, task: &Id, from: ReqId) -> Result<(), Failure> {
-        let Some(Pending { call: Call::Checkpoint(request), .. }) = self.pending.get(&from) else {
+        let Some(Pending { call: Call::Checkpoint(request), .. }) = self.clients.request(from) else {
             return Err(gone());
         };
         let dump = Dump::of(request)?;

@@ -1,46 +1,86 @@
-//! Connections: accepting, requests in, answers out.
+//! Clients: their connections, what they ask, and the streams that they have with processes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 
-use berth_proto::shim::{AttachInput, AttachOutput, attach_input, attach_output};
-use berth_proto::ttrpc::{Code, Event as Wire, Request as WireRequest, Status};
-use berth_shim_core::{Event, Process, ReqId, Request};
+use berth_proto::ttrpc::{Code, Event as Wire, Status};
+use berth_shim_core::{Process, ReqId};
 use nix::libc;
-use prost::Message;
 
-use super::watches::Source;
-use super::{Pending, Shim};
-use crate::bundle;
-use crate::call::{self, Call, Parsed};
-use crate::conn::{Conn, Heard, is_trusted};
-use crate::poll::{Interest, Ready};
+use super::watches::{Source, Watches};
+use crate::call::Call;
+use crate::conn::{Conn, Heard, STREAM_PENDING_BYTES_MAX, is_trusted};
+use crate::poll::Interest;
 
 /// Connections at a time: containerd opens one per container of the pod, the agent a few.
 const CONNS_MAX: usize = 1024;
 /// Requests that are not answered yet, over all connections.
 const PENDING_MAX: usize = 16384;
-/// Reads from one connection before others have their turn.
-const READS_MAX: usize = 4;
 
-impl Shim {
-    pub(super) fn accept_all(&mut self) {
+/// A request, until it is answered.
+pub(super) struct Pending {
+    pub(super) conn: u64,
+    pub(super) stream: u32,
+    pub(super) call: Call,
+}
+
+/// Which process a client's stream belongs to.
+#[derive(Debug, Clone)]
+pub(super) struct Route {
+    pub(super) process: Process,
+    pub(super) stdin: bool,
+}
+
+pub(super) struct Clients {
+    listener: UnixListener,
+    agent_listener: Option<(UnixListener, PathBuf)>,
+    conns: BTreeMap<u64, Conn>,
+    pending: BTreeMap<ReqId, Pending>,
+    /// Streams whose first message has not come.
+    opening: BTreeSet<(u64, u32)>,
+    routes: BTreeMap<(u64, u32), Route>,
+    last_conn: u64,
+    last_request: u64,
+    /// Given up for a client to be turned away with.
+    spare: Option<File>,
+}
+
+/// Connections.
+impl Clients {
+    pub(super) fn new(listener: UnixListener, watches: &mut Watches) -> nix::Result<Self> {
+        watches.add(&listener, Interest::Read, Source::Listener)?;
+        Ok(Self {
+            listener,
+            agent_listener: None,
+            conns: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            opening: BTreeSet::new(),
+            routes: BTreeMap::new(),
+            last_conn: 0,
+            last_request: 0,
+            spare: open_spare(),
+        })
+    }
+
+    pub(super) fn accept_all(&mut self, watches: &mut Watches) {
         while let Some(socket) = accept(&self.listener, &mut self.spare) {
-            self.add_conn(socket);
+            self.add(socket, watches);
         }
     }
 
-    pub(super) fn accept_agents(&mut self) {
+    pub(super) fn accept_agents(&mut self, watches: &mut Watches) {
         while let Some((listener, _)) = &self.agent_listener
             && let Some(socket) = accept(listener, &mut self.spare)
         {
-            self.add_conn(socket);
+            self.add(socket, watches);
         }
     }
 
     /// Serves on the agent's socket too.
-    pub(super) fn listen_for_agent(&mut self, path: &str) -> Result<(), Status> {
+    pub(super) fn listen_for_agent(&mut self, path: &str, watches: &mut Watches) -> Result<(), Status> {
         let fail = |text: String| Status::new(Code::InvalidArgument, format!("failed to {text}"));
         if !path.starts_with('/') {
             return Err(fail(format!("listen on {path:?}: the path is not absolute")));
@@ -48,90 +88,107 @@ impl Shim {
         let listener: UnixListener =
             crate::start::listen(path.as_ref()).map_err(|error| fail(crate::chain(&error)))?;
         let watched = listener.set_nonblocking(true).map_err(|error| error.to_string()).and_then(|()| {
-            let added = self.watches.add(&listener, Interest::Read, Source::AgentListener);
+            let added = watches.add(&listener, Interest::Read, Source::AgentListener);
             added.map_err(|error| error.to_string())
         });
         watched.map_err(|error| fail(format!("watch {path}: {error}")))?;
         self.agent_listener = Some((listener, path.into()));
-        bundle::write_sockets(&self.home.bundle, self.sockets()).map_err(|error| fail(crate::chain(&error)))
+        Ok(())
     }
 
-    fn add_conn(&mut self, socket: UnixStream) {
+    pub(super) fn agent_socket(&self) -> Option<&Path> {
+        self.agent_listener.as_ref().map(|(_, path)| path.as_path())
+    }
+
+    fn add(&mut self, socket: UnixStream, watches: &mut Watches) {
         if self.conns.len() >= CONNS_MAX || !is_trusted(&socket) || socket.set_nonblocking(true).is_err() {
             return;
         }
         let id = self.last_conn + 1;
-        let Ok(token) = self.watches.add(&socket, Interest::Read, Source::Conn(id)) else { return };
+        let Ok(token) = watches.add(&socket, Interest::Read, Source::Conn(id)) else { return };
         self.last_conn = id;
-        self.conns.insert(self.last_conn, Conn::new(socket, token));
+        self.conns.insert(id, Conn::new(socket, token));
     }
 
-    pub(super) fn conn_ready(&mut self, id: u64, ready: Ready) {
-        let mut gone = false;
-        if ready.read {
-            for _read in 0..READS_MAX {
-                let Some(conn) = self.conns.get_mut(&id) else { break };
-                // A client that is held is not read from, so readiness can only be its end.
-                gone = conn.held || conn.read(&mut self.chunk) == Heard::End;
-                self.hear(id);
-                if gone || self.conns.get(&id).is_some_and(|conn| conn.held) {
-                    break;
-                }
-            }
-        }
-        if gone {
-            self.drop_conn(id);
-        } else if ready.write {
-            self.flush_conn(id);
-        }
+    pub(super) fn conns(&self) -> Vec<u64> {
+        self.conns.keys().copied().collect()
     }
 
-    /// Handles everything that has arrived whole.
-    fn hear(&mut self, id: u64) {
-        while let Some(event) = self.conns.get_mut(&id).and_then(Conn::next) {
-            match event {
-                Wire::Call { stream, request, .. } => self.call(id, stream, &request),
-                Wire::Data { stream, payload } => self.stream_data(id, stream, &payload),
-                Wire::HalfClosed { stream } => self.stream_half_closed(id, stream),
-                Wire::Aborted { stream } => self.stream_gone(id, stream),
-            }
+    /// Reads once; `None` when there is no such client any more.
+    pub(super) fn read(&mut self, conn: u64, chunk: &mut [u8]) -> Option<Heard> {
+        let conn = self.conns.get_mut(&conn)?;
+        // A client that is held is not read from, so readiness can only be its end.
+        Some(if conn.held { Heard::End } else { conn.read(chunk) })
+    }
+
+    /// The next thing that has arrived whole.
+    pub(super) fn next(&mut self, conn: u64) -> Option<Wire> {
+        self.conns.get_mut(&conn).and_then(Conn::next)
+    }
+
+    /// Does not read from a client until it is released.
+    pub(super) fn hold(&mut self, conn: u64) {
+        if let Some(conn) = self.conns.get_mut(&conn) {
+            conn.held = true;
         }
     }
 
-    fn call(&mut self, conn: u64, stream: u32, request: &WireRequest) {
-        let done = call::parse(request).and_then(|parsed| self.take_call(conn, stream, parsed));
-        if let Err(status) = done {
-            self.respond(conn, stream, Err(status));
+    pub(super) fn release(&mut self, conn: u64) {
+        if let Some(conn) = self.conns.get_mut(&conn) {
+            conn.held = false;
         }
     }
 
-    fn take_call(&mut self, conn: u64, stream: u32, parsed: Parsed) -> Result<(), Status> {
-        let answer = match parsed {
-            Parsed::Ask(call, request) => return self.ask(conn, stream, call, request),
-            Parsed::Stream => {
-                self.opening.insert((conn, stream));
-                return Ok(());
-            }
-            Parsed::CreateSandbox(request) => return self.create_sandbox(conn, stream, *request),
-            Parsed::OfSandbox(sandbox, parsed) => {
-                self.must_be_ours(&sandbox)?;
-                return self.take_call(conn, stream, *parsed);
-            }
-            Parsed::Pids(of) => match self.sandbox_pids(&of) {
-                Some(pids) => pids,
-                None => return self.ask(conn, stream, Call::Pids, Request::OfMade(Process::init(&of))),
-            },
-            Parsed::Platform => platform(),
-            Parsed::Ping => Vec::new(),
-            Parsed::SandboxMetrics => self.sandbox_metrics()?,
-            Parsed::Stats => self.own_stats(),
-        };
-        self.respond(conn, stream, Ok(answer));
-        Ok(())
+    pub(super) fn is_held(&self, conn: u64) -> bool {
+        self.conns.get(&conn).is_some_and(|conn| conn.held)
     }
 
-    /// Gives a request to the machine.
-    pub(super) fn ask(&mut self, conn: u64, stream: u32, call: Call, request: Request) -> Result<(), Status> {
+    /// How many streams a client has open; `None` when it is gone.
+    pub(super) fn open_streams(&self, conn: u64) -> Option<usize> {
+        self.conns.get(&conn).map(|conn| conn.server.open_streams().count())
+    }
+
+    /// Whether a client has taken so much that output for it may be read again.
+    pub(super) fn has_room(&mut self, conn: u64) -> bool {
+        self.conns.get_mut(&conn).is_some_and(|conn| conn.pending() < STREAM_PENDING_BYTES_MAX / 2)
+    }
+
+    /// Whether somebody has not taken everything that was said.
+    pub(super) fn has_unsent(&mut self) -> bool {
+        self.conns.values_mut().any(|conn| conn.pending() > 0)
+    }
+
+    /// Writes what waits; returns whether the client is still there.
+    pub(super) fn write(&mut self, conn: u64) -> bool {
+        self.conns.get_mut(&conn).is_none_or(Conn::write)
+    }
+
+    /// Whether what has arrived waits until the client has taken its answers.
+    pub(super) fn is_behind(&self, conn: u64) -> bool {
+        self.conns.get(&conn).is_some_and(|conn| conn.behind)
+    }
+
+    /// Watches for what is to be done next; returns whether that can be.
+    pub(super) fn watch(&mut self, conn: u64, watches: &Watches) -> bool {
+        let Some(conn) = self.conns.get_mut(&conn) else { return true };
+        let interest = conn.new_interest();
+        interest.is_none_or(|interest| watches.set(&*conn, conn.token, interest).is_ok())
+    }
+
+    /// Hangs up on a client; returns whether there was one. Its streams and requests are still to be ended.
+    pub(super) fn hang_up(&mut self, conn: u64, watches: &mut Watches) -> bool {
+        let gone = self.conns.remove(&conn);
+        if let Some(conn) = &gone {
+            watches.end(conn, conn.token);
+        }
+        gone.is_some()
+    }
+}
+
+/// Requests and answers.
+impl Clients {
+    /// Notes a request.
+    pub(super) fn ask(&mut self, conn: u64, stream: u32, call: Call) -> Result<ReqId, Status> {
         if self.pending.len() >= PENDING_MAX {
             return Err(Status::new(
                 Code::ResourceExhausted,
@@ -141,99 +198,35 @@ impl Shim {
         self.last_request += 1;
         let id = ReqId(self.last_request);
         self.pending.insert(id, Pending { conn, stream, call });
-        self.happen(Event::Request(id, request));
-        Ok(())
+        Ok(id)
     }
 
-    fn stream_data(&mut self, conn: u64, stream: u32, payload: &[u8]) {
-        let input = match AttachInput::decode(payload) {
-            Ok(input) => input,
-            Err(error) => {
-                let status =
-                    Status::new(Code::InvalidArgument, format!("decode a stream's message: {error}"));
-                self.end_stream(conn, stream, Err(status));
-                return;
-            }
-        };
-        if self.opening.remove(&(conn, stream)) {
-            let asked = call::parse_stream_start(input);
-            if let Err(status) = asked.and_then(|(call, request)| self.ask(conn, stream, call, request)) {
-                self.respond(conn, stream, Err(status));
-            }
-            return;
-        }
-        let Some(route) = self.routes.get(&(conn, stream)).cloned() else { return };
-        match input.what {
-            Some(attach_input::What::Stdin(bytes)) if route.stdin => {
-                self.client_input(conn, stream, &route, &bytes);
-            }
-            Some(attach_input::What::CloseStdin(true)) if route.stdin => self.close_input(&route.process),
-            Some(attach_input::What::Resize(size)) => {
-                if let Ok((columns, rows)) = call::size(size.width, size.height) {
-                    // A process without a terminal has no size.
-                    let _no_terminal = self.resize(&route.process, columns, rows).is_err();
-                }
-            }
-            Some(attach_input::What::Stdin(_) | attach_input::What::CloseStdin(_)) | None => {}
-            Some(attach_input::What::Attach(_) | attach_input::What::Exec(_)) => {
-                let status = Status::new(Code::InvalidArgument, "a stream is opened once");
-                self.end_stream(conn, stream, Err(status));
-            }
-        }
+    pub(super) fn request(&self, id: ReqId) -> Option<&Pending> {
+        self.pending.get(&id)
     }
 
-    /// The client sends nothing more. For a process that is the client's own this is the end of its input; a container's
-    /// input goes on when a client detaches.
-    fn stream_half_closed(&mut self, conn: u64, stream: u32) {
-        if self.opening.remove(&(conn, stream)) {
-            let status =
-                Status::new(Code::InvalidArgument, "the stream ended before it said what to stream with");
-            self.respond(conn, stream, Err(status));
-            return;
-        }
-        if let Some(route) = self.routes.get(&(conn, stream)).cloned()
-            && route.stdin
-            && route.process.exec.is_some()
-        {
-            self.close_input(&route.process);
-        }
+    pub(super) fn take_request(&mut self, id: ReqId) -> Option<Pending> {
+        self.pending.remove(&id)
     }
 
-    /// A stream is over on the client's side: its process loses a client, and ends if it was the client's own.
-    pub(super) fn stream_gone(&mut self, conn: u64, stream: u32) {
-        self.opening.remove(&(conn, stream));
-        if let Some(route) = self.routes.remove(&(conn, stream)) {
-            self.detach(&route, conn, stream);
-        }
-        let request =
-            self.pending.iter().find(|(_, pending)| pending.conn == conn && pending.stream == stream);
-        if let Some(id) = request.map(|(id, _)| *id) {
-            self.pending.remove(&id);
-            self.happen(Event::Gone(id));
-        }
+    /// Notes a request again that goes on as a stream.
+    pub(super) fn keep_request(&mut self, id: ReqId, pending: Pending) {
+        self.pending.insert(id, pending);
     }
 
-    /// Ends a stream from this side.
-    pub(super) fn end_stream(&mut self, conn: u64, stream: u32, result: Result<(), Status>) {
-        if let Some(conn) = self.conns.get_mut(&conn) {
-            match result {
-                Ok(()) => conn.server.finish(stream),
-                Err(status) => conn.server.respond(stream, Err(status)),
-            }
-        }
-        self.stream_gone(conn, stream);
+    /// Forgets the request of a stream; returns which it was.
+    pub(super) fn take_request_of(&mut self, conn: u64, stream: u32) -> Option<ReqId> {
+        let is_its = |pending: &Pending| (pending.conn, pending.stream) == (conn, stream);
+        let id = self.pending.iter().find(|(_, pending)| is_its(pending)).map(|(id, _)| *id)?;
+        self.pending.remove(&id);
+        Some(id)
     }
 
-    /// Sends one message of a stream; returns the bytes that now wait on the connection.
-    pub(super) fn send(&mut self, conn: u64, stream: u32, what: attach_output::What) -> usize {
-        self.send_encoded(conn, stream, &AttachOutput { what: Some(what) }.encode_to_vec())
-    }
-
-    pub(super) fn send_encoded(&mut self, conn: u64, stream: u32, message: &[u8]) -> usize {
-        let Some(conn) = self.conns.get_mut(&conn) else { return 0 };
-        // Messages are as long as one read, far below what a frame takes.
-        let _too_large = conn.server.send(stream, message).is_err();
-        conn.pending()
+    /// Forgets the oldest request of a client; returns which it was.
+    pub(super) fn take_request_from(&mut self, conn: u64) -> Option<ReqId> {
+        let id = self.pending.iter().find(|(_, pending)| pending.conn == conn).map(|(id, _)| *id)?;
+        self.pending.remove(&id);
+        Some(id)
     }
 
     pub(super) fn respond(&mut self, conn: u64, stream: u32, result: Result<Vec<u8>, Status>) {
@@ -241,58 +234,67 @@ impl Shim {
             conn.server.respond(stream, result);
         }
     }
+}
 
-    /// Writes what waits on every connection, and watches for what is left.
-    pub(super) fn flush_conns(&mut self) {
-        let ids: Vec<u64> = self.conns.keys().copied().collect();
-        for id in ids {
-            self.flush_conn(id);
-        }
+/// Streams.
+impl Clients {
+    /// A stream begins with its first message.
+    pub(super) fn open(&mut self, conn: u64, stream: u32) {
+        self.opening.insert((conn, stream));
     }
 
-    fn flush_conn(&mut self, id: u64) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        if !conn.write() {
-            self.drop_conn(id);
-            return;
-        }
-        if conn.behind {
-            self.hear(id);
-        }
-        self.resume_outputs(id);
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        if let Some(interest) = conn.new_interest() {
-            let token = conn.token;
-            if self.watches.set(&*conn, token, interest).is_err() {
-                self.drop_conn(id);
+    /// Whether this is a stream's first message.
+    pub(super) fn begins(&mut self, conn: u64, stream: u32) -> bool {
+        self.opening.remove(&(conn, stream))
+    }
+
+    /// Leads a stream to a process.
+    pub(super) fn lead(&mut self, conn: u64, stream: u32, route: Route) {
+        self.routes.insert((conn, stream), route);
+    }
+
+    pub(super) fn route(&self, conn: u64, stream: u32) -> Option<&Route> {
+        self.routes.get(&(conn, stream))
+    }
+
+    pub(super) fn take_route(&mut self, conn: u64, stream: u32) -> Option<Route> {
+        self.routes.remove(&(conn, stream))
+    }
+
+    /// Which streams of a client lead to processes, and to which.
+    pub(super) fn routes(&self, conn: u64) -> impl Iterator<Item = (u32, &Route)> {
+        self.routes.range((conn, 0)..=(conn, u32::MAX)).map(|((_, stream), route)| (*stream, route))
+    }
+
+    /// Forgets the streams of a client that were never begun.
+    pub(super) fn forget_opening(&mut self, conn: u64) {
+        self.opening.retain(|(other, _)| *other != conn);
+    }
+
+    /// Sends one message of a stream; returns the bytes that now wait on the connection.
+    pub(super) fn send(&mut self, conn: u64, stream: u32, message: &[u8]) -> usize {
+        let Some(conn) = self.conns.get_mut(&conn) else { return 0 };
+        // Messages are as long as one read, far below what a frame takes.
+        let _too_large = conn.server.send(stream, message).is_err();
+        conn.pending()
+    }
+
+    /// Says that a stream is over.
+    pub(super) fn finish(&mut self, conn: u64, stream: u32, result: Result<(), Status>) {
+        if let Some(conn) = self.conns.get_mut(&conn) {
+            match result {
+                Ok(()) => conn.server.finish(stream),
+                Err(status) => conn.server.respond(stream, Err(status)),
             }
         }
     }
 
-    /// Hangs up on everybody.
-    pub(super) fn drop_conns(&mut self) {
-        let ids: Vec<u64> = self.conns.keys().copied().collect();
-        for id in ids {
-            self.drop_conn(id);
-        }
-    }
-
-    fn drop_conn(&mut self, id: u64) {
-        let Some(conn) = self.conns.remove(&id) else { return };
-        self.watches.end(&conn, conn.token);
-        drop(conn);
-        let routes = self.routes.range((id, 0)..=(id, u32::MAX));
-        let streams: Vec<u32> = routes.map(|((_, stream), _)| *stream).collect();
-        for stream in streams {
-            self.stream_gone(id, stream);
-        }
-        self.opening.retain(|(conn, _)| *conn != id);
-        let requests: Vec<ReqId> =
-            self.pending.iter().filter(|(_, pending)| pending.conn == id).map(|(id, _)| *id).collect();
-        for request in requests {
-            self.pending.remove(&request);
-            self.happen(Event::Gone(request));
-        }
+    /// Says that a stream is over whose process has ended, and lets its client go on.
+    pub(super) fn finish_with_process(&mut self, conn: u64, stream: u32) {
+        self.routes.remove(&(conn, stream));
+        self.finish(conn, stream, Ok(()));
+        self.release(conn);
+        self.pending.retain(|_, pending| (pending.conn, pending.stream) != (conn, stream));
     }
 }
 
@@ -320,22 +322,6 @@ fn is_without_descriptors(error: &io::Error) -> bool {
 }
 
 /// A descriptor to have when there is no other.
-pub(super) fn open_spare() -> Option<File> {
+fn open_spare() -> Option<File> {
     File::open("/dev/null").ok()
-}
-
-fn platform() -> Vec<u8> {
-    // Go's names, which image manifests use too, with the variant that containerd gives (`platforms.DefaultSpec`).
-    let (architecture, variant) = match std::env::consts::ARCH {
-        "x86_64" => ("amd64", ""),
-        "aarch64" => ("arm64", "v8"),
-        other => (other, ""),
-    };
-    let platform = berth_proto::types::Platform {
-        os: "linux".to_owned(),
-        architecture: architecture.to_owned(),
-        variant: variant.to_owned(),
-        ..Default::default()
-    };
-    berth_proto::sandbox::PlatformResponse { platform: Some(platform) }.encode_to_vec()
 }

@@ -1,10 +1,12 @@
 //! Performs the machine's effects that take no time.
 
-use berth_proto::shim::attach_output::What;
+use berth_proto::shim::{AttachOutput, attach_output::What};
 use berth_proto::ttrpc::{Code, Status};
 use berth_shim_core::{Effect, Exit, Failure, Id, Notice, Process, Reply, ReqId, Scope};
+use prost::Message;
 
-use super::{LINGER_MS, Pending, Phase, Route, Shim};
+use super::clients::{Pending, Route};
+use super::{LINGER_MS, Phase, Shim};
 use crate::answer::{self, Facts, LogFacts};
 use crate::call::Call;
 use crate::container::{Container, ExecPlan};
@@ -49,7 +51,7 @@ impl Shim {
         if let Ok(Reply::ExecStreams { .. }) = reply {
             return;
         }
-        let Some(Pending { conn, stream, call }) = self.pending.remove(&to) else { return };
+        let Some(Pending { conn, stream, call }) = self.clients.take_request(to) else { return };
         let result = match reply {
             Ok(reply) => {
                 let mut facts = self.facts(&call);
@@ -65,8 +67,8 @@ impl Shim {
             }
             Err(failure) => Err(answer::status(failure)),
         };
-        self.routes.remove(&(conn, stream));
-        self.respond(conn, stream, result);
+        let _ended = self.clients.take_route(conn, stream);
+        self.clients.respond(conn, stream, result);
     }
 
     /// What the answer to a call carries besides the machine's reply.
@@ -96,7 +98,7 @@ impl Shim {
 
     /// Answers a request that the machine has allowed.
     fn allow(&mut self, to: ReqId, process: &Process, pid: u32) {
-        let Some(Pending { conn, stream, call }) = self.pending.remove(&to) else { return };
+        let Some(Pending { conn, stream, call }) = self.clients.take_request(to) else { return };
         let result = match call {
             Call::Pids => Ok(self.pids(&process.task, pid)),
             Call::TaskStats => self.task_stats(&process.task),
@@ -111,7 +113,7 @@ impl Shim {
             },
             Call::Attach(start) => match self.attach(conn, stream, process, &start) {
                 Ok(()) => {
-                    self.pending.insert(to, Pending { conn, stream, call: Call::Attach(start) });
+                    self.clients.keep_request(to, Pending { conn, stream, call: Call::Attach(start) });
                     return;
                 }
                 Err(status) => Err(status),
@@ -120,7 +122,7 @@ impl Shim {
                 Err(Status::new(Code::Internal, format!("the shim has no answer of its own to {call:?}")))
             }
         };
-        self.respond(conn, stream, result);
+        self.clients.respond(conn, stream, result);
     }
 
     fn attach(
@@ -140,12 +142,12 @@ impl Shim {
         let role = Role::Guest { stdout: start.stdout, stderr: start.stderr };
         let client = Client { conn, stream, role };
         io.clients.push(client);
-        self.routes.insert((conn, stream), Route { process: process.clone(), stdin: start.stdin });
+        self.clients.lead(conn, stream, Route { process: process.clone(), stdin: start.stdin });
         Ok(())
     }
 
     fn keep_exec(&mut self, process: Process, from: ReqId) {
-        let Some(Pending { call: Call::Exec(plan), .. }) = self.pending.get(&from) else { return };
+        let Some(Pending { call: Call::Exec(plan), .. }) = self.clients.request(from) else { return };
         let mut plan = ExecPlan::clone(plan);
         if let Some(container) = self.containers.get(&process.task) {
             plan.streams.bundle = container.bundle.display().to_string();
@@ -189,7 +191,7 @@ impl Shim {
         if let Err(error) = bundle::write_exit(&container.bundle, container.pid, exit) {
             crate::log::warning!("failed to record the exit of {task}: {}", crate::chain(&error));
         }
-        let Some((_, socket)) = &self.agent_listener else { return };
+        let Some(socket) = self.clients.agent_socket() else { return };
         if let Err(error) = bundle::write_exit_for_agent(socket, &answer::ended(task, container.pid, exit)) {
             crate::log::warning!(
                 "failed to record the exit of {task} for the agent: {}",
@@ -212,13 +214,9 @@ impl Shim {
     fn end_streams(&mut self, process: &Process, code: u32) {
         let Some(io) = self.ios.get_mut(process) else { return };
         for client in std::mem::take(&mut io.clients) {
-            self.send(client.conn, client.stream, What::ExitCode(code));
-            self.routes.remove(&(client.conn, client.stream));
-            if let Some(conn) = self.conns.get_mut(&client.conn) {
-                conn.server.finish(client.stream);
-                conn.held = false;
-            }
-            self.pending.retain(|_, pending| (pending.conn, pending.stream) != (client.conn, client.stream));
+            let message = AttachOutput { what: Some(What::ExitCode(code)) }.encode_to_vec();
+            self.clients.send(client.conn, client.stream, &message);
+            self.clients.finish_with_process(client.conn, client.stream);
         }
         self.release_ends(process);
     }

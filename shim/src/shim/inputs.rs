@@ -5,8 +5,9 @@ use std::io::Read;
 use berth_proto::ttrpc::{Code, Status};
 use berth_shim_core::Process;
 
+use super::Shim;
+use super::clients::Route;
 use super::streams::{watch, write_pending};
-use super::{Route, Shim};
 use crate::conn::would_wait;
 use crate::io::ProcessIo;
 use crate::poll::Interest;
@@ -26,9 +27,9 @@ impl Shim {
         if waiting <= INPUT_BYTES_HOLD {
             return;
         }
-        let Some(client) = self.conns.get_mut(&conn) else { return };
-        if client.server.open_streams().count() == 1 {
-            client.held = true;
+        let Some(streams) = self.clients.open_streams(conn) else { return };
+        if streams == 1 {
+            self.clients.hold(conn);
         } else if waiting > INPUT_BYTES_MAX {
             let text =
                 "the process does not read its input; stream on a connection of its own to be made to wait";
@@ -67,9 +68,7 @@ impl Shim {
     fn release_clients(&mut self, process: &Process) {
         let Some(io) = self.ios.get(process) else { return };
         for client in &io.clients {
-            if let Some(conn) = self.conns.get_mut(&client.conn) {
-                conn.held = false;
-            }
+            self.clients.release(client.conn);
         }
         if let Some((token, fifo)) = &io.stdin_fifo {
             // Watched already, unless it was held.

@@ -128,7 +128,7 @@ impl Shim {
         let message = AttachOutput { what: Some(what) }.encode_to_vec();
         let mut room = true;
         for Client { conn, stream, role } in clients {
-            let waiting = self.send_encoded(conn, stream, &message);
+            let waiting = self.clients.send(conn, stream, &message);
             if role == Role::Owner {
                 room &= waiting < STREAM_PENDING_BYTES_MAX;
             } else if waiting > guest_bytes_max {
@@ -150,11 +150,11 @@ impl Shim {
 
     /// Reads again what a client's slowness has stalled, once it has caught up.
     pub(super) fn resume_outputs(&mut self, conn: u64) {
-        if self.conns.get_mut(&conn).is_none_or(|conn| conn.pending() >= STREAM_PENDING_BYTES_MAX / 2) {
+        if !self.clients.has_room(conn) {
             return;
         }
-        let routes = self.routes.range((conn, 0)..=(conn, u32::MAX));
-        let processes: Vec<Process> = routes.map(|(_, route)| route.process.clone()).collect();
+        let processes: Vec<Process> =
+            self.clients.routes(conn).map(|(_, route)| route.process.clone()).collect();
         for process in processes {
             self.unstall(&process);
         }

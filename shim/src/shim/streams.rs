@@ -9,9 +9,10 @@ use berth_shim_core::Process;
 use berth_shim_core::log::Stream;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
+use super::Shim;
+use super::clients::Route;
 use super::watches::{Source, Watches};
 use super::writers::Leaving;
-use super::{Route, Shim};
 use crate::conn::would_wait;
 use crate::io::{Client, Early, Input, Output, Prepared, ProcessIo, Relay, Role};
 use crate::poll::{Interest, Token};
@@ -93,15 +94,13 @@ impl Shim {
         let io = self.ios.entry(process.clone()).or_default();
         io.clients.push(client);
         io.early = Some(Early::default());
-        self.routes.insert((conn, stream), Route { process: process.clone(), stdin });
+        self.clients.lead(conn, stream, Route { process: process.clone(), stdin });
     }
 
     /// A client leaves a process.
     pub(super) fn detach(&mut self, route: &Route, conn: u64, stream: u32) {
         // It was made to wait for this process alone.
-        if let Some(conn) = self.conns.get_mut(&conn) {
-            conn.held = false;
-        }
+        self.clients.release(conn);
         let Some(io) = self.ios.get_mut(&route.process) else { return };
         io.clients.retain(|client| (client.conn, client.stream) != (conn, stream));
         let once = io.stdin_once && route.stdin;

@@ -98,7 +98,9 @@ impl Shim {
         let mut waiting = VecDeque::from(std::mem::take(&mut self.reopenings));
         while let Some(reopening) = waiting.pop_front() {
             match self.outcome(&reopening) {
-                Some(result) => self.respond(reopening.conn, reopening.stream, result.map(|()| Vec::new())),
+                Some(result) => {
+                    self.clients.respond(reopening.conn, reopening.stream, result.map(|()| Vec::new()))
+                }
                 None => self.reopenings.push(reopening),
             }
         }
