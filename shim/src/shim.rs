@@ -1,6 +1,7 @@
 //! The shim: one machine, one poll loop, and what the effects are performed on.
 
 mod actions;
+mod calls;
 mod checkpoints;
 mod children;
 mod clients;
@@ -28,12 +29,11 @@ use nix::sys::eventfd::EventFd;
 use crate::container::{Container, ExecPlan};
 use crate::io::{CHUNK, Clock, ProcessIo, Writing};
 use crate::pod::Pod;
-use crate::poll::{Interest, Ready, Token};
+use crate::poll::{Interest, Ready};
 use crate::publish::Publisher;
-use children::RuntimeCall;
+use calls::Calls;
 use clients::Clients;
 use leftovers::Leftover;
-use loggers::{Loggers, Parked};
 use rotations::Rotations;
 use watches::{Source, Watches};
 use writers::{Leaving, Reopening};
@@ -77,11 +77,7 @@ pub(crate) struct Shim {
     exec_pids: BTreeMap<Process, u32>,
     /// Groups of execs that end with everything they started.
     exec_groups: BTreeMap<Process, PathBuf>,
-    /// Runtime calls under way, by pid.
-    calls: BTreeMap<u32, RuntimeCall>,
-    /// Runtime calls that wait for a logging program.
-    parked: BTreeMap<Token, Parked>,
-    loggers: Loggers,
+    calls: Calls,
     /// Groups of containers that are deleted.
     leftovers: Vec<Leftover>,
     publisher: Publisher,
@@ -122,9 +118,7 @@ impl Shim {
             ios: BTreeMap::new(),
             exec_pids: BTreeMap::new(),
             exec_groups: BTreeMap::new(),
-            calls: BTreeMap::new(),
-            parked: BTreeMap::new(),
-            loggers: Loggers::default(),
+            calls: Calls::default(),
             leftovers: Vec::new(),
             publisher,
             pod: None,
@@ -204,7 +198,7 @@ impl Shim {
                 log.flush(now);
             }
         }
-        self.kill_late_calls(now.mono_ms);
+        self.calls.kill_late(now.mono_ms);
         self.tend_loggers(now.mono_ms);
         self.look_again(now.mono_ms);
         self.sweep_again(now.mono_ms);
@@ -214,7 +208,6 @@ impl Shim {
 
     fn deadline_ms(&self) -> Option<u64> {
         let logs = self.ios.values().filter_map(|io| io.log.as_ref()?.flush_at_ms());
-        let calls = self.calls.values().map(|call| call.deadline_ms);
         let linger = match self.phase {
             Phase::Serving => None,
             Phase::Ending { until_ms } => Some(until_ms).filter(|at| *at > self.now().mono_ms),
@@ -223,12 +216,12 @@ impl Shim {
             self.machine.poll_timeout(),
             self.publisher.deadline_ms(),
             linger,
-            self.loggers_deadline_ms(),
+            self.calls.deadline_ms(),
             self.sweep_at_ms(),
             self.give_up_logs_at_ms(),
         ];
         let looks = self.containers.values().filter_map(|container| Some(container.oom_look?.at_ms));
-        logs.chain(calls).chain(looks).chain(single.into_iter().flatten()).min()
+        logs.chain(looks).chain(single.into_iter().flatten()).min()
     }
 
     /// Done, and everything said is sent, or nobody takes it, and no logging program or control group is left behind.
@@ -238,7 +231,7 @@ impl Shim {
             Phase::Ending { until_ms } => {
                 let unsent = self.clients.has_unsent() || !self.publisher.is_idle();
                 let is_said = !unsent || self.now().mono_ms >= until_ms;
-                let is_clean = self.loggers.is_empty() && self.leftovers.is_empty();
+                let is_clean = !self.calls.has_loggers() && self.leftovers.is_empty();
                 // Nobody is to wait for this process while a disk has it wait.
                 if is_said && !self.is_written() {
                     self.drop_conns();

@@ -294,24 +294,7 @@ impl Shim {
         streams: Option<ChildStreams>,
         call: RuntimeCall,
     ) -> Result<(), Failure> {
-        let pid = self.launch(command, streams)?;
-        self.calls.insert(pid, call);
-        Ok(())
-    }
-
-    /// Starts a call of the runtime on the node, which ends with the shim; returns its pid.
-    pub(super) fn launch(
-        &self,
-        command: &mut Command,
-        streams: Option<ChildStreams>,
-    ) -> Result<u32, Failure> {
-        if let Some(pod) = &self.pod {
-            pod.on_node(command);
-        }
-        runtime::end_with_shim(command);
-        let program = command.get_program().to_string_lossy().into_owned();
-        runtime::spawn(command, streams)
-            .map_err(|error| Failure::new(Code::Internal, format!("failed to start {program}: {error}")))
+        self.calls.spawn(self.pod.as_ref(), command, streams, call)
     }
 }
 

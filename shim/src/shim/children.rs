@@ -84,11 +84,11 @@ impl Shim {
         let _spurious = self.signals.read().is_err();
         loop {
             let Some((pid, code)) = sys::reap() else { return };
-            match self.calls.remove(&pid) {
+            match self.calls.ended(pid) {
                 Some(call) => self.call_ended(call, code),
                 None if self.compression_ended(pid) => {}
                 None => {
-                    self.loggers.reaped(pid);
+                    self.calls.logger_reaped(pid);
                     self.observe_oom_of(pid);
                     self.happen(Event::ChildExited { pid, code });
                 }
@@ -96,25 +96,10 @@ impl Shim {
         }
     }
 
-    /// Kills runtime calls that take too long; they end as failures.
-    pub(super) fn kill_late_calls(&mut self, now_ms: u64) {
-        for (pid, call) in self.calls.iter_mut().filter(|(_, call)| call.deadline_ms <= now_ms) {
-            crate::log::warning!(
-                "killing runtime {} of {}, which takes too long",
-                call.verb,
-                call.process.task
-            );
-            cgroup::signal_process(*pid, nix::libc::SIGKILL);
-            call.deadline_ms = now_ms + runtime::CALL_MS_MAX;
-        }
-    }
-
     /// Kills the runtime call of an action that is no longer wanted.
     pub(super) fn cancel(&mut self, op: OpId) {
         self.cancel_parked(op);
-        for pid in self.calls.iter().filter(|(_, call)| call.op == op).map(|(pid, _)| *pid) {
-            cgroup::signal_process(pid, nix::libc::SIGKILL);
-        }
+        self.calls.kill(op);
     }
 
     fn call_ended(&mut self, mut call: RuntimeCall, code: u32) {
@@ -199,7 +184,7 @@ impl Shim {
         }
         match (&result, logger) {
             (Ok(_), pid) => self.ios.entry(process.clone()).or_default().logger = pid,
-            (Err(_), Some(pid)) => self.kill_logger(pid),
+            (Err(_), Some(pid)) => self.calls.kill_logger(pid),
             (Err(_), None) => {}
         }
         match (&result, &process.exec) {

@@ -42,7 +42,7 @@ impl Shim {
         self.unlink_sockets();
         bundle::remove_shim_pid(&self.home.bundle);
         let now_ms = self.now().mono_ms;
-        self.loggers.dismiss_all(now_ms);
+        self.calls.dismiss_loggers(now_ms);
         self.phase = Phase::Ending { until_ms: now_ms + LINGER_MS };
     }
 

@@ -104,7 +104,7 @@ impl Shim {
         match copy {
             Ok(copy) => {
                 let call = self.runtime_call(op, verb, Process::init(task), note, Then::Job(then));
-                self.calls.insert(copy.into_id(), call);
+                self.calls.began(copy.into_id(), call);
                 Ok(())
             }
             Err(error) => Err((not_begun(error), then)),

@@ -10,25 +10,15 @@ use berth_shim_core::{Code, Failure, OpId};
 use nix::libc::{SIGKILL, SIGTERM};
 
 use super::Shim;
+use super::calls::Parked;
 use super::children::{RuntimeCall, Then};
-use super::watches::Source;
-use crate::cgroup;
 use crate::io::{Answer, ChildStreams, Logger, READY_MS_MAX};
-use crate::poll::{Interest, Token};
+use crate::poll::Token;
 
 /// Time from the end of a process to the SIGTERM for a program that still runs, milliseconds.
 const END_MS: u64 = 10_000;
 /// Time from there to SIGKILL, milliseconds.
 const TERM_MS: u64 = 2_000;
-
-/// A runtime call that waits for a logging program.
-pub(super) struct Parked {
-    command: Command,
-    streams: ChildStreams,
-    call: RuntimeCall,
-    logger: Logger,
-    deadline_ms: u64,
-}
 
 /// Logging programs that run, by pid. Whoever reaps one removes it, so that no signal meets another process.
 #[derive(Debug, Default)]
@@ -51,7 +41,11 @@ impl Loggers {
         self.0.is_empty()
     }
 
-    fn started(&mut self, pid: u32) {
+    pub(super) fn has(&self, pid: u32) -> bool {
+        self.0.contains_key(&pid)
+    }
+
+    pub(super) fn started(&mut self, pid: u32) {
         self.0.insert(pid, Life::Serving);
     }
 
@@ -83,7 +77,7 @@ impl Loggers {
     }
 
     /// The signals that are due now. A program that is killed is not waited for.
-    fn due(&mut self, now_ms: u64) -> Vec<(u32, i32)> {
+    pub(super) fn due(&mut self, now_ms: u64) -> Vec<(u32, i32)> {
         let mut signals = Vec::new();
         self.0.retain(|pid, life| match *life {
             Life::Ending { term_at_ms } if term_at_ms <= now_ms => {
@@ -111,28 +105,16 @@ impl Shim {
         logger: Option<Logger>,
     ) -> Result<(), Failure> {
         let Some(logger) = logger else { return self.spawn(&mut command, Some(streams), call) };
-        self.loggers.started(logger.pid);
-        let watched = self.watches.add(&logger.ready, Interest::Read, Source::Logger).map_err(|error| {
-            Failure::new(Code::Internal, format!("failed to watch a logging program: {error}"))
-        });
-        let token = watched.inspect_err(|_| {
-            self.kill_logger(logger.pid);
-        })?;
-        let deadline_ms = self.now().mono_ms + READY_MS_MAX;
-        self.parked.insert(token, Parked { command, streams, call, logger, deadline_ms });
-        Ok(())
+        let now_ms = self.now().mono_ms;
+        self.calls.park((command, streams), call, logger, now_ms, &mut self.watches)
     }
 
     pub(super) fn logger_ready(&mut self, token: Token) {
-        let answer = self.parked.get_mut(&token).map(|parked| parked.logger.answer());
-        match answer {
+        match self.calls.answer(token) {
             Some(Answer::Ready) => {
-                let Some(Parked { mut command, streams, call, .. }) = self.unpark(token) else { return };
-                match self.launch(&mut command, Some(streams)) {
-                    Ok(pid) => {
-                        self.calls.insert(pid, call);
-                    }
-                    Err(failure) => self.call_failed(call, failure),
+                let Some(parked) = self.calls.unpark(token, &mut self.watches) else { return };
+                if let Err((call, failure)) = self.calls.spawn_parked(self.pod.as_ref(), parked) {
+                    self.call_failed(call, failure);
                 }
             }
             Some(Answer::NotReady) => self.give_up(
@@ -145,52 +127,24 @@ impl Shim {
 
     /// Ends waiting that takes too long, and programs that outlive their processes.
     pub(super) fn tend_loggers(&mut self, now_ms: u64) {
-        let late: Vec<Token> = self
-            .parked
-            .iter()
-            .filter(|(_, parked)| parked.deadline_ms <= now_ms)
-            .map(|(token, _)| *token)
-            .collect();
-        for token in late {
+        for token in self.calls.late_parked(now_ms) {
             let text = format!("the logging program did not say within {READY_MS_MAX} ms that it is ready");
             self.give_up(token, &text);
         }
-        for (pid, signal) in self.loggers.due(now_ms) {
-            cgroup::signal_process(pid, signal);
-        }
-    }
-
-    pub(super) fn loggers_deadline_ms(&self) -> Option<u64> {
-        let parked = self.parked.values().map(|parked| parked.deadline_ms);
-        parked.chain(self.loggers.deadline_ms()).min()
+        self.calls.end_late_loggers(now_ms);
     }
 
     /// Ends the waiting of an action that is no longer wanted.
     pub(super) fn cancel_parked(&mut self, op: OpId) {
-        let found = self.parked.iter().find(|(_, parked)| parked.call.op == op).map(|(token, _)| *token);
-        if let Some(token) = found {
+        if let Some(token) = self.calls.parked_of(op) {
             self.give_up(token, "the wait for the logging program was given up");
         }
     }
 
     fn give_up(&mut self, token: Token, why: &str) {
-        let Some(Parked { call, logger, .. }) = self.unpark(token) else { return };
-        self.kill_logger(logger.pid);
+        let Some(Parked { call, logger, .. }) = self.calls.unpark(token, &mut self.watches) else { return };
+        self.calls.kill_logger(logger.pid);
         self.call_failed(call, Failure::new(Code::Internal, format!("failed to start logging: {why}")));
-    }
-
-    fn unpark(&mut self, token: Token) -> Option<Parked> {
-        let parked = self.parked.remove(&token)?;
-        self.watches.end(&parked.logger.ready, token);
-        Some(parked)
-    }
-
-    /// Ends a program that nothing was logged with.
-    pub(super) fn kill_logger(&mut self, pid: u32) {
-        if self.loggers.0.contains_key(&pid) {
-            cgroup::signal_process(pid, SIGKILL);
-            self.loggers.reaped(pid);
-        }
     }
 
     /// A call that was not made fails as one that the runtime has failed.

@@ -128,7 +128,7 @@ impl Shim {
         self.drop_stdin_fifo(process);
         let Some(mut io) = self.ios.remove(process) else { return };
         if let Some(pid) = io.logger {
-            self.loggers.dismiss(pid, now.mono_ms);
+            self.calls.dismiss_logger(pid, now.mono_ms);
         }
         for (token, output) in io.outputs {
             self.watches.end(&output.fd, token);
