@@ -8,11 +8,11 @@ mod clients;
 mod effects;
 mod inputs;
 mod jobs;
-mod leftovers;
 mod loggers;
 mod memory;
 mod outputs;
 mod ownservice;
+mod processes;
 mod requests;
 mod rotations;
 mod streams;
@@ -23,17 +23,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use berth_shim_core::{Event, Id, Kills, Machine, Now, Process};
+use berth_shim_core::{Event, Machine, Now, Process};
 use nix::sys::eventfd::EventFd;
 
-use crate::container::{Container, ExecPlan};
 use crate::io::{CHUNK, Clock, ProcessIo, Writing};
 use crate::pod::Pod;
 use crate::poll::{Interest, Ready};
 use crate::publish::Publisher;
 use calls::Calls;
 use clients::Clients;
-use leftovers::Leftover;
+use processes::Processes;
 use rotations::Rotations;
 use watches::{Source, Watches};
 use writers::{Leaving, Reopening};
@@ -68,18 +67,9 @@ pub(crate) struct Shim {
     events: VecDeque<Event>,
     performing: bool,
     clients: Clients,
-    containers: BTreeMap<Id, Container>,
-    /// Kills for memory that groups have counted which are above those of containers.
-    kills_above: BTreeMap<PathBuf, Kills>,
-    execs: BTreeMap<Process, ExecPlan>,
+    processes: Processes,
     ios: BTreeMap<Process, ProcessIo>,
-    /// Execs that run, by name.
-    exec_pids: BTreeMap<Process, u32>,
-    /// Groups of execs that end with everything they started.
-    exec_groups: BTreeMap<Process, PathBuf>,
     calls: Calls,
-    /// Groups of containers that are deleted.
-    leftovers: Vec<Leftover>,
     publisher: Publisher,
     pod: Option<Pod>,
     phase: Phase,
@@ -112,14 +102,9 @@ impl Shim {
             events: VecDeque::new(),
             performing: false,
             clients,
-            containers: BTreeMap::new(),
-            kills_above: BTreeMap::new(),
-            execs: BTreeMap::new(),
+            processes: Processes::default(),
             ios: BTreeMap::new(),
-            exec_pids: BTreeMap::new(),
-            exec_groups: BTreeMap::new(),
             calls: Calls::default(),
-            leftovers: Vec::new(),
             publisher,
             pod: None,
             phase: Phase::Serving,
@@ -201,7 +186,7 @@ impl Shim {
         self.calls.kill_late(now.mono_ms);
         self.tend_loggers(now.mono_ms);
         self.look_again(now.mono_ms);
-        self.sweep_again(now.mono_ms);
+        self.processes.sweep_again(now.mono_ms);
         self.publisher.drive(now.mono_ms, self.watches.poll());
         self.flush_conns();
     }
@@ -217,11 +202,11 @@ impl Shim {
             self.publisher.deadline_ms(),
             linger,
             self.calls.deadline_ms(),
-            self.sweep_at_ms(),
+            self.processes.sweep_at_ms(),
+            self.processes.look_at_ms(),
             self.give_up_logs_at_ms(),
         ];
-        let looks = self.containers.values().filter_map(|container| Some(container.oom_look?.at_ms));
-        logs.chain(looks).chain(single.into_iter().flatten()).min()
+        logs.chain(single.into_iter().flatten()).min()
     }
 
     /// Done, and everything said is sent, or nobody takes it, and no logging program or control group is left behind.
@@ -231,7 +216,7 @@ impl Shim {
             Phase::Ending { until_ms } => {
                 let unsent = self.clients.has_unsent() || !self.publisher.is_idle();
                 let is_said = !unsent || self.now().mono_ms >= until_ms;
-                let is_clean = !self.calls.has_loggers() && self.leftovers.is_empty();
+                let is_clean = !self.calls.has_loggers() && !self.processes.has_leftovers();
                 // Nobody is to wait for this process while a disk has it wait.
                 if is_said && !self.is_written() {
                     self.drop_conns();

@@ -15,7 +15,7 @@ use crate::call::Call;
 use crate::container::{self, Container, ExecPlan, Terminal};
 use crate::io::{self, CONSOLE_DIR, ChildStreams, Console, Owner, Prepared, Wiring};
 use crate::pod::Pod;
-use crate::runtime::{self, Delete, Runtime};
+use crate::runtime::{self, Delete};
 use crate::{bundle, chain, oom_score};
 
 /// A process's ends, opened, and the socket for its terminal if it has one.
@@ -83,12 +83,12 @@ impl Shim {
         container: Container,
         making: Making,
     ) -> Result<(), Failure> {
-        self.leave_groups_to(task);
+        self.processes.leave_groups_to(task);
         let bundle = container.bundle.clone();
         let prepared = self.prepare_bundle(task, &container);
-        self.containers.insert(task.clone(), container);
+        self.processes.add(task, container);
         prepared.and_then(|()| self.begin_mount(op, task, making)).inspect_err(|_| {
-            self.containers.remove(task);
+            self.processes.remove(task);
             bundle::remove_record(&bundle);
             bundle::remove_member(&self.home.bundle, task);
         })
@@ -108,7 +108,7 @@ impl Shim {
 
     /// Has the runtime create a container whose root file system is there.
     pub(super) fn call_create(&mut self, op: OpId, task: &Id) -> Result<(), Failure> {
-        let container = self.containers.get(task).ok_or_else(gone)?;
+        let container = self.processes.container(task).ok_or_else(gone)?;
         let Container { bundle, runtime, streams, flags, .. } = container;
         let Streams { child, mut kept, console } =
             self.open_streams(op, task.as_str(), container::wiring(streams)?, streams.terminal)?;
@@ -131,20 +131,21 @@ impl Shim {
 
     /// Looks first whether the files can be opened that an exec's output goes to.
     fn begin_exec(&mut self, op: OpId, process: &Process, from: Option<ReqId>) -> Result<(), Failure> {
-        let files = self.execs.get(process).map(|plan| container::files(&plan.streams)).unwrap_or_default();
+        let files =
+            self.processes.exec(process).map(|plan| container::files(&plan.streams)).unwrap_or_default();
         if files.is_empty() { self.exec(op, process, from) } else { self.begin_check(op, process, files) }
     }
 
     pub(super) fn exec(&mut self, op: OpId, process: &Process, from: Option<ReqId>) -> Result<(), Failure> {
         let (plan, wiring) = match from {
             None => {
-                let plan = self.execs.get(process).cloned().ok_or_else(gone)?;
+                let plan = self.processes.exec(process).cloned().ok_or_else(gone)?;
                 let wiring = container::wiring(&plan.streams)?;
                 (plan, wiring)
             }
             Some(from) => self.plan_own_exec(process, from)?,
         };
-        let container = self.containers.get(&process.task).ok_or_else(gone)?;
+        let container = self.processes.container(&process.task).ok_or_else(gone)?;
         let (bundle, runtime) = (container.bundle.clone(), container.runtime.clone());
         // runc gives an exec the container's score, crun leaves it the one that it was called with.
         let init = Some(container.pid).filter(|pid| *pid > 0);
@@ -169,7 +170,7 @@ impl Shim {
             .arg("--pid-file")
             .arg(&pid_file)
             .arg("--detach")
-            .args(self.group_exec(process, &runtime).into_iter().flatten());
+            .args(self.processes.group_exec(process, &runtime).into_iter().flatten());
         if let Some(console) = &console {
             command.arg("--console-socket").arg(console.path());
         }
@@ -228,7 +229,7 @@ impl Shim {
         verb: &'static str,
         arguments: impl FnOnce(&mut Command, &str),
     ) -> Result<(), Failure> {
-        let (mut command, log) = self.command(op, task)?;
+        let (mut command, log) = self.processes.command(op, task)?;
         arguments(&mut command, task.as_str());
         let call = self.runtime_call(op, verb, Process::init(task), log, Then::Finish);
         self.spawn(&mut command, None, call)
@@ -238,7 +239,7 @@ impl Shim {
         let Some(Pending { call: Call::Update(resources), .. }) = self.clients.request(from) else {
             return Err(gone());
         };
-        let (mut command, log) = self.command(op, task)?;
+        let (mut command, log) = self.processes.command(op, task)?;
         // A file, since writing to the runtime's standard input would wait for it.
         let file = log.with_extension("resources");
         bundle::write_file(&file, resources).map_err(|error| failed(&error))?;
@@ -249,10 +250,8 @@ impl Shim {
     }
 
     pub(super) fn delete(&mut self, op: OpId, task: &Id, how: Delete) -> Result<(), Failure> {
-        let (mut command, log) = self.command(op, task)?;
-        if let Some(cgroup) = self.containers.get(task).and_then(|container| container.cgroup.as_ref()) {
-            cgroup.prune();
-        }
+        let (mut command, log) = self.processes.command(op, task)?;
+        self.processes.prune_groups(task);
         how.arguments(&mut command, task);
         let call = self.runtime_call(op, "delete", Process::init(task), log, Then::Deleted(how));
         self.spawn(&mut command, None, call)
@@ -260,7 +259,7 @@ impl Shim {
 
     /// Removes what the runtime may have left of a container that it could not create, then tells.
     pub(super) fn undo_create(&mut self, op: OpId, process: &Process, failure: Failure) {
-        let spawned = self.command(op, &process.task).and_then(|(mut command, log)| {
+        let spawned = self.processes.command(op, &process.task).and_then(|(mut command, log)| {
             Delete::ByForce.arguments(&mut command, &process.task);
             let call = self.runtime_call(op, "delete", process.clone(), log, Then::Undone(failure.clone()));
             self.spawn(&mut command, None, call)
@@ -268,12 +267,6 @@ impl Shim {
         if spawned.is_err() {
             self.undone(op, &process.task, failure);
         }
-    }
-
-    pub(super) fn command(&self, op: OpId, task: &Id) -> Result<(Command, PathBuf), Failure> {
-        let container = self.containers.get(task).ok_or_else(gone)?;
-        let log = container.bundle.join(format!("runtime-{}.log", op.0));
-        Ok((Runtime::call(&container.runtime, &log), log))
     }
 
     pub(super) fn runtime_call(

@@ -69,13 +69,13 @@ impl Shim {
             return Err(gone());
         };
         let dump = Dump::of(request)?;
-        let container = self.containers.get(task).ok_or_else(gone)?;
+        let container = self.processes.container(task).ok_or_else(gone)?;
         if !container.streams.terminal {
             criu::check_streams(&container::wiring(&container.streams)?)?;
         }
         let files = CriuFiles::new(&container.bundle, op, dump.work.as_ref(), "dump.log");
         let made = (!dump.image.exists()).then(|| dump.image.clone());
-        let (mut command, log) = self.command(op, task)?;
+        let (mut command, log) = self.processes.command(op, task)?;
         dump.arguments(&mut command, &files.work);
         command.arg(task.as_str());
         let then = Then::Dumped(Dumping { files, made });
@@ -92,11 +92,11 @@ impl Shim {
     }
 
     pub(super) fn restore(&mut self, op: OpId, task: &Id) -> Result<(), Failure> {
-        let container = self.containers.get(task).ok_or_else(gone)?;
+        let container = self.processes.container(task).ok_or_else(gone)?;
         let restore = container.restore.clone().ok_or_else(gone)?;
         let (bundle, streams) = (container.bundle.clone(), container.streams.clone());
         let flags = container.flags.clone();
-        let (mut command, log) = self.command(op, task)?;
+        let (mut command, log) = self.processes.command(op, task)?;
         let Streams { child, mut kept, console } =
             self.open_streams(op, task.as_str(), container::wiring(&streams)?, streams.terminal)?;
         let files = CriuFiles::new(&bundle, op, restore.work.as_ref(), "restore.log");
@@ -121,7 +121,7 @@ impl Shim {
     /// Removes what the runtime may have left of a container that it could not restore, then tells.
     pub(super) fn undo_restore(&mut self, op: OpId, process: &Process, failure: Failure) {
         self.drop_io(process);
-        let spawned = self.command(op, &process.task).and_then(|(mut command, log)| {
+        let spawned = self.processes.command(op, &process.task).and_then(|(mut command, log)| {
             Delete::ByForce.arguments(&mut command, &process.task);
             let then = Then::NotRestored(failure.clone());
             let call = self.runtime_call(op, "delete", process.clone(), log, then);

@@ -8,10 +8,9 @@ use berth_shim_core::{Code, Event, Failure, Id, OpId, Process};
 use super::Shim;
 use super::checkpoints::{CriuFiles, Dumping};
 use super::jobs::Job;
-use crate::cgroup::{self, Cgroup};
 use crate::criu::Word;
 use crate::io::{Console, Prepared};
-use crate::runtime::{Delete, Runtime};
+use crate::runtime::Delete;
 use crate::{bundle, runtime, sys};
 
 /// One call of the OCI runtime that is under way.
@@ -140,11 +139,11 @@ impl Shim {
             Then::Job(_) => {}
             Then::Dumped(dumping) => self.happen(Event::Finished { op, result: dumping.end(result) }),
             Then::NotRestored(failure) => {
-                self.remove_named_groups(&process.task);
+                self.processes.remove_named_groups(&process.task);
                 self.happen(Event::Spawned { op, result: Err(failure) });
             }
             Then::Undone(failure) => {
-                if let Some(container) = self.containers.get(&process.task).filter(|_| result.is_ok()) {
+                if let Some(container) = self.processes.container(&process.task).filter(|_| result.is_ok()) {
                     bundle::remove_record(&container.bundle);
                 }
                 self.undone(op, &process.task, failure);
@@ -188,8 +187,8 @@ impl Shim {
             (Err(_), None) => {}
         }
         match (&result, &process.exec) {
-            (Ok(pid), None) => self.watch_container(&process.task, *pid),
-            (Ok(pid), Some(_)) => self.note_exec(process, *pid),
+            (Ok(pid), None) => self.processes.began(&process.task, *pid, &mut self.watches),
+            (Ok(pid), Some(_)) => self.processes.exec_began(process, *pid),
             (Err(failure), None) if is_restore => {
                 self.undo_restore(op, process, failure.clone());
                 return;
@@ -203,53 +202,10 @@ impl Shim {
         self.happen(Event::Spawned { op, result });
     }
 
-    /// Finds the container's cgroup while its init waits to be started, and watches its memory from then on.
-    fn watch_container(&mut self, task: &Id, pid: u32) {
-        let Some(container) = self.containers.get_mut(task) else { return };
-        container.pid = pid;
-        container.cgroup = Cgroup::of(pid);
-        let Some(cgroup) = &container.cgroup else { return };
-        // For `delete`, should the runtime be no help then.
-        if let Err(error) = bundle::write_record(&container.bundle, task, &container.runtime, Some(cgroup)) {
-            crate::log::warning!("failed to note the control groups of {task}: {}", crate::chain(&error));
-        }
-        self.watch_memory(task);
-    }
-
-    /// Makes the group of an exec that the shim names itself, and may have to end with all it started; returns what
-    /// tells the runtime of it.
-    pub(super) fn group_exec(&mut self, process: &Process, runtime: &Runtime) -> Option<[String; 2]> {
-        let name = own_group(process)?;
-        let cgroup = self.containers.get(&process.task)?.cgroup.as_ref()?;
-        let arguments = runtime.in_group(cgroup, &name)?;
-        self.exec_groups.insert(process.clone(), cgroup.make_child(&name)?);
-        Some(arguments)
-    }
-
-    fn note_exec(&mut self, process: &Process, pid: u32) {
-        self.exec_pids.insert(process.clone(), pid);
-        if self.exec_groups.contains_key(process) {
-            return;
-        }
-        // The runtime cannot begin an exec in a group: what it has started by now is moved there.
-        if let Some(name) = own_group(process)
-            && let Some(group) = Cgroup::of(pid).and_then(|cgroup| cgroup.make_child(&name))
-        {
-            cgroup::move_tree(pid, &group);
-            self.exec_groups.insert(process.clone(), group);
-        }
-    }
-
     /// Undoes a creation of which the runtime knows nothing any more, or cannot be made to forget.
     pub(super) fn undone(&mut self, op: OpId, task: &Id, failure: Failure) {
         self.begin_unmount(op, task, Job::Unmade(failure));
     }
-}
-
-/// The name of the group of an exec of the shim's own service.
-fn own_group(process: &Process) -> Option<String> {
-    let number = process.exec.as_ref()?.as_str().strip_prefix('~')?;
-    Some(format!("berth-exec-{number}"))
 }
 
 fn remove(path: &PathBuf) {

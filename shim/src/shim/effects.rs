@@ -2,7 +2,7 @@
 
 use berth_proto::shim::{AttachOutput, attach_output::What};
 use berth_proto::ttrpc::{Code, Status};
-use berth_shim_core::{Effect, Exit, Failure, Id, Notice, Process, Reply, ReqId, Scope};
+use berth_shim_core::{Effect, Exit, Failure, Id, Notice, Process, Reply, ReqId};
 use prost::Message;
 
 use super::clients::{Pending, Route};
@@ -11,7 +11,7 @@ use crate::answer::{self, Facts, LogFacts};
 use crate::call::Call;
 use crate::container::{Container, ExecPlan};
 use crate::io::{Client, Role};
-use crate::{bundle, cgroup, notice};
+use crate::{bundle, notice};
 
 impl Shim {
     pub(super) fn perform(&mut self, effect: Effect) {
@@ -20,7 +20,9 @@ impl Shim {
             Effect::Allow { to, process, pid } => self.allow(to, &process, pid),
             Effect::Run { op, action } => self.act(op, action),
             Effect::KeepExec { process, from } => self.keep_exec(process, from),
-            Effect::Signal { process, pid, signal, scope } => self.signal(&process, pid, signal, scope),
+            Effect::Signal { process, pid, signal, scope } => {
+                self.processes.signal(&process, pid, signal, scope)
+            }
             Effect::Cancel(op) => self.cancel(op),
             Effect::Drain(process) => {
                 self.drain(&process);
@@ -76,10 +78,7 @@ impl Shim {
         let mut facts = Facts::default();
         match call {
             Call::State(process) => {
-                let exec = self.execs.get(process).map(|plan| &plan.streams);
-                let init = self.containers.get(&process.task).map(|container| &container.streams);
-                let streams = if process.exec.is_some() { exec } else { init };
-                facts.streams = streams.cloned().unwrap_or_default();
+                facts.streams = self.processes.streams(process).cloned().unwrap_or_default();
             }
             Call::Truth => {
                 let inits = self.ios.iter().filter(|(process, _)| process.exec.is_none());
@@ -100,8 +99,8 @@ impl Shim {
     fn allow(&mut self, to: ReqId, process: &Process, pid: u32) {
         let Some(Pending { conn, stream, call }) = self.clients.take_request(to) else { return };
         let result = match call {
-            Call::Pids => Ok(self.pids(&process.task, pid)),
-            Call::TaskStats => self.task_stats(&process.task),
+            Call::Pids => Ok(self.processes.pids(&process.task, pid)),
+            Call::TaskStats => self.processes.task_stats(&process.task),
             Call::Resize { columns, rows } => self.resize(process, columns, rows).map(|()| Vec::new()),
             Call::CloseIo => {
                 self.close_input(process);
@@ -149,45 +148,14 @@ impl Shim {
     fn keep_exec(&mut self, process: Process, from: ReqId) {
         let Some(Pending { call: Call::Exec(plan), .. }) = self.clients.request(from) else { return };
         let mut plan = ExecPlan::clone(plan);
-        if let Some(container) = self.containers.get(&process.task) {
+        if let Some(container) = self.processes.container(&process.task) {
             plan.streams.bundle = container.bundle.display().to_string();
         }
-        self.execs.insert(process, plan);
-    }
-
-    fn signal(&mut self, process: &Process, pid: u32, signal: i32, scope: Scope) {
-        match scope {
-            Scope::Process => {
-                cgroup::signal_process(pid, signal);
-            }
-            Scope::Container => {
-                let cgroup =
-                    self.containers.get(&process.task).and_then(|container| container.cgroup.as_ref());
-                match cgroup {
-                    Some(cgroup) => cgroup.signal_all(signal),
-                    // Without a cgroup of its own the container is its init, whose pid namespace goes with it.
-                    None if self.is_living(&process.task, pid) => {
-                        cgroup::signal_process(pid, signal);
-                    }
-                    None => {}
-                }
-            }
-            Scope::Tree => {
-                if let Some(group) = self.exec_groups.get(process) {
-                    cgroup::kill_group(group);
-                }
-                cgroup::signal_process(pid, signal);
-            }
-        }
-    }
-
-    /// Whether the pid is still that of the container's init, which was not reaped.
-    fn is_living(&self, task: &Id, pid: u32) -> bool {
-        self.containers.get(task).is_some_and(|container| container.pid == pid)
+        self.processes.add_exec(process, plan);
     }
 
     fn persist(&mut self, task: &Id, exit: Exit) {
-        let Some(container) = self.containers.get(task) else { return };
+        let Some(container) = self.processes.container(task) else { return };
         if let Err(error) = bundle::write_exit(&container.bundle, container.pid, exit) {
             crate::log::warning!("failed to record the exit of {task}: {}", crate::chain(&error));
         }
@@ -205,7 +173,7 @@ impl Shim {
             Notice::Created { task, .. } => Some(task),
             _ => None,
         };
-        let container = task.and_then(|task| self.containers.get(task));
+        let container = task.and_then(|task| self.processes.container(task));
         let event = notice::forward(notice, container, &self.home.namespace, self.now().unix_ns);
         self.publisher.push(event);
     }
@@ -231,18 +199,6 @@ impl Shim {
     /// Drops everything that is held for a process, and returns the container if it was its init.
     fn let_go(&mut self, process: &Process) -> Option<Container> {
         self.drop_io(process);
-        self.execs.remove(process);
-        self.exec_pids.remove(process);
-        if let Some(group) = self.exec_groups.remove(process) {
-            cgroup::dissolve(&group);
-        }
-        if process.exec.is_some() {
-            return None;
-        }
-        let mut container = self.containers.remove(&process.task)?;
-        if let Some((token, watch)) = container.oom.take() {
-            self.watches.end(&watch, token);
-        }
-        Some(container)
+        self.processes.let_go(process, &mut self.watches)
     }
 }

@@ -38,7 +38,7 @@ pub(super) enum Making {
 impl Shim {
     /// Mounts the root file system of a container, and goes on with it.
     pub(super) fn begin_mount(&mut self, op: OpId, task: &Id, making: Making) -> Result<(), Failure> {
-        let Some(container) = self.containers.get(task) else { return Err(super::actions::gone()) };
+        let Some(container) = self.processes.container(task) else { return Err(super::actions::gone()) };
         let (rootfs, bundle) = (container.rootfs.clone(), container.bundle.clone());
         let files = container::files(&container.streams);
         let work = || {
@@ -61,7 +61,7 @@ impl Shim {
 
     /// Unmounts what a container had, and goes on.
     pub(super) fn begin_unmount(&mut self, op: OpId, task: &Id, then: Job) {
-        let Some(bundle) = self.containers.get(task).map(|container| container.bundle.clone()) else {
+        let Some(bundle) = self.processes.container(task).map(|container| container.bundle.clone()) else {
             self.job_done(op, task, then, Ok(()));
             return;
         };
@@ -95,7 +95,9 @@ impl Shim {
         then: Job,
         work: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<(), (Failure, Job)> {
-        let Some(container) = self.containers.get(task) else { return Err((super::actions::gone(), then)) };
+        let Some(container) = self.processes.container(task) else {
+            return Err((super::actions::gone(), then));
+        };
         let note = container.bundle.join(format!("{verb}-{}.failure", op.0));
         let copy = self.copy(|entered| {
             let done = entered.map_err(not_begun).and_then(|()| work());
@@ -145,12 +147,13 @@ impl Shim {
             }
             (Job::Unmounted(deleted), _) => {
                 if deleted.is_ok() {
-                    self.sweep(task);
+                    let now_ms = self.now().mono_ms;
+                    self.processes.sweep(task, now_ms);
                 }
                 self.happen(Event::Finished { op, result: deleted });
             }
             (Job::Unmade(failure), _) => {
-                self.containers.remove(task);
+                self.processes.remove(task);
                 bundle::remove_member(&self.home.bundle, task);
                 self.drop_io(&Process::init(task));
                 self.happen(Event::Finished { op, result: Err(failure) });
@@ -170,7 +173,7 @@ impl Shim {
 
     /// Undoes what came before the runtime, which was not asked yet.
     fn unmake(&mut self, op: OpId, task: &Id, failure: Failure) {
-        if let Some(container) = self.containers.get(task) {
+        if let Some(container) = self.processes.container(task) {
             bundle::remove_record(&container.bundle);
         }
         self.begin_unmount(op, task, Job::Unmade(failure));

@@ -79,7 +79,7 @@ impl Shim {
             Parsed::Platform => platform(),
             Parsed::Ping => Vec::new(),
             Parsed::SandboxMetrics => self.sandbox_metrics()?,
-            Parsed::Stats => self.own_stats(),
+            Parsed::Stats => self.processes.own_stats(),
         };
         self.clients.respond(conn, stream, Ok(answer));
         Ok(())

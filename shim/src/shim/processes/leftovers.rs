@@ -2,7 +2,7 @@
 
 use berth_shim_core::Id;
 
-use super::Shim;
+use super::Processes;
 use crate::bundle;
 use crate::cgroup::Cgroup;
 use crate::container::Looks;
@@ -14,20 +14,20 @@ pub(super) struct Leftover {
     looks: Looks,
 }
 
-impl Shim {
+impl Processes {
     /// Removes what the runtime has left of the groups of a container that it deleted: now, or when it is empty.
-    pub(super) fn sweep(&mut self, task: &Id) {
+    pub(in crate::shim) fn sweep(&mut self, task: &Id, now_ms: u64) {
         let Some(cgroup) = self.containers.get(task).and_then(|container| container.cgroup.clone()) else {
             return;
         };
         if !cgroup.sweep() {
-            let looks = Looks::begin(self.now().mono_ms);
+            let looks = Looks::begin(now_ms);
             self.leftovers.push(Leftover { task: task.clone(), cgroup, looks });
         }
     }
 
     /// Removes the groups of a container that never was, if they are empty: crun leaves them when a restore fails.
-    pub(super) fn remove_named_groups(&self, task: &Id) {
+    pub(in crate::shim) fn remove_named_groups(&self, task: &Id) {
         let config =
             self.containers.get(task).and_then(|container| bundle::read_config(&container.bundle).ok());
         let path = config.as_ref().and_then(|config| config.pointer("/linux/cgroupsPath")?.as_str());
@@ -37,12 +37,12 @@ impl Shim {
     }
 
     /// Leaves the groups to a new container of the same name.
-    pub(super) fn leave_groups_to(&mut self, task: &Id) {
+    pub(in crate::shim) fn leave_groups_to(&mut self, task: &Id) {
         self.leftovers.retain(|leftover| leftover.task != *task);
     }
 
     /// Looks again at the groups for which it is time. Nothing is killed any more: somebody may have taken them over.
-    pub(super) fn sweep_again(&mut self, now_ms: u64) {
+    pub(in crate::shim) fn sweep_again(&mut self, now_ms: u64) {
         self.leftovers.retain_mut(|leftover| {
             if leftover.looks.at_ms > now_ms {
                 return true;
@@ -62,8 +62,12 @@ impl Shim {
         });
     }
 
+    pub(in crate::shim) fn has_leftovers(&self) -> bool {
+        !self.leftovers.is_empty()
+    }
+
     /// When that is.
-    pub(super) fn sweep_at_ms(&self) -> Option<u64> {
+    pub(in crate::shim) fn sweep_at_ms(&self) -> Option<u64> {
         self.leftovers.iter().map(|leftover| leftover.looks.at_ms).min()
     }
 }
