@@ -6,36 +6,32 @@ mod checkpoints;
 mod children;
 mod clients;
 mod effects;
-mod inputs;
+mod flow;
 mod jobs;
 mod loggers;
 mod memory;
-mod outputs;
 mod ownservice;
 mod processes;
 mod requests;
-mod rotations;
 mod streams;
 mod watches;
-mod writers;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use berth_shim_core::{Event, Machine, Now, Process};
+use berth_shim_core::{Event, Machine, Now};
 use nix::sys::eventfd::EventFd;
 
-use crate::io::{CHUNK, Clock, ProcessIo, Writing};
+use crate::io::{CHUNK, Clock};
 use crate::pod::Pod;
 use crate::poll::{Interest, Ready};
 use crate::publish::Publisher;
 use calls::Calls;
 use clients::Clients;
 use processes::Processes;
-use rotations::Rotations;
+use streams::Streams;
 use watches::{Source, Watches};
-use writers::{Leaving, Reopening};
 
 /// Time that a shim which is done may still spend on sending what it said, milliseconds.
 const LINGER_MS: u64 = 3_000;
@@ -68,19 +64,12 @@ pub(crate) struct Shim {
     performing: bool,
     clients: Clients,
     processes: Processes,
-    ios: BTreeMap<Process, ProcessIo>,
+    streams: Streams,
     calls: Calls,
     publisher: Publisher,
     pod: Option<Pod>,
     phase: Phase,
     clock: Clock,
-    writing: Writing,
-    /// Containers whose last words are on their way to the disk.
-    draining: BTreeSet<Process>,
-    /// Logs and files of processes that are gone, with what is left to write.
-    leaving: Vec<Leaving>,
-    reopenings: Vec<Reopening>,
-    rotations: Rotations,
     /// Read buffer, shared by everything that reads.
     chunk: Vec<u8>,
 }
@@ -91,8 +80,7 @@ impl Shim {
         watches.add(&signals, Interest::Read, Source::Signals)?;
         let clients = Clients::new(listener, &mut watches)?;
         let clock = Clock::start();
-        let writing = Writing::new(clock)?;
-        watches.add(writing.word(), Interest::Read, Source::Writers)?;
+        let streams = Streams::new(clock, &mut watches)?;
         let publisher = Publisher::new(home.events_address.clone());
         Ok(Self {
             home,
@@ -103,17 +91,12 @@ impl Shim {
             performing: false,
             clients,
             processes: Processes::default(),
-            ios: BTreeMap::new(),
+            streams,
             calls: Calls::default(),
             publisher,
             pod: None,
             phase: Phase::Serving,
             clock,
-            writing,
-            draining: BTreeSet::new(),
-            leaving: Vec::new(),
-            reopenings: Vec::new(),
-            rotations: Rotations::default(),
             chunk: vec![0; CHUNK],
         })
     }
@@ -161,9 +144,14 @@ impl Shim {
             Source::AgentListener => self.clients.accept_agents(&mut self.watches),
             Source::Conn(conn) => self.conn_ready(conn, ready),
             Source::Output(process) => self.output_ready(&process, ready.token),
-            Source::Input(process) => self.flush_input(&process),
-            Source::Relay(process) => self.flush_relay(&process),
-            Source::StdinFifo(process) => self.stdin_fifo_ready(&process),
+            Source::Input(process) => {
+                self.streams.flush_input(&process, &mut self.watches, &mut self.clients);
+            }
+            Source::Relay(process) => self.streams.flush_relay(&process, &mut self.watches),
+            Source::StdinFifo(process) => {
+                let Self { streams, chunk, watches, clients, .. } = self;
+                streams.stdin_fifo_ready(&process, chunk, watches, clients);
+            }
             Source::Oom(task) => self.oom_ready(&task),
             Source::Logger => self.logger_ready(ready.token),
             Source::Writers => self.writers_ready(),
@@ -176,13 +164,7 @@ impl Shim {
         if self.machine.poll_timeout().is_some_and(|at| at <= now.mono_ms) {
             self.happen(Event::Tick);
         }
-        for io in self.ios.values_mut() {
-            if let Some(log) = &mut io.log
-                && log.flush_at_ms().is_some_and(|at| at <= now.mono_ms)
-            {
-                log.flush(now);
-            }
-        }
+        self.streams.flush_logs(now);
         self.calls.kill_late(now.mono_ms);
         self.tend_loggers(now.mono_ms);
         self.look_again(now.mono_ms);
@@ -192,13 +174,13 @@ impl Shim {
     }
 
     fn deadline_ms(&self) -> Option<u64> {
-        let logs = self.ios.values().filter_map(|io| io.log.as_ref()?.flush_at_ms());
         let linger = match self.phase {
             Phase::Serving => None,
             Phase::Ending { until_ms } => Some(until_ms).filter(|at| *at > self.now().mono_ms),
         };
         let single = [
             self.machine.poll_timeout(),
+            self.streams.flush_at_ms(),
             self.publisher.deadline_ms(),
             linger,
             self.calls.deadline_ms(),
@@ -206,7 +188,7 @@ impl Shim {
             self.processes.look_at_ms(),
             self.give_up_logs_at_ms(),
         ];
-        logs.chain(single.into_iter().flatten()).min()
+        single.into_iter().flatten().min()
     }
 
     /// Done, and everything said is sent, or nobody takes it, and no logging program or control group is left behind.
@@ -218,10 +200,10 @@ impl Shim {
                 let is_said = !unsent || self.now().mono_ms >= until_ms;
                 let is_clean = !self.calls.has_loggers() && !self.processes.has_leftovers();
                 // Nobody is to wait for this process while a disk has it wait.
-                if is_said && !self.is_written() {
+                if is_said && !self.streams.is_written() {
                     self.drop_conns();
                 }
-                is_clean && is_said && (self.is_written() || self.gives_logs_up())
+                is_clean && is_said && (self.streams.is_written() || self.gives_logs_up())
             }
         }
     }

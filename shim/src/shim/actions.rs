@@ -215,7 +215,7 @@ impl Shim {
         } else {
             None
         };
-        let writing = self.writing.on_node(self.pod.as_ref().and_then(Pod::node).cloned());
+        let writing = self.streams.writing(self.pod.as_ref().and_then(Pod::node));
         let owner = Owner { name, namespace: &self.home.namespace, pod: self.pod.as_ref() };
         let (child, kept) =
             io::prepare(&writing, wiring, &owner, terminal).map_err(|error| failed(&error))?;

@@ -51,13 +51,13 @@ impl Calls {
         &mut self,
         pod: Option<&Pod>,
         Parked { mut command, streams, call, .. }: Parked,
-    ) -> Result<(), (RuntimeCall, Failure)> {
+    ) -> Result<(), Box<(RuntimeCall, Failure)>> {
         match launch(pod, &mut command, Some(streams)) {
             Ok(pid) => {
                 self.began(pid, call);
                 Ok(())
             }
-            Err(failure) => Err((call, failure)),
+            Err(failure) => Err(Box::new((call, failure))),
         }
     }
 

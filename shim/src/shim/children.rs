@@ -171,7 +171,8 @@ impl Shim {
             let failed = |error: std::io::Error| {
                 Failure::new(Code::Internal, format!("failed to connect the process's streams: {error}"))
             };
-            self.install(process, kept, master.map_err(failed)?).map_err(failed)?;
+            let ends = (kept, master.map_err(failed)?);
+            self.streams.install(process, ends, &mut self.watches, &mut self.clients).map_err(failed)?;
             Ok(pid)
         });
         // An init's stays, for `delete`.
@@ -182,7 +183,7 @@ impl Shim {
             remove(&file);
         }
         match (&result, logger) {
-            (Ok(_), pid) => self.ios.entry(process.clone()).or_default().logger = pid,
+            (Ok(_), pid) => self.streams.set_logger(process, pid),
             (Err(_), Some(pid)) => self.calls.kill_logger(pid),
             (Err(_), None) => {}
         }

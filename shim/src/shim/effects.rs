@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::clients::{Pending, Route};
 use super::{LINGER_MS, Phase, Shim};
-use crate::answer::{self, Facts, LogFacts};
+use crate::answer::{self, Facts};
 use crate::call::Call;
 use crate::container::{Container, ExecPlan};
 use crate::io::{Client, Role};
@@ -21,7 +21,7 @@ impl Shim {
             Effect::Run { op, action } => self.act(op, action),
             Effect::KeepExec { process, from } => self.keep_exec(process, from),
             Effect::Signal { process, pid, signal, scope } => {
-                self.processes.signal(&process, pid, signal, scope)
+                self.processes.signal(&process, pid, signal, scope);
             }
             Effect::Cancel(op) => self.cancel(op),
             Effect::Drain(process) => {
@@ -58,7 +58,7 @@ impl Shim {
             Ok(reply) => {
                 let mut facts = self.facts(&call);
                 if let Reply::ExecDone { exec, .. } = &reply {
-                    facts.capture = self.take_capture(exec);
+                    facts.capture = self.streams.take_capture(exec);
                 }
                 let facts = Facts {
                     sandbox_id: self.pod.as_ref().map(|pod| pod.id.as_str()).unwrap_or_default(),
@@ -81,18 +81,11 @@ impl Shim {
                 facts.streams = self.processes.streams(process).cloned().unwrap_or_default();
             }
             Call::Truth => {
-                let inits = self.ios.iter().filter(|(process, _)| process.exec.is_none());
-                facts.logs =
-                    inits.map(|(process, io)| (process.task.as_str().to_owned(), LogFacts::of(io))).collect();
+                facts.logs = self.streams.log_facts();
             }
             _ => {}
         }
         facts
-    }
-
-    fn take_capture(&mut self, exec: &Id) -> Option<crate::io::Capture> {
-        let found = self.ios.iter_mut().find(|(process, _)| process.exec.as_ref() == Some(exec));
-        found.and_then(|(_, io)| io.capture.take())
     }
 
     /// Answers a request that the machine has allowed.
@@ -101,12 +94,14 @@ impl Shim {
         let result = match call {
             Call::Pids => Ok(self.processes.pids(&process.task, pid)),
             Call::TaskStats => self.processes.task_stats(&process.task),
-            Call::Resize { columns, rows } => self.resize(process, columns, rows).map(|()| Vec::new()),
+            Call::Resize { columns, rows } => {
+                self.streams.resize(process, columns, rows).map(|()| Vec::new())
+            }
             Call::CloseIo => {
                 self.close_input(process);
                 Ok(Vec::new())
             }
-            Call::ReopenLog => match self.reopen_log(conn, stream, process) {
+            Call::ReopenLog => match self.streams.reopen_log(conn, stream, process) {
                 Ok(()) => return,
                 Err(status) => Err(status),
             },
@@ -131,16 +126,8 @@ impl Shim {
         process: &Process,
         start: &berth_proto::shim::AttachStart,
     ) -> Result<(), Status> {
-        let io = self.ios.get_mut(process).filter(|io| io.is_shims());
-        let io = io.ok_or_else(|| {
-            Status::new(
-                Code::FailedPrecondition,
-                "the container's streams are not the shim's: they lead to its client",
-            )
-        })?;
         let role = Role::Guest { stdout: start.stdout, stderr: start.stderr };
-        let client = Client { conn, stream, role };
-        io.clients.push(client);
+        self.streams.attach(process, Client { conn, stream, role })?;
         self.clients.lead(conn, stream, Route { process: process.clone(), stdin: start.stdin });
         Ok(())
     }
@@ -180,13 +167,12 @@ impl Shim {
 
     /// Tells clients the end, and lets go of what was kept open for a living process.
     fn end_streams(&mut self, process: &Process, code: u32) {
-        let Some(io) = self.ios.get_mut(process) else { return };
-        for client in std::mem::take(&mut io.clients) {
+        for client in self.streams.take_clients(process) {
             let message = AttachOutput { what: Some(What::ExitCode(code)) }.encode_to_vec();
             self.clients.send(client.conn, client.stream, &message);
             self.clients.finish_with_process(client.conn, client.stream);
         }
-        self.release_ends(process);
+        self.streams.release_ends(process, &mut self.watches);
     }
 
     fn forget(&mut self, process: &Process) {

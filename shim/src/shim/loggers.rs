@@ -113,7 +113,8 @@ impl Shim {
         match self.calls.answer(token) {
             Some(Answer::Ready) => {
                 let Some(parked) = self.calls.unpark(token, &mut self.watches) else { return };
-                if let Err((call, failure)) = self.calls.spawn_parked(self.pod.as_ref(), parked) {
+                if let Err(failed) = self.calls.spawn_parked(self.pod.as_ref(), parked) {
+                    let (call, failure) = *failed;
                     self.call_failed(call, failure);
                 }
             }

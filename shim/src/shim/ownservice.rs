@@ -5,14 +5,14 @@ use berth_proto::sandbox::{CreateSandboxRequest, SandboxMetricsResponse};
 use berth_proto::task::PidsResponse;
 use berth_proto::ttrpc::{Code, Status};
 use berth_proto::types::Metric;
-use berth_shim_core::{Id, Process, Request};
+use berth_shim_core::{Id, Request};
 use prost::Message;
 
 use super::Shim;
 use crate::answer::{self, timestamp};
 use crate::call::{self, Call};
+use crate::oom_score;
 use crate::pod::Pod;
-use crate::{oom_score, sys};
 
 impl Shim {
     /// Notes the sandbox, and lets the machine say whether there may be one.
@@ -73,22 +73,5 @@ impl Shim {
             data: cgroup.map(|cgroup| cgroup.metrics()),
         };
         Ok(SandboxMetricsResponse { metrics: Some(metrics) }.encode_to_vec())
-    }
-
-    /// Nothing happens to a process without a terminal, or before it has one (`process/init.go`, `Resize`).
-    pub(super) fn resize(&mut self, process: &Process, columns: u16, rows: u16) -> Result<(), Status> {
-        let io = self.ios.get_mut(process);
-        if let Some(io) = io {
-            if let Some(early) = &mut io.early {
-                early.size = Some((columns, rows));
-                return Ok(());
-            }
-            if let Some(master) = &io.master {
-                return sys::resize(master, columns, rows).map_err(|error| {
-                    Status::new(Code::Internal, format!("failed to resize the terminal: {error}"))
-                });
-            }
-        }
-        Ok(())
     }
 }

@@ -118,7 +118,7 @@ impl Shim {
             Some(attach_input::What::Resize(size)) => {
                 if let Ok((columns, rows)) = call::size(size.width, size.height) {
                     // A process without a terminal has no size.
-                    let _no_terminal = self.resize(&route.process, columns, rows).is_err();
+                    let _no_terminal = self.streams.resize(&route.process, columns, rows).is_err();
                 }
             }
             Some(attach_input::What::Stdin(_) | attach_input::What::CloseStdin(_)) | None => {}

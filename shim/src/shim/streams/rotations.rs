@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::Shim;
+use super::Streams;
 use super::writers::Leaving;
-use crate::io::{Log, compress_rotated};
+use crate::io::Log;
 
 /// Copies at a time. The shim of a pod whose containers all rotate at once is one of many on its node.
 const COPIES_MAX: usize = 2;
@@ -37,9 +37,9 @@ impl Rotations {
     }
 }
 
-impl Shim {
-    /// Notes which logs were rotated, those among them that have just ended, and has them compressed.
-    pub(super) fn compress_logs(&mut self, ended: &[Leaving]) {
+impl Streams {
+    /// Notes which logs were rotated, those among them that have just ended.
+    pub(in crate::shim) fn note_rotated(&mut self, ended: &[Leaving]) {
         let leaving = self.leaving.iter().chain(ended).filter_map(|leaving| match leaving {
             Leaving::Log(log) => Some(log),
             Leaving::File(_) => None,
@@ -47,39 +47,21 @@ impl Shim {
         let logs = self.ios.values().filter_map(|io| io.log.as_ref()).chain(leaving);
         let rotated = logs.filter(|log| log.writer.take_rotated()).map(|Log { path, .. }| path.clone());
         self.rotations.due.extend(rotated);
-        while let Some(path) = self.rotations.next() {
-            self.compress(path);
-        }
     }
 
-    fn compress(&mut self, path: PathBuf) {
-        let copy = self.copy(|entered| {
-            // The log's directory is the same one in all of the pod's namespaces.
-            let _in_the_pod = entered.is_err();
-            let failures = compress_rotated(&path);
-            for failure in &failures {
-                crate::log::warning!("failed to {}", crate::chain(failure));
-            }
-            i32::from(!failures.is_empty())
-        });
-        match copy {
-            Ok(copy) => {
-                self.rotations.under_way.insert(copy.into_id(), path);
-            }
-            Err(error) => {
-                crate::log::warning!("failed to compress rotated files of {}: {error}", path.display());
-            }
-        }
+    /// The next log whose rotated files are to be compressed.
+    pub(in crate::shim) fn next_rotated(&mut self) -> Option<PathBuf> {
+        self.rotations.next()
     }
 
-    /// A child has ended; returns whether it was one that compressed. What it did not get to is found after the next
-    /// rotation.
-    pub(super) fn compression_ended(&mut self, pid: u32) -> bool {
-        let ended = self.rotations.under_way.remove(&pid).is_some();
-        if ended {
-            self.compress_logs(&[]);
-        }
-        ended
+    /// A copy of the shim compresses them.
+    pub(in crate::shim) fn compression_began(&mut self, pid: u32, path: PathBuf) {
+        self.rotations.under_way.insert(pid, path);
+    }
+
+    /// A child has ended; returns whether it was one that compressed.
+    pub(in crate::shim) fn compression_ended(&mut self, pid: u32) -> bool {
+        self.rotations.under_way.remove(&pid).is_some()
     }
 }
 

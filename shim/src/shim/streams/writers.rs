@@ -3,20 +3,18 @@
 use std::collections::VecDeque;
 
 use berth_proto::ttrpc::{Code, Status};
-use berth_shim_core::{Event, Process};
+use berth_shim_core::Process;
 
-use super::{LINGER_MS, Phase, Shim};
+use super::Streams;
 use crate::io::{Copy, Log, Writer};
-use crate::sys;
+use crate::shim::clients::Clients;
+use crate::shim::watches::Watches;
 
-/// Time from the end of a shim to the end of its process while a disk does not take the last of its logs, milliseconds.
-/// Nobody waits for that process.
-const LOGS_MS: u64 = 600_000;
 /// Requests to open a log anew that are under way, of all clients.
 const REOPENINGS_MAX: usize = 64;
 
 /// A log or file of a process that is gone.
-pub(super) enum Leaving {
+pub(in crate::shim) enum Leaving {
     Log(Log),
     File(Copy),
 }
@@ -39,49 +37,51 @@ pub(super) struct Reopening {
     numbers: Vec<u64>,
 }
 
-impl Shim {
-    /// Some writer has something to tell.
-    pub(super) fn writers_ready(&mut self) {
+impl Streams {
+    /// Takes note that some writer has something to tell.
+    pub(in crate::shim) fn hear_writers(&self) {
         let _spurious = self.writing.word().read().is_err();
-        // Their last word is said: what is found of them now is final.
-        let (ended, leaving): (Vec<_>, Vec<_>) =
+    }
+
+    /// Those that have ended since: their last word is said, and what is found of them now is final.
+    pub(in crate::shim) fn take_ended(&mut self) -> Vec<Leaving> {
+        let (ended, leaving) =
             std::mem::take(&mut self.leaving).into_iter().partition(|leaving| leaving.writer().is_ended());
         self.leaving = leaving;
-        self.compress_logs(&ended);
-        if !ended.is_empty() {
-            sys::trim();
-        }
-        self.read_on();
-        self.tell_drained();
-        self.answer_reopenings();
+        ended
     }
 
     /// Reads again from processes whose logs have caught up.
-    fn read_on(&mut self) {
+    pub(in crate::shim) fn read_on(&mut self, watches: &Watches) {
         let stalled = self.ios.iter().filter(|(_, io)| io.outputs.iter().any(|(_, output)| output.stalled));
         let stalled: Vec<Process> = stalled.map(|(process, _)| process.clone()).collect();
         for process in stalled {
-            self.unstall(&process);
+            self.unstall(&process, watches);
         }
     }
 
-    /// Tells the machine once everything that a process has written is on disk.
-    pub(super) fn begin_draining(&mut self, process: Process) {
+    /// Notes a process of which is to be known when everything that it has written is on disk.
+    pub(in crate::shim) fn begin_draining(&mut self, process: Process) {
         self.draining.insert(process);
-        self.tell_drained();
     }
 
-    fn tell_drained(&mut self) {
+    /// Those of which everything is.
+    pub(in crate::shim) fn take_drained(&mut self) -> Vec<Process> {
         let is_drained = |process: &&Process| self.ios.get(process).is_none_or(|io| io.is_written());
         let drained: Vec<Process> = self.draining.iter().filter(is_drained).cloned().collect();
-        for process in drained {
-            self.draining.remove(&process);
-            self.happen(Event::Drained(process));
+        for process in &drained {
+            self.draining.remove(process);
         }
+        drained
     }
 
     /// Opens the log or the files of a process anew, because someone moved them, and answers then.
-    pub(super) fn reopen_log(&mut self, conn: u64, stream: u32, process: &Process) -> Result<(), Status> {
+    pub(in crate::shim) fn reopen_log(
+        &mut self,
+        conn: u64,
+        stream: u32,
+        process: &Process,
+    ) -> Result<(), Status> {
         let many = || Status::new(Code::ResourceExhausted, "the log is being opened anew many times");
         let io = self.ios.get(process).filter(|io| io.log.is_some() || !io.files.is_empty());
         let io =
@@ -94,12 +94,13 @@ impl Shim {
         Ok(())
     }
 
-    fn answer_reopenings(&mut self) {
+    /// Answers the requests to open logs anew of which the outcome is known.
+    pub(in crate::shim) fn answer_reopenings(&mut self, clients: &mut Clients) {
         let mut waiting = VecDeque::from(std::mem::take(&mut self.reopenings));
         while let Some(reopening) = waiting.pop_front() {
             match self.outcome(&reopening) {
                 Some(result) => {
-                    self.clients.respond(reopening.conn, reopening.stream, result.map(|()| Vec::new()))
+                    clients.respond(reopening.conn, reopening.stream, result.map(|()| Vec::new()));
                 }
                 None => self.reopenings.push(reopening),
             }
@@ -122,24 +123,12 @@ impl Shim {
     }
 
     /// Whether nothing of any log is left to write or to compress.
-    pub(super) fn is_written(&self) -> bool {
+    pub(in crate::shim) fn is_written(&self) -> bool {
         self.leaving.is_empty() && self.rotations.is_empty()
     }
 
-    /// Whether the end was long ago: what is not written is lost.
-    pub(super) fn gives_logs_up(&self) -> bool {
-        let late = self.give_up_logs_at_ms().is_some_and(|at| at <= self.now().mono_ms);
-        if late {
-            let lost: usize = self.leaving.iter().map(|leaving| leaving.writer().waiting_bytes()).sum();
-            crate::log::warning!("the disk takes no logs: giving up {lost} bytes");
-        }
-        late
-    }
-
-    pub(super) fn give_up_logs_at_ms(&self) -> Option<u64> {
-        match self.phase {
-            Phase::Ending { until_ms } if !self.is_written() => Some(until_ms - LINGER_MS + LOGS_MS),
-            Phase::Ending { .. } | Phase::Serving => None,
-        }
+    /// Bytes of processes that are gone which are not written.
+    pub(in crate::shim) fn unwritten_bytes(&self) -> usize {
+        self.leaving.iter().map(|leaving| leaving.writer().waiting_bytes()).sum()
     }
 }
