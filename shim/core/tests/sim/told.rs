@@ -15,10 +15,19 @@ struct Task {
     exit: Exit,
     added_execs: BTreeSet<Id>,
     living_execs: BTreeSet<Id>,
+    deletion: Deletion,
     /// When the init was reaped.
     reaped_ms: Option<u64>,
     /// Has or had a process.
     pid: u32,
+}
+
+/// Whether a deletion was begun. When it fails, nobody may wait for it any more.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Deletion {
+    #[default]
+    Unasked,
+    Begun,
 }
 
 /// How far the end of a task was told.
@@ -44,6 +53,34 @@ impl Told {
 
     pub(crate) fn exit_is_published(&self, task: &Id) -> bool {
         self.0.get(task).is_some_and(|task| task.exit == Exit::Published)
+    }
+
+    /// Whether it has or had a process.
+    pub(crate) fn has_process(&self, task: &Id) -> bool {
+        self.0.get(task).is_some_and(|task| task.pid != 0)
+    }
+
+    /// Whether it was made and not started, and its init lives.
+    pub(crate) fn is_fresh(&self, task: &Id) -> bool {
+        self.lives(task)
+            && self.0.get(task).is_some_and(|task| !task.started && task.deletion == Deletion::Unasked)
+    }
+
+    /// A deletion was begun.
+    pub(crate) fn deleting(&mut self, task: &Id) {
+        if let Some(task) = self.0.get_mut(task) {
+            task.deletion = Deletion::Begun;
+        }
+    }
+
+    /// Whether its init was started and lives, and is not frozen.
+    pub(crate) fn runs(&self, task: &Id) -> bool {
+        self.lives(task) && self.0.get(task).is_some_and(|task| task.started && !task.frozen)
+    }
+
+    /// Whether it has a process that was not reaped, or is to be restored.
+    pub(crate) fn lives(&self, task: &Id) -> bool {
+        self.0.get(task).is_some_and(|task| task.exit == Exit::Untold && task.reaped_ms.is_none())
     }
 
     pub(crate) fn persisted(&mut self, task: &Id) {

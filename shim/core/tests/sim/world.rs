@@ -8,6 +8,7 @@ use berth_shim_core::{
 };
 use proptest::sample::Index;
 
+use crate::answers::{Answers, Around, Tally};
 use crate::told::Told;
 
 const SIGKILL: i32 = 9;
@@ -28,7 +29,7 @@ pub(crate) enum Step {
     Resume(u8),
     Update(u8),
     Checkpoint(u8),
-    State(u8, u8),
+    State(u8, Option<u8>),
     ExecSync(u8, Option<u64>),
     ExecStream(u8),
     Shutdown(u8),
@@ -66,9 +67,9 @@ pub(crate) struct World {
     /// Processes that an operation has made and not reported.
     unreported: BTreeMap<OpId, u32>,
     living: BTreeMap<u32, Process>,
-    zombies: Vec<u32>,
-    /// Whose process each pid was.
-    pids: BTreeMap<u32, Process>,
+    /// With the codes that they have ended with.
+    zombies: Vec<(u32, u32)>,
+    answers: Answers,
     /// Containers whose processes neither run nor die.
     frozen: BTreeSet<Id>,
     /// Killed, and to die once they are thawed.
@@ -81,6 +82,8 @@ pub(crate) struct World {
     /// The end of the feed that is known, and the last pushed number.
     ended: bool,
     sandbox: Sandbox,
+    /// The sandbox is being shut down.
+    closing: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -121,7 +124,8 @@ impl World {
             Step::Resume(n) => self.ask(Request::Resume(task(n))),
             Step::Update(n) => self.ask(Request::Update(task(n))),
             Step::Checkpoint(n) => self.ask(Request::Checkpoint(task(n))),
-            Step::State(n, e) => self.ask(Request::State(Process::exec(&task(n), &exec(e)))),
+            Step::State(n, None) => self.ask(Request::State(Process::init(&task(n)))),
+            Step::State(n, Some(e)) => self.ask(Request::State(Process::exec(&task(n), &exec(e)))),
             Step::ExecStream(n) => self.ask(Request::RunExec(task(n), ExecPurpose::Stream)),
             Step::Shutdown(n) => {
                 // A shim that serves nothing more would end here.
@@ -157,7 +161,7 @@ impl World {
                     let (pid, process) =
                         self.living.iter().nth(index.index(self.living.len())).expect("in range");
                     if !self.frozen.contains(&process.task) {
-                        self.die(*pid);
+                        self.die(*pid, own_code(*pid));
                     }
                 }
             }
@@ -190,7 +194,7 @@ impl World {
             }
             let pids: Vec<u32> = self.living.keys().copied().collect();
             for pid in pids {
-                self.die(pid);
+                self.die(pid, own_code(pid));
             }
             self.rest();
             if self.ops.is_empty() && self.living.is_empty() && self.machine.poll_timeout().is_none() {
@@ -198,6 +202,11 @@ impl World {
             }
         }
         panic!("the machine never comes to rest");
+    }
+
+    /// What has happened, and how often.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.answers.tally
     }
 
     pub(crate) fn ended(&self) -> bool {
@@ -250,6 +259,7 @@ impl World {
     }
 
     pub(crate) fn shut_down(&mut self) {
+        self.closing = true;
         self.ask(Request::ShutdownSandbox);
         self.settle();
         assert!(self.ended, "the shim did not end");
@@ -261,6 +271,7 @@ impl World {
         self.last_request += 1;
         let id = ReqId(self.last_request);
         self.unanswered.insert(id);
+        self.answers.asked(id, request.clone(), self.now.mono_ms);
         self.handle(Event::Request(id, request));
     }
 
@@ -294,8 +305,14 @@ impl World {
             Effect::Allow { to, .. } => assert!(self.unanswered.remove(&to), "{to:?} was answered twice"),
             Effect::Run { op, action } => self.run(op, action),
             Effect::Signal { process, pid, signal, scope } => self.signalled(&process, pid, signal, scope),
-            Effect::Persist { task, .. } => self.told.persisted(&task),
-            Effect::Publish(notice) => self.told.published(notice, self.now.mono_ms),
+            Effect::Persist { task, exit } => {
+                self.answers.persisted(&task, exit);
+                self.told.persisted(&task);
+            }
+            Effect::Publish(notice) => {
+                self.answers.published(&notice);
+                self.told.published(notice, self.now.mono_ms);
+            }
             Effect::Exit => {
                 assert!(!self.ended, "ended twice");
                 assert!(self.told.is_empty(), "ended with {:?}", self.told);
@@ -320,6 +337,9 @@ impl World {
         {
             assert!(self.told.exit_is_published(&process.task), "answered before it was published");
         }
+        let open = self.sandbox != Sandbox::Stopped && !self.closing;
+        let around = Around { told: &self.told, ops: &self.ops, open, now_ms: self.now.mono_ms };
+        self.answers.answered(to, reply, &around);
         let known = self.unanswered.remove(&to) || self.gone.remove(&to);
         assert!(known, "{to:?} was answered twice, at last with {reply:?}");
     }
@@ -335,9 +355,9 @@ impl World {
             | Action::Resume(_)
             | Action::Update { .. }
             | Action::Checkpoint { .. }
-            | Action::Delete(_)
             | Action::StartSandbox
             | Action::ReleaseSandbox => {}
+            Action::Delete(task) => self.told.deleting(task),
         }
         self.ops.insert(op, action);
     }
@@ -405,7 +425,7 @@ impl World {
     fn spawn(&mut self, op: OpId, process: Process) {
         self.last_pid += 1;
         self.living.insert(self.last_pid, process.clone());
-        self.pids.insert(self.last_pid, process);
+        self.answers.spawned(self.last_pid, process);
         self.unreported.insert(op, self.last_pid);
     }
 
@@ -442,7 +462,7 @@ impl World {
         // What could not be made is gone, and its pid means nothing to the machine.
         if let Some(pid) = self.unreported.remove(&op) {
             self.living.remove(&pid);
-            self.zombies.retain(|zombie| *zombie != pid);
+            self.zombies.retain(|(zombie, _)| *zombie != pid);
         }
         if let Action::Resume(task) = &action {
             self.stuck.insert(task.clone());
@@ -451,18 +471,19 @@ impl World {
         self.handle(Event::Finished { op, result });
     }
 
-    fn die(&mut self, pid: u32) {
+    fn die(&mut self, pid: u32, code: u32) {
         if self.living.remove(&pid).is_some() {
-            self.zombies.push(pid);
+            self.zombies.push((pid, code));
         }
     }
 
     fn reap(&mut self, at: usize) {
-        let pid = self.zombies.remove(at);
-        if let Some(Process { task, exec: None }) = self.pids.get(&pid) {
+        let (pid, code) = self.zombies.remove(at);
+        if let Some(Process { task, exec: None }) = self.answers.process(pid) {
             self.told.init_reaped(task, self.now.mono_ms);
         }
-        self.handle(Event::ChildExited { pid, code: 0 });
+        self.answers.reaped(pid, code);
+        self.handle(Event::ChildExited { pid, code });
     }
 
     /// A frozen process dies once it is thawed.
@@ -471,7 +492,7 @@ impl World {
         if frozen {
             self.doomed.insert(pid);
         } else {
-            self.die(pid);
+            self.die(pid, 128 + SIGKILL.unsigned_abs());
         }
     }
 
@@ -498,13 +519,19 @@ impl World {
                 self.kill_container(&process.task);
             }
             Scope::Process | Scope::Tree => {
-                let known = self.living.get(&pid) == Some(process) || self.zombies.contains(&pid);
+                let known = self.living.get(&pid) == Some(process)
+                    || self.zombies.iter().any(|(zombie, _)| *zombie == pid);
                 assert!(known, "signalled {pid} for {process:?}, which was reaped");
-                assert_eq!(self.pids.get(&pid), Some(process), "signalled another's process");
+                assert_eq!(self.answers.process(pid), Some(process), "signalled another's process");
                 self.kill(pid);
             }
         }
     }
+}
+
+/// What a process ends with by itself: no two of them alike for long, and never as one that was killed.
+fn own_code(pid: u32) -> u32 {
+    pid % 127
 }
 
 fn task(n: u8) -> Id {
