@@ -9,6 +9,7 @@ mod capabilities;
 mod complete;
 mod error;
 mod exec;
+mod files;
 mod linux;
 mod mounts;
 mod oom;
@@ -21,6 +22,7 @@ mod user;
 pub use complete::{HostDevice, HostDeviceKind, NodeParts, complete};
 pub use error::ConfigError;
 pub use exec::{ExecTerminal, exec_process};
+pub use files::pod_files;
 pub use oom::score_adj;
 pub use plan::{ContainerInputs, container_plan};
 

@@ -5,17 +5,20 @@
 
 use oci_spec::runtime::Mount as OciMount;
 
-use super::{ConfigError, ContainerInputs, process::Environment};
+use super::{
+    ConfigError, ContainerInputs,
+    files::{self, ETC_HOSTS, file},
+    process::Environment,
+};
 use crate::{
     config::CgroupVersion,
     effect::{ExistingFile, HostFile, ImageVolume, MountSource, SubPathBind},
     env,
-    hostname::{self, HostNames},
-    hosts, paths, resolv,
-    spec::{IpcMode, Mount, MountPropagation, NetworkMode, SubPath, VolumeSource},
+    hostname::HostNames,
+    paths,
+    spec::{IpcMode, Mount, MountPropagation, SubPath, VolumeSource},
 };
 
-const ETC_HOSTS: &str = "/etc/hosts";
 const ETC_HOSTNAME: &str = "/etc/hostname";
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const DEV_SHM: &str = "/dev/shm";
@@ -159,11 +162,10 @@ fn sub_path(mount: &Mount, environment: &Environment) -> Result<Option<String>, 
 }
 
 fn etc_hosts(inputs: &ContainerInputs<'_>, names: &HostNames, files: &mut Vec<HostFile>) -> Option<Bind> {
-    let ContainerInputs { node, pod, .. } = *inputs;
-    let content = hosts::content(pod, node, names, inputs.pod_ips())?;
-    let path = paths::etc_hosts(&node.paths, &pod.uid);
-    files.push(file(path.clone(), 0o644, content, ExistingFile::Replace));
-    Some(Bind::new(path, ETC_HOSTS.to_owned()))
+    let file = files::etc_hosts(inputs.node, inputs.pod, names, inputs.network)?;
+    let bind = Bind::new(file.path.clone(), ETC_HOSTS.to_owned());
+    files.push(file);
+    Some(bind)
 }
 
 fn termination_log(
@@ -182,31 +184,22 @@ fn termination_log(
 }
 
 fn etc_hostname(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Result<Bind, ConfigError> {
-    let ContainerInputs { node, pod, .. } = *inputs;
-    let name = match pod.network {
-        NetworkMode::Node => node.hostname.clone(),
-        NetworkMode::Pod => hostname::of(pod, node)?,
-    };
-    let path = paths::etc_hostname(&node.paths, &pod.uid);
-    files.push(file(path.clone(), 0o644, format!("{name}\n"), ExistingFile::Replace));
-    Ok(read_only_as_root(inputs, path, ETC_HOSTNAME))
+    let file = files::etc_hostname(inputs.node, inputs.pod)?;
+    let bind = read_only_as_root(inputs, file.path.clone(), ETC_HOSTNAME);
+    files.push(file);
+    Ok(bind)
 }
 
 fn resolv_conf(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Bind {
-    let ContainerInputs { node, pod, .. } = *inputs;
-    let path = paths::resolv_conf(&node.paths, &pod.uid);
-    let content = resolv::of(pod, node).content();
-    files.push(file(path.clone(), 0o644, content, ExistingFile::Replace));
-    read_only_as_root(inputs, path, RESOLV_CONF)
+    let file = files::resolv_conf(inputs.node, inputs.pod);
+    let bind = read_only_as_root(inputs, file.path.clone(), RESOLV_CONF);
+    files.push(file);
+    bind
 }
 
 /// Files that the runtime adds are as writable as the root file system.
 fn read_only_as_root(inputs: &ContainerInputs<'_>, from: String, to: &str) -> Bind {
     Bind { read_only: inputs.container.security.read_only_root, ..Bind::new(from, to.to_owned()) }
-}
-
-fn file(path: String, mode: u32, content: String, existing: ExistingFile) -> HostFile {
-    HostFile { path, mode, owner: None, content, existing }
 }
 
 /// The image's `VOLUME`s that the pod mounts nothing on. A path that goes up is refused: what is copied from it must be the
@@ -294,7 +287,7 @@ fn mount(to: &str, kind: &str, from: &str, options: &[&str]) -> OciMount {
     mount
 }
 
-fn mount_point(path: &str) -> Result<String, ConfigError> {
+pub(super) fn mount_point(path: &str) -> Result<String, ConfigError> {
     if path.contains('\0') {
         return Err(ConfigError::Nul { what: "mount path", text: path.to_owned() });
     }

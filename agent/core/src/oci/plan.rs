@@ -45,13 +45,22 @@ pub struct ContainerInputs<'a> {
     pub volumes: &'a BTreeMap<VolumeName, String>,
 }
 
+/// Addresses of a pod: the node's when it shares the node's network.
+pub(super) fn pod_ips<'a>(
+    node: &'a NodeConfig,
+    pod: &Pod,
+    network: Option<&'a NetworkStatus>,
+) -> &'a [IpAddr] {
+    match pod.network {
+        NetworkMode::Node => &node.ips,
+        NetworkMode::Pod => network.map_or(&[], |network| &network.ips),
+    }
+}
+
 impl ContainerInputs<'_> {
-    /// Addresses of the pod: the node's when it shares the node's network.
+    /// Addresses of the pod.
     pub(super) fn pod_ips(&self) -> &[IpAddr] {
-        match self.pod.network {
-            NetworkMode::Node => &self.node.ips,
-            NetworkMode::Pod => self.network.map_or(&[], |network| &network.ips),
-        }
+        pod_ips(self.node, self.pod, self.network)
     }
 
     /// The pod as the kubelet's messages show it.

@@ -1,0 +1,99 @@
+//! Files of a pod that its containers mount: the names and addresses by which it knows itself and others.
+
+use super::{ConfigError, mounts::mount_point, plan::pod_ips};
+use crate::{
+    config::NodeConfig,
+    effect::{ExistingFile, HostFile},
+    event::NetworkStatus,
+    hostname::{self, HostNames},
+    hosts, paths, resolv,
+    spec::{NetworkMode, Pod},
+};
+
+pub(super) const ETC_HOSTS: &str = "/etc/hosts";
+
+/// All that the containers of a pod have in common, as each start writes them.
+///
+/// # Errors
+///
+/// When the pod asks for a name that cannot be given.
+pub fn pod_files(
+    node: &NodeConfig,
+    pod: &Pod,
+    network: Option<&NetworkStatus>,
+) -> Result<Vec<HostFile>, ConfigError> {
+    let names = hostname::names(pod, node)?;
+    let hosts = etc_hosts(node, pod, &names, network).filter(|_| needs_hosts(pod));
+    Ok(hosts.into_iter().chain([etc_hostname(node, pod)?, resolv_conf(node, pod)]).collect())
+}
+
+/// Whether a container mounts nothing of its own there.
+fn needs_hosts(pod: &Pod) -> bool {
+    pod.all_containers().any(|container| {
+        !container.mounts.iter().any(|mount| mount_point(&mount.path).is_ok_and(|to| to == ETC_HOSTS))
+    })
+}
+
+pub(super) fn etc_hosts(
+    node: &NodeConfig,
+    pod: &Pod,
+    names: &HostNames,
+    network: Option<&NetworkStatus>,
+) -> Option<HostFile> {
+    let content = hosts::content(pod, node, names, pod_ips(node, pod, network))?;
+    Some(file(paths::etc_hosts(&node.paths, &pod.uid), 0o644, content, ExistingFile::Replace))
+}
+
+pub(super) fn etc_hostname(node: &NodeConfig, pod: &Pod) -> Result<HostFile, ConfigError> {
+    let name = match pod.network {
+        NetworkMode::Node => node.hostname.clone(),
+        NetworkMode::Pod => hostname::of(pod, node)?,
+    };
+    let path = paths::etc_hostname(&node.paths, &pod.uid);
+    Ok(file(path, 0o644, format!("{name}\n"), ExistingFile::Replace))
+}
+
+pub(super) fn resolv_conf(node: &NodeConfig, pod: &Pod) -> HostFile {
+    let path = paths::resolv_conf(&node.paths, &pod.uid);
+    file(path, 0o644, resolv::of(pod, node).content(), ExistingFile::Replace)
+}
+
+pub(super) fn file(path: String, mode: u32, content: String, existing: ExistingFile) -> HostFile {
+    HostFile { path, mode, owner: None, content, existing }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        fixtures,
+        id::VolumeName,
+        spec::{Mount, MountPropagation, SubPath},
+    };
+
+    fn names(pod: &Pod, network: Option<&NetworkStatus>) -> Vec<String> {
+        let files = pod_files(&fixtures::node(), pod, network).unwrap();
+        files.into_iter().filter_map(|file| Some(file.path.rsplit('/').next()?.to_owned())).collect()
+    }
+
+    #[test]
+    fn only_files_that_a_container_mounts() {
+        let wired = NetworkStatus { ips: vec!["10.0.0.1".parse().unwrap()] };
+        let own = Mount {
+            volume: VolumeName::new("data"),
+            path: "/etc//hosts".into(),
+            sub_path: SubPath::Root,
+            read_only: false,
+            propagation: MountPropagation::Private,
+        };
+        let mut container = fixtures::container("main");
+        let pod = fixtures::pod(vec![container.clone()]);
+        assert_eq!(names(&pod, Some(&wired)), ["etc-hosts", "hostname", "resolv.conf"]);
+        assert_eq!(names(&pod, None), ["hostname", "resolv.conf"], "there is no address yet");
+        container.mounts = vec![own];
+        let covered = fixtures::pod(vec![container.clone()]);
+        assert_eq!(names(&covered, Some(&wired)), ["hostname", "resolv.conf"]);
+        let mixed = fixtures::pod(vec![container, fixtures::container("other")]);
+        assert_eq!(names(&mixed, Some(&wired)), ["etc-hosts", "hostname", "resolv.conf"]);
+    }
+}
