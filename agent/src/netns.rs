@@ -183,7 +183,8 @@ fn make(path: &Path) -> Result<(), NetnsError> {
     .map_err(failed)
 }
 
-fn is_namespace(path: &Path) -> bool {
+/// Whether a namespace is bound there.
+pub(crate) fn is_namespace(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.filesystem_type() == NSFS)
 }
 

@@ -29,6 +29,8 @@ pub struct NodeConfig {
     pub pulls: PullSettings,
     /// Container logs, written by the shim.
     pub logs: LogSettings,
+    /// How often what was made for a pod is looked at (`syncFrequency`).
+    pub sync_frequency: Duration,
     /// Longest crash back-off (`crashLoopBackOff.maxContainerRestartPeriod`, default 300 s).
     pub crash_backoff_max: Duration,
     /// Seccomp profile of containers that name none: `RuntimeDefault` when true (`seccompDefault`).

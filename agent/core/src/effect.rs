@@ -14,6 +14,7 @@ use crate::{
     cgroup::{CgroupValues, QosValues},
     event::ImageInfo,
     id::{Attempt, ContainerId, ImageRef, OpId, PodName, PodUid, SandboxId, VolumeName},
+    pod::port::look::LookRequest,
     record::PodRecord,
     spec::{Container, MountPropagation, Pod, Sysctl, Volume},
     status::{PodEvent, PodStatus},
@@ -92,6 +93,11 @@ pub enum Act {
     /// Create the container and its task and start it, or find it started. Outcome: `Started`.
     StartContainer(Box<StartRequest>),
 
+    /// Write those files of the pod that are missing. Outcome: `Done`.
+    WriteFiles(Vec<HostFile>),
+    /// Look whether what was made is still there and as it was made, without a question to containerd. Outcome: `Looked`.
+    Look(Box<LookRequest>),
+
     /// Keep where a reboot does not reach it how a pod has ended. Outcome: `Done`.
     KeepEnd(Box<PodRecord>),
 
@@ -140,6 +146,7 @@ impl Act {
             | Self::EnsureVolume(_)
             | Self::EnsureRootfs(_)
             | Self::StartContainer(_)
+            | Self::WriteFiles(_)
             | Self::KeepEnd(_) => true,
             Self::Persist(_)
             | Self::Forget
@@ -147,6 +154,7 @@ impl Act {
             | Self::Withdraw
             | Self::Note(_)
             | Self::LookAtTask(_)
+            | Self::Look(_)
             | Self::Signal(_)
             | Self::ReadTerminationMessage(_)
             | Self::RemoveContainer(_)

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use crate::{
     config::NodeFacts,
     id::{Attempt, ContainerId, ContainerName, OpId, PodUid, SandboxId},
+    pod::port::look::Finding,
     record::PodRecord,
     spec::{Pod, Source},
     time::Mono,
@@ -197,6 +198,8 @@ pub enum Outcome {
     Task(ObservedTask),
     /// The last words of a container.
     TerminationMessage(String),
+    /// What is not as it was made.
+    Looked(BTreeSet<Finding>),
 }
 
 /// Why an effect failed.

@@ -85,6 +85,10 @@ pub enum Slot {
     Signal(ContainerName),
     /// Last words of a container.
     Words(ContainerName),
+    /// A look at what was made for it with this sandbox.
+    Look(Attempt),
+    /// Files that were missing.
+    Files,
     /// A removal.
     Remove(Leftover),
     /// The shim of a sandbox that is being removed.

@@ -43,10 +43,42 @@ pub struct PodRecord {
     /// What the pod's conditions were when they were last seen to change, so that a restart of the agent moves no
     /// `lastTransitionTime`.
     pub conditions: BTreeMap<ConditionKind, Transition>,
+    /// Set when the current sandbox cannot go on: its containers are being stopped, then it is replaced.
+    pub replacing: Option<TerminationRecord>,
     /// Set when the pod is being stopped.
     pub termination: Option<TerminationRecord>,
     /// Set when the pod has ended for good.
     pub terminal: Option<TerminalRecord>,
+}
+
+impl PodRecord {
+    /// Whether the run was stopped alone, to follow its spec: then it runs again whatever the policy. One that was stopped
+    /// with its sandbox does what the policy says.
+    #[must_use]
+    pub fn is_replaced(&self, run: &ContainerRecord) -> bool {
+        run.stopping.is_some_and(|stopping| !self.is_with_sandbox(stopping))
+    }
+
+    /// Whether a container is stopped because its sandbox is replaced.
+    fn is_with_sandbox(&self, stopping: TerminationRecord) -> bool {
+        self.replacing.is_some_and(|sandbox| stopping.began >= sandbox.began)
+    }
+
+    /// The current sandbox is an earlier one from now on, and the next one is not made yet.
+    pub(crate) fn replace_sandbox(&mut self) {
+        if self.replacing.is_some() {
+            let mut runs = std::mem::take(&mut self.containers);
+            for run in runs.values_mut() {
+                run.stopping = run.stopping.filter(|stopping| !self.is_with_sandbox(*stopping));
+            }
+            self.containers = runs;
+        }
+        self.replacing = None;
+        self.sandbox = self.sandbox.saturating_add(1);
+        let next = SandboxId::of(&self.uid, self.sandbox);
+        self.earlier_sandbox = Some(std::mem::replace(&mut self.sandbox_id, next));
+        self.network = None;
+    }
 }
 
 /// What a pod is to become.

@@ -6,7 +6,7 @@
 //! Version 1 is made through cgroups-rs, which knows its hierarchies; version 2 is directories and a handful of files.
 
 use std::{
-    io,
+    fs, io,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -88,6 +88,14 @@ pub enum TreeError {
         /// Why not.
         source: io::Error,
     },
+    /// Not read.
+    #[error("read {file}")]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
     /// The machine lacks a controller that a value needs.
     #[error("bound the {0} of pods: their cgroup has no {0} controller")]
     NoController(&'static str),
@@ -132,7 +140,7 @@ impl Tree {
     /// # Errors
     /// When a file cannot be written.
     pub fn write(&self, path: &str, files: &[CgroupFile]) -> Result<(), TreeError> {
-        for CgroupFile { controller, name, value } in files {
+        for CgroupFile { controller, name, value, unit: _ } in files {
             let dir = self.dir(path, *controller).ok_or(TreeError::NoController(controller.as_str()))?;
             let file = dir.join(name);
             match level::write(&file, value) {
@@ -149,6 +157,29 @@ impl Tree {
             }
         }
         Ok(())
+    }
+
+    /// Whether a level is there, in every hierarchy that it was made in, and has these values.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn has(&self, path: &str, files: &[CgroupFile]) -> Result<bool, TreeError> {
+        if !self.made_dirs(path).iter().all(|dir| dir.is_dir()) {
+            return Ok(false);
+        }
+        for wanted in files {
+            let Some(dir) = self.dir(path, wanted.controller) else { continue };
+            let file = dir.join(&wanted.name);
+            match fs::read_to_string(&file) {
+                Ok(text) if wanted.is_read_as(&text) => {}
+                Ok(_) => return Ok(false),
+                // What writing left out, since the machine has none.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && dir.is_dir() => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                Err(source) => return Err(TreeError::Read { file, source }),
+            }
+        }
+        Ok(true)
     }
 
     /// Whether a level is there, in every hierarchy.
@@ -198,13 +229,22 @@ impl Tree {
         Box::new(self.v1.clone())
     }
 
+    /// Where the level may be.
     fn dirs(&self, path: &str) -> Vec<PathBuf> {
+        let mut dirs = self.made_dirs(path);
+        match self.version {
+            CgroupVersion::V1 if is_version_2(UNIFIED) => dirs.push(Path::new(UNIFIED).join(relative(path))),
+            CgroupVersion::V1 | CgroupVersion::V2 => {}
+        }
+        dirs
+    }
+
+    /// Where [`ensure`](Self::ensure) makes the level.
+    fn made_dirs(&self, path: &str) -> Vec<PathBuf> {
         match self.version {
             CgroupVersion::V1 => {
                 let cgroup = Cgroup::load(self.v1(), relative(path));
-                let controllers = cgroup.subsystems().iter().map(|it| it.to_controller().path().to_owned());
-                let unified = is_version_2(UNIFIED).then(|| Path::new(UNIFIED).join(relative(path)));
-                controllers.chain(unified).collect()
+                cgroup.subsystems().iter().map(|it| it.to_controller().path().to_owned()).collect()
             }
             CgroupVersion::V2 => vec![self.root.join(relative(path))],
         }

@@ -223,6 +223,7 @@ pub(super) const ACTED_ON: &[&str] = &[
     "serializeImagePulls",
     "singleProcessOOMKill",
     "staticPodPath",
+    "syncFrequency",
     "systemReserved",
 ];
 

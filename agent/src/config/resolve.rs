@@ -145,6 +145,7 @@ impl Settings {
             cgroups: self.cgroups(facts),
             pulls: self.pulls(),
             logs: self.logs(),
+            sync_frequency: duration(kubelet.sync_frequency),
             crash_backoff_max: duration(restarts),
             seccomp_default: kubelet.seccomp_default == Some(true),
             unsafe_sysctls: kubelet.allowed_unsafe_sysctls.clone().unwrap_or_default(),

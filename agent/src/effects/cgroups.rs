@@ -15,10 +15,10 @@ use super::{
     failure::failed,
     host::{Host, blocking},
 };
-use crate::cgroup::{Systemd, SystemdError, TreeError};
+use crate::cgroup::{Systemd, SystemdError, Tree, TreeError};
 
 /// A level to be there, with its values.
-struct Level {
+pub(super) struct Level {
     path: String,
     slice: Slice,
     files: Vec<CgroupFile>,
@@ -33,6 +33,17 @@ impl Level {
             path,
         }
     }
+
+    /// Whether it is there and has its values.
+    pub(super) fn is_kept(&self, tree: &Tree) -> Result<bool, TreeError> {
+        tree.has(&self.path, &self.files)
+    }
+}
+
+/// The level of a pod.
+pub(super) fn level_of(host: &Host, pod: &PodUid, request: CgroupRequest) -> Level {
+    let settings = &host.node().cgroups;
+    Level::new(settings, names::pod(settings, request.qos, pod), request.values)
 }
 
 /// Makes the pod's cgroup below its class, with its values.
@@ -44,7 +55,7 @@ pub(super) async fn ensure(
     let settings = &host.node().cgroups;
     let levels = vec![
         Level::new(settings, names::qos(settings, request.qos), CgroupValues::default()),
-        Level::new(settings, names::pod(settings, request.qos, pod), request.values),
+        level_of(host, pod, request),
     ];
     ensure_levels(host, levels).await
 }

@@ -19,14 +19,19 @@ use crate::{volumes::remove_tree, workers::Sort};
 
 /// Makes the pod's directories.
 pub(super) async fn ensure(host: &Arc<Host>, pod: &PodUid, name: PodName) -> Result<Outcome, Failure> {
-    let node = &host.node().paths;
-    let own = [host.pod_dir(pod), paths::volumes_dir(node, pod), paths::plugins_dir(node, pod)];
-    let logs = paths::pod_logs(node, &name, pod);
-    let mut dirs: Vec<(String, u32)> = own.into_iter().map(|dir| (dir, 0o750)).collect();
-    dirs.push((logs.clone(), 0o755));
+    let logs = paths::pod_logs(&host.node().paths, &name, pod);
+    let dirs = of(host, pod, &name);
     let called = Called { what: "directories", path: &logs, sort: Sort::Own, within: FILES };
     host.work(pod.as_str(), called, &Work::MakeDirs(dirs)).await?;
     Ok(Outcome::Done)
+}
+
+/// The pod's directories, each with its mode.
+pub(super) fn of(host: &Host, pod: &PodUid, name: &PodName) -> Vec<(String, u32)> {
+    let node = &host.node().paths;
+    let own = [host.pod_dir(pod), paths::volumes_dir(node, pod), paths::plugins_dir(node, pod)];
+    let logs = paths::pod_logs(node, name, pod);
+    own.into_iter().map(|dir| (dir, 0o750)).chain([(logs, 0o755)]).collect()
 }
 
 /// Removes the pod's directories, its logs and the links to them. Its volumes are unmounted before.

@@ -29,6 +29,8 @@ pub(super) enum Lane {
     Stop,
     /// Signals: never wait behind anything.
     Signals,
+    /// Looks: in no hurry.
+    Looks,
 }
 
 /// One kind.
@@ -51,6 +53,8 @@ pub const KINDS: &[&str] = &[
     "ensure-volume",
     "ensure-rootfs",
     "start-container",
+    "write-files",
+    "look",
     "keep-end",
     "look-at-task",
     "signal",
@@ -105,6 +109,8 @@ impl Kind {
             Act::EnsureVolume(_) => Self::without_lane("ensure-volume", TREE),
             Act::EnsureRootfs(_) => Self::new("ensure-rootfs", Lane::Layers, RUNTIME),
             Act::StartContainer(_) => Self::without_lane("start-container", RUNTIME),
+            Act::WriteFiles(_) => Self::without_lane("write-files", LOCAL),
+            Act::Look(_) => Self::new("look", Lane::Looks, LOCAL),
             Act::KeepEnd(_) => Self::new("keep-end", Lane::Disk, LOCAL),
             Act::LookAtTask(_) => Self::new("look-at-task", Lane::Signals, SIGNAL_DEADLINE),
             Act::Signal(_) => Self::new("signal", Lane::Signals, SIGNAL_DEADLINE),
@@ -144,6 +150,7 @@ pub(super) fn target(effect: &Effect) -> Option<Target> {
             Act::EnsureNetns(sandbox) | Act::RemoveNetns(sandbox) => {
                 ("network namespace", sandbox.to_string())
             }
+            Act::Look(_) => ("look", pod.to_string()),
             Act::KeepEnd(_) | Act::DropEnd => ("kept end", pod.to_string()),
             Act::Persist(_)
             | Act::Forget
@@ -155,6 +162,7 @@ pub(super) fn target(effect: &Effect) -> Option<Target> {
             | Act::EnsureSandbox(_)
             | Act::EnsureVolume(_)
             | Act::EnsureRootfs(_)
+            | Act::WriteFiles(_)
             | Act::StartContainer(_)
             | Act::LookAtTask(_)
             | Act::Signal(_)

@@ -38,11 +38,13 @@ const PULLS: usize = 256;
 const STOP: usize = 128;
 /// Signals: as many as a full node has containers, so that none ever waits for another.
 const SIGNALS: usize = 1024;
+/// Looks: one after another would do, and a few may hang.
+const LOOKS: usize = 4;
 
 /// The bounds. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Lanes {
-    semaphores: Arc<[Arc<Semaphore>; 10]>,
+    semaphores: Arc<[Arc<Semaphore>; 11]>,
     turns: Turns,
 }
 
@@ -91,7 +93,7 @@ impl Place {
 
 impl Default for Lanes {
     fn default() -> Self {
-        let bounds = [KERNEL, KERNEL, DISK, NETWORK, LAYERS, START, IMAGES, PULLS, STOP, SIGNALS];
+        let bounds = [KERNEL, KERNEL, DISK, NETWORK, LAYERS, START, IMAGES, PULLS, STOP, SIGNALS, LOOKS];
         Self {
             semaphores: Arc::new(bounds.map(|bound| Arc::new(Semaphore::new(bound)))),
             turns: Turns::default(),
@@ -126,7 +128,7 @@ impl Lanes {
 
     /// Waits for a place.
     pub(super) async fn enter(&self, lane: Lane, within: Duration) -> Result<OwnedSemaphorePermit, Failure> {
-        let [kernel, kernel_ends, disk, network, layers, start, images, pulls, stop, signals] =
+        let [kernel, kernel_ends, disk, network, layers, start, images, pulls, stop, signals, looks] =
             &*self.semaphores;
         let semaphore = match lane {
             Lane::Kernel => kernel,
@@ -139,6 +141,7 @@ impl Lanes {
             Lane::Pulls => pulls,
             Lane::Stop => stop,
             Lane::Signals => signals,
+            Lane::Looks => looks,
         };
         match tokio::time::timeout(within, Arc::clone(semaphore).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
@@ -226,6 +229,7 @@ mod tests {
             Lane::Pulls,
             Lane::Stop,
             Lane::Signals,
+            Lane::Looks,
         ] {
             lanes.run(kind(lane, ENOUGH), Some(target(99)), blocking(|| Ok(()))).await.unwrap();
         }

@@ -14,6 +14,7 @@ mod image_root;
 mod image_volumes;
 mod kinds;
 mod lanes;
+mod look;
 mod mount_source;
 mod network;
 mod perform;

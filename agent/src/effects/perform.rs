@@ -15,8 +15,9 @@ use super::{
     host::Host,
     image,
     kinds::{self, Kind},
+    look::{look, write_files},
     network, pull, rootfs,
-    runtime::{container, kill, look, sandbox, signal},
+    runtime::{container, kill, look as look_in, sandbox, signal},
     termination, volumes,
 };
 
@@ -76,8 +77,10 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         Act::EnsureVolume(request) => volumes::ensure(host, pod, *request).await,
         Act::EnsureRootfs(request) => rootfs::ensure(host, pod, &request).await,
         Act::StartContainer(request) => container::start(host, &Arc::from(request)).await,
+        Act::WriteFiles(files) => write_files(host, pod, &files).await,
+        Act::Look(request) => look(host, pod, *request).await,
         Act::KeepEnd(record) => end::keep(host, *record).await,
-        Act::LookAtTask(request) => look::at_task(host, &request).await,
+        Act::LookAtTask(request) => look_in::at_task(host, &request).await,
         Act::Signal(request) => signal::send(host, &request).await,
         Act::ReadTerminationMessage(request) => termination::read(host, pod, *request).await,
         Act::RemoveContainer(request) => container::remove(host, &request.id).await,

@@ -58,7 +58,7 @@ pub(super) async fn container(host: &Arc<Host>, request: &Arc<StartRequest>) -> 
                 .map_err(|error| failed(kind_of(&error), &error))
         }
         Answer::Withheld { mount, why } => Err(withheld(request, &mount, &why)),
-        Answer::Done | Answer::Accounts { .. } | Answer::Words(_) => {
+        Answer::Done | Answer::Accounts { .. } | Answer::Words(_) | Answer::Missing(_) => {
             Err(unknown(format!("{what}: an answer to another request")))
         }
     }

@@ -14,7 +14,9 @@ use super::{
     dirs,
     failure::{local, unknown},
     host::Host,
-    host_files, image_volumes, mount_source, prepare, rootfs, sub_path, termination, volumes,
+    host_files, image_volumes,
+    look::{self, Place},
+    mount_source, prepare, rootfs, sub_path, termination, volumes,
     wire::{
         DeviceText, EmptyDirText, FileText, HostPathText, ImageVolumeText, LayerText, MountSourceText,
         SubPathText,
@@ -70,6 +72,10 @@ pub(super) enum Work {
     Link { target: String, link: String },
     /// Removes a log with its rotated parts, and the link to it.
     Unlink { link: String, log: String },
+    /// Looks whether something is there. Answer: `Missing`.
+    Look(Vec<Place>),
+    /// Writes files that are missing.
+    WriteFiles(Vec<FileText>),
     /// Reads the last words of a container. Answer: `Words`.
     Words { file: Option<String>, log: Option<String> },
 }
@@ -87,6 +93,8 @@ pub(super) enum Answer {
     Accounts { passwd: String, group: String },
     /// Last words.
     Words(String),
+    /// Which of what was asked for is missing, by its place in the request.
+    Missing(Vec<usize>),
 }
 
 /// A failure, as a worker tells it.
@@ -180,6 +188,10 @@ fn perform(work: Work) -> Result<Answer, Failure> {
         Work::Unlink { link, log } => {
             host_files::remove_log(&log)?;
             host_files::remove_file(link)?;
+        }
+        Work::Look(places) => return look::missing(&places),
+        Work::WriteFiles(files) => {
+            files.into_iter().try_for_each(|file| host_files::write(&file.into()))?;
         }
         Work::Words { file, log } => {
             let path = |text: &'_ Option<String>| text.as_deref().map(Path::new).map(Path::to_owned);

@@ -68,6 +68,7 @@ fn record() -> PodRecord {
         network: Some(NetworkStatus { ips: vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()] }),
         containers: BTreeMap::from([(ContainerName::new("web"), container)]),
         conditions: BTreeMap::from(conditions),
+        replacing: Some(TerminationRecord { began: mono(30), deadline: mono(60) }),
         termination: Some(TerminationRecord { began: mono(40), deadline: mono(70) }),
         terminal: Some(TerminalRecord {
             succeeded: false,

@@ -75,6 +75,9 @@ struct Wire {
     network: Option<Vec<IpAddr>>,
     containers: BTreeMap<String, WireContainer>,
     conditions: BTreeMap<String, WireTransition>,
+    /// Earlier agents of version 2 pass over it, and start the sandbox's containers again in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    replacing: Option<WireTermination>,
     termination: Option<WireTermination>,
     terminal: Option<WireTerminal>,
 }
@@ -198,6 +201,7 @@ pub(super) fn encode(record: &PodRecord, boot: &str) -> String {
             .iter()
             .map(|(kind, it)| (kind.as_str().to_owned(), WireTransition { holds: it.holds, since: it.since }))
             .collect(),
+        replacing: record.replacing.map(WireTermination::from),
         termination: record.termination.map(WireTermination::from),
         terminal: record.terminal.as_ref().map(|terminal| WireTerminal {
             succeeded: terminal.succeeded,
@@ -268,6 +272,7 @@ pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<P
         network: wire.network.filter(|_| this_boot).map(|ips| NetworkStatus { ips }),
         containers,
         conditions: conditions.collect(),
+        replacing: wire.replacing.filter(|_| this_boot).map(|replacing| replacing.record(mono)),
         termination: wire.termination.map(|termination| termination.record(mono)),
         terminal: wire.terminal.map(|terminal| TerminalRecord {
             succeeded: terminal.succeeded,

@@ -9,5 +9,6 @@ mod remove;
 pub use empty_dir::{EmptyDir, ensure as ensure_empty_dir};
 pub use error::VolumeError;
 pub use host_path::ensure as ensure_host_path;
+pub(crate) use mounts::is_mount_point;
 pub use mounts::unmount_below;
 pub use remove::remove_tree;

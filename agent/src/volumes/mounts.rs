@@ -15,7 +15,7 @@ use rustix::{
 use super::error::{VolumeError, io_error};
 
 /// Whether something is mounted at a path. A path that is not there is none.
-pub(super) fn is_mount_point(path: &Path) -> io::Result<bool> {
+pub(crate) fn is_mount_point(path: &Path) -> io::Result<bool> {
     match statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, StatxFlags::empty()) {
         Ok(found) => Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
         Err(rustix::io::Errno::NOENT) => Ok(false),

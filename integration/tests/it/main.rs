@@ -2,6 +2,7 @@
 
 mod allocatable;
 mod bad_input;
+mod behind;
 mod by_ctr;
 mod cgroup_files;
 mod chaos;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         interrupted::tests(),
         silent::tests(),
         stalls::tests(),
+        behind::tests(),
         chaos::tests(),
         demo::tests(),
         crash::tests(),

@@ -12,7 +12,25 @@ pub struct CgroupFile {
     pub name: String,
     /// What to write.
     pub value: String,
+    /// The kernel keeps a number as a multiple of something that is not larger than this.
+    pub unit: u64,
 }
+
+impl CgroupFile {
+    /// Whether a file that reads so is as it was written.
+    #[must_use]
+    pub fn is_read_as(&self, text: &str) -> bool {
+        let text = text.trim();
+        let numbers = (self.value.parse::<u64>(), text.parse::<u64>());
+        match numbers {
+            (Ok(written), Ok(read)) => read <= written && written - read < self.unit,
+            (Ok(_) | Err(_), _) => text == self.value,
+        }
+    }
+}
+
+/// Pages are no larger (arm64).
+const PAGE_BYTES_MAX: u64 = 64 << 10;
 
 /// The controllers that Berth writes itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +67,11 @@ impl Controller {
 pub fn translate(values: &CgroupValues, version: CgroupVersion) -> Vec<CgroupFile> {
     let mut files = Vec::new();
     let mut write = |controller, name: &str, value: String| {
-        files.push(CgroupFile { controller, name: name.to_owned(), value });
+        let unit = match controller {
+            Controller::Memory => PAGE_BYTES_MAX,
+            Controller::Cpu | Controller::Cpuset | Controller::Pids | Controller::Hugetlb => 1,
+        };
+        files.push(CgroupFile { controller, name: name.to_owned(), value, unit });
     };
     match version {
         CgroupVersion::V1 => {
@@ -95,7 +117,8 @@ pub fn translate(values: &CgroupValues, version: CgroupVersion) -> Vec<CgroupFil
             CgroupVersion::V1 => format!("hugetlb.{}.limit_in_bytes", page_size_name(*size)),
             CgroupVersion::V2 => format!("hugetlb.{}.max", page_size_name(*size)),
         };
-        write(Controller::Hugetlb, &file, bytes.to_string());
+        let value = bytes.to_string();
+        files.push(CgroupFile { controller: Controller::Hugetlb, name: file, value, unit: *size });
     }
     files
 }
@@ -182,6 +205,45 @@ mod tests {
             ["cpu cpu.cfs_period_us=100000", "cpu cpu.cfs_quota_us=-1"]
         );
         assert_eq!(lines(&values, CgroupVersion::V2), ["cpu cpu.max=max 100000"]);
+    }
+
+    #[test]
+    fn what_the_kernel_rounds_is_as_it_was_written() {
+        const MIB: u64 = 1 << 20;
+        let values = CgroupValues {
+            cpu_shares: Some(1024),
+            cpu_quota_us: Some(50_000),
+            cpu_period_us: Some(100_000),
+            memory_bytes_max: Some(64 * MIB + 5000),
+            pids_max: Some(100),
+            hugepages_bytes_max: BTreeMap::from([(2 * MIB, 5 * MIB)]),
+            ..CgroupValues::default()
+        };
+        let files = translate(&values, CgroupVersion::V2);
+        for (name, read, expected) in [
+            ("cpu.weight", "100\n", true),
+            ("cpu.weight", "99\n", false),
+            ("cpu.max", "50000 100000\n", true),
+            ("cpu.max", "max 100000\n", false),
+            ("memory.max", "67112960\n", true),
+            ("memory.max", "67108864\n", true),
+            ("memory.max", "max\n", false),
+            ("memory.max", "33554432\n", false),
+            ("memory.max", "134217728\n", false),
+            ("pids.max", "100\n", true),
+            ("pids.max", "101\n", false),
+            ("pids.max", "max\n", false),
+            ("hugetlb.2MB.max", "4194304\n", true),
+            ("hugetlb.2MB.max", "2097152\n", false),
+            ("hugetlb.2MB.max", "", false),
+        ] {
+            let file = files.iter().find(|file| file.name == name).unwrap();
+            assert_eq!(file.is_read_as(read), expected, "{name} {read:?}");
+        }
+        // A bound that was taken away has no number.
+        let unbound = CgroupValues { cpu_period_us: Some(100_000), ..CgroupValues::default() };
+        let quota = translate(&unbound, CgroupVersion::V1).remove(1);
+        assert!(quota.is_read_as("-1\n") && !quota.is_read_as("5000\n"), "{quota:?}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     index::Index,
+    looks::Looks,
     orphans::Orphans,
     qos::Qos,
     sources::{Merged, Sources},
@@ -40,6 +41,7 @@ pub struct Node {
     is_uncompared: bool,
     pods: BTreeMap<PodUid, PodMachine>,
     index: Index,
+    looks: Looks,
     orphans: Orphans,
     network: Network,
     pulls: Pulls,
@@ -71,6 +73,7 @@ impl Node {
     pub fn new(config: NodeConfig, sources: BTreeSet<Source>) -> Self {
         Self {
             pulls: Pulls::new(config.pulls),
+            looks: Looks::every(config.sync_frequency),
             config,
             boot: Boot::Waiting,
             sources: Sources::new(sources),
@@ -118,7 +121,8 @@ impl Node {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Mono> {
         let (pulls, qos) = (self.pulls.poll_timeout(), self.qos.poll_timeout());
-        let all = [self.index.next_wake(), pulls, qos, self.orphans.poll_timeout()];
+        let (orphans, looks) = (self.orphans.poll_timeout(), self.looks.poll_timeout());
+        let all = [self.index.next_wake(), pulls, qos, orphans, looks];
         all.into_iter().flatten().min()
     }
 
@@ -126,6 +130,9 @@ impl Node {
     pub fn handle_timeout(&mut self, now: Now) {
         for uid in self.index.due(now.mono) {
             self.advance(&uid, now);
+        }
+        for uid in self.looks.take_due(now.mono) {
+            self.look(&uid, now);
         }
         self.reconcile(now);
         self.poll_shared(now);
@@ -356,6 +363,13 @@ impl Node {
         }
     }
 
+    fn look(&mut self, uid: &PodUid, now: Now) {
+        if let Some(pod) = self.pods.get_mut(uid) {
+            pod.begin_look(&self.config, &mut self.ops);
+            self.advance(uid, now);
+        }
+    }
+
     fn advance(&mut self, uid: &PodUid, now: Now) {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         let mut shared = Shared {
@@ -369,10 +383,12 @@ impl Node {
         if pod.is_forgotten() {
             self.pods.remove(uid);
             self.index.remove(uid);
+            self.looks.remove(uid);
             self.effects.push_back(withdraw(&mut self.ops, uid.clone()));
             self.is_uncompared = true;
         } else {
             self.index.set(&self.config, pod);
+            self.looks.add(uid, now.mono);
         }
     }
 

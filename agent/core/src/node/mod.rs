@@ -1,6 +1,7 @@
 //! The node: all its pods, and what they share.
 
 mod index;
+mod looks;
 mod machine;
 mod orphans;
 mod qos;

@@ -109,6 +109,8 @@ pub struct Actual {
     pub network: Resource<()>,
     /// The current sandbox.
     pub sandbox: Resource<Up>,
+    /// Files that every start of a container writes: not ready only while some were found to be missing.
+    pub files: Resource<()>,
     /// Volumes: paths on the node.
     pub volumes: BTreeMap<VolumeName, Resource<String>>,
     /// What is kept of the pod's end, for the time after a reboot.
@@ -133,6 +135,7 @@ impl Actual {
             netns: Resource::Absent,
             network: Resource::Absent,
             sandbox: Resource::Absent,
+            files: Resource::Ready(()),
             volumes: BTreeMap::new(),
             end: Resource::Absent,
             containers: BTreeMap::new(),

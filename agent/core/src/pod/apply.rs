@@ -8,6 +8,7 @@ use super::{
     },
     machine::{PodMachine, Shared},
     plan::STOP_MIN,
+    port::look::made_files,
     request,
     resource::{Resource, Retry},
     restart::{first_back_off, next_back_off},
@@ -37,6 +38,7 @@ impl PodMachine {
             Step::BackOff(name) => self.back_off(&name),
             Step::BackOffPull(image) => self.back_off_pull(&image),
             Step::Discard(name) => self.discard(&name, shared, now),
+            Step::ReplaceSandbox => self.lose_sandbox(now.wall, now),
             Step::Stop(name) => self.stop(&name, now.mono),
             Step::Ensure(thing) => self.ensure(thing, shared, now.mono),
             Step::Inspect(name) => self.inspect(&name, shared),
@@ -155,11 +157,12 @@ impl PodMachine {
     }
 
     fn stop(&mut self, name: &ContainerName, now: Mono) {
-        let text = match self.life.record.termination {
+        let together = self.life.record.termination.or(self.life.record.replacing);
+        let text = match together {
             Some(_) => format!("Stopping container {name}"),
             None => format!("Container {name} definition changed, will be restarted"),
         };
-        let deadline = match self.life.record.termination {
+        let deadline = match together {
             Some(pod) => pod.deadline.max(now + STOP_MIN),
             None => now + self.life.spec.grace.max(STOP_MIN),
         };
@@ -202,6 +205,11 @@ impl PodMachine {
                 let act = Act::EnsureVolume(Box::new(act));
                 let op = self.ask(shared, Slot::Volume(name.clone()), tries, act);
                 self.life.actual.volumes.insert(name, Resource::Ensuring(op));
+            }
+            Thing::Files => {
+                let tries = tries(&self.life.actual.files);
+                let act = Act::WriteFiles(made_files(&self.life, shared.config));
+                self.life.actual.files = Resource::Ensuring(self.ask(shared, Slot::Files, tries, act));
             }
             Thing::Rootfs(name) => self.ensure_rootfs(&name, shared),
             Thing::End => {

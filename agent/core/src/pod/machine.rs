@@ -5,6 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use super::{
     actual::{Life, Preparing, Run},
     plan::{Network, World, plan},
+    port::look::Looking,
     recording::{Recording, Standing},
     resource::Resource,
     restart::change_back_off,
@@ -39,6 +40,7 @@ pub struct PodMachine {
     pub(super) acts: Vec<(OpId, Act)>,
     pub(super) notes: Vec<PodEvent>,
     pub(super) recording: Recording,
+    pub(super) looking: Looking,
     /// What everybody sees, or will when that has worked.
     published: Option<Published>,
     pub(super) publishing: Resource<()>,
@@ -69,6 +71,7 @@ impl PodMachine {
             acts: Vec::new(),
             notes: Vec::new(),
             recording,
+            looking: Looking::default(),
             published: None,
             publishing: Resource::Absent,
             unwired: None,
@@ -264,8 +267,13 @@ impl PodMachine {
 
     /// Asks for an effect whose outcome comes back to `slot`.
     pub(super) fn ask(&mut self, shared: &mut Shared<'_>, slot: Slot, tries: u32, act: Act) -> OpId {
+        self.ask_with(shared.ops, slot, tries, act)
+    }
+
+    /// The same for whoever has only the numbers.
+    pub(super) fn ask_with(&mut self, ops: &mut Ops, slot: Slot, tries: u32, act: Act) -> OpId {
         let uid = self.life.record.uid.clone();
-        let op = shared.ops.open(Purpose::Pod { uid, slot, tries });
+        let op = ops.open(Purpose::Pod { uid, slot, tries });
         self.acts.push((op, act));
         op
     }

@@ -12,6 +12,7 @@ mod images;
 mod machine;
 mod outcome;
 pub mod plan;
+pub mod port;
 mod recording;
 mod report;
 mod request;

@@ -53,6 +53,11 @@ impl PodMachine {
             Slot::Rootfs(name) => self.rootfs_settled(&name, ended, result),
             Slot::Start(name) => self.started(op, &name, tries, result, now),
             Slot::Signal(name) => self.signalled(op, &name, result, now.mono),
+            Slot::Look(sandbox) => self.looked(op, sandbox, result, now),
+            Slot::Files => {
+                self.complain(&result, "Failed", "error writing files of the pod: ");
+                self.life.actual.files.settle(ended, fit::done(result));
+            }
             Slot::Words(name) => self.words_read(op, &name, tries, result, now),
             Slot::Remove(leftover) => self.removed(leftover, tries, result, now.mono),
             Slot::Shim(sandbox) => self.shim_killed(sandbox, tries, result, now.mono),
@@ -103,6 +108,8 @@ impl PodMachine {
             | Slot::Start(_)
             | Slot::Signal(_)
             | Slot::Words(_)
+            | Slot::Look(_)
+            | Slot::Files
             | Slot::Remove(_)
             | Slot::Shim(_) => {}
         }

@@ -189,6 +189,7 @@ fn needs_record(act: &Act, life: &Life) -> bool {
         | Act::EnsureVolume(_)
         | Act::EnsureRootfs(_)
         | Act::StartContainer(_)
+        | Act::WriteFiles(_)
         | Act::KeepEnd(_)
         | Act::Persist(_)
         | Act::Forget
@@ -198,6 +199,7 @@ fn needs_record(act: &Act, life: &Life) -> bool {
         | Act::LookAtTask(_)
         | Act::Signal(_)
         | Act::ReadTerminationMessage(_)
+        | Act::Look(_)
         | Act::DropEnd
         | Act::Sweep => act.leaves_something(),
     }

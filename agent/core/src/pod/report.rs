@@ -160,6 +160,7 @@ impl PodMachine {
         actual.network.end_wait(kind, now);
         actual.sandbox.end_wait(kind, now);
         actual.end.end_wait(kind, now);
+        actual.files.end_wait(kind, now);
         for volume in actual.volumes.values_mut() {
             volume.end_wait(kind, now);
         }
@@ -224,7 +225,7 @@ impl PodMachine {
         let ops = [
             (Leftover::Sandbox(id.clone()), actual.sandbox.op(), actual.sandbox == Resource::Absent),
             (Leftover::Network(id.clone()), actual.network.op(), actual.network == Resource::Absent),
-            (Leftover::Netns(id.clone()), actual.netns.op(), actual.netns == Resource::Absent),
+            (Leftover::Netns(id), actual.netns.op(), actual.netns == Resource::Absent),
         ];
         for (leftover, op, absent) in ops {
             if !absent {
@@ -234,11 +235,7 @@ impl PodMachine {
         actual.sandbox = Resource::Absent;
         actual.network = Resource::Absent;
         actual.netns = Resource::Absent;
-        let record = &mut self.life.record;
-        record.sandbox = record.sandbox.saturating_add(1);
-        record.sandbox_id = SandboxId::of(&record.uid, record.sandbox);
-        record.earlier_sandbox = Some(id);
-        record.network = None;
+        self.life.record.replace_sandbox();
     }
 }
 

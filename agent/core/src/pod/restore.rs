@@ -313,6 +313,7 @@ fn first_record(spec: &Pod, now: Now) -> PodRecord {
         network: None,
         containers: BTreeMap::new(),
         conditions: BTreeMap::new(),
+        replacing: None,
         termination: None,
         terminal: None,
     }

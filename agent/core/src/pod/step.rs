@@ -41,6 +41,8 @@ pub enum Step {
     Discard(ContainerName),
     /// Begin to stop a running container.
     Stop(ContainerName),
+    /// Replace the sandbox, which is empty and cannot go on.
+    ReplaceSandbox,
 
     /// Make something.
     Ensure(Thing),
@@ -79,6 +81,8 @@ pub enum Thing {
     Sandbox,
     /// One of its volumes.
     Volume(VolumeName),
+    /// Files that were missing.
+    Files,
     /// The writable layer of a container.
     Rootfs(ContainerName),
     /// What is kept of its end.

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, fmt::Write, path::Path, sync::Arc, time::Durati
 
 use berth_core::{
     event::{Event, FailureKind},
-    id::{ContainerName, ImageRef, PodUid, SandboxId},
+    id::{ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
+    pod::port::look::Finding,
     spec::{ImagePullPolicy, NetworkMode, RestartPolicy, Source},
 };
 
@@ -55,6 +56,8 @@ struct Script {
     /// Effects that are performed and whose outcome nobody hears.
     unanswered: Vec<String>,
     names: BTreeMap<String, String>,
+    /// Whether looks are told of: they come every minute, and only matter where they find something.
+    are_looks_told: bool,
 }
 
 impl Script {
@@ -109,6 +112,8 @@ impl Script {
                 self.run().world.deaf.insert(ContainerName::new(*name));
             }
             ["lose", pod] => self.lose(pod),
+            ["looks"] => self.are_looks_told = true,
+            ["behind", pod, what] => self.change_behind(pod, what),
             ["silence", pod] => {
                 let id = self.sandbox_of(pod);
                 self.run().world.fall_silent(&id);
@@ -156,6 +161,11 @@ impl Script {
         run.world.exit(&id, code, now);
     }
 
+    fn change_behind(&mut self, pod: &str, what: &str) {
+        let uid = PodUid::new(format!("uid-{pod}"));
+        assert!(self.run().world.change_behind(&uid, parse_finding(what)), "{what} is not there");
+    }
+
     fn sandbox_of(&mut self, pod: &str) -> SandboxId {
         let uid = PodUid::new(format!("uid-{pod}"));
         let mut all = self.run().world.sandboxes.iter();
@@ -201,7 +211,7 @@ impl Script {
                 run.deliver(0);
             } else if !run.world.reports.is_empty() {
                 run.report();
-            } else {
+            } else if !run.look() {
                 return;
             }
         }
@@ -211,8 +221,21 @@ impl Script {
     fn tell(&mut self, out: &mut String) {
         let told = std::mem::take(&mut self.run().told);
         for effect in told {
+            if !self.are_looks_told && tell::kind_of(&effect) == "look" {
+                continue;
+            }
             writeln!(out, "  {}", tell::effect(&effect, &self.names)).unwrap();
         }
+    }
+}
+
+fn parse_finding(what: &str) -> Finding {
+    match what {
+        "netns" => Finding::Netns,
+        "cgroup" => Finding::Cgroup,
+        "dirs" => Finding::Dirs,
+        "files" => Finding::Files,
+        volume => Finding::Volume(VolumeName::new(volume)),
     }
 }
 

@@ -69,7 +69,10 @@ fn an_outcome_that_nobody_waits_for_changes_nothing() {
 #[test]
 fn a_node_at_rest_asks_for_nothing_however_long() {
     let mut run = running(&["web", "db"]);
-    run.advance(DAY, |_| {});
+    run.advance(DAY, Run::settle);
+    // A look asks nobody: it is at the kernel and at files.
+    let looks = run.told.extract_if(.., |effect| tell::kind_of(effect) == "look").count();
+    assert_eq!(looks, 2 * 24 * 60, "once in each period for each pod");
     assert_eq!(run.told, [], "something looks at the runtime periodically");
 }
 

@@ -42,6 +42,7 @@ pub(crate) fn furnished(pod: Pod) -> Life {
         network: None,
         containers: BTreeMap::new(),
         conditions: BTreeMap::new(),
+        replacing: None,
         termination: None,
         terminal: None,
     };

@@ -83,6 +83,8 @@ struct Run {
     kills: u32,
     /// Whether it went, alone or with its sandbox, before anybody wrote down how it ended.
     is_lost: bool,
+    /// When its sandbox was found to be one that cannot go on.
+    given_up: Option<Mono>,
     /// How often the agent began again since: it may have been away at a deadline.
     agents: u32,
 }
@@ -121,6 +123,7 @@ impl Run {
             term: None,
             kills: 0,
             is_lost: false,
+            given_up: None,
             agents: 0,
         }
     }
@@ -399,6 +402,14 @@ impl Oracle {
         let run = self.pods.get_mut(pod).and_then(|account| account.find_mut(id));
         let Some(Run { process: Some(process), .. }) = run else { return };
         process.end.get_or_insert((exit, now.mono));
+    }
+
+    /// A sandbox was found to be one that cannot go on: what runs in it is to stop, and to run in another as its policy says.
+    pub(crate) fn given_up(&mut self, pod: &PodUid, sandbox: &SandboxId, now: Now) {
+        let Some(account) = self.pods.get_mut(pod) else { return };
+        for run in account.runs.values_mut().flatten().filter(|run| run.sandbox == *sandbox) {
+            run.given_up.get_or_insert(now.mono);
+        }
     }
 
     /// A sandbox is gone with every process in it, and what its shim remembered.

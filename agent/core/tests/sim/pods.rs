@@ -41,6 +41,7 @@ pub(crate) fn node() -> NodeConfig {
         cgroups: CgroupSettings::new(CgroupVersion::V2, CgroupDriver::Cgroupfs, "/"),
         pulls: PullSettings { parallel_max: None, qps: 5, burst: 10 },
         logs: LogSettings { max_size_bytes: 10 << 20, max_files: 5 },
+        sync_frequency: Duration::from_secs(60),
         crash_backoff_max: Duration::from_secs(300),
         seccomp_default: false,
         unsafe_sysctls: Vec::new(),

@@ -8,8 +8,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use berth_core::{
     effect::{Act, Effect},
     event::{Event, FailureKind, ObservedTask},
-    id::{ContainerId, ContainerName, ImageRef, PodUid, SandboxId},
+    id::{ContainerId, ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
+    pod::port::look::Finding,
     spec::{ContainerKind, NetworkMode, Pod, RestartPolicy},
+    time::Mono,
 };
 
 use crate::{
@@ -31,6 +33,8 @@ const STEPS: u32 = 250;
 const WORK_STEPS: u32 = 12;
 /// Steps in which a node at rest must arrive.
 const REST_STEPS: u32 = 20_000;
+/// How long a node asks for nothing but looks when it is at rest.
+const QUIET: Duration = Duration::from_secs(3600);
 /// Names of pods, few, so that they meet again.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -71,6 +75,7 @@ fn random_lives() {
         "effects half done",
         "states heard late",
         "runtimes heard late",
+        "changes behind the agent",
     ];
     for what in must_happen.iter().chain(&oracle::RULES) {
         let count = counts.get(what).copied().unwrap_or_default();
@@ -106,6 +111,7 @@ impl Dice {
 struct Chaos {
     seed: u64,
     dice: Dice,
+    behind: Dice,
     run: Run,
     /// Whether nothing fails or ends by itself.
     is_calm: bool,
@@ -115,6 +121,8 @@ struct Chaos {
     /// The last pod of each name: it may come back under the same UID.
     known: BTreeMap<&'static str, Pod>,
     counts: BTreeMap<&'static str, u64>,
+    /// When something was last asked for that is more than a look.
+    asked_at: Mono,
 }
 
 impl Chaos {
@@ -124,12 +132,14 @@ impl Chaos {
         Self {
             seed,
             dice: Dice(seed),
+            behind: Dice(!seed),
             run,
             is_calm: false,
             is_told: false,
             versions: 0,
             known: BTreeMap::new(),
             counts: BTreeMap::new(),
+            asked_at: Mono::default(),
         }
     }
 
@@ -157,6 +167,7 @@ impl Chaos {
     }
 
     fn step(&mut self) {
+        self.behind();
         match self.dice.below(105) {
             0..26 => self.perform(),
             26..50 => self.deliver(),
@@ -377,6 +388,34 @@ impl Chaos {
         self.come_back();
     }
 
+    /// What has dice of its own: looks, which may fail or come late, and what they are for.
+    fn behind(&mut self) {
+        if self.behind.is_one_in(40) {
+            self.change_behind();
+        }
+        if self.behind.is_one_in(4) {
+            self.run.look();
+        }
+        if self.behind.is_one_in(20)
+            && let Some(look) = self.run.looks.pop_front()
+        {
+            let outcome = Err(failure(FailureKind::Unknown, "no end within 60 s"));
+            self.run.handle(Event::Done { op: look.op(), outcome });
+        }
+    }
+
+    /// Somebody changes what the agent made.
+    fn change_behind(&mut self) {
+        let uids: Vec<PodUid> = self.run.world.records.keys().cloned().collect();
+        let Some(uid) = self.behind.pick(&uids) else { return };
+        let data = || Finding::Volume(VolumeName::new("data"));
+        let findings = [Finding::Netns, Finding::Cgroup, Finding::Dirs, data(), Finding::Files];
+        let finding = self.behind.pick(&findings).unwrap();
+        if self.run.world.change_behind(&uid, finding) {
+            self.count("changes behind the agent");
+        }
+    }
+
     fn resync(&mut self) {
         let alive = self.run.world.sandboxes.iter().filter(|(_, one)| one.is_alive);
         let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
@@ -439,6 +478,7 @@ impl Chaos {
     /// Nothing fails any more and init containers end well: the node must come to rest.
     fn rest(&mut self) {
         self.is_calm = true;
+        let began = self.run.now.mono;
         self.run.world.disk = Disk::Works;
         // Those of pods that are to go stay silent, and must not keep them.
         let ending = |run: &Run, id: &SandboxId| {
@@ -464,9 +504,10 @@ impl Chaos {
                 self.deliver();
             } else if !self.run.world.reports.is_empty() {
                 self.run.report();
+            } else if self.run.look() {
             } else if !self.end_init_container() {
                 let Some(at) = self.run.node.poll_timeout() else { return };
-                if at > self.run.now.mono + Duration::from_secs(3600) {
+                if at > self.asked_at.max(began) + QUIET {
                     return;
                 }
                 let length = at.since(self.run.now.mono);
@@ -502,6 +543,9 @@ impl Chaos {
         let kills =
             kills.filter(|effect| matches!(effect, Effect::Pod { act: Act::KillShim(_), .. })).count();
         *self.counts.entry("shims killed").or_insert(0) += u64::try_from(kills).unwrap();
+        if self.run.told.iter().any(|effect| tell::kind_of(effect) != "look") {
+            self.asked_at = self.run.now.mono;
+        }
         if self.is_told {
             for effect in &self.run.told {
                 println!(
@@ -557,6 +601,9 @@ impl Chaos {
                 self.fail(&format!("{uid} has ended and {left:?} is left"));
             }
             return;
+        }
+        if !world.behind.is_repaired(uid) {
+            self.fail(&format!("{uid}: not repaired: {:?}", world.behind));
         }
         if world.sandboxes.values().filter(|one| one.pod == *uid && one.is_alive).count() != 1 {
             self.fail(&format!("{uid}: not one sandbox"));

@@ -28,6 +28,8 @@ pub(crate) struct Run {
     pub(crate) now: Now,
     /// Effects that were asked for and not begun.
     pub(crate) open: VecDeque<Effect>,
+    /// Looks that were asked for. They have a queue of their own, so that the lives of seeds stay what they were without them.
+    pub(crate) looks: VecDeque<Effect>,
     /// Effects that were performed and whose outcome the agent does not know yet.
     pub(crate) finished: VecDeque<(OpId, Result<Outcome, Failure>)>,
     /// Every effect since it was last taken.
@@ -49,6 +51,7 @@ impl Run {
             world: World::default(),
             now: Now { mono, wall },
             open: VecDeque::new(),
+            looks: VecDeque::new(),
             finished: VecDeque::new(),
             told: Vec::new(),
             observed: None,
@@ -74,6 +77,7 @@ impl Run {
     /// The agent is killed and begins again. One shim may not answer at first.
     pub(crate) fn restart(&mut self, silent: Option<&SandboxId>) {
         self.open.clear();
+        self.looks.clear();
         self.finished.clear();
         self.observed = None;
         self.world.oracle.restarted();
@@ -105,6 +109,8 @@ impl Run {
                 if let Some(outcome) = self.world.perform(&effect, self.now) {
                     self.node.handle(self.now, Event::Done { op: effect.op(), outcome });
                 }
+            } else if matches!(effect, Effect::Pod { act: Act::Look(_), .. }) {
+                self.looks.push_back(effect);
             } else {
                 self.open.push_back(effect);
             }
@@ -117,6 +123,15 @@ impl Run {
         if let Some(outcome) = self.world.perform(&effect, self.now) {
             self.finished.push_back((effect.op(), outcome));
         }
+    }
+
+    /// Performs the oldest look and tells what it found; whether there was one.
+    pub(crate) fn look(&mut self) -> bool {
+        let Some(effect) = self.looks.pop_front() else { return false };
+        if let Some(outcome) = self.world.perform(&effect, self.now) {
+            self.handle(Event::Done { op: effect.op(), outcome });
+        }
+        true
     }
 
     /// Tells the node the outcome of an effect.
@@ -140,7 +155,7 @@ impl Run {
         } else if !self.world.reports.is_empty() {
             self.report();
         } else {
-            return false;
+            return self.look();
         }
         true
     }

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt::Write};
 use berth_core::{
     effect::{Act, Effect, NodeAct, StopSignal},
     id::{PodUid, SandboxId},
+    pod::port::look::LookRequest,
     record::PodRecord,
     status::{ContainerState, ContainerStatus, PodStatus},
 };
@@ -62,6 +63,11 @@ fn describe_act(pod: &PodUid, act: &Act) -> String {
             StopSignal::Stop(signal) => format!(" {} {signal}", world::short(&request.id)),
             StopSignal::Kill => format!(" {} kill", world::short(&request.id)),
         },
+        Act::Look(request) => describe_look(request),
+        Act::WriteFiles(files) => {
+            let names = files.iter().filter_map(|file| file.path.rsplit('/').next());
+            names.fold(String::new(), |text, name| text + " " + name)
+        }
         Act::ReadTerminationMessage(request) => format!(" {}", world::short(&request.id)),
         Act::RemoveContainer(request) => format!(" {}", world::short(&request.id)),
         Act::Forget
@@ -75,6 +81,19 @@ fn describe_act(pod: &PodUid, act: &Act) -> String {
         | Act::RemoveDirs(_)
         | Act::Sweep => String::new(),
     }
+}
+
+fn describe_look(request: &LookRequest) -> String {
+    let LookRequest { netns, cgroup, dirs, volumes, files } = request;
+    let parts = [
+        (netns.is_some(), "netns".to_owned()),
+        (cgroup.is_some(), "cgroup".to_owned()),
+        (dirs.is_some(), "dirs".to_owned()),
+        (!files.is_empty(), "files".to_owned()),
+    ];
+    let volumes = volumes.iter().map(|volume| (true, volume.name.to_string()));
+    let named = parts.into_iter().chain(volumes).filter(|(is_there, _)| *is_there);
+    named.fold(String::new(), |text, (_, name)| text + " " + &name)
 }
 
 fn attempt_of(pod: &PodUid, id: &SandboxId) -> String {

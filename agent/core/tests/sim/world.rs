@@ -1,6 +1,7 @@
 //! A model of the node beneath the agent: it does what effects ask for, keeps what is truly there, and notes whatever
 //! must never happen.
 
+mod behind;
 mod checks;
 mod half;
 
@@ -52,6 +53,8 @@ pub(crate) struct World {
     pub(crate) was_silent: BTreeSet<SandboxId>,
     /// Sandboxes whose shims answer nothing.
     pub(crate) silent: BTreeSet<SandboxId>,
+    /// What is not as the agent made it.
+    pub(crate) behind: behind::Behind,
     /// How often in a row the agent that is up asked for their removal and was not answered.
     unanswered: BTreeMap<SandboxId, u32>,
     /// Containers that ignore their stop signal.
@@ -149,7 +152,10 @@ impl World {
         if let Some(silent) = self.silent_for(act) {
             return Some(silent);
         }
+        self.behind.performed(pod, act);
         match act {
+            Act::Look(request) => Some(Ok(Outcome::Looked(self.look(pod, request, now)))),
+            Act::WriteFiles(_) => Some(Ok(Outcome::Done)),
             Act::KillShim(id) => {
                 self.kill_shim(pod, id, now);
                 Some(Ok(Outcome::Done))
@@ -694,6 +700,8 @@ pub(crate) fn name_of(act: &Act) -> &'static str {
         Act::StartContainer(_) => "start",
         Act::LookAtTask(_) => "look-at-task",
         Act::Signal(_) => "signal",
+        Act::WriteFiles(_) => "write-files",
+        Act::Look(_) => "look",
         Act::ReadTerminationMessage(_) => "read-words",
         Act::RemoveContainer(_) => "remove-container",
         Act::RemoveSandbox(_) => "remove-sandbox",

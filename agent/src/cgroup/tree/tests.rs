@@ -23,7 +23,7 @@ impl Bench {
 }
 
 fn value(controller: Controller, name: &str) -> CgroupFile {
-    CgroupFile { controller, name: name.to_owned(), value: "1".to_owned() }
+    CgroupFile { controller, name: name.to_owned(), value: "1".to_owned(), unit: 1 }
 }
 
 #[test]
@@ -99,4 +99,23 @@ fn version_2_of_this_machine() {
     tree.remove("/berthtest").unwrap();
     assert!(!root.exists());
     child.wait().unwrap();
+}
+
+#[test]
+fn a_level_has_its_values_or_not() {
+    let bench = Bench::new();
+    let files = [value(Controller::Cpu, "cpu.weight"), value(Controller::Hugetlb, "hugetlb.2MB.max")];
+    let has = || bench.tree.has("/kubepods/pod1", &files).unwrap();
+    assert!(!has(), "it is not there");
+    bench.tree.ensure("/kubepods/pod1").unwrap();
+    let level = bench.file("/kubepods/pod1");
+    for (text, expected) in [("1\n", true), ("2\n", false)] {
+        fs::write(level.join("cpu.weight"), text).unwrap();
+        assert_eq!(has(), expected, "{text:?}; there are no huge pages of that size");
+    }
+    fs::write(level.join("cpu.weight"), "1\n").unwrap();
+    fs::write(level.join("hugetlb.2MB.max"), "0\n").unwrap();
+    assert!(!has());
+    fs::remove_dir_all(&level).unwrap();
+    assert!(!has());
 }

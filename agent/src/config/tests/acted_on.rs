@@ -13,7 +13,7 @@ use crate::config::{
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// A field, and a setting of it that differs from its default.
-const SETTINGS: [(&str, &str); 29] = [
+const SETTINGS: [(&str, &str); 30] = [
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
     ("cgroupDriver", "cgroupfs"),
     ("cgroupRoot", "/x"),
@@ -42,6 +42,7 @@ const SETTINGS: [(&str, &str); 29] = [
     ("serializeImagePulls", "false"),
     ("singleProcessOOMKill", "true"),
     ("staticPodPath", "/x"),
+    ("syncFrequency", "10s"),
     ("systemReserved", "{cpu: 100m}"),
 ];
 

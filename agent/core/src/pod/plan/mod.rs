@@ -74,6 +74,9 @@ impl Planner<'_> {
             Over::GoesOn(deadline) => self.plan.wake_at = deadline,
         }
         self.removals();
+        if self.life.record.replacing.is_some() {
+            return self.empty_sandbox();
+        }
         self.running_containers();
         if is_ending(self.life) {
             return;

@@ -7,7 +7,7 @@ use crate::{
         actual::{Life, Run},
         restart::runs_again,
     },
-    record::{ContainerRecord, TerminalRecord},
+    record::TerminalRecord,
     spec::{Container, ContainerKind},
     time::{Mono, Now},
 };
@@ -52,7 +52,8 @@ pub(in crate::pod) fn is_ending(life: &Life) -> bool {
         }
     };
     let has_ended = |container: &Container| {
-        let is_stopped_alone = life.record.containers.get(&container.name).is_some_and(is_replaced);
+        let is_stopped_alone =
+            life.record.containers.get(&container.name).is_some_and(|run| life.record.is_replaced(run));
         code(container)
             .filter(|code| !is_stopped_alone && !runs_again(container.kind, life.spec.restart_policy, *code))
     };
@@ -81,7 +82,7 @@ fn has_failed_for_good(life: &Life, container: &Container) -> bool {
 fn is_over(life: &Life, container: &Container) -> bool {
     let Some(record) = life.record.containers.get(&container.name) else { return false };
     let Some(exit) = &record.exit else { return false };
-    !is_replaced(record) && !runs_again(container.kind, life.spec.restart_policy, exit.exit.code)
+    !life.record.is_replaced(record) && !runs_again(container.kind, life.spec.restart_policy, exit.exit.code)
 }
 
 fn exit_code(life: &Life, container: &Container) -> Option<u32> {
@@ -91,9 +92,4 @@ fn exit_code(life: &Life, container: &Container) -> Option<u32> {
     }
     let record = life.record.containers.get(&container.name)?;
     record.exit.as_ref().map(|exit| exit.exit.code)
-}
-
-/// Whether the run was stopped alone, to follow its spec: then it runs again whatever the policy.
-pub(super) fn is_replaced(record: &ContainerRecord) -> bool {
-    record.stopping.is_some()
 }

@@ -13,8 +13,6 @@ use crate::{
     time::Mono,
 };
 
-use super::over::is_replaced;
-
 impl Planner<'_> {
     /// Directories, cgroup, network, sandbox, volumes.
     pub(super) fn things(&mut self) {
@@ -26,6 +24,9 @@ impl Planner<'_> {
             self.push(Step::Ensure(Thing::Cgroup));
         }
         if actual.dirs.ready().is_some() {
+            if self.is_due(&actual.files) {
+                self.push(Step::Ensure(Thing::Files));
+            }
             self.volumes();
         }
         if actual.has_old_sandbox() {
@@ -120,8 +121,8 @@ impl Planner<'_> {
         if self.is_stale_init(container, record) {
             return Next::Now;
         }
-        let again =
-            is_replaced(record) || runs_again(container.kind, self.life.spec.restart_policy, exit.exit.code);
+        let again = self.life.record.is_replaced(record)
+            || runs_again(container.kind, self.life.spec.restart_policy, exit.exit.code);
         if !again || (container.kind == ContainerKind::Init && self.is_initialized()) {
             return Next::None;
         }

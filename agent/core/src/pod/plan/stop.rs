@@ -24,13 +24,29 @@ use crate::{
 pub const STOP_MIN: Duration = Duration::from_secs(2);
 
 impl<'a> Planner<'a> {
-    pub(super) fn stop(&mut self) {
-        let order = self.stop_order();
-        for (container, turn) in order {
+    /// Stops what is in a sandbox that cannot go on. It is replaced when nothing is.
+    pub(super) fn empty_sandbox(&mut self) {
+        self.stop_containers();
+        // One that is removed with its sandbox at the same time is deleted twice.
+        if self.is_idle() && self.life.actual.has_only_silent_containers() {
+            self.push(Step::ReplaceSandbox);
+        }
+    }
+
+    fn stop_containers(&mut self) {
+        for (container, turn) in self.stop_order() {
             self.stop_container(container, turn);
         }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.life.actual.containers.values().all(|run| matches!(run, Run::Idle | Run::BackingOff))
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.stop_containers();
         self.removals();
-        let idle = self.life.actual.containers.values().all(|run| matches!(run, Run::Idle | Run::BackingOff));
+        let idle = self.is_idle();
         let actual = &self.life.actual;
         if idle && !actual.has_old_containers() {
             self.take_down();
@@ -107,7 +123,8 @@ impl<'a> Planner<'a> {
     }
 
     fn pod_deadline(&self) -> Mono {
-        self.life.record.termination.map_or(self.now.mono, |termination| termination.deadline)
+        let record = &self.life.record;
+        record.termination.or(record.replacing).map_or(self.now.mono, |termination| termination.deadline)
     }
 
     /// Sees the stop of a running container through: its stop signal, SIGKILL when its time is up.

@@ -43,7 +43,7 @@ pub(super) fn of(life: &Life, init_containers: &[ContainerStatus], containers: &
 fn is_one_replaced(life: &Life) -> bool {
     life.spec.containers.iter().any(|one| {
         let record = life.record.containers.get(&one.name);
-        record.is_some_and(|run| run.stopping.is_some() || run.exit.is_none())
+        record.is_some_and(|run| life.record.is_replaced(run) || run.exit.is_none())
     })
 }
 

@@ -133,7 +133,7 @@ impl Account {
 
     /// Since when a container is to stop, for each reason that there is.
     fn reasons(&self, run: &Run, now: Now) -> Vec<Mono> {
-        [self.ends_since(now), run.changed].into_iter().flatten().collect()
+        [self.ends_since(now), run.changed, run.given_up].into_iter().flatten().collect()
     }
 
     /// "Once the grace period has expired, the kubelet triggers forcible shutdown": not before, and not without a stop
@@ -212,7 +212,9 @@ impl Account {
         let policy = self.spec.restart_policy;
         let code = |name: &ContainerName| {
             let last = self.last_run(name)?;
-            let is_replaced = last.changed.is_some() && last.term.is_some();
+            // What is stopped with its sandbox is not stopped for another spec that comes meanwhile.
+            let for_spec = last.changed.filter(|at| last.given_up.is_none_or(|given_up| *at < given_up));
+            let is_replaced = for_spec.is_some() && last.term.is_some();
             self.code_of(name, last).filter(|_| is_known(name, last) && !last.is_running() && !is_replaced)
         };
         let inits = self.spec.init_containers.iter().filter(|one| one.kind == ContainerKind::Init);

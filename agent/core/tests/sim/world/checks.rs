@@ -31,6 +31,7 @@ impl World {
             | Act::LookAtTask(_)
             | Act::Signal(_)
             | Act::ReadTerminationMessage(_)
+            | Act::Look(_)
             | Act::RemoveNetwork(_)
             | Act::RemoveVolumes
             | Act::RemoveCgroup(_)

@@ -1,0 +1,3 @@
+//! Ports: one file for each, with what can be asked of it, what it answers, and what follows from the answer.
+
+pub mod look;

@@ -1,0 +1,154 @@
+//! The look: whether what was made for a pod is still there, and as it was made. Nothing is changed and nobody is asked: at
+//! the kernel this process looks, at files a worker, at all of a pod's in one piece of work.
+
+use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
+
+use berth_core::{
+    effect::HostFile,
+    event::{Failure, FailureKind, Outcome},
+    id::PodUid,
+    paths,
+    pod::port::look::{Finding, LookRequest},
+    spec::{Medium, VolumeSource},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    cgroups, dirs,
+    failure::{failed, local, unknown},
+    host::{Host, blocking},
+    work::{Answer, Called, FILES, Work},
+};
+use crate::{netns, volumes::is_mount_point, workers::Sort};
+
+/// A path that is to be there, in a request to a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Place {
+    path: String,
+    kind: PlaceKind,
+}
+
+/// What is to be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum PlaceKind {
+    Directory,
+    Mount,
+    File,
+}
+
+/// Looks at a pod.
+pub(super) async fn look(host: &Arc<Host>, pod: &PodUid, request: LookRequest) -> Result<Outcome, Failure> {
+    let (findings, places): (Vec<Finding>, Vec<Place>) = places(host, pod, &request).into_iter().unzip();
+    let mut found = at_kernel(host, pod, request).await?;
+    if !places.is_empty() {
+        let dir = host.pod_dir(pod);
+        let called = Called { what: "look", path: &dir, sort: Sort::Own, within: FILES };
+        let Answer::Missing(missing) = host.work(pod.as_str(), called, &Work::Look(places)).await? else {
+            return Err(unknown("look: an answer to another request"));
+        };
+        found.extend(missing.into_iter().filter_map(|index| findings.get(index).cloned()));
+    }
+    Ok(Outcome::Looked(found))
+}
+
+/// Writes the files of a pod that are missing.
+pub(super) async fn write_files(
+    host: &Arc<Host>,
+    pod: &PodUid,
+    files: &[HostFile],
+) -> Result<Outcome, Failure> {
+    let dir = host.pod_dir(pod);
+    let called = Called { what: "files", path: &dir, sort: Sort::Own, within: FILES };
+    host.work(pod.as_str(), called, &Work::WriteFiles(files.iter().map(Into::into).collect())).await?;
+    Ok(Outcome::Done)
+}
+
+/// What to look for in directories of the node, and what it means when it is missing.
+fn places(host: &Host, pod: &PodUid, request: &LookRequest) -> Vec<(Finding, Place)> {
+    let node = &host.node().paths;
+    let place = |path: String, kind| Place { path, kind };
+    let dirs = request.dirs.iter().flat_map(|name| dirs::of(host, pod, name));
+    let dirs = dirs.map(|(dir, _mode)| (Finding::Dirs, place(dir, PlaceKind::Directory)));
+    let volumes = request.volumes.iter().map(|volume| {
+        let path = paths::volume(node, pod, &volume.name, &volume.source);
+        let kind = match &volume.source {
+            VolumeSource::EmptyDir { medium: Medium::Memory, .. } => PlaceKind::Mount,
+            VolumeSource::EmptyDir { medium: Medium::Disk, .. } | VolumeSource::HostPath { .. } => {
+                PlaceKind::Directory
+            }
+        };
+        (Finding::Volume(volume.name.clone()), place(path, kind))
+    });
+    let files = request.files.iter().map(|file| (Finding::Files, place(file.clone(), PlaceKind::File)));
+    dirs.chain(volumes).chain(files).collect()
+}
+
+async fn at_kernel(
+    host: &Arc<Host>,
+    pod: &PodUid,
+    request: LookRequest,
+) -> Result<BTreeSet<Finding>, Failure> {
+    let level = request.cgroup.map(|cgroup| cgroups::level_of(host, pod, cgroup));
+    let namespace = request.netns.map(|sandbox| paths::netns(&sandbox));
+    let host = Arc::clone(host);
+    blocking(move || {
+        let mut found = BTreeSet::new();
+        if namespace.is_some_and(|path| !netns::is_namespace(Path::new(&path))) {
+            found.insert(Finding::Netns);
+        }
+        if let Some(level) = level
+            && !level.is_kept(&host.cgroups).map_err(|error| failed(FailureKind::Transient, &error))?
+        {
+            found.insert(Finding::Cgroup);
+        }
+        Ok(found)
+    })
+    .await
+}
+
+/// In a worker: which of them are missing, or something else.
+pub(super) fn missing(places: &[Place]) -> Result<Answer, Failure> {
+    let mut missing = Vec::new();
+    for (index, Place { path, kind }) in places.iter().enumerate() {
+        let there = fs::symlink_metadata(path).ok();
+        let is_right = match kind {
+            PlaceKind::Directory => there.is_some_and(|found| found.is_dir()),
+            PlaceKind::File => there.is_some_and(|found| found.is_file()),
+            PlaceKind::Mount => is_mount_point(path.as_ref()).map_err(local("look at", path))?,
+        };
+        if !is_right {
+            missing.push(index);
+        }
+    }
+    Ok(Answer::Missing(missing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_or_something_else_is_told_by_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        fs::create_dir(at("dir")).unwrap();
+        fs::write(at("file"), "").unwrap();
+        std::os::unix::fs::symlink("dir", at("link")).unwrap();
+        let kinds = [PlaceKind::Directory, PlaceKind::File, PlaceKind::Mount];
+        for (path, expected) in [
+            (at("dir"), vec![PlaceKind::Directory]),
+            (at("file"), vec![PlaceKind::File]),
+            // Nobody but the agent makes what is there, and it makes no links.
+            (at("link"), vec![]),
+            (at("none"), vec![]),
+            (at("none/below"), vec![]),
+            ("/proc".to_owned(), vec![PlaceKind::Directory, PlaceKind::Mount]),
+        ] {
+            let places: Vec<Place> = kinds.map(|kind| Place { path: path.clone(), kind }).into();
+            let Ok(Answer::Missing(missing)) = missing(&places) else { panic!("{path}") };
+            let there: Vec<PlaceKind> =
+                (0..3).filter(|index| !missing.contains(index)).map(|index| kinds[index]).collect();
+            assert_eq!(there, expected, "{path}");
+        }
+    }
+}
