@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{ROOT_DIR, Settings};
-use berth_integration::node::{Node, PodState};
+use berth_integration::node::{Node, POD_LIMIT, PodState};
+use berth_integration::wait::{self, Look};
 use berth_integration::{cgroup, cni};
 use nix::mount::{MntFlags, umount2};
 use serde_json::json;
@@ -15,10 +17,13 @@ use serde_json::json;
 use crate::kit::{events, eventually, group, pod, shell, task_pid};
 use crate::suite::{Test, same, test};
 
+const SIGKILL: i32 = 9;
+
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("behind::what_is_changed_is_made_again_and_containerd_is_not_asked", changed),
         test("behind::a_pod_without_its_network_namespace_gets_another_sandbox", without_netns),
+        test("behind::a_kill_in_a_look_or_a_repair_changes_nothing", killed),
     ]
 }
 
@@ -139,6 +144,61 @@ fn without_netns() -> Result<()> {
     same("another pod", now.container_id("main")?, web.container_id("main")?)?;
     same("its restarts", now.restarts("main"), 0)?;
     node.end()
+}
+
+/// What was begun is gone on with: no container of the pod that stays starts again, and the one that is to run once does not
+/// run twice.
+fn killed() -> Result<()> {
+    let mut node = node()?;
+    // See `without_netns`.
+    let mut network = cni::network(&node.world.root().join("leases"));
+    network["plugins"][0]["ipMasq"] = json!(false);
+    cni::write(node.cni_conf(), &network)?;
+    node.apply("once", &once())?;
+    let once = node.ready("once")?;
+    let own = namespaces()?;
+    node.apply("web", &pod("web", json!({ "containers": [shell("main", "sleep infinity", json!({}))] })))?;
+    let web = node.ready("web")?;
+    let hosts = Path::new(ROOT_DIR).join("pods").join(web.uid()).join("etc-hosts");
+    let text = fs::read_to_string(&hosts)?;
+
+    for label in ["look.before", "look.after", "write-files.before", "write-files.after"] {
+        node.agent.kill()?;
+        fs::remove_file(&hosts)?;
+        dies_at(&mut node, label)?;
+        node.agent.start()?;
+        let read = || Ok(fs::read_to_string(&hosts).unwrap_or_default());
+        eventually(&format!("the file to be there after a kill at {label}"), &text, read)?;
+    }
+
+    node.agent.kill()?;
+    umount2(&own[0], MntFlags::MNT_DETACH)?;
+    fs::remove_file(&own[0])?;
+    dies_at(&mut node, "signal.after")?;
+    node.agent.start()?;
+    let over = node.wait("once", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
+    same("exit code", &over.container("main")["state"]["terminated"]["exitCode"], &json!(7))?;
+    same("its only run", over.container_id("main")?, once.container_id("main")?)?;
+    let now = node.ready("web")?;
+    same("the pod beside it", now.container_id("main")?, web.container_id("main")?)?;
+    node.end()
+}
+
+fn once() -> String {
+    let main = shell("main", "trap 'exit 7' TERM; sleep infinity & wait", json!({}));
+    pod("once", json!({ "restartPolicy": "Never", "containers": [main] }))
+}
+
+/// Has an agent kill itself at a label.
+fn dies_at(node: &mut Node, label: &str) -> Result<()> {
+    node.agent.start_doomed(label)?;
+    wait::until(&format!("the agent to die at {label}"), POD_LIMIT, || {
+        Ok(match node.agent.status()? {
+            Some(status) if status.signal() == Some(SIGKILL) => Look::Ready(()),
+            Some(status) => anyhow::bail!("the agent ended by itself: {status}"),
+            None => Look::NotYet("it runs".to_owned()),
+        })
+    })
 }
 
 /// The network namespaces of pods.
