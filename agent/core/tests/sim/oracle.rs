@@ -85,6 +85,8 @@ struct Run {
     is_lost: bool,
     /// When its sandbox was found to be one that cannot go on.
     given_up: Option<Mono>,
+    /// The code that it was last shown to have ended with while that could not be written down.
+    shown_code: Option<u32>,
     /// How often the agent began again since: it may have been away at a deadline.
     agents: u32,
 }
@@ -124,6 +126,7 @@ impl Run {
             kills: 0,
             is_lost: false,
             given_up: None,
+            shown_code: None,
             agents: 0,
         }
     }
@@ -201,9 +204,9 @@ impl Account {
     }
 
     /// The code that counts for the policy: that of the process, or a failure when nobody could see it. Where both would be
-    /// right, what was written down first.
+    /// right, what was written down first, or shown while it could not be.
     fn code_of(&self, name: &ContainerName, run: &Run) -> Option<u32> {
-        let written = self.written_code(name, run);
+        let written = self.written_code(name, run).or(run.shown_code);
         match run.end() {
             Some((exit, _)) if !run.may_be_unknown() => Some(exit.code),
             Some((exit, _)) => Some(written.unwrap_or(exit.code)),

@@ -164,6 +164,7 @@ impl Account {
                 // Of a run that is on disk as replaced the next one is there.
                 let is_on_disk = record.is_some_and(|it| it.stopping.is_some() || it.attempt > run.attempt);
                 run.term = run.term.filter(|_| is_on_disk);
+                run.shown_code = None;
             }
         }
     }

@@ -7,7 +7,7 @@ use berth_core::{
     id::{ContainerId, ContainerName, PodUid, SandboxId},
     record::PodRecord,
     spec::{ContainerKind, RestartPolicy},
-    status::{ContainerState, ContainerStatus, Phase, PodStatus},
+    status::{ContainerState, ContainerStatus, Phase, PodStatus, Terminated},
     time::Now,
 };
 use jiff::Timestamp;
@@ -45,7 +45,8 @@ impl Oracle {
 
     /// A status is shown.
     pub(crate) fn shown(&mut self, uid: &PodUid, status: &PodStatus, now: Now) {
-        let Some(account) = self.pods.get(uid) else { return };
+        let Some(account) = self.pods.get_mut(uid) else { return };
+        account.remember_shown(status);
         let mut broken: Vec<(&'static str, Option<String>)> = Vec::new();
         for container in status.init_containers.iter().chain(&status.containers) {
             account.check_container(container, &self.silent, &mut broken);
@@ -65,6 +66,20 @@ impl Oracle {
 }
 
 impl Account {
+    /// While nothing can be written, what was decided is shown all the same, also between two tries to write it.
+    fn remember_shown(&mut self, status: &PodStatus) {
+        if !self.is_unwritten {
+            return;
+        }
+        for container in status.init_containers.iter().chain(&status.containers) {
+            for end in ends_of(container) {
+                if let Some(run) = self.find_mut(&end.id) {
+                    run.shown_code = Some(end.exit_code);
+                }
+            }
+        }
+    }
+
     fn check_container(
         &self,
         container: &ContainerStatus,
@@ -73,11 +88,7 @@ impl Account {
     ) {
         let name = &container.name;
         let who = format!("{}/{name}", self.spec.uid);
-        let ends = match &container.state {
-            ContainerState::Terminated(end) => Some(end),
-            ContainerState::Waiting { .. } | ContainerState::Running { .. } => None,
-        };
-        for end in ends.into_iter().chain(&container.last_state) {
+        for end in ends_of(container) {
             let told = Told {
                 code: end.exit_code,
                 reason: &end.reason,
@@ -173,6 +184,15 @@ impl Account {
             )),
         }
     }
+}
+
+/// The end of the current run and that of the one before, as far as they are shown.
+fn ends_of(container: &ContainerStatus) -> impl Iterator<Item = &Terminated> {
+    let current = match &container.state {
+        ContainerState::Terminated(end) => Some(end),
+        ContainerState::Waiting { .. } | ContainerState::Running { .. } => None,
+    };
+    current.into_iter().chain(&container.last_state)
 }
 
 fn is_shown_as_lost(container: &ContainerStatus) -> bool {

@@ -193,7 +193,10 @@ impl Account {
     }
 
     fn is_known(&self, name: &ContainerName, run: &Run) -> bool {
-        run.is_told || run.end().is_none() || self.written_code(name, run).is_some()
+        run.is_told
+            || run.end().is_none()
+            || run.shown_code.is_some()
+            || self.written_code(name, run).is_some()
     }
 
     /// As [`over`](Self::over), by ends that were written down: until then last words are read.
