@@ -133,3 +133,35 @@ fn without_a_record_a_network_stays_as_long_as_its_sandbox() {
     assert_eq!((run.world.sandboxes.len(), run.world.networks.len()), (0, 0));
     assert_eq!(run.world.violations, Vec::<String>::new());
 }
+
+/// A pod is taken down by its old record where nothing can be written. Should the agent be killed just then and the manifest be
+/// back, a run that had ended is begun again (decision 0022), and is what becomes of it then.
+#[test]
+fn a_run_that_was_taken_down_without_a_record_is_begun_again_and_may_be_refused() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    run.settle();
+    let main = run.world.running(&uid(), "main").expect("it runs");
+    run.world.disk = Disk::Full;
+    let now = run.now;
+    run.world.exit(&main, 1, now);
+    run.settle();
+    run.unwant("web");
+    while run.world.containers.contains_key(&main) {
+        assert!(run.settle_one(), "it is never removed");
+    }
+    run.world.disk = Disk::Works;
+    run.want(pods::pod("web", &["main"]));
+    run.restart(None);
+    while !run.open.iter().any(is_start) {
+        assert!(run.settle_one(), "it is not begun again");
+    }
+    let at = run.open.iter().position(is_start).unwrap();
+    let effect = run.open.remove(at).unwrap();
+    run.finished.push_back((effect.op(), Err(failure(FailureKind::StartFailed, "no such command"))));
+    run.deliver(0);
+    let end = run.world.records[&uid()].containers.values().next().unwrap().exit.clone();
+    assert_eq!(end.map(|end| (end.id, end.exit.code)), Some((main, 128)));
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}

@@ -85,6 +85,8 @@ struct Run {
     is_lost: bool,
     /// When its sandbox was found to be one that cannot go on.
     given_up: Option<Mono>,
+    /// When it was removed by an old record, with a pod that nobody wanted and whose last record could not be written.
+    taken_down: Option<Mono>,
     /// The code that it was last shown to have ended with while that could not be written down.
     shown_code: Option<u32>,
     /// How often the agent began again since: it may have been away at a deadline.
@@ -126,6 +128,7 @@ impl Run {
             kills: 0,
             is_lost: false,
             given_up: None,
+            taken_down: None,
             shown_code: None,
             agents: 0,
         }

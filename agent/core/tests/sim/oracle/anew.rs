@@ -165,6 +165,13 @@ impl Account {
                 let is_on_disk = record.is_some_and(|it| it.stopping.is_some() || it.attempt > run.attempt);
                 run.term = run.term.filter(|_| is_on_disk);
                 run.shown_code = None;
+                // What is on disk still counts on it: should the manifest be back, it is begun again.
+                let is_to_run = record.is_some_and(|it| it.id == run.id && it.exit.is_none());
+                if run.taken_down.is_some() && is_to_run {
+                    let container = Arc::clone(&run.container);
+                    let anew = Run::new(run.id.clone(), run.attempt, run.sandbox.clone(), container);
+                    *run = Run { answer: Answer::Unasked, ..anew };
+                }
             }
         }
     }

@@ -74,10 +74,12 @@ impl Oracle {
         let Some(account) = self.pods.get(pod) else { return };
         let Some((name, run)) = account.find(id) else { return };
         let is_on_disk = account.stored.as_ref().is_some_and(|record| code_in(record, name, run).is_some());
+        let is_by_old_record = account.is_unwritten && account.unwanted.is_some();
         self.check_removal(pod, id, now);
         let run = self.pods.get_mut(pod).and_then(|account| account.find_mut(id));
         if let Some(run) = run {
             run.is_lost |= !is_on_disk;
+            run.taken_down = run.taken_down.or(is_by_old_record.then_some(now.mono));
         }
     }
 
