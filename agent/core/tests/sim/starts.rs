@@ -16,6 +16,8 @@ use crate::{pods, run::Run, world::failure};
 #[derive(Debug, Clone, Copy)]
 enum Heard {
     Nothing,
+    /// And nobody had answered a try before: what it made would have been found.
+    NothingAfterNoAnswer,
     Exited,
     Lost,
     ExitedThenLost,
@@ -25,7 +27,7 @@ enum Heard {
 
 #[test]
 fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
-    use Heard::{Exited, ExitedThenLost, Lost, LostAfterNoAnswer, Nothing};
+    use Heard::{Exited, ExitedThenLost, Lost, LostAfterNoAnswer, Nothing, NothingAfterNoAnswer};
     let running = || {
         let started_at = Timestamp::from_second(1_800_000_000).unwrap();
         Ok(Outcome::Started(ObservedTask::Running { pid: 200, started_at }))
@@ -33,7 +35,7 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
     let refused = || Err(failure(FailureKind::StartFailed, "no such command"));
     let unanswered = || Err(failure(FailureKind::Unknown, "timed out"));
     type Case = (Heard, Result<Outcome, Failure>, Option<(u32, &'static str)>);
-    let cases: [Case; 12] = [
+    let cases: [Case; 13] = [
         (Nothing, running(), None),
         (Nothing, refused(), Some((128, "StartError"))),
         (Nothing, unanswered(), None),
@@ -45,6 +47,7 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
         (Lost, unanswered(), Some((137, "ContainerStatusUnknown"))),
         (ExitedThenLost, refused(), Some((3, "Error"))),
         (ExitedThenLost, unanswered(), Some((3, "Error"))),
+        (NothingAfterNoAnswer, refused(), Some((128, "StartError"))),
         (LostAfterNoAnswer, refused(), Some((137, "ContainerStatusUnknown"))),
     ];
     for (heard, outcome, expected) in cases {
@@ -52,7 +55,7 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
         let mut run = Run::new();
         run.settle();
         let (mut op, sandbox, id) = begin_start(&mut run);
-        if let LostAfterNoAnswer = heard {
+        if let LostAfterNoAnswer | NothingAfterNoAnswer = heard {
             run.handle(Event::Done { op, outcome: unanswered() });
             run.advance(Duration::from_secs(2), |_| {});
             op = next_start(&mut run).0;
@@ -98,7 +101,7 @@ fn reports(heard: Heard, id: &ContainerId) -> Vec<SandboxReport> {
     let exit = Exit { code: 3, started_at: None, finished_at: at, oom_killed: false };
     let exited = SandboxReport::Exited { id: id.clone(), exit };
     match heard {
-        Heard::Nothing => vec![],
+        Heard::Nothing | Heard::NothingAfterNoAnswer => vec![],
         Heard::Exited => vec![exited],
         Heard::Lost | Heard::LostAfterNoAnswer => vec![SandboxReport::Lost { at }],
         Heard::ExitedThenLost => vec![exited, SandboxReport::Lost { at }],
