@@ -97,9 +97,30 @@ impl Held {
     /// # Errors
     /// None came.
     pub fn reached(&self) -> Result<()> {
+        self.process().map(drop)
+    }
+
+    /// The process of the held call, once there is one.
+    fn process(&self) -> Result<String> {
         let mark = self.gate.with_extension("reached");
         wait::until(&format!("a call to be held at {}", self.gate.display()), CALL_LIMIT, || {
-            Ok(if mark.exists() { Look::Ready(()) } else { Look::NotYet("no call".to_owned()) })
+            let pid = fs::read_to_string(&mark).unwrap_or_default();
+            Ok(match pid.strip_suffix('\n') {
+                Some(pid) => Look::Ready(pid.to_owned()),
+                None => Look::NotYet("no call".to_owned()),
+            })
+        })
+    }
+
+    /// Lets the call go on, and waits until whoever made it has taken in how it ended.
+    ///
+    /// # Errors
+    /// No call is held, or it does not end.
+    pub fn finish(self) -> Result<()> {
+        let call = Path::new("/proc").join(self.process()?);
+        self.release()?;
+        wait::until("the held call to end", CALL_LIMIT, || {
+            Ok(if call.exists() { Look::NotYet("it goes on".to_owned()) } else { Look::Ready(()) })
         })
     }
 
@@ -144,7 +165,7 @@ done
 echo "$word $*" >> $dir/calls
 hold() {{
     if [ -p $dir/$1-$word ]; then
-        : > $dir/$1-$word.reached
+        echo $$ > $dir/$1-$word.reached
         read -r line < $dir/$1-$word
     fi
 }}

@@ -28,6 +28,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("interrupted::end_of_a_pod", deleting),
         test("interrupted::a_pod_ends_in_grace_while_containerd_is_down", graceful),
         test("interrupted::a_start_by_the_end_of_the_shim", shimless),
+        test("interrupted::a_start_that_nobody_answered_ends_in_grace", unanswered),
         test("interrupted::a_shim_that_containerd_has_forgotten_ends_with_its_pod", forgotten),
         test("interrupted::a_shim_that_hangs_holds_up_no_other_pod", hung_shim),
     ]
@@ -181,6 +182,25 @@ fn graceful() -> Result<()> {
     same("asked to end", fs::read_to_string(scene.dir.join("one.end"))?.as_str(), "asked\n")?;
     scene.node.containerd.start_again()?;
     scene.node.gone("one")?;
+    scene.end()
+}
+
+/// The container runs, and containerd dies before it says so: removed just then, the pod is asked to end, and ends, with nobody
+/// but agent and shim.
+fn unanswered() -> Result<()> {
+    let mut scene = Scene::set()?;
+    let start = scene.runtime.hold(Side::After, "start")?;
+    scene.node.apply("one", &scene.noting("one"))?;
+    start.reached()?;
+    eventually("its start", &1, || Ok(scene.starts("one")))?;
+    scene.node.containerd.kill()?;
+    start.finish()?;
+    scene.node.remove("one")?;
+    let asked = || Ok(fs::read_to_string(scene.dir.join("one.end")).unwrap_or_default());
+    eventually("to be asked to end", &"asked\n".to_owned(), asked)?;
+    scene.node.containerd.start_again()?;
+    scene.node.gone("one")?;
+    same("its starts", scene.starts("one"), 1)?;
     scene.end()
 }
 
