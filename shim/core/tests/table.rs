@@ -22,8 +22,8 @@ const SANDBOX: u32 = 30;
 const TASK: &str = "
 state             create restore start   kill    wait   delete  state   pids    resize  attach  pause   resume  update  checkpoint exec    own-exec connect shutdown
 absent            run    run     absent  absent  absent absent  absent  absent  absent  absent  absent  absent  absent  absent     absent  absent   ok      end
-creating          exists exists  refused refused wait   wait    absent  refused refused refused refused refused refused refused    refused refused  ok      ok
-creating-doomed   exists exists  refused refused wait   refused absent  refused refused refused refused refused refused refused    refused refused  ok      ok
+creating          exists exists  refused refused wait   wait    refused refused refused refused refused refused refused refused    refused refused  ok      ok
+creating-doomed   exists exists  refused refused wait   refused refused refused refused refused refused refused refused refused    refused refused  ok      ok
 created           exists exists  run     ok      wait   run     ok      allow   allow   allow   refused refused run     refused    ok      refused  ok      ok
 starting          exists exists  refused ok      wait   refused ok      allow   allow   allow   refused refused run     refused    ok      refused  ok      ok
 starting-exited   exists exists  refused absent  wait   refused ok      allow   absent  absent  refused refused absent  refused    refused refused  ok      ok
@@ -40,7 +40,7 @@ deleting-nobodys  exists exists  refused absent  ok     wait    ok      allow   
 saving            exists exists  refused ok      wait   refused ok      allow   allow   allow   refused refused run     refused    refused refused  ok      ok
 saving-paused     exists exists  refused ok      wait   refused ok      allow   allow   allow   refused refused run     refused    refused refused  ok      ok
 saving-exited     exists exists  refused absent  wait   refused ok      allow   absent  absent  refused refused absent  refused    refused refused  ok      ok
-preparing         exists exists  refused refused wait   wait    absent  refused refused refused refused refused refused refused    refused refused  ok      ok
+preparing         exists exists  refused refused wait   wait    refused refused refused refused refused refused refused refused    refused refused  ok      ok
 prepared          exists exists  run     absent  wait   run     ok      allow   allow   absent  refused refused absent  refused    refused refused  ok      ok
 restoring         exists exists  refused absent  wait   refused ok      allow   allow   absent  refused refused absent  refused    refused refused  ok      ok
 restored          exists exists  refused ok      wait   refused ok      allow   allow   allow   run     refused run     run        ok      run      ok      ok

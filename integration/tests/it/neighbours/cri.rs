@@ -54,9 +54,14 @@ fn cri_answers() -> Result<()> {
 /// Nothing that CRI said of something of ours, and no complaint at all.
 fn says_nothing(node: &Node) -> Result<()> {
     let log = fs::read_to_string(node.containerd.log())?;
-    // 2.1 takes it for an error that CRI has no network, which in most labs it has not.
-    let fine = "failed to load cni during init";
-    let is_complaint = |line: &&str| line.contains("level=error") && !line.contains(fine);
+    let fine = [
+        // 2.1 takes it for an error that CRI has no network, which in most labs it has not.
+        "failed to load cni during init",
+        // The test looked at all tasks while the shim of one was creating it.
+        "the container is being created",
+    ];
+    let is_complaint =
+        |line: &&str| line.contains("level=error") && !fine.iter().any(|part| line.contains(part));
     let complaints: Vec<&str> = log.lines().filter(is_complaint).collect();
     ensure!(complaints.is_empty(), "containerd complains:\n{}", complaints.join("\n"));
     Ok(())

@@ -3,14 +3,10 @@
 use std::fs;
 
 use berth_proto::process::Status;
-use berth_proto::task::{
-    CreateTaskResponse, StateRequest, StateResponse, WaitRequest, WaitResponse, task_service,
-};
-use berth_proto::ttrpc::Code;
+use berth_proto::task::{StateRequest, StateResponse, WaitRequest, WaitResponse, task_service};
 use berth_proto::{TASK_V3, Timestamp};
 
 use super::{Case, containers, shim};
-use crate::fake_runtime;
 use crate::harness::{Shim, Spec, Streams, Task, World, until};
 
 pub(super) const CASES: &[Case] = &[
@@ -20,7 +16,6 @@ pub(super) const CASES: &[Case] = &[
     containers("exit_codes_are_exact", exit_codes_are_exact),
     containers("an_id_is_free_after_delete", an_id_is_free_after_delete),
     shim("the_state_tells_what_was_asked_for", the_state_tells_what_was_asked_for),
-    shim("during_the_creation_there_is_no_state", during_the_creation_there_is_no_state),
     shim("everybody_who_waits_is_answered", everybody_who_waits_is_answered),
     shim("answers_overtake_each_other", answers_overtake_each_other),
     shim("the_time_of_the_end_is_one", the_time_of_the_end_is_one),
@@ -50,27 +45,6 @@ fn a_task_lives_and_dies_in_order(world: &World) {
     assert_eq!(topics, ["create c1", "start c1", "exit c1", "delete c1"]);
     assert!(events.iter().all(|event| event.pid == task.pid));
     assert_eq!((events[2].code, events[3].code), (137, 137));
-}
-
-/// Shims have none to tell (the runc shim since 2.3), or make who asks wait (before). containerd logs an error for any other
-/// answer whenever tasks are listed (`getProcessState` in `plugins/services/tasks/local.go`).
-fn during_the_creation_there_is_no_state(world: &World) {
-    let go = world.dir().join("go");
-    let wish = format!("wait-for:{}", go.display());
-    let spec = Spec::sh("exec sleep 1000").annotation(fake_runtime::CREATE, &wish);
-    let shim = Shim::start_for(world, "c1", &spec);
-    let (mut creating, creation) = Task::begin_create(&shim, "c1", &spec, Streams::default());
-    until("the creation", || Task::is_in_creation(&shim, "c1").then_some(()));
-    let mut asking = shim.connect();
-    let request = StateRequest { id: "c1".to_owned(), exec_id: String::new() };
-    let call = asking.begin(TASK_V3, task_service::STATE, &request);
-    fs::write(&go, "").unwrap();
-    let created: CreateTaskResponse = creating.end(creation).unwrap();
-    match asking.end::<StateResponse>(call) {
-        Ok(state) => assert_eq!((state.pid, state.status()), (created.pid, Status::Created)),
-        Err(failure) => assert_eq!(failure.code, Code::NotFound, "{failure}"),
-    }
-    assert_eq!(Task::adopt(&shim, "c1").status(), Status::Created);
 }
 
 fn a_task_may_end_before_its_start(world: &World) {

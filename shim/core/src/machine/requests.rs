@@ -271,14 +271,9 @@ impl Machine {
         self.run(Op::Delete { task: id.clone() }, Action::Delete(id.clone()));
     }
 
-    /// There is none yet of a container that is being created, as in the runc shim since 2.3. containerd passes over what is
-    /// not found when it lists tasks; it logs any other error, and would wait for an answer with all pods
-    /// (`getProcessState` in `plugins/services/tasks/local.go`).
     fn state(&mut self, from: ReqId, process: &Process) -> Result<(), Failure> {
-        let id = &process.task;
-        let init = self.task(id)?.view().ok_or_else(|| {
-            Failure::new(Code::NotFound, format!("container {id} is being created: not found"))
-        })?;
+        let view = self.task(&process.task)?.view();
+        let init = view.ok_or_else(|| crate::task::refuse("is being created"))?;
         let view = match &process.exec {
             None => init,
             Some(_) => self.exec_mut(process)?.view().within(init.status),
