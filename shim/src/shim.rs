@@ -51,7 +51,12 @@ pub(crate) struct Home {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Serving,
-    Ending { until_ms: u64 },
+    /// `reader` was told so, and hangs up when it has read that: containerd's client takes an answer for lost whose
+    /// connection is closed before it has come to it.
+    Ending {
+        until_ms: u64,
+        reader: Option<u64>,
+    },
 }
 
 pub(crate) struct Shim {
@@ -121,6 +126,7 @@ impl Shim {
             return;
         }
         while let Some(event) = self.events.pop_front() {
+            self.clients.forget_answered();
             let now = self.now();
             self.machine.handle(now, event);
             while let Some(effect) = self.machine.poll_effect() {
@@ -176,7 +182,7 @@ impl Shim {
     fn deadline_ms(&self) -> Option<u64> {
         let linger = match self.phase {
             Phase::Serving => None,
-            Phase::Ending { until_ms } => Some(until_ms).filter(|at| *at > self.now().mono_ms),
+            Phase::Ending { until_ms, .. } => Some(until_ms).filter(|at| *at > self.now().mono_ms),
         };
         let single = [
             self.machine.poll_timeout(),
@@ -195,9 +201,10 @@ impl Shim {
     fn is_over(&mut self) -> bool {
         match self.phase {
             Phase::Serving => false,
-            Phase::Ending { until_ms } => {
+            Phase::Ending { until_ms, reader } => {
+                let unread = reader.is_some_and(|conn| self.clients.is_connected(conn));
                 let unsent = self.clients.has_unsent() || !self.publisher.is_idle();
-                let is_said = !unsent || self.now().mono_ms >= until_ms;
+                let is_said = !(unread || unsent) || self.now().mono_ms >= until_ms;
                 let is_clean = !self.calls.has_loggers() && !self.processes.has_leftovers();
                 // Nobody is to wait for this process while a disk has it wait.
                 if is_said && !self.streams.is_written() {

@@ -44,6 +44,8 @@ pub(super) struct Clients {
     routes: BTreeMap<(u64, u32), Route>,
     last_conn: u64,
     last_request: u64,
+    /// Who was answered last by what follows from the event that is performed.
+    answered: Option<u64>,
     /// Given up for a client to be turned away with.
     spare: Option<File>,
 }
@@ -61,6 +63,7 @@ impl Clients {
             routes: BTreeMap::new(),
             last_conn: 0,
             last_request: 0,
+            answered: None,
             spare: open_spare(),
         })
     }
@@ -153,6 +156,19 @@ impl Clients {
         self.conns.get_mut(&conn).is_some_and(|conn| conn.pending() < STREAM_PENDING_BYTES_MAX / 2)
     }
 
+    /// An event is about to be performed: nobody has been answered because of it.
+    pub(super) fn forget_answered(&mut self) {
+        self.answered = None;
+    }
+
+    pub(super) fn answered(&self) -> Option<u64> {
+        self.answered
+    }
+
+    pub(super) fn is_connected(&self, conn: u64) -> bool {
+        self.conns.contains_key(&conn)
+    }
+
     /// Whether somebody has not taken everything that was said.
     pub(super) fn has_unsent(&mut self) -> bool {
         self.conns.values_mut().any(|conn| conn.pending() > 0)
@@ -230,8 +246,9 @@ impl Clients {
     }
 
     pub(super) fn respond(&mut self, conn: u64, stream: u32, result: Result<Vec<u8>, Status>) {
-        if let Some(conn) = self.conns.get_mut(&conn) {
-            conn.server.respond(stream, result);
+        if let Some(known) = self.conns.get_mut(&conn) {
+            known.server.respond(stream, result);
+            self.answered = Some(conn);
         }
     }
 }

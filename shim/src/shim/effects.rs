@@ -45,7 +45,7 @@ impl Shim {
         bundle::remove_shim_pid(&self.home.bundle);
         let now_ms = self.now().mono_ms;
         self.calls.dismiss_loggers(now_ms);
-        self.phase = Phase::Ending { until_ms: now_ms + LINGER_MS };
+        self.phase = Phase::Ending { until_ms: now_ms + LINGER_MS, reader: self.clients.answered() };
     }
 
     fn reply(&mut self, to: ReqId, reply: Result<Reply, Failure>) {

@@ -249,7 +249,9 @@ impl Shim {
 
     pub(super) fn give_up_logs_at_ms(&self) -> Option<u64> {
         match self.phase {
-            Phase::Ending { until_ms } if !self.streams.is_written() => Some(until_ms - LINGER_MS + LOGS_MS),
+            Phase::Ending { until_ms, .. } if !self.streams.is_written() => {
+                Some(until_ms - LINGER_MS + LOGS_MS)
+            }
             Phase::Ending { .. } | Phase::Serving => None,
         }
     }
