@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 
 use super::cgroups::of_class;
 use super::system;
@@ -58,7 +59,9 @@ impl Baseline {
         for dir in directories(Path::new(STATE_DIR))? {
             // The trial of a runtime that hung is the next agent's to remove.
             let is_trial = dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with("trial-"));
-            if !is_trial {
+            if dir.ends_with("workers") {
+                left.extend(busy_workers(&dir)?);
+            } else if !is_trial {
                 left.extend(entries(&dir)?);
             }
         }
@@ -70,6 +73,20 @@ fn directories(dir: &Path) -> Result<Vec<PathBuf>> {
     let list = fs::read_dir(dir).with_context(|| format!("read {}", dir.display()))?;
     let paths: Vec<PathBuf> = list.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     Ok(paths.into_iter().filter(|path| path.is_dir()).collect())
+}
+
+/// Workers that are at something. One that waits for work is the agent's for a while, and no pod's.
+fn busy_workers(dir: &Path) -> Result<Vec<String>> {
+    let mut busy = Vec::new();
+    for entry in fs::read_dir(dir).with_context(|| format!("read {}", dir.display()))? {
+        // It may end between the two looks.
+        let record = fs::read(entry?.path()).unwrap_or_default();
+        let record: Value = serde_json::from_slice(&record).unwrap_or_default();
+        if !record["busy"].is_null() {
+            busy.push(format!("worker {record}"));
+        }
+    }
+    Ok(busy)
 }
 
 fn in_containerd() -> Result<Vec<String>> {

@@ -112,9 +112,11 @@ const RECOVERIES: usize = 2;
 pub(crate) fn tests() -> Vec<Test> {
     let elsewhere = [&OF_GROUPED[..], &OF_CGROUPS[..]].concat();
     let of_kept_ends = |label: &String| label.contains("-end.");
-    // A shim is killed only when it hangs, which `silent` and `interrupted` see to; `behind` sees to looks and repairs.
-    let is_elsewhere =
-        |label: &String| ["kill-shim", "look.", "write-files"].iter().any(|kind| label.starts_with(kind));
+    // A shim is killed only when it hangs, and a task is looked at only when its start was not answered, which `silent` and
+    // `interrupted` see to; `behind` sees to looks and repairs.
+    let is_elsewhere = |label: &String| {
+        ["kill-shim", "look-at-task", "look.", "write-files"].iter().any(|kind| label.starts_with(kind))
+    };
     let labels = berth::failpoint::labels().filter(|label| !is_elsewhere(label));
     let labels = labels.filter(|label| !elsewhere.contains(&label.as_str()) && !of_kept_ends(label));
     let points: Vec<String> = labels.chain(AGAIN.map(|(point, _)| point.to_owned())).collect();

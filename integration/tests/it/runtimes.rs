@@ -220,6 +220,8 @@ fn grouped_life() -> Result<()> {
     node.agent.start()?;
     let last = again(&node, 3, 4)?;
     same("the container beside", other(&last)?, beside)?;
+    // As its first process it is not ended by a signal that it does not wait for yet.
+    logged(&last, "main", "up")?;
     node.remove("stock")?;
     node.gone("stock")?;
     same("its last words", fs::read_to_string(dir.join("end"))?.as_str(), "polite\n")?;

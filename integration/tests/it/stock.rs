@@ -13,7 +13,6 @@ use berth_integration::wait::{self, Look};
 use serde_json::Value;
 
 use crate::kit::SOON;
-use crate::suite::same;
 
 pub(crate) use crate::kit::IMAGE;
 
@@ -161,21 +160,28 @@ pub(crate) fn shim_address(id: &str) -> Result<Option<String>> {
 
 /// Waits until containerd, the shim and the process table say the same of a task, and gives it.
 pub(crate) fn agreed(id: &str) -> Result<Option<View>> {
-    wait::until(&format!("one opinion of {id}"), SOON, || {
-        let (seen, told) = (seen(id)?, told(id)?);
-        let alive = told.as_ref().is_some_and(|view| is_alive(view.pid));
-        let wanted = told.as_ref().is_some_and(|view| view.status != "STOPPED");
-        let same = seen == told && alive == wanted;
-        let opinions = format!("containerd {seen:?}, shim {told:?}, process alive: {alive}");
-        Ok(if same { Look::Ready(told) } else { Look::NotYet(opinions) })
-    })
+    wait::until(&format!("one opinion of {id}"), SOON, || opinion(id))
+}
+
+fn opinion(id: &str) -> Result<Look<Option<View>>> {
+    let (seen, told) = (seen(id)?, told(id)?);
+    let alive = told.as_ref().is_some_and(|view| is_alive(view.pid));
+    let wanted = told.as_ref().is_some_and(|view| view.status != "STOPPED");
+    let same = seen == told && alive == wanted;
+    let opinions = format!("containerd {seen:?}, shim {told:?}, process alive: {alive}");
+    Ok(if same { Look::Ready(told) } else { Look::NotYet(opinions) })
 }
 
 /// Waits until everybody agrees that a task has this status, and gives its process.
 pub(crate) fn agreed_on(id: &str, status: &str) -> Result<u32> {
-    let view = agreed(id)?.with_context(|| format!("{id} is lost"))?;
-    same(&format!("status of {id}"), view.status.as_str(), status)?;
-    Ok(view.pid)
+    // A signal that was sent is not yet an end.
+    wait::until(&format!("one opinion of {id}, that it is {status}"), SOON, || {
+        Ok(match opinion(id)? {
+            Look::Ready(Some(view)) if view.status == status => Look::Ready(view.pid),
+            Look::Ready(view) => Look::NotYet(format!("{view:?}")),
+            Look::NotYet(opinions) => Look::NotYet(opinions),
+        })
+    })
 }
 
 /// Whether a process is there and no corpse.
