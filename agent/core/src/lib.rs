@@ -15,29 +15,20 @@
 
 pub mod cgroup;
 pub mod config;
-pub mod downward;
+pub mod derived;
 pub mod effect;
-pub mod env;
 pub mod event;
 #[cfg(test)]
 mod fixtures;
-pub mod hostname;
-pub mod hosts;
 pub mod id;
 pub mod image_name;
-pub mod network;
 pub mod node;
 pub mod oci;
 mod ops;
 pub mod paths;
 pub mod pod;
 mod pulls;
-pub mod qos;
 pub mod record;
-pub mod resolv;
-pub mod security;
 pub mod spec;
 pub mod status;
-pub mod termination;
 pub mod time;
-pub mod totals;

@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
 };
 
-use berth_core::{image_name, security, spec::Pod};
+use berth_core::{derived::security, image_name, spec::Pod};
 use serde::Serialize;
 
 use super::ask::Failure;

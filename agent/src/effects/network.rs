@@ -6,10 +6,12 @@ use berth_cni::{
     Attachment, Bandwidth, CapabilityArgs, DnsConfig, PodIdentity, PortMapping, Protocol as CniProtocol,
 };
 use berth_core::{
+    derived::network,
+    derived::resolv,
     effect::NetworkRequest,
     event::{Failure, FailureKind, Outcome},
     id::SandboxId,
-    network, paths, resolv,
+    paths,
     spec::Protocol,
 };
 

@@ -8,10 +8,10 @@ use std::{
 };
 
 use berth_core::{
+    derived::termination::{FILE_BYTES_MAX, LOG_BYTES_MAX, from_file, from_log},
     effect::TerminationMessageRequest,
     event::{Failure, Outcome},
     id::PodUid,
-    termination::{FILE_BYTES_MAX, LOG_BYTES_MAX, from_file, from_log},
 };
 use nix::fcntl::OFlag;
 

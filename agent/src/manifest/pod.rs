@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use berth_core::{
+    derived::qos,
     id::{PodName, PodUid},
-    qos,
     spec::{
         Container, ContainerKind, DnsConfig, DnsPolicy, HostAlias, IpcMode, NetworkMode, PidMode, Pod,
         RestartPolicy, Source, Volume,

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use berth_core::{
+    derived::totals,
     spec::{Container, Quantities, Resources},
-    totals,
 };
 use k8s_openapi::{api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource};
 

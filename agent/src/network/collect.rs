@@ -2,7 +2,7 @@
 //!
 //! Leftovers are found once, when the agent starts, and only become fewer: while it runs, what is attached belongs to a pod,
 //! whose record ends after its attachment does. Which ones they are, and when to try again, the core says
-//! (`berth_core::network::upkeep`).
+//! (`berth_core::derived::network::upkeep`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,8 +11,8 @@ use std::{
 
 use berth_cni::{Gc, plan};
 use berth_core::{
+    derived::network::upkeep::{self, Collected, Marked},
     id::SandboxId,
-    network::upkeep::{self, Collected, Marked},
 };
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;

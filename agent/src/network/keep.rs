@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_cni::Watch;
-use berth_core::{event::Event, network::upkeep};
+use berth_core::{derived::network::upkeep, event::Event};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{Network, PLUGINS_WITHIN};

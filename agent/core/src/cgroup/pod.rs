@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     config::NodeConfig,
+    derived::totals,
     spec::{Pod, QosClass, Quantities},
-    totals,
 };
 
 /// Values of the pod's own level.

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{downward::DownwardError, hostname::HostnameError};
+use crate::{derived::downward::DownwardError, derived::hostname::HostnameError};
 
 /// What in a pod or an image cannot be met. The words are the kubelet's and containerd's where they have some: people
 /// search for them.

@@ -3,10 +3,12 @@
 use super::{ConfigError, mounts::mount_point, plan::pod_ips};
 use crate::{
     config::NodeConfig,
+    derived::hostname::{self, HostNames},
+    derived::hosts,
+    derived::resolv,
     effect::{ExistingFile, HostFile},
     event::NetworkStatus,
-    hostname::{self, HostNames},
-    hosts, paths, resolv,
+    paths,
     spec::{NetworkMode, Pod},
 };
 

@@ -12,9 +12,9 @@ use super::{
 };
 use crate::{
     config::CgroupVersion,
+    derived::env,
+    derived::hostname::HostNames,
     effect::{ExistingFile, HostFile, ImageVolume, MountSource, SubPathBind},
-    env,
-    hostname::HostNames,
     paths,
     spec::{IpcMode, Mount, MountPropagation, SubPath, VolumeSource},
 };

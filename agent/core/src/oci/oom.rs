@@ -4,8 +4,8 @@
 
 use crate::{
     config::NodeConfig,
+    derived::totals,
     spec::{Container, ContainerKind, Pod, QosClass},
-    totals,
 };
 
 /// The last to be killed.

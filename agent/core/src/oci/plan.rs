@@ -7,9 +7,9 @@ use oci_spec::runtime::{Root, Spec};
 use super::{ConfigError, annotations, capabilities, linux, mounts, process, user};
 use crate::{
     config::NodeConfig,
+    derived::hostname,
     effect::{ContainerPlan, HostDevices},
     event::{Accounts, ImageInfo, NetworkStatus},
-    hostname,
     id::{Attempt, ContainerId, SandboxId, VolumeName},
     paths,
     spec::{Container, NetworkMode, Pod},

@@ -9,7 +9,9 @@ use oci_spec::runtime::{Process, User};
 
 use super::{ConfigError, ContainerInputs, capabilities, oom};
 use crate::{
-    downward, env, hostname,
+    derived::downward,
+    derived::env,
+    derived::hostname,
     spec::{EnvSource, NetworkMode},
 };
 

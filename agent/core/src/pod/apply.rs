@@ -17,12 +17,12 @@ use super::{
     words::{about, about_pod, pod_text, pull_back_off},
 };
 use crate::{
+    derived::resolv,
     effect::{Act, RootfsRequest, SignalRequest, StopSignal, TaskRequest},
     event::{Failure, FailureKind},
     id::{ContainerId, ContainerName, ImageRef, SandboxId},
     ops::Slot,
     record::{ContainerRecord, TerminalRecord, TerminationRecord},
-    resolv,
     spec::Container,
     status::Severity,
     time::{Mono, Now},

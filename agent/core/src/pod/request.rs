@@ -8,17 +8,17 @@ use super::actual::{ImageUse, Leftover, Life, Preparing};
 use crate::{
     cgroup,
     config::NodeConfig,
+    derived::hostname,
+    derived::security,
     effect::{
         Act, CgroupRequest, NetworkRequest, RemoveContainerRequest, SandboxRequest, StartRequest, StopSignal,
         TerminationMessageRequest, VolumeRequest,
     },
     event::Exit,
-    hostname,
     id::{ContainerName, SandboxId, VolumeName},
     oci::{ConfigError, ContainerInputs, container_plan},
     paths,
     record::{PodRecord, RunImage, RunUser},
-    security,
     spec::{Container, Medium, Pod, TerminationMessagePolicy, VolumeSource},
 };
 

@@ -16,11 +16,11 @@ use super::{
 };
 use crate::{
     config::NodeConfig,
+    derived::security,
     event::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
     id::{ContainerName, PodUid, SandboxId},
     paths,
     record::{ContainerRecord, Goal, PodRecord, TerminalRecord},
-    security,
     spec::Pod,
     status::Severity,
     time::{Mono, Now},

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::Bench;
 use crate::{
-    downward::DownwardError,
+    derived::downward::DownwardError,
     oci::ConfigError,
     spec::{EnvSource, EnvVar, NetworkMode, ResourceField, ResourceSelector, Stdin, Stdio},
 };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::has_stopped;
 use crate::{
+    derived::termination,
     id::{Attempt, ContainerId},
     pod::{
         actual::{ImageUse, Life, Preparing, Run, Stage},
@@ -14,7 +15,6 @@ use crate::{
     record::{ContainerRecord, ExitRecord},
     spec::{Container, ContainerKind},
     status::{ContainerState, ContainerStatus, Terminated},
-    termination,
 };
 
 /// Exit code of a container whose end nobody saw.

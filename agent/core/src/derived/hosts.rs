@@ -7,7 +7,7 @@ use std::{fmt::Write as _, net::IpAddr};
 
 use crate::{
     config::NodeConfig,
-    hostname::HostNames,
+    derived::hostname::HostNames,
     spec::{HostAlias, NetworkMode, Pod},
 };
 

@@ -1,0 +1,12 @@
+//! What follows from a pod's spec and the node's configuration: files, names, settings and sums.
+
+pub mod downward;
+pub mod env;
+pub mod hostname;
+pub mod hosts;
+pub mod network;
+pub mod qos;
+pub mod resolv;
+pub mod security;
+pub mod termination;
+pub mod totals;
