@@ -6,8 +6,8 @@ use berth_core::{config::NodeConfig, event::Failure, id::PodUid};
 
 use super::{
     failure::unknown,
+    images::AccountsCache,
     lanes::{Lanes, Place},
-    rootfs::AccountsCache,
 };
 use crate::{
     cgroup::{Systemd, Tree},

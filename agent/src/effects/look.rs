@@ -14,10 +14,13 @@ use berth_core::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    cgroups, dirs,
+    cgroups,
     failure::{failed, local, unknown},
+    files::{
+        dirs,
+        work::{Answer, Called, FILES, Work},
+    },
     host::{Host, blocking},
-    work::{Answer, Called, FILES, Work},
 };
 use crate::{netns, volumes::is_mount_point, workers::Sort};
 

@@ -11,14 +11,14 @@ use tokio::sync::mpsc;
 use tracing::Instrument;
 
 use super::{
-    cgroups, dirs, end,
+    cgroups, end,
+    files::{dirs, termination, volumes},
     host::Host,
-    image,
+    images::{inspect, pull, rootfs},
     kinds::{self, Kind},
     look::{look, write_files},
-    network, pull, rootfs,
+    network,
     runtime::{container, kill, look as look_in, sandbox, signal},
-    termination, volumes,
 };
 
 /// Begins an effect in a task of its own. Its outcome goes to `events`.
@@ -60,7 +60,7 @@ async fn perform(host: &Arc<Host>, effect: Effect) -> Result<Outcome, Failure> {
     match effect {
         Effect::Pod { pod, act, .. } => perform_act(host, &pod, act).await,
         Effect::Node { act, .. } => match act {
-            NodeAct::InspectImage(image) => image::inspect(host, &image).await,
+            NodeAct::InspectImage(image) => inspect::inspect(host, &image).await,
             NodeAct::PullImage(image) => pull::pull(host, &image).await,
             NodeAct::SetQos(values) => cgroups::set_qos(host, *values).await,
         },

@@ -25,10 +25,12 @@ use super::{
 use crate::{
     effects::{
         failure::{failed, local, unknown},
+        files::{
+            prepare,
+            work::{Called, FILES, Work},
+        },
         host::Host,
         kinds::{Lane, RUNTIME},
-        prepare,
-        work::{Called, FILES, Work},
     },
     runtime::labels,
     workers::Sort,

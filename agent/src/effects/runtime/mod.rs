@@ -16,3 +16,4 @@ mod records;
 pub(super) mod sandbox;
 pub(super) mod signal;
 mod task;
+mod text;

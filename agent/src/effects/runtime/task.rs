@@ -15,14 +15,16 @@ use containerd_client::{
     types::{Mount, v1::Status},
 };
 
-use super::port::{Runtime, Stdio};
+use super::{
+    port::{Runtime, Stdio},
+    text::{self, Call},
+};
 use crate::{
     chain::chain,
     effects::{
+        files::work::{Called, FILES, Work},
         host::Host,
-        rootfs,
-        runtime_text::{self, Call},
-        work::{Called, FILES, Work},
+        images::rootfs,
     },
     runtime::CallError,
     workers::Sort,
@@ -105,7 +107,7 @@ async fn start_failure(
         Err(unknown) => return Failure { kind: unknown.kind(), ..error.into() },
     }
     let words = error.cause().to_string();
-    if !runtime_text::is_a_run(call, code, &words) {
+    if !text::is_a_run(call, code, &words) {
         return error.into();
     }
     let message = match call {

@@ -27,7 +27,7 @@ const RACES_MAX: usize = 128;
 const PARTS_MAX: usize = 255;
 
 /// Binds a part of a volume, making it when it is missing.
-pub(super) fn bind(request: &SubPathBind) -> Result<(), Failure> {
+pub(in crate::effects) fn bind(request: &SubPathBind) -> Result<(), Failure> {
     let SubPathBind { volume, sub_path, target, .. } = request;
     let source = open_beneath(Path::new(volume), sub_path)
         .map_err(local("open a part of the volume", format!("{volume}/{sub_path}")))?;

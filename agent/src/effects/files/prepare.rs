@@ -12,7 +12,7 @@ use oci_spec::runtime::Spec;
 use super::{
     failure::{config, failed, local, unknown},
     host::Host,
-    rootfs,
+    images::rootfs,
     work::{Answer, Called, FILES, PATH, TREE, Work},
 };
 use crate::workers::Sort;
@@ -28,7 +28,10 @@ const DEV_DEPTH_MAX: usize = 4;
 const DEV_SKIPPED: [&str; 6] = ["pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts"];
 
 /// Puts everything of the plan in place and returns the spec to run.
-pub(super) async fn container(host: &Arc<Host>, request: &Arc<StartRequest>) -> Result<Spec, Failure> {
+pub(in crate::effects) async fn container(
+    host: &Arc<Host>,
+    request: &Arc<StartRequest>,
+) -> Result<Spec, Failure> {
     let (plan, pod, name) = (&request.plan, request.pod.uid.as_str(), &request.container.name);
     if let Some(first) = plan.image_volumes.first() {
         let layers = rootfs::mounts(host, &request.id).await?.iter().map(Into::into).collect();
@@ -73,7 +76,7 @@ fn chosen<'a>(host: &Host, plan: &'a ContainerPlan) -> Option<&'a str> {
 }
 
 /// In a worker: reads what a container's spec needs of the node.
-pub(super) fn parts(profile: Option<&str>, with_devices: bool) -> Result<Answer, Failure> {
+pub(in crate::effects) fn parts(profile: Option<&str>, with_devices: bool) -> Result<Answer, Failure> {
     let profile = profile.and_then(read_profile);
     let found = if with_devices { devices().map_err(local("list devices in", "/dev"))? } else { Vec::new() };
     Ok(Answer::Parts { profile, devices: found.into_iter().map(Into::into).collect() })

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::volumes::EmptyDir;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct EmptyDirText {
+pub(in crate::effects) struct EmptyDirText {
     in_memory: bool,
     size_bytes_max: Option<u64>,
     fs_group: Option<u32>,
@@ -36,7 +36,7 @@ impl From<EmptyDirText> for EmptyDir {
 
 /// `HostPathType`, by the names of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum HostPathText {
+pub(in crate::effects) enum HostPathText {
     Unset,
     DirectoryOrCreate,
     Directory,
@@ -78,7 +78,7 @@ impl From<HostPathText> for HostPathType {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct FileText {
+pub(in crate::effects) struct FileText {
     path: String,
     mode: u32,
     owner: Option<(u32, u32)>,
@@ -102,7 +102,7 @@ impl From<FileText> for HostFile {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SubPathText {
+pub(in crate::effects) struct SubPathText {
     mount: String,
     volume: String,
     sub_path: String,
@@ -124,7 +124,7 @@ impl From<SubPathText> for SubPathBind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct MountSourceText {
+pub(in crate::effects) struct MountSourceText {
     path: String,
     propagation: PropagationText,
 }
@@ -160,7 +160,7 @@ impl From<MountSourceText> for MountSource {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct ImageVolumeText {
+pub(in crate::effects) struct ImageVolumeText {
     target: String,
     image_path: String,
 }
@@ -181,7 +181,7 @@ impl From<ImageVolumeText> for ImageVolume {
 
 /// A mount of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct LayerText {
+pub(in crate::effects) struct LayerText {
     kind: String,
     source: String,
     options: Vec<String>,
@@ -201,7 +201,7 @@ impl From<LayerText> for Mount {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct DeviceText {
+pub(in crate::effects) struct DeviceText {
     path: std::path::PathBuf,
     is_block: bool,
     major: u32,

@@ -17,7 +17,7 @@ use nix::fcntl::OFlag;
 use super::failure::local;
 
 /// Makes a directory and those above it. Those that are made get `mode`, whatever the umask.
-pub(super) fn make_dir(path: impl AsRef<Path>, mode: u32) -> Result<(), Failure> {
+pub(in crate::effects) fn make_dir(path: impl AsRef<Path>, mode: u32) -> Result<(), Failure> {
     let path = path.as_ref();
     let make = || {
         if path.is_dir() {
@@ -31,7 +31,7 @@ pub(super) fn make_dir(path: impl AsRef<Path>, mode: u32) -> Result<(), Failure>
 
 /// Writes a file. A new one appears by rename, so that it is there whole or not at all; one that is replaced is written
 /// in place, since running containers have it mounted.
-pub(super) fn write(file: &HostFile) -> Result<(), Failure> {
+pub(in crate::effects) fn write(file: &HostFile) -> Result<(), Failure> {
     let path = Path::new(&file.path);
     if let Some(parent) = path.parent() {
         make_dir(parent, 0o750)?;
@@ -70,7 +70,7 @@ fn write_over(path: &Path, file: &HostFile) -> io::Result<()> {
 }
 
 /// Makes a link, and the directory it is in. One that is there is left.
-pub(super) fn link(target: &str, link: &str) -> Result<(), Failure> {
+pub(in crate::effects) fn link(target: &str, link: &str) -> Result<(), Failure> {
     if let Some(dir) = Path::new(link).parent() {
         make_dir(dir, 0o755)?;
     }
@@ -81,13 +81,13 @@ pub(super) fn link(target: &str, link: &str) -> Result<(), Failure> {
 }
 
 /// Removes a file or a link; one that is not there is no error.
-pub(super) fn remove_file(path: impl AsRef<Path>) -> Result<(), Failure> {
+pub(in crate::effects) fn remove_file(path: impl AsRef<Path>) -> Result<(), Failure> {
     let path = path.as_ref();
     absent_is_fine(fs::remove_file(path)).map_err(local("remove", path))
 }
 
 /// Removes a log and its rotated parts, which begin with its name.
-pub(super) fn remove_log(path: &str) -> Result<(), Failure> {
+pub(in crate::effects) fn remove_log(path: &str) -> Result<(), Failure> {
     let path = Path::new(path);
     let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Ok(());
@@ -102,7 +102,7 @@ pub(super) fn remove_log(path: &str) -> Result<(), Failure> {
 }
 
 /// An error because a thing is not there is none.
-pub(super) fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+pub(in crate::effects) fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,

@@ -26,7 +26,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 const OPTIONS_MAX: usize = 4095;
 
 /// Runs `look` on the root of the file system that `mounts` describe, with `scratch` as mount point.
-pub(super) fn with_root<T: Send>(
+pub(in crate::effects) fn with_root<T: Send>(
     mounts: &[Mount],
     scratch: &Path,
     look: impl FnOnce(BorrowedFd<'_>) -> io::Result<T> + Send,
@@ -48,7 +48,7 @@ pub(super) fn with_root<T: Send>(
 }
 
 /// Opens a path of the image.
-pub(super) fn open_in(root: BorrowedFd<'_>, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+pub(in crate::effects) fn open_in(root: BorrowedFd<'_>, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     Ok(openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)?)
 }

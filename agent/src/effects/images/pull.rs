@@ -27,7 +27,7 @@ use tonic::Streaming;
 
 use super::{
     host::Host,
-    image::{self, Located, go_arch},
+    inspect::{self, Located, go_arch},
 };
 use crate::{
     chain::chain,
@@ -44,13 +44,13 @@ const STREAM_WITHIN: Duration = Duration::from_secs(10);
 const MANAGED: &str = "managed";
 
 /// Fetches and unpacks an image.
-pub(super) async fn pull(host: &Arc<Host>, image: &ImageRef) -> Result<Outcome, Failure> {
-    let name = image::parse(image)?;
+pub(in crate::effects) async fn pull(host: &Arc<Host>, image: &ImageRef) -> Result<Outcome, Failure> {
+    let name = inspect::parse(image)?;
     let reference = name.to_string();
     tracing::info!(image = reference, "pulling");
     transfer(host, &reference).await?;
     host.failpoint.reach("pull.transferred");
-    let found = image::locate(host, &name).await?.ok_or_else(|| {
+    let found = inspect::locate(host, &name).await?.ok_or_else(|| {
         failure(format!("pull image {reference:?}: containerd says it did, and does not have it"))
     })?;
     // Containerd only warns when it is not configured to unpack for this snapshotter.

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Makes and mounts one volume.
-pub(super) async fn ensure(
+pub(in crate::effects) async fn ensure(
     host: &Arc<Host>,
     pod: &PodUid,
     request: VolumeRequest,
@@ -53,7 +53,7 @@ pub(super) async fn ensure(
 }
 
 /// Unmounts and removes all volumes of a pod, and the parts of them that were bound for containers.
-pub(super) async fn remove_all(host: &Arc<Host>, pod: &PodUid) -> Result<Outcome, Failure> {
+pub(in crate::effects) async fn remove_all(host: &Arc<Host>, pod: &PodUid) -> Result<Outcome, Failure> {
     let dir = host.pod_dir(pod);
     let called = Called { what: "removal of volumes", path: &dir, sort: Sort::Ends, within: TREE };
     host.work(pod.as_str(), called, &Work::Unmount(dir.clone())).await?;
@@ -64,16 +64,16 @@ pub(super) async fn remove_all(host: &Arc<Host>, pod: &PodUid) -> Result<Outcome
 }
 
 /// In a worker: makes an emptyDir.
-pub(super) fn empty_dir(path: &str, mark: &str, request: EmptyDir) -> Result<(), Failure> {
+pub(in crate::effects) fn empty_dir(path: &str, mark: &str, request: EmptyDir) -> Result<(), Failure> {
     volumes::ensure_empty_dir(Path::new(path), Path::new(mark), &request).map_err(failure)
 }
 
 /// In a worker: looks at a hostPath, or makes it.
-pub(super) fn host_path(path: &str, kind: HostPathType) -> Result<(), Failure> {
+pub(in crate::effects) fn host_path(path: &str, kind: HostPathType) -> Result<(), Failure> {
     volumes::ensure_host_path(Path::new(path), kind).map_err(failure)
 }
 
-pub(super) fn failure(error: VolumeError) -> Failure {
+pub(in crate::effects) fn failure(error: VolumeError) -> Failure {
     let kind = match &error {
         VolumeError::WrongType { .. } => FailureKind::Config,
         VolumeError::Io { .. } => FailureKind::Transient,

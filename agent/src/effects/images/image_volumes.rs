@@ -27,7 +27,7 @@ use rustix::{
 
 use super::{
     failure::local,
-    host_files,
+    files::host_files,
     image_root::{open_in, with_root},
 };
 
@@ -41,7 +41,11 @@ const FILES_MAX: usize = 1_000_000;
 const ATTRIBUTES_MAX: usize = 64 << 10;
 
 /// In a worker: makes the directories, where they are missing.
-pub(super) fn make(mounts: &[Mount], scratch: &str, volumes: &[ImageVolume]) -> Result<(), Failure> {
+pub(in crate::effects) fn make(
+    mounts: &[Mount],
+    scratch: &str,
+    volumes: &[ImageVolume],
+) -> Result<(), Failure> {
     let missing: Vec<&ImageVolume> = volumes.iter().filter(|it| !Path::new(&it.target).exists()).collect();
     if missing.is_empty() {
         return Ok(());

@@ -21,7 +21,7 @@ const MOUNTS: &str = "/proc/thread-self/mountinfo";
 const MODE: u32 = 0o755;
 
 /// Makes the directory when nothing is there, and refuses one whose mounts do not travel as the container asks for.
-pub(super) fn prepare(source: &MountSource) -> Result<(), Failure> {
+pub(in crate::effects) fn prepare(source: &MountSource) -> Result<(), Failure> {
     let path = Path::new(&source.path);
     match fs::metadata(path) {
         Ok(_) => {}

@@ -19,13 +19,13 @@ use prost_types::FieldMask;
 
 use super::{
     host::Host,
-    image::{Located, chain_id},
+    inspect::{Located, chain_id},
 };
 use crate::runtime::{CallError, labels::GC_ROOT};
 
 /// Applies the layers that are missing. Tells whether the node has the content of all of them: of a pull that was cut off,
 /// containerd may keep the image and not its layers.
-pub(super) async fn unpack(host: &Host, image: &Located) -> Result<bool, Failure> {
+pub(in crate::effects) async fn unpack(host: &Host, image: &Located) -> Result<bool, Failure> {
     tracing::info!(image = image.info.name, "unpacking");
     // First the reference, then what it refers to: containerd's garbage collection takes what nothing refers to.
     refer(host, image).await?;

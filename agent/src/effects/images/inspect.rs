@@ -32,7 +32,7 @@ const INDEX_DEPTH_MAX: usize = 4;
 
 /// Why an image on the node cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ImageError {
+pub(in crate::effects) enum ImageError {
     /// Containerd failed.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -72,19 +72,19 @@ impl From<ImageError> for Failure {
 
 /// An image as found, unpacked or not.
 #[derive(Debug)]
-pub(super) struct Located {
-    pub(super) info: ImageInfo,
-    pub(super) record: Image,
-    pub(super) is_unpacked: bool,
+pub(in crate::effects) struct Located {
+    pub(in crate::effects) info: ImageInfo,
+    pub(in crate::effects) record: Image,
+    pub(in crate::effects) is_unpacked: bool,
     /// As packed, lowest first.
-    pub(super) layers: Vec<Descriptor>,
+    pub(in crate::effects) layers: Vec<Descriptor>,
     /// Digests of the layers unpacked, in the same order.
-    pub(super) diff_ids: Vec<String>,
+    pub(in crate::effects) diff_ids: Vec<String>,
 }
 
 /// Looks for an image, and unpacks what was only imported. One whose layers are not there is as good as absent: a pull
 /// repairs it.
-pub(super) async fn inspect(host: &Arc<Host>, image: &ImageRef) -> Result<Outcome, Failure> {
+pub(in crate::effects) async fn inspect(host: &Arc<Host>, image: &ImageRef) -> Result<Outcome, Failure> {
     let name = parse(image)?;
     let found = locate(host, &name).await?;
     if let Some(packed) = found.as_ref().filter(|found| !found.is_unpacked)
@@ -96,12 +96,12 @@ pub(super) async fn inspect(host: &Arc<Host>, image: &ImageRef) -> Result<Outcom
 }
 
 /// The name, checked.
-pub(super) fn parse(image: &ImageRef) -> Result<ImageName, Failure> {
+pub(in crate::effects) fn parse(image: &ImageRef) -> Result<ImageName, Failure> {
     image_name::parse(image.as_str()).map_err(|error| failed(FailureKind::InvalidImageName, &error))
 }
 
 /// Finds an image by its name.
-pub(super) async fn locate(host: &Host, name: &ImageName) -> Result<Option<Located>, ImageError> {
+pub(in crate::effects) async fn locate(host: &Host, name: &ImageName) -> Result<Option<Located>, ImageError> {
     let Some(record) = get(host, &name.to_string()).await? else { return Ok(None) };
     let Some(target) = record.target.clone() else { return Ok(None) };
     let documents = match read_documents(host, &record.name, target).await {
@@ -215,7 +215,7 @@ fn choose(manifests: &[OciDescriptor]) -> Option<&OciDescriptor> {
 }
 
 /// This machine's architecture in Go's words, as images name it.
-pub(super) fn go_arch() -> String {
+pub(in crate::effects) fn go_arch() -> String {
     match std::env::consts::ARCH {
         "x86_64" => Arch::Amd64,
         "aarch64" => Arch::ARM64,
@@ -266,7 +266,7 @@ async fn is_unpacked(host: &Host, chain_id: &str) -> Result<bool, CallError> {
 }
 
 /// The chain id of layers (OCI image-spec, config.md, "Layer ChainID").
-pub(super) fn chain_id(diff_ids: &[String]) -> String {
+pub(in crate::effects) fn chain_id(diff_ids: &[String]) -> String {
     let mut ids = diff_ids.iter();
     let first = ids.next().cloned().unwrap_or_default();
     ids.fold(first, |chain, diff| {

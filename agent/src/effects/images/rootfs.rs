@@ -1,11 +1,10 @@
 //! Writable layers of containers, and the account files of their images.
 
 use std::{
-    collections::BTreeMap,
     fs::File,
     io::{self, Read},
     os::fd::BorrowedFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use berth_core::{
@@ -21,9 +20,9 @@ use rustix::fs::OFlags;
 
 use super::{
     failure::{config, local, unknown},
+    files::work::{Answer, Called, FILES, Work},
     host::Host,
     image_root::{open_in, with_root},
-    work::{Answer, Called, FILES, Work},
 };
 use crate::{
     runtime::labels::{GC_ROOT, POD_UID},
@@ -33,15 +32,8 @@ use crate::{
 /// Largest account file that is read (CVE-2025-4437, CVE-2026-47262). Distributions' own are below 4 KiB.
 const FILE_MAX: u64 = 1 << 20;
 
-/// Images whose accounts are kept; beyond it the cache begins anew.
-const CACHE_MAX: usize = 128;
-
-/// Account files by chain id: the same layers have the same files.
-#[derive(Debug, Default)]
-pub struct AccountsCache(Mutex<BTreeMap<String, Arc<Accounts>>>);
-
 /// Prepares a container's layer, or finds it.
-pub(super) async fn ensure(
+pub(in crate::effects) async fn ensure(
     host: &Arc<Host>,
     pod: &PodUid,
     request: &RootfsRequest,
@@ -66,7 +58,7 @@ pub(super) async fn ensure(
 }
 
 /// How a container's layer is mounted.
-pub(super) async fn mounts(host: &Host, id: &ContainerId) -> Result<Vec<Mount>, Failure> {
+pub(in crate::effects) async fn mounts(host: &Host, id: &ContainerId) -> Result<Vec<Mount>, Failure> {
     let request = MountsRequest { snapshotter: host.config.snapshotter.clone(), key: id.to_string() };
     let mut client = host.containerd.snapshots();
     let answer = host.containerd.call("find root file system", id.as_str(), client.mounts(request)).await?;
@@ -97,7 +89,7 @@ async fn accounts(
 }
 
 /// In a worker: reads the account files of an image.
-pub(super) fn read_accounts(mounts: &[Mount], scratch: &str) -> Result<Answer, Failure> {
+pub(in crate::effects) fn read_accounts(mounts: &[Mount], scratch: &str) -> Result<Answer, Failure> {
     let read =
         with_root(mounts, scratch.as_ref(), |root| Ok([read(root, "etc/passwd")?, read(root, "etc/group")?]));
     let [passwd, group] = read.map_err(local("read the account files of an image at", scratch))?;
@@ -137,20 +129,6 @@ fn read(root: BorrowedFd<'_>, path: &'static str) -> io::Result<Found> {
         return Ok(Found::TooLarge(path));
     }
     Ok(Found::Text(String::from_utf8_lossy(&bytes).into_owned()))
-}
-
-impl AccountsCache {
-    fn get(&self, chain_id: &str) -> Option<Arc<Accounts>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(chain_id).cloned()
-    }
-
-    fn put(&self, chain_id: String, accounts: &Arc<Accounts>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= CACHE_MAX {
-            known.clear();
-        }
-        known.insert(chain_id, Arc::clone(accounts));
-    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,11 @@ use super::{
 use crate::{volumes::remove_tree, workers::Sort};
 
 /// Makes the pod's directories.
-pub(super) async fn ensure(host: &Arc<Host>, pod: &PodUid, name: PodName) -> Result<Outcome, Failure> {
+pub(in crate::effects) async fn ensure(
+    host: &Arc<Host>,
+    pod: &PodUid,
+    name: PodName,
+) -> Result<Outcome, Failure> {
     let logs = paths::pod_logs(&host.node().paths, &name, pod);
     let dirs = of(host, pod, &name);
     let called = Called { what: "directories", path: &logs, sort: Sort::Own, within: FILES };
@@ -27,7 +31,7 @@ pub(super) async fn ensure(host: &Arc<Host>, pod: &PodUid, name: PodName) -> Res
 }
 
 /// The pod's directories, each with its mode.
-pub(super) fn of(host: &Host, pod: &PodUid, name: &PodName) -> Vec<(String, u32)> {
+pub(in crate::effects) fn of(host: &Host, pod: &PodUid, name: &PodName) -> Vec<(String, u32)> {
     let node = &host.node().paths;
     let own = [host.pod_dir(pod), paths::volumes_dir(node, pod), paths::plugins_dir(node, pod)];
     let logs = paths::pod_logs(node, name, pod);
@@ -35,7 +39,11 @@ pub(super) fn of(host: &Host, pod: &PodUid, name: &PodName) -> Vec<(String, u32)
 }
 
 /// Removes the pod's directories, its logs and the links to them. Its volumes are unmounted before.
-pub(super) async fn remove(host: &Arc<Host>, pod: &PodUid, name: PodName) -> Result<Outcome, Failure> {
+pub(in crate::effects) async fn remove(
+    host: &Arc<Host>,
+    pod: &PodUid,
+    name: PodName,
+) -> Result<Outcome, Failure> {
     remove_dir(host, pod).await?;
     let node = &host.node().paths;
     let (logs, links) = (paths::pod_logs(node, &name, pod), node.container_logs.clone());
@@ -45,7 +53,7 @@ pub(super) async fn remove(host: &Arc<Host>, pod: &PodUid, name: PodName) -> Res
 }
 
 /// Removes whatever is left under a UID: volumes, cgroups, directories, logs.
-pub(super) async fn sweep(host: &Arc<Host>, pod: &PodUid) -> Result<Outcome, Failure> {
+pub(in crate::effects) async fn sweep(host: &Arc<Host>, pod: &PodUid) -> Result<Outcome, Failure> {
     volumes::remove_all(host, pod).await?;
     cgroups::remove_any(host, pod).await?;
     remove_dir(host, pod).await?;
@@ -65,7 +73,7 @@ async fn remove_dir(host: &Host, pod: &PodUid) -> Result<(), Failure> {
 }
 
 /// In a worker: removes the logs of a UID, whatever the pod was called.
-pub(super) fn sweep_logs(all: &str, suffix: &str, links: &str) -> Result<(), Failure> {
+pub(in crate::effects) fn sweep_logs(all: &str, suffix: &str, links: &str) -> Result<(), Failure> {
     let Ok(entries) = fs::read_dir(all) else { return Ok(()) };
     for entry in entries.filter_map(Result::ok) {
         if entry.file_name().to_str().is_some_and(|name| name.ends_with(suffix)) {
@@ -76,7 +84,7 @@ pub(super) fn sweep_logs(all: &str, suffix: &str, links: &str) -> Result<(), Fai
 }
 
 /// In a worker: removes a pod's logs, and the links that lead to them.
-pub(super) fn remove_logs(logs: &str, links: &str) -> Result<(), Failure> {
+pub(in crate::effects) fn remove_logs(logs: &str, links: &str) -> Result<(), Failure> {
     remove_tree(Path::new(logs)).map_err(local("remove", logs))?;
     let Ok(entries) = fs::read_dir(links) else { return Ok(()) };
     for entry in entries.filter_map(Result::ok) {

@@ -25,7 +25,7 @@ use crate::{logs::Lines, workers::Sort};
 const LOG_TAIL_MAX: u64 = 16 * LOG_BYTES_MAX as u64;
 
 /// Reads them. What cannot be read is no message: a container has ended, and nothing about that may fail, nor wait for long.
-pub(super) async fn read(
+pub(in crate::effects) async fn read(
     host: &Host,
     pod: &PodUid,
     request: TerminationMessageRequest,
@@ -46,7 +46,7 @@ pub(super) async fn read(
 }
 
 /// In a worker: reads them from the file, or from the log when the file has none.
-pub(super) fn words(file: Option<&Path>, log: Option<&Path>) -> String {
+pub(in crate::effects) fn words(file: Option<&Path>, log: Option<&Path>) -> String {
     let message = file.and_then(|path| tail(path, FILE_BYTES_MAX as u64).ok());
     let message = message.map(|bytes| from_file(&bytes)).unwrap_or_default();
     if !message.is_empty() {

@@ -1,0 +1,134 @@
+//! What is done on files, as it is given to a worker process.
+//!
+//! The worker has nothing of the agent but what is in the request, so requests are values of their own, and JSON.
+
+use std::time::Duration;
+
+use berth_core::event::{Failure, FailureKind};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    failure::unknown,
+    host::Host,
+    look::Place,
+    wire::{
+        DeviceText, EmptyDirText, FileText, HostPathText, ImageVolumeText, LayerText, MountSourceText,
+        SubPathText,
+    },
+};
+use crate::{
+    chain::chain,
+    workers::{Job, Sort, WorkError},
+};
+
+/// For a look at a path that a pod chose: milliseconds, or a file system that does not answer.
+pub(in crate::effects) const PATH: Duration = Duration::from_secs(10);
+/// For a few files in directories of the node, on a disk that is busy.
+pub(in crate::effects) const FILES: Duration = Duration::from_secs(20);
+/// For a tree of unknown size: below the deadline of its effect.
+pub(in crate::effects) const TREE: Duration = Duration::from_secs(240);
+
+/// One piece of work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::effects) enum Work {
+    /// Makes an emptyDir.
+    EmptyDir { path: String, mark: String, request: EmptyDirText },
+    /// Looks at a hostPath, or makes it.
+    HostPath { path: String, kind: HostPathText },
+    /// Makes directories, each with a mode.
+    MakeDirs(Vec<(String, u32)>),
+    /// Unmounts everything below a directory.
+    Unmount(String),
+    /// Removes trees, one after another.
+    Remove(Vec<String>),
+    /// Removes the directory of a pod's logs, and the links into it.
+    RemoveLogs { logs: String, links: String },
+    /// The same for whatever directories of logs a UID has.
+    SweepLogs { all: String, suffix: String, links: String },
+    /// Writes a container's files, binds its parts of volumes, looks at the sources of its mounts, and reads what its spec
+    /// needs. Answer: `Parts`, or `Withheld`.
+    Container {
+        files: Vec<FileText>,
+        sub_paths: Vec<SubPathText>,
+        mount_sources: Vec<MountSourceText>,
+        log_dir: Option<String>,
+        profile: Option<String>,
+        devices: bool,
+    },
+    /// Copies what an image has at its `VOLUME`s.
+    ImageVolumes { layers: Vec<LayerText>, scratch: String, volumes: Vec<ImageVolumeText> },
+    /// Reads the account files of an image. Answer: `Accounts`.
+    Accounts { layers: Vec<LayerText>, scratch: String },
+    /// Removes a tree that is most often not there.
+    Clear(String),
+    /// Makes a link, and the directory it is in.
+    Link { target: String, link: String },
+    /// Removes a log with its rotated parts, and the link to it.
+    Unlink { link: String, log: String },
+    /// Looks whether something is there. Answer: `Missing`.
+    Look(Vec<Place>),
+    /// Writes files that are missing.
+    WriteFiles(Vec<FileText>),
+    /// Reads the last words of a container. Answer: `Words`.
+    Words { file: Option<String>, log: Option<String> },
+}
+
+/// What it brought.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::effects) enum Answer {
+    /// Nothing more to say.
+    Done,
+    /// Of the node, for a container's spec.
+    Parts { profile: Option<String>, devices: Vec<DeviceText> },
+    /// A part of the volume of this name could not be bound; details are not for the pod's owner.
+    Withheld { mount: String, why: String },
+    /// Account files.
+    Accounts { passwd: String, group: String },
+    /// Last words.
+    Words(String),
+    /// Which of what was asked for is missing, by its place in the request.
+    Missing(Vec<usize>),
+}
+
+/// A failure, as a worker tells it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::effects) struct Refused {
+    pub(in crate::effects) is_config: bool,
+    pub(in crate::effects) message: String,
+}
+
+/// What a piece of work is called and where it belongs.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::effects) struct Called<'a> {
+    /// What it is, such as `volume data`: done only once at a time for a pod.
+    pub(in crate::effects) what: &'a str,
+    /// The path it is most likely to hang on.
+    pub(in crate::effects) path: &'a str,
+    pub(in crate::effects) sort: Sort,
+    pub(in crate::effects) within: Duration,
+}
+
+impl Host {
+    /// Has a worker do something for a pod.
+    pub(in crate::effects) async fn work(
+        &self,
+        pod: &str,
+        called: Called<'_>,
+        work: &Work,
+    ) -> Result<Answer, Failure> {
+        let Called { what, path, sort, within } = called;
+        let request = serde_json::to_vec(work).map_err(|error| unknown(chain(&error)))?;
+        let answer =
+            self.workers.run(Job { pod, what, path, sort, within }, request).await.map_err(not_done)?;
+        let answer: Result<Answer, Refused> =
+            serde_json::from_slice(&answer).map_err(|error| unknown(chain(&error)))?;
+        answer.map_err(|Refused { is_config, message }| {
+            let kind = if is_config { FailureKind::Config } else { FailureKind::Transient };
+            Failure { kind, message }
+        })
+    }
+}
+
+fn not_done(error: WorkError) -> Failure {
+    Failure { kind: FailureKind::Transient, message: chain(&error) }
+}

@@ -1,0 +1,116 @@
+//! What is done on files, as a worker process performs it.
+
+use std::path::Path;
+
+use berth_core::{
+    effect::SubPathBind,
+    event::{Failure, FailureKind},
+};
+
+use super::{
+    dirs,
+    failure::{local, unknown},
+    host_files,
+    images::{image_volumes, rootfs},
+    look, mount_source, prepare, sub_path, termination, volumes,
+    work::{Answer, Refused, Work},
+};
+use crate::{
+    chain::chain,
+    volumes::{remove_tree, unmount_below},
+};
+
+/// Performs a request in a worker, and gives the answer to it.
+#[must_use]
+pub fn perform_work(request: &[u8]) -> Vec<u8> {
+    let done = match serde_json::from_slice(request) {
+        Ok(work) => perform(work),
+        Err(error) => Err(unknown(format!("read a request: {}", chain(&error)))),
+    };
+    let answer =
+        done.map_err(|Failure { kind, message }| Refused { is_config: kind == FailureKind::Config, message });
+    // A value of these types always has a form in JSON; an empty answer would be a failure.
+    serde_json::to_vec(&answer).unwrap_or_default()
+}
+
+fn perform(work: Work) -> Result<Answer, Failure> {
+    match work {
+        Work::EmptyDir { path, mark, request } => volumes::empty_dir(&path, &mark, request.into())?,
+        Work::HostPath { path, kind } => volumes::host_path(&path, kind.into())?,
+        Work::MakeDirs(dirs) => {
+            dirs.iter().try_for_each(|(dir, mode)| host_files::make_dir(dir, *mode))?;
+        }
+        Work::Unmount(dir) => unmount_below(dir.as_ref()).map_err(volumes::failure)?,
+        Work::Remove(trees) => trees.iter().try_for_each(remove)?,
+        Work::RemoveLogs { logs, links } => dirs::remove_logs(&logs, &links)?,
+        Work::SweepLogs { all, suffix, links } => dirs::sweep_logs(&all, &suffix, &links)?,
+        Work::Container { files, sub_paths, mount_sources, log_dir, profile, devices } => {
+            files.into_iter().try_for_each(|file| host_files::write(&file.into()))?;
+            for bind in sub_paths.into_iter().map(SubPathBind::from) {
+                if let Err(failure) = sub_path::bind(&bind) {
+                    return Ok(Answer::Withheld { mount: bind.mount.to_string(), why: failure.message });
+                }
+            }
+            mount_sources.into_iter().try_for_each(|source| mount_source::prepare(&source.into()))?;
+            if let Some(dir) = log_dir {
+                host_files::make_dir(dir, 0o755)?;
+            }
+            return prepare::parts(profile.as_deref(), devices);
+        }
+        Work::ImageVolumes { layers, scratch, volumes } => {
+            let layers: Vec<_> = layers.into_iter().map(Into::into).collect();
+            let volumes: Vec<_> = volumes.into_iter().map(Into::into).collect();
+            image_volumes::make(&layers, &scratch, &volumes)?;
+        }
+        Work::Accounts { layers, scratch } => {
+            let layers: Vec<_> = layers.into_iter().map(Into::into).collect();
+            return rootfs::read_accounts(&layers, &scratch);
+        }
+        Work::Clear(tree) => {
+            host_files::absent_is_fine(std::fs::remove_dir_all(&tree)).map_err(local("remove", &tree))?;
+        }
+        Work::Link { target, link } => host_files::link(&target, &link)?,
+        Work::Unlink { link, log } => {
+            host_files::remove_log(&log)?;
+            host_files::remove_file(link)?;
+        }
+        Work::Look(places) => return look::missing(&places),
+        Work::WriteFiles(files) => {
+            files.into_iter().try_for_each(|file| host_files::write(&file.into()))?;
+        }
+        Work::Words { file, log } => {
+            let path = |text: &'_ Option<String>| text.as_deref().map(Path::new).map(Path::to_owned);
+            return Ok(Answer::Words(termination::words(path(&file).as_deref(), path(&log).as_deref())));
+        }
+    }
+    Ok(Answer::Done)
+}
+
+fn remove(tree: &String) -> Result<(), Failure> {
+    remove_tree(tree.as_ref()).map_err(local("remove", tree))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::wire::HostPathText, *};
+
+    #[test]
+    fn what_a_worker_cannot_read_it_refuses() {
+        for request in [&b""[..], b"{", b"{\"Format\":\"/\"}", b"\"Remove\"", &[0xff; 64]] {
+            let answer: Result<Answer, Refused> = serde_json::from_slice(&perform_work(request)).unwrap();
+            assert!(answer.unwrap_err().message.starts_with("read a request: "));
+        }
+    }
+
+    #[test]
+    fn a_wrong_host_path_is_told_from_one_that_cannot_be_looked_at() {
+        let ask = |path: &str| {
+            let work = Work::HostPath { path: path.to_owned(), kind: HostPathText::Directory };
+            let answer = perform_work(&serde_json::to_vec(&work).unwrap());
+            serde_json::from_slice::<Result<Answer, Refused>>(&answer).unwrap()
+        };
+        assert_eq!(ask("/proc").unwrap(), Answer::Done);
+        assert!(ask("/dev/null").unwrap_err().is_config);
+        assert!(!ask(&format!("/{}", "x".repeat(300))).unwrap_err().is_config);
+    }
+}
