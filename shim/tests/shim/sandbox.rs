@@ -2,11 +2,15 @@
 
 use std::fs;
 
+use berth_proto::sandbox::{ShutdownSandboxRequest, ShutdownSandboxResponse, sandbox_service};
+use berth_proto::task::{ConnectRequest, ConnectResponse, task_service};
+
 use crate::harness::{Pod, Spec, Task, World};
 use crate::{Case, EVERY, FAKE, REAL};
 
 pub(crate) const CASES: &[Case] = &[
     ("the_sandbox_is_this_process", FAKE, the_sandbox_is_this_process),
+    ("it_goes_when_its_last_answer_was_read", FAKE, it_goes_when_its_last_answer_was_read),
     ("members_share_what_they_ask_for", REAL, members_share_what_they_ask_for),
     ("sysctls_are_set_in_the_pod", FAKE, sysctls_are_set_in_the_pod),
     ("state_is_closed_to_others_cve_2021_41103", EVERY, state_is_closed_to_others),
@@ -35,6 +39,22 @@ fn the_sandbox_is_this_process(world: &World) {
     }
     pod.stop().unwrap();
     assert_eq!(pod.pids().unwrap(), [pod.shim.pid], "until it is shut down");
+}
+
+/// containerd's client takes an answer for lost whose connection is closed before it has come to it.
+fn it_goes_when_its_last_answer_was_read(world: &World) {
+    let pod = Pod::start(world);
+    let mut client = pod.shim.connect();
+    let request = ShutdownSandboxRequest { sandbox_id: pod.shim.id.clone() };
+    let ShutdownSandboxResponse {} =
+        client.call(sandbox_service::NAME, sandbox_service::SHUTDOWN_SANDBOX, &request).unwrap();
+    assert!(!pod.shim.socket().exists(), "nobody can come any more");
+    let request = ConnectRequest { id: String::new() };
+    let answer: Option<ConnectResponse> =
+        client.try_call(berth_proto::TASK_V3, task_service::CONNECT, &request);
+    assert!(answer.is_some(), "the connection is its client's to close");
+    drop(client);
+    pod.shim.ends();
 }
 
 fn members_share_what_they_ask_for(world: &World) {
