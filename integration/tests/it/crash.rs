@@ -198,14 +198,7 @@ fn lives_through(
     let starting = dies(node, point, |node| Ok(node.pod("victim")?.is_some_and(|pod| pod.is_ready())))?;
     ensure!(!starts || starting == Came::ToItsEnd, "no start of a pod reaches {point}");
     node.agent.start()?;
-    let up = node.ready("victim")?;
-    for container in ["init", "side", "main"] {
-        same(&format!("restarts of {container}"), up.restarts(container), 0)?;
-    }
-    // A container runs a moment before its first command does.
-    eventually("every container to say that it started", &3, || {
-        Ok(fs::read_to_string(dir.join("starts")).unwrap_or_default().lines().count())
-    })?;
+    is_up(node, &dir)?;
 
     node.agent.kill()?;
     node.remove("victim")?;
@@ -215,6 +208,18 @@ fn lives_through(
     node.clear()?;
     started_once(&dir)?;
     node.agent.kill()
+}
+
+/// Waits until the victim is Ready, with every container started and none of them again.
+fn is_up(node: &Node, dir: &Path) -> Result<()> {
+    let up = node.ready("victim")?;
+    for container in ["init", "side", "main"] {
+        same(&format!("restarts of {container}"), up.restarts(container), 0)?;
+    }
+    // A container runs a moment before its first command does.
+    eventually("every container to say that it started", &3, || {
+        Ok(fs::read_to_string(dir.join("starts")).unwrap_or_default().lines().count())
+    })
 }
 
 /// Lets agents die at a point until one gets through, or enough of them have.
@@ -241,11 +246,8 @@ fn dies_while_an_end_is_kept(label: &str) -> Result<()> {
         Path::new(ROOT_DIR).join("pods").join(STRAY).join("volumes/kubernetes.io~empty-dir/v"),
     )?;
     node.apply("victim", &victim(&dir, &json!({})))?;
-    let has_end = label.contains("-end.");
-    if has_end {
-        let over = json!({ "restartPolicy": "Never", "containers": [shell("main", "exit 0", json!({}))] });
-        node.apply("over", &pod("over", over))?;
-    }
+    let over = json!({ "restartPolicy": "Never", "containers": [shell("main", "exit 0", json!({}))] });
+    node.apply("over", &pod("over", over))?;
 
     node.agent.start_doomed(label)?;
     let is_kept = label.starts_with("keep-end.");
@@ -253,34 +255,21 @@ fn dies_while_an_end_is_kept(label: &str) -> Result<()> {
         come(&mut node, label, |node| Ok(!is_kept && node.pod("victim")?.is_some_and(|pod| pod.is_ready())))?;
     node.agent.kill()?;
     node.agent.start()?;
-    if has_end {
-        let kept = Path::new(ROOT_DIR).join("berth/ended");
-        eventually("the end of a pod to be kept", &true, || {
-            Ok(kept.exists()
-                && fs::read_dir(&kept)?
-                    .flatten()
-                    .any(|file| file.path().extension() == Some("state".as_ref())))
-        })?;
-        same(
-            "its runs",
-            node.wait("over", "over", POD_LIMIT, |pod| pod.phase() == "Succeeded")?.restarts("main"),
-            0,
-        )?;
-    }
-    let up = node.ready("victim")?;
-    for container in ["init", "side", "main"] {
-        same(&format!("restarts of {container}"), up.restarts(container), 0)?;
-    }
-    // A container runs a moment before its first command does.
-    eventually("every container to say that it started", &3, || {
-        Ok(fs::read_to_string(dir.join("starts")).unwrap_or_default().lines().count())
+    let kept = Path::new(ROOT_DIR).join("berth/ended");
+    eventually("the end of a pod to be kept", &true, || {
+        Ok(kept.exists()
+            && fs::read_dir(&kept)?.flatten().any(|file| file.path().extension() == Some("state".as_ref())))
     })?;
+    same(
+        "its runs",
+        node.wait("over", "over", POD_LIMIT, |pod| pod.phase() == "Succeeded")?.restarts("main"),
+        0,
+    )?;
+    is_up(&node, &dir)?;
 
     node.agent.kill()?;
     node.remove("victim")?;
-    if has_end {
-        node.remove("over")?;
-    }
+    node.remove("over")?;
     node.agent.start_doomed(label)?;
     let stopping = come(&mut node, label, |node| Ok(node.pods()?.is_empty()))?;
     node.agent.kill()?;

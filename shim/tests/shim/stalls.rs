@@ -1,7 +1,7 @@
 //! Disks that do not answer: what waits for them, and what does not.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use berth_proto::process::Status as ProcessStatus;
 use berth_proto::sandbox::{ShutdownSandboxRequest, ShutdownSandboxResponse, sandbox_service};
@@ -106,6 +106,14 @@ fn waits_for_the_disk(task: &Task<'_>) {
     until("the disk's silence in the state", || (task.view().log_stalled_since != 0).then_some(()));
 }
 
+/// Stalls the disk below the log of a task that is about to write a lot.
+fn stall_under(task: &Task<'_>, disk: &Disk, gate: &Path) {
+    task.log.says("ready");
+    disk.stall();
+    fs::write(gate, "go\n").unwrap();
+    waits_for_the_disk(task);
+}
+
 fn a_stalled_disk_holds_up_one_container(world: &World) {
     let (pod, gate) = (Pod::start(world), gate(world));
     let disk = Disk::of_log(world, "c1");
@@ -208,10 +216,7 @@ fn a_pod_that_ends_leaves_its_log(world: &World) {
     let (pod, gate) = (Pod::start(world), gate(world));
     let disk = Disk::of_log(world, "c1");
     let task = Task::start(&pod.shim, "c1", Spec::sh(&script(world)));
-    task.log.says("ready");
-    disk.stall();
-    fs::write(&gate, "go\n").unwrap();
-    waits_for_the_disk(&task);
+    stall_under(&task, &disk, &gate);
     task.kill(9).unwrap();
     assert_eq!(task.wait(), 137);
     task.delete().unwrap();
@@ -233,10 +238,7 @@ fn a_shim_that_is_killed_is_gone(world: &World) {
     let (pod, gate) = (Pod::start(world), gate(world));
     let disk = Disk::of_log(world, "c1");
     let task = Task::start(&pod.shim, "c1", Spec::sh(&script(world)));
-    task.log.says("ready");
-    disk.stall();
-    fs::write(&gate, "go\n").unwrap();
-    waits_for_the_disk(&task);
+    stall_under(&task, &disk, &gate);
     let mut client = pod.shim.connect();
     let request = ConnectRequest { id: "c1".to_owned() };
     let _: ConnectResponse = client.call(berth_proto::TASK_V3, task_service::CONNECT, &request).unwrap();

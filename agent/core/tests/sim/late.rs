@@ -5,7 +5,7 @@ use std::time::Duration;
 use berth_core::{
     effect::{Act, Effect},
     event::Event,
-    id::PodUid,
+    id::{ContainerId, PodUid, SandboxId},
 };
 
 use crate::{pods, run::Run};
@@ -53,6 +53,18 @@ fn what_was_begun_after_a_reading_began_is_not_taken_for_gone() {
 /// One that began later tells.
 #[test]
 fn what_a_later_reading_does_not_find_is_gone() {
+    let (mut run, id, sandbox) = with_a_container();
+    // Somebody deleted it beside the agent, while its shim could not tell.
+    run.world.containers.remove(&id);
+    let report = run.read_shim(&sandbox);
+    run.handle(Event::Sandbox { id: sandbox, report });
+    let uid = PodUid::new("uid-web");
+    let record = &run.world.records[&uid].containers.values().next().unwrap();
+    assert_eq!(record.last_exit.as_ref().or(record.exit.as_ref()).map(|end| end.exit.code), Some(137));
+}
+
+/// A pod at rest, with its only container and its sandbox.
+fn with_a_container() -> (Run, ContainerId, SandboxId) {
     let mut run = Run::new();
     run.settle();
     run.want(pods::pod("web", &["main"]));
@@ -61,13 +73,7 @@ fn what_a_later_reading_does_not_find_is_gone() {
         let (id, one) = run.world.containers.iter().next().unwrap();
         (id.clone(), one.sandbox.clone())
     };
-    // Somebody deleted it beside the agent, while its shim could not tell.
-    run.world.containers.remove(&id);
-    let report = run.read_shim(&sandbox);
-    run.handle(Event::Sandbox { id: sandbox, report });
-    let uid = PodUid::new("uid-web");
-    let record = &run.world.records[&uid].containers.values().next().unwrap();
-    assert_eq!(record.last_exit.as_ref().or(record.exit.as_ref()).map(|end| end.exit.code), Some(137));
+    (run, id, sandbox)
 }
 
 fn until(run: &mut Run, read: Read) {
@@ -85,14 +91,7 @@ fn until(run: &mut Run, read: Read) {
 /// Whatever is known of the sandbox: an end that the runtime tells is an end.
 #[test]
 fn an_end_is_taken_in_while_the_sandbox_is_looked_for() {
-    let mut run = Run::new();
-    run.settle();
-    run.want(pods::pod("web", &["main"]));
-    run.settle();
-    let (id, sandbox) = {
-        let (id, one) = run.world.containers.iter().next().unwrap();
-        (id.clone(), one.sandbox.clone())
-    };
+    let (mut run, id, sandbox) = with_a_container();
     run.restart(Some(&sandbox));
     let now = run.now;
     run.world.exit(&id, 3, now);
