@@ -6,6 +6,7 @@ pub mod chain;
 pub mod cli;
 pub mod clock;
 pub mod config;
+mod contained;
 pub mod control;
 pub mod document;
 pub mod effects;

@@ -14,14 +14,12 @@ use std::{
 
 use berth_core::{effect::SubPathBind, event::Failure};
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, open, openat, openat2},
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, open, openat},
     mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount},
 };
 
 use super::{failure::local, host_files};
-
-/// Tries of an `openat2` that raced with a rename: the kernel asks to try again when it cannot be sure.
-const RACES_MAX: usize = 128;
+use crate::contained::open_within;
 
 /// Longest path below a volume, in parts.
 const PARTS_MAX: usize = 255;
@@ -72,14 +70,7 @@ fn set_mode(parent: &OwnedFd, name: &str, mode: Mode) -> io::Result<()> {
 }
 
 fn walk(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    for _ in 0..RACES_MAX {
-        match openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            Err(rustix::io::Errno::AGAIN) => {}
-            result => return Ok(result?),
-        }
-    }
-    Err(ErrorKind::Interrupted.into())
+    open_within(root, path, OFlags::PATH, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)
 }
 
 /// Mounts what `source` is at `target`, in place of what an earlier start of the container put there.

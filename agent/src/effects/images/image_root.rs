@@ -20,7 +20,9 @@ use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
 };
-use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, open};
+
+use crate::contained::open_within;
 
 /// Longest option text that `mount(2)` takes: one page, with its end.
 const OPTIONS_MAX: usize = 4095;
@@ -49,8 +51,7 @@ pub(in crate::effects) fn with_root<T: Send>(
 
 /// Opens a path of the image.
 pub(in crate::effects) fn open_in(root: BorrowedFd<'_>, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    Ok(openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+    open_within(root, path, flags, ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)
 }
 
 fn mount_read_only(one: &Mount, target: &Path) -> io::Result<()> {
