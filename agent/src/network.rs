@@ -18,7 +18,7 @@ use berth_cni::{
     Attachment, AttachmentError, CniError, ContainerId, LoadError, NameError, NetworkList, Runtime,
     RuntimeConfig, SetupError,
 };
-use berth_core::{config::Paths, event::NetworkStatus, id::SandboxId, paths};
+use berth_core::{config::Paths, id::SandboxId, paths, status::NetworkStatus};
 use nix::fcntl::Flock;
 use tokio::time::Instant;
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use berth_core::{
     config::NodeFacts,
     effect::{Act, Effect},
-    event::{Event, Failure, FailureKind, Outcome},
+    event::{Event, Outcome},
+    failure::{Failure, FailureKind},
     id::OpId,
     node::Node,
 };

@@ -6,17 +6,16 @@
 //! so the shell needs no order among them: it performs [`Act::Persist`], [`Act::Forget`] and what only touches memory as
 //! they come, answers at once, and starts the rest without waiting for it.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-
-use oci_spec::runtime::Spec;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     cgroup::{CgroupValues, QosValues},
-    event::ImageInfo,
-    id::{Attempt, ContainerId, ImageRef, OpId, PodName, PodUid, SandboxId, VolumeName},
+    id::{Attempt, ContainerId, ImageRef, OpId, PodName, PodUid, SandboxId},
+    image::ImageInfo,
+    oci::{ContainerPlan, HostFile},
     pod::port::look::LookRequest,
     record::PodRecord,
-    spec::{Container, MountPropagation, Pod, Sysctl, Volume},
+    spec::{Container, Pod, Sysctl, Volume},
     status::{PodEvent, PodStatus},
 };
 
@@ -254,96 +253,6 @@ pub struct StartRequest {
     pub image: Arc<ImageInfo>,
     /// Everything that is prepared on the node and written into its OCI spec.
     pub plan: ContainerPlan,
-}
-
-/// A container's OCI spec and what must be on the node before it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ContainerPlan {
-    /// The OCI spec, to be completed by [`oci::complete`](crate::oci::complete) before it is used.
-    pub spec: Spec,
-    /// Absolute path of the seccomp profile to complete the spec with.
-    pub seccomp_file: Option<String>,
-    /// Devices of the node to complete the spec with.
-    pub host_devices: HostDevices,
-    /// Files to write.
-    pub files: Vec<HostFile>,
-    /// Directories to make for the image's `VOLUME`s, with what the image has there.
-    pub image_volumes: Vec<ImageVolume>,
-    /// Parts of volumes to open safely and bind below the pod's directory.
-    pub sub_paths: Vec<SubPathBind>,
-    /// Sources of mounts to look at, once the parts of volumes are bound.
-    pub mount_sources: Vec<MountSource>,
-    /// Absolute path of the log file.
-    pub log_path: String,
-    /// Labels of the containerd container.
-    pub labels: BTreeMap<String, String>,
-    /// What the pod asks for and does not get, and runs without.
-    pub warnings: Vec<String>,
-}
-
-/// Which of the node's devices a container sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HostDevices {
-    /// Only those that every container has.
-    None,
-    /// All: the container is privileged.
-    All,
-}
-
-/// A `VOLUME` of an image: a directory of its own per run, so that data does not go to the writable layer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImageVolume {
-    /// The directory on the node: the source of the mount in the OCI spec.
-    pub target: String,
-    /// Path in the root file system, absolute and without `..`, to be opened beneath it: owner, mode and content are
-    /// copied when it is there, and no link of the image may lead out (CVE-2022-23648).
-    pub image_path: String,
-}
-
-/// A file of the node that a container mounts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostFile {
-    /// Absolute path.
-    pub path: String,
-    /// Permissions.
-    pub mode: u32,
-    /// Owner and group; root when absent.
-    pub owner: Option<(u32, u32)>,
-    /// Content.
-    pub content: String,
-    /// What to do when it is there.
-    pub existing: ExistingFile,
-}
-
-/// What to do with a file that is there already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExistingFile {
-    /// Leave it: a container may have written to it.
-    Keep,
-    /// Write it again in place: running containers have it mounted and must see the new content.
-    Replace,
-}
-
-/// A subPath, bound by descriptor so that nothing in the volume can lead it astray.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SubPathBind {
-    /// Name of the volume, for words that tell nothing of the node.
-    pub mount: VolumeName,
-    /// Root of the volume on the node.
-    pub volume: String,
-    /// Path below it, as the pod gave it.
-    pub sub_path: String,
-    /// Where to bind it: the source of the mount in the OCI spec.
-    pub target: String,
-}
-
-/// A path of the node that a container mounts: a directory is made when nothing is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MountSource {
-    /// Absolute path.
-    pub path: String,
-    /// How mounts are to travel: the mount that the path is on must let them.
-    pub propagation: MountPropagation,
 }
 
 /// What the shell gives [`Act::Signal`] and [`Act::LookAtTask`] to be answered. A shim answers from memory; one that takes longer hangs.

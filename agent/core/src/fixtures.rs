@@ -7,8 +7,9 @@ use crate::{
         CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, KubepodsBounds, LogSettings, NodeConfig,
         Paths, PullSettings,
     },
-    event::{Accounts, ImageConfig, ImageInfo},
     id::{ContainerName, ImageRef, PodName, PodUid},
+    image::{ImageConfig, ImageInfo},
+    oci::Accounts,
     spec::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
         NetworkMode, PidMode, Pod, PodSecurity, QosClass, Quantities, Resources, RestartPolicy, Source,

@@ -8,10 +8,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 
 use crate::{
-    event::{Exit, NetworkStatus},
     id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId},
+    observation::Exit,
     spec::Source,
-    status::ConditionKind,
+    status::{ConditionKind, NetworkStatus, RunUser},
     time::Mono,
 };
 
@@ -155,17 +155,6 @@ pub struct RunImage {
     pub stop_signal: Option<String>,
     /// The user that its first process began as; absent in records of versions before.
     pub user: Option<RunUser>,
-}
-
-/// The user of a container's first process: `user.linux` of its status.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunUser {
-    /// User.
-    pub uid: u32,
-    /// Primary group.
-    pub gid: u32,
-    /// Further groups.
-    pub supplemental_groups: Vec<u32>,
 }
 
 /// The last change of a condition.

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 
 use crate::{
     id::{ContainerId, ContainerName, PodName, PodUid},
-    record::RunUser,
     spec::{ContainerKind, QosClass},
 };
 
@@ -39,6 +38,13 @@ pub struct PodStatus {
     pub init_containers: Vec<ContainerStatus>,
     /// Main containers, by name.
     pub containers: Vec<ContainerStatus>,
+}
+
+/// Addresses of a wired pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NetworkStatus {
+    /// Primary address first.
+    pub ips: Vec<IpAddr>,
 }
 
 /// `status.phase`.
@@ -136,6 +142,17 @@ pub struct ContainerStatus {
     pub restart_count: u32,
     /// The user that the current or last run began as, where it is known.
     pub user: Option<RunUser>,
+}
+
+/// The user of a container's first process: `user.linux` of its status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunUser {
+    /// User.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+    /// Further groups.
+    pub supplemental_groups: Vec<u32>,
 }
 
 /// State of a container.

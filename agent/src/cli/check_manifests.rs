@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
 };
 
-use berth_core::{derived::security, image_name, spec::Pod};
+use berth_core::{derived::security, image, spec::Pod};
 use serde::Serialize;
 
 use super::ask::Failure;
@@ -69,7 +69,7 @@ fn refusals(pod: &Pod, settings: &Settings) -> Vec<String> {
     let sysctls = security::check_sysctls(pod, allowed).err();
     let runtime = pod.runtime.as_deref().filter(|handler| !settings.has_handler(handler));
     let images = pod.init_containers.iter().chain(&pod.containers).filter_map(|container| {
-        let error = image_name::parse(container.image.as_str()).err()?;
+        let error = image::name::parse(container.image.as_str()).err()?;
         Some(format!("InvalidImageName: container {}: {error}", container.name))
     });
     let sysctls = sysctls.map(|error| format!("SysctlForbidden: {error}"));

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use berth_core::{
     config::Paths,
     paths,
-    record::RunUser,
-    status::{Condition, ContainerState, ContainerStatus, PodStatus, Severity, Terminated},
+    status::{Condition, ContainerState, ContainerStatus, PodStatus, RunUser, Severity, Terminated},
 };
 use jiff::Timestamp;
 use k8s_openapi::{

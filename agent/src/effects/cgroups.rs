@@ -6,7 +6,8 @@ use berth_core::{
     cgroup::{CgroupFile, CgroupValues, QosValues, Slice, kept_by, names, slice, slice_name, translate},
     config::CgroupSettings,
     effect::CgroupRequest,
-    event::{Failure, FailureKind, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
     id::PodUid,
     spec::QosClass,
 };

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use berth_core::{
-    event::{Failure, FailureKind, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
     id::PodUid,
     record::PodRecord,
 };

@@ -2,7 +2,7 @@
 
 use std::{error::Error, path::Path};
 
-use berth_core::event::{Failure, FailureKind};
+use berth_core::failure::{Failure, FailureKind};
 
 use crate::chain::chain;
 

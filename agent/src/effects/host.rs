@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use berth_core::{config::NodeConfig, event::Failure, id::PodUid};
+use berth_core::{config::NodeConfig, failure::Failure, id::PodUid};
 
 use super::{
     failure::unknown,

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use berth_core::event::{Failure, FailureKind};
+use berth_core::failure::{Failure, FailureKind};
 use jiff::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 

@@ -4,9 +4,10 @@
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
 
 use berth_core::{
-    effect::HostFile,
-    event::{Failure, FailureKind, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
     id::PodUid,
+    oci::HostFile,
     paths,
     pod::port::look::{Finding, LookRequest},
     spec::{Medium, VolumeSource},

@@ -6,10 +6,10 @@ use berth_cni::{
     Attachment, Bandwidth, CapabilityArgs, DnsConfig, PodIdentity, PortMapping, Protocol as CniProtocol,
 };
 use berth_core::{
-    derived::network,
-    derived::resolv,
+    derived::{network, resolv},
     effect::NetworkRequest,
-    event::{Failure, FailureKind, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
     id::SandboxId,
     paths,
     spec::Protocol,

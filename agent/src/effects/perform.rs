@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use berth_core::{
     effect::{Act, Effect, NodeAct},
-    event::{Event, Failure, FailureKind, Outcome},
+    event::{Event, Outcome},
+    failure::{Failure, FailureKind},
     id::PodUid,
 };
 use tokio::sync::mpsc;

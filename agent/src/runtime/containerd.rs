@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use berth_core::event::{Failure, FailureKind};
+use berth_core::failure::{Failure, FailureKind};
 use containerd_client::services::v1::{
     containers_client::ContainersClient,
     content_client::ContentClient,

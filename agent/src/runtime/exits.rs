@@ -11,8 +11,8 @@ use std::{
 };
 
 use berth_core::{
-    event::{Exit, ObservedTask},
     id::ContainerId,
+    observation::{Exit, ObservedTask},
 };
 use berth_proto::shim::Task;
 use prost::Message;

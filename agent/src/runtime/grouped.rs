@@ -6,8 +6,9 @@ use std::{
 };
 
 use berth_core::{
-    event::{Event, ObservedTask, SandboxReport},
+    event::Event,
     id::{ContainerId, SandboxId},
+    observation::{ObservedTask, SandboxReport},
 };
 use containerd_client::services::v1::{GetContainerRequest, GetRequest};
 use tokio::sync::mpsc;

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_core::{
-    event::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
     id::{ContainerId, ContainerName, PodUid, SandboxId},
+    observation::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
 };
 use containerd_client::{
     services::v1::{

@@ -13,8 +13,9 @@ use std::{
 
 use berth_core::{
     effect::SHIM_ANSWER,
-    event::{Event, Exit, ObservedTask, SandboxReport},
+    event::Event,
     id::{ContainerId, SandboxId},
+    observation::{Exit, ObservedTask, SandboxReport},
     paths,
 };
 use berth_proto::{

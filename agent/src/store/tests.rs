@@ -1,14 +1,14 @@
 use std::{collections::BTreeMap, os::unix::fs::MetadataExt, sync::Arc, time::Duration};
 
 use berth_core::{
-    event::{Exit, NetworkStatus},
     id::{ContainerId, ContainerName, PodName, SandboxId},
+    observation::Exit,
     record::{
-        ContainerRecord, ExitRecord, Goal, RestartBackoff, RunImage, RunUser, TerminalRecord,
-        TerminationRecord, Transition,
+        ContainerRecord, ExitRecord, Goal, RestartBackoff, RunImage, TerminalRecord, TerminationRecord,
+        Transition,
     },
     spec::Source,
-    status::ConditionKind,
+    status::{ConditionKind, NetworkStatus, RunUser},
     time::Mono,
 };
 use jiff::Timestamp;

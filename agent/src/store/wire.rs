@@ -6,14 +6,14 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use berth_core::{
-    event::{Exit, NetworkStatus},
     id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId},
+    observation::Exit,
     record::{
-        ContainerRecord, ExitRecord, Goal, PodRecord, RestartBackoff, RunImage, RunUser, TerminalRecord,
+        ContainerRecord, ExitRecord, Goal, PodRecord, RestartBackoff, RunImage, TerminalRecord,
         TerminationRecord, Transition,
     },
     spec::Source,
-    status::ConditionKind,
+    status::{ConditionKind, NetworkStatus, RunUser},
     time::Mono,
 };
 use jiff::Timestamp;

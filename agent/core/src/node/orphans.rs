@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     effect::{Act, Effect, RemoveContainerRequest},
-    event::{Failure, FailureKind, Observation, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
     id::{ContainerId, PodUid, SandboxId},
+    observation::Observation,
     ops::{Ops, Purpose},
     pod::{
         resource::Retry,

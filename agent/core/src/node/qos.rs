@@ -3,7 +3,8 @@
 use crate::{
     cgroup::QosValues,
     effect::{Effect, NodeAct},
-    event::{Failure, Outcome},
+    event::Outcome,
+    failure::Failure,
     ops::{Ops, Purpose},
     pod::resource::Retry,
     time::Mono,

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceType, LinuxSeccomp, Spec};
 
-use super::ConfigError;
-use crate::effect::{ContainerPlan, HostDevices};
+use super::{ConfigError, ContainerPlan, HostDevices};
 
 /// What the shell read for a plan.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,16 +3,40 @@
 use super::{ConfigError, mounts::mount_point, plan::pod_ips};
 use crate::{
     config::NodeConfig,
-    derived::hostname::{self, HostNames},
-    derived::hosts,
-    derived::resolv,
-    effect::{ExistingFile, HostFile},
-    event::NetworkStatus,
+    derived::{
+        hostname::{self, HostNames},
+        hosts, resolv,
+    },
     paths,
     spec::{NetworkMode, Pod},
+    status::NetworkStatus,
 };
 
 pub(super) const ETC_HOSTS: &str = "/etc/hosts";
+
+/// A file of the node that a container mounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostFile {
+    /// Absolute path.
+    pub path: String,
+    /// Permissions.
+    pub mode: u32,
+    /// Owner and group; root when absent.
+    pub owner: Option<(u32, u32)>,
+    /// Content.
+    pub content: String,
+    /// What to do when it is there.
+    pub existing: ExistingFile,
+}
+
+/// What to do with a file that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExistingFile {
+    /// Leave it: a container may have written to it.
+    Keep,
+    /// Write it again in place: running containers have it mounted and must see the new content.
+    Replace,
+}
 
 /// All that the containers of a pod have in common, as each start writes them.
 ///

@@ -22,9 +22,12 @@ mod user;
 pub use complete::{HostDevice, HostDeviceKind, NodeParts, complete};
 pub use error::ConfigError;
 pub use exec::{ExecTerminal, exec_process};
-pub use files::pod_files;
+pub use files::{ExistingFile, HostFile, pod_files};
 pub use oom::score_adj;
-pub use plan::{ContainerInputs, container_plan};
+pub use plan::{
+    ContainerInputs, ContainerPlan, HostDevices, ImageVolume, MountSource, SubPathBind, container_plan,
+};
+pub use user::Accounts;
 
 #[cfg(test)]
 mod tests;

@@ -6,15 +6,13 @@
 use oci_spec::runtime::Mount as OciMount;
 
 use super::{
-    ConfigError, ContainerInputs,
+    ConfigError, ContainerInputs, ExistingFile, HostFile, ImageVolume, MountSource, SubPathBind,
     files::{self, ETC_HOSTS, file},
     process::Environment,
 };
 use crate::{
     config::CgroupVersion,
-    derived::env,
-    derived::hostname::HostNames,
-    effect::{ExistingFile, HostFile, ImageVolume, MountSource, SubPathBind},
+    derived::{env, hostname::HostNames},
     paths,
     spec::{IpcMode, Mount, MountPropagation, SubPath, VolumeSource},
 };

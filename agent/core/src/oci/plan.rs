@@ -4,15 +4,16 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use oci_spec::runtime::{Root, Spec};
 
-use super::{ConfigError, annotations, capabilities, linux, mounts, process, user};
+use super::{Accounts, ConfigError, annotations, capabilities, linux, mounts, process, user};
 use crate::{
     config::NodeConfig,
     derived::hostname,
-    effect::{ContainerPlan, HostDevices},
-    event::{Accounts, ImageInfo, NetworkStatus},
     id::{Attempt, ContainerId, SandboxId, VolumeName},
+    image::ImageInfo,
+    oci::HostFile,
     paths,
-    spec::{Container, NetworkMode, Pod},
+    spec::{Container, MountPropagation, NetworkMode, Pod},
+    status::NetworkStatus,
 };
 
 /// Version of the spec that is written: the newest that every runtime of the field takes (crun 1.8.1 refuses more).
@@ -43,6 +44,72 @@ pub struct ContainerInputs<'a> {
     pub network: Option<&'a NetworkStatus>,
     /// Where each volume of the pod is on the node.
     pub volumes: &'a BTreeMap<VolumeName, String>,
+}
+
+/// A container's OCI spec and what must be on the node before it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContainerPlan {
+    /// The OCI spec, to be completed by [`oci::complete`](crate::oci::complete) before it is used.
+    pub spec: Spec,
+    /// Absolute path of the seccomp profile to complete the spec with.
+    pub seccomp_file: Option<String>,
+    /// Devices of the node to complete the spec with.
+    pub host_devices: HostDevices,
+    /// Files to write.
+    pub files: Vec<HostFile>,
+    /// Directories to make for the image's `VOLUME`s, with what the image has there.
+    pub image_volumes: Vec<ImageVolume>,
+    /// Parts of volumes to open safely and bind below the pod's directory.
+    pub sub_paths: Vec<SubPathBind>,
+    /// Sources of mounts to look at, once the parts of volumes are bound.
+    pub mount_sources: Vec<MountSource>,
+    /// Absolute path of the log file.
+    pub log_path: String,
+    /// Labels of the containerd container.
+    pub labels: BTreeMap<String, String>,
+    /// What the pod asks for and does not get, and runs without.
+    pub warnings: Vec<String>,
+}
+
+/// Which of the node's devices a container sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostDevices {
+    /// Only those that every container has.
+    None,
+    /// All: the container is privileged.
+    All,
+}
+
+/// A `VOLUME` of an image: a directory of its own per run, so that data does not go to the writable layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageVolume {
+    /// The directory on the node: the source of the mount in the OCI spec.
+    pub target: String,
+    /// Path in the root file system, absolute and without `..`, to be opened beneath it: owner, mode and content are
+    /// copied when it is there, and no link of the image may lead out (CVE-2022-23648).
+    pub image_path: String,
+}
+
+/// A subPath, bound by descriptor so that nothing in the volume can lead it astray.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubPathBind {
+    /// Name of the volume, for words that tell nothing of the node.
+    pub mount: VolumeName,
+    /// Root of the volume on the node.
+    pub volume: String,
+    /// Path below it, as the pod gave it.
+    pub sub_path: String,
+    /// Where to bind it: the source of the mount in the OCI spec.
+    pub target: String,
+}
+
+/// A path of the node that a container mounts: a directory is made when nothing is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountSource {
+    /// Absolute path.
+    pub path: String,
+    /// How mounts are to travel: the mount that the path is on must let them.
+    pub propagation: MountPropagation,
 }
 
 /// Addresses of a pod: the node's when it shares the node's network.

@@ -9,12 +9,21 @@ use std::collections::BTreeSet;
 use oci_spec::runtime::User;
 
 use super::{ConfigError, ContainerInputs};
-use crate::{event::Accounts, spec::SupplementalGroupsPolicy};
+use crate::spec::SupplementalGroupsPolicy;
 
 /// Largest id that every runtime takes.
 const ID_MAX: u32 = i32::MAX as u32;
 /// Longest user string of an image that is looked at.
 const USER_BYTES_MAX: usize = 256;
+
+/// The account files of a root file system, size-capped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Accounts {
+    /// `/etc/passwd`.
+    pub passwd: String,
+    /// `/etc/group`.
+    pub group: String,
+}
 
 /// Numbers for the process. The group is the pod's, else that of the user's account, else 0; a group in the image's USER
 /// counts for nothing, since the kubelet passes only the user on.

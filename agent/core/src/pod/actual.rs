@@ -6,8 +6,11 @@ use jiff::Timestamp;
 
 use super::resource::{Resource, Retry};
 use crate::{
-    event::{Accounts, Exit, FailureKind, ImageInfo},
+    failure::FailureKind,
     id::{ContainerId, ContainerName, ImageRef, OpId, SandboxId, VolumeName},
+    image::ImageInfo,
+    observation::Exit,
+    oci::Accounts,
     record::{Goal, PodRecord},
     spec::{NetworkMode, Pod},
     time::Mono,

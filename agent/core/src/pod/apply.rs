@@ -19,7 +19,7 @@ use super::{
 use crate::{
     derived::resolv,
     effect::{Act, RootfsRequest, SignalRequest, StopSignal, TaskRequest},
-    event::{Failure, FailureKind},
+    failure::{Failure, FailureKind},
     id::{ContainerId, ContainerName, ImageRef, SandboxId},
     ops::Slot,
     record::{ContainerRecord, TerminalRecord, TerminationRecord},

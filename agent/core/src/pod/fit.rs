@@ -2,7 +2,13 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use crate::event::{Accounts, Failure, FailureKind, ImageInfo, NetworkStatus, Outcome};
+use crate::{
+    event::Outcome,
+    failure::{Failure, FailureKind},
+    image::ImageInfo,
+    oci::Accounts,
+    status::NetworkStatus,
+};
 
 pub(crate) fn done(result: Result<Outcome, Failure>) -> Result<(), Failure> {
     let outcome = result?;

@@ -9,9 +9,9 @@ use super::{
     words::{about, go_duration},
 };
 use crate::{
-    event::{Failure, FailureKind, ImageInfo},
+    failure::{Failure, FailureKind},
     id::{ContainerName, ImageRef},
-    pulls::Pulled,
+    image::{ImageInfo, pulls::Pulled},
     spec::ImagePullPolicy,
     status::Severity,
     time::Mono,

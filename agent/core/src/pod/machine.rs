@@ -15,10 +15,10 @@ use super::{
 use crate::{
     config::NodeConfig,
     effect::{Act, Effect, Published},
-    event::FailureKind,
+    failure::FailureKind,
     id::{OpId, PodUid, SandboxId},
+    image::pulls::{Asker, Pulls},
     ops::{Ops, Purpose, Slot},
-    pulls::{Asker, Pulls},
     record::{Goal, TerminationRecord},
     spec::Pod,
     status::{PodEvent, PodStatus, Severity},

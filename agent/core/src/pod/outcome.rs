@@ -9,7 +9,8 @@ use super::{
     words::about_pod,
 };
 use crate::{
-    event::{Failure, FailureKind, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
     id::{OpId, SandboxId},
     ops::Slot,
     status::Severity,

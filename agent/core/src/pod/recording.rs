@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{
     effect::{Act, Effect},
-    event::{Failure, FailureKind, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
     id::OpId,
     ops::{Purpose, Slot},
     record::{Goal, PodRecord},

@@ -10,10 +10,9 @@ use super::{
     words::about_pod,
 };
 use crate::{
-    event::{
-        Exit, FailureKind, Observation, ObservedContainer, ObservedSandbox, ObservedTask, SandboxReport,
-    },
+    failure::FailureKind,
     id::{ContainerId, ContainerName, SandboxId},
+    observation::{Exit, Observation, ObservedContainer, ObservedSandbox, ObservedTask, SandboxReport},
     status::Severity,
     time::{Mono, Now},
 };

@@ -8,18 +8,18 @@ use super::actual::{ImageUse, Leftover, Life, Preparing};
 use crate::{
     cgroup,
     config::NodeConfig,
-    derived::hostname,
-    derived::security,
+    derived::{hostname, security},
     effect::{
         Act, CgroupRequest, NetworkRequest, RemoveContainerRequest, SandboxRequest, StartRequest, StopSignal,
         TerminationMessageRequest, VolumeRequest,
     },
-    event::Exit,
     id::{ContainerName, SandboxId, VolumeName},
+    observation::Exit,
     oci::{ConfigError, ContainerInputs, container_plan},
     paths,
-    record::{PodRecord, RunImage, RunUser},
+    record::{PodRecord, RunImage},
     spec::{Container, Medium, Pod, TerminationMessagePolicy, VolumeSource},
+    status::RunUser,
 };
 
 /// Sent to containers whose image names no signal.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    event::{Failure, FailureKind},
+    failure::{Failure, FailureKind},
     id::OpId,
     time::Mono,
 };

@@ -111,7 +111,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::{event::Exit, fixtures, id::ImageRef};
+    use crate::{fixtures, id::ImageRef, observation::Exit};
 
     const LONGEST: Duration = Duration::from_secs(300);
 

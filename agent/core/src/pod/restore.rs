@@ -17,8 +17,8 @@ use super::{
 use crate::{
     config::NodeConfig,
     derived::security,
-    event::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
     id::{ContainerName, PodUid, SandboxId},
+    observation::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
     paths,
     record::{ContainerRecord, Goal, PodRecord, TerminalRecord},
     spec::Pod,

@@ -12,8 +12,10 @@ use super::{
     words::{about, about_pod},
 };
 use crate::{
-    event::{Exit, Failure, FailureKind, ObservedTask, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
     id::{ContainerName, OpId},
+    observation::{Exit, ObservedTask},
     record::ExitRecord,
     status::Severity,
     time::{Mono, Now},

@@ -12,7 +12,10 @@
 //! The kubelet gives one call of the kind two minutes (`runtimeRequestTimeout`) and tries again for ever; containerd's
 //! CRI waits as long for a container to die after SIGKILL. Neither ever ends a shim that hangs.
 
-use crate::event::{Failure, FailureKind, Outcome};
+use crate::{
+    event::Outcome,
+    failure::{Failure, FailureKind},
+};
 
 /// Questions in a row that a shim may leave unanswered while its sandbox is removed. With
 /// [`SHIM_ANSWER`](crate::effect::SHIM_ANSWER) for each and the growing delays of a retry between them (1, 2, 4, 8, 16 s)

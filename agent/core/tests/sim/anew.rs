@@ -2,7 +2,7 @@
 
 use berth_core::{
     effect::{Act, Effect},
-    event::FailureKind,
+    failure::FailureKind,
     id::{PodUid, SandboxId},
 };
 

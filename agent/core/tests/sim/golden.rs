@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, fmt::Write, path::Path, sync::Arc, time::Duration};
 
 use berth_core::{
-    event::{Event, FailureKind},
+    event::Event,
+    failure::FailureKind,
     id::{ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
     pod::port::look::Finding,
     spec::{ImagePullPolicy, NetworkMode, RestartPolicy, Source},

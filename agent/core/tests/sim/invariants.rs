@@ -7,7 +7,8 @@ use std::{
 
 use berth_core::{
     effect::{Act, Effect, NodeAct, SIGNAL_DEADLINE},
-    event::{Event, FailureKind, Outcome},
+    event::{Event, Outcome},
+    failure::FailureKind,
     id::{ContainerId, ImageRef, OpId, PodUid, SandboxId},
     pod::SILENT_KILL_MAX,
     record::PodRecord,

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use berth_core::{
-    event::Exit,
     id::{ContainerName, ImageRef, SandboxId},
+    observation::Exit,
     pod::{
         actual::{Actual, ImageUse, Life, Preparing, Run, Running, Stop, Up},
         resource::Resource,

@@ -19,8 +19,10 @@ use std::{
 
 use berth_core::{
     effect::{Act, Effect, StartRequest, StopSignal},
-    event::{Exit, Failure, FailureKind, ObservedTask, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
     id::{Attempt, ContainerId, ContainerName, OpId, PodUid, SandboxId},
+    observation::{Exit, ObservedTask},
     record::PodRecord,
     spec::{Container, ContainerKind, Pod},
     status::Phase,

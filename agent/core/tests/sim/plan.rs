@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use berth_core::{
-    event::{Failure, FailureKind},
+    failure::{Failure, FailureKind},
     id::{OpId, VolumeName},
     pod::{
         actual::{Actual, Ended, ImageUse, Leftover, Life, Refusal, Removal, Run, Words},

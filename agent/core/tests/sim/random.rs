@@ -7,8 +7,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use berth_core::{
     effect::{Act, Effect},
-    event::{Event, FailureKind, ObservedTask},
+    event::Event,
+    failure::FailureKind,
     id::{ContainerId, ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
+    observation::ObservedTask,
     pod::port::look::Finding,
     spec::{ContainerKind, NetworkMode, Pod, RestartPolicy},
     time::Mono,

@@ -8,9 +8,11 @@ use std::{
 
 use berth_core::{
     effect::{Act, Effect},
-    event::{Event, Failure, Observation, Outcome, SandboxReport},
+    event::{Event, Outcome},
+    failure::Failure,
     id::{ContainerId, OpId, SandboxId},
     node::Node,
+    observation::{Observation, SandboxReport},
     spec::{Pod, Source},
     time::{Mono, Now},
 };

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use berth_core::{
     effect::{Act, Effect},
-    event::{Event, Exit, Failure, FailureKind, ObservedTask, Outcome, SandboxReport},
+    event::{Event, Outcome},
+    failure::{Failure, FailureKind},
     id::{ContainerId, OpId, PodUid, SandboxId},
+    observation::{Exit, ObservedTask, SandboxReport},
     spec::RestartPolicy,
 };
 use jiff::Timestamp;

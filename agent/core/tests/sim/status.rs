@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use berth_core::{
     config::NodeConfig,
-    event::{Failure, FailureKind},
+    failure::{Failure, FailureKind},
     pod::{
         actual::{Ended, ImageUse, Life, PullBackoff, Refusal, Run, Words},
         resource::{Resource, Retry},

@@ -12,15 +12,16 @@ use std::{
 
 use berth_core::{
     effect::{Act, Effect, NodeAct, SignalRequest, StartRequest, StopSignal},
-    event::{
-        Accounts, Exit, Failure, FailureKind, ImageConfig, ImageInfo, NetworkStatus, Observation,
-        ObservedContainer, ObservedSandbox, ObservedTask, Outcome, Restored, SandboxReport,
-    },
+    event::{Outcome, Restored},
+    failure::{Failure, FailureKind},
     id::{Attempt, ContainerId, ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
+    image::{ImageConfig, ImageInfo},
+    observation::{Exit, Observation, ObservedContainer, ObservedSandbox, ObservedTask, SandboxReport},
+    oci::Accounts,
     pod::silence::SILENT_QUESTIONS_MAX,
     record::PodRecord,
     spec::{NetworkMode, Pod, QosClass},
-    status::PodStatus,
+    status::{NetworkStatus, PodStatus},
     time::Now,
 };
 

@@ -3,7 +3,8 @@
 use std::{fs, path::Path, sync::Arc};
 
 use berth_core::{
-    event::{Failure, Outcome},
+    event::Outcome,
+    failure::Failure,
     id::{PodName, PodUid},
     paths,
 };

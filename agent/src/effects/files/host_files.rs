@@ -9,8 +9,8 @@ use std::{
 };
 
 use berth_core::{
-    effect::{ExistingFile, HostFile},
-    event::Failure,
+    failure::Failure,
+    oci::{ExistingFile, HostFile},
 };
 use nix::fcntl::OFlag;
 

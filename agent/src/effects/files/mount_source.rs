@@ -6,8 +6,8 @@
 use std::{fs, io, os::unix::fs::DirBuilderExt, path::Path};
 
 use berth_core::{
-    effect::MountSource,
-    event::{Failure, FailureKind},
+    failure::{Failure, FailureKind},
+    oci::MountSource,
     spec::MountPropagation,
 };
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};

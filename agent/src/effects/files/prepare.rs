@@ -3,9 +3,9 @@
 use std::{fs, io::Read, os::unix::fs::FileTypeExt, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
 use berth_core::{
-    effect::{ContainerPlan, HostDevices, StartRequest},
-    event::{Failure, FailureKind},
-    oci::{self, ConfigError, HostDevice, HostDeviceKind, NodeParts},
+    effect::StartRequest,
+    failure::{Failure, FailureKind},
+    oci::{self, ConfigError, ContainerPlan, HostDevice, HostDeviceKind, HostDevices, NodeParts},
 };
 use oci_spec::runtime::Spec;
 

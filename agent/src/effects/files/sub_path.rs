@@ -12,7 +12,7 @@ use std::{
     path::Path,
 };
 
-use berth_core::{effect::SubPathBind, event::Failure};
+use berth_core::{failure::Failure, oci::SubPathBind};
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, open, openat},
     mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount},

@@ -10,7 +10,8 @@ use std::{
 use berth_core::{
     derived::termination::{FILE_BYTES_MAX, LOG_BYTES_MAX, from_file, from_log},
     effect::TerminationMessageRequest,
-    event::{Failure, Outcome},
+    event::Outcome,
+    failure::Failure,
     id::PodUid,
 };
 use nix::fcntl::OFlag;

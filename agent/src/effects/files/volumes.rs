@@ -4,7 +4,8 @@ use std::{path::Path, sync::Arc};
 
 use berth_core::{
     effect::VolumeRequest,
-    event::{Failure, FailureKind, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
     id::PodUid,
     paths,
     spec::{FsGroupChange, HostPathType, VolumeSource},

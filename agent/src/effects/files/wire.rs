@@ -1,9 +1,8 @@
 //! Values of the core in requests to workers.
 
 use berth_core::{
-    effect::{ExistingFile, HostFile, ImageVolume, MountSource, SubPathBind},
     id::VolumeName,
-    oci::{HostDevice, HostDeviceKind},
+    oci::{ExistingFile, HostDevice, HostDeviceKind, HostFile, ImageVolume, MountSource, SubPathBind},
     spec::{HostPathType, Medium, MountPropagation},
 };
 use containerd_client::types::Mount;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use berth_core::event::{Failure, FailureKind};
+use berth_core::failure::{Failure, FailureKind};
 use serde::{Deserialize, Serialize};
 
 use super::{

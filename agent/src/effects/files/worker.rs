@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use berth_core::{
-    effect::SubPathBind,
-    event::{Failure, FailureKind},
+    failure::{Failure, FailureKind},
+    oci::SubPathBind,
 };
 
 use super::{

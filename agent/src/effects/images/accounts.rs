@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use berth_core::event::Accounts;
+use berth_core::oci::Accounts;
 
 /// Images whose accounts are kept; beyond it the cache begins anew.
 const CACHE_MAX: usize = 128;

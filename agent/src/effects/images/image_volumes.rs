@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use berth_core::{effect::ImageVolume, event::Failure};
+use berth_core::{failure::Failure, oci::ImageVolume};
 use containerd_client::types::Mount;
 use rustix::{
     fs::{

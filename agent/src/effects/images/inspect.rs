@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use berth_core::{
-    event::{Failure, FailureKind, ImageConfig, ImageInfo, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
     id::ImageRef,
-    image_name::{self, ImageName},
+    image::{self, ImageConfig, ImageInfo, name::ImageName},
 };
 use containerd_client::{
     services::v1::{
@@ -97,7 +98,7 @@ pub(in crate::effects) async fn inspect(host: &Arc<Host>, image: &ImageRef) -> R
 
 /// The name, checked.
 pub(in crate::effects) fn parse(image: &ImageRef) -> Result<ImageName, Failure> {
-    image_name::parse(image.as_str()).map_err(|error| failed(FailureKind::InvalidImageName, &error))
+    image::name::parse(image.as_str()).map_err(|error| failed(FailureKind::InvalidImageName, &error))
 }
 
 /// Finds an image by its name.

@@ -6,9 +6,10 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use berth_core::{
-    event::{Failure, FailureKind, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
     id::ImageRef,
-    image_name::ImageName,
+    image::name::ImageName,
 };
 use containerd_client::{
     services::v1::{

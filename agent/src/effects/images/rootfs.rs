@@ -9,8 +9,10 @@ use std::{
 
 use berth_core::{
     effect::RootfsRequest,
-    event::{Accounts, Failure, Outcome},
+    event::Outcome,
+    failure::Failure,
     id::{ContainerId, PodUid},
+    oci::Accounts,
 };
 use containerd_client::{
     services::v1::snapshots::{MountsRequest, PrepareSnapshotRequest},

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use berth_core::event::{Failure, FailureKind};
+use berth_core::failure::{Failure, FailureKind};
 use containerd_client::{
     services::v1::{
         ApplyRequest, Info, UpdateRequest,

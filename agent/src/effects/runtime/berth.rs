@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use berth_core::{
     effect::{SandboxRequest, StartRequest},
-    event::{Failure, ObservedTask, Outcome},
+    event::Outcome,
+    failure::Failure,
     id::{ContainerId, SandboxId},
+    observation::ObservedTask,
     paths,
     spec::{IpcMode, NetworkMode, PidMode, Stdin},
 };

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use berth_core::{
     effect::StartRequest,
-    event::{Failure, FailureKind, ObservedTask, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
     id::{ContainerId, PodName, SandboxId},
+    observation::ObservedTask,
     paths,
 };
 use containerd_client::services::v1::{

@@ -10,8 +10,10 @@ use std::{path::PathBuf, sync::Arc};
 use berth_core::{
     config::CgroupDriver,
     effect::{SandboxRequest, StartRequest},
-    event::{Failure, FailureKind, ObservedTask, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
     id::{ContainerId, SandboxId},
+    observation::ObservedTask,
     paths,
     spec::{IpcMode, NetworkMode, PidMode},
 };

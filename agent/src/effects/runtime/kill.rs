@@ -8,7 +8,8 @@ use std::{fs, path::Path};
 
 use berth_core::{
     effect::SHIM_ANSWER,
-    event::{Failure, FailureKind, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
     id::SandboxId,
 };
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};

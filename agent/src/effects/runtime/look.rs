@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use berth_core::{
-    effect::TaskRequest,
-    event::{Failure, ObservedTask, Outcome},
-};
+use berth_core::{effect::TaskRequest, event::Outcome, failure::Failure, observation::ObservedTask};
 
 use super::port::Runtime;
 use crate::effects::{failure::unknown, host::Host};

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use berth_core::{
     effect::{SandboxRequest, StartRequest},
-    event::{Failure, ObservedTask, Outcome},
+    event::Outcome,
+    failure::Failure,
     id::{ContainerId, SandboxId},
+    observation::ObservedTask,
     spec::Pod,
 };
 use oci_spec::runtime::Spec;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use berth_core::{
     effect::SandboxRequest,
-    event::Failure,
+    failure::Failure,
     id::{ContainerId, PodUid, SandboxId},
 };
 use containerd_client::services::v1::{

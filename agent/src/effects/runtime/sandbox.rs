@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use berth_core::{
     effect::SandboxRequest,
-    event::{Failure, Outcome},
+    event::Outcome,
+    failure::Failure,
     id::{PodUid, SandboxId},
 };
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use berth_core::{
     effect::{SignalRequest, StopSignal},
-    event::{Failure, FailureKind, Outcome},
+    event::Outcome,
+    failure::{Failure, FailureKind},
 };
 use berth_proto::{client::CallError, task, ttrpc::Code};
 use containerd_client::services::v1::KillRequest;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use berth_core::{
     effect::StartRequest,
-    event::{Failure, FailureKind},
+    failure::{Failure, FailureKind},
     id::ContainerId,
 };
 use containerd_client::{

@@ -5,9 +5,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    event::{Observation, ObservedSandbox},
     fixtures,
     id::{Attempt, SandboxId},
+    observation::{Observation, ObservedSandbox},
     pod::PodMachine,
     time::{Mono, Now},
 };

@@ -15,14 +15,14 @@ use std::collections::BTreeMap;
 
 use oci_spec::runtime::{Process, Spec};
 
-use super::{ConfigError, ContainerInputs, container_plan};
+use super::{Accounts, ConfigError, ContainerInputs, ContainerPlan, container_plan};
 use crate::{
     config::NodeConfig,
-    effect::ContainerPlan,
-    event::{Accounts, ImageInfo, NetworkStatus},
     fixtures,
     id::{Attempt, ContainerId, SandboxId, VolumeName},
+    image::ImageInfo,
     spec::{Container, Pod},
+    status::NetworkStatus,
 };
 
 struct Bench {

@@ -4,9 +4,8 @@ use std::path::Path;
 
 use super::Bench;
 use crate::{
-    effect::{ExistingFile, ImageVolume, SubPathBind},
     id::VolumeName,
-    oci::ConfigError,
+    oci::{ConfigError, ExistingFile, ImageVolume, SubPathBind},
     spec::{EnvSource, EnvVar, IpcMode, Mount, MountPropagation, NetworkMode, SubPath},
 };
 

@@ -11,10 +11,11 @@ use std::collections::BTreeSet;
 
 use crate::{
     config::NodeConfig,
-    effect::{Act, CgroupRequest, ExistingFile, HostFile},
-    event::{Failure, Outcome},
+    effect::{Act, CgroupRequest},
+    event::Outcome,
+    failure::Failure,
     id::{Attempt, OpId, PodName, SandboxId, VolumeName},
-    oci::pod_files,
+    oci::{ExistingFile, HostFile, pod_files},
     ops::{Ops, Slot},
     pod::{
         actual::{Life, Run, Stage},

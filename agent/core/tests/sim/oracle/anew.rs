@@ -7,8 +7,9 @@ use std::{
 };
 
 use berth_core::{
-    event::{Event, SandboxReport},
+    event::Event,
     id::{ContainerId, PodUid, SandboxId},
+    observation::SandboxReport,
     record::PodRecord,
     time::Now,
 };

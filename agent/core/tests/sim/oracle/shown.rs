@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use berth_core::{
-    event::Exit,
     id::{ContainerId, ContainerName, PodUid, SandboxId},
+    observation::Exit,
     record::PodRecord,
     spec::{ContainerKind, RestartPolicy},
     status::{ContainerState, ContainerStatus, Phase, PodStatus, Terminated},

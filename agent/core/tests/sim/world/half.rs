@@ -2,8 +2,8 @@
 
 use berth_core::{
     effect::{Act, Effect},
-    event::ObservedTask,
     id::PodUid,
+    observation::ObservedTask,
     time::Now,
 };
 

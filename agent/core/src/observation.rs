@@ -1,0 +1,114 @@
+//! What containerd and the shims say of sandboxes, containers and tasks.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use crate::{
+    id::{Attempt, ContainerId, ContainerName, PodUid, SandboxId},
+    time::Mono,
+};
+
+/// The runtime as it is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Observation {
+    /// When the reading began: what was begun after that may be missing.
+    pub asked_at: Mono,
+    /// Every sandbox of ours.
+    pub sandboxes: Vec<ObservedSandbox>,
+    /// Every container of ours.
+    pub containers: Vec<ObservedContainer>,
+    /// Sandboxes of which containerd has no record, for somebody removed it, though they are up or their shim is there and does
+    /// not answer.
+    pub unrecorded: BTreeSet<SandboxId>,
+}
+
+/// A sandbox record of containerd and what its shim says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObservedSandbox {
+    /// Its id.
+    pub id: SandboxId,
+    /// Whose it is.
+    pub pod: PodUid,
+    /// Which of the pod's sandboxes.
+    pub attempt: Attempt,
+    /// Whether its shim answers and says that it is ready. When it does not and tasks in it are `Unknown`, the shim may
+    /// only be slow: the sandbox is looked at again before anything is taken for lost.
+    pub ready: bool,
+    /// Process id of the shim; 0 when it is not ready.
+    pub pid: u32,
+}
+
+/// A container record of containerd and what the shim says of its task.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObservedContainer {
+    /// Its id.
+    pub id: ContainerId,
+    /// Whose it is.
+    pub pod: PodUid,
+    /// Which container of the pod.
+    pub name: ContainerName,
+    /// Which run of it.
+    pub attempt: Attempt,
+    /// Hash of what it was made from; 0 when that is not known, and so no reason to replace it.
+    pub hash: u64,
+    /// Its task.
+    pub task: ObservedTask,
+}
+
+/// A task.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ObservedTask {
+    /// There is none: never created, or lost with its shim.
+    Absent,
+    /// Created, not started.
+    Created,
+    /// Running or paused.
+    Running {
+        /// Process id of its init.
+        pid: u32,
+        /// When it started.
+        started_at: Timestamp,
+    },
+    /// Ended.
+    Exited(Exit),
+    /// The shim does not answer. Look again before acting.
+    Unknown,
+}
+
+/// How a container ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exit {
+    /// Exit code; 128 + signal after a signal.
+    pub code: u32,
+    /// When it started, where known.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub finished_at: Timestamp,
+    /// Whether the kernel killed something in it for memory.
+    pub oom_killed: bool,
+}
+
+/// What a shim reports about its pod.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SandboxReport {
+    /// A container ended.
+    Exited {
+        /// Which.
+        id: ContainerId,
+        /// How.
+        exit: Exit,
+    },
+    /// The connection was made anew: every task there is.
+    Resync {
+        /// When that was asked for: what was begun after that may be missing.
+        asked_at: Mono,
+        /// The tasks.
+        tasks: Vec<(ContainerId, ObservedTask)>,
+    },
+    /// The shim is gone, and every container with it.
+    Lost {
+        /// When that was seen.
+        at: Timestamp,
+    },
+}
