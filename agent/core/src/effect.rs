@@ -9,13 +9,16 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    cgroup::{CgroupValues, QosValues},
+    cgroup::QosValues,
     id::{Attempt, ContainerId, ImageRef, OpId, PodName, PodUid, SandboxId},
     image::ImageInfo,
     oci::{ContainerPlan, HostFile},
-    pod::port::look::LookRequest,
+    pod::port::{
+        cgroup::CgroupRequest, look::LookRequest, network::NetworkRequest, sandbox::SandboxRequest,
+        volume::VolumeRequest,
+    },
     record::PodRecord,
-    spec::{Container, Pod, Sysctl, Volume},
+    spec::{Container, Pod},
     status::{PodEvent, PodStatus},
 };
 
@@ -181,52 +184,6 @@ pub struct Published {
     pub sandbox: Option<SandboxId>,
 }
 
-/// The pod's cgroup.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CgroupRequest {
-    /// Under which QoS parent.
-    pub qos: crate::spec::QosClass,
-    /// Values of the pod's own level.
-    pub values: CgroupValues,
-}
-
-/// A CNI attachment, whole: what ADD needs, and DEL again.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NetworkRequest {
-    /// The id that plugins see.
-    pub sandbox: SandboxId,
-    /// The pod: ports, annotations and DNS go to the plugins.
-    pub pod: Arc<Pod>,
-}
-
-/// A sandbox to start.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SandboxRequest {
-    /// Its id.
-    pub id: SandboxId,
-    /// Which sandbox of the pod it is.
-    pub attempt: Attempt,
-    /// The pod.
-    pub pod: Arc<Pod>,
-    /// Host name; empty in the node's UTS namespace.
-    pub hostname: String,
-    /// Sysctls, checked.
-    pub sysctls: Vec<Sysctl>,
-}
-
-/// A volume to make.
-#[derive(Debug, Clone, PartialEq)]
-pub struct VolumeRequest {
-    /// The volume.
-    pub volume: Volume,
-    /// Group that is to own it.
-    pub fs_group: Option<u32>,
-    /// Whether ownership is changed only when the root does not match.
-    pub fs_group_change: crate::spec::FsGroupChange,
-    /// Size of a memory medium in bytes; `None` for other mediums.
-    pub tmpfs_size_bytes: Option<u64>,
-}
-
 /// A writable layer to prepare.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RootfsRequest {
@@ -257,9 +214,6 @@ pub struct StartRequest {
 
 /// What the shell gives [`Act::Signal`] and [`Act::LookAtTask`] to be answered. A shim answers from memory; one that takes longer hangs.
 pub const SIGNAL_DEADLINE: Duration = Duration::from_secs(10);
-
-/// What a shim gets to answer a question about itself, which it does from memory, before its removal counts it as silent.
-pub const SHIM_ANSWER: Duration = Duration::from_secs(10);
 
 /// A task to look at.
 #[derive(Debug, Clone, PartialEq)]

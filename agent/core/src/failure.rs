@@ -29,7 +29,7 @@ pub enum FailureKind {
     /// The sandbox that the effect needs has gone, and the effect did nothing in it.
     SandboxGone,
     /// The pod's shim was asked, on a connection that it did not refuse, and did not answer within
-    /// [`SHIM_ANSWER`](crate::effect::SHIM_ANSWER) while the agent ran on time. Nothing was done.
+    /// [`SHIM_ANSWER`](crate::pod::port::sandbox::SHIM_ANSWER) while the agent ran on time. Nothing was done.
     Silent,
     /// The record that must come before the effect could not be written, so nothing was begun; done when it is.
     Unrecorded,

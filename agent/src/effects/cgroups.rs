@@ -5,10 +5,10 @@ use std::sync::Arc;
 use berth_core::{
     cgroup::{CgroupFile, CgroupValues, QosValues, Slice, kept_by, names, slice, slice_name, translate},
     config::CgroupSettings,
-    effect::CgroupRequest,
     event::Outcome,
     failure::{Failure, FailureKind},
     id::PodUid,
+    pod::port::cgroup::CgroupRequest,
     spec::QosClass,
 };
 

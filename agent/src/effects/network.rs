@@ -7,11 +7,11 @@ use berth_cni::{
 };
 use berth_core::{
     derived::{network, resolv},
-    effect::NetworkRequest,
     event::Outcome,
     failure::{Failure, FailureKind},
     id::SandboxId,
     paths,
+    pod::port::network::NetworkRequest,
     spec::Protocol,
 };
 

@@ -12,11 +12,11 @@ use std::{
 };
 
 use berth_core::{
-    effect::SHIM_ANSWER,
     event::Event,
     id::{ContainerId, SandboxId},
     observation::{Exit, ObservedTask, SandboxReport},
     paths,
+    pod::port::sandbox::SHIM_ANSWER,
 };
 use berth_proto::{
     TASK_V3,

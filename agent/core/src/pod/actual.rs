@@ -11,6 +11,7 @@ use crate::{
     image::ImageInfo,
     observation::Exit,
     oci::Accounts,
+    pod::port::sandbox::Up,
     record::{Goal, PodRecord},
     spec::{NetworkMode, Pod},
     time::Mono,
@@ -261,15 +262,6 @@ pub enum Asked {
     Start,
     /// What became of a start that nobody answered.
     Look,
-}
-
-/// A sandbox that is up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Up {
-    /// Process id of its shim.
-    pub pid: u32,
-    /// When the agent learned that it is up: what was read earlier may not have seen it.
-    pub known_at: Mono,
 }
 
 /// A running container.

@@ -8,7 +8,6 @@ use super::{
     },
     machine::{PodMachine, Shared},
     plan::STOP_MIN,
-    port::look::made_files,
     request,
     resource::{Resource, Retry},
     restart::{first_back_off, next_back_off},
@@ -17,10 +16,9 @@ use super::{
     words::{about, about_pod, pod_text, pull_back_off},
 };
 use crate::{
-    derived::resolv,
     effect::{Act, RootfsRequest, SignalRequest, StopSignal, TaskRequest},
     failure::{Failure, FailureKind},
-    id::{ContainerId, ContainerName, ImageRef, SandboxId},
+    id::{ContainerId, ContainerName, ImageRef},
     ops::Slot,
     record::{ContainerRecord, TerminalRecord, TerminationRecord},
     spec::Container,
@@ -50,6 +48,20 @@ impl PodMachine {
             Step::ReadWords(name) => self.read_words(&name, shared, now),
             Step::Remove(leftover) => self.remove_leftover(leftover, shared),
             Step::KillShim(sandbox) => self.kill_shim(sandbox, shared),
+        }
+    }
+
+    fn ensure(&mut self, thing: Thing, shared: &mut Shared<'_>, now: Mono) {
+        match thing {
+            Thing::Dirs => self.ensure_dirs(shared),
+            Thing::Cgroup => self.ensure_cgroup(shared),
+            Thing::Netns => self.ensure_netns(shared),
+            Thing::Network => self.ensure_network(shared),
+            Thing::Sandbox => self.ensure_sandbox(shared, now),
+            Thing::Volume(name) => self.ensure_volume(name, shared),
+            Thing::Files => self.ensure_files(shared),
+            Thing::Rootfs(name) => self.ensure_rootfs(&name, shared),
+            Thing::End => self.keep_end(shared),
         }
     }
 
@@ -172,82 +184,12 @@ impl PodMachine {
         }
     }
 
-    fn ensure(&mut self, thing: Thing, shared: &mut Shared<'_>, now: Mono) {
-        let sandbox = self.life.record.sandbox;
-        match thing {
-            Thing::Dirs => {
-                let tries = tries(&self.life.actual.dirs);
-                let act = Act::EnsureDirs(self.life.record.name.clone());
-                self.life.actual.dirs = Resource::Ensuring(self.ask(shared, Slot::Dirs, tries, act));
-            }
-            Thing::Cgroup => {
-                let tries = tries(&self.life.actual.cgroup);
-                let act = Act::EnsureCgroup(request::cgroup(&self.life.spec, shared.config));
-                self.life.actual.cgroup = Resource::Ensuring(self.ask(shared, Slot::Cgroup, tries, act));
-            }
-            Thing::Netns => {
-                let tries = tries(&self.life.actual.netns);
-                let act = Act::EnsureNetns(self.life.sandbox_id());
-                self.life.actual.netns =
-                    Resource::Ensuring(self.ask(shared, Slot::Netns(sandbox), tries, act));
-            }
-            Thing::Network => {
-                let tries = tries(&self.life.actual.network);
-                let act =
-                    Act::EnsureNetwork(Box::new(request::network(&self.life, &self.life.record.sandbox_id)));
-                let op = self.ask(shared, Slot::Network(sandbox), tries, act);
-                self.life.actual.network = Resource::Ensuring(op);
-            }
-            Thing::Sandbox => self.ensure_sandbox(shared, now),
-            Thing::Volume(name) => {
-                let Some(act) = request::volume(&self.life.spec, &name, shared.config) else { return };
-                let tries = self.life.actual.volumes.get(&name).map_or(0, tries);
-                let act = Act::EnsureVolume(Box::new(act));
-                let op = self.ask(shared, Slot::Volume(name.clone()), tries, act);
-                self.life.actual.volumes.insert(name, Resource::Ensuring(op));
-            }
-            Thing::Files => {
-                let tries = tries(&self.life.actual.files);
-                let act = Act::WriteFiles(made_files(&self.life, shared.config));
-                self.life.actual.files = Resource::Ensuring(self.ask(shared, Slot::Files, tries, act));
-            }
-            Thing::Rootfs(name) => self.ensure_rootfs(&name, shared),
-            Thing::End => {
-                let tries = tries(&self.life.actual.end);
-                let act = Act::KeepEnd(Box::new(self.life.record.clone()));
-                self.life.actual.end = Resource::Ensuring(self.ask(shared, Slot::End, tries, act));
-            }
-        }
-    }
-
-    fn ensure_sandbox(&mut self, shared: &mut Shared<'_>, now: Mono) {
-        let tries = tries(&self.life.actual.sandbox);
-        if self.life.actual.sandbox == Resource::Absent {
-            for warning in resolv::of(&self.life.spec, shared.config).warnings {
-                self.notes.push(about_pod(Severity::Warning, warning.reason, warning.message));
-            }
-        }
-        match request::sandbox(&self.life, shared.config) {
-            Ok(request) => {
-                let slot = Slot::Sandbox(self.life.record.sandbox);
-                let op = self.ask(shared, slot, tries, Act::EnsureSandbox(Box::new(request)));
-                self.life.actual.sandbox = Resource::Ensuring(op);
-            }
-            Err(message) => {
-                let failure = Failure { kind: FailureKind::Config, message };
-                let text = format!("Failed to create pod sandbox: {}", failure.message);
-                self.notes.push(about_pod(Severity::Warning, "FailedCreatePodSandBox", text));
-                self.life.actual.sandbox = Resource::Failed(Retry::after(failure, tries, now));
-            }
-        }
-    }
-
     fn ensure_rootfs(&mut self, name: &ContainerName, shared: &mut Shared<'_>) {
         let id = self.life.container_id(name);
         let Run::Preparing(preparing) = self.life.run(name).clone() else { return };
         let ImageUse::Ready(image) = &preparing.image else { return };
         let act = Act::EnsureRootfs(RootfsRequest { id, image: Arc::clone(image) });
-        let op = self.ask(shared, Slot::Rootfs(name.clone()), tries(&preparing.rootfs), act);
+        let op = self.ask(shared, Slot::Rootfs(name.clone()), preparing.rootfs.tries(), act);
         self.set_run(name, Run::Preparing(Preparing { rootfs: Resource::Ensuring(op), ..preparing }));
     }
 
@@ -380,18 +322,6 @@ impl PodMachine {
         let op = self.ask(shared, Slot::Remove(leftover.clone()), tries, act);
         self.life.actual.removals.insert(leftover, Removal::Removing { op, tries });
     }
-
-    /// In the place of one more try at the removal of its sandbox.
-    fn kill_shim(&mut self, sandbox: SandboxId, shared: &mut Shared<'_>) {
-        let leftover = Leftover::Sandbox(sandbox.clone());
-        let Some(Removal::Stuck(retry)) = self.life.actual.removals.get(&leftover) else { return };
-        let tries = retry.tries;
-        let text =
-            "The sandbox's shim does not answer while it is removed: it is killed, with everything in it";
-        self.notes.push(about_pod(Severity::Warning, "FailedKillPod", text));
-        let op = self.ask(shared, Slot::Shim(sandbox.clone()), tries, Act::KillShim(sandbox));
-        self.life.actual.removals.insert(leftover, Removal::Removing { op, tries });
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -406,9 +336,4 @@ impl Delivery {
             Self::Sending { tries, .. } | Self::Waiting { tries, .. } => tries,
         }
     }
-}
-
-/// Failures in a row so far.
-fn tries<T>(thing: &Resource<T>) -> u32 {
-    thing.retry().map_or(0, |retry| retry.tries)
 }

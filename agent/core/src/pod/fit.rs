@@ -1,39 +1,18 @@
 //! Takes from an outcome what was asked for. An answer that does not fit leaves what was done unknown.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     event::Outcome,
     failure::{Failure, FailureKind},
     image::ImageInfo,
     oci::Accounts,
-    status::NetworkStatus,
 };
 
 pub(crate) fn done(result: Result<Outcome, Failure>) -> Result<(), Failure> {
     let outcome = result?;
     let Outcome::Done = outcome else { return Err(unfitting(&outcome)) };
     Ok(())
-}
-
-pub(crate) fn netns(result: Result<Outcome, Failure>) -> Result<PathBuf, Failure> {
-    let outcome = result?;
-    if let Outcome::Netns(path) = outcome { Ok(path) } else { Err(unfitting(&outcome)) }
-}
-
-pub(crate) fn network(result: Result<Outcome, Failure>) -> Result<NetworkStatus, Failure> {
-    let outcome = result?;
-    if let Outcome::Network(status) = outcome { Ok(status) } else { Err(unfitting(&outcome)) }
-}
-
-pub(crate) fn sandbox(result: Result<Outcome, Failure>) -> Result<u32, Failure> {
-    let outcome = result?;
-    if let Outcome::Sandbox { pid } = outcome { Ok(pid) } else { Err(unfitting(&outcome)) }
-}
-
-pub(crate) fn volume(result: Result<Outcome, Failure>) -> Result<String, Failure> {
-    let outcome = result?;
-    if let Outcome::Volume { path } = outcome { Ok(path) } else { Err(unfitting(&outcome)) }
 }
 
 pub(crate) fn rootfs(result: Result<Outcome, Failure>) -> Result<Arc<Accounts>, Failure> {

@@ -1,7 +1,7 @@
 //! What follows from the end of an effect.
 
 use super::{
-    actual::{Leftover, Removal, Up},
+    actual::{Leftover, Removal},
     fit,
     machine::PodMachine,
     resource::{Ended, Retry},
@@ -11,7 +11,7 @@ use super::{
 use crate::{
     event::Outcome,
     failure::{Failure, FailureKind},
-    id::{OpId, SandboxId},
+    id::OpId,
     ops::Slot,
     status::Severity,
     time::{Mono, Now},
@@ -24,41 +24,18 @@ impl PodMachine {
         match slot {
             Slot::Record => self.saved(op, tries, result, now.mono),
             Slot::Status => self.publishing.settle(ended, fit::done(result)),
-            Slot::Dirs => {
-                self.complain(&result, "Failed", "error making pod data directories: ");
-                self.life.actual.dirs.settle(ended, fit::done(result));
-            }
-            Slot::Cgroup => {
-                self.complain(&result, "FailedCreatePodContainer", "unable to ensure pod container exists: ");
-                self.life.actual.cgroup.settle(ended, fit::done(result));
-            }
-            Slot::End => {
-                self.complain(&result, "FailedKeepEnd", "error keeping how the pod ended: ");
-                self.life.actual.end.settle(ended, fit::done(result));
-            }
-            Slot::Netns(attempt) | Slot::Network(attempt) | Slot::Sandbox(attempt)
-                if attempt != self.life.record.sandbox =>
-            {
-                self.made_too_late(op);
-            }
-            Slot::Netns(_) | Slot::Network(_) | Slot::Sandbox(_) => {
-                self.sandbox_settled(&slot, ended, result, now);
-            }
-            Slot::Volume(name) => {
-                let prefix = format!("MountVolume.SetUp failed for volume {:?} : ", name.as_str());
-                self.complain(&result, "FailedMount", &prefix);
-                if let Some(state) = self.life.actual.volumes.get_mut(&name) {
-                    state.settle(ended, fit::volume(result));
-                }
-            }
+            Slot::Dirs => self.dirs_made(ended, result),
+            Slot::Cgroup => self.cgroup_made(ended, result),
+            Slot::End => self.end_kept(ended, result),
+            Slot::Netns(sandbox) => self.netns_made(sandbox, ended, result, now),
+            Slot::Network(sandbox) => self.network_made(sandbox, ended, result, now),
+            Slot::Sandbox(sandbox) => self.sandbox_made(sandbox, ended, result, now),
+            Slot::Volume(name) => self.volume_made(&name, ended, result),
             Slot::Rootfs(name) => self.rootfs_settled(&name, ended, result),
             Slot::Start(name) => self.started(op, &name, tries, result, now),
             Slot::Signal(name) => self.signalled(op, &name, result, now.mono),
             Slot::Look(sandbox) => self.looked(op, sandbox, result, now),
-            Slot::Files => {
-                self.complain(&result, "Failed", "error writing files of the pod: ");
-                self.life.actual.files.settle(ended, fit::done(result));
-            }
+            Slot::Files => self.files_written(ended, result),
             Slot::Words(name) => self.words_read(op, &name, tries, result, now),
             Slot::Remove(leftover) => self.removed(leftover, tries, result, now.mono),
             Slot::Shim(sandbox) => self.shim_killed(sandbox, tries, result, now.mono),
@@ -81,41 +58,6 @@ impl PodMachine {
             if *removal == Removal::After(op) {
                 *removal = Removal::Due;
             }
-        }
-    }
-
-    fn sandbox_settled(&mut self, slot: &Slot, ended: Ended, result: Result<Outcome, Failure>, now: Now) {
-        self.complain(&result, "FailedCreatePodSandBox", "Failed to create pod sandbox: ");
-        let gone = matches!(&result, Err(failure) if failure.kind == FailureKind::SandboxGone);
-        let actual = &mut self.life.actual;
-        match slot {
-            Slot::Netns(_) => actual.netns.settle(ended, fit::netns(result)),
-            Slot::Network(_) => {
-                let record = &mut self.life.record;
-                let wired = fit::network(result).map(|status| record.network = Some(status));
-                actual.network.settle(ended, wired);
-            }
-            Slot::Sandbox(_) => {
-                let up = fit::sandbox(result).map(|pid| Up { pid, known_at: now.mono });
-                actual.sandbox.settle(ended, up);
-            }
-            Slot::Record
-            | Slot::Status
-            | Slot::Dirs
-            | Slot::Cgroup
-            | Slot::End
-            | Slot::Volume(_)
-            | Slot::Rootfs(_)
-            | Slot::Start(_)
-            | Slot::Signal(_)
-            | Slot::Words(_)
-            | Slot::Look(_)
-            | Slot::Files
-            | Slot::Remove(_)
-            | Slot::Shim(_) => {}
-        }
-        if gone {
-            self.lose_sandbox(now.wall, now);
         }
     }
 
@@ -150,27 +92,6 @@ impl PodMachine {
                     retry.at = now;
                 }
                 self.life.actual.removals.insert(leftover, Removal::Stuck(retry));
-            }
-        }
-    }
-
-    /// What waited for the shim need not wait any more.
-    fn shim_killed(&mut self, sandbox: SandboxId, tries: u32, result: Result<Outcome, Failure>, now: Mono) {
-        self.complain(&result, "FailedKillPod", "error killing pod: ");
-        let actual = &mut self.life.actual;
-        if let Err(failure) = fit::done(result) {
-            let stuck = Removal::Stuck(Retry::after(failure, tries, now));
-            actual.removals.insert(Leftover::Sandbox(sandbox), stuck);
-            return;
-        }
-        actual.unanswered.remove(&sandbox);
-        actual.removals.insert(Leftover::Sandbox(sandbox), Removal::Due);
-        for removal in actual.removals.values_mut() {
-            match removal {
-                Removal::Stuck(retry) if retry.failure.kind == FailureKind::Silent => *removal = Removal::Due,
-                // It asks the shim that is gone now, and begins anew with short delays.
-                Removal::Removing { tries, .. } => *tries = 0,
-                Removal::Due | Removal::After(_) | Removal::Stuck(_) => {}
             }
         }
     }

@@ -4,66 +4,24 @@ use std::sync::Arc;
 
 use oci_spec::runtime::User;
 
-use super::actual::{ImageUse, Leftover, Life, Preparing};
+use super::{
+    actual::{ImageUse, Leftover, Life, Preparing},
+    port::network::{self},
+};
 use crate::{
-    cgroup,
     config::NodeConfig,
-    derived::{hostname, security},
-    effect::{
-        Act, CgroupRequest, NetworkRequest, RemoveContainerRequest, SandboxRequest, StartRequest, StopSignal,
-        TerminationMessageRequest, VolumeRequest,
-    },
-    id::{ContainerName, SandboxId, VolumeName},
+    effect::{Act, RemoveContainerRequest, StartRequest, StopSignal, TerminationMessageRequest},
+    id::{ContainerName, VolumeName},
     observation::Exit,
     oci::{ConfigError, ContainerInputs, container_plan},
     paths,
     record::{PodRecord, RunImage},
-    spec::{Container, Medium, Pod, TerminationMessagePolicy, VolumeSource},
+    spec::{Container, TerminationMessagePolicy},
     status::RunUser,
 };
 
 /// Sent to containers whose image names no signal.
 const STOP_SIGNAL: &str = "SIGTERM";
-
-pub(super) fn cgroup(pod: &Pod, config: &NodeConfig) -> CgroupRequest {
-    CgroupRequest { qos: pod.qos, values: cgroup::pod_values(pod, config) }
-}
-
-pub(super) fn network(life: &Life, sandbox: &SandboxId) -> NetworkRequest {
-    NetworkRequest { sandbox: sandbox.clone(), pod: Arc::clone(&life.spec) }
-}
-
-pub(super) fn sandbox(life: &Life, config: &NodeConfig) -> Result<SandboxRequest, String> {
-    let hostname = hostname::of(&life.spec, config).map_err(|error| error.to_string())?;
-    Ok(SandboxRequest {
-        id: life.sandbox_id(),
-        attempt: life.record.sandbox,
-        pod: Arc::clone(&life.spec),
-        hostname,
-        sysctls: security::check_sysctls(&life.spec, &config.unsafe_sysctls)
-            .map_err(|error| error.to_string())?,
-    })
-}
-
-/// A memory medium is no larger than what pods may use of the node, the pod's memory limit and its own (KEP-1967).
-/// Source: `calculateEmptyDirMemorySize` of `pkg/volume/emptydir/empty_dir.go`.
-pub(super) fn volume(pod: &Pod, name: &VolumeName, config: &NodeConfig) -> Option<VolumeRequest> {
-    let volume = pod.volumes.iter().find(|volume| volume.name == *name)?.clone();
-    let tmpfs_size_bytes = match &volume.source {
-        VolumeSource::EmptyDir { medium: Medium::Memory, size_limit_bytes } => {
-            let limit = cgroup::pod_values(pod, config).memory_bytes_max;
-            let bounds = [config.allocatable.memory_bytes, limit, *size_limit_bytes];
-            bounds.into_iter().flatten().filter(|bytes| *bytes > 0).min()
-        }
-        VolumeSource::EmptyDir { medium: Medium::Disk, .. } | VolumeSource::HostPath { .. } => None,
-    };
-    Some(VolumeRequest {
-        volume,
-        fs_group: pod.security.fs_group,
-        fs_group_change: pod.security.fs_group_change,
-        tmpfs_size_bytes,
-    })
-}
 
 /// `None` while something that it is made from is missing.
 pub(super) fn start(
@@ -155,46 +113,12 @@ pub(super) fn removal(life: &Life, leftover: &Leftover) -> Act {
     match leftover {
         Leftover::Container(id) => Act::RemoveContainer(RemoveContainerRequest { id: id.clone() }),
         Leftover::Sandbox(id) => Act::RemoveSandbox(id.clone()),
-        Leftover::Network(id) => Act::RemoveNetwork(Box::new(network(life, id))),
+        Leftover::Network(id) => Act::RemoveNetwork(Box::new(network::request(life, id))),
         Leftover::Netns(id) => Act::RemoveNetns(id.clone()),
         Leftover::Volumes => Act::RemoveVolumes,
         Leftover::Cgroup => Act::RemoveCgroup(life.spec.qos),
         Leftover::Dirs => Act::RemoveDirs(life.record.name.clone()),
         Leftover::End => Act::DropEnd,
         Leftover::Record => Act::Forget,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        fixtures,
-        spec::{QosClass, Volume},
-    };
-
-    #[test]
-    fn memory_is_bounded_by_the_node_the_pod_and_the_volume() {
-        const GIB: u64 = 1 << 30;
-        let node = fixtures::node();
-        let allocatable = node.allocatable.memory_bytes;
-        for (pod_limit, volume_limit, expected) in [
-            (0, None, allocatable),
-            (0, Some(100 * GIB), allocatable),
-            (0, Some(GIB), Some(GIB)),
-            (2 * GIB, None, Some(2 * GIB)),
-            (2 * GIB, Some(3 * GIB), Some(2 * GIB)),
-            (2 * GIB, Some(GIB), Some(GIB)),
-            (100 * GIB, None, allocatable),
-        ] {
-            let mut container = fixtures::container("main");
-            container.resources = fixtures::resources((0, 0), (0, pod_limit));
-            let name = VolumeName::new("data");
-            let source = VolumeSource::EmptyDir { medium: Medium::Memory, size_limit_bytes: volume_limit };
-            let volumes = vec![Volume { name: name.clone(), source }];
-            let pod = Pod { volumes, qos: QosClass::Burstable, ..fixtures::pod(vec![container]) };
-            let found = volume(&pod, &name, &node).and_then(|request| request.tmpfs_size_bytes);
-            assert_eq!(found, expected, "{pod_limit} {volume_limit:?}");
-        }
     }
 }

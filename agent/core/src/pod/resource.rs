@@ -52,6 +52,11 @@ impl<T> Resource<T> {
         }
     }
 
+    /// How often in a row making it failed.
+    pub fn tries(&self) -> u32 {
+        self.retry().map_or(0, |retry| retry.tries)
+    }
+
     /// The effect that makes it, while it is being made.
     pub fn op(&self) -> Option<OpId> {
         match self {

@@ -7,8 +7,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    actual::{Actual, End, Leftover, Life, Removal, Run, Running, Stop, Up},
+    actual::{Actual, End, Leftover, Life, Removal, Run, Running, Stop},
     machine::PodMachine,
+    port::sandbox::Up,
     recording::Recording,
     report::{Seen, again, seen},
     resource::Resource,

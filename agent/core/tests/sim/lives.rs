@@ -6,7 +6,8 @@ use berth_core::{
     id::{ContainerName, ImageRef, SandboxId},
     observation::Exit,
     pod::{
-        actual::{Actual, ImageUse, Life, Preparing, Run, Running, Stop, Up},
+        actual::{Actual, ImageUse, Life, Preparing, Run, Running, Stop},
+        port::sandbox::Up,
         resource::Resource,
     },
     record::{ContainerRecord, ExitRecord, Goal, PodRecord},

@@ -3,11 +3,11 @@
 use std::{path::Path, sync::Arc};
 
 use berth_core::{
-    effect::VolumeRequest,
     event::Outcome,
     failure::{Failure, FailureKind},
     id::PodUid,
     paths,
+    pod::port::volume::VolumeRequest,
     spec::{FsGroupChange, HostPathType, VolumeSource},
 };
 

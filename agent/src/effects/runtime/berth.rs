@@ -7,12 +7,13 @@
 use std::sync::Arc;
 
 use berth_core::{
-    effect::{SandboxRequest, StartRequest},
+    effect::StartRequest,
     event::Outcome,
     failure::Failure,
     id::{ContainerId, SandboxId},
     observation::ObservedTask,
     paths,
+    pod::port::sandbox::SandboxRequest,
     spec::{IpcMode, NetworkMode, PidMode, Stdin},
 };
 use berth_proto::{

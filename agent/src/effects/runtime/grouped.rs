@@ -9,12 +9,13 @@ use std::{path::PathBuf, sync::Arc};
 
 use berth_core::{
     config::CgroupDriver,
-    effect::{SandboxRequest, StartRequest},
+    effect::StartRequest,
     event::Outcome,
     failure::{Failure, FailureKind},
     id::{ContainerId, SandboxId},
     observation::ObservedTask,
     paths,
+    pod::port::sandbox::SandboxRequest,
     spec::{IpcMode, NetworkMode, PidMode},
 };
 use berth_proto::runc::Options;

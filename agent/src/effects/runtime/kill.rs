@@ -7,10 +7,10 @@
 use std::{fs, path::Path};
 
 use berth_core::{
-    effect::SHIM_ANSWER,
     event::Outcome,
     failure::{Failure, FailureKind},
     id::SandboxId,
+    pod::port::sandbox::SHIM_ANSWER,
 };
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 

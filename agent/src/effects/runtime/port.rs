@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use berth_core::{
-    effect::{SandboxRequest, StartRequest},
+    effect::StartRequest,
     event::Outcome,
     failure::Failure,
     id::{ContainerId, SandboxId},
     observation::ObservedTask,
+    pod::port::sandbox::SandboxRequest,
     spec::Pod,
 };
 use oci_spec::runtime::Spec;

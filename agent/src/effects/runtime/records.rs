@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 
 use berth_core::{
-    effect::SandboxRequest,
     failure::Failure,
     id::{ContainerId, PodUid, SandboxId},
+    pod::port::sandbox::SandboxRequest,
 };
 use containerd_client::services::v1::{
     Container, CreateContainerRequest, DeleteContainerRequest, GetContainerRequest, ListContainersRequest,

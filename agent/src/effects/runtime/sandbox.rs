@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use berth_core::{
-    effect::SandboxRequest,
     event::Outcome,
     failure::Failure,
     id::{PodUid, SandboxId},
+    pod::port::sandbox::SandboxRequest,
 };
 
 use super::{berth, container, grouped, kill, port::Runtime, records};

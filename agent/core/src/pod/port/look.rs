@@ -11,17 +11,19 @@ use std::collections::BTreeSet;
 
 use crate::{
     config::NodeConfig,
-    effect::{Act, CgroupRequest},
+    effect::Act,
     event::Outcome,
     failure::Failure,
     id::{Attempt, OpId, PodName, SandboxId, VolumeName},
-    oci::{ExistingFile, HostFile, pod_files},
     ops::{Ops, Slot},
     pod::{
-        actual::{Life, Run, Stage},
+        actual::{Life, Stage},
         machine::PodMachine,
         plan::is_ending,
-        request,
+        port::{
+            cgroup::{self, CgroupRequest},
+            files::files,
+        },
         resource::Resource,
         words::about_pod,
     },
@@ -164,25 +166,10 @@ fn request(life: &Life, config: &NodeConfig) -> Option<LookRequest> {
     let is_to_stay = record.replacing.is_none();
     let request = LookRequest {
         netns: is_to_stay.then(|| actual.netns.ready().map(|_| record.sandbox_id.clone())).flatten(),
-        cgroup: actual.cgroup.ready().map(|()| request::cgroup(&life.spec, config)),
+        cgroup: actual.cgroup.ready().map(|()| cgroup::request(&life.spec, config)),
         dirs: actual.dirs.ready().map(|()| record.name.clone()),
         volumes: life.spec.volumes.iter().filter(is_own).cloned().collect(),
         files: files(life, config).into_iter().map(|file| file.path).collect(),
     };
     (request != LookRequest::default()).then_some(request)
-}
-
-/// The files of the pod that its running containers have mounted: each start writes them.
-pub(in crate::pod) fn files(life: &Life, config: &NodeConfig) -> Vec<HostFile> {
-    let is_running = life.actual.containers.values().any(|run| matches!(run, Run::Running(_)));
-    let is_written = is_running && life.actual.files.ready().is_some();
-    if is_written { made_files(life, config) } else { Vec::new() }
-}
-
-/// The same, to be made where they are missing: what is there is seen by those who run.
-pub(in crate::pod) fn made_files(life: &Life, config: &NodeConfig) -> Vec<HostFile> {
-    // A pod whose files cannot be told of was never started.
-    let mut files = pod_files(config, &life.spec, life.record.network.as_ref()).unwrap_or_default();
-    files.iter_mut().for_each(|file| file.existing = ExistingFile::Keep);
-    files
 }

@@ -1,3 +1,9 @@
 //! Ports: one file for each, with what can be asked of it, what it answers, and what follows from the answer.
 
+pub mod cgroup;
+mod end;
+mod files;
 pub mod look;
+pub mod network;
+pub mod sandbox;
+pub mod volume;

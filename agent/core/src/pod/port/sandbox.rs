@@ -1,0 +1,166 @@
+//! The sandbox: its record in containerd and its shim.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    config::NodeConfig,
+    derived::{hostname, resolv, security},
+    effect::Act,
+    event::Outcome,
+    failure::{Failure, FailureKind},
+    id::{Attempt, SandboxId},
+    ops::Slot,
+    pod::{
+        actual::{Leftover, Life, Removal},
+        fit,
+        machine::{PodMachine, Shared},
+        resource::{Ended, Resource, Retry},
+        words::about_pod,
+    },
+    spec::{Pod, Sysctl},
+    status::Severity,
+    time::{Mono, Now},
+};
+
+/// What a shim gets to answer a question about itself, which it does from memory, before its removal counts it as silent.
+pub const SHIM_ANSWER: Duration = Duration::from_secs(10);
+
+/// A sandbox to start.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SandboxRequest {
+    /// Its id.
+    pub id: SandboxId,
+    /// Which sandbox of the pod it is.
+    pub attempt: Attempt,
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// Host name; empty in the node's UTS namespace.
+    pub hostname: String,
+    /// Sysctls, checked.
+    pub sysctls: Vec<Sysctl>,
+}
+
+/// A sandbox that is up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Up {
+    /// Process id of its shim.
+    pub pid: u32,
+    /// When the agent learned that it is up: what was read earlier may not have seen it.
+    pub known_at: Mono,
+}
+
+/// The current sandbox, or why it cannot be as the pod wants it.
+fn request(life: &Life, config: &NodeConfig) -> Result<SandboxRequest, String> {
+    let hostname = hostname::of(&life.spec, config).map_err(|error| error.to_string())?;
+    Ok(SandboxRequest {
+        id: life.sandbox_id(),
+        attempt: life.record.sandbox,
+        pod: Arc::clone(&life.spec),
+        hostname,
+        sysctls: security::check_sysctls(&life.spec, &config.unsafe_sysctls)
+            .map_err(|error| error.to_string())?,
+    })
+}
+
+impl PodMachine {
+    /// Asks for the current sandbox.
+    pub(in crate::pod) fn ensure_sandbox(&mut self, shared: &mut Shared<'_>, now: Mono) {
+        let tries = self.life.actual.sandbox.tries();
+        if self.life.actual.sandbox == Resource::Absent {
+            for warning in resolv::of(&self.life.spec, shared.config).warnings {
+                self.notes.push(about_pod(Severity::Warning, warning.reason, warning.message));
+            }
+        }
+        match request(&self.life, shared.config) {
+            Ok(request) => {
+                let slot = Slot::Sandbox(self.life.record.sandbox);
+                let op = self.ask(shared, slot, tries, Act::EnsureSandbox(Box::new(request)));
+                self.life.actual.sandbox = Resource::Ensuring(op);
+            }
+            Err(message) => {
+                let failure = Failure { kind: FailureKind::Config, message };
+                let text = format!("Failed to create pod sandbox: {}", failure.message);
+                self.notes.push(about_pod(Severity::Warning, "FailedCreatePodSandBox", text));
+                self.life.actual.sandbox = Resource::Failed(Retry::after(failure, tries, now));
+            }
+        }
+    }
+
+    /// Takes the outcome.
+    pub(in crate::pod) fn sandbox_made(
+        &mut self,
+        sandbox: Attempt,
+        ended: Ended,
+        result: Result<Outcome, Failure>,
+        now: Now,
+    ) {
+        self.sandbox_part_made(sandbox, ended, result, now, |life, result| {
+            let up = pid(result).map(|pid| Up { pid, known_at: now.mono });
+            life.actual.sandbox.settle(ended, up);
+        });
+    }
+
+    /// Takes the outcome of an effect for a sandbox or its network. What was made for an earlier sandbox can be removed now.
+    pub(in crate::pod) fn sandbox_part_made(
+        &mut self,
+        sandbox: Attempt,
+        ended: Ended,
+        result: Result<Outcome, Failure>,
+        now: Now,
+        settle: impl FnOnce(&mut Life, Result<Outcome, Failure>),
+    ) {
+        if sandbox != self.life.record.sandbox {
+            return self.made_too_late(ended.op);
+        }
+        self.complain(&result, "FailedCreatePodSandBox", "Failed to create pod sandbox: ");
+        let gone = matches!(&result, Err(failure) if failure.kind == FailureKind::SandboxGone);
+        settle(&mut self.life, result);
+        if gone {
+            self.lose_sandbox(now.wall, now);
+        }
+    }
+
+    /// Asks to kill the shim of a sandbox, in the place of one more try at its removal.
+    pub(in crate::pod) fn kill_shim(&mut self, sandbox: SandboxId, shared: &mut Shared<'_>) {
+        let leftover = Leftover::Sandbox(sandbox.clone());
+        let Some(Removal::Stuck(retry)) = self.life.actual.removals.get(&leftover) else { return };
+        let tries = retry.tries;
+        let text =
+            "The sandbox's shim does not answer while it is removed: it is killed, with everything in it";
+        self.notes.push(about_pod(Severity::Warning, "FailedKillPod", text));
+        let op = self.ask(shared, Slot::Shim(sandbox.clone()), tries, Act::KillShim(sandbox));
+        self.life.actual.removals.insert(leftover, Removal::Removing { op, tries });
+    }
+
+    /// Takes the outcome: what waited for the shim need not wait any more.
+    pub(in crate::pod) fn shim_killed(
+        &mut self,
+        sandbox: SandboxId,
+        tries: u32,
+        result: Result<Outcome, Failure>,
+        now: Mono,
+    ) {
+        self.complain(&result, "FailedKillPod", "error killing pod: ");
+        let actual = &mut self.life.actual;
+        if let Err(failure) = fit::done(result) {
+            let stuck = Removal::Stuck(Retry::after(failure, tries, now));
+            actual.removals.insert(Leftover::Sandbox(sandbox), stuck);
+            return;
+        }
+        actual.unanswered.remove(&sandbox);
+        actual.removals.insert(Leftover::Sandbox(sandbox), Removal::Due);
+        for removal in actual.removals.values_mut() {
+            match removal {
+                Removal::Stuck(retry) if retry.failure.kind == FailureKind::Silent => *removal = Removal::Due,
+                // It asks the shim that is gone now, and begins anew with short delays.
+                Removal::Removing { tries, .. } => *tries = 0,
+                Removal::Due | Removal::After(_) | Removal::Stuck(_) => {}
+            }
+        }
+    }
+}
+
+fn pid(result: Result<Outcome, Failure>) -> Result<u32, Failure> {
+    let outcome = result?;
+    if let Outcome::Sandbox { pid } = outcome { Ok(pid) } else { Err(fit::unfitting(&outcome)) }
+}
