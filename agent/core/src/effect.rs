@@ -6,19 +6,25 @@
 //! so the shell needs no order among them: it performs [`Act::Persist`], [`Act::Forget`] and what only touches memory as
 //! they come, answers at once, and starts the rest without waiting for it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use crate::{
     cgroup::QosValues,
-    id::{Attempt, ContainerId, ImageRef, OpId, PodName, PodUid, SandboxId},
-    image::ImageInfo,
-    oci::{ContainerPlan, HostFile},
+    id::{ContainerId, ImageRef, OpId, PodName, PodUid, SandboxId},
+    oci::HostFile,
     pod::port::{
-        cgroup::CgroupRequest, look::LookRequest, network::NetworkRequest, sandbox::SandboxRequest,
+        cgroup::CgroupRequest,
+        look::LookRequest,
+        network::NetworkRequest,
+        rootfs::RootfsRequest,
+        sandbox::SandboxRequest,
+        signal::SignalRequest,
+        start::{StartRequest, TaskRequest},
+        termination::TerminationMessageRequest,
         volume::VolumeRequest,
     },
     record::PodRecord,
-    spec::{Container, Pod},
+    spec::Pod,
     status::{PodEvent, PodStatus},
 };
 
@@ -182,79 +188,6 @@ pub struct Published {
     pub status: Arc<PodStatus>,
     /// The sandbox it runs in, once there is one.
     pub sandbox: Option<SandboxId>,
-}
-
-/// A writable layer to prepare.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RootfsRequest {
-    /// Key of the snapshot.
-    pub id: ContainerId,
-    /// What it starts from.
-    pub image: Arc<ImageInfo>,
-}
-
-/// A container to start.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StartRequest {
-    /// Its id, also the key of its snapshot.
-    pub id: ContainerId,
-    /// Which run of the container it is.
-    pub attempt: Attempt,
-    /// The sandbox it joins.
-    pub sandbox: SandboxId,
-    /// The pod.
-    pub pod: Arc<Pod>,
-    /// The container.
-    pub container: Arc<Container>,
-    /// Image it was made from.
-    pub image: Arc<ImageInfo>,
-    /// Everything that is prepared on the node and written into its OCI spec.
-    pub plan: ContainerPlan,
-}
-
-/// What the shell gives [`Act::Signal`] and [`Act::LookAtTask`] to be answered. A shim answers from memory; one that takes longer hangs.
-pub const SIGNAL_DEADLINE: Duration = Duration::from_secs(10);
-
-/// A task to look at.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TaskRequest {
-    /// The pod.
-    pub pod: Arc<Pod>,
-    /// The sandbox it may run in, whose shim is asked.
-    pub sandbox: SandboxId,
-    /// Which container.
-    pub id: ContainerId,
-}
-
-/// A signal to send.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SignalRequest {
-    /// The sandbox it runs in, whose shim is asked first.
-    pub sandbox: SandboxId,
-    /// To whom.
-    pub id: ContainerId,
-    /// Which.
-    pub signal: StopSignal,
-}
-
-/// A signal that ends a container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StopSignal {
-    /// The image's STOPSIGNAL, or SIGTERM.
-    Stop(String),
-    /// SIGKILL to everything in the container.
-    Kill,
-}
-
-/// Where the last words of a container are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TerminationMessageRequest {
-    /// Whose.
-    pub id: ContainerId,
-    /// The file on the node.
-    pub file: Option<String>,
-    /// The log to read from instead, when that is asked for and the file is empty.
-    pub log: Option<String>,
 }
 
 /// A container to remove.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use berth_core::effect::{Act, Effect, NodeAct, SIGNAL_DEADLINE};
+use berth_core::{
+    effect::{Act, Effect, NodeAct},
+    pod::port::signal::SIGNAL_DEADLINE,
+};
 
 use super::lanes::Target;
 

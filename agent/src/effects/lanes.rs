@@ -281,8 +281,9 @@ mod tests {
 
     fn signal() -> berth_core::effect::Effect {
         use berth_core::{
-            effect::{Act, Effect, SignalRequest, StopSignal},
+            effect::{Act, Effect},
             id::{ContainerId, OpId, PodUid, SandboxId},
+            pod::port::signal::{SignalRequest, StopSignal},
         };
         let request = SignalRequest {
             sandbox: SandboxId::from_known("s"),

@@ -8,10 +8,15 @@ use super::resource::{Resource, Retry};
 use crate::{
     failure::FailureKind,
     id::{ContainerId, ContainerName, ImageRef, OpId, SandboxId, VolumeName},
-    image::ImageInfo,
     observation::Exit,
     oci::Accounts,
-    pod::port::sandbox::Up,
+    pod::port::{
+        image::{ImageUse, PullBackoff},
+        sandbox::Up,
+        signal::Stop,
+        start::Starting,
+        termination::Words,
+    },
     record::{Goal, PodRecord},
     spec::{NetworkMode, Pod},
     time::Mono,
@@ -220,50 +225,6 @@ pub struct Refusal {
     pub retry: Retry,
 }
 
-/// The image of a run.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ImageUse {
-    /// To be looked for.
-    Wanted,
-    /// Being looked for.
-    Inspecting,
-    /// To be pulled, when no back-off forbids it.
-    Missing,
-    /// Being pulled, or waiting for its turn.
-    Pulling,
-    /// On the node.
-    Ready(Arc<ImageInfo>),
-    /// Not to be had.
-    Refused {
-        /// Reason of the waiting state.
-        reason: &'static str,
-        /// When it is looked for again.
-        retry: Retry,
-    },
-}
-
-/// A run being started.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Starting {
-    /// The effect.
-    pub op: OpId,
-    /// What it is.
-    pub asked: Asked,
-    /// What it was prepared from, should the start be refused.
-    pub prepared: Preparing,
-    /// Its end, when that was reported before the outcome of the start.
-    pub end: Option<End>,
-}
-
-/// What is asked about a run that is to be started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
-    /// To start it.
-    Start,
-    /// What became of a start that nobody answered.
-    Look,
-}
-
 /// A running container.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Running {
@@ -275,36 +236,6 @@ pub struct Running {
     pub hash: u64,
     /// How far its stop is.
     pub stop: Stop,
-}
-
-/// How far the stop of a running container is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
-    /// Not asked to stop.
-    No,
-    /// Its stop signal.
-    Term(Delivery),
-    /// SIGKILL.
-    Kill(Delivery),
-}
-
-/// How far a signal is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
-    /// Being sent.
-    Sending {
-        /// The effect.
-        op: OpId,
-        /// Earlier tries.
-        tries: u32,
-    },
-    /// Sent, or not; to be sent again then.
-    Waiting {
-        /// When.
-        again: Option<Mono>,
-        /// Tries.
-        tries: u32,
-    },
 }
 
 /// An ended run.
@@ -327,22 +258,6 @@ pub enum End {
     Lost(Timestamp),
     /// It was killed, again and again, and no end was reported.
     Unseen(Timestamp),
-}
-
-/// The last words of a container.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Words {
-    /// To be read.
-    Unread,
-    /// Being read.
-    Reading {
-        /// The effect.
-        op: OpId,
-        /// Earlier tries.
-        tries: u32,
-    },
-    /// Could not be read.
-    Failed(Retry),
 }
 
 /// Something to remove.
@@ -384,17 +299,4 @@ pub enum Removal {
     },
     /// Failed; tried until it works.
     Stuck(Retry),
-}
-
-/// Why and until when an image is not pulled.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PullBackoff {
-    /// The last failure.
-    pub error: String,
-    /// When.
-    pub failed_at: Mono,
-    /// How long the next pull waits.
-    pub delay: std::time::Duration,
-    /// Whether the wait was announced: the reason is `ImagePullBackOff` from then on, before that `ErrImagePull`.
-    pub announced: bool,
 }

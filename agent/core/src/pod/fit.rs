@@ -6,18 +6,12 @@ use crate::{
     event::Outcome,
     failure::{Failure, FailureKind},
     image::ImageInfo,
-    oci::Accounts,
 };
 
 pub(crate) fn done(result: Result<Outcome, Failure>) -> Result<(), Failure> {
     let outcome = result?;
     let Outcome::Done = outcome else { return Err(unfitting(&outcome)) };
     Ok(())
-}
-
-pub(crate) fn rootfs(result: Result<Outcome, Failure>) -> Result<Arc<Accounts>, Failure> {
-    let outcome = result?;
-    if let Outcome::Rootfs(accounts) = outcome { Ok(accounts) } else { Err(unfitting(&outcome)) }
 }
 
 pub(crate) fn image(result: Result<Outcome, Failure>) -> Result<Option<Arc<ImageInfo>>, Failure> {

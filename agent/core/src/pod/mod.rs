@@ -8,7 +8,6 @@
 pub mod actual;
 mod apply;
 pub(crate) mod fit;
-mod images;
 mod machine;
 mod outcome;
 pub mod plan;
@@ -26,4 +25,3 @@ pub mod step;
 mod words;
 
 pub use machine::{PodMachine, Shared};
-pub use runs::SILENT_KILL_MAX;

@@ -11,8 +11,9 @@ use super::{
 use crate::{
     event::Outcome,
     failure::{Failure, FailureKind},
-    id::OpId,
+    id::{ContainerName, OpId},
     ops::Slot,
+    pod::words::about,
     status::Severity,
     time::{Mono, Now},
 };
@@ -31,7 +32,7 @@ impl PodMachine {
             Slot::Network(sandbox) => self.network_made(sandbox, ended, result, now),
             Slot::Sandbox(sandbox) => self.sandbox_made(sandbox, ended, result, now),
             Slot::Volume(name) => self.volume_made(&name, ended, result),
-            Slot::Rootfs(name) => self.rootfs_settled(&name, ended, result),
+            Slot::Rootfs(name) => self.rootfs_made(&name, ended, result),
             Slot::Start(name) => self.started(op, &name, tries, result, now),
             Slot::Signal(name) => self.signalled(op, &name, result, now.mono),
             Slot::Look(sandbox) => self.looked(op, sandbox, result, now),
@@ -49,6 +50,14 @@ impl PodMachine {
         {
             let text = format!("{prefix}{}", failure.message);
             self.notes.push(about_pod(Severity::Warning, reason, text));
+        }
+    }
+
+    /// The same of a container.
+    pub(super) fn complain_about(&mut self, name: &ContainerName, failure: &Failure) {
+        if !failure.kind.is_told_elsewhere() {
+            let text = format!("Error: {}", failure.message);
+            self.notes.push(about(name, Severity::Warning, "Failed", text));
         }
     }
 

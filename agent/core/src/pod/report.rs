@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{
-    actual::{End, ImageUse, Leftover, Preparing, Removal, Run, Stage},
+    actual::{End, Leftover, Preparing, Removal, Run, Stage},
     machine::PodMachine,
     plan::{Over, is_ending, over},
+    port::image::ImageUse,
     resource::Resource,
     words::about_pod,
 };

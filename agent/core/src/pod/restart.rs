@@ -6,7 +6,7 @@
 
 use std::{mem, time::Duration};
 
-use super::runs::START_ERROR;
+use super::port::start::START_ERROR;
 use crate::{
     id::digest,
     record::{ContainerRecord, ExitRecord, RestartBackoff},

@@ -7,9 +7,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    actual::{Actual, End, Leftover, Life, Removal, Run, Running, Stop},
+    actual::{Actual, End, Leftover, Life, Removal, Run, Running},
     machine::PodMachine,
-    port::sandbox::Up,
+    port::{sandbox::Up, signal::Stop},
     recording::Recording,
     report::{Seen, again, seen},
     resource::Resource,

@@ -6,11 +6,11 @@ use std::{
 };
 
 use berth_core::{
-    effect::{Act, Effect, NodeAct, SIGNAL_DEADLINE},
+    effect::{Act, Effect, NodeAct},
     event::{Event, Outcome},
     failure::FailureKind,
     id::{ContainerId, ImageRef, OpId, PodUid, SandboxId},
-    pod::SILENT_KILL_MAX,
+    pod::port::signal::{SIGNAL_DEADLINE, SILENT_KILL_MAX},
     record::PodRecord,
     spec::RestartPolicy,
     status::Phase,
@@ -387,7 +387,7 @@ fn a_hung_shim_is_given_up_in_bounded_time() {
         // No signal has an outcome but that there is none in time.
         while let Some(effect) = run.open.pop_front() {
             let Effect::Pod { act: Act::Signal(request), .. } = &effect else { panic!("{effect:?}") };
-            kills += usize::from(request.signal == berth_core::effect::StopSignal::Kill);
+            kills += usize::from(request.signal == berth_core::pod::port::signal::StopSignal::Kill);
             waiting.push((effect.op(), run.now.mono + SIGNAL_DEADLINE));
         }
         let late = waiting.extract_if(.., |(_, at)| *at <= run.now.mono).collect::<Vec<_>>();

@@ -6,8 +6,8 @@ use berth_core::{
     id::{ContainerName, ImageRef, SandboxId},
     observation::Exit,
     pod::{
-        actual::{Actual, ImageUse, Life, Preparing, Run, Running, Stop},
-        port::sandbox::Up,
+        actual::{Actual, Life, Preparing, Run, Running},
+        port::{image::ImageUse, sandbox::Up, signal::Stop},
         resource::Resource,
     },
     record::{ContainerRecord, ExitRecord, Goal, PodRecord},

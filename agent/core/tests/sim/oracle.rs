@@ -18,11 +18,12 @@ use std::{
 };
 
 use berth_core::{
-    effect::{Act, Effect, StartRequest, StopSignal},
+    effect::{Act, Effect},
     event::Outcome,
     failure::{Failure, FailureKind},
     id::{Attempt, ContainerId, ContainerName, OpId, PodUid, SandboxId},
     observation::{Exit, ObservedTask},
+    pod::port::{signal::StopSignal, start::StartRequest},
     record::PodRecord,
     spec::{Container, ContainerKind, Pod},
     status::Phase,

@@ -7,8 +7,9 @@ use berth_core::{
     failure::{Failure, FailureKind},
     id::{OpId, VolumeName},
     pod::{
-        actual::{Actual, Ended, ImageUse, Leftover, Life, Refusal, Removal, Run, Words},
+        actual::{Actual, Ended, Leftover, Life, Refusal, Removal, Run},
         plan::{Network, World, plan},
+        port::{image::ImageUse, termination::Words},
         resource::{Resource, Retry},
         step::{Plan, Step, Thing},
     },

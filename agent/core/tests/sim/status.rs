@@ -6,7 +6,11 @@ use berth_core::{
     config::NodeConfig,
     failure::{Failure, FailureKind},
     pod::{
-        actual::{Ended, ImageUse, Life, PullBackoff, Refusal, Run, Words},
+        actual::{Ended, Life, Refusal, Run},
+        port::{
+            image::{ImageUse, PullBackoff},
+            termination::Words,
+        },
         resource::{Resource, Retry},
         status,
     },

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use berth_core::{
-    effect::{Act, Effect, NodeAct, StopSignal},
+    effect::{Act, Effect, NodeAct},
     id::{PodUid, SandboxId},
-    pod::port::look::LookRequest,
+    pod::port::{look::LookRequest, signal::StopSignal},
     record::PodRecord,
     status::{ContainerState, ContainerStatus, PodStatus},
 };

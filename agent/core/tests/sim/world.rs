@@ -11,14 +11,20 @@ use std::{
 };
 
 use berth_core::{
-    effect::{Act, Effect, NodeAct, SignalRequest, StartRequest, StopSignal},
+    effect::{Act, Effect, NodeAct},
     event::{Outcome, Restored},
     failure::{Failure, FailureKind},
     id::{Attempt, ContainerId, ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
     image::{ImageConfig, ImageInfo},
     observation::{Exit, Observation, ObservedContainer, ObservedSandbox, ObservedTask, SandboxReport},
     oci::Accounts,
-    pod::silence::SILENT_QUESTIONS_MAX,
+    pod::{
+        port::{
+            signal::{SignalRequest, StopSignal},
+            start::StartRequest,
+        },
+        silence::SILENT_QUESTIONS_MAX,
+    },
     record::PodRecord,
     spec::{NetworkMode, Pod, QosClass},
     status::{NetworkStatus, PodStatus},

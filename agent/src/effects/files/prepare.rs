@@ -3,9 +3,9 @@
 use std::{fs, io::Read, os::unix::fs::FileTypeExt, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
 use berth_core::{
-    effect::StartRequest,
     failure::{Failure, FailureKind},
     oci::{self, ConfigError, ContainerPlan, HostDevice, HostDeviceKind, HostDevices, NodeParts},
+    pod::port::start::StartRequest,
 };
 use oci_spec::runtime::Spec;
 

@@ -9,10 +9,10 @@ use std::{
 
 use berth_core::{
     derived::termination::{FILE_BYTES_MAX, LOG_BYTES_MAX, from_file, from_log},
-    effect::TerminationMessageRequest,
     event::Outcome,
     failure::Failure,
     id::PodUid,
+    pod::port::termination::TerminationMessageRequest,
 };
 use nix::fcntl::OFlag;
 

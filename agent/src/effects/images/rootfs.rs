@@ -8,11 +8,11 @@ use std::{
 };
 
 use berth_core::{
-    effect::RootfsRequest,
     event::Outcome,
     failure::Failure,
     id::{ContainerId, PodUid},
     oci::Accounts,
+    pod::port::rootfs::RootfsRequest,
 };
 use containerd_client::{
     services::v1::snapshots::{MountsRequest, PrepareSnapshotRequest},

@@ -7,13 +7,12 @@
 use std::sync::Arc;
 
 use berth_core::{
-    effect::StartRequest,
     event::Outcome,
     failure::Failure,
     id::{ContainerId, SandboxId},
     observation::ObservedTask,
     paths,
-    pod::port::sandbox::SandboxRequest,
+    pod::port::{sandbox::SandboxRequest, start::StartRequest},
     spec::{IpcMode, NetworkMode, PidMode, Stdin},
 };
 use berth_proto::{

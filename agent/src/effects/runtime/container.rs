@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use berth_core::{
-    effect::StartRequest,
     event::Outcome,
     failure::{Failure, FailureKind},
     id::{ContainerId, PodName, SandboxId},
     observation::ObservedTask,
     paths,
+    pod::port::start::StartRequest,
 };
 use containerd_client::services::v1::{
     Container, container::Runtime as RuntimeName, snapshots::RemoveSnapshotRequest,

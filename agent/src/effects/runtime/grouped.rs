@@ -9,13 +9,12 @@ use std::{path::PathBuf, sync::Arc};
 
 use berth_core::{
     config::CgroupDriver,
-    effect::StartRequest,
     event::Outcome,
     failure::{Failure, FailureKind},
     id::{ContainerId, SandboxId},
     observation::ObservedTask,
     paths,
-    pod::port::sandbox::SandboxRequest,
+    pod::port::{sandbox::SandboxRequest, start::StartRequest},
     spec::{IpcMode, NetworkMode, PidMode},
 };
 use berth_proto::runc::Options;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use berth_core::{effect::TaskRequest, event::Outcome, failure::Failure, observation::ObservedTask};
+use berth_core::{
+    event::Outcome, failure::Failure, observation::ObservedTask, pod::port::start::TaskRequest,
+};
 
 use super::port::Runtime;
 use crate::effects::{failure::unknown, host::Host};

@@ -5,12 +5,11 @@
 use std::sync::Arc;
 
 use berth_core::{
-    effect::StartRequest,
     event::Outcome,
     failure::Failure,
     id::{ContainerId, SandboxId},
     observation::ObservedTask,
-    pod::port::sandbox::SandboxRequest,
+    pod::port::{sandbox::SandboxRequest, start::StartRequest},
     spec::Pod,
 };
 use oci_spec::runtime::Spec;

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use berth_core::{
-    effect::{SignalRequest, StopSignal},
     event::Outcome,
     failure::{Failure, FailureKind},
+    pod::port::signal::{SignalRequest, StopSignal},
 };
 use berth_proto::{client::CallError, task, ttrpc::Code};
 use containerd_client::services::v1::KillRequest;

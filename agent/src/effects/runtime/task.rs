@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use berth_core::{
-    effect::StartRequest,
     failure::{Failure, FailureKind},
     id::ContainerId,
+    pod::port::start::StartRequest,
 };
 use containerd_client::{
     services::v1::{

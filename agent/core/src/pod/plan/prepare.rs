@@ -4,7 +4,8 @@ use super::{ERROR_SHOWN, Network, Planner};
 use crate::{
     id::ContainerName,
     pod::{
-        actual::{ImageUse, Leftover, Preparing, Run},
+        actual::{Leftover, Preparing, Run},
+        port::image::ImageUse,
         restart::{could_not_start, due, runs_again},
         step::{Step, Thing},
     },

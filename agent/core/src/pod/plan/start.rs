@@ -7,7 +7,8 @@
 use super::Planner;
 use crate::{
     pod::{
-        actual::{ImageUse, Preparing, Run, Words},
+        actual::{Preparing, Run},
+        port::{image::ImageUse, termination::Words},
         resource::Resource,
         step::Step,
     },

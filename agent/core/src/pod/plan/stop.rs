@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::Planner;
 use crate::{
     pod::{
-        actual::{Delivery, Leftover, Preparing, Run, Running, Stop},
+        actual::{Leftover, Preparing, Run, Running},
+        port::signal::{Delivery, Stop},
         resource::Resource,
         step::{Step, Thing},
     },

@@ -3,7 +3,12 @@
 pub mod cgroup;
 mod end;
 mod files;
+pub mod image;
 pub mod look;
 pub mod network;
+pub mod rootfs;
 pub mod sandbox;
+pub mod signal;
+pub mod start;
+pub mod termination;
 pub mod volume;

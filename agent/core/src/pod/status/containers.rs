@@ -8,7 +8,8 @@ use crate::{
     derived::termination,
     id::{Attempt, ContainerId},
     pod::{
-        actual::{ImageUse, Life, Preparing, Run, Stage},
+        actual::{Life, Preparing, Run, Stage},
+        port::image::ImageUse,
         restart::{could_not_start, runs_again},
         words::{crash_loop, pull_back_off},
     },

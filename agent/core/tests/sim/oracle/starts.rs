@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use berth_core::{
-    effect::StartRequest,
     id::{ContainerName, PodUid, SandboxId},
+    pod::port::start::StartRequest,
     spec::{Container, ContainerKind, RestartPolicy},
     time::Now,
 };

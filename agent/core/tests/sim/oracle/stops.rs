@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use berth_core::{
-    effect::StopSignal,
     id::{ContainerId, ContainerName, PodUid},
+    pod::port::signal::StopSignal,
     record::PodRecord,
     spec::{Container, ContainerKind, RestartPolicy},
     time::{Mono, Now},

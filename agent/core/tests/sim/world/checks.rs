@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use berth_core::{
-    effect::{Act, Effect, StartRequest},
+    effect::{Act, Effect},
     id::{ContainerName, PodUid},
+    pod::port::start::StartRequest,
     record::PodRecord,
     spec::{ContainerKind, NetworkMode, Pod},
     status::{ContainerState, PodStatus, Terminated},

@@ -1,17 +1,17 @@
-//! What follows from what was found of an image, or from its pull.
+//! Images, as a pod sees them: looked for and pulled once for all pods that wait (`image::pulls`).
 
 use std::{sync::Arc, time::Duration};
 
-use super::{
-    actual::{ImageUse, Preparing, PullBackoff, Run},
-    machine::PodMachine,
-    resource::Retry,
-    words::{about, go_duration},
-};
 use crate::{
     failure::{Failure, FailureKind},
     id::{ContainerName, ImageRef},
     image::{ImageInfo, pulls::Pulled},
+    pod::{
+        actual::{Preparing, Run},
+        machine::{PodMachine, Shared},
+        resource::Retry,
+        words::{about, go_duration, pull_back_off},
+    },
     spec::ImagePullPolicy,
     status::Severity,
     time::Mono,
@@ -26,7 +26,78 @@ const PULL_BACKOFF_MAX: Duration = Duration::from_secs(300);
 /// Delay until an image that may not be pulled is looked for again, as the kubelet's next sync after an error would.
 const NEVER_PULL_RETRY: Duration = Duration::from_secs(10);
 
+/// The image of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ImageUse {
+    /// To be looked for.
+    Wanted,
+    /// Being looked for.
+    Inspecting,
+    /// To be pulled, when no back-off forbids it.
+    Missing,
+    /// Being pulled, or waiting for its turn.
+    Pulling,
+    /// On the node.
+    Ready(Arc<ImageInfo>),
+    /// Not to be had.
+    Refused {
+        /// Reason of the waiting state.
+        reason: &'static str,
+        /// When it is looked for again.
+        retry: Retry,
+    },
+}
+
+/// Why and until when an image is not pulled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullBackoff {
+    /// The last failure.
+    pub error: String,
+    /// When.
+    pub failed_at: Mono,
+    /// How long the next pull waits.
+    pub delay: Duration,
+    /// Whether the wait was announced: the reason is `ImagePullBackOff` from then on, before that `ErrImagePull`.
+    pub announced: bool,
+}
+
 impl PodMachine {
+    /// Asks for the image of a container to be looked for.
+    pub(in crate::pod) fn inspect(&mut self, name: &ContainerName, shared: &mut Shared<'_>) {
+        let Some(container) = self.container(name) else { return };
+        shared.pulls.inspect(&container.image, self.asker(name));
+        self.use_image(name, ImageUse::Inspecting);
+    }
+
+    /// Asks for the image of a container to be pulled.
+    pub(in crate::pod) fn pull(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Mono) {
+        let Some(container) = self.container(name) else { return };
+        shared.pulls.pull(&container.image, self.asker(name), now);
+        let text = format!("Pulling image {:?}", container.image.as_str());
+        self.notes.push(about(name, Severity::Normal, "Pulling", text));
+        self.use_image(name, ImageUse::Pulling);
+    }
+
+    /// Says that the next pull of an image waits.
+    pub(in crate::pod) fn back_off_pull(&mut self, image: &ImageRef) {
+        let Some(backoff) = self.life.actual.pull_backoffs.get_mut(image) else { return };
+        backoff.announced = true;
+        let text = pull_back_off(image, &backoff.error);
+        let waiting = self.life.spec.all_containers().filter(|container| container.image == *image);
+        for container in waiting {
+            let is_waiting = matches!(self.life.run(&container.name), Run::Preparing(run) if run.image == ImageUse::Missing);
+            if is_waiting {
+                self.notes.push(about(&container.name, Severity::Normal, "BackOff", text.clone()));
+                self.notes.push(about(
+                    &container.name,
+                    Severity::Warning,
+                    "Failed",
+                    "Error: ImagePullBackOff",
+                ));
+            }
+        }
+    }
+
     /// Takes what was found of an image that a container waits for.
     pub fn inspected(
         &mut self,

@@ -1,0 +1,174 @@
+//! Signals to containers.
+
+use std::time::Duration;
+
+use crate::{
+    effect::Act,
+    event::Outcome,
+    failure::Failure,
+    id::{ContainerId, ContainerName, OpId, SandboxId},
+    ops::Slot,
+    pod::{
+        actual::{End, Run, Running},
+        fit,
+        machine::{PodMachine, Shared},
+        resource::growing,
+        words::about_pod,
+    },
+    record::PodRecord,
+    status::Severity,
+    time::{Mono, Now},
+};
+
+/// Sent to containers whose image names no signal.
+const STOP_SIGNAL: &str = "SIGTERM";
+
+/// Time after SIGKILL in which a container has to be gone before it is killed again.
+const KILL_AGAIN: Duration = Duration::from_secs(5);
+
+/// Signals after which a container whose end nobody reports is removed as it is: its removal ends what is left of it.
+const KILLS_MAX: u32 = 3;
+
+/// From a container's deadline to the beginning of its removal, at most, when its shim answers nothing at all:
+/// three signals of [`SIGNAL_DEADLINE`] each, with 1 s, 2 s and 4 s after them. How long
+/// the removal then waits for the shim: [`silence`](crate::pod::silence).
+pub const SILENT_KILL_MAX: Duration = Duration::from_secs(37);
+
+/// What the shell gives [`Act::Signal`] and [`Act::LookAtTask`] to be answered. A shim answers from memory; one that takes longer hangs.
+pub const SIGNAL_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A signal to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignalRequest {
+    /// The sandbox it runs in, whose shim is asked first.
+    pub sandbox: SandboxId,
+    /// To whom.
+    pub id: ContainerId,
+    /// Which.
+    pub signal: StopSignal,
+}
+
+/// A signal that ends a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StopSignal {
+    /// The image's STOPSIGNAL, or SIGTERM.
+    Stop(String),
+    /// SIGKILL to everything in the container.
+    Kill,
+}
+
+/// How far the stop of a running container is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// Not asked to stop.
+    No,
+    /// Its stop signal.
+    Term(Delivery),
+    /// SIGKILL.
+    Kill(Delivery),
+}
+
+/// How far a signal is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// Being sent.
+    Sending {
+        /// The effect.
+        op: OpId,
+        /// Earlier tries.
+        tries: u32,
+    },
+    /// Sent, or not; to be sent again then.
+    Waiting {
+        /// When.
+        again: Option<Mono>,
+        /// Tries.
+        tries: u32,
+    },
+}
+
+/// Which signal is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::pod) enum Sent {
+    /// The stop signal.
+    Term,
+    /// SIGKILL.
+    Kill,
+}
+
+impl Delivery {
+    pub(in crate::pod) fn tries(self) -> u32 {
+        match self {
+            Self::Sending { tries, .. } | Self::Waiting { tries, .. } => tries,
+        }
+    }
+}
+
+impl PodMachine {
+    /// Asks to send a running container a signal.
+    pub(in crate::pod) fn signal(
+        &mut self,
+        name: &ContainerName,
+        sent: Sent,
+        shared: &mut Shared<'_>,
+        now: Now,
+    ) {
+        let Run::Running(running) = self.life.run(name).clone() else { return };
+        let tries = match (sent, running.stop) {
+            (Sent::Term, Stop::Term(delivery)) | (Sent::Kill, Stop::Kill(delivery)) => delivery.tries(),
+            (Sent::Term, Stop::No | Stop::Kill(_)) | (Sent::Kill, Stop::No | Stop::Term(_)) => 0,
+        };
+        if sent == Sent::Kill && tries >= KILLS_MAX {
+            return self.ended(name, End::Unseen(now.wall), now);
+        }
+        let signal = match sent {
+            Sent::Term => stop_signal(&self.life.record, name),
+            Sent::Kill => StopSignal::Kill,
+        };
+        let (sandbox, id) = (self.life.sandbox_id(), self.life.container_id(name));
+        let act = Act::Signal(SignalRequest { sandbox, id, signal });
+        let op = self.ask(shared, Slot::Signal(name.clone()), tries, act);
+        let delivery = Delivery::Sending { op, tries };
+        let stop = match sent {
+            Sent::Term => Stop::Term(delivery),
+            Sent::Kill => Stop::Kill(delivery),
+        };
+        self.set_run(name, Run::Running(Running { stop, ..running }));
+    }
+
+    /// Takes the outcome.
+    pub(in crate::pod) fn signalled(
+        &mut self,
+        op: OpId,
+        name: &ContainerName,
+        result: Result<Outcome, Failure>,
+        now: Mono,
+    ) {
+        let Some(Run::Running(running)) = self.life.actual.containers.get_mut(name) else { return };
+        let (Stop::Term(delivery) | Stop::Kill(delivery)) = &mut running.stop else { return };
+        let tries = match *delivery {
+            Delivery::Sending { op: sending, tries } if sending == op => tries,
+            Delivery::Sending { .. } | Delivery::Waiting { .. } => return,
+        };
+        let failed = fit::done(result).err();
+        let is_kill = matches!(running.stop, Stop::Kill(_));
+        let again = match &failed {
+            Some(_) => Some(now + growing(tries)),
+            None => is_kill.then(|| now + KILL_AGAIN),
+        };
+        let waiting = Delivery::Waiting { again, tries: tries.saturating_add(1) };
+        running.stop = if is_kill { Stop::Kill(waiting) } else { Stop::Term(waiting) };
+        if let Some(failure) = failed {
+            self.complain(&Err(failure), "FailedKillPod", "error killing pod: ");
+        } else if is_kill && tries == 1 {
+            let text = "Container runtime did not kill the pod within specified grace period.";
+            self.notes.push(about_pod(Severity::Warning, "ExceededGracePeriod", text));
+        }
+    }
+}
+
+fn stop_signal(record: &PodRecord, name: &ContainerName) -> StopSignal {
+    let image = record.containers.get(name).and_then(|run| run.image.as_ref());
+    let signal = image.and_then(|image| image.stop_signal.clone()).filter(|signal| !signal.is_empty());
+    StopSignal::Stop(signal.unwrap_or_else(|| STOP_SIGNAL.into()))
+}

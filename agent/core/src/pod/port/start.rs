@@ -1,0 +1,320 @@
+//! The start of a container, and the look at one that nobody answered.
+
+use std::sync::Arc;
+
+use oci_spec::runtime::User;
+
+use crate::{
+    config::NodeConfig,
+    effect::Act,
+    event::Outcome,
+    failure::{Failure, FailureKind},
+    id::{Attempt, ContainerId, ContainerName, OpId, SandboxId, VolumeName},
+    image::ImageInfo,
+    observation::{Exit, ObservedTask},
+    oci::{ConfigError, ContainerInputs, ContainerPlan, container_plan},
+    ops::Slot,
+    pod::{
+        actual::{End, Life, Preparing, Refusal, Run, Running},
+        fit,
+        machine::{PodMachine, Shared},
+        port::{image::ImageUse, signal::Stop},
+        resource::{Resource, Retry},
+        words::about,
+    },
+    record::RunImage,
+    spec::{Container, Pod},
+    status::{RunUser, Severity},
+    time::{Mono, Now},
+};
+
+/// Texts of events. Source: `startContainer` of `pkg/kubelet/kuberuntime/kuberuntime_container.go`.
+const CREATED: &str = "Container created";
+
+const STARTED: &str = "Container started";
+
+/// Exit code and reason of a run that could not be started, as containerd's CRI reports them (`errorStartExitCode`,
+/// `errorStartReason` of `internal/cri/server/container_start.go`).
+const START_FAILED: u32 = 128;
+
+pub(in crate::pod) const START_ERROR: &str = "StartError";
+
+/// Reason of the waiting state of a container that could not be made, or was not.
+const CREATE_ERROR: &str = "CreateContainerError";
+
+/// A container to start.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StartRequest {
+    /// Its id, also the key of its snapshot.
+    pub id: ContainerId,
+    /// Which run of the container it is.
+    pub attempt: Attempt,
+    /// The sandbox it joins.
+    pub sandbox: SandboxId,
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// The container.
+    pub container: Arc<Container>,
+    /// Image it was made from.
+    pub image: Arc<ImageInfo>,
+    /// Everything that is prepared on the node and written into its OCI spec.
+    pub plan: ContainerPlan,
+}
+
+/// A task to look at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskRequest {
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// The sandbox it may run in, whose shim is asked.
+    pub sandbox: SandboxId,
+    /// Which container.
+    pub id: ContainerId,
+}
+
+/// A run being started.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Starting {
+    /// The effect.
+    pub op: OpId,
+    /// What it is.
+    pub asked: Asked,
+    /// What it was prepared from, should the start be refused.
+    pub prepared: Preparing,
+    /// Its end, when that was reported before the outcome of the start.
+    pub end: Option<End>,
+}
+
+/// What is asked about a run that is to be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// To start it.
+    Start,
+    /// What became of a start that nobody answered.
+    Look,
+}
+
+impl PodMachine {
+    /// Asks to start a container.
+    pub(in crate::pod) fn start(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Mono) {
+        let Some(container) = self.container(name) else { return };
+        let Run::Preparing(preparing) = self.life.run(name).clone() else { return };
+        let request = match request(&self.life, &container, &preparing, shared.config) {
+            Ok(Some(request)) => request,
+            Ok(None) => return,
+            Err(error) => {
+                let failure = Failure { kind: FailureKind::Config, message: error.to_string() };
+                self.notes.push(about(name, Severity::Warning, "Failed", format!("Error: {error}")));
+                let refused = preparing.refused.as_ref().map_or(0, |refusal| refusal.retry.tries);
+                let retry = Retry::after(failure, refused, now);
+                let refused = Some(Refusal { reason: error.reason(), retry });
+                return self.set_run(name, Run::Preparing(Preparing { refused, ..preparing }));
+            }
+        };
+        let sandbox = self.life.record.sandbox;
+        if let Some(record) = self.life.record.containers.get_mut(name) {
+            record.started_in = Some(sandbox);
+            record.image = Some(run_image(&request));
+        }
+        for warning in &request.plan.warnings {
+            self.notes.push(about(name, Severity::Warning, "UnknownCapability", warning.clone()));
+        }
+        let tries = preparing.refused.as_ref().map_or(0, |refusal| refusal.retry.tries);
+        let act = Act::StartContainer(Box::new(request));
+        let op = self.ask(shared, Slot::Start(name.clone()), tries, act);
+        let starting = Starting { op, asked: Asked::Start, prepared: preparing, end: None };
+        self.set_run(name, Run::Starting(starting));
+    }
+
+    /// Asks what became of a start that nobody answered: the answer is taken like that of a start.
+    pub(in crate::pod) fn look_at_task(&mut self, name: &ContainerName, shared: &mut Shared<'_>) {
+        let Run::Preparing(preparing) = self.life.run(name).clone() else { return };
+        shared.pulls.withdraw(&self.asker(name));
+        let tries = preparing.refused.as_ref().map_or(0, |refusal| refusal.retry.tries);
+        let request = TaskRequest {
+            pod: Arc::clone(&self.life.spec),
+            sandbox: self.life.sandbox_id(),
+            id: self.life.container_id(name),
+        };
+        let op = self.ask(shared, Slot::Start(name.clone()), tries, Act::LookAtTask(Box::new(request)));
+        let starting = Starting { op, asked: Asked::Look, prepared: preparing, end: None };
+        self.set_run(name, Run::Starting(starting));
+    }
+
+    /// Takes the outcome of a start, or of a look at one.
+    pub(in crate::pod) fn started(
+        &mut self,
+        op: OpId,
+        name: &ContainerName,
+        tries: u32,
+        result: Result<Outcome, Failure>,
+        now: Now,
+    ) {
+        let Run::Starting(starting) = self.life.run(name).clone() else { return };
+        if starting.op != op {
+            return;
+        }
+        let failure = match result {
+            Ok(
+                Outcome::Started(ObservedTask::Running { started_at, .. })
+                | Outcome::Task(ObservedTask::Running { started_at, .. }),
+            ) => {
+                self.tell_started(name);
+                let (hash, known_at) = (starting.prepared.hash, now.mono);
+                return match starting.end {
+                    None => self.runs(name, Running { started_at, known_at, hash, stop: Stop::No }),
+                    Some(end) => self.ended(name, end, now),
+                };
+            }
+            Ok(Outcome::Started(ObservedTask::Exited(exit)) | Outcome::Task(ObservedTask::Exited(exit))) => {
+                self.tell_started(name);
+                return self.ended(name, End::Seen(exit), now);
+            }
+            Ok(Outcome::Task(ObservedTask::Absent | ObservedTask::Created)) if starting.end.is_none() => {
+                return self.never_began(name, starting.prepared, tries, now.mono);
+            }
+            Ok(other) => fit::unfitting(&other),
+            Err(failure) => failure,
+        };
+        if let Some(end) = starting.end.clone().filter(|end| !tells_more(&failure, &starting, end)) {
+            return self.ended(name, end, now);
+        }
+        if failure.kind == FailureKind::StartFailed {
+            self.notes.push(about(name, Severity::Normal, "Created", CREATED));
+        }
+        self.complain_about(name, &failure);
+        self.not_started(name, starting, tries, failure, now);
+    }
+
+    fn not_started(
+        &mut self,
+        name: &ContainerName,
+        starting: Starting,
+        tries: u32,
+        failure: Failure,
+        now: Now,
+    ) {
+        let reason = match failure.kind {
+            FailureKind::StartFailed => {
+                let exit =
+                    Exit { code: START_FAILED, started_at: None, finished_at: now.wall, oom_killed: false };
+                return self.conclude(name, exit, failure.message, Some(START_ERROR.into()), now);
+            }
+            FailureKind::Config => "CreateContainerConfigError",
+            FailureKind::Transient
+            | FailureKind::Unknown
+            | FailureKind::RuntimeDown
+            | FailureKind::InvalidImageName
+            | FailureKind::ImagePull
+            | FailureKind::SandboxGone
+            | FailureKind::Silent
+            | FailureKind::Unrecorded => CREATE_ERROR,
+        };
+        let gone = failure.kind == FailureKind::SandboxGone;
+        let retry = Retry::after(still_unknown(starting.asked, &starting.prepared, failure), tries, now.mono);
+        let refused = Some(Refusal { reason, retry });
+        self.set_run(name, Run::Preparing(Preparing { refused, ..starting.prepared }));
+        if gone {
+            self.lose_sandbox(now.wall, now);
+        }
+    }
+
+    /// A start that nobody had answered came to nothing.
+    fn never_began(&mut self, name: &ContainerName, prepared: Preparing, tries: u32, now: Mono) {
+        let failure = Failure { kind: FailureKind::Transient, message: "it was not started".into() };
+        let retry = Retry::after(failure, tries, now);
+        let refused = Some(Refusal { reason: CREATE_ERROR, retry });
+        self.set_run(name, Run::Preparing(Preparing { refused, ..prepared }));
+    }
+
+    fn tell_started(&mut self, name: &ContainerName) {
+        self.notes.push(about(name, Severity::Normal, "Created", CREATED));
+        self.notes.push(about(name, Severity::Normal, "Started", STARTED));
+    }
+}
+
+/// `None` while something that it is made from is missing.
+fn request(
+    life: &Life,
+    container: &Arc<Container>,
+    preparing: &Preparing,
+    config: &NodeConfig,
+) -> Result<Option<StartRequest>, ConfigError> {
+    let (ImageUse::Ready(image), Some(accounts), Some(record)) =
+        (&preparing.image, preparing.rootfs.ready(), life.record.containers.get(&container.name))
+    else {
+        return Ok(None);
+    };
+    let id = life.container_id(&container.name);
+    let sandbox = life.sandbox_id();
+    let ready =
+        |(name, state): (&VolumeName, &Resource<String>)| Some((name.clone(), state.ready()?.clone()));
+    let volumes = life.actual.volumes.iter().filter_map(ready).collect();
+    let plan = container_plan(&ContainerInputs {
+        node: config,
+        pod: &life.spec,
+        container,
+        attempt: record.attempt,
+        id: &id,
+        sandbox: &sandbox,
+        image,
+        accounts,
+        network: life.record.network.as_ref(),
+        volumes: &volumes,
+    })?;
+    Ok(Some(StartRequest {
+        id,
+        attempt: record.attempt,
+        sandbox,
+        pod: Arc::clone(&life.spec),
+        container: Arc::clone(container),
+        image: Arc::clone(image),
+        plan,
+    }))
+}
+
+fn run_image(request: &StartRequest) -> RunImage {
+    let image = &request.image;
+    RunImage {
+        name: image.name.clone(),
+        id: image.repo_digest.clone().unwrap_or_else(|| image.id.clone()),
+        stop_signal: image.config.stop_signal.clone(),
+        user: request.plan.spec.process().as_ref().map(|process| user(process.user())),
+    }
+}
+
+fn user(user: &User) -> RunUser {
+    RunUser {
+        uid: user.uid(),
+        gid: user.gid(),
+        supplemental_groups: user.additional_gids().clone().unwrap_or_default(),
+    }
+}
+
+/// The failure of a start whose earlier try may have worked: a later one that failed for sure does not tell of that, nor does
+/// a look that failed.
+fn still_unknown(asked: Asked, prepared: &Preparing, failure: Failure) -> Failure {
+    if (was_unanswered(prepared) || asked == Asked::Look) && !is_no_answer(failure.kind) {
+        return Failure { kind: FailureKind::Unknown, ..failure };
+    }
+    failure
+}
+
+/// Whether why a start failed tells more than the end that was reported before: that its sandbox was lost is no news of a
+/// run which never began. An earlier try may have worked.
+fn tells_more(failure: &Failure, starting: &Starting, end: &End) -> bool {
+    match end {
+        End::Seen(_) => false,
+        End::Lost(_) | End::Unseen(_) => {
+            failure.kind == FailureKind::StartFailed && !was_unanswered(&starting.prepared)
+        }
+    }
+}
+
+fn was_unanswered(prepared: &Preparing) -> bool {
+    prepared.refused.as_ref().is_some_and(|refusal| is_no_answer(refusal.retry.failure.kind))
+}
+
+fn is_no_answer(kind: FailureKind) -> bool {
+    matches!(kind, FailureKind::Unknown | FailureKind::RuntimeDown)
+}
