@@ -9,8 +9,8 @@ use std::{
 };
 
 use berth_core::{
-    effect::Published,
     id::{PodName, PodUid, SandboxId},
+    pod::port::status::Published,
     spec::{Pod, Source},
     status::{PodEvent, PodStatus},
 };

@@ -6,26 +6,25 @@
 //! so the shell needs no order among them: it performs [`Act::Persist`], [`Act::Forget`] and what only touches memory as
 //! they come, answers at once, and starts the rest without waiting for it.
 
-use std::sync::Arc;
-
 use crate::{
     cgroup::QosValues,
-    id::{ContainerId, ImageRef, OpId, PodName, PodUid, SandboxId},
+    id::{ImageRef, OpId, PodName, PodUid, SandboxId},
     oci::HostFile,
     pod::port::{
         cgroup::CgroupRequest,
         look::LookRequest,
         network::NetworkRequest,
+        removal::RemoveContainerRequest,
         rootfs::RootfsRequest,
         sandbox::SandboxRequest,
         signal::SignalRequest,
         start::{StartRequest, TaskRequest},
+        status::Published,
         termination::TerminationMessageRequest,
         volume::VolumeRequest,
     },
     record::PodRecord,
-    spec::Pod,
-    status::{PodEvent, PodStatus},
+    status::PodEvent,
 };
 
 /// One thing to do.
@@ -177,22 +176,4 @@ impl Act {
             | Self::Sweep => false,
         }
     }
-}
-
-/// What is to be seen of a pod.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Published {
-    /// What it is to be.
-    pub pod: Arc<Pod>,
-    /// What it is.
-    pub status: Arc<PodStatus>,
-    /// The sandbox it runs in, once there is one.
-    pub sandbox: Option<SandboxId>,
-}
-
-/// A container to remove.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RemoveContainerRequest {
-    /// Which.
-    pub id: ContainerId,
 }

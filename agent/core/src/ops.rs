@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     id::{Attempt, ContainerName, ImageRef, OpId, PodUid, SandboxId, VolumeName},
     node::Orphan,
-    pod::actual::Leftover,
+    pod::port::removal::Leftover,
 };
 
 /// Effects that are under way.

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    effect::{Act, Effect, RemoveContainerRequest},
+    effect::{Act, Effect},
     event::Outcome,
     failure::{Failure, FailureKind},
     id::{ContainerId, PodUid, SandboxId},
     observation::Observation,
     ops::{Ops, Purpose},
     pod::{
+        port::removal::RemoveContainerRequest,
         resource::Retry,
         silence::{is_given_up, unanswered},
     },

@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use super::resource::{Resource, Retry};
 use crate::{
     failure::FailureKind,
-    id::{ContainerId, ContainerName, ImageRef, OpId, SandboxId, VolumeName},
+    id::{ContainerId, ContainerName, ImageRef, SandboxId, VolumeName},
     observation::Exit,
     oci::Accounts,
     pod::port::{
         image::{ImageUse, PullBackoff},
+        removal::{Leftover, Removal},
         sandbox::Up,
         signal::Stop,
         start::Starting,
@@ -258,45 +259,4 @@ pub enum End {
     Lost(Timestamp),
     /// It was killed, again and again, and no end was reported.
     Unseen(Timestamp),
-}
-
-/// Something to remove.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Leftover {
-    /// A run of a container.
-    Container(ContainerId),
-    /// A sandbox.
-    Sandbox(SandboxId),
-    /// The CNI attachment of a sandbox.
-    Network(SandboxId),
-    /// The network namespace of a sandbox.
-    Netns(SandboxId),
-    /// All volumes.
-    Volumes,
-    /// The cgroup.
-    Cgroup,
-    /// The directories.
-    Dirs,
-    /// What is kept of the pod's end.
-    End,
-    /// The record: the last of all.
-    Record,
-}
-
-/// How far a removal is.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Removal {
-    /// To be done.
-    Due,
-    /// Waits for the outcome of this effect, which makes the thing.
-    After(OpId),
-    /// Being done.
-    Removing {
-        /// The effect.
-        op: OpId,
-        /// Failures before.
-        tries: u32,
-    },
-    /// Failed; tried until it works.
-    Stuck(Retry),
 }

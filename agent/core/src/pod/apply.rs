@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use super::{
-    actual::{End, Preparing, Removal, Run},
+    actual::{End, Preparing, Run},
     machine::{PodMachine, Shared},
     plan::STOP_MIN,
     port::image::ImageUse,
-    request,
     resource::Resource,
     restart::{first_back_off, next_back_off},
     step::{Step, Thing},
@@ -15,15 +14,12 @@ use super::{
 };
 use crate::{
     id::{ContainerId, ContainerName},
-    ops::Slot,
     pod::port::signal::Sent,
     record::{ContainerRecord, TerminalRecord, TerminationRecord},
     spec::Container,
     status::Severity,
     time::{Mono, Now},
 };
-
-use super::actual::Leftover;
 
 impl PodMachine {
     pub(super) fn apply(&mut self, step: Step, shared: &mut Shared<'_>, now: Now) {
@@ -135,17 +131,6 @@ impl PodMachine {
         self.set_run(name, Run::Idle);
     }
 
-    /// The current run of a container is to be removed, when nothing of it is being made any more.
-    pub(super) fn leave(&mut self, name: &ContainerName) {
-        let id = self.life.container_id(name);
-        let making = match self.life.run(name) {
-            Run::Preparing(preparing) => preparing.rootfs.op(),
-            Run::Idle | Run::BackingOff | Run::Starting(_) | Run::Running(_) | Run::Ended(_) => None,
-        };
-        let removal = making.map_or(Removal::Due, Removal::After);
-        self.life.actual.removals.insert(Leftover::Container(id), removal);
-    }
-
     fn stop(&mut self, name: &ContainerName, now: Mono) {
         let together = self.life.record.termination.or(self.life.record.replacing);
         let text = match together {
@@ -160,29 +145,5 @@ impl PodMachine {
             record.stopping = Some(TerminationRecord { began: now, deadline });
             self.notes.push(about(name, Severity::Normal, "Killing", text));
         }
-    }
-
-    fn remove_leftover(&mut self, leftover: Leftover, shared: &mut Shared<'_>) {
-        let tries = match self.life.actual.removals.get(&leftover) {
-            Some(Removal::Stuck(retry)) => retry.tries,
-            Some(Removal::Due | Removal::After(_) | Removal::Removing { .. }) | None => 0,
-        };
-        let actual = &mut self.life.actual;
-        let current = &self.life.record.sandbox_id;
-        match &leftover {
-            Leftover::Container(_) => {}
-            Leftover::Sandbox(id) if id == current => actual.sandbox = Resource::Absent,
-            Leftover::Network(id) if id == current => actual.network = Resource::Absent,
-            Leftover::Netns(id) if id == current => actual.netns = Resource::Absent,
-            Leftover::Sandbox(_) | Leftover::Network(_) | Leftover::Netns(_) => {}
-            Leftover::Volumes => actual.volumes.clear(),
-            Leftover::Cgroup => actual.cgroup = Resource::Absent,
-            Leftover::Dirs => actual.dirs = Resource::Absent,
-            Leftover::End => actual.end = Resource::Absent,
-            Leftover::Record => {}
-        }
-        let act = request::removal(&self.life, &leftover);
-        let op = self.ask(shared, Slot::Remove(leftover.clone()), tries, act);
-        self.life.actual.removals.insert(leftover, Removal::Removing { op, tries });
     }
 }

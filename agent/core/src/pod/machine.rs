@@ -5,20 +5,22 @@ use std::{collections::VecDeque, sync::Arc};
 use super::{
     actual::{Life, Preparing, Run},
     plan::{Network, World, plan},
-    port::look::Looking,
-    recording::{Recording, Standing},
-    resource::Resource,
+    port::{
+        look::Looking,
+        record::{Recording, Standing},
+    },
     restart::change_back_off,
     status,
     words::about_pod,
 };
 use crate::{
     config::NodeConfig,
-    effect::{Act, Effect, Published},
+    effect::{Act, Effect},
     failure::FailureKind,
-    id::{OpId, PodUid, SandboxId},
+    id::{OpId, PodUid},
     image::pulls::{Asker, Pulls},
     ops::{Ops, Purpose, Slot},
+    pod::port::status::Publishing,
     record::{Goal, TerminationRecord},
     spec::Pod,
     status::{PodEvent, PodStatus, Severity},
@@ -41,9 +43,7 @@ pub struct PodMachine {
     pub(super) notes: Vec<PodEvent>,
     pub(super) recording: Recording,
     pub(super) looking: Looking,
-    /// What everybody sees, or will when that has worked.
-    published: Option<Published>,
-    pub(super) publishing: Resource<()>,
+    pub(super) publishing: Publishing,
     unwired: Option<String>,
     wake_at: Option<Mono>,
     pub(super) forgotten: bool,
@@ -72,8 +72,7 @@ impl PodMachine {
             notes: Vec::new(),
             recording,
             looking: Looking::default(),
-            published: None,
-            publishing: Resource::Absent,
+            publishing: Publishing::nothing(),
             unwired: None,
             wake_at: None,
             forgotten: false,
@@ -95,7 +94,7 @@ impl PodMachine {
     /// The status that was published last.
     #[must_use]
     pub fn status(&self) -> Option<&Arc<PodStatus>> {
-        self.published.as_ref().map(|published| &published.status)
+        self.publishing.status()
     }
 
     /// When time alone changes something.
@@ -198,7 +197,7 @@ impl PodMachine {
         }
     }
 
-    fn wake(&mut self, at: Mono) {
+    pub(super) fn wake(&mut self, at: Mono) {
         self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
     }
 
@@ -214,7 +213,7 @@ impl PodMachine {
 
     /// The status to be shown; what of it must not change with a restart goes into the record.
     fn status_now(&mut self, config: &NodeConfig, now: Now) -> PodStatus {
-        let before = self.published.as_ref().map(|published| &*published.status);
+        let before = self.publishing.status().map(|status| &**status);
         let mut status = status::of(&self.life, config, before, now);
         status::remember(&mut self.life.record, &status);
         self.tell_unrecorded(&mut status);
@@ -232,37 +231,6 @@ impl PodMachine {
         }
         self.publish(status, shared, now);
         shared.effects.extend(last.into_iter().map(for_pod));
-    }
-
-    fn publish(&mut self, status: PodStatus, shared: &mut Shared<'_>, now: Mono) {
-        let sandbox = self.shown_sandbox();
-        let is_shown = self.published.as_ref().is_some_and(|shown| {
-            *shown.status == status && shown.sandbox == sandbox && Arc::ptr_eq(&shown.pod, &self.life.spec)
-        });
-        let tries = match &self.publishing {
-            Resource::Failed(retry) if retry.at > now => {
-                let at = retry.at;
-                return self.wake(at);
-            }
-            Resource::Failed(retry) => retry.tries,
-            _ if is_shown => return,
-            Resource::Absent | Resource::Unknown | Resource::Ensuring(_) | Resource::Ready(()) => 0,
-        };
-        let published = Published { pod: Arc::clone(&self.life.spec), status: Arc::new(status), sandbox };
-        let uid = self.uid().clone();
-        let op = shared.ops.open(Purpose::Pod { uid: uid.clone(), slot: Slot::Status, tries });
-        shared.effects.push_back(Effect::Pod { op, pod: uid, act: Act::Publish(published.clone()) });
-        self.published = Some(published);
-        self.publishing = Resource::Ensuring(op);
-    }
-
-    /// The sandbox, while it runs or may; one that is looked at again stays what it was.
-    fn shown_sandbox(&self) -> Option<SandboxId> {
-        match &self.life.actual.sandbox {
-            Resource::Ready(_) | Resource::Unknown => Some(self.life.sandbox_id()),
-            Resource::Ensuring(_) => self.published.as_ref().and_then(|shown| shown.sandbox.clone()),
-            Resource::Absent | Resource::Failed(_) => None,
-        }
     }
 
     /// Asks for an effect whose outcome comes back to `slot`.

@@ -1,21 +1,14 @@
 //! What follows from the end of an effect.
 
-use super::{
-    actual::{Leftover, Removal},
-    fit,
-    machine::PodMachine,
-    resource::{Ended, Retry},
-    silence::{is_given_up, unanswered},
-    words::about_pod,
-};
+use super::{machine::PodMachine, resource::Ended, words::about_pod};
 use crate::{
     event::Outcome,
-    failure::{Failure, FailureKind},
+    failure::Failure,
     id::{ContainerName, OpId},
     ops::Slot,
     pod::words::about,
     status::Severity,
-    time::{Mono, Now},
+    time::Now,
 };
 
 impl PodMachine {
@@ -24,7 +17,7 @@ impl PodMachine {
         let ended = Ended { op, tries, at: now.mono };
         match slot {
             Slot::Record => self.saved(op, tries, result, now.mono),
-            Slot::Status => self.publishing.settle(ended, fit::done(result)),
+            Slot::Status => self.published(ended, result),
             Slot::Dirs => self.dirs_made(ended, result),
             Slot::Cgroup => self.cgroup_made(ended, result),
             Slot::End => self.end_kept(ended, result),
@@ -58,50 +51,6 @@ impl PodMachine {
         if !failure.kind.is_told_elsewhere() {
             let text = format!("Error: {}", failure.message);
             self.notes.push(about(name, Severity::Warning, "Failed", text));
-        }
-    }
-
-    /// Something that was given up meanwhile was made, or not: it can be removed now.
-    pub(super) fn made_too_late(&mut self, op: OpId) {
-        for removal in self.life.actual.removals.values_mut() {
-            if *removal == Removal::After(op) {
-                *removal = Removal::Due;
-            }
-        }
-    }
-
-    fn removed(&mut self, leftover: Leftover, tries: u32, result: Result<Outcome, Failure>, now: Mono) {
-        self.complain(&result, "FailedKillPod", "error killing pod: ");
-        let mut is_shim_due = false;
-        if let Leftover::Sandbox(sandbox) = &leftover {
-            let before = self.life.actual.unanswered.remove(sandbox).unwrap_or_default();
-            let unanswered = unanswered(before, &result);
-            if unanswered > 0 {
-                self.life.actual.unanswered.insert(sandbox.clone(), unanswered);
-            }
-            is_shim_due = is_given_up(unanswered);
-        }
-        // Fewer than were counted when its shim was killed meanwhile.
-        let tries = match self.life.actual.removals.get(&leftover) {
-            Some(Removal::Removing { tries, .. }) => *tries,
-            Some(Removal::Due | Removal::After(_) | Removal::Stuck(_)) | None => tries,
-        };
-        match fit::done(result) {
-            Ok(()) => {
-                self.forgotten |= leftover == Leftover::Record;
-                self.life.actual.removals.remove(&leftover);
-                if let Leftover::Sandbox(_) = leftover {
-                    // What waited for it while no record can be written.
-                    self.end_waits(FailureKind::Unrecorded, now);
-                }
-            }
-            Err(failure) => {
-                let mut retry = Retry::after(failure, tries, now);
-                if is_shim_due {
-                    retry.at = now;
-                }
-                self.life.actual.removals.insert(leftover, Removal::Stuck(retry));
-            }
         }
     }
 }

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::{
-    actual::{End, Leftover, Preparing, Removal, Run, Stage},
+    actual::{End, Preparing, Run, Stage},
     machine::PodMachine,
     plan::{Over, is_ending, over},
-    port::image::ImageUse,
+    port::{
+        image::ImageUse,
+        removal::{Leftover, Removal},
+    },
     resource::Resource,
     words::about_pod,
 };

@@ -7,10 +7,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    actual::{Actual, End, Leftover, Life, Removal, Run, Running},
+    actual::{Actual, End, Life, Run, Running},
     machine::PodMachine,
-    port::{sandbox::Up, signal::Stop},
-    recording::Recording,
+    port::{
+        record::Recording,
+        removal::{Leftover, Removal},
+        sandbox::Up,
+        signal::Stop,
+    },
     report::{Seen, again, seen},
     resource::Resource,
     words::about_pod,

@@ -6,7 +6,7 @@ use crate::{
     time::Mono,
 };
 
-use super::actual::Leftover;
+use super::port::removal::Leftover;
 
 /// What is to be done for a pod now, and when to look again.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -7,9 +7,13 @@ use berth_core::{
     failure::{Failure, FailureKind},
     id::{OpId, VolumeName},
     pod::{
-        actual::{Actual, Ended, Leftover, Life, Refusal, Removal, Run},
+        actual::{Actual, Ended, Life, Refusal, Run},
         plan::{Network, World, plan},
-        port::{image::ImageUse, termination::Words},
+        port::{
+            image::ImageUse,
+            removal::{Leftover, Removal},
+            termination::Words,
+        },
         resource::{Resource, Retry},
         step::{Plan, Step, Thing},
     },

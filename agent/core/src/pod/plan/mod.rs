@@ -15,7 +15,8 @@ mod stop;
 use std::time::Duration;
 
 use super::{
-    actual::{Leftover, Life, Removal, Stage},
+    actual::{Life, Stage},
+    port::removal::{Leftover, Removal},
     resource::Resource,
     silence::is_given_up,
     step::{Plan, Step},

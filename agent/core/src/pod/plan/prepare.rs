@@ -4,8 +4,8 @@ use super::{ERROR_SHOWN, Network, Planner};
 use crate::{
     id::ContainerName,
     pod::{
-        actual::{Leftover, Preparing, Run},
-        port::image::ImageUse,
+        actual::{Preparing, Run},
+        port::{image::ImageUse, removal::Leftover},
         restart::{could_not_start, due, runs_again},
         step::{Step, Thing},
     },

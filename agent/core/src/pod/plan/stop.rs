@@ -10,8 +10,11 @@ use std::time::Duration;
 use super::Planner;
 use crate::{
     pod::{
-        actual::{Leftover, Preparing, Run, Running},
-        port::signal::{Delivery, Stop},
+        actual::{Preparing, Run, Running},
+        port::{
+            removal::Leftover,
+            signal::{Delivery, Stop},
+        },
         resource::Resource,
         step::{Step, Thing},
     },

@@ -11,9 +11,10 @@ use crate::{
     id::{Attempt, SandboxId},
     ops::Slot,
     pod::{
-        actual::{Leftover, Life, Removal},
+        actual::Life,
         fit,
         machine::{PodMachine, Shared},
+        port::removal::{Leftover, Removal},
         resource::{Ended, Resource, Retry},
         words::about_pod,
     },

@@ -30,13 +30,11 @@ use crate::{
 
 /// Texts of events. Source: `startContainer` of `pkg/kubelet/kuberuntime/kuberuntime_container.go`.
 const CREATED: &str = "Container created";
-
 const STARTED: &str = "Container started";
 
 /// Exit code and reason of a run that could not be started, as containerd's CRI reports them (`errorStartExitCode`,
 /// `errorStartReason` of `internal/cri/server/container_start.go`).
 const START_FAILED: u32 = 128;
-
 pub(in crate::pod) const START_ERROR: &str = "StartError";
 
 /// Reason of the waiting state of a container that could not be made, or was not.

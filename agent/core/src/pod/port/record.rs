@@ -6,19 +6,20 @@
 
 use std::mem;
 
-use super::{
-    actual::{Leftover, Life},
-    fit,
-    machine::{PodMachine, Shared},
-    resource::Retry,
-    words::about_pod,
-};
 use crate::{
     effect::{Act, Effect},
     event::Outcome,
     failure::{Failure, FailureKind},
     id::OpId,
     ops::{Purpose, Slot},
+    pod::{
+        actual::Life,
+        fit,
+        machine::{PodMachine, Shared},
+        port::removal::Leftover,
+        resource::Retry,
+        words::about_pod,
+    },
     record::{Goal, PodRecord},
     status::{ContainerState, PodStatus, Severity},
     time::Mono,
@@ -32,7 +33,7 @@ const WHAT: &str = "the record of the pod could not be written";
 
 /// What is known of the record on disk.
 #[derive(Debug)]
-pub(super) enum Recording {
+pub(in crate::pod) enum Recording {
     /// There is none.
     Unsaved,
     /// Being written.
@@ -57,7 +58,7 @@ pub(super) enum Recording {
 
 /// Whether acts may follow.
 #[derive(Debug)]
-pub(super) enum Standing {
+pub(in crate::pod) enum Standing {
     /// The record on disk is the one in memory.
     Saved,
     /// It is being written: everything waits for that.
@@ -68,7 +69,7 @@ pub(super) enum Standing {
 
 impl PodMachine {
     /// Asks for the record to be written when the one on disk is another.
-    pub(super) fn save(&mut self, shared: &mut Shared<'_>, now: Mono) -> Standing {
+    pub(in crate::pod) fn save(&mut self, shared: &mut Shared<'_>, now: Mono) -> Standing {
         if self.life.actual.removals.contains_key(&Leftover::Record) {
             return Standing::Saved;
         }
@@ -98,7 +99,13 @@ impl PodMachine {
     }
 
     /// Takes the outcome of a write.
-    pub(super) fn saved(&mut self, op: OpId, tries: u32, result: Result<Outcome, Failure>, now: Mono) {
+    pub(in crate::pod) fn saved(
+        &mut self,
+        op: OpId,
+        tries: u32,
+        result: Result<Outcome, Failure>,
+        now: Mono,
+    ) {
         if !matches!(&self.recording, Recording::Saving { op: saving, .. } if *saving == op) {
             return;
         }
@@ -122,7 +129,7 @@ impl PodMachine {
     }
 
     /// Answers the acts that may not be begun without the record; whether there were any.
-    pub(super) fn refuse_unrecorded(
+    pub(in crate::pod) fn refuse_unrecorded(
         &mut self,
         shared: &mut Shared<'_>,
         why: &Failure,
@@ -142,7 +149,7 @@ impl PodMachine {
 
     /// Shows in a status that the record cannot be written: as the reason of the pod, and of containers that wait for
     /// what is held up by it.
-    pub(super) fn tell_unrecorded(&self, status: &mut PodStatus) {
+    pub(in crate::pod) fn tell_unrecorded(&self, status: &mut PodStatus) {
         let failure = match &self.recording {
             Recording::Failed { retry, .. } => &retry.failure,
             Recording::Unsaved | Recording::Saving { .. } | Recording::Saved(_) => return,

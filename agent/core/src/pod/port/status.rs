@@ -1,0 +1,90 @@
+//! What everybody sees of a pod.
+
+use std::sync::Arc;
+
+use crate::{
+    effect::{Act, Effect},
+    event::Outcome,
+    failure::Failure,
+    id::SandboxId,
+    ops::{Purpose, Slot},
+    pod::{
+        fit,
+        machine::{PodMachine, Shared},
+        resource::{Ended, Resource},
+    },
+    spec::Pod,
+    status::PodStatus,
+    time::Mono,
+};
+
+/// What is to be seen of a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Published {
+    /// What it is to be.
+    pub pod: Arc<Pod>,
+    /// What it is.
+    pub status: Arc<PodStatus>,
+    /// The sandbox it runs in, once there is one.
+    pub sandbox: Option<SandboxId>,
+}
+
+/// How far publishing is.
+#[derive(Debug)]
+pub(in crate::pod) struct Publishing {
+    /// What everybody sees, or will when that has worked.
+    shown: Option<Published>,
+    /// The last effect.
+    last: Resource<()>,
+}
+
+impl Publishing {
+    /// Nothing was published yet.
+    pub(in crate::pod) fn nothing() -> Self {
+        Self { shown: None, last: Resource::Absent }
+    }
+
+    /// The status that was published last.
+    pub(in crate::pod) fn status(&self) -> Option<&Arc<PodStatus>> {
+        self.shown.as_ref().map(|shown| &shown.status)
+    }
+}
+
+impl PodMachine {
+    /// Asks for the status to be published when it is not the one that everybody sees.
+    pub(in crate::pod) fn publish(&mut self, status: PodStatus, shared: &mut Shared<'_>, now: Mono) {
+        let sandbox = self.shown_sandbox();
+        let is_shown = self.publishing.shown.as_ref().is_some_and(|shown| {
+            *shown.status == status && shown.sandbox == sandbox && Arc::ptr_eq(&shown.pod, &self.life.spec)
+        });
+        let tries = match &self.publishing.last {
+            Resource::Failed(retry) if retry.at > now => {
+                let at = retry.at;
+                return self.wake(at);
+            }
+            Resource::Failed(retry) => retry.tries,
+            _ if is_shown => return,
+            Resource::Absent | Resource::Unknown | Resource::Ensuring(_) | Resource::Ready(()) => 0,
+        };
+        let published = Published { pod: Arc::clone(&self.life.spec), status: Arc::new(status), sandbox };
+        let uid = self.uid().clone();
+        let op = shared.ops.open(Purpose::Pod { uid: uid.clone(), slot: Slot::Status, tries });
+        shared.effects.push_back(Effect::Pod { op, pod: uid, act: Act::Publish(published.clone()) });
+        self.publishing.shown = Some(published);
+        self.publishing.last = Resource::Ensuring(op);
+    }
+
+    /// The sandbox, while it runs or may; one that is looked at again stays what it was.
+    fn shown_sandbox(&self) -> Option<SandboxId> {
+        match &self.life.actual.sandbox {
+            Resource::Ready(_) | Resource::Unknown => Some(self.life.sandbox_id()),
+            Resource::Ensuring(_) => self.publishing.shown.as_ref().and_then(|shown| shown.sandbox.clone()),
+            Resource::Absent | Resource::Failed(_) => None,
+        }
+    }
+
+    /// Takes the outcome.
+    pub(in crate::pod) fn published(&mut self, ended: Ended, result: Result<Outcome, Failure>) {
+        self.publishing.last.settle(ended, fit::done(result));
+    }
+}
