@@ -13,16 +13,39 @@ use crate::{binaries, components};
 /// The last commit whose agent writes records of version 1, and whose shim tells no version of its protocol.
 pub const VERSION_1: &str = "7a5d009";
 
-const PROGRAMS: [&str; 2] = ["berth", "containerd-shim-berth-v1"];
+/// Packages and their programs.
+const PROGRAMS: [(&str, &str); 2] = [("berth", "berth"), ("berth-shim", "containerd-shim-berth-v1")];
+
+/// How the programs of a commit are built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profiles {
+    /// As tests are.
+    Tests,
+    /// As they are shipped.
+    Shipped,
+}
+
+impl Profiles {
+    /// Of agent and shim: the name of each profile and of its directory.
+    fn names(self) -> [(&'static str, &'static str); 2] {
+        match self {
+            Self::Tests => [("dev", "debug"); 2],
+            Self::Shipped => [("release", "release"), ("shim", "shim")],
+        }
+    }
+}
 
 /// The directory of the programs of a commit; [`build`] makes it.
 ///
 /// # Errors
 /// The path of this program is not known.
-pub fn dir(commit: &str) -> Result<PathBuf> {
+pub fn dir(commit: &str, profiles: Profiles) -> Result<PathBuf> {
     let profile = binaries::dir()?;
     let target = profile.parent().context("the programs are in no target directory")?;
-    Ok(target.join("old").join(commit))
+    Ok(target.join("old").join(match profiles {
+        Profiles::Tests => commit.to_owned(),
+        Profiles::Shipped => format!("{commit}-shipped"),
+    }))
 }
 
 /// Whether a shallow clone leaves out a commit.
@@ -47,9 +70,9 @@ fn git() -> Command {
 ///
 /// # Errors
 /// The commit is not in the repository, or does not build.
-pub fn build(commit: &str) -> Result<()> {
-    let dir = dir(commit)?;
-    if PROGRAMS.iter().all(|program| dir.join(program).is_file()) {
+pub fn build(commit: &str, profiles: Profiles) -> Result<()> {
+    let dir = dir(commit, profiles)?;
+    if PROGRAMS.iter().all(|(_, program)| dir.join(program).is_file()) {
         return Ok(());
     }
     let (source, target) = (dir.join("source"), dir.join("target"));
@@ -58,21 +81,13 @@ pub fn build(commit: &str) -> Result<()> {
     }
     fs::create_dir_all(&source)?;
     unpack(commit, &source)?;
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(&source).args([
-        "build",
-        "--quiet",
-        "--locked",
-        "-p",
-        "berth",
-        "-p",
-        "berth-shim",
-        "--bins",
-    ]);
-    let status = cargo.arg("--target-dir").arg(&target).status().context("start cargo")?;
-    ensure!(status.success(), "cargo build of {commit} ended with {status}");
-    for program in PROGRAMS {
-        fs::rename(target.join("debug").join(program), dir.join(program))
+    for ((package, program), (profile, built)) in PROGRAMS.into_iter().zip(profiles.names()) {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.current_dir(&source).args(["build", "--quiet", "--locked", "--bins", "-p", package]);
+        let status = cargo.args(["--profile", profile, "--target-dir"]).arg(&target).status();
+        let status = status.context("start cargo")?;
+        ensure!(status.success(), "cargo build of {commit} ended with {status}");
+        fs::rename(target.join(built).join(program), dir.join(program))
             .with_context(|| format!("keep {program} of {commit}"))?;
     }
     fs::remove_dir_all(&source)?;

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::phase::Phase;
 
-const USAGE: &str = "usage: scripts/bench [--runs N] [--pods N] [--output table|json] [PHASE…]\n\
-                     phases: start-crun start-runc density shims serving exec stdio commits";
+const USAGE: &str = "usage: scripts/bench [--runs N] [--pods N] [--output table|json] [--against COMMIT [--rounds N]] [PHASE…]\n\
+                     phases: start-crun start-runc density shims serving exec stdio calls";
 
 /// What was asked for.
 #[derive(Debug)]
@@ -18,6 +18,10 @@ pub(crate) struct Command {
     pub(crate) pods: usize,
     /// The form of the report.
     pub(crate) output: Output,
+    /// The commit that is measured too, in turn.
+    pub(crate) against: Option<String>,
+    /// Turns of each.
+    pub(crate) rounds: usize,
     /// Phases to run; all when there are none.
     phases: Vec<String>,
 }
@@ -34,7 +38,8 @@ pub(crate) enum Output {
 impl Command {
     /// Reads the arguments of this process.
     pub(crate) fn from_args() -> Result<Self> {
-        let mut command = Self { runs: 20, pods: 50, output: Output::Table, phases: Vec::new() };
+        let mut command =
+            Self { runs: 20, pods: 50, output: Output::Table, against: None, rounds: 3, phases: Vec::new() };
         let mut args = env::args().skip(1);
         while let Some(arg) = args.next() {
             let mut value = || args.next().with_context(|| format!("{arg} needs a value\n{USAGE}"));
@@ -43,6 +48,8 @@ impl Command {
                 "--bench" => {}
                 "--runs" => command.runs = number(&value()?)?,
                 "--pods" => command.pods = number(&value()?)?,
+                "--against" => command.against = Some(value()?),
+                "--rounds" => command.rounds = number(&value()?)?,
                 "--output" => command.output = form(&value()?)?,
                 name if Phase::all().iter().any(|phase| phase.to_string() == name) => {
                     command.phases.push(arg);

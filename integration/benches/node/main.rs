@@ -6,9 +6,10 @@
 //! Readiness is observed on the agent's control socket, asked every millisecond: figures of starts are up to 1 ms and
 //! one answer too long, never too short.
 
+mod against;
 mod bare;
+mod calls;
 mod command;
-mod commits;
 mod control;
 mod density;
 mod exec;
@@ -42,6 +43,11 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<()> {
     let machine = report::Machine::look()?;
     let programs = programs::build()?;
+    if let Some(commit) = &command.against {
+        let before = programs::build_of(commit)?;
+        let comparisons = against::measure(command, &before, &programs)?;
+        return report::comparisons(command.output, &machine, &comparisons);
+    }
     let mut figures = Vec::new();
     for phase in Phase::all().into_iter().filter(|phase| command.wants(*phase)) {
         if command.output == Output::Table {

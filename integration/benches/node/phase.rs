@@ -9,7 +9,7 @@ use berth_integration::lab;
 
 use crate::command::Command;
 use crate::figure::Figure;
-use crate::{commits, density, exec, programs, report, serving, shims, start, stdio};
+use crate::{calls, density, exec, programs, report, serving, shims, start, stdio};
 
 /// What is measured together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +28,8 @@ pub(crate) enum Phase {
     Exec,
     /// Execs and output under our shim and under containerd's own.
     Stdio,
-    /// Durable commits of a pod start.
-    Commits,
+    /// System calls and durable commits of a pod start.
+    Calls,
 }
 
 impl Phase {
@@ -43,7 +43,7 @@ impl Phase {
             Self::Serving,
             Self::Exec,
             Self::Stdio,
-            Self::Commits,
+            Self::Calls,
         ]
     }
 
@@ -56,7 +56,7 @@ impl Phase {
             Self::Serving => serving::measure(runs),
             Self::Exec => exec::measure(runs),
             Self::Stdio => stdio::measure(runs),
-            Self::Commits => commits::measure(),
+            Self::Calls => calls::measure(),
         }
     }
 }
@@ -71,7 +71,7 @@ impl fmt::Display for Phase {
             Self::Serving => "serving",
             Self::Exec => "exec",
             Self::Stdio => "stdio",
-            Self::Commits => "commits",
+            Self::Calls => "calls",
         })
     }
 }

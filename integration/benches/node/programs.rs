@@ -6,6 +6,7 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::components::Set;
+use berth_integration::old::{self, Profiles};
 use berth_integration::{binaries, components};
 
 /// Names the directory of programs to everything in a lab; set from outside, it replaces the build.
@@ -33,6 +34,12 @@ pub(crate) fn build() -> Result<PathBuf> {
         fs::copy(&built, &to).with_context(|| format!("copy {} to {}", built.display(), to.display()))?;
     }
     Ok(together)
+}
+
+/// The same of an earlier commit.
+pub(crate) fn build_of(commit: &str) -> Result<PathBuf> {
+    old::build(commit, Profiles::Shipped)?;
+    old::dir(commit, Profiles::Shipped)
 }
 
 fn cargo_build(package: &str, profile: &str, target: &Path) -> Result<()> {

@@ -17,9 +17,10 @@ use std::{env, process};
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::components::Set;
 use berth_integration::lab::{self, World};
+use berth_integration::old::{self, Profiles};
 use berth_integration::vm::{self, Feature};
 use berth_integration::wait::{self, Look};
-use berth_integration::{binaries, components, old};
+use berth_integration::{binaries, components};
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -154,7 +155,7 @@ fn prepare(commits: &BTreeSet<&'static str>) -> Result<()> {
         return Ok(());
     }
     components::build(Set::PinnedWithNeighbours, |step| eprintln!("{step}"))?;
-    commits.iter().try_for_each(|commit| old::build(commit))?;
+    commits.iter().try_for_each(|commit| old::build(commit, Profiles::Tests))?;
     binaries::build()
 }
 

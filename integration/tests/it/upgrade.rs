@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{Settings, berth_output};
 use berth_integration::containerd::{CRI_PLUGINS, Release, ctr};
 use berth_integration::node::{Node, POD_LIMIT};
-use berth_integration::old::{self, VERSION_1};
+use berth_integration::old::{self, Profiles, VERSION_1};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -79,7 +79,7 @@ fn twenty_pods() -> Result<()> {
 
 /// Shims outlive agents: pods whose shims are of the first version live, are seen by an agent that comes later, and end.
 fn pods_of_the_first_shim() -> Result<()> {
-    let first = old::dir(VERSION_1)?;
+    let first = old::dir(VERSION_1, Profiles::Tests)?;
     let mut node = Node::start_with(&Settings { path_first: Some(first.clone()), ..Settings::default() })?;
     node.apply("lives", &script("lives", "echo up; exec sleep infinity"))?;
     let dir = node.world.root().join("dir");

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{STATE_DIR, Settings};
+use berth_integration::binaries;
 use berth_integration::node::{Node, POD_LIMIT, PodState, system};
-use berth_integration::old::{self, VERSION_1};
+use berth_integration::old::{self, Profiles, VERSION_1};
 use serde_json::{Value, json};
 
 use crate::kit::{FOR_EVER, eventually, go_on, pod, shell, sleeper, task_pid, wait_at};
-use crate::lives::Identity;
+use crate::lives::{Identity, log_dir};
+use crate::stock::shims;
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -24,10 +26,11 @@ pub(crate) fn tests() -> Vec<Test> {
     tests
 }
 
+const SHIM: &str = "containerd-shim-berth-v1";
 const NAMES: [&str; 2] = ["runs", "again"];
 
 fn program() -> Result<Option<PathBuf>> {
-    Ok(Some(old::dir(VERSION_1)?.join("berth")))
+    Ok(Some(old::dir(VERSION_1, Profiles::Tests)?.join("berth")))
 }
 
 /// One pod runs, one ran before, one has ended, one is being stopped: each stays as it is.
@@ -75,6 +78,7 @@ fn back() -> Result<()> {
         node.wait(name, "up under the earlier agent", POD_LIMIT, is_up)?;
     }
     node.wait("done", "over", POD_LIMIT, |pod| pod.phase() == "Failed")?;
+    new_shim_under_an_earlier_agent(&node)?;
     let gone = node.ready("again")?.uid().to_owned();
     node.remove("again")?;
     node.gone("again")?;
@@ -89,6 +93,28 @@ fn back() -> Result<()> {
     })?;
     take_what_it_left()?;
     node.end()
+}
+
+/// A whole life: shims outlive agents, and the next one may be an earlier one, after a rollback.
+fn new_shim_under_an_earlier_agent(node: &Node) -> Result<()> {
+    let life = format!("echo up; {}; exit 7", wait_at("door"));
+    node.apply("fresh", &pod("fresh", json!({ "containers": [shell("main", &life, json!({}))] })))?;
+    let first = node.ready("fresh")?;
+    for (pid, _) in shims()? {
+        same("a shim", fs::read_link(format!("/proc/{pid}/exe"))?, binaries::path(SHIM)?.canonicalize()?)?;
+    }
+    go_on(&first, "main", "door")?;
+    let again = |pod: &PodState| pod.is_ready() && pod.restarts("main") == 1;
+    let second = node.wait("fresh", "running again", POD_LIMIT, again)?;
+    same(
+        "the end of its first life",
+        &second.container("main")["lastState"]["terminated"]["exitCode"],
+        &json!(7),
+    )?;
+    let of_first = fs::read_to_string(log_dir(&second).join("0.log"))?;
+    ensure!(of_first.ends_with(" stdout F up\n"), "the log of its first life: {of_first}");
+    node.remove("fresh")?;
+    node.gone("fresh")
 }
 
 /// The earlier agent does not know where attachments and ends are recorded now: what it took down leaves rules and a directory
