@@ -112,7 +112,7 @@ pub enum Act {
     LookAtTask(Box<TaskRequest>),
     /// Send a signal to a container's init process. Outcome: `Done`, also when it has ended.
     Signal(SignalRequest),
-    /// Read what an ended container left as its last words. Outcome: `TerminationMessage`.
+    /// Read the termination message of a container that has ended. Outcome: `TerminationMessage`.
     ReadTerminationMessage(Box<TerminationMessageRequest>),
     /// Remove the container's task, record and snapshot, killing it when it runs. Outcome: `Done`.
     RemoveContainer(RemoveContainerRequest),

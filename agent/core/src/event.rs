@@ -94,7 +94,7 @@ pub enum Outcome {
     Started(ObservedTask),
     /// What became of a start that nobody answered.
     Task(ObservedTask),
-    /// The last words of a container.
+    /// The termination message of a container.
     TerminationMessage(String),
     /// What is not as it was made.
     Looked(BTreeSet<Finding>),

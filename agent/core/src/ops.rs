@@ -83,8 +83,8 @@ pub enum Slot {
     Start(ContainerName),
     /// Signal to a container.
     Signal(ContainerName),
-    /// Last words of a container.
-    Words(ContainerName),
+    /// Termination message of a container.
+    TerminationMessage(ContainerName),
     /// A look at what was made for it with this sandbox.
     Look(Attempt),
     /// Files that were missing.

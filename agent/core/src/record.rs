@@ -166,7 +166,7 @@ pub struct Transition {
     pub since: Timestamp,
 }
 
-/// How a run ended, with its last words.
+/// How a run ended, with its termination message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExitRecord {
     /// Id of the run.

@@ -20,7 +20,7 @@ pub struct PodStatus {
     pub phase: Phase,
     /// Reason of the phase, such as `Evicted`; mostly empty.
     pub reason: String,
-    /// Words for it.
+    /// For people.
     pub message: String,
     /// Whether the pod is being stopped.
     pub terminating: bool,
@@ -82,7 +82,7 @@ pub struct Condition {
     pub holds: bool,
     /// Reason, when it does not.
     pub reason: String,
-    /// Words for it.
+    /// For people.
     pub message: String,
     /// When it last changed.
     pub since: Timestamp,
@@ -162,7 +162,7 @@ pub enum ContainerState {
     Waiting {
         /// Such as `ContainerCreating` or `CrashLoopBackOff`.
         reason: String,
-        /// Words for it.
+        /// For people.
         message: String,
     },
     /// Running.
@@ -200,7 +200,7 @@ pub struct PodEvent {
     pub severity: Severity,
     /// Reason, such as `Pulled`.
     pub reason: &'static str,
-    /// Words.
+    /// For people.
     pub message: String,
 }
 

@@ -40,7 +40,7 @@ pub(super) fn show(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-/// Control characters escaped: what a container left as its last words must not steer the terminal of an administrator
+/// Control characters escaped: what a container left as its termination message must not steer the terminal of an administrator
 /// (CVE-2021-25743).
 pub(super) fn harmless(text: &str) -> String {
     replaced(

@@ -80,7 +80,7 @@ pub struct EventObject {
     pub reason: String,
     /// The container it is about.
     pub container: Option<String>,
-    /// Words.
+    /// For people.
     pub message: String,
     /// How often.
     pub count: u32,

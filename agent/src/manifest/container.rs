@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::{
 use super::{hash, is_dns_label, is_env_name, is_port_name, notes::Notes, resources, security};
 use crate::quantity::Quantity;
 
-/// Where the last words are left when the pod does not say (`pkg/apis/core/v1/defaults.go`).
+/// Where the termination message is left when the pod does not say (`pkg/apis/core/v1/defaults.go`).
 const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 
 /// Fields of the pod that a variable can show (`pkg/apis/core/validation`).

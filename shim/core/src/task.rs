@@ -19,7 +19,7 @@ use crate::exec::Exec;
 use crate::id::Id;
 use crate::reply::{Code, Exit, Failure, ProcessView, Status, TaskView};
 
-/// How long the exit of an init waits for its last words to be on disk, milliseconds: whoever learns of the exit reads
+/// How long the exit of an init waits for its last output to be on disk, milliseconds: whoever learns of the exit reads
 /// them next. A disk that takes longer does not keep the exit from being told.
 pub(crate) const OUTPUT_WAIT_MS: u64 = 2_000;
 /// How long the exit of an init waits for the exits of its execs, which were killed with it, milliseconds.

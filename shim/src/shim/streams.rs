@@ -33,7 +33,7 @@ const KEPT_BYTES_MAX: usize = 16 << 10;
 pub(super) struct Streams {
     ios: BTreeMap<Process, ProcessIo>,
     writing: Writing,
-    /// Processes whose last words are on their way to the disk.
+    /// Processes whose last output is on its way to the disk.
     draining: BTreeSet<Process>,
     /// Logs and files of processes that are gone, with what is left to write.
     leaving: Vec<Leaving>,

@@ -40,7 +40,7 @@ pub struct PodDns {
 pub struct DnsWarning {
     /// Reason of the event.
     pub reason: &'static str,
-    /// Words.
+    /// For people.
     pub message: String,
 }
 

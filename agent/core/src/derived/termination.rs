@@ -1,4 +1,4 @@
-//! Last words of a container, cut to what a status may carry.
+//! The termination message of a container, cut to what a status may carry.
 //!
 //! Source: `pkg/kubelet/kuberuntime/kuberuntime_container.go` `getTerminationMessage`,
 //! `pkg/kubelet/status/status_manager.go` `normalizeStatus`.

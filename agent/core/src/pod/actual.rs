@@ -16,7 +16,7 @@ use crate::{
         sandbox::Up,
         signal::Stop,
         start::Starting,
-        termination::Words,
+        termination::TerminationMessage,
     },
     record::{Goal, PodRecord},
     spec::{NetworkMode, Pod},
@@ -200,7 +200,7 @@ pub enum Run {
     Starting(Starting),
     /// Running.
     Running(Running),
-    /// Ended; its last words are being read.
+    /// Ended; its termination message is being read.
     Ended(Ended),
 }
 
@@ -244,13 +244,13 @@ pub struct Running {
 pub struct Ended {
     /// How it ended.
     pub exit: Exit,
-    /// Since when it was shown as running, and still is until its last words are read.
+    /// Since when it was shown as running, and still is until its termination message is read.
     pub shown_since: Option<Timestamp>,
-    /// Its last words.
-    pub words: Words,
+    /// Its termination message.
+    pub message: TerminationMessage,
 }
 
-/// The end of a run, where it is known without last words.
+/// The end of a run, where it is known without termination message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum End {
     /// The shim said how it ended.

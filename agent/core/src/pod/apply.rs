@@ -10,7 +10,7 @@ use super::{
     resource::Resource,
     restart::{first_back_off, next_back_off},
     step::{Step, Thing},
-    words::{about, about_pod, pod_text},
+    text::{about, about_pod, pod_text},
 };
 use crate::{
     id::{ContainerId, ContainerName},
@@ -38,7 +38,7 @@ impl PodMachine {
             Step::Look(name) => self.look_at_task(&name, shared),
             Step::Term(name) => self.signal(&name, Sent::Term, shared, now),
             Step::Kill(name) => self.signal(&name, Sent::Kill, shared, now),
-            Step::ReadWords(name) => self.read_words(&name, shared, now),
+            Step::ReadTerminationMessage(name) => self.read_termination_message(&name, shared, now),
             Step::Remove(leftover) => self.remove_leftover(leftover, shared),
             Step::KillShim(sandbox) => self.kill_shim(sandbox, shared),
         }

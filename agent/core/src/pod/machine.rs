@@ -11,7 +11,7 @@ use super::{
     },
     restart::change_back_off,
     status,
-    words::about_pod,
+    text::about_pod,
 };
 use crate::{
     config::NodeConfig,

@@ -20,6 +20,6 @@ mod runs;
 pub mod silence;
 pub mod status;
 pub mod step;
-mod words;
+mod text;
 
 pub use machine::{PodMachine, Shared};

@@ -1,12 +1,12 @@
 //! What follows from the end of an effect.
 
-use super::{machine::PodMachine, resource::Ended, words::about_pod};
+use super::{machine::PodMachine, resource::Ended, text::about_pod};
 use crate::{
     event::Outcome,
     failure::Failure,
     id::{ContainerName, OpId},
     ops::Slot,
-    pod::words::about,
+    pod::text::about,
     status::Severity,
     time::Now,
 };
@@ -30,7 +30,7 @@ impl PodMachine {
             Slot::Signal(name) => self.signalled(op, &name, result, now.mono),
             Slot::Look(sandbox) => self.looked(op, sandbox, result, now),
             Slot::Files => self.files_written(ended, result),
-            Slot::Words(name) => self.words_read(op, &name, tries, result, now),
+            Slot::TerminationMessage(name) => self.termination_message_read(op, &name, tries, result, now),
             Slot::Remove(leftover) => self.removed(leftover, tries, result, now.mono),
             Slot::Shim(sandbox) => self.shim_killed(sandbox, tries, result, now.mono),
         }

@@ -11,7 +11,7 @@ use super::{
         removal::{Leftover, Removal},
     },
     resource::Resource,
-    words::about_pod,
+    text::about_pod,
 };
 use crate::{
     failure::FailureKind,

@@ -17,7 +17,7 @@ use super::{
     },
     report::{Seen, again, seen},
     resource::Resource,
-    words::about_pod,
+    text::about_pod,
 };
 use crate::{
     config::NodeConfig,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{
     actual::{self, End, Run, Running},
     machine::PodMachine,
-    port::termination::Words,
+    port::termination::TerminationMessage,
 };
 use crate::{
     id::ContainerName,
@@ -24,7 +24,7 @@ impl PodMachine {
         self.set_run(name, Run::Running(running));
     }
 
-    /// A run has ended: its last words are read where they can be, then it goes into the record.
+    /// A run has ended: its termination message is read where that can be, then it goes into the record.
     pub(super) fn ended(&mut self, name: &ContainerName, end: End, now: Now) {
         match end {
             End::Seen(exit) => {
@@ -39,7 +39,10 @@ impl PodMachine {
                     Run::Idle => exit.started_at,
                     Run::BackingOff | Run::Preparing(_) | Run::Starting(_) | Run::Ended(_) => None,
                 };
-                self.set_run(name, Run::Ended(actual::Ended { exit, shown_since, words: Words::Unread }));
+                self.set_run(
+                    name,
+                    Run::Ended(actual::Ended { exit, shown_since, message: TerminationMessage::Unread }),
+                );
             }
             End::Lost(at) => {
                 self.unknown_end(

@@ -58,8 +58,8 @@ pub enum Step {
     Term(ContainerName),
     /// Kill a container.
     Kill(ContainerName),
-    /// Read the last words of a container.
-    ReadWords(ContainerName),
+    /// Read the termination message of a container.
+    ReadTerminationMessage(ContainerName),
     /// Remove something.
     Remove(Leftover),
     /// Kill the shim of a sandbox that is being removed.

@@ -32,7 +32,7 @@ pub struct Container {
     pub stdio: Stdio,
     /// Security settings of this container.
     pub security: ContainerSecurity,
-    /// Where the container leaves its last words.
+    /// Where the container leaves its termination message.
     pub termination_message: TerminationMessage,
     /// Changes when the container must be replaced to follow its spec.
     pub hash: u64,

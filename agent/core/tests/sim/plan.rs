@@ -12,7 +12,7 @@ use berth_core::{
         port::{
             image::ImageUse,
             removal::{Leftover, Removal},
-            termination::Words,
+            termination::TerminationMessage,
         },
         resource::{Resource, Retry},
         step::{Plan, Step, Thing},
@@ -366,9 +366,9 @@ fn a_pod_is_taken_down_in_order() {
     let mut life = running(&["web"], RestartPolicy::Always);
     stopping(&mut life);
     life.actual.volumes.insert(VolumeName::new("data"), Resource::Ready("/v".into()));
-    let ended_now = Run::Ended(Ended { exit: exit(0), shown_since: None, words: Words::Unread });
+    let ended_now = Run::Ended(Ended { exit: exit(0), shown_since: None, words: TerminationMessage::Unread });
     life.actual.containers.insert(name("web"), ended_now);
-    assert_eq!(planned(&life).steps, [Step::ReadWords(name("web"))]);
+    assert_eq!(planned(&life).steps, [Step::ReadTerminationMessage(name("web"))]);
     exited(&mut life, "web", 0);
     let sandbox = life.sandbox_id();
     let first = [Leftover::Sandbox(sandbox.clone()), Leftover::Network(sandbox.clone()), Leftover::Volumes];

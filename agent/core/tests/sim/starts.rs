@@ -66,7 +66,7 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
             run.handle(Event::Sandbox { id: sandbox.clone(), report });
         }
         run.handle(Event::Done { op, outcome });
-        read_words(&mut run);
+        read_termination_message(&mut run);
         let record = &run.world.records[&uid()].containers.values().next().unwrap();
         let told = record.exit.as_ref().map(|end| (end.exit.code, end.reason.as_deref().unwrap_or("Error")));
         assert_eq!(told, expected, "{what}");
@@ -110,7 +110,7 @@ fn reports(heard: Heard, id: &ContainerId) -> Vec<SandboxReport> {
     }
 }
 
-fn read_words(run: &mut Run) {
+fn read_termination_message(run: &mut Run) {
     let is_read = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::ReadTerminationMessage(_), .. });
     while let Some(at) = run.open.iter().position(is_read) {
         run.perform(at);

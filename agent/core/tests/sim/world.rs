@@ -386,7 +386,7 @@ impl World {
     /// They are in the pod's directory, also when the container has gone with its sandbox.
     fn last_words(&mut self, id: &ContainerId) -> Outcome {
         if self.containers.get(id).is_some_and(Container::is_running) {
-            self.violate(format!("last words of {} before its end", short(id)));
+            self.violate(format!("termination message of {} before its end", short(id)));
         }
         Outcome::TerminationMessage("bye".into())
     }

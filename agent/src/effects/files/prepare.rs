@@ -61,7 +61,7 @@ pub(in crate::effects) async fn container(
                 .map_err(|error| failed(kind_of(&error), &error))
         }
         Answer::Withheld { mount, why } => Err(withheld(request, &mount, &why)),
-        Answer::Done | Answer::Accounts { .. } | Answer::Words(_) | Answer::Missing(_) => {
+        Answer::Done | Answer::Accounts { .. } | Answer::TerminationMessage(_) | Answer::Missing(_) => {
             Err(unknown(format!("{what}: an answer to another request")))
         }
     }

@@ -1,4 +1,4 @@
-//! The last words of a container: its termination message file, or the end of its log.
+//! The termination message of a container: its file, or the end of its log.
 
 use std::{
     fs::{File, OpenOptions},
@@ -32,14 +32,14 @@ pub(in crate::effects) async fn read(
     request: TerminationMessageRequest,
 ) -> Result<Outcome, Failure> {
     let TerminationMessageRequest { id, file, log } = request;
-    let what = format!("last words of {id}");
+    let what = format!("termination message of {id}");
     let path = file.clone().or_else(|| log.clone()).unwrap_or_default();
     let called = Called { what: &what, path: &path, sort: Sort::Ends, within: PATH };
-    let message = match host.work(pod.as_str(), called, &Work::Words { file, log }).await {
-        Ok(Answer::Words(message)) => message,
+    let message = match host.work(pod.as_str(), called, &Work::TerminationMessage { file, log }).await {
+        Ok(Answer::TerminationMessage(message)) => message,
         Ok(_) => String::new(),
         Err(failure) => {
-            tracing::warn!(container = %id, error = failure.message, "last words not read");
+            tracing::warn!(container = %id, error = failure.message, "termination message not read");
             String::new()
         }
     };
@@ -47,7 +47,7 @@ pub(in crate::effects) async fn read(
 }
 
 /// In a worker: reads them from the file, or from the log when the file has none.
-pub(in crate::effects) fn words(file: Option<&Path>, log: Option<&Path>) -> String {
+pub(in crate::effects) fn message(file: Option<&Path>, log: Option<&Path>) -> String {
     let message = file.and_then(|path| tail(path, FILE_BYTES_MAX as u64).ok());
     let message = message.map(|bytes| from_file(&bytes)).unwrap_or_default();
     if !message.is_empty() {
@@ -90,12 +90,12 @@ mod tests {
         let (file, log) = (dir.path().join("message"), dir.path().join("0.log"));
         std::fs::write(&log, "2026-11-21T01:02:03.000000000Z stderr F it broke\n").unwrap();
         std::fs::write(&file, "").unwrap();
-        assert_eq!(words(Some(&file), Some(&log)).trim_end(), "it broke");
-        assert_eq!(words(Some(&file), None), "");
+        assert_eq!(message(Some(&file), Some(&log)).trim_end(), "it broke");
+        assert_eq!(message(Some(&file), None), "");
         std::fs::write(&file, "said").unwrap();
-        assert_eq!(words(Some(&file), Some(&log)), "said");
+        assert_eq!(message(Some(&file), Some(&log)), "said");
         std::fs::write(&file, "x".repeat(FILE_BYTES_MAX + 10)).unwrap();
-        assert_eq!(words(Some(&file), None).len(), FILE_BYTES_MAX);
+        assert_eq!(message(Some(&file), None).len(), FILE_BYTES_MAX);
     }
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
         std::fs::write(&secret, "secret").unwrap();
         std::os::unix::fs::symlink(&secret, &link).unwrap();
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
-        assert_eq!(words(Some(&link), Some(&link)), "");
-        assert_eq!(words(Some(&pipe), None), "");
+        assert_eq!(message(Some(&link), Some(&link)), "");
+        assert_eq!(message(Some(&pipe), None), "");
     }
 }

@@ -69,8 +69,8 @@ pub(in crate::effects) enum Work {
     Look(Vec<Place>),
     /// Writes files that are missing.
     WriteFiles(Vec<FileText>),
-    /// Reads the last words of a container. Answer: `Words`.
-    Words { file: Option<String>, log: Option<String> },
+    /// Reads the termination message of a container. Answer: `TerminationMessage`.
+    TerminationMessage { file: Option<String>, log: Option<String> },
 }
 
 /// What it brought.
@@ -84,8 +84,8 @@ pub(in crate::effects) enum Answer {
     Withheld { mount: String, why: String },
     /// Account files.
     Accounts { passwd: String, group: String },
-    /// Last words.
-    Words(String),
+    /// A termination message.
+    TerminationMessage(String),
     /// Which of what was asked for is missing, by its place in the request.
     Missing(Vec<usize>),
 }

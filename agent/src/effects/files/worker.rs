@@ -78,9 +78,12 @@ fn perform(work: Work) -> Result<Answer, Failure> {
         Work::WriteFiles(files) => {
             files.into_iter().try_for_each(|file| host_files::write(&file.into()))?;
         }
-        Work::Words { file, log } => {
+        Work::TerminationMessage { file, log } => {
             let path = |text: &'_ Option<String>| text.as_deref().map(Path::new).map(Path::to_owned);
-            return Ok(Answer::Words(termination::words(path(&file).as_deref(), path(&log).as_deref())));
+            return Ok(Answer::TerminationMessage(termination::message(
+                path(&file).as_deref(),
+                path(&log).as_deref(),
+            )));
         }
     }
     Ok(Answer::Done)

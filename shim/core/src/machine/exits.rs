@@ -131,7 +131,7 @@ impl Machine {
         self.finish_leaving(id, false);
     }
 
-    /// Tells the exit of an init whose execs are done, and whose last words are on disk, or are given up on.
+    /// Tells the exit of an init whose execs are done, and whose last output is on disk, or are given up on.
     pub(super) fn finish_leaving(&mut self, id: &Id, give_up: bool) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         let (Life::Leaving { pid, exit, .. } | Life::Deleting { pid, init: Init::Leaving { exit, .. }, .. }) =

@@ -76,7 +76,7 @@ pub(crate) struct World {
     doomed: BTreeSet<u32>,
     /// Containers that could not be thawed.
     stuck: BTreeSet<Id>,
-    /// Containers whose last words are on their way to the disk.
+    /// Containers whose last output is on its way to the disk.
     draining: Vec<Process>,
     told: Told,
     /// The end of the feed that is known, and the last pushed number.

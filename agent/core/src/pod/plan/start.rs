@@ -8,7 +8,7 @@ use super::Planner;
 use crate::{
     pod::{
         actual::{Preparing, Run},
-        port::{image::ImageUse, termination::Words},
+        port::{image::ImageUse, termination::TerminationMessage},
         resource::Resource,
         step::Step,
     },
@@ -126,7 +126,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Stops containers whose spec changed, sees stops through, reads last words.
+    /// Stops containers whose spec changed, sees stops through, reads termination messages.
     pub(super) fn running_containers(&mut self) {
         for container in self.life.spec.all_containers() {
             match self.life.run(&container.name) {
@@ -140,20 +140,20 @@ impl Planner<'_> {
                         self.push(Step::Stop(container.name.clone()));
                     }
                 }
-                Run::Ended(ended) => self.last_words(container, &ended.words),
+                Run::Ended(ended) => self.termination_message(container, &ended.message),
                 Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Starting(_) => {}
             }
         }
     }
 
-    pub(super) fn last_words(&mut self, container: &Container, words: &Words) {
-        let due = match words {
-            Words::Unread => true,
-            Words::Reading { .. } => false,
-            Words::Failed(retry) => self.has_come(retry.at),
+    pub(super) fn termination_message(&mut self, container: &Container, message: &TerminationMessage) {
+        let due = match message {
+            TerminationMessage::Unread => true,
+            TerminationMessage::Reading { .. } => false,
+            TerminationMessage::Failed(retry) => self.has_come(retry.at),
         };
         if due {
-            self.push(Step::ReadWords(container.name.clone()));
+            self.push(Step::ReadTerminationMessage(container.name.clone()));
         }
     }
 }

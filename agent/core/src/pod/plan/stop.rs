@@ -107,7 +107,7 @@ impl<'a> Planner<'a> {
                     self.push(Step::Stop(container.name.clone()));
                 }
             }
-            Run::Ended(ended) => self.last_words(container, &ended.words),
+            Run::Ended(ended) => self.termination_message(container, &ended.message),
         }
     }
 

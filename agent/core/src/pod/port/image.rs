@@ -10,7 +10,7 @@ use crate::{
         actual::{Preparing, Run},
         machine::{PodMachine, Shared},
         resource::Retry,
-        words::{about, go_duration, pull_back_off},
+        text::{about, go_duration, pull_back_off},
     },
     spec::ImagePullPolicy,
     status::Severity,

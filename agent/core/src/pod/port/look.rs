@@ -25,7 +25,7 @@ use crate::{
             files::files,
         },
         resource::Resource,
-        words::about_pod,
+        text::about_pod,
     },
     record::TerminationRecord,
     spec::{Volume, VolumeSource},
@@ -99,10 +99,10 @@ impl PodMachine {
         let Ok(Outcome::Looked(found)) = result else { return };
         let is_new = found.iter().any(|finding| !self.looking.found.contains(finding));
         let doubted: Vec<String> =
-            found.iter().filter(|finding| self.doubt(finding, sandbox, now.mono)).map(words).collect();
+            found.iter().filter(|finding| self.doubt(finding, sandbox, now.mono)).map(text).collect();
         if is_new && !doubted.is_empty() {
-            let text = format!("Changed behind the agent, to be made again: {}", doubted.join(", "));
-            self.notes.push(about_pod(Severity::Warning, "ChangedOutside", text));
+            let message = format!("Changed behind the agent, to be made again: {}", doubted.join(", "));
+            self.notes.push(about_pod(Severity::Warning, "ChangedOutside", message));
         }
         self.looking.found = found;
     }
@@ -140,7 +140,7 @@ fn doubt<T>(thing: &mut Resource<T>) -> bool {
     was_ready
 }
 
-fn words(finding: &Finding) -> String {
+fn text(finding: &Finding) -> String {
     match finding {
         Finding::Netns => "network namespace".to_owned(),
         Finding::Cgroup => "cgroup".to_owned(),

@@ -18,7 +18,7 @@ use crate::{
         machine::{PodMachine, Shared},
         port::removal::Leftover,
         resource::Retry,
-        words::about_pod,
+        text::about_pod,
     },
     record::{Goal, PodRecord},
     status::{ContainerState, PodStatus, Severity},
@@ -122,7 +122,7 @@ impl PodMachine {
                 Recording::Saved(new)
             }
             Err(failure) => {
-                self.notes.push(about_pod(Severity::Warning, NOT_WRITTEN, words(&failure)));
+                self.notes.push(about_pod(Severity::Warning, NOT_WRITTEN, text(&failure)));
                 Recording::Failed { retry: Retry::after(failure, tries, now), old }
             }
         };
@@ -140,7 +140,7 @@ impl PodMachine {
             self.acts.extract_if(.., |(_, act)| needs_record(act, life)).map(|(op, _)| op).collect();
         for op in &refused {
             if let Some(Purpose::Pod { slot, tries, .. }) = shared.ops.close(*op) {
-                let failure = Failure { kind: FailureKind::Unrecorded, message: words(why) };
+                let failure = Failure { kind: FailureKind::Unrecorded, message: text(why) };
                 self.settle(*op, slot, tries, Err(failure), now);
             }
         }
@@ -156,14 +156,14 @@ impl PodMachine {
         };
         if status.reason.is_empty() {
             NOT_WRITTEN.clone_into(&mut status.reason);
-            status.message = words(failure);
+            status.message = text(failure);
         }
         for container in status.init_containers.iter_mut().chain(&mut status.containers) {
             if let ContainerState::Waiting { reason, message } = &mut container.state
                 && (message.is_empty() || message.starts_with(WHAT))
             {
                 NOT_WRITTEN.clone_into(reason);
-                *message = words(failure);
+                *message = text(failure);
             }
         }
     }
@@ -213,6 +213,6 @@ fn needs_record(act: &Act, life: &Life) -> bool {
     }
 }
 
-fn words(failure: &Failure) -> String {
+fn text(failure: &Failure) -> String {
     format!("{WHAT}: {}", failure.message)
 }

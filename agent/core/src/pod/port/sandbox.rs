@@ -16,7 +16,7 @@ use crate::{
         machine::{PodMachine, Shared},
         port::removal::{Leftover, Removal},
         resource::{Ended, Resource, Retry},
-        words::about_pod,
+        text::about_pod,
     },
     spec::{Pod, Sysctl},
     status::Severity,

@@ -13,7 +13,7 @@ use crate::{
         fit,
         machine::{PodMachine, Shared},
         resource::growing,
-        words::about_pod,
+        text::about_pod,
     },
     record::PodRecord,
     status::Severity,

@@ -20,7 +20,7 @@ use crate::{
         machine::{PodMachine, Shared},
         port::{image::ImageUse, signal::Stop},
         resource::{Resource, Retry},
-        words::about,
+        text::about,
     },
     record::RunImage,
     spec::{Container, Pod},

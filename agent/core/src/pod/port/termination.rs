@@ -18,10 +18,10 @@ use crate::{
     time::Now,
 };
 
-/// Tries to read the last words of a container; then it goes without.
-const WORDS_TRIES_MAX: u32 = 3;
+/// Tries to read a termination message; then the container goes without.
+const READ_TRIES_MAX: u32 = 3;
 
-/// Where the last words of a container are.
+/// Where the termination message of a container is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TerminationMessageRequest {
     /// Whose.
@@ -32,9 +32,9 @@ pub struct TerminationMessageRequest {
     pub log: Option<String>,
 }
 
-/// The last words of a container.
+/// How far the reading of a termination message is.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Words {
+pub enum TerminationMessage {
     /// To be read.
     Unread,
     /// Being read.
@@ -50,25 +50,30 @@ pub enum Words {
 
 impl PodMachine {
     /// Asks for the termination message of a container that ended.
-    pub(in crate::pod) fn read_words(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Now) {
+    pub(in crate::pod) fn read_termination_message(
+        &mut self,
+        name: &ContainerName,
+        shared: &mut Shared<'_>,
+        now: Now,
+    ) {
         let Some(container) = self.container(name) else { return };
         let Run::Ended(mut ended) = self.life.run(name).clone() else { return };
         let Some(request) = request(&self.life, &container, &ended.exit, shared.config) else {
             return self.conclude(name, ended.exit, String::new(), None, now);
         };
-        let tries = match &ended.words {
-            Words::Unread => 0,
-            Words::Reading { tries, .. } => *tries,
-            Words::Failed(retry) => retry.tries,
+        let tries = match &ended.message {
+            TerminationMessage::Unread => 0,
+            TerminationMessage::Reading { tries, .. } => *tries,
+            TerminationMessage::Failed(retry) => retry.tries,
         };
         let act = Act::ReadTerminationMessage(Box::new(request));
-        let op = self.ask(shared, Slot::Words(name.clone()), tries, act);
-        ended.words = Words::Reading { op, tries };
+        let op = self.ask(shared, Slot::TerminationMessage(name.clone()), tries, act);
+        ended.message = TerminationMessage::Reading { op, tries };
         self.set_run(name, Run::Ended(ended));
     }
 
     /// Takes the outcome.
-    pub(in crate::pod) fn words_read(
+    pub(in crate::pod) fn termination_message_read(
         &mut self,
         op: OpId,
         name: &ContainerName,
@@ -77,16 +82,20 @@ impl PodMachine {
         now: Now,
     ) {
         let Some(Run::Ended(ended)) = self.life.actual.containers.get_mut(name) else { return };
-        match ended.words {
-            Words::Reading { op: reading, .. } if reading == op => {}
-            Words::Reading { .. } | Words::Unread | Words::Failed(_) => return,
+        match ended.message {
+            TerminationMessage::Reading { op: reading, .. } if reading == op => {}
+            TerminationMessage::Reading { .. }
+            | TerminationMessage::Unread
+            | TerminationMessage::Failed(_) => return,
         }
         let exit = ended.exit;
         match result {
             Ok(Outcome::TerminationMessage(message)) => self.conclude(name, exit, message, None, now),
             Ok(_) => self.conclude(name, exit, String::new(), None, now),
-            Err(_) if tries + 1 >= WORDS_TRIES_MAX => self.conclude(name, exit, String::new(), None, now),
-            Err(failure) => ended.words = Words::Failed(Retry::after(failure, tries, now.mono)),
+            Err(_) if tries + 1 >= READ_TRIES_MAX => self.conclude(name, exit, String::new(), None, now),
+            Err(failure) => {
+                ended.message = TerminationMessage::Failed(Retry::after(failure, tries, now.mono));
+            }
         }
     }
 }

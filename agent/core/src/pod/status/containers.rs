@@ -11,7 +11,7 @@ use crate::{
         actual::{Life, Preparing, Run, Stage},
         port::image::ImageUse,
         restart::{could_not_start, runs_again},
-        words::{crash_loop, pull_back_off},
+        text::{crash_loop, pull_back_off},
     },
     record::{ContainerRecord, ExitRecord},
     spec::{Container, ContainerKind},
@@ -105,7 +105,7 @@ fn states<'a>(
         Run::Running(running) => (ContainerState::Running { started_at: running.started_at }, last),
         Run::Starting(_) => (waiting(), last),
         Run::Preparing(preparing) => (preparing_state(life, container, preparing), last),
-        // Its end is shown whole, with its last words.
+        // Its end is shown whole, with its termination message.
         Run::Ended(ended) => match ended.shown_since {
             Some(started_at) => (ContainerState::Running { started_at }, last),
             None => (waiting(), last),

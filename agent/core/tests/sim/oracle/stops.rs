@@ -201,7 +201,7 @@ impl Account {
             || self.written_code(name, run).is_some()
     }
 
-    /// As [`over`](Self::over), by ends that were written down: until then last words are read.
+    /// As [`over`](Self::over), by ends that were written down: until then termination messages are read.
     pub(super) fn over_by_record(&self, now: Now) -> Option<Over> {
         self.over_by(now, |name, run| self.written_code(name, run).is_some())
     }

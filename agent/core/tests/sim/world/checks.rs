@@ -74,7 +74,7 @@ impl World {
         self.violations.append(&mut violations);
     }
 
-    /// An end that was shown is not shown otherwise: it was complete, with its last words.
+    /// An end that was shown is not shown otherwise: it was complete, with its termination message.
     pub(super) fn check_ends(&mut self, new: &PodStatus) {
         let Some(old) = self.statuses.get(&new.uid) else { return };
         let before: BTreeMap<_, _> = ends(old).map(|end| (&end.id, end)).collect();

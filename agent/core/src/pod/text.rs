@@ -1,4 +1,4 @@
-//! Words that people and tools read: the kubelet's texts of events and waiting states.
+//! Texts that people and tools read: the kubelet's texts of events and waiting states.
 
 use std::time::Duration;
 
