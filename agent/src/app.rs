@@ -34,7 +34,7 @@ use crate::{
     node_loop::{EVENTS_MAX, NodeLoop},
     runtime::{self, Found, GroupedTasks, Shims, Watch, probe},
     source,
-    store::{Ended, Store},
+    store::{EndedPods, Store},
     view::View,
     workers::Workers,
 };
@@ -182,7 +182,7 @@ fn read_back(store: &mut Store) -> Result<Pods> {
 }
 
 /// Pods that had ended before the machine was switched off: what is kept of those that have no record.
-fn ended_before(ended: &Ended, records: &Pods) -> Result<Pods> {
+fn ended_before(ended: &EndedPods, records: &Pods) -> Result<Pods> {
     let known: BTreeSet<&PodUid> = records.iter().map(|(record, _)| &record.uid).collect();
     let mut pods = Vec::new();
     for record in ended.load()?.into_iter().filter(|record| !known.contains(&record.uid)) {

@@ -22,7 +22,7 @@ use nix::fcntl::Flock;
 
 use crate::lock;
 
-pub use ended::Ended;
+pub use ended::EndedPods;
 pub use wire::DecodeError;
 
 /// Largest record that is read back, in bytes: a manifest of 1 MiB, escaped, and the runs of its containers.
@@ -124,8 +124,8 @@ impl Store {
 
     /// What is kept of pods below `root` that have ended.
     #[must_use]
-    pub fn ended(&self, root: &Path) -> Ended {
-        Ended::at(root, &self.boot)
+    pub fn ended(&self, root: &Path) -> EndedPods {
+        EndedPods::at(root, &self.boot)
     }
 
     /// Writes a pod's record: the manifest when it is not there as it is, then the state.

@@ -79,7 +79,7 @@ pub(super) async fn run(socket: &Path, options: &Options) -> Result<ExitCode, Fa
     match answer? {
         Answer::Exited { code } => {
             if let Output::Kept(kept) = output {
-                put_json(&Ended { exit_code: code, kept })?;
+                put_json(&ExecEnd { exit_code: code, kept })?;
             }
             Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
         }
@@ -134,7 +134,7 @@ struct Kept {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Ended {
+struct ExecEnd {
     exit_code: u32,
     #[serde(flatten)]
     kept: Kept,
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     /// What is made of an agent that sends these frames.
-    async fn heard(frames: Vec<Frame>) -> Result<Ended, Failure> {
+    async fn heard(frames: Vec<Frame>) -> Result<ExecEnd, Failure> {
         let (stream, mut agent) = UnixStream::pair().unwrap();
         let agent = async move {
             for frame in frames {
@@ -258,7 +258,7 @@ mod tests {
         let mut output = Output::new(TextOrJson::Json);
         let (answer, ()) = tokio::join!(streams(Client { stream }, None, &mut output, false), agent);
         match (answer?, output) {
-            (Answer::Exited { code }, Output::Kept(kept)) => Ok(Ended { exit_code: code, kept }),
+            (Answer::Exited { code }, Output::Kept(kept)) => Ok(ExecEnd { exit_code: code, kept }),
             other => panic!("{other:?}"),
         }
     }

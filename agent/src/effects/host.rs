@@ -15,7 +15,7 @@ use crate::{
     failpoint::Failpoint,
     network::Network,
     runtime::{Containerd, GroupedTasks, Shims, probe::OciCommand},
-    store::Ended,
+    store::EndedPods,
     workers::Workers,
 };
 
@@ -41,7 +41,7 @@ pub struct Host {
     /// Account files by image.
     pub accounts: AccountsCache,
     /// What is kept of pods that have ended.
-    pub ended: Ended,
+    pub ended: EndedPods,
     /// Bounds on concurrency.
     pub lanes: Lanes,
     /// Processes for files.

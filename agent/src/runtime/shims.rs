@@ -252,7 +252,7 @@ struct Follower {
 }
 
 /// How a connection ended.
-enum Ended {
+enum SessionEnd {
     /// The sandbox was stopped, and not by us: its containers have ended.
     Stopped,
     /// The connection was lost after it had worked.
@@ -266,12 +266,12 @@ impl Follower {
         let (mut delay, mut refusals) = (RETRY_MIN, 0);
         loop {
             let error = match self.session().await {
-                Ended::Stopped => break,
-                Ended::Lost(error) => {
+                SessionEnd::Stopped => break,
+                SessionEnd::Lost(error) => {
                     (delay, refusals) = (RETRY_MIN, 0);
                     error
                 }
-                Ended::Refused(error) => {
+                SessionEnd::Refused(error) => {
                     refusals = if is_refusal(&error) { refusals + 1 } else { 0 };
                     error
                 }
@@ -290,19 +290,19 @@ impl Follower {
         self.report(SandboxReport::Lost { at: Timestamp::now() }).await;
     }
 
-    async fn session(&self) -> Ended {
+    async fn session(&self) -> SessionEnd {
         let client = match ShimClient::connect(&self.socket).await {
             Ok(client) => client,
-            Err(error) => return Ended::Refused(error),
+            Err(error) => return SessionEnd::Refused(error),
         };
         loop {
             let asked_at = clock::mono();
             let state = match client.state().await {
                 Ok(state) => ShimState::of(&state),
-                Err(error) => return Ended::Lost(error),
+                Err(error) => return SessionEnd::Lost(error),
             };
             if !state.ready {
-                return Ended::Stopped;
+                return SessionEnd::Stopped;
             }
             let mut since = state.seq;
             self.report(SandboxReport::Resync { asked_at, tasks: state.tasks }).await;
@@ -313,7 +313,7 @@ impl Follower {
                             since = event.seq;
                             match event.what {
                                 Some(What::Exited(task)) => self.exited(&task).await,
-                                Some(What::SandboxStopped(_)) => return Ended::Stopped,
+                                Some(What::SandboxStopped(_)) => return SessionEnd::Stopped,
                                 Some(
                                     What::Created(_)
                                     | What::Started(_)
@@ -327,7 +327,7 @@ impl Follower {
                         }
                     }
                     Ok(None) => break,
-                    Err(error) => return Ended::Lost(error),
+                    Err(error) => return SessionEnd::Lost(error),
                 }
             }
         }

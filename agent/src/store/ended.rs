@@ -17,12 +17,12 @@ use super::{
 
 /// What is kept of pods that have ended.
 #[derive(Debug, Clone)]
-pub struct Ended {
+pub struct EndedPods {
     dir: PathBuf,
     boot: String,
 }
 
-impl Ended {
+impl EndedPods {
     pub(super) fn at(root: &Path, boot: &str) -> Self {
         Self { dir: root.join("berth/ended"), boot: boot.to_owned() }
     }

@@ -311,7 +311,7 @@ fn how_a_pod_has_ended_is_kept_until_it_is_dropped() {
     assert_eq!(ended.load().unwrap(), [record()]);
 
     // After a reboot only what is not counted from it is left.
-    let later = Ended::at(root.path(), "another boot");
+    let later = EndedPods::at(root.path(), "another boot");
     let [read] = later.load().unwrap().try_into().unwrap();
     assert_eq!((read.terminal, read.network), (record().terminal, None));
 

@@ -201,7 +201,7 @@ pub enum Run {
     /// Running.
     Running(Running),
     /// Ended; its termination message is being read.
-    Ended(Ended),
+    Ended(EndedRun),
 }
 
 /// A run before its start.
@@ -241,7 +241,7 @@ pub struct Running {
 
 /// An ended run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ended {
+pub struct EndedRun {
     /// How it ended.
     pub exit: Exit,
     /// Since when it was shown as running, and still is until its termination message is read.
@@ -252,7 +252,7 @@ pub struct Ended {
 
 /// The end of a run, where it is known without termination message.
 #[derive(Debug, Clone, PartialEq)]
-pub enum End {
+pub enum RunEnd {
     /// The shim said how it ended.
     Seen(Exit),
     /// Its sandbox is lost and how it ended is not known.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    actual::{End, Preparing, Run},
+    actual::{Preparing, Run, RunEnd},
     machine::{PodMachine, Shared},
     plan::STOP_MIN,
     port::image::ImageUse,
@@ -119,7 +119,7 @@ impl PodMachine {
     fn discard(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Now) {
         shared.pulls.withdraw(&self.asker(name));
         if self.life.may_have_run(name) {
-            return self.ended(name, End::Lost(now.wall), now);
+            return self.ended(name, RunEnd::Lost(now.wall), now);
         }
         let record = self.life.record.containers.get_mut(name);
         let was_asked = record.and_then(|record| record.started_in.take()).is_some();

@@ -1,6 +1,6 @@
 //! What follows from the end of an effect.
 
-use super::{machine::PodMachine, resource::Ended, text::about_pod};
+use super::{machine::PodMachine, resource::EndedEffect, text::about_pod};
 use crate::{
     event::Outcome,
     failure::Failure,
@@ -14,7 +14,7 @@ use crate::{
 impl PodMachine {
     /// Takes the outcome of an effect.
     pub fn settle(&mut self, op: OpId, slot: Slot, tries: u32, result: Result<Outcome, Failure>, now: Now) {
-        let ended = Ended { op, tries, at: now.mono };
+        let ended = EndedEffect { op, tries, at: now.mono };
         match slot {
             Slot::Record => self.saved(op, tries, result, now.mono),
             Slot::Status => self.published(ended, result),

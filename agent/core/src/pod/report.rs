@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    actual::{End, Preparing, Run, Stage},
+    actual::{Preparing, Run, RunEnd, Stage},
     machine::PodMachine,
     plan::{Over, is_ending, over},
     port::{
@@ -47,8 +47,8 @@ impl PodMachine {
         let names: Vec<ContainerName> = self.life.actual.containers.keys().cloned().collect();
         let Some(name) = names.into_iter().find(|name| self.life.container_id(name) == *id) else { return };
         match self.life.actual.containers.get_mut(&name) {
-            Some(Run::Starting(starting)) => starting.end = Some(End::Seen(exit)),
-            Some(Run::Running(_)) => self.ended(&name, End::Seen(exit), now),
+            Some(Run::Starting(starting)) => starting.end = Some(RunEnd::Seen(exit)),
+            Some(Run::Running(_)) => self.ended(&name, RunEnd::Seen(exit), now),
             Some(Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Ended(_)) | None => {}
         }
     }
@@ -83,8 +83,8 @@ impl PodMachine {
         match task {
             ObservedTask::Running { started_at, .. } => self.correct_start(name, *started_at),
             ObservedTask::Unknown => {}
-            ObservedTask::Exited(exit) => self.ended(name, End::Seen(*exit), now),
-            ObservedTask::Absent => self.ended(name, End::Lost(now.wall), now),
+            ObservedTask::Exited(exit) => self.ended(name, RunEnd::Seen(*exit), now),
+            ObservedTask::Absent => self.ended(name, RunEnd::Lost(now.wall), now),
             ObservedTask::Created => self.set_run(name, Run::Preparing(again(hash))),
         }
     }
@@ -192,16 +192,16 @@ impl PodMachine {
         for name in names {
             match self.life.actual.containers.get_mut(&name) {
                 Some(Run::Starting(starting)) => {
-                    starting.end.get_or_insert(End::Lost(at));
+                    starting.end.get_or_insert(RunEnd::Lost(at));
                 }
-                Some(Run::Running(_)) => self.ended(&name, End::Lost(at), now),
+                Some(Run::Running(_)) => self.ended(&name, RunEnd::Lost(at), now),
                 Some(Run::Preparing(preparing)) => {
                     // A start that failed may have left a record in the sandbox, whose removal takes the layer with it.
                     if preparing.rootfs.ready().is_some() {
                         preparing.rootfs = Resource::Unknown;
                     }
                     if self.life.may_have_run(&name) {
-                        self.ended(&name, End::Lost(at), now);
+                        self.ended(&name, RunEnd::Lost(at), now);
                     } else if let Some(record) = self.life.record.containers.get_mut(&name) {
                         // It is still to begin: nobody takes it for one that went with this sandbox.
                         record.started_in = None;

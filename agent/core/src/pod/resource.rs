@@ -66,7 +66,7 @@ impl<T> Resource<T> {
     }
 
     /// Takes the outcome of the effect that makes it; that of any other effect says nothing about it.
-    pub fn settle(&mut self, ended: Ended, result: Result<T, Failure>) {
+    pub fn settle(&mut self, ended: EndedEffect, result: Result<T, Failure>) {
         if self.op() == Some(ended.op) {
             *self = match result {
                 Ok(value) => Self::Ready(value),
@@ -85,7 +85,7 @@ impl<T> Resource<T> {
 
 /// An effect that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedEffect {
     /// Which.
     pub op: OpId,
     /// How often the same failed before, in a row.

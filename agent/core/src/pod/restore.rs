@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    actual::{Actual, End, Life, Run, Running},
+    actual::{Actual, Life, Run, RunEnd, Running},
     machine::PodMachine,
     port::{
         record::Recording,
@@ -208,7 +208,7 @@ impl PodMachine {
                 self.runs(name, Running { started_at: *started_at, known_at: at, hash, stop: Stop::No });
             }
             ObservedTask::Unknown if alive == Alive::Perhaps => self.trust(name, hash, at, now),
-            ObservedTask::Exited(exit) => self.ended(name, End::Seen(*exit), now),
+            ObservedTask::Exited(exit) => self.ended(name, RunEnd::Seen(*exit), now),
             ObservedTask::Created | ObservedTask::Absent | ObservedTask::Unknown if alive != Alive::No => {
                 self.set_run(name, Run::Preparing(again(hash)));
             }
@@ -219,21 +219,21 @@ impl PodMachine {
             ObservedTask::Running { .. }
             | ObservedTask::Created
             | ObservedTask::Absent
-            | ObservedTask::Unknown => self.ended(name, End::Lost(now.wall), now),
+            | ObservedTask::Unknown => self.ended(name, RunEnd::Lost(now.wall), now),
         }
     }
 
     /// A run of an earlier sandbox: whatever became of it, it is over.
     fn adopt_earlier_run(&mut self, name: &ContainerName, seen: Option<&ObservedContainer>, now: Now) {
         let end = match seen.map(|seen| &seen.task) {
-            Some(ObservedTask::Exited(exit)) => End::Seen(*exit),
+            Some(ObservedTask::Exited(exit)) => RunEnd::Seen(*exit),
             Some(
                 ObservedTask::Running { .. }
                 | ObservedTask::Created
                 | ObservedTask::Absent
                 | ObservedTask::Unknown,
             )
-            | None => End::Lost(now.wall),
+            | None => RunEnd::Lost(now.wall),
         };
         self.ended(name, end, now);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    actual::{self, End, Run, Running},
+    actual::{EndedRun, Run, RunEnd, Running},
     machine::PodMachine,
     port::termination::TerminationMessage,
 };
@@ -25,9 +25,9 @@ impl PodMachine {
     }
 
     /// A run has ended: its termination message is read where that can be, then it goes into the record.
-    pub(super) fn ended(&mut self, name: &ContainerName, end: End, now: Now) {
+    pub(super) fn ended(&mut self, name: &ContainerName, end: RunEnd, now: Now) {
         match end {
-            End::Seen(exit) => {
+            RunEnd::Seen(exit) => {
                 let mut exit = exit;
                 let shown_since = match self.life.run(name) {
                     Run::Running(running) => {
@@ -41,10 +41,10 @@ impl PodMachine {
                 };
                 self.set_run(
                     name,
-                    Run::Ended(actual::Ended { exit, shown_since, message: TerminationMessage::Unread }),
+                    Run::Ended(EndedRun { exit, shown_since, message: TerminationMessage::Unread }),
                 );
             }
-            End::Lost(at) => {
+            RunEnd::Lost(at) => {
                 self.unknown_end(
                     name,
                     at,
@@ -52,7 +52,7 @@ impl PodMachine {
                     now,
                 );
             }
-            End::Unseen(at) => {
+            RunEnd::Unseen(at) => {
                 self.unknown_end(
                     name,
                     at,

@@ -6,7 +6,7 @@ use berth_core::{
     config::NodeConfig,
     failure::{Failure, FailureKind},
     pod::{
-        actual::{Ended, Life, Refusal, Run},
+        actual::{EndedRun, Life, Refusal, Run},
         port::{
             image::{ImageUse, PullBackoff},
             termination::TerminationMessage,
@@ -148,8 +148,9 @@ fn an_end_is_not_shown_while_a_sidecar_runs() {
 fn an_end_is_shown_with_its_last_words_or_not_yet() {
     let mut life = running(&["web"], RestartPolicy::Never);
     let before = shown(&life);
-    let ended =
-        |shown_since| Run::Ended(Ended { exit: exit(1), shown_since, message: TerminationMessage::Unread });
+    let ended = |shown_since| {
+        Run::Ended(EndedRun { exit: exit(1), shown_since, message: TerminationMessage::Unread })
+    };
     life.actual.containers.insert(name("web"), ended(Some(Timestamp::UNIX_EPOCH)));
     assert_eq!(shown(&life), before, "it ran");
     life.record.goal = Goal::Removed;

@@ -10,7 +10,7 @@ use crate::{
     pod::{
         fit,
         machine::{PodMachine, Shared},
-        resource::{Ended, Resource},
+        resource::{EndedEffect, Resource},
     },
     spec::{Pod, QosClass},
 };
@@ -38,7 +38,7 @@ impl PodMachine {
     }
 
     /// Takes the outcome.
-    pub(in crate::pod) fn cgroup_made(&mut self, ended: Ended, result: Result<Outcome, Failure>) {
+    pub(in crate::pod) fn cgroup_made(&mut self, ended: EndedEffect, result: Result<Outcome, Failure>) {
         self.complain(&result, "FailedCreatePodContainer", "unable to ensure pod container exists: ");
         self.life.actual.cgroup.settle(ended, fit::done(result));
     }

@@ -8,7 +8,7 @@ use crate::{
     pod::{
         fit,
         machine::{PodMachine, Shared},
-        resource::{Ended, Resource},
+        resource::{EndedEffect, Resource},
     },
 };
 
@@ -21,7 +21,7 @@ impl PodMachine {
     }
 
     /// Takes the outcome.
-    pub(in crate::pod) fn end_kept(&mut self, ended: Ended, result: Result<Outcome, Failure>) {
+    pub(in crate::pod) fn end_kept(&mut self, ended: EndedEffect, result: Result<Outcome, Failure>) {
         self.complain(&result, "FailedKeepEnd", "error keeping how the pod ended: ");
         self.life.actual.end.settle(ended, fit::done(result));
     }

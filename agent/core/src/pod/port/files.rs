@@ -11,7 +11,7 @@ use crate::{
         actual::{Life, Run},
         fit,
         machine::{PodMachine, Shared},
-        resource::{Ended, Resource},
+        resource::{EndedEffect, Resource},
     },
 };
 
@@ -39,7 +39,7 @@ impl PodMachine {
     }
 
     /// Takes the outcome.
-    pub(in crate::pod) fn dirs_made(&mut self, ended: Ended, result: Result<Outcome, Failure>) {
+    pub(in crate::pod) fn dirs_made(&mut self, ended: EndedEffect, result: Result<Outcome, Failure>) {
         self.complain(&result, "Failed", "error making pod data directories: ");
         self.life.actual.dirs.settle(ended, fit::done(result));
     }
@@ -52,7 +52,7 @@ impl PodMachine {
     }
 
     /// Takes the outcome.
-    pub(in crate::pod) fn files_written(&mut self, ended: Ended, result: Result<Outcome, Failure>) {
+    pub(in crate::pod) fn files_written(&mut self, ended: EndedEffect, result: Result<Outcome, Failure>) {
         self.complain(&result, "Failed", "error writing files of the pod: ");
         self.life.actual.files.settle(ended, fit::done(result));
     }

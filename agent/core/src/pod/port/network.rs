@@ -12,7 +12,7 @@ use crate::{
         actual::Life,
         fit,
         machine::{PodMachine, Shared},
-        resource::{Ended, Resource},
+        resource::{EndedEffect, Resource},
     },
     spec::Pod,
     status::NetworkStatus,
@@ -46,7 +46,7 @@ impl PodMachine {
     pub(in crate::pod) fn netns_made(
         &mut self,
         sandbox: Attempt,
-        ended: Ended,
+        ended: EndedEffect,
         result: Result<Outcome, Failure>,
         now: Now,
     ) {
@@ -67,7 +67,7 @@ impl PodMachine {
     pub(in crate::pod) fn network_made(
         &mut self,
         sandbox: Attempt,
-        ended: Ended,
+        ended: EndedEffect,
         result: Result<Outcome, Failure>,
         now: Now,
     ) {

@@ -15,7 +15,7 @@ use crate::{
         fit,
         machine::{PodMachine, Shared},
         port::image::ImageUse,
-        resource::{Ended, Resource},
+        resource::{EndedEffect, Resource},
     },
 };
 
@@ -43,7 +43,7 @@ impl PodMachine {
     pub(in crate::pod) fn rootfs_made(
         &mut self,
         name: &ContainerName,
-        ended: Ended,
+        ended: EndedEffect,
         result: Result<Outcome, Failure>,
     ) {
         let Some(Run::Preparing(preparing)) = self.life.actual.containers.get_mut(name) else {

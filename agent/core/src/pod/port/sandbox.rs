@@ -15,7 +15,7 @@ use crate::{
         fit,
         machine::{PodMachine, Shared},
         port::removal::{Leftover, Removal},
-        resource::{Ended, Resource, Retry},
+        resource::{EndedEffect, Resource, Retry},
         text::about_pod,
     },
     spec::{Pod, Sysctl},
@@ -91,7 +91,7 @@ impl PodMachine {
     pub(in crate::pod) fn sandbox_made(
         &mut self,
         sandbox: Attempt,
-        ended: Ended,
+        ended: EndedEffect,
         result: Result<Outcome, Failure>,
         now: Now,
     ) {
@@ -105,7 +105,7 @@ impl PodMachine {
     pub(in crate::pod) fn sandbox_part_made(
         &mut self,
         sandbox: Attempt,
-        ended: Ended,
+        ended: EndedEffect,
         result: Result<Outcome, Failure>,
         now: Now,
         settle: impl FnOnce(&mut Life, Result<Outcome, Failure>),

@@ -9,7 +9,7 @@ use crate::{
     id::{ContainerId, ContainerName, OpId, SandboxId},
     ops::Slot,
     pod::{
-        actual::{End, Run, Running},
+        actual::{Run, RunEnd, Running},
         fit,
         machine::{PodMachine, Shared},
         resource::growing,
@@ -119,7 +119,7 @@ impl PodMachine {
             (Sent::Term, Stop::No | Stop::Kill(_)) | (Sent::Kill, Stop::No | Stop::Term(_)) => 0,
         };
         if sent == Sent::Kill && tries >= KILLS_MAX {
-            return self.ended(name, End::Unseen(now.wall), now);
+            return self.ended(name, RunEnd::Unseen(now.wall), now);
         }
         let signal = match sent {
             Sent::Term => stop_signal(&self.life.record, name),

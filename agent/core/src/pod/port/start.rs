@@ -15,7 +15,7 @@ use crate::{
     oci::{ConfigError, ContainerInputs, ContainerPlan, container_plan},
     ops::Slot,
     pod::{
-        actual::{End, Life, Preparing, Refusal, Run, Running},
+        actual::{Life, Preparing, Refusal, Run, RunEnd, Running},
         fit,
         machine::{PodMachine, Shared},
         port::{image::ImageUse, signal::Stop},
@@ -80,7 +80,7 @@ pub struct Starting {
     /// What it was prepared from, should the start be refused.
     pub prepared: Preparing,
     /// Its end, when that was reported before the outcome of the start.
-    pub end: Option<End>,
+    pub end: Option<RunEnd>,
 }
 
 /// What is asked about a run that is to be started.
@@ -166,7 +166,7 @@ impl PodMachine {
             }
             Ok(Outcome::Started(ObservedTask::Exited(exit)) | Outcome::Task(ObservedTask::Exited(exit))) => {
                 self.tell_started(name);
-                return self.ended(name, End::Seen(exit), now);
+                return self.ended(name, RunEnd::Seen(exit), now);
             }
             Ok(Outcome::Task(ObservedTask::Absent | ObservedTask::Created)) if starting.end.is_none() => {
                 return self.never_began(name, starting.prepared, tries, now.mono);
@@ -300,10 +300,10 @@ fn still_unknown(asked: Asked, prepared: &Preparing, failure: Failure) -> Failur
 
 /// Whether why a start failed tells more than the end that was reported before: that its sandbox was lost is no news of a
 /// run which never began. An earlier try may have worked.
-fn tells_more(failure: &Failure, starting: &Starting, end: &End) -> bool {
+fn tells_more(failure: &Failure, starting: &Starting, end: &RunEnd) -> bool {
     match end {
-        End::Seen(_) => false,
-        End::Lost(_) | End::Unseen(_) => {
+        RunEnd::Seen(_) => false,
+        RunEnd::Lost(_) | RunEnd::Unseen(_) => {
             failure.kind == FailureKind::StartFailed && !was_unanswered(&starting.prepared)
         }
     }

@@ -11,7 +11,7 @@ use crate::{
     pod::{
         fit,
         machine::{PodMachine, Shared},
-        resource::{Ended, Resource},
+        resource::{EndedEffect, Resource},
     },
     spec::Pod,
     status::PodStatus,
@@ -84,7 +84,7 @@ impl PodMachine {
     }
 
     /// Takes the outcome.
-    pub(in crate::pod) fn published(&mut self, ended: Ended, result: Result<Outcome, Failure>) {
+    pub(in crate::pod) fn published(&mut self, ended: EndedEffect, result: Result<Outcome, Failure>) {
         self.publishing.last.settle(ended, fit::done(result));
     }
 }

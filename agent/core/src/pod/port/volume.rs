@@ -11,7 +11,7 @@ use crate::{
     pod::{
         fit,
         machine::{PodMachine, Shared},
-        resource::{Ended, Resource},
+        resource::{EndedEffect, Resource},
     },
     spec::{FsGroupChange, Medium, Pod, Volume, VolumeSource},
 };
@@ -63,7 +63,7 @@ impl PodMachine {
     pub(in crate::pod) fn volume_made(
         &mut self,
         name: &VolumeName,
-        ended: Ended,
+        ended: EndedEffect,
         result: Result<Outcome, Failure>,
     ) {
         let prefix = format!("MountVolume.SetUp failed for volume {:?} : ", name.as_str());
