@@ -32,7 +32,7 @@ use crate::{
     kernel, limits, manifest,
     network::Network,
     node_loop::{EVENTS_MAX, NodeLoop},
-    runtime::{self, Found, GroupedTasks, Shims, Watch, probe},
+    runtime::{self, GroupedTasks, ObservedNode, Shims, Watch, probe},
     source,
     store::{EndedPods, Store},
     view::View,
@@ -120,7 +120,7 @@ async fn start(
     let network = Network::open(&config.cni, &config.node.paths).context("use the CNI directories")?;
     network.find_leftovers(recorded(&records), &known(&records, &found)).await;
     let cgroups = Tree::new(config.node.cgroups.version);
-    let strays = strays(&config, &cgroups, &records, &found);
+    let orphans = orphans(&config, &cgroups, &records, &found);
 
     let grouped = GroupedTasks::default();
     for (container, sandbox) in &found.grouped {
@@ -146,7 +146,7 @@ async fn start(
     host.failpoint.reach("agent.restored");
 
     // The first event, while the channel is still empty; then the shims may speak.
-    let restored = Restored { pods: records, ended: ended_pods, observation: found.observation, strays };
+    let restored = Restored { pods: records, ended: ended_pods, observation: found.observation, orphans };
     sender.send(Event::Restored(Box::new(restored))).await.context("start the loop")?;
     found.shims.iter().for_each(|id| shims.follow(id));
 
@@ -203,17 +203,22 @@ fn recorded(records: &[(PodRecord, Arc<Pod>)]) -> BTreeSet<SandboxId> {
 }
 
 /// These and the runtime's.
-fn known(records: &[(PodRecord, Arc<Pod>)], found: &Found) -> BTreeSet<SandboxId> {
+fn known(records: &[(PodRecord, Arc<Pod>)], found: &ObservedNode) -> BTreeSet<SandboxId> {
     let observation = &found.observation;
     let observed = observation.sandboxes.iter().map(|sandbox| sandbox.id.clone());
     let unrecorded = observation.unrecorded.iter().cloned();
     recorded(records).into_iter().chain(observed).chain(unrecorded).collect()
 }
 
-fn strays(config: &Config, tree: &Tree, records: &[(PodRecord, Arc<Pod>)], found: &Found) -> Vec<PodUid> {
+fn orphans(
+    config: &Config,
+    tree: &Tree,
+    records: &[(PodRecord, Arc<Pod>)],
+    found: &ObservedNode,
+) -> Vec<PodUid> {
     let recorded = records.iter().map(|(record, _)| record.uid.clone());
     let known = recorded.chain(found.foreign.iter().cloned()).collect();
-    runtime::strays(&config.node, tree, &known)
+    runtime::orphans(&config.node, tree, &known)
 }
 
 fn stop_on_signal(cancel: &CancellationToken) -> Result<()> {

@@ -63,8 +63,8 @@ pub struct Restored {
     pub ended: Vec<(PodRecord, Arc<Pod>)>,
     /// What containerd and the shims know.
     pub observation: Observation,
-    /// Pods of which something is left on the node (directory, cgroup, netns) but no record.
-    pub strays: Vec<PodUid>,
+    /// Pods of which something is left on the node (directory, cgroup) but no record: orphans, where no source wants them.
+    pub orphans: Vec<PodUid>,
 }
 
 /// What an effect brought.

@@ -13,14 +13,14 @@ mod grouped;
 pub mod labels;
 mod observe;
 mod on_time;
+mod orphans;
 pub mod probe;
 mod shims;
-mod strays;
 mod watch;
 
 pub use containerd::{CallError, Cause, ConnectError, Containerd, Service};
 pub use grouped::GroupedTasks;
-pub use observe::{Found, ObserveError, observe};
+pub use observe::{ObserveError, ObservedNode, observe};
+pub use orphans::orphans;
 pub use shims::{Answer, Shims};
-pub use strays::strays;
 pub use watch::{Watch, connect};

@@ -36,9 +36,9 @@ const CONTAINERS_MAX: usize = 100_000;
 #[error("read what runs on this node")]
 pub struct ObserveError(#[from] CallError);
 
-/// What was found.
+/// What runs on the node.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct ObservedNode {
     /// What is ours.
     pub observation: Observation,
     /// Pods of which another agent, such as a kubelet with CRI, has something in containerd: not ours to clean up.
@@ -57,7 +57,7 @@ pub async fn observe(
     containerd: &Containerd,
     shims: &Shims,
     known: BTreeSet<SandboxId>,
-) -> Result<Found, ObserveError> {
+) -> Result<ObservedNode, ObserveError> {
     let asked_at = clock::mono();
     let stored = list_sandboxes(containerd).await?;
     let (mut sandboxes, containers): (Vec<_>, Vec<_>) =
@@ -77,7 +77,7 @@ pub async fn observe(
     let grouped = grouped
         .map(|it| (ContainerId::from_known(&it.id), SandboxId::from_known(sandbox_of(it))))
         .filter(|(_, sandbox)| !sandbox.as_str().is_empty());
-    Ok(Found {
+    Ok(ObservedNode {
         foreign: foreign.filter_map(|it| Labels(&it.labels).pod()).collect(),
         grouped: grouped.collect(),
         observation: Observation {

@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::record::{Busy, Found, Written, look, started};
+use super::record::{Busy, WorkerState, Written, look, started};
 
 /// How long those that are killed may take to end at the start of an agent, all together. What is left then hangs in the
 /// kernel.
@@ -29,7 +29,7 @@ pub(super) struct Earlier {
 impl Earlier {
     /// Whether it still hangs. One whose record cannot be read is taken to.
     pub(super) fn hangs(&self) -> bool {
-        !matches!(look(&self.path), Ok(Found::Ended))
+        !matches!(look(&self.path), Ok(WorkerState::Ended))
     }
 }
 
@@ -55,9 +55,9 @@ fn records(dir: &Path) -> io::Result<Vec<(PathBuf, Written)>> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         match look(&path)? {
-            Found::Lives(Some(written)) => found.push((path, written)),
+            WorkerState::Lives(Some(written)) => found.push((path, written)),
             // One without content has not begun anything, and begins nothing without its agent.
-            Found::Lives(None) | Found::Ended => {}
+            WorkerState::Lives(None) | WorkerState::Ended => {}
         }
     }
     Ok(found)

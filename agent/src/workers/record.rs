@@ -95,9 +95,9 @@ pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// A record as others find it.
+/// What the record of a worker tells of it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum WorkerState {
     /// Its worker has ended; the record was removed.
     Ended,
     /// It lives. The content is missing while it is being written.
@@ -105,10 +105,10 @@ pub(super) enum Found {
 }
 
 /// Looks at a record, and removes it when its worker has ended.
-pub(super) fn look(path: &Path) -> io::Result<Found> {
+pub(super) fn look(path: &Path) -> io::Result<WorkerState> {
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Ended),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(WorkerState::Ended),
         Err(error) => return Err(error),
     };
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -117,12 +117,12 @@ pub(super) fn look(path: &Path) -> io::Result<Found> {
                 io::ErrorKind::NotFound => Ok(()),
                 _ => Err(error),
             })?;
-            Ok(Found::Ended)
+            Ok(WorkerState::Ended)
         }
         Err((file, nix::Error::EWOULDBLOCK)) => {
             let mut text = Vec::new();
             io::Read::read_to_end(&mut io::Read::take(file, RECORD_MAX), &mut text)?;
-            Ok(Found::Lives(serde_json::from_slice(&text).ok()))
+            Ok(WorkerState::Lives(serde_json::from_slice(&text).ok()))
         }
         Err((_, errno)) => Err(errno.into()),
     }

@@ -23,7 +23,7 @@ use crate::suite::{Body, Test, of, same, test};
 const SIGKILL: i32 = 9;
 
 /// A pod's directory without record or manifest, as a lost `/run` leaves it.
-const STRAY: &str = "3f3b0c52-0000-4000-8000-00000000dead";
+const ORPHAN: &str = "3f3b0c52-0000-4000-8000-00000000dead";
 
 /// Where containerd keeps what shims read.
 const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
@@ -185,7 +185,7 @@ fn lives_through(
     let dir = node.world.root().join(format!("shared-{number}"));
     fs::create_dir(&dir)?;
     fs::create_dir_all(
-        Path::new(ROOT_DIR).join("pods").join(STRAY).join("volumes/kubernetes.io~empty-dir/v"),
+        Path::new(ROOT_DIR).join("pods").join(ORPHAN).join("volumes/kubernetes.io~empty-dir/v"),
     )?;
     if point.starts_with("pull") {
         for image in ctr(&["images", "ls", "--quiet"])?.lines() {
@@ -243,7 +243,7 @@ fn dies_while_an_end_is_kept(label: &str) -> Result<()> {
     let dir = node.world.root().join("shared");
     fs::create_dir(&dir)?;
     fs::create_dir_all(
-        Path::new(ROOT_DIR).join("pods").join(STRAY).join("volumes/kubernetes.io~empty-dir/v"),
+        Path::new(ROOT_DIR).join("pods").join(ORPHAN).join("volumes/kubernetes.io~empty-dir/v"),
     )?;
     node.apply("victim", &victim(&dir, &json!({})))?;
     let over = json!({ "restartPolicy": "Never", "containers": [shell("main", "exit 0", json!({}))] });

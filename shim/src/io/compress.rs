@@ -61,10 +61,7 @@ fn compress(plain: &Path, temporary: &Path, compressed: &Path) -> io::Result<()>
         // One too many, and gone meanwhile.
         return if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) };
     }
-    match remove(plain)? {
-        Found::There => Ok(()),
-        Found::Gone => remove(compressed).map(drop),
-    }
+    if remove(plain)? { Ok(()) } else { remove(compressed).map(drop) }
 }
 
 fn copy(plain: &Path, temporary: &Path) -> io::Result<()> {
@@ -82,17 +79,11 @@ fn copy(plain: &Path, temporary: &Path) -> io::Result<()> {
     encoder.finish().map(drop)
 }
 
-/// Whether a file was there to be removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    There,
-    Gone,
-}
-
-fn remove(path: &Path) -> io::Result<Found> {
+/// Removes a file; whether it was there.
+fn remove(path: &Path) -> io::Result<bool> {
     match fs::remove_file(path) {
-        Ok(()) => Ok(Found::There),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Gone),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -58,15 +58,15 @@ enum Boot {
     /// Waits for what was found.
     Waiting,
     /// What was found is adopted by pods that are wanted, until every source has spoken.
-    Adopting(Box<Found>),
+    Adopting(Box<Inherited>),
     /// What nobody wants was taken in as orphans.
     Done,
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct Inherited {
     observation: Observation,
-    strays: BTreeSet<PodUid>,
+    orphans: BTreeSet<PodUid>,
 }
 
 impl Node {
@@ -169,8 +169,8 @@ impl Node {
             let pod = PodMachine::ended_before(record, pod, &restored.observation, now);
             self.pods.entry(uid).or_insert(pod);
         }
-        let strays = restored.strays.into_iter().collect();
-        self.boot = Boot::Adopting(Box::new(Found { observation: restored.observation, strays }));
+        let orphans = restored.orphans.into_iter().collect();
+        self.boot = Boot::Adopting(Box::new(Inherited { observation: restored.observation, orphans }));
         self.is_uncompared = true;
         self.advance_all(now);
     }
@@ -182,7 +182,7 @@ impl Node {
         self.orphans.runtime_is_up(now.mono);
         match &mut self.boot {
             Boot::Waiting => {}
-            Boot::Adopting(found) => found.observation = observation,
+            Boot::Adopting(inherited) => inherited.observation = observation,
             Boot::Done => {
                 let pods = &self.pods;
                 self.orphans.collect(&observation, &BTreeSet::new(), |uid| pods.contains_key(uid));
@@ -340,7 +340,7 @@ impl Node {
             return;
         }
         let pod = match &self.boot {
-            Boot::Adopting(found) => PodMachine::found(spec, &found.observation, &self.config, now),
+            Boot::Adopting(inherited) => PodMachine::found(spec, &inherited.observation, &self.config, now),
             Boot::Waiting | Boot::Done => PodMachine::new(spec, &self.config, now),
         };
         self.pods.insert(uid.clone(), pod);
@@ -351,9 +351,9 @@ impl Node {
         if !self.sources.are_ready() {
             return;
         }
-        if let Boot::Adopting(found) = &self.boot {
+        if let Boot::Adopting(inherited) = &self.boot {
             let pods = &self.pods;
-            self.orphans.collect(&found.observation, &found.strays, |uid| pods.contains_key(uid));
+            self.orphans.collect(&inherited.observation, &inherited.orphans, |uid| pods.contains_key(uid));
             self.boot = Boot::Done;
         }
     }

@@ -1,4 +1,4 @@
-//! Things on the node that belong to no pod: left by a pod whose record is lost and that no source wants.
+//! Orphans: resources of ours on the node whose pod no source wants and no record knows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::{
     time::Mono,
 };
 
-/// One such thing. In the order of removal: the netns goes after its sandbox, the rest after both.
+/// One such resource. In the order of removal: the netns goes after its sandbox, the rest after both.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Orphan {
     /// A container.
@@ -33,7 +33,7 @@ pub enum Orphan {
 /// All of them, until they are gone.
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
-    things: BTreeMap<PodUid, BTreeMap<Orphan, State>>,
+    resources: BTreeMap<PodUid, BTreeMap<Orphan, State>>,
 }
 
 #[derive(Debug)]
@@ -52,19 +52,19 @@ enum State {
 impl Orphans {
     /// Whether something is left under a UID: a pod with that UID waits.
     pub(super) fn has(&self, uid: &PodUid) -> bool {
-        self.things.contains_key(uid)
+        self.resources.contains_key(uid)
     }
 
     /// Takes in what the runtime has of pods that are not `known`, and UIDs of which something else is left.
     pub(super) fn collect(
         &mut self,
         observation: &Observation,
-        strays: &BTreeSet<PodUid>,
+        left: &BTreeSet<PodUid>,
         is_known: impl Fn(&PodUid) -> bool,
     ) {
-        let mut add = |uid: &PodUid, thing: Orphan| {
+        let mut add = |uid: &PodUid, orphan: Orphan| {
             if !is_known(uid) {
-                self.things.entry(uid.clone()).or_default().entry(thing).or_insert(State::Due);
+                self.resources.entry(uid.clone()).or_default().entry(orphan).or_insert(State::Due);
             }
         };
         for seen in &observation.containers {
@@ -76,19 +76,20 @@ impl Orphans {
             add(&seen.pod, Orphan::Netns(seen.id.clone()));
             add(&seen.pod, Orphan::Rest);
         }
-        for uid in strays {
+        for uid in left {
             add(uid, Orphan::Rest);
         }
     }
 
     /// The next removal that is due.
     pub(super) fn poll_effect(&mut self, ops: &mut Ops, now: Mono) -> Option<Effect> {
-        for (uid, things) in &mut self.things {
-            let due = things.iter().find(|(thing, state)| state.is_due(now) && !is_in_use(thing, things));
-            let Some((thing, state)) = due else { continue };
-            let (thing, tries, unanswered) = (thing.clone(), state.tries(), state.unanswered());
-            let removal = Purpose::Orphan { uid: uid.clone(), orphan: thing.clone(), tries };
-            let (purpose, act) = match &thing {
+        for (uid, resources) in &mut self.resources {
+            let due =
+                resources.iter().find(|(orphan, state)| state.is_due(now) && !is_in_use(orphan, resources));
+            let Some((orphan, state)) = due else { continue };
+            let (orphan, tries, unanswered) = (orphan.clone(), state.tries(), state.unanswered());
+            let removal = Purpose::Orphan { uid: uid.clone(), orphan: orphan.clone(), tries };
+            let (purpose, act) = match &orphan {
                 Orphan::Container(id) => {
                     (removal, Act::RemoveContainer(RemoveContainerRequest { id: id.clone() }))
                 }
@@ -101,7 +102,7 @@ impl Orphans {
                 Orphan::Rest => (removal, Act::Sweep),
             };
             let op = ops.open(purpose);
-            things.insert(thing, State::Removing { unanswered });
+            resources.insert(orphan, State::Removing { unanswered });
             return Some(Effect::Pod { op, pod: uid.clone(), act });
         }
         None
@@ -116,19 +117,19 @@ impl Orphans {
         result: Result<Outcome, Failure>,
         now: Mono,
     ) {
-        let Some(things) = self.things.get_mut(uid) else { return };
-        let before = things.get(orphan).map_or(0, State::unanswered);
+        let Some(resources) = self.resources.get_mut(uid) else { return };
+        let before = resources.get(orphan).map_or(0, State::unanswered);
         let unanswered = unanswered(before, &result);
         match result {
             Ok(_) => {
-                things.remove(orphan);
-                if things.is_empty() {
-                    self.things.remove(uid);
+                resources.remove(orphan);
+                if resources.is_empty() {
+                    self.resources.remove(uid);
                 }
             }
             Err(failure) => {
                 tracing::warn!(pod = %uid, ?orphan, why = failure.message, "orphan not removed");
-                things.insert(
+                resources.insert(
                     orphan.clone(),
                     State::Stuck { retry: Retry::after(failure, tries, now), unanswered },
                 );
@@ -145,20 +146,21 @@ impl Orphans {
         result: Result<Outcome, Failure>,
         now: Mono,
     ) {
-        let Some(things) = self.things.get_mut(uid) else { return };
+        let Some(resources) = self.resources.get_mut(uid) else { return };
         let state = match result {
             Ok(_) => State::Due,
             Err(failure) => {
-                let unanswered = things.get(&Orphan::Sandbox(sandbox.clone())).map_or(0, State::unanswered);
+                let unanswered =
+                    resources.get(&Orphan::Sandbox(sandbox.clone())).map_or(0, State::unanswered);
                 State::Stuck { retry: Retry::after(failure, tries, now), unanswered }
             }
         };
-        things.insert(Orphan::Sandbox(sandbox), state);
+        resources.insert(Orphan::Sandbox(sandbox), state);
     }
 
     /// Containerd is back.
     pub(super) fn runtime_is_up(&mut self, now: Mono) {
-        for state in self.things.values_mut().flat_map(BTreeMap::values_mut) {
+        for state in self.resources.values_mut().flat_map(BTreeMap::values_mut) {
             if let State::Stuck { retry, .. } = state {
                 retry.end_wait(FailureKind::RuntimeDown, now);
             }
@@ -167,7 +169,7 @@ impl Orphans {
 
     /// When something is tried again.
     pub(super) fn poll_timeout(&self) -> Option<Mono> {
-        let states = self.things.values().flat_map(BTreeMap::values);
+        let states = self.resources.values().flat_map(BTreeMap::values);
         states
             .filter_map(|state| match state {
                 State::Stuck { retry, .. } => Some(retry.at),
@@ -201,10 +203,10 @@ impl State {
     }
 }
 
-fn is_in_use(thing: &Orphan, things: &BTreeMap<Orphan, State>) -> bool {
-    match thing {
+fn is_in_use(orphan: &Orphan, resources: &BTreeMap<Orphan, State>) -> bool {
+    match orphan {
         Orphan::Container(_) | Orphan::Sandbox(_) => false,
-        Orphan::Netns(id) => things.contains_key(&Orphan::Sandbox(id.clone())),
-        Orphan::Rest => things.len() > 1,
+        Orphan::Netns(id) => resources.contains_key(&Orphan::Sandbox(id.clone())),
+        Orphan::Rest => resources.len() > 1,
     }
 }

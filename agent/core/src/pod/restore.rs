@@ -186,7 +186,7 @@ impl PodMachine {
         }
         let hash = seen.map(|seen| seen.hash).filter(|hash| *hash != 0).unwrap_or(container.hash);
         if here {
-            let found = Found { seen, at: observation.asked_at };
+            let found = SeenRun { seen, at: observation.asked_at };
             self.adopt_run(name, hash, alive, found, now);
         } else {
             self.adopt_earlier_run(name, seen, now);
@@ -199,7 +199,7 @@ impl PodMachine {
         name: &ContainerName,
         hash: u64,
         alive: Alive,
-        Found { seen, at }: Found<'_>,
+        SeenRun { seen, at }: SeenRun<'_>,
         now: Now,
     ) {
         let task = seen.map_or(&ObservedTask::Absent, |seen| &seen.task);
@@ -273,9 +273,9 @@ impl PodMachine {
     }
 }
 
-/// What was found of a run.
+/// What the runtime tells of a run.
 #[derive(Debug, Clone, Copy)]
-struct Found<'a> {
+struct SeenRun<'a> {
     seen: Option<&'a ObservedContainer>,
     /// When the looking began.
     at: Mono,

@@ -648,8 +648,8 @@ impl World {
         let pods = self.records.values().map(read_back).collect();
         let with_files = self.dirs.iter().chain(self.cgroups.keys()).chain(self.netns.values());
         let known = |uid: &PodUid| self.records.contains_key(uid) || self.ends.contains_key(uid);
-        let strays: BTreeSet<PodUid> = with_files.filter(|uid| !known(uid)).cloned().collect();
-        Restored { pods, ended, observation: self.observation(now), strays: strays.into_iter().collect() }
+        let orphans: BTreeSet<PodUid> = with_files.filter(|uid| !known(uid)).cloned().collect();
+        Restored { pods, ended, observation: self.observation(now), orphans: orphans.into_iter().collect() }
     }
 }
 

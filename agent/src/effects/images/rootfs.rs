@@ -99,12 +99,12 @@ pub(in crate::effects) fn read_accounts(mounts: &[Mount], scratch: &str) -> Resu
 }
 
 /// An account file as it was found.
-enum Found {
+enum AccountFile {
     Text(String),
     TooLarge(&'static str),
 }
 
-impl Found {
+impl AccountFile {
     fn checked(self) -> Result<String, Failure> {
         match self {
             Self::Text(text) => Ok(text),
@@ -117,20 +117,20 @@ impl Found {
 
 /// Reads a regular file of an image. What is missing, or is no file, is empty. Anything else that a hostile image could
 /// have there, such as a pipe, must not make the reader wait.
-fn read(root: BorrowedFd<'_>, path: &'static str) -> io::Result<Found> {
+fn read(root: BorrowedFd<'_>, path: &'static str) -> io::Result<AccountFile> {
     let file = match open_in(root, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
         Ok(file) => File::from(file),
-        Err(_) => return Ok(Found::Text(String::new())),
+        Err(_) => return Ok(AccountFile::Text(String::new())),
     };
     if !file.metadata()?.is_file() {
-        return Ok(Found::Text(String::new()));
+        return Ok(AccountFile::Text(String::new()));
     }
     let mut bytes = Vec::new();
     file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > FILE_MAX {
-        return Ok(Found::TooLarge(path));
+        return Ok(AccountFile::TooLarge(path));
     }
-    Ok(Found::Text(String::from_utf8_lossy(&bytes).into_owned()))
+    Ok(AccountFile::Text(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 #[cfg(test)]
@@ -144,8 +144,8 @@ mod tests {
     fn text(root: &std::path::Path) -> Option<String> {
         let root = File::open(root).unwrap();
         match read(root.as_fd(), "etc/passwd").unwrap() {
-            Found::Text(text) => Some(text),
-            Found::TooLarge(_) => None,
+            AccountFile::Text(text) => Some(text),
+            AccountFile::TooLarge(_) => None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Pods of which something is left on the node but no record: found by the names of directories and cgroups.
+//! Orphans: pods of which something is left on the node but no record, found by the names of directories and cgroups.
 
 use std::{collections::BTreeSet, fs};
 
@@ -13,7 +13,7 @@ use crate::cgroup::Tree;
 
 /// UIDs that appear on the node and are not among `known`.
 #[must_use]
-pub fn strays(node: &NodeConfig, tree: &Tree, known: &BTreeSet<PodUid>) -> Vec<PodUid> {
+pub fn orphans(node: &NodeConfig, tree: &Tree, known: &BTreeSet<PodUid>) -> Vec<PodUid> {
     let mut found: BTreeSet<PodUid> = directories(&node.paths.root).into_iter().collect();
     found.extend(cgroups(&node.cgroups, tree));
     found.into_iter().filter(|uid| !known.contains(uid)).collect()
