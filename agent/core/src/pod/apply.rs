@@ -9,7 +9,7 @@ use super::{
     port::image::ImageUse,
     resource::Resource,
     restart::{first_back_off, next_back_off},
-    step::{Step, Thing},
+    step::{PodResource, Step},
     text::{about, about_pod, pod_text},
 };
 use crate::{
@@ -31,7 +31,7 @@ impl PodMachine {
             Step::Discard(name) => self.discard(&name, shared, now),
             Step::ReplaceSandbox => self.lose_sandbox(now.wall, now),
             Step::Stop(name) => self.stop(&name, now.mono),
-            Step::Ensure(thing) => self.ensure(thing, shared, now.mono),
+            Step::Ensure(resource) => self.ensure(resource, shared, now.mono),
             Step::Inspect(name) => self.inspect(&name, shared),
             Step::Pull(name) => self.pull(&name, shared, now.mono),
             Step::Start(name) => self.start(&name, shared, now.mono),
@@ -44,17 +44,17 @@ impl PodMachine {
         }
     }
 
-    fn ensure(&mut self, thing: Thing, shared: &mut Shared<'_>, now: Mono) {
-        match thing {
-            Thing::Dirs => self.ensure_dirs(shared),
-            Thing::Cgroup => self.ensure_cgroup(shared),
-            Thing::Netns => self.ensure_netns(shared),
-            Thing::Network => self.ensure_network(shared),
-            Thing::Sandbox => self.ensure_sandbox(shared, now),
-            Thing::Volume(name) => self.ensure_volume(name, shared),
-            Thing::Files => self.ensure_files(shared),
-            Thing::Rootfs(name) => self.ensure_rootfs(&name, shared),
-            Thing::End => self.keep_end(shared),
+    fn ensure(&mut self, resource: PodResource, shared: &mut Shared<'_>, now: Mono) {
+        match resource {
+            PodResource::Dirs => self.ensure_dirs(shared),
+            PodResource::Cgroup => self.ensure_cgroup(shared),
+            PodResource::Netns => self.ensure_netns(shared),
+            PodResource::Network => self.ensure_network(shared),
+            PodResource::Sandbox => self.ensure_sandbox(shared, now),
+            PodResource::Volume(name) => self.ensure_volume(name, shared),
+            PodResource::Files => self.ensure_files(shared),
+            PodResource::Rootfs(name) => self.ensure_rootfs(&name, shared),
+            PodResource::End => self.keep_end(shared),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is known of one thing on the node, and when to try again.
+//! What is known of one resource on the node, and when to try again.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub const CONFIG_RETRY: Duration = Duration::from_secs(10);
 /// Longest wait for containerd's return before a try: the return itself ends the wait.
 pub const RUNTIME_RETRY: Duration = Duration::from_secs(10);
 
-/// One thing that a pod needs on the node.
+/// One resource that a pod needs on the node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Resource<T> {
     /// Nothing was ever done for it, or it was removed.
@@ -36,7 +36,7 @@ pub enum Resource<T> {
 }
 
 impl<T> Resource<T> {
-    /// The thing, when it is there.
+    /// The resource, when it is there.
     pub fn ready(&self) -> Option<&T> {
         match self {
             Self::Ready(value) => Some(value),
@@ -175,9 +175,9 @@ mod tests {
     fn containerds_return_ends_only_waits_for_it() {
         let now = Mono(Duration::from_secs(100));
         for (kind, ended) in [(FailureKind::RuntimeDown, true), (FailureKind::Transient, false)] {
-            let mut thing: Resource<()> = Resource::Failed(Retry::after(failure(kind), 0, now));
-            thing.end_wait(FailureKind::RuntimeDown, now);
-            assert_eq!(thing.retry().map(|retry| retry.at == now), Some(ended), "{kind:?}");
+            let mut resource: Resource<()> = Resource::Failed(Retry::after(failure(kind), 0, now));
+            resource.end_wait(FailureKind::RuntimeDown, now);
+            assert_eq!(resource.retry().map(|retry| retry.at == now), Some(ended), "{kind:?}");
         }
     }
 }

@@ -45,7 +45,7 @@ pub enum Step {
     ReplaceSandbox,
 
     /// Make something.
-    Ensure(Thing),
+    Ensure(PodResource),
     /// Look for the image of a container.
     Inspect(ContainerName),
     /// Pull the image of a container.
@@ -66,9 +66,9 @@ pub enum Step {
     KillShim(SandboxId),
 }
 
-/// Something to make.
+/// A resource that a pod needs on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Thing {
+pub enum PodResource {
     /// The pod's directories.
     Dirs,
     /// Its cgroup.

@@ -28,7 +28,7 @@ pub(crate) fn name(name: &str) -> ContainerName {
     ContainerName::new(name)
 }
 
-/// A pod all of whose things are there, and none of whose containers was begun.
+/// A pod all of whose resources are there, and none of whose containers was begun.
 pub(crate) fn furnished(pod: Pod) -> Life {
     let record = PodRecord {
         uid: pod.uid.clone(),

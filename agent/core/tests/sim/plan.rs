@@ -15,7 +15,7 @@ use berth_core::{
             termination::TerminationMessage,
         },
         resource::{Resource, Retry},
-        step::{Plan, Step, Thing},
+        step::{Plan, PodResource, Step},
     },
     record::{Goal, RestartBackoff, TerminalRecord, TerminationRecord},
     spec::{RestartPolicy, Source},
@@ -59,16 +59,19 @@ fn a_new_pod_begins_everything_that_data_allows_at_once() {
     let mut life = furnished(pods::pod("web", &["init-a", "web"]));
     life.actual = Actual::fresh();
     let begun = [
-        Step::Ensure(Thing::Dirs),
-        Step::Ensure(Thing::Cgroup),
-        Step::Ensure(Thing::Netns),
+        Step::Ensure(PodResource::Dirs),
+        Step::Ensure(PodResource::Cgroup),
+        Step::Ensure(PodResource::Netns),
         Step::Begin(name("init-a")),
         Step::Begin(name("web")),
     ];
     assert_eq!(planned(&life).steps, begun);
     life.actual.netns = Resource::Ready("/run/netns/x".into());
     let steps = planned(&life).steps;
-    assert!(steps.contains(&Step::Ensure(Thing::Network)) && steps.contains(&Step::Ensure(Thing::Sandbox)));
+    assert!(
+        steps.contains(&Step::Ensure(PodResource::Network))
+            && steps.contains(&Step::Ensure(PodResource::Sandbox))
+    );
 }
 
 #[test]
@@ -298,11 +301,11 @@ fn without_a_network_only_wired_pods_wait() {
     life.actual = Actual::fresh();
     Arc::make_mut(&mut life.spec).containers = vec![Arc::new(pods::container("web"))];
     let waits = planned_with(&life, &down);
-    assert!(!waits.steps.contains(&Step::Ensure(Thing::Netns)));
+    assert!(!waits.steps.contains(&Step::Ensure(PodResource::Netns)));
     assert_eq!(waits.unwired, Some("no config".into()));
     Arc::make_mut(&mut life.spec).network = berth_core::spec::NetworkMode::Node;
     let goes = planned_with(&life, &down);
-    assert!(goes.steps.contains(&Step::Ensure(Thing::Sandbox)));
+    assert!(goes.steps.contains(&Step::Ensure(PodResource::Sandbox)));
     assert_eq!(goes.unwired, None);
     let wired = running(&["web"], RestartPolicy::Always);
     assert_eq!(planned_with(&wired, &down), Plan::default(), "what is wired stays wired");
@@ -315,7 +318,7 @@ fn failures_are_retried_when_their_time_has_come() {
     let waits = planned(&life);
     assert_eq!((waits.steps, waits.wake_at), (vec![], Some(Mono(NOW) + Duration::from_secs(4))));
     life.actual.cgroup = Resource::Failed(failed(FailureKind::Transient, Duration::ZERO));
-    assert_eq!(planned(&life).steps, [Step::Ensure(Thing::Cgroup)]);
+    assert_eq!(planned(&life).steps, [Step::Ensure(PodResource::Cgroup)]);
 }
 
 fn stopping(life: &mut Life) {
@@ -393,7 +396,7 @@ fn a_pod_that_has_ended_keeps_its_directories_and_its_record() {
     life.record.terminal =
         Some(TerminalRecord { succeeded: true, reason: String::new(), message: String::new() });
     life.actual = Actual { dirs: Resource::Ready(()), ..Actual::fresh() };
-    assert_eq!(planned(&life).steps, [Step::Ensure(Thing::End)]);
+    assert_eq!(planned(&life).steps, [Step::Ensure(PodResource::End)]);
     life.actual.end = Resource::Ready(());
     assert_eq!(planned(&life).steps, []);
     life.actual.end = Resource::Absent;

@@ -82,7 +82,7 @@ impl Planner<'_> {
         if is_ending(self.life) {
             return;
         }
-        self.things();
+        self.resources();
         self.prepare_containers();
         self.start_containers();
     }
@@ -91,9 +91,9 @@ impl Planner<'_> {
         self.plan.steps.push(step);
     }
 
-    /// Whether to make a thing now; sets the alarm when it is to be made later.
-    fn is_due<T>(&mut self, thing: &Resource<T>) -> bool {
-        match thing {
+    /// Whether to make a resource now; sets the alarm when it is to be made later.
+    fn is_due<T>(&mut self, resource: &Resource<T>) -> bool {
+        match resource {
             Resource::Absent | Resource::Unknown => true,
             Resource::Failed(retry) => self.has_come(retry.at),
             Resource::Ensuring(_) | Resource::Ready(_) => false,

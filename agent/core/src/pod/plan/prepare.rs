@@ -7,7 +7,7 @@ use crate::{
         actual::{Preparing, Run},
         port::{image::ImageUse, removal::Leftover},
         restart::{could_not_start, due, runs_again},
-        step::{Step, Thing},
+        step::{PodResource, Step},
     },
     record::ContainerRecord,
     spec::{Container, ContainerKind, ImagePullPolicy},
@@ -16,17 +16,17 @@ use crate::{
 
 impl Planner<'_> {
     /// Directories, cgroup, network, sandbox, volumes.
-    pub(super) fn things(&mut self) {
+    pub(super) fn resources(&mut self) {
         let actual = &self.life.actual;
         if self.is_due(&actual.dirs) {
-            self.push(Step::Ensure(Thing::Dirs));
+            self.push(Step::Ensure(PodResource::Dirs));
         }
         if self.is_due(&actual.cgroup) {
-            self.push(Step::Ensure(Thing::Cgroup));
+            self.push(Step::Ensure(PodResource::Cgroup));
         }
         if actual.dirs.ready().is_some() {
             if self.is_due(&actual.files) {
-                self.push(Step::Ensure(Thing::Files));
+                self.push(Step::Ensure(PodResource::Files));
             }
             self.volumes();
         }
@@ -36,7 +36,7 @@ impl Planner<'_> {
         if self.life.is_wired() {
             self.wired_sandbox();
         } else if self.is_due(&actual.sandbox) {
-            self.push(Step::Ensure(Thing::Sandbox));
+            self.push(Step::Ensure(PodResource::Sandbox));
         }
     }
 
@@ -47,7 +47,7 @@ impl Planner<'_> {
                 Some(state) => self.is_due(state),
             };
             if due {
-                self.push(Step::Ensure(Thing::Volume(volume.name.clone())));
+                self.push(Step::Ensure(PodResource::Volume(volume.name.clone())));
             }
         }
     }
@@ -64,16 +64,16 @@ impl Planner<'_> {
             Network::Unknown | Network::NotReady(_) => {}
         }
         if self.is_due(&actual.netns) {
-            self.push(Step::Ensure(Thing::Netns));
+            self.push(Step::Ensure(PodResource::Netns));
         }
         if actual.netns.ready().is_none() {
             return;
         }
         if self.is_due(&actual.network) {
-            self.push(Step::Ensure(Thing::Network));
+            self.push(Step::Ensure(PodResource::Network));
         }
         if self.is_due(&actual.sandbox) {
-            self.push(Step::Ensure(Thing::Sandbox));
+            self.push(Step::Ensure(PodResource::Sandbox));
         }
     }
 
@@ -165,7 +165,7 @@ impl Planner<'_> {
             ImageUse::Missing => self.missing(container),
             ImageUse::Ready(_) => {
                 if self.is_due(&preparing.rootfs) && !self.is_sandbox_being_removed() {
-                    self.push(Step::Ensure(Thing::Rootfs(container.name.clone())));
+                    self.push(Step::Ensure(PodResource::Rootfs(container.name.clone())));
                 }
             }
             ImageUse::Refused { retry, .. } => {

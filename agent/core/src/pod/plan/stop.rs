@@ -1,7 +1,7 @@
 //! How a pod is taken down.
 //!
 //! Main and init containers get their stop signal at once, sidecars in reverse order after all of those have ended;
-//! what runs at the deadline is killed. Then everything goes: what needs a thing before the thing.
+//! what runs at the deadline is killed. Then everything goes: what needs a resource before the resource.
 //! Source: `pkg/kubelet/kuberuntime/kuberuntime_container.go` `killContainersWithSyncResult`, `killContainer`,
 //! `kuberuntime_termination_order.go`.
 
@@ -16,7 +16,7 @@ use crate::{
             signal::{Delivery, Stop},
         },
         resource::Resource,
-        step::{Step, Thing},
+        step::{PodResource, Step},
     },
     record::Goal,
     spec::{Container, ContainerKind, Source},
@@ -204,11 +204,11 @@ impl<'a> Planner<'a> {
         let is_over = self.life.record.terminal.is_some() && self.life.record.source != Source::Api;
         let is_gone = left == Left::Nothing && self.life.actual.removals.is_empty();
         if is_over && is_gone && self.is_due(&self.life.actual.end) {
-            self.push(Step::Ensure(Thing::End));
+            self.push(Step::Ensure(PodResource::End));
         }
     }
 
-    /// Plans the removal of a thing, unless it is still being made or something that goes first needs it.
+    /// Plans the removal of a resource, unless it is still being made or something that goes first needs it.
     fn take(&mut self, leftover: Leftover, parts: impl IntoIterator<Item = Kept>) -> Left {
         let mut found = Kept::Absent;
         for part in parts {
@@ -249,7 +249,7 @@ impl std::ops::BitOrAssign for Left {
     }
 }
 
-/// Whether a thing is to be removed.
+/// Whether a resource is to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kept {
     Absent,
@@ -257,8 +257,8 @@ enum Kept {
     InTheMaking,
 }
 
-fn kept<T>(thing: &Resource<T>) -> Kept {
-    match thing {
+fn kept<T>(resource: &Resource<T>) -> Kept {
+    match resource {
         Resource::Absent => Kept::Absent,
         Resource::Unknown | Resource::Ready(_) | Resource::Failed(_) => Kept::Perhaps,
         Resource::Ensuring(_) => Kept::InTheMaking,

@@ -1,7 +1,7 @@
 //! The look: whether what was made for a pod is still there, and as it was made.
 //!
 //! Every `syncFrequency`, without a question to containerd. What is missing or changed is made again by the plan, as after
-//! a restart of the agent: a finding only takes away the certainty that the thing is there. A network namespace cannot be
+//! a restart of the agent: a finding only takes away the certainty that the resource is there. A network namespace cannot be
 //! made again under those who are in it: the pod's containers are stopped with its grace period, then its sandbox is replaced
 //! (`computePodActions` of `pkg/kubelet/kuberuntime/kuberuntime_manager.go` does so when containerd's CRI finds it closed).
 //!
@@ -107,7 +107,7 @@ impl PodMachine {
         self.looking.found = found;
     }
 
-    /// Counts a thing as not there; whether it was thought to be.
+    /// Counts a resource as not there; whether it was thought to be.
     fn doubt(&mut self, finding: &Finding, sandbox: Attempt, now: Mono) -> bool {
         if self.life.stage() == Stage::Stop {
             return false;
@@ -132,10 +132,10 @@ impl PodMachine {
     }
 }
 
-fn doubt<T>(thing: &mut Resource<T>) -> bool {
-    let was_ready = thing.ready().is_some();
+fn doubt<T>(resource: &mut Resource<T>) -> bool {
+    let was_ready = resource.ready().is_some();
     if was_ready {
-        *thing = Resource::Unknown;
+        *resource = Resource::Unknown;
     }
     was_ready
 }

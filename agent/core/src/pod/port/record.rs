@@ -1,7 +1,7 @@
 //! The record of a pod on disk: what was asked to be written, what is there, when it is written again.
 //!
 //! Invariant 6: whatever must be found again after a crash is begun only when the record that tells of it is on disk. A
-//! record that cannot be written holds up its pod's new things and nothing else: what runs goes on, signals are sent,
+//! record that cannot be written holds up its pod's new resources and nothing else: what runs goes on, signals are sent,
 //! ends are taken in, and what is no longer wanted is removed.
 
 use std::mem;

@@ -52,7 +52,7 @@ pub enum Leftover {
 pub enum Removal {
     /// To be done.
     Due,
-    /// Waits for the outcome of this effect, which makes the thing.
+    /// Waits for the outcome of this effect, which makes the resource.
     After(OpId),
     /// Being done.
     Removing {
