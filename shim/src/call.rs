@@ -82,7 +82,7 @@ pub(crate) fn parse_stream_start(input: wire::AttachInput) -> Result<(Call, Requ
     match input.what {
         Some(What::Attach(start)) => {
             let process = Process::init(&id(&start.container_id)?);
-            Ok((Call::Attach(start), Request::OfLiving(process)))
+            Ok((Call::Attach(start), Request::IfAlive(process)))
         }
         Some(What::Exec(start)) => {
             let task = id(&start.container_id)?;
@@ -162,7 +162,7 @@ fn parse_task_views(wire: &Wire) -> Result<Option<Parsed>, Status> {
         }
         task_service::STATS => {
             let request: wire_task::StatsRequest = wire.message()?;
-            (Call::TaskStats, Request::OfMade(Process::init(&id(&request.id)?)))
+            (Call::TaskStats, Request::IfCreated(Process::init(&id(&request.id)?)))
         }
         task_service::PAUSE => {
             let request: wire_task::PauseRequest = wire.message()?;
@@ -175,11 +175,11 @@ fn parse_task_views(wire: &Wire) -> Result<Option<Parsed>, Status> {
         task_service::RESIZE_PTY => {
             let request: wire_task::ResizePtyRequest = wire.message()?;
             let (columns, rows) = size(request.width, request.height)?;
-            (Call::Resize { columns, rows }, Request::OfUnended(process(&request.id, &request.exec_id)?))
+            (Call::Resize { columns, rows }, Request::IfNotExited(process(&request.id, &request.exec_id)?))
         }
         task_service::CLOSE_IO => {
             let request: wire_task::CloseIoRequest = wire.message()?;
-            (Call::CloseIo, Request::OfMade(process(&request.id, &request.exec_id)?))
+            (Call::CloseIo, Request::IfCreated(process(&request.id, &request.exec_id)?))
         }
         _ => return Ok(None),
     };
@@ -242,7 +242,7 @@ fn parse_own(wire: &Wire) -> Result<Option<Parsed>, Status> {
         }
         shim_service::REOPEN_LOG => {
             let request: wire::ReopenLogRequest = wire.message()?;
-            (Call::ReopenLog, Request::OfMade(Process::init(&id(&request.container_id)?)))
+            (Call::ReopenLog, Request::IfCreated(Process::init(&id(&request.container_id)?)))
         }
         shim_service::STATS => return Ok(Some(Parsed::Stats)),
         shim_service::ATTACH | shim_service::EXEC => return Ok(Some(Parsed::Stream)),

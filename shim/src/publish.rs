@@ -40,7 +40,7 @@ pub(crate) struct Publisher {
     address: String,
     queue: VecDeque<ForwardRequest>,
     queued_bytes: usize,
-    /// There were many at a time since there were none.
+    /// Whether more than [`BACKLOG_BYTES`] have waited since the queue was last empty.
     backlog: bool,
     dropped: u64,
     link: Link,

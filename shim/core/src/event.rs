@@ -88,13 +88,13 @@ pub enum Request {
     Delete(Process),
     /// Describe a process.
     State(Process),
-    /// Anything the shell can answer by itself, if the process has been made and not deleted (pids, statistics,
+    /// Anything the shell can answer by itself, if the process has been created and not deleted (pids, statistics,
     /// closing stdin).
-    OfMade(Process),
+    IfCreated(Process),
     /// Anything the shell can answer by itself, if the process has not exited, started or not (resize).
-    OfUnended(Process),
-    /// Anything the shell can answer by itself, if the process has been made and has not exited (attach).
-    OfLiving(Process),
+    IfNotExited(Process),
+    /// Anything the shell can answer by itself, if the process has been created and has not exited (attach).
+    IfAlive(Process),
     /// Freeze a container.
     Pause(Id),
     /// Thaw a container.

@@ -131,7 +131,7 @@ impl Exec {
     }
 
     /// Its pid until it has exited, 0 before it is started.
-    pub(crate) fn unended_pid(&self) -> Result<u32, Failure> {
+    pub(crate) fn not_exited_pid(&self) -> Result<u32, Failure> {
         match &self.life {
             ExecLife::Added | ExecLife::Starting => Ok(0),
             ExecLife::Running { .. } | ExecLife::Leaving { .. } | ExecLife::Stopped { .. } => {

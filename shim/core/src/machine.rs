@@ -209,7 +209,7 @@ impl Machine {
     fn oom_observed(&mut self, id: &Id, kills: u64) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         // Nothing is told about a task before its creation is.
-        if task.made_pid().is_some() && kills > task.oom_kills {
+        if task.created_pid().is_some() && kills > task.oom_kills {
             task.oom_kills = kills;
             self.publish(Notice::Oom(id.clone()));
             self.feed(FeedEvent::Oom { task: id.clone(), kills });

@@ -171,7 +171,7 @@ impl Task {
     ///
     /// containerd takes a task without pids for a leaked one after its own restart, and shuts its shim down
     /// (`core/runtime/v2/shim_load.go`).
-    pub(crate) fn made_pid(&self) -> Option<u32> {
+    pub(crate) fn created_pid(&self) -> Option<u32> {
         match &self.life {
             Life::Creating { .. } => None,
             Life::Prepared | Life::Restoring => Some(0),
@@ -300,7 +300,7 @@ impl Task {
     }
 
     /// Its pid until it has exited, 0 before a checkpoint is restored.
-    pub(crate) fn unended_pid(&self) -> Result<u32, Failure> {
+    pub(crate) fn not_exited_pid(&self) -> Result<u32, Failure> {
         if matches!(self.life, Life::Prepared | Life::Restoring) { Ok(0) } else { self.signal_target() }
     }
 

@@ -1,6 +1,6 @@
 //! What the pod's namespaces make of a member's OCI spec.
 
-use berth_shim_core::namespace::{Entry, IdMap, IdRange, Kind, UserMaps, Whose};
+use berth_shim_core::namespace::{Entry, IdMap, IdRange, Kind, Owner, UserMaps};
 use serde_json::{Value, json};
 
 use super::error::PodError;
@@ -18,7 +18,7 @@ impl Pod {
             let Some(kind) = entry.get("type").and_then(Value::as_str).and_then(Kind::of) else { continue };
             let path = entry.get("path").and_then(Value::as_str).unwrap_or_default();
             let wish = if path.is_empty() { Entry::New } else { Entry::Path };
-            if self.namespaces().of_member(kind, wish) == Whose::AsWritten {
+            if self.namespaces().owner(kind, wish) == Owner::AsWritten {
                 continue;
             }
             entry["path"] = json!(self.path_of(kind)?);
@@ -39,7 +39,7 @@ impl Pod {
         let of_network = |entry: &Value| entry.get("type").and_then(Value::as_str) == Some("network");
         let entries = config.pointer("/linux/namespaces").and_then(Value::as_array);
         let is_named = entries.is_some_and(|entries| entries.iter().any(of_network));
-        if is_named || self.namespaces().of_member(Kind::Network, Entry::None) == Whose::AsWritten {
+        if is_named || self.namespaces().owner(Kind::Network, Entry::None) == Owner::AsWritten {
             return;
         }
         let entry = json!({ "type": "network", "path": format!("/proc/{}/ns/net", std::process::id()) });

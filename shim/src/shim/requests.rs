@@ -74,7 +74,7 @@ impl Shim {
             }
             Parsed::Pids(of) => match self.sandbox_pids(&of) {
                 Some(pids) => pids,
-                None => return self.ask(conn, stream, Call::Pids, Request::OfMade(Process::init(&of))),
+                None => return self.ask(conn, stream, Call::Pids, Request::IfCreated(Process::init(&of))),
             },
             Parsed::Platform => platform(),
             Parsed::Ping => Vec::new(),

@@ -265,7 +265,9 @@ impl Machine {
 
     fn switched(&mut self, id: &Id, pid: u32, to: Switch, result: &Result<(), Failure>) {
         // A container of this name that was made since is another one.
-        let Some(task) = self.tasks.get_mut(id).filter(|task| task.made_pid() == Some(pid)) else { return };
+        let Some(task) = self.tasks.get_mut(id).filter(|task| task.created_pid() == Some(pid)) else {
+            return;
+        };
         if !matches!(task.life, Life::Switching { .. }) {
             // Its init was reaped meanwhile: what is left of it must not stay frozen.
             if to == Switch::Pause && result.is_ok() {

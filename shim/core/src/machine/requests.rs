@@ -18,15 +18,15 @@ impl Machine {
             Request::Wait(process) => self.wait(from, &process),
             Request::Delete(process) => self.delete(from, process),
             Request::State(process) => self.state(from, &process),
-            Request::OfMade(process) => self.of_made(from, process),
-            Request::OfUnended(process) => self.of_unended(from, process),
-            Request::OfLiving(process) => self.of_living(from, process),
+            Request::IfCreated(process) => self.if_created(from, process),
+            Request::IfNotExited(process) => self.if_not_exited(from, process),
+            Request::IfAlive(process) => self.if_alive(from, process),
             Request::Pause(task) => self.switch(from, task, Switch::Pause),
             Request::Resume(task) => self.switch(from, task, Switch::Resume),
             Request::Update(task) => self.update(from, task),
             Request::Checkpoint(task) => self.checkpoint(from, task),
             Request::Connect(task) => {
-                let pid = task.and_then(|task| self.tasks.get(&task)?.made_pid()).unwrap_or(0);
+                let pid = task.and_then(|task| self.tasks.get(&task)?.created_pid()).unwrap_or(0);
                 self.reply(from, Reply::Pid(pid));
                 Ok(())
             }
@@ -282,27 +282,28 @@ impl Machine {
         Ok(())
     }
 
-    fn of_made(&mut self, from: ReqId, process: Process) -> Result<(), Failure> {
+    fn if_created(&mut self, from: ReqId, process: Process) -> Result<(), Failure> {
         let pid = match &process.exec {
-            None => {
-                self.task(&process.task)?.made_pid().ok_or_else(|| crate::task::refuse("is being created"))?
-            }
+            None => self
+                .task(&process.task)?
+                .created_pid()
+                .ok_or_else(|| crate::task::refuse("is being created"))?,
             Some(_) => self.exec_mut(&process)?.view().pid,
         };
         self.effect(Effect::Allow { to: from, process, pid });
         Ok(())
     }
 
-    fn of_unended(&mut self, from: ReqId, process: Process) -> Result<(), Failure> {
+    fn if_not_exited(&mut self, from: ReqId, process: Process) -> Result<(), Failure> {
         let pid = match &process.exec {
-            None => self.task(&process.task)?.unended_pid()?,
-            Some(_) => self.exec_mut(&process)?.unended_pid()?,
+            None => self.task(&process.task)?.not_exited_pid()?,
+            Some(_) => self.exec_mut(&process)?.not_exited_pid()?,
         };
         self.effect(Effect::Allow { to: from, process, pid });
         Ok(())
     }
 
-    fn of_living(&mut self, from: ReqId, process: Process) -> Result<(), Failure> {
+    fn if_alive(&mut self, from: ReqId, process: Process) -> Result<(), Failure> {
         let pid = match &process.exec {
             None => self.task(&process.task)?.signal_target()?,
             Some(_) => self.exec_mut(&process)?.signal_target()?,

@@ -13,22 +13,22 @@ pub enum Entry {
     None,
 }
 
-/// Whose namespace a member gets.
+/// The owner of the namespace that a member gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum Owner {
     /// The pod's, whatever the path was.
-    Pods,
+    Pod,
     /// What the spec says to the runtime. The pod shares nothing of this kind, or the container wants nothing of it.
     AsWritten,
 }
 
 impl Namespaces {
-    /// Whose namespace a member gets by an entry. Without one it stays in the node's, but for the network: a sandbox that
+    /// The owner of the namespace that a member gets by an entry. Without one it stays in the node's, but for the network: a sandbox that
     /// was given one has it for its members (`CreateSandboxRequest.netns_path`).
-    pub fn of_member(&self, kind: Kind, entry: Entry) -> Whose {
+    pub fn owner(&self, kind: Kind, entry: Entry) -> Owner {
         match (entry, kind) {
-            (Entry::Path, _) | (Entry::None, Kind::Network) if self.is_pods(kind) => Whose::Pods,
-            (Entry::Path | Entry::New | Entry::None, _) => Whose::AsWritten,
+            (Entry::Path, _) | (Entry::None, Kind::Network) if self.is_pods(kind) => Owner::Pod,
+            (Entry::Path | Entry::New | Entry::None, _) => Owner::AsWritten,
         }
     }
 }
@@ -45,17 +45,17 @@ mod tests {
         for mode in [Mode::Container, Mode::Pod, Mode::Node] {
             let pod = Namespaces::new(mode, mode, mode, mode, None).unwrap();
             for kind in KINDS {
-                let expected = if mode == Mode::Pod { Whose::Pods } else { Whose::AsWritten };
-                assert_eq!(pod.of_member(kind, Entry::Path), expected, "{mode:?} {kind:?}");
-                assert_eq!(pod.of_member(kind, Entry::New), Whose::AsWritten, "{mode:?} {kind:?}");
-                let silent = if kind == Kind::Network { expected } else { Whose::AsWritten };
-                assert_eq!(pod.of_member(kind, Entry::None), silent, "{mode:?} {kind:?}");
+                let expected = if mode == Mode::Pod { Owner::Pod } else { Owner::AsWritten };
+                assert_eq!(pod.owner(kind, Entry::Path), expected, "{mode:?} {kind:?}");
+                assert_eq!(pod.owner(kind, Entry::New), Owner::AsWritten, "{mode:?} {kind:?}");
+                let silent = if kind == Kind::Network { expected } else { Owner::AsWritten };
+                assert_eq!(pod.owner(kind, Entry::None), silent, "{mode:?} {kind:?}");
             }
-            assert_eq!(pod.of_member(Kind::User, Entry::Path), Whose::AsWritten);
+            assert_eq!(pod.owner(Kind::User, Entry::Path), Owner::AsWritten);
         }
         let mapped = Namespaces::new(Mode::Node, Mode::Pod, Mode::Node, Mode::Pod, Some(maps())).unwrap();
-        assert_eq!(mapped.of_member(Kind::User, Entry::Path), Whose::Pods);
-        assert_eq!(mapped.of_member(Kind::User, Entry::New), Whose::AsWritten);
-        assert_eq!(mapped.of_member(Kind::Network, Entry::Path), Whose::AsWritten);
+        assert_eq!(mapped.owner(Kind::User, Entry::Path), Owner::Pod);
+        assert_eq!(mapped.owner(Kind::User, Entry::New), Owner::AsWritten);
+        assert_eq!(mapped.owner(Kind::Network, Entry::Path), Owner::AsWritten);
     }
 }

@@ -6,7 +6,7 @@ mod shm;
 mod sysctl;
 mod user;
 
-pub use member::{Entry, Whose};
+pub use member::{Entry, Owner};
 pub use pod::{Kind, Mode, ModesError, Namespaces};
 pub use shm::{ShmSizeError, shm_bytes};
 pub use sysctl::{Sysctl, SysctlError};

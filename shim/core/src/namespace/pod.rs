@@ -44,7 +44,7 @@ impl Kind {
     }
 }
 
-/// Whose a pod wants a namespace to be.
+/// The owner that a pod wants for a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Each container's own, made by the OCI runtime.

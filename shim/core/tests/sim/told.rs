@@ -104,7 +104,7 @@ impl Told {
     }
 
     /// A task that has not exited, as far as was told.
-    fn of_living(&mut self, id: &Id) -> &mut Task {
+    fn if_alive(&mut self, id: &Id) -> &mut Task {
         let task = self.of(id);
         assert_eq!(task.exit, Exit::Untold, "{id} has exited");
         task
@@ -116,13 +116,13 @@ impl Told {
                 assert!(self.0.insert(task, Task { pid, ..Task::default() }).is_none(), "created twice");
             }
             Notice::Started { task, pid } => {
-                let task = self.of_living(&task);
+                let task = self.if_alive(&task);
                 assert!(!std::mem::replace(&mut task.started, true), "started twice");
                 assert!(task.pid == 0 || task.pid == pid, "started under another pid");
                 task.pid = pid;
             }
             Notice::ExecAdded { task, exec } => {
-                self.of_living(&task).added_execs.insert(exec);
+                self.if_alive(&task).added_execs.insert(exec);
             }
             Notice::ExecStarted { task, exec, .. } => {
                 let task = self.of(&task);
@@ -143,12 +143,12 @@ impl Told {
                 self.0.remove(&id);
             }
             Notice::Paused(task) => {
-                assert!(!std::mem::replace(&mut self.of_living(&task).frozen, true), "paused twice");
+                assert!(!std::mem::replace(&mut self.if_alive(&task).frozen, true), "paused twice");
             }
             Notice::Resumed(task) => {
-                assert!(std::mem::replace(&mut self.of_living(&task).frozen, false), "resumed twice");
+                assert!(std::mem::replace(&mut self.if_alive(&task).frozen, false), "resumed twice");
             }
-            Notice::Checkpointed(task) => assert!(self.of_living(&task).started, "saved before its start"),
+            Notice::Checkpointed(task) => assert!(self.if_alive(&task).started, "saved before its start"),
             Notice::Oom(task) => {
                 self.of(&task);
             }
