@@ -1,7 +1,6 @@
-//! Images: their names, what is known of one, pulls that pods share.
+//! Images: their names, and what is known of one.
 
 mod info;
 pub mod name;
-pub(crate) mod pulls;
 
 pub use info::{ImageConfig, ImageInfo};

@@ -12,6 +12,7 @@ mod machine;
 mod outcome;
 pub mod plan;
 pub mod port;
+pub(crate) mod pulls;
 mod report;
 pub mod resource;
 pub mod restart;

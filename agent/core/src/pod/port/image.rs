@@ -1,14 +1,15 @@
-//! Images, as a pod sees them: looked for and pulled once for all pods that wait (`image::pulls`).
+//! Images, as a pod sees them: looked for and pulled once for all pods that wait (`pod::pulls`).
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{
     failure::{Failure, FailureKind},
     id::{ContainerName, ImageRef},
-    image::{ImageInfo, pulls::Pulled},
+    image::ImageInfo,
     pod::{
         actual::{Preparing, Run},
         machine::{PodMachine, Shared},
+        pulls::Pulled,
         resource::Retry,
         text::{about, go_duration, pull_back_off},
     },
