@@ -9,9 +9,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::effects::KINDS;
-
-/// Points within effects, after something was made that a restart must find.
+/// Points within effects, after something was made that a restart must find, and some of the loop.
 const INNER: &[&str] = &[
     "sandbox.record-created",
     "sandbox.created",
@@ -61,9 +59,23 @@ impl Failpoint {
         }))
     }
 
-    /// Dies here when `label` was asked for.
+    /// Dies here when `label`, a point within an effect, was asked for.
     pub fn reach(&self, label: &str) {
-        debug_assert!(labels().any(|known| known == label), "{label} is not in the list");
+        debug_assert!(INNER.contains(&label), "{label} is not in the list");
+        self.pass(label);
+    }
+
+    /// Dies here when the point before an effect of this kind was asked for.
+    pub fn before(&self, kind: &str) {
+        self.pass(&before(kind));
+    }
+
+    /// Dies here when the point after an effect of this kind was asked for.
+    pub fn after(&self, kind: &str) {
+        self.pass(&after(kind));
+    }
+
+    fn pass(&self, label: &str) {
         let Some(doom) = self.0.as_ref().filter(|doom| doom.label == label) else { return };
         if doom.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             tracing::warn!(label, "dying on request");
@@ -73,9 +85,17 @@ impl Failpoint {
     }
 }
 
+fn before(kind: &str) -> String {
+    format!("{kind}.before")
+}
+
+fn after(kind: &str) -> String {
+    format!("{kind}.after")
+}
+
 /// Every label there is: `<effect>.before` and `<effect>.after` for each kind of effect, and the points within them.
-pub fn labels() -> impl Iterator<Item = String> {
-    let edges = KINDS.iter().flat_map(|kind| [format!("{kind}.before"), format!("{kind}.after")]);
+pub fn labels(kinds: &[&str]) -> impl Iterator<Item = String> {
+    let edges = kinds.iter().flat_map(|kind| [before(kind), after(kind)]);
     edges.chain(INNER.iter().map(|&label| label.to_owned()))
 }
 

@@ -48,12 +48,12 @@ async fn bounded(host: &Arc<Host>, effect: Effect, kind: Kind) -> Result<Outcome
     let began = tokio::time::Instant::now();
     let target = kinds::target(&effect);
     let work = async {
-        host.failpoint.reach(&format!("{}.before", kind.name));
+        host.failpoint.before(kind.name);
         Box::pin(perform(host, effect)).await
     };
     let outcome = host.lanes.run(kind, target, work).await;
     tracing::debug!(ms = began.elapsed().as_millis(), ok = outcome.is_ok(), "effect ended");
-    host.failpoint.reach(&format!("{}.after", kind.name));
+    host.failpoint.after(kind.name);
     outcome
 }
 

@@ -117,7 +117,7 @@ pub(crate) fn tests() -> Vec<Test> {
     let is_elsewhere = |label: &String| {
         ["kill-shim", "look-at-task", "look.", "write-files"].iter().any(|kind| label.starts_with(kind))
     };
-    let labels = berth::failpoint::labels().filter(|label| !is_elsewhere(label));
+    let labels = berth::failpoint::labels(berth::effects::KINDS).filter(|label| !is_elsewhere(label));
     let labels = labels.filter(|label| !elsewhere.contains(&label.as_str()) && !of_kept_ends(label));
     let points: Vec<String> = labels.chain(AGAIN.map(|(point, _)| point.to_owned())).collect();
     let worlds = points.chunks(IN_A_WORLD).map(|chunk| (chunk[0].replace('#', "_"), chunk.join(" ")));
@@ -130,7 +130,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("crash::in_a_network_plugin_that_goes_on", in_a_plugin),
         test("crash::a_task_that_containerd_has_lost_is_made_anew", containerd_loses_a_task),
     ];
-    let kept = berth::failpoint::labels().filter(of_kept_ends);
+    let kept = berth::failpoint::labels(berth::effects::KINDS).filter(of_kept_ends);
     let kept = kept.map(|label| of(format!("crash::at_{label}"), Body::Of(dies_while_an_end_is_kept, label)));
     labelled.chain(kept).chain(others).collect()
 }
