@@ -5,8 +5,8 @@ use std::sync::Arc;
 use berth_core::{config::NodeConfig, failure::Failure, id::PodUid};
 
 use super::{
+    accounts::AccountsCache,
     failure::unknown,
-    images::AccountsCache,
     lanes::{Lanes, Place},
 };
 use crate::{

@@ -7,8 +7,6 @@ use berth_core::{
     pod::port::signal::SIGNAL_DEADLINE,
 };
 
-use super::lanes::Target;
-
 /// What effects compete for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lane {
@@ -140,6 +138,15 @@ impl Kind {
         debug_assert!(KINDS.contains(&name), "{name}");
         Self { name, lane: Some(lane), deadline }
     }
+}
+
+/// Something on the node that only one effect may work on at a time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Target {
+    /// What it is, for people: `cgroup`, `network namespace`.
+    pub(super) what: &'static str,
+    /// Of which pod or sandbox; empty for the node's own.
+    pub(super) of: String,
 }
 
 /// What an effect works on by calls that block, where another effect on the same would race with it: a call that is stuck

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     failure::unknown,
-    kinds::{Kind, Lane},
+    kinds::{Kind, Lane, Target},
 };
 
 /// Threads for calls on the kernel (cgroups, namespaces): short, so that more would only wait for the same locks.
@@ -50,15 +50,6 @@ pub struct Lanes {
 
 /// What is being worked on, and since when.
 type Turns = Arc<Mutex<BTreeMap<Target, Timestamp>>>;
-
-/// Something on the node that only one effect may work on at a time.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Target {
-    /// What it is, for people: `cgroup`, `network namespace`.
-    pub(super) what: &'static str,
-    /// Of which pod or sandbox; empty for the node's own.
-    pub(super) of: String,
-}
 
 tokio::task_local! {
     /// What the effect of this task holds.

@@ -12,33 +12,18 @@ use berth_core::{
     pod::port::look::{Finding, LookRequest},
     spec::{Medium, VolumeSource},
 };
-use serde::{Deserialize, Serialize};
 
 use super::{
     cgroups,
     failure::{failed, local, unknown},
     files::{
         dirs,
+        wire::{Place, PlaceKind},
         work::{Answer, Called, FILES, Work},
     },
     host::{Host, blocking},
 };
 use crate::{netns, volumes::is_mount_point, workers::Sort};
-
-/// A path that is to be there, in a request to a worker.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Place {
-    path: String,
-    kind: PlaceKind,
-}
-
-/// What is to be there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum PlaceKind {
-    Directory,
-    Mount,
-    File,
-}
 
 /// Looks at a pod.
 pub(super) async fn look(host: &Arc<Host>, pod: &PodUid, request: LookRequest) -> Result<Outcome, Failure> {

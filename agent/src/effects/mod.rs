@@ -3,6 +3,7 @@
 //! Every effect is idempotent at every half-way point: it looks at what is there, makes what is missing, and answers the
 //! same as the first time. What to do about a failure is the core's business; here it only gets its kind and its words.
 
+mod accounts;
 mod cgroups;
 mod end;
 mod failure;
@@ -15,10 +16,11 @@ mod look;
 mod network;
 mod perform;
 mod runtime;
+mod worker;
 
-pub use files::perform_work;
+pub use accounts::AccountsCache;
 pub use host::Host;
-pub use images::AccountsCache;
 pub use kinds::KINDS;
 pub use lanes::Lanes;
 pub use perform::start;
+pub use worker::perform_work;

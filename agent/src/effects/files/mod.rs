@@ -3,14 +3,10 @@
 pub(super) mod dirs;
 pub(super) mod host_files;
 pub(super) mod mount_source;
-pub(super) mod prepare;
 pub(super) mod sub_path;
 pub(super) mod termination;
 pub(super) mod volumes;
 pub(super) mod wire;
 pub(super) mod work;
-pub(super) mod worker;
 
-use super::{cgroups, failure, host, images, look};
-
-pub use worker::perform_work;
+use super::{cgroups, failure, host};

@@ -10,6 +10,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::volumes::EmptyDir;
 
+/// A path that is to be there, in a request to a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::effects) struct Place {
+    pub(in crate::effects) path: String,
+    pub(in crate::effects) kind: PlaceKind,
+}
+
+/// What is to be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::effects) enum PlaceKind {
+    Directory,
+    Mount,
+    File,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::effects) struct EmptyDirText {
     in_memory: bool,

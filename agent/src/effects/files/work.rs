@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     failure::unknown,
     host::Host,
-    look::Place,
     wire::{
-        DeviceText, EmptyDirText, FileText, HostPathText, ImageVolumeText, LayerText, MountSourceText,
+        DeviceText, EmptyDirText, FileText, HostPathText, ImageVolumeText, LayerText, MountSourceText, Place,
         SubPathText,
     },
 };

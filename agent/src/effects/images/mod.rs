@@ -1,6 +1,5 @@
 //! The image port: what is on the node, pulls, layers of containers and what images bring along.
 
-pub(super) mod accounts;
 pub(super) mod image_root;
 pub(super) mod image_volumes;
 pub(super) mod inspect;
@@ -9,5 +8,3 @@ pub(super) mod rootfs;
 pub(super) mod unpack;
 
 use super::{failure, files, host};
-
-pub use accounts::AccountsCache;

@@ -21,16 +21,14 @@ use prost_types::Any;
 use super::{
     kill,
     port::Runtime,
+    prepare,
     records::{self, SPEC_URL},
     task,
 };
 use crate::{
     effects::{
         failure::{failed, local, unknown},
-        files::{
-            prepare,
-            work::{Called, FILES, Work},
-        },
+        files::work::{Called, FILES, Work},
         host::Host,
         kinds::{Lane, RUNTIME},
     },

@@ -12,6 +12,7 @@ mod grouped;
 pub(super) mod kill;
 pub(super) mod look;
 mod port;
+pub(super) mod prepare;
 mod records;
 pub(super) mod sandbox;
 pub(super) mod signal;

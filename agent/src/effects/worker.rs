@@ -8,12 +8,14 @@ use berth_core::{
 };
 
 use super::{
-    dirs,
     failure::{local, unknown},
-    host_files,
+    files::{
+        dirs, host_files, mount_source, sub_path, termination, volumes,
+        work::{Answer, Refused, Work},
+    },
     images::{image_volumes, rootfs},
-    look, mount_source, prepare, sub_path, termination, volumes,
-    work::{Answer, Refused, Work},
+    look,
+    runtime::prepare,
 };
 use crate::{
     chain::chain,
@@ -95,7 +97,7 @@ fn remove(tree: &String) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::wire::HostPathText, *};
+    use super::{super::files::wire::HostPathText, *};
 
     #[test]
     fn what_a_worker_cannot_read_it_refuses() {

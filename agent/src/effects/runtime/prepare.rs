@@ -9,13 +9,15 @@ use berth_core::{
 };
 use oci_spec::runtime::Spec;
 
-use super::{
-    failure::{config, failed, local, unknown},
-    host::Host,
-    images::rootfs,
-    work::{Answer, Called, FILES, PATH, TREE, Work},
+use crate::{
+    effects::{
+        failure::{config, failed, local, unknown},
+        files::work::{Answer, Called, FILES, PATH, TREE, Work},
+        host::Host,
+        images::rootfs,
+    },
+    workers::Sort,
 };
-use crate::workers::Sort;
 
 /// Largest seccomp profile that is read. The runtime's own default is 15 KiB.
 const PROFILE_MAX: u64 = 1 << 20;
