@@ -1,6 +1,7 @@
 //! Rules of the repository that no compiler knows: each is named in ARCHITECTURE.md or CONTRIBUTING.md.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -150,6 +151,98 @@ fn a_test_that_is_commented_out_is_none() {
     let found = ["kept", "gone", "away", "helper"].map(|name| is_a_test(&sources, name));
     assert_eq!(found, [true, false, false, false]);
     assert!(is_a_test("test(\"crash::at\", dies)", "at"));
+}
+
+/// The modules that a source file names after a prefix such as `crate::`: `crate::a::b`, `crate::{a, c::d}`.
+fn named_modules(text: &str, prefix: &str) -> BTreeSet<String> {
+    let mut named = BTreeSet::new();
+    for rest in text.split(prefix).skip(1) {
+        let Some(list) = rest.strip_prefix('{') else {
+            named.insert(first_name(rest));
+            continue;
+        };
+        let mut depth = 0;
+        let outer: String = list
+            .chars()
+            .map_while(|letter| {
+                depth += i32::from(letter == '{') - i32::from(letter == '}');
+                (depth >= 0).then_some(if depth > 0 { ' ' } else { letter })
+            })
+            .collect();
+        let items = outer.split(',').map(|item| first_name(item.trim_start()));
+        named.extend(items.filter(|name| !name.is_empty()));
+    }
+    named
+}
+
+fn first_name(path: &str) -> String {
+    path.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()
+}
+
+/// What each module in a folder names of its neighbours there, tests aside: by `super::`, and by the folder's own path.
+fn module_uses(folder: &Path, own_path: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for path in rust_files() {
+        let Ok(inner) = path.strip_prefix(folder) else { continue };
+        let top = inner.components().next().expect("a file").as_os_str().to_string_lossy();
+        let top = top.trim_end_matches(".rs").to_owned();
+        // In deeper files `super` is another module.
+        let is_deep = inner.components().count() > 1 && !inner.ends_with(format!("{top}/mod.rs"));
+        let is_root = ["lib", "main", "mod"].contains(&top.as_str());
+        if is_test(&path) || is_root {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("a source file");
+        let code = without_comments(text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(&text));
+        let mut named = named_modules(&code, own_path);
+        if !is_deep {
+            named.extend(named_modules(&code, "super::"));
+        }
+        uses.entry(top.clone()).or_default().extend(named.into_iter().filter(|name| *name != top));
+    }
+    uses
+}
+
+/// Modules that depend on each other, perhaps by way of others: what is left without those that use nothing and those that
+/// nothing uses.
+fn cycles(mut uses: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    loop {
+        let names: BTreeSet<String> = uses.keys().cloned().collect();
+        uses.values_mut().for_each(|used| used.retain(|name| names.contains(name)));
+        let used: BTreeSet<String> = uses.values().flatten().cloned().collect();
+        uses.retain(|name, own| !own.is_empty() && used.contains(name));
+        if uses.len() == names.len() {
+            return uses.into_iter().map(|(name, used)| format!("{name} -> {used:?}")).collect();
+        }
+    }
+}
+
+/// The agent's modules have a direction, so that each can become a crate. So have the modules of effects.
+#[test]
+fn modules_of_the_agent_have_no_cycles() {
+    let sources = root().join("agent/src");
+    let modules = module_uses(&sources, "crate::");
+    let effects = module_uses(&sources.join("effects"), "effects::");
+    assert!(modules["app"].contains("effects") && effects["perform"].contains("files"), "they are read");
+    for uses in [modules, effects] {
+        let found = cycles(uses);
+        assert!(found.is_empty(), "these depend on each other:\n{}", found.join("\n"));
+    }
+}
+
+#[test]
+fn a_cycle_of_modules_is_found() {
+    let uses = |text: &str| named_modules(text, "crate::");
+    let of = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(
+        uses("use crate::{\n    a::{self, B},\n    c::d,\n};\nfn f() { crate::e::g() }"),
+        of(&["a", "c", "e"])
+    );
+    let table = |pairs: &[(&str, &[&str])]| {
+        pairs.iter().map(|(name, used)| ((*name).to_owned(), of(used))).collect::<BTreeMap<_, _>>()
+    };
+    assert!(cycles(table(&[("a", &["b", "c"]), ("b", &["c"]), ("c", &[])])).is_empty());
+    assert_eq!(cycles(table(&[("a", &["b"]), ("b", &["c"]), ("c", &["b"]), ("d", &[])])).len(), 2);
 }
 
 /// Every invariant of ARCHITECTURE.md ends in a list of tests: `tests: a_test, another_test`.
