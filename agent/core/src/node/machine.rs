@@ -5,27 +5,19 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    index::Index,
-    looks::Looks,
-    orphans::Orphans,
-    qos::Qos,
-    sources::{Merged, Sources},
-};
+use super::{index::Index, looks::Looks, orphans::Orphans, qos::Qos, sources::Sources};
 use crate::{
     cgroup,
     config::NodeConfig,
     effect::{Act, Effect},
     event::{Event, Outcome, Restored},
-    failure::{Failure, FailureKind},
-    id::{ImageRef, OpId, PodUid, SandboxId},
-    image::ImageInfo,
+    failure::Failure,
+    id::{OpId, PodUid, SandboxId},
     observation::{Observation, SandboxReport},
     ops::{Ops, Purpose},
     pod::{PodMachine, Shared, fit, plan::Network, pulls::Pulls},
-    record::Goal,
-    spec::{Pod, Source},
-    status::{PodEvent, PodStatus, Severity},
+    spec::Source,
+    status::PodStatus,
     time::{Mono, Now},
 };
 
@@ -35,26 +27,26 @@ use crate::{
 /// and calls [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout) has come.
 #[derive(Debug)]
 pub struct Node {
-    config: NodeConfig,
-    boot: Boot,
-    sources: Sources,
-    refused: BTreeSet<PodUid>,
+    pub(super) config: NodeConfig,
+    pub(super) boot: Boot,
+    pub(super) sources: Sources,
+    pub(super) refused: BTreeSet<PodUid>,
     /// Whether pods may be wanted that are not here, or the other way round.
-    is_uncompared: bool,
-    pods: BTreeMap<PodUid, PodMachine>,
-    index: Index,
-    looks: Looks,
-    orphans: Orphans,
-    network: Network,
-    pulls: Pulls,
-    qos: Qos,
-    ops: Ops,
-    effects: VecDeque<Effect>,
+    pub(super) is_uncompared: bool,
+    pub(super) pods: BTreeMap<PodUid, PodMachine>,
+    pub(super) index: Index,
+    pub(super) looks: Looks,
+    pub(super) orphans: Orphans,
+    pub(super) network: Network,
+    pub(super) pulls: Pulls,
+    pub(super) qos: Qos,
+    pub(super) ops: Ops,
+    pub(super) effects: VecDeque<Effect>,
 }
 
 /// How far the node is with what an earlier run of the agent left.
 #[derive(Debug)]
-enum Boot {
+pub(super) enum Boot {
     /// Waits for what was found.
     Waiting,
     /// What was found is adopted by pods that are wanted, until every source has spoken.
@@ -64,9 +56,9 @@ enum Boot {
 }
 
 #[derive(Debug, Default)]
-struct Inherited {
-    observation: Observation,
-    orphans: BTreeSet<PodUid>,
+pub(super) struct Inherited {
+    pub(super) observation: Observation,
+    pub(super) orphans: BTreeSet<PodUid>,
 }
 
 impl Node {
@@ -229,135 +221,6 @@ impl Node {
         }
     }
 
-    fn inspected(&mut self, image: &ImageRef, result: Result<Option<Arc<ImageInfo>>, Failure>, now: Now) {
-        for asker in self.pulls.inspected(image) {
-            if let Some(pod) = self.pods.get_mut(&asker.pod) {
-                pod.inspected(&asker.container, image, &result, now.mono);
-                self.advance(&asker.pod, now);
-            }
-        }
-    }
-
-    fn pulled(&mut self, image: &ImageRef, result: Result<Option<Arc<ImageInfo>>, Failure>, now: Now) {
-        let result = result.and_then(|found| {
-            found.ok_or_else(|| Failure {
-                kind: FailureKind::Unknown,
-                message: "the image is not there after its pull".into(),
-            })
-        });
-        let pulled = self.pulls.pulled(image, now.mono);
-        for one in &pulled {
-            if let Some(pod) = self.pods.get_mut(&one.asker.pod) {
-                pod.pulled(image, one, &result, now.mono);
-            }
-        }
-        for uid in pulled.into_iter().map(|one| one.asker.pod).collect::<BTreeSet<_>>() {
-            self.advance(&uid, now);
-        }
-    }
-
-    /// Compares the pods on the node with those that are wanted.
-    fn reconcile(&mut self, now: Now) {
-        match self.boot {
-            Boot::Waiting => return,
-            Boot::Adopting(_) | Boot::Done => {}
-        }
-        // Each further round follows a pod that is gone, so this ends.
-        while std::mem::take(&mut self.is_uncompared) {
-            let is_here =
-                |uid: &PodUid| self.pods.get(uid).is_some_and(|pod| pod.life().record.goal == Goal::Wanted);
-            let Merged { pods, refused } = self.sources.merged(is_here);
-            self.refuse(&refused, &pods);
-            self.remove_unwanted(&pods, now);
-            for (uid, spec) in pods {
-                self.want(uid, spec, now);
-            }
-            self.take_in_orphans();
-        }
-    }
-
-    fn refuse(&mut self, refused: &[Arc<Pod>], wanted: &BTreeMap<PodUid, Arc<Pod>>) {
-        let mut now_refused = BTreeSet::new();
-        for pod in refused {
-            if !self.refused.contains(&pod.uid) && now_refused.insert(pod.uid.clone()) {
-                let message = format!(
-                    "Error validating pod {}_{}({}) from {} due to duplicate pod name {:?}, ignoring",
-                    pod.name.name,
-                    pod.name.namespace,
-                    pod.uid,
-                    pod.source.as_str(),
-                    pod.name.name
-                );
-                let event = PodEvent {
-                    container: None,
-                    severity: Severity::Warning,
-                    reason: "FailedValidation",
-                    message,
-                };
-                let op = self.ops.number();
-                self.effects.push_back(Effect::Pod { op, pod: pod.uid.clone(), act: Act::Note(event) });
-            }
-        }
-        let refused: BTreeSet<PodUid> = refused.iter().map(|pod| pod.uid.clone()).collect();
-        let no_longer = std::mem::take(&mut self.refused).into_iter().filter(|uid| !refused.contains(uid));
-        for uid in no_longer {
-            if !wanted.contains_key(&uid) && !self.pods.contains_key(&uid) {
-                self.effects.push_back(withdraw(&mut self.ops, uid));
-            }
-        }
-        self.refused = refused;
-    }
-
-    fn remove_unwanted(&mut self, wanted: &BTreeMap<PodUid, Arc<Pod>>, now: Now) {
-        if !self.sources.are_ready() {
-            return;
-        }
-        let unwanted =
-            |pod: &&PodMachine| pod.life().record.goal == Goal::Wanted && !wanted.contains_key(pod.uid());
-        let unwanted: Vec<PodUid> =
-            self.pods.values().filter(unwanted).map(|pod| pod.uid().clone()).collect();
-        for uid in unwanted {
-            if let Some(pod) = self.pods.get_mut(&uid) {
-                pod.remove(now.mono);
-            }
-            self.advance(&uid, now);
-        }
-    }
-
-    /// A wanted pod is updated, or begun when nothing with its name or UID is left.
-    fn want(&mut self, uid: PodUid, spec: Arc<Pod>, now: Now) {
-        if let Some(pod) = self.pods.get_mut(&uid) {
-            if pod.life().record.goal == Goal::Wanted
-                && !Arc::ptr_eq(pod.spec(), &spec)
-                && **pod.spec() != *spec
-            {
-                pod.update(spec, now.mono);
-                self.advance(&uid, now);
-            }
-            return;
-        }
-        if self.index.has_name(&spec.name) || self.orphans.has(&uid) {
-            return;
-        }
-        let pod = match &self.boot {
-            Boot::Adopting(inherited) => PodMachine::found(spec, &inherited.observation, &self.config, now),
-            Boot::Waiting | Boot::Done => PodMachine::new(spec, &self.config, now),
-        };
-        self.pods.insert(uid.clone(), pod);
-        self.advance(&uid, now);
-    }
-
-    fn take_in_orphans(&mut self) {
-        if !self.sources.are_ready() {
-            return;
-        }
-        if let Boot::Adopting(inherited) = &self.boot {
-            let pods = &self.pods;
-            self.orphans.collect(&inherited.observation, &inherited.orphans, |uid| pods.contains_key(uid));
-            self.boot = Boot::Done;
-        }
-    }
-
     fn advance_all(&mut self, now: Now) {
         let all: Vec<PodUid> = self.pods.keys().cloned().collect();
         for uid in all {
@@ -372,7 +235,7 @@ impl Node {
         }
     }
 
-    fn advance(&mut self, uid: &PodUid, now: Now) {
+    pub(super) fn advance(&mut self, uid: &PodUid, now: Now) {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         let mut shared = Shared {
             config: &self.config,
@@ -411,6 +274,6 @@ impl Node {
     }
 }
 
-fn withdraw(ops: &mut Ops, pod: PodUid) -> Effect {
+pub(super) fn withdraw(ops: &mut Ops, pod: PodUid) -> Effect {
     Effect::Pod { op: ops.number(), pod, act: Act::Withdraw }
 }

@@ -1,11 +1,13 @@
 //! The node: all its pods, and what they share.
 
+mod images;
 mod index;
 mod looks;
 mod machine;
 mod orphans;
 mod qos;
 mod sources;
+mod wanted;
 
 pub use machine::Node;
 pub(crate) use orphans::Orphan;

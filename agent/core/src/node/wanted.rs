@@ -1,0 +1,124 @@
+//! The pods on the node are compared with those that sources want.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{
+    machine::{Boot, Node, withdraw},
+    sources::Merged,
+};
+use crate::{
+    effect::{Act, Effect},
+    id::PodUid,
+    pod::PodMachine,
+    record::Goal,
+    spec::Pod,
+    status::{PodEvent, Severity},
+    time::Now,
+};
+
+impl Node {
+    /// Compares the pods on the node with those that are wanted.
+    pub(super) fn reconcile(&mut self, now: Now) {
+        match self.boot {
+            Boot::Waiting => return,
+            Boot::Adopting(_) | Boot::Done => {}
+        }
+        // Each further round follows a pod that is gone, so this ends.
+        while std::mem::take(&mut self.is_uncompared) {
+            let is_here =
+                |uid: &PodUid| self.pods.get(uid).is_some_and(|pod| pod.life().record.goal == Goal::Wanted);
+            let Merged { pods, refused } = self.sources.merged(is_here);
+            self.refuse(&refused, &pods);
+            self.remove_unwanted(&pods, now);
+            for (uid, spec) in pods {
+                self.want(uid, spec, now);
+            }
+            self.take_in_orphans();
+        }
+    }
+
+    fn refuse(&mut self, refused: &[Arc<Pod>], wanted: &BTreeMap<PodUid, Arc<Pod>>) {
+        let mut now_refused = BTreeSet::new();
+        for pod in refused {
+            if !self.refused.contains(&pod.uid) && now_refused.insert(pod.uid.clone()) {
+                let message = format!(
+                    "Error validating pod {}_{}({}) from {} due to duplicate pod name {:?}, ignoring",
+                    pod.name.name,
+                    pod.name.namespace,
+                    pod.uid,
+                    pod.source.as_str(),
+                    pod.name.name
+                );
+                let event = PodEvent {
+                    container: None,
+                    severity: Severity::Warning,
+                    reason: "FailedValidation",
+                    message,
+                };
+                let op = self.ops.number();
+                self.effects.push_back(Effect::Pod { op, pod: pod.uid.clone(), act: Act::Note(event) });
+            }
+        }
+        let refused: BTreeSet<PodUid> = refused.iter().map(|pod| pod.uid.clone()).collect();
+        let no_longer = std::mem::take(&mut self.refused).into_iter().filter(|uid| !refused.contains(uid));
+        for uid in no_longer {
+            if !wanted.contains_key(&uid) && !self.pods.contains_key(&uid) {
+                self.effects.push_back(withdraw(&mut self.ops, uid));
+            }
+        }
+        self.refused = refused;
+    }
+
+    fn remove_unwanted(&mut self, wanted: &BTreeMap<PodUid, Arc<Pod>>, now: Now) {
+        if !self.sources.are_ready() {
+            return;
+        }
+        let unwanted =
+            |pod: &&PodMachine| pod.life().record.goal == Goal::Wanted && !wanted.contains_key(pod.uid());
+        let unwanted: Vec<PodUid> =
+            self.pods.values().filter(unwanted).map(|pod| pod.uid().clone()).collect();
+        for uid in unwanted {
+            if let Some(pod) = self.pods.get_mut(&uid) {
+                pod.remove(now.mono);
+            }
+            self.advance(&uid, now);
+        }
+    }
+
+    /// A wanted pod is updated, or begun when nothing with its name or UID is left.
+    fn want(&mut self, uid: PodUid, spec: Arc<Pod>, now: Now) {
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            if pod.life().record.goal == Goal::Wanted
+                && !Arc::ptr_eq(pod.spec(), &spec)
+                && **pod.spec() != *spec
+            {
+                pod.update(spec, now.mono);
+                self.advance(&uid, now);
+            }
+            return;
+        }
+        if self.index.has_name(&spec.name) || self.orphans.has(&uid) {
+            return;
+        }
+        let pod = match &self.boot {
+            Boot::Adopting(inherited) => PodMachine::found(spec, &inherited.observation, &self.config, now),
+            Boot::Waiting | Boot::Done => PodMachine::new(spec, &self.config, now),
+        };
+        self.pods.insert(uid.clone(), pod);
+        self.advance(&uid, now);
+    }
+
+    fn take_in_orphans(&mut self) {
+        if !self.sources.are_ready() {
+            return;
+        }
+        if let Boot::Adopting(inherited) = &self.boot {
+            let pods = &self.pods;
+            self.orphans.collect(&inherited.observation, &inherited.orphans, |uid| pods.contains_key(uid));
+            self.boot = Boot::Done;
+        }
+    }
+}
