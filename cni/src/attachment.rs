@@ -40,7 +40,7 @@ pub struct TraceContext {
     pub baggage: Option<String>,
 }
 
-/// Who a pod is, in its own words.
+/// The identity of a pod, as Kubernetes knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodIdentity<'a> {
     /// Its namespace.

@@ -28,7 +28,7 @@ pub struct Observation {
 pub struct ObservedSandbox {
     /// Its id.
     pub id: SandboxId,
-    /// Whose it is.
+    /// UID of its pod.
     pub pod: PodUid,
     /// Which of the pod's sandboxes.
     pub attempt: Attempt,
@@ -44,7 +44,7 @@ pub struct ObservedSandbox {
 pub struct ObservedContainer {
     /// Its id.
     pub id: ContainerId,
-    /// Whose it is.
+    /// UID of its pod.
     pub pod: PodUid,
     /// Which container of the pod.
     pub name: ContainerName,

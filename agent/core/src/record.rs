@@ -18,7 +18,7 @@ use crate::{
 /// The record of one pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodRecord {
-    /// Whose.
+    /// UID of the pod.
     pub uid: PodUid,
     /// Its name.
     pub name: PodName,

@@ -12,7 +12,7 @@ use crate::{
 /// `status` of a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodStatus {
-    /// Whose.
+    /// UID of the pod.
     pub uid: PodUid,
     /// Its name.
     pub name: PodName,

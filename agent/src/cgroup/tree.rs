@@ -65,7 +65,7 @@ pub enum TreeError {
         level: PathBuf,
         /// What levels below it were to get.
         controllers: String,
-        /// Who is there.
+        /// The processes in it.
         processes: String,
     },
     /// A controller that pods need stays above.

@@ -34,7 +34,7 @@ pub struct Host {
     pub network: Network,
     /// cgroups.
     pub cgroups: Tree,
-    /// Who makes slices, with the systemd driver.
+    /// systemd, which makes slices, with its driver.
     pub systemd: Option<Systemd>,
     /// What shims run containers with.
     pub oci: OciCommand,

@@ -44,7 +44,7 @@ pub fn sandbox_of(record: &Container) -> &str {
 pub struct Labels<'a>(pub &'a HashMap<String, String>);
 
 impl Labels<'_> {
-    /// Whose it is.
+    /// UID of its pod.
     #[must_use]
     pub fn pod(&self) -> Option<PodUid> {
         self.0.get(POD_UID).filter(|uid| !uid.is_empty()).map(PodUid::new)

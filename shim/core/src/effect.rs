@@ -4,7 +4,7 @@ use crate::event::{OpId, Process, ReqId};
 use crate::id::Id;
 use crate::reply::{Exit, Failure, Reply};
 
-/// Who gets a signal.
+/// The processes that get a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// The process alone.
@@ -56,7 +56,7 @@ pub enum Effect {
         pid: u32,
         /// Signal number.
         signal: i32,
-        /// Who gets it.
+        /// The processes that get it.
         scope: Scope,
     },
     /// End an action early: kill the runtime call. It still ends in its outcome.

@@ -42,7 +42,7 @@ impl Process {
     }
 }
 
-/// Who an exec that the shim names itself is for.
+/// The client of an exec that the shim names itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExecPurpose {
     /// `ExecSync`: answered with exit code and output; killed after this time.

@@ -32,7 +32,7 @@ pub(crate) enum ExecLife {
     },
 }
 
-/// Who made the exec, and so who learns of its end.
+/// The client that made the exec, and so learns of its end.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// containerd: events are published, and it deletes.

@@ -19,13 +19,13 @@ use crate::{oom_score, sys};
 /// Time that a program may take to say that it is ready, milliseconds. The runc shim waits for ever.
 pub(crate) const READY_MS_MAX: u64 = 30_000;
 
-/// Whose streams they are, which logging programs are told.
+/// The container whose streams they are, as logging programs are told.
 #[derive(Debug)]
 pub(crate) struct Owner<'a> {
     /// The container's name, or the exec's.
     pub(crate) name: &'a str,
     pub(crate) namespace: &'a str,
-    /// Whose member it is.
+    /// The pod that it is a member of.
     pub(crate) pod: Option<&'a Pod>,
 }
 

@@ -42,7 +42,7 @@ pub(crate) enum SocketError {
     Look { path: PathBuf, source: io::Error },
 }
 
-/// Whose the socket is.
+/// The owner of the socket.
 #[derive(Debug)]
 pub(super) enum Claim {
     /// A shim serves the group already.

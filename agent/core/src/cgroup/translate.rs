@@ -6,7 +6,7 @@ use crate::config::CgroupVersion;
 /// One file to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupFile {
-    /// Whose file it is: names the hierarchy in version 1 and what to enable in version 2.
+    /// The controller that the file belongs to: names the hierarchy in version 1 and what to enable in version 2.
     pub controller: Controller,
     /// Name of the file.
     pub name: String,

@@ -1,5 +1,5 @@
 //! What the node asks of all its pods at once, kept up to date pod by pod, so that an event costs the same however many
-//! pods there are: whose a sandbox is, whether a name is taken, who is woken next, what the QoS cgroups add up to.
+//! pods there are: which pod a sandbox belongs to, whether a name is taken, who is woken next, what the QoS cgroups add up to.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -83,7 +83,7 @@ impl Index {
         }
     }
 
-    /// Whose the current sandbox with this id is.
+    /// The pod whose current sandbox has this id.
     pub(super) fn owner(&self, sandbox: &SandboxId) -> Option<&PodUid> {
         self.owners.get(sandbox)
     }

@@ -50,7 +50,7 @@ pub(super) fn resolve(inputs: &ContainerInputs<'_>) -> Result<User, ConfigError>
     Ok(user)
 }
 
-/// Who is asked for.
+/// The user or group that is asked for.
 enum Id {
     Number(u32),
     Name(String),

@@ -29,7 +29,7 @@ pub struct Asker {
 /// A pull that has ended, for one of those who waited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pulled {
-    /// Who waited.
+    /// The container that waited.
     pub asker: Asker,
     /// How long the pull took.
     pub took: Duration,

@@ -24,11 +24,11 @@ pub struct Pod {
     pub grace: Duration,
     /// Longest time the pod may be active, from its start.
     pub active_deadline: Option<Duration>,
-    /// Whose network namespace.
+    /// Owner of its network namespace.
     pub network: NetworkMode,
-    /// Whose pid namespace.
+    /// Owner of the pid namespace of its containers.
     pub pid: PidMode,
-    /// Whose ipc namespace.
+    /// Owner of its ipc namespace.
     pub ipc: IpcMode,
     /// `spec.hostname`.
     pub hostname: Option<String>,
@@ -112,7 +112,7 @@ pub enum RestartPolicy {
     Never,
 }
 
-/// Whose network namespace a pod has.
+/// Owner of a pod's network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetworkMode {
     /// Its own, wired by CNI.
@@ -121,7 +121,7 @@ pub enum NetworkMode {
     Node,
 }
 
-/// Whose pid namespace the containers have.
+/// Owner of the pid namespace that a pod's containers are in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PidMode {
     /// Each its own.
@@ -132,7 +132,7 @@ pub enum PidMode {
     Node,
 }
 
-/// Whose ipc namespace a pod has.
+/// Owner of a pod's ipc namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IpcMode {
     /// Its own.

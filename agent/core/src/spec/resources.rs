@@ -54,7 +54,7 @@ impl QosClass {
 /// `resourceFieldRef`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceSelector {
-    /// Whose resources; the container's own when absent.
+    /// The container whose resources are meant; the own one when absent.
     pub container: Option<ContainerName>,
     /// Which of them.
     pub field: ResourceField,

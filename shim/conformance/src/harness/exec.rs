@@ -19,7 +19,7 @@ const PROCESS_URL: &str = "types.containerd.io/opencontainers/runtime-spec/1/Pro
 /// A further process of a container.
 #[derive(Debug)]
 pub struct Exec<'t> {
-    /// Whose it is.
+    /// The container that it runs in.
     pub task: &'t Task<'t>,
     /// Its name.
     pub id: String,

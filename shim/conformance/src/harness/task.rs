@@ -22,7 +22,7 @@ use super::wait::until;
 /// A container.
 #[derive(Debug)]
 pub struct Task<'s> {
-    /// Whose it is.
+    /// The pod that it belongs to.
     pub shim: &'s Shim<'s>,
     /// Its name.
     pub id: String,

@@ -38,7 +38,7 @@ pub struct Directory {
     pub path: Beneath,
     /// Its permissions.
     pub mode: u32,
-    /// Whose it is, if not root's.
+    /// Its owner, if not root.
     pub owner: Option<Owner>,
 }
 

@@ -150,7 +150,7 @@ fn disjoint(ranges: &[IdRange], first: impl Fn(&IdRange) -> u32) -> Result<(), I
     }
 }
 
-/// Who the pod's users and groups are on the node.
+/// The users and groups of the node that the pod's are mapped to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserMaps {
     /// Users.

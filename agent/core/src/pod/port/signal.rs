@@ -42,7 +42,7 @@ pub const SIGNAL_DEADLINE: Duration = Duration::from_secs(10);
 pub struct SignalRequest {
     /// The sandbox it runs in, whose shim is asked first.
     pub sandbox: SandboxId,
-    /// To whom.
+    /// The container that gets it.
     pub id: ContainerId,
     /// Which.
     pub signal: StopSignal,

@@ -24,7 +24,7 @@ const READ_TRIES_MAX: u32 = 3;
 /// Where the termination message of a container is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TerminationMessageRequest {
-    /// Whose.
+    /// The container.
     pub id: ContainerId,
     /// The file on the node.
     pub file: Option<String>,
