@@ -53,7 +53,7 @@ const BLOCKING_THREADS_MAX: usize = 512;
 /// Runs the agent until it is told to stop by SIGTERM or SIGINT. Pods go on without it.
 ///
 /// # Errors
-/// What keeps the agent from running, in words for the administrator.
+/// What keeps the agent from running, told to the administrator.
 pub fn run(config: Config) -> Result<()> {
     ensure!(
         geteuid().is_root(),

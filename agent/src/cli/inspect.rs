@@ -121,8 +121,11 @@ fn container(
     if let Some(status) = status {
         line("Image id", &status.image_id)?;
         line("Id", status.container_id.as_deref().unwrap_or_default())?;
-        line("State", &status.state.as_ref().map(|state| words(state, now)).unwrap_or_default())?;
-        line("Last state", &status.last_state.as_ref().map(|state| words(state, now)).unwrap_or_default())?;
+        line("State", &status.state.as_ref().map(|state| state_text(state, now)).unwrap_or_default())?;
+        line(
+            "Last state",
+            &status.last_state.as_ref().map(|state| state_text(state, now)).unwrap_or_default(),
+        )?;
         line("Ready", if status.ready { "yes" } else { "no" })?;
         line("Restarts", &status.restart_count.to_string())?;
     }
@@ -137,7 +140,7 @@ fn container(
     Ok(())
 }
 
-fn words(state: &ContainerState, now: Timestamp) -> String {
+fn state_text(state: &ContainerState, now: Timestamp) -> String {
     let text = |text: Option<&String>| text.filter(|text| !text.is_empty()).map(|text| format!(": {text}"));
     if let Some(running) = &state.running {
         return format!("running for {}", age::since(now, running.started_at.as_ref().map(|time| time.0)));

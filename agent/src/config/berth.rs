@@ -12,7 +12,7 @@ use super::GoDuration;
 pub struct BerthConfiguration {
     /// Runtime state of the agent and its socket; `/run/berth`. Best on a tmpfs: it must not outlive a reboot.
     pub state_dir: Option<PathBuf>,
-    /// Where CNI finds things.
+    /// Settings of CNI.
     pub cni: Option<CniSection>,
     /// How containers are run.
     pub runtime: Option<RuntimeSection>,

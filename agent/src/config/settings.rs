@@ -21,7 +21,7 @@ pub struct Config {
     pub static_pod_path: Option<PathBuf>,
     /// How often manifests are read again, beside being watched (`fileCheckFrequency`).
     pub file_check: Duration,
-    /// Where CNI finds things.
+    /// Settings of CNI.
     pub cni: Cni,
     /// The OCI runtime of pods.
     pub oci_runtime: OciRuntime,
@@ -45,7 +45,7 @@ pub struct Config {
     pub abort_at: Option<String>,
 }
 
-/// Where CNI finds things.
+/// Settings of CNI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cni {
     /// Directory of network configurations.

@@ -6,7 +6,7 @@ use berth_core::failure::{Failure, FailureKind};
 
 use crate::chain::chain;
 
-/// A failure of this kind, with the whole chain of causes as its words.
+/// A failure of this kind, with the whole chain of causes as its message.
 pub(super) fn failed(kind: FailureKind, error: &dyn Error) -> Failure {
     Failure { kind, message: chain(error) }
 }

@@ -1,7 +1,7 @@
 //! Effects, performed: one file per port, straight lines without policy.
 //!
 //! Every effect is idempotent at every half-way point: it looks at what is there, makes what is missing, and answers the
-//! same as the first time. What to do about a failure is the core's business; here it only gets its kind and its words.
+//! same as the first time. What to do about a failure is the core's business; here it only gets its kind and its message.
 
 mod accounts;
 mod cgroups;

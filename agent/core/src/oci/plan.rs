@@ -93,7 +93,7 @@ pub struct ImageVolume {
 /// A subPath, bound by descriptor so that nothing in the volume can lead it astray.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubPathBind {
-    /// Name of the volume, for words that tell nothing of the node.
+    /// Name of the volume, for messages that tell nothing of the node.
     pub mount: VolumeName,
     /// Root of the volume on the node.
     pub volume: String,

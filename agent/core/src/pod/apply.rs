@@ -6,7 +6,7 @@ use super::{
     actual::{Preparing, Run, RunEnd},
     machine::{PodMachine, Shared},
     plan::STOP_MIN,
-    port::image::ImageUse,
+    port::{image::ImageUse, signal::Sent},
     resource::Resource,
     restart::{first_back_off, next_back_off},
     step::{PodResource, Step},
@@ -14,7 +14,6 @@ use super::{
 };
 use crate::{
     id::{ContainerId, ContainerName},
-    pod::port::signal::Sent,
     record::{ContainerRecord, TerminalRecord, TerminationRecord},
     spec::Container,
     status::Severity,

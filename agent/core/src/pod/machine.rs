@@ -8,6 +8,7 @@ use super::{
     port::{
         look::Looking,
         record::{Recording, Standing},
+        status::Publishing,
     },
     pulls::{Asker, Pulls},
     restart::change_back_off,
@@ -20,7 +21,6 @@ use crate::{
     failure::FailureKind,
     id::{OpId, PodUid},
     ops::{Ops, Purpose, Slot},
-    pod::port::status::Publishing,
     record::{Goal, TerminationRecord},
     spec::Pod,
     status::{PodEvent, PodStatus, Severity},

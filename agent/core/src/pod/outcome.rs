@@ -1,12 +1,15 @@
 //! What follows from the end of an effect.
 
-use super::{machine::PodMachine, resource::EndedEffect, text::about_pod};
+use super::{
+    machine::PodMachine,
+    resource::EndedEffect,
+    text::{about, about_pod},
+};
 use crate::{
     event::Outcome,
     failure::Failure,
     id::{ContainerName, OpId},
     ops::Slot,
-    pod::text::about,
     status::Severity,
     time::Now,
 };
@@ -46,7 +49,7 @@ impl PodMachine {
         }
     }
 
-    /// The same of a container.
+    /// Tells a failure about a container, unless that is told elsewhere.
     pub(super) fn complain_about(&mut self, name: &ContainerName, failure: &Failure) {
         if !failure.kind.is_told_elsewhere() {
             let text = format!("Error: {}", failure.message);
