@@ -15,9 +15,8 @@ mod resources;
 mod security;
 mod volume;
 
-pub use names::{
-    is_dns_label, is_dns_subdomain, is_env_name, is_label_text, is_port_name, is_qualified_name,
-};
+pub use names::is_dns_subdomain;
+use names::{is_dns_label, is_env_name, is_label_text, is_port_name, is_qualified_name};
 pub use read::{Manifest, Origin, pod_from_json, read};
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 /// A DNS label (RFC 1123): at most 63 of `a-z0-9-`, not beginning or ending with `-`.
 #[must_use]
-pub fn is_dns_label(name: &str) -> bool {
+pub(super) fn is_dns_label(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !name.is_empty()
         && name.len() <= 63
@@ -23,7 +23,7 @@ pub fn is_dns_subdomain(name: &str) -> bool {
 
 /// The name of a port: at most 15 of `a-z0-9-`, a letter among them, no `--`.
 #[must_use]
-pub fn is_port_name(name: &str) -> bool {
+pub(super) fn is_port_name(name: &str) -> bool {
     is_dns_label(name)
         && name.len() <= 15
         && name.bytes().any(|byte| byte.is_ascii_lowercase())
@@ -32,13 +32,13 @@ pub fn is_port_name(name: &str) -> bool {
 
 /// The name of an environment variable: printable ASCII without `=`.
 #[must_use]
-pub fn is_env_name(name: &str) -> bool {
+pub(super) fn is_env_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=')
 }
 
 /// A key of a label or an annotation: an optional DNS subdomain and `/`, then a qualified name.
 #[must_use]
-pub fn is_qualified_name(key: &str) -> bool {
+pub(super) fn is_qualified_name(key: &str) -> bool {
     match key.split_once('/') {
         Some((prefix, name)) => is_dns_subdomain(prefix) && is_label_text(name) && !name.is_empty(),
         None => is_label_text(key) && !key.is_empty(),
@@ -47,7 +47,7 @@ pub fn is_qualified_name(key: &str) -> bool {
 
 /// The value of a label: at most 63 of `A-Za-z0-9-_.`, beginning and ending with a letter or digit; or empty.
 #[must_use]
-pub fn is_label_text(text: &str) -> bool {
+pub(super) fn is_label_text(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let ends = text.bytes().next().into_iter().chain(text.bytes().last());
     text.len() <= 63 && text.bytes().all(inner) && ends.into_iter().all(|byte| byte.is_ascii_alphanumeric())

@@ -37,7 +37,7 @@ impl GroupedTasks {
     }
 
     /// Reports each container that has ended.
-    pub async fn look_at_all(&self, containerd: &Containerd, events: &mpsc::Sender<Event>) {
+    pub(super) async fn look_at_all(&self, containerd: &Containerd, events: &mpsc::Sender<Event>) {
         let ids: Vec<ContainerId> = self.table().keys().cloned().collect();
         for id in ids {
             self.look_at(id.as_str(), containerd, events).await;
@@ -45,7 +45,7 @@ impl GroupedTasks {
     }
 
     /// Reports a container if it has ended and is one of these.
-    pub async fn look_at(&self, id: &str, containerd: &Containerd, events: &mpsc::Sender<Event>) {
+    pub(super) async fn look_at(&self, id: &str, containerd: &Containerd, events: &mpsc::Sender<Event>) {
         let id = ContainerId::from_known(id);
         let Some(sandbox) = self.table().get(&id).cloned() else { return };
         match self.task(containerd, &id).await {

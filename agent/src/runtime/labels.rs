@@ -20,7 +20,7 @@ pub const IMAGE: &str = "io.cri-containerd.image";
 /// Which sandbox of the pod, or which run of the container.
 pub const ATTEMPT: &str = "berth.dev/attempt";
 /// Hash of the name and image that a container was made from, in hexadecimal.
-pub const HASH: &str = "berth.dev/container-hash";
+const HASH: &str = "berth.dev/container-hash";
 /// The sandbox that a container is in; the record of a sandbox names itself.
 pub const SANDBOX: &str = "berth.dev/sandbox";
 /// Keeps a snapshot until it is removed, while no container record does: a value of any kind.

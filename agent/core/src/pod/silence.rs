@@ -18,8 +18,8 @@ use crate::{
 };
 
 /// Questions in a row that a shim may leave unanswered while its sandbox is removed. With
-/// [`SHIM_ANSWER`](crate::pod::port::sandbox::SHIM_ANSWER) for each and the growing delays of a retry between them (1, 2, 4, 8, 16 s)
-/// that is one and a half minutes, three times the longest usual stall of a disk.
+/// [`SHIM_ANSWER`](crate::pod::port::sandbox::SHIM_ANSWER) for each and the growing delays of a retry between them (1, 2,
+/// 4, 8, 16 s) that is one and a half minutes, three times the longest usual stall of a disk.
 pub const SILENT_QUESTIONS_MAX: u32 = 6;
 
 /// How often in a row the shim of a sandbox that is being removed did not answer, with one more outcome of the removal.

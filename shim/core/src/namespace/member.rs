@@ -23,8 +23,8 @@ pub enum Owner {
 }
 
 impl Namespaces {
-    /// The owner of the namespace that a member gets by an entry. Without one it stays in the node's, but for the network: a sandbox that
-    /// was given one has it for its members (`CreateSandboxRequest.netns_path`).
+    /// The owner of the namespace that a member gets by an entry. Without one it stays in the node's, but for the network:
+    /// a sandbox that was given one has it for its members (`CreateSandboxRequest.netns_path`).
     pub fn owner(&self, kind: Kind, entry: Entry) -> Owner {
         match (entry, kind) {
             (Entry::Path, _) | (Entry::None, Kind::Network) if self.is_pods(kind) => Owner::Pod,

@@ -30,11 +30,12 @@ const KILL_AGAIN: Duration = Duration::from_secs(5);
 const KILLS_MAX: u32 = 3;
 
 /// From a container's deadline to the beginning of its removal, at most, when its shim answers nothing at all:
-/// three signals of [`SIGNAL_DEADLINE`] each, with 1 s, 2 s and 4 s after them. How long
-/// the removal then waits for the shim: [`silence`](crate::pod::silence).
+/// three signals of [`SIGNAL_DEADLINE`] each, with 1 s, 2 s and 4 s after them. How long the removal then waits for the
+/// shim: [`silence`](crate::pod::silence).
 pub const SILENT_KILL_MAX: Duration = Duration::from_secs(37);
 
-/// What the shell gives [`Act::Signal`] and [`Act::LookAtTask`] to be answered. A shim answers from memory; one that takes longer hangs.
+/// What the shell gives [`Act::Signal`] and [`Act::LookAtTask`] to be answered. A shim answers from memory;
+/// one that takes longer hangs.
 pub const SIGNAL_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A signal to send.
