@@ -1,9 +1,10 @@
 //! Random lives: everything that can happen in any order, with failures and restarts of the agent at any point; then
 //! rest, in which the node must come to what is wanted, and at last nothing wanted, and nothing may be left.
 //!
-//! Deterministic by seed. `SEED=<n>` plays one, `SEEDS=<n>` that many.
+//! Deterministic by seed. `SEED=<n>` plays one and tells its effects, `SEEDS=<n>` that many, `SEEDS=<from>..<to>` a range of
+//! them. All that fail are named at the end.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, ops::Range, panic, sync::Arc, time::Duration};
 
 use berth_core::{
     effect::{Act, Effect},
@@ -43,22 +44,27 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the seed comes from whoever looks for it")]
 fn random_lives() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seeds = match number("SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SEEDS").unwrap_or(SEEDS),
-    };
+    let named = |name| std::env::var(name).ok();
+    let seeds = seeds(named("SEED").as_deref(), named("SEEDS").as_deref());
     let is_single = seeds.end - seeds.start == 1;
     let kept = FOUND.into_iter().filter(|_| !is_single);
-    let mut counts = BTreeMap::new();
+    let (mut counts, mut failed) = (BTreeMap::new(), Vec::new());
     for seed in seeds.chain(kept) {
-        let mut chaos = Chaos::new(seed);
-        chaos.is_told = is_single;
-        chaos.play();
-        for (what, count) in chaos.counts.into_iter().chain(chaos.run.world.oracle.judged) {
+        let life = panic::catch_unwind(|| {
+            let mut chaos = Chaos::new(seed);
+            chaos.is_told = is_single;
+            chaos.play();
+            chaos.counts.into_iter().chain(chaos.run.world.oracle.judged)
+        });
+        let Ok(life) = life else {
+            failed.push(seed);
+            continue;
+        };
+        for (what, count) in life {
             *counts.entry(what).or_insert(0) += count;
         }
     }
+    assert!(failed.is_empty(), "seeds that failed: {failed:?}");
     println!("{counts:#?}");
     let must_happen = [
         "pods begun",
@@ -82,6 +88,31 @@ fn random_lives() {
     for what in must_happen.iter().chain(&oracle::RULES) {
         let count = counts.get(what).copied().unwrap_or_default();
         assert!(is_single || count >= OFTEN, "{count} times only: {what}");
+    }
+}
+
+/// Which lives are played.
+fn seeds(one: Option<&str>, many: Option<&str>) -> Range<u64> {
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    match (one, many.map(|many| (many, many.split_once("..")))) {
+        (Some(one), _) => number(one)..number(one) + 1,
+        (None, Some((_, Some((from, to))))) => number(from)..number(to),
+        (None, Some((many, None))) => 0..number(many),
+        (None, None) => 0..SEEDS,
+    }
+}
+
+#[test]
+fn seeds_are_named_by_one_by_their_number_or_by_a_range() {
+    let cases = [
+        (None, None, 0..SEEDS),
+        (Some("7"), None, 7..8),
+        (None, Some("30"), 0..30),
+        (None, Some("30..50"), 30..50),
+        (Some("7"), Some("30"), 7..8),
+    ];
+    for (one, many, expected) in cases {
+        assert_eq!(seeds(one, many), expected, "{one:?} {many:?}");
     }
 }
 
