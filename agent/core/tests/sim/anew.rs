@@ -165,3 +165,31 @@ fn a_run_that_was_taken_down_without_a_record_is_begun_again_and_may_be_refused(
     assert_eq!(end.map(|end| (end.id, end.exit.code)), Some((main, 128)));
     assert_eq!(run.world.violations, Vec::<String>::new());
 }
+
+/// A record that is older than the removal of a network tells of one that is not there, also when its sandbox is made again.
+#[test]
+fn a_network_that_an_old_record_tells_of_is_made_again_with_its_sandbox() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    while run.world.records.get(&uid()).is_none_or(|record| record.network.is_none()) {
+        assert!(run.settle_one(), "it is never wired");
+    }
+    run.world.disk = Disk::Full;
+    run.unwant("web");
+    run.settle();
+    assert_eq!((run.world.networks.len(), run.world.records.len()), (0, 1));
+    run.world.disk = Disk::Works;
+    run.want(pods::pod("web", &["main"]));
+    run.restart(None);
+    let is_network = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::EnsureNetwork(_), .. });
+    while run.world.sandboxes.is_empty() {
+        let at = run.open.iter().position(|effect| !is_network(effect)).expect("its sandbox is made");
+        run.perform(at);
+        run.deliver(0);
+    }
+    run.restart(None);
+    run.settle();
+    assert!(run.world.running(&uid(), "main").is_some());
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}

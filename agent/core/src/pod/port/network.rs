@@ -58,6 +58,8 @@ impl PodMachine {
     /// Asks for the attachment of the current sandbox.
     pub(in crate::pod) fn ensure_network(&mut self, shared: &mut Shared<'_>) {
         let slot = Slot::Network(self.life.record.sandbox);
+        // What an earlier attachment got: nobody takes it for what is made now.
+        self.life.record.network = None;
         let act = Act::EnsureNetwork(Box::new(request(&self.life, &self.life.record.sandbox_id)));
         let op = self.ask(shared, slot, self.life.actual.network.tries(), act);
         self.life.actual.network = Resource::Ensuring(op);
