@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod anew;
 #[cfg(test)]
+mod ends;
+#[cfg(test)]
 mod facts;
 #[cfg(test)]
 mod golden;
