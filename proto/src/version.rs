@@ -3,7 +3,7 @@
 use crate::shim::StateResponse;
 
 /// What a shim that is built from this tells. 2 added `log_stalled_since` of a task, and the version itself.
-pub const SHIM_PROTOCOL: u32 = 2;
+pub const SHIM_PROTOCOL: u32 = 3;
 
 /// The version that a shim speaks: shims outlive agents, and the first ones did not tell it.
 #[must_use]

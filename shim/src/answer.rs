@@ -121,7 +121,7 @@ pub(crate) fn timestamp(ns: i64) -> Timestamp {
 
 fn state(process: &berth_shim_core::Process, view: &ProcessView, streams: Streams) -> task::StateResponse {
     let status = match view.status {
-        Life::Created => process::Status::Created,
+        Life::Created | Life::Starting => process::Status::Created,
         Life::Running => process::Status::Running,
         Life::Stopped => process::Status::Stopped,
         Life::Paused => process::Status::Paused,
@@ -184,6 +184,7 @@ fn whole_truth(truth: Truth, facts: &Facts<'_>) -> wire::StateResponse {
 fn own_task(view: TaskView) -> wire::Task {
     let status = match view.init.status {
         Life::Created => wire::TaskStatus::Created,
+        Life::Starting => wire::TaskStatus::Starting,
         Life::Running | Life::Pausing => wire::TaskStatus::Running,
         Life::Stopped => wire::TaskStatus::Stopped,
         Life::Paused => wire::TaskStatus::Paused,
@@ -237,6 +238,16 @@ mod tests {
     fn moments_before_the_epoch_have_positive_nanoseconds() {
         assert_eq!(timestamp(1_500_000_000), Timestamp { seconds: 1, nanos: 500_000_000 });
         assert_eq!(timestamp(-1), Timestamp { seconds: -1, nanos: 999_999_999 });
+    }
+
+    #[test]
+    fn to_containerd_what_is_being_started_is_created_and_to_the_agent_it_is_not() {
+        let id = berth_shim_core::Id::parse("c").expect("an id");
+        let init = ProcessView { pid: 10, status: Life::Starting, exit: None };
+        let told = state(&berth_shim_core::Process::init(&id), &init, Streams::default());
+        assert_eq!(told.status(), process::Status::Created);
+        let view = TaskView { id, init, created_at_ns: 1, started_at_ns: None };
+        assert_eq!(own_task(view).status(), wire::TaskStatus::Starting);
     }
 
     #[test]

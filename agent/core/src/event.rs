@@ -92,7 +92,8 @@ pub enum Outcome {
     Rootfs(Arc<Accounts>),
     /// The container runs, or has already ended.
     Started(ObservedTask),
-    /// What became of a start that nobody answered.
+    /// What became of a start that nobody answered. Where the shim has gone and told nothing of it, the look fails with
+    /// [`SandboxGone`](crate::failure::FailureKind::SandboxGone).
     Task(ObservedTask),
     /// The termination message of a container.
     TerminationMessage(String),

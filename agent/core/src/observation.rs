@@ -63,6 +63,8 @@ pub enum ObservedTask {
     Absent,
     /// Created, not started.
     Created,
+    /// Being started: it may run at any moment. Look again before acting.
+    Starting,
     /// Running or paused.
     Running {
         /// Process id of its init.

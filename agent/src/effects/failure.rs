@@ -2,7 +2,10 @@
 
 use std::{error::Error, path::Path};
 
-use berth_core::failure::{Failure, FailureKind};
+use berth_core::{
+    failure::{Failure, FailureKind},
+    id::SandboxId,
+};
 
 use crate::chain::chain;
 
@@ -19,6 +22,12 @@ pub(super) fn config(message: impl Into<String>) -> Failure {
 /// What was done is not known.
 pub(super) fn unknown(message: impl Into<String>) -> Failure {
     Failure { kind: FailureKind::Unknown, message: message.into() }
+}
+
+/// The shim of the sandbox has gone.
+pub(super) fn sandbox_gone(sandbox: &SandboxId) -> Failure {
+    let message = format!("use sandbox {sandbox}: its shim has gone");
+    Failure { kind: FailureKind::SandboxGone, message }
 }
 
 /// Something on the node that may work later.

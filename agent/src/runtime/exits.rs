@@ -45,6 +45,7 @@ fn read(dir: &Path, name: &str) -> Option<(ContainerId, Exit)> {
         ObservedTask::Exited(exit) => Some((ContainerId::from_known(name), exit)),
         ObservedTask::Absent
         | ObservedTask::Created
+        | ObservedTask::Starting
         | ObservedTask::Running { .. }
         | ObservedTask::Unknown => None,
     }

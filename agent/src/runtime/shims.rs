@@ -172,9 +172,12 @@ impl Shims {
         }
     }
 
-    /// What the shim says of one container now.
-    pub async fn task(&self, sandbox: &SandboxId, container: &ContainerId) -> ObservedTask {
-        self.look(sandbox).await.task(container.as_str())
+    /// What the shim says of one container now. `None` when the shim has gone and left no end of it.
+    pub async fn task(&self, sandbox: &SandboxId, container: &ContainerId) -> Option<ObservedTask> {
+        let look = self.look(sandbox).await;
+        let task = look.task(container.as_str());
+        let is_gone = matches!(look, ShimLook::Gone(_)) && task == ObservedTask::Absent;
+        (!is_gone).then_some(task)
     }
 
     /// Whether a shim answers.
@@ -385,6 +388,7 @@ pub(super) fn observed_task(task: &Task) -> ObservedTask {
             started_at: clock::wall(task.started_at).unwrap_or_else(Timestamp::now),
         },
         (TaskStatus::Created, _) => ObservedTask::Created,
+        (TaskStatus::Starting, _) => ObservedTask::Starting,
         (TaskStatus::Unknown | TaskStatus::Stopped, _) => ObservedTask::Unknown,
     }
 }

@@ -558,6 +558,8 @@ pub enum TaskStatus {
     Running = 2,
     Stopped = 3,
     Paused = 4,
+    /// Created, and the runtime is asked to start it: it may run at any moment. Shims that do not know this say CREATED.
+    Starting = 5,
 }
 impl TaskStatus {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -571,6 +573,7 @@ impl TaskStatus {
             Self::Running => "TASK_STATUS_RUNNING",
             Self::Stopped => "TASK_STATUS_STOPPED",
             Self::Paused => "TASK_STATUS_PAUSED",
+            Self::Starting => "TASK_STATUS_STARTING",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -581,6 +584,7 @@ impl TaskStatus {
             "TASK_STATUS_RUNNING" => Some(Self::Running),
             "TASK_STATUS_STOPPED" => Some(Self::Stopped),
             "TASK_STATUS_PAUSED" => Some(Self::Paused),
+            "TASK_STATUS_STARTING" => Some(Self::Starting),
             _ => None,
         }
     }

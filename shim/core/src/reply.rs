@@ -57,6 +57,8 @@ pub struct Exit {
 pub enum Status {
     /// Made but not running its program yet.
     Created,
+    /// The runtime is asked to run its program, and has not answered. Containerd has no word for it: to it, it is created.
+    Starting,
     /// Running.
     Running,
     /// Has exited.
@@ -84,7 +86,7 @@ impl ProcessView {
     pub(crate) fn within(self, container: Status) -> Self {
         match container {
             Status::Paused | Status::Pausing => Self { status: container, ..self },
-            Status::Created | Status::Running | Status::Stopped => self,
+            Status::Created | Status::Starting | Status::Running | Status::Stopped => self,
         }
     }
 }

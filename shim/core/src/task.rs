@@ -191,8 +191,10 @@ impl Task {
         let view = |pid: &u32, status, exit| Some(ProcessView { pid: *pid, status, exit });
         match &self.life {
             Life::Creating { .. } => None,
-            Life::Prepared | Life::Restoring => view(&0, Status::Created, None),
-            Life::Created { pid } | Life::Starting { pid, .. } => view(pid, Status::Created, None),
+            Life::Prepared => view(&0, Status::Created, None),
+            Life::Restoring => view(&0, Status::Starting, None),
+            Life::Created { pid } => view(pid, Status::Created, None),
+            Life::Starting { pid, .. } => view(pid, Status::Starting, None),
             Life::Running { pid }
             | Life::Leaving { pid, .. }
             | Life::Saving { pid, from: Saved::Running, .. } => view(pid, Status::Running, None),

@@ -299,6 +299,24 @@ fn an_exec_is_as_frozen_as_its_container() {
     }
 }
 
+/// What the runtime is asked to start may run at any moment: nobody is to take it for never begun.
+#[test]
+fn a_container_that_is_being_started_is_told_from_one_that_was_created() {
+    let cases = [
+        ("created", INIT, Status::Created),
+        ("starting", INIT, Status::Starting),
+        ("running", INIT, Status::Running),
+        ("prepared", 0, Status::Created),
+        ("restoring", 0, Status::Starting),
+    ];
+    for (state, pid, status) in cases {
+        let mut rig = task_in(state);
+        let effects = rig.ask(Request::State(Process::init(&id("c"))));
+        let view = ProcessView { pid, status, exit: None };
+        assert_eq!(effects, [Effect::Reply { to: rig.last, reply: Ok(Reply::State(view)) }], "{state}");
+    }
+}
+
 fn exec_of_c() -> Process {
     Process::exec(&id("c"), &id("e"))
 }

@@ -82,7 +82,7 @@ impl PodMachine {
     fn compare_running(&mut self, name: &ContainerName, hash: u64, task: &ObservedTask, now: Now) {
         match task {
             ObservedTask::Running { started_at, .. } => self.correct_start(name, *started_at),
-            ObservedTask::Unknown => {}
+            ObservedTask::Starting | ObservedTask::Unknown => {}
             ObservedTask::Exited(exit) => self.ended(name, RunEnd::Seen(*exit), now),
             ObservedTask::Absent => self.ended(name, RunEnd::Lost(now.wall), now),
             ObservedTask::Created => self.set_run(name, Run::Preparing(again(hash))),
@@ -255,7 +255,7 @@ struct Tasks {
 fn tells_of(asked_at: Mono, known_at: Mono, task: &ObservedTask) -> bool {
     match task {
         ObservedTask::Running { .. } | ObservedTask::Exited(_) | ObservedTask::Unknown => true,
-        ObservedTask::Absent | ObservedTask::Created => asked_at >= known_at,
+        ObservedTask::Absent | ObservedTask::Created | ObservedTask::Starting => asked_at >= known_at,
     }
 }
 

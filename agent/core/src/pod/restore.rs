@@ -209,7 +209,12 @@ impl PodMachine {
             }
             ObservedTask::Unknown if alive == Alive::Perhaps => self.trust(name, hash, at, now),
             ObservedTask::Exited(exit) => self.ended(name, RunEnd::Seen(*exit), now),
-            ObservedTask::Created | ObservedTask::Absent | ObservedTask::Unknown if alive != Alive::No => {
+            ObservedTask::Created
+            | ObservedTask::Starting
+            | ObservedTask::Absent
+            | ObservedTask::Unknown
+                if alive != Alive::No =>
+            {
                 self.set_run(name, Run::Preparing(again(hash)));
             }
             ObservedTask::Absent if seen.is_none() => {
@@ -218,6 +223,7 @@ impl PodMachine {
             }
             ObservedTask::Running { .. }
             | ObservedTask::Created
+            | ObservedTask::Starting
             | ObservedTask::Absent
             | ObservedTask::Unknown => self.ended(name, RunEnd::Lost(now.wall), now),
         }
@@ -230,6 +236,7 @@ impl PodMachine {
             Some(
                 ObservedTask::Running { .. }
                 | ObservedTask::Created
+                | ObservedTask::Starting
                 | ObservedTask::Absent
                 | ObservedTask::Unknown,
             )

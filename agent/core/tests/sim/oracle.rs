@@ -153,7 +153,7 @@ impl Run {
 
     /// Whether nobody could say how it ended, so that it counts as failed.
     fn may_be_unknown(&self) -> bool {
-        self.is_lost || self.is_unanswered() || self.kills >= 3
+        self.is_lost || self.is_unanswered() || self.kills >= KILLS_BEFORE_REMOVAL
     }
 }
 
@@ -252,6 +252,9 @@ fn code_in(record: &PodRecord, name: &ContainerName, run: &Run) -> Option<u32> {
     let ends = [&record.exit, &record.last_exit];
     ends.into_iter().flatten().find(|end| end.attempt == run.attempt).map(|end| end.exit.code)
 }
+
+/// Kills without effect after which a process is removed as it is.
+const KILLS_BEFORE_REMOVAL: u32 = 3;
 
 /// What stands for the code of an end that nobody saw.
 const LOST: u32 = 137;
@@ -382,6 +385,8 @@ impl Oracle {
         match outcome {
             // There was none: what nobody knew is known.
             Ok(Outcome::Task(ObservedTask::Absent | ObservedTask::Created)) => {}
+            // There may be one yet.
+            Ok(Outcome::Started(ObservedTask::Starting) | Outcome::Task(ObservedTask::Starting)) => {}
             Ok(outcome) => {
                 run.answer = Answer::Started;
                 let (Outcome::Started(task) | Outcome::Task(task)) = outcome else { return };
@@ -401,9 +406,8 @@ impl Oracle {
         run.process = Some(Process { began: now.wall, end: None });
         // What went before it began is there again.
         run.is_lost = false;
-        if is_changed {
-            run.changed.get_or_insert(now.mono);
-        }
+        // An earlier start under this id, with another spec, came to nothing.
+        run.changed = is_changed.then(|| run.changed.unwrap_or(now.mono));
     }
 
     /// A process ended.

@@ -73,6 +73,64 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
     }
 }
 
+/// What a look at a start that nobody answered comes to.
+#[derive(Debug, PartialEq)]
+enum Found {
+    /// It runs: it gets its stop signal.
+    Stopped,
+    /// It had ended so, or counts as ended so.
+    Ended(u32),
+    /// It never began.
+    NeverBegan,
+    /// Nobody knows yet: it is looked at again.
+    LookedAtAgain,
+}
+
+#[test]
+fn a_look_tells_what_became_of_a_start_that_nobody_answered() {
+    use Found::{Ended, LookedAtAgain, NeverBegan, Stopped};
+    let at = Timestamp::from_second(1_800_000_000).unwrap();
+    let exit = Exit { code: 3, started_at: Some(at), finished_at: at, oom_killed: false };
+    let task = |task| Ok(Outcome::Task(task));
+    let cases = [
+        (task(ObservedTask::Running { pid: 200, started_at: at }), Stopped),
+        (task(ObservedTask::Exited(exit)), Ended(3)),
+        (task(ObservedTask::Absent), NeverBegan),
+        (task(ObservedTask::Created), NeverBegan),
+        (task(ObservedTask::Starting), LookedAtAgain),
+        (task(ObservedTask::Unknown), LookedAtAgain),
+        (Err(failure(FailureKind::SandboxGone, "its shim has gone")), Ended(137)),
+        (Err(failure(FailureKind::Unknown, "timed out")), LookedAtAgain),
+        (Err(failure(FailureKind::Transient, "no descriptors")), LookedAtAgain),
+    ];
+    for (outcome, expected) in cases {
+        let what = format!("{outcome:?}");
+        let mut run = Run::new();
+        run.settle();
+        let (op, ..) = begin_start(&mut run);
+        run.handle(Event::Done { op, outcome: Err(failure(FailureKind::Unknown, "timed out")) });
+        run.unwant("web");
+        let look = run.open.pop_back().expect("it is looked at");
+        assert!(matches!(look, Effect::Pod { act: Act::LookAtTask(_), .. }), "{look:?}");
+        run.told.clear();
+        run.handle(Event::Done { op: look.op(), outcome });
+        run.advance(Duration::from_secs(3), |_| {});
+        read_words(&mut run);
+        let record = run.world.records[&uid()].containers.values().next().unwrap();
+        let is_asked = |is: fn(&Act) -> bool| {
+            run.told.iter().any(|effect| matches!(effect, Effect::Pod { act, .. } if is(act)))
+        };
+        let found = match &record.exit {
+            Some(end) => Ended(end.exit.code),
+            None if is_asked(|act| matches!(act, Act::Signal(_))) => Stopped,
+            None if is_asked(|act| matches!(act, Act::LookAtTask(_))) => LookedAtAgain,
+            None => NeverBegan,
+        };
+        assert_eq!(found, expected, "{what}");
+        assert_eq!(record.started_in.is_none(), expected == NeverBegan, "{what}");
+    }
+}
+
 fn uid() -> PodUid {
     PodUid::new("uid-web")
 }

@@ -66,6 +66,8 @@ pub(crate) struct World {
     unanswered: BTreeMap<SandboxId, u32>,
     /// Containers that ignore their stop signal.
     pub(crate) deaf: BTreeSet<ContainerName>,
+    /// What the runtime is asked to start, and is still at.
+    starting: Vec<StartRequest>,
     /// Processes made, per run.
     pub(crate) starts: BTreeMap<ContainerId, (PodUid, u32)>,
     /// What must never happen and did.
@@ -126,6 +128,17 @@ pub(crate) struct Container {
 }
 
 impl Container {
+    fn of(pod: &PodUid, request: &StartRequest, task: ObservedTask) -> Self {
+        Self {
+            pod: pod.clone(),
+            name: request.container.name.clone(),
+            attempt: request.attempt,
+            hash: request.container.hash,
+            sandbox: request.sandbox.clone(),
+            task,
+        }
+    }
+
     pub(crate) fn is_running(&self) -> bool {
         matches!(self.task, ObservedTask::Running { .. })
     }
@@ -198,7 +211,14 @@ impl World {
             Act::StartContainer(request) => Some(self.start(pod, request, now)),
             Act::LookAtTask(request) => {
                 let task = self.containers.get(&request.id).map(|one| one.task.clone());
-                Some(Ok(Outcome::Task(task.unwrap_or(ObservedTask::Absent))))
+                let task = task.unwrap_or(ObservedTask::Absent);
+                let is_alive = self.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive);
+                let is_told = is_alive || matches!(task, ObservedTask::Exited(_));
+                Some(if is_told {
+                    Ok(Outcome::Task(task))
+                } else {
+                    Err(failure(FailureKind::SandboxGone, "the sandbox has gone"))
+                })
             }
             Act::Signal(request) => {
                 self.judge(|oracle| oracle.signal_sent(pod, &request.id));
@@ -355,32 +375,32 @@ impl World {
             self.check_start(pod, request);
         }
         // The record is made first, and is there also when nothing comes of it.
-        let container = self.containers.entry(request.id.clone()).or_insert_with(|| Container {
-            pod: pod.clone(),
-            name: request.container.name.clone(),
-            attempt: request.attempt,
-            hash: request.container.hash,
-            sandbox: request.sandbox.clone(),
-            task: ObservedTask::Absent,
-        });
+        let new = || Container::of(pod, request, ObservedTask::Absent);
+        let container = self.containers.entry(request.id.clone()).or_insert_with(new);
         if !is_alive {
             return Err(failure(FailureKind::SandboxGone, "the sandbox has gone"));
         }
         match container.task {
-            ObservedTask::Absent | ObservedTask::Created => {
-                container.task = ObservedTask::Running { pid: 200, started_at: now.wall };
-                let starts = self.starts.entry(request.id.clone()).or_insert((pod.clone(), 0));
-                starts.1 += 1;
-                if starts.1 > 1 {
-                    let text =
-                        format!("{pod}/{}: attempt {} ran twice", request.container.name, request.attempt);
-                    self.violations.push(text);
-                }
-                self.oracle.process_began(request, now);
-            }
-            ObservedTask::Running { .. } | ObservedTask::Exited(_) | ObservedTask::Unknown => {}
+            ObservedTask::Absent | ObservedTask::Created => self.process_began(pod, request, now),
+            ObservedTask::Starting
+            | ObservedTask::Running { .. }
+            | ObservedTask::Exited(_)
+            | ObservedTask::Unknown => {}
         }
         Ok(Outcome::Started(self.containers[&request.id].task.clone()))
+    }
+
+    fn process_began(&mut self, pod: &PodUid, request: &StartRequest, now: Now) {
+        if let Some(container) = self.containers.get_mut(&request.id) {
+            container.task = ObservedTask::Running { pid: 200, started_at: now.wall };
+        }
+        let starts = self.starts.entry(request.id.clone()).or_insert((pod.clone(), 0));
+        starts.1 += 1;
+        if starts.1 > 1 {
+            let text = format!("{pod}/{}: attempt {} ran twice", request.container.name, request.attempt);
+            self.violations.push(text);
+        }
+        self.oracle.process_began(request, now);
     }
 
     /// They are in the pod's directory, also when the container has gone with its sandbox.
@@ -437,6 +457,7 @@ impl World {
             return;
         }
         sandbox.is_alive = false;
+        self.starting.retain(|request| request.sandbox != *id);
         self.oracle.sandbox_lost(&sandbox.pod, id, now);
         for container in self.containers.values_mut().filter(|container| container.sandbox == *id) {
             if !matches!(container.task, ObservedTask::Exited(_)) {
@@ -504,6 +525,7 @@ impl World {
         if self.unwritten.contains(pod) && self.oracle.is_unwanted(pod) {
             self.starts.remove(removed);
         }
+        self.starting.retain(|request| request.id != *removed);
         self.reports.retain(|(_, report)| !report.is_exit_of(removed));
         self.containers.remove(removed);
         self.snapshots.remove(removed);
@@ -518,6 +540,7 @@ impl World {
                     self.violate(format!("{pod}: sandbox removed under a running container"));
                 }
                 self.oracle.sandbox_lost(pod, id, now);
+                self.starting.retain(|request| request.sandbox != *id);
                 self.sandboxes.remove(id);
                 for (member, _) in self.containers.extract_if(.., |_, one| one.sandbox == *id) {
                     self.snapshots.remove(&member);
@@ -621,6 +644,7 @@ impl World {
         self.oracle.rebooted(&self.ends, now);
         self.reports.clear();
         self.silent.clear();
+        self.starting.clear();
         self.records.clear();
         self.cgroups.clear();
         self.netns.clear();

@@ -99,7 +99,7 @@ impl Berth<'_> {
         Stdio { input: input.to_owned(), output }
     }
 
-    pub(super) async fn task(self, sandbox: &SandboxId, container: &ContainerId) -> ObservedTask {
+    pub(super) async fn task(self, sandbox: &SandboxId, container: &ContainerId) -> Option<ObservedTask> {
         self.host.shims.task(sandbox, container).await
     }
 

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     effects::{
-        failure::{failed, local, unknown},
+        failure::{failed, local, sandbox_gone},
         files::work::{Called, FILES, Work},
         host::Host,
         kinds::{Lane, RUNTIME},
@@ -49,8 +49,12 @@ pub(in crate::effects) async fn start(
     let record = record(host, runtime, request, &runtime.adapt(request, spec))?;
     let is_new = records::create(host, record).await?;
     host.failpoint.reach("container.record-created");
-    let state =
-        if is_new { ObservedTask::Absent } else { runtime.task(&request.sandbox, &request.id).await? };
+    let state = if is_new {
+        ObservedTask::Absent
+    } else {
+        let found = runtime.task(&request.sandbox, &request.id).await?;
+        found.ok_or_else(|| sandbox_gone(&request.sandbox))?
+    };
     match state {
         ObservedTask::Absent => {
             runtime.forget_exit(request)?;
@@ -63,12 +67,13 @@ pub(in crate::effects) async fn start(
             link_log(host, request).await?;
             return Ok(Outcome::Started(state));
         }
-        ObservedTask::Unknown => return Err(unknown("the shim does not answer")),
+        ObservedTask::Starting | ObservedTask::Unknown => return Ok(Outcome::Started(state)),
     }
     host.failpoint.reach("container.task-started");
     link_log(host, request).await?;
     runtime.follow(&request.sandbox, &request.id);
-    Ok(Outcome::Started(runtime.task(&request.sandbox, &request.id).await?))
+    let started = runtime.task(&request.sandbox, &request.id).await?;
+    Ok(Outcome::Started(started.unwrap_or(ObservedTask::Absent)))
 }
 
 /// Removes a container with everything that was made for it, killing it when it runs.

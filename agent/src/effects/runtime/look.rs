@@ -7,18 +7,15 @@ use berth_core::{
 };
 
 use super::port::Runtime;
-use crate::effects::{failure::unknown, host::Host};
+use crate::effects::{failure::sandbox_gone, host::Host};
 
 /// Looks at a task, and makes sure that its end is told. Containerd need not be there for a pod under our own shim.
 pub(in crate::effects) async fn at_task(host: &Arc<Host>, request: &TaskRequest) -> Result<Outcome, Failure> {
     let runtime = Runtime::of(host, &request.pod)?;
-    match runtime.task(&request.sandbox, &request.id).await? {
-        ObservedTask::Unknown => Err(unknown("the shim does not answer")),
-        task => {
-            if let ObservedTask::Running { .. } = task {
-                runtime.follow(&request.sandbox, &request.id);
-            }
-            Ok(Outcome::Task(task))
-        }
+    let task = runtime.task(&request.sandbox, &request.id).await?;
+    let task = task.ok_or_else(|| sandbox_gone(&request.sandbox))?;
+    if let ObservedTask::Running { .. } = task {
+        runtime.follow(&request.sandbox, &request.id);
     }
+    Ok(Outcome::Task(task))
 }

@@ -94,15 +94,15 @@ impl<'a> Runtime<'a> {
         }
     }
 
-    /// What became of a container.
+    /// What became of a container. `None` when its sandbox has gone and tells nothing of it.
     pub(super) async fn task(
         self,
         sandbox: &SandboxId,
         container: &ContainerId,
-    ) -> Result<ObservedTask, Failure> {
+    ) -> Result<Option<ObservedTask>, Failure> {
         match self {
             Self::Berth(berth) => Ok(berth.task(sandbox, container).await),
-            Self::Grouped(grouped) => grouped.task(container).await,
+            Self::Grouped(grouped) => grouped.task(container).await.map(Some),
         }
     }
 

@@ -57,6 +57,7 @@ async fn a_shim_that_has_gone_is_told_from_one_that_is_silent() {
     let kill = KillRequest::default();
     assert!(matches!(shims.signal(&sandbox, &kill).await, Err(CallError::Connect { .. })));
     assert!(matches!(shims.look(&sandbox).await, ShimLook::Gone(_)));
+    assert_eq!(shims.task(&sandbox, &ContainerId::from_known("c1")).await, None);
 
     // It listens, as one that was stopped still does, and never answers.
     let _listener = UnixListener::bind(shims.socket(&sandbox)).unwrap();

@@ -171,6 +171,7 @@ impl PodMachine {
             Ok(Outcome::Task(ObservedTask::Absent | ObservedTask::Created)) if starting.end.is_none() => {
                 return self.never_began(name, starting.prepared, tries, now.mono);
             }
+            Ok(Outcome::Started(task) | Outcome::Task(task)) => unclear(&task),
             Ok(other) => fit::unfitting(&other),
             Err(failure) => failure,
         };
@@ -307,6 +308,19 @@ fn tells_more(failure: &Failure, starting: &Starting, end: &RunEnd) -> bool {
             failure.kind == FailureKind::StartFailed && !was_unanswered(&starting.prepared)
         }
     }
+}
+
+/// What is found of a run that tells neither that it runs nor that it does not.
+fn unclear(task: &ObservedTask) -> Failure {
+    let message = match task {
+        ObservedTask::Starting => "it is still being started",
+        ObservedTask::Unknown => "the shim does not answer",
+        ObservedTask::Absent
+        | ObservedTask::Created
+        | ObservedTask::Running { .. }
+        | ObservedTask::Exited(_) => "it was started, and is not found to run",
+    };
+    Failure { kind: FailureKind::Unknown, message: message.into() }
 }
 
 fn was_unanswered(prepared: &Preparing) -> bool {

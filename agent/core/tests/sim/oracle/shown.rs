@@ -12,7 +12,7 @@ use berth_core::{
 };
 use jiff::Timestamp;
 
-use super::{Account, Answer, LOST, Oracle, stops::Over};
+use super::{Account, Answer, KILLS_BEFORE_REMOVAL, LOST, Oracle, stops::Over};
 
 /// An end as it is told.
 struct Told<'a> {
@@ -149,7 +149,7 @@ impl Account {
         let uid = &self.spec.uid;
         let all = [ContainerKind::Main, ContainerKind::Init, ContainerKind::Sidecar];
         let unlearned = |name: &ContainerName| {
-            self.last_run(name).is_some_and(|run| run.is_unanswered() || run.kills >= 3)
+            self.last_run(name).is_some_and(|run| run.is_unanswered() || run.kills >= KILLS_BEFORE_REMOVAL)
         };
         if let Some(name) = self.any_running(&all).filter(|name| !unlearned(name)) {
             return Err(format!("{uid}: {:?} while {name} runs", status.phase));

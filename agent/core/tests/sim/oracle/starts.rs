@@ -9,7 +9,7 @@ use berth_core::{
     time::Now,
 };
 
-use super::{Account, Oracle, Run};
+use super::{Account, KILLS_BEFORE_REMOVAL, Oracle, Run};
 
 /// "The kubelet restarts them with an exponential back-off delay (10s, 20s, 40s, …)", the first time at once.
 const BACKOFF_FIRST: Duration = Duration::from_secs(10);
@@ -140,7 +140,9 @@ impl Account {
         let (_, began_after) = before?.end()?;
         let is_fresh = at.since(began_after) > BACKOFF_RESET;
         let is_init_anew = container.kind == ContainerKind::Init && exit.code == 0;
-        if is_fresh || is_init_anew {
+        // It counts as ended when it was given up, and that comes before its removal.
+        let is_given_up = last.kills >= KILLS_BEFORE_REMOVAL;
+        if is_fresh || is_init_anew || is_given_up {
             return None;
         }
         let waited = now.mono.since(at);

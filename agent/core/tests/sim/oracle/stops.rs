@@ -10,7 +10,7 @@ use berth_core::{
     time::{Mono, Now},
 };
 
-use super::{Account, Answer, Oracle, Run, code_in};
+use super::{Account, Answer, KILLS_BEFORE_REMOVAL, Oracle, Run, code_in};
 
 /// What a container gets at least between its stop signal and SIGKILL, however late its turn came.
 const STOP_MIN: Duration = Duration::from_secs(2);
@@ -92,7 +92,7 @@ impl Oracle {
         let broken = if run.is_unanswered() {
             // Nobody knows that there is a process, and nobody could say: it goes when its time is up.
             account.may_be_given_up(name, run, now).err()
-        } else if run.kills < 3 {
+        } else if run.kills < KILLS_BEFORE_REMOVAL {
             Some(format!("{pod}/{name}: removed after {} kills while it runs", run.kills))
         } else {
             account.may_be_killed(name, run, now).err()
@@ -175,6 +175,7 @@ impl Account {
             return None;
         }
         let since = self.ends_since(now)?;
+        let since = run.given_up.map_or(since, |given_up| given_up.min(since));
         if run.changed.is_some() || now.mono.since(since) >= self.grace() {
             return None;
         }

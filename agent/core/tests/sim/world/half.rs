@@ -4,6 +4,7 @@ use berth_core::{
     effect::{Act, Effect},
     id::PodUid,
     observation::ObservedTask,
+    pod::port::start::StartRequest,
     time::Now,
 };
 
@@ -17,21 +18,18 @@ impl World {
             return false;
         }
         match act {
-            // The record of containerd is made, the task is not, or is not started.
+            // The record of containerd is made, the task is not, or is not started, or the runtime is still at it.
             Act::StartContainer(request) => {
                 if !self.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive) {
                     return false;
                 }
-                let is_created = now.mono.0.subsec_millis().is_multiple_of(2);
-                let task = if is_created { ObservedTask::Created } else { ObservedTask::Absent };
-                self.containers.entry(request.id.clone()).or_insert_with(|| Container {
-                    pod: pod.clone(),
-                    name: request.container.name.clone(),
-                    attempt: request.attempt,
-                    hash: request.container.hash,
-                    sandbox: request.sandbox.clone(),
-                    task,
-                });
+                let task = match now.mono.0.subsec_millis() % 4 {
+                    0 => ObservedTask::Created,
+                    1 => ObservedTask::Absent,
+                    _ => return self.begin_start(pod, request),
+                };
+                let new = || Container::of(pod, request, task);
+                self.containers.entry(request.id.clone()).or_insert_with(new);
             }
             // The record is made, the shim never came up.
             Act::EnsureSandbox(request) => {
@@ -71,6 +69,34 @@ impl World {
                 first.map(|volume| self.volumes.remove(&volume));
             }
             _ => return false,
+        }
+        true
+    }
+
+    /// The runtime is asked to start a container, and takes its time; false for one that it was asked for before.
+    pub(crate) fn begin_start(&mut self, pod: &PodUid, request: &StartRequest) -> bool {
+        if !self.snapshots.contains_key(&request.id) || self.containers.contains_key(&request.id) {
+            return false;
+        }
+        self.check_start(pod, request);
+        let container = Container::of(pod, request, ObservedTask::Starting);
+        self.containers.insert(request.id.clone(), container);
+        self.starting.push(request.clone());
+        true
+    }
+
+    /// Whether the runtime is still at a start.
+    pub(crate) fn is_being_started(&self, effect: &Effect) -> bool {
+        let Effect::Pod { act: Act::StartContainer(request), .. } = effect else { return false };
+        self.containers.get(&request.id).is_some_and(|one| one.task == ObservedTask::Starting)
+    }
+
+    /// The runtime comes to the end of a start that it was at; false when it is at none.
+    pub(crate) fn end_start(&mut self, now: Now) -> bool {
+        let Some(request) = self.starting.pop() else { return false };
+        let is_starting = |one: &Container| one.task == ObservedTask::Starting;
+        if self.containers.get(&request.id).is_some_and(is_starting) {
+            self.process_began(&request.pod.uid, &request, now);
         }
         true
     }
