@@ -9,7 +9,7 @@ use crate::{
     image::ImageInfo,
     observation::{Observation, ObservedTask, SandboxReport},
     oci::Accounts,
-    pod::port::look::Finding,
+    pod::port::{look::Finding, start_failure::StartFailure},
     record::PodRecord,
     spec::{Pod, Source},
     status::NetworkStatus,
@@ -92,6 +92,8 @@ pub enum Outcome {
     Rootfs(Arc<Accounts>),
     /// The container runs, or has already ended.
     Started(ObservedTask),
+    /// The container was not started, as far as containerd says.
+    NotStarted(Box<StartFailure>),
     /// What became of a start that nobody answered. Where the shim has gone and told nothing of it, the look fails with
     /// [`SandboxGone`](crate::failure::FailureKind::SandboxGone).
     Task(ObservedTask),

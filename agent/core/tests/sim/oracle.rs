@@ -387,6 +387,7 @@ impl Oracle {
             Ok(Outcome::Task(ObservedTask::Absent | ObservedTask::Created)) => {}
             // There may be one yet.
             Ok(Outcome::Started(ObservedTask::Starting) | Outcome::Task(ObservedTask::Starting)) => {}
+            Ok(Outcome::NotStarted(_)) => run.answer = Answer::Refused,
             Ok(outcome) => {
                 run.answer = Answer::Started;
                 let (Outcome::Started(task) | Outcome::Task(task)) = outcome else { return };

@@ -12,7 +12,10 @@ use berth_core::{
     failure::FailureKind,
     id::{ContainerId, ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
     observation::ObservedTask,
-    pod::port::look::Finding,
+    pod::port::{
+        look::Finding,
+        start_failure::{Answer, Call, Sandbox},
+    },
     spec::{ContainerKind, NetworkMode, Pod, RestartPolicy},
     time::Mono,
 };
@@ -21,7 +24,7 @@ use crate::{
     oracle, pods,
     run::Run,
     tell,
-    world::{Container, Disk, Report, failure},
+    world::{Container, Disk, Report, failure, not_started},
 };
 
 /// Seeds that are played when nobody says which.
@@ -266,7 +269,11 @@ impl Chaos {
             _ => FailureKind::Transient,
         };
         self.run.open.remove(at);
-        self.run.finished.push_back((effect.op(), Err(failure(kind, "no luck"))));
+        let outcome = match kind {
+            FailureKind::StartFailed => Ok(not_started(Call::Start, Answer::Failed, Sandbox::Up)),
+            kind => Err(failure(kind, "no luck")),
+        };
+        self.run.finished.push_back((effect.op(), outcome));
     }
 
     /// Whether the OCI runtime may refuse a start: it does not for what it started already, and is not asked in a sandbox that

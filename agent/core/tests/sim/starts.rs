@@ -8,11 +8,16 @@ use berth_core::{
     failure::{Failure, FailureKind},
     id::{ContainerId, OpId, PodUid, SandboxId},
     observation::{Exit, ObservedTask, SandboxReport},
+    pod::port::start_failure::{Answer, Call, Sandbox},
     spec::RestartPolicy,
 };
 use jiff::Timestamp;
 
-use crate::{pods, run::Run, world::failure};
+use crate::{
+    pods,
+    run::Run,
+    world::{failure, not_started},
+};
 
 /// What a shim tells while a start is under way.
 #[derive(Debug, Clone, Copy)]
@@ -34,13 +39,20 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
         let started_at = Timestamp::from_second(1_800_000_000).unwrap();
         Ok(Outcome::Started(ObservedTask::Running { pid: 200, started_at }))
     };
-    let refused = || Err(failure(FailureKind::StartFailed, "no such command"));
+    let refused = || Ok(not_started(Call::Start, Answer::Failed, Sandbox::Up));
+    let cut_off = || Ok(not_started(Call::Start, Answer::CutOff, Sandbox::Up));
+    let went_before = || Ok(not_started(Call::Create, Answer::Failed, Sandbox::Gone));
+    let went_meanwhile = || Ok(not_started(Call::Start, Answer::Failed, Sandbox::Gone));
     let unanswered = || Err(failure(FailureKind::Unknown, "timed out"));
     type Case = (Heard, Result<Outcome, Failure>, Option<(u32, &'static str)>);
-    let cases: [Case; 13] = [
+    let cases: [Case; 17] = [
         (Nothing, running(), None),
         (Nothing, refused(), Some((128, "StartError"))),
         (Nothing, unanswered(), None),
+        (Nothing, cut_off(), None),
+        (Nothing, went_before(), None),
+        (Lost, went_before(), Some((137, "ContainerStatusUnknown"))),
+        (Lost, went_meanwhile(), Some((137, "ContainerStatusUnknown"))),
         (Exited, running(), Some((3, "Error"))),
         (Exited, refused(), Some((3, "Error"))),
         (Exited, unanswered(), Some((3, "Error"))),

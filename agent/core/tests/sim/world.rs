@@ -22,6 +22,7 @@ use berth_core::{
         port::{
             signal::{SignalRequest, StopSignal},
             start::StartRequest,
+            start_failure::{self, Answer, Call, StartFailure},
         },
         silence::SILENT_QUESTIONS_MAX,
     },
@@ -679,6 +680,12 @@ impl World {
 
 pub(crate) fn failure(kind: FailureKind, message: &str) -> Failure {
     Failure { kind, message: message.into() }
+}
+
+/// A start that containerd says did not work.
+pub(crate) fn not_started(call: Call, answer: Answer, sandbox: start_failure::Sandbox) -> Outcome {
+    let (cause, message) = ("no such command".into(), "start c1: no such command".into());
+    Outcome::NotStarted(Box::new(StartFailure { call, answer, sandbox, cause, message }))
 }
 
 fn disk_is_full() -> Failure {

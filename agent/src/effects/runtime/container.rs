@@ -26,6 +26,7 @@ use super::{
     task,
 };
 use crate::{
+    chain::chain,
     effects::{
         failure::{failed, local, sandbox_gone},
         files::work::{Called, FILES, Work},
@@ -56,13 +57,19 @@ pub(in crate::effects) async fn start(
         found.ok_or_else(|| sandbox_gone(&request.sandbox))?
     };
     match state {
-        ObservedTask::Absent => {
+        ObservedTask::Absent | ObservedTask::Created => {
+            if !is_new {
+                task::clear(host, runtime, request).await?;
+            }
             runtime.forget_exit(request)?;
-            task::create(host, runtime, request).await?;
+            if let Some(failure) = task::create(host, runtime, request).await? {
+                return Ok(Outcome::NotStarted(Box::new(failure)));
+            }
             host.failpoint.reach("container.task-created");
-            task::start(host, runtime, request).await?;
+            if let Some(failure) = task::start(host, runtime, request).await? {
+                return Ok(Outcome::NotStarted(Box::new(failure)));
+            }
         }
-        ObservedTask::Created => task::start(host, runtime, request).await?,
         ObservedTask::Running { .. } | ObservedTask::Exited(_) => {
             link_log(host, request).await?;
             return Ok(Outcome::Started(state));
@@ -84,6 +91,9 @@ pub(in crate::effects) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Re
         kill::must_answer(host, &sandbox).await?;
         if let Err(error) = task::remove(host, id).await {
             return Err(kill::failure(host, &sandbox, error).await);
+        }
+        if let Err(error) = host.shims.delete(&sandbox, id).await {
+            tracing::debug!(container = %id, error = chain(&error), "nothing deleted in the shim");
         }
         host.failpoint.reach("container.task-deleted");
         remove_log_before(host, &record).await?;

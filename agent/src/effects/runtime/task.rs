@@ -5,7 +5,10 @@ use std::sync::Arc;
 use berth_core::{
     failure::{Failure, FailureKind},
     id::ContainerId,
-    pod::port::start::StartRequest,
+    pod::port::{
+        start::StartRequest,
+        start_failure::{Answer, Call, Sandbox, StartFailure},
+    },
 };
 use containerd_client::{
     services::v1::{
@@ -17,7 +20,7 @@ use containerd_client::{
 
 use super::{
     port::{Runtime, Stdio},
-    text::{self, Call},
+    text,
 };
 use crate::{
     chain::chain,
@@ -32,8 +35,12 @@ use crate::{
 
 const SIGKILL: u32 = 9;
 
-/// Creates the task, or finds it.
-pub(super) async fn create(host: &Host, runtime: Runtime<'_>, request: &StartRequest) -> Result<(), Failure> {
+/// Creates the task, or finds it; why containerd says that it did not.
+pub(super) async fn create(
+    host: &Host,
+    runtime: Runtime<'_>,
+    request: &StartRequest,
+) -> Result<Option<StartFailure>, Failure> {
     let id = request.id.as_str();
     let mut rootfs = rootfs::mounts(host, &request.id).await?;
     for mark in rootfs.iter_mut().filter_map(make_volatile) {
@@ -54,67 +61,51 @@ pub(super) async fn create(host: &Host, runtime: Runtime<'_>, request: &StartReq
     };
     let mut client = host.containerd.tasks();
     match host.containerd.call("create task", id, client.create(create)).await {
-        Err(error) if !error.is_already_exists() => {
-            Err(start_failure(runtime, request, Call::Create, error).await)
-        }
-        Ok(_) | Err(_) => Ok(()),
+        Err(error) if !error.is_already_exists() => failed(runtime, request, Call::Create, error).await,
+        Ok(_) | Err(_) => Ok(None),
     }
 }
 
-/// Starts the task.
+/// Starts the task; why containerd says that it did not.
 pub(super) async fn start(
     host: &Arc<Host>,
     runtime: Runtime<'_>,
     request: &StartRequest,
-) -> Result<(), Failure> {
+) -> Result<Option<StartFailure>, Failure> {
     let id = request.id.as_str();
     let start = StartTaskRequest { container_id: id.to_owned(), exec_id: String::new() };
     let mut client = host.containerd.tasks();
     match host.containerd.call("start task", id, client.start(start)).await {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            let is_lost = error.is_not_found();
-            let mut failure = start_failure(runtime, request, Call::Start, error).await;
-            if failure.kind == FailureKind::StartFailed || is_lost {
-                remove(host, &request.id).await?;
-            }
-            if is_lost {
-                runtime.forget_task(request).await;
-            }
-            if matches!(failure.kind, FailureKind::Transient | FailureKind::SandboxGone) {
-                // It may run, or have run before its sandbox went.
-                failure.kind = FailureKind::Unknown;
-            }
-            Err(failure)
-        }
+        Ok(_) => Ok(None),
+        Err(error) => failed(runtime, request, Call::Start, error).await,
     }
 }
 
-/// Why a start failed: the sandbox has gone, or something that was not tried, or else it counts as a run, in the words that
-/// a kubelet gets from containerd's CRI.
-async fn start_failure(
+/// What was answered to a call, and what is left of the sandbox then. What follows from that is the core's to decide.
+async fn failed(
     runtime: Runtime<'_>,
     request: &StartRequest,
     call: Call,
     error: CallError,
-) -> Failure {
-    let Some(code) = error.code().filter(|_| error.kind() == FailureKind::Transient) else {
-        return error.into();
-    };
-    match runtime.has_lost_sandbox(&request.sandbox).await {
-        Ok(false) => {}
-        Ok(true) => return Failure { kind: FailureKind::SandboxGone, ..error.into() },
-        Err(unknown) => return Failure { kind: unknown.kind(), ..error.into() },
+) -> Result<Option<StartFailure>, Failure> {
+    if error.kind() != FailureKind::Transient {
+        return Err(error.into());
     }
-    let words = error.cause().to_string();
-    if !text::is_a_run(call, code, &words) {
-        return error.into();
-    }
-    let message = match call {
-        Call::Create => format!("failed to create containerd task: {words}"),
-        Call::Start => format!("failed to start containerd task {:?}: {words}", request.id.as_str()),
+    let sandbox = match runtime.has_lost_sandbox(&request.sandbox).await {
+        Ok(false) => Sandbox::Up,
+        Ok(true) => Sandbox::Gone,
+        Err(unknown) => Sandbox::Unknown(unknown.kind()),
     };
-    Failure { kind: FailureKind::StartFailed, message }
+    let cause = error.cause().to_string();
+    let answer = error.code().map_or(Answer::CutOff, |code| text::answer(code, &cause));
+    Ok(Some(StartFailure { call, answer, sandbox, cause, message: chain(&error) }))
+}
+
+/// Removes what an earlier try left of the task, also when containerd or the shim has lost it.
+pub(super) async fn clear(host: &Host, runtime: Runtime<'_>, request: &StartRequest) -> Result<(), Failure> {
+    remove(host, &request.id).await?;
+    runtime.forget_task(request).await;
+    Ok(())
 }
 
 /// Deletes the task, killing it first when it runs.

@@ -12,6 +12,7 @@ pub mod rootfs;
 pub mod sandbox;
 pub mod signal;
 pub mod start;
+pub mod start_failure;
 pub mod status;
 pub mod termination;
 pub mod volume;

@@ -172,6 +172,7 @@ impl PodMachine {
                 return self.never_began(name, starting.prepared, tries, now.mono);
             }
             Ok(Outcome::Started(task) | Outcome::Task(task)) => unclear(&task),
+            Ok(Outcome::NotStarted(failure)) => failure.judged(&self.life.container_id(name)),
             Ok(other) => fit::unfitting(&other),
             Err(failure) => failure,
         };
