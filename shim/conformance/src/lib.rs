@@ -15,6 +15,7 @@ mod cases;
 pub mod deviations;
 pub mod fake_runtime;
 pub mod harness;
+mod proofs;
 mod suite;
 
-pub use suite::{Attempts, Candidate, SandboxService, announce, run, trials};
+pub use suite::{Attempts, Candidate, SandboxService, announce, proofs, run, trials};

@@ -12,6 +12,7 @@ use libtest_mimic::{Arguments, Trial};
 use crate::cases::{Case, GROUPS, Group, Needs, Service};
 use crate::deviations::{Deviation, Fails};
 use crate::harness::{Endurance, Runtime, Subject, outcome, probe_sandbox, trial};
+use crate::proofs::{PROOFS, Proof};
 
 /// A shim that is to be tested.
 #[derive(Debug, Clone)]
@@ -70,6 +71,26 @@ pub fn trials(candidate: &Candidate) -> Vec<Trial> {
         })
     });
     strangers.chain(known).collect()
+}
+
+/// The proof of each case that no second shim passes: the shim, made wrong in one thing, must fail it.
+pub fn proofs(candidate: &Candidate) -> Vec<Trial> {
+    PROOFS.iter().map(|proof| one_proof(candidate, proof)).collect()
+}
+
+fn one_proof(candidate: &Candidate, Proof { case, fault, shows }: &'static Proof) -> Trial {
+    let name = format!("proofs::{case}::{fault:?}");
+    let found = cases().find(|(group, one)| name_of(group, one) == *case);
+    let subject = found.and_then(|(_, one)| Some((one, subjects(candidate, one.needs).into_iter().next()?)));
+    Trial::test(name, move || {
+        let (case, subject) = subject.as_ref().ok_or("there is no such case")?;
+        let wrong = Subject { fault: Some(*fault), ..subject.clone() };
+        match in_silence(outcome(wrong, case.test)) {
+            Err(failure) if failure.contains(shows) => Ok(()),
+            Err(failure) => Err(format!("fails otherwise than by {shows:?}: {failure}").into()),
+            Ok(()) => Err(format!("passes for a shim that is wrong: {fault:?}").into()),
+        }
+    })
 }
 
 /// Runs the cases, more at a time than there are processors: most of the time they wait.
@@ -194,6 +215,7 @@ fn subjects(candidate: &Candidate, needs: Needs) -> Vec<Subject> {
         shim: candidate.program.clone(),
         runtime,
         endurance: candidate.endurance,
+        fault: None,
     };
     let with = |runtime: &Runtime| subject(format!("{}+{}", candidate.name, runtime.name()), runtime.clone());
     match needs {
@@ -209,6 +231,20 @@ fn offers_sandbox(candidate: &Candidate) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deviations::STOCK;
+
+    #[test]
+    fn each_case_that_no_second_shim_passes_is_proved_by_a_wrong_one() {
+        let sandboxes = cases().filter(|(group, _)| group.service == Service::Sandbox);
+        let unproved: Vec<String> = sandboxes
+            .map(|(group, case)| name_of(group, case))
+            .filter(|name| !PROOFS.iter().any(|proof| proof.case == name))
+            .collect();
+        assert_eq!(unproved, Vec::<String>::new());
+        // What the stock shim always fails is proved by it: `judge` holds each failure to what it is known to show.
+        let failed = STOCK.iter().filter(|deviation| deviation.fails == Fails::Always);
+        assert!(failed.clone().count() > 0 && failed.into_iter().all(|one| !one.shows.is_empty()));
+    }
 
     #[test]
     fn a_known_failure_is_taken_for_no_other() {

@@ -8,7 +8,9 @@ use std::{env, fs};
 
 use berth_shim_conformance::deviations::STOCK;
 use berth_shim_conformance::harness::{Endurance, Runtime, isolate};
-use berth_shim_conformance::{Attempts, Candidate, SandboxService, announce, fake_runtime, run, trials};
+use berth_shim_conformance::{
+    Attempts, Candidate, SandboxService, announce, fake_runtime, proofs, run, trials,
+};
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
@@ -53,6 +55,7 @@ fn test(arguments: &Arguments) -> Result<ExitCode, String> {
         announce(candidate, &trials);
         all.extend(trials);
     }
+    all.extend(proofs(&ours));
     Ok(run(arguments, all))
 }
 

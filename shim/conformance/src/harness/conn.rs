@@ -1,6 +1,6 @@
 //! A blocking ttrpc connection.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use berth_proto::ttrpc::{Client, Reply, Request, Status};
 use prost::Message;
 
+use super::fault::Fault;
 use super::wait::WITHIN;
 
 /// A connection to a shim; what it waits for is bounded.
@@ -17,6 +18,9 @@ pub struct Conn {
     socket: UnixStream,
     client: Client,
     replies: VecDeque<Reply>,
+    fault: Option<Fault>,
+    /// Calls that are not answered yet, where it counts which they are.
+    calls: BTreeMap<u32, (String, String)>,
 }
 
 impl Conn {
@@ -30,7 +34,13 @@ impl Conn {
         let socket = UnixStream::connect(path)?;
         socket.set_read_timeout(Some(WITHIN)).unwrap();
         socket.set_write_timeout(Some(WITHIN)).unwrap();
-        Ok(Conn { socket, client: Client::default(), replies: VecDeque::new() })
+        let (replies, calls) = (VecDeque::new(), BTreeMap::new());
+        Ok(Conn { socket, client: Client::default(), replies, fault: None, calls })
+    }
+
+    /// The same to a shim that is wrong on purpose.
+    pub(super) fn with_fault(self, fault: Option<Fault>) -> Conn {
+        Conn { fault, ..self }
     }
 
     /// Makes a call and waits for its answer.
@@ -51,7 +61,7 @@ impl Conn {
         method: &str,
         request: &Req,
     ) -> Option<Resp> {
-        let wanted = self.client.call(&Request::of(service, method, request, Duration::ZERO)).unwrap();
+        let wanted = self.ask(service, method, request);
         let bytes = self.client.output().take();
         self.socket.write_all(&bytes).ok()?;
         match self.next(wanted)? {
@@ -62,8 +72,17 @@ impl Conn {
 
     /// Sends a call without waiting for its answer.
     pub fn begin<Req: Message>(&mut self, service: &str, method: &str, request: &Req) -> u32 {
-        let stream = self.client.call(&Request::of(service, method, request, Duration::ZERO)).unwrap();
+        let stream = self.ask(service, method, request);
         self.flush();
+        stream
+    }
+
+    fn ask<Req: Message>(&mut self, service: &str, method: &str, request: &Req) -> u32 {
+        let request = Request::of(service, method, request, Duration::ZERO);
+        let Some(fault) = self.fault else { return self.client.call(&request).unwrap() };
+        let request = fault.asked(request);
+        let stream = self.client.call(&request).unwrap();
+        self.calls.insert(stream, (request.service, request.method));
         stream
     }
 
@@ -109,6 +128,16 @@ impl Conn {
         self.socket.write_all(bytes)
     }
 
+    fn falsified(&mut self, reply: Reply) -> Reply {
+        match (self.fault, reply) {
+            (Some(fault), Reply::End { stream, result }) => {
+                let (service, method) = self.calls.remove(&stream).unwrap_or_default();
+                Reply::End { stream, result: fault.answered(&service, &method, result) }
+            }
+            (_, reply) => reply,
+        }
+    }
+
     fn flush(&mut self) {
         let bytes = self.client.output().take();
         self.socket.write_all(&bytes).unwrap();
@@ -134,6 +163,7 @@ impl Conn {
             }
             self.client.feed(&buffer[..len]);
             while let Some(reply) = self.client.poll() {
+                let reply = self.falsified(reply);
                 self.replies.push_back(reply);
             }
         }

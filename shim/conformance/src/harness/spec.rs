@@ -57,6 +57,14 @@ impl Spec {
         self
     }
 
+    /// Asks for no namespace of the pod.
+    pub(super) fn unshared(mut self) -> Spec {
+        for namespace in self.0["linux"]["namespaces"].as_array_mut().unwrap() {
+            namespace.as_object_mut().unwrap().remove("path");
+        }
+        self
+    }
+
     /// Joins a namespace of a kind by its path.
     pub fn joining(mut self, kind: &str, path: &str) -> Spec {
         for namespace in self.0["linux"]["namespaces"].as_array_mut().unwrap() {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::fault::Fault;
 use super::runtime::Runtime;
 
 /// A shim's program, and the OCI runtime that it is to use.
@@ -15,6 +16,8 @@ pub struct Subject {
     pub runtime: Runtime,
     /// How long it is made to work before its memory is looked at.
     pub endurance: Endurance,
+    /// What is wrong with it on purpose.
+    pub fault: Option<Fault>,
 }
 
 /// What much use may cost.

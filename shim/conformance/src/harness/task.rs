@@ -14,6 +14,7 @@ use berth_proto::ttrpc::Status;
 use berth_proto::types::Mount;
 
 use super::conn::Conn;
+use super::fault::Fault;
 use super::shim::Shim;
 use super::spec::Spec;
 use super::streams::Streams;
@@ -224,6 +225,7 @@ fn make_bundle(shim: &Shim<'_>, id: &str, spec: &Spec) -> PathBuf {
     let bundle = world.bundle(id);
     fs::create_dir_all(bundle.join("rootfs")).unwrap();
     let spec = spec.clone().cgroup_unless_named(&world.groups().named(id));
+    let spec = if world.subject().fault == Some(Fault::NothingShared) { spec.unshared() } else { spec };
     fs::write(bundle.join("config.json"), spec.to_json()).unwrap();
     bundle
 }

@@ -55,7 +55,7 @@ impl Runtime {
             }
         };
         let shim = PathBuf::from(env!("CARGO_BIN_EXE_containerd-shim-berth-v1"));
-        Ok(Subject { name: self.name().to_owned(), shim, runtime, endurance: Endurance::EXACT })
+        Ok(Subject { name: self.name().to_owned(), shim, runtime, endurance: Endurance::EXACT, fault: None })
     }
 }
 
