@@ -21,7 +21,7 @@ use berth_core::{
     pod::{
         port::{
             signal::{SignalRequest, StopSignal},
-            start::StartRequest,
+            start::{StartRequest, TaskRequest},
             start_failure::{self, Answer, Call, StartFailure},
         },
         silence::SILENT_QUESTIONS_MAX,
@@ -210,17 +210,7 @@ impl World {
                 Some(Ok(Outcome::Done))
             }
             Act::StartContainer(request) => Some(self.start(pod, request, now)),
-            Act::LookAtTask(request) => {
-                let task = self.containers.get(&request.id).map(|one| one.task.clone());
-                let task = task.unwrap_or(ObservedTask::Absent);
-                let is_alive = self.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive);
-                let is_told = is_alive || matches!(task, ObservedTask::Exited(_));
-                Some(if is_told {
-                    Ok(Outcome::Task(task))
-                } else {
-                    Err(failure(FailureKind::SandboxGone, "the sandbox has gone"))
-                })
-            }
+            Act::LookAtTask(request) => Some(self.look_at_task(request)),
             Act::Signal(request) => {
                 self.judge(|oracle| oracle.signal_sent(pod, &request.id));
                 self.signal(request, now);
@@ -239,6 +229,15 @@ impl World {
                 Some(Ok(Outcome::Done))
             }
         }
+    }
+
+    fn look_at_task(&self, request: &TaskRequest) -> Result<Outcome, Failure> {
+        let task = self.containers.get(&request.id).map_or(ObservedTask::Absent, |one| one.task.clone());
+        let is_alive = self.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive);
+        if is_alive || matches!(task, ObservedTask::Exited(_)) {
+            return Ok(Outcome::Task(task));
+        }
+        Err(failure(FailureKind::SandboxGone, "the sandbox has gone"))
     }
 
     fn perform_for_node(&mut self, act: &NodeAct) -> Result<Outcome, Failure> {
