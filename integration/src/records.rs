@@ -8,8 +8,8 @@ use containerd_client::services::v1::snapshots::{
     Info, Kind, ListSnapshotsRequest, snapshots_client::SnapshotsClient,
 };
 use containerd_client::services::v1::{
-    ListContainersRequest, ListTasksRequest, containers_client::ContainersClient, tasks_client::TasksClient,
-    version_client::VersionClient,
+    ListContainersRequest, ListRequest, ListTasksRequest, containers_client::ContainersClient,
+    leases_client::LeasesClient, tasks_client::TasksClient, version_client::VersionClient,
 };
 use containerd_client::tonic::Request;
 use containerd_client::tonic::transport::Channel;
@@ -110,6 +110,17 @@ impl Records {
             Ok(all)
         })?;
         Ok(all.into_iter().filter(|info| info.kind() != Kind::Committed).map(|info| info.name).collect())
+    }
+
+    /// Leases, by id.
+    ///
+    /// # Errors
+    /// Containerd does not answer.
+    pub fn leases(&self) -> Result<Vec<String>> {
+        let mut client = LeasesClient::new(self.channel.clone());
+        let request = with_namespace!(ListRequest::default(), NAMESPACE);
+        let list = self.answer("list leases", async { Ok(client.list(request).await?.into_inner()) })?;
+        Ok(list.leases.into_iter().map(|lease| lease.id).collect())
     }
 
     fn answer<T>(&self, act: &str, asking: impl Future<Output = Result<T>>) -> Result<T> {

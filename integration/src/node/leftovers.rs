@@ -12,7 +12,6 @@ use super::cgroups::of_class;
 use super::system;
 use crate::agent::{ROOT_DIR, STATE_DIR};
 use crate::cni;
-use crate::containerd::ctr;
 use crate::lab::World;
 use crate::links;
 use crate::records::Records;
@@ -95,7 +94,7 @@ fn in_containerd() -> Result<Vec<String>> {
     left.extend(records.containers()?.iter().map(|id| format!("container {id}")));
     left.extend(records.sandboxes()?.iter().map(|id| format!("sandbox {id}")));
     left.extend(records.snapshots_in_use()?.iter().map(|name| format!("snapshot {name}")));
-    left.extend(ctr(&["leases", "ls", "--quiet"])?.lines().map(|id| format!("lease {id}")));
+    left.extend(records.leases()?.iter().map(|id| format!("lease {id}")));
     Ok(left)
 }
 
