@@ -27,6 +27,7 @@ use std::{env, fs};
 use anyhow::{Context, Result, bail};
 
 use self::slice::Slice;
+pub(crate) use self::supervisor::TIMES;
 use crate::wait::{self, Look};
 use crate::{cgroup, systemd};
 

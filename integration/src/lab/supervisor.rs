@@ -19,7 +19,7 @@ use super::{OWNER, ROLE, ROOT, cgroup_name, leaks, owner_of, root_of, slice_of};
 
 /// Names a file to which each lab adds a line: seconds that it took, seconds of processor time of all its processes, and what
 /// it ran.
-const TIMES: &str = "BERTH_TEST_TIMES";
+pub(crate) const TIMES: &str = "BERTH_TEST_TIMES";
 
 /// Starts init, waits for its end and clears up.
 pub(super) fn run() -> Result<ExitCode> {

@@ -64,7 +64,8 @@ fn finish(ended: Result<u8>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn exchange(name: &str) -> PathBuf {
+/// In a guest, a file or directory that host and guest share.
+pub(super) fn exchange(name: &str) -> PathBuf {
     Path::new(SHARE).join(EXCHANGE).join(name)
 }
 
