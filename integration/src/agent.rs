@@ -40,6 +40,15 @@ const SYSCTLS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000\n"),
 ];
 
+/// Where a node has the image of the examples from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Images {
+    /// Its containerd has it: somebody has pulled it before.
+    Stored,
+    /// A registry, which a test about pulls or about other images needs.
+    Registry,
+}
+
 /// What a test may want otherwise.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -51,11 +60,27 @@ pub struct Settings {
     pub path_first: Option<PathBuf>,
     /// The containerd that the node begins with.
     pub containerd: Release,
+    /// Where it has the image of the examples from.
+    pub images: Images,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { kubelet: json!({}), berth: json!({}), path_first: None, containerd: Release::Reference }
+        Self {
+            kubelet: json!({}),
+            berth: json!({}),
+            path_first: None,
+            containerd: Release::Reference,
+            images: Images::Stored,
+        }
+    }
+}
+
+impl Settings {
+    /// The lab's usual ones, with a registry.
+    #[must_use]
+    pub fn with_registry() -> Self {
+        Self { images: Images::Registry, ..Self::default() }
     }
 }
 

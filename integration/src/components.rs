@@ -162,6 +162,15 @@ pub fn binary_in(directory: &str, name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// What a component was built from.
+///
+/// # Errors
+/// It was not built; `scripts/setup` builds it.
+pub fn recipe_of(component: &str) -> Result<String> {
+    let stamp = bin_dir().join(format!(".{component}.stamp"));
+    fs::read_to_string(&stamp).with_context(|| format!("read {}: run scripts/setup", stamp.display()))
+}
+
 /// Links every component of the set that may be and is the machine's own, and builds every other one whose recipe changed;
 /// `say` hears of each step that takes long.
 ///

@@ -92,6 +92,11 @@ impl Containerd {
         Ok(containerd)
     }
 
+    /// Where one of this directory keeps images and records.
+    pub(crate) fn root(dir: &Path) -> PathBuf {
+        dir.join("root")
+    }
+
     /// Starts it after [`Containerd::stop`] or [`Containerd::kill`].
     ///
     /// # Errors
@@ -281,7 +286,7 @@ restrict_oom_score_adj = true
 bin_dirs = ["{plugins}"]
 conf_dir = "{networks}"
 "#,
-        root = dir.join("root").display(),
+        root = Containerd::root(dir).display(),
         registries = registries.display(),
         plugins = components::bin_dir().display(),
         networks = dir.join(CNI_DIR).display(),

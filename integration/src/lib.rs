@@ -21,6 +21,7 @@ pub mod old;
 pub mod process;
 pub mod records;
 pub mod registry;
+pub mod stored;
 pub mod systemd;
 pub mod vm;
 pub mod wait;

@@ -1,4 +1,4 @@
-//! A whole node: registry, containerd, network and agent.
+//! A whole node: containerd, network and agent, and a registry where one is asked for.
 
 pub mod cgroups;
 mod leftovers;
@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::agent::{Agent, Places, Settings};
-use crate::containerd::Containerd;
+use crate::agent::{Agent, Images, Places, Settings};
+use crate::containerd::{Containerd, Release};
 use crate::control::Control;
 use crate::lab::World;
 use crate::registry::Registry;
 use crate::wait::{self, Look};
-use crate::{binaries, cni, links};
+use crate::{binaries, cni, links, stored};
 
 pub use pod::PodState;
 
@@ -31,7 +31,7 @@ const GONE_LIMIT: Duration = Duration::from_secs(90);
 pub struct Node {
     /// The world it lives in.
     pub world: World,
-    /// The registry, until a test takes it.
+    /// The registry, if the settings ask for one, until a test takes it.
     pub registry: Option<Registry>,
     /// Containerd.
     pub containerd: Containerd,
@@ -71,10 +71,10 @@ impl Node {
         let before = leftovers::Baseline::take()?;
         world.make_cgroup()?;
         let root = world.root();
-        let registry = Registry::with_busybox(&root.join("registry"))?;
+        let registry = images(&root.join("registry"), &root.join("containerd"), settings)?;
         let path = binaries::search_path(settings.path_first.as_deref())?;
         let containerd = Containerd::start_release(settings.containerd, &root.join("containerd"), path)?;
-        containerd.add_registry(&registry.host(), &format!("http://{}", registry.host()))?;
+        containerd.add_registry(&Registry::host(), &format!("http://{}", Registry::host()))?;
         let places = Places {
             dir: root.join("agent"),
             manifests: root.join("manifests"),
@@ -87,7 +87,7 @@ impl Node {
         cni::write(&places.cni_conf, &cni::network(&leases))?;
         let agent = Agent::new(&places, settings)?;
         let control = Control::new()?;
-        Ok(Self { world, registry: Some(registry), containerd, agent, control, places, leases, before })
+        Ok(Self { world, registry, containerd, agent, control, places, leases, before })
     }
 
     /// Directory of manifests.
@@ -242,6 +242,16 @@ impl Node {
     fn manifest(&self, file: &str) -> PathBuf {
         self.places.manifests.join(format!("{file}.yaml"))
     }
+}
+
+/// Starts the registry that was asked for, or gives the image to the containerd of a directory. What a version has stored is for
+/// that version.
+fn images(registry: &Path, containerd: &Path, settings: &Settings) -> Result<Option<Registry>> {
+    if settings.images == Images::Stored && settings.containerd == Release::Reference {
+        stored::unpack(containerd)?;
+        return Ok(None);
+    }
+    Registry::with_busybox(registry).map(Some)
 }
 
 /// Runs a command of the system and gives what it printed.

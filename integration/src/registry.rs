@@ -17,6 +17,8 @@ use crate::wait::Look;
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 
+/// The image of the examples.
+pub const EXAMPLE: &str = "localhost:5000/busybox:1";
 /// The image of the process that a sandbox of CRI consists of.
 pub const PAUSE: &str = "localhost:5000/pause:1";
 
@@ -52,7 +54,7 @@ impl Registry {
         Ok(Self { dir: dir.to_owned(), at, process })
     }
 
-    /// Starts one that serves the image of the examples, `localhost:5000/busybox:1`, and [`PAUSE`].
+    /// Starts one that serves the image of the examples, [`EXAMPLE`], and [`PAUSE`].
     ///
     /// # Errors
     /// As of [`Registry::start`] and [`Registry::push`].
@@ -68,10 +70,10 @@ impl Registry {
         Ok(registry)
     }
 
-    /// `host:port`, the first part of its images' names.
+    /// `host:port`, the first part of the names of its images, of one that listens where the examples' image is.
     #[must_use]
-    pub fn host(&self) -> String {
-        format!("localhost:{}", self.at.port())
+    pub fn host() -> String {
+        format!("localhost:{}", Self::PORT)
     }
 
     /// Puts an image there.

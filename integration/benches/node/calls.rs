@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use berth_integration::agent::Settings;
 use berth_integration::control::Control;
 use berth_integration::node::Node;
 use berth_integration::wait::{self, Look};
@@ -50,7 +51,7 @@ struct Count {
 
 /// Measures starts alone, one after the other.
 pub(crate) fn measure() -> Result<Vec<Figure>> {
-    let node = Node::start()?;
+    let node = Node::start_with(&Settings::with_registry())?;
     let control = Control::new()?;
     node.apply("first", &start::manifest("first"))?;
     control::ready(&control, "first", LOOK_EVERY)?;

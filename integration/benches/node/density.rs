@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use berth_integration::agent::Settings;
 use berth_integration::control::Control;
 use berth_integration::node::Node;
 
@@ -26,7 +27,7 @@ const AGENT_MILLICORES: f64 = 2.0;
 /// Measures with this many pods of one container.
 pub(crate) fn measure(pods: usize) -> Result<Vec<Figure>> {
     let section = format!("{pods} pods");
-    let node = Node::start()?;
+    let node = Node::start_with(&Settings::with_registry())?;
     let control = Control::new()?;
     // The image is there, as on a node that has run for a while.
     node.apply("first", &start::manifest("first"))?;

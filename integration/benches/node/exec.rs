@@ -26,7 +26,8 @@ const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task";
 
 /// Measures both, and the command `berth exec`.
 pub(crate) fn measure(runs: usize) -> Result<Vec<Figure>> {
-    let settings = Settings { berth: json!({ "runtime": { "ociRuntime": "crun" } }), ..Settings::default() };
+    let settings =
+        Settings { berth: json!({ "runtime": { "ociRuntime": "crun" } }), ..Settings::with_registry() };
     let node = Node::start_with(&settings)?;
     let control = Control::new()?;
     node.apply(POD, &start::manifest(POD))?;

@@ -24,7 +24,7 @@ const MODEL: &str = "model";
 /// Measures with one OCI runtime.
 pub(crate) fn measure(oci_runtime: &str, runs: usize) -> Result<Vec<Figure>> {
     let settings =
-        Settings { berth: json!({ "runtime": { "ociRuntime": oci_runtime } }), ..Settings::default() };
+        Settings { berth: json!({ "runtime": { "ociRuntime": oci_runtime } }), ..Settings::with_registry() };
     let node = Node::start_with(&settings)?;
     let control = Control::new()?;
     node.apply(MODEL, &manifest(MODEL))?;

@@ -259,7 +259,6 @@ fn broken_configuration() -> Result<()> {
         ensure!(!done.status.success(), "the agent runs with {kubelet}");
         ensure!(parts.iter().all(|part| said.contains(part)), "{kubelet}: {said}");
         node.containerd.stop()?;
-        node.registry.take().context("registry")?.stop()?;
         node.world.remove_cgroups()?;
     }
     Ok(())

@@ -219,7 +219,7 @@ impl Churn {
     pub(crate) fn start() -> Result<Self> {
         let node = Node::start_with(&Settings {
             kubelet: json!({ "crashLoopBackOff": { "maxContainerRestartPeriod": "1s" } }),
-            ..Settings::default()
+            ..Settings::with_registry()
         })?;
         let dir = node.world.root().join("dir");
         fs::create_dir(&dir)?;

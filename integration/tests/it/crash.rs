@@ -93,6 +93,9 @@ const GROUPED: [&str; 7] = [
     "grouped.released",
 ];
 
+/// What labels of pulls begin with.
+const PULL: &str = "pull";
+
 /// Points about cgroups, which are tried on version 2 too (`scripts/test-guests`).
 const OF_CGROUPS: [&str; 6] = [
     "ensure-cgroup.before",
@@ -152,7 +155,8 @@ enum Came {
 }
 
 fn dies_at(points: &str) -> Result<()> {
-    let mut node = Node::prepare(&Settings::default())?;
+    let pulls = points.split(' ').any(|point| point.starts_with(PULL));
+    let mut node = Node::prepare(&if pulls { Settings::with_registry() } else { Settings::default() })?;
     for (number, point) in points.split(' ').enumerate() {
         let victim = |dir: &Path| victim(dir, &json!({}));
         lives_through(&mut node, number, point, &victim).with_context(|| format!("killed at {point}"))?;
@@ -187,7 +191,7 @@ fn lives_through(
     fs::create_dir_all(
         Path::new(ROOT_DIR).join("pods").join(ORPHAN).join("volumes/kubernetes.io~empty-dir/v"),
     )?;
-    if point.starts_with("pull") {
+    if point.starts_with(PULL) {
         for image in ctr(&["images", "ls", "--quiet"])?.lines() {
             ctr(&["images", "rm", "--sync", image])?;
         }

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
+use berth_integration::agent::Settings;
 use berth_integration::components;
 use berth_integration::containerd::ctr;
 use berth_integration::node::{Node, POD_LIMIT};
@@ -25,7 +26,7 @@ fn example(node: &Node, name: &str) -> Result<()> {
 }
 
 fn all_run() -> Result<()> {
-    let node = Node::start()?;
+    let node = Node::start_with(&Settings::with_registry())?;
     for name in ["web", "init-and-sidecar", "once", "shared-volume", "guaranteed"] {
         example(&node, name)?;
     }

@@ -36,7 +36,7 @@ fn waits(node: &Node, name: &str, reasons: &[&str]) -> Result<PodState> {
 }
 
 fn policies() -> Result<()> {
-    let node = Node::start()?;
+    let node = Node::start_with(&Settings::with_registry())?;
     node.apply("never", &of_image("never", IMAGE, "Never", json!({})))?;
     let never = waits(&node, "never", &["ErrImageNeverPull"])?;
     let message = never.container("main")["state"]["waiting"]["message"].as_str().unwrap_or_default();
@@ -63,7 +63,7 @@ fn policies() -> Result<()> {
 }
 
 fn missing() -> Result<()> {
-    let node = Node::start()?;
+    let node = Node::start_with(&Settings::with_registry())?;
     for (name, image) in [("upper", "Localhost/UPPER"), ("colons", "a:b:c"), ("digest", "busybox@sha256:abc")]
     {
         node.apply(name, &of_image(name, image, "IfNotPresent", json!({})))?;
@@ -83,7 +83,7 @@ fn missing() -> Result<()> {
 }
 
 fn down_and_up() -> Result<()> {
-    let mut node = Node::start()?;
+    let mut node = Node::start_with(&Settings::with_registry())?;
     let stopped = node.registry.take().context("registry")?.stop()?;
     node.apply("late", &sleeper("late"))?;
     let late = waits(&node, "late", &["ImagePullBackOff"])?;
@@ -96,7 +96,7 @@ fn down_and_up() -> Result<()> {
 
 /// As containerd keeps it when a pull is cut off: it knows the image, and has neither its layer nor that unpacked.
 fn without_layers() -> Result<()> {
-    let node = Node::start()?;
+    let node = Node::start_with(&Settings::with_registry())?;
     node.apply("first", &sleeper("first"))?;
     node.ready("first")?;
     node.remove("first")?;
@@ -114,7 +114,7 @@ fn without_layers() -> Result<()> {
 }
 
 fn hosts_toml() -> Result<()> {
-    let node = Node::start()?;
+    let node = Node::start_with(&Settings::with_registry())?;
     node.containerd.add_registry("images.test", "http://localhost:5000")?;
     let image = Image::new(&Layer::busybox(Packing::Gzip)?, &json!({ "Cmd": ["/bin/sh"] }));
     node.registry.as_ref().context("registry")?.push("deep/er/name", "2", &image)?;
@@ -128,7 +128,7 @@ fn hosts_toml() -> Result<()> {
 }
 
 fn config() -> Result<()> {
-    let node = Node::start()?;
+    let node = Node::start_with(&Settings::with_registry())?;
     let image = Image::new(
         &Layer::busybox(Packing::Gzip)?,
         &json!({
@@ -157,7 +157,7 @@ fn config() -> Result<()> {
 
 /// CVE-2026-53488: an image's labels never become labels of a container.
 fn labels() -> Result<()> {
-    let node = Node::start_with(&Settings::default())?;
+    let node = Node::start_with(&Settings::with_registry())?;
     let image = Image::new(
         &Layer::busybox(Packing::Gzip)?,
         &json!({

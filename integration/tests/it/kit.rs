@@ -19,8 +19,8 @@ use berth_integration::wait::{self, Look};
 use nix::libc::{ENXIO, O_NONBLOCK};
 use serde_json::{Value, json};
 
-/// The image of the examples.
-pub(crate) const IMAGE: &str = "localhost:5000/busybox:1";
+pub(crate) use berth_integration::registry::EXAMPLE as IMAGE;
+
 /// For what takes a moment.
 pub(crate) const SOON: Duration = Duration::from_secs(40);
 

@@ -230,7 +230,7 @@ fn termination() -> Result<()> {
 
 fn stop_signal() -> Result<()> {
     use berth_integration::image::{Image, Layer, Packing};
-    let node = Node::start()?;
+    let node = Node::start_with(&Settings::with_registry())?;
     let dir = node.world.root().join("dir");
     std::fs::create_dir(&dir)?;
     let image =

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use berth_integration::binaries;
 use berth_integration::containerd::{Containerd, NAMESPACE, Release, ctr, ctr_command, ctr_rows};
 use berth_integration::lab::World;
 use berth_integration::registry::Registry;
 use berth_integration::wait::{self, Look};
+use berth_integration::{binaries, stored};
 use serde_json::Value;
 
 use crate::kit::SOON;
@@ -30,7 +30,7 @@ const OF_SHIMS: [&str; 2] = ["/run/berth-shim", "/run/containerd/s"];
 pub(crate) struct Stock {
     pub(crate) world: World,
     pub(crate) containerd: Containerd,
-    registry: Registry,
+    registry: Option<Registry>,
 }
 
 /// How containerd or the shim sees a task.
@@ -49,10 +49,18 @@ impl Stock {
     pub(crate) fn start_release(release: Release, path_first: Option<&Path>) -> Result<Self> {
         let world = World::here()?;
         world.make_cgroup()?;
-        let registry = Registry::with_busybox(&world.root().join("registry"))?;
-        let path = binaries::search_path(path_first)?;
-        let containerd = Containerd::start_release(release, &world.root().join("containerd"), path)?;
-        ctr(&["images", "pull", "--plain-http", IMAGE])?;
+        let dir = world.root().join("containerd");
+        let is_stored = release == Release::Reference;
+        if is_stored {
+            stored::unpack(&dir)?;
+        }
+        let containerd = Containerd::start_release(release, &dir, binaries::search_path(path_first)?)?;
+        // What a version has stored is for that version.
+        let registry =
+            if is_stored { None } else { Some(Registry::with_busybox(&world.root().join("registry"))?) };
+        if registry.is_some() {
+            ctr(&["images", "pull", "--plain-http", IMAGE])?;
+        }
         Ok(Self { world, containerd, registry })
     }
 
@@ -83,7 +91,9 @@ impl Stock {
             Ok(if left.is_empty() { Look::Ready(()) } else { Look::NotYet(left.join("\n  ")) })
         })?;
         self.containerd.stop()?;
-        self.registry.stop()?;
+        if let Some(registry) = self.registry {
+            registry.stop()?;
+        }
         self.world.remove_cgroups()
     }
 }

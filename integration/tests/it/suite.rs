@@ -20,7 +20,7 @@ use berth_integration::lab::{self, World};
 use berth_integration::old::{self, Profiles};
 use berth_integration::vm::{self, Feature};
 use berth_integration::wait::{self, Look};
-use berth_integration::{binaries, components};
+use berth_integration::{binaries, components, stored};
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -156,6 +156,7 @@ fn prepare(commits: &BTreeSet<&'static str>) -> Result<()> {
     }
     components::build(Set::PinnedWithNeighbours, |step| eprintln!("{step}"))?;
     commits.iter().try_for_each(|commit| old::build(commit, Profiles::Tests))?;
+    stored::build()?;
     binaries::build()
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use anyhow::{Context, Result, ensure};
-use berth_integration::agent::ROOT_DIR;
+use berth_integration::agent::{ROOT_DIR, Settings};
 use berth_integration::image::{Image, Layer, Packing};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ fn empty_dir() -> Result<()> {
 }
 
 fn survives() -> Result<()> {
-    let node = Node::start_with(&berth_integration::agent::Settings {
+    let node = Node::start_with(&Settings {
         kubelet: json!({ "crashLoopBackOff": { "maxContainerRestartPeriod": "1s" } }),
         ..Default::default()
     })?;
@@ -239,7 +239,7 @@ fn propagation() -> Result<()> {
 }
 
 fn image_volumes() -> Result<()> {
-    let node = Node::start()?;
+    let node = Node::start_with(&Settings::with_registry())?;
     let image = Image::new(
         &Layer::busybox(Packing::Gzip)?,
         &json!({
@@ -263,7 +263,7 @@ fn image_volumes() -> Result<()> {
 }
 
 fn image_volume_escape() -> Result<()> {
-    let node = Node::start()?;
+    let node = Node::start_with(&Settings::with_registry())?;
     for (name, path) in [("dots", "/../../../../../../etc"), ("host", "/proc/1/root/etc")] {
         let image = Image::new(
             &Layer::busybox(Packing::Gzip)?,

@@ -58,7 +58,7 @@ fn ended(result: Result<()>) -> ExitCode {
 /// In the lab: the node, from its start to the request to stop.
 fn node() -> Result<()> {
     println!("starting a registry, containerd and the agent");
-    let mut node = Node::prepare(&Settings::default())?;
+    let mut node = Node::prepare(&Settings::with_registry())?;
     if let Err(failure) = node.agent.start().and_then(|()| tour::show(&node)) {
         println!("the agent's log ends with:\n{}", tail(node.agent.log()));
         bail!(failure);

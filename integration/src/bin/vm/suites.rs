@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use berth_integration::binaries::{self, TestProgram};
+use berth_integration::stored;
 use berth_integration::vm::{self, Backend, Disk, Init, Job};
 
 /// A test program.
@@ -69,6 +70,7 @@ pub(crate) fn run(disk: &Disk, init: Init, args: &[&str]) -> Result<u8> {
         None => (&SUITES[..], args),
     };
     binaries::build()?;
+    stored::build()?;
     let mut worst = 0;
     for suite in suites {
         let code = suite.run(disk, init, args).with_context(|| format!("the {} tests", suite.name))?;

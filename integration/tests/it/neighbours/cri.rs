@@ -35,7 +35,7 @@ fn names() -> Vec<String> {
 }
 
 fn start(release: Release) -> Result<Node> {
-    let node = Node::start_with(&Settings { containerd: release, ..Settings::default() })?;
+    let node = Node::start_with(&Settings { containerd: release, ..Settings::with_registry() })?;
     for name in names() {
         node.apply(&name, &sleeper(&name))?;
     }
@@ -140,7 +140,7 @@ fn theirs(pods: &[CriPod]) -> Result<Vec<Value>> {
 /// Start, crash, work, removal and stop of Berth beside running pods of CRI, which shares its network namespaces' directory and
 /// the directories of logs.
 fn their_pods() -> Result<()> {
-    let mut node = Node::prepare(&Settings::default())?;
+    let mut node = Node::prepare(&Settings::with_registry())?;
     let leases = node.world.root().join("leases-of-cri");
     let mut network = cni::network(&leases);
     network["plugins"][0]["bridge"] = "cri0".into();
@@ -241,7 +241,7 @@ fn their_client() -> Result<()> {
 
 /// Somebody removes the record of a sandbox while its shim runs.
 fn record_gone() -> Result<()> {
-    let mut node = Node::start()?;
+    let mut node = Node::start_with(&Settings::with_registry())?;
     node.apply("one", &script("one", "exec sleep infinity"))?;
     let pod = node.ready("one")?;
     let before = Identity::of(&pod)?;

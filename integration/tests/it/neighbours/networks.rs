@@ -48,7 +48,7 @@ fn live_on() -> Result<()> {
     add_flaky(&plugins, &broken)?;
     let mut node = Node::prepare(&Settings {
         berth: json!({ "cni": { "binDirs": [plugins], "gcPeriod": "1s" } }),
-        ..Settings::default()
+        ..Settings::with_registry()
     })?;
     let leases = world.root().join("leases");
     let mut network = cni::network(&leases);
