@@ -30,7 +30,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("interrupted::a_start_by_the_end_of_the_shim", shimless),
         test("interrupted::a_start_that_nobody_answered_ends_in_grace", unanswered),
         test("interrupted::a_shim_that_containerd_has_forgotten_ends_with_its_pod", forgotten),
-        test("interrupted::a_shim_that_hangs_holds_up_no_other_pod", hung_shim),
+        test("interrupted::a_shim_that_hangs_holds_up_no_other_pod", hung_shim).long(),
     ]
 }
 

@@ -21,9 +21,9 @@ use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        test("silent::a_stopped_shim_with_a_crash_loop_beside_a_healthy_container", stopped_shim),
-        test("silent::an_agent_that_was_stopped_for_a_minute", stopped_agent),
-        test("silent::a_containerd_that_hangs", hung_containerd),
+        test("silent::an_agent_that_was_stopped_for_a_minute", stopped_agent).long(),
+        test("silent::a_stopped_shim_with_a_crash_loop_beside_a_healthy_container", stopped_shim).long(),
+        test("silent::a_containerd_that_hangs", hung_containerd).long(),
     ]
 }
 

@@ -28,10 +28,10 @@ const AT_REST: Duration = Duration::from_secs(3);
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        test("stalls::a_file_system_whose_server_never_answers", || dead_paths(Server::Reads)),
-        test("stalls::a_file_system_whose_server_never_reads", || dead_paths(Server::Sleeps)),
-        test("stalls::a_frozen_disk_under_the_logs", frozen_logs),
-        test("stalls::a_containerd_that_never_answers", silent_containerd),
+        test("stalls::a_file_system_whose_server_never_answers", || dead_paths(Server::Reads)).long(),
+        test("stalls::a_file_system_whose_server_never_reads", || dead_paths(Server::Sleeps)).long(),
+        test("stalls::a_frozen_disk_under_the_logs", frozen_logs).long(),
+        test("stalls::a_containerd_that_never_answers", silent_containerd).long(),
     ]
 }
 

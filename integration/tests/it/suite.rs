@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(240);
 /// How long a stopped lab may take to end.
 const END_LIMIT: Duration = Duration::from_secs(20);
 /// More than a machine has processors: they mostly wait.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 6;
 
 /// One test.
 pub(crate) struct Test {
@@ -42,6 +42,8 @@ pub(crate) struct Test {
     pub(crate) needs: Option<Feature>,
     /// No other test runs beside it, since what it does is felt in all of the machine.
     pub(crate) alone: bool,
+    /// It waits for long and does little: it begins before others, which run meanwhile.
+    pub(crate) long: bool,
     /// The commit whose programs it runs too.
     pub(crate) old: Option<&'static str>,
     /// Longest time that it may take.
@@ -62,6 +64,11 @@ impl Test {
     /// The same test, which may take longer than others.
     pub(crate) fn within(self, limit: Duration) -> Self {
         Self { limit, ..self }
+    }
+
+    /// The same test, which waits for most of a minute or longer.
+    pub(crate) fn long(self) -> Self {
+        Self { long: true, ..self }
     }
 
     /// The same test, with no other beside it.
@@ -102,7 +109,7 @@ pub(crate) fn test(name: &str, body: fn() -> Result<()>) -> Test {
 
 /// A test that has to pass, whose body may be that of others too.
 pub(crate) fn of(name: String, body: Body) -> Test {
-    Test { name, body, expect: Expect::Pass, needs: None, alone: false, old: None, limit: LIMIT }
+    Test { name, body, expect: Expect::Pass, needs: None, alone: false, long: false, old: None, limit: LIMIT }
 }
 
 /// Plays the part of this process: all tests, or one of them in its lab.
@@ -133,7 +140,8 @@ pub(crate) fn main(tests: Vec<Test>) -> ExitCode {
         let is_left_out = lacking.is_some() || cut_off.is_some();
         Trial::test(test.name.clone(), move || in_a_lab(&test)).with_ignored_flag(is_left_out)
     };
-    let trials = tests.into_iter().map(trial).collect();
+    let (long, others): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| test.long);
+    let trials = long.into_iter().chain(others).map(trial).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
