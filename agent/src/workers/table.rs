@@ -1,7 +1,7 @@
 //! What is being done for which pod, and what of it hangs.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -24,14 +24,27 @@ pub(super) struct Table(Arc<Mutex<Inner>>);
 #[derive(Debug, Default)]
 struct Inner {
     /// By pod and what is done.
-    work: BTreeMap<(String, String), Entry>,
+    work: BTreeMap<(String, String), Begun>,
     /// The places of pods that something is done for.
-    pods: BTreeMap<(String, Sort), Arc<Semaphore>>,
+    pods: BTreeMap<(String, Sort), Places>,
     earlier: Vec<Earlier>,
 }
 
+/// The places of a pod for work of one sort, for as long as there is a turn.
 #[derive(Debug)]
-struct Entry {
+struct Places {
+    semaphore: Arc<Semaphore>,
+    turns: usize,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self { semaphore: Arc::new(Semaphore::new(PER_POD)), turns: 0 }
+    }
+}
+
+#[derive(Debug)]
+struct Begun {
     path: String,
     since: Timestamp,
     began: Instant,
@@ -86,11 +99,11 @@ impl Table {
             return Err(hangs(&left.busy.path, left.busy.since, left.process));
         }
         let entry =
-            Entry { path: path.to_owned(), since: Timestamp::now(), began: Instant::now(), process: None };
+            Begun { path: path.to_owned(), since: Timestamp::now(), began: Instant::now(), process: None };
         inner.work.insert(key.clone(), entry);
-        let places =
-            inner.pods.entry((pod.to_owned(), sort)).or_insert_with(|| Arc::new(Semaphore::new(PER_POD)));
-        let places = Arc::clone(places);
+        let of_pod = inner.pods.entry((pod.to_owned(), sort)).or_default();
+        of_pod.turns += 1;
+        let places = Arc::clone(&of_pod.semaphore);
         Ok(Turn { table: self.clone(), key, sort, places })
     }
 
@@ -142,10 +155,72 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let mut inner = self.table.inner();
         inner.work.remove(&self.key);
-        let pod = (self.key.0.clone(), self.sort);
-        // The table's and this one.
-        if inner.pods.get(&pod).is_some_and(|places| Arc::strong_count(places) <= 2) {
-            inner.pods.remove(&pod);
+        let Entry::Occupied(mut places) = inner.pods.entry((self.key.0.clone(), self.sort)) else { return };
+        places.get_mut().turns -= 1;
+        if places.get().turns == 0 {
+            places.remove();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Barrier, thread};
+
+    use super::*;
+
+    /// Turns at different work for one pod, as many as it may have.
+    fn turns(table: &Table) -> Vec<Turn> {
+        let begin =
+            |number: usize| table.begin("a", &format!("volume {number}"), "/mnt", Sort::Chosen).unwrap();
+        (0..PER_POD).map(begin).collect()
+    }
+
+    fn is_empty(table: &Table) -> bool {
+        let inner = table.inner();
+        inner.work.is_empty() && inner.pods.is_empty()
+    }
+
+    #[test]
+    fn turns_that_end_at_once_leave_nothing() {
+        let table = Table::default();
+        for _round in 0..200 {
+            let together = Barrier::new(PER_POD);
+            thread::scope(|scope| {
+                for turn in turns(&table) {
+                    let together = &together;
+                    scope.spawn(move || {
+                        together.wait();
+                        drop(turn);
+                    });
+                }
+            });
+            assert!(is_empty(&table), "{table:?}");
+        }
+    }
+
+    #[test]
+    fn a_place_that_is_given_back_after_the_turn_leaves_nothing() {
+        let table = Table::default();
+        let held: Vec<_> = turns(&table)
+            .into_iter()
+            .map(|turn| Arc::clone(&turn.places).try_acquire_owned().unwrap())
+            .collect();
+        assert!(is_empty(&table), "{table:?}");
+        drop(held);
+    }
+
+    #[test]
+    fn a_pod_keeps_its_places_while_it_has_a_turn() {
+        let table = Table::default();
+        let mut turns = turns(&table);
+        let last = turns.pop().unwrap();
+        let held: Vec<_> =
+            turns.iter().map(|turn| Arc::clone(&turn.places).try_acquire_owned().unwrap()).collect();
+        drop(turns);
+        let next = table.begin("a", "volume 0", "/mnt", Sort::Chosen).unwrap();
+        assert_eq!(next.places.available_permits(), PER_POD - held.len());
+        drop((last, next));
+        assert!(is_empty(&table), "{table:?}");
     }
 }
