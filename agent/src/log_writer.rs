@@ -5,6 +5,8 @@
 //! the disk is full are those of our own shim (`berth-shim-core`).
 //! Source: containerd `core/runtime/v2/README.md` "Logging", `pkg/cio/io_unix.go` `NewBinaryCmd`.
 
+mod compress;
+
 use std::{
     collections::BTreeMap,
     ffi::OsString,
@@ -24,6 +26,7 @@ use berth_shim_core::{
 use jiff::Timestamp;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use self::compress::Compressor;
 use crate::clock;
 
 /// Bytes of a line before it is split, as containerd's CRI does.
@@ -99,6 +102,7 @@ fn copy(options: Options) -> io::Result<()> {
             outputs.remove(index);
         }
     }
+    log.compressor.finish();
     Ok(())
 }
 
@@ -130,6 +134,7 @@ struct Log {
     options: Options,
     file: Option<File>,
     sink: Sink,
+    compressor: Compressor,
 }
 
 impl Log {
@@ -137,11 +142,11 @@ impl Log {
         match open(&options.path) {
             Ok((file, bytes)) => {
                 let sink = Sink::new(bytes, options.size_max);
-                Self { options, file: Some(file), sink }
+                Self { options, file: Some(file), sink, compressor: Compressor::default() }
             }
             Err(_) => {
                 let sink = Sink::unopened(now(), options.size_max);
-                Self { options, file: None, sink }
+                Self { options, file: None, sink, compressor: Compressor::default() }
             }
         }
     }
@@ -205,6 +210,7 @@ impl Log {
             // It is tried again with the next rotation.
             drop(fs::remove_file(dir.join(old)));
         }
+        self.compressor.begin(path);
         self.reopen(0);
     }
 }
@@ -257,10 +263,33 @@ mod tests {
         for line in ["one line\n", "two lines\n", "three lines\n", "four\n"] {
             log.write(line.as_bytes());
         }
+        log.compressor.finish();
         let mut found = names(dir.path());
         found.sort();
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "four\n");
         assert_eq!(fs::read_to_string(dir.path().join(&found[1])).unwrap(), "three lines\n");
+    }
+
+    #[test]
+    fn rotated_logs_but_the_newest_are_compressed_with_their_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0.log");
+        let mut log = Log::open(Options { path, size_max: NonZeroU64::new(10), files_max: 5 });
+        for line in ["the first of them\n", "the second\n", "the third\n"] {
+            log.write(line.as_bytes());
+            log.compressor.finish();
+        }
+        let mut found = names(dir.path());
+        found.sort();
+        let [live, one, two, three] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(live, "0.log");
+        assert!(one.ends_with(".gz") && two.ends_with(".gz") && !three.ends_with(".gz"), "{found:?}");
+        let mode = fs::metadata(dir.path().join(one)).unwrap().permissions();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o640);
+        let mut text = String::new();
+        let file = File::open(dir.path().join(one)).unwrap();
+        flate2::read::GzDecoder::new(file).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "the first of them\n");
     }
 }
