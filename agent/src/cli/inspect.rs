@@ -27,6 +27,7 @@ pub(super) fn print(
         }
         for one in containers {
             container(out, one, status_of(&object.pod, &one.name), now)?;
+            stalled_log(out, object, &one.name, now)?;
         }
     }
     hanging(out, object, width, now)?;
@@ -36,7 +37,7 @@ pub(super) fn print(
 /// The pod's object, with what the API has no field for below `berth`.
 pub(super) fn json(object: &PodObject) -> io::Result<Value> {
     let mut pod = serde_json::to_value(&object.pod)?;
-    pod["berth"] = json!({ "hanging": object.hanging });
+    pod["berth"] = json!({ "hanging": object.hanging, "stalledLogs": object.stalled_logs });
     Ok(pod)
 }
 
@@ -138,6 +139,12 @@ fn container(
         line("Mount", &format!("{} from {}{read_only}", mount.mount_path, mount.name))?;
     }
     Ok(())
+}
+
+fn stalled_log(out: &mut impl Write, object: &PodObject, name: &str, now: Timestamp) -> io::Result<()> {
+    let Some(log) = object.stalled_logs.iter().find(|log| log.container == name) else { return Ok(()) };
+    let since = age::since(now, Some(log.since));
+    writeln!(out, "    {:<13}its disk has not answered for {since}", "Log:")
 }
 
 fn state_text(state: &ContainerState, now: Timestamp) -> String {

@@ -10,7 +10,7 @@ use super::{
     summary::summarize,
 };
 use crate::{
-    control::{EventObject, HangingObject, Overview, PodObject},
+    control::{EventObject, HangingObject, Overview, PodObject, StalledLogObject},
     view::Problem,
 };
 
@@ -161,6 +161,10 @@ fn object() -> PodObject {
             since: "2026-11-21T07:58:00Z".parse().unwrap(),
             process: 4711,
         }],
+        stalled_logs: vec![StalledLogObject {
+            container: "a".to_owned(),
+            since: "2026-11-21T07:59:30Z".parse().unwrap(),
+        }],
     }
 }
 
@@ -200,6 +204,7 @@ fn inspect_tells_everything() {
     let json = inspect::json(&object()).unwrap();
     assert_eq!(json["kind"], "Pod");
     assert_eq!(json["berth"]["hanging"][0]["path"], "/mnt/nfs/data");
+    assert_eq!(json["berth"]["stalledLogs"][0]["container"], "a");
 }
 
 #[test]

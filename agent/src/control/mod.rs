@@ -9,9 +9,10 @@ mod exec;
 mod object;
 pub mod protocol;
 mod server;
+mod stalled;
 
 pub use client::{Client, ClientError};
-pub use object::{EventObject, HangingObject, Overview, PodObject};
+pub use object::{EventObject, HangingObject, Overview, PodObject, StalledLogObject};
 pub use server::{Runtime, Service, listen, serve};
 
 #[cfg(test)]

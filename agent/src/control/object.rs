@@ -53,6 +53,9 @@ pub struct PodObject {
     /// What the agent waits for on behalf of the pod, longest first.
     #[serde(default)]
     pub hanging: Vec<HangingObject>,
+    /// Containers that wait for the disk of their log; told of one pod alone.
+    #[serde(default)]
+    pub stalled_logs: Vec<StalledLogObject>,
 }
 
 /// Work on files that does not come to its end.
@@ -67,6 +70,16 @@ pub struct HangingObject {
     pub since: Timestamp,
     /// By which process of the agent.
     pub process: u32,
+}
+
+/// A log whose disk does not answer. Its container waits once it has written more than is kept for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StalledLogObject {
+    /// Whose log.
+    pub container: String,
+    /// Since when.
+    pub since: Timestamp,
 }
 
 /// Something that happened.
@@ -122,6 +135,7 @@ impl PodObject {
             log_root: paths.pod_logs.clone(),
             log_directory: paths::pod_logs(paths, &view.pod.name, &view.pod.uid),
             hanging: workers.hanging(view.pod.uid.as_str()).into_iter().map(HangingObject::of).collect(),
+            stalled_logs: Vec::new(),
         }
     }
 }

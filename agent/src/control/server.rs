@@ -24,6 +24,7 @@ use super::{
     exec,
     object::{Overview, PodObject},
     protocol::{Answer, Envelope, Frame, FrameError, Kind, PIECE_MAX, Request, VERSION},
+    stalled,
 };
 use crate::{chain::chain, view::View, workers::Workers};
 
@@ -144,7 +145,11 @@ async fn connection<R: Runtime>(mut stream: UnixStream, service: &Service<R>) ->
         }
         Request::Pod { namespace, name } => {
             match service.view.pod(&PodName { namespace, name: name.clone() }) {
-                Some(pod) => Answer::Pod(Box::new(PodObject::of(&pod, &service.paths, &service.workers))),
+                Some(pod) => {
+                    let stalled_logs = stalled::logs(&pod, &service.paths).await;
+                    let object = PodObject::of(&pod, &service.paths, &service.workers);
+                    Answer::Pod(Box::new(PodObject { stalled_logs, ..object }))
+                }
                 None => Answer::NotFound { message: format!("pod `{name}` is not on this node") },
             }
         }

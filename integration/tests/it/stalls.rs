@@ -216,8 +216,11 @@ fn frozen_logs() -> Result<()> {
     let logging = node.ready("logging")?;
     node.ready("bystander")?;
 
+    let stalled_logs = || Ok(berth_json(&["inspect", "logging-lab"])?["berth"]["stalledLogs"].clone());
+    same("stalled logs", stalled_logs()?, json!([]))?;
     let frozen = disk.freeze()?;
     let began = Instant::now();
+    eventually("the stalled log to be shown", &json!("main"), || Ok(stalled_logs()?[0]["container"].take()))?;
     node.apply("waits", &with_volumes("waits", &notes, &[], &[]))?;
     let stuck =
         hanging(&node, "waits", "its directories", |all| all.iter().any(|one| one["what"] == "directories"))?;
@@ -236,6 +239,7 @@ fn frozen_logs() -> Result<()> {
 
     node.ready("waits")?;
     node.gone("leaves")?;
+    eventually("no stalled log to be shown", &json!([]), stalled_logs)?;
     let after = node.ready("logging")?;
     same("restarts", after.restarts("main"), 0)?;
     same("container", after.container_id("main")?, logging.container_id("main")?)?;
