@@ -35,6 +35,7 @@ use crate::{
     runtime::{self, GroupedTasks, ObservedNode, Shims, Watch, probe},
     source,
     store::{EndedPods, Store},
+    sys,
     view::View,
     workers::Workers,
 };
@@ -47,8 +48,12 @@ type Pods = Vec<(PodRecord, Arc<Pod>)>;
 const STOP_WITHIN: Duration = Duration::from_secs(1);
 
 /// Threads for blocking calls at most: more than the lanes let in together, so that no call ever waits for a thread that
-/// is stuck in another lane. Each is made when it is needed and lives ten seconds beyond its last call.
+/// is stuck in another lane. Each is made when it is needed.
 const BLOCKING_THREADS_MAX: usize = 512;
+
+/// How long a thread is kept beyond its last call. Calls go to idle threads in turn: the longer it is, the fewer calls keep
+/// all threads that the busiest moment has made.
+const BLOCKING_THREAD_KEPT: Duration = Duration::from_millis(200);
 
 /// Runs the agent until it is told to stop by SIGTERM or SIGINT. Pods go on without it.
 ///
@@ -59,6 +64,7 @@ pub fn run(config: Config) -> Result<()> {
         geteuid().is_root(),
         "only root may run the agent, since it makes mounts, namespaces and cgroups: try it with sudo"
     );
+    sys::give_memory_back();
     kernel::prepare(&config)?;
     match limits::raise_open_files() {
         Ok(files) => tracing::debug!(files, "limit of open files"),
@@ -67,6 +73,7 @@ pub fn run(config: Config) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_keep_alive(BLOCKING_THREAD_KEPT)
         .build()
         .context("start the async runtime")?;
     let ended = runtime.block_on(serve(Arc::new(config)));

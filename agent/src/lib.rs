@@ -25,6 +25,7 @@ pub mod quantity;
 pub mod runtime;
 pub mod source;
 pub mod store;
+mod sys;
 pub mod view;
 pub mod volumes;
 pub mod workers;

@@ -21,8 +21,7 @@ use tokio::{
 
 use super::{frame, serve::ARGUMENT};
 
-/// How long a worker is kept without work, as threads for blocking calls are: a burst of pods starts a few, a node at rest
-/// has none.
+/// How long a worker is kept without work: a burst of pods starts a few, a node at rest has none.
 const KEPT: Duration = Duration::from_secs(10);
 
 /// This program, as it was started: also after its file was replaced.
