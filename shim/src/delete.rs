@@ -20,7 +20,7 @@ use crate::answer::timestamp;
 use crate::args::Args;
 use crate::bundle::Record;
 use crate::runtime::Delete;
-use crate::{bundle, cgroup, io, mount, pod, start};
+use crate::{bundle, cgroup, io, mount, pod, start, sys};
 
 /// What a container is said to have exited with when its shim was lost: killed.
 const KILLED: u32 = 137;
@@ -29,6 +29,8 @@ const KILLED: u32 = 137;
 const DELETE_TIME_MAX: Duration = Duration::from_millis(4_000);
 /// The part of it that is kept for ending containers whose runtime does not.
 const WITHOUT_RUNTIME: Duration = Duration::from_millis(1_500);
+/// What unmounting gets of it in any case: what is not unmounted now, nobody unmounts.
+const UNMOUNT_TIME_MIN: Duration = Duration::from_millis(500);
 /// Time that the socket of a shim which was killed may be held by a child that it was about to start, on a busy machine.
 const SOCKET_HELD_MAX: Duration = Duration::from_millis(500);
 /// Time between two looks at what is awaited.
@@ -59,10 +61,7 @@ pub(crate) fn delete(args: &Args) -> Result<(), DeleteError> {
         bundles.push(own.clone());
     }
     end_containers(&bundles, deadline);
-    for bundle in &bundles {
-        mount::unmount_bundle(bundle);
-    }
-    mount::unmount_all(&pod::shm_path(&own));
+    unmount(&bundles, &own, deadline);
     // Of a task that is deleted while its shim dies, containerd may have removed the bundle, which tells of the socket.
     let sockets = bundle::read_sockets(&own).into_iter().chain(start::usual_socket(args));
     // The others of a group may well listen; nobody else does for long.
@@ -158,6 +157,37 @@ fn forget(Record { id, runtime, .. }: &Record) -> Option<Child> {
         crate::log::plain(&format!("failed to start {}: {error}", runtime.binary.display()));
     }
     spawned.ok()
+}
+
+/// Unmounts what containers and pod had, each in a copy of this process, since a disk may not answer. A copy that has not
+/// ended in time goes on by itself.
+fn unmount(bundles: &[PathBuf], own: &Path, deadline: Instant) {
+    let unmount_shm = || {
+        mount::unmount_all(&pod::shm_path(own));
+    };
+    let mut copies: Vec<(&Path, sys::Child)> = Vec::new();
+    for bundle in bundles {
+        copies.extend(in_a_copy(|| mount::unmount_bundle(bundle)).map(|copy| (bundle.as_path(), copy)));
+    }
+    copies.extend(in_a_copy(unmount_shm).map(|copy| (own, copy)));
+    wait(deadline.max(Instant::now() + UNMOUNT_TIME_MIN), || {
+        copies.retain_mut(|(_, copy)| !copy.has_ended());
+        copies.is_empty()
+    });
+    for (bundle, copy) in copies {
+        let process = copy.into_id();
+        crate::log::plain(&format!("process {process} still unmounts what is below {}", bundle.display()));
+    }
+}
+
+/// Does something in a copy that nobody waits for who waits for this process; here, where there can be none.
+fn in_a_copy(work: impl Fn()) -> Option<sys::Child> {
+    let copy = sys::fork(|| {
+        let is_alone = sys::stand_alone().is_ok();
+        work();
+        i32::from(!is_alone)
+    });
+    copy.inspect_err(|_no_copy| work()).ok()
 }
 
 /// Looks until something is so, or the time is over.

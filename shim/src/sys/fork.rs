@@ -1,15 +1,19 @@
 //! Copies of the shim that do one thing elsewhere and end.
 #![expect(unsafe_code, reason = "fork has no safe form")]
 
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::IntoRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, fork as nix_fork, getpid, getppid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork as nix_fork, getpid, getppid};
+
+use super::descriptor::close_all;
 
 /// What a child exits with that could not be prepared.
 const UNPREPARED: i32 = 255;
@@ -36,6 +40,20 @@ pub(crate) fn fork(run: impl FnOnce() -> i32) -> io::Result<Child> {
             unsafe { libc::_exit(code) }
         }
     }
+}
+
+/// Has a copy of this process live on without it, and out of the sight of whoever reads what it prints. The copy must not
+/// drop what it has of this process.
+pub(crate) fn stand_alone() -> io::Result<()> {
+    prctl::set_pdeathsig(None)?;
+    let nothing = File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&nothing)?;
+    dup2_stdout(&nothing)?;
+    dup2_stderr(&nothing)?;
+    // It is closed with all others.
+    let _number = nothing.into_raw_fd();
+    close_all();
+    Ok(())
 }
 
 /// A child that has entered somewhere, and stays there for as long as this value lives.
@@ -71,6 +89,16 @@ impl Child {
 
     pub(crate) fn id(&self) -> u32 {
         self.0.and_then(|pid| u32::try_from(pid.as_raw()).ok()).unwrap_or(0)
+    }
+
+    /// Whether it has ended, however.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        let Some(pid) = self.0 else { return true };
+        let ended = !matches!(waitpid(pid, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive));
+        if ended {
+            self.0 = None;
+        }
+        ended
     }
 
     /// Waits for the end and returns the exit code.

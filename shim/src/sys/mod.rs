@@ -13,7 +13,7 @@ mod terminal;
 mod user_namespace;
 
 pub(crate) use descriptor::{close_all, inherited, own_descriptors, receive, spawn_with};
-pub(crate) use fork::{Child, before_exec, fork, stand_in};
+pub(crate) use fork::{Child, before_exec, fork, stand_alone, stand_in};
 pub(crate) use loop_device::{LoopAccess, configure_loop_device, free_loop_device};
 pub(crate) use memory::{give_memory_back, trim};
 pub(crate) use mount_tree::{Extent, Writing, attach, clone_tree, map_ids};

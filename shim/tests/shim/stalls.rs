@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use berth_proto::process::Status as ProcessStatus;
 use berth_proto::sandbox::{ShutdownSandboxRequest, ShutdownSandboxResponse, sandbox_service};
@@ -11,7 +12,7 @@ use berth_proto::shim::{
 use berth_proto::task::{ConnectRequest, ConnectResponse, task_service};
 use berth_proto::types::Mount;
 
-use super::mounts::{base, mount, run, text};
+use super::mounts::{base, devices, mount, run, text};
 use crate::harness::{Conn, Pod, Spec, Streams, Task, World, is_gone, process, until};
 use crate::{Case, EVERY, FAKE, REAL};
 
@@ -27,9 +28,12 @@ pub(crate) const CASES: &[Case] = &[
         REAL,
         a_root_on_a_stalled_disk_holds_up_one_container,
     ),
+    ("an_unmount_that_hangs_holds_no_delete_up", REAL, an_unmount_that_hangs_holds_no_delete_up),
     ("reopening_waits_for_the_disk_alone", FAKE, reopening_waits_for_the_disk_alone),
 ];
 
+/// containerd's `io.containerd.timeout.shim.cleanup`.
+const CLEANUP_TIME: Duration = Duration::from_secs(5);
 /// More lines than all pipes and queues on the way hold.
 const LINES: usize = 400_000;
 
@@ -284,6 +288,29 @@ fn a_root_on_a_stalled_disk_holds_up_one_container(world: &World) {
         assert_eq!(task.wait(), 6);
         task.delete().unwrap();
     });
+}
+
+/// To unmount a file system is to write to it.
+fn an_unmount_that_hangs_holds_no_delete_up(world: &World) {
+    let pod = Pod::start(world);
+    let disk = Disk::at(world, world.dir().join("images"));
+    let image = disk.point.join("image.ext4");
+    run("mke2fs", &["-q", "-t", "ext4", "-d", text(&base(world)), text(&image), "24M"]);
+    let is_in_use = || devices(world).iter().any(|file| Path::new(file) == image);
+    let rootfs = vec![mount("ext4", &image, &["rw", "loop"])];
+    let task = Task::create_on(&pod.shim, "c1", Spec::sh("exec sleep 1000"), rootfs).unwrap();
+    task.begin().unwrap();
+    let other = Task::start(&pod.shim, "c2", Spec::sh("exec sleep 1000"));
+    pod.shim.murder();
+    disk.stall();
+    let asked = Instant::now();
+    let answer = pod.shim.delete();
+    assert!(asked.elapsed() < CLEANUP_TIME, "after {:?}", asked.elapsed());
+    assert_eq!(answer.exit_status, 137);
+    assert!(is_gone(task.pid) && is_gone(other.pid));
+    assert!(is_in_use(), "it is still being unmounted");
+    disk.answer();
+    until("its end", || (!is_in_use()).then_some(()));
 }
 
 fn state_of(pid: &str) -> Option<String> {

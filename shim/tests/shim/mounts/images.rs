@@ -68,7 +68,7 @@ pub(super) fn no_devices(world: &World) {
 }
 
 /// Files of the test that loop devices hold.
-pub(super) fn devices(world: &World) -> Vec<String> {
+pub(crate) fn devices(world: &World) -> Vec<String> {
     let blocks = fs::read_dir("/sys/block").unwrap().flatten();
     let files = blocks.filter_map(|block| fs::read_to_string(block.path().join("loop/backing_file")).ok());
     files.map(|file| file.trim().to_owned()).filter(|file| Path::new(file).starts_with(world.dir())).collect()
