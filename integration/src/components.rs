@@ -24,7 +24,7 @@ pub enum Set {
     Node,
     /// Exactly the pinned ones, so that what is done with them can be repeated.
     Pinned,
-    /// The pinned ones, the minor versions of containerd that a node comes from and goes to, and criu.
+    /// The pinned ones, the minor versions of containerd that a node comes from and goes to, what runs beside Berth, and criu.
     PinnedWithNeighbours,
 }
 
@@ -99,8 +99,8 @@ const NODE: &[Component] = &[
     },
 ];
 
-/// Of containerd the daemon alone: `ctr` and shims come from the version of reference. And a client of CRI, for what the
-/// tests do beside Berth.
+/// Of containerd the daemon alone: `ctr` and shims come from the version of reference. And a client of CRI and a kubelet,
+/// which the tests have beside Berth.
 const NEIGHBOURS: &[Component] = &[
     neighbour("containerd-2.1"),
     neighbour("containerd-2.4"),
@@ -111,6 +111,15 @@ const NEIGHBOURS: &[Component] = &[
         cgo: "0",
         tags: "",
         version: None,
+        system: Wanted::Nothing,
+    },
+    Component {
+        name: "kubelet",
+        dir: SHARED,
+        binaries: &["kubelet"],
+        cgo: "0",
+        tags: "",
+        version: Some(("k8s.io/component-base/version.gitVersion", "k8s.io/kubernetes")),
         system: Wanted::Nothing,
     },
 ];
