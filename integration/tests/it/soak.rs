@@ -2,17 +2,17 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{env, io};
 
 use anyhow::{Context as _, Result, ensure};
-use berth_integration::agent::Settings;
+use berth_integration::agent::{STATE_DIR, Settings};
 use berth_integration::node::Node;
 use berth_integration::wait::{self, Look};
 
 use crate::chaos::{Churn, Dice, kill_shims};
-use crate::kit::{SOON, sleeper};
+use crate::kit::{SOON, eventually, sleeper};
 use crate::suite::{Test, test};
 
 /// Minutes of trouble.
@@ -76,6 +76,13 @@ struct Held {
 }
 
 impl Held {
+    /// What it holds without pods, once the workers of the last ones have ended: how many there are depends on the moment.
+    fn at_rest(node: &Node) -> Result<Self> {
+        let workers = Path::new(STATE_DIR).join("workers");
+        eventually("workers at rest to end", &0, || Ok(fs::read_dir(&workers)?.count()))?;
+        Self::by(node)
+    }
+
     fn by(node: &Node) -> Result<Self> {
         let pid = node.agent.pid().context("no agent")?;
         let count = |what: &str| Ok::<_, anyhow::Error>(fs::read_dir(format!("/proc/{pid}/{what}"))?.count());
@@ -184,7 +191,7 @@ fn ten_thousand_pods() -> Result<()> {
         }
         let done = first + WAVE;
         if done.is_multiple_of(LOOK) {
-            let held = Held::by(&node)?;
+            let held = Held::at_rest(&node)?;
             report.say(&format!("soak: {done} pods in {} s, {held:?}", began.elapsed().as_secs()))?;
             if done >= WARM {
                 let warm = *warm.get_or_insert(held);
