@@ -23,8 +23,16 @@ pub struct CriPod {
 /// # Errors
 /// The call failed.
 pub fn call(method: &str, request: &Value) -> Result<Value> {
+    call_at(SOCKET, method, request)
+}
+
+/// As [`call`], of another containerd.
+///
+/// # Errors
+/// The call failed.
+pub fn call_at(socket: &str, method: &str, request: &Value) -> Result<Value> {
     let mut child = Command::new(components::binary("cri")?)
-        .args([SOCKET, method])
+        .args([socket, method])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -1,11 +1,12 @@
 //! Neighbours on one machine: what another made stays as it is, whatever Berth does, and the other way round (invariant 13).
 
 mod cri;
+mod kubelet;
 mod networks;
 mod second;
 
 use crate::suite::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [networks::tests(), cri::tests()].into_iter().flatten().collect()
+    [networks::tests(), cri::tests(), kubelet::tests()].into_iter().flatten().collect()
 }

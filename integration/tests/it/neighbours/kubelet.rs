@@ -1,0 +1,337 @@
+//! A kubelet with its own containerd, root directory and cgroups. Networks, network namespaces, rules and the directory of log
+//! links are everybody's; directories of logs are not, since a kubelet removes those of pods that it does not know.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::agent::Settings;
+use berth_integration::node::{Node, POD_LIMIT, system};
+use berth_integration::process::Process;
+use berth_integration::registry::PAUSE;
+use berth_integration::vm::Feature;
+use berth_integration::wait::{self, Look};
+use berth_integration::{binaries, cgroup, components, containerd, cri};
+use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::kit::{sleeper, task_pid};
+use crate::lives::Identity;
+use crate::suite::{Test, same, test};
+
+/// Everything of it in `/run`.
+const RUN: &str = "/run/theirs";
+/// Its root directory.
+const ROOT_DIR: &str = "/var/lib/theirs";
+/// Its pods' logs.
+const LOGS: &str = "/var/log/theirs";
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// Between two collections of a kubelet (`ContainerGCPeriod` of `pkg/kubelet/kubelet.go`).
+const COLLECTED_EVERY: Duration = Duration::from_secs(60);
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![test("neighbours::a_kubelet_with_its_own_containerd", beside_a_kubelet).needs(Feature::Nat)]
+}
+
+/// A kubelet that runs, without a control plane.
+struct Kubelet {
+    dir: PathBuf,
+    containerd: Option<Process>,
+    kubelet: Option<Process>,
+}
+
+impl Kubelet {
+    fn start(node: &Node) -> Result<Self> {
+        let dir = node.world.root().join("theirs");
+        fs::create_dir_all(dir.join("manifests"))?;
+        fs::create_dir_all(RUN)?;
+        let cgroup_root = format!("{}/theirs", node.world.cgroup_root());
+        for hierarchy in cgroup::hierarchies()? {
+            fs::create_dir_all(hierarchy.join(cgroup_root.trim_start_matches('/')))?;
+        }
+        let config = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "staticPodPath": dir.join("manifests"),
+            "containerRuntimeEndpoint": format!("unix://{}", socket()),
+            "cgroupRoot": cgroup_root,
+            "cgroupDriver": "cgroupfs",
+            "enforceNodeAllocatable": [],
+            "podLogsDir": LOGS,
+            "failCgroupV1": false,
+            "failSwapOn": false,
+            "enableServer": false,
+            "authentication": { "webhook": { "enabled": false } },
+            "authorization": { "mode": "AlwaysAllow" },
+            "fileCheckFrequency": "1s",
+            "evictionHard": { "memory.available": "1Mi" },
+        });
+        fs::write(dir.join("kubelet.yaml"), config.to_string())?;
+        fs::write(dir.join("containerd.toml"), containerd_config(node, &dir))?;
+        let mut theirs = Self { dir, containerd: None, kubelet: None };
+        theirs.start_containerd()?;
+        theirs.start_kubelet()?;
+        Ok(theirs)
+    }
+
+    fn start_containerd(&mut self) -> Result<()> {
+        let mut command = Command::new(components::binary("containerd")?);
+        command
+            .arg("--config")
+            .arg(self.dir.join("containerd.toml"))
+            .env("PATH", binaries::search_path(None)?);
+        let mut process = Process::start("their containerd", &mut command, &self.dir.join("containerd.log"))?;
+        process.ready(START_LIMIT, || {
+            Ok(match containers() {
+                Ok(_answering) => Look::Ready(()),
+                Err(failure) => Look::NotYet(format!("{failure:#}")),
+            })
+        })?;
+        self.containerd = Some(process);
+        Ok(())
+    }
+
+    fn start_kubelet(&mut self) -> Result<()> {
+        let mut command = Command::new(components::binary("kubelet")?);
+        command.args(["--root-dir", ROOT_DIR, "--hostname-override", "theirs", "--config"]);
+        command.arg(self.dir.join("kubelet.yaml")).env("PATH", binaries::search_path(None)?);
+        self.kubelet = Some(Process::start("kubelet", &mut command, &self.dir.join("kubelet.log"))?);
+        Ok(())
+    }
+
+    fn stop_kubelet(&mut self) -> Result<()> {
+        let kubelet = self.kubelet.take().context("no kubelet")?;
+        kubelet.stop_with(Signal::SIGTERM).map(drop)
+    }
+
+    /// Its one container, once it runs.
+    fn runs(&self) -> Result<Value> {
+        let log = || self.kubelet.as_ref().map(Process::log_tail).unwrap_or_default();
+        wait::until("their container to run", POD_LIMIT, || {
+            let running = containers()?.into_iter().find(|one| one["state"] == "CONTAINER_RUNNING");
+            Ok(running.map_or_else(|| Look::NotYet("none runs".to_owned()), Look::Ready))
+        })
+        .with_context(log)
+    }
+
+    /// Waits until it has collected what it takes for left behind, once more than it has done until now: all logs of pods
+    /// that it does not know, and links to logs that lead nowhere (decision 0026).
+    fn collects(&self) -> Result<()> {
+        let directory = Path::new(LOGS).join("default_bait_00000000-0000-0000-0000-000000000000");
+        fs::create_dir(&directory)?;
+        let link = Path::new("/var/log/containers/bait_default_main-abc.log");
+        symlink("/nowhere/0.log", link)?;
+        wait::until("their collection", COLLECTED_EVERY * 3, || {
+            let left: Vec<&Path> =
+                [&*directory, link].into_iter().filter(|bait| bait.symlink_metadata().is_ok()).collect();
+            Ok(if left.is_empty() { Look::Ready(()) } else { Look::NotYet(format!("{left:?}")) })
+        })
+    }
+
+    /// Ends its pod, then itself.
+    fn end(mut self) -> Result<()> {
+        fs::remove_file(self.dir.join("manifests/theirs.yaml"))?;
+        wait::until("their pod to be gone", POD_LIMIT, || {
+            let left = cri::call_at(&socket(), "RuntimeService/ListPodSandbox", &json!({}))?;
+            let left = left["items"].as_array().cloned().unwrap_or_default();
+            let left: Vec<_> = left.iter().filter(|one| one["state"] != "SANDBOX_NOTREADY").collect();
+            Ok(if left.is_empty() { Look::Ready(()) } else { Look::NotYet(format!("{left:?}")) })
+        })?;
+        self.stop_kubelet()?;
+        let listed = cri::call_at(&socket(), "RuntimeService/ListPodSandbox", &json!({}))?;
+        for sandbox in listed["items"].as_array().into_iter().flatten() {
+            let request = json!({ "podSandboxId": sandbox["id"] });
+            cri::call_at(&socket(), "RuntimeService/RemovePodSandbox", &request)?;
+        }
+        self.containerd.take().context("no containerd")?.stop()
+    }
+}
+
+fn socket() -> String {
+    format!("{RUN}/containerd.sock")
+}
+
+fn containers() -> Result<Vec<Value>> {
+    let listed = cri::call_at(&socket(), "RuntimeService/ListContainers", &json!({}))?;
+    Ok(listed["containers"].as_array().cloned().unwrap_or_default())
+}
+
+fn containerd_config(node: &Node, dir: &Path) -> String {
+    format!(
+        r#"version = 3
+root = "{root}"
+state = "{RUN}/containerd"
+oom_score = 0
+
+[debug]
+level = "warn"
+
+[grpc]
+address = "{socket}"
+
+[ttrpc]
+address = "{socket}.ttrpc"
+
+[plugins."io.containerd.cri.v1.images".pinned_images]
+sandbox = "{PAUSE}"
+
+[plugins."io.containerd.cri.v1.images".registry]
+config_path = "{registries}"
+
+[plugins."io.containerd.cri.v1.runtime"]
+restrict_oom_score_adj = true
+
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["{plugins}"]
+conf_dir = "{networks}"
+"#,
+        root = dir.join("containerd").display(),
+        socket = socket(),
+        registries = node.containerd.registries().display(),
+        plugins = components::bin_dir().display(),
+        networks = node.cni_conf().display(),
+    )
+}
+
+/// Everything that is anybody's on the machine, a line each.
+fn held(node: &Node) -> Result<BTreeSet<String>> {
+    let mut held = BTreeSet::new();
+    for dir in ["/run/netns", "/var/lib/cni", "/var/log/pods", LOGS, "/var/log/containers"] {
+        files(Path::new(dir), &mut held)?;
+    }
+    files(&node.world.root().join("leases"), &mut held)?;
+    held.extend(node.world.cgroups()?.iter().map(|group| format!("cgroup {}", group.display())));
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    held.extend(mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(|at| format!("mount {at}")));
+    let rules = system("iptables-save", &["-t", "nat"])?;
+    held.extend(rules.lines().filter(|line| line.starts_with("-A")).map(|rule| format!("rule {rule}")));
+    let ctr = components::binary("ctr")?.display().to_string();
+    for socket in [containerd::SOCKET, &socket()] {
+        for list in ["containers", "sandboxes", "snapshots"] {
+            let rows =
+                system(&ctr, &["--address", socket, "--namespace", containerd::NAMESPACE, list, "ls"])?;
+            // The space between columns depends on the other rows.
+            let rows = rows.lines().map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
+            held.extend(rows.map(|row| format!("{list} at {socket}: {row}")));
+        }
+    }
+    Ok(held)
+}
+
+/// Every file below a directory, but locks and the last addresses, which change with each pod.
+fn files(dir: &Path, all: &mut BTreeSet<String>) -> Result<()> {
+    let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if name == "lock" || name.starts_with("last_reserved_ip") {
+            continue;
+        }
+        all.insert(format!("file {}", path.display()));
+        if path.is_dir() && !path.is_symlink() {
+            files(&path, all)?;
+        }
+    }
+    Ok(())
+}
+
+/// What of a container a neighbour could harm.
+fn of_theirs(kubelet: &Kubelet) -> Result<Value> {
+    let container = kubelet.runs()?;
+    let request = json!({ "containerId": container["id"], "verbose": true });
+    let answer = cri::call_at(&socket(), "RuntimeService/ContainerStatus", &request)?;
+    let info: Value = serde_json::from_str(answer["info"]["info"].as_str().context("no info")?)?;
+    let pid = info["pid"].as_u64().context("no pid")?;
+    let read = |what: &str| fs::read_to_string(format!("/proc/{pid}/{what}"));
+    Ok(json!([container["id"], answer["status"]["startedAt"], pid, read("cgroup")?, read("mountinfo")?]))
+}
+
+fn of_ours(node: &Node) -> Result<(Identity, String, String)> {
+    let pod = node.ready("ours")?;
+    let pid = task_pid(pod.container_id("main")?)?;
+    let read = |what: &str| fs::read_to_string(format!("/proc/{pid}/{what}"));
+    Ok((Identity::of(&pod)?, read("cgroup")?, read("mountinfo")?))
+}
+
+fn nothing_went(when: &str, node: &Node, before: &BTreeSet<String>) -> Result<()> {
+    let now = held(node)?;
+    let gone: Vec<&String> = before.difference(&now).collect();
+    ensure!(gone.is_empty(), "{when} is gone:\n{gone:#?}");
+    Ok(())
+}
+
+fn beside_a_kubelet() -> Result<()> {
+    let mut node =
+        Node::prepare(&Settings { berth: json!({ "cni": { "gcPeriod": "1s" } }), ..Settings::default() })?;
+    let mut kubelet = Kubelet::start(&node)?;
+    fs::write(kubelet.dir.join("manifests/theirs.yaml"), sleeper("theirs"))?;
+    let theirs = of_theirs(&kubelet)?;
+    let before = held(&node)?;
+    let unharmed = |kubelet: &Kubelet, when: &str, node: &Node| -> Result<()> {
+        same(when, &of_theirs(kubelet)?, &theirs)?;
+        nothing_went(when, node, &before)
+    };
+
+    // Theirs, under whatever happens to ours.
+    node.agent.start()?;
+    node.apply("ours", &sleeper("ours"))?;
+    node.apply("goes", &sleeper("goes"))?;
+    node.ready("goes")?;
+    let ours = of_ours(&node)?;
+    unharmed(&kubelet, "after the start of ours", &node)?;
+    node.agent.kill()?;
+    node.agent.start()?;
+    same("ours after a crash", &of_ours(&node)?, &ours)?;
+    node.containerd.kill()?;
+    node.containerd.start_again()?;
+    node.remove("goes")?;
+    node.gone("goes")?;
+    unharmed(&kubelet, "after a crash and the removal of one of ours", &node)?;
+
+    // Ours, under whatever happens to theirs.
+    let both = held(&node)?;
+    kubelet.collects()?;
+    same("ours after their collection", &of_ours(&node)?, &ours)?;
+    nothing_went("after their collection", &node, &both)?;
+    kubelet.stop_kubelet()?;
+    kubelet.containerd.take().context("no containerd")?.kill()?;
+    kubelet.start_containerd()?;
+    kubelet.start_kubelet()?;
+    same("theirs after their restart", &of_theirs(&kubelet)?, &theirs)?;
+    kubelet.collects()?;
+    same("ours after their restart", &of_ours(&node)?, &ours)?;
+    nothing_went("after their restart", &node, &both)?;
+
+    node.remove("ours")?;
+    node.gone("ours")?;
+    node.agent.stop()?;
+    unharmed(&kubelet, "after the stop of ours", &node)?;
+    node.agent.start()?;
+    node.apply("ours", &sleeper("ours"))?;
+    let ours = of_ours(&node)?;
+    kubelet.end()?;
+    same("ours after the end of theirs", &of_ours(&node)?, &ours)?;
+    clear_theirs(&node)?;
+    node.end()
+}
+
+/// What a kubelet and a containerd leave when they end: a kubelet binds its root directory to itself.
+fn clear_theirs(node: &Node) -> Result<()> {
+    umount2(ROOT_DIR, MntFlags::MNT_DETACH).context("unmount their root directory")?;
+    for dir in [ROOT_DIR, LOGS, RUN] {
+        if Path::new(dir).exists() {
+            fs::remove_dir_all(dir).with_context(|| format!("remove {dir}"))?;
+        }
+    }
+    for group in node.world.cgroups()? {
+        if group.components().any(|part| part.as_os_str() == "theirs") {
+            fs::remove_dir(&group).with_context(|| format!("remove cgroup {}", group.display()))?;
+        }
+    }
+    Ok(())
+}
