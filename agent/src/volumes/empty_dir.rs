@@ -26,8 +26,12 @@ const MODE: u32 = 0o777;
 /// Mode of a directory that is being made.
 const MODE_UNFINISHED: u32 = 0o750;
 
-/// What a group that owns a volume gets: read, write, search, and its group for new files (`pkg/volume/volume_linux.go`).
-const GROUP_BITS: u32 = 0o2070;
+/// What the owner and the group of a volume get of a directory: read, write, search, and its group for new files
+/// (`pkg/volume/volume_linux.go`).
+const DIRECTORY_BITS: u32 = 0o2770;
+
+/// What they get of a file.
+const FILE_BITS: u32 = 0o660;
 
 /// Deepest tree whose owner is changed.
 const DEPTH_MAX: usize = 256;
@@ -41,32 +45,38 @@ pub struct EmptyDir {
     pub size_bytes_max: Option<u64>,
     /// Group that is to own it.
     pub fs_group: Option<u32>,
-    /// Whether the group is set on everything in it even when its root has it already.
-    pub is_recursive: bool,
 }
 
-/// Makes the directory, and mounts it when it is to be in memory. The `mark` says that it was made whole: what the pod
-/// does to it then is its own.
+/// Makes the directory, mounts it when it is to be in memory, and gives it to the group. The `mark` says that it was made
+/// whole: what the pod does to it then is its own.
 ///
 /// # Errors
 /// When a call fails.
 pub fn ensure(path: &Path, mark: &Path, request: &EmptyDir) -> Result<(), VolumeError> {
-    let is_unfinished = !path.exists() || (!mark.exists() && is_unfinished(path));
+    let mounted = is_mount_point(path).map_err(io_error("look at", path))?;
+    let is_there = match request.medium {
+        Medium::Disk => path.exists(),
+        Medium::Memory => mounted,
+    };
+    if is_there && mark.exists() {
+        return Ok(());
+    }
+    unset(mark)?;
+    let is_unfinished = is_unfinished(path);
     fs::DirBuilder::new()
         .recursive(true)
         .mode(MODE_UNFINISHED)
         .create(path)
         .map_err(io_error("create directory", path))?;
-    let mounted = is_mount_point(path).map_err(io_error("look at", path))?;
-    if request.medium == Medium::Memory && !mounted {
-        mount_tmpfs(path, request.size_bytes_max)?;
-    }
-    if is_unfinished || (request.medium == Medium::Memory && !mounted) {
+    if is_unfinished {
         fs::set_permissions(path, fs::Permissions::from_mode(MODE))
             .map_err(io_error("set the mode of", path))?;
     }
+    if request.medium == Medium::Memory && !mounted {
+        mount_tmpfs(path, request.size_bytes_max)?;
+    }
     if let Some(group) = request.fs_group {
-        give_to_group(path, group, request.is_recursive)?;
+        give_to_group(path, group)?;
     }
     set(mark)
 }
@@ -82,14 +92,19 @@ fn is_unfinished(path: &Path) -> bool {
 
 /// Source: `SetReady` of `pkg/volume/util/util.go`.
 fn set(mark: &Path) -> Result<(), VolumeError> {
-    if mark.exists() {
-        return Ok(());
-    }
     if let Some(dir) = mark.parent() {
         let made = fs::DirBuilder::new().recursive(true).mode(0o750).create(dir);
         made.map_err(io_error("create directory", dir))?;
     }
     fs::write(mark, "").map_err(io_error("write", mark))
+}
+
+/// What is made again is not whole until it is made.
+fn unset(mark: &Path) -> Result<(), VolumeError> {
+    match fs::remove_file(mark) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error("remove", mark)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Memory that is never swapped out where the kernel can promise that (6.3), since secrets may be in it.
@@ -108,17 +123,12 @@ fn mount_tmpfs(path: &Path, size: Option<u64>) -> Result<(), VolumeError> {
     .map_err(io_error("mount a tmpfs on", path))
 }
 
-fn give_to_group(path: &Path, group: u32, is_recursive: bool) -> Result<(), VolumeError> {
-    let give = || -> std::io::Result<()> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let root = open(path, flags, Mode::empty())?;
-        let stat = fstat(&root)?;
-        if !is_recursive && stat.st_gid == group && stat.st_mode & GROUP_BITS == GROUP_BITS {
-            return Ok(());
-        }
-        give_tree(&root, Gid::from_raw(group), DEPTH_MAX)
-    };
-    give().map_err(io_error("give to the pod's fsGroup", path))
+fn give_to_group(path: &Path, group: u32) -> Result<(), VolumeError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    open(path, flags, Mode::empty())
+        .map_err(std::io::Error::from)
+        .and_then(|root| give_tree(&root, Gid::from_raw(group), DEPTH_MAX))
+        .map_err(io_error("give to the pod's fsGroup", path))
 }
 
 /// By descriptors that follow no link: a pod that is already running may change the tree meanwhile.
@@ -139,13 +149,13 @@ fn give_tree(dir: &OwnedFd, group: Gid, depth: usize) -> std::io::Result<()> {
                 }
                 FileType::RegularFile => {
                     let file = openat(dir, name, flags, Mode::empty())?;
-                    give(&file, group, 0o060)?;
+                    give(&file, group, FILE_BITS)?;
                 }
                 _ => chownat(dir, name, None, Some(group), AtFlags::SYMLINK_NOFOLLOW)?,
             }
         }
     }
-    give(dir, group, GROUP_BITS)
+    give(dir, group, DIRECTORY_BITS)
 }
 
 fn give(file: impl AsFd, group: Gid, bits: u32) -> std::io::Result<()> {
@@ -162,8 +172,7 @@ mod tests {
 
     use super::*;
 
-    const DISK: EmptyDir =
-        EmptyDir { medium: Medium::Disk, size_bytes_max: None, fs_group: None, is_recursive: true };
+    const DISK: EmptyDir = EmptyDir { medium: Medium::Disk, size_bytes_max: None, fs_group: None };
 
     fn mode_and_group(path: &Path) -> (u32, u32) {
         let metadata = fs::metadata(path).unwrap();
@@ -206,19 +215,54 @@ mod tests {
         let path = dir.path().join("data");
         let outside = dir.path().join("outside");
         fs::write(&outside, "").unwrap();
-        let owned = EmptyDir { fs_group: Some(4242), ..DISK };
-        ensure(&path, &dir.path().join("meta/ready"), &owned).unwrap();
-        assert_eq!(mode_and_group(&path), (0o2777, 4242));
-        fs::create_dir(path.join("sub")).unwrap();
+        fs::create_dir_all(path.join("sub")).unwrap();
         fs::write(path.join("sub/file"), "").unwrap();
-        std::os::unix::fs::chown(path.join("sub/file"), None, Some(1)).unwrap();
+        for (path, mode) in [(&path, 0o777), (&path.join("sub"), 0o500), (&path.join("sub/file"), 0o404)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
         std::os::unix::fs::symlink(&outside, path.join("link")).unwrap();
-
-        ensure(&path, &dir.path().join("meta/ready"), &EmptyDir { is_recursive: false, ..owned }).unwrap();
-        assert_eq!(mode_and_group(&path.join("sub/file")).1, 1, "the root matches, nothing is changed");
-        ensure(&path, &dir.path().join("meta/ready"), &owned).unwrap();
+        ensure(&path, &dir.path().join("meta/ready"), &EmptyDir { fs_group: Some(4242), ..DISK }).unwrap();
+        assert_eq!(mode_and_group(&path), (0o2777, 4242));
+        assert_eq!(mode_and_group(&path.join("sub")), (0o2770, 4242));
         assert_eq!(mode_and_group(&path.join("sub/file")), (0o664, 4242));
         assert_eq!(mode_and_group(&outside).1, 0);
+    }
+
+    #[test]
+    fn a_group_gets_a_volume_once_and_also_after_a_kill() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, mark) = (dir.path().join("data"), dir.path().join("meta/ready"));
+        let owned = EmptyDir { fs_group: Some(4242), ..DISK };
+        // As a kill left it, before it was the group's.
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(MODE)).unwrap();
+        ensure(&path, &mark, &owned).unwrap();
+        assert_eq!(mode_and_group(&path), (0o2777, 4242));
+        // What the pod does to its files is its own.
+        fs::write(path.join("secret"), "").unwrap();
+        std::os::unix::fs::chown(path.join("secret"), None, Some(1)).unwrap();
+        fs::set_permissions(path.join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+        ensure(&path, &mark, &owned).unwrap();
+        assert_eq!(mode_and_group(&path.join("secret")), (0o600, 1));
+        // Gone behind the agent.
+        fs::remove_dir_all(&path).unwrap();
+        ensure(&path, &mark, &owned).unwrap();
+        assert_eq!((mode_and_group(&path), mark.exists()), ((0o2777, 4242), true));
+    }
+
+    #[test]
+    fn what_cannot_be_made_again_is_not_marked() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, mark) = (dir.path().join("data"), dir.path().join("meta/ready"));
+        ensure(&path, &mark, &DISK).unwrap();
+        fs::remove_dir(&path).unwrap();
+        std::os::unix::fs::symlink("nowhere", &path).unwrap();
+        ensure(&path, &mark, &DISK).unwrap_err();
+        assert!(!mark.exists());
+        fs::remove_file(&path).unwrap();
+        fs::DirBuilder::new().mode(MODE_UNFINISHED).create(&path).unwrap();
+        ensure(&path, &mark, &DISK).unwrap();
+        assert_eq!(mode_and_group(&path).0, 0o777, "a kill was between the two");
     }
 
     #[test]
@@ -236,7 +280,7 @@ mod tests {
                 fs::write(path.join("file"), "kept").unwrap();
                 ensure(&path, &dir.path().join("meta/ready"), &memory).unwrap();
                 assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "kept");
-                assert_eq!(mode_and_group(&path).0, 0o777);
+                assert_eq!(mode_and_group(&path).0, 0o1777, "a tmpfs says its own");
                 let found = rustix::fs::statvfs(&path).unwrap();
                 assert_eq!(found.f_blocks * found.f_frsize, 1 << 20);
                 super::super::unmount_below(dir.path()).unwrap();

@@ -17,7 +17,7 @@ pub struct PodSecurity {
     pub supplemental_groups_policy: SupplementalGroupsPolicy,
     /// Group that owns the pod's volumes.
     pub fs_group: Option<u32>,
-    /// When ownership of volumes is changed.
+    /// When ownership of volumes is changed that were there before the pod. An emptyDir was not.
     pub fs_group_change: FsGroupChange,
     /// Namespaced sysctls.
     pub sysctls: Vec<Sysctl>,

@@ -8,7 +8,7 @@ use berth_core::{
     id::PodUid,
     paths,
     pod::port::volume::VolumeRequest,
-    spec::{FsGroupChange, HostPathType, VolumeSource},
+    spec::{HostPathType, VolumeSource},
 };
 
 use super::{
@@ -27,7 +27,7 @@ pub(in crate::effects) async fn ensure(
     pod: &PodUid,
     request: VolumeRequest,
 ) -> Result<Outcome, Failure> {
-    let VolumeRequest { volume, fs_group, fs_group_change, tmpfs_size_bytes } = request;
+    let VolumeRequest { volume, fs_group, tmpfs_size_bytes } = request;
     let path = paths::volume(&host.node().paths, pod, &volume.name, &volume.source);
     let (sort, within, work) = match &volume.source {
         // Nothing is looked at, so nothing can hang.
@@ -36,12 +36,7 @@ pub(in crate::effects) async fn ensure(
             (Sort::Chosen, PATH, Work::HostPath { path: path.clone(), kind: (*kind).into() })
         }
         VolumeSource::EmptyDir { medium, .. } => {
-            let empty = EmptyDir {
-                medium: *medium,
-                size_bytes_max: tmpfs_size_bytes,
-                fs_group,
-                is_recursive: fs_group_change == FsGroupChange::Always,
-            };
+            let empty = EmptyDir { medium: *medium, size_bytes_max: tmpfs_size_bytes, fs_group };
             let within = if fs_group.is_some() { TREE } else { FILES };
             let mark = paths::empty_dir_ready(&host.node().paths, pod, &volume.name);
             (Sort::Own, within, Work::EmptyDir { path: path.clone(), mark, request: empty.into() })

@@ -30,21 +30,20 @@ pub(in crate::effects) struct EmptyDirText {
     in_memory: bool,
     size_bytes_max: Option<u64>,
     fs_group: Option<u32>,
-    is_recursive: bool,
 }
 
 impl From<EmptyDir> for EmptyDirText {
     fn from(value: EmptyDir) -> Self {
-        let EmptyDir { medium, size_bytes_max, fs_group, is_recursive } = value;
-        Self { in_memory: medium == Medium::Memory, size_bytes_max, fs_group, is_recursive }
+        let EmptyDir { medium, size_bytes_max, fs_group } = value;
+        Self { in_memory: medium == Medium::Memory, size_bytes_max, fs_group }
     }
 }
 
 impl From<EmptyDirText> for EmptyDir {
     fn from(text: EmptyDirText) -> Self {
-        let EmptyDirText { in_memory, size_bytes_max, fs_group, is_recursive } = text;
+        let EmptyDirText { in_memory, size_bytes_max, fs_group } = text;
         let medium = if in_memory { Medium::Memory } else { Medium::Disk };
-        Self { medium, size_bytes_max, fs_group, is_recursive }
+        Self { medium, size_bytes_max, fs_group }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
         machine::{PodMachine, Shared},
         resource::{EndedEffect, Resource},
     },
-    spec::{FsGroupChange, Medium, Pod, Volume, VolumeSource},
+    spec::{Medium, Pod, Volume, VolumeSource},
 };
 
 /// A volume to make.
@@ -23,8 +23,6 @@ pub struct VolumeRequest {
     pub volume: Volume,
     /// Group that is to own it.
     pub fs_group: Option<u32>,
-    /// Whether ownership is changed only when the root does not match.
-    pub fs_group_change: FsGroupChange,
     /// Size of a memory medium in bytes; `None` for other mediums.
     pub tmpfs_size_bytes: Option<u64>,
 }
@@ -44,7 +42,6 @@ fn request(pod: &Pod, name: &VolumeName, config: &NodeConfig) -> Option<VolumeRe
     Some(VolumeRequest {
         volume,
         fs_group: pod.security.fs_group,
-        fs_group_change: pod.security.fs_group_change,
         tmpfs_size_bytes,
     })
 }
