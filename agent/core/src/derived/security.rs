@@ -1,6 +1,7 @@
 //! What of the kernel a pod may set.
 //!
-//! Source: `pkg/kubelet/sysctl/safe_sysctls.go`, `allowlist.go`, `component-helpers/node/util/sysctl`.
+//! Source: `pkg/kubelet/sysctl/safe_sysctls.go`, `allowlist.go`, `component-helpers/node/util/sysctl`; containerd
+//! `internal/cri/server/podsandbox/sandbox_run_linux.go`.
 
 use thiserror::Error;
 
@@ -27,6 +28,11 @@ const SAFE: [&str; 12] = [
     "net.ipv4.tcp_rmem",
     "net.ipv4.tcp_wmem",
 ];
+
+/// What a network namespace of a pod's own has unless the pod says otherwise: every user may listen on every port, and
+/// ping (`enable_unprivileged_ports` and `enable_unprivileged_icmp` of containerd's CRI, both true where nothing is said).
+const OF_OWN_NETWORK: [(&str, &str); 2] =
+    [("net.ipv4.ip_unprivileged_port_start", "0"), ("net.ipv4.ping_group_range", "0 2147483647")];
 
 /// Why a pod's sysctls are refused: reason `SysctlForbidden` of the pod's failure, these words its message.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -69,6 +75,23 @@ pub enum SysctlError {
 /// The first that it may not set.
 pub fn check_sysctls(pod: &Pod, allowed: &[String]) -> Result<Vec<Sysctl>, SysctlError> {
     pod.security.sysctls.iter().map(|sysctl| check(sysctl, pod, allowed)).collect()
+}
+
+/// What is set in the pod's namespaces: its own sysctls and those that every pod gets.
+///
+/// # Errors
+///
+/// The first that it may not set.
+pub fn sandbox_sysctls(pod: &Pod, allowed: &[String]) -> Result<Vec<Sysctl>, SysctlError> {
+    let mut all = check_sysctls(pod, allowed)?;
+    if pod.network == NetworkMode::Pod {
+        for (name, value) in OF_OWN_NETWORK {
+            if !all.iter().any(|sysctl| sysctl.name == name) {
+                all.push(Sysctl { name: name.to_owned(), value: value.to_owned() });
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// Whether a pattern of `allowedUnsafeSysctls` can be kept: a valid name, with an optional trailing `*`, of a namespaced

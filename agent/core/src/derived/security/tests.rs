@@ -87,6 +87,27 @@ fn namespaces_of_the_node_are_left_alone() {
 }
 
 #[test]
+fn a_network_of_its_own_lets_every_user_listen_and_ping() {
+    const PORTS: &str = "net.ipv4.ip_unprivileged_port_start";
+    const PING: &str = "net.ipv4.ping_group_range";
+    for (network, own, expected) in [
+        (NetworkMode::Pod, &[][..], &[(PORTS, "0"), (PING, "0 2147483647")][..]),
+        (NetworkMode::Pod, &[(PORTS, "1024")], &[(PORTS, "1024"), (PING, "0 2147483647")]),
+        (NetworkMode::Pod, &[("net/ipv4/ping_group_range", "1 0")], &[(PING, "1 0"), (PORTS, "0")]),
+        (NetworkMode::Pod, &[(PING, "1 0"), (PORTS, "80")], &[(PING, "1 0"), (PORTS, "80")]),
+        (NetworkMode::Node, &[], &[]),
+        (NetworkMode::Node, &[("kernel.shm_rmid_forced", "1")], &[("kernel.shm_rmid_forced", "1")]),
+    ] {
+        let sysctl = |(name, value): &(&str, &str)| Sysctl { name: (*name).into(), value: (*value).into() };
+        let mut pod = Pod { network, ..fixtures::pod(vec![]) };
+        pod.security.sysctls = own.iter().map(sysctl).collect();
+        let expected: Vec<Sysctl> = expected.iter().map(sysctl).collect();
+        assert_eq!(sandbox_sysctls(&pod, &[]), Ok(expected), "{network:?} {own:?}");
+    }
+    sandbox_sysctls(&pod("vm.swappiness", "1"), &[]).unwrap_err();
+}
+
+#[test]
 fn cve_2022_0811_names_and_values_smuggle_nothing_in() {
     for name in [
         "",

@@ -37,7 +37,7 @@ pub struct SandboxRequest {
     pub pod: Arc<Pod>,
     /// Host name; empty in the node's UTS namespace.
     pub hostname: String,
-    /// Sysctls, checked.
+    /// Sysctls of its namespaces, checked.
     pub sysctls: Vec<Sysctl>,
 }
 
@@ -58,7 +58,7 @@ fn request(life: &Life, config: &NodeConfig) -> Result<SandboxRequest, String> {
         attempt: life.record.sandbox,
         pod: Arc::clone(&life.spec),
         hostname,
-        sysctls: security::check_sysctls(&life.spec, &config.unsafe_sysctls)
+        sysctls: security::sandbox_sysctls(&life.spec, &config.unsafe_sysctls)
             .map_err(|error| error.to_string())?,
     })
 }
