@@ -85,7 +85,7 @@ impl PodMachine {
             }
             Some(record) => match record.exit.take() {
                 Some(exit) => {
-                    record.backoff = next_back_off(record, &exit, longest, now);
+                    record.backoff = next_back_off(record, longest, now);
                     record.attempt = record.attempt.saturating_add(1);
                     record.id = ContainerId::of(&self.life.record.uid, name, record.attempt);
                     record.begun_at = now;

@@ -17,8 +17,8 @@ use crate::{
 /// The first delay between an exit and the next run (`backOffPeriod` of `pkg/kubelet/kubelet.go`).
 pub(super) const CRASH_BACKOFF_FIRST: Duration = Duration::from_secs(10);
 
-/// A run that went on for longer has its earlier failures forgiven, however long the longest delay is
-/// (`crashLoopBackOff.HasExpiredFunc` of `pkg/kubelet/kubelet.go`).
+/// Earlier failures are forgiven when the last restart is longer ago, however long the longest delay is and whether the
+/// container runs or waits (`crashLoopBackOff.HasExpiredFunc` of `pkg/kubelet/kubelet.go`, and its `GC`).
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 
 /// Versions of a container whose back-offs are kept beside that of the current one; the latest stay.
@@ -39,9 +39,9 @@ pub(super) fn change_back_off(record: &mut ContainerRecord, old: &Container, new
     if old == new {
         return;
     }
-    let next = others.remove(&new).unwrap_or_default();
-    others.insert(old, mem::replace(&mut record.backoff, next));
-    others.retain(|_, backoff| backoff.delay_ms > 0 && now.since(backoff.since) <= FORGIVEN_AFTER);
+    others.insert(old, mem::take(&mut record.backoff));
+    others.retain(|_, backoff| backoff.delay_ms > 0 && !is_forgiven(backoff, now));
+    record.backoff = others.remove(&new).unwrap_or_default();
     while others.len() > OTHERS_MAX {
         let oldest = others.iter().min_by_key(|(_, backoff)| backoff.since).map(|(key, _)| key.clone());
         oldest.and_then(|key| others.remove(&key));
@@ -68,22 +68,20 @@ pub(super) fn could_not_start(exit: &ExitRecord) -> bool {
 /// When the next run may begin.
 #[must_use]
 pub(super) fn due(record: &ContainerRecord, exit: &ExitRecord) -> Mono {
-    if lasted(record, exit) {
+    let backoff = &record.backoff;
+    if is_forgiven(backoff, exit.at) {
         return exit.at;
     }
-    exit.at + Duration::from_millis(record.backoff.delay_ms)
+    // The first moment at which it is forgiven.
+    let forgiven = backoff.since + FORGIVEN_AFTER + Duration::from_millis(1);
+    forgiven.min(exit.at + Duration::from_millis(backoff.delay_ms))
 }
 
-/// The back-off after the next run, which is begun now, when the run that ended with `exit` is followed by it.
+/// The back-off after the next run, which is begun now.
 #[must_use]
-pub(super) fn next_back_off(
-    record: &ContainerRecord,
-    exit: &ExitRecord,
-    longest: Duration,
-    now: Mono,
-) -> RestartBackoff {
+pub(super) fn next_back_off(record: &ContainerRecord, longest: Duration, now: Mono) -> RestartBackoff {
     let delay_ms = record.backoff.delay_ms;
-    if delay_ms == 0 || lasted(record, exit) {
+    if delay_ms == 0 || is_forgiven(&record.backoff, now) {
         return first_back_off(longest, now);
     }
     in_force(Duration::from_millis(delay_ms).saturating_mul(2).min(longest), now)
@@ -99,9 +97,8 @@ fn in_force(delay: Duration, since: Mono) -> RestartBackoff {
     RestartBackoff { delay_ms: u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), since }
 }
 
-/// Whether the container went on for so long since its last restart that earlier failures no longer count.
-fn lasted(record: &ContainerRecord, exit: &ExitRecord) -> bool {
-    exit.at.since(record.backoff.since) > FORGIVEN_AFTER
+fn is_forgiven(backoff: &RestartBackoff, now: Mono) -> bool {
+    now.since(backoff.since) > FORGIVEN_AFTER
 }
 
 #[cfg(test)]
@@ -116,7 +113,7 @@ mod tests {
     const LONGEST: Duration = Duration::from_secs(300);
 
     fn next_backoff_ms(record: &ContainerRecord, exit: &ExitRecord, longest: Duration) -> u64 {
-        next_back_off(record, exit, longest, exit.at).delay_ms
+        next_back_off(record, longest, exit.at).delay_ms
     }
 
     #[test]
@@ -128,12 +125,13 @@ mod tests {
         };
         // Changes of the image after so many seconds, and the delay in seconds that is in force then.
         type Case = (&'static str, &'static [(u64, &'static str)], u64);
-        let cases: [Case; 6] = [
+        let cases: [Case; 7] = [
             ("none", &[], 40),
             ("another", &[(1, "b")], 0),
             ("there and back", &[(1, "b"), (2, "a")], 40),
             ("through a third", &[(1, "b"), (2, "c"), (3, "a")], 40),
             ("back within ten minutes", &[(1, "b"), (600, "a")], 40),
+            ("back after ten minutes", &[(1, "b"), (601, "a")], 0),
             ("the first change comes too late", &[(601, "b"), (602, "a")], 0),
         ];
         for (what, changes, seconds) in cases {
@@ -196,8 +194,28 @@ mod tests {
             assert_eq!(due(&record, &exit), exit.at);
             assert_eq!(next_backoff_ms(&record, &exit, longest), first, "{longest:?}");
             let (record, exit) = ended(100, 700, 300_000);
-            assert_eq!(due(&record, &exit).since(exit.at).as_secs(), 300);
             assert_eq!(u128::from(next_backoff_ms(&record, &exit, longest)), longest.as_millis());
+        }
+    }
+
+    #[test]
+    fn a_back_off_is_forgiven_ten_minutes_after_the_restart_also_while_it_is_waited_for() {
+        // Seconds from the restart to the end, the delay, the wait in milliseconds, and whether the next delay is the first.
+        for (ran, delay, waits_ms, is_first) in [
+            (1, 300, 300_000, false),
+            (300, 300, 300_000, false),
+            (301, 300, 299_001, true),
+            (500, 300, 100_001, true),
+            (595, 10, 5_001, true),
+            (590, 10, 10_000, false),
+            (600, 300, 1, true),
+            (601, 300, 0, true),
+        ] {
+            let (record, exit) = ended(100, 100 + ran, delay * 1000);
+            let due = due(&record, &exit);
+            assert_eq!(due.since(exit.at).as_millis(), waits_ms, "{ran} {delay}");
+            let next = next_back_off(&record, LONGEST, due);
+            assert_eq!(next.delay_ms == 10_000, is_first, "{ran} {delay}: {next:?}");
         }
     }
 
