@@ -131,7 +131,7 @@ pub struct Actual {
     pub removals: BTreeMap<Leftover, Removal>,
     /// Sandboxes that are being removed and whose shims do not answer: how often in a row.
     pub unanswered: BTreeMap<SandboxId, u32>,
-    /// Images that could not be pulled.
+    /// Images that could not be pulled at some time.
     pub pull_backoffs: BTreeMap<ImageRef, PullBackoff>,
 }
 

@@ -35,10 +35,17 @@ pub(super) fn crash_loop(name: &ContainerName, record: &PodRecord, delay: Durati
     format!("back-off {} restarting failed container={name} pod={}", go_duration(delay), pod_text(record))
 }
 
+/// Message of the event that a pull waits. What failed is in the event of the failure. Source: `pullImage` of
+/// `pkg/kubelet/images/image_manager.go`.
+#[must_use]
+pub(super) fn pull_back_off(image: &ImageRef) -> String {
+    format!("Back-off pulling image {:?}", image.as_str())
+}
+
 /// Message of `ImagePullBackOff`.
 #[must_use]
-pub(super) fn pull_back_off(image: &ImageRef, error: &str) -> String {
-    format!("Back-off pulling image {:?}: {error}", image.as_str())
+pub(super) fn pull_waits(image: &ImageRef, error: &str) -> String {
+    format!("{}: ErrImagePull: {error}", pull_back_off(image))
 }
 
 /// A duration as Go prints it, whole milliseconds: `1m20s`, `1.2s`, `350ms`, `0s`.

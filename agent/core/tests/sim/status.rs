@@ -230,13 +230,13 @@ fn waiting_containers_tell_why() {
     assert_eq!(rootfs, told("CreateContainerError", "disk full"));
     for (announced, expected) in [
         (false, told("ErrImagePull", "not found")),
-        (true, told("ImagePullBackOff", "Back-off pulling image \"busybox:1\": not found")),
+        (true, told("ImagePullBackOff", "Back-off pulling image \"busybox:1\": ErrImagePull: not found")),
     ] {
         let pull = change(&|life, run| {
             run.image = ImageUse::Missing;
             let image = life.spec.containers[0].image.clone();
             let backoff = PullBackoff {
-                error: "not found".into(),
+                error: Some("not found".into()),
                 failed_at: Mono(NOW),
                 delay: std::time::Duration::from_secs(10),
                 announced,

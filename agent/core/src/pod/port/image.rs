@@ -24,6 +24,10 @@ const PULL_BACKOFF_FIRST: Duration = Duration::from_secs(10);
 /// Longest delay of a failed pull. Source: `pkg/kubelet/kubelet.go` `MaxImageBackOff`.
 const PULL_BACKOFF_MAX: Duration = Duration::from_secs(300);
 
+/// An earlier failure of a pull counts for so long, and also after a pull that succeeded (`hasExpired` of
+/// `k8s.io/client-go/util/flowcontrol/backoff.go`).
+const PULL_BACKOFF_COUNTS: Duration = PULL_BACKOFF_MAX.saturating_mul(2);
+
 /// Delay until an image that may not be pulled is looked for again, as the kubelet's next sync after an error would.
 const NEVER_PULL_RETRY: Duration = Duration::from_secs(10);
 
@@ -52,9 +56,9 @@ pub enum ImageUse {
 /// Why and until when an image is not pulled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullBackoff {
-    /// The last failure.
-    pub error: String,
-    /// When.
+    /// The last failure; `None` since a pull succeeded.
+    pub error: Option<String>,
+    /// When the last failure was.
     pub failed_at: Mono,
     /// How long the next pull waits.
     pub delay: Duration,
@@ -83,7 +87,7 @@ impl PodMachine {
     pub(in crate::pod) fn back_off_pull(&mut self, image: &ImageRef) {
         let Some(backoff) = self.life.actual.pull_backoffs.get_mut(image) else { return };
         backoff.announced = true;
-        let text = pull_back_off(image, &backoff.error);
+        let text = pull_back_off(image);
         let waiting = self.life.spec.all_containers().filter(|container| container.image == *image);
         for container in waiting {
             let is_waiting = matches!(self.life.run(&container.name), Run::Preparing(run) if run.image == ImageUse::Missing);
@@ -165,12 +169,13 @@ impl PodMachine {
             | FailureKind::Silent
             | FailureKind::Unrecorded => ("ImageInspectError", "inspect image"),
         };
+        let message = format!("Failed to {what} {quoted}: {}", failure.message);
         if failure.kind != FailureKind::RuntimeDown {
-            let text = format!("Failed to {what} {quoted}: {}", failure.message);
-            self.notes.push(about(name, Severity::Warning, "InspectFailed", text));
+            self.notes.push(about(name, Severity::Warning, "InspectFailed", message.clone()));
             self.notes.push(about(name, Severity::Warning, "Failed", format!("Error: {reason}")));
         }
-        ImageUse::Refused { reason, retry: Retry::after(failure.clone(), tries, now) }
+        let failure = Failure { kind: failure.kind, message };
+        ImageUse::Refused { reason, retry: Retry::after(failure, tries, now) }
     }
 
     /// Takes the end of a pull that a container waits for.
@@ -197,7 +202,9 @@ impl PodMachine {
                     info.size_bytes
                 );
                 self.notes.push(about(name, Severity::Normal, "Pulled", text));
-                self.life.actual.pull_backoffs.remove(image);
+                if let Some(backoff) = self.life.actual.pull_backoffs.get_mut(image) {
+                    backoff.error = None;
+                }
                 self.use_image(name, ImageUse::Ready(Arc::clone(info)));
             }
             Err(failure) if failure.kind == FailureKind::RuntimeDown => {
@@ -205,12 +212,12 @@ impl PodMachine {
                 self.use_image(name, ImageUse::Refused { reason: "ErrImagePull", retry });
             }
             Err(failure) => {
-                let text = format!("Failed to pull image {quoted}: {}", failure.message);
-                self.notes.push(about(name, Severity::Warning, "Failed", text));
                 if failure.kind == FailureKind::InvalidImageName {
                     let state = self.not_inspected(name, &quoted, failure, 0, now);
                     return self.use_image(name, state);
                 }
+                let text = format!("Failed to pull image {quoted}: {}", failure.message);
+                self.notes.push(about(name, Severity::Warning, "Failed", text));
                 self.notes.push(about(name, Severity::Warning, "Failed", "Error: ErrImagePull"));
                 self.back_off_from(image, failure, now);
                 self.use_image(name, ImageUse::Missing);
@@ -223,10 +230,13 @@ impl PodMachine {
     fn back_off_from(&mut self, image: &ImageRef, failure: &Failure, now: Mono) {
         let delay = match self.life.actual.pull_backoffs.get(image) {
             Some(known) if known.failed_at == now => known.delay,
-            Some(known) => known.delay.saturating_mul(2).min(PULL_BACKOFF_MAX),
-            None => PULL_BACKOFF_FIRST,
+            Some(known) if now.since(known.failed_at) <= PULL_BACKOFF_COUNTS => {
+                known.delay.saturating_mul(2).min(PULL_BACKOFF_MAX)
+            }
+            Some(_) | None => PULL_BACKOFF_FIRST,
         };
-        let backoff = PullBackoff { error: failure.message.clone(), failed_at: now, delay, announced: false };
+        let error = Some(failure.message.clone());
+        let backoff = PullBackoff { error, failed_at: now, delay, announced: false };
         self.life.actual.pull_backoffs.insert(image.clone(), backoff);
     }
 

@@ -9,9 +9,9 @@ use crate::{
     id::{Attempt, ContainerId},
     pod::{
         actual::{Life, Preparing, Run, Stage},
-        port::image::ImageUse,
+        port::image::{ImageUse, PullBackoff},
         restart::{could_not_start, runs_again},
-        text::{crash_loop, pull_back_off},
+        text::{crash_loop, pull_waits},
     },
     record::{ContainerRecord, ExitRecord},
     spec::{Container, ContainerKind},
@@ -152,9 +152,10 @@ fn preparing_state(life: &Life, container: &Container, preparing: &Preparing) ->
     match &preparing.image {
         ImageUse::Refused { reason, retry } => return waiting(reason, retry.failure.message.clone()),
         ImageUse::Missing | ImageUse::Pulling => {
-            if let Some(backoff) = life.actual.pull_backoffs.get(&container.image) {
-                return if backoff.announced {
-                    waiting("ImagePullBackOff", pull_back_off(&container.image, &backoff.error))
+            let backoff = life.actual.pull_backoffs.get(&container.image);
+            if let Some(PullBackoff { error: Some(error), announced, .. }) = backoff {
+                return if *announced {
+                    waiting("ImagePullBackOff", pull_waits(&container.image, error))
                 } else {
                     waiting("ErrImagePull", backoff.error.clone())
                 };
