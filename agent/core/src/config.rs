@@ -54,7 +54,7 @@ pub struct NodeFacts {
     /// Host name, as the kernel has it.
     pub hostname: String,
     /// Its resolv.conf.
-    pub resolv_conf: String,
+    pub resolv_conf: ResolvConf,
     /// Its hosts file.
     pub hosts: String,
 }
@@ -88,6 +88,18 @@ pub struct Paths {
     pub seccomp: String,
 }
 
+/// The node's resolv.conf.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ResolvConf {
+    /// Pods get nothing of it (`resolvConf: ""`).
+    #[default]
+    Nothing,
+    /// Its text.
+    Text(String),
+    /// Why it cannot be read.
+    Unreadable(String),
+}
+
 /// DNS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DnsSettings {
@@ -96,7 +108,7 @@ pub struct DnsSettings {
     /// `clusterDomain`.
     pub cluster_domain: String,
     /// The node's resolv.conf, as read.
-    pub node_resolv_conf: String,
+    pub node_resolv_conf: ResolvConf,
     /// The node's hosts file, as read.
     pub node_hosts: String,
 }

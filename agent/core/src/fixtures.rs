@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use crate::{
     config::{
         CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, KubepodsBounds, LogSettings, NodeConfig,
-        Paths, PullSettings,
+        Paths, PullSettings, ResolvConf,
     },
     id::{ContainerName, ImageRef, PodName, PodUid},
     image::{ImageConfig, ImageInfo},
@@ -53,7 +53,7 @@ pub(crate) fn node() -> NodeConfig {
         dns: DnsSettings {
             cluster_dns: vec!["10.96.0.10".into()],
             cluster_domain: "cluster.local".into(),
-            node_resolv_conf: "nameserver 198.51.100.1\nsearch example.com\n".into(),
+            node_resolv_conf: ResolvConf::Text("nameserver 198.51.100.1\nsearch example.com\n".into()),
             node_hosts: "127.0.0.1\tlocalhost\n".into(),
         },
         cgroups: CgroupSettings {

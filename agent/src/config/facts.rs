@@ -29,6 +29,7 @@ const HOSTS: &str = "/etc/hosts";
 /// There when the machine was booted with systemd; see sd_booted(3).
 const SYSTEMD: &str = "/run/systemd/system";
 
+pub(super) use live::resolv_conf;
 pub use {live::LiveFacts, swap::Swap};
 
 /// Facts of the machine.
@@ -128,22 +129,23 @@ impl Facts {
     }
 }
 
-/// A text file of the node; empty when there is none, cut at 1 MiB.
+/// A text file of the node, cut at 1 MiB.
+fn text(path: &Path) -> io::Result<String> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(TEXT_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The same, empty when there is none.
 ///
 /// # Errors
 /// When it is there and cannot be read.
-pub(super) fn text_or_empty(path: &Path) -> Result<String, FactsError> {
-    use std::io::Read;
-    let file = match fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
-        Err(source) => return Err(FactsError::Read { path: path.to_owned(), source }),
-    };
-    let mut bytes = Vec::new();
-    file.take(TEXT_MAX)
-        .read_to_end(&mut bytes)
-        .map_err(|source| FactsError::Read { path: path.to_owned(), source })?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+fn text_or_empty(path: &Path) -> Result<String, FactsError> {
+    match text(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        result => result.map_err(|source| FactsError::Read { path: path.to_owned(), source }),
+    }
 }
 
 fn page_bytes() -> Result<u64, FactsError> {

@@ -141,7 +141,7 @@ impl Settings {
                 container_logs: "/var/log/containers".to_owned(),
                 run: text(run),
             },
-            dns: self.dns(facts)?,
+            dns: self.dns(facts),
             cgroups: self.cgroups(facts),
             pulls: self.pulls(),
             logs: self.logs(),
@@ -177,19 +177,15 @@ impl Settings {
         handler == BERTH_HANDLER || named.is_some_and(|named| named.contains_key(handler))
     }
 
-    fn dns(&self, facts: &Facts) -> Result<DnsSettings, Fault> {
+    fn dns(&self, facts: &Facts) -> DnsSettings {
         let kubelet = &self.kubelet;
-        let node_resolv_conf = match self.path("resolvConf", kubelet.resolv_conf.as_deref()) {
-            Some(path) => facts::text_or_empty(&path)
-                .map_err(|error| self.documents.kubelet.fault("resolvConf", crate::chain::chain(&error)))?,
-            None => String::new(),
-        };
-        Ok(DnsSettings {
+        let resolv_conf = self.path("resolvConf", kubelet.resolv_conf.as_deref());
+        DnsSettings {
             cluster_dns: kubelet.cluster_dns.clone().unwrap_or_default(),
             cluster_domain: kubelet.cluster_domain.clone().unwrap_or_default(),
-            node_resolv_conf,
+            node_resolv_conf: facts::resolv_conf(resolv_conf.as_deref()),
             node_hosts: facts.hosts.clone(),
-        })
+        }
     }
 
     fn pulls(&self) -> PullSettings {

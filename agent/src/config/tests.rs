@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, fs, net::IpAddr, path::PathBuf, time::Duration};
 
 use berth_core::{
-    config::{CgroupDriver, CgroupVersion},
+    config::{CgroupDriver, CgroupVersion, ResolvConf},
     spec::Quantities,
 };
 use serde_json::{Value, json};
@@ -294,7 +294,7 @@ fn the_configuration_of_a_machine() {
     assert_eq!(config.node.paths.root, "/data");
     assert_eq!(config.node.paths.seccomp, "/data/seccomp");
     assert_eq!(config.node.logs.max_size_bytes, 1 << 20);
-    assert_eq!(config.node.dns.node_resolv_conf, "");
+    assert_eq!(config.node.dns.node_resolv_conf, ResolvConf::Nothing);
     assert_eq!(config.control_socket, PathBuf::from("/run/b/berth.sock"));
     assert_eq!(config.oci_runtime, OciRuntime::Path("/usr/bin/youki".into()));
     assert_eq!(config.runtime_handlers[""].name(), "io.containerd.kata.v2");

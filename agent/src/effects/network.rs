@@ -77,7 +77,8 @@ fn attachment(host: &Host, request: &NetworkRequest) -> Result<Attachment, Failu
     let attachment = Attachment::for_pod(identity, sandbox.as_str(), paths::netns(sandbox), 0)
         .map_err(|error| failed(FailureKind::Config, &error))?;
     let settings = &host.node().cgroups;
-    let dns = resolv::of(&request.pod, host.node());
+    // What is wired, or goes, was told when it was made.
+    let dns = resolv::of(&request.pod, host.node()).unwrap_or_default();
     let capabilities = CapabilityArgs::new()
         .port_mappings(&port_mappings(request))
         .bandwidth(bandwidth(request)?)

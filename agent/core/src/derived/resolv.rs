@@ -6,8 +6,10 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
+use thiserror::Error;
+
 use crate::{
-    config::{DnsSettings, NodeConfig},
+    config::{DnsSettings, NodeConfig, ResolvConf},
     spec::{DnsConfig, DnsPolicy, NetworkMode, Pod},
 };
 
@@ -33,6 +35,20 @@ pub struct PodDns {
     pub options: Vec<String>,
     /// What had to be left out or replaced, for an event each.
     pub warnings: Vec<DnsWarning>,
+}
+
+/// Why there is no resolv.conf for a pod: the node's own cannot be used, whatever the pod wants of it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ResolvError {
+    /// It cannot be read.
+    #[error("{why}")]
+    Unreadable {
+        /// Why not.
+        why: String,
+    },
+    /// A `nameserver` without an address.
+    #[error("Encountered error while parsing resolv conf file. Error: nameserver list is empty ")]
+    EmptyNameserver,
 }
 
 /// Something about a pod's DNS that its owner should know.
@@ -64,26 +80,35 @@ impl PodDns {
 }
 
 /// DNS settings of the pod on this node.
-#[must_use]
-pub fn of(pod: &Pod, node: &NodeConfig) -> PodDns {
+///
+/// # Errors
+/// When the node's resolv.conf cannot be used.
+pub fn of(pod: &Pod, node: &NodeConfig) -> Result<PodDns, ResolvError> {
+    let of_node = of_node(&node.dns.node_resolv_conf)?;
     let mut dns = match base(pod) {
         Base::Nothing => PodDns::default(),
-        Base::Node => of_node(node),
+        Base::Node => of_node.unwrap_or_else(|| local(node)),
         Base::Cluster if node.dns.cluster_dns.is_empty() => {
-            PodDns { warnings: vec![missing_cluster_dns(pod)], ..of_node(node) }
+            PodDns { warnings: vec![missing_cluster_dns(pod)], ..of_node.unwrap_or_else(|| local(node)) }
         }
-        Base::Cluster => cluster(pod, &node.dns),
+        Base::Cluster => cluster(pod, &node.dns, of_node.unwrap_or_default()),
     };
     append(&mut dns, &pod.dns_config);
     fit(&mut dns);
-    dns
+    Ok(dns)
 }
 
-/// The node's own resolv.conf. Without one, what a resolver does without one: ask the local machine.
-fn of_node(node: &NodeConfig) -> PodDns {
-    if !node.dns.node_resolv_conf.trim().is_empty() {
-        return parse(&node.dns.node_resolv_conf);
+/// What the node's own resolv.conf says, if there is to be one.
+fn of_node(file: &ResolvConf) -> Result<Option<PodDns>, ResolvError> {
+    match file {
+        ResolvConf::Nothing => Ok(None),
+        ResolvConf::Text(text) => parse(text).map(Some),
+        ResolvConf::Unreadable(why) => Err(ResolvError::Unreadable { why: why.clone() }),
     }
+}
+
+/// What a resolver does without a file: asks the local machine.
+fn local(node: &NodeConfig) -> PodDns {
     let local = |ip: &std::net::IpAddr| if ip.is_ipv6() { "::1" } else { "127.0.0.1" };
     let mut nameservers: Vec<String> = node.ips.iter().map(|ip| local(ip).to_owned()).collect();
     if nameservers.is_empty() {
@@ -108,8 +133,7 @@ fn base(pod: &Pod) -> Base {
     }
 }
 
-fn cluster(pod: &Pod, settings: &DnsSettings) -> PodDns {
-    let node = parse(&settings.node_resolv_conf);
+fn cluster(pod: &Pod, settings: &DnsSettings, node: PodDns) -> PodDns {
     let domain = &settings.cluster_domain;
     let mut searches = node.searches;
     if !domain.is_empty() {
@@ -126,13 +150,15 @@ fn cluster(pod: &Pod, settings: &DnsSettings) -> PodDns {
 }
 
 /// Reads a resolv.conf: name servers add up, the last search line counts, a later option replaces an earlier one.
-fn parse(text: &str) -> PodDns {
+fn parse(text: &str) -> Result<PodDns, ResolvError> {
     let text = &text[..text.floor_char_boundary(FILE_BYTES_MAX)];
     let mut dns = PodDns::default();
     for line in text.lines() {
         let mut words = line.split_whitespace();
         match words.next() {
-            Some("nameserver") => dns.nameservers.extend(words.next().map(str::to_owned)),
+            Some("nameserver") => {
+                dns.nameservers.push(words.next().ok_or(ResolvError::EmptyNameserver)?.to_owned());
+            }
             Some("search") => {
                 let domains = words.filter(|domain| *domain != ".");
                 dns.searches =
@@ -146,7 +172,7 @@ fn parse(text: &str) -> PodDns {
             Some(_) | None => {}
         }
     }
-    dns
+    Ok(dns)
 }
 
 fn append(dns: &mut PodDns, extra: &DnsConfig) {

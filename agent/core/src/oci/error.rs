@@ -2,7 +2,9 @@
 
 use thiserror::Error;
 
-use crate::{derived::downward::DownwardError, derived::hostname::HostnameError};
+use crate::{
+    derived::downward::DownwardError, derived::hostname::HostnameError, derived::resolv::ResolvError,
+};
 
 /// What in a pod or an image cannot be met. The words are the kubelet's and containerd's where they have some: people
 /// search for them.
@@ -17,6 +19,9 @@ pub enum ConfigError {
     /// The pod's host name.
     #[error(transparent)]
     Hostname(#[from] HostnameError),
+    /// The node's resolv.conf.
+    #[error(transparent)]
+    Resolv(#[from] ResolvError),
     /// A text that no process can be given.
     #[error("{what} contains a NUL character: {text:?}")]
     Nul {
@@ -149,6 +154,7 @@ impl ConfigError {
         match self {
             Self::Downward(_)
             | Self::Hostname(_)
+            | Self::Resolv(_)
             | Self::RootAskedFor { .. }
             | Self::ImageRunsAsRoot { .. }
             | Self::NonNumericUser { .. }

@@ -50,7 +50,9 @@ pub fn pod_files(
 ) -> Result<Vec<HostFile>, ConfigError> {
     let names = hostname::names(pod, node)?;
     let hosts = etc_hosts(node, pod, &names, network).filter(|_| needs_hosts(pod));
-    Ok(hosts.into_iter().chain([etc_hostname(node, pod)?, resolv_conf(node, pod)]).collect())
+    // One that cannot be told now was told when it was written.
+    let resolv_conf = resolv_conf(node, pod).ok();
+    Ok(hosts.into_iter().chain([etc_hostname(node, pod)?]).chain(resolv_conf).collect())
 }
 
 /// Whether a container mounts nothing of its own there.
@@ -79,9 +81,9 @@ pub(super) fn etc_hostname(node: &NodeConfig, pod: &Pod) -> Result<HostFile, Con
     Ok(file(path, 0o644, format!("{name}\n"), ExistingFile::Replace))
 }
 
-pub(super) fn resolv_conf(node: &NodeConfig, pod: &Pod) -> HostFile {
+pub(super) fn resolv_conf(node: &NodeConfig, pod: &Pod) -> Result<HostFile, ConfigError> {
     let path = paths::resolv_conf(&node.paths, &pod.uid);
-    file(path, 0o644, resolv::of(pod, node).content(), ExistingFile::Replace)
+    Ok(file(path, 0o644, resolv::of(pod, node)?.content(), ExistingFile::Replace))
 }
 
 pub(super) fn file(path: String, mode: u32, content: String, existing: ExistingFile) -> HostFile {

@@ -50,7 +50,7 @@ pub(super) fn mounts(
     binds.extend(termination_log(inputs, &mut all.files)?);
     for (path, bind) in [
         (ETC_HOSTNAME, etc_hostname(inputs, &mut all.files)?),
-        (RESOLV_CONF, resolv_conf(inputs, &mut all.files)),
+        (RESOLV_CONF, resolv_conf(inputs, &mut all.files)?),
     ] {
         if !taken(&binds, path) {
             binds.push(bind);
@@ -188,11 +188,11 @@ fn etc_hostname(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Resu
     Ok(bind)
 }
 
-fn resolv_conf(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Bind {
-    let file = files::resolv_conf(inputs.node, inputs.pod);
+fn resolv_conf(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Result<Bind, ConfigError> {
+    let file = files::resolv_conf(inputs.node, inputs.pod)?;
     let bind = read_only_as_root(inputs, file.path.clone(), RESOLV_CONF);
     files.push(file);
-    bind
+    Ok(bind)
 }
 
 /// Files that the runtime adds are as writable as the root file system.

@@ -1,7 +1,7 @@
 //! What of the node changes while it has pods.
 
 use berth_core::{
-    config::NodeFacts,
+    config::{NodeFacts, ResolvConf},
     effect::{Act, Effect},
     event::Event,
 };
@@ -18,34 +18,38 @@ fn files(run: &mut Run, ending: &str) -> Vec<String> {
     starts.flatten().filter(|file| file.path.ends_with(ending)).map(|file| file.content.clone()).collect()
 }
 
-/// An agent that was up before the node had name servers gives them to the pods that come after, and to those that are
-/// restarted.
+/// An agent that was up before the node had name servers gives them to the pods that come after, and those that came
+/// before have waited for them.
 #[test]
 fn pods_are_prepared_from_the_node_as_it_is_then() {
     let mut run = Run::new();
-    run.want(pods::pod("early", &["early"]));
-    run.settle();
-    assert_eq!(files(&mut run, "resolv.conf"), ["search .\nnameserver 127.0.0.1\n"]);
-
-    let facts = NodeFacts {
+    let facts = |resolv_conf| NodeFacts {
         ips: vec!["192.0.2.9".parse().unwrap()],
         hostname: "node".into(),
-        resolv_conf: "nameserver 198.51.100.7\n".into(),
+        resolv_conf,
         hosts: "192.0.2.9 node\n".into(),
     };
-    run.handle(Event::NodeFacts(facts.clone()));
+    let missing = ResolvConf::Unreadable("open /etc/resolv.conf: No such file or directory".into());
+    run.handle(Event::NodeFacts(facts(missing)));
+    run.want(pods::pod("early", &["early"]));
+    run.settle();
+    assert!(files(&mut run, "resolv.conf").is_empty());
+    assert!(run.world.sandboxes.is_empty() && run.world.networks.is_empty(), "begun without a resolv.conf");
+
+    let text = ResolvConf::Text("nameserver 198.51.100.7\n".into());
+    run.handle(Event::NodeFacts(facts(text.clone())));
     let mut late = pods::pod("late", &["late"]);
     late.network = berth_core::spec::NetworkMode::Node;
     run.want(late);
-    run.settle();
+    run.advance(std::time::Duration::from_secs(60), Run::settle);
     let told = run.told.clone();
-    assert_eq!(files(&mut run, "resolv.conf"), ["nameserver 198.51.100.7\n"]);
+    assert_eq!(files(&mut run, "resolv.conf"), ["nameserver 198.51.100.7\n"; 2]);
     run.told = told;
     let hosts = files(&mut run, "etc-hosts");
-    assert!(hosts.iter().all(|text| text.contains("192.0.2.9 node\n")), "{hosts:?}");
+    assert!(hosts.iter().any(|text| text.contains("192.0.2.9 node\n")), "{hosts:?}");
     let status = run.world.statuses.values().find(|status| status.name.name == "early").unwrap();
-    assert_eq!(status.host_ips, facts.ips);
+    assert_eq!(status.host_ips, facts(text.clone()).ips);
 
-    run.handle(Event::NodeFacts(facts));
+    run.handle(Event::NodeFacts(facts(text)));
     assert!(run.told.is_empty(), "what is known already was told: {:?}", run.told);
 }

@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use berth_core::{
+    config::ResolvConf,
     failure::{Failure, FailureKind},
     id::{OpId, VolumeName},
     pod::{
@@ -309,6 +310,23 @@ fn without_a_network_only_wired_pods_wait() {
     assert_eq!(goes.unwired, None);
     let wired = running(&["web"], RestartPolicy::Always);
     assert_eq!(planned_with(&wired, &down), Plan::default(), "what is wired stays wired");
+}
+
+/// The sandbox is what tells why. One that has containers has its resolv.conf.
+#[test]
+fn without_a_resolv_conf_of_the_node_only_new_sandboxes_are_not_wired() {
+    let mut config = pods::node();
+    config.dns.node_resolv_conf = ResolvConf::Unreadable("open /etc/resolv.conf: gone".into());
+    let steps = |mut life: Life| {
+        life.actual.network = Resource::Unknown;
+        life.actual.sandbox = Resource::Unknown;
+        plan(&life, World { config: &config, network: &Network::Ready }, now()).steps
+    };
+    let (network, sandbox) = (Step::Ensure(Thing::Network), Step::Ensure(Thing::Sandbox));
+    let new = steps(furnished(pods::pod("web", &["web"])));
+    assert!(!new.contains(&network) && new.contains(&sandbox), "{new:?}");
+    let old = steps(running(&["web"], RestartPolicy::Always));
+    assert!(old.contains(&network) && old.contains(&sandbox), "{old:?}");
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! What of the machine changes while the agent runs: read before pods are prepared from it.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
-use berth_core::config::NodeFacts;
+use berth_core::config::{NodeFacts, ResolvConf};
 
-use super::{FactsError, HOSTS, addresses, hostname, text_or_empty};
+use super::{FactsError, HOSTS, addresses, hostname, text, text_or_empty};
 
 /// Where it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,9 +27,18 @@ impl LiveFacts {
         Ok(NodeFacts {
             ips: self.fixed_ips.clone().unwrap_or_else(addresses),
             hostname: hostname()?,
-            resolv_conf: self.resolv_conf.as_deref().map(text_or_empty).transpose()?.unwrap_or_default(),
+            resolv_conf: resolv_conf(self.resolv_conf.as_deref()),
             hosts: text_or_empty(HOSTS.as_ref())?,
         })
+    }
+}
+
+/// The resolv.conf that pods are given; `None` gives them none. One that cannot be read keeps no agent from its work.
+pub(in crate::config) fn resolv_conf(path: Option<&Path>) -> ResolvConf {
+    let Some(path) = path else { return ResolvConf::Nothing };
+    match text(path) {
+        Ok(text) => ResolvConf::Text(text),
+        Err(error) => ResolvConf::Unreadable(format!("open {}: {error}", path.display())),
     }
 }
 
@@ -42,11 +54,13 @@ mod tests {
         let path = dir.path().join("resolv.conf");
         let fixed = vec![IpAddr::from([10, 0, 0, 7])];
         let live = LiveFacts { resolv_conf: Some(path.clone()), fixed_ips: Some(fixed.clone()) };
-        assert_eq!(live.read().unwrap().resolv_conf, "", "there is none before the network");
+        let missing = format!("open {}: No such file or directory (os error 2)", path.display());
+        assert_eq!(live.read().unwrap().resolv_conf, ResolvConf::Unreadable(missing));
         fs::write(&path, "nameserver 10.0.0.1\n").unwrap();
         let facts = live.read().unwrap();
-        assert_eq!((&*facts.resolv_conf, &facts.ips), ("nameserver 10.0.0.1\n", &fixed));
+        assert_eq!(facts.resolv_conf, ResolvConf::Text("nameserver 10.0.0.1\n".into()));
+        assert_eq!(facts.ips, fixed);
         let none = LiveFacts { resolv_conf: None, fixed_ips: None };
-        assert_eq!(none.read().unwrap().resolv_conf, "");
+        assert_eq!(none.read().unwrap().resolv_conf, ResolvConf::Nothing);
     }
 }

@@ -24,7 +24,7 @@ fn policies() {
         (Default, NetworkMode::Pod, OF_NODE),
         (None, NetworkMode::Pod, ""),
     ] {
-        let dns = of(&pod(policy, network), &fixtures::node());
+        let dns = of(&pod(policy, network), &fixtures::node()).unwrap();
         assert_eq!(dns.content(), expected, "{policy:?} {network:?}");
         assert_eq!(dns.warnings, []);
     }
@@ -34,7 +34,7 @@ fn policies() {
 fn a_cluster_without_dns_falls_back_and_says_so() {
     let mut node = fixtures::node();
     node.dns.cluster_dns.clear();
-    let dns = of(&pod(DnsPolicy::ClusterFirst, NetworkMode::Pod), &node);
+    let dns = of(&pod(DnsPolicy::ClusterFirst, NetworkMode::Pod), &node).unwrap();
     assert_eq!(dns.content(), OF_NODE);
     assert_eq!(dns.warnings.len(), 1);
     assert_eq!(dns.warnings[0].reason, "MissingClusterDNS");
@@ -49,19 +49,51 @@ fn a_cluster_without_dns_falls_back_and_says_so() {
 fn a_cluster_without_a_domain_adds_no_search() {
     let mut node = fixtures::node();
     node.dns.cluster_domain.clear();
-    let dns = of(&pod(DnsPolicy::ClusterFirst, NetworkMode::Pod), &node);
+    let dns = of(&pod(DnsPolicy::ClusterFirst, NetworkMode::Pod), &node).unwrap();
     assert_eq!(dns.searches, ["example.com"]);
 }
 
 #[test]
-fn a_node_without_a_resolver_asks_itself() {
-    let mut node = fixtures::node();
-    node.dns.node_resolv_conf = " \n".into();
-    node.ips = vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
-    let dns = of(&pod(DnsPolicy::Default, NetworkMode::Pod), &node);
-    assert_eq!(dns.content(), "search .\nnameserver 127.0.0.1\nnameserver ::1\n");
-    node.ips.clear();
-    assert_eq!(of(&pod(DnsPolicy::Default, NetworkMode::Pod), &node).nameservers, ["127.0.0.1"]);
+fn a_node_without_a_resolver_asks_itself_and_an_empty_file_says_nothing() {
+    let text = |text: &str| ResolvConf::Text(text.into());
+    for (file, ips, expected) in [
+        (
+            ResolvConf::Nothing,
+            &["192.0.2.1", "2001:db8::1"][..],
+            "search .\nnameserver 127.0.0.1\nnameserver ::1\n",
+        ),
+        (ResolvConf::Nothing, &[], "search .\nnameserver 127.0.0.1\n"),
+        (text(""), &["192.0.2.1"], ""),
+        (text(" \n"), &[], ""),
+        (text("# written by nobody\n"), &[], ""),
+    ] {
+        let mut node = fixtures::node();
+        node.dns.node_resolv_conf = file.clone();
+        node.ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
+        let dns = of(&pod(DnsPolicy::Default, NetworkMode::Pod), &node).unwrap();
+        assert_eq!(dns.content(), expected, "{file:?} {ips:?}");
+    }
+}
+
+/// Source: `GetPodDNS` reads the file before it looks at the pod's policy.
+#[test]
+fn without_a_usable_file_no_pod_has_a_resolv_conf() {
+    use DnsPolicy::{ClusterFirst, ClusterFirstWithHostNet, Default, None};
+    const MISSING: &str = "open /run/resolv.conf: No such file or directory";
+    for (file, why) in [
+        (ResolvConf::Unreadable(MISSING.into()), MISSING),
+        (
+            ResolvConf::Text("nameserver 192.0.2.53\nnameserver \n".into()),
+            "Encountered error while parsing resolv conf file. Error: nameserver list is empty ",
+        ),
+    ] {
+        for policy in [ClusterFirst, ClusterFirstWithHostNet, Default, None] {
+            let mut node = fixtures::node();
+            node.dns.node_resolv_conf = file.clone();
+            let error = of(&pod(policy, NetworkMode::Pod), &node).unwrap_err();
+            assert_eq!(error.to_string(), why, "{policy:?}");
+        }
+    }
 }
 
 #[test]
@@ -72,12 +104,12 @@ fn what_a_resolv_conf_says() {
         ("search . a.", &[], &["a"], &[]),
         ("search", &[], &[], &[]),
         ("options ndots:1 rotate\noptions ndots:3", &[], &[], &["ndots:3", "rotate"]),
-        ("# nameserver 1\n; x\n#search y\nnameserver", &[], &[], &[]),
+        ("# nameserver 1\n; x\n#search y\n", &[], &[], &[]),
         ("\tnameserver\t 3.3.3.3 ignored", &["3.3.3.3"], &[], &[]),
         ("domain example.com\nsortlist 1", &[], &[], &[]),
         ("nameserver 4.4.4.4\r\nsearch x\r\n", &["4.4.4.4"], &["x"], &[]),
     ] {
-        let dns = parse(text);
+        let dns = parse(text).unwrap();
         assert_eq!(dns.nameservers, nameservers, "{text:?}");
         assert_eq!(dns.searches, searches, "{text:?}");
         assert_eq!(dns.options, options, "{text:?}");
@@ -96,7 +128,7 @@ fn settings_of_the_pod_are_added_without_repeats() {
             ("timeout".into(), Some(String::new())),
         ],
     };
-    let dns = of(&pod, &fixtures::node());
+    let dns = of(&pod, &fixtures::node()).unwrap();
     assert_eq!(dns.nameservers, ["10.96.0.10", "9.9.9.9"]);
     assert_eq!(
         dns.searches,
@@ -106,7 +138,7 @@ fn settings_of_the_pod_are_added_without_repeats() {
 }
 
 fn only(config: DnsConfig) -> PodDns {
-    of(&Pod { dns_config: config, ..pod(DnsPolicy::None, NetworkMode::Pod) }, &fixtures::node())
+    of(&Pod { dns_config: config, ..pod(DnsPolicy::None, NetworkMode::Pod) }, &fixtures::node()).unwrap()
 }
 
 #[test]

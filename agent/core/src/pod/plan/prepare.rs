@@ -5,7 +5,7 @@ use crate::{
     id::ContainerName,
     pod::{
         actual::{Preparing, Run},
-        port::{image::ImageUse, removal::Leftover},
+        port::{image::ImageUse, removal::Leftover, sandbox},
         restart::{could_not_start, due, runs_again},
         step::{PodResource, Step},
     },
@@ -69,7 +69,8 @@ impl Planner<'_> {
         if actual.netns.ready().is_none() {
             return;
         }
-        if self.is_due(&actual.network) {
+        // The sandbox tells why not.
+        if sandbox::dns(self.life, self.world.config).is_ok() && self.is_due(&actual.network) {
             self.push(Step::Ensure(PodResource::Network));
         }
         if self.is_due(&actual.sandbox) {

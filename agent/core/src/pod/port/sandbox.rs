@@ -4,7 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     config::NodeConfig,
-    derived::{hostname, resolv, security},
+    derived::{
+        hostname,
+        resolv::{self, DnsWarning, PodDns, ResolvError},
+        security,
+    },
     effect::Act,
     event::Outcome,
     failure::{Failure, FailureKind},
@@ -50,6 +54,13 @@ pub struct Up {
     pub known_at: Mono,
 }
 
+/// DNS of the current sandbox; empty for one that has containers, and so has it already.
+pub(in crate::pod) fn dns(life: &Life, config: &NodeConfig) -> Result<PodDns, ResolvError> {
+    let sandbox = Some(life.record.sandbox);
+    let is_in_use = life.record.containers.values().any(|run| run.started_in == sandbox);
+    if is_in_use { Ok(PodDns::default()) } else { resolv::of(&life.spec, config) }
+}
+
 /// The current sandbox, or why it cannot be as the pod wants it.
 fn request(life: &Life, config: &NodeConfig) -> Result<SandboxRequest, String> {
     let hostname = hostname::of(&life.spec, config).map_err(|error| error.to_string())?;
@@ -67,13 +78,13 @@ impl PodMachine {
     /// Asks for the current sandbox.
     pub(in crate::pod) fn ensure_sandbox(&mut self, shared: &mut Shared<'_>, now: Mono) {
         let tries = self.life.actual.sandbox.tries();
-        if self.life.actual.sandbox == Resource::Absent {
-            for warning in resolv::of(&self.life.spec, shared.config).warnings {
-                self.notes.push(about_pod(Severity::Warning, warning.reason, warning.message));
-            }
-        }
-        match request(&self.life, shared.config) {
-            Ok(request) => {
+        let dns = dns(&self.life, shared.config).map_err(|error| error.to_string());
+        match dns.and_then(|dns| Ok((dns, request(&self.life, shared.config)?))) {
+            Ok((dns, request)) => {
+                if self.life.actual.sandbox == Resource::Absent {
+                    let told = |it: DnsWarning| about_pod(Severity::Warning, it.reason, it.message);
+                    self.notes.extend(dns.warnings.into_iter().map(told));
+                }
                 let slot = Slot::Sandbox(self.life.record.sandbox);
                 let op = self.ask(shared, slot, tries, Act::EnsureSandbox(Box::new(request)));
                 self.life.actual.sandbox = Resource::Ensuring(op);
