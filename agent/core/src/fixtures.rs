@@ -124,6 +124,7 @@ pub(crate) fn pod(containers: Vec<Container>) -> Pod {
         dns_config: DnsConfig::default(),
         service_account: "default".into(),
         priority: 0,
+        priority_class: String::new(),
         security: PodSecurity::default(),
         resources: None,
         qos: QosClass::BestEffort,

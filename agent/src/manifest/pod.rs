@@ -76,6 +76,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         dns_config: dns_config(notes, spec),
         service_account: spec.service_account_name.clone().unwrap_or_default(),
         priority: priority(notes, spec),
+        priority_class: spec.priority_class_name.clone().unwrap_or_default(),
         security,
         resources: pod_resources,
         qos,

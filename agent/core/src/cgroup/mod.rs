@@ -8,8 +8,8 @@ mod slice;
 mod translate;
 mod values;
 
+pub(crate) use pod::period_us;
 pub use pod::{QosShare, QosTotals, pod_values, qos_values};
-pub(crate) use pod::{hugepages, period_us};
 pub use slice::{Property, PropertyValue, SLICE_BASICS, Slice, kept_by, slice, slice_name};
 pub use translate::{CgroupFile, Controller, page_size_name, translate};
 pub use values::{CgroupValues, QosValues};

@@ -127,7 +127,7 @@ pub(crate) fn period_us(node: &NodeConfig) -> u64 {
 }
 
 /// Huge pages of every size that can be bounded: what is asked for, else none, as there may be some later.
-pub(crate) fn hugepages(asked: &Quantities, node: &NodeConfig) -> BTreeMap<u64, u64> {
+fn hugepages(asked: &Quantities, node: &NodeConfig) -> BTreeMap<u64, u64> {
     let asked_of = |size: &u64| asked.hugepages_bytes.get(size).copied().unwrap_or(0);
     node.cgroups.hugepage_sizes.iter().map(|size| (*size, asked_of(size))).collect()
 }

@@ -12,8 +12,9 @@ use crate::{
 const GUARANTEED: i32 = -997;
 /// The first.
 const BEST_EFFORT: i32 = 1000;
-/// Priority of `system-node-critical`.
-const NODE_CRITICAL: i32 = 2_000_001_000;
+/// The class of pods without which the node is none. Its priority alone does not count (`IsNodeCriticalPod` of
+/// `pkg/kubelet/types/pod_update.go`).
+const NODE_CRITICAL: &str = "system-node-critical";
 
 /// The score for the kernel's choice of whom to kill, never below what the agent may give.
 #[must_use]
@@ -22,7 +23,7 @@ pub fn score_adj(pod: &Pod, container: &Container, node: &NodeConfig) -> i32 {
 }
 
 fn wanted(pod: &Pod, container: &Container, node: &NodeConfig) -> i32 {
-    if pod.priority >= NODE_CRITICAL {
+    if pod.is_critical() && pod.priority_class == NODE_CRITICAL {
         return GUARANTEED;
     }
     match pod.qos {

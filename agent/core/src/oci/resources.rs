@@ -1,11 +1,12 @@
 //! Resource bounds of a container's own cgroup.
 //!
 //! Source: `pkg/kubelet/kuberuntime/kuberuntime_container_linux.go` `generateLinuxContainerResources`, containerd
-//! `internal/cri/opts` `WithResources`.
+//! `internal/cri/opts` `WithResources`. Huge pages are bounded for the pod alone, as containerd's CRI does unless it is told
+//! otherwise (`disable_hugetlb_controller`).
 
 use std::collections::BTreeMap;
 
-use oci_spec::runtime::{LinuxCpu, LinuxDeviceCgroup, LinuxHugepageLimit, LinuxMemory, LinuxResources};
+use oci_spec::runtime::{LinuxCpu, LinuxDeviceCgroup, LinuxMemory, LinuxResources};
 
 use super::ContainerInputs;
 use crate::{
@@ -38,10 +39,6 @@ pub(super) fn resources(inputs: &ContainerInputs<'_>) -> LinuxResources {
 
     let mut resources = LinuxResources::default();
     resources.set_cpu(Some(time)).set_memory(Some(bytes)).set_devices(Some(devices(inputs)));
-    let pages = huge_pages(inputs);
-    if !pages.is_empty() {
-        resources.set_hugepage_limits(Some(pages));
-    }
     let unified = unified(inputs);
     if !unified.is_empty() {
         resources.set_unified(Some(unified.into_iter().collect()));
@@ -85,24 +82,6 @@ fn devices(inputs: &ContainerInputs<'_>) -> Vec<LinuxDeviceCgroup> {
     let mut rule = LinuxDeviceCgroup::default();
     rule.set_allow(inputs.container.security.privileged).set_access(Some("rwm".to_owned())).set_typ(None);
     vec![rule]
-}
-
-/// Every size that can be bounded: what is not asked for is bounded to nothing.
-fn huge_pages(inputs: &ContainerInputs<'_>) -> Vec<LinuxHugepageLimit> {
-    let mut asked = Quantities::default();
-    if let Some(own) = &inputs.pod.resources {
-        asked.hugepages_bytes.clone_from(&own.limits.hugepages_bytes);
-    }
-    asked.hugepages_bytes.extend(&inputs.container.resources.limits.hugepages_bytes);
-    let limits = cgroup::hugepages(&asked, inputs.node);
-    limits
-        .into_iter()
-        .map(|(size, bytes)| {
-            let mut limit = LinuxHugepageLimit::default();
-            limit.set_page_size(cgroup::page_size_name(size)).set_limit(signed(bytes));
-            limit
-        })
-        .collect()
 }
 
 fn signed(amount: u64) -> i64 {

@@ -46,6 +46,8 @@ pub struct Pod {
     pub service_account: String,
     /// `spec.priority`; pods of at least 2 000 000 000 are critical.
     pub priority: i32,
+    /// `spec.priorityClassName`.
+    pub priority_class: String,
     /// Pod-level security settings.
     pub security: PodSecurity,
     /// Resources of the pod as a whole, where it names them.

@@ -75,6 +75,7 @@ pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
         dns_config: DnsConfig::default(),
         service_account: "default".into(),
         priority: 0,
+        priority_class: String::new(),
         security: PodSecurity::default(),
         resources: None,
         qos: QosClass::BestEffort,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     fixtures,
     oci::score_adj,
-    spec::{Container, ContainerKind, Pod, QosClass, Resources},
+    spec::{Container, ContainerKind, Pod, QosClass, Resources, Source},
 };
 
 const GIB: u64 = 1 << 30;
@@ -22,15 +22,23 @@ fn main(memory: u64) -> Container {
 fn by_class() {
     let node = fixtures::node();
     let container = main(0);
-    for (qos, priority, expected) in [
-        (QosClass::Guaranteed, 0, -997),
-        (QosClass::BestEffort, 0, 1000),
-        (QosClass::Burstable, 0, 999),
-        (QosClass::BestEffort, 2_000_001_000, -997),
-        (QosClass::BestEffort, 2_000_000_000, 1000),
+    const NODE: &str = "system-node-critical";
+    const CLUSTER: &str = "system-cluster-critical";
+    use Source::{Api, File};
+    for (qos, source, class, priority, expected) in [
+        (QosClass::Guaranteed, Api, "", 0, -997),
+        (QosClass::BestEffort, Api, "", 0, 1000),
+        (QosClass::Burstable, Api, "", 0, 999),
+        (QosClass::BestEffort, Api, NODE, 2_000_001_000, -997),
+        (QosClass::Burstable, File, NODE, 2_000_001_000, -997),
+        (QosClass::BestEffort, File, NODE, 0, -997),
+        (QosClass::BestEffort, Api, NODE, 0, 1000),
+        (QosClass::BestEffort, Api, CLUSTER, 2_000_000_000, 1000),
+        (QosClass::BestEffort, File, "", 2_000_001_000, 1000),
     ] {
-        let pod = Pod { qos, priority, ..fixtures::pod(vec![container.clone()]) };
-        assert_eq!(score_adj(&pod, &container, &node), expected, "{qos:?} {priority}");
+        let priority_class = class.into();
+        let pod = Pod { qos, source, priority, priority_class, ..fixtures::pod(vec![container.clone()]) };
+        assert_eq!(score_adj(&pod, &container, &node), expected, "{qos:?} {source:?} {class} {priority}");
     }
 }
 
