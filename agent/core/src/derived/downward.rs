@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::{
     config::NodeConfig,
+    derived::network,
     spec::{Container, Pod, Quantities, ResourceField, ResourceSelector},
 };
 
@@ -43,6 +44,7 @@ pub fn field(path: &str, pod: &Pod, node: &NodeConfig, pod_ips: &[IpAddr]) -> Re
         };
         return Ok(map.get(key).cloned().unwrap_or_default());
     }
+    let pod_ips = || network::known_ips(pod_ips, &node.ips);
     let first = |ips: &[IpAddr]| ips.first().map(ToString::to_string).unwrap_or_default();
     Ok(match path {
         "metadata.name" => pod.name.name.clone(),
@@ -54,8 +56,8 @@ pub fn field(path: &str, pod: &Pod, node: &NodeConfig, pod_ips: &[IpAddr]) -> Re
         "spec.serviceAccountName" => pod.service_account.clone(),
         "status.hostIP" => first(&node.ips),
         "status.hostIPs" => joined(&node.ips),
-        "status.podIP" => first(pod_ips),
-        "status.podIPs" => joined(pod_ips),
+        "status.podIP" => first(&pod_ips()),
+        "status.podIPs" => joined(&pod_ips()),
         _ => return Err(DownwardError::UnsupportedField { path: path.to_owned() }),
     })
 }

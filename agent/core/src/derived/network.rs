@@ -5,17 +5,26 @@
 
 pub mod upkeep;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use thiserror::Error;
 
-use crate::spec::{Container, ContainerKind, NetworkMode, Pod, Protocol};
+use crate::spec::{NetworkMode, Pod, Protocol};
 
 /// Bytes that may come at once: without bound, as the rate is what is wanted.
 pub const BURST: u64 = u32::MAX as u64;
 /// Least and most bits per second that make sense: 1 kbit, 1 Pbit.
 const RATE_MIN: u64 = 1_000;
 const RATE_MAX: u64 = 1_000_000_000_000_000;
+
+/// The addresses that a pod is known by: the first of each family, that of the node's first address before the other.
+/// Source: `sortPodIPs` of `pkg/kubelet/kubelet_pods.go`.
+#[must_use]
+pub fn known_ips(all: &[IpAddr], node: &[IpAddr]) -> Vec<IpAddr> {
+    let is_v6_first = node.first().is_some_and(IpAddr::is_ipv6);
+    let first = |is_v6| all.iter().find(|ip| ip.is_ipv6() == is_v6).copied();
+    [first(is_v6_first), first(!is_v6_first)].into_iter().flatten().collect()
+}
 
 /// One port of the node that leads to the pod: an entry of the `portMappings` capability.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,23 +39,16 @@ pub struct PortMapping {
     pub host_ip: String,
 }
 
-/// Ports of the node that the pod asks for: of its main containers and its sidecars. None in the node's own network.
+/// Ports of the node that the pod asks for: of its main containers, not of its sidecars. None in the node's own network.
 #[must_use]
 pub fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
     match pod.network {
         NetworkMode::Node => return Vec::new(),
         NetworkMode::Pod => {}
     }
-    let lasting = |container: &&Container| match container.kind {
-        ContainerKind::Main | ContainerKind::Sidecar => true,
-        ContainerKind::Init => false,
-    };
     let mut seen = BTreeSet::new();
     pod.containers
         .iter()
-        .chain(&pod.init_containers)
-        .map(AsRef::as_ref)
-        .filter(lasting)
         .flat_map(|container| &container.ports)
         .filter_map(|port| {
             let mapping = PortMapping {

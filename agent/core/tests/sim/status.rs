@@ -1,6 +1,6 @@
 //! Statuses as tables: phases as `getPhase` gives them, conditions as `generate.go` does.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use berth_core::{
     config::NodeConfig,
@@ -15,7 +15,7 @@ use berth_core::{
         status,
     },
     record::{ContainerRecord, Goal, TerminalRecord, TerminationRecord},
-    spec::{NetworkMode, RestartPolicy},
+    spec::{NetworkMode, RestartPolicy, Source},
     status::{Condition, ConditionKind, ContainerState, Phase, PodStatus},
     time::Mono,
 };
@@ -71,7 +71,7 @@ fn addresses_of_the_node_are_those_of_now_and_its_pods_keep_theirs() {
 fn phases() {
     use RestartPolicy::{Always, Never, OnFailure};
     type Case = (&'static str, RestartPolicy, fn(&mut Life), Phase);
-    let cases: [Case; 14] = [
+    let cases: [Case; 19] = [
         ("all run", Always, |_| {}, Phase::Running),
         ("one runs, one ended", Always, |life| exited(life, "web", 1), Phase::Running),
         ("one waits for its first run", Always, |life| prepared(life, "web"), Phase::Pending),
@@ -84,8 +84,28 @@ fn phases() {
         ("an init container runs", Always, |life| runs(life, "init-a"), Phase::Pending),
         ("an init container failed", Always, init_failed, Phase::Pending),
         ("an init container failed for good", Never, init_failed, Phase::Failed),
-        ("removed, all ended well", Always, |life| removed(life, 0), Phase::Succeeded),
-        ("removed, one ended badly", Always, |life| removed(life, 143), Phase::Failed),
+        ("removed, all ended well", Always, |life| removed(life, Source::Api, 0), Phase::Succeeded),
+        ("removed, one ended badly", Always, |life| removed(life, Source::Api, 143), Phase::Failed),
+        (
+            "its manifest removed, all ended well",
+            Always,
+            |life| removed(life, Source::File, 0),
+            Phase::Running,
+        ),
+        (
+            "its manifest removed, one ended badly",
+            Always,
+            |life| removed(life, Source::File, 143),
+            Phase::Running,
+        ),
+        ("its manifest removed, one is lost", Always, manifest_removed_early, Phase::Pending),
+        (
+            "its manifest removed, to end well",
+            OnFailure,
+            |life| removed(life, Source::File, 0),
+            Phase::Succeeded,
+        ),
+        ("its manifest removed, to end badly", Never, |life| removed(life, Source::File, 143), Phase::Failed),
     ];
     for (what, policy, change, phase) in cases {
         let mut life = running(&["init-a", "web", "log"], policy);
@@ -125,10 +145,18 @@ fn init_failed(life: &mut Life) {
     }
 }
 
-fn removed(life: &mut Life, code: u32) {
+fn removed(life: &mut Life, source: Source, code: u32) {
+    Arc::make_mut(&mut life.spec).source = source;
     both_exited(life, 0, code);
     life.record.goal = Goal::Removed;
     life.record.termination = Some(TerminationRecord { began: Mono(NOW), deadline: Mono(NOW) });
+}
+
+/// Before its second container ran.
+fn manifest_removed_early(life: &mut Life) {
+    removed(life, Source::File, 0);
+    life.record.containers.remove(&name("log"));
+    life.actual.containers.remove(&name("log"));
 }
 
 #[test]
@@ -323,10 +351,47 @@ fn what_never_ran_is_not_taken_for_a_success() {
     life.record.containers.remove(&name("log"));
     life.actual.containers.remove(&name("log"));
     life.record.goal = Goal::Removed;
+    Arc::make_mut(&mut life.spec).source = Source::Api;
     let status = shown(&life);
     assert_eq!(status.phase, Phase::Failed);
     let ContainerState::Terminated(end) = &status.containers[0].state else { panic!("{status:#?}") };
     assert_eq!((end.exit_code, end.reason.as_str()), (137, "ContainerStatusUnknown"));
+}
+
+/// Source: `initializedContainers` of `pkg/kubelet/status/status_manager.go`.
+#[test]
+fn the_first_init_container_of_a_pod_that_never_began_is_taken_for_lost() {
+    let mut life = furnished(pods::pod("web", &["init-a", "init-b", "web"]));
+    life.record.goal = Goal::Removed;
+    let status = shown(&life);
+    let is_lost = |one: &berth_core::status::ContainerStatus| matches!(&one.state, ContainerState::Terminated(end) if end.reason == "ContainerStatusUnknown");
+    let lost: Vec<bool> = status.init_containers.iter().chain(&status.containers).map(is_lost).collect();
+    assert_eq!(lost, [true, false, false]);
+}
+
+/// What is known of them is that they run again, in another sandbox.
+#[test]
+fn a_pod_that_was_initialized_stays_so() {
+    let mut life = running(&["init-a", "web"], RestartPolicy::Always);
+    let first = shown(&life);
+    status::remember(&mut life.record, &first);
+    for one in ["init-a", "web"] {
+        life.record.containers.remove(&name(one));
+        life.actual.containers.remove(&name(one));
+    }
+    assert!(condition(&shown(&life), ConditionKind::Initialized).holds);
+    life.record.conditions.clear();
+    assert!(!condition(&shown(&life), ConditionKind::Initialized).holds, "it was not known");
+}
+
+#[test]
+fn a_container_that_runs_has_started_whatever_its_kind() {
+    let mut life = running(&["init-a", "side-b", "web"], RestartPolicy::Always);
+    runs(&mut life, "init-a");
+    let status = shown(&life);
+    let all = status.init_containers.iter().chain(&status.containers);
+    let shown: Vec<_> = all.map(|one| (one.name.as_str(), one.started, one.ready)).collect();
+    assert_eq!(shown, [("init-a", true, false), ("side-b", true, true), ("web", true, true)]);
 }
 
 #[test]

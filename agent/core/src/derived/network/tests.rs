@@ -1,7 +1,10 @@
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use super::*;
-use crate::{fixtures, spec::Port};
+use crate::{
+    fixtures,
+    spec::{Container, ContainerKind, Port},
+};
 
 fn port(host_port: Option<u16>, container_port: u16, protocol: Protocol, host_ip: Option<&str>) -> Port {
     Port { name: None, container_port, host_port, host_ip: host_ip.map(str::to_owned), protocol }
@@ -16,7 +19,7 @@ fn mapping(host_port: u16, container_port: u16, protocol: Protocol, host_ip: &st
 }
 
 #[test]
-fn ports_of_main_containers_and_sidecars() {
+fn ports_of_main_containers_alone() {
     let mut pod = fixtures::pod(vec![container(
         ContainerKind::Main,
         vec![
@@ -38,11 +41,28 @@ fn ports_of_main_containers_and_sidecars() {
             mapping(8080, 80, Protocol::Tcp, ""),
             mapping(8080, 80, Protocol::Udp, ""),
             mapping(8080, 80, Protocol::Tcp, "127.0.0.1"),
-            mapping(2, 2, Protocol::Sctp, "::1"),
         ]
     );
     pod.network = NetworkMode::Node;
     assert_eq!(port_mappings(&pod), []);
+}
+
+#[test]
+fn a_pod_is_known_by_an_address_of_each_family_the_nodes_first() {
+    let (v4, other_v4, v6, other_v6) = ("10.0.0.2", "10.0.1.2", "fd00::2", "fd00::3");
+    let ips = |all: &[&str]| -> Vec<IpAddr> { all.iter().map(|ip| ip.parse().unwrap()).collect() };
+    for (all, node, expected) in [
+        (&[v4][..], &["192.0.2.1"][..], &[v4][..]),
+        (&[v4, v6], &["192.0.2.1", "2001:db8::1"], &[v4, v6]),
+        (&[v4, v6], &["2001:db8::1", "192.0.2.1"], &[v6, v4]),
+        (&[v4, v6], &["2001:db8::1"], &[v6, v4]),
+        (&[v6, v4], &[], &[v4, v6]),
+        (&[v4, other_v4, v6, other_v6], &["192.0.2.1"], &[v4, v6]),
+        (&[v6], &["192.0.2.1"], &[v6]),
+        (&[], &["192.0.2.1"], &[]),
+    ] {
+        assert_eq!(known_ips(&ips(all), &ips(node)), ips(expected), "{all:?} {node:?}");
+    }
 }
 
 #[test]

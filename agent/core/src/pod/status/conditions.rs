@@ -38,7 +38,7 @@ pub(super) fn of(
     let startable = if is_furnished(life) { Verdict::yes() } else { Verdict::no("", String::new()) };
     let verdicts = [
         (ConditionKind::PodReadyToStartContainers, startable),
-        (ConditionKind::Initialized, initialized(phase, init_containers, containers)),
+        (ConditionKind::Initialized, initialized(life, phase, init_containers, containers)),
         (ConditionKind::Ready, ready(phase, init_containers, containers)),
         (ConditionKind::ContainersReady, ready(phase, init_containers, containers)),
         (ConditionKind::PodScheduled, Verdict::yes()),
@@ -67,11 +67,18 @@ fn is_furnished(life: &Life) -> bool {
     has_sandbox && (!life.is_wired() || life.actual.network.ready().is_some())
 }
 
-fn initialized(phase: Phase, init: &[ContainerStatus], containers: &[ContainerStatus]) -> Verdict {
+/// A pod that was initialized stays so when its init containers run again, in another sandbox.
+fn initialized(
+    life: &Life,
+    phase: Phase,
+    init: &[ContainerStatus],
+    containers: &[ContainerStatus],
+) -> Verdict {
     if phase == Phase::Succeeded {
         return Verdict { holds: true, reason: "PodCompleted", message: String::new() };
     }
-    if any_main_started(containers) {
+    let was = life.record.conditions.get(&ConditionKind::Initialized).is_some_and(|before| before.holds);
+    if was || any_main_started(containers) {
         return Verdict::yes();
     }
     let incomplete = |status: &&ContainerStatus| match status.kind {

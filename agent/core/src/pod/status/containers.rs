@@ -26,12 +26,9 @@ pub(super) fn of(life: &Life) -> (Vec<ContainerStatus>, Vec<ContainerStatus>) {
     let all = |containers: &[std::sync::Arc<Container>]| -> Vec<ContainerStatus> {
         containers.iter().map(|container| status(life, container)).collect()
     };
-    let mut init = all(&life.spec.init_containers);
+    let init = all(&life.spec.init_containers);
     let mut main = all(&life.spec.containers);
     main.sort_by(|left, right| left.name.cmp(&right.name));
-    if has_stopped(life) {
-        settle(life, &mut init, &mut main);
-    }
     (init, main)
 }
 
@@ -50,12 +47,10 @@ fn status(life: &Life, container: &Container) -> ContainerStatus {
     let terminated = |exit: &ExitRecord| terminated(life, exit);
     let last_state = last.map(terminated);
     let is_running = matches!(state, ContainerState::Running { .. });
-    let (ready, started) = match (container.kind, &state) {
-        (ContainerKind::Main | ContainerKind::Sidecar, _) => (is_running, is_running),
-        (ContainerKind::Init, ContainerState::Terminated(end)) => (end.exit_code == 0, false),
-        (ContainerKind::Init, ContainerState::Running { .. } | ContainerState::Waiting { .. }) => {
-            (false, false)
-        }
+    let ready = match (container.kind, &state) {
+        (ContainerKind::Main | ContainerKind::Sidecar, _) => is_running,
+        (ContainerKind::Init, ContainerState::Terminated(end)) => end.exit_code == 0,
+        (ContainerKind::Init, ContainerState::Running { .. } | ContainerState::Waiting { .. }) => false,
     };
     let image = record.and_then(|record| record.image.as_ref());
     let (id, restart_count) = shown_run(record, &state, last);
@@ -68,7 +63,7 @@ fn status(life: &Life, container: &Container) -> ContainerStatus {
         state,
         last_state,
         ready,
-        started,
+        started: is_running,
         restart_count,
         user: image.and_then(|image| image.user.clone()),
     }
@@ -157,7 +152,7 @@ fn preparing_state(life: &Life, container: &Container, preparing: &Preparing) ->
                 return if *announced {
                     waiting("ImagePullBackOff", pull_waits(&container.image, error))
                 } else {
-                    waiting("ErrImagePull", backoff.error.clone())
+                    waiting("ErrImagePull", error.clone())
                 };
             }
         }
@@ -204,12 +199,16 @@ fn terminated(life: &Life, record: &ExitRecord) -> Terminated {
 
 /// A pod that has stopped has no waiting containers left: those that never ran are shown as lost, so that it does not
 /// look as if it had succeeded.
-fn settle(life: &Life, init: &mut [ContainerStatus], main: &mut [ContainerStatus]) {
+pub(super) fn settle(life: &Life, init: &mut [ContainerStatus], main: &mut [ContainerStatus]) {
+    if !has_stopped(life) {
+        return;
+    }
     let seen = |status: &ContainerStatus| has_left_waiting(status) || status.last_state.is_some();
     let is_initialized = life.spec.init_containers.is_empty()
         || main.iter().any(seen)
         || init.iter().rev().find(|status| status.kind == ContainerKind::Init).is_some_and(|last| last.ready);
-    let started = init.iter().rposition(seen).map_or(0, |last| last + 1);
+    // The first one counts as begun, whatever is known of it.
+    let started = init.iter().rposition(seen).map_or(1, |last| last + 1);
     let settled = if is_initialized { init.len() } else { started };
     for status in init.iter_mut().take(settled).chain(main.iter_mut().filter(|_| is_initialized)) {
         if !has_left_waiting(status) {

@@ -9,8 +9,9 @@ use std::net::IpAddr;
 use super::actual::{Life, Run, Stage};
 use crate::{
     config::NodeConfig,
+    derived::network::known_ips,
     record::{Goal, PodRecord, Transition},
-    spec::{ContainerKind, NetworkMode},
+    spec::{ContainerKind, NetworkMode, Source},
     status::{ContainerStatus, Phase, PodStatus},
     time::Now,
 };
@@ -20,12 +21,18 @@ use crate::{
 /// `pkg/kubelet/status/status_manager.go`.
 #[must_use]
 pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: Now) -> PodStatus {
-    let (init_containers, containers) = containers::of(life);
-    let (phase, reason, message) = shown_phase(life, &init_containers, &containers, previous);
+    let (mut init_containers, mut containers) = containers::of(life);
+    // The phase of a pod of a manifest does not follow from containers that were not found when it was taken down.
+    let before = shown_phase(life, &init_containers, &containers, previous);
+    containers::settle(life, &mut init_containers, &mut containers);
+    let (phase, reason, message) = match life.spec.source {
+        Source::Api => shown_phase(life, &init_containers, &containers, previous),
+        Source::File | Source::Http => before,
+    };
     let conditions = conditions::of(life, phase, &init_containers, &containers, now);
     let pod_ips = match (life.spec.network, &life.record.network) {
         (NetworkMode::Node, _) => node_ips(config, previous),
-        (NetworkMode::Pod, Some(network)) => network.ips.clone(),
+        (NetworkMode::Pod, Some(network)) => known_ips(&network.ips, &config.ips),
         (NetworkMode::Pod, None) => Vec::new(),
     };
     PodStatus {

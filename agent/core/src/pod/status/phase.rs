@@ -3,7 +3,7 @@
 use super::{any_main_started, has_stopped};
 use crate::{
     pod::actual::Life,
-    spec::{ContainerKind, RestartPolicy},
+    spec::{ContainerKind, RestartPolicy, Source},
     status::{ContainerState, ContainerStatus, Phase},
 };
 
@@ -25,7 +25,8 @@ pub(super) fn of(life: &Life, init_containers: &[ContainerStatus], containers: &
         return Phase::Pending;
     }
     let all_succeeded = main.stopped == main.succeeded;
-    if has_stopped(life) {
+    // A pod of a manifest never gets a final phase by being taken down.
+    if has_stopped(life) && life.spec.source == Source::Api {
         return if all_succeeded { Phase::Succeeded } else { Phase::Failed };
     }
     if is_one_replaced(life) {
