@@ -15,8 +15,8 @@ use std::{
 };
 
 use berth_cni::{
-    Attachment, AttachmentError, CniError, ContainerId, LoadError, NameError, NetworkList, Runtime,
-    RuntimeConfig, SetupError,
+    AddResult, Attachment, AttachmentError, CniError, ContainerId, LoadError, NameError, NetworkList,
+    Runtime, RuntimeConfig, SetupError,
 };
 use berth_core::{config::Paths, id::SandboxId, paths, status::NetworkStatus};
 use nix::fcntl::Flock;
@@ -101,6 +101,9 @@ pub enum NetworkError {
         /// The plugin, or a program that it started.
         process: String,
     },
+    /// The plugins were content and gave the pod no address. In containerd's words.
+    #[error("failed to find network info for sandbox {0:?}")]
+    NoAddress(String),
     /// The agent is stopping.
     #[error("use the network: the agent is stopping")]
     Stopping,
@@ -149,7 +152,7 @@ impl Network {
         let deadline = Instant::now() + PLUGINS_WITHIN;
         self.0.orphans.gone(attachment.container_id.as_str(), deadline).await?;
         let result = self.0.runtime.add(&list, &attachment, deadline).await?;
-        Ok(NetworkStatus { ips: result.pod_ips(&attachment.ifname) })
+        status(&attachment, &result)
     }
 
     /// Detaches a sandbox with the configuration that it was attached with.
@@ -187,6 +190,16 @@ impl Network {
     }
 }
 
+/// What an ADD made for the pod. Without an address its sandbox is none (containerd, `setupPodNetwork` of
+/// `internal/cri/server/sandbox_run.go`); the next try undoes this one first.
+fn status(attachment: &Attachment, result: &AddResult) -> Result<NetworkStatus, NetworkError> {
+    let ips = result.pod_ips(&attachment.ifname);
+    if ips.is_empty() {
+        return Err(NetworkError::NoAddress(attachment.container_id.as_str().to_owned()));
+    }
+    Ok(NetworkStatus { ips })
+}
+
 /// The right to the records below a directory, which is made when it is missing.
 fn claim(dir: &Path) -> Result<Flock<File>, OpenError> {
     let path = dir.join("agent.lock");
@@ -220,7 +233,32 @@ fn sandboxes(records: Vec<berth_cni::Record>) -> BTreeSet<SandboxId> {
 
 #[cfg(test)]
 mod tests {
+    use berth_cni::{PodIdentity, SpecVersion};
+
     use super::*;
+
+    #[test]
+    fn a_pod_that_no_plugin_gives_an_address_is_not_wired() {
+        let identity = PodIdentity { namespace: "shop", name: "web", uid: "0b1c" };
+        let attachment = Attachment::for_pod(identity, "4f0a", "/run/netns/x", 0).unwrap();
+        let interfaces = r#""interfaces":[{"name":"eth0","sandbox":"/run/netns/x"},{"name":"net1"}]"#;
+        for (ips, expected) in [
+            (r#"[{"address":"10.0.0.2/24","interface":0}]"#, Some("10.0.0.2")),
+            (r#"[{"address":"10.0.0.2/24"}]"#, Some("10.0.0.2")),
+            (r#"[{"address":"10.0.0.2/24","interface":1}]"#, None),
+            ("[]", None),
+        ] {
+            let text = format!(r#"{{"cniVersion":"1.1.0",{interfaces},"ips":{ips}}}"#);
+            let result = AddResult::parse(text.as_bytes(), SpecVersion::V1_1_0).unwrap();
+            let found = status(&attachment, &result).map(|found| found.ips[0].to_string());
+            let none = "failed to find network info for sandbox \"4f0a\"".to_owned();
+            assert_eq!(
+                found.map_err(|error| error.to_string()),
+                expected.map(str::to_owned).ok_or(none),
+                "{ips}"
+            );
+        }
+    }
 
     #[test]
     fn a_root_directory_is_one_agents() {

@@ -64,6 +64,7 @@ fn failure(error: NetworkError) -> Failure {
         NetworkError::Cni(_)
         | NetworkError::Load(_)
         | NetworkError::Netns(_)
+        | NetworkError::NoAddress(_)
         | NetworkError::Orphan { .. }
         | NetworkError::Stopping => FailureKind::Transient,
     };
