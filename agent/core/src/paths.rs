@@ -75,16 +75,25 @@ pub fn etc_hosts(paths: &Paths, uid: &PodUid) -> String {
     format!("{}/etc-hosts", pod_dir(paths, uid))
 }
 
-/// The pod's resolv.conf.
+/// The resolv.conf of a sandbox of the pod.
 #[must_use]
-pub fn resolv_conf(paths: &Paths, uid: &PodUid) -> String {
-    format!("{}/resolv.conf", pod_dir(paths, uid))
+pub fn resolv_conf(paths: &Paths, uid: &PodUid, sandbox: Attempt) -> String {
+    of_sandbox(paths, uid, "resolv.conf", sandbox)
 }
 
-/// The pod's hostname file.
+/// The hostname file of a sandbox of the pod.
 #[must_use]
-pub fn etc_hostname(paths: &Paths, uid: &PodUid) -> String {
-    format!("{}/hostname", pod_dir(paths, uid))
+pub fn etc_hostname(paths: &Paths, uid: &PodUid, sandbox: Attempt) -> String {
+    of_sandbox(paths, uid, "hostname", sandbox)
+}
+
+/// The first sandbox, which few pods outlive, has the plain name.
+fn of_sandbox(paths: &Paths, uid: &PodUid, name: &str, sandbox: Attempt) -> String {
+    let dir = pod_dir(paths, uid);
+    match sandbox {
+        0 => format!("{dir}/{name}"),
+        later => format!("{dir}/{name}.{later}"),
+    }
 }
 
 /// A container's own directory: `<pod>/containers/<name>`, 0750.

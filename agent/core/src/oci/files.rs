@@ -7,6 +7,7 @@ use crate::{
         hostname::{self, HostNames},
         hosts, resolv,
     },
+    id::Attempt,
     paths,
     spec::{NetworkMode, Pod},
     status::NetworkStatus,
@@ -38,7 +39,9 @@ pub enum ExistingFile {
     Replace,
 }
 
-/// All that the containers of a pod have in common, as each start writes them.
+/// All that the containers of a pod have in common: its hosts file, which each start writes, and what is written once for a
+/// sandbox, after which containers may change it (containerd, `setupSandboxFiles` of
+/// `internal/cri/server/podsandbox/sandbox_run_linux.go`).
 ///
 /// # Errors
 ///
@@ -46,13 +49,14 @@ pub enum ExistingFile {
 pub fn pod_files(
     node: &NodeConfig,
     pod: &Pod,
+    sandbox: Attempt,
     network: Option<&NetworkStatus>,
 ) -> Result<Vec<HostFile>, ConfigError> {
     let names = hostname::names(pod, node)?;
     let hosts = etc_hosts(node, pod, &names, network).filter(|_| needs_hosts(pod));
     // One that cannot be told now was told when it was written.
-    let resolv_conf = resolv_conf(node, pod).ok();
-    Ok(hosts.into_iter().chain([etc_hostname(node, pod)?]).chain(resolv_conf).collect())
+    let resolv_conf = resolv_conf(node, pod, sandbox).ok();
+    Ok(hosts.into_iter().chain([etc_hostname(node, pod, sandbox)?]).chain(resolv_conf).collect())
 }
 
 /// Whether a container mounts nothing of its own there.
@@ -72,18 +76,18 @@ pub(super) fn etc_hosts(
     Some(file(paths::etc_hosts(&node.paths, &pod.uid), 0o644, content, ExistingFile::Replace))
 }
 
-pub(super) fn etc_hostname(node: &NodeConfig, pod: &Pod) -> Result<HostFile, ConfigError> {
+pub(super) fn etc_hostname(node: &NodeConfig, pod: &Pod, sandbox: Attempt) -> Result<HostFile, ConfigError> {
     let name = match pod.network {
         NetworkMode::Node => node.hostname.clone(),
         NetworkMode::Pod => hostname::of(pod, node)?,
     };
-    let path = paths::etc_hostname(&node.paths, &pod.uid);
-    Ok(file(path, 0o644, format!("{name}\n"), ExistingFile::Replace))
+    let path = paths::etc_hostname(&node.paths, &pod.uid, sandbox);
+    Ok(file(path, 0o644, format!("{name}\n"), ExistingFile::Keep))
 }
 
-pub(super) fn resolv_conf(node: &NodeConfig, pod: &Pod) -> Result<HostFile, ConfigError> {
-    let path = paths::resolv_conf(&node.paths, &pod.uid);
-    Ok(file(path, 0o644, resolv::of(pod, node)?.content(), ExistingFile::Replace))
+pub(super) fn resolv_conf(node: &NodeConfig, pod: &Pod, sandbox: Attempt) -> Result<HostFile, ConfigError> {
+    let path = paths::resolv_conf(&node.paths, &pod.uid, sandbox);
+    Ok(file(path, 0o644, resolv::of(pod, node)?.content(), ExistingFile::Keep))
 }
 
 pub(super) fn file(path: String, mode: u32, content: String, existing: ExistingFile) -> HostFile {
@@ -100,7 +104,7 @@ mod tests {
     };
 
     fn names(pod: &Pod, network: Option<&NetworkStatus>) -> Vec<String> {
-        let files = pod_files(&fixtures::node(), pod, network).unwrap();
+        let files = pod_files(&fixtures::node(), pod, 0, network).unwrap();
         files.into_iter().filter_map(|file| Some(file.path.rsplit('/').next()?.to_owned())).collect()
     }
 

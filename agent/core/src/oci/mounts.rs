@@ -182,14 +182,14 @@ fn termination_log(
 }
 
 fn etc_hostname(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Result<Bind, ConfigError> {
-    let file = files::etc_hostname(inputs.node, inputs.pod)?;
+    let file = files::etc_hostname(inputs.node, inputs.pod, inputs.sandbox_attempt)?;
     let bind = read_only_as_root(inputs, file.path.clone(), ETC_HOSTNAME);
     files.push(file);
     Ok(bind)
 }
 
 fn resolv_conf(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Result<Bind, ConfigError> {
-    let file = files::resolv_conf(inputs.node, inputs.pod)?;
+    let file = files::resolv_conf(inputs.node, inputs.pod, inputs.sandbox_attempt)?;
     let bind = read_only_as_root(inputs, file.path.clone(), RESOLV_CONF);
     files.push(file);
     Ok(bind)

@@ -36,6 +36,8 @@ pub struct ContainerInputs<'a> {
     pub id: &'a ContainerId,
     /// The sandbox it joins.
     pub sandbox: &'a SandboxId,
+    /// Which sandbox of the pod that is.
+    pub sandbox_attempt: Attempt,
     /// The image.
     pub image: &'a ImageInfo,
     /// Account files of the root file system.

@@ -70,6 +70,7 @@ impl Bench {
             attempt: self.attempt,
             id: &self.id(),
             sandbox: &SandboxId::of(&self.pod.uid, 0),
+            sandbox_attempt: 0,
             image: &self.image,
             accounts: &self.accounts,
             network: self.network.as_ref(),

@@ -84,8 +84,8 @@ fn files_behind_the_mounts() {
         [
             (&*format!("{POD}/etc-hosts"), 0o644, ExistingFile::Replace),
             (&*log, 0o666, ExistingFile::Keep),
-            (&*format!("{POD}/hostname"), 0o644, ExistingFile::Replace),
-            (&*format!("{POD}/resolv.conf"), 0o644, ExistingFile::Replace),
+            (&*format!("{POD}/hostname"), 0o644, ExistingFile::Keep),
+            (&*format!("{POD}/resolv.conf"), 0o644, ExistingFile::Keep),
         ]
     );
     assert!(files[0].content.starts_with("# Kubernetes-managed hosts file.\n"));

@@ -25,7 +25,8 @@ pub(in crate::pod) fn files(life: &Life, config: &NodeConfig) -> Vec<HostFile> {
 /// The same, to be made where they are missing: what is there is seen by those who run.
 fn made_files(life: &Life, config: &NodeConfig) -> Vec<HostFile> {
     // A pod whose files cannot be told of was never started.
-    let mut files = pod_files(config, &life.spec, life.record.network.as_ref()).unwrap_or_default();
+    let mut files =
+        pod_files(config, &life.spec, life.record.sandbox, life.record.network.as_ref()).unwrap_or_default();
     files.iter_mut().for_each(|file| file.existing = ExistingFile::Keep);
     files
 }

@@ -259,6 +259,7 @@ fn request(
         sandbox: &sandbox,
         image,
         accounts,
+        sandbox_attempt: life.record.sandbox,
         network: life.record.network.as_ref(),
         volumes: &volumes,
     })?;

@@ -39,11 +39,7 @@ fn request(pod: &Pod, name: &VolumeName, config: &NodeConfig) -> Option<VolumeRe
         }
         VolumeSource::EmptyDir { medium: Medium::Disk, .. } | VolumeSource::HostPath { .. } => None,
     };
-    Some(VolumeRequest {
-        volume,
-        fs_group: pod.security.fs_group,
-        tmpfs_size_bytes,
-    })
+    Some(VolumeRequest { volume, fs_group: pod.security.fs_group, tmpfs_size_bytes })
 }
 
 impl PodMachine {
