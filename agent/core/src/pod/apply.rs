@@ -15,7 +15,7 @@ use super::{
 use crate::{
     id::{ContainerId, ContainerName},
     record::{ContainerRecord, TerminalRecord, TerminationRecord},
-    spec::Container,
+    spec::{Container, ContainerKind},
     status::Severity,
     time::{Mono, Now},
 };
@@ -130,10 +130,15 @@ impl PodMachine {
         self.set_run(name, Run::Idle);
     }
 
+    fn is_sidecar(&self, name: &ContainerName) -> bool {
+        self.container(name).is_some_and(|container| container.kind == ContainerKind::Sidecar)
+    }
+
     fn stop(&mut self, name: &ContainerName, now: Mono) {
         let together = self.life.record.termination.or(self.life.record.replacing);
         let text = match together {
             Some(_) => format!("Stopping container {name}"),
+            None if self.is_sidecar(name) => format!("Init container {name} definition changed"),
             None => format!("Container {name} definition changed, will be restarted"),
         };
         let deadline = match together {

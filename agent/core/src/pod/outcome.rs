@@ -3,7 +3,7 @@
 use super::{
     machine::PodMachine,
     resource::EndedEffect,
-    text::{about, about_pod},
+    text::{about, about_pod, without_id},
 };
 use crate::{
     event::Outcome,
@@ -52,7 +52,8 @@ impl PodMachine {
     /// Tells a failure about a container, unless that is told elsewhere.
     pub(super) fn complain_about(&mut self, name: &ContainerName, failure: &Failure) {
         if !failure.kind.is_told_elsewhere() {
-            let text = format!("Error: {}", failure.message);
+            let message = without_id(&failure.message, &self.life.container_id(name), name);
+            let text = format!("Error: {message}");
             self.notes.push(about(name, Severity::Warning, "Failed", text));
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    id::{ContainerName, ImageRef},
+    id::{ContainerId, ContainerName, ImageRef},
     record::PodRecord,
     status::{PodEvent, Severity},
 };
@@ -27,6 +27,13 @@ pub(super) fn about(
 #[must_use]
 pub(super) fn pod_text(record: &PodRecord) -> String {
     format!("{}_{}({})", record.name.name, record.name.namespace, record.uid)
+}
+
+/// Message of an event about a container: its id has the container's name in its place, so that events of several runs are
+/// one. Source: `recordContainerEvent` of `pkg/kubelet/kuberuntime/kuberuntime_container.go`.
+#[must_use]
+pub(super) fn without_id(message: &str, id: &ContainerId, name: &ContainerName) -> String {
+    message.replace(id.as_str(), name.as_str())
 }
 
 /// Message of `CrashLoopBackOff`.
@@ -73,6 +80,17 @@ pub(super) fn go_duration(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_names_the_container_and_not_its_run() {
+        let (id, name) = (ContainerId::from_known("4f0a1b2c"), ContainerName::new("web"));
+        for (message, expected) in [
+            ("no such user", "no such user"),
+            ("create 4f0a1b2c: mount /run/4f0a1b2c/rootfs", "create web: mount /run/web/rootfs"),
+        ] {
+            assert_eq!(without_id(message, &id, &name), expected);
+        }
+    }
 
     #[test]
     fn durations_read_as_gos() {
