@@ -257,6 +257,8 @@ pub enum RunEnd {
     Seen(Exit),
     /// Its sandbox is lost and how it ended is not known.
     Lost(Timestamp),
+    /// containerd knows it, and neither a task nor a record of the agent tells of it: the machine was switched off.
+    Forgotten(Timestamp),
     /// It was killed, again and again, and no end was reported.
     Unseen(Timestamp),
 }

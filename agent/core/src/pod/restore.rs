@@ -225,7 +225,15 @@ impl PodMachine {
             | ObservedTask::Created
             | ObservedTask::Starting
             | ObservedTask::Absent
-            | ObservedTask::Unknown => self.ended(name, RunEnd::Lost(now.wall), now),
+            | ObservedTask::Unknown => self.ended(name, self.lost(now), now),
+        }
+    }
+
+    /// The end of a run that is not there any more.
+    fn lost(&self, now: Now) -> RunEnd {
+        match self.recording {
+            Recording::Unsaved => RunEnd::Forgotten(now.wall),
+            Recording::Saving { .. } | Recording::Saved(_) | Recording::Failed { .. } => RunEnd::Lost(now.wall),
         }
     }
 
@@ -240,7 +248,7 @@ impl PodMachine {
                 | ObservedTask::Absent
                 | ObservedTask::Unknown,
             )
-            | None => RunEnd::Lost(now.wall),
+            | None => self.lost(now),
         };
         self.ended(name, end, now);
     }
@@ -328,5 +336,48 @@ fn first_record(spec: &Pod, now: Now) -> PodRecord {
         replacing: None,
         termination: None,
         terminal: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::{fixtures, id::ContainerId, spec::RestartPolicy};
+
+    /// The sandbox of both is gone. After the machine was switched off there is no record.
+    #[test]
+    fn what_ran_is_taken_for_killed_or_for_unknown_after_a_reboot() {
+        let now = Now {
+            mono: Mono(std::time::Duration::from_secs(500)),
+            wall: Timestamp::from_second(1000).unwrap(),
+        };
+        let container = fixtures::container("web");
+        let spec =
+            Arc::new(Pod { restart_policy: RestartPolicy::Never, ..fixtures::pod(vec![container.clone()]) });
+        let id = ContainerId::of(&spec.uid, &container.name, 0);
+        let seen = ObservedContainer {
+            id: id.clone(),
+            pod: spec.uid.clone(),
+            name: container.name.clone(),
+            attempt: 0,
+            hash: 0,
+            task: ObservedTask::Absent,
+        };
+        let observation = Observation { containers: vec![seen], ..Observation::default() };
+        let mut record = first_record(&spec, now);
+        let begun = ContainerRecord::begun(id, 0, Mono(std::time::Duration::from_secs(400)));
+        record.containers.insert(container.name.clone(), ContainerRecord { started_in: Some(0), ..begun });
+
+        let known = PodMachine::restored(record, Arc::clone(&spec), &observation, now);
+        let found = PodMachine::found(spec, &observation, &fixtures::node(), now);
+        let ends = [known, found].map(|pod| {
+            let end = pod.life.record.containers[&container.name].exit.clone().unwrap();
+            (end.exit.code, end.reason, end.exit.started_at, end.message)
+        });
+        let ran_since = Timestamp::from_second(900).ok();
+        let none = String::new();
+        assert_eq!(ends, [(137, None, ran_since, none.clone()), (255, Some("Unknown".into()), None, none)]);
     }
 }

@@ -16,8 +16,14 @@ use crate::{
     time::{Mono, Now},
 };
 
-/// Exit code of a run whose end nobody saw.
+/// Exit code of a run whose shim died, as containerd reports it: nothing of it is left. Nobody has to tell more of it than
+/// that it was killed.
 const LOST: u32 = 137;
+
+/// Exit code and reason of a run that was there before the machine was switched off (`unknownExitCode` and
+/// `unknownExitReason` of containerd's `internal/cri/server/helpers.go`).
+const FORGOTTEN: u32 = 255;
+const UNKNOWN: &str = "Unknown";
 
 impl PodMachine {
     pub(super) fn runs(&mut self, name: &ContainerName, running: Running) {
@@ -45,27 +51,32 @@ impl PodMachine {
                 );
             }
             RunEnd::Lost(at) => {
-                self.unknown_end(
-                    name,
-                    at,
-                    "The container could not be located: its sandbox was lost while it ran",
-                    now,
-                );
+                let started_at = self.started_at(name, now);
+                let exit = Exit { code: LOST, started_at, finished_at: at, oom_killed: false };
+                self.conclude(name, exit, String::new(), None, now);
+            }
+            RunEnd::Forgotten(at) => {
+                let exit = Exit { code: FORGOTTEN, started_at: None, finished_at: at, oom_killed: false };
+                self.conclude(name, exit, String::new(), Some(UNKNOWN.into()), now);
             }
             RunEnd::Unseen(at) => {
-                self.unknown_end(
-                    name,
-                    at,
-                    "The container could not be located: no end was reported after SIGKILL",
-                    now,
-                );
+                let exit = Exit { code: LOST, started_at: None, finished_at: at, oom_killed: false };
+                let message = "The container could not be located: no end was reported after SIGKILL";
+                self.conclude(name, exit, message.into(), Some("ContainerStatusUnknown".into()), now);
             }
         }
     }
 
-    fn unknown_end(&mut self, name: &ContainerName, at: Timestamp, message: &str, now: Now) {
-        let exit = Exit { code: LOST, started_at: None, finished_at: at, oom_killed: false };
-        self.conclude(name, exit, message.into(), Some("ContainerStatusUnknown".into()), now);
+    /// Since when the current run of a container ran; of one that an earlier agent started, since when it was to.
+    fn started_at(&self, name: &ContainerName, now: Now) -> Option<Timestamp> {
+        match self.life.run(name) {
+            Run::Running(running) => Some(running.started_at),
+            Run::Idle => {
+                let record = self.life.record.containers.get(name)?;
+                Some(now.wall - now.mono.since(record.begun_at))
+            }
+            Run::BackingOff | Run::Preparing(_) | Run::Starting(_) | Run::Ended(_) => None,
+        }
     }
 
     /// The end of a run, complete, goes into the record; what is left of the run is removed. Only then is the next run

@@ -258,6 +258,8 @@ const KILLS_BEFORE_REMOVAL: u32 = 3;
 
 /// What stands for the code of an end that nobody saw.
 const LOST: u32 = 137;
+/// The same, found after the machine was switched off.
+const FORGOTTEN: u32 = 255;
 
 /// Every rule.
 pub(crate) const RULES: [&str; 20] = [

@@ -56,13 +56,13 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
         (Exited, running(), Some((3, "Error"))),
         (Exited, refused(), Some((3, "Error"))),
         (Exited, unanswered(), Some((3, "Error"))),
-        (Lost, running(), Some((137, "ContainerStatusUnknown"))),
+        (Lost, running(), Some((137, "Error"))),
         (Lost, refused(), Some((128, "StartError"))),
-        (Lost, unanswered(), Some((137, "ContainerStatusUnknown"))),
+        (Lost, unanswered(), Some((137, "Error"))),
         (ExitedThenLost, refused(), Some((3, "Error"))),
         (ExitedThenLost, unanswered(), Some((3, "Error"))),
         (NothingAfterNoAnswer, refused(), Some((128, "StartError"))),
-        (LostAfterNoAnswer, refused(), Some((137, "ContainerStatusUnknown"))),
+        (LostAfterNoAnswer, refused(), Some((137, "Error"))),
     ];
     for (heard, outcome, expected) in cases {
         let what = format!("{heard:?}, then {outcome:?}");

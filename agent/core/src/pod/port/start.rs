@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use oci_spec::runtime::User;
 
 use crate::{
@@ -196,8 +197,9 @@ impl PodMachine {
     ) {
         let reason = match failure.kind {
             FailureKind::StartFailed => {
-                let exit =
-                    Exit { code: START_FAILED, started_at: None, finished_at: now.wall, oom_killed: false };
+                // A run that never started has the time that is none in containerd's CRI.
+                let started_at = Some(Timestamp::UNIX_EPOCH);
+                let exit = Exit { code: START_FAILED, started_at, finished_at: now.wall, oom_killed: false };
                 return self.conclude(name, exit, failure.message, Some(START_ERROR.into()), now);
             }
             FailureKind::Config => "CreateContainerConfigError",
@@ -257,9 +259,9 @@ fn request(
         attempt: record.attempt,
         id: &id,
         sandbox: &sandbox,
+        sandbox_attempt: life.record.sandbox,
         image,
         accounts,
-        sandbox_attempt: life.record.sandbox,
         network: life.record.network.as_ref(),
         volumes: &volumes,
     })?;
@@ -306,7 +308,7 @@ fn still_unknown(asked: Asked, prepared: &Preparing, failure: Failure) -> Failur
 fn tells_more(failure: &Failure, starting: &Starting, end: &RunEnd) -> bool {
     match end {
         RunEnd::Seen(_) => false,
-        RunEnd::Lost(_) | RunEnd::Unseen(_) => {
+        RunEnd::Lost(_) | RunEnd::Forgotten(_) | RunEnd::Unseen(_) => {
             failure.kind == FailureKind::StartFailed && !was_unanswered(&starting.prepared)
         }
     }

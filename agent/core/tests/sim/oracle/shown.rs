@@ -12,7 +12,7 @@ use berth_core::{
 };
 use jiff::Timestamp;
 
-use super::{Account, Answer, KILLS_BEFORE_REMOVAL, LOST, Oracle, stops::Over};
+use super::{Account, Answer, FORGOTTEN, KILLS_BEFORE_REMOVAL, LOST, Oracle, stops::Over};
 
 /// An end as it is told.
 struct Told<'a> {
@@ -113,7 +113,10 @@ impl Account {
     }
 
     fn check_end(&self, name: &ContainerName, id: &ContainerId, told: &Told<'_>) -> Result<(), String> {
-        let is_unknown = told.code == LOST && told.reason == "ContainerStatusUnknown";
+        let is_unknown = matches!(
+            (told.code, told.reason),
+            (LOST, "Error" | "ContainerStatusUnknown") | (FORGOTTEN, "Unknown")
+        );
         let text = |what: &str| {
             let run = self.find(id).map(|(_, run)| run);
             Err(format!("{}/{name}: {} {} is told: {what}: {run:?}", self.spec.uid, told.code, told.reason))
