@@ -116,7 +116,7 @@ pub(in crate::effects) async fn locate(host: &Host, name: &ImageName) -> Result<
     let info = ImageInfo {
         name: record.name.clone(),
         id: config_digest.clone(),
-        repo_digest: Some(repo_digest(host, name, &record, &manifest_digest).await?),
+        repo_digest: repo_digest(host, name, &record, &manifest_digest).await?,
         chain_id: chain_id.clone(),
         size_bytes: layers.saturating_add(manifest.config().size()),
         config: image_config(&config),
@@ -143,25 +143,24 @@ async fn get(host: &Host, name: &str) -> Result<Option<Image>, CallError> {
 }
 
 /// `repository@digest` of what the registry calls the image: the digest of its index where it has one. An image that was
-/// imported under another name keeps the digest that it has.
+/// given another name keeps the digest that it has; one that was imported has none.
 async fn repo_digest(
     host: &Host,
     name: &ImageName,
     record: &Image,
     manifest: &str,
-) -> Result<String, CallError> {
+) -> Result<Option<String>, CallError> {
     let target = record.target.as_ref().map_or(manifest, |target| target.digest.as_str());
     let digest = format!("{}@{target}", name.repository());
     if name.digest.is_some() || get(host, &digest).await?.is_some() {
-        return Ok(digest);
+        return Ok(Some(digest));
     }
     // Made by a pull of another tag: the record of the digest is what names it.
     let filter = format!("target.digest=={target}");
     let request = ListImagesRequest { filters: vec![filter] };
     let mut client = host.containerd.images();
     let images = host.containerd.call("list images with", target, client.list(request)).await?.images;
-    let found = images.into_iter().map(|image| image.name).find(|name| name.contains('@'));
-    Ok(found.unwrap_or(digest))
+    Ok(images.into_iter().map(|image| image.name).find(|name| name.contains('@')))
 }
 
 struct Documents {

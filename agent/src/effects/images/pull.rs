@@ -9,7 +9,7 @@ use berth_core::{
     event::Outcome,
     failure::{Failure, FailureKind},
     id::ImageRef,
-    image::name::ImageName,
+    image::{ImageInfo, name::ImageName},
 };
 use containerd_client::{
     services::v1::{
@@ -62,10 +62,11 @@ pub(in crate::effects) async fn pull(host: &Arc<Host>, image: &ImageRef) -> Resu
              unpack_config of the transfer plugin"
         )));
     }
-    name_it(host, &name, &found).await?;
+    let digest = name_it(host, &name, &found).await?;
     host.failpoint.reach("pull.named");
     tracing::info!(image = reference, id = found.info.id, "pulled");
-    Ok(Outcome::Image(Some(Arc::new(found.info))))
+    let info = ImageInfo { repo_digest: Some(digest), ..found.info };
+    Ok(Outcome::Image(Some(Arc::new(info))))
 }
 
 fn failure(message: String) -> Failure {
@@ -171,14 +172,14 @@ fn managed() -> HashMap<String, String> {
     HashMap::from([(labels::IMAGE.to_owned(), MANAGED.to_owned())])
 }
 
-/// Makes the records by which CRI knows an image: its name, its digest and its id.
-async fn name_it(host: &Host, name: &ImageName, found: &Located) -> Result<(), Failure> {
+/// Makes the records by which CRI knows an image: its name, its digest, which is returned, and its id.
+async fn name_it(host: &Host, name: &ImageName, found: &Located) -> Result<String, Failure> {
     let target = found.record.target.clone().unwrap_or_default();
     let digest = format!("{}@{}", name.repository(), target.digest);
-    for name in [found.record.name.clone(), digest, found.info.id.clone()] {
+    for name in [found.record.name.clone(), digest.clone(), found.info.id.clone()] {
         put(host, name, target.clone()).await?;
     }
-    Ok(())
+    Ok(digest)
 }
 
 async fn put(host: &Host, name: String, target: Descriptor) -> Result<(), Failure> {
