@@ -14,7 +14,7 @@ pub(super) fn of_container(container: &Container) -> u64 {
 
 /// UID of a static pod that names none: 32 hexadecimal digits over the manifest, the node and the file.
 ///
-/// The kubelet takes the MD5 of the same three (`pkg/kubelet/config/common.go`), but hashes a dump of Go's own memory
+/// The kubelet takes the FNV-1a of 128 bits of the same three (`pkg/kubelet/config/common.go`), but hashes a dump of Go's own memory
 /// layout, which nobody else can make: the form and the meaning are the same here, the digits are not.
 pub(super) fn static_uid(pod: &Pod, node: &str, file: &str) -> String {
     let mut hash = Sha256::new();

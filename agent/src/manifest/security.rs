@@ -136,24 +136,30 @@ fn seccomp(notes: &mut Notes<'_>, field: &str, written: Option<&SeccompProfile>)
 }
 
 fn capabilities(notes: &mut Notes<'_>, field: &str, written: Option<&ApiCapabilities>) -> Capabilities {
-    let mut names = |list: &str, written: Option<&Vec<String>>| -> Vec<String> {
+    let mut names = |list: &str, written: Option<&Vec<String>>, is_refused: bool| -> Vec<String> {
         let mut names = Vec::new();
         for (index, name) in written.into_iter().flatten().enumerate() {
             let upper = name.to_ascii_uppercase();
-            let known =
+            let at = format!("{field}.{list}[{index}]");
+            let has_form =
                 !upper.is_empty() && upper.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
-            if !known || upper.starts_with("CAP_") {
+            // Containerd puts the prefix before every name, and runtimes pass over what is none then.
+            let has_prefix = upper.starts_with("CAP_");
+            if !has_form || (has_prefix && is_refused) {
                 let message =
                     format!("`{name}` is not a capability: write it without CAP_, such as `NET_ADMIN`");
-                notes.fault(&format!("{field}.{list}[{index}]"), message);
+                notes.fault(&at, message);
+            } else if has_prefix {
+                notes.unsupported(at);
+                continue;
             }
             names.push(upper);
         }
         names
     };
     Capabilities {
-        add: names("add", written.and_then(|set| set.add.as_ref())),
-        drop: names("drop", written.and_then(|set| set.drop.as_ref())),
+        add: names("add", written.and_then(|set| set.add.as_ref()), false),
+        drop: names("drop", written.and_then(|set| set.drop.as_ref()), true),
     }
 }
 

@@ -80,6 +80,13 @@ fn a_full_pod_becomes_the_cores() {
 }
 
 #[test]
+fn a_capability_with_its_prefix_is_passed_over_and_told() {
+    let manifest = one(&pod("", "securityContext: {capabilities: {add: [CAP_NET_ADMIN, net_raw]}}"));
+    assert_eq!(manifest.pod.containers[0].security.capabilities.add, ["NET_RAW"]);
+    assert_eq!(manifest.unsupported, ["spec.containers[0].securityContext.capabilities.add[0]"]);
+}
+
+#[test]
 fn a_static_pod_is_marked_as_the_kubelet_marks_it() {
     let pod = one(&pod("", "")).pod;
     assert_eq!(pod.name.to_string(), "default/web-node-1");
@@ -233,7 +240,7 @@ fn every_fault_names_file_line_and_field() {
         ("resources: {limits: {cpu: 1, example.com/gpu: 1}}", "", "web.yaml:9: spec.resources.limits.example.com/gpu: not a resource of a pod: `cpu`, `memory` or `hugepages-<size>`".to_owned()),
         ("", "resources: {requests: {hugepages-2Mi: 2Mi}}", "web.yaml:8: spec.containers[0].resources.requests: huge pages cannot be overcommitted: request and limit must be equal".to_owned()),
         ("", "securityContext: {privileged: true, allowPrivilegeEscalation: false}", "web.yaml:8: spec.containers[0].securityContext.allowPrivilegeEscalation: cannot be false while `privileged` is true".to_owned()),
-        ("", "securityContext: {capabilities: {add: [CAP_NET_ADMIN]}}", "web.yaml:8: spec.containers[0].securityContext.capabilities.add[0]: `CAP_NET_ADMIN` is not a capability: write it without CAP_, such as `NET_ADMIN`".to_owned()),
+        ("", "securityContext: {capabilities: {drop: [CAP_NET_ADMIN]}}", "web.yaml:8: spec.containers[0].securityContext.capabilities.drop[0]: `CAP_NET_ADMIN` is not a capability: write it without CAP_, such as `NET_ADMIN`".to_owned()),
         ("", "env: [{name: A, value: 1}]", "web.yaml:8: spec.containers[0].env[0].value: expected a string, found integer `1`: put it in quotes".to_owned()),
         ("", "env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]", format!("web.yaml:8: spec.containers[0].env[0].valueFrom: {API}")),
         ("", "env: [{name: A, valueFrom: {fieldRef: {fieldPath: spec.hostname}}}]", "web.yaml:8: spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: `spec.hostname` is not a field that a variable can show".to_owned()),
