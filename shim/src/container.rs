@@ -16,7 +16,7 @@ use crate::criu::Restore;
 use crate::io::{StdinUri, StreamUri, UriError, Wiring};
 use crate::pod::Pod;
 use crate::poll::Token;
-use crate::runtime::Runtime;
+use crate::runtime::{Client, Runtime};
 
 /// Largest process description of an exec.
 const PROCESS_BYTES_MAX: usize = 1 << 20;
@@ -88,7 +88,7 @@ pub(crate) struct ExecPlan {
 pub(crate) fn plan(
     request: &CreateTaskRequest,
     pod: Option<&Pod>,
-    namespace: &str,
+    client: Client<'_>,
 ) -> Result<Container, Failure> {
     let bundle = PathBuf::from(&request.bundle);
     if !bundle.is_absolute() {
@@ -102,21 +102,19 @@ pub(crate) fn plan(
             Ok(options) => {
                 flags = CreateFlags::of(&options);
                 let asks = !options.binary_name.is_empty() || !options.root.is_empty();
-                runtime =
-                    asks.then(|| Runtime::new(&options.binary_name, Vec::new(), &options.root, namespace));
+                runtime = asks.then(|| Runtime::new(&options.binary_name, Vec::new(), &options.root, client));
             }
             Err(error @ AnyError::Decode { .. }) => return Err(invalid(crate::chain(&error))),
             Err(AnyError::OtherType { .. }) => {
                 if let Ok(options) = unpack::<SandboxOptions>(any) {
-                    runtime =
-                        Some(Runtime::new(&options.runtime_binary, options.runtime_args, "", namespace));
+                    runtime = Some(Runtime::new(&options.runtime_binary, options.runtime_args, "", client));
                 }
             }
         }
     }
     let runtime = runtime.unwrap_or_else(|| {
         let options = pod.and_then(Pod::options).cloned().unwrap_or_default();
-        Runtime::new(&options.runtime_binary, options.runtime_args, "", namespace)
+        Runtime::new(&options.runtime_binary, options.runtime_args, "", client)
     });
     Ok(Container {
         streams: Streams {

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::args::{self, Args};
 use crate::container::{self, ExecPlan, Terminal};
 use crate::pod::Pod;
+use crate::runtime::Client;
 use crate::start::{Asked, group, socket_path};
 use crate::{bundle, info};
 
@@ -101,7 +102,8 @@ fn any_bootstrap_bytes_are_parameters_or_not() {
         }
         info::options(&bytes);
         if let Ok(request) = CreateTaskRequest::decode(bytes.as_slice()) {
-            let _planned = container::plan(&request, None, "k8s.io").is_ok();
+            let _planned =
+                container::plan(&request, None, Client { address: "", namespace: "k8s.io" }).is_ok();
         }
     }
     assert!(taken > 0 && refused > 0, "both ways are tried: {taken}, {refused}");

@@ -9,7 +9,7 @@ use berth_proto::types::{RuntimeInfo, RuntimeRequest, RuntimeVersion};
 use berth_proto::{Any, runc, unpack};
 use prost::Message;
 
-use crate::runtime::Runtime;
+use crate::runtime::{Client, Runtime};
 
 /// Most bytes read from standard input.
 const STDIN_BYTES_MAX: u64 = 4 << 20;
@@ -28,7 +28,7 @@ pub(crate) fn info() -> io::Result<()> {
     io::stdin().take(STDIN_BYTES_MAX).read_to_end(&mut stdin)?;
     // Options of another kind, or none: the default runtime is described.
     let options = options(&stdin).unwrap_or_default();
-    let runtime = Runtime::new(&options.binary_name, Vec::new(), "", "");
+    let runtime = Runtime::new(&options.binary_name, Vec::new(), "", Client { address: "", namespace: "" });
     let features = runtime.plain().arg("features").stdout(std::process::Stdio::piped()).output();
     let features = features.ok().filter(|output| output.status.success() && !output.stdout.is_empty());
     let version = env!("CARGO_PKG_VERSION").to_owned();

@@ -15,15 +15,36 @@ use serde_json::Value;
 
 use crate::cgroup::Cgroup;
 use crate::io::ChildStreams;
+use crate::start::name_of;
 use crate::sys;
 
-/// Where runtimes keep their state, per runtime and containerd namespace, unless a client names a directory.
+/// Where runtimes keep their state, per runtime, containerd and its namespace, unless a client names a directory.
 const ROOT: &str = "/run/berth-shim";
 /// Time that one call may take before it is killed, milliseconds. The slowest call that is not a failure is a creation
 /// on a machine that starts hundreds at once.
 pub(crate) const CALL_MS_MAX: u64 = 120_000;
 /// Most bytes of a runtime's log that are read for its error.
 const LOG_BYTES_MAX: u64 = 64 << 10;
+
+/// The containerd whose state has no directory of its own: the one that a node has.
+const USUAL_CONTAINERD: &str = "/run/containerd/containerd.sock";
+
+/// Who asks for containers: their ids are unique in a namespace of one containerd, and not on the node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Client<'a> {
+    /// containerd's socket.
+    pub(crate) address: &'a str,
+    pub(crate) namespace: &'a str,
+}
+
+impl Client<'_> {
+    fn state_in(self, directory: &Path) -> PathBuf {
+        match self.address {
+            "" | USUAL_CONTAINERD => directory.join(self.namespace),
+            other => directory.join(name_of(&[other])).join(self.namespace),
+        }
+    }
+}
 
 /// An OCI runtime and how it is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,14 +58,14 @@ pub(crate) struct Runtime {
 
 impl Runtime {
     /// A runtime as a client asked for it; an empty name means runc where it is installed, else crun.
-    pub(crate) fn new(name: &str, mut args: Vec<String>, root: &str, namespace: &str) -> Self {
+    pub(crate) fn new(name: &str, mut args: Vec<String>, root: &str, client: Client<'_>) -> Self {
         let binary = if name.is_empty() { default_binary(&mut args) } else { PathBuf::from(name) };
         let root = match root {
             "" => {
                 let file = binary.file_name().map_or_else(|| "runtime".into(), ToOwned::to_owned);
-                Path::new(ROOT).join(file).join(namespace)
+                client.state_in(&Path::new(ROOT).join(file))
             }
-            root => Path::new(root).join(namespace),
+            root => Path::new(root).join(client.namespace),
         };
         Self { binary, args, root }
     }
@@ -202,6 +223,8 @@ pub(crate) fn read_pid(path: &Path) -> Option<u32> {
 mod tests {
     use super::*;
 
+    const USUAL: Client<'_> = Client { address: USUAL_CONTAINERD, namespace: "k8s.io" };
+
     #[test]
     fn the_last_error_of_a_log_is_the_reason() {
         let runc = r#"{"level":"warning","msg":"w","time":"t"}
@@ -235,17 +258,22 @@ mod tests {
             ("crun", &split, None),
             ("youki", &unified, None),
         ] {
-            let runtime = Runtime::new(binary, Vec::new(), "", "k8s.io");
+            let runtime = Runtime::new(binary, Vec::new(), "", USUAL);
             let wanted = group.map(|group| ["--cgroup".to_owned(), group.to_owned()]);
             assert_eq!(runtime.in_group(cgroup, "e"), wanted, "{binary}");
         }
     }
 
     #[test]
-    fn state_is_kept_apart_by_runtime_and_namespace() {
-        let runtime = Runtime::new("/usr/bin/crun", Vec::new(), "", "k8s.io");
-        assert_eq!(runtime.root, PathBuf::from("/run/berth-shim/crun/k8s.io"));
-        let runtime = Runtime::new("crun", Vec::new(), "/run/mine", "k8s.io");
-        assert_eq!(runtime.root, PathBuf::from("/run/mine/k8s.io"));
+    fn state_is_kept_apart_by_runtime_containerd_and_namespace() {
+        let root = |name, root, client| Runtime::new(name, Vec::new(), root, client).root;
+        assert_eq!(root("/usr/bin/crun", "", USUAL), PathBuf::from("/run/berth-shim/crun/k8s.io"));
+        assert_eq!(root("crun", "/run/mine", USUAL), PathBuf::from("/run/mine/k8s.io"));
+        let second = Client { address: "/run/second/containerd.sock", ..USUAL };
+        let other = root("crun", "", second);
+        assert_eq!(other.file_name(), Some("k8s.io".as_ref()));
+        let of_containerd = other.parent().and_then(Path::parent);
+        assert_eq!(of_containerd, Some(Path::new("/run/berth-shim/crun")), "{}", other.display());
+        assert_eq!(root("crun", "/run/mine", second), PathBuf::from("/run/mine/k8s.io"));
     }
 }

@@ -51,6 +51,7 @@ fn set_up(args: &Args) -> Result<Shim, ServeError> {
     oom_score::raise();
     let bundle = std::env::current_dir().map_err(ServeError::Bundle)?;
     let home = Home {
+        address: args.address.clone(),
         namespace: args.namespace.clone(),
         bundle,
         events_address: events_address(&args.address),

@@ -39,6 +39,8 @@ const LINGER_MS: u64 = 3_000;
 /// Where the shim was started, and for whom.
 #[derive(Debug)]
 pub(crate) struct Home {
+    /// containerd's socket.
+    pub(crate) address: String,
     pub(crate) namespace: String,
     pub(crate) bundle: PathBuf,
     /// containerd's ttrpc socket.

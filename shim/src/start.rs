@@ -22,7 +22,7 @@ use crate::bundle::{self, BundleError};
 use process::{ProcessError, Serving};
 pub(crate) use process::{tell, tell_ready};
 use socket::{Claim, claim};
-pub(crate) use socket::{SocketError, listen, remove_unserved, socket_path};
+pub(crate) use socket::{SocketError, listen, name_of, remove_unserved, socket_path};
 
 /// Where shims listen when containerd does not say (`defaults.DefaultStateDir` of containerd).
 const SOCKET_DIR: &str = "/run/containerd/s";

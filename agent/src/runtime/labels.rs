@@ -23,13 +23,18 @@ pub const ATTEMPT: &str = "berth.dev/attempt";
 const HASH: &str = "berth.dev/container-hash";
 /// The sandbox that a container is in; the record of a sandbox names itself.
 pub const SANDBOX: &str = "berth.dev/sandbox";
+/// The run directory of the agent that made it. No two agents of a node have one, since it is locked, and the sockets of a
+/// pod's shim are in it.
+pub const RUN_DIR: &str = "berth.dev/run-dir";
 /// Keeps a snapshot until it is removed, while no container record does: a value of any kind.
 pub const GC_ROOT: &str = "containerd.io/gc.root";
 
-/// Whether a record is ours, and not another agent's.
+/// Whether a record is that of the agent with this run directory (decision 0027). One that names no run directory was made by an
+/// earlier version, which knew of no second agent at the same containerd.
 #[must_use]
-pub fn is_ours(record: &Container) -> bool {
-    record.labels.contains_key(ATTEMPT)
+pub fn is_ours(record: &Container, run_dir: &str) -> bool {
+    let owner = record.labels.get(RUN_DIR);
+    record.labels.contains_key(ATTEMPT) && owner.is_none_or(|owner| owner == run_dir)
 }
 
 /// The sandbox that a container is in; empty on what others made. Earlier versions said it in a field, by which CRI's store
@@ -61,5 +66,27 @@ impl Labels<'_> {
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.0.get(HASH).and_then(|text| u64::from_str_radix(text, 16).ok()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_agent_made_is_not_ours() {
+        let cases: [(&[(&str, &str)], bool); 5] = [
+            (&[(ATTEMPT, "0"), (RUN_DIR, "/run/berth")], true),
+            (&[(ATTEMPT, "0"), (RUN_DIR, "/run/second/berth")], false),
+            (&[(ATTEMPT, "0")], true),
+            (&[(RUN_DIR, "/run/berth")], false),
+            (&[(POD_UID, "1-a")], false),
+        ];
+        for (labels, ours) in cases {
+            let labels =
+                labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let record = Container { labels, ..Container::default() };
+            assert_eq!(is_ours(&record, "/run/berth"), ours, "{record:?}");
+        }
     }
 }

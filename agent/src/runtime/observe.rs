@@ -59,26 +59,25 @@ pub async fn observe(
     known: BTreeSet<SandboxId>,
 ) -> Result<ObservedNode, ObserveError> {
     let asked_at = clock::mono();
-    let stored = list_sandboxes(containerd).await?;
-    let (mut sandboxes, containers): (Vec<_>, Vec<_>) =
-        list_containers(containerd).await?.into_iter().partition(is_sandbox);
-    sandboxes.extend(stored.into_iter().map(as_record));
+    let mut records = list_containers(containerd).await?;
+    records.extend(list_sandboxes(containerd).await?.into_iter().map(as_record));
+    let (ours, foreign): (Vec<_>, Vec<_>) = records.into_iter().partition(|it| is_ours(it, shims.run_dir()));
+    let (sandboxes, containers): (Vec<_>, Vec<_>) = ours.into_iter().partition(is_sandbox);
     let unrecorded = unrecorded(known, &sandboxes, &containers);
     let looks = look_at_shims(shims, &sandboxes, &unrecorded).await;
-    let is_loose = |it: &&Container| is_ours(it) && !looks.contains_key(sandbox_of(it));
+    let is_loose = |it: &&Container| !looks.contains_key(sandbox_of(it));
     let tasks = if containers.iter().any(|it| is_loose(&it)) {
         list_tasks(containerd).await?
     } else {
         BTreeMap::new()
     };
 
-    let foreign = sandboxes.iter().chain(&containers).filter(|it| !is_ours(it));
     let grouped = containers.iter().filter(is_loose);
     let grouped = grouped
         .map(|it| (ContainerId::from_known(&it.id), SandboxId::from_known(sandbox_of(it))))
         .filter(|(_, sandbox)| !sandbox.as_str().is_empty());
     Ok(ObservedNode {
-        foreign: foreign.filter_map(|it| Labels(&it.labels).pod()).collect(),
+        foreign: foreign.iter().filter_map(|it| Labels(&it.labels).pod()).collect(),
         grouped: grouped.collect(),
         observation: Observation {
             asked_at,
@@ -101,7 +100,9 @@ fn is_sandbox(record: &Container) -> bool {
 /// A sandbox of CRI's store, in which earlier versions kept ours.
 fn as_record(sandbox: Sandbox) -> Container {
     let runtime = sandbox.runtime.map(|it| Runtime { name: it.name, options: None });
-    Container { id: sandbox.sandbox_id, labels: sandbox.labels, runtime, ..Container::default() }
+    let mut labels = sandbox.labels;
+    labels.insert(SANDBOX.to_owned(), sandbox.sandbox_id.clone());
+    Container { id: sandbox.sandbox_id, labels, runtime, ..Container::default() }
 }
 
 /// Sandboxes of ours that there should be a record of and is none.
@@ -110,7 +111,7 @@ fn unrecorded(
     sandboxes: &[Container],
     containers: &[Container],
 ) -> BTreeSet<SandboxId> {
-    let members = containers.iter().filter(|it| is_ours(it)).map(|it| SandboxId::from_known(sandbox_of(it)));
+    let members = containers.iter().map(|it| SandboxId::from_known(sandbox_of(it)));
     let mut all = known;
     all.extend(members.filter(|id| !id.as_str().is_empty()));
     for sandbox in sandboxes {
@@ -149,8 +150,7 @@ async fn look_at_shims(
     sandboxes: &[Container],
     unrecorded: &BTreeSet<SandboxId>,
 ) -> BTreeMap<String, ShimLook> {
-    let ours = sandboxes.iter().filter(|it| is_ours(it) && is_berth(it));
-    let ours = ours.map(|it| SandboxId::from_known(&it.id));
+    let ours = sandboxes.iter().filter(|it| is_berth(it)).map(|it| SandboxId::from_known(&it.id));
     let more = unrecorded.iter().filter(|id| shims.socket(id).exists()).cloned();
     let ids: BTreeSet<SandboxId> = ours.chain(more).collect();
     let looks = stream::iter(ids).map(|id| async move {

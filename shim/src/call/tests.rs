@@ -5,6 +5,7 @@ use prost::Message;
 
 use super::*;
 use crate::container;
+use crate::runtime::Client;
 
 const METHODS: [(&str, &[&str]); 3] = [
     (
@@ -83,7 +84,7 @@ fn take_everywhere(payload: &[u8]) {
 fn look_closer(parsed: &Parsed) {
     match parsed {
         Parsed::Ask(Call::Create(request), _) => {
-            if let Ok(container) = container::plan(request, None, "ns") {
+            if let Ok(container) = container::plan(request, None, Client { address: "", namespace: "ns" }) {
                 let _either = container::wiring(&container.streams).is_ok();
             }
         }

@@ -15,7 +15,7 @@ use crate::call::Call;
 use crate::container::{self, Container, ExecPlan, Terminal};
 use crate::io::{self, CONSOLE_DIR, ChildStreams, Console, Owner, Prepared, Wiring};
 use crate::pod::Pod;
-use crate::runtime::{self, Delete};
+use crate::runtime::{self, Client, Delete};
 use crate::{bundle, chain, oom_score};
 
 /// A process's ends, opened, and the socket for its terminal if it has one.
@@ -72,7 +72,8 @@ impl Shim {
         let Some(Pending { call: Call::Create(request), .. }) = self.clients.request(from) else {
             return Err(gone());
         };
-        container::plan(request, self.pod.as_ref(), &self.home.namespace)
+        let client = Client { address: &self.home.address, namespace: &self.home.namespace };
+        container::plan(request, self.pod.as_ref(), client)
     }
 
     /// Begins everything that comes before the runtime.

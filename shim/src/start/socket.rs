@@ -61,11 +61,14 @@ pub(crate) fn socket_path(
     if !directory.is_absolute() {
         return Err(SocketError::RelativeDirectory { path: directory.to_owned() });
     }
-    let parts = [address, namespace, group];
-    // Two bases, since 64 bits of a hash that is not cryptographic are few. Names are not secret and not hostile: they
-    // are containerd's own.
-    let path = directory.join(format!("{:016x}{:016x}", fnv(FNV_BASE, &parts), fnv(!FNV_BASE, &parts)));
+    let path = directory.join(name_of(&[address, namespace, group]));
     check_length(&path).map(|()| path)
+}
+
+/// A name for a file that follows from these and hardly from others. Two bases, since 64 bits of a hash that is not
+/// cryptographic are few. What it is made of is not secret and not hostile: they are containerd's own.
+pub(crate) fn name_of(parts: &[&str]) -> String {
+    format!("{:016x}{:016x}", fnv(FNV_BASE, parts), fnv(!FNV_BASE, parts))
 }
 
 /// FNV-1a over texts, each ended by a byte that none contains.

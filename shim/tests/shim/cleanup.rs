@@ -87,11 +87,20 @@ fn a_runtime_that_is_gone_leaves_nothing(world: &World) {
     delete_in_time(&pod, &pids);
 }
 
+/// Where the runtime of a wrapper keeps what the shims of a world have there.
+fn state_of(world: &World) -> PathBuf {
+    let containerds = fs::read_dir("/run/berth-shim/wrapped").unwrap().flatten();
+    let here: Vec<PathBuf> =
+        containerds.map(|entry| entry.path().join(world.name())).filter(|path| path.is_dir()).collect();
+    let [one] = here.as_slice() else { panic!("{here:?}") };
+    one.clone()
+}
+
 /// As after its state directory, which is in memory, was lost.
 fn a_runtime_that_forgot_leaves_nothing(world: &World) {
     let wrapper = Wrapper::new(world, "c1");
     let (pod, pids) = lose(world, &wrapper, 2);
-    let state = PathBuf::from("/run/berth-shim/wrapped").join(world.name());
+    let state = state_of(world);
     assert_eq!(fs::read_dir(&state).unwrap().count(), 2);
     fs::remove_dir_all(&state).unwrap();
     delete_in_time(&pod, &pids);
@@ -135,7 +144,7 @@ fn what_the_runtime_did_not_forget_stays_noted(world: &World) {
     let (_one, two) = (Task::start(&pod.shim, "c1", spec()), Task::start(&pod.shim, "c2", spec()));
     fs::write(&wrapper.hangs, "").unwrap();
     pod.shutdown();
-    let state = PathBuf::from("/run/berth-shim/wrapped").join(world.name());
+    let state = state_of(world);
     let known = || fs::read_dir(&state).unwrap().flatten().map(|entry| entry.file_name()).collect::<Vec<_>>();
     assert_eq!(known(), ["c1"], "what the runtime knows");
     assert!(!two.bundle.join("berth.json").exists(), "what it has forgotten is not noted");

@@ -209,10 +209,7 @@ impl PodMachine {
             }
             ObservedTask::Unknown if alive == Alive::Perhaps => self.trust(name, hash, at, now),
             ObservedTask::Exited(exit) => self.ended(name, RunEnd::Seen(*exit), now),
-            ObservedTask::Created
-            | ObservedTask::Starting
-            | ObservedTask::Absent
-            | ObservedTask::Unknown
+            ObservedTask::Created | ObservedTask::Starting | ObservedTask::Absent | ObservedTask::Unknown
                 if alive != Alive::No =>
             {
                 self.set_run(name, Run::Preparing(again(hash)));
@@ -233,7 +230,9 @@ impl PodMachine {
     fn lost(&self, now: Now) -> RunEnd {
         match self.recording {
             Recording::Unsaved => RunEnd::Forgotten(now.wall),
-            Recording::Saving { .. } | Recording::Saved(_) | Recording::Failed { .. } => RunEnd::Lost(now.wall),
+            Recording::Saving { .. } | Recording::Saved(_) | Recording::Failed { .. } => {
+                RunEnd::Lost(now.wall)
+            }
         }
     }
 

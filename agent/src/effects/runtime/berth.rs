@@ -64,7 +64,7 @@ impl Berth<'_> {
     pub(super) async fn ensure_sandbox(self, request: &SandboxRequest) -> Result<Outcome, Failure> {
         let Self { host } = self;
         let id = &request.id;
-        let record = records::sandbox(request, PodRuntime::Berth.name());
+        let record = records::sandbox(host, request, PodRuntime::Berth.name());
         let is_new = records::create(host, record.clone()).await?;
         host.failpoint.reach("sandbox.record-created");
         if !is_new || !create(host, request, &record).await? {

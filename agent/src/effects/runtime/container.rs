@@ -87,6 +87,9 @@ pub(in crate::effects) async fn start(
 pub(in crate::effects) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Result<Outcome, Failure> {
     host.grouped.forget(id);
     if let Some(record) = records::container(host, id).await? {
+        if !labels::is_ours(&record, &host.node().paths.run) {
+            return Ok(Outcome::Done);
+        }
         let sandbox = SandboxId::from_known(labels::sandbox_of(&record));
         kill::must_answer(host, &sandbox).await?;
         if let Err(error) = task::remove(host, id).await {
@@ -125,6 +128,7 @@ fn record(
         snapshot_key: request.id.to_string(),
         ..Container::default()
     };
+    record.labels.insert(labels::RUN_DIR.to_owned(), host.node().paths.run.clone());
     record.labels.insert(labels::SANDBOX.to_owned(), request.sandbox.to_string());
     Ok(record)
 }

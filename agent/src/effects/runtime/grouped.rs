@@ -50,7 +50,7 @@ impl Grouped<'_> {
                 PodRuntime::Berth.name()
             )));
         }
-        records::create(self.host, records::sandbox(request, self.name)).await?;
+        records::create(self.host, records::sandbox(self.host, request, self.name)).await?;
         self.host.failpoint.reach("grouped.recorded");
         let holder = Holder {
             dir: self.dir(&request.id),

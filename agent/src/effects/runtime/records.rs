@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use berth_core::{
-    failure::Failure,
+    failure::{Failure, FailureKind},
     id::{ContainerId, PodUid, SandboxId},
     pod::port::sandbox::SandboxRequest,
 };
@@ -29,7 +29,7 @@ pub(super) const SPEC_URL: &str = "types.containerd.io/opencontainers/runtime-sp
 const OCI_VERSION: &str = "1.1.0";
 
 /// The record of a sandbox: found again by its labels.
-pub(super) fn sandbox(request: &SandboxRequest, runtime: &str) -> Container {
+pub(super) fn sandbox(host: &Host, request: &SandboxRequest, runtime: &str) -> Container {
     let SandboxRequest { id, attempt, pod, .. } = request;
     let labels = [
         (labels::POD_NAME, pod.name.name.clone()),
@@ -37,6 +37,7 @@ pub(super) fn sandbox(request: &SandboxRequest, runtime: &str) -> Container {
         (labels::POD_UID, pod.uid.to_string()),
         (labels::SANDBOX, id.to_string()),
         (labels::ATTEMPT, attempt.to_string()),
+        (labels::RUN_DIR, host.node().paths.run.clone()),
     ];
     let spec = serde_json::json!({
         "ociVersion": OCI_VERSION,
@@ -72,27 +73,52 @@ pub(super) async fn members(host: &Host, pod: &PodUid, id: &SandboxId) -> Result
     let mut client = host.containerd.containers();
     let list = host.containerd.call("list containers of sandbox", id.as_str(), client.list(request)).await?;
     let is_member = |it: &Container| it.id != id.as_str() && labels::sandbox_of(it) == id.as_str();
-    let members = list.containers.into_iter().filter(|it| labels::is_ours(it) && is_member(it));
+    let run_dir = &host.node().paths.run;
+    let members = list.containers.into_iter().filter(|it| labels::is_ours(it, run_dir) && is_member(it));
     Ok(members.map(|it| ContainerId::from_known(it.id)).collect())
 }
 
-/// Writes a record; tells whether there was none.
+/// Writes a record; tells whether there was none. Ids are computed, so the same pod under another agent has the same: what is
+/// there has to be ours.
 pub(super) async fn create(host: &Host, container: Container) -> Result<bool, Failure> {
     let id = container.id.clone();
     let create = CreateContainerRequest { container: Some(container) };
     let mut client = host.containerd.containers();
     match host.containerd.call("record", &id, client.create(create)).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_already_exists() => Ok(false),
-        Err(error) => Err(error.into()),
+        Ok(_) => return Ok(true),
+        Err(error) if error.is_already_exists() => {}
+        Err(error) => return Err(error.into()),
     }
+    let found = record(host, &id).await?;
+    match found.filter(|it| !labels::is_ours(it, &host.node().paths.run)) {
+        Some(other) => Err(taken(&id, &other)),
+        None => Ok(false),
+    }
+}
+
+/// Whether what bears an id in containerd is another agent's: nothing of it is removed.
+pub(super) async fn is_of_another(host: &Host, id: &str) -> Result<bool, Failure> {
+    let found = record(host, id).await?;
+    Ok(found.is_some_and(|it| !labels::is_ours(&it, &host.node().paths.run)))
+}
+
+fn taken(id: &str, record: &Container) -> Failure {
+    let owner = record.labels.get(labels::RUN_DIR).map_or("unknown", String::as_str);
+    let message = format!(
+        "record {id}: containerd has a record of that name, made by another agent (run directory {owner}): give this pod another UID, or this agent a containerd of its own"
+    );
+    Failure { kind: FailureKind::Config, message }
 }
 
 /// The record of a container, if there is one.
 pub(super) async fn container(host: &Host, id: &ContainerId) -> Result<Option<Container>, Failure> {
-    let get = GetContainerRequest { id: id.to_string() };
+    record(host, id.as_str()).await
+}
+
+async fn record(host: &Host, id: &str) -> Result<Option<Container>, Failure> {
+    let get = GetContainerRequest { id: id.to_owned() };
     let mut client = host.containerd.containers();
-    match host.containerd.call("read container", id.as_str(), client.get(get)).await {
+    match host.containerd.call("read container", id, client.get(get)).await {
         Ok(answer) => Ok(Some(answer.container.unwrap_or_default())),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error.into()),

@@ -28,6 +28,9 @@ pub(in crate::effects) async fn remove(
     id: &SandboxId,
 ) -> Result<Outcome, Failure> {
     host.shims.forget(id);
+    if records::is_of_another(host, id.as_str()).await? {
+        return Ok(Outcome::Done);
+    }
     kill::must_answer(host, id).await?;
     for container in records::members(host, pod, id).await? {
         container::remove(host, &container).await?;

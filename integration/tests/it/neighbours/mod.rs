@@ -3,10 +3,14 @@
 mod cri;
 mod kubelet;
 mod networks;
+mod one_containerd;
 mod second;
 
 use crate::suite::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [networks::tests(), cri::tests(), kubelet::tests()].into_iter().flatten().collect()
+    [networks::tests(), cri::tests(), one_containerd::tests(), kubelet::tests()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

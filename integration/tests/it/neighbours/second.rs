@@ -1,4 +1,5 @@
-//! A second Berth: its own containerd, state, root directory and cgroups; network, namespaces and rules are everybody's.
+//! A second Berth: its own state, root directory and cgroups, and mostly its own containerd; network, namespaces and rules are
+//! everybody's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use berth_integration::control::Control;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::process::Process;
 use berth_integration::wait::{self, Look};
-use berth_integration::{binaries, cgroup, components};
+use berth_integration::{binaries, cgroup, components, containerd};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -24,7 +25,7 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 pub(super) struct Second {
     dir: PathBuf,
     control: Control,
-    containerd: Process,
+    containerd: Option<Process>,
     agent: Option<Process>,
 }
 
@@ -32,11 +33,7 @@ impl Second {
     /// Starts one beside a node, on the same network.
     pub(super) fn start(node: &Node, plugins: &Path) -> Result<Self> {
         let dir = node.world.root().join("second");
-        fs::create_dir_all(dir.join("manifests"))?;
-        let cgroup_root = format!("{}/second", node.world.cgroup_root());
-        for hierarchy in cgroup::hierarchies()? {
-            fs::create_dir_all(hierarchy.join(cgroup_root.trim_start_matches('/')))?;
-        }
+        fs::create_dir_all(&dir)?;
         let mut containerd = Process::start(
             "second containerd",
             Command::new(components::binary("containerd")?)
@@ -52,11 +49,33 @@ impl Second {
             let said = String::from_utf8_lossy(&asked.stderr).into_owned();
             Ok(if asked.status.success() { Look::Ready(()) } else { Look::NotYet(said) })
         })?;
+        let endpoint = format!("{RUN}/containerd.sock");
+        Self::start_at(node, plugins, dir, &endpoint, Some(containerd))
+    }
+
+    /// Starts one at the containerd of the node.
+    pub(super) fn start_beside(node: &Node, plugins: &Path) -> Result<Self> {
+        let dir = node.world.root().join("second");
+        Self::start_at(node, plugins, dir, containerd::SOCKET, None)
+    }
+
+    fn start_at(
+        node: &Node,
+        plugins: &Path,
+        dir: PathBuf,
+        endpoint: &str,
+        containerd: Option<Process>,
+    ) -> Result<Self> {
+        fs::create_dir_all(dir.join("manifests"))?;
+        let cgroup_root = format!("{}/second", node.world.cgroup_root());
+        for hierarchy in cgroup::hierarchies()? {
+            fs::create_dir_all(hierarchy.join(cgroup_root.trim_start_matches('/')))?;
+        }
         let kubelet = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "staticPodPath": dir.join("manifests"),
-            "containerRuntimeEndpoint": format!("unix://{RUN}/containerd.sock"),
+            "containerRuntimeEndpoint": format!("unix://{endpoint}"),
             "cgroupRoot": cgroup_root,
             "failCgroupV1": false,
             "failSwapOn": false,
@@ -127,10 +146,11 @@ impl Second {
         })?;
         let agent = self.agent.take().context("its agent does not run")?;
         agent.stop_with(Signal::SIGTERM)?;
-        self.containerd.stop()
+        self.containerd.take().map_or(Ok(()), Process::stop)
     }
 
-    fn pods(&self) -> Result<Vec<PodState>> {
+    /// All that it shows.
+    pub(super) fn pods(&self) -> Result<Vec<PodState>> {
         let shown = self.control.overview()?.pods;
         shown.iter().map(|object| Ok(PodState(serde_json::to_value(&object.pod)?))).collect()
     }
