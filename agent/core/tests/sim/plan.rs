@@ -322,7 +322,7 @@ fn without_a_resolv_conf_of_the_node_only_new_sandboxes_are_not_wired() {
         life.actual.sandbox = Resource::Unknown;
         plan(&life, World { config: &config, network: &Network::Ready }, now()).steps
     };
-    let (network, sandbox) = (Step::Ensure(Thing::Network), Step::Ensure(Thing::Sandbox));
+    let (network, sandbox) = (Step::Ensure(PodResource::Network), Step::Ensure(PodResource::Sandbox));
     let new = steps(furnished(pods::pod("web", &["web"])));
     assert!(!new.contains(&network) && new.contains(&sandbox), "{new:?}");
     let old = steps(running(&["web"], RestartPolicy::Always));

@@ -127,7 +127,7 @@ fn a_look_tells_what_became_of_a_start_that_nobody_answered() {
         run.told.clear();
         run.handle(Event::Done { op: look.op(), outcome });
         run.advance(Duration::from_secs(3), |_| {});
-        read_words(&mut run);
+        read_termination_message(&mut run);
         let record = run.world.records[&uid()].containers.values().next().unwrap();
         let is_asked = |is: fn(&Act) -> bool| {
             run.told.iter().any(|effect| matches!(effect, Effect::Pod { act, .. } if is(act)))

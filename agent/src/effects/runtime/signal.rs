@@ -46,7 +46,7 @@ async fn through_containerd(host: &Host, kill: task::KillRequest) -> Result<Outc
 }
 
 /// The number of a signal as images name it: `SIGTERM`, `term`, `15`, `SIGRTMIN+3`. An image's mistake is answered with
-/// SIGTERM: under containerd's CRI such a container cannot be stopped at all (decision 0026).
+/// SIGTERM: under containerd's CRI such a container cannot be stopped at all (decision 0028).
 fn number(name: &str) -> u32 {
     let name = name.trim().to_ascii_uppercase();
     let name = name.strip_prefix("SIG").unwrap_or(&name);

@@ -1,8 +1,8 @@
 //! A second Berth at the containerd of the first: whose a record is, its label tells (decision 0027).
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result};
 use berth_integration::components;
-use berth_integration::node::{Node, POD_LIMIT, PodState};
+use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
@@ -53,21 +53,23 @@ fn live_on() -> Result<()> {
     node.end()
 }
 
-/// The pod of a UID that is taken says so, and never runs.
+/// The pod of a UID that is taken says so, and never runs. It has no network of its own, whose name would be taken too.
 fn refused(second: &Second) -> Result<()> {
-    let said = wait::until("the second agent to refuse the twin", POD_LIMIT, || {
-        let shown = second.pods()?;
-        let twin = shown.iter().find(|pod| pod.uid() == TWIN);
-        let said = twin.map(|pod: &PodState| pod.0["status"].to_string()).unwrap_or_default();
-        Ok(if said.contains("made by another agent") { Look::Ready(said) } else { Look::NotYet(said) })
+    wait::until("the second agent to refuse the twin", POD_LIMIT, || {
+        let events = second.events(TWIN)?;
+        let is_refused = events.iter().any(|event| event.message.contains("made by another agent"));
+        Ok(if is_refused { Look::Ready(()) } else { Look::NotYet(format!("{events:?}")) })
     })?;
-    ensure!(!said.contains("\"running\""), "it runs: {said}");
-    Ok(())
+    let shown = second.pods()?;
+    let twin = shown.iter().find(|pod| pod.uid() == TWIN).context("the twin is not shown")?;
+    let state = &twin.container("main")["state"];
+    same("the state of its container", &state["waiting"]["reason"], &json!("ContainerCreating"))
 }
 
 fn twin() -> String {
     let container = json!({ "name": "main", "image": IMAGE, "command": ["/bin/sleep", "infinity"] });
-    let spec: Value = json!({ "terminationGracePeriodSeconds": 1, "containers": [container] });
+    let spec: Value =
+        json!({ "terminationGracePeriodSeconds": 1, "hostNetwork": true, "containers": [container] });
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "twin", "uid": TWIN }, "spec": spec })
         .to_string()
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use berth::control::EventObject;
 use berth_integration::control::Control;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::process::Process;
@@ -153,6 +154,13 @@ impl Second {
     pub(super) fn pods(&self) -> Result<Vec<PodState>> {
         let shown = self.control.overview()?.pods;
         shown.iter().map(|object| Ok(PodState(serde_json::to_value(&object.pod)?))).collect()
+    }
+
+    /// What happened to a pod of it.
+    pub(super) fn events(&self, uid: &str) -> Result<Vec<EventObject>> {
+        let shown = self.control.overview()?.pods;
+        let of_pod = shown.into_iter().filter(|object| object.pod.metadata.uid.as_deref() == Some(uid));
+        Ok(of_pod.flat_map(|object| object.events).collect())
     }
 
     fn manifest(&self) -> PathBuf {
