@@ -4,7 +4,6 @@ use std::{
     io,
     os::{fd::OwnedFd, unix::net::UnixStream as StdStream},
     path::{Path, PathBuf},
-    process::Stdio,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -19,7 +18,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{frame, serve::ARGUMENT};
+use super::{frame, record, serve::ARGUMENT};
 
 /// How long a worker is kept without work: a burst of pods starts a few, a node at rest has none.
 const KEPT: Duration = Duration::from_secs(10);
@@ -70,12 +69,14 @@ impl Pool {
         own.set_nonblocking(true)?;
         let connection = UnixStream::from_std(own)?;
         let number = self.0.started.fetch_add(1, Ordering::Relaxed);
-        let record = self.0.records.join(format!("{}-{number}", self.0.generation));
+        let given = self.0.records.join(format!("{}-{number}", self.0.generation));
         let mut command = Command::new(PROGRAM);
-        command.arg(ARGUMENT).arg(&record).stdin(OwnedFd::from(other)).stdout(Stdio::null()).current_dir("/");
+        let content = record::content()?;
+        command.arg(ARGUMENT).arg(&given).stdin(OwnedFd::from(other)).stdout(content).current_dir("/");
         // The thread waits until the program is loaded.
         let started = tokio::task::spawn_blocking(move || command.spawn());
         let child = started.await.unwrap_or_else(|_stopping| Err(io::ErrorKind::Interrupted.into()))?;
+        let record = record::path_of(&given, child.id().unwrap_or_default());
         Ok(Worker { connection, child, record })
     }
 

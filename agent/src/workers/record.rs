@@ -1,21 +1,29 @@
 //! What is on record of a worker: which process it is, and what it is at.
 //!
-//! The worker writes its own record, a file in a directory of the agent's state (a tmpfs: nothing of this waits for a
-//! disk), and holds a lock on it for as long as it lives. So a record without a lock is of one that has ended.
+//! The worker makes its own record, a file in a directory of the agent's state (a tmpfs: nothing of this waits for a
+//! disk), and holds a lock on it for as long as it lives. So a record without a lock is of one that has ended. The file is
+//! empty and has the process in its name; what the worker is at is in its memory, where it needs no room.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
-    io,
-    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    io::{self, Read},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    },
     path::{Path, PathBuf},
 };
 
 use jiff::Timestamp;
 use nix::fcntl::{Flock, FlockArg};
+use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
-/// Largest record that is read back: a few names and one path.
-const RECORD_MAX: u64 = 64 << 10;
+/// Name of the memory in which a worker tells what it is at.
+const CONTENT: &str = "berth-worker";
+
+/// Largest content that is read back: a few names and one path.
+const CONTENT_MAX: u64 = 64 << 10;
 
 /// A piece of work, as people and the next agent are told of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,56 +38,32 @@ pub(super) struct Busy {
     pub(super) since: Timestamp,
 }
 
-/// The content of a record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Written {
-    /// The process.
-    pub(super) process: u32,
-    /// When it started, in the kernel's ticks since boot: with the number, which process is meant.
-    pub(super) started: u64,
-    /// What it is at; `None` between pieces of work.
-    pub(super) busy: Option<Busy>,
-}
-
 /// A worker's own record. Removed when it ends well.
 #[derive(Debug)]
 pub(super) struct Record {
-    file: Flock<File>,
+    _held: Flock<File>,
     path: PathBuf,
-    process: u32,
-    started: u64,
+    content: File,
 }
 
 impl Record {
-    /// Makes it and takes the lock.
-    pub(super) fn begin(path: PathBuf) -> io::Result<Self> {
+    /// Makes it and takes the lock. What the worker is at is told in `content`, which the agent made with
+    /// [`content`].
+    pub(super) fn begin(path: &Path, content: OwnedFd) -> io::Result<Self> {
+        let path = path_of(path, std::process::id());
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)?;
-        let process = std::process::id();
-        let started = started(process).ok_or(io::ErrorKind::NotFound)?;
-        let record = Self { file, path, process, started };
+        let held = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)?;
+        let record = Self { _held: held, path, content: content.into() };
         record.set(None)?;
         Ok(record)
     }
 
-    /// Tells what the worker is at.
-    pub(super) fn set(&self, busy: Option<Busy>) -> io::Result<()> {
-        let written = Written { process: self.process, started: self.started, busy };
-        let text = serde_json::to_vec(&written)?;
+    /// Tells what the worker is at; `None` between pieces of work.
+    pub(super) fn set(&self, busy: Option<&Busy>) -> io::Result<()> {
+        let text = serde_json::to_vec(&busy)?;
         // A reader in between finds no JSON, and looks again when it is asked again.
-        self.file.write_all_at(&text, 0)?;
-        self.file.set_len(text.len() as u64)
-    }
-}
-
-#[cfg(test)]
-impl Record {
-    /// As if it were of a process that is not this one.
-    pub(super) fn set_as_another(&self, busy: Busy) -> io::Result<()> {
-        let written = Written { process: u32::MAX, started: 0, busy: Some(busy) };
-        let text = serde_json::to_vec(&written)?;
-        self.file.write_all_at(&text, 0)?;
-        self.file.set_len(text.len() as u64)
+        self.content.write_all_at(&text, 0)?;
+        self.content.set_len(text.len() as u64)
     }
 }
 
@@ -95,13 +79,26 @@ pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
+/// The record of a worker, by the path that it was given and its process.
+pub(super) fn path_of(given: &Path, process: u32) -> PathBuf {
+    let mut path = given.as_os_str().to_owned();
+    path.push(format!("-{process}"));
+    path.into()
+}
+
+/// Where a worker tells what it is at: its standard output. In memory of its own, since a directory may have no room
+/// left when pods are removed to make some.
+pub(super) fn content() -> io::Result<OwnedFd> {
+    Ok(memfd_create(CONTENT, MemfdFlags::CLOEXEC)?)
+}
+
 /// What the record of a worker tells of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WorkerState {
     /// Its worker has ended; the record was removed.
     Ended,
-    /// It lives. The content is missing while it is being written.
-    Lives(Option<Written>),
+    /// It lives, as this process.
+    Lives(u32),
 }
 
 /// Looks at a record, and removes it when its worker has ended.
@@ -119,18 +116,23 @@ pub(super) fn look(path: &Path) -> io::Result<WorkerState> {
             })?;
             Ok(WorkerState::Ended)
         }
-        Err((file, nix::Error::EWOULDBLOCK)) => {
-            let mut text = Vec::new();
-            io::Read::read_to_end(&mut io::Read::take(file, RECORD_MAX), &mut text)?;
-            Ok(WorkerState::Lives(serde_json::from_slice(&text).ok()))
+        Err((_, nix::Error::EWOULDBLOCK)) => {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let process = name.rsplit('-').next().and_then(|process| process.parse().ok());
+            process
+                .map(WorkerState::Lives)
+                .ok_or_else(|| io::Error::other(format!("the name {name} tells no process")))
         }
         Err((_, errno)) => Err(errno.into()),
     }
 }
 
-/// When a process started, as `/proc/<pid>/stat` tells in its field 22 (proc(5)).
-pub(super) fn started(process: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+/// What a worker that lives is at. `None` between pieces of work, and while it is being told.
+pub(super) fn busy(process: u32) -> Option<Busy> {
+    let output = PathBuf::from(format!("/proc/{process}/fd/1"));
+    // Nothing else is opened, since that could wait.
+    fs::read_link(&output).ok()?.to_str()?.strip_prefix("/memfd:")?.strip_prefix(CONTENT)?;
+    let mut text = Vec::new();
+    File::open(output).ok()?.take(CONTENT_MAX).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()?
 }

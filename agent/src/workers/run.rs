@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::{
     WorkError,
-    earlier::end_all,
+    earlier::{Earlier, end_all},
     pool::Pool,
     record::{Busy, make_dir},
     table::{Hanging, PER_POD, Table, Turn},
@@ -70,18 +70,22 @@ impl Workers {
     pub fn open(run: &Path) -> io::Result<Self> {
         let dir = run.join(DIRECTORY);
         make_dir(&dir)?;
-        let earlier = end_all(&dir)?;
+        Ok(Self::after(&dir, end_all(&dir)?))
+    }
+
+    /// Workers that are told what hangs of an earlier agent's.
+    pub(super) fn after(records: &Path, earlier: Vec<Earlier>) -> Self {
         for left in &earlier {
             let (process, busy) = (left.process, &left.busy);
             tracing::warn!(process, ?busy, "a process of an earlier agent hangs");
         }
         let bounds = |bound| Arc::new([(); 3].map(|()| Arc::new(Semaphore::new(bound))));
-        Ok(Self {
+        Self {
             table: Table::with(earlier),
-            pool: Pool::new(&dir),
+            pool: Pool::new(records),
             places: bounds(AT_ONCE),
             given: bounds(ON_NODE),
-        })
+        }
     }
 
     /// What hangs of a pod, longest first.

@@ -18,7 +18,7 @@ pub(super) const ARGUMENT: &str = "file_worker";
 /// How a worker was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Where its record is to be.
+    /// Where its record is to be, but for the process at the end of the name.
     record: PathBuf,
 }
 
@@ -47,9 +47,10 @@ pub fn serve(options: Options, perform: impl Fn(&[u8]) -> Vec<u8>) -> ExitCode {
 
 fn answer_all(options: Options, perform: impl Fn(&[u8]) -> Vec<u8>) -> io::Result<()> {
     let mut agent = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let record = Record::begin(options.record)?;
+    let content = io::stdout().as_fd().try_clone_to_owned()?;
+    let record = Record::begin(&options.record, content)?;
     while let (Some(busy), Some(work)) = (frame::read(&mut agent)?, frame::read(&mut agent)?) {
-        record.set(Some(serde_json::from_slice(&busy)?))?;
+        record.set(Some(&serde_json::from_slice(&busy)?))?;
         // The next agent may be there already, and may have asked another.
         if has_gone(&agent)? {
             return Ok(());

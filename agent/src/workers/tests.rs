@@ -22,6 +22,7 @@ fn file_worker() {
             thread::park();
         },
         b"die" => panic!("as asked"),
+        work if work.starts_with(b"{") => crate::effects::perform_work(work),
         work => work.to_vec(),
     });
     assert_eq!(format!("{ended:?}"), format!("{:?}", ExitCode::SUCCESS));
@@ -151,23 +152,46 @@ async fn the_next_agent_ends_what_it_finds_and_sweeps_stale_records() {
     assert!(matches!(failure, WorkError::Process { .. }), "{failure}");
 }
 
+/// The room of the directory of records is all taken: no worker needs any, to begin or to be found.
+#[tokio::test]
+async fn a_worker_begins_and_is_found_where_there_is_no_room() {
+    let run = TempDir::new().unwrap();
+    let workers = open(&run);
+    let records = run.path().join("workers");
+    rustix::mount::mount("tmpfs", &records, "tmpfs", rustix::mount::MountFlags::empty(), c"size=4k").unwrap();
+    fs::write(records.join("filler-0"), [1; 4096]).unwrap();
+    fs::write(records.join("more-0"), [1]).unwrap_err();
+    let echo = workers.run(job("a", "echo", LONG), b"fine".to_vec()).await;
+    let other = workers.clone();
+    let hanging = tokio::spawn(async move { other.run(job("a", "look", LONG), b"hang".to_vec()).await });
+    until(|| !workers.hanging("a").is_empty() || hanging.is_finished()).await;
+    let found = earlier::at_something(&records);
+    rustix::mount::unmount(&records, rustix::mount::UnmountFlags::DETACH).unwrap();
+    assert_eq!(echo.unwrap(), b"fine");
+    let shown = workers.hanging("a");
+    hanging.abort();
+    assert_eq!(found.unwrap().iter().map(|one| one.process).collect::<Vec<_>>(), [shown[0].process]);
+    until(|| workers.hanging("a").is_empty()).await;
+}
+
 /// One that cannot be killed: here it is another's lock on the record that lives.
 #[tokio::test]
 async fn what_hangs_from_an_earlier_agent_is_shown_and_not_begun_again() {
     let run = TempDir::new().unwrap();
-    let workers = open(&run);
-    drop(workers);
-    let path = run.path().join("workers/left");
-    let record = record::Record::begin(path).unwrap();
+    drop(open(&run));
+    let records = run.path().join("workers");
+    let path = records.join("left");
+    let record = record::Record::begin(&path, record::content().unwrap()).unwrap();
     let busy = record::Busy {
         pod: "a".to_owned(),
         what: "look".to_owned(),
         path: "/mnt/dead".to_owned(),
         since: jiff::Timestamp::UNIX_EPOCH,
     };
-    record.set_as_another(busy).unwrap();
+    let process = std::process::id();
+    let earlier = earlier::Earlier { path: record::path_of(&path, process), process, busy };
 
-    let next = open(&run);
+    let next = Workers::after(&records, vec![earlier]);
     assert_eq!(next.hanging("a").len(), 1);
     let failure = next.run(job("a", "look", LONG), b"fine".to_vec()).await.unwrap_err();
     let words = failure.to_string();

@@ -78,11 +78,13 @@ fn directories(dir: &Path) -> Result<Vec<PathBuf>> {
 fn busy_workers(dir: &Path) -> Result<Vec<String>> {
     let mut busy = Vec::new();
     for entry in fs::read_dir(dir).with_context(|| format!("read {}", dir.display()))? {
-        // It may end between the two looks.
-        let record = fs::read(entry?.path()).unwrap_or_default();
-        let record: Value = serde_json::from_slice(&record).unwrap_or_default();
-        if !record["busy"].is_null() {
-            busy.push(format!("worker {record}"));
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let process = name.rsplit('-').next().unwrap_or_default();
+        // It tells on its standard output, and may end between the two looks.
+        let told = fs::read(format!("/proc/{process}/fd/1")).unwrap_or_default();
+        let told: Value = serde_json::from_slice(&told).unwrap_or_default();
+        if !told.is_null() {
+            busy.push(format!("worker {told}"));
         }
     }
     Ok(busy)

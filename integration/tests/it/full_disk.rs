@@ -32,6 +32,9 @@ fn says_so_and_heals() -> Result<()> {
     node.apply("goes", &pods("goes", &starts))?;
     let (runs, goes) = (node.ready("runs")?, node.ready("goes")?);
 
+    // What is removed later needs workers that have no room either.
+    let workers = Path::new(STATE_DIR).join("workers");
+    eventually("workers at rest to end", &0, || Ok(fs::read_dir(&workers)?.count()))?;
     let filler = fill()?;
     node.apply("new", &pods("new", &starts))?;
     let held = node.wait("new", "held up", POD_LIMIT, |pod| pod.0["status"]["reason"] == REASON)?;
@@ -52,6 +55,7 @@ fn says_so_and_heals() -> Result<()> {
     same("its restarts", told.restarts("ends"), 0)?;
 
     // Signals go on: the pod goes by the record that is there, which makes room.
+    eventually("workers at rest to end", &0, || Ok(fs::read_dir(&workers)?.count()))?;
     node.remove("goes")?;
     node.gone("goes")?;
     let state = Path::new(STATE_DIR).join("pods");
