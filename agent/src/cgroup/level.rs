@@ -6,13 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::{
-    sys::signal::{Signal, kill as send},
-    unistd::Pid,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Levels below a pod that are walked: containers, and what runs inside them under cgroup namespaces.
 const DEPTH_MAX: usize = 32;
+
+/// Processes that are held at once while they are killed: each takes a descriptor.
+const HELD_MAX: usize = 128;
 
 /// Writes a file of the kernel: one that is not there is an error, and never made.
 pub(super) fn write(file: &Path, value: &str) -> io::Result<()> {
@@ -71,14 +71,28 @@ fn remove_below(dir: &Path, depth: usize) -> io::Result<()> {
 }
 
 fn kill_below(dir: &Path, depth: usize) {
-    // 0 stands for a process of another pid namespace, and would be the agent's own group.
-    for pid in processes(dir).into_iter().filter(|pid| *pid > 0) {
-        // It may have ended by itself.
-        let _gone = send(Pid::from_raw(pid), Signal::SIGKILL);
-    }
+    kill_listed(dir, &processes(dir));
     if depth > 0 {
         for child in below(dir) {
             kill_below(&child, depth - 1);
+        }
+    }
+}
+
+/// Kills those of a list that are still in the level. Each is held before that is looked up: a number can be another
+/// process's by then.
+fn kill_listed(dir: &Path, listed: &[i32]) {
+    for some in listed.chunks(HELD_MAX) {
+        let hold = |pid: &i32| {
+            // 0 stands for a process of another pid namespace.
+            let number = Pid::from_raw(*pid).filter(|_| *pid > 0)?;
+            Some((*pid, pidfd_open(number, PidfdFlags::empty()).ok()?))
+        };
+        let held: Vec<_> = some.iter().filter_map(hold).collect();
+        let members = processes(dir);
+        for (_, process) in held.iter().filter(|(pid, _)| members.contains(pid)) {
+            // It may have ended by itself.
+            let _gone = pidfd_send_signal(process, Signal::KILL);
         }
     }
 }
@@ -121,6 +135,19 @@ mod tests {
         }
         // Nobody is left held still.
         assert_eq!(fs::read_to_string(dir.path().join("cgroup.freeze")).unwrap(), "0");
+    }
+
+    #[test]
+    fn who_has_got_the_number_of_a_process_that_was_listed_is_not_killed() {
+        let dir = TempDir::new().unwrap();
+        let (mut member, mut other) = (sleeper(), sleeper());
+        fs::write(dir.path().join("cgroup.procs"), format!("{}\n", member.id())).unwrap();
+        let listed = [&other, &member].map(|child| i32::try_from(child.id()).unwrap());
+        kill_listed(dir.path(), &listed);
+        assert_eq!(member.wait().unwrap().signal(), Some(9));
+        assert_eq!(other.try_wait().unwrap(), None);
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 
     #[test]

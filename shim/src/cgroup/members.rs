@@ -8,20 +8,19 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::Cgroup;
+use crate::sys::{hold, signal_held};
 
 /// Groups below a container's that are looked at. A container that may make its own can make many.
 const GROUPS_MAX: usize = 1024;
 /// Times that a tree is listed and killed on version 1, where processes may be born between the two.
 const PASSES_MAX: usize = 16;
+/// Processes that are held at once while they are signalled: each takes a descriptor.
+const HELD_MAX: usize = 128;
 
 impl Cgroup {
     /// Processes of the container and of the groups it made below its own.
     pub(crate) fn processes(&self) -> Vec<u32> {
-        let Some(tree) = self.tree() else { return Vec::new() };
-        let mut pids: Vec<u32> = groups(tree).iter().flat_map(|group| read_processes(group)).collect();
-        pids.sort_unstable();
-        pids.dedup();
-        pids
+        self.tree().map(processes).unwrap_or_default()
     }
 
     /// Sends a signal to every process of the container.
@@ -32,8 +31,8 @@ impl Cgroup {
             }
             return;
         }
-        for pid in self.processes() {
-            signal_process(pid, signal);
+        if let Some(tree) = self.tree() {
+            signal_listed(tree, &processes(tree), signal);
         }
     }
 
@@ -66,15 +65,32 @@ pub(crate) fn kill_group(group: &Path) {
         return;
     }
     for _pass in 0..PASSES_MAX {
-        let pids: Vec<u32> = groups(group).iter().flat_map(|group| read_processes(group)).collect();
-        let mut alive = false;
-        for pid in pids {
-            alive |= signal_process(pid, Signal::SIGKILL as i32);
-        }
-        if !alive {
+        if !signal_listed(group, &processes(group), Signal::SIGKILL as i32) {
             return;
         }
     }
+}
+
+/// Processes of a group and of those below it.
+fn processes(tree: &Path) -> Vec<u32> {
+    let mut pids: Vec<u32> = groups(tree).iter().flat_map(|group| read_processes(group)).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    pids
+}
+
+/// Signals those of a list that are still in a group or below it; whether there was any. Each is held before that is
+/// looked up: a number can be another process's by then.
+fn signal_listed(tree: &Path, listed: &[u32], signal: i32) -> bool {
+    let mut any = false;
+    for some in listed.chunks(HELD_MAX) {
+        let held: Vec<_> = some.iter().filter_map(|pid| Some((*pid, hold(*pid).ok()?))).collect();
+        let members = processes(tree);
+        for (_, process) in held.iter().filter(|(pid, _)| members.binary_search(pid).is_ok()) {
+            any |= signal_held(process, signal);
+        }
+    }
+    any
 }
 
 /// Moves a process, and what it has started by now, into a group.
@@ -157,6 +173,9 @@ fn process_of(thread: u32) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -165,6 +184,24 @@ mod tests {
         let this = Some(std::process::id());
         assert_eq!((of_own(), std::thread::spawn(of_own).join().unwrap()), (this, this));
         assert_eq!(process_of(u32::MAX), None);
+    }
+
+    #[test]
+    fn who_has_got_the_number_of_a_process_that_was_listed_is_not_signalled() {
+        let top = tempfile::tempdir().unwrap();
+        let below = top.path().join("exec");
+        fs::create_dir(&below).unwrap();
+        let sleeper = || Command::new("sleep").arg("1000").spawn().unwrap();
+        let (mut member, mut other) = (sleeper(), sleeper());
+        fs::write(top.path().join("cgroup.procs"), "").unwrap();
+        fs::write(below.join("cgroup.procs"), format!("{}\n", member.id())).unwrap();
+        let term = Signal::SIGTERM as i32;
+        assert!(signal_listed(top.path(), &[other.id(), member.id()], term));
+        assert_eq!(member.wait().unwrap().signal(), Some(term));
+        assert_eq!(other.try_wait().unwrap(), None);
+        assert!(!signal_listed(top.path(), &[other.id()], term));
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 
     #[test]

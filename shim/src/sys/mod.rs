@@ -19,7 +19,7 @@ pub(crate) use memory::{give_memory_back, trim};
 pub(crate) use mount_tree::{Extent, Writing, attach, clone_tree, map_ids};
 pub(crate) use namespace::{become_root, owner_of};
 pub(crate) use pid1::{POD_INIT, pod_init, spawn_pid1};
-pub(crate) use pidfd::pidfd_of;
+pub(crate) use pidfd::{hold, pidfd_of, signal_held};
 pub(crate) use signal::{handle_signals, keep_children_to_oneself, kill, reap};
 pub(crate) use terminal::resize;
 pub(crate) use user_namespace::user_namespace;
