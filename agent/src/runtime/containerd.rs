@@ -210,6 +210,27 @@ impl Containerd {
         };
         Err(CallError { act, target: target.to_owned(), cause })
     }
+
+    /// Waits for the next message of an answer that comes in several, each at most as long as the configuration allows.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn next<T>(
+        &self,
+        act: &'static str,
+        target: &str,
+        message: impl Future<Output = Result<Option<T>, Status>>,
+    ) -> Result<Option<T>, CallError> {
+        self.call(act, target, async { message.await.map(Response::new) }).await
+    }
+}
+
+#[cfg(test)]
+impl Containerd {
+    /// One that is not asked anything before it is used.
+    pub(super) fn unasked(channel: Channel, timeout: Duration) -> Self {
+        Self { channel, namespace: Namespace(MetadataValue::from_static("test")), timeout }
+    }
 }
 
 impl From<Status> for Cause {

@@ -19,7 +19,7 @@ use containerd_client::{
 use futures::{StreamExt, stream};
 
 use super::{
-    CallError, Cause, Containerd,
+    CallError, Containerd,
     labels::{CONTAINER_NAME, Labels, POD_UID, SANDBOX, is_ours, sandbox_of},
     shims::{ShimLook, Shims, observed_process},
 };
@@ -131,8 +131,7 @@ async fn list_containers(containerd: &Containerd) -> Result<Vec<Container>, Call
     let mut client = containerd.containers();
     let mut stream = containerd.call("list containers", "", client.list_stream(request)).await?;
     let mut containers = Vec::new();
-    let failed = |status| CallError::new("list containers", "", Cause::from(status));
-    while let Some(message) = stream.message().await.map_err(failed)? {
+    while let Some(message) = containerd.next("list containers", "", stream.message()).await? {
         if let Some(mut container) = message.container {
             container.spec = None;
             containers.push(container);

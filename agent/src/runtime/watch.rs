@@ -19,6 +19,9 @@ const RETRY_MIN: Duration = Duration::from_millis(100);
 /// Longest wait before containerd is tried again.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
+/// Time between two looks at a containerd that is watched.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
 /// How long a starting agent waits for containerd, which may be starting too.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -72,8 +75,27 @@ impl Watch {
         }
     }
 
-    /// Reads events until the connection ends.
+    /// Watches until the connection ends, or containerd does not answer in time.
     async fn follow(&self) -> CallError {
+        tokio::select! {
+            why = self.read_events() => why,
+            why = self.look() => why,
+        }
+    }
+
+    /// Looks at what ended while nobody listened, and whether containerd answers at all: its events do not tell, since a
+    /// stream without any does not even begin.
+    async fn look(&self) -> CallError {
+        loop {
+            self.grouped.look_at_all(&self.containerd, &self.events).await;
+            if let Err(error) = self.containerd.version().await {
+                return error;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn read_events(&self) -> CallError {
         let request = SubscribeRequest { filters: vec!["topic==\"/tasks/exit\"".to_owned()] };
         let mut client = self.containerd.events();
         let failed = |cause| CallError::new("watch events", "", cause);
@@ -81,8 +103,6 @@ impl Watch {
             Ok(response) => response.into_inner(),
             Err(status) => return failed(Cause::from(status)),
         };
-        // What ended while nobody listened.
-        self.grouped.look_at_all(&self.containerd, &self.events).await;
         loop {
             match stream.message().await {
                 Ok(Some(envelope)) => self.hint(&envelope).await,
@@ -123,5 +143,40 @@ impl Watch {
                 Err(error) => tracing::debug!(error = chain(&error), "containerd is not back yet"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use containerd_client::connect as to;
+    use tempfile::TempDir;
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    /// Far longer than the deadline of a call.
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn a_containerd_that_says_nothing_is_lost_in_time() {
+        let dir = TempDir::new().unwrap();
+        let socket = dir.path().join("containerd.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let mut mute = Vec::new();
+        tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                mute.push(connection);
+            }
+        });
+        let containerd = Containerd::unasked(to(&socket).await.unwrap(), Duration::from_millis(200));
+        let (events, _received) = mpsc::channel(1);
+        let shims = Shims::new("/nonexistent", events.clone());
+        let watch = Watch { containerd: containerd.clone(), shims, grouped: GroupedTasks::default(), events };
+        let why = tokio::time::timeout(LONG, watch.follow()).await.expect("an end");
+        assert!(chain(&why).contains("no answer"), "{}", chain(&why));
+
+        let never = std::future::pending::<Result<Option<()>, tonic::Status>>();
+        let next = tokio::time::timeout(LONG, containerd.next("read", "", never)).await.expect("an end");
+        assert_eq!(next.unwrap_err().kind(), berth_core::failure::FailureKind::Unknown);
     }
 }

@@ -225,12 +225,11 @@ pub(in crate::effects) fn go_arch() -> String {
 }
 
 async fn read(host: &Host, what: &'static str, digest: &str) -> Result<Vec<u8>, ImageError> {
-    let failed = |status| CallError::new("read", digest, crate::runtime::Cause::from(status));
     let request = ReadContentRequest { digest: digest.to_owned(), offset: 0, size: 0 };
     let mut client = host.containerd.content();
     let mut stream = host.containerd.call("read", digest, client.read(request)).await?;
     let mut bytes = Vec::new();
-    while let Some(part) = stream.message().await.map_err(failed)? {
+    while let Some(part) = host.containerd.next("read", digest, stream.message()).await? {
         bytes.extend_from_slice(&part.data);
         if i64::try_from(bytes.len()).unwrap_or(i64::MAX) > DOCUMENT_MAX {
             return Err(ImageError::TooLarge { what, digest: digest.to_owned() });
