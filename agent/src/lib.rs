@@ -21,6 +21,7 @@ pub mod manifest;
 pub mod netns;
 pub mod network;
 pub mod node_loop;
+mod processes;
 pub mod quantity;
 pub mod runtime;
 pub mod source;

@@ -132,7 +132,7 @@ impl Network {
             namespaces: Namespaces::marked_in(paths::netns_marks(places)),
             config: config.clone(),
             leftovers: Leftovers::default(),
-            orphans: Orphans::default(),
+            orphans: Orphans::of(config.bin_dirs.clone()),
             _lock: lock,
         })))
     }

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -12,19 +12,29 @@ use berth_core::id::SandboxId;
 use tokio::time::{Instant, sleep};
 
 use super::{NetworkError, blocking};
+use crate::processes;
 
 /// Between two looks at the processes.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Sandboxes for which such plugins ran when this agent started.
 #[derive(Debug, Default)]
-pub(super) struct Orphans(Mutex<BTreeSet<SandboxId>>);
+pub(super) struct Orphans {
+    /// Where plugins are.
+    bin_dirs: Vec<PathBuf>,
+    sandboxes: Mutex<BTreeSet<SandboxId>>,
+}
 
 impl Orphans {
+    /// None yet. Their programs are in these directories.
+    pub(super) fn of(bin_dirs: Vec<PathBuf>) -> Self {
+        Self { bin_dirs, sandboxes: Mutex::default() }
+    }
+
     /// Looks for plugins of the sandboxes that were being attached or detached, by our own records.
     pub(super) async fn find(&self, recorded: BTreeSet<SandboxId>) {
-        let found = blocking(move || Ok(running())).await.unwrap_or_default();
-        let orphaned = recorded.into_iter().filter(|id| found.contains_key(id.as_str()));
+        let found = self.running().await.unwrap_or_default();
+        let orphaned = recorded.into_iter().filter(|id| found.process(id.as_str()).is_some());
         self.all().extend(orphaned);
     }
 
@@ -35,10 +45,10 @@ impl Orphans {
     pub(super) async fn gone(&self, sandbox: &str, deadline: Instant) -> Result<(), NetworkError> {
         let id = SandboxId::from_known(sandbox);
         while self.all().contains(&id) {
-            match blocking(|| Ok(running())).await?.get(sandbox) {
+            match self.running().await?.process(sandbox) {
                 None => drop(self.all().remove(&id)),
                 Some(process) if Instant::now() >= deadline => {
-                    return Err(NetworkError::Orphan { sandbox: id, process: process.clone() });
+                    return Err(NetworkError::Orphan { sandbox: id, process: process.to_string() });
                 }
                 Some(_) => sleep(PAUSE).await,
             }
@@ -46,25 +56,47 @@ impl Orphans {
         Ok(())
     }
 
+    async fn running(&self) -> Result<Running, NetworkError> {
+        let bin_dirs = self.bin_dirs.clone();
+        blocking(move || Ok(running(&bin_dirs))).await
+    }
+
     fn all(&self) -> MutexGuard<'_, BTreeSet<SandboxId>> {
         // The set is whole whenever the lock is free.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Processes that run as plugins.
+#[derive(Debug, Default)]
+struct Running {
+    by_container: BTreeMap<String, u32>,
+    /// A plugin that does not tell whose it is.
+    silent: Option<u32>,
+}
+
+impl Running {
+    /// One that runs, or may run, for a sandbox.
+    fn process(&self, sandbox: &str) -> Option<u32> {
+        self.by_container.get(sandbox).copied().or(self.silent)
     }
 }
 
 /// Processes that were started as plugins, by the container id in their environment. A container may say the same of itself: what
-/// counts has this process's mount namespace, which no container has.
-fn running() -> BTreeMap<String, String> {
-    let own = fs::read_link("/proc/self/ns/mnt").ok();
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let plugins = processes.filter_map(|process| {
-        let dir = process.path();
-        // A process that ends meanwhile has no files.
-        let container = container_of(&fs::read(dir.join("environ")).ok()?)?;
-        let is_ours = fs::read_link(dir.join("ns/mnt")).ok() == own;
-        is_ours.then(|| (container, process.file_name().to_string_lossy().into_owned()))
-    });
-    plugins.collect()
+/// counts has this process's mount namespace, which no container has. Of those that do not show their environment, only a
+/// plugin's own program counts: others are most likely none.
+fn running(bin_dirs: &[PathBuf]) -> Running {
+    let own = processes::link(std::process::id(), "ns/mnt");
+    let ours = processes::all().filter(|process| processes::link(*process, "ns/mnt") == own);
+    let told = processes::read(ours, "environ");
+    let is_plugin = |process: &u32| {
+        let program = processes::link(*process, "exe");
+        program.is_some_and(|program| bin_dirs.iter().any(|dir| program.parent() == Some(dir)))
+    };
+    Running {
+        by_container: told.read.iter().filter_map(|(pid, text)| Some((container_of(text)?, *pid))).collect(),
+        silent: told.silent.into_iter().find(is_plugin),
+    }
 }
 
 /// For which container the process of an environment was started as a plugin.
@@ -101,6 +133,16 @@ mod tests {
             child.wait().unwrap();
         }
         orphans.gone("berth-orphans-ours", now).await.unwrap();
+    }
+
+    /// Nobody knows for whom a plugin runs that does not tell.
+    #[test]
+    fn a_silent_plugin_runs_for_any() {
+        let by_container = BTreeMap::from([("a".to_owned(), 7)]);
+        let running = Running { by_container: by_container.clone(), silent: Some(9) };
+        assert_eq!(["a", "b"].map(|sandbox| running.process(sandbox)), [Some(7), Some(9)]);
+        let running = Running { by_container, silent: None };
+        assert_eq!(["a", "b"].map(|sandbox| running.process(sandbox)), [Some(7), None]);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! A connection begins with the shim's whole state, so nothing that happened while there was none is missed; after that
 //! its events come by a call that waits. A shim that is gone is reported once, and its task ends.
 
+pub(crate) mod process;
+
 use std::{
     collections::BTreeMap,
     io,

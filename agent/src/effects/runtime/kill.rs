@@ -4,26 +4,20 @@
 //! agent before anything that needs its answer is asked of containerd. What follows from its silence is the core's to
 //! decide (`berth_core::pod::silence`).
 
-use std::{fs, path::Path};
-
 use berth_core::{
     event::Outcome,
     failure::{Failure, FailureKind},
     id::SandboxId,
     pod::port::sandbox::SHIM_ANSWER,
 };
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::{
     effects::{
         failure::failed,
         host::{Host, blocking},
     },
-    runtime::{Answer, CallError},
+    runtime::{Answer, CallError, process},
 };
-
-/// Name of the shim's program. The kernel cuts names of processes, so it is looked for in the arguments.
-const PROGRAM: &str = "containerd-shim-berth-v1";
 
 /// Fails when the sandbox's shim is there and does not answer. One that is gone needs no asking.
 pub(super) async fn must_answer(host: &Host, sandbox: &SandboxId) -> Result<(), Failure> {
@@ -89,47 +83,5 @@ pub(super) async fn end_forgotten(sandbox: &SandboxId) -> Result<(), Failure> {
 
 async fn kill(sandbox: &SandboxId) -> Result<usize, Failure> {
     let id = sandbox.to_string();
-    blocking(move || Ok(kill_shims(&id))).await
-}
-
-/// Kills every process of the sandbox's shim and tells how many there were.
-fn kill_shims(id: &str) -> usize {
-    let Ok(processes) = fs::read_dir("/proc") else { return 0 };
-    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| kill_shim(*pid, id).is_some()).count()
-}
-
-/// The process is held before it is looked at, so that a successor with its number is never meant.
-fn kill_shim(pid: i32, id: &str) -> Option<()> {
-    let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-    let command = fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline")).ok()?;
-    let arguments: Vec<&str> =
-        command.split(|byte| *byte == 0).filter_map(|it| str::from_utf8(it).ok()).collect();
-    if !is_shim(&arguments, id) || !is_program(pid) {
-        return None;
-    }
-    pidfd_send_signal(&process, Signal::KILL).ok()
-}
-
-fn is_shim(arguments: &[&str], id: &str) -> bool {
-    arguments.windows(2).any(|pair| pair == ["-id", id])
-}
-
-fn is_program(pid: i32) -> bool {
-    fs::read_link(format!("/proc/{pid}/exe"))
-        .is_ok_and(|exe| exe.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PROGRAM)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_shim_of_that_sandbox_is_meant() {
-        let shim = ["shim", "-namespace", "k8s.io", "-id", "abc", "serve"];
-        assert!(is_shim(&shim, "abc"));
-        assert!(!is_shim(&shim, "ab"));
-        assert!(!is_shim(&["grep", "abc"], "abc"));
-        assert!(!is_shim(&[], "abc"));
-    }
+    blocking(move || Ok(process::kill(&id))).await
 }
