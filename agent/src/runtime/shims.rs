@@ -239,7 +239,10 @@ impl Shims {
         let socket = self.socket(id);
         match on_time(SHIM_ANSWER, ShimState::ask(&socket)).await {
             Some(Ok(state)) => ShimLook::Answered(state),
-            Some(Err(error)) if is_refusal(&error) => ShimLook::Gone(recorded_exits(&socket).await),
+            Some(Err(error)) if is_refusal(&error) => match without_socket(&error, id).await {
+                true => ShimLook::Silent,
+                false => ShimLook::Gone(recorded_exits(&socket).await),
+            },
             Some(Err(error)) => ShimLook::NotAsked(error),
             None => ShimLook::Silent,
         }
@@ -277,7 +280,8 @@ impl Follower {
                     error
                 }
                 SessionEnd::Refused(error) => {
-                    refusals = if is_refusal(&error) { refusals + 1 } else { 0 };
+                    let refused = is_refusal(&error) && !without_socket(&error, &self.id).await;
+                    refusals = if refused { refusals + 1 } else { 0 };
                     error
                 }
             };
@@ -353,6 +357,15 @@ impl Follower {
 fn is_refusal(error: &CallError) -> bool {
     use std::io::ErrorKind::{ConnectionRefused, NotFound};
     matches!(error, CallError::Connect { source, .. } if matches!(source.kind(), ConnectionRefused | NotFound))
+}
+
+/// Whether a shim lives though its socket is missing, as when somebody has cleaned its directory.
+async fn without_socket(error: &CallError, sandbox: &SandboxId) -> bool {
+    let is_missing =
+        matches!(error, CallError::Connect { source, .. } if source.kind() == io::ErrorKind::NotFound);
+    let id = sandbox.to_string();
+    // Fails only when the agent is stopping.
+    is_missing && tokio::task::spawn_blocking(move || process::lives(&id)).await.unwrap_or(true)
 }
 
 impl ShimLook {

@@ -27,6 +27,11 @@ pub(crate) fn kill(sandbox: &str) -> usize {
     of(sandbox).iter().filter(|process| pidfd_send_signal(process, Signal::KILL).is_ok()).count()
 }
 
+/// Whether a sandbox's shim has a process.
+pub(super) fn lives(sandbox: &str) -> bool {
+    !of(sandbox).is_empty()
+}
+
 fn hold(pid: u32) -> Option<OwnedFd> {
     if !is_program(pid) {
         return None;

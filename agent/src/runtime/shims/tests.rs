@@ -64,3 +64,31 @@ async fn a_shim_that_has_gone_is_told_from_one_that_is_silent() {
     let waited = tokio::time::timeout(Duration::from_millis(50), shims.signal(&sandbox, &kill)).await;
     assert!(waited.is_err(), "an answer from nobody");
 }
+
+/// A copy of the shell under the shim's name stands for a shim.
+#[tokio::test]
+async fn a_shim_whose_socket_was_removed_is_not_gone_while_it_lives() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shims, sandbox) = shims(dir.path());
+    let program = dir.path().join("containerd-shim-berth-v1");
+    std::fs::copy("/bin/sh", &program).unwrap();
+    let mut shim = std::process::Command::new(&program)
+        .args(["-c", "read line", "shim", "-id", sandbox.as_str(), "serve"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    assert!(matches!(shims.look(&sandbox).await, ShimLook::Silent));
+
+    let (events, mut heard) = mpsc::channel(1);
+    let follower = Follower { socket: shims.socket(&sandbox), id: sandbox.clone(), events };
+    let follower = tokio::spawn(follower.run());
+    // Three refusals take far less, and would end it.
+    let lost = tokio::time::timeout(RETRY_MIN * 50, heard.recv()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    shim.kill().unwrap();
+    shim.wait().unwrap();
+    assert!(matches!(shims.look(&sandbox).await, ShimLook::Gone(_)));
+    let Some(Event::Sandbox { report, .. }) = heard.recv().await else { panic!("no report") };
+    assert!(matches!(report, SandboxReport::Lost { .. }), "{report:?}");
+    follower.await.unwrap();
+}
