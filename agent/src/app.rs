@@ -173,14 +173,15 @@ async fn start(
     let socket = &config.control_socket;
     let listener = control::listen(socket).with_context(|| format!("listen on {}", socket.display()))?;
     let paths = config.node.paths.clone();
-    let service = control::Service { view: view.clone(), paths, runtime: containerd.clone(), workers };
+    let service =
+        control::Service { view: view.clone(), paths, runtime: containerd.clone(), workers: workers.clone() };
     let mut tasks = JoinSet::new();
     tasks.spawn(control::serve(listener, Arc::new(service), cancel.clone()));
     tasks.spawn(node_loop.run(events, cancel.clone()));
     let watch = Watch { containerd, shims, grouped, events: sender.clone() };
     tasks.spawn(cancelled_with(cancel.clone(), watch.run()));
     tasks.spawn(cancelled_with(cancel.clone(), network.keep(sender.clone())));
-    tasks.spawn(async move { source::file::run(&config, view, sender, cancel).await });
+    tasks.spawn(async move { source::file::run(&config, workers, view, sender, cancel).await });
     Ok(tasks)
 }
 

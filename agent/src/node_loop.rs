@@ -4,10 +4,11 @@
 //! that never wait, and their outcomes are told at once; everything else that takes time runs in tasks, each of which
 //! reports exactly one event (invariants 2, 6 and 8).
 
+mod facts;
+
 use std::sync::Arc;
 
 use berth_core::{
-    config::NodeFacts,
     effect::{Act, Effect},
     event::{Event, Outcome},
     failure::{Failure, FailureKind},
@@ -17,6 +18,7 @@ use berth_core::{
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+use self::facts::Facts;
 use crate::{
     chain::chain,
     clock,
@@ -37,7 +39,8 @@ pub struct NodeLoop {
     store: Store,
     view: View,
     /// Whether what changes on the node could be read when it was last looked at.
-    facts: Option<Result<NodeFacts, String>>,
+    facts: Option<Facts>,
+    reader: facts::Reader,
     sender: mpsc::Sender<Event>,
 }
 
@@ -45,7 +48,8 @@ impl NodeLoop {
     /// A loop whose effects report to `sender`.
     #[must_use]
     pub fn new(node: Node, host: Arc<Host>, store: Store, view: View, sender: mpsc::Sender<Event>) -> Self {
-        Self { node, host, store, view, facts: None, sender }
+        let reader = facts::Reader::of(host.config.live.clone());
+        Self { node, host, store, view, facts: None, reader, sender }
     }
 
     /// Runs until it is cancelled. Pods go on.
@@ -79,10 +83,9 @@ impl NodeLoop {
         }
     }
 
-    /// Tells the core what changed on the node since the last look. Two small files of the node's own and three calls that
-    /// never wait; what cannot be read stays as it was.
+    /// Tells the core what changed on the node since the last look; what cannot be read stays as it was.
     fn look_at_node(&mut self) {
-        let facts = self.host.config.live.read().map_err(|error| chain(&error));
+        let facts = self.reader.read();
         if self.facts.as_ref() == Some(&facts) {
             return;
         }

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     chain::chain,
+    source::file::Found,
     volumes::{remove_tree, unmount_below},
 };
 
@@ -37,6 +38,7 @@ pub fn perform_work(request: &[u8]) -> Vec<u8> {
 
 fn perform(work: Work) -> Result<Answer, Failure> {
     match work {
+        Work::Manifests(path) => return Ok(Answer::Manifests(Found::at(&path))),
         Work::EmptyDir { path, mark, request } => volumes::empty_dir(&path, &mark, request.into())?,
         Work::HostPath { path, kind } => volumes::host_path(&path, kind.into())?,
         Work::MakeDirs(dirs) => {

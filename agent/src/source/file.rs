@@ -4,6 +4,9 @@
 //! over, symbolic links are followed, what is no regular file is passed over; changes are noticed at once by inotify and
 //! at the latest after `fileCheckFrequency`. Beyond that: a file that becomes unreadable or wrong keeps the pods that it
 //! last gave, so that a slip in an editor stops nothing; the fault is logged and shown until it is mended.
+//!
+//! They are read by a worker (decision 0019), since the directory may be on a file system that does not answer. That is a
+//! fault like another.
 
 mod check;
 mod scan;
@@ -22,13 +25,14 @@ use berth_core::{
     spec::{Pod, Source},
 };
 use futures::{Stream, StreamExt, future::Either, stream};
-use inotify::{EventMask, EventOwned, Inotify, WatchMask, Watches};
+use inotify::{EventMask, EventOwned, Inotify, WatchDescriptor, WatchMask, Watches};
 use tokio::{sync::mpsc::Sender, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 pub use self::check::{Looked, look};
+pub(crate) use self::scan::Found;
 use self::scan::{Scan, Seen};
-use crate::{config::Config, manifest::Manifest, view::View};
+use crate::{config::Config, effects::manifests, manifest::Manifest, view::View, workers::Workers};
 
 /// After a change that is not known to be the last step, the time without another one after which files are read: an
 /// editor's several steps become one.
@@ -37,12 +41,21 @@ const QUIET: Duration = Duration::from_millis(10);
 /// Changes that may follow one another before files are read all the same.
 const BURST_MAX: usize = 20;
 
+/// How long a directory that has just answered may take to be watched.
+const ADD_WITHIN: Duration = Duration::from_secs(1);
+
 /// Bytes of inotify events read at once: some dozens of names.
 const EVENT_BYTES: usize = 4096;
 
 /// Watches the manifests and sends every change of what they want, and what they want at start. Returns when cancelled,
 /// when nobody receives any more, or at once when no path is configured (after having sent that nothing is wanted).
-pub async fn run(config: &Config, view: View, sender: Sender<Event>, cancel: CancellationToken) {
+pub async fn run(
+    config: &Config,
+    workers: Workers,
+    view: View,
+    sender: Sender<Event>,
+    cancel: CancellationToken,
+) {
     let Some(path) = config.static_pod_path.clone() else {
         let nothing = Event::Desired { source: Source::File, pods: Vec::new() };
         if sender.send(nothing).await.is_err() {
@@ -51,13 +64,16 @@ pub async fn run(config: &Config, view: View, sender: Sender<Event>, cancel: Can
         return;
     };
     let scan = Scan { path: path.clone(), node: config.node.name.clone() };
-    let mut reader = Reader { scan: Arc::new(scan), seen: Seen::default(), sent: None, view, sender };
-    let mut watch = Watch::new(path);
+    let mut reader = Reader { scan, workers, seen: Seen::default(), sent: None, view, sender };
+    let mut watch = Watch::new();
     let work = async {
         loop {
-            watch.ensure();
-            if reader.read().await.is_err() {
-                return;
+            let Ok(directory) = reader.read().await else { return };
+            if let Some(directory) = directory
+                && watch.begins(directory).await
+            {
+                // What changed before it was watched.
+                continue;
             }
             watch.changed(config.file_check).await;
         }
@@ -72,7 +88,8 @@ pub async fn run(config: &Config, view: View, sender: Sender<Event>, cancel: Can
 struct Closed;
 
 struct Reader {
-    scan: Arc<Scan>,
+    scan: Scan,
+    workers: Workers,
     seen: Seen,
     sent: Option<Vec<Arc<Pod>>>,
     view: View,
@@ -80,11 +97,17 @@ struct Reader {
 }
 
 impl Reader {
-    async fn read(&mut self) -> Result<(), Closed> {
-        let scan = Arc::clone(&self.scan);
-        let before = self.seen.clone();
-        // On a thread of its own: a hung network file system must not hold up anything else.
-        let Ok(seen) = tokio::task::spawn_blocking(move || scan.run(&before)).await else { return Ok(()) };
+    /// Tells what is wanted now, and the directory to watch. `None` when it is not known: what does not answer must not hold
+    /// up anything else, and is asked again.
+    async fn read(&mut self) -> Result<Option<PathBuf>, Closed> {
+        let path = self.scan.path.clone();
+        let found = manifests(&self.workers, &path).await;
+        let directory =
+            found.as_ref().ok().map(|found| if found.is_dir { path.clone() } else { above(&path) });
+        let seen = match found {
+            Ok(found) => self.scan.run(&self.seen, found),
+            Err(why) => self.scan.unread(&self.seen, format!("cannot be read: {why}")),
+        };
         for problem in seen.problems.iter().filter(|problem| !self.seen.problems.contains(problem)) {
             tracing::error!(file = problem.place, "manifest cannot be used: {}", problem.message);
         }
@@ -92,12 +115,15 @@ impl Reader {
         let pods = self.seen.pods();
         self.view.set_problems(Source::File, self.seen.problems.clone());
         self.view.set_unsupported(self.unsupported());
-        if self.sent.as_ref() == Some(&pods) {
-            return Ok(());
+        // Nothing is wanted yet when nothing could be read yet.
+        let is_known = directory.is_some() || self.sent.is_some();
+        if !is_known || self.sent.as_ref() == Some(&pods) {
+            return Ok(directory);
         }
         tracing::info!(pods = pods.len(), path = %self.scan.path.display(), "manifests read");
         self.sent = Some(pods.clone());
-        self.sender.send(Event::Desired { source: Source::File, pods }).await.map_err(|_closed| Closed)
+        let desired = Event::Desired { source: Source::File, pods };
+        self.sender.send(desired).await.map(|()| directory).map_err(|_closed| Closed)
     }
 
     fn unsupported(&self) -> std::collections::BTreeMap<PodUid, Vec<String>> {
@@ -109,12 +135,11 @@ impl Reader {
 
 /// Inotify on the directory of the manifests, where that works; nothing but time, where not.
 struct Watch {
-    path: PathBuf,
     watches: Option<Watches>,
     changes: Either<stream::BoxStream<'static, Change>, stream::Pending<Change>>,
     /// Files that were made and not yet closed, as far as was seen since the last read.
     being_written: BTreeSet<OsString>,
-    watched: bool,
+    watched: Option<WatchDescriptor>,
 }
 
 /// What inotify says of one file.
@@ -140,27 +165,22 @@ impl Change {
 }
 
 impl Watch {
-    fn new(path: PathBuf) -> Self {
+    fn new() -> Self {
         match open() {
             Ok((watches, changes)) => {
                 let changes = Either::Left(changes);
-                Self { path, watches: Some(watches), changes, being_written: BTreeSet::new(), watched: false }
+                Self { watches: Some(watches), changes, being_written: BTreeSet::new(), watched: None }
             }
             Err(error) => {
                 tracing::warn!(%error, "inotify cannot be used, manifests are read from time to time only");
                 let changes = Either::Right(stream::pending());
-                Self { path, watches: None, changes, being_written: BTreeSet::new(), watched: false }
+                Self { watches: None, changes, being_written: BTreeSet::new(), watched: None }
             }
         }
     }
 
-    /// Watches the directory when it is there and not yet watched.
-    fn ensure(&mut self) {
-        let directory = if self.path.is_dir() {
-            self.path.as_path()
-        } else {
-            self.path.parent().unwrap_or(Path::new("/"))
-        };
+    /// Watches a directory, which has just answered; whether it was not watched yet.
+    async fn begins(&mut self, directory: PathBuf) -> bool {
         let mask = WatchMask::CLOSE_WRITE
             | WatchMask::CREATE
             | WatchMask::DELETE
@@ -168,14 +188,19 @@ impl Watch {
             | WatchMask::ATTRIB
             | WatchMask::DELETE_SELF
             | WatchMask::MOVE_SELF;
-        let Some(watches) = &mut self.watches else { return };
+        let Some(mut watches) = self.watches.clone() else { return false };
+        let path = directory.clone();
         // Adding the same directory again changes nothing; a directory made anew is another one.
-        match watches.add(directory, mask) {
-            Ok(_) => self.watched = true,
-            Err(error) if std::mem::replace(&mut self.watched, false) => {
-                tracing::warn!(%error, directory = %directory.display(), "manifests cannot be watched, they are read from time to time");
+        let adding = tokio::task::spawn_blocking(move || watches.add(path, mask));
+        let Ok(Ok(added)) = timeout(ADD_WITHIN, adding).await else { return false };
+        match added {
+            Ok(added) => self.watched.replace(added.clone()) != Some(added),
+            Err(error) => {
+                if self.watched.take().is_some() {
+                    tracing::warn!(%error, directory = %directory.display(), "manifests cannot be watched, they are read from time to time");
+                }
+                false
             }
-            Err(_) => {}
         }
     }
 
@@ -208,6 +233,10 @@ impl Watch {
             Some(Change::Other) | None => false,
         }
     }
+}
+
+fn above(path: &Path) -> PathBuf {
+    path.parent().unwrap_or(Path::new("/")).to_owned()
 }
 
 fn open() -> std::io::Result<(Watches, stream::BoxStream<'static, Change>)> {

@@ -40,6 +40,7 @@ mod stock;
 mod suite;
 mod swept;
 mod systemd;
+mod unanswered;
 mod upgrade;
 mod versions;
 mod volumes;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         interrupted::tests(),
         silent::tests(),
         stalls::tests(),
+        unanswered::tests(),
         behind::tests(),
         chaos::tests(),
         demo::tests(),

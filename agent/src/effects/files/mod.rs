@@ -10,3 +10,5 @@ pub(super) mod wire;
 pub(super) mod work;
 
 use super::{cgroups, failure, host};
+
+pub(crate) use work::manifests;

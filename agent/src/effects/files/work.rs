@@ -2,7 +2,10 @@
 //!
 //! The worker has nothing of the agent but what is in the request, so requests are values of their own, and JSON.
 
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use berth_core::failure::{Failure, FailureKind};
 use serde::{Deserialize, Serialize};
@@ -17,7 +20,8 @@ use super::{
 };
 use crate::{
     chain::chain,
-    workers::{Job, Sort, WorkError},
+    source::file::Found,
+    workers::{Job, Sort, WorkError, Workers},
 };
 
 /// For a look at a path that a pod chose: milliseconds, or a file system that does not answer.
@@ -70,6 +74,8 @@ pub(in crate::effects) enum Work {
     WriteFiles(Vec<FileText>),
     /// Reads the termination message of a container. Answer: `TerminationMessage`.
     TerminationMessage { file: Option<String>, log: Option<String> },
+    /// Reads manifests. Answer: `Manifests`.
+    Manifests(PathBuf),
 }
 
 /// What it brought.
@@ -85,6 +91,8 @@ pub(in crate::effects) enum Answer {
     Accounts { passwd: String, group: String },
     /// A termination message.
     TerminationMessage(String),
+    /// What is at a path of manifests.
+    Manifests(Found),
     /// Which of what was asked for is missing, by its place in the request.
     Missing(Vec<usize>),
 }
@@ -125,6 +133,20 @@ impl Host {
             let kind = if is_config { FailureKind::Config } else { FailureKind::Transient };
             Failure { kind, message }
         })
+    }
+}
+
+/// Has a worker read the manifests at a path. A failure in words.
+pub(crate) async fn manifests(workers: &Workers, path: &Path) -> Result<Found, String> {
+    let shown = path.display().to_string();
+    let request = serde_json::to_vec(&Work::Manifests(path.to_owned())).map_err(|error| chain(&error))?;
+    // Of no pod.
+    let job = Job { pod: "", what: "manifests", path: &shown, sort: Sort::Own, within: PATH };
+    let answer = workers.run(job, request).await.map_err(|error| chain(&error))?;
+    match serde_json::from_slice(&answer).map_err(|error| chain(&error))? {
+        Ok(Answer::Manifests(found)) => Ok(found),
+        Ok(_) => Err("a worker process gave another answer".to_owned()),
+        Err(Refused { message, .. }) => Err(message),
     }
 }
 

@@ -63,9 +63,11 @@ pub(in crate::effects) async fn container(
                 .map_err(|error| failed(kind_of(&error), &error))
         }
         Answer::Withheld { mount, why } => Err(withheld(request, &mount, &why)),
-        Answer::Done | Answer::Accounts { .. } | Answer::TerminationMessage(_) | Answer::Missing(_) => {
-            Err(unknown(format!("{what}: an answer to another request")))
-        }
+        Answer::Done
+        | Answer::Accounts { .. }
+        | Answer::TerminationMessage(_)
+        | Answer::Manifests(_)
+        | Answer::Missing(_) => Err(unknown(format!("{what}: an answer to another request"))),
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
     fs::{self, File},
     io::{self, Read},
+    os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -14,6 +16,7 @@ use berth_core::{
 };
 use jiff::Timestamp;
 use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     document::BYTES_MAX,
@@ -23,6 +26,9 @@ use crate::{
 
 /// Files that are read: many times what a node can run.
 const FILES_MAX: usize = 1000;
+
+/// Largest text of all files together: what fits into an answer of a worker.
+const TEXTS_MAX: usize = 12 << 20;
 
 /// What to look at.
 #[derive(Debug)]
@@ -60,59 +66,50 @@ impl Seen {
 }
 
 impl Scan {
-    /// Looks at everything. Whatever cannot be read is as it was `before`.
-    pub(super) fn run(&self, before: &Seen) -> Seen {
-        let (paths, mut problems) = match self.paths() {
-            Ok(paths) => (paths, Vec::new()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), Vec::new()),
-            Err(error) => {
-                let message = format!("cannot be listed: {error}");
-                let problem = Problem { place: self.path.display().to_string(), message };
-                return Seen { files: before.files.clone(), problems: vec![problem] };
-            }
+    /// Takes in what was found. Whatever could not be read is as it was `before`.
+    pub(super) fn run(&self, before: &Seen, found: Found) -> Seen {
+        let found = match found.files {
+            Ok(files) => files,
+            Err(why) => return self.unread(before, format!("cannot be listed: {why}")),
         };
         let mut files = BTreeMap::new();
-        for path in paths {
-            let before = before.files.get(&path);
-            if let Some(content) = self.content(&path, before) {
+        for (path, file) in found {
+            let path = PathBuf::from(OsString::from_vec(path));
+            if let Some(content) = self.content_of(&path, file, before.files.get(&path)) {
                 files.insert(path, content);
             }
         }
-        problems.extend(faults(&files));
+        let mut problems = faults(&files);
         problems.extend(duplicates(&files));
         Seen { files, problems }
     }
 
+    /// All is as it was.
+    pub(super) fn unread(&self, before: &Seen, message: String) -> Seen {
+        let problem = Problem { place: self.path.display().to_string(), message };
+        Seen { files: before.files.clone(), problems: vec![problem] }
+    }
+
     /// The files of the path: itself, or those in it.
     pub(super) fn paths(&self) -> io::Result<Vec<PathBuf>> {
-        if !fs::metadata(&self.path)?.is_dir() {
-            return Ok(vec![self.path.clone()]);
-        }
-        let mut paths = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
-            let entry = entry?;
-            if !entry.file_name().as_encoded_bytes().starts_with(b".") {
-                paths.push(entry.path());
-            }
-            if paths.len() > FILES_MAX {
-                return Err(io::Error::other(format!("more than {FILES_MAX} files")));
-            }
-        }
-        Ok(paths)
+        paths(&self.path)
     }
 
     /// `None` for what is no regular file, or has gone meanwhile.
     pub(super) fn content(&self, path: &Path, before: Option<&Arc<Content>>) -> Option<Arc<Content>> {
-        let fault = match read(path) {
-            Ok(None) => return None,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(error) => format!("{}: cannot be read: {error}", path.display()),
-            Ok(Some((text, _)))
+        self.content_of(path, TextFile::read(path), before)
+    }
+
+    fn content_of(&self, path: &Path, file: TextFile, before: Option<&Arc<Content>>) -> Option<Arc<Content>> {
+        let fault = match file {
+            TextFile::None => return None,
+            TextFile::Unreadable(why) => format!("{}: cannot be read: {why}", path.display()),
+            TextFile::Text(text, _)
                 if before.is_some_and(|before| before.text == text && before.fault.is_none()) =>
             {
                 return before.cloned();
             }
-            Ok(Some((text, seen))) => match self.parse(path, &text, seen) {
+            TextFile::Text(text, seen) => match self.parse(path, &text, seen) {
                 Ok(manifests) => return Some(Arc::new(Content { text, manifests, fault: None })),
                 Err(fault) => fault,
             },
@@ -132,6 +129,78 @@ impl Scan {
         }
         Ok(manifests)
     }
+}
+
+/// What is at a path of manifests, as a worker finds it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Found {
+    /// Whether it is a directory: else changes show in the one above.
+    pub(super) is_dir: bool,
+    /// The files, by the bytes of their paths, or why they cannot be listed.
+    files: Result<Vec<(Vec<u8>, TextFile)>, String>,
+}
+
+/// What is at one path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum TextFile {
+    /// Text, and the time of its last change.
+    Text(String, Timestamp),
+    /// Nothing, or no regular file.
+    None,
+    /// It cannot be read, for this reason.
+    Unreadable(String),
+}
+
+impl Found {
+    /// Looks at a path. Waits as long as its file system does.
+    pub(crate) fn at(path: &Path) -> Self {
+        let is_dir = path.is_dir();
+        let found = match paths(path) {
+            Ok(paths) => paths,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Self { is_dir, files: Err(error.to_string()) },
+        };
+        let mut room = TEXTS_MAX;
+        let read = |path: PathBuf| {
+            let mut file = TextFile::read(&path);
+            if let TextFile::Text(text, _) = &file {
+                match room.checked_sub(text.len()) {
+                    Some(left) => room = left,
+                    None => file = TextFile::Unreadable("all files together are too large".to_owned()),
+                }
+            }
+            (path.into_os_string().into_vec(), file)
+        };
+        Self { is_dir, files: Ok(found.into_iter().map(read).collect()) }
+    }
+}
+
+impl TextFile {
+    fn read(path: &Path) -> Self {
+        match read(path) {
+            Ok(Some((text, changed))) => Self::Text(text, changed),
+            Ok(None) => Self::None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::None,
+            Err(error) => Self::Unreadable(error.to_string()),
+        }
+    }
+}
+
+fn paths(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if !fs::metadata(path)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+            paths.push(entry.path());
+        }
+        if paths.len() > FILES_MAX {
+            return Err(io::Error::other(format!("more than {FILES_MAX} files")));
+        }
+    }
+    Ok(paths)
 }
 
 /// Text and time of the last change; `None` for what is no regular file.

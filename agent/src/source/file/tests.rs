@@ -30,7 +30,12 @@ impl World {
         let (sender, events) = mpsc::channel(8);
         let (view, cancel) = (View::default(), CancellationToken::new());
         let world = Self { directory, events, view: view.clone(), cancel: cancel.clone() };
-        tokio::spawn(async move { run(&config, view, sender, cancel).await });
+        let state = TempDir::new().unwrap();
+        let workers = Workers::open(state.path()).unwrap();
+        tokio::spawn(async move {
+            run(&config, workers, view, sender, cancel).await;
+            drop(state);
+        });
         world
     }
 
@@ -170,8 +175,8 @@ fn a_second_look_gives_the_same_values() {
     let directory = TempDir::new().unwrap();
     fs::write(directory.path().join("a.yaml"), pod("a")).unwrap();
     let scan = Scan { path: directory.path().to_owned(), node: "n".to_owned() };
-    let first = scan.run(&Seen::default());
-    let second = scan.run(&first);
+    let first = scan.run(&Seen::default(), Found::at(directory.path()));
+    let second = scan.run(&first, Found::at(directory.path()));
     assert_eq!(first, second);
     assert!(Arc::ptr_eq(&first.pods()[0], &second.pods()[0]));
 }
@@ -190,7 +195,7 @@ async fn what_is_whole_is_read_at_once_and_what_is_being_written_is_waited_for()
         (vec![None], false),
     ];
     for (changes, settled) in cases {
-        let mut watch = Watch::new("/nowhere".into());
+        let mut watch = Watch::new();
         let told = format!("{changes:?}");
         let last = changes.into_iter().map(|change| watch.is_settled(change)).last();
         assert_eq!(last, Some(settled), "{told}");
