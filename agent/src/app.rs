@@ -31,7 +31,7 @@ use crate::{
     chain::chain,
     config::Config,
     control,
-    effects::{AccountsCache, Host, Lanes},
+    effects::{AccountsCache, Host, Lanes, changeable},
     failpoint::Failpoint,
     kernel, limits, manifest,
     network::Network,
@@ -41,7 +41,7 @@ use crate::{
     store::{EndedPods, Store},
     sys,
     view::View,
-    workers::Workers,
+    workers::{Sort, Workers},
 };
 
 /// Records with their pods.
@@ -50,6 +50,9 @@ type Pods = Vec<(PodRecord, Arc<Pod>)>;
 /// How long tasks may take to end when the agent stops, so that all of it ends within two seconds. What they do is found
 /// again at the next start.
 const STOP_WITHIN: Duration = Duration::from_secs(1);
+
+/// Between two looks at a root directory that does not answer.
+const ROOT_AGAIN: Duration = Duration::from_secs(2);
 
 /// Threads for blocking calls at most: more than the lanes let in together, so that no call ever waits for a thread that
 /// is stuck in another lane. Each is made when it is needed.
@@ -127,6 +130,7 @@ async fn start(
     workers: Workers,
     cancel: CancellationToken,
 ) -> Result<JoinSet<()>> {
+    root_answers(&config, &workers).await;
     let oci = probe::probe(&config).await?;
     let containerd = runtime::connect(&config).await?;
     let (sender, events) = mpsc::channel(EVENTS_MAX);
@@ -135,7 +139,8 @@ async fn start(
     let records = read_back(&mut store)?;
     let ended_pods = ended_before(&ended, &records)?;
     let found = runtime::observe(&containerd, &shims, recorded(&records)).await?;
-    let network = Network::open(&config.cni, &config.node.paths).context("use the CNI directories")?;
+    let network =
+        Network::open(&config.cni, &config.node.paths, workers.clone()).context("use the CNI directories")?;
     network.find_leftovers(recorded(&records), &known(&records, &found)).await;
     let cgroups = Tree::new(config.node.cgroups.version);
     let orphans = orphans(&config, &cgroups, &records, &found);
@@ -183,6 +188,16 @@ async fn start(
     tasks.spawn(cancelled_with(cancel.clone(), network.keep(sender.clone())));
     tasks.spawn(async move { source::file::run(&config, workers, view, sender, cancel).await });
     Ok(tasks)
+}
+
+/// Waits for the disk of the root directory, which threads use from now on: a worker that waits can be given up, and the agent
+/// be stopped meanwhile.
+async fn root_answers(config: &Config, workers: &Workers) {
+    let root = [PathBuf::from(&config.node.paths.root)];
+    while let Err(why) = changeable(workers, "", Sort::Own, &root).await {
+        tracing::error!(why, "the root directory is waited for");
+        tokio::time::sleep(ROOT_AGAIN).await;
+    }
 }
 
 /// The records, with their pods read back from the manifests in them. A record whose manifest cannot be read any more

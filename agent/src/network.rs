@@ -25,8 +25,10 @@ use tokio::time::Instant;
 use self::{collect::Leftovers, orphans::Orphans};
 use crate::{
     config::Cni,
+    effects::changeable,
     lock,
     netns::{Namespaces, NetnsError},
+    workers::{Sort, Workers},
 };
 
 /// Longest chain of plugins.
@@ -47,6 +49,9 @@ struct Inner {
     config: Cni,
     leftovers: Leftovers,
     orphans: Orphans,
+    workers: Workers,
+    /// Where records are.
+    directories: [PathBuf; 2],
     /// That the records in the root directory are no other agent's.
     _lock: Flock<File>,
 }
@@ -104,6 +109,9 @@ pub enum NetworkError {
     /// The plugins were content and gave the pod no address. In containerd's words.
     #[error("failed to find network info for sandbox {0:?}")]
     NoAddress(String),
+    /// The disk of the records does not answer.
+    #[error("use the network: {0}")]
+    Records(String),
     /// The agent is stopping.
     #[error("use the network: the agent is stopping")]
     Stopping,
@@ -120,7 +128,7 @@ impl Network {
     ///
     /// # Errors
     /// When a directory cannot be used, or another agent has it.
-    pub fn open(config: &Cni, places: &Paths) -> Result<Self, OpenError> {
+    pub fn open(config: &Cni, places: &Paths, workers: Workers) -> Result<Self, OpenError> {
         let lock = claim(paths::lasting(places).as_ref())?;
         let runtime = Runtime::new(RuntimeConfig {
             bin_dirs: config.bin_dirs.clone(),
@@ -133,6 +141,8 @@ impl Network {
             config: config.clone(),
             leftovers: Leftovers::default(),
             orphans: Orphans::of(config.bin_dirs.clone()),
+            workers,
+            directories: [paths::attachments(places).into(), config.cache_dir.clone()],
             _lock: lock,
         })))
     }
@@ -150,6 +160,7 @@ impl Network {
     pub async fn attach(&self, attachment: Attachment) -> Result<NetworkStatus, NetworkError> {
         let list = self.load().await?;
         let deadline = Instant::now() + PLUGINS_WITHIN;
+        self.records_answer(attachment.container_id.as_str(), Sort::Own).await?;
         self.0.orphans.gone(attachment.container_id.as_str(), deadline).await?;
         let result = self.0.runtime.add(&list, &attachment, deadline).await?;
         status(&attachment, &result)
@@ -163,6 +174,7 @@ impl Network {
         let current = self.load().await.ok();
         let deadline = Instant::now() + PLUGINS_WITHIN;
         let Attachment { container_id, netns, .. } = attachment;
+        self.records_answer(container_id.as_str(), Sort::Ends).await?;
         self.0.orphans.gone(container_id.as_str(), deadline).await?;
         Ok(self.0.runtime.del_container(container_id, netns, current.as_ref(), deadline).await?)
     }
@@ -174,6 +186,7 @@ impl Network {
     pub async fn detach_by_record(&self, sandbox: &SandboxId) -> Result<(), NetworkError> {
         let id = ContainerId::new(sandbox.as_str())?;
         let (netns, deadline) = (PathBuf::from(paths::netns(sandbox)), Instant::now() + LEFTOVER_WITHIN);
+        self.records_answer(sandbox.as_str(), Sort::Ends).await?;
         self.0.orphans.gone(sandbox.as_str(), deadline).await?;
         Ok(self.0.runtime.del_container(&id, &netns, None, deadline).await?)
     }
@@ -181,6 +194,12 @@ impl Network {
     /// A pod needs a sandbox: from now on it is no leftover. Waits for a removal that is under way.
     pub async fn claim(&self, sandbox: &SandboxId) {
         self.0.leftovers.claim(sandbox).await;
+    }
+
+    /// Threads write the records, so it is a worker that waits for a disk that does not answer.
+    async fn records_answer(&self, sandbox: &str, sort: Sort) -> Result<(), NetworkError> {
+        let answered = changeable(&self.0.workers, sandbox, sort, &self.0.directories).await;
+        answered.map_err(NetworkError::Records)
     }
 
     /// The first configuration by name, as containerd takes it.

@@ -19,7 +19,7 @@ mod runtime;
 mod worker;
 
 pub use accounts::AccountsCache;
-pub(crate) use files::manifests;
+pub(crate) use files::{changeable, manifests};
 pub use host::Host;
 pub use kinds::KINDS;
 pub use lanes::Lanes;

@@ -66,6 +66,7 @@ fn failure(error: NetworkError) -> Failure {
         | NetworkError::Netns(_)
         | NetworkError::NoAddress(_)
         | NetworkError::Orphan { .. }
+        | NetworkError::Records(_)
         | NetworkError::Stopping => FailureKind::Transient,
     };
     failed(kind, &error)

@@ -38,6 +38,7 @@ pub fn perform_work(request: &[u8]) -> Vec<u8> {
 
 fn perform(work: Work) -> Result<Answer, Failure> {
     match work {
+        Work::Changeable(directories) => directories.iter().for_each(|path| dirs::wait_for_changes(path)),
         Work::Manifests(path) => return Ok(Answer::Manifests(Found::at(&path))),
         Work::EmptyDir { path, mark, request } => volumes::empty_dir(&path, &mark, request.into())?,
         Work::HostPath { path, kind } => volumes::host_path(&path, kind.into())?,

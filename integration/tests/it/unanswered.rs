@@ -1,16 +1,20 @@
-//! The agent's own directories do not answer: the agent says what it waits for, and it can be stopped and started.
+//! The agent's own directories do not answer: the manifests, or the disk of its root directory. What runs goes on, the agent
+//! says what it waits for, and it can be stopped and started.
 
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use berth_integration::agent::{Settings, berth};
+use berth_integration::agent::{ROOT_DIR, Settings, berth};
 use berth_integration::node::Node;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::dead_fs::{DeadFs, Server};
-use crate::kit::eventually;
-use crate::suite::{Test, test};
+use crate::dead_fs::{DeadFs, Disk, Server};
+use crate::kit::{events, eventually, sleeper};
+use crate::suite::{Test, same, test};
 
 /// How long the agent may take to end.
 const STOP: Duration = Duration::from_secs(2);
@@ -18,6 +22,7 @@ const STOP: Duration = Duration::from_secs(2);
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("unanswered::manifests_whose_server_never_answers", dead_manifests),
+        test("unanswered::a_frozen_disk_under_the_root_directory", frozen_root),
     ]
 }
 
@@ -37,6 +42,44 @@ fn dead_manifests() -> Result<()> {
     node.agent.start()?;
     eventually("the manifests to be read", &false, || Ok(berth(&["pods"])?.contains("still waiting since")))?;
     node.end()
+}
+
+fn frozen_root() -> Result<()> {
+    let root = Path::new(ROOT_DIR);
+    fs::create_dir_all(root)?;
+    let disk = Disk::mount(root, Path::new("/run/root.ext4"))?;
+    let mut node = Node::start()?;
+    node.apply("runs", &sleeper("runs"))?;
+    let runs = node.ready("runs")?;
+    let frozen = disk.freeze()?;
+    node.apply("new", &sleeper("new"))?;
+    eventually("the disk to be named", &true, || {
+        let new = node.pod("new")?;
+        Ok(new.is_some_and(|new| events(&new).is_ok_and(|told| told.contains(ROOT_DIR))))
+    })?;
+    stop(&mut node)?;
+
+    // The next one says what it waits for, and can be stopped as well.
+    let log = node.world.root().join("waiting.log");
+    let output = File::create(&log)?;
+    let mut next = node.agent.command()?.stdout(output.try_clone()?).stderr(output).spawn()?;
+    let told = eventually("the root directory to be waited for", &true, || {
+        Ok(fs::read_to_string(&log)?.contains("the root directory is waited for"))
+    });
+    kill(Pid::from_raw(i32::try_from(next.id())?), Signal::SIGTERM)?;
+    let began = Instant::now();
+    let ended = eventually("it to end", &true, || Ok(next.try_wait()?.is_some()));
+    let took = began.elapsed();
+    drop(frozen);
+    told?;
+    ended?;
+    ensure!(took < STOP, "it took {took:?} to end");
+
+    node.agent.start()?;
+    node.ready("new")?;
+    same("what runs", node.ready("runs")?.container_id("main")?, runs.container_id("main")?)?;
+    node.end()?;
+    disk.unmount()
 }
 
 fn stop(node: &mut Node) -> Result<()> {

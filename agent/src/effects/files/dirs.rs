@@ -18,6 +18,9 @@ use super::{
 };
 use crate::{volumes::remove_tree, workers::Sort};
 
+/// A name that no file has.
+const NOBODYS: &str = ".berth-nobodys";
+
 /// Makes the pod's directories.
 pub(in crate::effects) async fn ensure(
     host: &Arc<Host>,
@@ -94,4 +97,13 @@ pub(in crate::effects) fn remove_logs(logs: &str, links: &str) -> Result<(), Fai
         }
     }
     Ok(())
+}
+
+/// Returns when the file system of a directory takes changes: a frozen one holds whoever asks for one, whatever it is. What is
+/// asked for is the removal of what is not there, so nothing changes.
+pub(super) fn wait_for_changes(directory: &Path) {
+    // One that is missing is made later, in the one that is there.
+    let there = directory.ancestors().find(|path| path.is_dir());
+    // Fails, since it is not there.
+    let _refused = there.map(|there| fs::remove_file(there.join(NOBODYS)));
 }

@@ -74,6 +74,8 @@ pub(in crate::effects) enum Work {
     WriteFiles(Vec<FileText>),
     /// Reads the termination message of a container. Answer: `TerminationMessage`.
     TerminationMessage { file: Option<String>, log: Option<String> },
+    /// Waits until the file systems of directories take changes. Changes nothing.
+    Changeable(Vec<PathBuf>),
     /// Reads manifests. Answer: `Manifests`.
     Manifests(PathBuf),
 }
@@ -148,6 +150,21 @@ pub(crate) async fn manifests(workers: &Workers, path: &Path) -> Result<Found, S
         Ok(_) => Err("a worker process gave another answer".to_owned()),
         Err(Refused { message, .. }) => Err(message),
     }
+}
+
+/// Has a worker find out whether the file systems of directories take changes, for someone who has no worker to make them: a
+/// thread that waits for a frozen disk could not be given up. A failure in words.
+pub(crate) async fn changeable(
+    workers: &Workers,
+    pod: &str,
+    sort: Sort,
+    directories: &[PathBuf],
+) -> Result<(), String> {
+    let shown = directories.first().map(|path| path.display().to_string()).unwrap_or_default();
+    let request =
+        serde_json::to_vec(&Work::Changeable(directories.to_vec())).map_err(|error| chain(&error))?;
+    let job = Job { pod, what: "records on disk", path: &shown, sort, within: PATH };
+    workers.run(job, request).await.map(drop).map_err(|error| chain(&error))
 }
 
 fn not_done(error: WorkError) -> Failure {
