@@ -3,12 +3,23 @@
 //! Walked by descriptors that follow no link and cross no mount: whatever a pod has put there, nothing outside is
 //! touched (CVE-2017-1002102). A mount that was left is an error, not emptied.
 
-use std::{ffi::CStr, io, os::fd::OwnedFd, path::Path};
+use std::{
+    collections::VecDeque,
+    ffi::{CStr, CString},
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, open, openat2, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat, openat2, statat, unlinkat,
+};
 
-/// Deepest tree that is removed. Each level holds one descriptor open.
-const DEPTH_MAX: usize = 512;
+/// Directories held open at a time, however deep the tree is: those above them are found again by `..`.
+const OPEN_MAX: usize = 64;
+
+/// Flags of a directory that is read.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Removes a directory or file with everything in it. One that is not there is no error.
 ///
@@ -24,44 +35,108 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
         Err(rustix::io::Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     };
-    let name = std::ffi::CString::new(name.as_encoded_bytes())?;
-    remove_entry(&parent, &name, DEPTH_MAX)
+    let name = CString::new(name.as_encoded_bytes())?;
+    let Some(dir) = remove_or_open(&parent, &name)? else { return Ok(()) };
+    let mut walk = Walk { levels: Vec::new(), open: VecDeque::new() };
+    walk.descend(&name, dir)?;
+    walk.empty()?;
+    gone(unlinkat(&parent, &name, AtFlags::REMOVEDIR))
 }
 
-fn remove_entry(parent: &OwnedFd, name: &CStr, depth: usize) -> io::Result<()> {
+/// A walk through a tree, without a bound to its depth.
+struct Walk {
+    /// The directories from the top down to the current one.
+    levels: Vec<Level>,
+    /// The last of them.
+    open: VecDeque<Dir>,
+}
+
+struct Level {
+    name: CString,
+    id: FileId,
+}
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+impl Walk {
+    /// Removes everything in the top directory.
+    fn empty(&mut self) -> io::Result<()> {
+        while let Some(dir) = self.open.back_mut() {
+            match dir.next() {
+                Some(entry) => {
+                    let entry = entry?;
+                    let name = entry.file_name();
+                    if matches!(name.to_bytes(), b"." | b"..") {
+                        continue;
+                    }
+                    if let Some(inner) = remove_or_open(dir.fd()?, name)? {
+                        self.descend(name, inner)?;
+                    }
+                }
+                None => self.ascend()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn descend(&mut self, name: &CStr, dir: OwnedFd) -> io::Result<()> {
+        self.levels.push(Level { name: name.to_owned(), id: id(&dir)? });
+        self.open.push_back(Dir::new(dir)?);
+        if self.open.len() > OPEN_MAX {
+            self.open.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Removes the current directory, which is empty, from the one above; the top one is left.
+    fn ascend(&mut self) -> io::Result<()> {
+        let (Some(done), Some(level)) = (self.open.pop_back(), self.levels.pop()) else { return Ok(()) };
+        let Some(above) = self.levels.last() else { return Ok(()) };
+        if self.open.is_empty() {
+            let dir = openat(done.fd()?, c"..", READ, Mode::empty())?;
+            // Moved meanwhile, it could be in any directory.
+            if id(&dir)? != above.id {
+                return Err(io::Error::other("a directory in it was moved while it was removed"));
+            }
+            self.open.push_back(Dir::new(dir)?);
+        }
+        match self.open.back() {
+            Some(above) => gone(unlinkat(above.fd()?, &level.name, AtFlags::REMOVEDIR)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn id(dir: impl AsFd) -> io::Result<FileId> {
+    let stat = fstat(dir)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Removes what can be removed at once. What is left is a directory with something in it.
+fn remove_or_open(parent: impl AsFd, name: &CStr) -> io::Result<Option<OwnedFd>> {
+    let parent = parent.as_fd();
+    let remove = |flags| gone(unlinkat(parent, name, flags)).map(|()| None);
     let is_dir = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => FileType::from_raw_mode(stat.st_mode).is_dir(),
-        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(errno.into()),
     };
     if !is_dir {
-        return gone(unlinkat(parent, name, AtFlags::empty()));
+        return remove(AtFlags::empty());
     }
     // Often it is empty.
     if unlinkat(parent, name, AtFlags::REMOVEDIR).is_ok() {
-        return Ok(());
+        return Ok(None);
     }
-    if depth == 0 {
-        return Err(io::ErrorKind::QuotaExceeded.into());
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    let dir = match openat2(parent, name, flags, Mode::empty(), resolve) {
-        Ok(dir) => dir,
+    match openat2(parent, name, READ, Mode::empty(), resolve) {
+        Ok(dir) => Ok(Some(dir)),
         // Changed into something else since it was looked at: what it is now is removed.
-        Err(rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => {
-            return gone(unlinkat(parent, name, AtFlags::empty()));
-        }
-        Err(rustix::io::Errno::NOENT) => return Ok(()),
-        Err(errno) => return Err(errno.into()),
-    };
-    for entry in Dir::read_from(&dir)? {
-        let entry = entry?;
-        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            remove_entry(&dir, entry.file_name(), depth - 1)?;
-        }
+        Err(rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => remove(AtFlags::empty()),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno.into()),
     }
-    gone(unlinkat(parent, name, AtFlags::REMOVEDIR))
 }
 
 fn gone(result: rustix::io::Result<()>) -> io::Result<()> {
@@ -97,6 +172,49 @@ mod tests {
         remove_tree(&dir.path().join("none/none")).unwrap();
         assert!(!tree.exists());
         assert!(outside.join("precious").exists());
+    }
+
+    /// Every process of a pod can make such a tree. No path leads to its end.
+    #[test]
+    fn a_tree_of_any_depth_is_removed_with_few_descriptors() {
+        const DEEP: usize = 5000;
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().join("tree");
+        fs::create_dir(&top).unwrap();
+        let mut at = open(&top, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        for level in 0..DEEP {
+            let mode = Mode::from_raw_mode(0o755);
+            rustix::fs::mkdirat(&at, c"d", mode).unwrap();
+            if level % 100 == 0 {
+                rustix::fs::symlinkat(c"/", &at, c"link").unwrap();
+                // Each may come before or after the way down.
+                for name in [c"a", c"b", c"y", c"z"] {
+                    rustix::fs::mkdirat(&at, name, mode).unwrap();
+                    let other = openat(&at, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+                    rustix::fs::mkdirat(&other, c"inner", mode).unwrap();
+                }
+            }
+            at = openat(&at, c"d", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        }
+        drop(at);
+        remove_tree(&top).unwrap();
+        assert!(!top.exists());
+    }
+
+    #[test]
+    fn a_directory_that_was_moved_leads_nowhere_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tree, outside) = (dir.path().join("tree"), dir.path().join("outside"));
+        fs::create_dir_all(tree.join("a/b")).unwrap();
+        fs::create_dir_all(outside.join("b")).unwrap();
+        let open = |path: &Path| open(path, READ, Mode::empty()).unwrap();
+        let mut walk = Walk { levels: Vec::new(), open: VecDeque::new() };
+        walk.descend(c"a", open(&tree.join("a"))).unwrap();
+        walk.descend(c"b", open(&tree.join("a/b"))).unwrap();
+        walk.open.pop_front();
+        fs::rename(tree.join("a/b"), outside.join("moved")).unwrap();
+        walk.empty().unwrap_err();
+        assert!(outside.join("b").exists() && outside.join("moved").exists());
     }
 
     #[test]
