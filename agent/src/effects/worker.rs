@@ -85,10 +85,8 @@ fn perform(work: Work) -> Result<Answer, Failure> {
         }
         Work::TerminationMessage { file, log } => {
             let path = |text: &'_ Option<String>| text.as_deref().map(Path::new).map(Path::to_owned);
-            return Ok(Answer::TerminationMessage(termination::message(
-                path(&file).as_deref(),
-                path(&log).as_deref(),
-            )));
+            return termination::message(path(&file).as_deref(), path(&log).as_deref())
+                .map(Answer::TerminationMessage);
         }
     }
     Ok(Answer::Done)
