@@ -13,6 +13,10 @@ use berth_core::{
     oci::{ExistingFile, HostFile},
 };
 use nix::fcntl::OFlag;
+use rustix::{
+    fs::{FallocateFlags, fallocate},
+    io::Errno,
+};
 
 use super::failure::local;
 
@@ -64,9 +68,22 @@ fn write_over(path: &Path, file: &HostFile) -> io::Result<()> {
     if current == file.content.as_bytes() {
         return Ok(());
     }
-    out.set_len(0)?;
+    // Containers that run read it meanwhile: it is never empty, and on a full disk it stays as it was.
+    reserve(&out, file.content.len() as u64)?;
     out.rewind()?;
-    out.write_all(file.content.as_bytes())
+    out.write_all(file.content.as_bytes())?;
+    out.set_len(file.content.len() as u64)
+}
+
+/// Takes room for a file of that many bytes, where the file system can.
+fn reserve(file: &fs::File, bytes: u64) -> io::Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    match fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        result => Ok(result?),
+    }
 }
 
 /// Makes a link, and the directory it is in. One that is there is left.
@@ -113,6 +130,11 @@ pub(in crate::effects) fn absent_is_fine(result: io::Result<()>) -> io::Result<(
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
+    use nix::{
+        mount::{MsFlags, mount},
+        sched::{CloneFlags, unshare},
+    };
+
     use super::*;
 
     fn file(path: &Path, content: &str, existing: ExistingFile) -> HostFile {
@@ -136,6 +158,29 @@ mod tests {
         assert_eq!(metadata.permissions().mode() & 0o7777, 0o666);
         assert_eq!((metadata.uid(), metadata.gid()), (1000, 2000));
         assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o7777, 0o750);
+    }
+
+    #[test]
+    fn a_full_disk_leaves_what_running_containers_read() {
+        let dir = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                unshare(CloneFlags::CLONE_NEWNS).unwrap();
+                let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+                mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+                let size = Some("size=64k");
+                mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::empty(), size).unwrap();
+                let path = dir.path().join("etc-hosts");
+                write(&file(&path, "127.0.0.1 localhost", ExistingFile::Replace)).unwrap();
+                fs::write(dir.path().join("filler"), [0; 128 << 10]).unwrap_err();
+                let longer = "x".repeat(10_000);
+                write(&file(&path, &longer, ExistingFile::Replace)).unwrap_err();
+                assert_eq!(fs::read_to_string(&path).unwrap(), "127.0.0.1 localhost");
+                write(&file(&path, "::1 localhost", ExistingFile::Replace)).unwrap();
+                assert_eq!(fs::read_to_string(&path).unwrap(), "::1 localhost");
+            });
+            worker.join().unwrap();
+        });
     }
 
     #[test]
