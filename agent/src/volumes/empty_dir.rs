@@ -3,7 +3,7 @@
 use std::{
     fs,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::fs::{DirBuilderExt, PermissionsExt},
     },
     path::Path,
@@ -11,8 +11,9 @@ use std::{
 
 use berth_core::spec::Medium;
 use nix::mount::{MsFlags, mount};
-use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, chownat, fchmod, fchown, fstat, open, openat, statat,
+use rustix::{
+    fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, chmod, chownat, fstat, open, openat},
+    io::Errno,
 };
 
 use super::{
@@ -131,43 +132,59 @@ fn give_to_group(path: &Path, group: u32) -> Result<(), VolumeError> {
         .map_err(io_error("give to the pod's fsGroup", path))
 }
 
-/// By descriptors that follow no link: a pod that is already running may change the tree meanwhile.
+/// By descriptors that follow no link: a pod that is already running may change the tree meanwhile. Nothing but directories
+/// is opened, since opening a device does something.
 fn give_tree(dir: &OwnedFd, group: Gid, depth: usize) -> std::io::Result<()> {
     if depth > 0 {
         for entry in Dir::read_from(dir)? {
             let entry = entry?;
-            let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
+            if matches!(entry.file_name().to_bytes(), b"." | b"..") {
                 continue;
             }
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-            let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => {
-                    let child = openat(dir, name, flags | OFlags::DIRECTORY, Mode::empty())?;
-                    give_tree(&child, group, depth - 1)?;
-                }
-                FileType::RegularFile => {
-                    let file = openat(dir, name, flags, Mode::empty())?;
-                    give(&file, group, FILE_BITS)?;
-                }
-                _ => chownat(dir, name, None, Some(group), AtFlags::SYMLINK_NOFOLLOW)?,
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            match openat(dir, entry.file_name(), flags, Mode::empty()) {
+                Ok(found) => give_entry(&found, group, depth - 1)?,
+                // Gone meanwhile.
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno.into()),
             }
         }
     }
     give(dir, group, DIRECTORY_BITS)
 }
 
+fn give_entry(found: &OwnedFd, group: Gid, depth: usize) -> std::io::Result<()> {
+    match FileType::from_raw_mode(fstat(found)?.st_mode) {
+        FileType::Directory => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            match openat(found, c".", flags, Mode::empty()) {
+                Ok(dir) => give_tree(&dir, group, depth),
+                Err(Errno::NOENT) => Ok(()),
+                Err(errno) => Err(errno.into()),
+            }
+        }
+        FileType::RegularFile => give(found, group, FILE_BITS),
+        _ => Ok(chownat(found, c"", None, Some(group), AtFlags::EMPTY_PATH)?),
+    }
+}
+
+/// The file may be open as no more than a path.
 fn give(file: impl AsFd, group: Gid, bits: u32) -> std::io::Result<()> {
-    fchown(&file, None, Some(group))?;
-    let mode = fstat(&file)?.st_mode & 0o7777;
-    Ok(fchmod(&file, Mode::from_raw_mode(mode | bits))?)
+    let file = file.as_fd();
+    chownat(file, c"", None, Some(group), AtFlags::EMPTY_PATH)?;
+    let mode = fstat(file)?.st_mode & 0o7777;
+    Ok(chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), Mode::from_raw_mode(mode | bits))?)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::fs::MetadataExt, thread};
+    use std::{
+        os::unix::fs::MetadataExt,
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
 
+    use inotify::{Inotify, WatchMask};
     use nix::sched::{CloneFlags, unshare};
 
     use super::*;
@@ -263,6 +280,49 @@ mod tests {
         fs::DirBuilder::new().mode(MODE_UNFINISHED).create(&path).unwrap();
         ensure(&path, &mark, &DISK).unwrap();
         assert_eq!(mode_and_group(&path).0, 0o777, "a kill was between the two");
+    }
+
+    #[test]
+    fn what_is_in_a_volume_of_a_group_is_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        fs::create_dir_all(path.join("sub")).unwrap();
+        fs::write(path.join("sub/file"), "").unwrap();
+        nix::unistd::mkfifo(&path.join("sub/fifo"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+        let mut opened = Inotify::init().unwrap();
+        for name in ["sub/file", "sub/fifo"] {
+            opened.watches().add(path.join(name), WatchMask::OPEN).unwrap();
+        }
+        give_to_group(&path, 4242).unwrap();
+        assert_eq!(mode_and_group(&path.join("sub/file")), (0o664, 4242));
+        assert_eq!(mode_and_group(&path.join("sub/fifo")), (0o400, 4242));
+        let none = opened.read_events(&mut [0; 1024]).map(Iterator::count);
+        assert_eq!(none.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn what_goes_while_a_volume_is_given_to_a_group_is_no_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        fs::create_dir(&path).unwrap();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    for number in 0..50 {
+                        fs::create_dir(path.join(format!("dir{number}"))).unwrap();
+                        fs::write(path.join(format!("file{number}")), "").unwrap();
+                    }
+                    for number in 0..50 {
+                        fs::remove_dir(path.join(format!("dir{number}"))).unwrap();
+                        fs::remove_file(path.join(format!("file{number}"))).unwrap();
+                    }
+                }
+            });
+            let all: Result<(), VolumeError> = (0..2000).try_for_each(|_| give_to_group(&path, 4242));
+            done.store(true, Ordering::Relaxed);
+            all.unwrap();
+        });
     }
 
     #[test]
