@@ -20,13 +20,14 @@ use std::{
 use berth_core::{id::PodUid, record::PodRecord};
 use nix::fcntl::Flock;
 
-use crate::lock;
+use crate::{document::BYTES_MAX, lock};
 
 pub use ended::EndedPods;
 pub use wire::DecodeError;
 
-/// Largest record that is read back, in bytes: a manifest of 1 MiB, escaped, and the runs of its containers.
-const RECORD_MAX: u64 = 8 << 20;
+/// Largest record that is read back, in bytes: the largest manifest, escaped as in a record of version 1, and the runs of its
+/// containers.
+const RECORD_MAX: u64 = 4 * BYTES_MAX as u64;
 
 /// What is in the manifest's file: as it came from the pod's source, in JSON.
 const MANIFEST: &str = "manifest";

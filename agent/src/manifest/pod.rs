@@ -21,6 +21,7 @@ use super::{
     notes::Notes,
     resources, security, volume,
 };
+use crate::document::BYTES_MAX;
 
 /// Seconds from the first signal to SIGKILL when the pod does not say.
 const GRACE_SECONDS: i64 = 30;
@@ -84,8 +85,17 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         volumes,
         init_containers,
         containers,
-        manifest: serde_json::to_string(written).unwrap_or_default().into(),
+        manifest: manifest(notes, written),
     })
+}
+
+/// What goes into the record, and is read back from there as a document: escapes can make it longer than the file it is from.
+fn manifest(notes: &mut Notes<'_>, written: &ApiPod) -> Arc<str> {
+    let text = serde_json::to_string(written).unwrap_or_default();
+    if text.len() > BYTES_MAX {
+        notes.fault("", format!("as JSON it is larger than {BYTES_MAX} bytes"));
+    }
+    text.into()
 }
 
 fn metadata(notes: &mut Notes<'_>, metadata: &ObjectMeta) -> PodName {

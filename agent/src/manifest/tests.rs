@@ -311,3 +311,18 @@ fn lists_and_several_documents() {
         assert_eq!(faults(text), expected);
     }
 }
+
+/// A record is read back with the bounds of a manifest.
+#[test]
+fn a_pod_that_is_too_large_as_json_is_refused() {
+    let pod = |tabs: usize| {
+        let text = "\t".repeat(tabs);
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: a, annotations: {{big: \"x{text}x\"}}}}\nspec: {{containers: [{{name: c, image: busybox}}]}}\n"
+        )
+    };
+    let fits = one(&pod(4 << 20)).pod;
+    assert_eq!(*pod_from_json(&fits.manifest, Source::File).unwrap().manifest, *fits.manifest);
+    let refused = faults(&pod(6 << 20));
+    assert!(refused.contains("as JSON it is larger than"), "{refused}");
+}

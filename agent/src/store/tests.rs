@@ -361,3 +361,16 @@ fn nothing_in_the_agent_asks_for_a_sync() {
     }
     assert!(read > 80, "only {read} files were read");
 }
+
+/// What can be a manifest can be read back.
+#[test]
+fn the_largest_manifest_is_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut large = record();
+    large.manifest = "x".repeat(BYTES_MAX).into();
+    let mut store = Store::open(dir.path()).unwrap();
+    store.save(&large).unwrap();
+    drop(store);
+    let mut store = Store::open(dir.path()).unwrap();
+    assert_eq!(store.load().unwrap(), [large]);
+}
