@@ -3,6 +3,7 @@
 mod collect;
 mod keep;
 mod orphans;
+mod reading;
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +23,7 @@ use berth_core::{config::Paths, id::SandboxId, paths, status::NetworkStatus};
 use nix::fcntl::Flock;
 use tokio::time::Instant;
 
-use self::{collect::Leftovers, orphans::Orphans};
+use self::{collect::Leftovers, orphans::Orphans, reading::Reading};
 use crate::{
     config::Cni,
     effects::changeable,
@@ -33,6 +34,9 @@ use crate::{
 
 /// Longest chain of plugins.
 const PLUGINS_WITHIN: Duration = Duration::from_secs(220);
+
+/// Longest look at the configuration: milliseconds, or a file system that does not answer.
+const READ_WITHIN: Duration = Duration::from_secs(10);
 
 /// Longest removal of one leftover, so that one that hangs does not use up the others' time, nor that of a pod which
 /// needs the same sandbox.
@@ -49,6 +53,7 @@ struct Inner {
     config: Cni,
     leftovers: Leftovers,
     orphans: Orphans,
+    reading: Reading,
     workers: Workers,
     /// Where records are.
     directories: [PathBuf; 2],
@@ -112,6 +117,9 @@ pub enum NetworkError {
     /// The disk of the records does not answer.
     #[error("use the network: {0}")]
     Records(String),
+    /// The file system of the configuration does not answer.
+    #[error("read the CNI configuration in {0}: no answer; look at its file system")]
+    Unanswered(PathBuf),
     /// The agent is stopping.
     #[error("use the network: the agent is stopping")]
     Stopping,
@@ -143,6 +151,7 @@ impl Network {
             orphans: Orphans::of(config.bin_dirs.clone()),
             workers,
             directories: [paths::attachments(places).into(), config.cache_dir.clone()],
+            reading: Reading::default(),
             _lock: lock,
         })))
     }
@@ -166,17 +175,22 @@ impl Network {
         status(&attachment, &result)
     }
 
-    /// Detaches a sandbox with the configuration that it was attached with.
+    /// Detaches a sandbox with the configuration that it was attached with; the one of now is read only when that is unusable.
     ///
     /// # Errors
     /// See [`NetworkError`].
     pub async fn detach(&self, attachment: &Attachment) -> Result<(), NetworkError> {
-        let current = self.load().await.ok();
         let deadline = Instant::now() + PLUGINS_WITHIN;
         let Attachment { container_id, netns, .. } = attachment;
         self.records_answer(container_id.as_str(), Sort::Ends).await?;
         self.0.orphans.gone(container_id.as_str(), deadline).await?;
-        Ok(self.0.runtime.del_container(container_id, netns, current.as_ref(), deadline).await?)
+        match self.0.runtime.del_container(container_id, netns, None, deadline).await {
+            Err(CniError::RecordedConfig { .. }) => {
+                let current = self.load().await.ok();
+                Ok(self.0.runtime.del_container(container_id, netns, current.as_ref(), deadline).await?)
+            }
+            result => Ok(result?),
+        }
     }
 
     /// Detaches a sandbox of which nothing is known but what its records tell. Without one there is nothing to do.
@@ -205,7 +219,8 @@ impl Network {
     /// The first configuration by name, as containerd takes it.
     async fn load(&self) -> Result<NetworkList, NetworkError> {
         let dir = self.0.config.conf_dir.clone();
-        blocking(move || Ok(NetworkList::load(&dir)?)).await
+        let unanswered = NetworkError::Unanswered(dir.clone());
+        self.0.reading.run(READ_WITHIN, unanswered, move || Ok(NetworkList::load(&dir)?)).await
     }
 }
 

@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn to_containerd_what_is_being_started_is_created_and_to_the_agent_it_is_not() {
-        let id = berth_shim_core::Id::parse("c").expect("an id");
+        let id = Id::parse("c").expect("an id");
         let init = ProcessView { pid: 10, status: Life::Starting, exit: None };
         let told = state(&berth_shim_core::Process::init(&id), &init, Streams::default());
         assert_eq!(told.status(), process::Status::Created);

@@ -67,6 +67,7 @@ fn failure(error: NetworkError) -> Failure {
         | NetworkError::NoAddress(_)
         | NetworkError::Orphan { .. }
         | NetworkError::Records(_)
+        | NetworkError::Unanswered(_)
         | NetworkError::Stopping => FailureKind::Transient,
     };
     failed(kind, &error)
