@@ -76,6 +76,7 @@ fn silent() -> String {
 mod tests {
     use std::{fs::OpenOptions, net::IpAddr, time::Instant};
 
+    use berth_core::config::ResolvConf;
     use nix::{sys::stat::Mode, unistd::mkfifo};
 
     use super::*;
@@ -104,6 +105,6 @@ mod tests {
                 break facts;
             }
         };
-        assert_eq!(facts.resolv_conf, "nameserver 10.0.0.1\n");
+        assert_eq!(facts.resolv_conf, ResolvConf::Text("nameserver 10.0.0.1\n".to_owned()));
     }
 }

@@ -101,7 +101,7 @@ pub(in crate::effects) fn remove_logs(logs: &str, links: &str) -> Result<(), Fai
 
 /// Returns when the file system of a directory takes changes: a frozen one holds whoever asks for one, whatever it is. What is
 /// asked for is the removal of what is not there, so nothing changes.
-pub(super) fn wait_for_changes(directory: &Path) {
+pub(in crate::effects) fn wait_for_changes(directory: &Path) {
     // One that is missing is made later, in the one that is there.
     let there = directory.ancestors().find(|path| path.is_dir());
     // Fails, since it is not there.
