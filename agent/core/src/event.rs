@@ -26,6 +26,8 @@ pub enum Event {
         source: Source,
         /// Its pods.
         pods: Vec<Arc<Pod>>,
+        /// Whether the source was read whole. In what it could not read yet may be pods of an earlier run of the agent.
+        is_whole: bool,
     },
     /// Containerd is there again after it was lost; its whole state, to be compared by level.
     RuntimeUp(Observation),

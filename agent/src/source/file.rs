@@ -3,7 +3,8 @@
 //! Source: `pkg/kubelet/config/{file,file_linux}.go`. As there: not recursive, names that begin with a dot are passed
 //! over, symbolic links are followed, what is no regular file is passed over; changes are noticed at once by inotify and
 //! at the latest after `fileCheckFrequency`. Beyond that: a file that becomes unreadable or wrong keeps the pods that it
-//! last gave, so that a slip in an editor stops nothing; the fault is logged and shown until it is mended.
+//! last gave, so that a slip in an editor stops nothing; the fault is logged and shown until it is mended. What gave
+//! nothing yet because it cannot be read makes the source partial, so that a restart of the agent stops nothing either.
 //!
 //! They are read by a worker (decision 0019), since the directory may be on a file system that does not answer. That is a
 //! fault like another.
@@ -57,7 +58,7 @@ pub async fn run(
     cancel: CancellationToken,
 ) {
     let Some(path) = config.static_pod_path.clone() else {
-        let nothing = Event::Desired { source: Source::File, pods: Vec::new() };
+        let nothing = Event::Desired { source: Source::File, pods: Vec::new(), is_whole: true };
         if sender.send(nothing).await.is_err() {
             tracing::debug!("nobody receives desired pods any more");
         }
@@ -91,7 +92,8 @@ struct Reader {
     scan: Scan,
     workers: Workers,
     seen: Seen,
-    sent: Option<Vec<Arc<Pod>>>,
+    /// Pods, and whether they are all.
+    sent: Option<(Vec<Arc<Pod>>, bool)>,
     view: View,
     sender: Sender<Event>,
 }
@@ -112,17 +114,18 @@ impl Reader {
             tracing::error!(file = problem.place, "manifest cannot be used: {}", problem.message);
         }
         self.seen = seen;
-        let pods = self.seen.pods();
+        let now = (self.seen.pods(), self.seen.is_whole());
         self.view.set_problems(Source::File, self.seen.problems.clone());
         self.view.set_unsupported(self.unsupported());
         // Nothing is wanted yet when nothing could be read yet.
         let is_known = directory.is_some() || self.sent.is_some();
-        if !is_known || self.sent.as_ref() == Some(&pods) {
+        if !is_known || self.sent.as_ref() == Some(&now) {
             return Ok(directory);
         }
-        tracing::info!(pods = pods.len(), path = %self.scan.path.display(), "manifests read");
-        self.sent = Some(pods.clone());
-        let desired = Event::Desired { source: Source::File, pods };
+        let (pods, is_whole) = now.clone();
+        self.sent = Some(now);
+        tracing::info!(pods = pods.len(), is_whole, path = %self.scan.path.display(), "manifests read");
+        let desired = Event::Desired { source: Source::File, pods, is_whole };
         self.sender.send(desired).await.map(|()| directory).map_err(|_closed| Closed)
     }
 

@@ -21,6 +21,7 @@ use crate::suite::{Test, same, test};
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("bad_input::a_broken_manifest_names_file_line_and_field", broken_manifest),
+        test("bad_input::a_restart_where_manifests_cannot_be_read", restart_without_manifests),
         test("bad_input::two_manifests_of_one_pod", duplicates),
         test("bad_input::a_failing_network_plugin", failing_plugin),
         test("bad_input::no_network_configuration", no_network),
@@ -73,6 +74,31 @@ fn broken_manifest() -> Result<()> {
     node.apply("good", "apiVersion: v1\nkind: Pod\nmetadata: {")?;
     shown_as_broken(&["good.yaml:3"])?;
     same("the pod whose manifest broke", node.ready("good")?.uid(), good.as_str())?;
+    node.end()
+}
+
+/// Neither a broken file nor a directory that cannot be listed says that its pods are to end.
+fn restart_without_manifests() -> Result<()> {
+    let mut node = Node::start()?;
+    node.apply("good", &sleeper("good"))?;
+    node.apply("going", &sleeper("going"))?;
+    let good = node.ready("good")?;
+    node.ready("going")?;
+    node.apply("good", "apiVersion: v1\nkind: Pod\nmetadata: {")?;
+    shown_as_broken(&["good.yaml:3"])?;
+    node.agent.kill()?;
+    let extra: Vec<_> = (0..1001).map(|number| node.manifests().join(format!("{number}.txt"))).collect();
+    extra.iter().try_for_each(|path| fs::write(path, ""))?;
+    node.agent.start()?;
+    shown_as_broken(&["more than 1000 files"])?;
+    extra.iter().try_for_each(fs::remove_file)?;
+    shown_as_broken(&["good.yaml:3"])?;
+    // That what is gone ends shows that what stays had its turn too.
+    node.remove("going")?;
+    node.apply("good", &sleeper("good"))?;
+    node.gone("going")?;
+    let now = node.ready("good")?;
+    same("the pod whose manifest was broken", now.container_id("main")?, good.container_id("main")?)?;
     node.end()
 }
 

@@ -31,6 +31,8 @@ pub struct Node {
     pub(super) boot: Boot,
     pub(super) sources: Sources,
     pub(super) refused: BTreeSet<PodUid>,
+    /// Pods of an earlier run of the agent that no source has given since.
+    pub(super) not_given: BTreeSet<PodUid>,
     /// Whether pods may be wanted that are not here, or the other way round.
     pub(super) is_uncompared: bool,
     pub(super) pods: BTreeMap<PodUid, PodMachine>,
@@ -49,7 +51,7 @@ pub struct Node {
 pub(super) enum Boot {
     /// Waits for what was found.
     Waiting,
-    /// What was found is adopted by pods that are wanted, until every source has spoken.
+    /// What was found is adopted by pods that are wanted, until every source was read whole.
     Adopting(Box<Inherited>),
     /// What nobody wants was taken in as orphans.
     Done,
@@ -61,8 +63,18 @@ pub(super) struct Inherited {
     pub(super) orphans: BTreeSet<PodUid>,
 }
 
+impl Inherited {
+    /// Nothing of the pod is left.
+    fn forget(&mut self, uid: &PodUid) {
+        self.observation.sandboxes.retain(|seen| seen.pod != *uid);
+        self.observation.containers.retain(|seen| seen.pod != *uid);
+        self.orphans.remove(uid);
+    }
+}
+
 impl Node {
-    /// A node that gets its pods from `sources`. Nothing that it does not know is removed before each of them has spoken.
+    /// A node that gets its pods from `sources`. Nothing that it does not know is removed before each of them was read
+    /// whole.
     #[must_use]
     pub fn new(config: NodeConfig, sources: BTreeSet<Source>) -> Self {
         Self {
@@ -72,6 +84,7 @@ impl Node {
             boot: Boot::Waiting,
             sources: Sources::new(sources),
             refused: BTreeSet::new(),
+            not_given: BTreeSet::new(),
             is_uncompared: false,
             pods: BTreeMap::new(),
             index: Index::default(),
@@ -87,8 +100,8 @@ impl Node {
     pub fn handle(&mut self, now: Now, event: Event) {
         match event {
             Event::Restored(restored) => self.restore(*restored, now),
-            Event::Desired { source, pods } => {
-                self.sources.set(source, pods);
+            Event::Desired { source, pods, is_whole } => {
+                self.sources.set(source, pods, is_whole);
                 self.is_uncompared = true;
             }
             Event::RuntimeUp(observation) => self.observe(observation, now),
@@ -153,12 +166,14 @@ impl Node {
         }
         for (record, pod) in restored.pods {
             let uid = record.uid.clone();
+            self.not_given.insert(uid.clone());
             let pod = PodMachine::restored(record, pod, &restored.observation, now);
             self.pods.insert(uid, pod);
         }
         for (record, pod) in restored.ended {
             let uid = record.uid.clone();
             let pod = PodMachine::ended_before(record, pod, &restored.observation, now);
+            self.not_given.insert(uid.clone());
             self.pods.entry(uid).or_insert(pod);
         }
         let orphans = restored.orphans.into_iter().collect();
@@ -249,6 +264,10 @@ impl Node {
             self.pods.remove(uid);
             self.index.remove(uid);
             self.looks.remove(uid);
+            self.not_given.remove(uid);
+            if let Boot::Adopting(inherited) = &mut self.boot {
+                inherited.forget(uid);
+            }
             self.effects.push_back(withdraw(&mut self.ops, uid.clone()));
             self.is_uncompared = true;
         } else {

@@ -15,6 +15,8 @@ use crate::{
 pub(super) struct Sources {
     configured: BTreeSet<Source>,
     desired: BTreeMap<Source, Vec<Arc<Pod>>>,
+    /// Sources of which a part could not be read yet.
+    partial: BTreeSet<Source>,
 }
 
 /// All sources as one.
@@ -28,16 +30,32 @@ pub(super) struct Merged {
 
 impl Sources {
     pub(super) fn new(configured: BTreeSet<Source>) -> Self {
-        Self { configured, desired: BTreeMap::new() }
+        Self { configured, desired: BTreeMap::new(), partial: BTreeSet::new() }
     }
 
-    pub(super) fn set(&mut self, source: Source, pods: Vec<Arc<Pod>>) {
+    pub(super) fn set(&mut self, source: Source, pods: Vec<Arc<Pod>>, is_whole: bool) {
         self.desired.insert(source, pods);
+        if is_whole {
+            self.partial.remove(&source);
+        } else {
+            self.partial.insert(source);
+        }
     }
 
     /// Whether every configured source has spoken: before that, what nobody wants may still be wanted.
-    pub(super) fn are_ready(&self) -> bool {
+    pub(super) fn have_spoken(&self) -> bool {
         self.configured.iter().all(|source| self.desired.contains_key(source))
+    }
+
+    /// Whether every configured source was read whole: what no source wants then is nobody's.
+    pub(super) fn are_whole(&self) -> bool {
+        self.have_spoken() && self.partial.is_empty()
+    }
+
+    /// Whether a pod of an earlier run of the agent, which no source has given since, may still be wanted: it can be in
+    /// what its source could not read. A pod with its name tells that it is not.
+    pub(super) fn may_want(&self, source: Source, name: &PodName) -> bool {
+        self.partial.contains(&source) && !self.desired.values().flatten().any(|pod| pod.name == *name)
     }
 
     /// Pods by UID, one per name. Of several with one name the pod that is on the node already stays, else the first

@@ -31,6 +31,7 @@ impl Node {
             let is_here =
                 |uid: &PodUid| self.pods.get(uid).is_some_and(|pod| pod.life().record.goal == Goal::Wanted);
             let Merged { pods, refused } = self.sources.merged(is_here);
+            self.not_given.retain(|uid| !pods.contains_key(uid));
             self.refuse(&refused, &pods);
             self.remove_unwanted(&pods, now);
             for (uid, spec) in pods {
@@ -73,11 +74,15 @@ impl Node {
     }
 
     fn remove_unwanted(&mut self, wanted: &BTreeMap<PodUid, Arc<Pod>>, now: Now) {
-        if !self.sources.are_ready() {
+        if !self.sources.have_spoken() {
             return;
         }
-        let unwanted =
-            |pod: &&PodMachine| pod.life().record.goal == Goal::Wanted && !wanted.contains_key(pod.uid());
+        let unwanted = |pod: &&PodMachine| {
+            let record = &pod.life().record;
+            record.goal == Goal::Wanted
+                && !wanted.contains_key(pod.uid())
+                && !(self.not_given.contains(pod.uid()) && self.sources.may_want(record.source, &record.name))
+        };
         let unwanted: Vec<PodUid> =
             self.pods.values().filter(unwanted).map(|pod| pod.uid().clone()).collect();
         for uid in unwanted {
@@ -112,7 +117,7 @@ impl Node {
     }
 
     fn take_in_orphans(&mut self) {
-        if !self.sources.are_ready() {
+        if !self.sources.are_whole() {
             return;
         }
         if let Boot::Adopting(inherited) = &self.boot {

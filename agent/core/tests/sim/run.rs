@@ -39,6 +39,8 @@ pub(crate) struct Run {
     /// What was read of the runtime, and not heard yet.
     pub(crate) observed: Option<Observation>,
     desired: BTreeMap<Source, Vec<Arc<Pod>>>,
+    /// Names of wanted pods that their source cannot read.
+    pub(crate) unread: BTreeSet<String>,
     versions: u32,
 }
 
@@ -58,6 +60,7 @@ impl Run {
             told: Vec::new(),
             observed: None,
             desired: BTreeMap::from([(Source::File, Vec::new())]),
+            unread: BTreeSet::new(),
             versions: 0,
         };
         run.world.images.insert(berth_core::id::ImageRef::new("busybox:1"));
@@ -237,10 +240,15 @@ impl Run {
 
     /// A pod is taken out of its source.
     pub(crate) fn unwant(&mut self, name: &str) {
+        self.take_out(name);
+        self.send_desired();
+    }
+
+    /// A pod is taken out of its source, and nobody hears of it.
+    pub(crate) fn take_out(&mut self, name: &str) {
         for pods in self.desired.values_mut() {
             pods.retain(|pod| pod.name.name != name);
         }
-        self.send_desired();
     }
 
     pub(crate) fn wanted(&self) -> BTreeSet<String> {
@@ -251,10 +259,11 @@ impl Run {
         self.desired.values().flatten().find(|pod| pod.name.name == name).cloned()
     }
 
-    fn send_desired(&mut self) {
+    pub(crate) fn send_desired(&mut self) {
         self.world.oracle.desired(self.desired.values().flatten(), self.now);
-        for (source, pods) in self.desired.clone() {
-            self.handle(Event::Desired { source, pods });
+        for (source, mut pods) in self.desired.clone() {
+            pods.retain(|pod| !self.unread.contains(&pod.name.name));
+            self.handle(Event::Desired { source, pods, is_whole: self.unread.is_empty() });
         }
     }
 

@@ -41,6 +41,8 @@ pub(super) struct Scan {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Seen {
     files: BTreeMap<PathBuf, Arc<Content>>,
+    /// Whether the directory could be listed at least once.
+    is_listed: bool,
     pub(super) problems: Vec<Problem>,
 }
 
@@ -50,12 +52,20 @@ pub(super) struct Content {
     pub(super) manifests: Vec<Manifest>,
     /// Why the text of now does not count, and the manifests are those of an earlier one.
     pub(super) fault: Option<String>,
+    /// Whether it was there at the first look, and could not be used since: what it gave an earlier run of the agent is
+    /// not known.
+    is_unknown: bool,
 }
 
 impl Seen {
     /// The pods of all files, by name of the file; of several with one name or UID the first.
     pub(super) fn pods(&self) -> Vec<Arc<Pod>> {
         self.manifests().map(|manifest| Arc::clone(&manifest.pod)).collect()
+    }
+
+    /// Whether all that was there at the first look could be used since.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_listed && !self.files.values().any(|content| content.is_unknown)
     }
 
     pub(super) fn manifests(&self) -> impl Iterator<Item = &Manifest> {
@@ -75,19 +85,23 @@ impl Scan {
         let mut files = BTreeMap::new();
         for (path, file) in found {
             let path = PathBuf::from(OsString::from_vec(path));
-            if let Some(content) = self.content_of(&path, file, before.files.get(&path)) {
+            let earlier = before.files.get(&path);
+            if let Some(mut content) = self.content_of(&path, file, earlier) {
+                if earlier.is_none() && before.is_listed {
+                    Arc::make_mut(&mut content).is_unknown = false;
+                }
                 files.insert(path, content);
             }
         }
         let mut problems = faults(&files);
         problems.extend(duplicates(&files));
-        Seen { files, problems }
+        Seen { files, is_listed: true, problems }
     }
 
     /// All is as it was.
     pub(super) fn unread(&self, before: &Seen, message: String) -> Seen {
         let problem = Problem { place: self.path.display().to_string(), message };
-        Seen { files: before.files.clone(), problems: vec![problem] }
+        Seen { problems: vec![problem], ..before.clone() }
     }
 
     /// The files of the path: itself, or those in it.
@@ -110,13 +124,17 @@ impl Scan {
                 return before.cloned();
             }
             TextFile::Text(text, seen) => match self.parse(path, &text, seen) {
-                Ok(manifests) => return Some(Arc::new(Content { text, manifests, fault: None })),
+                Ok(manifests) => {
+                    return Some(Arc::new(Content { text, manifests, fault: None, is_unknown: false }));
+                }
                 Err(fault) => fault,
             },
         };
-        let (text, manifests) =
-            before.map(|before| (before.text.clone(), before.manifests.clone())).unwrap_or_default();
-        Some(Arc::new(Content { text, manifests, fault: Some(fault) }))
+        let content = match before {
+            Some(before) => Content { fault: Some(fault), ..(**before).clone() },
+            None => Content { fault: Some(fault), is_unknown: true, ..Content::default() },
+        };
+        Some(Arc::new(content))
     }
 
     pub(super) fn parse(&self, path: &Path, text: &str, seen: Timestamp) -> Result<Vec<Manifest>, String> {

@@ -40,9 +40,14 @@ impl World {
     }
 
     async fn names(&mut self) -> Vec<String> {
+        self.desired().await.0
+    }
+
+    /// Names, and whether they are all.
+    async fn desired(&mut self) -> (Vec<String>, bool) {
         match timeout(LONG, self.events.recv()).await.unwrap().unwrap() {
-            Event::Desired { source: Source::File, pods } => {
-                pods.iter().map(|pod| pod.name.name.clone()).collect()
+            Event::Desired { source: Source::File, pods, is_whole } => {
+                (pods.iter().map(|pod| pod.name.name.clone()).collect(), is_whole)
             }
             other => panic!("{other:?}"),
         }
@@ -199,5 +204,53 @@ async fn what_is_whole_is_read_at_once_and_what_is_being_written_is_waited_for()
         let told = format!("{changes:?}");
         let last = changes.into_iter().map(|change| watch.is_settled(change)).last();
         assert_eq!(last, Some(settled), "{told}");
+    }
+}
+
+/// The pods of an earlier run may be in what cannot be read (`Event::Desired`).
+#[tokio::test]
+async fn what_could_not_be_read_since_the_start_is_not_taken_for_empty() {
+    let mut world = World::start(LONG, |directory| {
+        fs::write(directory.join("a.yaml"), pod("a")).unwrap();
+        fs::write(directory.join("b.yaml"), "metadata: [").unwrap();
+    });
+    assert_eq!(world.desired().await, (vec!["a-node-1".to_owned()], false));
+    // One that was not there at the start gave nothing to an earlier run.
+    world.write("c.yaml", "metadata: [");
+    world.problem("c.yaml").await;
+    world.write("b.yaml", &pod("b"));
+    assert_eq!(world.desired().await, (vec!["a-node-1".to_owned(), "b-node-1".to_owned()], true));
+    // From now on it is known what it gave.
+    world.write("b.yaml", "metadata: [");
+    world.problem("b.yaml").await;
+    fs::remove_file(world.directory.path().join("a.yaml")).unwrap();
+    assert_eq!(world.desired().await, (vec!["b-node-1".to_owned()], true));
+}
+
+#[tokio::test]
+async fn a_broken_file_that_is_removed_gave_nothing() {
+    let mut world = World::start(LONG, |directory| fs::write(directory.join("a.yaml"), "").unwrap());
+    assert_eq!(world.desired().await, (vec![], false));
+    fs::remove_file(world.directory.path().join("a.yaml")).unwrap();
+    assert_eq!(world.desired().await, (vec![], true));
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_listed_is_not_taken_for_empty() {
+    let mut world = World::start(Duration::from_millis(20), |directory| {
+        for number in 0..=1000 {
+            fs::write(directory.join(format!("{number}.txt")), "").unwrap();
+        }
+    });
+    assert_eq!(world.desired().await, (vec![], false));
+    world.problem("more than 1000 files").await;
+    for number in 0..=1000 {
+        fs::remove_file(world.directory.path().join(format!("{number}.txt"))).unwrap();
+    }
+    let (pods, mut is_whole) = world.desired().await;
+    assert_eq!(pods, [""; 0]);
+    // Some files were still there, and empty.
+    while !is_whole {
+        is_whole = world.desired().await.1;
     }
 }
