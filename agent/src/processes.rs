@@ -10,7 +10,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{RecvTimeoutError, Sender, channel},
+        mpsc::{RecvTimeoutError, SyncSender, sync_channel},
     },
     thread,
     time::{Duration, Instant},
@@ -61,9 +61,10 @@ fn read_with(
     let (silent, asked) = processes.into_iter().partition(|process| is_silent(*process));
     let mut told = Told { read: BTreeMap::new(), silent };
     let mut open = asked.clone();
+    // One answer of each at most, so no thread ever waits to tell.
+    let (sender, answers) = sync_channel(asked.len());
     let queue = Arc::new(Mutex::new(VecDeque::from(asked)));
-    let (sender, answers) = channel();
-    let ask = |sender: Sender<_>| {
+    let ask = |sender: SyncSender<_>| {
         let (queue, look) = (Arc::clone(&queue), look.clone());
         thread::spawn(move || ask_each(&queue, &look, &sender));
     };
@@ -97,7 +98,7 @@ type Answer = (u32, io::Result<Vec<u8>>);
 fn ask_each(
     queue: &Mutex<VecDeque<u32>>,
     look: &impl Fn(u32) -> io::Result<Vec<u8>>,
-    sender: &Sender<Answer>,
+    sender: &SyncSender<Answer>,
 ) {
     loop {
         let Some(process) = locked(queue).pop_front() else { return };
@@ -138,7 +139,7 @@ mod tests {
     #[test]
     fn silent_ones_hold_up_no_other_and_are_not_asked_twice() {
         let asked = Arc::new(AtomicUsize::new(0));
-        let (let_go, held) = channel::<()>();
+        let (let_go, held) = sync_channel::<()>(0);
         let held = Arc::new(Mutex::new(held));
         let look = {
             let asked = Arc::clone(&asked);

@@ -1,7 +1,7 @@
 //! What changes on the node, read beside the loop: its files may be on a file system that does not answer.
 
 use std::{
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     thread,
     time::Duration,
 };
@@ -19,7 +19,7 @@ pub(super) type Facts = Result<NodeFacts, String>;
 /// A thread that reads.
 #[derive(Debug)]
 pub(super) struct Reader {
-    asked: Sender<()>,
+    asked: SyncSender<()>,
     read: Receiver<Facts>,
     /// Whether the last that was asked for has not come yet.
     is_late: bool,
@@ -28,8 +28,8 @@ pub(super) struct Reader {
 impl Reader {
     /// One that reads these.
     pub(super) fn of(live: LiveFacts) -> Self {
-        let (asked, asks) = channel();
-        let (answers, read) = channel();
+        let (asked, asks) = sync_channel(1);
+        let (answers, read) = sync_channel(1);
         // Ends with the reader.
         thread::spawn(move || {
             while asks.recv().is_ok() {
