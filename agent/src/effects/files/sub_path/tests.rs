@@ -1,4 +1,5 @@
 use std::{
+    fs::File,
     os::unix::fs::{PermissionsExt, symlink},
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -83,8 +84,13 @@ fn links_within_the_volume_are_followed() {
     open_beneath(&volume.path(), "key").unwrap();
 }
 
+fn identity(opened: &impl AsFd) -> (u64, u64) {
+    let found = fstat(opened).unwrap();
+    (found.st_dev, found.st_ino)
+}
+
 /// How often the directory and the link must each be met.
-const RACES_MIN: u32 = 100;
+const RACES_MIN: usize = 100;
 
 /// The race of CVE-2021-25741: a directory and a link to outside change places while the part is opened.
 #[test]
@@ -94,35 +100,35 @@ fn cve_2021_25741_an_exchange_never_leads_out() {
     let (one, two) = (volume.path().join("a"), volume.path().join("b"));
     fs::create_dir(&one).unwrap();
     symlink(volume.outside(), &two).unwrap();
-    let outside = fs::metadata(volume.outside()).unwrap();
+    let outside = identity(&File::open(volume.outside()).unwrap());
     let done = AtomicBool::new(false);
-    thread::scope(|scope| {
+    // Judged when the exchanges are over: a panic before that would wait for them for ever.
+    let (opened, refusals) = thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 renameat_with(CWD, &one, CWD, &two, RenameFlags::EXCHANGE).unwrap();
             }
         });
-        let (mut opens, mut refusals) = (0_u32, 0_u32);
+        let (mut opened, mut refusals) = (Vec::new(), 0);
         // Both sides of the race are seen, or it was none. Never endless: an exchange takes a microsecond.
-        while opens + refusals < 100_000 || (opens.min(refusals) < RACES_MIN && opens + refusals < 1_000_000)
+        while opened.len() + refusals < 100_000
+            || (opened.len().min(refusals) < RACES_MIN && opened.len() + refusals < 1_000_000)
         {
-            if let Ok(opened) = open_beneath(&volume.path(), "a") {
-                opens += 1;
-                let found = fstat(&opened).unwrap();
-                assert_ne!(
-                    (found.st_dev, found.st_ino),
-                    (
-                        std::os::unix::fs::MetadataExt::dev(&outside),
-                        std::os::unix::fs::MetadataExt::ino(&outside)
-                    )
-                );
-            } else {
-                refusals += 1;
+            match open_beneath(&volume.path(), "a") {
+                Ok(found) => opened.push(identity(&found)),
+                Err(_) => refusals += 1,
             }
         }
         done.store(true, Ordering::Relaxed);
-        assert!(opens >= RACES_MIN && refusals >= RACES_MIN, "{opens} opened, {refusals} refused");
+        (opened, refusals)
     });
+    let led_out = opened.iter().filter(|found| **found == outside).count();
+    assert_eq!(led_out, 0, "of {} opened", opened.len());
+    assert!(
+        opened.len() >= RACES_MIN && refusals >= RACES_MIN,
+        "{} opened, {refusals} refused",
+        opened.len()
+    );
 }
 
 #[test]
