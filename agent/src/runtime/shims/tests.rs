@@ -79,8 +79,7 @@ async fn a_shim_whose_socket_was_removed_is_not_gone_while_it_lives() {
         .unwrap();
     assert!(matches!(shims.look(&sandbox).await, ShimLook::Silent));
 
-    let (events, mut heard) = mpsc::channel(1);
-    let follower = Follower { socket: shims.socket(&sandbox), id: sandbox.clone(), events };
+    let (follower, mut heard) = follower(&shims, &sandbox);
     let follower = tokio::spawn(follower.run());
     // Three refusals take far less, and would end it.
     let lost = tokio::time::timeout(RETRY_MIN * 50, heard.recv()).await;
@@ -91,4 +90,81 @@ async fn a_shim_whose_socket_was_removed_is_not_gone_while_it_lives() {
     let Some(Event::Sandbox { report, .. }) = heard.recv().await else { panic!("no report") };
     assert!(matches!(report, SandboxReport::Lost { .. }), "{report:?}");
     follower.await.unwrap();
+}
+
+/// Far longer than a follower takes to give up a shim.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A follower of that shim, and what it tells.
+fn follower(shims: &Shims, sandbox: &SandboxId) -> (Follower, mpsc::Receiver<Event>) {
+    let (events, told) = mpsc::channel(16);
+    (Follower { socket: shims.socket(sandbox), id: sandbox.clone(), events }, told)
+}
+
+/// What a shim that was killed leaves: a socket at which nobody listens.
+fn leave_socket(socket: &Path) {
+    drop(UnixListener::bind(socket).unwrap());
+}
+
+#[tokio::test]
+async fn a_shim_is_lost_once_after_three_refusals_in_a_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shims, sandbox) = shims(dir.path());
+    leave_socket(&shims.socket(&sandbox));
+    let (follower, mut told) = follower(&shims, &sandbox);
+    let began = tokio::time::Instant::now();
+    tokio::time::timeout(LIMIT, follower.run()).await.expect("given up");
+    assert!(began.elapsed() >= RETRY_MIN * 3, "given up before the third refusal");
+    let event = told.recv().await;
+    assert!(
+        matches!(&event, Some(Event::Sandbox { id, report: SandboxReport::Lost { .. } }) if *id == sandbox),
+        "{event:?}"
+    );
+    assert_eq!(told.recv().await, None);
+}
+
+/// It is there and breaks off every connection.
+#[tokio::test]
+async fn a_shim_that_accepts_is_not_lost_however_often_the_connection_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shims, sandbox) = shims(dir.path());
+    let listener = UnixListener::bind(shims.socket(&sandbox)).unwrap();
+    let (follower, mut told) = follower(&shims, &sandbox);
+    let mut follower = tokio::spawn(follower.run());
+    for connection in 0..10 {
+        tokio::select! {
+            accepted = listener.accept() => drop(accepted.unwrap()),
+            ended = &mut follower => panic!("given up after {connection} connections: {ended:?}"),
+        }
+    }
+    assert!(told.try_recv().is_err(), "an event of a shim that said nothing");
+    drop(listener);
+    tokio::time::timeout(LIMIT, follower).await.expect("given up").unwrap();
+    let event = told.recv().await;
+    assert!(matches!(event, Some(Event::Sandbox { report: SandboxReport::Lost { .. }, .. })), "{event:?}");
+    assert_eq!(told.recv().await, None);
+}
+
+/// Errors that say nothing of the shim: here the way to its socket leads in a circle.
+#[tokio::test]
+async fn what_keeps_the_agent_from_asking_is_no_loss() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shims, sandbox) = shims(dir.path());
+    let socket = shims.socket(&sandbox);
+    std::os::unix::fs::symlink(&socket, &socket).unwrap();
+    assert!(matches!(shims.look(&sandbox).await, ShimLook::NotAsked(_)));
+    let (follower, mut told) = follower(&shims, &sandbox);
+    // Six tries, of which the third would be the last.
+    let ended = tokio::time::timeout(RETRY_MIN * 40, follower.run()).await;
+    assert!(ended.is_err() && told.try_recv().is_err(), "the shim was given up");
+}
+
+#[tokio::test]
+async fn a_shim_that_never_answers_is_silent_and_not_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shims, sandbox) = shims(dir.path());
+    let _listener = UnixListener::bind(shims.socket(&sandbox)).unwrap();
+    let look = shims.look(&sandbox).await;
+    assert!(matches!(look, ShimLook::Silent), "{look:?}");
+    assert_eq!(look.task("c1"), ObservedTask::Unknown);
 }
