@@ -187,3 +187,6 @@ pub(super) fn target(effect: &Effect) -> Option<Target> {
     };
     Some(Target { what, of })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+use std::{collections::BTreeSet, sync::Arc};
+
+use berth_core::{
+    cgroup::CgroupValues,
+    id::{ContainerId, ImageRef, OpId, PodName, PodUid, SandboxId, VolumeName},
+    image::{ImageConfig, ImageInfo},
+    oci::{ContainerPlan, HostDevices},
+    pod::port::{
+        cgroup::CgroupRequest,
+        network::NetworkRequest,
+        removal::RemoveContainerRequest,
+        rootfs::RootfsRequest,
+        sandbox::SandboxRequest,
+        signal::{SignalRequest, StopSignal},
+        start::{StartRequest, TaskRequest},
+        termination::TerminationMessageRequest,
+        volume::VolumeRequest,
+    },
+    record::{Goal, PodRecord},
+    spec::{FsGroupChange, HostPathType, Pod, QosClass, Source, Volume, VolumeSource},
+    status::{PodEvent, Severity},
+};
+use jiff::Timestamp;
+
+use super::*;
+use crate::manifest::{Origin, read};
+
+const POD: &str =
+    "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: c, image: i}]}}";
+
+fn pod() -> Arc<Pod> {
+    let seen = Timestamp::UNIX_EPOCH;
+    let origin = Origin { source: Source::File, place: "web.yaml", node: "node", seen };
+    Arc::clone(&read(POD, &origin).unwrap()[0].pod)
+}
+
+fn image() -> Arc<ImageInfo> {
+    Arc::new(ImageInfo {
+        name: "i".into(),
+        id: "sha256:ab".into(),
+        repo_digest: None,
+        chain_id: "sha256:cd".into(),
+        size_bytes: 1,
+        config: ImageConfig::default(),
+    })
+}
+
+fn record() -> Box<PodRecord> {
+    let pod = pod();
+    Box::new(PodRecord {
+        uid: pod.uid.clone(),
+        name: pod.name.clone(),
+        source: Source::File,
+        manifest: "{}".into(),
+        started_at: Timestamp::UNIX_EPOCH,
+        goal: Goal::Wanted,
+        sandbox: 0,
+        sandbox_id: SandboxId::of(&pod.uid, 0),
+        earlier_sandbox: None,
+        network: None,
+        containers: [].into(),
+        conditions: [].into(),
+        replacing: None,
+        termination: None,
+        terminal: None,
+    })
+}
+
+fn start() -> Box<StartRequest> {
+    let pod = pod();
+    Box::new(StartRequest {
+        id: ContainerId::from_known("c1"),
+        attempt: 0,
+        sandbox: SandboxId::of(&pod.uid, 0),
+        container: Arc::clone(&pod.containers[0]),
+        pod,
+        image: image(),
+        plan: ContainerPlan {
+            spec: Default::default(),
+            seccomp_file: None,
+            host_devices: HostDevices::None,
+            files: Vec::new(),
+            image_volumes: Vec::new(),
+            sub_paths: Vec::new(),
+            mount_sources: Vec::new(),
+            log_path: String::new(),
+            labels: [].into(),
+            warnings: Vec::new(),
+        },
+    })
+}
+
+/// What the table says of an effect: name, lane, seconds to its deadline, and what it blocks.
+type Row = (&'static str, Option<Lane>, u64, Option<&'static str>);
+
+fn sandbox() -> SandboxId {
+    SandboxId::from_known("s1")
+}
+
+fn container() -> ContainerId {
+    ContainerId::from_known("c1")
+}
+
+fn network() -> Box<NetworkRequest> {
+    Box::new(NetworkRequest { sandbox: sandbox(), pod: pod() })
+}
+
+fn name() -> PodName {
+    PodName { namespace: "default".into(), name: "web".into() }
+}
+
+/// Those that make something, or look whether it is there.
+fn making() -> Vec<(Act, Row)> {
+    use Lane::{Disk, Kernel, Layers, Looks, Network, Start};
+    let source = VolumeSource::HostPath { path: "/srv".into(), kind: HostPathType::Unset };
+    let volume = VolumeRequest {
+        volume: Volume { name: VolumeName::new("v"), source },
+        fs_group: None,
+        fs_group_change: FsGroupChange::Always,
+        tmpfs_size_bytes: None,
+    };
+    vec![
+        (
+            Act::EnsureCgroup(CgroupRequest { qos: QosClass::Burstable, values: CgroupValues::default() }),
+            ("ensure-cgroup", Some(Kernel), 60, Some("cgroup u")),
+        ),
+        (Act::EnsureDirs(name()), ("ensure-dirs", None, 60, None)),
+        (Act::EnsureNetns(sandbox()), ("ensure-netns", Some(Kernel), 60, Some("network namespace s1"))),
+        (Act::EnsureNetwork(network()), ("ensure-network", Some(Network), 240, None)),
+        (
+            Act::EnsureSandbox(Box::new(SandboxRequest {
+                id: sandbox(),
+                attempt: 0,
+                pod: pod(),
+                hostname: "web".into(),
+                sysctls: Vec::new(),
+            })),
+            ("ensure-sandbox", Some(Start), 240, None),
+        ),
+        (Act::EnsureVolume(Box::new(volume)), ("ensure-volume", None, 300, None)),
+        (
+            Act::EnsureRootfs(RootfsRequest { id: container(), image: image() }),
+            ("ensure-rootfs", Some(Layers), 240, None),
+        ),
+        (Act::StartContainer(start()), ("start-container", None, 240, None)),
+        (Act::WriteFiles(Vec::new()), ("write-files", None, 60, None)),
+        (Act::Look(Box::default()), ("look", Some(Looks), 60, Some("look u"))),
+        (Act::KeepEnd(record()), ("keep-end", Some(Disk), 60, Some("kept end u"))),
+    ]
+}
+
+/// Those that end or remove something, or ask for it.
+fn ending() -> Vec<(Act, Row)> {
+    use Lane::{Disk, KernelEnds, Network, Signals, Stop};
+    vec![
+        (
+            Act::LookAtTask(Box::new(TaskRequest { pod: pod(), sandbox: sandbox(), id: container() })),
+            ("look-at-task", Some(Signals), 10, None),
+        ),
+        (
+            Act::Signal(SignalRequest { sandbox: sandbox(), id: container(), signal: StopSignal::Kill }),
+            ("signal", Some(Signals), 10, None),
+        ),
+        (
+            Act::ReadTerminationMessage(Box::new(TerminationMessageRequest {
+                id: container(),
+                file: None,
+                log: None,
+            })),
+            ("read-termination-message", None, 60, None),
+        ),
+        (
+            Act::RemoveContainer(RemoveContainerRequest { id: container() }),
+            ("remove-container", Some(Stop), 240, None),
+        ),
+        (Act::RemoveSandbox(sandbox()), ("remove-sandbox", Some(Stop), 240, None)),
+        (Act::KillShim(sandbox()), ("kill-shim", Some(Stop), 60, None)),
+        (Act::RemoveNetwork(network()), ("remove-network", Some(Network), 240, None)),
+        (Act::RemoveNetns(sandbox()), ("remove-netns", Some(KernelEnds), 60, Some("network namespace s1"))),
+        (Act::RemoveVolumes, ("remove-volumes", None, 300, None)),
+        (Act::RemoveCgroup(QosClass::Burstable), ("remove-cgroup", Some(KernelEnds), 60, Some("cgroup u"))),
+        (Act::RemoveDirs(name()), ("remove-dirs", None, 300, None)),
+        (Act::DropEnd, ("drop-end", Some(Disk), 60, Some("kept end u"))),
+        (Act::Sweep, ("sweep", Some(Stop), 300, Some("cgroup u"))),
+    ]
+}
+
+#[test]
+fn every_effect_of_a_pod_has_its_lane_its_deadline_and_its_target() {
+    let table = [making(), ending()].concat();
+    let of_node = ["inspect-image", "pull-image", "set-qos"];
+    let named: BTreeSet<&str> = table.iter().map(|(_, row)| row.0).chain(of_node).collect();
+    assert_eq!(named, KINDS.iter().copied().collect(), "a kind is not in the table");
+    for (act, expected) in table {
+        let effect = Effect::Pod { op: OpId(1), pod: PodUid::new("u"), act };
+        is(&effect, expected);
+    }
+}
+
+#[test]
+fn every_effect_of_the_node_has_its_lane_its_deadline_and_its_target() {
+    let image = || ImageRef::new("i");
+    for (act, expected) in [
+        (NodeAct::InspectImage(image()), ("inspect-image", Some(Lane::Images), 240, None)),
+        (NodeAct::PullImage(image()), ("pull-image", Some(Lane::Pulls), 6 * 3600, None)),
+        (
+            NodeAct::SetQos(Box::default()),
+            ("set-qos", Some(Lane::Kernel), 60, Some("cgroups of the QoS classes ")),
+        ),
+    ] {
+        is(&Effect::Node { op: OpId(1), act }, expected);
+    }
+}
+
+#[test]
+fn what_the_loop_performs_itself_is_of_no_kind() {
+    let event =
+        PodEvent { container: None, severity: Severity::Normal, reason: "Pulled", message: String::new() };
+    for act in [Act::Persist(record()), Act::Forget, Act::Withdraw, Act::Note(event)] {
+        let effect = Effect::Pod { op: OpId(1), pod: PodUid::new("u"), act };
+        assert!(Kind::of(&effect).is_none() && target(&effect).is_none(), "{effect:?}");
+    }
+}
+
+fn is(effect: &Effect, expected: Row) {
+    let kind = Kind::of(effect).unwrap();
+    let target = target(effect).map(|target| format!("{} {}", target.what, target.of));
+    assert_eq!((kind.name, kind.lane, kind.deadline.as_secs(), target.as_deref()), expected);
+}
