@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
 
 use berth_core::{
+    config::Paths,
     event::Outcome,
     failure::{Failure, FailureKind},
     id::PodUid,
@@ -27,7 +28,8 @@ use crate::{netns, volumes::is_mount_point, workers::Sort};
 
 /// Looks at a pod.
 pub(super) async fn look(host: &Arc<Host>, pod: &PodUid, request: LookRequest) -> Result<Outcome, Failure> {
-    let (findings, places): (Vec<Finding>, Vec<Place>) = places(host, pod, &request).into_iter().unzip();
+    let (findings, places): (Vec<Finding>, Vec<Place>) =
+        places(&host.node().paths, pod, &request).into_iter().unzip();
     let mut found = at_kernel(host, pod, request).await?;
     if !places.is_empty() {
         let dir = host.pod_dir(pod);
@@ -53,10 +55,9 @@ pub(super) async fn write_files(
 }
 
 /// What to look for in directories of the node, and what it means when it is missing.
-fn places(host: &Host, pod: &PodUid, request: &LookRequest) -> Vec<(Finding, Place)> {
-    let node = &host.node().paths;
+fn places(node: &Paths, pod: &PodUid, request: &LookRequest) -> Vec<(Finding, Place)> {
     let place = |path: String, kind| Place { path, kind };
-    let dirs = request.dirs.iter().flat_map(|name| dirs::of(host, pod, name));
+    let dirs = request.dirs.iter().flat_map(|name| dirs::of(node, pod, name));
     let dirs = dirs.map(|(dir, _mode)| (Finding::Dirs, place(dir, PlaceKind::Directory)));
     let volumes = request.volumes.iter().map(|volume| {
         let path = paths::volume(node, pod, &volume.name, &volume.source);
@@ -114,7 +115,49 @@ pub(super) fn missing(places: &[Place]) -> Result<Answer, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use berth_core::{
+        id::{PodName, VolumeName},
+        spec::{HostPathType, Volume},
+    };
+
     use super::*;
+
+    #[test]
+    fn each_place_is_looked_at_for_what_was_made_there() {
+        let node = Paths {
+            root: "/root".into(),
+            pod_logs: "/logs".into(),
+            container_logs: "/links".into(),
+            run: "/run".into(),
+            seccomp: "/seccomp".into(),
+        };
+        let pod = PodUid::new("u");
+        let of = |request: &LookRequest| places(&node, &pod, request);
+        let found =
+            |finding: &Finding, path: &str, kind| (finding.clone(), Place { path: path.into(), kind });
+        assert_eq!(of(&LookRequest::default()), []);
+
+        let name = PodName { namespace: "default".into(), name: "web".into() };
+        let dirs = LookRequest { dirs: Some(name), ..LookRequest::default() };
+        let made = ["/root/pods/u", "/root/pods/u/volumes", "/root/pods/u/plugins", "/logs/default_web_u"];
+        assert_eq!(of(&dirs), made.map(|path| found(&Finding::Dirs, path, PlaceKind::Directory)));
+
+        let empty_dir = |medium| VolumeSource::EmptyDir { medium, size_limit_bytes: None };
+        let host_path = VolumeSource::HostPath { path: "/srv".into(), kind: HostPathType::Unset };
+        for (source, path, kind) in [
+            (empty_dir(Medium::Disk), "/root/pods/u/volumes/kubernetes.io~empty-dir/v", PlaceKind::Directory),
+            (empty_dir(Medium::Memory), "/root/pods/u/volumes/kubernetes.io~empty-dir/v", PlaceKind::Mount),
+            (host_path, "/srv", PlaceKind::Directory),
+        ] {
+            let name = VolumeName::new("v");
+            let volumes = vec![Volume { name: name.clone(), source: source.clone() }];
+            let request = LookRequest { volumes, ..LookRequest::default() };
+            assert_eq!(of(&request), [found(&Finding::Volume(name), path, kind)], "{source:?}");
+        }
+
+        let files = LookRequest { files: vec!["/a".into(), "/b".into()], ..LookRequest::default() };
+        assert_eq!(of(&files), ["/a", "/b"].map(|path| found(&Finding::Files, path, PlaceKind::File)));
+    }
 
     #[test]
     fn what_is_missing_or_something_else_is_told_by_its_place() {

@@ -3,6 +3,7 @@
 use std::{fs, path::Path, sync::Arc};
 
 use berth_core::{
+    config::Paths,
     event::Outcome,
     failure::Failure,
     id::{PodName, PodUid},
@@ -27,17 +28,16 @@ pub(in crate::effects) async fn ensure(
     pod: &PodUid,
     name: PodName,
 ) -> Result<Outcome, Failure> {
-    let logs = paths::pod_logs(&host.node().paths, &name, pod);
-    let dirs = of(host, pod, &name);
+    let node = &host.node().paths;
+    let (logs, dirs) = (paths::pod_logs(node, &name, pod), of(node, pod, &name));
     let called = Called { what: "directories", path: &logs, sort: Sort::Own, within: FILES };
     host.work(pod.as_str(), called, &Work::MakeDirs(dirs)).await?;
     Ok(Outcome::Done)
 }
 
 /// The pod's directories, each with its mode.
-pub(in crate::effects) fn of(host: &Host, pod: &PodUid, name: &PodName) -> Vec<(String, u32)> {
-    let node = &host.node().paths;
-    let own = [host.pod_dir(pod), paths::volumes_dir(node, pod), paths::plugins_dir(node, pod)];
+pub(in crate::effects) fn of(node: &Paths, pod: &PodUid, name: &PodName) -> Vec<(String, u32)> {
+    let own = [paths::pod_dir(node, pod), paths::volumes_dir(node, pod), paths::plugins_dir(node, pod)];
     let logs = paths::pod_logs(node, name, pod);
     own.into_iter().map(|dir| (dir, 0o750)).chain([(logs, 0o755)]).collect()
 }

@@ -71,7 +71,9 @@ async fn a_shim_whose_socket_was_removed_is_not_gone_while_it_lives() {
     let dir = tempfile::tempdir().unwrap();
     let (shims, sandbox) = shims(dir.path());
     let program = dir.path().join("containerd-shim-berth-v1");
-    std::fs::copy("/bin/sh", &program).unwrap();
+    // By another process: a program that this one has open for writing cannot be run.
+    let copied = std::process::Command::new("cp").args(["/bin/sh".as_ref(), program.as_path()]).status();
+    assert!(copied.unwrap().success());
     let mut shim = std::process::Command::new(&program)
         .args(["-c", "read line", "shim", "-id", sandbox.as_str(), "serve"])
         .stdin(std::process::Stdio::piped())
