@@ -200,8 +200,12 @@ fn a_record_of_version_1_is_taken_over_with_the_ids_it_meant() {
 
     // One that stayed: an agent of version 1 ran after the one that wrote the state.
     fs::write(&old, VERSION_1_RECORD.replace("\"sandbox\":2", "\"sandbox\":7")).unwrap();
-    assert_eq!(store.load().unwrap()[0].sandbox, 7);
-    assert_eq!(store.load().unwrap()[0].sandbox, 7);
+    for _load in 0..2 {
+        let [one] = store.load().unwrap().try_into().unwrap();
+        let sandbox_id = SandboxId::of(&read.uid, 7);
+        let earlier_sandbox = Some(SandboxId::of(&read.uid, 6));
+        assert_eq!(one, PodRecord { sandbox: 7, sandbox_id, earlier_sandbox, ..read.clone() });
+    }
     fs::write(&old, VERSION_1_RECORD).unwrap();
     store.remove(&read.uid).unwrap();
     assert_eq!(names(run.path()), Vec::<String>::new());
@@ -252,6 +256,27 @@ fn what_was_half_written_is_cleared_away() {
     fs::write(pods.join("begun.manifest"), "{}").unwrap();
     assert_eq!(store.load().unwrap(), [record()]);
     assert_eq!(names(run.path()), ["0b1c-22.manifest", "0b1c-22.state"]);
+}
+
+/// A removal that fails half way leaves a whole record, or none: never an older one in its place.
+#[test]
+fn the_files_of_a_record_go_in_the_order_in_which_what_is_left_means_the_least() {
+    let all = ["0b1c-22.json", "0b1c-22.manifest", "0b1c-22.state"];
+    for (stuck, left) in [
+        ("0b1c-22.json", &all[..]),
+        ("0b1c-22.state", &["0b1c-22.manifest", "0b1c-22.state"]),
+        ("0b1c-22.manifest", &["0b1c-22.manifest"]),
+    ] {
+        let run = tempfile::tempdir().unwrap();
+        let mut store = Store::open(run.path()).unwrap();
+        for name in all {
+            let path = run.path().join("pods").join(name);
+            // A directory is not removed as a file is.
+            if name == stuck { fs::create_dir(path).unwrap() } else { fs::write(path, "").unwrap() }
+        }
+        store.remove(&record().uid).unwrap_err();
+        assert_eq!(names(run.path()), left, "{stuck} could not be removed");
+    }
 }
 
 #[test]
@@ -332,12 +357,20 @@ fn how_a_pod_has_ended_is_kept_until_it_is_dropped() {
 fn times_of_another_boot_have_passed() {
     let text = wire::encode(&record(), "yesterday");
     let back = wire::decode(&text, Some("{}"), "today").unwrap();
-    let web = &back.containers[&ContainerName::new("web")];
-    assert_eq!((web.backoff, web.other_backoffs.len()), (RestartBackoff::default(), 0));
-    assert_eq!(web.exit.as_ref().map(|exit| exit.at), Some(Mono::default()));
-    assert_eq!(back.termination.map(|termination| termination.deadline), Some(Mono::default()));
-    assert_eq!(back.network, None);
-    assert_eq!(&*back.manifest, "{}");
+    let passed = TerminationRecord { began: Mono::default(), deadline: Mono::default() };
+    let mut expected = PodRecord {
+        manifest: Arc::from("{}"),
+        network: None,
+        replacing: None,
+        termination: Some(passed),
+        ..record()
+    };
+    for web in expected.containers.values_mut() {
+        (web.begun_at, web.stopping) = (Mono::default(), Some(passed));
+        (web.backoff, web.other_backoffs) = (RestartBackoff::default(), BTreeMap::new());
+        web.exit = web.exit.take().map(|exit| ExitRecord { at: Mono::default(), ..exit });
+    }
+    assert_eq!(back, expected);
 }
 
 /// Invariant 7: what must survive a crash of the machine lives elsewhere, so nothing here waits for a disk.
