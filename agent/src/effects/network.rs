@@ -119,3 +119,83 @@ fn quantity(text: &str) -> Option<u64> {
     let rate: Quantity = text.parse().ok()?;
     u64::try_from(rate.units()).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use berth_cni::{
+        AttachmentError, CniError, ContainerId, LoadError, NetworkName, PluginFailure, PluginType, Verb,
+    };
+    use berth_core::{id::PodUid, spec::Source};
+
+    use super::*;
+    use crate::netns::NetnsError;
+
+    fn by_plugin(source: PluginFailure) -> NetworkError {
+        let (network, plugin) = (NetworkName::new("pods").unwrap(), PluginType::new("bridge").unwrap());
+        CniError::Plugin { verb: Verb::Add, network, plugin, source }.into()
+    }
+
+    fn busy() -> NetworkError {
+        let network = NetworkName::new("pods").unwrap();
+        CniError::Busy { verb: Verb::Del, container_id: "c".to_owned(), network }.into()
+    }
+
+    #[test]
+    fn what_may_have_been_done_is_told_from_what_was_not_and_from_what_never_will_be() {
+        let name = || ContainerId::new("/").unwrap_err();
+        let after = Duration::from_secs(220);
+        for (error, kind) in [
+            (by_plugin(PluginFailure::TimedOut { after }), FailureKind::Unknown),
+            (busy(), FailureKind::Unknown),
+            (by_plugin(PluginFailure::TooMuchOutput { max: 1 }), FailureKind::Transient),
+            (NetworkError::Load(LoadError::NoConfig("/etc/cni/net.d".into())), FailureKind::Transient),
+            (NetworkError::Netns(NetnsError::Foreign("/run/netns/x".into())), FailureKind::Transient),
+            (
+                NetworkError::Orphan {
+                    sandbox: SandboxId::of(&PodUid::new("u"), 0),
+                    process: "7".to_owned(),
+                },
+                FailureKind::Transient,
+            ),
+            (NetworkError::Stopping, FailureKind::Transient),
+            (NetworkError::Attachment(AttachmentError::Name(name())), FailureKind::Config),
+            (NetworkError::Id(name()), FailureKind::Config),
+        ] {
+            let said = error.to_string();
+            let failure = failure(error);
+            assert_eq!(failure.kind, kind, "{said}");
+            assert!(failure.message.starts_with(&said), "{}", failure.message);
+        }
+    }
+
+    #[test]
+    fn a_port_of_the_node_is_mapped_with_its_address_and_protocol() {
+        let ports = [
+            (CniProtocol::Tcp, "", "TCP", None),
+            (CniProtocol::Udp, "hostIP: 127.0.0.1, ", "UDP", Some("127.0.0.1")),
+            (CniProtocol::Sctp, "hostIP: '::1', ", "SCTP", Some("::1")),
+        ];
+        let listed = ports.map(|(_, address, protocol, _)| {
+            format!("{{hostPort: 8080, {address}containerPort: 80, protocol: {protocol}}}")
+        });
+        let text = format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: web}}, \
+             spec: {{containers: [{{name: c, image: i, ports: [{}]}}]}}}}",
+            listed.join(", ")
+        );
+        let seen = jiff::Timestamp::UNIX_EPOCH;
+        let origin = crate::manifest::Origin { source: Source::File, place: "web.yaml", node: "node", seen };
+        let [manifest] = crate::manifest::read(&text, &origin).unwrap().try_into().unwrap();
+        let request =
+            NetworkRequest { sandbox: SandboxId::of(&manifest.pod.uid, 0), pod: Arc::clone(&manifest.pod) };
+        let expected = ports.map(|(protocol, _, _, address)| PortMapping {
+            host_port: 8080,
+            container_port: 80,
+            protocol,
+            host_ip: address.map(|address| address.parse().unwrap()),
+        });
+        assert_eq!(port_mappings(&request), expected);
+    }
+}
