@@ -52,7 +52,7 @@ fn forward() -> Result<()> {
 
     node.agent.set_program(None);
     node.agent.start()?;
-    same("the pods", identities(&node)?, before)?;
+    same("the pods", &identities(&node)?, &before)?;
     same("the end of the grace period", &record(&stops, "state")?["termination"]["deadline"], &deadline)?;
     let done = node.wait("done", "known", POD_LIMIT, |pod| pod.phase() == "Failed")?;
     same("its restarts", done.restarts("main"), 0)?;
@@ -60,7 +60,7 @@ fn forward() -> Result<()> {
     node.gone("stops")?;
     node.agent.kill()?;
     node.agent.start()?;
-    same("the pods, another time", identities(&node)?, identities(&node)?)?;
+    same("the pods, another time", identities(&node)?, before)?;
     node.end()
 }
 
