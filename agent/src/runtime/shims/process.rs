@@ -60,7 +60,36 @@ fn is_bundle(directory: Option<PathBuf>, sandbox: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        path::Path,
+        process::{Child, Command, Stdio},
+    };
+
     use super::*;
+
+    /// Starts a shell under a name, with arguments as a shim's, that lives until it is killed.
+    fn start(program: &Path, id: &str) -> Child {
+        let arguments = ["-c", "read end", "shim", "-id", id];
+        Command::new(program).args(arguments).stdin(Stdio::piped()).spawn().unwrap()
+    }
+
+    #[test]
+    fn nobody_is_killed_for_the_arguments_of_a_shim() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join(PROGRAM);
+        // By another process: a program that this one has open for writing cannot be run.
+        assert!(Command::new("cp").args(["/bin/sh".as_ref(), program.as_path()]).status().unwrap().success());
+        let id = format!("berth-test-{}", std::process::id());
+        let (mut shim, mut other) = (start(&program, &id), start("/bin/sh".as_ref(), &id));
+        let killed = kill(&id);
+        let other_lives = other.try_wait().unwrap().is_none();
+        other.kill().unwrap();
+        shim.kill().unwrap();
+        other.wait().unwrap();
+        let status = shim.wait().unwrap();
+        assert_eq!(killed, 1, "the shim ended with {status}");
+        assert!(other_lives, "a process that is no shim was killed");
+    }
 
     #[test]
     fn only_the_shim_of_that_sandbox_is_meant() {
