@@ -106,6 +106,13 @@ fn links() -> Result<()> {
     node.apply("again", &pod("again", json!({ "containers": [again] })))?;
     let again = node.wait("again", "in its fourth run", POD_LIMIT, |pod| pod.restarts("main") >= 3)?;
     let name = again.name().to_owned();
+    eventually("the link of the run before to lead to its log", &true, || {
+        let again = node.pod("again")?.context("no pod")?;
+        let before = again.container("main")["lastState"]["terminated"]["containerID"].clone();
+        let before = before.as_str().and_then(|id| id.split_once("://")).context("no run before")?.1;
+        // Its turn may be over by now: then another run is the one before.
+        Ok(fs::read_to_string(link(&name, before)).is_ok_and(|text| text.contains("run")))
+    })?;
     let links = || -> Result<Vec<String>> {
         let mut found = Vec::new();
         for entry in fs::read_dir("/var/log/containers")? {
