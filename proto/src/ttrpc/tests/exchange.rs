@@ -176,6 +176,35 @@ fn data_on_a_unary_call_ends_it() {
     ));
 }
 
+/// A last message as the client writes it: with the request, alone, or behind a message.
+#[test]
+fn nothing_is_taken_on_a_stream_that_the_client_has_closed() {
+    let message = |flags| wire(1, Kind::Data, flags, b"x");
+    let closed_by: [(&str, u8, &[Vec<u8>]); 3] = [
+        ("the request", 1, &[]),
+        ("a message", 2, &[message(1)]),
+        ("an empty frame", 2, &[wire(1, Kind::Data, 1 | 4, &[])]),
+    ];
+    for (what, flags, frames) in closed_by {
+        let mut server = Server::default();
+        let payload = prost::Message::encode_to_vec(&request("A"));
+        server.feed(&wire(1, Kind::Request, flags, &payload));
+        next_call(&mut server);
+        for frame in frames {
+            server.feed(frame);
+        }
+        let mut last = None;
+        while let Some(event) = server.poll() {
+            last = Some(event);
+        }
+        assert_eq!(last.is_some(), !frames.is_empty(), "{what}: {last:?}");
+        assert!(last.is_none_or(|event| event == Event::HalfClosed { stream: 1 }), "{what}");
+        server.feed(&message(0));
+        assert_eq!(server.poll(), Some(Event::Aborted { stream: 1 }), "{what}");
+        assert_eq!(only_status(&mut server, 1).code, Code::InvalidArgument, "{what}");
+    }
+}
+
 #[test]
 fn what_arrives_for_an_ended_stream_is_dropped() {
     let (mut client, mut server) = (Client::default(), Server::default());
@@ -183,10 +212,12 @@ fn what_arrives_for_an_ended_stream_is_dropped() {
     exchange(&mut client, &mut server);
     next_call(&mut server);
     server.respond(stream, Err(Status::new(Code::Aborted, "enough")));
+    let answer = server.output().take();
     server.feed(&wire(stream, Kind::Data, 0, b"still sending"));
     assert_eq!(server.poll(), None);
+    assert!(server.output().pending().is_empty(), "what the client sent meanwhile is refused");
     client.forget(stream);
-    exchange(&mut client, &mut server);
+    client.feed(&answer);
     assert_eq!(client.poll(), None);
 }
 
