@@ -18,7 +18,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::kit::{SOON, pod, shell};
+use crate::kit::{SOON, eventually, pod, shell};
 use crate::stock::{Stock, agreed, agreed_on, begin, detached, remove, shims};
 use crate::suite::{Body, Test, of};
 
@@ -102,10 +102,11 @@ fn work(world: &World, worker: u64, seed: &str, stop: &AtomicBool, ran: &AtomicU
         if dice.below(2) == 0 {
             succeeds(ctr_command()?.args(["tasks", "exec", "--exec-id", "e", &id, "true"]))?;
         }
-        if dice.below(3) > 0 {
-            succeeds(ctr_command()?.args(["tasks", "rm", "--force", &id]))?;
-        } else if runs {
+        let removes = dice.below(3) > 0;
+        if runs && (done.must_run.is_empty() || !removes) {
             done.must_run.insert(id.clone());
+        } else if removes {
+            succeeds(ctr_command()?.args(["tasks", "rm", "--force", &id]))?;
         }
         done.all.insert(id);
     }
@@ -194,8 +195,11 @@ fn containerd_under_tasks(seed: &str) -> Result<()> {
     let mut stock = Stock::start()?;
     let mut dice = Dice::of(seed)?;
     let done = under_work(&stock.world, seed, |ran| kill_containerd(&mut stock.containerd, &mut dice, ran))?;
+    ensure!(!done.must_run.is_empty(), "no container was to go on running");
     for id in &done.must_run {
         agreed_on(id, "RUNNING")?;
+        let log = || Ok(fs::read_to_string(stock.log(id)).unwrap_or_default());
+        eventually(&format!("what {id} says at its only start"), &"up\n".to_owned(), log)?;
     }
     settle(stock, &done)
 }
@@ -272,11 +276,13 @@ impl Churn {
         Ok(())
     }
 
-    /// Every pod that is wanted is Ready, with as many starts as it tells of.
-    pub(crate) fn settled(&self, may_restart: bool) -> Result<()> {
+    /// Every pod that is wanted is Ready, with as many starts as it tells of. How many restarts they tell of together.
+    pub(crate) fn settled(&self, may_restart: bool) -> Result<u64> {
+        let mut all = 0;
         for name in &self.wanted {
             let pod = self.node.ready(name)?;
             let restarts = pod.restarts("main");
+            all += restarts;
             ensure!(may_restart || restarts == 0, "{name} was restarted {restarts} times");
             let wanted = usize::try_from(restarts)? + 1;
             wait::until(&format!("the starts of {name}"), SOON, || {
@@ -286,7 +292,7 @@ impl Churn {
                 Ok(if right { Look::Ready(()) } else { Look::NotYet(format!("{starts} of {wanted}")) })
             })?;
         }
-        Ok(())
+        Ok(all)
     }
 }
 
@@ -313,6 +319,7 @@ fn shims_of_pods(seed: &str) -> Result<()> {
         churn.turn(&mut dice)?;
         kill_shims(&mut dice, KILLS_A_TURN, |_| true)?;
     }
-    churn.settled(true)?;
+    let restarts = churn.settled(true)?;
+    ensure!(restarts >= 1, "no pod had its shim killed");
     churn.node.end()
 }
