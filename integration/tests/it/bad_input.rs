@@ -299,7 +299,7 @@ fn not_root() -> Result<()> {
         .args(command.get_args())
         .output()?;
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    ensure!(!done.status.success() && said.contains("root"), "{said}");
+    ensure!(!done.status.success() && said.contains("only root may run the agent"), "{said}");
     let mut node = node;
     node.agent.start()?;
     // Nor may others ask.
@@ -308,7 +308,8 @@ fn not_root() -> Result<()> {
         .arg(binaries::path("berth")?)
         .arg("pods")
         .output()?;
-    ensure!(!asked.status.success(), "user 1000 was answered");
+    let said = String::from_utf8_lossy(&asked.stderr);
+    ensure!(!asked.status.success() && said.contains("only root may"), "{said}");
     node.end()
 }
 
