@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{ROOT_DIR, Settings};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
-use berth_integration::wait::{self, Look};
 use berth_integration::{cgroup, cni};
 use nix::mount::{MntFlags, umount2};
 use serde_json::json;
 
+use crate::crash;
 use crate::kit::{events, eventually, group, pod, shell, task_pid};
 use crate::suite::{Test, same, test};
 
-const SIGKILL: i32 = 9;
+/// Labels of looks and repairs, at each of which an agent dies here.
+pub(crate) const DEATHS: [&str; 4] = ["look.before", "look.after", "write-files.before", "write-files.after"];
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -162,10 +162,10 @@ fn killed() -> Result<()> {
     let hosts = Path::new(ROOT_DIR).join("pods").join(web.uid()).join("etc-hosts");
     let text = fs::read_to_string(&hosts)?;
 
-    for label in ["look.before", "look.after", "write-files.before", "write-files.after"] {
+    for label in DEATHS {
         node.agent.kill()?;
         fs::remove_file(&hosts)?;
-        dies_at(&mut node, label)?;
+        crash::dies_at_once(&mut node, label, POD_LIMIT)?;
         node.agent.start()?;
         let read = || Ok(fs::read_to_string(&hosts).unwrap_or_default());
         eventually(&format!("the file to be there after a kill at {label}"), &text, read)?;
@@ -174,7 +174,7 @@ fn killed() -> Result<()> {
     node.agent.kill()?;
     umount2(&own[0], MntFlags::MNT_DETACH)?;
     fs::remove_file(&own[0])?;
-    dies_at(&mut node, "signal.after")?;
+    crash::dies_at_once(&mut node, "signal.after", POD_LIMIT)?;
     node.agent.start()?;
     let over = node.wait("once", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
     same("exit code", &over.container("main")["state"]["terminated"]["exitCode"], &json!(7))?;
@@ -187,18 +187,6 @@ fn killed() -> Result<()> {
 fn once() -> String {
     let main = shell("main", "trap 'exit 7' TERM; sleep infinity & wait", json!({}));
     pod("once", json!({ "restartPolicy": "Never", "containers": [main] }))
-}
-
-/// Has an agent kill itself at a label.
-fn dies_at(node: &mut Node, label: &str) -> Result<()> {
-    node.agent.start_doomed(label)?;
-    wait::until(&format!("the agent to die at {label}"), POD_LIMIT, || {
-        Ok(match node.agent.status()? {
-            Some(status) if status.signal() == Some(SIGKILL) => Look::Ready(()),
-            Some(status) => anyhow::bail!("the agent ended by itself: {status}"),
-            None => Look::NotYet("it runs".to_owned()),
-        })
-    })
 }
 
 /// The network namespaces of pods.

@@ -1,10 +1,12 @@
 //! Invariant 6: SIGKILL of the agent at each of its labelled points, then a restart, ends in the
 //! same state as without: nothing left, nothing started twice, no container started again.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::agent::{ROOT_DIR, Settings};
@@ -19,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::kit::{eventually, pod, shell, sleeper, with};
 use crate::suite::{Body, Test, of, same, test};
+use crate::{behind, interrupted};
 
 const SIGKILL: i32 = 9;
 
@@ -106,6 +109,10 @@ const OF_CGROUPS: [&str; 6] = [
     "set-qos.after",
 ];
 
+/// Labels that no test dies at yet: the pod of a shim that hangs takes minutes to go, and longer when an agent that has just
+/// started finds the shim so.
+const NOT_TRIED: [&str; 2] = ["kill-shim.before", "kill-shim.after"];
+
 /// Points in one world, one after the other. Each takes a few seconds, of the minutes that a test may take.
 const IN_A_WORLD: usize = 8;
 
@@ -113,14 +120,11 @@ const IN_A_WORLD: usize = 8;
 const RECOVERIES: usize = 2;
 
 pub(crate) fn tests() -> Vec<Test> {
-    let elsewhere = [&OF_GROUPED[..], &OF_CGROUPS[..]].concat();
+    // A task is looked at only when its start was not answered.
+    let elsewhere =
+        [&OF_GROUPED[..], &OF_CGROUPS, &interrupted::DEATHS, &behind::DEATHS, &NOT_TRIED].concat();
     let of_kept_ends = |label: &String| label.contains("-end.");
-    // A shim is killed only when it hangs, and a task is looked at only when its start was not answered, which `silent` and
-    // `interrupted` see to; `behind` sees to looks and repairs.
-    let is_elsewhere = |label: &String| {
-        ["kill-shim", "look-at-task", "look.", "write-files"].iter().any(|kind| label.starts_with(kind))
-    };
-    let labels = berth::failpoint::labels(berth::effects::KINDS).filter(|label| !is_elsewhere(label));
+    let labels = berth::failpoint::labels(berth::effects::KINDS);
     let labels = labels.filter(|label| !elsewhere.contains(&label.as_str()) && !of_kept_ends(label));
     let points: Vec<String> = labels.chain(AGAIN.map(|(point, _)| point.to_owned())).collect();
     let worlds = points.chunks(IN_A_WORLD).map(|chunk| (chunk[0].replace('#', "_"), chunk.join(" ")));
@@ -129,6 +133,7 @@ pub(crate) fn tests() -> Vec<Test> {
     let others = [
         of("crash::of_cgroups".to_owned(), Body::Of(dies_at, OF_CGROUPS.join(" "))),
         of("crash::with_a_handler_of_containerd".to_owned(), Body::Of(dies_grouped, GROUPED.join(" "))),
+        test("crash::every_label_is_in_the_list_of_a_test", every_label),
         test("crash::between_network_plugins", between_plugins),
         test("crash::in_a_network_plugin_that_goes_on", in_a_plugin),
         test("crash::a_task_that_containerd_has_lost_is_made_anew", containerd_loses_a_task),
@@ -136,6 +141,19 @@ pub(crate) fn tests() -> Vec<Test> {
     let kept = berth::failpoint::labels(berth::effects::KINDS).filter(of_kept_ends);
     let kept = kept.map(|label| of(format!("crash::at_{label}"), Body::Of(dies_while_an_end_is_kept, label)));
     labelled.chain(kept).chain(others).collect()
+}
+
+/// A label that no test dies at, or a test that dies at none that there is.
+fn every_label() -> Result<()> {
+    let own = tests();
+    let lists = own.iter().filter_map(|test| match &test.body {
+        Body::Plain(_) => None,
+        Body::Of(_, points) => Some(points.split(' ')),
+    });
+    let points = lists.flatten().chain(interrupted::DEATHS).chain(behind::DEATHS).chain(NOT_TRIED);
+    let tried: BTreeSet<&str> = points.filter_map(|point| point.split('#').next()).collect();
+    let labels: Vec<String> = berth::failpoint::labels().collect();
+    same("labels", tried, labels.iter().map(String::as_str).collect())
 }
 
 /// Whether a point is reached while a pod starts, and while it ends.
@@ -404,14 +422,33 @@ fn containers(bundles: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Starts an agent that dies at a point, and waits until it has.
+pub(crate) fn dies_at_once(node: &mut Node, point: &str, limit: Duration) -> Result<()> {
+    node.agent.start_doomed(point)?;
+    died_at(node, point, limit)
+}
+
+/// Waits until an agent that was started to die at a point has.
+pub(crate) fn died_at(node: &mut Node, point: &str, limit: Duration) -> Result<()> {
+    wait::until(&format!("the agent to die at {point}"), limit, || {
+        Ok(if is_dead(node, point)? { Look::Ready(()) } else { Look::NotYet("it lives".to_owned()) })
+    })
+}
+
+/// Whether the agent has died, which it may at this point only.
+fn is_dead(node: &mut Node, point: &str) -> Result<bool> {
+    let Some(status) = node.agent.status()? else { return Ok(false) };
+    same("the signal that ended the agent", status.signal(), Some(SIGKILL))?;
+    let label = point.split('#').next().unwrap_or_default();
+    let last = tail(node.agent.log()).lines().last().unwrap_or_default().to_owned();
+    ensure!(last.contains("dying on request") && last.contains(label), "its last words: {last}");
+    Ok(true)
+}
+
 /// Waits until the agent has died at a point or brought the node where it was to go.
 fn come(node: &mut Node, point: &str, mut there: impl FnMut(&Node) -> Result<bool>) -> Result<Came> {
     let came = wait::until("the agent to die or to be done", POD_LIMIT, || {
-        if let Some(status) = node.agent.status()? {
-            same("the signal that ended the agent", status.signal(), Some(SIGKILL))?;
-            let label = point.split('#').next().unwrap_or_default();
-            let last = tail(node.agent.log()).lines().last().unwrap_or_default().to_owned();
-            ensure!(last.contains("dying on request") && last.contains(label), "its last words: {last}");
+        if is_dead(node, point)? {
             return Ok(Look::Ready(Came::ToItsEnd));
         }
         // It may die between the two looks.

@@ -16,22 +16,33 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
+use crate::crash;
 use crate::kit::{eventually, inside, pod, shell, sleeper, task_pid};
-use crate::lives::{Identity, shim_of, waits_for_a_file};
-use crate::suite::{Test, same, test};
+use crate::lives::{Identity, SHIM_KILLED, shim_of, waits_for_a_file};
+use crate::suite::{Body, Test, of, same, test};
+
+/// Labels at which an agent dies that looks what became of a start.
+pub(crate) const DEATHS: [&str; 2] = ["look-at-task.before", "look-at-task.after"];
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![
+    let deaths = DEATHS
+        .map(|label| of(format!("interrupted::killed_at_{label}"), Body::Of(unanswered, label.to_owned())));
+    let mut tests = vec![
         test("interrupted::create_and_start_of_a_pods_container", making),
         test("interrupted::exec_in_a_pod", exec),
         test("interrupted::exit_of_a_pods_container", exit),
         test("interrupted::end_of_a_pod", deleting),
         test("interrupted::a_pod_ends_in_grace_while_containerd_is_down", graceful),
         test("interrupted::a_start_by_the_end_of_the_shim", shimless),
-        test("interrupted::a_start_that_nobody_answered_ends_in_grace", unanswered),
+        of(
+            "interrupted::a_start_that_nobody_answered_ends_in_grace".to_owned(),
+            Body::Of(unanswered, String::new()),
+        ),
         test("interrupted::a_shim_that_containerd_has_forgotten_ends_with_its_pod", forgotten),
         test("interrupted::a_shim_that_hangs_holds_up_no_other_pod", hung_shim).long(),
-    ]
+    ];
+    tests.extend(deaths);
+    tests
 }
 
 /// A node whose runtime can be held, with one pod that is not to notice anything.
@@ -72,6 +83,18 @@ impl Scene {
                 "volumes": [{ "name": "v", "hostPath": { "path": self.dir } }],
             }),
         )
+    }
+
+    /// From now on there is an agent that dies at a label, if one is given.
+    fn doom(&mut self, label: &str) -> Result<()> {
+        if label.is_empty() {
+            return Ok(());
+        }
+        self.node.agent.kill()?;
+        self.node.agent.start_doomed(label)?;
+        wait::until("the doomed agent to answer", POD_LIMIT, || {
+            Ok(self.node.pods().map_or_else(|why| Look::NotYet(format!("{why:#}")), |_| Look::Ready(())))
+        })
     }
 
     fn starts(&self, name: &str) -> usize {
@@ -186,9 +209,11 @@ fn graceful() -> Result<()> {
 }
 
 /// The container runs, and containerd dies before it says so: removed just then, the pod is asked to end, and ends, with nobody
-/// but agent and shim.
-fn unanswered() -> Result<()> {
+/// but agent and shim. An agent that dies where it looks for the container leaves that to the next one, which needs
+/// containerd for it.
+fn unanswered(label: &str) -> Result<()> {
     let mut scene = Scene::set()?;
+    scene.doom(label)?;
     let start = scene.runtime.hold(Side::After, "start")?;
     scene.node.apply("one", &scene.noting("one"))?;
     start.reached()?;
@@ -196,9 +221,16 @@ fn unanswered() -> Result<()> {
     scene.node.containerd.kill()?;
     start.finish()?;
     scene.node.remove("one")?;
+    if !label.is_empty() {
+        crash::died_at(&mut scene.node, label, POD_LIMIT)?;
+        scene.node.containerd.start_again()?;
+        scene.node.agent.start()?;
+    }
     let asked = || Ok(fs::read_to_string(scene.dir.join("one.end")).unwrap_or_default());
     eventually("to be asked to end", &"asked\n".to_owned(), asked)?;
-    scene.node.containerd.start_again()?;
+    if label.is_empty() {
+        scene.node.containerd.start_again()?;
+    }
     scene.node.gone("one")?;
     same("its starts", scene.starts("one"), 1)?;
     scene.end()
@@ -261,5 +293,7 @@ fn hung_shim() -> Result<()> {
         })
     })?;
     ensure!(!Path::new(&format!("/proc/{shim}/exe")).exists(), "the shim is left");
+    let log = fs::read_to_string(scene.node.agent.log())?;
+    ensure!(log.contains(SHIM_KILLED), "nothing tells that the shim was killed:\n{log}");
     scene.end()
 }

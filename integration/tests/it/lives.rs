@@ -17,6 +17,9 @@ use serde_json::{Value, json};
 
 use crate::kit::{pod, shell, task_pid};
 
+/// What the agent logs when it kills a shim that answers nothing.
+pub(crate) const SHIM_KILLED: &str = "does not answer, killed";
+
 /// What must not change while a pod lives on.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Identity {

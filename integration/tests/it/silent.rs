@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::kit::{events, pod, shell, sleeper, task_pid};
-use crate::lives::{Identity, shim_of, waits_for_a_file};
+use crate::lives::{Identity, SHIM_KILLED, shim_of, waits_for_a_file};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -124,7 +124,7 @@ fn stopped_agent() -> Result<()> {
     node.agent.signal(Signal::SIGCONT)?;
     node.gone("leaves")?;
     let log = fs::read_to_string(node.agent.log())?;
-    ensure!(!log.contains("does not answer, killed"), "a shim was killed:\n{log}");
+    ensure!(!log.contains(SHIM_KILLED), "a shim was killed:\n{log}");
     same("the other pod", Identity::of(&node.ready("stays")?)?, stays_up)?;
     node.end()
 }
