@@ -152,7 +152,7 @@ fn every_label() -> Result<()> {
     });
     let points = lists.flatten().chain(interrupted::DEATHS).chain(behind::DEATHS).chain(NOT_TRIED);
     let tried: BTreeSet<&str> = points.filter_map(|point| point.split('#').next()).collect();
-    let labels: Vec<String> = berth::failpoint::labels().collect();
+    let labels: Vec<String> = berth::failpoint::labels(berth::effects::KINDS).collect();
     same("labels", tried, labels.iter().map(String::as_str).collect())
 }
 

@@ -17,7 +17,7 @@ use berth_core::{
         volume::VolumeRequest,
     },
     record::{Goal, PodRecord},
-    spec::{FsGroupChange, HostPathType, Pod, QosClass, Source, Volume, VolumeSource},
+    spec::{HostPathType, Pod, QosClass, Source, Volume, VolumeSource},
     status::{PodEvent, Severity},
 };
 use jiff::Timestamp;
@@ -116,7 +116,6 @@ fn making() -> Vec<(Act, Row)> {
     let volume = VolumeRequest {
         volume: Volume { name: VolumeName::new("v"), source },
         fs_group: None,
-        fs_group_change: FsGroupChange::Always,
         tmpfs_size_bytes: None,
     };
     vec![
