@@ -31,10 +31,10 @@ use crate::{
     chain::chain,
     config::Config,
     control,
-    effects::{AccountsCache, Host, Lanes, changeable},
+    effects::{AccountsCache, Host, Lanes, changeable, manifests},
     failpoint::Failpoint,
     kernel, limits, manifest,
-    network::Network,
+    network::{self, Network},
     node_loop::{EVENTS_MAX, NodeLoop},
     runtime::{self, GroupedTasks, ObservedNode, Shims, Watch, probe},
     source,
@@ -139,8 +139,8 @@ async fn start(
     let records = read_back(&mut store)?;
     let ended_pods = ended_before(&ended, &records)?;
     let found = runtime::observe(&containerd, &shims, recorded(&records)).await?;
-    let network =
-        Network::open(&config.cni, &config.node.paths, workers.clone()).context("use the CNI directories")?;
+    let network = Network::open(&config.cni, &config.node.paths, asks_for_changes(&workers))
+        .context("use the CNI directories")?;
     network.find_leftovers(recorded(&records), &known(&records, &found)).await;
     let cgroups = Tree::new(config.node.cgroups.version);
     let orphans = orphans(&config, &cgroups, &records, &found);
@@ -186,8 +186,26 @@ async fn start(
     let watch = Watch { containerd, shims, grouped, events: sender.clone() };
     tasks.spawn(cancelled_with(cancel.clone(), watch.run()));
     tasks.spawn(cancelled_with(cancel.clone(), network.keep(sender.clone())));
-    tasks.spawn(async move { source::file::run(&config, workers, view, sender, cancel).await });
+    tasks.spawn(
+        async move { source::file::run(&config, reads_manifests(&workers), view, sender, cancel).await },
+    );
     Ok(tasks)
+}
+
+fn asks_for_changes(workers: &Workers) -> network::Changeable {
+    let workers = workers.clone();
+    network::Changeable(Box::new(move |sandbox, sort, directories| {
+        let workers = workers.clone();
+        Box::pin(async move { changeable(&workers, &sandbox, sort, &directories).await })
+    }))
+}
+
+fn reads_manifests(workers: &Workers) -> source::file::Read {
+    let workers = workers.clone();
+    Box::new(move |path| {
+        let workers = workers.clone();
+        Box::pin(async move { manifests(&workers, &path).await })
+    })
 }
 
 /// Waits for the disk of the root directory, which threads use from now on: a worker that waits can be given up, and the agent

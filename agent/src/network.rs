@@ -7,6 +7,7 @@ mod reading;
 
 use std::{
     collections::BTreeSet,
+    fmt,
     fs::{self, File},
     io,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
@@ -20,16 +21,16 @@ use berth_cni::{
     Runtime, RuntimeConfig, SetupError,
 };
 use berth_core::{config::Paths, id::SandboxId, paths, status::NetworkStatus};
+use futures::future::BoxFuture;
 use nix::fcntl::Flock;
 use tokio::time::Instant;
 
 use self::{collect::Leftovers, orphans::Orphans, reading::Reading};
 use crate::{
     config::Cni,
-    effects::changeable,
     lock,
     netns::{Namespaces, NetnsError},
-    workers::{Sort, Workers},
+    workers::Sort,
 };
 
 /// Longest chain of plugins.
@@ -46,6 +47,18 @@ const LEFTOVER_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub struct Network(Arc<Inner>);
 
+/// Finds out, for a sandbox, whether the file systems of directories take changes. A failure in words.
+pub struct Changeable(pub Box<AsksForChanges>);
+
+type AsksForChanges =
+    dyn Fn(String, Sort, Vec<PathBuf>) -> BoxFuture<'static, Result<(), String>> + Send + Sync;
+
+impl fmt::Debug for Changeable {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Changeable")
+    }
+}
+
 #[derive(Debug)]
 struct Inner {
     runtime: Runtime,
@@ -54,7 +67,7 @@ struct Inner {
     leftovers: Leftovers,
     orphans: Orphans,
     reading: Reading,
-    workers: Workers,
+    changeable: Changeable,
     /// Where records are.
     directories: [PathBuf; 2],
     /// That the records in the root directory are no other agent's.
@@ -136,7 +149,7 @@ impl Network {
     ///
     /// # Errors
     /// When a directory cannot be used, or another agent has it.
-    pub fn open(config: &Cni, places: &Paths, workers: Workers) -> Result<Self, OpenError> {
+    pub fn open(config: &Cni, places: &Paths, changeable: Changeable) -> Result<Self, OpenError> {
         let lock = claim(paths::lasting(places).as_ref())?;
         let runtime = Runtime::new(RuntimeConfig {
             bin_dirs: config.bin_dirs.clone(),
@@ -149,7 +162,7 @@ impl Network {
             config: config.clone(),
             leftovers: Leftovers::default(),
             orphans: Orphans::of(config.bin_dirs.clone()),
-            workers,
+            changeable,
             directories: [paths::attachments(places).into(), config.cache_dir.clone()],
             reading: Reading::default(),
             _lock: lock,
@@ -212,7 +225,7 @@ impl Network {
 
     /// Threads write the records, so it is a worker that waits for a disk that does not answer.
     async fn records_answer(&self, sandbox: &str, sort: Sort) -> Result<(), NetworkError> {
-        let answered = changeable(&self.0.workers, sandbox, sort, &self.0.directories).await;
+        let answered = (self.0.changeable.0)(sandbox.to_owned(), sort, self.0.directories.to_vec()).await;
         answered.map_err(NetworkError::Records)
     }
 

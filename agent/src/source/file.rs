@@ -25,15 +25,19 @@ use berth_core::{
     id::PodUid,
     spec::{Pod, Source},
 };
-use futures::{Stream, StreamExt, future::Either, stream};
+use futures::{
+    Stream, StreamExt,
+    future::{BoxFuture, Either},
+    stream,
+};
 use inotify::{EventMask, EventOwned, Inotify, WatchDescriptor, WatchMask, Watches};
 use tokio::{sync::mpsc::Sender, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 pub use self::check::{Looked, look};
-pub(crate) use self::scan::Found;
+pub use self::scan::Found;
 use self::scan::{Scan, Seen};
-use crate::{config::Config, effects::manifests, manifest::Manifest, view::View, workers::Workers};
+use crate::{config::Config, manifest::Manifest, view::View};
 
 /// After a change that is not known to be the last step, the time without another one after which files are read: an
 /// editor's several steps become one.
@@ -48,15 +52,12 @@ const ADD_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes of inotify events read at once: some dozens of names.
 const EVENT_BYTES: usize = 4096;
 
+/// Finds out what is at a path of manifests. A failure in words.
+pub type Read = Box<dyn Fn(PathBuf) -> BoxFuture<'static, Result<Found, String>> + Send + Sync>;
+
 /// Watches the manifests and sends every change of what they want, and what they want at start. Returns when cancelled,
 /// when nobody receives any more, or at once when no path is configured (after having sent that nothing is wanted).
-pub async fn run(
-    config: &Config,
-    workers: Workers,
-    view: View,
-    sender: Sender<Event>,
-    cancel: CancellationToken,
-) {
+pub async fn run(config: &Config, read: Read, view: View, sender: Sender<Event>, cancel: CancellationToken) {
     let Some(path) = config.static_pod_path.clone() else {
         let nothing = Event::Desired { source: Source::File, pods: Vec::new(), is_whole: true };
         if sender.send(nothing).await.is_err() {
@@ -65,7 +66,7 @@ pub async fn run(
         return;
     };
     let scan = Scan { path: path.clone(), node: config.node.name.clone() };
-    let mut reader = Reader { scan, workers, seen: Seen::default(), sent: None, view, sender };
+    let mut reader = Reader { scan, read, seen: Seen::default(), sent: None, view, sender };
     let mut watch = Watch::new();
     let work = async {
         loop {
@@ -90,7 +91,7 @@ struct Closed;
 
 struct Reader {
     scan: Scan,
-    workers: Workers,
+    read: Read,
     seen: Seen,
     /// Pods, and whether they are all.
     sent: Option<(Vec<Arc<Pod>>, bool)>,
@@ -103,7 +104,7 @@ impl Reader {
     /// up anything else, and is asked again.
     async fn read(&mut self) -> Result<Option<PathBuf>, Closed> {
         let path = self.scan.path.clone();
-        let found = manifests(&self.workers, &path).await;
+        let found = (self.read)(path.clone()).await;
         let directory =
             found.as_ref().ok().map(|found| if found.is_dir { path.clone() } else { above(&path) });
         let seen = match found {

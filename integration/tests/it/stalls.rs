@@ -216,11 +216,16 @@ fn frozen_logs() -> Result<()> {
     let logging = node.ready("logging")?;
     node.ready("bystander")?;
 
-    let stalled_logs = || Ok(berth_json(&["inspect", "logging-lab"])?["berth"]["stalledLogs"].clone());
+    let stalled_logs =
+        || -> Result<Value> { Ok(berth_json(&["inspect", "logging-lab"])?["berth"]["stalledLogs"].clone()) };
     same("stalled logs", stalled_logs()?, json!([]))?;
     let frozen = disk.freeze()?;
     let began = Instant::now();
-    eventually("the stalled log to be shown", &json!("main"), || Ok(stalled_logs()?[0]["container"].take()))?;
+    eventually(
+        "the stalled log to be shown",
+        &json!("main"),
+        || Ok(stalled_logs()?[0]["container"].clone()),
+    )?;
     node.apply("waits", &with_volumes("waits", &notes, &[], &[]))?;
     let stuck =
         hanging(&node, "waits", "its directories", |all| all.iter().any(|one| one["what"] == "directories"))?;

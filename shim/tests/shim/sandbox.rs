@@ -1,6 +1,7 @@
 //! The sandbox service.
 
 use std::fs;
+use std::path::Path;
 
 use berth_proto::sandbox::{ShutdownSandboxRequest, ShutdownSandboxResponse, sandbox_service};
 use berth_proto::task::{ConnectRequest, ConnectResponse, task_service};
@@ -103,15 +104,13 @@ fn state_is_closed_to_others(world: &World) {
     use std::os::unix::fs::PermissionsExt;
     let pod = Pod::start(world);
     let _task = Task::start(&pod.shim, "c1", Spec::sh("sleep 1000"));
-    let top = std::path::Path::new("/run/berth-shim");
-    let of_this_world = |runtime: std::path::PathBuf| runtime.join(world.name());
-    let mut below: Vec<_> =
-        fs::read_dir(top).unwrap().flatten().map(|entry| of_this_world(entry.path())).collect();
-    below.retain(|dir| dir.exists());
+    let top = Path::new("/run/berth-shim");
+    let entries = |dir: &Path| fs::read_dir(dir).unwrap().flatten().map(|entry| entry.path());
+    let containerds = entries(top).filter(|path| path.is_dir()).flat_map(|runtime| entries(&runtime));
+    let below: Vec<_> = containerds.map(|dir| dir.join(world.name())).filter(|dir| dir.is_dir()).collect();
     assert!(!below.is_empty(), "the runtime keeps its state below {}", top.display());
-    below.push(top.to_owned());
-    for dir in below {
-        let mode = fs::metadata(&dir).unwrap().permissions().mode() & 0o777;
+    for dir in below.iter().flat_map(|dir| dir.ancestors().take_while(|above| above.starts_with(top))) {
+        let mode = fs::metadata(dir).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode & 0o077, 0, "{} has mode {mode:o}", dir.display());
     }
 }

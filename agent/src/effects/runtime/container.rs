@@ -57,7 +57,7 @@ pub(in crate::effects) async fn start(
         found.ok_or_else(|| sandbox_gone(&request.sandbox))?
     };
     match state {
-        ObservedTask::Absent | ObservedTask::Created => {
+        ObservedTask::Absent => {
             if !is_new {
                 task::clear(host, runtime, request).await?;
             }
@@ -66,15 +66,16 @@ pub(in crate::effects) async fn start(
                 return Ok(Outcome::NotStarted(Box::new(failure)));
             }
             host.failpoint.reach("container.task-created");
-            if let Some(failure) = task::start(host, runtime, request).await? {
-                return Ok(Outcome::NotStarted(Box::new(failure)));
-            }
         }
+        ObservedTask::Created => {}
         ObservedTask::Running { .. } | ObservedTask::Exited(_) => {
             link_log(host, request).await?;
             return Ok(Outcome::Started(state));
         }
         ObservedTask::Starting | ObservedTask::Unknown => return Ok(Outcome::Started(state)),
+    }
+    if let Some(failure) = task::start(host, runtime, request).await? {
+        return Ok(Outcome::NotStarted(Box::new(failure)));
     }
     host.failpoint.reach("container.task-started");
     link_log(host, request).await?;

@@ -151,7 +151,7 @@ impl Scan {
 
 /// What is at a path of manifests, as a worker finds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Found {
+pub struct Found {
     /// Whether it is a directory: else changes show in the one above.
     pub(super) is_dir: bool,
     /// The files, by the bytes of their paths, or why they cannot be listed.

@@ -30,12 +30,8 @@ impl World {
         let (sender, events) = mpsc::channel(8);
         let (view, cancel) = (View::default(), CancellationToken::new());
         let world = Self { directory, events, view: view.clone(), cancel: cancel.clone() };
-        let state = TempDir::new().unwrap();
-        let workers = Workers::open(state.path()).unwrap();
-        tokio::spawn(async move {
-            run(&config, workers, view, sender, cancel).await;
-            drop(state);
-        });
+        let read: Read = Box::new(|path| Box::pin(async move { Ok(Found::at(&path)) }));
+        tokio::spawn(async move { run(&config, read, view, sender, cancel).await });
         world
     }
 

@@ -266,8 +266,10 @@ fn nothing_went(when: &str, node: &Node, before: &BTreeSet<String>) -> Result<()
 }
 
 fn beside_a_kubelet() -> Result<()> {
-    let mut node =
-        Node::prepare(&Settings { berth: json!({ "cni": { "gcPeriod": "1s" } }), ..Settings::default() })?;
+    let mut node = Node::prepare(&Settings {
+        berth: json!({ "cni": { "gcPeriod": "1s" } }),
+        ..Settings::with_registry()
+    })?;
     let mut kubelet = Kubelet::start(&node)?;
     fs::write(kubelet.dir.join("manifests/theirs.yaml"), sleeper("theirs"))?;
     let theirs = of_theirs(&kubelet)?;

@@ -152,11 +152,6 @@ impl Others {
 
     fn leave(self, world: &World, plugins: &Path) -> Result<()> {
         self.second.end()?;
-        for group in
-            world.cgroups()?.iter().filter(|path| path.components().any(|one| one.as_os_str() == "second"))
-        {
-            fs::remove_dir(group).with_context(|| format!("remove {}", group.display()))?;
-        }
         let conf = world.root().join("cni");
         let detach = |id: &str, netns: &str| {
             berth_cni(&conf, plugins, Path::new(CACHE), &["del", "--id", id, "--netns", netns])

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use berth::control::EventObject;
 use berth_integration::control::Control;
+use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::process::Process;
 use berth_integration::wait::{self, Look};
@@ -138,7 +139,7 @@ impl Second {
         })
     }
 
-    /// Ends it, and its pod first.
+    /// Ends it, its pod first, and removes its cgroups.
     pub(super) fn end(mut self) -> Result<()> {
         fs::remove_file(self.manifest())?;
         wait::until("the second Berth's pod to be gone", POD_LIMIT, || {
@@ -147,7 +148,12 @@ impl Second {
         })?;
         let agent = self.agent.take().context("its agent does not run")?;
         agent.stop_with(Signal::SIGTERM)?;
-        self.containerd.take().map_or(Ok(()), Process::stop)
+        self.containerd.take().map_or(Ok(()), Process::stop)?;
+        let groups = World::here()?.cgroups()?;
+        for group in groups.iter().filter(|path| path.components().any(|one| one.as_os_str() == "second")) {
+            fs::remove_dir(group).with_context(|| format!("remove {}", group.display()))?;
+        }
+        Ok(())
     }
 
     /// All that it shows.
