@@ -1,11 +1,7 @@
 //! The composition root: everything is built here from one [`Config`], and nowhere else.
 
 use std::{
-    collections::BTreeSet,
-    fs::Permissions,
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
-    path::{Path, PathBuf},
-    sync::Arc,
+    collections::BTreeSet, fs::Permissions, os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc,
     time::Duration,
 };
 
@@ -95,7 +91,6 @@ async fn serve(config: Arc<Config>) -> Result<()> {
     let store = Store::open(config.node.paths.run.as_ref())?;
     let workers = Workers::open(config.node.paths.run.as_ref()).context("make the directory of workers")?;
     make_socket_dir(&config.node.paths.run).context("make the directory of sockets")?;
-    make_log_dir(config.node.paths.pod_logs.as_ref()).context("make the directory of logs")?;
     let starting = start(Arc::clone(&config), store, workers, cancel.clone());
     let mut tasks = tokio::select! {
         started = starting => started?,
@@ -115,12 +110,6 @@ fn make_socket_dir(run: &str) -> std::io::Result<()> {
     let dir = PathBuf::from(run).join("shim");
     std::fs::create_dir_all(&dir)?;
     std::fs::set_permissions(&dir, Permissions::from_mode(0o700))
-}
-
-/// Makes the directory of all pods' logs. One that is there keeps its mode. Source: `setupDataDirs` of
-/// `pkg/kubelet/kubelet.go`.
-fn make_log_dir(dir: &Path) -> std::io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)
 }
 
 /// Connects, reads what there is, and starts every task.

@@ -22,14 +22,16 @@ use crate::{volumes::remove_tree, workers::Sort};
 /// A name that no file has.
 const NOBODYS: &str = ".berth-nobodys";
 
-/// Makes the pod's directories.
+/// Makes the pod's directories. That of all pods' logs is for root's group, as `setupDataDirs` of `pkg/kubelet/kubelet.go` makes
+/// it, if it is missing.
 pub(in crate::effects) async fn ensure(
     host: &Arc<Host>,
     pod: &PodUid,
     name: PodName,
 ) -> Result<Outcome, Failure> {
     let node = &host.node().paths;
-    let (logs, dirs) = (paths::pod_logs(node, &name, pod), of(node, pod, &name));
+    let logs = paths::pod_logs(node, &name, pod);
+    let dirs = [(node.pod_logs.clone(), 0o750)].into_iter().chain(of(node, pod, &name)).collect();
     let called = Called { what: "directories", path: &logs, sort: Sort::Own, within: FILES };
     host.work(pod.as_str(), called, &Work::MakeDirs(dirs)).await?;
     Ok(Outcome::Done)
