@@ -140,7 +140,10 @@ fn entries(dir: &Path) -> Result<Vec<String>> {
     list.map(|entry| Ok(format!("file {}", entry?.path().display()))).collect()
 }
 
-/// Files of host-local that are not leases.
+/// Files of host-local that are not leases, and bundles that containerd was removing when it was killed: it hides them first
+/// (`atomicDelete` of `core/runtime/v2/bundle.go`).
 fn is_bookkeeping(path: &str) -> bool {
-    path.ends_with("/lock") || path.contains("/last_reserved_ip.")
+    path.starts_with(&format!("file {BUNDLES}/."))
+        || path.ends_with("/lock")
+        || path.contains("/last_reserved_ip.")
 }

@@ -57,7 +57,9 @@ pub(in crate::effects) async fn start(
         found.ok_or_else(|| sandbox_gone(&request.sandbox))?
     };
     match state {
-        ObservedTask::Absent => {
+        ObservedTask::Created if task::is_created(host, &request.id).await? => {}
+        // Containerd may have lost what the shim still has.
+        ObservedTask::Absent | ObservedTask::Created => {
             if !is_new {
                 task::clear(host, runtime, request).await?;
             }
@@ -67,7 +69,6 @@ pub(in crate::effects) async fn start(
             }
             host.failpoint.reach("container.task-created");
         }
-        ObservedTask::Created => {}
         ObservedTask::Running { .. } | ObservedTask::Exited(_) => {
             link_log(host, request).await?;
             return Ok(Outcome::Started(state));

@@ -128,6 +128,11 @@ pub(super) async fn remove(host: &Host, id: &ContainerId) -> Result<(), CallErro
     gone_is_fine(host.containerd.call("delete task", id.as_str(), client.delete(delete)).await)
 }
 
+/// Whether containerd has the task, not yet started.
+pub(super) async fn is_created(host: &Host, id: &ContainerId) -> Result<bool, CallError> {
+    Ok(status(host, id).await? == Some(Status::Created))
+}
+
 async fn kill(host: &Host, id: &ContainerId) -> Result<(), CallError> {
     let kill =
         KillRequest { container_id: id.to_string(), signal: SIGKILL, all: true, ..KillRequest::default() };

@@ -29,6 +29,8 @@ const RUN: &str = "/run/theirs";
 /// Its root directory.
 const ROOT_DIR: &str = "/var/lib/theirs";
 /// Its pods' logs.
+/// Where links to logs of both are.
+const LINKS: &str = "/var/log/containers";
 const LOGS: &str = "/var/log/theirs";
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Between two collections of a kubelet (`ContainerGCPeriod` of `pkg/kubelet/kubelet.go`).
@@ -201,7 +203,7 @@ conf_dir = "{networks}"
 /// Everything that is anybody's on the machine, a line each.
 fn held(node: &Node) -> Result<BTreeSet<String>> {
     let mut held = BTreeSet::new();
-    for dir in ["/run/netns", "/var/lib/cni", "/var/log/pods", LOGS, "/var/log/containers"] {
+    for dir in ["/run/netns", "/var/lib/cni", "/var/log/pods", LOGS, LINKS] {
         files(Path::new(dir), &mut held)?;
     }
     files(&node.world.root().join("leases"), &mut held)?;
@@ -328,6 +330,13 @@ fn clear_theirs(node: &Node) -> Result<()> {
     for dir in [ROOT_DIR, LOGS, RUN] {
         if Path::new(dir).exists() {
             fs::remove_dir_all(dir).with_context(|| format!("remove {dir}"))?;
+        }
+    }
+    // Links that lead nowhere: a kubelet removes them every minute.
+    for link in fs::read_dir(LINKS).with_context(|| format!("read {LINKS}"))? {
+        let link = link?;
+        if link.file_name().to_string_lossy().starts_with("theirs-") {
+            fs::remove_file(link.path())?;
         }
     }
     for group in node.world.cgroups()? {
