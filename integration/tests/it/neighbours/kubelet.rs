@@ -28,16 +28,16 @@ use crate::suite::{Test, same, test};
 const RUN: &str = "/run/theirs";
 /// Its root directory.
 const ROOT_DIR: &str = "/var/lib/theirs";
-/// Its pods' logs.
 /// Where links to logs of both are.
 const LINKS: &str = "/var/log/containers";
+/// Its pods' logs.
 const LOGS: &str = "/var/log/theirs";
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Between two collections of a kubelet (`ContainerGCPeriod` of `pkg/kubelet/kubelet.go`).
 const COLLECTED_EVERY: Duration = Duration::from_secs(60);
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![test("neighbours::a_kubelet_with_its_own_containerd", beside_a_kubelet).needs(Feature::Nat)]
+    vec![test("neighbours::a_kubelet_with_its_own_containerd", beside_a_kubelet).long().needs(Feature::Nat)]
 }
 
 /// A kubelet that runs, without a control plane.
