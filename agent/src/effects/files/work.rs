@@ -126,11 +126,7 @@ impl Host {
         work: &Work,
     ) -> Result<Answer, Failure> {
         let Called { what, path, sort, within } = called;
-        let request = serde_json::to_vec(work).map_err(|error| unknown(chain(&error)))?;
-        let answer =
-            self.workers.run(Job { pod, what, path, sort, within }, request).await.map_err(not_done)?;
-        let answer: Result<Answer, Refused> =
-            serde_json::from_slice(&answer).map_err(|error| unknown(chain(&error)))?;
+        let answer = ask(&self.workers, Job { pod, what, path, sort, within }, work).await?;
         answer.map_err(|Refused { is_config, message }| {
             let kind = if is_config { FailureKind::Config } else { FailureKind::Transient };
             Failure { kind, message }
@@ -141,11 +137,9 @@ impl Host {
 /// Has a worker read the manifests at a path. A failure in words.
 pub(crate) async fn manifests(workers: &Workers, path: &Path) -> Result<Found, String> {
     let shown = path.display().to_string();
-    let request = serde_json::to_vec(&Work::Manifests(path.to_owned())).map_err(|error| chain(&error))?;
     // Of no pod.
     let job = Job { pod: "", what: "manifests", path: &shown, sort: Sort::Own, within: PATH };
-    let answer = workers.run(job, request).await.map_err(|error| chain(&error))?;
-    match serde_json::from_slice(&answer).map_err(|error| chain(&error))? {
+    match ask(workers, job, &Work::Manifests(path.to_owned())).await.map_err(|failure| failure.message)? {
         Ok(Answer::Manifests(found)) => Ok(found),
         Ok(_) => Err("a worker process gave another answer".to_owned()),
         Err(Refused { message, .. }) => Err(message),
@@ -161,10 +155,15 @@ pub(crate) async fn changeable(
     directories: &[PathBuf],
 ) -> Result<(), String> {
     let shown = directories.first().map(|path| path.display().to_string()).unwrap_or_default();
-    let request =
-        serde_json::to_vec(&Work::Changeable(directories.to_vec())).map_err(|error| chain(&error))?;
     let job = Job { pod, what: "records on disk", path: &shown, sort, within: PATH };
-    workers.run(job, request).await.map(drop).map_err(|error| chain(&error))
+    let answer = ask(workers, job, &Work::Changeable(directories.to_vec())).await;
+    answer.map(drop).map_err(|failure| failure.message)
+}
+
+async fn ask(workers: &Workers, job: Job<'_>, work: &Work) -> Result<Result<Answer, Refused>, Failure> {
+    let request = serde_json::to_vec(work).map_err(|error| unknown(chain(&error)))?;
+    let answer = workers.run(job, request).await.map_err(not_done)?;
+    serde_json::from_slice(&answer).map_err(|error| unknown(chain(&error)))
 }
 
 fn not_done(error: WorkError) -> Failure {

@@ -89,17 +89,16 @@ pub(super) async fn create(host: &Host, container: Container) -> Result<bool, Fa
         Err(error) if error.is_already_exists() => {}
         Err(error) => return Err(error.into()),
     }
-    let found = record(host, &id).await?;
-    match found.filter(|it| !labels::is_ours(it, &host.node().paths.run)) {
+    match of_another(host, &id).await? {
         Some(other) => Err(taken(&id, &other)),
         None => Ok(false),
     }
 }
 
-/// Whether what bears an id in containerd is another agent's: nothing of it is removed.
-pub(super) async fn is_of_another(host: &Host, id: &str) -> Result<bool, Failure> {
+/// What bears an id in containerd, if another agent made it: nothing of it is used or removed.
+pub(super) async fn of_another(host: &Host, id: &str) -> Result<Option<Container>, Failure> {
     let found = record(host, id).await?;
-    Ok(found.is_some_and(|it| !labels::is_ours(&it, &host.node().paths.run)))
+    Ok(found.filter(|it| !labels::is_ours(it, &host.node().paths.run)))
 }
 
 fn taken(id: &str, record: &Container) -> Failure {

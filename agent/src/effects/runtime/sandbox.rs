@@ -28,7 +28,7 @@ pub(in crate::effects) async fn remove(
     id: &SandboxId,
 ) -> Result<Outcome, Failure> {
     host.shims.forget(id);
-    if records::is_of_another(host, id.as_str()).await? {
+    if records::of_another(host, id.as_str()).await?.is_some() {
         return Ok(Outcome::Done);
     }
     kill::must_answer(host, id).await?;
