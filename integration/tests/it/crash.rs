@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::kit::{eventually, pod, shell, sleeper, with};
 use crate::suite::{Body, Test, of, same, test};
-use crate::{behind, interrupted};
+use crate::{behind, interrupted, silent};
 
 const SIGKILL: i32 = 9;
 
@@ -109,10 +109,6 @@ const OF_CGROUPS: [&str; 6] = [
     "set-qos.after",
 ];
 
-/// Labels that no test dies at yet: the pod of a shim that hangs takes minutes to go, and longer when an agent that has just
-/// started finds the shim so.
-const NOT_TRIED: [&str; 2] = ["kill-shim.before", "kill-shim.after"];
-
 /// Points in one world, one after the other. Each takes a few seconds, of the minutes that a test may take.
 const IN_A_WORLD: usize = 8;
 
@@ -122,7 +118,7 @@ const RECOVERIES: usize = 2;
 pub(crate) fn tests() -> Vec<Test> {
     // A task is looked at only when its start was not answered.
     let elsewhere =
-        [&OF_GROUPED[..], &OF_CGROUPS, &interrupted::DEATHS, &behind::DEATHS, &NOT_TRIED].concat();
+        [&OF_GROUPED[..], &OF_CGROUPS, &interrupted::DEATHS, &behind::DEATHS, &silent::DEATHS].concat();
     let of_kept_ends = |label: &String| label.contains("-end.");
     let labels = berth::failpoint::labels(berth::effects::KINDS);
     let labels = labels.filter(|label| !elsewhere.contains(&label.as_str()) && !of_kept_ends(label));
@@ -150,7 +146,7 @@ fn every_label() -> Result<()> {
         Body::Plain(_) => None,
         Body::Of(_, points) => Some(points.split(' ')),
     });
-    let points = lists.flatten().chain(interrupted::DEATHS).chain(behind::DEATHS).chain(NOT_TRIED);
+    let points = lists.flatten().chain(interrupted::DEATHS).chain(behind::DEATHS).chain(silent::DEATHS);
     let tried: BTreeSet<&str> = points.filter_map(|point| point.split('#').next()).collect();
     let labels: Vec<String> = berth::failpoint::labels(berth::effects::KINDS).collect();
     same("labels", tried, labels.iter().map(String::as_str).collect())

@@ -273,7 +273,7 @@ fn forgotten() -> Result<()> {
 /// How long a pod that is removed goes on whose shim hangs: what the core gives its signals (`SILENT_KILL_MAX`) and the
 /// removal of its container (10 s), then six questions of ten seconds with 31 s between them, and as much of that again as
 /// a busy machine takes.
-const HUNG_LIMIT: Duration = Duration::from_secs(37 + 10 + 60 + 31 + 60);
+pub(crate) const HUNG_LIMIT: Duration = Duration::from_secs(37 + 10 + 60 + 31 + 60);
 
 /// Stopped with SIGSTOP, it answers nobody. Its pod goes all the same, and others come meanwhile.
 fn hung_shim() -> Result<()> {

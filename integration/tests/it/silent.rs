@@ -15,16 +15,28 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::kit::{events, pod, shell, sleeper, task_pid};
+use crate::crash;
+use crate::interrupted::HUNG_LIMIT;
+use crate::kit::{events, eventually, pod, shell, sleeper, task_pid};
 use crate::lives::{Identity, SHIM_KILLED, shim_of, waits_for_a_file};
-use crate::suite::{Test, same, test};
+use crate::suite::{Body, Test, of, same, test};
+
+/// Labels at which an agent dies that kills the shim of a pod that goes.
+pub(crate) const DEATHS: [&str; 2] = ["kill-shim.before", "kill-shim.after"];
+
+/// How long such a test may take: the shim is waited for, then everything else.
+const DEATH_LIMIT: Duration = Duration::from_secs(6 * 60);
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![
+    let deaths = DEATHS.map(|label| {
+        of(format!("silent::killed_at_{label}"), Body::Of(dies, label.to_owned())).long().within(DEATH_LIMIT)
+    });
+    let tests = [
         test("silent::an_agent_that_was_stopped_for_a_minute", stopped_agent).long(),
         test("silent::a_stopped_shim_with_a_crash_loop_beside_a_healthy_container", stopped_shim).long(),
         test("silent::a_containerd_that_hangs", hung_containerd).long(),
-    ]
+    ];
+    tests.into_iter().chain(deaths).collect()
 }
 
 /// How long a disk may stall.
@@ -125,6 +137,31 @@ fn stopped_agent() -> Result<()> {
     node.gone("leaves")?;
     let log = fs::read_to_string(node.agent.log())?;
     ensure!(!log.contains(SHIM_KILLED), "a shim was killed:\n{log}");
+    same("the other pod", Identity::of(&node.ready("stays")?)?, stays_up)?;
+    node.end()
+}
+
+/// The agent dies beside its kill of a stopped shim. Before it, nothing is killed, and the shim goes on and is asked to end;
+/// after it, the next agent finds it gone.
+fn dies(label: &str) -> Result<()> {
+    let mut node = Node::prepare(&Settings::default())?;
+    node.agent.start_doomed(label)?;
+    eventually("the agent to answer", &true, || Ok(node.pods().is_ok()))?;
+    node.apply("stays", &sleeper("stays"))?;
+    let stays_up = Identity::of(&node.ready("stays")?)?;
+    node.apply("leaves", &sleeper("leaves"))?;
+    let shim = shim_of(&node.ready("leaves")?)?;
+    signal(shim, Signal::SIGSTOP)?;
+    node.remove("leaves")?;
+    crash::died_at(&mut node, label, HUNG_LIMIT)?;
+    if label == DEATHS[0] {
+        ensure!(is_alive(shim), "the shim was killed before {label}");
+        signal(shim, Signal::SIGCONT)?;
+    } else {
+        eventually("the end of the shim", &false, || Ok(is_alive(shim)))?;
+    }
+    node.agent.start()?;
+    node.gone("leaves")?;
     same("the other pod", Identity::of(&node.ready("stays")?)?, stays_up)?;
     node.end()
 }
