@@ -13,7 +13,7 @@ use berth_integration::process::tail;
 use berth_integration::wait::{self, Look};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::kit::{FOR_EVER, eventually, inside, logged, pod, script, shell, sleeper, task_pid};
 use crate::lives::{Identity, counted_to, log_dir, shim_of, waits_for_a_file};
@@ -153,23 +153,29 @@ fn shim_killed() -> Result<()> {
         kubelet: json!({ "crashLoopBackOff": { "maxContainerRestartPeriod": "1s" } }),
         ..Settings::default()
     })?;
-    node.apply("hit", &sleeper("hit"))?;
-    let sleeps = shell("main", "exec sleep infinity", json!({}));
-    node.apply("never", &pod("never", json!({ "restartPolicy": "Never", "containers": [sleeps] })))?;
+    for (name, policy) in [("hit", "Always"), ("never", "Never")] {
+        let speaks = shell("main", "echo last words > /dev/termination-log; exec sleep infinity", json!({}));
+        node.apply(name, &pod(name, json!({ "restartPolicy": policy, "containers": [speaks] })))?;
+    }
     node.apply("other", &sleeper("other"))?;
     let other = Identity::of(&node.ready("other")?)?;
     for name in ["hit", "never"] {
         let before = node.ready(name)?;
+        let words = || inside(&before, "cat /dev/termination-log");
+        eventually("the last words", &"last words".to_owned(), words)?;
         let pid = task_pid(before.container_id("main")?)?;
         end_process(shim_of(&before)?)?;
         // The container cannot be left alone: nobody would see its end.
         process_gone(pid)?;
     }
     let hit = node.wait("hit", "up again", POD_LIMIT, |pod| pod.is_ready() && pod.restarts("main") == 1)?;
-    let last = &hit.container("main")["lastState"]["terminated"];
-    same("code", last["exitCode"].as_i64(), Some(137))?;
+    let killed = |end: &Value| -> Result<()> {
+        same("code", end["exitCode"].as_i64(), Some(137))?;
+        same("message", end["message"].as_str(), Some("last words\n"))
+    };
+    killed(&hit.container("main")["lastState"]["terminated"])?;
     let never = node.wait("never", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
-    same("code", never.container("main")["state"]["terminated"]["exitCode"].as_i64(), Some(137))?;
+    killed(&never.container("main")["state"]["terminated"])?;
     same("the other pod", Identity::of(&node.ready("other")?)?, other)?;
     node.end()
 }

@@ -33,27 +33,21 @@ impl PodMachine {
     /// A run has ended: its termination message is read where that can be, then it goes into the record.
     pub(super) fn ended(&mut self, name: &ContainerName, end: RunEnd, now: Now) {
         match end {
-            RunEnd::Seen(exit) => {
-                let mut exit = exit;
-                let shown_since = match self.life.run(name) {
-                    Run::Running(running) => {
-                        // What a lost shim left on disk may not tell.
-                        exit.started_at.get_or_insert(running.started_at);
-                        Some(running.started_at)
-                    }
-                    // Adopted: an earlier agent showed it.
-                    Run::Idle => exit.started_at,
-                    Run::BackingOff | Run::Preparing(_) | Run::Starting(_) | Run::Ended(_) => None,
-                };
-                self.set_run(
-                    name,
-                    Run::Ended(EndedRun { exit, shown_since, message: TerminationMessage::Unread }),
-                );
+            RunEnd::Seen(mut exit) => {
+                if let Run::Running(running) = self.life.run(name) {
+                    // What a lost shim left on disk may not tell.
+                    exit.started_at.get_or_insert(running.started_at);
+                }
+                self.wait_for_message(name, exit);
             }
             RunEnd::Lost(at) => {
                 let started_at = self.started_at(name, now);
                 let exit = Exit { code: LOST, started_at, finished_at: at, oom_killed: false };
-                self.conclude(name, exit, String::new(), None, now);
+                match self.life.run(name) {
+                    Run::Running(_) => self.wait_for_message(name, exit),
+                    // Adopted: nothing tells that it ever ran.
+                    _ => self.conclude(name, exit, String::new(), None, now),
+                }
             }
             RunEnd::Forgotten(at) => {
                 let exit = Exit { code: FORGOTTEN, started_at: None, finished_at: at, oom_killed: false };
@@ -65,6 +59,17 @@ impl PodMachine {
                 self.conclude(name, exit, message.into(), Some("ContainerStatusUnknown".into()), now);
             }
         }
+    }
+
+    /// All that is known of an end but the termination message, which is still to be read.
+    fn wait_for_message(&mut self, name: &ContainerName, exit: Exit) {
+        let shown_since = match self.life.run(name) {
+            Run::Running(running) => Some(running.started_at),
+            // Adopted: an earlier agent showed it.
+            Run::Idle => exit.started_at,
+            Run::BackingOff | Run::Preparing(_) | Run::Starting(_) | Run::Ended(_) => None,
+        };
+        self.set_run(name, Run::Ended(EndedRun { exit, shown_since, message: TerminationMessage::Unread }));
     }
 
     /// Since when the current run of a container ran; of one that an earlier agent started, since when it was to.

@@ -58,6 +58,7 @@ fn what_a_later_reading_does_not_find_is_gone() {
     run.world.containers.remove(&id);
     let report = run.read_shim(&sandbox);
     run.handle(Event::Sandbox { id: sandbox, report });
+    run.settle();
     let uid = PodUid::new("uid-web");
     let record = &run.world.records[&uid].containers.values().next().unwrap();
     assert_eq!(record.last_exit.as_ref().or(record.exit.as_ref()).map(|end| end.exit.code), Some(137));
