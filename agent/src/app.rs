@@ -10,7 +10,7 @@ use berth_core::{
     config::CgroupDriver,
     event::{Event, Restored},
     id::{PodUid, SandboxId},
-    node::Node,
+    node::{Node, Proven, prove},
     record::PodRecord,
     spec::{Pod, Source},
 };
@@ -46,6 +46,9 @@ type Pods = Vec<(PodRecord, Arc<Pod>)>;
 /// How long tasks may take to end when the agent stops, so that all of it ends within two seconds. What they do is found
 /// again at the next start.
 const STOP_WITHIN: Duration = Duration::from_secs(1);
+
+/// UIDs that are named when pods are left alone.
+const SHOWN_MAX: usize = 10;
 
 /// Between two looks at a root directory that does not answer.
 const ROOT_AGAIN: Duration = Duration::from_secs(2);
@@ -132,7 +135,8 @@ async fn start(
         .context("use the CNI directories")?;
     network.find_leftovers(recorded(&records), &known(&records, &found)).await;
     let cgroups = Tree::new(config.node.cgroups.version);
-    let orphans = orphans(&config, &cgroups, &records, &found);
+    let recorded_pods = records.iter().chain(&ended_pods).map(|(record, _)| record.uid.clone()).collect();
+    let orphans = orphans(&config, &cgroups, recorded_pods, &found);
 
     let grouped = GroupedTasks::default();
     for (container, sandbox) in &found.grouped {
@@ -251,15 +255,25 @@ fn known(records: &[(PodRecord, Arc<Pod>)], found: &ObservedNode) -> BTreeSet<Sa
     recorded(records).into_iter().chain(observed).chain(unrecorded).collect()
 }
 
-fn orphans(
-    config: &Config,
-    tree: &Tree,
-    records: &[(PodRecord, Arc<Pod>)],
-    found: &ObservedNode,
-) -> Vec<PodUid> {
-    let recorded = records.iter().map(|(record, _)| record.uid.clone());
-    let known = recorded.chain(found.foreign.iter().cloned()).collect();
-    runtime::orphans(&config.node, tree, &known)
+/// Pods of which nothing but their directories and cgroups is left, where the mark in the directory proves that they are ours.
+fn orphans(config: &Config, tree: &Tree, recorded: BTreeSet<PodUid>, found: &ObservedNode) -> Vec<PodUid> {
+    let observation = &found.observation;
+    let containers = observation.containers.iter().map(|container| container.pod.clone());
+    let sandboxes = observation.sandboxes.iter().map(|sandbox| sandbox.pod.clone());
+    let known = recorded.into_iter().chain(found.foreign.iter().cloned()).collect();
+    let seen = runtime::seen(&config.node, tree);
+    let Proven { ours, others } =
+        prove(&seen, &config.node.paths.run, &known, &containers.chain(sandboxes).collect());
+    if !others.is_empty() {
+        let shown: Vec<&str> = others.iter().take(SHOWN_MAX).map(PodUid::as_str).collect();
+        tracing::warn!(
+            pods = others.len(),
+            uids = shown.join(" "),
+            root = config.node.paths.root,
+            "directories or cgroups of pods that nothing proves to be ours are left alone"
+        );
+    }
+    ours.into_iter().collect()
 }
 
 fn stop_on_signal(cancel: &CancellationToken) -> Result<()> {

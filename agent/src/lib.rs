@@ -18,6 +18,7 @@ pub mod lock;
 pub mod log_writer;
 pub mod logs;
 pub mod manifest;
+mod mark;
 pub mod netns;
 pub mod network;
 pub mod node_loop;

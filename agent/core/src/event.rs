@@ -65,7 +65,8 @@ pub struct Restored {
     pub ended: Vec<(PodRecord, Arc<Pod>)>,
     /// What containerd and the shims know.
     pub observation: Observation,
-    /// Pods of which something is left on the node (directory, cgroup) but no record: orphans, where no source wants them.
+    /// Pods of which something is left on the node but no record, and that [`prove`](crate::node::prove) says are ours: orphans,
+    /// where no source wants them.
     pub orphans: Vec<PodUid>,
 }
 

@@ -19,6 +19,9 @@ const NAME_BYTES_MAX: usize = 255;
 /// Digits of an id in a socket's name: 80 bits, and a path far below the 108 bytes of `sun_path`.
 const SOCKET_DIGITS: usize = 20;
 
+/// Name of the mark in a pod's directory, beside what the kubelet has there.
+pub const POD_MARK: &str = "berth-run-dir";
+
 /// `name` as one component of a path. A name that could not be one (empty, `.`, `..`, too long, other characters than
 /// letters, digits, `-`, `_` and `.`) is replaced by a digest of it, so that different names stay different.
 #[must_use]
@@ -38,6 +41,12 @@ pub fn component(name: &str) -> Cow<'_, str> {
 #[must_use]
 pub fn pod_dir(paths: &Paths, uid: &PodUid) -> String {
     format!("{}/pods/{}", paths.root, component(uid.as_str()))
+}
+
+/// The mark in a pod's directory that names the agent which made it (decision 0029).
+#[must_use]
+pub fn pod_mark(paths: &Paths, uid: &PodUid) -> String {
+    format!("{}/{POD_MARK}", pod_dir(paths, uid))
 }
 
 /// Volumes of a pod, by plugin.

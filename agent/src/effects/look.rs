@@ -59,6 +59,8 @@ fn places(node: &Paths, pod: &PodUid, request: &LookRequest) -> Vec<(Finding, Pl
     let place = |path: String, kind| Place { path, kind };
     let dirs = request.dirs.iter().flat_map(|name| dirs::of(node, pod, name));
     let dirs = dirs.map(|(dir, _mode)| (Finding::Dirs, place(dir, PlaceKind::Directory)));
+    let mark =
+        request.dirs.iter().map(|_name| (Finding::Dirs, place(paths::pod_mark(node, pod), PlaceKind::Link)));
     let volumes = request.volumes.iter().map(|volume| {
         let path = paths::volume(node, pod, &volume.name, &volume.source);
         let kind = match &volume.source {
@@ -70,7 +72,7 @@ fn places(node: &Paths, pod: &PodUid, request: &LookRequest) -> Vec<(Finding, Pl
         (Finding::Volume(volume.name.clone()), place(path, kind))
     });
     let files = request.files.iter().map(|file| (Finding::Files, place(file.clone(), PlaceKind::File)));
-    dirs.chain(volumes).chain(files).collect()
+    dirs.chain(mark).chain(volumes).chain(files).collect()
 }
 
 async fn at_kernel(
@@ -104,6 +106,7 @@ pub(super) fn missing(places: &[Place]) -> Result<Answer, Failure> {
         let is_right = match kind {
             PlaceKind::Directory => there.is_some_and(|found| found.is_dir()),
             PlaceKind::File => there.is_some_and(|found| found.is_file()),
+            PlaceKind::Link => there.is_some_and(|found| found.is_symlink()),
             PlaceKind::Mount => is_mount_point(path.as_ref()).map_err(local("look at", path))?,
         };
         if !is_right {
@@ -140,7 +143,10 @@ mod tests {
         let name = PodName { namespace: "default".into(), name: "web".into() };
         let dirs = LookRequest { dirs: Some(name), ..LookRequest::default() };
         let made = ["/root/pods/u", "/root/pods/u/volumes", "/root/pods/u/plugins", "/logs/default_web_u"];
-        assert_eq!(of(&dirs), made.map(|path| found(&Finding::Dirs, path, PlaceKind::Directory)));
+        let mark = found(&Finding::Dirs, "/root/pods/u/berth-run-dir", PlaceKind::Link);
+        let mut expected = made.map(|path| found(&Finding::Dirs, path, PlaceKind::Directory)).to_vec();
+        expected.push(mark);
+        assert_eq!(of(&dirs), expected);
 
         let empty_dir = |medium| VolumeSource::EmptyDir { medium, size_limit_bytes: None };
         let host_path = VolumeSource::HostPath { path: "/srv".into(), kind: HostPathType::Unset };
@@ -166,12 +172,12 @@ mod tests {
         fs::create_dir(at("dir")).unwrap();
         fs::write(at("file"), "").unwrap();
         std::os::unix::fs::symlink("dir", at("link")).unwrap();
-        let kinds = [PlaceKind::Directory, PlaceKind::File, PlaceKind::Mount];
+        let kinds = [PlaceKind::Directory, PlaceKind::File, PlaceKind::Mount, PlaceKind::Link];
         for (path, expected) in [
             (at("dir"), vec![PlaceKind::Directory]),
             (at("file"), vec![PlaceKind::File]),
-            // Nobody but the agent makes what is there, and it makes no links.
-            (at("link"), vec![]),
+            // Nobody but the agent makes what is there, and its only link is the mark.
+            (at("link"), vec![PlaceKind::Link]),
             (at("none"), vec![]),
             (at("none/below"), vec![]),
             ("/proc".to_owned(), vec![PlaceKind::Directory, PlaceKind::Mount]),
@@ -179,7 +185,7 @@ mod tests {
             let places: Vec<Place> = kinds.map(|kind| Place { path: path.clone(), kind }).into();
             let Ok(Answer::Missing(missing)) = missing(&places) else { panic!("{path}") };
             let there: Vec<PlaceKind> =
-                (0..3).filter(|index| !missing.contains(index)).map(|index| kinds[index]).collect();
+                (0..kinds.len()).filter(|index| !missing.contains(index)).map(|index| kinds[index]).collect();
             assert_eq!(there, expected, "{path}");
         }
     }

@@ -42,11 +42,10 @@ fn perform(work: Work) -> Result<Answer, Failure> {
         Work::Manifests(path) => return Ok(Answer::Manifests(Found::at(&path))),
         Work::EmptyDir { path, mark, request } => volumes::empty_dir(&path, &mark, request.into())?,
         Work::HostPath { path, kind } => volumes::host_path(&path, kind.into())?,
-        Work::MakeDirs(dirs) => {
-            dirs.iter().try_for_each(|(dir, mode)| host_files::make_dir(dir, *mode))?;
-        }
+        Work::MakePodDirs { pod, run, dirs } => dirs::make(&pod, &run, &dirs)?,
         Work::Unmount(dir) => unmount_below(dir.as_ref()).map_err(volumes::failure)?,
         Work::Remove(trees) => trees.iter().try_for_each(remove)?,
+        Work::RemovePodDir(dir) => dirs::remove_pod_dir(&dir)?,
         Work::RemoveLogs { logs, links } => dirs::remove_logs(&logs, &links)?,
         Work::SweepLogs { all, suffix, links } => dirs::sweep_logs(&all, &suffix, &links)?,
         Work::Container { files, sub_paths, mount_sources, log_dir, profile, devices } => {

@@ -21,7 +21,7 @@ mod watch;
 pub use containerd::{CallError, Cause, ConnectError, Containerd, Service};
 pub use grouped::GroupedTasks;
 pub use observe::{ObserveError, ObservedNode, observe};
-pub use orphans::orphans;
+pub use orphans::seen;
 pub(crate) use shims::process;
 pub use shims::{Answer, Shims};
 pub use watch::{Watch, connect};

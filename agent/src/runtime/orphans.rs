@@ -1,30 +1,29 @@
-//! Orphans: pods of which something is left on the node but no record, found by the names of directories and cgroups.
+//! What is on the node under UIDs of pods, by the names of directories and cgroups.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeMap, fs};
 
 use berth_core::{
     cgroup::names,
     config::{CgroupDriver, CgroupSettings, NodeConfig},
     id::PodUid,
+    node::Seen,
     spec::QosClass,
 };
 
-use crate::cgroup::Tree;
+use crate::{cgroup::Tree, mark};
 
-/// UIDs that appear on the node and are not among `known`.
+/// Everything that is there, with the marks of directories.
 #[must_use]
-pub fn orphans(node: &NodeConfig, tree: &Tree, known: &BTreeSet<PodUid>) -> Vec<PodUid> {
-    let mut found: BTreeSet<PodUid> = directories(&node.paths.root).into_iter().collect();
-    found.extend(cgroups(&node.cgroups, tree));
-    found.into_iter().filter(|uid| !known.contains(uid)).collect()
+pub fn seen(node: &NodeConfig, tree: &Tree) -> Seen {
+    Seen { dirs: directories(&node.paths.root), cgroups: cgroups(&node.cgroups, tree).into_iter().collect() }
 }
 
-fn directories(root: &str) -> Vec<PodUid> {
-    let Ok(entries) = fs::read_dir(format!("{root}/pods")) else { return Vec::new() };
+fn directories(root: &str) -> BTreeMap<PodUid, Option<String>> {
+    let Ok(entries) = fs::read_dir(format!("{root}/pods")) else { return BTreeMap::new() };
     entries
         .filter_map(Result::ok)
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .filter_map(|entry| Some(PodUid::new(entry.file_name().to_str()?)))
+        .filter_map(|entry| Some((PodUid::new(entry.file_name().to_str()?), mark::read(&entry.path()))))
         .collect()
 }
 
@@ -78,6 +77,23 @@ mod tests {
             }
             assert_eq!(cgroups(&settings, &tree), []);
         }
+    }
+
+    #[test]
+    fn directories_are_seen_with_their_marks() {
+        let root = TempDir::new().unwrap();
+        let pods = root.path().join("pods");
+        assert_eq!(directories(root.path().to_str().unwrap()), BTreeMap::new());
+        for uid in ["bare", "marked"] {
+            fs::create_dir_all(pods.join(uid)).unwrap();
+        }
+        mark::set(&pods.join("marked"), "/run/berth").unwrap();
+        // Neither is a pod's directory.
+        fs::write(pods.join("file"), "").unwrap();
+        std::os::unix::fs::symlink("marked", pods.join("link")).unwrap();
+        let found = directories(root.path().to_str().unwrap());
+        let expected = [("bare", None), ("marked", Some("/run/berth".to_owned()))];
+        assert_eq!(found, expected.map(|(uid, mark)| (PodUid::new(uid), mark)).into());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use berth_integration::agent::{ROOT_DIR, Settings};
+use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings};
 use berth_integration::containerd::ctr;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, system};
@@ -19,7 +19,7 @@ use berth_integration::wait::{self, Look};
 use berth_integration::{cni, components};
 use serde_json::{Value, json};
 
-use crate::kit::{eventually, pod, shell, sleeper, with};
+use crate::kit::{eventually, pod, pod_dir_of, shell, sleeper, with};
 use crate::suite::{Body, Test, of, same, test};
 use crate::{behind, interrupted, silent};
 
@@ -202,9 +202,7 @@ fn lives_through(
 ) -> Result<()> {
     let dir = node.world.root().join(format!("shared-{number}"));
     fs::create_dir(&dir)?;
-    fs::create_dir_all(
-        Path::new(ROOT_DIR).join("pods").join(ORPHAN).join("volumes/kubernetes.io~empty-dir/v"),
-    )?;
+    pod_dir_of(ORPHAN, STATE_DIR)?;
     if point.starts_with(PULL) {
         for image in ctr(&["images", "ls", "--quiet"])?.lines() {
             ctr(&["images", "rm", "--sync", image])?;
@@ -260,9 +258,7 @@ fn dies_while_an_end_is_kept(label: &str) -> Result<()> {
     let mut node = Node::prepare(&Settings::default())?;
     let dir = node.world.root().join("shared");
     fs::create_dir(&dir)?;
-    fs::create_dir_all(
-        Path::new(ROOT_DIR).join("pods").join(ORPHAN).join("volumes/kubernetes.io~empty-dir/v"),
-    )?;
+    pod_dir_of(ORPHAN, STATE_DIR)?;
     node.apply("victim", &victim(&dir, &json!({})))?;
     let over = json!({ "restartPolicy": "Never", "containers": [shell("main", "exit 0", json!({}))] });
     node.apply("over", &pod("over", over))?;

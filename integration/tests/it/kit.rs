@@ -1,14 +1,14 @@
 //! Manifests and looks that several tests share.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use berth_integration::agent::{berth, berth_output};
+use berth_integration::agent::{ROOT_DIR, berth, berth_output};
 use berth_integration::cgroup::Group;
 use berth_integration::http;
 use berth_integration::lab::World;
@@ -20,6 +20,9 @@ use nix::libc::{ENXIO, O_NONBLOCK};
 use serde_json::{Value, json};
 
 pub(crate) use berth_integration::registry::EXAMPLE as IMAGE;
+
+/// The link in a pod's directory that names the run directory of its agent.
+pub(crate) const MARK: &str = "berth-run-dir";
 
 /// For what takes a moment.
 pub(crate) const SOON: Duration = Duration::from_secs(40);
@@ -150,6 +153,15 @@ pub(crate) fn class_group(world: &World, class: &str) -> Group {
 /// The cgroup of a pod that need not be there; Guaranteed pods are beside the other classes, in an empty one.
 pub(crate) fn pod_group(world: &World, class: &str, uid: &str) -> Group {
     Group::new(of_pod(world, class, uid))
+}
+
+/// Makes the directory of a pod in the agent's root directory, as an agent of a run directory leaves it when the machine is
+/// switched off.
+pub(crate) fn pod_dir_of(uid: &str, run_dir: &str) -> Result<PathBuf> {
+    let dir = Path::new(ROOT_DIR).join("pods").join(uid);
+    fs::create_dir_all(dir.join("volumes/kubernetes.io~empty-dir/v"))?;
+    symlink(run_dir, dir.join(MARK))?;
+    Ok(dir)
 }
 
 /// What a failing `berth` command said.

@@ -1,15 +1,19 @@
-//! cgroups go with their pods, whatever is in them.
+//! What is left of pods goes with them, or when the next agent starts, whatever is in it.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use berth_integration::agent::{ROOT_DIR, STATE_DIR};
 use berth_integration::cgroup;
 use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::wait::{self, Look};
 use serde_json::json;
 
 use crate::kit::{
-    SOON, class_group, container_group, eventually, group, inside, pod, pod_group, shell, sleeper, task_pid,
+    MARK, SOON, container_group, eventually, group, inside, pod, pod_dir_of, pod_group, shell, sleeper,
+    task_pid,
 };
 use crate::suite::{Test, same, test};
 
@@ -17,7 +21,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("swept::pods_that_ended_have_no_cgroups", ended),
         test("swept::groups_that_a_container_made_go_with_it", made_inside),
-        test("swept::cgroups_of_unknown_pods_go_when_the_agent_starts", unknown),
+        test("swept::what_an_agent_left_goes_when_the_next_starts", unknown),
     ]
 }
 
@@ -74,46 +78,54 @@ fn made_inside() -> Result<()> {
     node.end()
 }
 
-/// The pod's record is lost, or another agent had made it.
+/// Records are lost, and with them what was known of their pods; the marks in the pods' directories prove whose they were.
 fn unknown() -> Result<()> {
     let mut node = Node::start()?;
     node.apply("known", &sleeper("known"))?;
     let known = node.ready("known")?;
     let pid = task_pid(known.container_id("main")?)?;
+    let mark = Path::new(ROOT_DIR).join("pods").join(known.uid()).join(MARK);
+    same("the mark of a pod", fs::read_link(&mark)?, STATE_DIR.into())?;
     node.agent.stop()?;
+    // An earlier agent makes none.
+    fs::remove_file(&mark)?;
 
-    let lost = |class: &str, uid: &str| pod_group(&node.world, class, uid);
-    let busy = lost("burstable", "00000000-0000-4000-8000-000000000001");
+    let uids = [1, 2, 3].map(|number| format!("00000000-0000-4000-8000-00000000000{number}"));
+    let lost = |class: &str, number: usize| pod_group(&node.world, class, &uids[number]);
+    let (busy, empty, flat) = (lost("burstable", 0), lost("", 1), lost("besteffort", 2));
     let nested = busy.below("0123abcd/system.slice/app.service");
-    let empty = lost("", "00000000-0000-4000-8000-000000000002");
-    let flat = lost("besteffort", "00000000-0000-4000-8000-000000000003");
-    let foreign = class_group(&node.world, "burstable").below("no-pod");
-    for group in [&nested, &busy.below("empty"), &empty.below("a/b/c"), &flat, &foreign] {
+    for group in [&nested, &busy.below("empty"), &empty.below("a/b/c"), &flat] {
         group.make()?;
     }
-    let mut strangers = [sleeping()?, sleeping()?];
-    nested.take_in(strangers[0].id())?;
-    flat.take_in(strangers[1].id())?;
+    let mut inside = [sleeping()?, sleeping()?];
+    nested.take_in(inside[0].id())?;
+    flat.take_in(inside[1].id())?;
+    let mut dirs = Vec::new();
+    for uid in &uids {
+        dirs.push(pod_dir_of(uid, STATE_DIR)?);
+        let logs = PathBuf::from(format!("/var/log/pods/default_lost_{uid}"));
+        fs::create_dir_all(logs.join("main"))?;
+        dirs.push(logs);
+    }
 
     node.agent.start()?;
     for group in [&busy, &empty, &flat] {
         eventually("leftovers to be gone", &Vec::new(), || group.dirs())?;
     }
-    for stranger in &mut strangers {
+    for process in &mut inside {
         wait::until("a process in a leftover to be killed", SOON, || {
-            Ok(stranger.try_wait()?.map_or_else(|| Look::NotYet("it lives".to_owned()), |_| Look::Ready(())))
+            Ok(process.try_wait()?.map_or_else(|| Look::NotYet("it lives".to_owned()), |_| Look::Ready(())))
         })?;
     }
+    eventually("directories to be gone", &Vec::new(), || {
+        Ok(dirs.iter().filter(|dir| dir.exists()).cloned().collect::<Vec<PathBuf>>())
+    })?;
     let now = node.ready("known")?;
     same("process of a known pod", task_pid(now.container_id("main")?)?, pid)?;
-    let left = foreign.dirs()?;
-    ensure!(!left.is_empty(), "a group that is no pod's was removed");
-    for dir in left {
-        std::fs::remove_dir(dir)?;
-    }
+    eventually("its mark", &true, || Ok(fs::read_link(&mark).is_ok_and(|run| run == Path::new(STATE_DIR))))?;
     node.end()
 }
 
-fn sleeping() -> Result<Child> {
+pub(crate) fn sleeping() -> Result<Child> {
     Ok(Command::new("sleep").arg("infinity").stdin(Stdio::null()).spawn()?)
 }

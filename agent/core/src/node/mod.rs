@@ -7,7 +7,9 @@ mod machine;
 mod orphans;
 mod qos;
 mod sources;
+mod unrecorded;
 mod wanted;
 
 pub use machine::Node;
 pub(crate) use orphans::Orphan;
+pub use unrecorded::{Proven, Seen, prove};

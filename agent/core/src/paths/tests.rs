@@ -21,6 +21,7 @@ fn places_that_tools_know() {
     let host_path = VolumeSource::HostPath { path: "/srv/x".into(), kind: HostPathType::Unset };
     for (path, expected) in [
         (pod_dir(&paths, &uid), pod.to_owned()),
+        (pod_mark(&paths, &uid), format!("{pod}/berth-run-dir")),
         (volumes_dir(&paths, &uid), format!("{pod}/volumes")),
         (plugins_dir(&paths, &uid), format!("{pod}/plugins")),
         (volume(&paths, &uid, &data, &empty_dir), format!("{pod}/volumes/kubernetes.io~empty-dir/data")),

@@ -670,9 +670,9 @@ impl World {
         let ended = self.ends.iter().filter(|(uid, _)| !self.records.contains_key(*uid));
         let ended = ended.map(|(_, record)| read_back(record)).collect();
         let pods = self.records.values().map(read_back).collect();
-        let with_files = self.dirs.iter().chain(self.cgroups.keys()).chain(self.netns.values());
         let known = |uid: &PodUid| self.records.contains_key(uid) || self.ends.contains_key(uid);
-        let orphans: BTreeSet<PodUid> = with_files.filter(|uid| !known(uid)).cloned().collect();
+        // Their marks are in the directories: a cgroup alone proves nothing.
+        let orphans: BTreeSet<PodUid> = self.dirs.iter().filter(|uid| !known(uid)).cloned().collect();
         Restored { pods, ended, observation: self.observation(now), orphans: orphans.into_iter().collect() }
     }
 }

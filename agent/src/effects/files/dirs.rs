@@ -17,13 +17,16 @@ use super::{
     host_files, volumes,
     work::{Called, FILES, TREE, Work},
 };
-use crate::{volumes::remove_tree, workers::Sort};
+use crate::{mark, volumes::remove_tree, workers::Sort};
+
+/// Mode of the directories of pods.
+const MODE: u32 = 0o750;
 
 /// A name that no file has.
 const NOBODYS: &str = ".berth-nobodys";
 
-/// Makes the pod's directories. That of all pods' logs is for root's group, as `setupDataDirs` of `pkg/kubelet/kubelet.go` makes
-/// it, if it is missing.
+/// Makes the pod's directories, with the mark that they are ours before anything is in them. That of all pods' logs is for root's
+/// group, as `setupDataDirs` of `pkg/kubelet/kubelet.go` makes it, if it is missing.
 pub(in crate::effects) async fn ensure(
     host: &Arc<Host>,
     pod: &PodUid,
@@ -31,9 +34,10 @@ pub(in crate::effects) async fn ensure(
 ) -> Result<Outcome, Failure> {
     let node = &host.node().paths;
     let logs = paths::pod_logs(node, &name, pod);
-    let dirs = [(node.pod_logs.clone(), 0o750)].into_iter().chain(of(node, pod, &name)).collect();
+    let dirs = [(node.pod_logs.clone(), MODE)].into_iter().chain(of(node, pod, &name)).collect();
+    let work = Work::MakePodDirs { pod: paths::pod_dir(node, pod), run: node.run.clone(), dirs };
     let called = Called { what: "directories", path: &logs, sort: Sort::Own, within: FILES };
-    host.work(pod.as_str(), called, &Work::MakeDirs(dirs)).await?;
+    host.work(pod.as_str(), called, &work).await?;
     Ok(Outcome::Done)
 }
 
@@ -41,7 +45,7 @@ pub(in crate::effects) async fn ensure(
 pub(in crate::effects) fn of(node: &Paths, pod: &PodUid, name: &PodName) -> Vec<(String, u32)> {
     let own = [paths::pod_dir(node, pod), paths::volumes_dir(node, pod), paths::plugins_dir(node, pod)];
     let logs = paths::pod_logs(node, name, pod);
-    own.into_iter().map(|dir| (dir, 0o750)).chain([(logs, 0o755)]).collect()
+    own.into_iter().map(|dir| (dir, MODE)).chain([(logs, 0o755)]).collect()
 }
 
 /// Removes the pod's directories, its logs and the links to them. Its volumes are unmounted before.
@@ -58,24 +62,49 @@ pub(in crate::effects) async fn remove(
     Ok(Outcome::Done)
 }
 
-/// Removes whatever is left under a UID: volumes, cgroups, directories, logs.
+/// Removes whatever is left under a UID: volumes, cgroups, logs, and last the directory whose mark proves that all of it is ours.
 pub(in crate::effects) async fn sweep(host: &Arc<Host>, pod: &PodUid) -> Result<Outcome, Failure> {
     volumes::remove_all(host, pod).await?;
     cgroups::remove_any(host, pod).await?;
-    remove_dir(host, pod).await?;
     let node = &host.node().paths;
     let (all, links) = (node.pod_logs.clone(), node.container_logs.clone());
     let suffix = format!("_{}", paths::component(pod.as_str()));
     let called = Called { what: "removal of logs", path: &all, sort: Sort::Ends, within: TREE };
     host.work(pod.as_str(), called, &Work::SweepLogs { all: all.clone(), suffix, links }).await?;
+    remove_dir(host, pod).await?;
     Ok(Outcome::Done)
 }
 
 async fn remove_dir(host: &Host, pod: &PodUid) -> Result<(), Failure> {
     let dir = host.pod_dir(pod);
     let called = Called { what: "removal of directories", path: &dir, sort: Sort::Ends, within: TREE };
-    host.work(pod.as_str(), called, &Work::Remove(vec![dir.clone()])).await?;
+    host.work(pod.as_str(), called, &Work::RemovePodDir(dir.clone())).await?;
     Ok(())
+}
+
+/// In a worker: makes a pod's directory with its mark, then the others.
+pub(in crate::effects) fn make(pod: &str, run: &str, dirs: &[(String, u32)]) -> Result<(), Failure> {
+    host_files::make_dir(pod, MODE)?;
+    mark::set(Path::new(pod), run).map_err(local("mark directory", pod))?;
+    dirs.iter().try_for_each(|(dir, mode)| host_files::make_dir(dir, *mode))
+}
+
+/// In a worker: removes a pod's directory, whose mark goes last.
+pub(in crate::effects) fn remove_pod_dir(dir: &str) -> Result<(), Failure> {
+    let dir = Path::new(dir);
+    let remove = || {
+        // Nobody but the agent makes what is there, and it makes no links.
+        if dir.is_dir() {
+            for entry in fs::read_dir(dir)? {
+                let entry = entry?;
+                if entry.file_name() != paths::POD_MARK {
+                    remove_tree(&entry.path())?;
+                }
+            }
+        }
+        remove_tree(dir)
+    };
+    remove().map_err(local("remove", dir))
 }
 
 /// In a worker: removes the logs of a UID, whatever the pod was called.
@@ -108,4 +137,46 @@ pub(in crate::effects) fn wait_for_changes(directory: &Path) {
     let there = directory.ancestors().find(|path| path.is_dir());
     // Fails, since it is not there.
     let _refused = there.map(|there| fs::remove_file(there.join(NOBODYS)));
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::{
+        mount::{MsFlags, mount},
+        sched::{CloneFlags, unshare},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_pods_directory_is_marked_before_anything_is_in_it_and_until_nothing_is() {
+        let root = tempfile::tempdir().unwrap();
+        let pod = root.path().join("pods/u");
+        let text = pod.display().to_string();
+        let (below, held) = (format!("{text}/volumes"), pod.join("held"));
+        // Older than the mark: directories are mostly read from the newest entry on.
+        fs::create_dir_all(&held).unwrap();
+        // Its other directories cannot be made.
+        make(&text, "/run/berth", &[("/proc/none".to_owned(), MODE)]).unwrap_err();
+        assert_eq!(mark::read(&pod).as_deref(), Some("/run/berth"));
+        make(&text, "/run/berth", &[(below.clone(), MODE)]).unwrap();
+        assert!(Path::new(&below).is_dir());
+
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                unshare(CloneFlags::CLONE_NEWNS).unwrap();
+                let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+                mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+                mount(Some("tmpfs"), &held, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+                // What is mounted cannot be removed.
+                remove_pod_dir(&text).unwrap_err();
+            });
+            worker.join().unwrap();
+        });
+        assert_eq!(mark::read(&pod).as_deref(), Some("/run/berth"));
+        for _ in 0..2 {
+            remove_pod_dir(&text).unwrap();
+            assert!(!pod.exists());
+        }
+    }
 }

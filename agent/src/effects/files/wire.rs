@@ -23,6 +23,7 @@ pub(in crate::effects) enum PlaceKind {
     Directory,
     Mount,
     File,
+    Link,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

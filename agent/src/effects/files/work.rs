@@ -38,12 +38,14 @@ pub(in crate::effects) enum Work {
     EmptyDir { path: String, mark: String, request: EmptyDirText },
     /// Looks at a hostPath, or makes it.
     HostPath { path: String, kind: HostPathText },
-    /// Makes directories, each with a mode.
-    MakeDirs(Vec<(String, u32)>),
+    /// Makes a pod's directory with the mark of the agent of a run directory, then others, each with a mode.
+    MakePodDirs { pod: String, run: String, dirs: Vec<(String, u32)> },
     /// Unmounts everything below a directory.
     Unmount(String),
     /// Removes trees, one after another.
     Remove(Vec<String>),
+    /// Removes a pod's directory, its mark last.
+    RemovePodDir(String),
     /// Removes the directory of a pod's logs, and the links into it.
     RemoveLogs { logs: String, links: String },
     /// The same for whatever directories of logs a UID has.
