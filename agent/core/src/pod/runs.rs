@@ -46,7 +46,9 @@ impl PodMachine {
                 match self.life.run(name) {
                     Run::Running(_) => self.wait_for_message(name, exit),
                     // Adopted: nothing tells that it ever ran.
-                    _ => self.conclude(name, exit, String::new(), None, now),
+                    Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Starting(_) | Run::Ended(_) => {
+                        self.conclude(name, exit, String::new(), None, now);
+                    }
                 }
             }
             RunEnd::Forgotten(at) => {

@@ -87,9 +87,9 @@ fn live_on() -> Result<()> {
     for round in 0..2 {
         let left = pod_dir_of(&uid(90 + round), STATE_DIR)?;
         if round == 0 {
-            node.agent.stop()?
+            node.agent.stop()?;
         } else {
-            node.agent.kill()?
+            node.agent.kill()?;
         }
         node.agent.start()?;
         // What is ours is swept, and with it everything that is.
