@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use berth_shim_core::{
-    Action, Code, ExecPurpose, Exit, Failure, Id, Notice, OpId, Origin, Process, Reply, ReqId, Request,
-};
+use berth_shim_core::{ExecPurpose, Exit, Failure, Id, Notice, Origin, Process, Reply, ReqId, Request};
 
-use crate::told::Told;
+use crate::due::Around;
 
 /// What a process ends with that nobody has reaped.
 const KILLED: u32 = 137;
@@ -23,15 +21,6 @@ pub(crate) struct Answers {
     /// The codes that were reported.
     codes: BTreeMap<u32, u32>,
     pub(crate) tally: Tally,
-}
-
-/// What else there is to know when an answer comes.
-pub(crate) struct Around<'w> {
-    pub(crate) told: &'w Told,
-    pub(crate) ops: &'w BTreeMap<OpId, Action>,
-    /// Members may be created and started.
-    pub(crate) open: bool,
-    pub(crate) now_ms: u64,
 }
 
 impl Answers {
@@ -55,13 +44,23 @@ impl Answers {
         *self.tally.entry(what).or_default() += 1;
     }
 
-    /// An answer has come.
-    pub(crate) fn answered(&mut self, to: ReqId, reply: &Result<Reply, Failure>, around: &Around<'_>) {
-        let Some((request, since_ms)) = self.asked.remove(&to) else { return };
+    pub(crate) fn is_reaped(&self, pid: u32) -> bool {
+        self.codes.contains_key(&pid)
+    }
+
+    /// An answer has come; returns what was asked.
+    pub(crate) fn answered(
+        &mut self,
+        to: ReqId,
+        reply: &Result<Reply, Failure>,
+        around: &Around<'_>,
+    ) -> Option<Request> {
+        let (request, since_ms) = self.asked.remove(&to)?;
         match reply {
             Ok(reply) => self.granted(&request, reply, around.now_ms - since_ms),
             Err(failure) => self.refused(&request, failure, around),
         }
+        Some(request)
     }
 
     fn granted(&mut self, request: &Request, reply: &Reply, waited_ms: u64) {
@@ -150,38 +149,17 @@ impl Answers {
         inits.map(|(pid, _)| *pid).next_back()
     }
 
-    /// A refusal has to be due. What the runtime has failed is Internal, and was its fault.
-    fn refused(&self, request: &Request, failure: &Failure, around: &Around<'_>) {
-        let Around { told, ops, open, .. } = around;
-        let reaped = |task: &Id| self.newest_init(task).is_some_and(|pid| self.codes.contains_key(&pid));
-        let busy = |task: &Id| ops.values().any(|action| task_of(action) == Some(task));
-        let due = match (request, failure.code) {
-            (_, Code::Internal) => true,
-            (Request::Create(task, _), Code::AlreadyExists) => told.knows(task) || busy(task),
-            (Request::Create(..), code) => code == Code::FailedPrecondition && !open,
-            (Request::State(process), Code::NotFound) if process.exec.is_none() => !told.knows(&process.task),
-            (Request::Wait(process), Code::NotFound) if process.exec.is_none() => {
-                !told.has_process(&process.task)
-            }
-            (Request::Start(process), Code::FailedPrecondition) if process.exec.is_none() => {
-                !told.is_fresh(&process.task) || reaped(&process.task) || busy(&process.task) || !open
-            }
-            (Request::Delete(process), Code::FailedPrecondition) if process.exec.is_none() => {
-                !told.exit_is_published(&process.task) || busy(&process.task)
-            }
-            (Request::Kill { process, .. }, Code::FailedPrecondition) if process.exec.is_none() => {
-                busy(&process.task)
-            }
-            (Request::Kill { process, .. }, Code::NotFound) if process.exec.is_none() => {
-                !told.lives(&process.task) || reaped(&process.task) || !told.has_process(&process.task)
-            }
-            (Request::Pause(task), Code::FailedPrecondition) => {
-                !told.runs(task) || reaped(task) || busy(task)
-            }
-            (_, Code::NotFound | Code::FailedPrecondition | Code::AlreadyExists) => true,
-            (_, Code::InvalidArgument | Code::Unimplemented | Code::ResourceExhausted) => false,
+    /// A refusal has to be due.
+    fn refused(&mut self, request: &Request, failure: &Failure, around: &Around<'_>) {
+        let is_reaped = |pid| self.is_reaped(pid);
+        let deleted = |process: &Process| {
+            self.asked.values().any(|(asked, _)| *asked == Request::Delete(process.clone()))
         };
-        assert!(due, "{request:?} is refused: {failure:?}, among {told:?}, {ops:?}");
+        let due = around.is_due(request, failure.code, &is_reaped, &deleted);
+        assert!(due, "{request:?} is refused: {failure:?}, among {:?}, {:?}", around.told, around.ops);
+        if around.is_of_known_task(request) {
+            self.count(if is_of_exec(request) { "exec refused" } else { "refused" });
+        }
     }
 
     fn is_its(&self, pid: u32, process: &Process) {
@@ -200,18 +178,10 @@ impl Answers {
     }
 }
 
-fn task_of(action: &Action) -> Option<&Id> {
-    match action {
-        Action::Create { task, .. }
-        | Action::Prepare { task, .. }
-        | Action::Start(task)
-        | Action::Restore(task)
-        | Action::Pause(task)
-        | Action::Resume(task)
-        | Action::Update { task, .. }
-        | Action::Checkpoint { task, .. }
-        | Action::Delete(task) => Some(task),
-        Action::Exec { process, .. } => Some(&process.task),
-        Action::StartSandbox | Action::ReleaseSandbox => None,
+fn is_of_exec(request: &Request) -> bool {
+    match request {
+        Request::AddExec(..) | Request::RunExec(..) => true,
+        Request::Start(process) | Request::Wait(process) | Request::Delete(process) => process.exec.is_some(),
+        _ => false,
     }
 }

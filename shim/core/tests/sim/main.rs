@@ -3,7 +3,9 @@
 //! The world below is the reference: it knows which processes really live, answers effects in any order and at any
 //! time, reaps before or after a spawn is reported, and checks every effect as it comes.
 
+mod agent;
 mod answers;
+mod due;
 mod told;
 mod world;
 
@@ -44,9 +46,20 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<prop::sample::Index>().prop_map(Step::Drained),
         4 => any::<prop::sample::Index>().prop_map(Step::Exit),
         5 => any::<prop::sample::Index>().prop_map(Step::Reap),
+        2 => any::<prop::sample::Index>().prop_map(Step::DieFrozen),
+        2 => Just(Step::AgentDies),
+        4 => any::<bool>().prop_map(|remembers| Step::AgentComesBack { remembers }),
         1 => (0..3_u8).prop_map(Step::Oom),
         2 => (0..2500_u64).prop_map(Step::Time),
     ]
+}
+
+/// What there is before the steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begin {
+    Empty,
+    /// What random steps seldom come to.
+    FrozenWithAnExec,
 }
 
 /// Some life of a shim: what is done before its sandbox is stopped, if it is, and after.
@@ -54,21 +67,26 @@ fn step() -> impl Strategy<Value = Step> {
 struct Life {
     steps: Vec<Step>,
     sandbox: bool,
+    begin: Begin,
     stopped: bool,
     stop: prop::sample::Index,
 }
 
 fn life() -> impl Strategy<Value = Life> {
     let steps = prop::collection::vec(step(), 0..200);
-    let parts = (steps, any::<bool>(), any::<bool>(), any::<prop::sample::Index>());
-    parts.prop_map(|(steps, sandbox, stopped, stop)| Life { steps, sandbox, stopped, stop })
+    let begin = prop_oneof![9 => Just(Begin::Empty), 1 => Just(Begin::FrozenWithAnExec)];
+    let parts = (steps, any::<bool>(), begin, any::<bool>(), any::<prop::sample::Index>());
+    parts.prop_map(|(steps, sandbox, begin, stopped, stop)| Life { steps, sandbox, begin, stopped, stop })
 }
 
 /// Lives it; returns the world at its end.
-fn live(Life { steps, sandbox, stopped, stop }: &Life) -> World {
+fn live(Life { steps, sandbox, begin, stopped, stop }: &Life) -> World {
     let mut world = World::new();
     if *sandbox {
         world.start_sandbox();
+    }
+    if *begin == Begin::FrozenWithAnExec {
+        world.start_frozen();
     }
     let (before, after) = steps.split_at(stop.index(steps.len() + 1));
     let stop = Some(Step::StopSandbox).filter(|_| *stopped);
@@ -84,11 +102,13 @@ fn live(Life { steps, sandbox, stopped, stop }: &Life) -> World {
         return world;
     }
     world.check_a_stopped_sandbox_is_empty();
+    world.check_nothing_outlives_its_init();
     world.settle();
     if world.ended() {
         return world;
     }
     world.check_everything_is_answered();
+    world.check_the_agent_knows();
     world.shut_down();
     world
 }
@@ -104,8 +124,8 @@ const LEAST: &[(&str, u32)] = &[
     ("state told", 45),
     ("waited for", 80),
     ("killed", 40),
-    ("paused", 15),
-    ("resumed", 1),
+    ("paused", 45),
+    ("resumed", 8),
     ("updated", 35),
     ("saved", 25),
     ("exec started", 30),
@@ -115,6 +135,12 @@ const LEAST: &[(&str, u32)] = &[
     ("streamed", 30),
     ("out of memory", 60),
     ("deleted", 90),
+    ("refused", 200),
+    ("exec refused", 200),
+    ("died frozen with an exec", 12),
+    ("events", 1200),
+    ("what was missed", 100),
+    ("truth", 350),
 ];
 
 #[test]

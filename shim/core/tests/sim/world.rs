@@ -8,10 +8,13 @@ use berth_shim_core::{
 };
 use proptest::sample::Index;
 
-use crate::answers::{Answers, Around, Tally};
+use crate::agent::Agent;
+use crate::answers::{Answers, Tally};
+use crate::due::Around;
 use crate::told::Told;
 
 const SIGKILL: i32 = 9;
+const KILLED: u32 = 137;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
@@ -49,6 +52,14 @@ pub(crate) enum Step {
     Exit(Index),
     /// One exited process is reaped.
     Reap(Index),
+    /// The init of a frozen container dies, and nothing else of it (`freezer` of cgroup v2, or a thawing from outside).
+    DieFrozen(Index),
+    /// The agent is killed.
+    AgentDies,
+    /// An agent is there again, which knows what the last one knew, or nothing.
+    AgentComesBack {
+        remembers: bool,
+    },
     Oom(u8),
     Time(u64),
 }
@@ -79,11 +90,21 @@ pub(crate) struct World {
     /// Containers whose last output is on its way to the disk.
     draining: Vec<Process>,
     told: Told,
-    /// The end of the feed that is known, and the last pushed number.
+    agent: Agent,
+    handling: Handling,
     ended: bool,
     sandbox: Sandbox,
     /// The sandbox is being shut down.
     closing: bool,
+}
+
+/// What the machine is told at this moment.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Handling {
+    #[default]
+    Anything,
+    /// That an operation has failed.
+    Failure,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -108,25 +129,25 @@ impl World {
         self.handle(Event::Spawned { op, result: Ok(1) });
     }
 
+    /// A container with an exec in it is frozen.
+    pub(crate) fn start_frozen(&mut self) {
+        let begun = [
+            Step::Create(0, Origin::Bundle),
+            Step::Start(0),
+            Step::AddExec(0, 0),
+            Step::StartExec(0, 0),
+            Step::Pause(0),
+        ];
+        for step in begun {
+            self.take(step);
+            while let Some(op) = self.ops.keys().next().copied() {
+                self.succeed(op);
+            }
+        }
+    }
+
     pub(crate) fn take(&mut self, step: Step) {
         match step {
-            Step::Create(n, origin) => self.ask(Request::Create(task(n), origin)),
-            Step::Start(n) => self.ask(Request::Start(Process::init(&task(n)))),
-            Step::AddExec(n, e) => self.ask(Request::AddExec(task(n), exec(e))),
-            Step::StartExec(n, e) => self.ask(Request::Start(Process::exec(&task(n), &exec(e)))),
-            Step::Kill(n) => self.ask_kill(Process::init(&task(n))),
-            Step::KillExec(n, e) => self.ask_kill(Process::exec(&task(n), &exec(e))),
-            Step::Wait(n) => self.ask_wait(Process::init(&task(n))),
-            Step::WaitExec(n, e) => self.ask_wait(Process::exec(&task(n), &exec(e))),
-            Step::Delete(n) => self.ask(Request::Delete(Process::init(&task(n)))),
-            Step::DeleteExec(n, e) => self.ask(Request::Delete(Process::exec(&task(n), &exec(e)))),
-            Step::Pause(n) => self.ask(Request::Pause(task(n))),
-            Step::Resume(n) => self.ask(Request::Resume(task(n))),
-            Step::Update(n) => self.ask(Request::Update(task(n))),
-            Step::Checkpoint(n) => self.ask(Request::Checkpoint(task(n))),
-            Step::State(n, None) => self.ask(Request::State(Process::init(&task(n)))),
-            Step::State(n, Some(e)) => self.ask(Request::State(Process::exec(&task(n), &exec(e)))),
-            Step::ExecStream(n) => self.ask(Request::RunExec(task(n), ExecPurpose::Stream)),
             Step::Shutdown(n) => {
                 // A shim that serves nothing more would end here.
                 if self.told.knows(&task(n)) {
@@ -136,11 +157,9 @@ impl World {
             Step::StopSandbox => {
                 if self.sandbox == Sandbox::Ready {
                     self.sandbox = Sandbox::Stopped;
+                    self.agent.sandbox_stopped();
                 }
                 self.ask(Request::StopSandbox);
-            }
-            Step::ExecSync(n, timeout_ms) => {
-                self.ask(Request::RunExec(task(n), ExecPurpose::Sync { timeout_ms }));
             }
             Step::Disconnect(n) => {
                 if let Some(request) = self.unanswered.iter().nth(usize::from(n)).copied() {
@@ -148,7 +167,8 @@ impl World {
                 }
             }
             Step::Reconnect => {
-                while let Some(request) = self.unanswered.first().copied() {
+                // The agent asks again at once.
+                for request in self.unanswered.clone() {
                     self.hang_up(request);
                 }
             }
@@ -171,11 +191,37 @@ impl World {
                     self.reap(at);
                 }
             }
-            Step::Oom(n) => self.handle(Event::OomObserved { task: task(n), kills: self.last_request }),
+            Step::DieFrozen(index) => self.die_frozen(index),
+            Step::AgentDies => {
+                self.agent.die();
+                if let Some(request) = self.agent.waits_for_any() {
+                    self.hang_up(request);
+                }
+            }
+            Step::AgentComesBack { remembers } => {
+                self.agent.come_back(remembers);
+                self.agent_asks();
+            }
+            Step::Oom(n) => {
+                self.told.oom_seen(&task(n), self.last_request);
+                self.handle(Event::OomObserved { task: task(n), kills: self.last_request });
+            }
             Step::Time(ms) => {
                 self.now.mono_ms += ms;
                 self.handle(Event::Tick);
             }
+            step => self.ask(request(step)),
+        }
+    }
+
+    fn die_frozen(&mut self, index: Index) {
+        let frozen = |process: &Process| self.frozen.contains(&process.task);
+        let inits = self.living.iter().filter(|(_, process)| process.exec.is_none() && frozen(process));
+        let inits: Vec<(u32, Id)> = inits.map(|(pid, process)| (*pid, process.task.clone())).collect();
+        if let Some((pid, task)) = inits.get(index.index(inits.len().max(1))) {
+            self.die(*pid, KILLED);
+            let left = self.living.values().any(|process| process.task == *task);
+            self.answers.count(if left { "died frozen with an exec" } else { "died frozen" });
         }
     }
 
@@ -249,9 +295,24 @@ impl World {
         }
     }
 
+    /// What an init leaves behind ends with it, also when it was frozen.
+    pub(crate) fn check_nothing_outlives_its_init(&self) {
+        let over = |process: &&Process| self.told.exit_is_published(&process.task);
+        let left: Vec<&Process> =
+            self.living.values().filter(over).filter(|process| !self.stuck.contains(&process.task)).collect();
+        assert!(left.is_empty(), "outlived their container's init: {left:?}");
+    }
+
+    /// An agent that asks to the end has read everything.
+    pub(crate) fn check_the_agent_knows(&mut self) {
+        self.agent.come_back(true);
+        self.agent_asks();
+        self.agent.check_read();
+    }
+
     /// After everything has ended, only those may wait whose process was never started.
     pub(crate) fn check_everything_is_answered(&mut self) {
-        for request in &self.unanswered {
+        for request in self.unanswered.iter().filter(|request| !self.agent.waits_for(**request)) {
             let process = self.waits.get(request).unwrap_or_else(|| panic!("{request:?} was never answered"));
             let exited = self.told.exit_is_published(&process.task);
             assert!(process.exec.is_some() || !exited, "{request:?} waits for {process:?}, which has exited");
@@ -264,6 +325,10 @@ impl World {
         self.settle();
         assert!(self.ended, "the shim did not end");
         assert!(self.told.is_empty(), "deleted with the sandbox: {:?}", self.told);
+        self.agent.check_read();
+        if let Some(request) = self.agent.waits_for_any() {
+            self.unanswered.remove(&request);
+        }
         assert!(self.unanswered.is_empty(), "unanswered at the end: {:?}", self.unanswered);
     }
 
@@ -271,24 +336,34 @@ impl World {
         self.last_request += 1;
         let id = ReqId(self.last_request);
         self.unanswered.insert(id);
+        if let Request::Wait(process) = &request {
+            self.waits.insert(id, process.clone());
+        }
         self.answers.asked(id, request.clone(), self.now.mono_ms);
         self.handle(Event::Request(id, request));
     }
 
-    fn ask_kill(&mut self, process: Process) {
-        self.ask(Request::Kill { process, signal: SIGKILL, scope: Scope::Process });
+    /// The agent asks for what comes next as long as it is answered.
+    fn agent_asks(&mut self) {
+        while let Some(request) = self.agent.next().filter(|_| !self.ended) {
+            self.last_request += 1;
+            let id = ReqId(self.last_request);
+            self.agent.has_asked(id);
+            self.unanswered.insert(id);
+            self.handle(Event::Request(id, request));
+        }
     }
 
     fn hang_up(&mut self, request: ReqId) {
         self.unanswered.remove(&request);
         self.waits.remove(&request);
-        self.gone.insert(request);
+        // What the agent waited for comes no more: it would be held for nobody until the next event.
+        if self.agent.waits_for(request) {
+            self.agent.hang_up();
+        } else {
+            self.gone.insert(request);
+        }
         self.handle(Event::Gone(request));
-    }
-
-    fn ask_wait(&mut self, process: Process) {
-        self.waits.insert(ReqId(self.last_request + 1), process.clone());
-        self.ask(Request::Wait(process));
     }
 
     fn handle(&mut self, event: Event) {
@@ -297,6 +372,7 @@ impl World {
         while let Some(effect) = self.machine.poll_effect() {
             self.perform(effect);
         }
+        self.agent_asks();
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -307,10 +383,11 @@ impl World {
             Effect::Signal { process, pid, signal, scope } => self.signalled(&process, pid, signal, scope),
             Effect::Persist { task, exit } => {
                 self.answers.persisted(&task, exit);
-                self.told.persisted(&task);
+                self.told.recorded(&task, exit);
             }
             Effect::Publish(notice) => {
                 self.answers.published(&notice);
+                self.agent.published(&notice, &self.told);
                 self.told.published(notice, self.now.mono_ms);
             }
             Effect::Exit => {
@@ -331,6 +408,11 @@ impl World {
     }
 
     fn replied(&mut self, to: ReqId, reply: &Result<Reply, Failure>) {
+        if self.agent.waits_for(to) {
+            let reply = reply.as_ref().expect("the agent is always answered");
+            let what = self.agent.answered(reply, &self.told);
+            self.answers.count(what);
+        }
         if let Some(process) = self.waits.remove(&to)
             && let Ok(Reply::Exited { .. }) = reply
             && process.exec.is_none()
@@ -338,8 +420,18 @@ impl World {
             assert!(self.told.exit_is_published(&process.task), "answered before it was published");
         }
         let open = self.sandbox != Sandbox::Stopped && !self.closing;
-        let around = Around { told: &self.told, ops: &self.ops, open, now_ms: self.now.mono_ms };
-        self.answers.answered(to, reply, &around);
+        let Self { told, ops, handling, now, .. } = self;
+        let failing = *handling == Handling::Failure;
+        let around = Around { told, ops, open, failing, now_ms: now.mono_ms };
+        match (self.answers.answered(to, reply, &around), reply) {
+            (Some(Request::Delete(process)), Ok(_)) if process.exec.is_some() => {
+                self.told.exec_deleted(&process);
+            }
+            (Some(Request::Delete(process)), Err(failure)) if failure.code == Code::Internal => {
+                self.told.not_deleted(&process.task);
+            }
+            _ => {}
+        }
         let known = self.unanswered.remove(&to) || self.gone.remove(&to);
         assert!(known, "{to:?} was answered twice, at last with {reply:?}");
     }
@@ -374,7 +466,10 @@ impl World {
                 assert!(self.told.is_empty(), "released under its members: {:?}", self.told);
                 return;
             }
-            Action::Exec { process, .. } => &process.task,
+            Action::Exec { process, .. } => {
+                assert!(self.told.takes_processes(&process.task), "{process:?} among {:?}", self.told);
+                &process.task
+            }
             Action::Start(task)
             | Action::Restore(task)
             | Action::Pause(task)
@@ -468,7 +563,9 @@ impl World {
             self.stuck.insert(task.clone());
         }
         let result = Err(Failure::new(Code::Internal, format!("{action:?}")));
+        self.handling = Handling::Failure;
         self.handle(Event::Finished { op, result });
+        self.handling = Handling::Anything;
     }
 
     fn die(&mut self, pid: u32, code: u32) {
@@ -526,6 +623,34 @@ impl World {
                 self.kill(pid);
             }
         }
+    }
+}
+
+/// What a client asks in a step that is nothing else.
+fn request(step: Step) -> Request {
+    let kill = |process| Request::Kill { process, signal: SIGKILL, scope: Scope::Process };
+    let init = |n| Process::init(&task(n));
+    let exec = |n, e| Process::exec(&task(n), &exec(e));
+    match step {
+        Step::Create(n, origin) => Request::Create(task(n), origin),
+        Step::Start(n) => Request::Start(init(n)),
+        Step::AddExec(n, e) => Request::AddExec(task(n), self::exec(e)),
+        Step::StartExec(n, e) => Request::Start(exec(n, e)),
+        Step::Kill(n) => kill(init(n)),
+        Step::KillExec(n, e) => kill(exec(n, e)),
+        Step::Wait(n) => Request::Wait(init(n)),
+        Step::WaitExec(n, e) => Request::Wait(exec(n, e)),
+        Step::Delete(n) => Request::Delete(init(n)),
+        Step::DeleteExec(n, e) => Request::Delete(exec(n, e)),
+        Step::Pause(n) => Request::Pause(task(n)),
+        Step::Resume(n) => Request::Resume(task(n)),
+        Step::Update(n) => Request::Update(task(n)),
+        Step::Checkpoint(n) => Request::Checkpoint(task(n)),
+        Step::State(n, None) => Request::State(init(n)),
+        Step::State(n, Some(e)) => Request::State(exec(n, e)),
+        Step::ExecStream(n) => Request::RunExec(task(n), ExecPurpose::Stream),
+        Step::ExecSync(n, timeout_ms) => Request::RunExec(task(n), ExecPurpose::Sync { timeout_ms }),
+        step => panic!("{step:?} asks nothing"),
     }
 }
 
