@@ -66,7 +66,8 @@ pub enum Effect {
     ///
     /// [`Event::Drained`]: crate::Event::Drained
     Drain(Process),
-    /// Write the exit record of a container.
+    /// Write the exit record of a container, in the place of an earlier one. Comes as soon as the end is known, before
+    /// anything waits: what reads the record once the shim is gone must not depend on what the exit is told after.
     Persist {
         /// The container.
         task: Id,

@@ -211,6 +211,13 @@ impl Machine {
         // Nothing is told about a task before its creation is.
         if task.created_pid().is_some() && kills > task.oom_kills {
             task.oom_kills = kills;
+            let untold = task.untold_exit().map(|exit| {
+                exit.oom_kills = kills;
+                *exit
+            });
+            if let Some(exit) = untold {
+                self.effect(Effect::Persist { task: id.clone(), exit });
+            }
             self.publish(Notice::Oom(id.clone()));
             self.feed(FeedEvent::Oom { task: id.clone(), kills });
         }

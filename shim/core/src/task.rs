@@ -48,7 +48,7 @@ pub(crate) enum Life {
     /// The runtime writes a checkpoint of it; an exit that overtakes the report, as the end that was asked for may, is
     /// kept here.
     Saving { pid: u32, from: Saved, exit: Option<Exit> },
-    /// Its init was reaped; the exits of its execs are told first, and what it wrote is written.
+    /// Its init was reaped, which is recorded; the exits of its execs are told first, and what it wrote is written.
     Leaving { pid: u32, exit: Exit, until_ms: u64 },
     /// Its exit was told.
     Stopped { pid: u32, exit: Exit },
@@ -392,6 +392,25 @@ impl Task {
             | Life::Switching { .. }
             | Life::Paused { .. }
             | Life::Saving { .. }
+            | Life::Stopped { .. }
+            | Life::Deleting { init: Init::Never | Init::Living | Init::Told(_), .. } => None,
+        }
+    }
+
+    /// How its init has ended, from its reaping until that is told.
+    pub(crate) fn untold_exit(&mut self) -> Option<&mut Exit> {
+        match &mut self.life {
+            Life::Starting { exit, .. } | Life::Saving { exit, .. } => exit.as_mut(),
+            Life::Leaving { exit, .. } | Life::Deleting { init: Init::Leaving { exit, .. }, .. } => {
+                Some(exit)
+            }
+            Life::Creating { .. }
+            | Life::Created { .. }
+            | Life::Prepared
+            | Life::Restoring
+            | Life::Running { .. }
+            | Life::Switching { .. }
+            | Life::Paused { .. }
             | Life::Stopped { .. }
             | Life::Deleting { init: Init::Never | Init::Living | Init::Told(_), .. } => None,
         }

@@ -106,7 +106,6 @@ fn a_shim_in_which_nothing_is_left_ends_when_its_client_has_gone() {
 /// Whoever learns of an exit reads the log next; a disk that does not answer keeps nobody from learning it.
 #[test]
 fn an_exit_is_told_once_its_last_words_are_on_disk_or_take_too_long() {
-    let tells = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Persist { .. }));
     let mut rig = task_in("running");
     let effects = rig.happen(Event::ChildExited { pid: INIT, code: 0 });
     assert!(effects.contains(&Effect::Drain(Process::init(&id("c")))) && !tells(&effects), "{effects:?}");
@@ -118,6 +117,71 @@ fn an_exit_is_told_once_its_last_words_are_on_disk_or_take_too_long() {
     for (now, told) in [(late - 1, false), (late, true)] {
         assert_eq!(tells(&rig.tick(now)), told, "at {now}");
     }
+}
+
+/// A shim that is killed while the exit waits for execs, for the runtime or for a disk leaves it behind.
+#[test]
+fn an_exit_is_recorded_when_the_init_is_reaped_and_once() {
+    let states =
+        ["created", "starting", "running", "pausing", "paused", "saving", "deleting-created", "restored"];
+    let with_an_exec =
+        [("running with an exec", exec_in("running")), ("leaving its exec", exec_in("leaving"))];
+    for (state, mut rig) in states.map(|state| (state, task_in(state))).into_iter().chain(with_an_exec) {
+        let effects = rig.happen(Event::ChildExited { pid: INIT, code: 7 });
+        let exit = Exit { code: 7, at_ns: 0, oom_kills: 0 };
+        assert_eq!(effects.first(), Some(&Effect::Persist { task: id("c"), exit }), "{state}");
+        assert!(!tells(&effects), "{state}: {effects:?}");
+        let mut later = rig.finished_at_all();
+        later.extend(rig.happen(Event::Drained(Process::init(&id("c")))));
+        for _ in 0..3 {
+            later.extend(rig.machine.poll_timeout().map(|at| rig.tick(at)).unwrap_or_default());
+        }
+        assert!(tells(&later), "{state}: {later:?}");
+        assert_eq!(recorded(&later), [], "{state}");
+    }
+}
+
+/// What the runtime reports too late to be asked was reaped when it is reported.
+#[test]
+fn the_exit_of_an_init_that_is_reported_after_its_end_is_recorded_with_the_report() {
+    for state in ["creating", "restoring"] {
+        let mut rig = task_in(state);
+        assert_eq!(rig.happen(Event::ChildExited { pid: INIT, code: 7 }), [], "{state}: nobody's yet");
+        let effects = rig.happen(Event::Spawned { op: rig.op, result: Ok(INIT) });
+        assert_eq!(recorded(&effects), [Exit { code: 7, at_ns: 0, oom_kills: 0 }], "{state}");
+    }
+}
+
+/// Kills for memory that are counted only after the exit is known belong to it until it is told.
+#[test]
+fn kills_for_memory_that_come_late_are_recorded_with_the_exit() {
+    for state in ["running", "starting-exited", "saving-exited", "leaving", "draining"] {
+        let mut rig = task_in(state);
+        let oom = |kills| Event::OomObserved { task: id("c"), kills };
+        let effects = rig.happen(oom(2));
+        let expected =
+            if state == "running" { vec![] } else { vec![Exit { code: 0, at_ns: 0, oom_kills: 2 }] };
+        assert_eq!(recorded(&effects), expected, "{state}");
+        assert_eq!(recorded(&rig.happen(oom(2))), [], "{state}: nothing new");
+    }
+    let mut rig = task_in("draining");
+    rig.happen(Event::OomObserved { task: id("c"), kills: 2 });
+    let effects = rig.happen(Event::Drained(Process::init(&id("c"))));
+    let exit = Exit { code: 0, at_ns: 0, oom_kills: 2 };
+    let told = Notice::Exited { process: Process::init(&id("c")), pid: INIT, exit };
+    assert!(effects.contains(&Effect::Publish(told)), "{effects:?}");
+    assert_eq!(recorded(&rig.happen(Event::OomObserved { task: id("c"), kills: 3 })), [], "it was told");
+}
+
+fn tells(effects: &[Effect]) -> bool {
+    let init = Process::init(&id("c"));
+    let tells = |effect: &Effect| matches!(effect, Effect::Publish(Notice::Exited { process, .. }) if *process == init);
+    effects.iter().any(tells)
+}
+
+fn recorded(effects: &[Effect]) -> Vec<Exit> {
+    let exit = |effect: &Effect| if let Effect::Persist { exit, .. } = effect { Some(*exit) } else { None };
+    effects.iter().filter_map(exit).collect()
 }
 
 /// An exec's client reads its file next, as that of a container does.
@@ -448,6 +512,11 @@ impl Rig {
     fn exited(mut self, pid: u32) -> Self {
         self.happen(Event::ChildExited { pid, code: 0 });
         self
+    }
+
+    /// The last operation ends, if there is one.
+    fn finished_at_all(&mut self) -> Vec<Effect> {
+        self.happen(Event::Finished { op: self.op, result: Ok(()) })
     }
 
     /// The disk takes what the exec has written.

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use berth_proto::process::Status as ProcessStatus;
 use berth_proto::sandbox::{ShutdownSandboxRequest, ShutdownSandboxResponse, sandbox_service};
 use berth_proto::shim::{
-    ExecSyncRequest, ExecSyncResponse, ReopenLogRequest, ReopenLogResponse, shim_service,
+    ExecSyncRequest, ExecSyncResponse, ReopenLogRequest, ReopenLogResponse, Task as Ended, shim_service,
 };
-use berth_proto::task::{ConnectRequest, ConnectResponse, task_service};
+use berth_proto::task::{ConnectRequest, ConnectResponse, DeleteResponse, task_service};
 use berth_proto::types::Mount;
+use berth_shim_conformance::harness::call_program;
+use prost::Message;
 
 use super::mounts::{base, devices, mount, run, text};
 use crate::harness::{Conn, Pod, Spec, Streams, Task, World, is_gone, process, until};
@@ -20,6 +22,11 @@ pub(crate) const CASES: &[Case] = &[
     ("a_stalled_disk_holds_up_one_container_and_loses_nothing", EVERY, a_stalled_disk_holds_up_one_container),
     ("a_stalled_file_holds_up_one_container_and_loses_nothing", FAKE, a_stalled_file_holds_up_one_container),
     ("an_exit_is_told_while_the_disk_stalls", EVERY, an_exit_is_told_while_the_disk_stalls),
+    (
+        "an_exit_that_waits_for_the_disk_outlives_the_shim",
+        EVERY,
+        an_exit_that_waits_for_the_disk_outlives_the_shim,
+    ),
     ("an_execs_exit_waits_for_its_file", FAKE, an_execs_exit_waits_for_its_file),
     ("a_pod_that_ends_while_the_disk_stalls_leaves_its_log", FAKE, a_pod_that_ends_leaves_its_log),
     ("a_shim_that_is_killed_while_the_disk_stalls_is_gone", FAKE, a_shim_that_is_killed_is_gone),
@@ -185,6 +192,28 @@ fn an_exit_is_told_while_the_disk_stalls(world: &World) {
         let said = fs::read_to_string(&next.log.path).unwrap_or_default();
         (said.contains("its last word") && said.contains("of the next")).then_some(())
     });
+}
+
+/// The shim is lost after the end of a container and before anybody was told.
+fn an_exit_that_waits_for_the_disk_outlives_the_shim(world: &World) {
+    let (pod, gate) = (Pod::start(world), gate(world));
+    let disk = Disk::of_log(world, "c1");
+    let script = format!("echo ready; read line <{}; echo its last word; exit 7", world.shared_path("gate"));
+    let task = Task::start(&pod.shim, "c1", Spec::sh(&script));
+    task.log.says("ready");
+    disk.stall();
+    fs::write(&gate, "go\n").unwrap();
+    let record = pod.agent_socket.with_extension("exits").join("c1");
+    until("the record for the agent", || record.exists().then_some(()));
+    assert_eq!(task.status(), ProcessStatus::Running, "its exit is not told yet");
+    pod.shim.murder();
+    let recorded = Ended::decode(fs::read(&record).unwrap().as_slice()).unwrap();
+    assert_eq!((recorded.pid, recorded.exit.map(|exit| exit.code)), (task.pid, Some(7)), "to the agent");
+    let deleted = call_program(world, "c1", "delete", &[]);
+    let deleted = DeleteResponse::decode(deleted.stdout.as_slice()).unwrap();
+    assert_eq!((deleted.pid, deleted.exit_status), (task.pid, 7), "to containerd");
+    pod.shim.delete();
+    disk.answer();
 }
 
 /// Whoever learns of its end reads its file next; a disk that never answers keeps nobody from learning it.

@@ -1,4 +1,7 @@
 //! Exits of processes, and the deadlines that go with them.
+//!
+//! The exit of a container is recorded when its init is reaped: who kills the shim while the exit waits to be told, for execs or for
+//! a disk, finds it there.
 
 use super::{Machine, Op, UNCLAIMED_MAX, Unclaimed};
 use crate::effect::{Effect, Notice};
@@ -57,6 +60,7 @@ impl Machine {
         if process.exec.is_some() {
             self.exec_exited(now, &process, pid, exit);
         } else {
+            self.effect(Effect::Persist { task: process.task.clone(), exit });
             self.init_exited(now, &process.task, pid, exit);
         }
         true
@@ -166,10 +170,9 @@ impl Machine {
         }
     }
 
-    /// Persist, then publish, then answer.
-    fn tell_init_exit(&mut self, id: &Id, pid: u32, mut exit: Exit) {
+    /// Publish, then answer. It was recorded when the init was reaped.
+    fn tell_init_exit(&mut self, id: &Id, pid: u32, exit: Exit) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        exit.oom_kills = task.oom_kills;
         let deleting = if let Life::Deleting { init, .. } = &mut task.life {
             *init = Init::Told(exit);
             true
@@ -179,7 +182,6 @@ impl Machine {
         };
         let waiters = std::mem::take(&mut task.waiters);
         let process = Process::init(id);
-        self.effect(Effect::Persist { task: id.clone(), exit });
         self.publish(Notice::Exited { process: process.clone(), pid, exit });
         self.feed_task(id, FeedEvent::Exited);
         self.effect(Effect::EndStreams { process, code: exit.code });

@@ -119,6 +119,17 @@ impl Told {
         task.end = End::Recorded(exit);
     }
 
+    /// Whoever finds the shim dead now finds the end of every init that was reaped, with all that was seen of it.
+    pub(crate) fn check_recorded(&self, is_reaped: impl Fn(u32) -> bool) {
+        for (id, task) in &self.0 {
+            match task.end {
+                End::Untold => assert!(task.pid == 0 || !is_reaped(task.pid), "{id} has ended unrecorded"),
+                End::Recorded(exit) => assert_eq!(exit.oom_kills, task.kills, "kills in {id} are unrecorded"),
+                End::Published(_) => {}
+            }
+        }
+    }
+
     pub(crate) fn oom_seen(&mut self, task: &Id, kills: u64) {
         if let Some(task) = self.0.get_mut(task) {
             task.kills = task.kills.max(kills);

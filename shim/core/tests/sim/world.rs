@@ -372,6 +372,7 @@ impl World {
         while let Some(effect) = self.machine.poll_effect() {
             self.perform(effect);
         }
+        self.told.check_recorded(|pid| self.answers.is_reaped(pid));
         self.agent_asks();
     }
 
