@@ -1,5 +1,9 @@
 //! Death of the shim, and what is cleaned up after it.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
 use crate::harness::{Shim, Spec, Task, World};
 use crate::{Case, EVERY, FAKE};
 
@@ -36,13 +40,58 @@ fn an_unpublished_exit_is_told(world: &World) {
 
 /// containerd runs `delete` after every end, so what the runtime has forgotten must not cost another call of it.
 fn delete_after_a_clean_end_asks_no_runtime(world: &World) {
+    let runtime = Counted::new(world);
     let spec = Spec::sh("exit 23");
-    let shim = Shim::start_plain(world, "c1", &spec);
+    let shim = Shim::start_plain_of(world, "c1", &spec, &runtime.program);
     let task = Task::start(&shim, "c1", spec);
     let record = shim.bundle.join("berth.json");
     assert!(record.exists(), "a live container's runtime is noted");
     assert_eq!(task.wait(), 23);
     task.delete().unwrap();
     assert!(!record.exists());
+    let before = runtime.calls();
+    assert_eq!(deletions(&before, "c1"), 1, "{before:?}");
     assert_eq!(shim.delete().exit_status, 23);
+    assert_eq!(runtime.calls(), before);
+
+    // Of one that was lost, the same runtime is asked.
+    let spec = Spec::sh("exec sleep 1000");
+    let shim = Shim::start_plain_of(world, "c2", &spec, &runtime.program);
+    let _task = Task::start(&shim, "c2", spec);
+    shim.murder();
+    assert_eq!(shim.delete().exit_status, 137);
+    let after = runtime.calls();
+    assert_eq!((deletions(&after, "c1"), deletions(&after, "c2")), (1, 1), "{after:?}");
+}
+
+fn deletions(calls: &[String], id: &str) -> usize {
+    let is_deletion = |call: &&String| {
+        let words: Vec<&str> = call.split(' ').collect();
+        words.contains(&"delete") && words.last() == Some(&id)
+    };
+    calls.iter().filter(is_deletion).count()
+}
+
+/// The world's runtime, with a list of its calls.
+struct Counted {
+    program: PathBuf,
+    calls: PathBuf,
+}
+
+impl Counted {
+    fn new(world: &World) -> Counted {
+        let (program, calls) = (world.dir().join("wrapped"), world.dir().join("calls"));
+        let script = format!(
+            "#!/bin/sh\necho \"$*\" >>{}\nexec {} \"$@\"\n",
+            calls.display(),
+            world.program().display()
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        Counted { program, calls }
+    }
+
+    fn calls(&self) -> Vec<String> {
+        fs::read_to_string(&self.calls).unwrap().lines().map(str::to_owned).collect()
+    }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use berth_proto::process::Status as ProcessStatus;
 use berth_proto::ttrpc::{Code, Status};
 
-use crate::harness::{Pod, Spec, Streams, Task, World, process, until};
+use crate::harness::{Pod, Spec, Streams, Task, World, is_gone, process, until};
 use crate::{Case, EVERY, FAKE, REAL};
 
 pub(crate) const CASES: &[Case] = &[
@@ -182,7 +182,7 @@ fn version_1_that_ends_at_once_counts_as_ready(world: &World) {
 
 fn a_program_that_never_reads_holds_up_one_container(world: &World) {
     let pod = Pod::start(world);
-    let program = Program::new(world, "l", "printf x >&5; exec sleep 1000\n");
+    let program = Program::new(world, "l", "echo $$ >$OUT; printf x >&5; exec sleep 1000\n");
     let task = Task::create_with(&pod.shim, "c1", Spec::sh("yes"), program.streams("binary-v2")).unwrap();
     task.begin().unwrap();
     let neighbour = Task::start(&pod.shim, "c2", Spec::sh("exit 5"));
@@ -191,7 +191,8 @@ fn a_program_that_never_reads_holds_up_one_container(world: &World) {
     task.kill(9).unwrap();
     assert_eq!(task.wait(), 137);
     task.delete().unwrap();
-    // The world's end finds no process left: the program was asked to end and has.
+    let pid: u32 = read(&program.out).trim().parse().unwrap();
+    until("the end of the program, which is asked to end", || is_gone(pid).then_some(()));
 }
 
 fn a_program_may_read_after_the_delete(world: &World) {
