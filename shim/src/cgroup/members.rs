@@ -79,13 +79,18 @@ fn processes(tree: &Path) -> Vec<u32> {
     pids
 }
 
-/// Signals those of a list that are still in a group or below it; whether there was any. Each is held before that is
-/// looked up: a number can be another process's by then.
+/// Signals those of a list that are still in a group or below it; whether there was any.
 fn signal_listed(tree: &Path, listed: &[u32], signal: i32) -> bool {
+    signal_members(listed, signal, || processes(tree))
+}
+
+/// Signals those of a list that are `members` still. Each is held before that is looked up: a number can be another
+/// process's by then, and one that was held is not.
+fn signal_members(listed: &[u32], signal: i32, mut members: impl FnMut() -> Vec<u32>) -> bool {
     let mut any = false;
     for some in listed.chunks(HELD_MAX) {
         let held: Vec<_> = some.iter().filter_map(|pid| Some((*pid, hold(*pid).ok()?))).collect();
-        let members = processes(tree);
+        let members = members();
         for (_, process) in held.iter().filter(|(pid, _)| members.binary_search(pid).is_ok()) {
             any |= signal_held(process, signal);
         }
@@ -202,6 +207,45 @@ mod tests {
         assert!(!signal_listed(top.path(), &[other.id()], term));
         other.kill().unwrap();
         other.wait().unwrap();
+    }
+
+    /// Says that this process is alone in a pid namespace, in which numbers can be given away.
+    const ALONE: &str = "BERTH_TEST_ALONE";
+
+    /// A number that was another's when it was listed, and is a member's when it is signalled.
+    #[test]
+    fn who_has_got_the_number_of_a_process_that_was_held_is_not_signalled() {
+        let name =
+            "cgroup::members::tests::who_has_got_the_number_of_a_process_that_was_held_is_not_signalled";
+        if std::env::var_os(ALONE).is_none() {
+            let mut alone = Command::new("unshare");
+            alone.args(["--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+            alone.arg(std::env::current_exe().unwrap()).args(["--exact", name]).env(ALONE, "1");
+            let output = alone.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "{said}{output:?}");
+            return;
+        }
+        let sleeper = || Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut first = sleeper();
+        let number = first.id();
+        let mut second = None;
+        let signalled = signal_members(&[number], Signal::SIGTERM as i32, || {
+            first.kill().unwrap();
+            first.wait().unwrap();
+            fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).unwrap();
+            second = Some(sleeper());
+            vec![number]
+        });
+        let mut second = second.unwrap();
+        assert_eq!(second.id(), number, "it has got the number");
+        assert!(!signalled, "who was listed is gone");
+        second.kill().unwrap();
+        assert_eq!(
+            second.wait().unwrap().signal(),
+            Some(Signal::SIGKILL as i32),
+            "and not of the other signal"
+        );
     }
 
     #[test]
