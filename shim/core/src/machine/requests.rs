@@ -271,6 +271,10 @@ impl Machine {
         self.run(Op::Delete { task: id.clone() }, Action::Delete(id.clone()));
     }
 
+    /// While it is being created, a container has no state, and the refusal says so. The runc shim since 2.3 answers `NotFound`,
+    /// which containerd tells its clients as "no such task" (`getProcessState` in `plugins/services/tasks/local.go`), although
+    /// the creation goes on when containerd is killed in it: the task would come to life after the next containerd has denied it. For a
+    /// refusal containerd lists a task of unknown status, at which clients look again, and logs an error.
     fn state(&mut self, from: ReqId, process: &Process) -> Result<(), Failure> {
         let view = self.task(&process.task)?.view();
         let init = view.ok_or_else(|| crate::task::refuse("is being created"))?;
