@@ -40,5 +40,5 @@ pub use subject::{Endurance, Subject};
 pub use task::Task;
 pub use traces::is_gone;
 pub use usage::Usage;
-pub use wait::{WITHIN, until};
+pub use wait::{WITHIN, until, until_ok};
 pub use world::{World, isolate, outcome, probe_sandbox, trial};
