@@ -126,7 +126,7 @@ async fn start(
     let oci = probe::probe(&config).await?;
     let containerd = runtime::connect(&config).await?;
     let (sender, events) = mpsc::channel(EVENTS_MAX);
-    let shims = Shims::new(&config.node.paths.run, sender.clone());
+    let shims = Shims::new(&config.node.paths.run, &config.containerd_socket, sender.clone());
     let ended = store.ended(config.node.paths.root.as_ref());
     let records = read_back(&mut store)?;
     let ended_pods = ended_before(&ended, &records)?;

@@ -86,7 +86,7 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         Act::ReadTerminationMessage(request) => termination::read(host, pod, *request).await,
         Act::RemoveContainer(request) => container::remove(host, &request.id).await,
         Act::RemoveSandbox(sandbox) => sandbox::remove(host, pod, &sandbox).await,
-        Act::KillShim(sandbox) => kill::shim(&sandbox).await,
+        Act::KillShim(sandbox) => kill::shim(host, &sandbox).await,
         Act::RemoveNetwork(request) => network::remove(host, &request).await,
         Act::RemoveNetns(sandbox) => network::remove_netns(host, &sandbox).await,
         Act::RemoveVolumes => volumes::remove_all(host, pod).await,

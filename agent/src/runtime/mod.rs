@@ -22,6 +22,5 @@ pub use containerd::{CallError, Cause, ConnectError, Containerd, Service};
 pub use grouped::GroupedTasks;
 pub use observe::{ObserveError, ObservedNode, observe};
 pub use orphans::seen;
-pub(crate) use shims::process;
 pub use shims::{Answer, Shims};
 pub use watch::{Watch, connect};

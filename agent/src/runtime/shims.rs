@@ -3,7 +3,7 @@
 //! A connection begins with the shim's whole state, so nothing that happened while there was none is missed; after that
 //! its events come by a call that waits. A shim that is gone is reported once, and its task ends.
 
-pub(crate) mod process;
+mod process;
 
 use std::{
     collections::BTreeMap,
@@ -30,6 +30,7 @@ use containerd_client::types::v1::{Process, Status};
 use jiff::Timestamp;
 use tokio::{sync::mpsc, task::AbortHandle};
 
+use self::process::Meant;
 use super::{exits, on_time::on_time};
 use crate::{chain::chain, clock};
 
@@ -59,6 +60,7 @@ pub struct Shims(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     run_dir: String,
+    containerd: PathBuf,
     events: mpsc::Sender<Event>,
     tasks: Mutex<BTreeMap<SandboxId, AbortHandle>>,
 }
@@ -134,10 +136,11 @@ impl ShimState {
 }
 
 impl Shims {
-    /// Follows no shim yet. What the shims say goes to `events`.
+    /// Follows no shim yet. What the shims of the containerd at a socket say goes to `events`.
     #[must_use]
-    pub fn new(run_dir: &str, events: mpsc::Sender<Event>) -> Self {
-        Self(Arc::new(Inner { run_dir: run_dir.to_owned(), events, tasks: Mutex::default() }))
+    pub fn new(run_dir: &str, containerd: &Path, events: mpsc::Sender<Event>) -> Self {
+        let (run_dir, containerd) = (run_dir.to_owned(), containerd.to_owned());
+        Self(Arc::new(Inner { run_dir, containerd, events, tasks: Mutex::default() }))
     }
 
     /// The directory of the agent's runtime state.
@@ -151,6 +154,11 @@ impl Shims {
         PathBuf::from(paths::shim_socket(&self.0.run_dir, id))
     }
 
+    /// What tells the processes of a sandbox's shim from all others.
+    pub(crate) fn meant(&self, id: &SandboxId) -> Meant {
+        Meant { sandbox: id.to_string(), containerd: self.0.containerd.clone(), socket: self.socket(id) }
+    }
+
     /// Follows a sandbox's shim until it is gone or [`forget`](Self::forget) is called. Does nothing when it is followed
     /// already.
     pub fn follow(&self, id: &SandboxId) {
@@ -158,7 +166,7 @@ impl Shims {
         if tasks.get(id).is_some_and(|task| !task.is_finished()) {
             return;
         }
-        let follower = Follower { socket: self.socket(id), id: id.clone(), events: self.0.events.clone() };
+        let follower = Follower { meant: self.meant(id), id: id.clone(), events: self.0.events.clone() };
         tasks.insert(id.clone(), tokio::spawn(follower.run()).abort_handle());
     }
 
@@ -239,7 +247,7 @@ impl Shims {
         let socket = self.socket(id);
         match on_time(SHIM_ANSWER, ShimState::ask(&socket)).await {
             Some(Ok(state)) => ShimLook::Answered(state),
-            Some(Err(error)) if is_refusal(&error) => match without_socket(&error, id).await {
+            Some(Err(error)) if is_refusal(&error) => match without_socket(&error, &self.meant(id)).await {
                 true => ShimLook::Silent,
                 false => ShimLook::Gone(recorded_exits(&socket).await),
             },
@@ -254,8 +262,8 @@ impl Shims {
 }
 
 struct Follower {
-    socket: PathBuf,
     id: SandboxId,
+    meant: Meant,
     events: mpsc::Sender<Event>,
 }
 
@@ -280,7 +288,7 @@ impl Follower {
                     error
                 }
                 SessionEnd::Refused(error) => {
-                    let refused = is_refusal(&error) && !without_socket(&error, &self.id).await;
+                    let refused = is_refusal(&error) && !without_socket(&error, &self.meant).await;
                     refusals = if refused { refusals + 1 } else { 0 };
                     error
                 }
@@ -293,14 +301,14 @@ impl Follower {
             delay = (delay * 2).min(RETRY_MAX);
         }
         tracing::info!(sandbox = %self.id, "the shim is gone");
-        for (id, exit) in recorded_exits(&self.socket).await {
+        for (id, exit) in recorded_exits(&self.meant.socket).await {
             self.report(SandboxReport::Exited { id, exit }).await;
         }
         self.report(SandboxReport::Lost { at: Timestamp::now() }).await;
     }
 
     async fn session(&self) -> SessionEnd {
-        let client = match ShimClient::connect(&self.socket).await {
+        let client = match ShimClient::connect(&self.meant.socket).await {
             Ok(client) => client,
             Err(error) => return SessionEnd::Refused(error),
         };
@@ -360,12 +368,12 @@ fn is_refusal(error: &CallError) -> bool {
 }
 
 /// Whether a shim lives though its socket is missing, as when somebody has cleaned its directory.
-async fn without_socket(error: &CallError, sandbox: &SandboxId) -> bool {
+async fn without_socket(error: &CallError, meant: &Meant) -> bool {
     let is_missing =
         matches!(error, CallError::Connect { source, .. } if source.kind() == io::ErrorKind::NotFound);
-    let id = sandbox.to_string();
+    let meant = meant.clone();
     // Fails only when the agent is stopping.
-    is_missing && tokio::task::spawn_blocking(move || process::lives(&id)).await.unwrap_or(true)
+    is_missing && tokio::task::spawn_blocking(move || meant.lives()).await.unwrap_or(true)
 }
 
 impl ShimLook {

@@ -170,7 +170,7 @@ mod tests {
         });
         let containerd = Containerd::unasked(to(&socket).await.unwrap(), Duration::from_millis(200));
         let (events, _received) = mpsc::channel(1);
-        let shims = Shims::new("/nonexistent", events.clone());
+        let shims = Shims::new("/nonexistent", &socket, events.clone());
         let watch = Watch { containerd: containerd.clone(), shims, grouped: GroupedTasks::default(), events };
         let why = tokio::time::timeout(LONG, watch.follow()).await.expect("an end");
         assert!(chain(&why).contains("no answer"), "{}", chain(&why));

@@ -193,7 +193,7 @@ async fn shut_down(host: &Host, id: &SandboxId) -> Result<(), Failure> {
     let mut client = host.containerd.sandboxes();
     match host.containerd.call("shut down sandbox", id.as_str(), client.shutdown(request)).await {
         Ok(_) => Ok(()),
-        Err(error) if error.is_shim_gone() => kill::end_forgotten(id).await,
+        Err(error) if error.is_shim_gone() => kill::end_forgotten(host, id).await,
         Err(error) => Err(kill::failure(host, id, error).await),
     }
 }

@@ -16,7 +16,7 @@ use crate::{
         failure::failed,
         host::{Host, blocking},
     },
-    runtime::{Answer, CallError, process},
+    runtime::{Answer, CallError},
 };
 
 /// Fails when the sandbox's shim is there and does not answer. One that is gone needs no asking.
@@ -64,8 +64,8 @@ pub(super) async fn failure(host: &Host, sandbox: &SandboxId, error: CallError) 
 }
 
 /// Kills the shim of a sandbox. Containerd cleans up after it.
-pub(in crate::effects) async fn shim(sandbox: &SandboxId) -> Result<Outcome, Failure> {
-    let killed = kill(sandbox).await?;
+pub(in crate::effects) async fn shim(host: &Host, sandbox: &SandboxId) -> Result<Outcome, Failure> {
+    let killed = kill(host, sandbox).await?;
     tracing::warn!(%sandbox, killed, "the shim of a sandbox that is removed does not answer, killed");
     Ok(Outcome::Done)
 }
@@ -73,15 +73,15 @@ pub(in crate::effects) async fn shim(sandbox: &SandboxId) -> Result<Outcome, Fai
 /// Kills a shim that containerd does not know, should one be left: when a shim dies while it is made, or containerd does,
 /// containerd's own cleanup may take the bundle of the next one of that name. Only for a sandbox that is removed, or
 /// whose shim does not serve.
-pub(super) async fn end_forgotten(sandbox: &SandboxId) -> Result<(), Failure> {
-    let killed = kill(sandbox).await?;
+pub(super) async fn end_forgotten(host: &Host, sandbox: &SandboxId) -> Result<(), Failure> {
+    let killed = kill(host, sandbox).await?;
     if killed > 0 {
         tracing::warn!(%sandbox, killed, "containerd has forgotten a shim that lives, killed");
     }
     Ok(())
 }
 
-async fn kill(sandbox: &SandboxId) -> Result<usize, Failure> {
-    let id = sandbox.to_string();
-    blocking(move || Ok(process::kill(&id))).await
+async fn kill(host: &Host, sandbox: &SandboxId) -> Result<usize, Failure> {
+    let meant = host.shims.meant(sandbox);
+    blocking(move || Ok(meant.kill())).await
 }

@@ -12,7 +12,9 @@ use super::*;
 fn shims(run_dir: &Path) -> (Shims, SandboxId) {
     std::fs::create_dir(run_dir.join("shim")).unwrap();
     let (events, _ended) = mpsc::channel(1);
-    (Shims::new(run_dir.to_str().unwrap(), events), SandboxId::of(&berth_core::id::PodUid::new("u"), 0))
+    let containerd = run_dir.join("containerd.sock");
+    let shims = Shims::new(run_dir.to_str().unwrap(), &containerd, events);
+    (shims, SandboxId::of(&berth_core::id::PodUid::new("u"), 0))
 }
 
 /// Takes one call as a shim does, and answers it.
@@ -74,8 +76,18 @@ async fn a_shim_whose_socket_was_removed_is_not_gone_while_it_lives() {
     // By another process: a program that this one has open for writing cannot be run.
     let copied = std::process::Command::new("cp").args(["/bin/sh".as_ref(), program.as_path()]).status();
     assert!(copied.unwrap().success());
+    let containerd = dir.path().join("containerd.sock");
     let mut shim = std::process::Command::new(&program)
-        .args(["-c", "read line", "shim", "-id", sandbox.as_str(), "serve"])
+        .args([
+            "-c",
+            "read line",
+            "shim",
+            "-id",
+            sandbox.as_str(),
+            "-address",
+            containerd.to_str().unwrap(),
+            "serve",
+        ])
         .stdin(std::process::Stdio::piped())
         .spawn()
         .unwrap();
@@ -100,7 +112,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// A follower of that shim, and what it tells.
 fn follower(shims: &Shims, sandbox: &SandboxId) -> (Follower, mpsc::Receiver<Event>) {
     let (events, told) = mpsc::channel(16);
-    (Follower { socket: shims.socket(sandbox), id: sandbox.clone(), events }, told)
+    (Follower { meant: shims.meant(sandbox), id: sandbox.clone(), events }, told)
 }
 
 /// What a shim that was killed leaves: a socket at which nobody listens.
