@@ -123,7 +123,8 @@ async fn start(
     cancel: CancellationToken,
 ) -> Result<JoinSet<()>> {
     root_answers(&config, &workers).await;
-    let oci = probe::probe(&config).await?;
+    let cgroups = Arc::new(Tree::new(config.node.cgroups.version));
+    let oci = probe::probe(&config, &cgroups).await?;
     let containerd = runtime::connect(&config).await?;
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let shims = Shims::new(&config.node.paths.run, &config.containerd_socket, sender.clone());
@@ -134,7 +135,6 @@ async fn start(
     let network = Network::open(&config.cni, &config.node.paths, asks_for_changes(&workers))
         .context("use the CNI directories")?;
     network.find_leftovers(recorded(&records), &known(&records, &found)).await;
-    let cgroups = Tree::new(config.node.cgroups.version);
     let recorded_pods = records.iter().chain(&ended_pods).map(|(record, _)| record.uid.clone()).collect();
     let orphans = orphans(&config, &cgroups, recorded_pods, &found);
 

@@ -29,12 +29,15 @@ pub fn component(name: &str) -> Cow<'_, str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let special = matches!(name, "" | "." | "..") || name.contains("..");
     if special || name.len() > NAME_BYTES_MAX || !name.bytes().all(plain) {
-        let digest = Sha256::digest(name.as_bytes());
-        let digits: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        Cow::Owned(format!("x-{digits}"))
+        Cow::Owned(format!("x-{}", digest(name)))
     } else {
         Cow::Borrowed(name)
     }
+}
+
+/// A digest of a text, short enough for a part of a name: 128 bits in hexadecimal.
+pub(crate) fn digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Everything of a pod: `<root>/pods/<uid>`, 0750.

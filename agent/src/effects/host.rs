@@ -33,7 +33,7 @@ pub struct Host {
     /// CNI.
     pub network: Network,
     /// cgroups.
-    pub cgroups: Tree,
+    pub cgroups: Arc<Tree>,
     /// systemd, which makes slices, with its driver.
     pub systemd: Option<Systemd>,
     /// What shims run containers with.

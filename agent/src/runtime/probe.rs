@@ -5,6 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Stdio,
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,6 +13,7 @@ use berth_core::{cgroup::names, config::CgroupDriver};
 use tokio::process::Command;
 
 use crate::{
+    cgroup::Tree,
     chain::chain,
     config::{Config, OciRuntime},
 };
@@ -70,11 +72,15 @@ enum TrialError {
     Failed { step: &'static str, words: String },
 }
 
-/// Chooses the runtime: the configured one, or the first that passes a trial.
+/// Chooses the runtime: the configured one, or the first that passes a trial. What a trial of this agent that was cut off left
+/// in the tree of cgroups is removed.
 ///
 /// # Errors
 /// See [`ProbeError`].
-pub async fn probe(config: &Config) -> Result<OciCommand, ProbeError> {
+pub async fn probe(config: &Config, tree: &Arc<Tree>) -> Result<OciCommand, ProbeError> {
+    if let Some(cgroup) = names::trial(&config.node.cgroups, &config.node.paths.run) {
+        remove_leftover(tree, cgroup).await;
+    }
     let driver = config.node.cgroups.driver;
     match &config.oci_runtime {
         OciRuntime::Path(path) => Ok(command(path.clone(), driver)),
@@ -83,6 +89,16 @@ pub async fn probe(config: &Config) -> Result<OciCommand, ProbeError> {
             Ok(command(path, driver))
         }
         OciRuntime::Auto => choose(config).await,
+    }
+}
+
+/// Nothing but the next trial needs the cgroup to be gone, and that one says what keeps it from working.
+async fn remove_leftover(tree: &Arc<Tree>, cgroup: String) {
+    let tree = Arc::clone(tree);
+    let removed = tokio::task::spawn_blocking(move || tree.remove(&cgroup)).await;
+    // Fails only when the agent is stopping.
+    if let Ok(Err(error)) = removed {
+        tracing::warn!(error = chain(&error), "what is left of a trial cannot be removed");
     }
 }
 
@@ -197,13 +213,9 @@ async fn step(
 /// The smallest container: this program as the only file, in namespaces and a cgroup of its own.
 fn spec(config: &Config) -> String {
     let settings = &config.node.cgroups;
-    let cgroups_path = match settings.driver {
-        CgroupDriver::Cgroupfs => format!("{}/{TRIAL}", settings.root.trim_end_matches('/')),
-        // Names of scopes are the machine's, on which other agents may try theirs.
-        CgroupDriver::Systemd => {
-            format!("{}:berth:trial-{}", slice_of(&names::kubepods(settings)), std::process::id())
-        }
-    };
+    // Names of scopes are the machine's, on which other agents may try theirs.
+    let scope = || format!("{}:berth:trial-{}", slice_of(&names::kubepods(settings)), std::process::id());
+    let cgroups_path = names::trial(settings, &config.node.paths.run).unwrap_or_else(scope);
     let exe = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/bin/sh"));
     serde_json::json!({
         "ociVersion": OCI_VERSION,
@@ -229,7 +241,41 @@ fn slice_of(pods: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use berth_core::config::{CgroupSettings, CgroupVersion};
+
     use super::*;
+    use crate::config::{Facts, KubeletFlags, Settings};
+
+    /// As agents of two run directories have it, with the same cgroup root.
+    fn config(run: &str) -> Config {
+        let mut settings =
+            Settings::load(KubeletFlags::parse(&["--hostname-override=node"]).unwrap()).unwrap();
+        settings.kubelet.fail_cgroup_v1 = Some(false);
+        let mut config = settings.resolve(&Facts::gather(Path::new("/")).unwrap()).unwrap();
+        config.node.cgroups = CgroupSettings::new(CgroupVersion::V2, CgroupDriver::Cgroupfs, "/");
+        config.node.paths.run = run.to_owned();
+        config.oci_runtime = OciRuntime::Path("/none".into());
+        config
+    }
+
+    #[tokio::test]
+    async fn what_is_left_of_a_trial_goes_and_that_of_another_agent_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = Arc::new(Tree::at(dir.path()));
+        let [ours, theirs] = ["/run/berth", "/run/second/berth"].map(config);
+        let path = |config: &Config| names::trial(&config.node.cgroups, &config.node.paths.run).unwrap();
+        for config in [&ours, &theirs] {
+            tree.ensure(&format!("{}/container", path(config))).unwrap();
+            // What is tried is where the next agent looks for it.
+            let spec: serde_json::Value = serde_json::from_str(&spec(config)).unwrap();
+            assert_eq!(spec["linux"]["cgroupsPath"], path(config));
+        }
+        for _ in 0..2 {
+            probe(&ours, &tree).await.unwrap();
+            assert!(!tree.exists(&path(&ours)));
+        }
+        assert!(tree.exists(&format!("{}/container", path(&theirs))));
+    }
 
     #[test]
     fn arguments_follow_the_runtime_and_the_driver() {

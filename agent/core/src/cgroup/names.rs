@@ -48,6 +48,18 @@ pub fn container(settings: &CgroupSettings, class: QosClass, uid: &PodUid, id: &
     }
 }
 
+/// The cgroup in which the agent of a run directory tries OCI runtimes, beside its pods: its own, since others on the machine may
+/// try theirs at the same time. `None` with the systemd driver, under which scopes have names of their own.
+#[must_use]
+pub fn trial(settings: &CgroupSettings, run: &str) -> Option<String> {
+    match settings.driver {
+        CgroupDriver::Cgroupfs => {
+            Some(format!("{}/berth-trial-{}", settings.root.trim_end_matches('/'), paths::digest(run)))
+        }
+        CgroupDriver::Systemd => None,
+    }
+}
+
 /// `linux.cgroupsPath` of a container's OCI spec: a path, or `slice:prefix:name` for systemd.
 #[must_use]
 pub fn oci_path(settings: &CgroupSettings, class: QosClass, uid: &PodUid, id: &ContainerId) -> String {
@@ -177,6 +189,16 @@ mod tests {
             names("/a.slice/a-b.slice", QosClass::Guaranteed)[0],
             "/a.slice/a-b.slice/a-b-kubepods.slice"
         );
+    }
+
+    #[test]
+    fn each_agent_tries_runtimes_in_a_cgroup_of_its_own() {
+        let trial = |root, run| trial(&settings(CgroupDriver::Cgroupfs, root), run);
+        let first = trial("/", "/run/berth").unwrap();
+        assert!(first.starts_with("/berth-trial-") && first.matches('/').count() == 1, "{first}");
+        assert_ne!(Some(&first), trial("/", "/run/second/berth").as_ref());
+        assert_eq!(trial("/kubelet/", "/run/berth"), Some(format!("/kubelet{first}")));
+        assert_eq!(super::trial(&settings(CgroupDriver::Systemd, "/"), "/run/berth"), None);
     }
 
     #[test]
