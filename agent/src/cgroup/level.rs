@@ -1,15 +1,22 @@
 //! One level of a hierarchy: its files, its processes, its removal.
 
 use std::{
-    fs::{self, OpenOptions},
-    io::{self, Write},
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
 };
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::{
+    fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat},
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
 
-/// Levels below a pod that are walked: containers, and what runs inside them under cgroup namespaces.
-const DEPTH_MAX: usize = 32;
+use super::walk::walk;
+
+/// Most bytes read of a level's list of processes: the kernel has no more numbers than four million.
+const LIST_BYTES_MAX: u64 = 32 << 20;
 
 /// Processes that are held at once while they are killed: each takes a descriptor.
 const HELD_MAX: usize = 128;
@@ -21,7 +28,19 @@ pub(super) fn write(file: &Path, value: &str) -> io::Result<()> {
 
 /// Removes a level and those below it. `EBUSY` when a process is in one of them.
 pub(super) fn remove(dir: &Path) -> io::Result<()> {
-    remove_below(dir, DEPTH_MAX)
+    // Most often nothing is below it.
+    if fs::remove_dir(dir).is_ok() {
+        return Ok(());
+    }
+    walk(dir, |_level| {}, |above, name| gone(unlinkat(above, name, AtFlags::REMOVEDIR)))?;
+    gone(unlinkat(CWD, dir, AtFlags::REMOVEDIR))
+}
+
+fn gone(result: rustix::io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(Errno::NOENT) => Ok(()),
+        result => Ok(result?),
+    }
 }
 
 /// Kills every process in a level and below it. One call where the kernel can (5.14, version 2), else one by one, held
@@ -32,7 +51,8 @@ pub(super) fn kill(dir: &Path) {
     }
     let freezer = dir.join("cgroup.freeze");
     let is_held = write(&freezer, "1").is_ok();
-    kill_below(dir, DEPTH_MAX);
+    // What it could not walk, removal meets again.
+    let _walked = walk(dir, |level| kill_listed(level, &processes(level)), |_above, _name| Ok(()));
     if is_held {
         // A level that is gone needs none.
         let _gone = write(&freezer, "0");
@@ -50,38 +70,18 @@ pub(super) fn below(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Processes in a level itself.
-pub(super) fn processes(dir: &Path) -> Vec<i32> {
-    let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+pub(super) fn processes(level: impl AsFd) -> Vec<i32> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let list = openat(level, c"cgroup.procs", flags, Mode::empty()).map(File::from);
+    let mut text = String::new();
+    // A level that is gone has none.
+    let _read = list.map(|list| list.take(LIST_BYTES_MAX).read_to_string(&mut text));
     text.lines().filter_map(|line| line.parse().ok()).collect()
-}
-
-fn remove_below(dir: &Path, depth: usize) -> io::Result<()> {
-    match fs::remove_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(_) if depth > 0 => {}
-        result => return result,
-    }
-    for child in below(dir) {
-        remove_below(&child, depth - 1)?;
-    }
-    match fs::remove_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
-}
-
-fn kill_below(dir: &Path, depth: usize) {
-    kill_listed(dir, &processes(dir));
-    if depth > 0 {
-        for child in below(dir) {
-            kill_below(&child, depth - 1);
-        }
-    }
 }
 
 /// Kills those of a list that are still in the level. Each is held before that is looked up: a number can be another
 /// process's by then.
-fn kill_listed(dir: &Path, listed: &[i32]) {
+fn kill_listed(level: BorrowedFd<'_>, listed: &[i32]) {
     for some in listed.chunks(HELD_MAX) {
         let hold = |pid: &i32| {
             // 0 stands for a process of another pid namespace.
@@ -89,7 +89,7 @@ fn kill_listed(dir: &Path, listed: &[i32]) {
             Some((*pid, pidfd_open(number, PidfdFlags::empty()).ok()?))
         };
         let held: Vec<_> = some.iter().filter_map(hold).collect();
-        let members = processes(dir);
+        let members = processes(level);
         for (_, process) in held.iter().filter(|(pid, _)| members.contains(pid)) {
             // It may have ended by itself.
             let _gone = pidfd_send_signal(process, Signal::KILL);
@@ -104,6 +104,7 @@ mod tests {
         process::{Child, Command},
     };
 
+    use rustix::fs::mkdirat;
     use tempfile::TempDir;
 
     use super::*;
@@ -143,7 +144,7 @@ mod tests {
         let (mut member, mut other) = (sleeper(), sleeper());
         fs::write(dir.path().join("cgroup.procs"), format!("{}\n", member.id())).unwrap();
         let listed = [&other, &member].map(|child| i32::try_from(child.id()).unwrap());
-        kill_listed(dir.path(), &listed);
+        kill_listed(File::open(dir.path()).unwrap().as_fd(), &listed);
         assert_eq!(member.wait().unwrap().signal(), Some(9));
         assert_eq!(other.try_wait().unwrap(), None);
         other.kill().unwrap();
@@ -161,6 +162,37 @@ mod tests {
         assert_eq!(child.try_wait().unwrap(), None, "nobody was signalled beside it");
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// Makes levels below one, and gives the last of them.
+    fn nest(top: &Path, levels: usize, name: &str) -> File {
+        let mut level = File::open(top).unwrap();
+        for _ in 0..levels {
+            mkdirat(&level, name, Mode::RWXU).unwrap();
+            level = openat(&level, name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap().into();
+        }
+        level
+    }
+
+    #[test]
+    fn levels_of_any_depth_are_walked() {
+        let dir = TempDir::new().unwrap();
+        let (short, long) = (dir.path().join("short"), dir.path().join("long"));
+        // More than are held open, and a path that is longer than one call takes.
+        for (top, levels, name) in [(&short, 500, "l".to_owned()), (&long, 100, "l".repeat(200))] {
+            fs::create_dir_all(top.join("beside")).unwrap();
+            let last = nest(top, levels, &name);
+            let mut deep = sleeper();
+            let flags = OFlags::WRONLY | OFlags::CREATE;
+            let list = openat(&last, "cgroup.procs", flags, Mode::RWXU).unwrap();
+            File::from(list).write_all(format!("{}\n", deep.id()).as_bytes()).unwrap();
+            kill(top);
+            assert_eq!(deep.wait().unwrap().signal(), Some(9), "{levels} levels");
+
+            unlinkat(&last, "cgroup.procs", AtFlags::empty()).unwrap();
+            remove(top).unwrap();
+            assert!(!top.exists(), "{levels} levels");
+        }
     }
 
     #[test]

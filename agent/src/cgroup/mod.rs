@@ -5,6 +5,7 @@ mod level;
 mod systemd;
 mod tree;
 mod unified;
+mod walk;
 
 pub use systemd::{Session, Systemd, SystemdError, WireError};
 pub use tree::{Tree, TreeError};

@@ -5,7 +5,8 @@
 
 use std::{
     collections::BTreeSet,
-    fs, io,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -69,7 +70,7 @@ fn occupied(dir: &Path, missing: &[String]) -> TreeError {
     TreeError::Occupied {
         level: dir.to_owned(),
         controllers: controllers.join(", "),
-        processes: named(&level::processes(dir)),
+        processes: named(&File::open(dir).map(level::processes).unwrap_or_default()),
     }
 }
 

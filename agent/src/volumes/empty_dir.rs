@@ -34,7 +34,8 @@ const DIRECTORY_BITS: u32 = 0o2770;
 /// What they get of a file.
 const FILE_BITS: u32 = 0o660;
 
-/// Deepest tree whose owner is changed.
+/// Deepest tree that is given to a group: directories on the way are held open. A deeper one, which only a pod makes that has run
+/// before its volume was given whole, is an error.
 const DEPTH_MAX: usize = 256;
 
 /// What is asked for.
@@ -135,19 +136,20 @@ fn give_to_group(path: &Path, group: u32) -> Result<(), VolumeError> {
 /// By descriptors that follow no link: a pod that is already running may change the tree meanwhile. Nothing but directories
 /// is opened, since opening a device does something.
 fn give_tree(dir: &OwnedFd, group: Gid, depth: usize) -> std::io::Result<()> {
-    if depth > 0 {
-        for entry in Dir::read_from(dir)? {
-            let entry = entry?;
-            if matches!(entry.file_name().to_bytes(), b"." | b"..") {
-                continue;
-            }
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            match openat(dir, entry.file_name(), flags, Mode::empty()) {
-                Ok(found) => give_entry(&found, group, depth - 1)?,
-                // Gone meanwhile.
-                Err(Errno::NOENT) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+    let Some(below) = depth.checked_sub(1) else {
+        return Err(std::io::Error::other(format!("it is deeper than {DEPTH_MAX} directories")));
+    };
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(dir, entry.file_name(), flags, Mode::empty()) {
+            Ok(found) => give_entry(&found, group, below)?,
+            // Gone meanwhile.
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
         }
     }
     give(dir, group, DIRECTORY_BITS)
@@ -243,6 +245,23 @@ mod tests {
         assert_eq!(mode_and_group(&path.join("sub")), (0o2770, 4242));
         assert_eq!(mode_and_group(&path.join("sub/file")), (0o664, 4242));
         assert_eq!(mode_and_group(&outside).1, 0);
+    }
+
+    #[test]
+    fn a_tree_that_is_too_deep_for_a_group_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, mark) = (dir.path().join("data"), dir.path().join("meta/ready"));
+        let owned = EmptyDir { fs_group: Some(4242), ..DISK };
+        let deepest = path.join("d/".repeat(DEPTH_MAX - 1));
+        fs::create_dir_all(&deepest).unwrap();
+        ensure(&path, &mark, &owned).unwrap();
+        assert_eq!(mode_and_group(&deepest).1, 4242);
+
+        fs::remove_file(&mark).unwrap();
+        fs::create_dir(deepest.join("d")).unwrap();
+        let error = ensure(&path, &mark, &owned).unwrap_err();
+        assert!(crate::chain::chain(&error).contains("deeper than 256 directories"), "{error:?}");
+        assert!(!mark.exists());
     }
 
     #[test]

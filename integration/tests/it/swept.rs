@@ -17,6 +17,9 @@ use crate::kit::{
 };
 use crate::suite::{Test, same, test};
 
+/// Levels within a container, more than are held open while they are walked.
+const DEPTH: usize = 100;
+
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("swept::pods_that_ended_have_no_cgroups", ended),
@@ -57,6 +60,8 @@ fn made_inside() -> Result<()> {
     };
     let script = format!(
         "own={own}; mkdir -p $own/inner/most $own/empty; sleep infinity & echo $! > $own/inner/most/cgroup.procs
+         deep=$own/deep; for _ in $(seq {DEPTH}); do deep=$deep/d; done; mkdir -p $deep
+         sleep infinity & echo $! > $deep/cgroup.procs
          touch /tmp/made; exec sleep infinity"
     );
     let main = shell("main", &script, json!({ "securityContext": { "privileged": true } }));
