@@ -187,14 +187,17 @@ fn eight_clients_that_do_not_read_wait(world: &World) {
     let pod = Pod::start(world);
     let task = sleeper(&pod);
     let memory = Memory::of(&pod);
-    let script = format!("head -c {BYTES} /dev/zero; touch {}/ended-$$", world.dir().display());
-    let clients: Vec<(Conn, u32)> = (0..EXECS).map(|_| stream(&pod, &script)).collect();
+    let script = |who| format!("head -c {BYTES} /dev/zero; touch {}/ended-{who}-$$", world.dir().display());
+    let clients: Vec<(Conn, u32)> = (0..EXECS).map(|_| stream(&pod, &script("unread"))).collect();
     // The neighbour has as much to say, which takes longer than filling the buffers of those that do not read.
-    let (mut conn, reading) = stream(&pod, &format!("head -c {BYTES} /dev/zero"));
+    let (mut conn, reading) = stream(&pod, &script("read"));
     assert_eq!(bytes_of(&mut conn, reading), BYTES);
     memory.stayed_below(GROWTH_MAX, "eight clients that do not read");
-    let ended = || fs::read_dir(world.dir()).unwrap().flatten();
-    assert_eq!(ended().filter(|entry| entry.file_name().to_string_lossy().starts_with("ended")).count(), 0);
+    let ended = |who: &str| {
+        let names = fs::read_dir(world.dir()).unwrap().flatten().map(|entry| entry.file_name());
+        names.filter(|name| name.to_string_lossy().starts_with(&format!("ended-{who}-"))).count()
+    };
+    assert_eq!((ended("read"), ended("unread")), (1, 0), "who is read has ended, and nobody else");
     let before = descriptors(&pod);
     drop(clients);
     until("the end of the execs", || (descriptors(&pod) < before.saturating_sub(2 * EXECS)).then_some(()));
