@@ -168,7 +168,9 @@ mod tests {
         let others_live = others.each_mut().map(|other| other.try_wait().unwrap().is_none());
         others.iter_mut().chain(&mut shims).for_each(|child| child.kill().unwrap());
         let ends = shims.each_mut().map(|shim| shim.wait().unwrap());
-        others.each_mut().map(|other| other.wait().unwrap());
+        for other in &mut others {
+            other.wait().unwrap();
+        }
         assert_eq!(killed, 2, "the shims ended with {ends:?}");
         assert_eq!(others_live, [true, true], "no shim, and that of another containerd");
     }
