@@ -1,0 +1,209 @@
+//! One life: everything that can happen, in any order.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use berth_core::{
+    effect::{Act, Effect},
+    event::Event,
+    failure::FailureKind,
+    id::{ContainerId, ImageRef},
+    observation::ObservedTask,
+    pod::port::start_failure::{Answer, Call, Sandbox},
+    spec::Pod,
+    time::Mono,
+};
+
+use super::{NAMES, STEPS, WORK_STEPS, dice::Dice};
+use crate::{
+    run::Run,
+    world::{Container, Disk, failure, not_started},
+};
+
+pub(super) struct Chaos {
+    pub(super) seed: u64,
+    pub(super) dice: Dice,
+    pub(super) behind: Dice,
+    pub(super) run: Run,
+    /// Whether nothing fails or ends by itself.
+    pub(super) is_calm: bool,
+    /// Whether every effect is printed.
+    pub(super) is_told: bool,
+    pub(super) versions: u32,
+    /// The last pod of each name: it may come back under the same UID.
+    pub(super) known: BTreeMap<&'static str, Pod>,
+    pub(super) counts: BTreeMap<&'static str, u64>,
+    /// When something was last asked for that is more than a look.
+    pub(super) asked_at: Mono,
+}
+
+impl Chaos {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut run = Run::new();
+        run.world.registry.insert(ImageRef::new("pulled:1"));
+        Self {
+            seed,
+            dice: Dice(seed),
+            behind: Dice(!seed),
+            run,
+            is_calm: false,
+            is_told: false,
+            versions: 0,
+            known: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            asked_at: Mono::default(),
+        }
+    }
+
+    pub(super) fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    /// Plays it; what happened how often, and which rules were asked.
+    pub(super) fn play(mut self) -> impl Iterator<Item = (&'static str, u64)> {
+        for _ in 0..STEPS {
+            self.step();
+            self.check();
+        }
+        self.rest();
+        self.check_arrival();
+        self.check_restart_changes_nothing();
+        // A pod that goes last may have a shim that never answers.
+        if self.dice.is_one_in(2) {
+            self.fall_silent();
+        }
+        for name in NAMES {
+            self.run.unwant(name);
+        }
+        self.rest();
+        self.check_empty();
+        self.counts.into_iter().chain(self.run.world.oracle.judged)
+    }
+
+    fn step(&mut self) {
+        self.behind();
+        match self.dice.below(105) {
+            0..26 => self.perform(),
+            26..50 => self.deliver(),
+            50..58 => self.run.report(),
+            58..66 => self.pass_time(),
+            66..72 => self.work(),
+            72..84 => self.exit(),
+            84..91 => self.want(),
+            91 => self.unwant(),
+            92 => self.lose(),
+            93 => self.fall_silent(),
+            94 => self.restart(),
+            95 | 96 => self.resync(),
+            97 => self.toggle_runtime(),
+            98 => {
+                let ready = if self.dice.is_one_in(2) { Ok(()) } else { Err("no config".to_owned()) };
+                self.run.handle(Event::NetworkReady(ready));
+            }
+            99 => self.change(),
+            103 => self.run.hear_runtime(),
+            104 => self.unrecord(),
+            100 => self.run.world.disk = self.dice.pick(&[Disk::Full, Disk::Unsure]).unwrap(),
+            _ => self.run.world.disk = Disk::Works,
+        }
+    }
+
+    /// Performs an open effect, or fails it: done or not, told or not.
+    pub(super) fn perform(&mut self) {
+        let open = self.run.open.len();
+        if open == 0 {
+            return;
+        }
+        let at = self.dice.below(open);
+        if self.is_calm || !self.dice.is_one_in(8) {
+            self.count_start(at);
+            return self.run.perform(at);
+        }
+        let effect = self.run.open[at].clone();
+        let kind = match self.dice.below(6) {
+            0 | 1 => {
+                let now = self.run.now;
+                if self.run.world.perform_half(&effect, now) {
+                    self.count("effects half done");
+                }
+                // Of what the runtime is still at, nobody says that it failed.
+                let is_unknown = self.dice.is_one_in(2) || self.run.world.is_being_started(&effect);
+                if is_unknown { FailureKind::Unknown } else { FailureKind::Transient }
+            }
+            2 => {
+                self.count("outcomes unknown");
+                self.run.perform(at);
+                let unknown = Err(failure(FailureKind::Unknown, "timed out"));
+                if let Some((_, outcome)) = self.run.finished.back_mut() {
+                    *outcome = unknown;
+                }
+                return;
+            }
+            3 => FailureKind::Unknown,
+            4 if self.may_be_refused(&effect) => FailureKind::StartFailed,
+            _ => FailureKind::Transient,
+        };
+        self.run.open.remove(at);
+        let outcome = match kind {
+            FailureKind::StartFailed => Ok(not_started(Call::Start, Answer::Failed, Sandbox::Up)),
+            kind => Err(failure(kind, "no luck")),
+        };
+        self.run.finished.push_back((effect.op(), outcome));
+    }
+
+    /// Whether the OCI runtime may refuse a start: it does not for what it started already, and is not asked in a sandbox that
+    /// has gone.
+    fn may_be_refused(&self, effect: &Effect) -> bool {
+        let Effect::Pod { act: Act::StartContainer(request), .. } = effect else { return false };
+        let world = &self.run.world;
+        if !world.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive) {
+            return false;
+        }
+        let container = world.containers.get(&request.id);
+        container.is_none_or(|one| matches!(one.task, ObservedTask::Absent | ObservedTask::Created))
+    }
+
+    fn count_start(&mut self, at: usize) {
+        if matches!(self.run.open[at], Effect::Pod { act: Act::StartContainer(_), .. }) {
+            self.count("containers started");
+        }
+    }
+
+    /// Nothing hinders the node for a while: pods get as far as to run, end and run again.
+    fn work(&mut self) {
+        for _ in 0..WORK_STEPS {
+            if !self.run.open.is_empty() {
+                self.perform();
+            }
+            if !self.run.finished.is_empty() {
+                self.deliver();
+            }
+            self.run.report();
+        }
+        self.end_init_container();
+        self.pass_time();
+    }
+
+    pub(super) fn deliver(&mut self) {
+        let finished = self.run.finished.len();
+        let at = self.dice.below(finished);
+        self.run.deliver(at);
+    }
+
+    fn pass_time(&mut self) {
+        let millis = u64::try_from(self.dice.below(15_000)).unwrap();
+        self.run.advance(Duration::from_millis(millis), |_| {});
+    }
+
+    fn exit(&mut self) {
+        let running: Vec<ContainerId> = self.running().map(|(id, _)| id.clone()).collect();
+        let Some(id) = self.dice.pick(&running) else { return };
+        let code = self.dice.pick(&[0, 0, 0, 1, 2, 137, 143]).unwrap();
+        let oom_killed = code == 137 && self.dice.is_one_in(2);
+        let now = self.run.now;
+        self.run.world.end(&id, code, oom_killed, now);
+    }
+
+    pub(super) fn running(&self) -> impl Iterator<Item = (&ContainerId, &Container)> {
+        self.run.world.containers.iter().filter(|(_, one)| one.is_running())
+    }
+}

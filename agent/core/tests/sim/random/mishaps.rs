@@ -1,0 +1,134 @@
+//! What befalls a node: shims, containerd and the agent go and come back, and somebody changes what is there.
+
+use berth_core::{
+    event::Event,
+    failure::FailureKind,
+    id::{PodUid, SandboxId, VolumeName},
+    pod::port::look::Finding,
+};
+
+use super::chaos::Chaos;
+use crate::world::{Report, failure};
+
+impl Chaos {
+    pub(super) fn lose(&mut self) {
+        let alive = self.run.world.sandboxes.iter().filter(|(_, one)| one.is_alive);
+        let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
+        if let Some(id) = self.dice.pick(&alive) {
+            self.count("sandboxes lost");
+            let now = self.run.now;
+            self.run.world.lose(&id, now);
+        }
+    }
+
+    /// A shim stops to answer, or answers again.
+    pub(super) fn fall_silent(&mut self) {
+        let alive = self.run.world.sandboxes.iter().filter(|(_, one)| one.is_alive);
+        let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
+        let Some(id) = self.dice.pick(&alive) else { return };
+        if !self.run.world.silent.remove(&id) {
+            self.count("shims fallen silent");
+            self.run.world.fall_silent(&id);
+        }
+    }
+
+    /// Somebody removes containerd's record of a sandbox. Only a look at the whole runtime tells.
+    pub(super) fn unrecord(&mut self) {
+        let ids: Vec<SandboxId> = self.run.world.sandboxes.keys().cloned().collect();
+        let Some(id) = self.dice.pick(&ids) else { return };
+        self.count("records of sandboxes removed");
+        self.run.world.sandboxes.get_mut(&id).unwrap().is_recorded = false;
+        self.run.set_runtime(true);
+        self.come_back();
+    }
+
+    /// What has dice of its own: looks, which may fail or come late, and what they are for.
+    pub(super) fn behind(&mut self) {
+        if self.behind.is_one_in(40) {
+            self.change_behind();
+        }
+        if self.behind.is_one_in(10) {
+            self.end_starts();
+        }
+        if self.behind.is_one_in(4) {
+            self.run.look();
+        }
+        if self.behind.is_one_in(20)
+            && let Some(look) = self.run.looks.pop_front()
+        {
+            let outcome = Err(failure(FailureKind::Unknown, "no end within 60 s"));
+            self.run.handle(Event::Done { op: look.op(), outcome });
+        }
+    }
+
+    /// Somebody changes what the agent made.
+    fn change_behind(&mut self) {
+        let uids: Vec<PodUid> = self.run.world.records.keys().cloned().collect();
+        let Some(uid) = self.behind.pick(&uids) else { return };
+        let data = || Finding::Volume(VolumeName::new("data"));
+        let findings = [Finding::Netns, Finding::Cgroup, Finding::Dirs, data(), Finding::Files];
+        let finding = self.behind.pick(&findings).unwrap();
+        if self.run.world.change_behind(&uid, finding) {
+            self.count("changes behind the agent");
+        }
+    }
+
+    pub(super) fn resync(&mut self) {
+        let alive = self.run.world.sandboxes.iter().filter(|(_, one)| one.is_alive);
+        let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
+        let Some(id) = self.dice.pick(&alive) else { return };
+        // What happened before the connection was made anew is in the state alone.
+        self.run.world.reports.retain(|(sandbox, _)| *sandbox != id);
+        let report = self.run.read_shim(&id);
+        self.run.world.reports.push((id, Report::Told(report)));
+        if self.dice.is_one_in(2) {
+            return self.count("states heard late");
+        }
+        while !self.run.world.reports.is_empty() {
+            self.run.report();
+        }
+    }
+
+    /// Containerd goes, or is there again, which the agent may hear later.
+    pub(super) fn toggle_runtime(&mut self) {
+        if self.run.observed.is_some() {
+            return self.run.hear_runtime();
+        }
+        if !self.run.world.runtime_is_down {
+            return self.run.set_runtime(true);
+        }
+        self.come_back();
+    }
+
+    fn come_back(&mut self) {
+        self.run.read_runtime();
+        if self.dice.is_one_in(2) {
+            return self.run.hear_runtime();
+        }
+        self.count("runtimes heard late");
+    }
+
+    /// The agent is killed. What it had asked for was done, or not.
+    pub(super) fn restart(&mut self) {
+        self.count("agent restarts");
+        for at in (0..self.run.open.len()).rev() {
+            if self.dice.is_one_in(2) {
+                self.run.perform(at);
+            }
+        }
+        let was_down = self.run.world.runtime_is_down;
+        self.run.world.runtime_is_down = false;
+        let alive = self.run.world.sandboxes.iter().filter(|(_, one)| one.is_alive);
+        let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
+        // One that does not answer at first is told of below.
+        self.run.world.silent.clear();
+        let silent = if self.dice.is_one_in(3) { self.dice.pick(&alive) } else { None };
+        self.run.restart(silent.as_ref());
+        if silent.is_some() {
+            self.count("silent shims");
+        }
+        if was_down {
+            self.run.set_runtime(true);
+        }
+    }
+}

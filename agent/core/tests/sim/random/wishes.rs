@@ -1,0 +1,82 @@
+//! What is wanted, and what is not any more.
+
+use std::time::Duration;
+
+use berth_core::{
+    id::{ContainerName, ImageRef, PodUid},
+    spec::{NetworkMode, Pod, RestartPolicy},
+};
+
+use super::{NAMES, chaos::Chaos};
+use crate::pods;
+
+impl Chaos {
+    pub(super) fn want(&mut self) {
+        let wanted = self.run.wanted();
+        let free: Vec<&str> = NAMES.into_iter().filter(|name| !wanted.contains(*name)).collect();
+        let Some(name) = self.dice.pick(&free) else { return };
+        let pod = match self.known.get(name) {
+            Some(pod) if self.dice.is_one_in(2) => pod.clone(),
+            Some(_) | None => self.random_pod(name),
+        };
+        self.known.insert(name, pod.clone());
+        self.count("pods begun");
+        self.run.want(pod);
+    }
+
+    fn random_pod(&mut self, name: &str) -> Pod {
+        let shapes: [&[&str]; 6] = [
+            &["main"],
+            &["main", "other"],
+            &["init-a", "main"],
+            &["side-a", "main"],
+            &["init-a", "side-b", "init-c", "main", "other"],
+            &["side-a", "side-b", "main"],
+        ];
+        let shape = self.dice.pick(&shapes).unwrap();
+        let mut pod = pods::pod(name, shape);
+        self.versions += 1;
+        pod.uid = PodUid::new(format!("uid-{name}-{}", self.versions));
+        let policies = [RestartPolicy::Always, RestartPolicy::OnFailure, RestartPolicy::Never];
+        pod.restart_policy = self.dice.pick(&policies).unwrap();
+        pod.grace = Duration::from_secs(self.dice.next() % 20);
+        if self.dice.is_one_in(4) {
+            pod.network = NetworkMode::Node;
+        }
+        if self.dice.is_one_in(2) {
+            pod.volumes = vec![pods::empty_dir("data"), pods::empty_dir("more")];
+        }
+        if self.dice.is_one_in(6) {
+            pod.active_deadline = Some(Duration::from_secs(60));
+        }
+        for name in shape {
+            if self.dice.is_one_in(3) {
+                pods::edit(&mut pod, name).image = ImageRef::new("pulled:1");
+            }
+        }
+        if self.dice.is_one_in(5) {
+            self.run.world.deaf.insert(ContainerName::new("main"));
+        }
+        pod
+    }
+
+    pub(super) fn unwant(&mut self) {
+        let wanted: Vec<String> = self.run.wanted().into_iter().collect();
+        if let Some(name) = self.dice.pick(&wanted) {
+            self.count("pods removed");
+            self.run.unwant(&name);
+        }
+    }
+
+    /// The spec of a container changes under the same UID.
+    pub(super) fn change(&mut self) {
+        let wanted: Vec<String> = self.run.wanted().into_iter().collect();
+        let Some(name) = self.dice.pick(&wanted) else { return };
+        let mut pod = Pod::clone(&self.run.spec(&name).unwrap());
+        let image = self.dice.is_one_in(2).then(|| self.dice.pick(&["busybox:1", "pulled:1"]).unwrap());
+        let main = pods::edit(&mut pod, "main");
+        main.hash += 1;
+        main.image = image.map_or(main.image.clone(), ImageRef::new);
+        self.run.want(pod);
+    }
+}

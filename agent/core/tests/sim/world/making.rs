@@ -1,0 +1,127 @@
+//! What is made for pods, and found when it is there.
+
+use std::sync::Arc;
+
+use berth_core::{
+    effect::Act,
+    event::Outcome,
+    failure::{Failure, FailureKind},
+    id::PodUid,
+    observation::ObservedTask,
+    oci::Accounts,
+    pod::port::start::{StartRequest, TaskRequest},
+    spec::NetworkMode,
+    status::NetworkStatus,
+    time::Now,
+};
+
+use super::{Container, Sandbox, World, failure, name_of};
+
+impl World {
+    pub(super) fn look_at_task(&self, request: &TaskRequest) -> Result<Outcome, Failure> {
+        let task = self.containers.get(&request.id).map_or(ObservedTask::Absent, |one| one.task.clone());
+        let is_alive = self.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive);
+        if is_alive || matches!(task, ObservedTask::Exited(_)) {
+            return Ok(Outcome::Task(task));
+        }
+        Err(failure(FailureKind::SandboxGone, "the sandbox has gone"))
+    }
+
+    pub(super) fn ensure(&mut self, pod: &PodUid, act: &Act) -> Result<Outcome, Failure> {
+        match act {
+            Act::EnsureDirs(_) => {
+                self.dirs.insert(pod.clone());
+                Ok(Outcome::Done)
+            }
+            Act::EnsureCgroup(request) => {
+                self.cgroups.insert(pod.clone(), request.qos);
+                Ok(Outcome::Done)
+            }
+            Act::EnsureNetns(id) => {
+                self.netns.insert(id.clone(), pod.clone());
+                Ok(Outcome::Netns(format!("/run/netns/{id}").into()))
+            }
+            Act::EnsureNetwork(request) => {
+                if !self.netns.contains_key(&request.sandbox) {
+                    self.violate(format!("{pod}: network before netns"));
+                }
+                self.networks.insert(request.sandbox.clone(), pod.clone());
+                self.addresses = self.addresses.wrapping_add(1);
+                let ip = std::net::Ipv4Addr::new(10, 0, 0, self.addresses);
+                Ok(Outcome::Network(NetworkStatus { ips: vec![ip.into()] }))
+            }
+            Act::EnsureSandbox(request) => {
+                if request.pod.network == NetworkMode::Pod && !self.netns.contains_key(&request.id) {
+                    self.violate(format!("{pod}: sandbox before netns"));
+                }
+                if self.sandboxes.values().any(|one| one.pod == *pod && one.attempt != request.attempt) {
+                    self.violate(format!("{pod}: two sandboxes"));
+                }
+                let new =
+                    Sandbox { pod: pod.clone(), attempt: request.attempt, is_alive: true, is_recorded: true };
+                let sandbox = self.sandboxes.entry(request.id.clone()).or_insert(new);
+                sandbox.is_recorded = true;
+                if sandbox.is_alive {
+                    Ok(Outcome::Sandbox { pid: 100 })
+                } else {
+                    Err(failure(FailureKind::SandboxGone, "the sandbox has ended"))
+                }
+            }
+            Act::EnsureVolume(request) => {
+                if !self.dirs.contains(pod) {
+                    self.violate(format!("{pod}: volume before dirs"));
+                }
+                self.volumes.insert((pod.clone(), request.volume.name.clone()));
+                Ok(Outcome::Volume { path: format!("/volumes/{}", request.volume.name) })
+            }
+            Act::EnsureRootfs(request) => {
+                self.snapshots.insert(request.id.clone(), pod.clone());
+                Ok(Outcome::Rootfs(Arc::new(Accounts::default())))
+            }
+            other => panic!("not to be made: {}", name_of(other)),
+        }
+    }
+
+    pub(super) fn start(
+        &mut self,
+        pod: &PodUid,
+        request: &StartRequest,
+        now: Now,
+    ) -> Result<Outcome, Failure> {
+        // A start that was asked for before its sandbox went finds nothing any more.
+        if self.sandboxes.contains_key(&request.sandbox) && !self.snapshots.contains_key(&request.id) {
+            self.violate(format!("{pod}: start without rootfs"));
+        }
+        let is_alive = self.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive);
+        if is_alive {
+            self.check_start(pod, request);
+        }
+        // The record is made first, and is there also when nothing comes of it.
+        let new = || Container::of(pod, request, ObservedTask::Absent);
+        let container = self.containers.entry(request.id.clone()).or_insert_with(new);
+        if !is_alive {
+            return Err(failure(FailureKind::SandboxGone, "the sandbox has gone"));
+        }
+        match container.task {
+            ObservedTask::Absent | ObservedTask::Created => self.process_began(pod, request, now),
+            ObservedTask::Starting
+            | ObservedTask::Running { .. }
+            | ObservedTask::Exited(_)
+            | ObservedTask::Unknown => {}
+        }
+        Ok(Outcome::Started(self.containers[&request.id].task.clone()))
+    }
+
+    pub(super) fn process_began(&mut self, pod: &PodUid, request: &StartRequest, now: Now) {
+        if let Some(container) = self.containers.get_mut(&request.id) {
+            container.task = ObservedTask::Running { pid: 200, started_at: now.wall };
+        }
+        let starts = self.starts.entry(request.id.clone()).or_insert((pod.clone(), 0));
+        starts.1 += 1;
+        if starts.1 > 1 {
+            let text = format!("{pod}/{}: attempt {} ran twice", request.container.name, request.attempt);
+            self.violations.push(text);
+        }
+        self.oracle.process_began(request, now);
+    }
+}

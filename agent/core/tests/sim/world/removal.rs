@@ -1,0 +1,81 @@
+//! What is taken away.
+
+use berth_core::{
+    effect::Act,
+    id::{ContainerId, PodUid},
+    time::Now,
+};
+
+use super::{World, name_of};
+
+impl World {
+    pub(super) fn remove_container(&mut self, pod: &PodUid, removed: &ContainerId, now: Now) {
+        self.judge(|oracle| oracle.removed(pod, removed, now));
+        self.exit(removed, 137, now);
+        // What is taken down while its record cannot be written may be begun again, should its manifest be back for another
+        // agent, which goes by the old record.
+        if self.unwritten.contains(pod) && self.oracle.is_unwanted(pod) {
+            self.starts.remove(removed);
+        }
+        self.starting.retain(|request| request.id != *removed);
+        self.reports.retain(|(_, report)| !report.is_exit_of(removed));
+        self.containers.remove(removed);
+        self.snapshots.remove(removed);
+    }
+
+    pub(super) fn remove(&mut self, pod: &PodUid, act: &Act, now: Now) {
+        match act {
+            Act::RemoveContainer(request) => self.remove_container(pod, &request.id, now),
+            Act::RemoveSandbox(id) => {
+                let running = self.containers.values().any(|one| one.sandbox == *id && one.is_running());
+                if running && !self.was_silent.contains(id) {
+                    self.violate(format!("{pod}: sandbox removed under a running container"));
+                }
+                self.oracle.sandbox_lost(pod, id, now);
+                self.starting.retain(|request| request.sandbox != *id);
+                self.sandboxes.remove(id);
+                for (member, _) in self.containers.extract_if(.., |_, one| one.sandbox == *id) {
+                    self.snapshots.remove(&member);
+                }
+                self.reports.retain(|(sandbox, _)| sandbox != id);
+            }
+            Act::RemoveNetwork(request) => {
+                self.networks.remove(&request.sandbox);
+            }
+            Act::RemoveNetns(id) => {
+                if self.networks.contains_key(id) && self.records.contains_key(pod) {
+                    self.violate(format!("{pod}: netns removed before its network"));
+                }
+                self.netns.remove(id);
+                self.networks.remove(id);
+            }
+            Act::RemoveVolumes => {
+                if self.containers.values().any(|one| one.pod == *pod && one.is_running()) {
+                    self.violate(format!("{pod}: volumes removed under a running container"));
+                }
+                self.volumes.retain(|(owner, _)| owner != pod);
+            }
+            Act::RemoveCgroup(qos) => {
+                if self.containers.values().any(|one| one.pod == *pod) {
+                    self.violate(format!("{pod}: cgroup removed before its containers"));
+                }
+                if self.cgroups.get(pod) == Some(qos) {
+                    self.cgroups.remove(pod);
+                }
+            }
+            Act::RemoveDirs(_) => {
+                let left = self.left_of(pod);
+                if left.iter().any(|what| what != "dirs" && what != "end") {
+                    self.violate(format!("{pod}: directories removed before {left:?}"));
+                }
+                self.dirs.remove(pod);
+            }
+            Act::Sweep => {
+                self.volumes.retain(|(owner, _)| owner != pod);
+                self.cgroups.remove(pod);
+                self.dirs.remove(pod);
+            }
+            other => panic!("not to be removed: {}", name_of(other)),
+        }
+    }
+}
