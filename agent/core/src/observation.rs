@@ -50,6 +50,8 @@ pub struct ObservedContainer {
     pub name: ContainerName,
     /// Which run of it.
     pub attempt: Attempt,
+    /// The sandbox that it says it is in, also where containerd has no record of that; absent where it says none.
+    pub sandbox: Option<SandboxId>,
     /// Hash of what it was made from; 0 when that is not known, and so no reason to replace it.
     pub hash: u64,
     /// Its task.

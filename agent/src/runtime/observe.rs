@@ -213,6 +213,7 @@ fn observed_container(
         pod: labels.pod()?,
         name: ContainerName::new(container.labels.get(CONTAINER_NAME)?),
         attempt: labels.attempt()?,
+        sandbox: Some(SandboxId::from_known(sandbox_of(container))).filter(|id| !id.as_str().is_empty()),
         hash: labels.hash(),
         task,
     })

@@ -69,6 +69,11 @@ impl Orphans {
         };
         for seen in &observation.containers {
             add(&seen.pod, Orphan::Container(seen.id.clone()));
+            // Its shim may live though containerd has no record of it.
+            if let Some(sandbox) = &seen.sandbox {
+                add(&seen.pod, Orphan::Sandbox(sandbox.clone()));
+                add(&seen.pod, Orphan::Netns(sandbox.clone()));
+            }
             add(&seen.pod, Orphan::Rest);
         }
         for seen in &observation.sandboxes {
@@ -167,15 +172,17 @@ impl Orphans {
         }
     }
 
-    /// When something is tried again.
+    /// When something is tried again. What waits for another that goes first waits for no time.
     pub(super) fn poll_timeout(&self) -> Option<Mono> {
-        let states = self.resources.values().flat_map(BTreeMap::values);
-        states
-            .filter_map(|state| match state {
-                State::Stuck { retry, .. } => Some(retry.at),
-                State::Due | State::Removing { .. } => None,
-            })
-            .min()
+        let free = self
+            .resources
+            .values()
+            .flat_map(|resources| resources.iter().filter(move |(orphan, _)| !is_in_use(orphan, resources)));
+        free.filter_map(|(_, state)| match state {
+            State::Stuck { retry, .. } => Some(retry.at),
+            State::Due | State::Removing { .. } => None,
+        })
+        .min()
     }
 }
 

@@ -82,10 +82,14 @@ impl PodMachine {
     fn compare_running(&mut self, name: &ContainerName, hash: u64, task: &ObservedTask, now: Now) {
         match task {
             ObservedTask::Running { started_at, .. } => self.correct_start(name, *started_at),
-            ObservedTask::Starting | ObservedTask::Unknown => {}
+            ObservedTask::Unknown => {}
             ObservedTask::Exited(exit) => self.ended(name, RunEnd::Seen(*exit), now),
             ObservedTask::Absent => self.ended(name, RunEnd::Lost(now.wall), now),
-            ObservedTask::Created => self.set_run(name, Run::Preparing(again(hash))),
+            // It was taken to run while its shim did not answer. Should its start fail, no shim tells of that: it is asked for
+            // again, which finds it.
+            ObservedTask::Created | ObservedTask::Starting => {
+                self.set_run(name, Run::Preparing(again(hash)));
+            }
         }
     }
 

@@ -361,6 +361,7 @@ mod tests {
             pod: spec.uid.clone(),
             name: container.name.clone(),
             attempt: 0,
+            sandbox: None,
             hash: 0,
             task: ObservedTask::Absent,
         };

@@ -28,6 +28,7 @@ impl World {
             pod: one.pod.clone(),
             name: one.name.clone(),
             attempt: one.attempt,
+            sandbox: Some(one.sandbox.clone()),
             hash: one.hash,
             task: one.task.clone(),
         });
