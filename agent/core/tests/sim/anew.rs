@@ -1,9 +1,12 @@
 //! What an agent that begins again makes of what it finds, where more than a record is to be believed.
 
+use std::time::Duration;
+
 use berth_core::{
     effect::{Act, Effect},
     failure::FailureKind,
     id::{PodUid, SandboxId},
+    status::ContainerState,
 };
 
 use crate::{
@@ -82,6 +85,34 @@ fn what_was_taken_to_run_ends_with_a_shim_that_never_answered() {
     let record = &run.world.records[&uid()].containers.values().next().unwrap();
     assert_eq!(record.last_exit.as_ref().or(record.exit.as_ref()).map(|end| end.exit.code), Some(137));
     assert!(run.world.running(&uid(), "main").is_some());
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// A shim that did not answer a new agent tells that a container is still being started. Should that come to nothing, nobody
+/// tells the agent, who did not ask for it.
+#[test]
+fn what_was_taken_to_run_and_is_being_started_is_asked_for_again() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    while !run.open.iter().any(is_start) {
+        run.settle_one();
+    }
+    let at = run.open.iter().position(is_start).unwrap();
+    let effect = run.open.remove(at).unwrap();
+    let Effect::Pod { act: Act::StartContainer(request), .. } = effect else { panic!("{effect:?}") };
+    assert!(run.world.begin_start(&uid(), &request));
+    let sandbox = sandbox(&run.world);
+    run.world.fall_silent(&sandbox);
+    run.restart(None);
+    run.world.speak(&sandbox);
+    run.report();
+    let shown = run.world.statuses[&uid()].containers[0].state.clone();
+    assert!(!matches!(shown, ContainerState::Running { .. }), "{shown:?}");
+    run.world.fail_starts();
+    run.settle();
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert!(run.world.running(&uid(), "main").is_some(), "it is taken to run, and does not");
     assert_eq!(run.world.violations, Vec::<String>::new());
 }
 

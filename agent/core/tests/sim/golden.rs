@@ -121,7 +121,7 @@ impl Script {
             }
             ["speak", pod] => {
                 let id = self.sandbox_of(pod);
-                self.run().world.silent.remove(&id);
+                self.run().world.speak(&id);
             }
             ["publish-image", image] => {
                 self.run().world.registry.insert(ImageRef::new(*image));
@@ -210,7 +210,7 @@ impl Script {
                     *outcome = Err(world::failure(FailureKind::Unknown, "no answer within 240 s"));
                 }
                 run.deliver(0);
-            } else if !run.world.reports.is_empty() {
+            } else if run.world.has_news() {
                 run.report();
             } else if !run.look() {
                 return;

@@ -19,6 +19,8 @@ mod log;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
+mod orphans;
+#[cfg(test)]
 mod partial;
 #[cfg(test)]
 mod plan;

@@ -6,6 +6,7 @@
 //! knows its effects alone: what it decided must be right by what happened, not by what it wrote down.
 
 mod anew;
+mod happened;
 mod rest;
 mod shown;
 mod starts;
@@ -19,11 +20,9 @@ use std::{
 
 use berth_core::{
     effect::{Act, Effect},
-    event::Outcome,
-    failure::{Failure, FailureKind},
     id::{Attempt, ContainerId, ContainerName, OpId, PodUid, SandboxId},
-    observation::{Exit, ObservedTask},
-    pod::port::{signal::StopSignal, start::StartRequest},
+    observation::Exit,
+    pod::port::signal::StopSignal,
     record::PodRecord,
     spec::{Container, ContainerKind, Pod},
     status::Phase,
@@ -36,6 +35,10 @@ use jiff::Timestamp;
 pub(crate) struct Oracle {
     /// What is wanted now.
     wanted: BTreeMap<PodUid, Arc<Pod>>,
+    /// Since when.
+    wanted_since: BTreeMap<PodUid, Mono>,
+    /// When the agent began.
+    agent_since: Mono,
     pods: BTreeMap<PodUid, Account>,
     /// Starts that are not answered yet.
     starts: BTreeMap<OpId, (PodUid, ContainerId)>,
@@ -54,11 +57,15 @@ struct Account {
     began: Now,
     /// Since when its source does not have it any more. It never comes back from that.
     unwanted: Option<Mono>,
+    /// The same when that was while a record was written: what was decided before is asked for after it.
+    overtaken: Option<Mono>,
     runs: BTreeMap<ContainerName, Vec<Run>>,
     /// The record as it was last asked to be written.
     intended: Option<PodRecord>,
     /// The record as it was last written.
     stored: Option<PodRecord>,
+    /// Whether it is being written, as far as the agent knows.
+    is_being_written: bool,
     /// Whether the last try to write it is said to have failed.
     is_unwritten: bool,
     /// The phase that ended it, once shown.
@@ -82,6 +89,10 @@ struct Run {
     changed: Option<Mono>,
     /// When it was first asked to stop.
     term: Option<Mono>,
+    /// How far its stop signal is.
+    termed: Termed,
+    /// When this agent could know that it runs.
+    learned: Mono,
     /// How often it was asked to be killed.
     kills: u32,
     /// Whether it went, alone or with its sandbox, before anybody wrote down how it ended.
@@ -94,6 +105,17 @@ struct Run {
     shown_code: Option<u32>,
     /// How often the agent began again since: it may have been away at a deadline.
     agents: u32,
+}
+
+/// How far a stop signal is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Termed {
+    /// It was not asked for, as far as the agent that is up knows.
+    No,
+    /// It was asked for by this agent.
+    Asked,
+    /// It was sent.
+    Sent,
 }
 
 /// What the agent knows of a start.
@@ -128,6 +150,8 @@ impl Run {
             is_told: false,
             changed: None,
             term: None,
+            termed: Termed::No,
+            learned: Mono::default(),
             kills: 0,
             is_lost: false,
             given_up: None,
@@ -163,9 +187,11 @@ impl Account {
             spec,
             began,
             unwanted: None,
+            overtaken: None,
             runs: BTreeMap::new(),
             intended: None,
             stored: None,
+            is_being_written: false,
             is_unwritten: false,
             last_phase: None,
         }
@@ -262,12 +288,16 @@ const LOST: u32 = 137;
 const FORGOTTEN: u32 = 255;
 
 /// Every rule.
-pub(crate) const RULES: [&str; 20] = [
+pub(crate) const RULES: [&str; 26] = [
     "SIGKILL comes after the stop signal and the grace period",
+    "a container is made from its image",
     "a crashing container waits before it runs again",
     "a pod is forgotten when none of its processes is left",
     "a pod that has ended ended so",
+    "a process is removed only when kills have no effect",
+    "a run is on disk before it starts",
     "a signal has a reason",
+    "a verdict is on disk before it is shown",
     "at rest a pod has ended when it is over",
     "at rest a pod is ready when all of it runs",
     "at rest the phase is right",
@@ -277,11 +307,13 @@ pub(crate) const RULES: [&str; 20] = [
     "phases that end a pod stay",
     "restart policy",
     "restarts are counted",
+    "restarts are on disk before they are shown",
     "sidecars stop after all others, the last first",
     "the intent to stop is on disk before a signal",
     "the intent to stop is recorded before a signal",
     "the record of an end is what happened",
     "the status of an end is what happened",
+    "what does not end by its stop signal is killed when its time is up",
     "what is shown to run was started",
 ];
 
@@ -294,9 +326,16 @@ impl Oracle {
     /// All that is wanted now.
     pub(crate) fn desired<'a>(&mut self, pods: impl Iterator<Item = &'a Arc<Pod>>, now: Now) {
         self.wanted = pods.map(|pod| (pod.uid.clone(), Arc::clone(pod))).collect();
+        self.wanted_since.retain(|uid, _| self.wanted.contains_key(uid));
+        for uid in self.wanted.keys() {
+            self.wanted_since.entry(uid.clone()).or_insert(now.mono);
+        }
         for (uid, account) in &mut self.pods {
             let Some(spec) = self.wanted.get(uid) else {
-                account.unwanted.get_or_insert(now.mono);
+                if account.unwanted.is_none() {
+                    account.unwanted = Some(now.mono);
+                    account.overtaken = account.is_being_written.then_some(now.mono);
+                }
                 continue;
             };
             if account.unwanted.is_none() {
@@ -336,6 +375,7 @@ impl Oracle {
                 match request.signal {
                     StopSignal::Stop(_) => {
                         run.term.get_or_insert(now.mono);
+                        run.termed = run.termed.max(Termed::Asked);
                     }
                     StopSignal::Kill => run.kills += 1,
                 }
@@ -350,6 +390,9 @@ impl Oracle {
             Account::new(Arc::clone(spec), now)
         });
         account.intended = Some(record.clone());
+        account.is_being_written = true;
+        let is_to_stop = account.stored.as_ref().is_some_and(|record| record.termination.is_some());
+        account.overtaken = account.overtaken.filter(|_| !is_to_stop);
     }
 
     /// A record is on disk.
@@ -360,6 +403,11 @@ impl Oracle {
         }
     }
 
+    /// Whether a pod was wanted when the agent began, and ever since.
+    pub(crate) fn was_always_wanted(&self, pod: &PodUid) -> bool {
+        self.wanted_since.get(pod).is_some_and(|since| *since <= self.agent_since)
+    }
+
     /// Whether the source of a pod does not have it any more.
     pub(crate) fn is_unwanted(&self, pod: &PodUid) -> bool {
         self.pods.get(pod).is_some_and(|account| account.unwanted.is_some())
@@ -368,6 +416,7 @@ impl Oracle {
     /// What the agent was told of the last write of a record.
     pub(crate) fn written(&mut self, pod: &PodUid, is_written: bool) {
         if let Some(account) = self.pods.get_mut(pod) {
+            account.is_being_written = false;
             account.is_unwritten = !is_written;
         }
     }
@@ -378,72 +427,5 @@ impl Oracle {
         let all = [ContainerKind::Main, ContainerKind::Init, ContainerKind::Sidecar];
         let running = account.any_running(&all).map(|name| format!("{pod}/{name} still runs"));
         self.judge("a pod is forgotten when none of its processes is left", running);
-    }
-
-    /// The agent learns what came of an effect.
-    pub(crate) fn answered(&mut self, op: OpId, outcome: &Result<Outcome, Failure>) {
-        let Some((pod, id)) = self.starts.remove(&op) else { return };
-        let Some(run) = self.pods.get_mut(&pod).and_then(|account| account.find_mut(&id)) else { return };
-        match outcome {
-            // There was none: what nobody knew is known.
-            Ok(Outcome::Task(ObservedTask::Absent | ObservedTask::Created)) => {}
-            // There may be one yet.
-            Ok(Outcome::Started(ObservedTask::Starting) | Outcome::Task(ObservedTask::Starting)) => {}
-            Ok(Outcome::NotStarted(_)) => run.answer = Answer::Refused,
-            Ok(outcome) => {
-                run.answer = Answer::Started;
-                let (Outcome::Started(task) | Outcome::Task(task)) = outcome else { return };
-                run.is_told |= matches!(task, ObservedTask::Exited(_));
-            }
-            Err(Failure { kind: FailureKind::StartFailed, .. }) => run.answer = Answer::Refused,
-            Err(_) => {}
-        }
-    }
-
-    /// A process was made.
-    pub(crate) fn process_began(&mut self, request: &StartRequest, now: Now) {
-        let Some(account) = self.pods.get_mut(&request.pod.uid) else { return };
-        let hash = account.spec.all_containers().find(|one| one.name == request.container.name);
-        let is_changed = hash.is_some_and(|one| one.hash != request.container.hash);
-        let Some(run) = account.find_mut(&request.id) else { return };
-        run.process = Some(Process { began: now.wall, end: None });
-        // What went before it began is there again.
-        run.is_lost = false;
-        // An earlier start under this id, with another spec, came to nothing.
-        run.changed = is_changed.then(|| run.changed.unwrap_or(now.mono));
-    }
-
-    /// A process ended.
-    pub(crate) fn process_ended(&mut self, pod: &PodUid, id: &ContainerId, exit: Exit, now: Now) {
-        let run = self.pods.get_mut(pod).and_then(|account| account.find_mut(id));
-        let Some(Run { process: Some(process), .. }) = run else { return };
-        process.end.get_or_insert((exit, now.mono));
-    }
-
-    /// A sandbox was found to be one that cannot go on: what runs in it is to stop, and to run in another as its policy says.
-    pub(crate) fn given_up(&mut self, pod: &PodUid, sandbox: &SandboxId, now: Now) {
-        let Some(account) = self.pods.get_mut(pod) else { return };
-        for run in account.runs.values_mut().flatten().filter(|run| run.sandbox == *sandbox) {
-            run.given_up.get_or_insert(now.mono);
-        }
-    }
-
-    /// A sandbox is gone with every process in it, and what its shim remembered.
-    pub(crate) fn sandbox_lost(&mut self, pod: &PodUid, sandbox: &SandboxId, now: Now) {
-        let Some(account) = self.pods.get_mut(pod) else { return };
-        // The next agent knows what is on disk.
-        let on_disk = account.ended_in(account.stored.as_ref());
-        for run in account.runs.values_mut().flatten().filter(|run| run.sandbox == *sandbox) {
-            run.is_lost |= !on_disk.contains(&run.id);
-            if let Some(process) = &mut run.process {
-                let exit = Exit {
-                    code: LOST,
-                    started_at: Some(process.began),
-                    finished_at: now.wall,
-                    oom_killed: false,
-                };
-                process.end.get_or_insert((exit, now.mono));
-            }
-        }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use berth_core::{
     effect::{Act, Effect},
     event::{Event, Outcome},
-    failure::Failure,
+    failure::{Failure, FailureKind},
     id::{ContainerId, OpId, SandboxId},
     node::Node,
     observation::{Observation, SandboxReport},
@@ -23,6 +23,9 @@ use crate::{
     world::{Container, Report, World},
 };
 
+/// How often a node is woken while time passes, at most: it sleeps between two things to do, and looks once a minute.
+const WAKES_MAX: u32 = 100_000;
+
 /// A node under test.
 pub(crate) struct Run {
     pub(crate) node: Node,
@@ -32,6 +35,12 @@ pub(crate) struct Run {
     pub(crate) open: VecDeque<Effect>,
     /// Looks that were asked for. They have a queue of their own, so that the lives of seeds stay what they were without them.
     pub(crate) looks: VecDeque<Effect>,
+    /// Writes and removals of records that were asked for and not begun, where they take their time.
+    pub(crate) writes: VecDeque<Effect>,
+    /// Those that were performed and whose outcome the agent does not know yet.
+    pub(crate) written: VecDeque<(Effect, Result<Outcome, Failure>)>,
+    /// Whether records take their time to be written.
+    pub(crate) are_writes_slow: bool,
     /// Effects that were performed and whose outcome the agent does not know yet.
     pub(crate) finished: VecDeque<(OpId, Result<Outcome, Failure>)>,
     /// Every effect since it was last taken.
@@ -57,6 +66,9 @@ impl Run {
             open: VecDeque::new(),
             looks: VecDeque::new(),
             finished: VecDeque::new(),
+            writes: VecDeque::new(),
+            written: VecDeque::new(),
+            are_writes_slow: false,
             told: Vec::new(),
             observed: None,
             desired: BTreeMap::from([(Source::File, Vec::new())]),
@@ -84,8 +96,10 @@ impl Run {
         self.open.clear();
         self.looks.clear();
         self.finished.clear();
+        self.writes.clear();
+        self.written.clear();
         self.observed = None;
-        self.world.oracle.restarted();
+        self.world.oracle.restarted(self.now);
         self.node = new_node();
         self.boot(silent);
     }
@@ -103,14 +117,15 @@ impl Run {
             self.world.check_recorded(&effect);
             let now = self.now;
             self.world.judge(|oracle| oracle.asked(&effect, now));
-            let is_at_once = matches!(
-                &effect,
-                Effect::Pod {
-                    act: Act::Persist(_) | Act::Forget | Act::Publish(_) | Act::Withdraw | Act::Note(_),
-                    ..
+            let is_write = matches!(&effect, Effect::Pod { act: Act::Persist(_) | Act::Forget, .. });
+            let is_at_once =
+                matches!(&effect, Effect::Pod { act: Act::Publish(_) | Act::Withdraw | Act::Note(_), .. });
+            if is_write {
+                self.writes.push_back(effect);
+                if !self.are_writes_slow {
+                    self.finish_writes();
                 }
-            );
-            if is_at_once {
+            } else if is_at_once {
                 if let Some(outcome) = self.world.perform(&effect, self.now) {
                     self.node.handle(self.now, Event::Done { op: effect.op(), outcome });
                 }
@@ -122,10 +137,38 @@ impl Run {
         }
     }
 
+    /// Writes, or removes, the oldest record; whether there was one.
+    pub(crate) fn write(&mut self) -> bool {
+        let Some(effect) = self.writes.pop_front() else { return false };
+        if let Some(outcome) = self.world.perform(&effect, self.now) {
+            self.written.push_back((effect, outcome));
+        }
+        true
+    }
+
+    /// Tells what came of the oldest write; whether there was one.
+    pub(crate) fn tell_write(&mut self) -> bool {
+        let Some((effect, outcome)) = self.written.pop_front() else { return false };
+        self.world.told_write(&effect, outcome.is_ok());
+        self.node.handle(self.now, Event::Done { op: effect.op(), outcome });
+        self.drain();
+        true
+    }
+
+    /// Every record is written before anything else happens.
+    pub(crate) fn finish_writes(&mut self) {
+        while self.write() || self.tell_write() {}
+    }
+
     /// Performs an open effect.
     pub(crate) fn perform(&mut self, at: usize) {
         let Some(effect) = self.open.remove(at) else { return };
         if let Some(outcome) = self.world.perform(&effect, self.now) {
+            if let (Effect::Pod { pod, .. }, Err(Failure { kind: FailureKind::SandboxGone, .. })) =
+                (&effect, &outcome)
+            {
+                self.world.oracle.told_gone(pod);
+            }
             self.finished.push_back((effect.op(), outcome));
         }
     }
@@ -142,7 +185,7 @@ impl Run {
     /// Tells the node the outcome of an effect.
     pub(crate) fn deliver(&mut self, at: usize) {
         let Some((op, outcome)) = self.finished.remove(at) else { return };
-        self.world.oracle.answered(op, &outcome);
+        self.world.oracle.answered(op, &outcome, self.now);
         self.handle(Event::Done { op, outcome });
     }
 
@@ -157,7 +200,7 @@ impl Run {
             self.deliver(0);
         } else if !self.open.is_empty() {
             self.perform(0);
-        } else if !self.world.reports.is_empty() {
+        } else if self.world.has_news() {
             self.report();
         } else {
             return self.look();
@@ -177,10 +220,7 @@ impl Run {
 
     /// Tells the node the oldest report of a shim.
     pub(crate) fn report(&mut self) {
-        if self.world.reports.is_empty() {
-            return;
-        }
-        let (id, report) = self.world.reports.remove(0);
+        let Some((id, report)) = self.world.take_report() else { return };
         let report = match report {
             Report::Told(report) => report,
             Report::State => self.read_shim(&id),
@@ -203,14 +243,26 @@ impl Run {
 
     /// Lets time pass; the node is woken whenever it asked for it.
     pub(crate) fn advance(&mut self, length: Duration, mut after: impl FnMut(&mut Self)) {
+        // A write is short: what waits for one waits no time.
+        self.finish_writes();
         let end = self.now.mono + length;
+        let mut wakes = 0;
         while let Some(at) = self.node.poll_timeout().filter(|at| *at <= end) {
+            wakes += 1;
+            assert!(wakes < WAKES_MAX, "the node never sleeps: {}", self.awake());
             self.set_clock(at.max(self.now.mono));
             self.node.handle_timeout(self.now);
             self.drain();
+            self.finish_writes();
             after(self);
         }
         self.set_clock(end);
+    }
+
+    /// The pods that are to be woken by now.
+    fn awake(&self) -> String {
+        let pods = self.node.pods().filter(|pod| pod.wake_at().is_some_and(|at| at <= self.now.mono));
+        pods.map(|pod| format!("{:#?}\n", pod.life())).collect()
     }
 
     pub(crate) fn set_clock(&mut self, mono: Mono) {

@@ -11,6 +11,7 @@ mod records;
 mod removal;
 mod seen;
 mod shims;
+mod strays;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,11 +32,12 @@ use berth_core::{
     record::PodRecord,
     spec::{Pod, QosClass},
     status::PodStatus,
-    time::Now,
+    time::{Mono, Now},
 };
 
 pub(crate) use self::names::name_of;
 use self::names::needs_runtime;
+pub(crate) use self::processes::Manner;
 use crate::oracle::Oracle;
 
 /// What is on the node.
@@ -71,6 +73,14 @@ pub(crate) struct World {
     unanswered: BTreeMap<SandboxId, u32>,
     /// Containers that ignore their stop signal.
     pub(crate) deaf: BTreeSet<ContainerName>,
+    /// How processes take their next signal, where not at once.
+    pub(crate) manners: BTreeMap<ContainerId, Manner>,
+    /// Processes that a signal ends, later.
+    ending: BTreeMap<ContainerId, (Mono, u32)>,
+    /// What ended while its shim answered nothing: nobody has seen it.
+    unseen: BTreeSet<ContainerId>,
+    /// Sandboxes whose shims answered nothing when the agent began.
+    unheard: BTreeSet<SandboxId>,
     /// What the runtime is asked to start, and is still at.
     starting: Vec<StartRequest>,
     /// Processes made, per run.
@@ -83,6 +93,8 @@ pub(crate) struct World {
     specs: BTreeMap<Arc<str>, Arc<Pod>>,
     /// What really happened.
     pub(crate) oracle: Oracle,
+    /// How often something was swept.
+    pub(crate) sweeps: u64,
     addresses: u8,
 }
 
@@ -216,7 +228,7 @@ impl World {
             Act::StartContainer(request) => Some(self.start(pod, request, now)),
             Act::LookAtTask(request) => Some(self.look_at_task(request)),
             Act::Signal(request) => {
-                self.judge(|oracle| oracle.signal_sent(pod, &request.id));
+                self.judge(|oracle| oracle.signal_sent(pod, &request.id, &request.signal));
                 self.signal(request, now);
                 Some(Ok(Outcome::Done))
             }

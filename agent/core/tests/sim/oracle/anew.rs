@@ -9,16 +9,17 @@ use std::{
 use berth_core::{
     event::Event,
     id::{ContainerId, PodUid, SandboxId},
-    observation::SandboxReport,
+    observation::{ObservedTask, SandboxReport},
     record::PodRecord,
     time::Now,
 };
 
-use super::{Account, Answer, Oracle, Run};
+use super::{Account, Answer, Oracle, Run, Termed};
 
 impl Oracle {
     /// The agent begins again: it sees what there is, and nothing that was asked is answered any more.
-    pub(crate) fn restarted(&mut self) {
+    pub(crate) fn restarted(&mut self, now: Now) {
+        self.agent_since = now.mono;
         self.starts.clear();
         self.silent.clear();
         // One that was never written down begins anew.
@@ -30,6 +31,8 @@ impl Oracle {
             let written = account.written();
             for run in account.runs.values_mut().flatten() {
                 run.agents += 1;
+                run.learned = now.mono;
+                run.termed = if run.termed == Termed::Sent { Termed::Sent } else { Termed::No };
                 // What is written down as unknown is not looked at again.
                 if !written.contains(&run.id) {
                     // What refused it told the killed agent alone.
@@ -52,7 +55,7 @@ impl Oracle {
         });
         let sandboxes: BTreeSet<(PodUid, SandboxId)> = sandboxes.collect();
         for (pod, sandbox) in sandboxes {
-            self.sandbox_lost(&pod, &sandbox, now);
+            self.sandbox_lost(&pod, &sandbox, &BTreeSet::new(), now);
         }
         for (uid, account) in &mut self.pods {
             account.stored = ends.get(uid).cloned();
@@ -116,8 +119,17 @@ impl Oracle {
                 }
             }
             Event::RuntimeUp(observation) => {
-                self.silent.clear();
-                all.for_each(|run| run.is_told |= ended_before(run, observation.asked_at));
+                let unknown = observation.containers.iter().filter(|seen| seen.task == ObservedTask::Unknown);
+                let unknown: BTreeSet<&ContainerId> = unknown.map(|seen| &seen.id).collect();
+                let mut silent = BTreeSet::new();
+                for run in all {
+                    if unknown.contains(&run.id) {
+                        silent.insert(run.sandbox.clone());
+                    } else {
+                        run.is_told |= ended_before(run, observation.asked_at);
+                    }
+                }
+                self.silent.retain(|id| silent.contains(id));
             }
             _ => {}
         }
@@ -151,7 +163,9 @@ impl Account {
     /// one goes by the record.
     fn forget_unwritten(&mut self) {
         self.intended.clone_from(&self.stored);
-        if !mem::take(&mut self.is_unwritten) {
+        // What was being written is written or not, and nobody was told.
+        let was_being_written = mem::take(&mut self.is_being_written);
+        if !mem::take(&mut self.is_unwritten) && !was_being_written {
             return;
         }
         let ends = |record: &PodRecord| record.termination.is_some() || record.terminal.is_some();
@@ -165,6 +179,7 @@ impl Account {
                 // Of a run that is on disk as replaced the next one is there.
                 let is_on_disk = record.is_some_and(|it| it.stopping.is_some() || it.attempt > run.attempt);
                 run.term = run.term.filter(|_| is_on_disk);
+                run.termed = if is_on_disk { run.termed } else { Termed::No };
                 run.shown_code = None;
                 // What is on disk still counts on it: should the manifest be back, it is begun again.
                 let is_to_run = record.is_some_and(|it| it.id == run.id && it.exit.is_none());

@@ -52,6 +52,9 @@ impl Oracle {
             account.check_container(container, &self.silent, &mut broken);
         }
         broken.push(("phases that end a pod stay", account.stays(status.phase)));
+        if !account.is_unwritten {
+            account.check_on_disk(status, &mut broken);
+        }
         if matches!(status.phase, Phase::Succeeded | Phase::Failed) {
             broken.push(("a pod that has ended ended so", account.check_last_phase(status, now).err()));
         }
@@ -77,6 +80,24 @@ impl Account {
                     run.shown_code = Some(end.exit_code);
                 }
             }
+        }
+    }
+
+    /// What is shown must be known to the next agent.
+    fn check_on_disk(&self, status: &PodStatus, broken: &mut Vec<(&'static str, Option<String>)>) {
+        let uid = &self.spec.uid;
+        let has_ended = matches!(status.phase, Phase::Succeeded | Phase::Failed);
+        if has_ended && self.unwanted.is_none() {
+            let is_there = self.stored.as_ref().is_some_and(|record| record.terminal.is_some());
+            broken.push(("a verdict is on disk before it is shown", (!is_there).then(|| uid.to_string())));
+        }
+        for container in status.init_containers.iter().chain(&status.containers) {
+            let stored = self.stored.as_ref().and_then(|record| record.containers.get(&container.name));
+            let attempt = stored.map_or(0, |run| run.attempt);
+            let text =
+                || format!("{uid}/{}: {} are shown, {attempt} are", container.name, container.restart_count);
+            let is_more = container.restart_count > attempt;
+            broken.push(("restarts are on disk before they are shown", is_more.then(text)));
         }
     }
 

@@ -30,6 +30,13 @@ impl Oracle {
         let order = account.order_before(name, &request.sandbox);
         let again = (!known).then(|| account.may_run_again(name, &request.sandbox)).flatten();
         let backoff = (!known).then(|| account.backoff_before(&request.container, now)).flatten();
+        let is_on_disk = account.is_on_disk(request);
+        let is_its_image = request.image.name == crate::world::image_info(&request.container.image).name;
+        self.judge("a run is on disk before it starts", is_on_disk.err());
+        self.judge(
+            "a container is made from its image",
+            (!is_its_image).then(|| format!("{pod}/{name}: {}", request.image.name)),
+        );
         self.judge("nothing starts in a pod that ends", goes_on.err());
         self.judge("init containers and sidecars come first, in order", order.err());
         if let Some(again) = again {
@@ -54,6 +61,9 @@ impl Account {
     /// A pod whose manifest has gone, whose time is up or that has ended starts nothing.
     fn is_going_on(&self, name: &ContainerName, now: Now) -> Result<(), String> {
         let uid = &self.spec.uid;
+        if self.overtaken.is_some() {
+            return Ok(());
+        }
         if self.unwanted.is_some() {
             return Err(format!("{uid}/{name}: its manifest has gone"));
         }
@@ -63,6 +73,19 @@ impl Account {
         match self.over_by_record(now) {
             Some(over) => Err(format!("{uid}/{name}: the pod is over: {over:?}: {:#?}", self.runs)),
             None => Ok(()),
+        }
+    }
+
+    /// Which run it is and that it is asked for must be known to the next agent.
+    fn is_on_disk(&self, request: &StartRequest) -> Result<(), String> {
+        let stored = self.stored.as_ref().and_then(|record| record.containers.get(&request.container.name));
+        let is_there = stored.is_some_and(|run| {
+            run.id == request.id && run.attempt == request.attempt && run.started_in.is_some()
+        });
+        if is_there {
+            Ok(())
+        } else {
+            Err(format!("{}/{}: {stored:?}", self.spec.uid, request.container.name))
         }
     }
 

@@ -3,17 +3,20 @@
 use std::{sync::Arc, time::Duration};
 
 use berth_core::{
-    id::{ContainerId, ContainerName, PodUid},
+    id::{ContainerId, ContainerName, PodUid, SandboxId},
     pod::port::signal::StopSignal,
     record::PodRecord,
     spec::{Container, ContainerKind, RestartPolicy},
     time::{Mono, Now},
 };
 
-use super::{Account, Answer, KILLS_BEFORE_REMOVAL, Oracle, Run, code_in};
+use super::{Account, Answer, KILLS_BEFORE_REMOVAL, Oracle, Run, Termed, code_in};
 
 /// What a container gets at least between its stop signal and SIGKILL, however late its turn came.
 const STOP_MIN: Duration = Duration::from_secs(2);
+
+/// How late an agent may be that has nothing else to do.
+const LATENESS: Duration = Duration::from_millis(1);
 
 /// Why a pod is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,16 +60,21 @@ impl Oracle {
     }
 
     /// A signal is sent: whatever was asked, what is on disk counts.
-    pub(crate) fn signal_sent(&mut self, pod: &PodUid, id: &ContainerId) {
+    pub(crate) fn signal_sent(&mut self, pod: &PodUid, id: &ContainerId, signal: &StopSignal) {
         let Some(account) = self.pods.get(pod) else { return };
         let Some((name, run)) = account.find(id) else { return };
         // Late, it meets nothing any more.
         if !run.is_running() {
             return;
         }
+        let is_stop = matches!(signal, StopSignal::Stop(_));
         let is_meant = account.is_unwritten || means_to_stop(account.stored.as_ref(), name);
         let broken = (!is_meant).then(|| format!("{pod}/{name}"));
         self.judge("the intent to stop is on disk before a signal", broken);
+        let run = self.pods.get_mut(pod).and_then(|account| account.find_mut(id));
+        if is_stop {
+            run.expect("looked up above").termed = Termed::Sent;
+        }
     }
 
     /// A container is removed, and with it its process: that is SIGKILL too.
@@ -80,6 +88,24 @@ impl Oracle {
         if let Some(run) = run {
             run.is_lost |= !is_on_disk;
             run.taken_down = run.taken_down.or(is_by_old_record.then_some(now.mono));
+        }
+    }
+
+    /// Nothing happens until time passes: what was asked to stop is not given more time than it has.
+    pub(crate) fn check_overdue(&mut self, is_silent: impl Fn(&SandboxId) -> bool, now: Now) {
+        let mut broken = Vec::new();
+        for (pod, account) in &self.pods {
+            let longest = account.grace().max(STOP_MIN) + LATENESS;
+            for run in account.runs.values().flatten().filter(|run| run.is_running()) {
+                let Some(term) = run.term.filter(|_| run.kills == 0 && !is_silent(&run.sandbox)) else {
+                    continue;
+                };
+                let waited = now.mono.since(term);
+                broken.push((waited > longest).then(|| format!("{pod}: {waited:?} of {longest:?}: {run:?}")));
+            }
+        }
+        for broken in broken {
+            self.judge("what does not end by its stop signal is killed when its time is up", broken);
         }
     }
 
@@ -150,10 +176,13 @@ impl Account {
             return Err(format!("{who}: killed after {waited:?} of {:?}", self.grace()));
         }
         match run.term {
-            Some(at) if now.mono.since(at) < STOP_MIN => {
+            Some(at) if now.mono.since(at) + LATENESS < STOP_MIN => {
                 Err(format!("{who}: killed {:?} after its stop signal", now.mono.since(at)))
             }
-            None if run.agents == 0 => Err(format!("{who}: killed without a stop signal")),
+            // One that is known too late gets none.
+            _ if run.termed == Termed::No && run.learned < first + self.grace() => {
+                Err(format!("{who}: killed without a stop signal"))
+            }
             Some(_) | None => Ok(()),
         }
     }

@@ -8,7 +8,10 @@ use berth_core::{
     failure::FailureKind,
     id::{ContainerId, ImageRef},
     observation::ObservedTask,
-    pod::port::start_failure::{Answer, Call, Sandbox},
+    pod::port::{
+        signal::{SignalRequest, StopSignal},
+        start_failure::{Answer, Call, Sandbox},
+    },
     spec::Pod,
     time::Mono,
 };
@@ -16,8 +19,11 @@ use berth_core::{
 use super::{NAMES, STEPS, WORK_STEPS, dice::Dice};
 use crate::{
     run::Run,
-    world::{Container, Disk, failure, not_started},
+    world::{Container, Disk, Manner, failure, not_started},
 };
+
+/// How UIDs begin that nobody knows.
+pub(super) const STRAY: &str = "stray-";
 
 pub(super) struct Chaos {
     pub(super) seed: u64,
@@ -71,12 +77,22 @@ impl Chaos {
         if self.dice.is_one_in(2) {
             self.fall_silent();
         }
+        self.end_all();
+        self.rest();
+        self.check_empty();
+        self.counts.insert("sweeps", self.run.world.sweeps);
+        self.counts.into_iter().chain(self.run.world.oracle.judged)
+    }
+
+    /// Nothing is wanted any more. The agent may be killed while pods end.
+    fn end_all(&mut self) {
         for name in NAMES {
             self.run.unwant(name);
         }
-        self.rest();
-        self.check_empty();
-        self.counts.into_iter().chain(self.run.world.oracle.judged)
+        if self.dice.is_one_in(2) {
+            self.work();
+            self.restart();
+        }
     }
 
     fn step(&mut self) {
@@ -116,13 +132,19 @@ impl Chaos {
         let at = self.dice.below(open);
         if self.is_calm || !self.dice.is_one_in(8) {
             self.count_start(at);
-            return self.run.perform(at);
+            return self.perform_whole(at);
         }
         let effect = self.run.open[at].clone();
+        if is_of_a_stray(&effect) {
+            self.count("removals of orphans that failed");
+        }
         let kind = match self.dice.below(6) {
             0 | 1 => {
                 let now = self.run.now;
                 if self.run.world.perform_half(&effect, now) {
+                    if is_of_a_stray(&effect) {
+                        self.count("orphans half removed");
+                    }
                     self.count("effects half done");
                 }
                 // Of what the runtime is still at, nobody says that it failed.
@@ -131,7 +153,7 @@ impl Chaos {
             }
             2 => {
                 self.count("outcomes unknown");
-                self.run.perform(at);
+                self.perform_whole(at);
                 let unknown = Err(failure(FailureKind::Unknown, "timed out"));
                 if let Some((_, outcome)) = self.run.finished.back_mut() {
                     *outcome = unknown;
@@ -148,6 +170,34 @@ impl Chaos {
             kind => Err(failure(kind, "no luck")),
         };
         self.run.finished.push_back((effect.op(), outcome));
+    }
+
+    /// Performs an open effect. What is signalled takes that in its own manner; in sleep that cannot be interrupted, also
+    /// SIGKILL.
+    pub(super) fn perform_whole(&mut self, at: usize) {
+        if let Effect::Pod { act: Act::Signal(SignalRequest { id, signal, .. }), .. } = &self.run.open[at] {
+            let (id, is_kill) = (id.clone(), *signal == StopSignal::Kill);
+            let manner = match (is_kill, self.behind.below(8)) {
+                (false, 0..3) => Some(Manner::Ignores),
+                (false, 3 | 4) => Some(self.ends_late(25_000, &[0, 0, 3, 143])),
+                (true, 0) => Some(Manner::Ignores),
+                (true, 1 | 2) => Some(self.ends_late(60_000, &[137])),
+                _ => None,
+            };
+            if let Some(manner) = manner {
+                let what =
+                    if manner == Manner::Ignores { "signals ignored" } else { "signals that end late" };
+                self.run.world.manners.insert(id, manner);
+                self.count(what);
+            }
+        }
+        self.run.perform(at);
+    }
+
+    fn ends_late(&mut self, longest_ms: usize, codes: &[u32]) -> Manner {
+        let millis = u64::try_from(self.behind.below(longest_ms)).unwrap();
+        let code = self.behind.pick(codes).unwrap();
+        Manner::Ends { at: self.run.now.mono + Duration::from_millis(millis), code }
     }
 
     /// Whether the OCI runtime may refuse a start: it does not for what it started already, and is not asked in a sandbox that
@@ -171,6 +221,7 @@ impl Chaos {
     /// Nothing hinders the node for a while: pods get as far as to run, end and run again.
     fn work(&mut self) {
         for _ in 0..WORK_STEPS {
+            self.run.finish_writes();
             if !self.run.open.is_empty() {
                 self.perform();
             }
@@ -206,4 +257,8 @@ impl Chaos {
     pub(super) fn running(&self) -> impl Iterator<Item = (&ContainerId, &Container)> {
         self.run.world.containers.iter().filter(|(_, one)| one.is_running())
     }
+}
+
+fn is_of_a_stray(effect: &Effect) -> bool {
+    matches!(effect, Effect::Pod { pod, .. } if pod.as_str().starts_with(STRAY))
 }

@@ -7,7 +7,7 @@ use berth_core::{
     pod::port::look::Finding,
 };
 
-use super::chaos::Chaos;
+use super::chaos::{Chaos, STRAY};
 use crate::world::{Report, failure};
 
 impl Chaos {
@@ -26,7 +26,9 @@ impl Chaos {
         let alive = self.run.world.sandboxes.iter().filter(|(_, one)| one.is_alive);
         let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
         let Some(id) = self.dice.pick(&alive) else { return };
-        if !self.run.world.silent.remove(&id) {
+        if self.run.world.silent.contains(&id) {
+            self.run.world.speak(&id);
+        } else {
             self.count("shims fallen silent");
             self.run.world.fall_silent(&id);
         }
@@ -34,7 +36,8 @@ impl Chaos {
 
     /// Somebody removes containerd's record of a sandbox. Only a look at the whole runtime tells.
     pub(super) fn unrecord(&mut self) {
-        let ids: Vec<SandboxId> = self.run.world.sandboxes.keys().cloned().collect();
+        let known = self.run.world.sandboxes.iter().filter(|(_, one)| !one.pod.as_str().starts_with(STRAY));
+        let ids: Vec<SandboxId> = known.map(|(id, _)| id.clone()).collect();
         let Some(id) = self.dice.pick(&ids) else { return };
         self.count("records of sandboxes removed");
         self.run.world.sandboxes.get_mut(&id).unwrap().is_recorded = false;
@@ -49,6 +52,22 @@ impl Chaos {
         }
         if self.behind.is_one_in(10) {
             self.end_starts();
+        }
+        if self.behind.is_one_in(10) {
+            self.run.are_writes_slow = !self.run.are_writes_slow;
+        }
+        if self.behind.is_one_in(5) && self.run.write() {
+            self.count("records written late");
+        }
+        if self.behind.is_one_in(5) {
+            self.run.tell_write();
+        }
+        self.end_late();
+        if self.behind.is_one_in(25) {
+            let silent: Vec<SandboxId> = self.run.world.silent.iter().cloned().collect();
+            if let Some(id) = self.behind.pick(&silent) {
+                self.run.world.speak(&id);
+            }
         }
         if self.behind.is_one_in(4) {
             self.run.look();
@@ -74,7 +93,8 @@ impl Chaos {
     }
 
     pub(super) fn resync(&mut self) {
-        let alive = self.run.world.sandboxes.iter().filter(|(_, one)| one.is_alive);
+        let world = &self.run.world;
+        let alive = world.sandboxes.iter().filter(|(id, one)| one.is_alive && !world.silent.contains(id));
         let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
         let Some(id) = self.dice.pick(&alive) else { return };
         // What happened before the connection was made anew is in the state alone.
@@ -84,7 +104,7 @@ impl Chaos {
         if self.dice.is_one_in(2) {
             return self.count("states heard late");
         }
-        while !self.run.world.reports.is_empty() {
+        while self.run.world.has_news() {
             self.run.report();
         }
     }
@@ -101,6 +121,9 @@ impl Chaos {
     }
 
     fn come_back(&mut self) {
+        if self.behind.is_one_in(4) {
+            self.stray();
+        }
         self.run.read_runtime();
         if self.dice.is_one_in(2) {
             return self.run.hear_runtime();
@@ -108,25 +131,58 @@ impl Chaos {
         self.count("runtimes heard late");
     }
 
+    /// Somebody's pod is found that nobody knows.
+    fn stray(&mut self) {
+        let (uid, now) = (self.next_stray(), self.run.now);
+        let sandbox = self.run.world.stray(&uid, now);
+        match self.behind.below(4) {
+            0 => self.run.world.fall_silent(&sandbox),
+            1 => self.run.world.lose(&sandbox, now),
+            _ => {}
+        }
+    }
+
+    fn next_stray(&mut self) -> PodUid {
+        self.count("strays");
+        self.versions += 1;
+        PodUid::new(format!("{STRAY}{}", self.versions))
+    }
+
     /// The agent is killed. What it had asked for was done, or not.
     pub(super) fn restart(&mut self) {
         self.count("agent restarts");
         for at in (0..self.run.open.len()).rev() {
             if self.dice.is_one_in(2) {
-                self.run.perform(at);
+                self.perform_whole(at);
             }
+        }
+        while !self.run.writes.is_empty() {
+            self.count("records being written when the agent was killed");
+            if self.dice.is_one_in(2) {
+                self.run.write();
+            } else {
+                self.run.writes.pop_front();
+            }
+        }
+        match self.behind.below(6) {
+            0 => self.stray(),
+            1 => {
+                let uid = self.next_stray();
+                self.run.world.stray_files(&uid);
+            }
+            _ => {}
         }
         let was_down = self.run.world.runtime_is_down;
         self.run.world.runtime_is_down = false;
         let alive = self.run.world.sandboxes.iter().filter(|(_, one)| one.is_alive);
         let alive: Vec<SandboxId> = alive.map(|(id, _)| id.clone()).collect();
-        // One that does not answer at first is told of below.
-        self.run.world.silent.clear();
-        let silent = if self.dice.is_one_in(3) { self.dice.pick(&alive) } else { None };
-        self.run.restart(silent.as_ref());
-        if silent.is_some() {
+        if self.dice.is_one_in(3)
+            && let Some(id) = self.dice.pick(&alive)
+        {
             self.count("silent shims");
+            self.run.world.fall_silent(&id);
         }
+        self.run.restart(None);
         if was_down {
             self.run.set_runtime(true);
         }

@@ -1,6 +1,10 @@
 //! The rest after a life: nothing fails any more, and the node must come to what is wanted.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use berth_core::{
     effect::{Act, Effect},
@@ -20,18 +24,20 @@ impl Chaos {
     /// Nothing fails any more and init containers end well: the node must come to rest.
     pub(super) fn rest(&mut self) {
         self.is_calm = true;
+        self.run.are_writes_slow = false;
+        self.run.finish_writes();
         let began = self.run.now.mono;
         self.run.world.disk = Disk::Works;
         // Those of pods that are to go stay silent, and must not keep them.
         let ending = |run: &Run, id: &SandboxId| {
             let pod = run.world.sandboxes.get(id).map(|one| &one.pod);
             let record = pod.and_then(|pod| run.world.records.get(pod));
-            record.is_some_and(|record| record.termination.is_some())
+            record.is_none_or(|record| record.termination.is_some())
         };
         let speaking: Vec<SandboxId> =
             self.run.world.silent.iter().filter(|id| !ending(&self.run, id)).cloned().collect();
         for id in speaking {
-            self.run.world.silent.remove(&id);
+            self.run.world.speak(&id);
         }
         if self.run.world.runtime_is_down {
             self.run.set_runtime(false);
@@ -41,14 +47,16 @@ impl Chaos {
         for _ in 0..REST_STEPS {
             self.check();
             self.end_starts();
+            self.end_late();
             if !self.run.open.is_empty() {
                 self.perform();
             } else if !self.run.finished.is_empty() {
                 self.deliver();
-            } else if !self.run.world.reports.is_empty() {
+            } else if self.run.world.has_news() {
                 self.run.report();
             } else if self.run.look() {
             } else if !self.end_init_container() {
+                self.check_overdue();
                 let Some(at) = self.run.node.poll_timeout() else { return };
                 if at > self.asked_at.max(began) + QUIET {
                     return;
@@ -58,6 +66,20 @@ impl Chaos {
             }
         }
         self.fail(&format!("never at rest: {:?}", self.run.told.iter().rev().take(10).collect::<Vec<_>>()));
+    }
+
+    /// Processes that took their time after a signal come to their end.
+    pub(super) fn end_late(&mut self) {
+        let now = self.run.now;
+        if self.run.world.end_late(now) {
+            self.count("processes that ended late");
+        }
+    }
+
+    fn check_overdue(&mut self) {
+        let (now, silent) = (self.run.now, self.run.world.silent.clone());
+        self.run.world.judge(|oracle| oracle.check_overdue(|id| silent.contains(id), now));
+        self.check();
     }
 
     /// Starts that the runtime was at come to their end.
@@ -125,8 +147,8 @@ impl Chaos {
         }
         let wanted: Vec<PodUid> =
             self.run.wanted().iter().filter_map(|name| Some(self.run.spec(name)?.uid.clone())).collect();
-        let strangers: Vec<&PodUid> =
-            self.run.world.records.keys().filter(|uid| !wanted.contains(uid)).collect();
+        let strangers: BTreeSet<&PodUid> =
+            self.run.world.uids().filter(|uid| !wanted.contains(uid)).collect();
         if !strangers.is_empty() {
             self.fail(&format!("not removed: {strangers:?}\n{:#?}", self.lives()));
         }

@@ -84,6 +84,23 @@ impl World {
         self.violations.extend(violations);
     }
 
+    /// What is swept is nobody's, and nothing is left that may use it.
+    pub(super) fn check_sweep(&mut self, pod: &PodUid) {
+        self.sweeps += 1;
+        if self.records.contains_key(pod) {
+            self.violate(format!("{pod}: swept though it has a record"));
+        }
+        if self.oracle.was_always_wanted(pod) {
+            self.violate(format!("{pod}: swept though it is wanted"));
+        }
+        let swept = ["dirs", "cgroup", "volume"];
+        let mut left = self.left_of(pod);
+        left.retain(|what| !swept.contains(&what.as_str()));
+        if !left.is_empty() {
+            self.violate(format!("{pod}: swept before {left:?}"));
+        }
+    }
+
     pub(super) fn check_start(&mut self, pod: &PodUid, request: &StartRequest) {
         let name = &request.container.name;
         let spec = Arc::clone(&request.pod);

@@ -14,7 +14,7 @@ impl World {
     /// Does a part of what an effect asks for; false for one that has no parts, of which nothing is done.
     pub(crate) fn perform_half(&mut self, effect: &Effect, now: Now) -> bool {
         let Effect::Pod { pod, act, .. } = effect else { return false };
-        if self.runtime_is_down && super::needs_runtime(act) {
+        if (self.runtime_is_down && super::needs_runtime(act)) || self.is_unanswered(act) {
             return false;
         }
         match act {
@@ -68,6 +68,11 @@ impl World {
                 let first = self.volumes.iter().find(|(owner, _)| owner == pod).cloned();
                 first.map(|volume| self.volumes.remove(&volume));
             }
+            // One volume could not be unmounted: what comes after is left.
+            Act::Sweep => {
+                self.check_sweep(pod);
+                self.volumes.retain(|(owner, _)| owner != pod);
+            }
             _ => return false,
         }
         true
@@ -93,12 +98,23 @@ impl World {
 
     /// The runtime comes to the end of a start that it was at; false when it is at none.
     pub(crate) fn end_start(&mut self, now: Now) -> bool {
-        let Some(request) = self.starting.pop() else { return false };
+        let is_free = |request: &StartRequest| !self.silent.contains(&request.sandbox);
+        let Some(at) = self.starting.iter().rposition(is_free) else { return false };
+        let request = self.starting.remove(at);
         let is_starting = |one: &Container| one.task == ObservedTask::Starting;
         if self.containers.get(&request.id).is_some_and(is_starting) {
             self.process_began(&request.pod.uid, &request, now);
         }
         true
+    }
+
+    /// Starts that the runtime was at come to nothing. Only whoever asked for them is told.
+    pub(crate) fn fail_starts(&mut self) {
+        for request in std::mem::take(&mut self.starting) {
+            if let Some(container) = self.containers.get_mut(&request.id) {
+                container.task = ObservedTask::Absent;
+            }
+        }
     }
 
     fn remove_container_but_its_snapshot(

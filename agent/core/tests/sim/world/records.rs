@@ -1,6 +1,12 @@
 //! What becomes of records: written, or not, or said not to be.
 
-use berth_core::{event::Outcome, failure::Failure, id::PodUid, record::PodRecord};
+use berth_core::{
+    effect::{Act, Effect},
+    event::Outcome,
+    failure::Failure,
+    id::PodUid,
+    record::PodRecord,
+};
 
 use super::{Disk, World, disk_is_full};
 
@@ -11,13 +17,20 @@ impl World {
             self.records.insert(record.uid.clone(), record.clone());
             self.judge(|oracle| oracle.stored(record));
         }
-        self.oracle.written(&record.uid, self.disk == Disk::Works);
-        if self.disk == Disk::Works {
-            self.unwritten.remove(&record.uid);
-            return Ok(Outcome::Done);
+        if self.disk == Disk::Works { Ok(Outcome::Done) } else { Err(disk_is_full()) }
+    }
+
+    /// The agent learns what came of the last write of a record.
+    pub(crate) fn told_write(&mut self, effect: &Effect, is_written: bool) {
+        let Effect::Pod { pod, act, .. } = effect else { return };
+        if matches!(act, Act::Persist(_)) {
+            self.oracle.written(pod, is_written);
         }
-        self.unwritten.insert(record.uid.clone());
-        Err(disk_is_full())
+        if is_written {
+            self.unwritten.remove(pod);
+        } else {
+            self.unwritten.insert(pod.clone());
+        }
     }
 
     pub(super) fn forget(&mut self, pod: &PodUid) -> Result<Outcome, Failure> {
@@ -30,12 +43,7 @@ impl World {
             self.records.remove(pod);
             self.starts.retain(|_, (owner, _)| owner != pod);
         }
-        if self.disk != Disk::Works {
-            self.unwritten.insert(pod.clone());
-            return Err(disk_is_full());
-        }
-        self.unwritten.remove(pod);
-        Ok(Outcome::Done)
+        if self.disk == Disk::Works { Ok(Outcome::Done) } else { Err(disk_is_full()) }
     }
 
     /// Everything on the node that a pod has.

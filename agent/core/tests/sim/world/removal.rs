@@ -1,5 +1,7 @@
 //! What is taken away.
 
+use std::collections::BTreeSet;
+
 use berth_core::{
     effect::Act,
     id::{ContainerId, PodUid},
@@ -18,6 +20,8 @@ impl World {
             self.starts.remove(removed);
         }
         self.starting.retain(|request| request.id != *removed);
+        self.unseen.remove(removed);
+        self.ending.remove(removed);
         self.reports.retain(|(_, report)| !report.is_exit_of(removed));
         self.containers.remove(removed);
         self.snapshots.remove(removed);
@@ -28,14 +32,17 @@ impl World {
             Act::RemoveContainer(request) => self.remove_container(pod, &request.id, now),
             Act::RemoveSandbox(id) => {
                 let running = self.containers.values().any(|one| one.sandbox == *id && one.is_running());
-                if running && !self.was_silent.contains(id) {
+                // Of a pod that nobody knows all goes at once.
+                if running && !self.was_silent.contains(id) && self.records.contains_key(pod) {
                     self.violate(format!("{pod}: sandbox removed under a running container"));
                 }
-                self.oracle.sandbox_lost(pod, id, now);
+                self.oracle.sandbox_lost(pod, id, &BTreeSet::new(), now);
                 self.starting.retain(|request| request.sandbox != *id);
                 self.sandboxes.remove(id);
                 for (member, _) in self.containers.extract_if(.., |_, one| one.sandbox == *id) {
                     self.snapshots.remove(&member);
+                    self.unseen.remove(&member);
+                    self.ending.remove(&member);
                 }
                 self.reports.retain(|(sandbox, _)| sandbox != id);
             }
@@ -43,6 +50,9 @@ impl World {
                 self.networks.remove(&request.sandbox);
             }
             Act::RemoveNetns(id) => {
+                if self.sandboxes.get(id).is_some_and(|one| one.is_alive) {
+                    self.violate(format!("{pod}: netns removed under its sandbox"));
+                }
                 if self.networks.contains_key(id) && self.records.contains_key(pod) {
                     self.violate(format!("{pod}: netns removed before its network"));
                 }
@@ -71,6 +81,7 @@ impl World {
                 self.dirs.remove(pod);
             }
             Act::Sweep => {
+                self.check_sweep(pod);
                 self.volumes.retain(|(owner, _)| owner != pod);
                 self.cgroups.remove(pod);
                 self.dirs.remove(pod);

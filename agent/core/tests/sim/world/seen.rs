@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use berth_core::{
     event::Restored,
-    id::PodUid,
+    id::{PodUid, SandboxId},
     observation::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
     record::PodRecord,
     time::Now,
@@ -20,8 +20,8 @@ impl World {
             id: id.clone(),
             pod: one.pod.clone(),
             attempt: one.attempt,
-            ready: one.is_alive,
-            pid: if one.is_alive { 100 } else { 0 },
+            ready: self.answers(id),
+            pid: if self.answers(id) { 100 } else { 0 },
         });
         let containers = self.containers.iter().map(|(id, one)| ObservedContainer {
             id: id.clone(),
@@ -30,7 +30,8 @@ impl World {
             attempt: one.attempt,
             sandbox: Some(one.sandbox.clone()),
             hash: one.hash,
-            task: one.task.clone(),
+            // Only its shim tells of it.
+            task: if self.silent.contains(&one.sandbox) { ObservedTask::Unknown } else { one.task.clone() },
         });
         let unrecorded = self.sandboxes.iter().filter(|(_, one)| one.is_alive && !one.is_recorded);
         Observation {
@@ -41,12 +42,18 @@ impl World {
         }
     }
 
+    fn answers(&self, id: &SandboxId) -> bool {
+        self.sandboxes.get(id).is_some_and(|one| one.is_alive) && !self.silent.contains(id)
+    }
+
     /// The machine is switched off and on: what was in memory is gone, and nothing runs.
     pub(crate) fn reboot(&mut self, now: Now) {
         self.oracle.rebooted(&self.ends, now);
         self.reports.clear();
         self.silent.clear();
         self.starting.clear();
+        self.ending.clear();
+        self.unseen.clear();
         self.records.clear();
         self.cgroups.clear();
         self.netns.clear();
@@ -60,10 +67,26 @@ impl World {
         }
     }
 
+    /// The shell itself collects network namespaces and attachments that belong to nothing, and containerd layers of which no
+    /// container tells.
+    fn collect(&mut self) {
+        let (records, sandboxes) = (&self.records, &self.sandboxes);
+        let is_used = |id: &SandboxId, uid: &PodUid| records.contains_key(uid) || sandboxes.contains_key(id);
+        self.netns.retain(|id, uid| is_used(id, uid));
+        self.networks.retain(|id, uid| is_used(id, uid));
+        let containers = &self.containers;
+        self.snapshots.retain(|id, uid| records.contains_key(uid) || containers.contains_key(id));
+    }
+
     /// What an agent that begins would find. Reports are not kept for it: it sees the exits themselves.
     pub(crate) fn restored(&mut self, now: Now) -> Restored {
         self.reports.clear();
+        self.collect();
         self.unanswered.clear();
+        self.unheard.clone_from(&self.silent);
+        for id in &self.silent {
+            self.oracle.silenced(id, now);
+        }
         // What was shown of them was known to the agent alone, which said so.
         for uid in std::mem::take(&mut self.unwritten) {
             self.statuses.remove(&uid);
@@ -72,9 +95,9 @@ impl World {
         let ended = self.ends.iter().filter(|(uid, _)| !self.records.contains_key(*uid));
         let ended = ended.map(|(_, record)| read_back(record)).collect();
         let pods = self.records.values().map(read_back).collect();
-        let with_files = self.dirs.iter().chain(self.cgroups.keys()).chain(self.netns.values());
         let known = |uid: &PodUid| self.records.contains_key(uid) || self.ends.contains_key(uid);
-        let orphans: BTreeSet<PodUid> = with_files.filter(|uid| !known(uid)).cloned().collect();
+        // Their marks are in the directories: a cgroup alone proves nothing.
+        let orphans: BTreeSet<PodUid> = self.dirs.iter().filter(|uid| !known(uid)).cloned().collect();
         Restored { pods, ended, observation: self.observation(now), orphans: orphans.into_iter().collect() }
     }
 }

@@ -1,5 +1,7 @@
 //! Shims: they die, fall silent, and tell what they know.
 
+use std::collections::BTreeSet;
+
 use berth_core::{
     effect::Act,
     event::Outcome,
@@ -20,15 +22,25 @@ impl World {
             return;
         }
         sandbox.is_alive = false;
+        self.silent.remove(id);
+        self.unheard.remove(id);
         self.starting.retain(|request| request.sandbox != *id);
-        self.oracle.sandbox_lost(&sandbox.pod, id, now);
-        for container in self.containers.values_mut().filter(|container| container.sandbox == *id) {
-            if !matches!(container.task, ObservedTask::Exited(_)) {
+        let pod = sandbox.pod.clone();
+        let (mut lost, mut kept) = (Vec::new(), BTreeSet::new());
+        for (member, container) in self.containers.iter_mut().filter(|(_, one)| one.sandbox == *id) {
+            if !matches!(container.task, ObservedTask::Exited(_)) || self.unseen.remove(member) {
                 container.task = ObservedTask::Absent;
+                lost.push(member.clone());
+            } else {
+                kept.insert(member.clone());
             }
         }
+        self.oracle.sandbox_lost(&pod, id, &kept, now);
         // What the agent has read already comes first.
-        self.reports.retain(|(sandbox, report)| sandbox != id || matches!(report, Report::Told(_)));
+        self.reports.retain(|(sandbox, report)| {
+            sandbox != id
+                || (matches!(report, Report::Told(_)) && !lost.iter().any(|member| report.is_exit_of(member)))
+        });
         let inside = self.containers.iter().filter(|(_, one)| one.sandbox == *id);
         let ends = inside.filter_map(|(member, one)| match one.task {
             ObservedTask::Exited(exit) => Some(SandboxReport::Exited { id: member.clone(), exit }),
@@ -38,31 +50,71 @@ impl World {
         self.reports.extend(all.into_iter().map(|report| (id.clone(), Report::Told(report))));
     }
 
+    /// The sandbox whose shim must answer for an effect.
+    fn shim_of<'a>(&'a self, act: &'a Act) -> Option<&'a SandboxId> {
+        match act {
+            Act::RemoveSandbox(id) => Some(id),
+            Act::EnsureSandbox(request) => Some(&request.id),
+            Act::StartContainer(request) => Some(&request.sandbox),
+            Act::Signal(request) => Some(&request.sandbox),
+            Act::LookAtTask(request) => Some(&request.sandbox),
+            Act::RemoveContainer(request) => Some(&self.containers.get(&request.id)?.sandbox),
+            _ => None,
+        }
+    }
+
+    /// Whether an effect needs an answer of a shim which gives none.
+    pub(super) fn is_unanswered(&self, act: &Act) -> bool {
+        self.shim_of(act).is_some_and(|id| self.silent.contains(id))
+    }
+
     /// The outcome of an effect that needs an answer of a shim which gives none.
     pub(super) fn silent_for(&mut self, act: &Act) -> Option<Result<Outcome, Failure>> {
-        let sandbox = match act {
-            Act::RemoveSandbox(id) => {
-                if self.silent.contains(id) {
-                    *self.unanswered.entry(id.clone()).or_default() += 1;
-                }
-                id
-            }
-            Act::Signal(request) => &request.sandbox,
-            Act::LookAtTask(request) => &request.sandbox,
-            Act::RemoveContainer(request) => &self.containers.get(&request.id)?.sandbox,
-            _ => return None,
-        };
+        if !self.is_unanswered(act) {
+            return None;
+        }
         let kind = match act {
-            Act::Signal(_) | Act::LookAtTask(_) => FailureKind::Unknown,
-            _ => FailureKind::Silent,
+            Act::RemoveSandbox(id) => {
+                *self.unanswered.entry(id.clone()).or_default() += 1;
+                FailureKind::Silent
+            }
+            Act::RemoveContainer(_) => FailureKind::Silent,
+            _ => FailureKind::Unknown,
         };
-        self.silent.contains(sandbox).then(|| Err(failure(kind, "the shim does not answer")))
+        Some(Err(failure(kind, "the shim does not answer")))
     }
 
     /// A shim answers nothing from now on.
     pub(crate) fn fall_silent(&mut self, id: &SandboxId) {
         self.silent.insert(id.clone());
         self.was_silent.insert(id.clone());
+    }
+
+    /// A shim answers again, and sees what has ended meanwhile. An agent that it did not answer at all asks it for everything.
+    pub(crate) fn speak(&mut self, id: &SandboxId) {
+        self.silent.remove(id);
+        let containers = &self.containers;
+        self.unseen.retain(|member| containers.get(member).is_some_and(|one| one.sandbox != *id));
+        if self.unheard.remove(id) {
+            self.reports.push((id.clone(), Report::State));
+        }
+    }
+
+    /// Whether a shim has something to tell and can.
+    pub(crate) fn has_news(&self) -> bool {
+        self.next_report().is_some()
+    }
+
+    fn next_report(&self) -> Option<usize> {
+        self.reports.iter().position(|(sandbox, report)| {
+            matches!(report, Report::Told(SandboxReport::Lost { .. })) || !self.silent.contains(sandbox)
+        })
+    }
+
+    /// The oldest report of a shim that can tell it.
+    pub(crate) fn take_report(&mut self) -> Option<(SandboxId, Report)> {
+        let at = self.next_report()?;
+        Some(self.reports.remove(at))
     }
 
     /// A shim may be killed only after it was given every chance, and with a sandbox that is to go.
@@ -76,7 +128,6 @@ impl World {
         if is_wanted && !self.oracle.is_unwanted(pod) {
             self.violate(format!("{pod}: the shim of a living pod is killed"));
         }
-        self.silent.remove(id);
         self.lose(id, now);
     }
 

@@ -1,0 +1,98 @@
+//! What happened to processes and sandboxes, and what the agent learned of it.
+
+use std::collections::BTreeSet;
+
+use berth_core::{
+    event::Outcome,
+    failure::{Failure, FailureKind},
+    id::{ContainerId, OpId, PodUid, SandboxId},
+    observation::{Exit, ObservedTask},
+    pod::port::start::StartRequest,
+    time::Now,
+};
+
+use super::{Answer, LOST, Oracle, Process, Run};
+
+impl Oracle {
+    /// The agent learns what came of an effect.
+    pub(crate) fn answered(&mut self, op: OpId, outcome: &Result<Outcome, Failure>, now: Now) {
+        let Some((pod, id)) = self.starts.remove(&op) else { return };
+        let Some(run) = self.pods.get_mut(&pod).and_then(|account| account.find_mut(&id)) else { return };
+        match outcome {
+            // There was none: what nobody knew is known.
+            Ok(Outcome::Task(ObservedTask::Absent | ObservedTask::Created)) => {}
+            // There may be one yet.
+            Ok(Outcome::Started(ObservedTask::Starting) | Outcome::Task(ObservedTask::Starting)) => {}
+            Ok(Outcome::NotStarted(_)) => run.answer = Answer::Refused,
+            Ok(outcome) => {
+                run.answer = Answer::Started;
+                run.learned = now.mono;
+                let (Outcome::Started(task) | Outcome::Task(task)) = outcome else { return };
+                run.is_told |= matches!(task, ObservedTask::Exited(_));
+            }
+            Err(Failure { kind: FailureKind::StartFailed, .. }) => run.answer = Answer::Refused,
+            Err(_) => {}
+        }
+    }
+
+    /// A process was made.
+    pub(crate) fn process_began(&mut self, request: &StartRequest, now: Now) {
+        let Some(account) = self.pods.get_mut(&request.pod.uid) else { return };
+        let hash = account.spec.all_containers().find(|one| one.name == request.container.name);
+        let is_changed = hash.is_some_and(|one| one.hash != request.container.hash);
+        let Some(run) = account.find_mut(&request.id) else { return };
+        run.process = Some(Process { began: now.wall, end: None });
+        // What went before it began is there again.
+        run.is_lost = false;
+        // An earlier start under this id, with another spec, came to nothing.
+        run.changed = is_changed.then(|| run.changed.unwrap_or(now.mono));
+    }
+
+    /// A process ended.
+    pub(crate) fn process_ended(&mut self, pod: &PodUid, id: &ContainerId, exit: Exit, now: Now) {
+        let run = self.pods.get_mut(pod).and_then(|account| account.find_mut(id));
+        let Some(Run { process: Some(process), .. }) = run else { return };
+        process.end.get_or_insert((exit, now.mono));
+    }
+
+    /// A sandbox was found to be one that cannot go on: what runs in it is to stop, and to run in another as its policy says.
+    pub(crate) fn given_up(&mut self, pod: &PodUid, sandbox: &SandboxId, now: Now) {
+        let Some(account) = self.pods.get_mut(pod) else { return };
+        for run in account.runs.values_mut().flatten().filter(|run| run.sandbox == *sandbox) {
+            run.given_up.get_or_insert(now.mono);
+        }
+    }
+
+    /// An effect is answered with the loss of its sandbox. That may be heard before the ends which its shim left on disk.
+    pub(crate) fn told_gone(&mut self, pod: &PodUid) {
+        let Some(account) = self.pods.get_mut(pod) else { return };
+        for run in account.runs.values_mut().flatten().filter(|run| run.end().is_some() && !run.is_told) {
+            run.is_lost = true;
+        }
+    }
+
+    /// A sandbox is gone with every process in it, and what its shim remembered but for the ends that it wrote down.
+    pub(crate) fn sandbox_lost(
+        &mut self,
+        pod: &PodUid,
+        sandbox: &SandboxId,
+        kept: &BTreeSet<ContainerId>,
+        now: Now,
+    ) {
+        let Some(account) = self.pods.get_mut(pod) else { return };
+        // The next agent knows what is on disk.
+        let on_disk = account.ended_in(account.stored.as_ref());
+        for run in account.runs.values_mut().flatten().filter(|run| run.sandbox == *sandbox) {
+            run.is_lost |= !on_disk.contains(&run.id) && !kept.contains(&run.id);
+            if let Some(process) = &mut run.process {
+                let exit = Exit {
+                    code: LOST,
+                    started_at: Some(process.began),
+                    finished_at: now.wall,
+                    oom_killed: false,
+                };
+                process.end.get_or_insert((exit, now.mono));
+            }
+        }
+    }
+}
