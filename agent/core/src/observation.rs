@@ -63,7 +63,8 @@ pub struct ObservedContainer {
 pub enum ObservedTask {
     /// There is none: never created, or lost with its shim.
     Absent,
-    /// Created, not started.
+    /// Created and never started: its init waits, or was killed before it ran anything, as it is when containerd undoes a
+    /// creation whose client has gone. That is the end of no run.
     Created,
     /// Being started: it may run at any moment. Look again before acting.
     Starting,

@@ -10,14 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use berth_core::{
-    id::ContainerId,
-    observation::{Exit, ObservedTask},
-};
+use berth_core::{id::ContainerId, observation::Exit};
 use berth_proto::shim::Task;
 use prost::Message;
 
-use super::shims::observed_task;
+use super::shims::exit;
 
 /// Largest file that is read. A task is some 150 bytes.
 const FILE_MAX: u64 = 4096;
@@ -41,14 +38,7 @@ fn read(dir: &Path, name: &str) -> Option<(ContainerId, Exit)> {
     let mut bytes = Vec::new();
     File::open(dir.join(name)).ok()?.take(FILE_MAX).read_to_end(&mut bytes).ok()?;
     let task = Task::decode(bytes.as_slice()).ok().filter(|task| task.id == name)?;
-    match observed_task(&task) {
-        ObservedTask::Exited(exit) => Some((ContainerId::from_known(name), exit)),
-        ObservedTask::Absent
-        | ObservedTask::Created
-        | ObservedTask::Starting
-        | ObservedTask::Running { .. }
-        | ObservedTask::Unknown => None,
-    }
+    Some((ContainerId::from_known(name), exit(&task)?))
 }
 
 /// Removes the exit of a container.
@@ -88,6 +78,8 @@ mod tests {
             ..Task::default()
         };
         fs::write(dir.join("c1"), task("c1", 7).encode_to_vec()).unwrap();
+        // Of one whose start was not told yet when it ended.
+        fs::write(dir.join("c0"), Task { started_at: 0, ..task("c0", 7) }.encode_to_vec()).unwrap();
         // Half written, of another, of one that runs, none at all.
         fs::write(dir.join("c2.tmp"), task("c2", 0).encode_to_vec()).unwrap();
         fs::write(dir.join("c3"), task("c4", 0).encode_to_vec()).unwrap();
@@ -101,8 +93,11 @@ mod tests {
             finished_at: crate::clock::wall(2_000_000_000).unwrap(),
             oom_killed: true,
         };
-        let c1 = ContainerId::from_known("c1");
-        assert_eq!(read_all(&dir), [(c1.clone(), exit)]);
+        let [c0, c1] = ["c0", "c1"].map(ContainerId::from_known);
+        let mut found = read_all(&dir);
+        found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        assert_eq!(found, [(c0.clone(), Exit { started_at: None, ..exit }), (c1.clone(), exit)]);
+        remove(&dir, &c0).unwrap();
         remove(&dir, &c1).unwrap();
         remove(&dir, &c1).unwrap();
         assert_eq!(read_all(&dir), []);

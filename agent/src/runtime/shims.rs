@@ -397,22 +397,32 @@ async fn recorded_exits(socket: &Path) -> Vec<(ContainerId, Exit)> {
     tokio::task::spawn_blocking(move || exits::read_all(&dir)).await.unwrap_or_default()
 }
 
+/// How a task ended, as a shim tells of it or wrote it down. What is on disk does not tell when it started.
+pub(super) fn exit(task: &Task) -> Option<Exit> {
+    let exit = task.exit.as_ref().filter(|_| task.status() == TaskStatus::Stopped)?;
+    Some(Exit {
+        code: exit.code,
+        started_at: clock::wall(task.started_at),
+        finished_at: clock::wall(exit.exited_at).unwrap_or_else(Timestamp::now),
+        oom_killed: exit.oom_kills > 0,
+    })
+}
+
 /// A task as the shim tells of it.
 pub(super) fn observed_task(task: &Task) -> ObservedTask {
-    match (task.status(), task.exit.as_ref()) {
-        (TaskStatus::Stopped, Some(exit)) => ObservedTask::Exited(Exit {
-            code: exit.code,
-            started_at: clock::wall(task.started_at),
-            finished_at: clock::wall(exit.exited_at).unwrap_or_else(Timestamp::now),
-            oom_killed: exit.oom_kills > 0,
-        }),
-        (TaskStatus::Running | TaskStatus::Paused, _) => ObservedTask::Running {
+    match task.status() {
+        TaskStatus::Created => ObservedTask::Created,
+        TaskStatus::Starting => ObservedTask::Starting,
+        TaskStatus::Running | TaskStatus::Paused => ObservedTask::Running {
             pid: task.pid,
             started_at: clock::wall(task.started_at).unwrap_or_else(Timestamp::now),
         },
-        (TaskStatus::Created, _) => ObservedTask::Created,
-        (TaskStatus::Starting, _) => ObservedTask::Starting,
-        (TaskStatus::Unknown | TaskStatus::Stopped, _) => ObservedTask::Unknown,
+        TaskStatus::Stopped => match exit(task) {
+            Some(exit) if exit.started_at.is_some() => ObservedTask::Exited(exit),
+            Some(_) => ObservedTask::Created,
+            None => ObservedTask::Unknown,
+        },
+        TaskStatus::Unknown => ObservedTask::Unknown,
     }
 }
 

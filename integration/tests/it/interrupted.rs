@@ -29,6 +29,7 @@ pub(crate) fn tests() -> Vec<Test> {
         .map(|label| of(format!("interrupted::killed_at_{label}"), Body::Of(unanswered, label.to_owned())));
     let mut tests = vec![
         test("interrupted::create_and_start_of_a_pods_container", making),
+        test("interrupted::a_creation_that_is_undone_is_no_run", undone),
         test("interrupted::exec_in_a_pod", exec),
         test("interrupted::exit_of_a_pods_container", exit),
         test("interrupted::end_of_a_pod", deleting),
@@ -134,6 +135,24 @@ fn making() -> Result<()> {
     }
     for name in ["create-early", "create-late", "start-early", "start-late"] {
         same(&format!("starts of {name}"), scene.starts(name), 1)?;
+    }
+    scene.end()
+}
+
+/// The agent dies inside a creation, which containerd then undoes: the container is killed before it was started. The next agent
+/// asks for it again, under the same id.
+fn undone() -> Result<()> {
+    let mut scene = Scene::set()?;
+    for (name, side) in [("early", Side::Before), ("late", Side::After)] {
+        let held = scene.runtime.hold(side, "create")?;
+        scene.node.apply(name, &scene.noting(name))?;
+        held.reached()?;
+        scene.node.agent.kill()?;
+        scene.node.agent.start()?;
+        held.release()?;
+        let pod = scene.node.ready(name).with_context(|| name.to_owned())?;
+        eventually("its start", &1, || Ok(scene.starts(name)))?;
+        same(&format!("restarts of {name}"), pod.restarts("main"), 0)?;
     }
     scene.end()
 }

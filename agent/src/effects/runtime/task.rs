@@ -97,7 +97,7 @@ async fn failed(
         Err(unknown) => Sandbox::Unknown(unknown.kind()),
     };
     let cause = error.cause().to_string();
-    let answer = error.code().map_or(Answer::CutOff, |code| text::answer(code, &cause));
+    let answer = error.code().map_or(Answer::CutOff, |code| text::answer(code, request.id.as_str(), &cause));
     Ok(Some(StartFailure { call, answer, sandbox, cause, message: chain(&error) }))
 }
 

@@ -15,8 +15,13 @@ const BROKEN: &[&str] = &[
     "connection refused",
 ];
 
-/// What the answer says.
-pub(super) fn answer(code: Code, message: &str) -> Answer {
+/// What the answer says of the task `id`. Another creation of it under way, as of an agent that was killed, has its bundle.
+/// Source: containerd, `core/runtime/v2/bundle.go` `NewBundle`.
+pub(super) fn answer(code: Code, id: &str, message: &str) -> Answer {
+    let is_under_way = message.trim_end().ends_with(&format!("/{id}: file exists"));
+    if code == Code::Unknown && is_under_way {
+        return Answer::OutOfStep;
+    }
     if BROKEN.iter().any(|end| message.trim_end().ends_with(end)) {
         return Answer::CutOff;
     }
@@ -50,9 +55,11 @@ mod tests {
             (Code::Unknown, "exec: \"context canceled\": executable file not found in $PATH"),
             (Code::ResourceExhausted, "too many containers"),
             (Code::Unknown, "runc start failed: cannot set memory limit"),
+            (Code::Unknown, "mkdir /run/task/k8s.io/c2: file exists"),
+            (Code::Internal, "OCI runtime create of c1 failed: mkdir /x/c1: file exists"),
         ];
         for (code, message) in failed {
-            assert_eq!(answer(code, message), Answer::Failed, "{code:?} {message}");
+            assert_eq!(answer(code, "c1", message), Answer::Failed, "{code:?} {message}");
         }
     }
 
@@ -67,11 +74,12 @@ mod tests {
             (Code::NotFound, "sandbox s1 not found", Answer::OutOfStep),
             (Code::NotFound, "task c1 not found", Answer::OutOfStep),
             (Code::AlreadyExists, "task c1: already exists", Answer::OutOfStep),
+            (Code::Unknown, "mkdir /run/task/k8s.io/c1: file exists", Answer::OutOfStep),
             (Code::FailedPrecondition, "layer wants dm-verity", Answer::NotInState),
             (Code::FailedPrecondition, "the container runs already", Answer::NotInState),
         ];
         for (code, message, expected) in others {
-            assert_eq!(answer(code, message), expected, "{code:?} {message}");
+            assert_eq!(answer(code, "c1", message), expected, "{code:?} {message}");
         }
     }
 }

@@ -182,3 +182,19 @@ async fn a_shim_that_never_answers_is_silent_and_not_gone() {
     assert!(matches!(look, ShimLook::Silent), "{look:?}");
     assert_eq!(look.task("c1"), ObservedTask::Unknown);
 }
+
+/// One that was killed before its start, as when containerd undoes a creation whose client has gone, is the end of no run.
+#[test]
+fn an_end_before_a_start_is_no_end_of_a_run() {
+    let stopped = |started_at| Task {
+        status: TaskStatus::Stopped.into(),
+        started_at,
+        exit: Some(berth_proto::shim::Exit { code: 137, exited_at: 2_000_000_000, oom_kills: 0 }),
+        ..Task::default()
+    };
+    assert_eq!(observed_task(&stopped(0)), ObservedTask::Created);
+    let ObservedTask::Exited(exit) = observed_task(&stopped(1_000_000_000)) else { panic!("it ran") };
+    assert_eq!((exit.code, exit.started_at), (137, clock::wall(1_000_000_000)));
+    let unsaid = Task { exit: None, ..stopped(1_000_000_000) };
+    assert_eq!(observed_task(&unsaid), ObservedTask::Unknown);
+}
