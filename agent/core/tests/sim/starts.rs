@@ -44,8 +44,9 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
     let went_before = || Ok(not_started(Call::Create, Answer::Failed, Sandbox::Gone));
     let went_meanwhile = || Ok(not_started(Call::Start, Answer::Failed, Sandbox::Gone));
     let unanswered = || Err(failure(FailureKind::Unknown, "timed out"));
+    let unrecorded = || Err(failure(FailureKind::Unrecorded, "no space left on device"));
     type Case = (Heard, Result<Outcome, Failure>, Option<(u32, &'static str)>);
-    let cases: [Case; 17] = [
+    let cases: [Case; 19] = [
         (Nothing, running(), None),
         (Nothing, refused(), Some((128, "StartError"))),
         (Nothing, unanswered(), None),
@@ -63,6 +64,9 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
         (ExitedThenLost, unanswered(), Some((3, "Error"))),
         (NothingAfterNoAnswer, refused(), Some((128, "StartError"))),
         (LostAfterNoAnswer, refused(), Some((137, "Error"))),
+        // What has to be on disk before a start was not: it was never asked for.
+        (Lost, unrecorded(), None),
+        (LostAfterNoAnswer, unrecorded(), Some((137, "Error"))),
     ];
     for (heard, outcome, expected) in cases {
         let what = format!("{heard:?}, then {outcome:?}");

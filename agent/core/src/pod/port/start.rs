@@ -177,8 +177,15 @@ impl PodMachine {
             Ok(other) => fit::unfitting(&other),
             Err(failure) => failure,
         };
-        if let Some(end) = starting.end.clone().filter(|end| !tells_more(&failure, &starting, end)) {
-            return self.ended(name, end, now);
+        match starting.end.clone() {
+            Some(end) if !tells_more(&failure, &starting, &end) => return self.ended(name, end, now),
+            Some(_) => {
+                // It is still to begin: nobody takes it for one that went with this sandbox.
+                if let Some(record) = self.life.record.containers.get_mut(name) {
+                    record.started_in = None;
+                }
+            }
+            None => {}
         }
         if failure.kind == FailureKind::StartFailed {
             self.notes.push(about(name, Severity::Normal, "Created", CREATED));
@@ -309,7 +316,8 @@ fn tells_more(failure: &Failure, starting: &Starting, end: &RunEnd) -> bool {
     match end {
         RunEnd::Seen(_) => false,
         RunEnd::Lost(_) | RunEnd::Forgotten(_) | RunEnd::Unseen(_) => {
-            failure.kind == FailureKind::StartFailed && !was_unanswered(&starting.prepared)
+            matches!(failure.kind, FailureKind::StartFailed | FailureKind::Unrecorded)
+                && !was_unanswered(&starting.prepared)
         }
     }
 }
