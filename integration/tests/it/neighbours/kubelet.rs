@@ -30,6 +30,8 @@ const RUN: &str = "/run/theirs";
 const ROOT_DIR: &str = "/var/lib/theirs";
 /// Where links to logs of both are.
 const LINKS: &str = "/var/log/containers";
+/// Network namespaces of both.
+const NETNS: &str = "/run/netns";
 /// Its pods' logs.
 const LOGS: &str = "/var/log/theirs";
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -135,13 +137,15 @@ impl Kubelet {
         })
     }
 
-    /// Ends its pod, then itself.
+    /// Ends its pod, then itself. Containerd tells a sandbox as not ready before it has released its network, and cuts that off in
+    /// the middle when the kubelet that asked for it ends: the plugin's empty chain would stay.
     fn end(mut self) -> Result<()> {
         fs::remove_file(self.dir.join("manifests/theirs.yaml"))?;
         wait::until("their pod to be gone", POD_LIMIT, || {
             let left = cri::call_at(&socket(), "RuntimeService/ListPodSandbox", &json!({}))?;
             let left = left["items"].as_array().cloned().unwrap_or_default();
-            let left: Vec<_> = left.iter().filter(|one| one["state"] != "SANDBOX_NOTREADY").collect();
+            let left = left.iter().filter(|one| one["state"] != "SANDBOX_NOTREADY").map(Value::to_string);
+            let left: Vec<_> = left.chain(their_netns()?).collect();
             Ok(if left.is_empty() { Look::Ready(()) } else { Look::NotYet(format!("{left:?}")) })
         })?;
         self.stop_kubelet()?;
@@ -156,6 +160,13 @@ impl Kubelet {
 
 fn socket() -> String {
     format!("{RUN}/containerd.sock")
+}
+
+/// Network namespaces that their containerd has made and not removed yet, which it does last.
+fn their_netns() -> Result<Vec<String>> {
+    let names = fs::read_dir(NETNS)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    let names: Vec<String> = names.collect::<Result<_>>()?;
+    Ok(names.into_iter().filter(|name| name.starts_with("cni-")).collect())
 }
 
 fn containers() -> Result<Vec<Value>> {
@@ -203,7 +214,7 @@ conf_dir = "{networks}"
 /// Everything that is anybody's on the machine, a line each.
 fn held(node: &Node) -> Result<BTreeSet<String>> {
     let mut held = BTreeSet::new();
-    for dir in ["/run/netns", "/var/lib/cni", "/var/log/pods", LOGS, LINKS] {
+    for dir in [NETNS, "/var/lib/cni", "/var/log/pods", LOGS, LINKS] {
         files(Path::new(dir), &mut held)?;
     }
     files(&node.world.root().join("leases"), &mut held)?;
@@ -275,6 +286,7 @@ fn beside_a_kubelet() -> Result<()> {
     let mut kubelet = Kubelet::start(&node)?;
     fs::write(kubelet.dir.join("manifests/theirs.yaml"), sleeper("theirs"))?;
     let theirs = of_theirs(&kubelet)?;
+    same("their network namespaces", their_netns()?.len(), 1)?;
     let before = held(&node)?;
     let unharmed = |kubelet: &Kubelet, when: &str, node: &Node| -> Result<()> {
         same(when, &of_theirs(kubelet)?, &theirs)?;
