@@ -27,19 +27,25 @@ fn sandbox(world: &World) -> SandboxId {
     world.sandboxes.keys().next().cloned().expect("a sandbox")
 }
 
+/// A node that is asked to start the one container of a pod, and by which effect.
+fn being_started() -> (Run, Effect) {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    while !run.open.iter().any(is_start) {
+        run.settle_one();
+    }
+    let at = run.open.iter().position(is_start).unwrap();
+    let effect = run.open.remove(at).unwrap();
+    (run, effect)
+}
+
 /// Its record does not tell of it any more: a run that had a layer, or even a container, was given up since the spec
 /// changed, and the agent was killed before that was removed.
 #[test]
 fn what_was_made_for_a_run_that_was_given_up_is_never_started() {
     for has_container in [false, true] {
-        let mut run = Run::new();
-        run.settle();
-        run.want(pods::pod("web", &["main"]));
-        while !run.open.iter().any(is_start) {
-            run.settle_one();
-        }
-        let at = run.open.iter().position(is_start).unwrap();
-        let effect = run.open.remove(at).unwrap();
+        let (mut run, effect) = being_started();
         let now = run.now;
         assert!(!has_container || run.world.perform_half(&effect, now));
         run.finished
@@ -92,14 +98,7 @@ fn what_was_taken_to_run_ends_with_a_shim_that_never_answered() {
 /// tells the agent, who did not ask for it.
 #[test]
 fn what_was_taken_to_run_and_is_being_started_is_asked_for_again() {
-    let mut run = Run::new();
-    run.settle();
-    run.want(pods::pod("web", &["main"]));
-    while !run.open.iter().any(is_start) {
-        run.settle_one();
-    }
-    let at = run.open.iter().position(is_start).unwrap();
-    let effect = run.open.remove(at).unwrap();
+    let (mut run, effect) = being_started();
     let Effect::Pod { act: Act::StartContainer(request), .. } = effect else { panic!("{effect:?}") };
     assert!(run.world.begin_start(&uid(), &request));
     let sandbox = sandbox(&run.world);
