@@ -130,3 +130,35 @@ fn an_end_of_an_earlier_life_is_not_taken_for_one_of_this() {
     assert_eq!(run.told, []);
     assert!(run.world.running(&PodUid::new("uid-web"), "main").is_some());
 }
+
+/// A shim that hung while the runtime was read goes on, and does what it was asked for before its sandbox is removed.
+#[test]
+fn a_start_under_way_in_a_sandbox_that_is_replaced_finds_its_network() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    let is_start = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. });
+    while !run.open.iter().any(is_start) {
+        assert!(run.settle_one(), "it is never started");
+    }
+    let at = run.open.iter().position(is_start).unwrap();
+    let start = run.open.remove(at).unwrap();
+    let sandbox = run.world.sandboxes.keys().next().cloned().unwrap();
+    run.world.fall_silent(&sandbox);
+    run.read_runtime();
+    run.world.speak(&sandbox);
+    let observed = run.observed.take().unwrap();
+    run.handle(Event::RuntimeUp(observed));
+    let is_sandbox = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveSandbox(_), .. });
+    while let Some(at) = run.open.iter().position(|effect| !is_sandbox(effect)) {
+        run.perform(at);
+        run.deliver(0);
+    }
+    assert!(run.open.iter().any(is_sandbox), "the sandbox stays");
+    let now = run.now;
+    run.world.perform(&start, now);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+    run.settle();
+    assert_eq!((run.world.networks.len(), run.world.sandboxes.len()), (1, 1));
+    assert!(!run.world.networks.contains_key(&sandbox), "the old attachment is left");
+}

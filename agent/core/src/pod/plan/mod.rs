@@ -135,11 +135,15 @@ impl Planner<'_> {
     }
 
     /// Whether something that is still to be removed needs `leftover`: the attachment and the sandbox need the netns, all
-    /// need the cgroup and the directories.
+    /// need the cgroup and the directories. A sandbox that is replaced may still run what it was asked for last, which needs the
+    /// attachment: its shim may have hung for a while only.
     fn is_in_use(&self, leftover: &Leftover) -> bool {
         let removals = &self.life.actual.removals;
         match leftover {
-            Leftover::Container(_) | Leftover::Sandbox(_) | Leftover::Network(_) => false,
+            Leftover::Container(_) | Leftover::Sandbox(_) => false,
+            Leftover::Network(id) => {
+                *id != self.life.record.sandbox_id && removals.contains_key(&Leftover::Sandbox(id.clone()))
+            }
             Leftover::Netns(id) => {
                 removals.contains_key(&Leftover::Network(id.clone()))
                     || removals.contains_key(&Leftover::Sandbox(id.clone()))
