@@ -29,7 +29,11 @@ const SOCKET_DIR: &str = "/run/containerd/s";
 /// Most bytes read from standard input.
 const STDIN_BYTES_MAX: usize = 4 << 20;
 /// Annotations that say which containers share a shim, strongest first (`manager_linux.go` of the runc shim).
-const GROUPS: [&str; 2] = ["io.containerd.runc.v2.group", "io.kubernetes.cri.sandbox-id"];
+const GROUPS: [&str; 2] = ["io.containerd.runc.v2.group", SANDBOX];
+const SANDBOX: &str = "io.kubernetes.cri.sandbox-id";
+/// Annotation that says whether a container is its sandbox's first, `sandbox`, or lives in it, `container`
+/// (`internal/cri/annotations/annotations.go` of containerd).
+const KIND: &str = "io.kubernetes.cri.container-type";
 
 /// Why no shim could be started.
 #[derive(Debug, Error)]
@@ -40,6 +44,8 @@ pub(crate) enum StartError {
     Bundle(#[from] BundleError),
     #[error("read config.json: {what} is not {wanted}")]
     Config { what: &'static str, wanted: &'static str },
+    #[error("join sandbox {sandbox}: no shim serves it: it has ended, make the sandbox again")]
+    NoSandbox { sandbox: String },
     #[error("read standard input")]
     Stdin(#[source] io::Error),
     #[error("read standard input: it has more than {STDIN_BYTES_MAX} bytes")]
@@ -65,12 +71,25 @@ pub(crate) fn start(args: &Args) -> Result<(), StartError> {
     let group = group(&config)?.unwrap_or_else(|| id.as_str().to_owned());
     let asked = Asked::of(&stdin, args);
     let path = socket_path(&asked.socket_dir, &args.address, &args.namespace, &group)?;
+    if lives_in(&config) == Some(group.as_str()) {
+        return join(bundle, &path, group);
+    }
     // Noted before there is one, so that nothing that happens to this process leaves a socket that nobody knows.
     bundle::write_sockets(bundle, [path.as_path()].into_iter())?;
     match claim(&path).inspect_err(|_| bundle::remove_shim_notes(bundle))? {
         Claim::Joined => print(&path),
         Claim::Ours(listener) => serve(args, &asked, bundle, &path, &listener),
     }
+}
+
+/// Finds the shim of a sandbox. One of the container's own would be nobody's: whoever removes the sandbox after its shim has
+/// nothing to remove.
+fn join(bundle: &Path, path: &Path, sandbox: String) -> Result<(), StartError> {
+    if !socket::is_served(path)? {
+        return Err(StartError::NoSandbox { sandbox });
+    }
+    bundle::write_sockets(bundle, [path].into_iter())?;
+    print(path)
 }
 
 /// Starts the serving process and notes it, or leaves nothing.
@@ -125,6 +144,12 @@ pub(crate) fn group(config: &Value) -> Result<Option<String>, StartError> {
         }
     }
     Ok(None)
+}
+
+/// The sandbox that a container cannot be without.
+fn lives_in(config: &Value) -> Option<&str> {
+    let annotation = |name: &str| config.pointer("/annotations")?.get(name)?.as_str();
+    annotation(SANDBOX).filter(|_| annotation(KIND) == Some("container"))
 }
 
 /// What containerd 2.3 and later says on standard input.

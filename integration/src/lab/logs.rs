@@ -9,14 +9,19 @@ use super::World;
 use crate::process::tail;
 use crate::vm;
 
+const KEPT: &str = "BERTH_TEST_LOGS";
+
 impl World {
-    /// Shows the ends of logs; in a guest, whose files are gone with it, whole logs are kept.
+    /// Shows the ends of logs. Whole ones are kept in a guest, whose files are gone with it, and where `BERTH_TEST_LOGS` names a
+    /// directory for them.
     ///
     /// # Errors
     /// They cannot be read, or not be copied.
     #[expect(clippy::print_stderr, reason = "part of what a failed test says")]
     pub fn show_logs(&self) -> Result<()> {
-        let kept = vm::logs().map(|dir| dir.join(env::args().nth(1).unwrap_or_default()));
+        let kept = vm::logs()
+            .or_else(|| env::var_os(KEPT).map(PathBuf::from))
+            .map(|dir| dir.join(env::args().nth(1).unwrap_or_default()));
         for log in self.logs()? {
             eprintln!("\n--- {}\n{}", log.display(), tail(&log));
             if let (Some(kept), Some(name)) = (&kept, log.file_name()) {

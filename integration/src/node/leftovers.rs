@@ -12,6 +12,7 @@ use super::cgroups::of_class;
 use super::system;
 use crate::agent::{ROOT_DIR, STATE_DIR};
 use crate::cni;
+use crate::containerd::{NAMESPACE, SOCKET};
 use crate::lab::World;
 use crate::links;
 use crate::records::Records;
@@ -34,6 +35,7 @@ impl Baseline {
     /// Everything that only a pod can have made.
     pub(super) fn left(&self, world: &World, leases: &Path) -> Result<Vec<String>> {
         let mut left = in_containerd()?;
+        left.extend(shims(world)?);
         let stacked = |at: &String| self.mounts.get(at).copied().unwrap_or_default();
         let mounts = mounts()?.into_iter().filter(|(at, count)| *count > stacked(at));
         left.extend(mounts.map(|(at, count)| format!("mount {at}, {count} of them")));
@@ -98,6 +100,22 @@ fn in_containerd() -> Result<Vec<String>> {
     left.extend(records.snapshots_in_use()?.iter().map(|name| format!("snapshot {name}")));
     left.extend(records.leases()?.iter().map(|id| format!("lease {id}")));
     Ok(left)
+}
+
+/// Shims of containerd, which may have forgotten them.
+fn shims(world: &World) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for process in world.processes()? {
+        // It may end between the two looks.
+        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        let words: Vec<&str> = line.split('\0').collect();
+        let program = Path::new(words[0]).file_name().unwrap_or_default().to_string_lossy();
+        if program.starts_with("containerd-shim-") && words.contains(&NAMESPACE) && words.contains(&SOCKET) {
+            found.push(format!("shim {process}: {}", words.join(" ")));
+        }
+    }
+    Ok(found)
 }
 
 /// How many mounts there are at each place: one that hides another is one too many.

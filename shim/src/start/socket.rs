@@ -121,7 +121,7 @@ fn lock(directory: &Path) -> Result<Flock<File>, SocketError> {
 }
 
 /// Whether somebody listens. A shim whose backlog is full is there as well, and must not be waited for.
-fn is_served(path: &Path) -> Result<bool, SocketError> {
+pub(super) fn is_served(path: &Path) -> Result<bool, SocketError> {
     let fail = |error: Errno| SocketError::Look { path: path.to_owned(), source: error.into() };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let probe = socket(AddressFamily::Unix, SockType::Stream, flags, None).map_err(fail)?;

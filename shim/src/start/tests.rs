@@ -52,6 +52,20 @@ fn the_group_annotation_wins_over_the_sandbox_annotation() {
 }
 
 #[test]
+fn a_container_of_a_sandbox_is_told_from_its_first() {
+    for (annotations, sandbox) in [
+        (json!({SANDBOX: "s", KIND: "container"}), Some("s")),
+        (json!({SANDBOX: "s", KIND: "sandbox"}), None),
+        (json!({SANDBOX: "s"}), None),
+        (json!({KIND: "container"}), None),
+        (json!(null), None),
+    ] {
+        let config = json!({"annotations": annotations});
+        assert_eq!(lives_in(&config), sandbox, "{config}");
+    }
+}
+
+#[test]
 fn socket_paths_differ_by_containerd_namespace_and_group_and_fit() {
     let directory = Path::new(SOCKET_DIR);
     let path = socket_path(directory, "/a", "n", "g").unwrap();

@@ -27,6 +27,11 @@ use crate::{Case, FAKE};
 pub(crate) const CASES: &[Case] = &[
     ("a_bad_socket_directory_is_a_clear_error", FAKE, a_bad_socket_directory_is_a_clear_error),
     ("many_starts_of_a_group_make_one_shim", FAKE, many_starts_of_a_group_make_one_shim),
+    (
+        "a_container_whose_sandbox_has_gone_gets_no_shim",
+        FAKE,
+        a_container_whose_sandbox_has_gone_gets_no_shim,
+    ),
     ("a_dead_shims_socket_is_replaced", FAKE, a_dead_shims_socket_is_replaced),
     ("a_shim_that_dies_at_once_is_an_error", FAKE, a_shim_that_dies_at_once_is_an_error),
     ("a_shim_that_cannot_be_started_is_an_error", FAKE, a_shim_that_cannot_be_started_is_an_error),
@@ -95,6 +100,31 @@ fn many_starts_of_a_group_make_one_shim(world: &World) {
             owner.delete();
         }
     }
+}
+
+/// A start that was asked for before its sandbox was removed comes late.
+fn a_container_whose_sandbox_has_gone_gets_no_shim(world: &World) {
+    let spec = || Spec::sh("true").annotation("io.kubernetes.cri.sandbox-id", "p1");
+    let member = spec().annotation("io.kubernetes.cri.container-type", "container").to_json();
+    let first = Raw::new(world, "p1");
+    let socket = first.start_well(&[]);
+    let joined = Raw::with_config(world, "c1", &member);
+    assert_eq!((joined.start_well(&[]), joined.shim_pid()), (socket.clone(), None));
+    murder(&first);
+    for _served in ["by nobody", "and not even there"] {
+        let late = Raw::with_config(world, "c2", &member);
+        let output = late.start(&[]);
+        assert_refused("c2", &output);
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert!(words.contains("no shim serves it"), "{words:?}");
+        assert_eq!(late.shim_pid(), None);
+        let _none = fs::remove_file(&socket);
+    }
+    // Whoever says only which group it is in begins one, as with the stock shim.
+    let alone = Raw::with_config(world, "c3", &spec().to_json());
+    assert_eq!((alone.start_well(&[]), alone.shim_pid()), (socket.clone(), Some(served_by(&socket))));
+    murder(&alone);
+    alone.delete();
 }
 
 fn murder(raw: &Raw<'_>) {
