@@ -93,7 +93,7 @@ impl Control {
     }
 }
 
-/// A static pod's name ends with its node's.
-fn full_name(manifest: &str) -> String {
+/// The name of a manifest's pod: a static pod's ends with its node's.
+pub fn full_name(manifest: &str) -> String {
     format!("{manifest}-{NODE_NAME}")
 }

@@ -5,14 +5,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use berth::control::PodObject;
-use berth_integration::control::Control;
+use berth_integration::control::{Control, full_name};
 
 /// Longest wait for pods to be Ready, on a machine busy with other work.
 const READY_LIMIT: Duration = Duration::from_secs(180);
 
 /// Looks every `pause` until a pod is Ready, and gives the moment.
 pub(crate) fn ready(control: &Control, manifest: &str, pause: Duration) -> Result<Instant> {
-    wait(&format!("pod {manifest}"), pause, || Ok(control.pod(manifest)?.is_some_and(|pod| is_ready(&pod))))
+    let name = full_name(manifest);
+    // The one object would cost its shim a question each time.
+    wait(&format!("pod {manifest}"), pause, || {
+        let all = control.overview()?;
+        let is_it = |pod: &&PodObject| pod.pod.metadata.name.as_deref() == Some(&name);
+        Ok(all.pods.iter().find(is_it).is_some_and(is_ready))
+    })
 }
 
 /// Looks every `pause` until this many pods are Ready, and gives the moment.
