@@ -24,14 +24,15 @@ pub(crate) fn is_mount_point(path: &Path) -> io::Result<bool> {
 }
 
 /// Unmounts everything at or below a directory. The kernel's own list says what is mounted, so nothing in the directory
-/// is walked; a mount that is in use goes when its last user does.
+/// is walked; a mount that is in use goes when its last user does. The list knows no links, such as a root directory may be.
 ///
 /// # Errors
 /// When the list cannot be read or a mount cannot be taken away.
 pub fn unmount_below(dir: &Path) -> Result<(), VolumeError> {
+    let Some(dir) = without_links(dir).map_err(io_error("look at", dir))? else { return Ok(()) };
     let list =
         fs::read("/proc/thread-self/mountinfo").map_err(io_error("read", "/proc/thread-self/mountinfo"))?;
-    let points: Vec<PathBuf> = mount_points(&list).filter(|point| point.starts_with(dir)).collect();
+    let points: Vec<PathBuf> = mount_points(&list).filter(|point| point.starts_with(&dir)).collect();
     // Later mounts may cover earlier ones.
     for point in points.iter().rev() {
         match unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
@@ -41,6 +42,18 @@ pub fn unmount_below(dir: &Path) -> Result<(), VolumeError> {
         }
     }
     Ok(())
+}
+
+/// Where a directory is, with no link on the way to it; none when there is no way.
+fn without_links(dir: &Path) -> io::Result<Option<PathBuf>> {
+    let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
+        return dir.canonicalize().map(Some);
+    };
+    match parent.canonicalize() {
+        Ok(parent) => Ok(Some(parent.join(name))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The mount points of a `mountinfo` (proc(5)), with its octal escapes resolved.
@@ -71,6 +84,13 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::{os::unix::fs::symlink, thread};
+
+    use nix::{
+        mount::{MsFlags, mount},
+        sched::{CloneFlags, unshare},
+    };
+
     use super::*;
 
     #[test]
@@ -87,5 +107,31 @@ mod tests {
         assert!(is_mount_point(Path::new("/")).unwrap());
         assert!(!is_mount_point(dir.path()).unwrap());
         assert!(!is_mount_point(&dir.path().join("none")).unwrap());
+    }
+
+    /// As where `/var/lib/kubelet` is a link to another disk.
+    #[test]
+    fn what_is_mounted_below_a_root_that_is_a_link_is_taken_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let (volume, link) = (dir.path().join("disk/pods/u/volumes/memory"), dir.path().join("root"));
+        fs::create_dir_all(&volume).unwrap();
+        symlink("disk", &link).unwrap();
+        let pod = link.join("pods/u");
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                unshare(CloneFlags::CLONE_NEWNS).unwrap();
+                let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+                mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+                mount(Some("tmpfs"), &volume, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+                for _ in 0..2 {
+                    unmount_below(&pod).unwrap();
+                    assert!(!is_mount_point(&volume).unwrap());
+                }
+                super::super::remove_tree(&pod).unwrap();
+                unmount_below(&pod).unwrap();
+            });
+            worker.join().unwrap();
+        });
+        unmount_below(&dir.path().join("none/pods/u")).unwrap();
     }
 }
