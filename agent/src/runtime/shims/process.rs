@@ -49,7 +49,12 @@ impl Meant {
         let mut shims: BTreeMap<u32, OwnedFd> =
             processes::all().filter_map(|pid| Some((pid, hold(pid)?))).collect();
         let told = processes::read(shims.keys().copied(), "cmdline");
-        let bundle = |pid: u32| processes::link(pid, "cwd");
+        // A container's process works in a path of its own, which on the node may be on a file system that does not answer.
+        let own = processes::link(std::process::id(), "ns/pid");
+        let bundle = |pid: u32| {
+            let is_of_node = own.is_some() && processes::link(pid, "ns/pid") == own;
+            is_of_node.then(|| processes::link(pid, "cwd")).flatten()
+        };
         let by_arguments = told.read.iter().filter(|(pid, command)| {
             let arguments = arguments(command);
             is_told(&arguments, "-id", &self.sandbox)
@@ -122,6 +127,7 @@ fn is_told(arguments: &[&str], name: &str, value: &str) -> bool {
 mod tests {
     use std::{
         fs,
+        io::{BufRead, BufReader},
         process::{Child, Command, Stdio},
     };
 
@@ -173,6 +179,33 @@ mod tests {
         }
         assert_eq!(killed, 2, "the shims ended with {ends:?}");
         assert_eq!(others_live, [true, true], "no shim, and that of another containerd");
+    }
+
+    /// It could have the program's name, the arguments, and a directory that has a path of the node.
+    #[test]
+    fn nothing_is_read_where_a_container_works() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join(PROGRAM);
+        assert!(Command::new("cp").args(["/bin/sh".as_ref(), program.as_path()]).status().unwrap().success());
+        let id = format!("berth-test-inside-{}", std::process::id());
+        let bundle = dir.path().join(&id);
+        fs::create_dir(&bundle).unwrap();
+        fs::write(bundle.join(SOCKETS), "/run/berth/shim/abc.sock").unwrap();
+        let mut inside = Command::new("unshare")
+            .args(["--pid", "--fork", "--kill-child"])
+            .arg(&program)
+            .args(["-c", "echo begun; read end", "shim", "-id", &id, "-address", "/run/other-name.sock"])
+            .current_dir(&bundle)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut begun = String::new();
+        BufReader::new(inside.stdout.take().unwrap()).read_line(&mut begun).unwrap();
+        let killed = meant(&id).kill();
+        inside.kill().unwrap();
+        inside.wait().unwrap();
+        assert_eq!((begun.as_str(), killed), ("begun\n", 0));
     }
 
     #[test]
