@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use berth_core::{
     config::CgroupDriver,
     event::{Event, Restored},
@@ -82,16 +82,18 @@ pub fn run(config: Config) -> Result<()> {
         .thread_keep_alive(BLOCKING_THREAD_KEPT)
         .build()
         .context("start the async runtime")?;
-    let ended = runtime.block_on(serve(Arc::new(config)));
+    let ended = runtime.block_on(serve(config));
     // Dropping it would wait for threads that are stuck in a call.
     runtime.shutdown_background();
     ended
 }
 
-async fn serve(config: Arc<Config>) -> Result<()> {
+async fn serve(mut config: Config) -> Result<()> {
     let cancel = CancellationToken::new();
     stop_on_signal(&cancel)?;
     let store = Store::open(config.node.paths.run.as_ref())?;
+    config.node.paths.run = without_links(&config.node.paths.run)?;
+    let config = Arc::new(config);
     let workers = Workers::open(config.node.paths.run.as_ref()).context("make the directory of workers")?;
     make_socket_dir(&config.node.paths.run).context("make the directory of sockets")?;
     let starting = start(Arc::clone(&config), store, workers, cancel.clone());
@@ -106,6 +108,14 @@ async fn serve(config: Arc<Config>) -> Result<()> {
         tracing::debug!("some work was left unfinished; it is found at the next start");
     }
     Ok(())
+}
+
+/// The run directory by its only name: records in containerd, marks and notes of shims compare it as a text.
+fn without_links(run: &str) -> Result<String> {
+    let path = std::fs::canonicalize(run).with_context(|| format!("look up stateDir {run}"))?;
+    path.into_os_string().into_string().map_err(|path| {
+        anyhow!("stateDir {run} is {}, which is no UTF-8: name another directory", path.display())
+    })
 }
 
 /// Makes the directory of the shims' sockets, for root alone, also when it was there before.
@@ -294,5 +304,24 @@ async fn cancelled_with(cancel: CancellationToken, work: impl Future<Output = ()
     tokio::select! {
         () = cancel.cancelled() => {}
         () = work => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_directory_has_one_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().canonicalize().unwrap().join("run");
+        std::fs::create_dir(&run).unwrap();
+        std::os::unix::fs::symlink("run", dir.path().join("link")).unwrap();
+        for name in ["run", "link", "link/", "./link/../run"] {
+            let name = dir.path().join(name).display().to_string();
+            assert_eq!(without_links(&name).unwrap(), run.display().to_string(), "{name}");
+        }
+        let error = without_links(&dir.path().join("none").display().to_string()).unwrap_err();
+        assert!(error.to_string().starts_with("look up stateDir /"), "{error}");
     }
 }
