@@ -15,13 +15,14 @@ pub(crate) fn read(dir: &Path) -> Option<String> {
 /// Marks a pod's directory as made by the agent of a run directory. What the mark said before is replaced: whoever has the
 /// record of the pod has its directory.
 pub(crate) fn set(dir: &Path, run: &str) -> io::Result<()> {
+    // A frozen file system holds up who makes a name, also one that is there.
+    if read(dir).as_deref() == Some(run) {
+        return Ok(());
+    }
     let mark = dir.join(POD_MARK);
     match symlink(run, &mark) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         result => return result,
-    }
-    if read(dir).as_deref() == Some(run) {
-        return Ok(());
     }
     fs::remove_file(&mark)?;
     symlink(run, &mark)

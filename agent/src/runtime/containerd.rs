@@ -203,10 +203,25 @@ impl Containerd {
         target: &str,
         answer: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, CallError> {
-        let cause = match tokio::time::timeout(self.timeout, answer).await {
+        self.call_within(self.timeout, act, target, answer).await
+    }
+
+    /// Waits for an answer that is not worth as long a wait as the configuration allows.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn call_within<T>(
+        &self,
+        limit: Duration,
+        act: &'static str,
+        target: &str,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, CallError> {
+        let limit = limit.min(self.timeout);
+        let cause = match tokio::time::timeout(limit, answer).await {
             Ok(Ok(response)) => return Ok(response.into_inner()),
             Ok(Err(status)) => Cause::from(status),
-            Err(_elapsed) => Cause::Timeout(self.timeout),
+            Err(_elapsed) => Cause::Timeout(limit),
         };
         Err(CallError { act, target: target.to_owned(), cause })
     }
@@ -331,6 +346,18 @@ mod tests {
         assert_eq!(failed(Cause::Timeout(Duration::from_secs(1))), FailureKind::Unknown);
         assert_eq!(failed(Cause::from(Status::unavailable("ttrpc: closed"))), FailureKind::Transient);
         assert_eq!(failed(Cause::from(Status::deadline_exceeded("context"))), FailureKind::Unknown);
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_waited_for_as_long_as_the_shorter_of_both_limits_says() {
+        let [short, long] = [Duration::from_millis(1), Duration::from_secs(3600)];
+        for (configured, limit) in [(short, long), (long, short)] {
+            let channel = tonic::transport::Endpoint::from_static("http://[::1]:1").connect_lazy();
+            let containerd = Containerd::unasked(channel, configured);
+            let nothing = std::future::pending::<Result<Response<()>, Status>>();
+            let error = containerd.call_within(limit, "wait for", "c1", nothing).await.unwrap_err();
+            assert!(matches!(error.cause(), Cause::Timeout(waited) if *waited == short), "{error:?}");
+        }
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! Tasks in containerd: created, started and ended through it, under whichever shim.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use berth_core::{
     failure::{Failure, FailureKind},
@@ -34,6 +34,9 @@ use crate::{
 };
 
 const SIGKILL: u32 = 9;
+/// Longest wait for the end of a process that was sent SIGKILL. Most end at once; one that a file system holds up is asked
+/// about again later, and meanwhile the place in the lane is another container's.
+const DEATH: Duration = Duration::from_secs(10);
 
 /// Creates the task, or finds it; why containerd says that it did not.
 pub(super) async fn create(
@@ -117,7 +120,8 @@ pub(super) async fn remove(host: &Host, id: &ContainerId) -> Result<(), CallErro
             if status != Status::Created {
                 let wait = WaitRequest { container_id: id.to_string(), exec_id: String::new() };
                 let mut client = host.containerd.tasks();
-                gone_is_fine(host.containerd.call("wait for", id.as_str(), client.wait(wait)).await)?;
+                let end = client.wait(wait);
+                gone_is_fine(host.containerd.call_within(DEATH, "wait for", id.as_str(), end).await)?;
             }
         }
         // Nothing to kill. But a task whose shim has died is still in containerd's books, with its bundle.
