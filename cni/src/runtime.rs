@@ -168,7 +168,9 @@ impl Runtime {
         deadline: Instant,
     ) -> Result<(), CniError> {
         let records = self.recorded(id).await?;
-        self.del_records(records, netns, current, deadline).await
+        self.del_records(records, netns, current, deadline).await?;
+        let id = id.clone();
+        self.store(move |store| store.remove_drafts(&id)).await
     }
 
     /// Asks the plugins whether an attachment is still as ADD made it.

@@ -186,6 +186,24 @@ impl Store {
         Ok(())
     }
 
+    /// Removes what is left of intents whose writer was killed: nothing was begun after them.
+    pub(crate) fn remove_drafts(&self, id: &ContainerId) -> Result<(), StoreError> {
+        let of_container = format!("@{id}@");
+        for path in paths(&self.own)? {
+            let name = name_of(&path);
+            if !is_draft(&name) || !name.contains(&of_container) {
+                continue;
+            }
+            match fs::remove_file(&path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(StoreError::Io { action: "remove", path, source });
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Writes `draft`, then renames it: both are on one file system.
     fn write(record: &Record, draft: &Path, path: &Path) -> Result<(), StoreError> {
         let bytes = record.encode().map_err(|source| StoreError::Encode { path: path.to_owned(), source })?;
@@ -213,16 +231,26 @@ fn libcni_name(key: &Key) -> String {
     format!("{}-{}-{}", key.network, key.container_id, key.ifname)
 }
 
-/// The files of a directory that may be records; none when it is not there. Ours begin with a dot until they are whole.
+/// The files of a directory that may be records; none when it is not there.
 fn files(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let mut files = paths(dir)?;
+    files.retain(|path| !is_draft(&name_of(path)));
+    Ok(files)
+}
+
+/// Ours begin with a dot until they are whole.
+fn is_draft(name: &str) -> bool {
+    name.starts_with('.')
+}
+
+fn paths(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let failed = |source| StoreError::Io { action: "list", path: dir.to_owned(), source };
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(source) => return Err(failed(source)),
     };
-    let paths = entries.map(|entry| Ok(entry.map_err(failed)?.path()));
-    paths.filter(|path| path.as_ref().map_or(true, |path| !name_of(path).starts_with('.'))).collect()
+    entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
 }
 
 fn name_of(path: &Path) -> std::borrow::Cow<'_, str> {

@@ -128,3 +128,29 @@ async fn a_container_leaves_all_its_networks_last_first() {
     let interfaces: Vec<_> = fixture.calls().iter().map(|call| call["env"]["CNI_IFNAME"].clone()).collect();
     assert_eq!(interfaces, ["eth1", "eth0"]);
 }
+
+#[tokio::test]
+async fn an_intent_whose_writer_was_killed_goes_with_its_container() {
+    let fixture = Fixture::new(&["a"]);
+    let list = list("1.0.0", &["a"]);
+    for id in ["id1", "id2"] {
+        fixture.runtime.add(&list, &attachment(id), deadline()).await.unwrap();
+    }
+    let records = fixture.own();
+    let left = || {
+        let entries = std::fs::read_dir(&records).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    for name in [".net@id1@eth0", ".net@id1@eth1", ".net@id2@eth1"] {
+        std::fs::write(records.join(name), "{\"ki").unwrap();
+    }
+    let id = key("id1").container_id;
+    for _again in ["with a record", "without one"] {
+        std::fs::write(records.join(".net@id1@eth1"), "{\"ki").unwrap();
+        fixture.runtime.del_container(&id, Path::new("/proc/self/ns/net"), None, deadline()).await.unwrap();
+        assert_eq!(left(), [".net@id2@eth1", "net@id2@eth0"]);
+    }
+}
