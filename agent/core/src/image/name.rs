@@ -22,7 +22,7 @@ pub struct InvalidImageName {
     /// The text, cut when it is long.
     pub text: String,
     /// What is wrong with it.
-    pub why: &'static str,
+    pub why: String,
 }
 
 /// An image name with everything written out.
@@ -71,15 +71,17 @@ impl fmt::Display for ImageName {
 ///
 /// When it is no name of an image.
 pub fn parse(text: &str) -> Result<ImageName, InvalidImageName> {
-    parts(text).map_err(|why| {
-        let shown = &text[..text.floor_char_boundary(2 * PART_BYTES_MAX)];
-        InvalidImageName { text: shown.to_owned(), why }
-    })
+    parts(text).map_err(|why| InvalidImageName { text: shown(text).to_owned(), why })
 }
 
-fn parts(text: &str) -> Result<ImageName, &'static str> {
+/// As much of a text as an error repeats.
+fn shown(text: &str) -> &str {
+    &text[..text.floor_char_boundary(2 * PART_BYTES_MAX)]
+}
+
+fn parts(text: &str) -> Result<ImageName, String> {
     if text.len() == 64 && text.bytes().all(is_hex) {
-        return Err("cannot specify 64-byte hexadecimal strings");
+        return Err(format!("invalid repository name ({text}), cannot specify 64-byte hexadecimal strings"));
     }
     let (domain, rest) = split_domain(text);
     let (rest, digest) = match rest.split_once('@') {
@@ -97,17 +99,20 @@ fn parts(text: &str) -> Result<ImageName, &'static str> {
         path.to_owned()
     };
     if path.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        return Err("repository name must be lowercase");
+        return Err(format!(
+            "invalid reference format: repository name ({}) must be lowercase",
+            shown(&path)
+        ));
     }
     if path.len() > PART_BYTES_MAX || domain.len() > PART_BYTES_MAX {
-        return Err("repository name must not be more than 255 characters");
+        return Err("repository name must not be more than 255 characters".to_owned());
     }
     let valid = is_domain(domain)
         && path.split('/').all(is_path_component)
         && tag.is_none_or(is_tag)
         && digest.is_none_or(is_digest);
     if !valid {
-        return Err("invalid reference format");
+        return Err("invalid reference format".to_owned());
     }
     Ok(ImageName {
         domain: domain.to_owned(),

@@ -31,7 +31,7 @@ impl PodMachine {
             Step::ReplaceSandbox => self.lose_sandbox(now.wall, now),
             Step::Stop(name) => self.stop(&name, now.mono),
             Step::Ensure(resource) => self.ensure(resource, shared, now.mono),
-            Step::Inspect(name) => self.inspect(&name, shared),
+            Step::Inspect(name) => self.inspect(&name, shared, now.mono),
             Step::Pull(name) => self.pull(&name, shared, now.mono),
             Step::Start(name) => self.start(&name, shared, now.mono),
             Step::Look(name) => self.look_at_task(&name, shared),

@@ -114,10 +114,16 @@ fn hostile_and_broken_names() {
 
 #[test]
 fn words_of_an_error() {
-    assert_eq!(
-        parse("User/App").map(|_| ()).unwrap_err().to_string(),
-        "couldn't parse image name \"User/App\": repository name must be lowercase"
-    );
+    for (text, why) in [
+        ("User/App", "invalid reference format: repository name (App) must be lowercase"),
+        ("UPPER:1", "invalid reference format: repository name (library/UPPER) must be lowercase"),
+        ("a:b:c", "invalid reference format"),
+        (HEX, &format!("invalid repository name ({HEX}), cannot specify 64-byte hexadecimal strings")),
+        (&format!("a/{}", "a".repeat(256)), "repository name must not be more than 255 characters"),
+    ] {
+        let told = parse(text).map(|_| ()).unwrap_err().to_string();
+        assert_eq!(told, format!("couldn't parse image name {text:?}: {why}"));
+    }
     assert_eq!(parse(&"é".repeat(100_000)).map(|_| ()).unwrap_err().text.len(), 510);
 }
 

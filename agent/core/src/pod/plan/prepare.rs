@@ -3,6 +3,7 @@
 use super::{ERROR_SHOWN, Network, Planner};
 use crate::{
     id::ContainerName,
+    image,
     pod::{
         actual::{Preparing, Run},
         port::{image::ImageUse, removal::Leftover, sandbox},
@@ -177,10 +178,14 @@ impl Planner<'_> {
         }
     }
 
+    /// A name that is none is told before anything is pulled, whatever the policy.
+    /// Source: `EnsureImageExists` of `pkg/kubelet/images/image_manager.go`.
     fn look_for_image(&mut self, container: &Container) {
         match container.pull_policy {
-            ImagePullPolicy::Always => self.missing(container),
-            ImagePullPolicy::IfNotPresent | ImagePullPolicy::Never => {
+            ImagePullPolicy::Always if image::name::parse(container.image.as_str()).is_ok() => {
+                self.missing(container);
+            }
+            ImagePullPolicy::Always | ImagePullPolicy::IfNotPresent | ImagePullPolicy::Never => {
                 self.push(Step::Inspect(container.name.clone()));
             }
         }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     failure::{Failure, FailureKind},
     id::{ContainerName, ImageRef},
-    image::ImageInfo,
+    image::{self, ImageInfo},
     pod::{
         actual::{Preparing, Run},
         machine::{PodMachine, Shared},
@@ -67,9 +67,15 @@ pub struct PullBackoff {
 }
 
 impl PodMachine {
-    /// Asks for the image of a container to be looked for.
-    pub(in crate::pod) fn inspect(&mut self, name: &ContainerName, shared: &mut Shared<'_>) {
+    /// Asks for the image of a container to be looked for. For a name that is none nobody is asked.
+    pub(in crate::pod) fn inspect(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Mono) {
         let Some(container) = self.container(name) else { return };
+        if let Err(error) = image::name::parse(container.image.as_str()) {
+            let failure = Failure { kind: FailureKind::InvalidImageName, message: error.to_string() };
+            let state =
+                self.not_inspected(name, &format!("{:?}", container.image.as_str()), &failure, 0, now);
+            return self.use_image(name, state);
+        }
         shared.pulls.inspect(&container.image, self.asker(name));
         self.use_image(name, ImageUse::Inspecting);
     }
@@ -212,10 +218,6 @@ impl PodMachine {
                 self.use_image(name, ImageUse::Refused { reason: "ErrImagePull", retry });
             }
             Err(failure) => {
-                if failure.kind == FailureKind::InvalidImageName {
-                    let state = self.not_inspected(name, &quoted, failure, 0, now);
-                    return self.use_image(name, state);
-                }
                 let text = format!("Failed to pull image {quoted}: {}", failure.message);
                 self.notes.push(about(name, Severity::Warning, "Failed", text));
                 self.notes.push(about(name, Severity::Warning, "Failed", "Error: ErrImagePull"));
