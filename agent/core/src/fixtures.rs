@@ -140,6 +140,7 @@ pub(crate) fn image() -> ImageInfo {
     ImageInfo {
         name: "docker.io/library/busybox:latest".into(),
         id: "sha256:01".into(),
+        tag: Some("docker.io/library/busybox:latest".into()),
         repo_digest: None,
         chain_id: "sha256:02".into(),
         size_bytes: 1,

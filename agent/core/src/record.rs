@@ -147,7 +147,7 @@ impl ContainerRecord {
 /// What a running container still tells of its image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunImage {
-    /// `image`: the name it was found under.
+    /// `image`: a tag of it, or the image id.
     pub name: String,
     /// `imageID`: `repository@digest`, or the image id.
     pub id: String,

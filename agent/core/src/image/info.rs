@@ -7,6 +7,8 @@ pub struct ImageInfo {
     pub name: String,
     /// Digest of its config: the image id.
     pub id: String,
+    /// The tag that `image` of a container status shows; none for one that is known by digest alone.
+    pub tag: Option<String>,
     /// `repository@digest`, where known: what `imageID` of a container status shows.
     pub repo_digest: Option<String>,
     /// Chain id of its layers: parent of the containers' snapshots.

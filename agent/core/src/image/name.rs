@@ -74,6 +74,25 @@ pub fn parse(text: &str) -> Result<ImageName, InvalidImageName> {
     parts(text).map_err(|why| InvalidImageName { text: shown(text).to_owned(), why })
 }
 
+/// The tag and the `repository@digest` that a container status shows of an image with these names: of each the first in order,
+/// whichever the pod asked for. Image ids are among the names, and are neither.
+/// Source: containerd, `internal/cri/server/container_status.go` `ContainerStatus`; `github.com/distribution/reference`
+/// `Sort`.
+pub fn shown_of<'n>(names: impl IntoIterator<Item = &'n str>) -> (Option<String>, Option<String>) {
+    let (mut tags, mut digests) = (Vec::new(), Vec::new());
+    for name in names.into_iter().filter(|name| !is_digest(name)) {
+        let Ok(name) = parse(name) else { continue };
+        let repository = name.repository();
+        match (&name.tag, &name.digest) {
+            (Some(tag), Some(digest)) => digests.push((0, format!("{repository}:{tag}@{digest}"))),
+            (None, Some(digest)) => digests.push((1, format!("{repository}@{digest}"))),
+            (Some(tag), None) => tags.push(format!("{repository}:{tag}")),
+            (None, None) => {}
+        }
+    }
+    (tags.into_iter().min(), digests.into_iter().min().map(|(_, digest)| digest))
+}
+
 /// As much of a text as an error repeats.
 fn shown(text: &str) -> &str {
     &text[..text.floor_char_boundary(2 * PART_BYTES_MAX)]

@@ -287,6 +287,7 @@ pub(crate) fn image_info(image: &ImageRef) -> Arc<ImageInfo> {
     Arc::new(ImageInfo {
         name: format!("docker.io/library/{image}"),
         id: "sha256:cafe".into(),
+        tag: Some(format!("docker.io/library/{image}")),
         repo_digest: Some("docker.io/library/busybox@sha256:beef".into()),
         chain_id: "sha256:f00d".into(),
         size_bytes: 4096,

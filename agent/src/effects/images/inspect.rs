@@ -76,6 +76,8 @@ impl From<ImageError> for Failure {
 pub(in crate::effects) struct Located {
     pub(in crate::effects) info: ImageInfo,
     pub(in crate::effects) record: Image,
+    /// Of all records of the same content.
+    pub(in crate::effects) names: Vec<String>,
     pub(in crate::effects) is_unpacked: bool,
     /// As packed, lowest first.
     pub(in crate::effects) layers: Vec<Descriptor>,
@@ -110,13 +112,16 @@ pub(in crate::effects) async fn locate(host: &Host, name: &ImageName) -> Result<
         Err(ImageError::Call(error)) if error.is_not_found() => return Ok(None),
         result => result?,
     };
-    let Documents { manifest, manifest_digest, config, config_digest } = documents;
+    let Documents { manifest, config, config_digest } = documents;
     let chain_id = chain_id(config.rootfs().diff_ids());
     let layers = manifest.layers().iter().map(OciDescriptor::size).sum::<u64>();
+    let names = names(host, &record).await?;
+    let (tag, repo_digest) = image::name::shown_of(names.iter().map(String::as_str));
     let info = ImageInfo {
         name: record.name.clone(),
         id: config_digest.clone(),
-        repo_digest: repo_digest(host, name, &record, &manifest_digest).await?,
+        tag,
+        repo_digest,
         chain_id: chain_id.clone(),
         size_bytes: layers.saturating_add(manifest.config().size()),
         config: image_config(&config),
@@ -129,7 +134,7 @@ pub(in crate::effects) async fn locate(host: &Host, name: &ImageName) -> Result<
         ..Descriptor::default()
     });
     let diff_ids = config.rootfs().diff_ids().clone();
-    Ok(Some(Located { info, record, is_unpacked, layers: layers.collect(), diff_ids }))
+    Ok(Some(Located { info, record, names, is_unpacked, layers: layers.collect(), diff_ids }))
 }
 
 async fn get(host: &Host, name: &str) -> Result<Option<Image>, CallError> {
@@ -142,30 +147,18 @@ async fn get(host: &Host, name: &str) -> Result<Option<Image>, CallError> {
     }
 }
 
-/// `repository@digest` of what the registry calls the image: the digest of its index where it has one. An image that was
-/// given another name keeps the digest that it has; one that was imported has none.
-async fn repo_digest(
-    host: &Host,
-    name: &ImageName,
-    record: &Image,
-    manifest: &str,
-) -> Result<Option<String>, CallError> {
-    let target = record.target.as_ref().map_or(manifest, |target| target.digest.as_str());
-    let digest = format!("{}@{target}", name.repository());
-    if name.digest.is_some() || get(host, &digest).await?.is_some() {
-        return Ok(Some(digest));
-    }
-    // Made by a pull of another tag: the record of the digest is what names it.
-    let filter = format!("target.digest=={target}");
-    let request = ListImagesRequest { filters: vec![filter] };
+/// What an image is called: the names of all records of the same content. One that was given another name, or was pulled by another
+/// tag, has those of before too; one that was imported has no digest among them.
+async fn names(host: &Host, record: &Image) -> Result<Vec<String>, CallError> {
+    let target = record.target.as_ref().map_or("", |target| target.digest.as_str());
+    let request = ListImagesRequest { filters: vec![format!("target.digest=={target}")] };
     let mut client = host.containerd.images();
     let images = host.containerd.call("list images with", target, client.list(request)).await?.images;
-    Ok(images.into_iter().map(|image| image.name).find(|name| name.contains('@')))
+    Ok(images.into_iter().map(|image| image.name).collect())
 }
 
 struct Documents {
     manifest: ImageManifest,
-    manifest_digest: String,
     config: ImageConfiguration,
     config_digest: String,
 }
@@ -179,7 +172,7 @@ async fn read_documents(host: &Host, name: &str, target: Descriptor) -> Result<D
             let config_digest = manifest.config().digest().to_string();
             let bytes = read(host, "config", &config_digest).await?;
             let config = parse_json("config", &config_digest, &bytes)?;
-            return Ok(Documents { manifest, manifest_digest: digest, config, config_digest });
+            return Ok(Documents { manifest, config, config_digest });
         }
         let bytes = read(host, "index", &digest).await?;
         let index: ImageIndex = parse_json("index", &digest, &bytes)?;

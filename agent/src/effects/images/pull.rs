@@ -9,7 +9,10 @@ use berth_core::{
     event::Outcome,
     failure::{Failure, FailureKind},
     id::ImageRef,
-    image::{ImageInfo, name::ImageName},
+    image::{
+        ImageInfo,
+        name::{ImageName, shown_of},
+    },
 };
 use containerd_client::{
     services::v1::{
@@ -65,7 +68,9 @@ pub(in crate::effects) async fn pull(host: &Arc<Host>, image: &ImageRef) -> Resu
     let digest = name_it(host, &name, &found).await?;
     host.failpoint.reach("pull.named");
     tracing::info!(image = reference, id = found.info.id, "pulled");
-    let info = ImageInfo { repo_digest: Some(digest), ..found.info };
+    let names = found.names.iter().map(String::as_str).chain([digest.as_str()]);
+    let (tag, repo_digest) = shown_of(names);
+    let info = ImageInfo { tag, repo_digest, ..found.info };
     Ok(Outcome::Image(Some(Arc::new(info))))
 }
 

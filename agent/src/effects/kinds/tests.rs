@@ -38,6 +38,7 @@ fn image() -> Arc<ImageInfo> {
     Arc::new(ImageInfo {
         name: "i".into(),
         id: "sha256:ab".into(),
+        tag: None,
         repo_digest: None,
         chain_id: "sha256:cd".into(),
         size_bytes: 1,

@@ -113,6 +113,30 @@ fn hostile_and_broken_names() {
 }
 
 #[test]
+fn a_status_shows_the_first_tag_and_the_first_digest() {
+    let digest = |repository: &str| format!("{repository}@sha256:{HEX}");
+    let (hub, mirror) = (digest("docker.io/library/busybox"), digest("mirror.example/busybox"));
+    let tagged = format!("z.example/busybox:1@sha256:{HEX}");
+    let id = format!("sha256:{HEX}");
+    let one = "docker.io/library/busybox:1";
+    type Case<'a> = (Vec<&'a str>, Option<&'a str>, Option<&'a str>);
+    let cases: [Case<'_>; 8] = [
+        (vec![], None, None),
+        (vec![&id, "docker.io/library/busybox"], None, None),
+        (vec![one, &id, &hub], Some(one), Some(&hub)),
+        (vec!["docker.io/library/busybox:latest", &hub, one], Some(one), Some(&hub)),
+        (vec!["mirror.example/busybox:1", &mirror, &hub, one], Some(one), Some(&hub)),
+        (vec![&mirror, &id], None, Some(&mirror)),
+        (vec![&hub, &tagged], None, Some(&tagged)),
+        (vec!["busybox:1", "not a name"], Some(one), None),
+    ];
+    for (names, tag, digest) in cases {
+        let expected = (tag.map(str::to_owned), digest.map(str::to_owned));
+        assert_eq!(shown_of(names.iter().copied()), expected, "{names:?}");
+    }
+}
+
+#[test]
 fn words_of_an_error() {
     for (text, why) in [
         ("User/App", "invalid reference format: repository name (App) must be lowercase"),

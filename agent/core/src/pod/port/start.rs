@@ -286,7 +286,7 @@ fn request(
 fn run_image(request: &StartRequest) -> RunImage {
     let image = &request.image;
     RunImage {
-        name: image.name.clone(),
+        name: image.tag.clone().unwrap_or_else(|| image.id.clone()),
         id: image.repo_digest.clone().unwrap_or_else(|| image.id.clone()),
         stop_signal: image.config.stop_signal.clone(),
         user: request.plan.spec.process().as_ref().map(|process| user(process.user())),
