@@ -51,8 +51,9 @@ fn perform(work: Work) -> Result<Answer, Failure> {
         Work::Container { files, sub_paths, mount_sources, log_dir, profile, devices } => {
             files.into_iter().try_for_each(|file| host_files::write(&file.into()))?;
             for bind in sub_paths.into_iter().map(SubPathBind::from) {
-                if let Err(failure) = sub_path::bind(&bind) {
-                    return Ok(Answer::Withheld { mount: bind.mount.to_string(), why: failure.message });
+                if let Err((stage, failure)) = sub_path::bind(&bind) {
+                    let mount = bind.mount.to_string();
+                    return Ok(Answer::Withheld { mount, stage, why: failure.message });
                 }
             }
             mount_sources.into_iter().try_for_each(|source| mount_source::prepare(&source.into()))?;

@@ -18,30 +18,54 @@ use rustix::{
     mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{failure::local, host_files};
 use crate::contained::open_within;
 
 /// Longest path below a volume, in parts.
 const PARTS_MAX: usize = 255;
 
-/// Binds a part of a volume, making it when it is missing.
-pub(in crate::effects) fn bind(request: &SubPathBind) -> Result<(), Failure> {
-    let SubPathBind { volume, sub_path, target, .. } = request;
-    let source = open_beneath(Path::new(volume), sub_path)
-        .map_err(local("open a part of the volume", format!("{volume}/{sub_path}")))?;
-    place(&source, Path::new(target)).map_err(local("bind a part of the volume to", target))
+/// What of a part of a volume did not work: users are told no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::effects) enum Stage {
+    /// To make it, since it was missing.
+    Making,
+    /// Anything else.
+    Preparing,
 }
 
-/// Opens `sub_path` without ever leaving `volume`. Missing directories are made with the volume's own mode, whatever the
-/// umask, its set-group-id bit included: what owns the volume by `fsGroup` owns them too.
-/// Source: `doSafeMakeDir` of `pkg/volume/util/subpath/subpath_linux.go`.
-fn open_beneath(volume: &Path, sub_path: &str) -> io::Result<OwnedFd> {
-    let root = open(volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+/// Binds a part of a volume, making it when it is missing.
+pub(in crate::effects) fn bind(request: &SubPathBind) -> Result<(), (Stage, Failure)> {
+    let SubPathBind { volume, sub_path, target, .. } = request;
+    let source = open_beneath(Path::new(volume), sub_path).map_err(|(stage, error)| {
+        let what = match stage {
+            Stage::Making => "make a part of the volume",
+            Stage::Preparing => "open a part of the volume",
+        };
+        (stage, local(what, format!("{volume}/{sub_path}"))(error))
+    })?;
+    place(&source, Path::new(target))
+        .map_err(|error| (Stage::Preparing, local("bind a part of the volume to", target)(error)))
+}
+
+/// Opens `sub_path` without ever leaving `volume`, and makes it when nothing is there.
+fn open_beneath(volume: &Path, sub_path: &str) -> Result<OwnedFd, (Stage, io::Error)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = open(volume, flags, Mode::empty()).map_err(|errno| (Stage::Preparing, errno.into()))?;
     match walk(root.as_fd(), sub_path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        result => return result,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            make(&root, sub_path).map_err(|error| (Stage::Making, error))
+        }
+        result => result.map_err(|error| (Stage::Preparing, error)),
     }
-    let mode = Mode::from_raw_mode(fstat(&root)?.st_mode & 0o7777);
+}
+
+/// Makes directories with the volume's own mode, whatever the umask, its set-group-id bit included: what owns the volume by
+/// `fsGroup` owns them too.
+/// Source: `doSafeMakeDir` of `pkg/volume/util/subpath/subpath_linux.go`.
+fn make(root: &OwnedFd, sub_path: &str) -> io::Result<OwnedFd> {
+    let mode = Mode::from_raw_mode(fstat(root)?.st_mode & 0o7777);
     let parts: Vec<&str> = sub_path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     if parts.len() > PARTS_MAX {
         return Err(ErrorKind::InvalidFilename.into());

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     failure::unknown,
     host::Host,
+    sub_path::Stage,
     wire::{
         DeviceText, EmptyDirText, FileText, HostPathText, ImageVolumeText, LayerText, MountSourceText, Place,
         SubPathText,
@@ -90,7 +91,7 @@ pub(in crate::effects) enum Answer {
     /// Of the node, for a container's spec.
     Parts { profile: Option<String>, devices: Vec<DeviceText> },
     /// A part of the volume of this name could not be bound; details are not for the pod's owner.
-    Withheld { mount: String, why: String },
+    Withheld { mount: String, stage: Stage, why: String },
     /// Account files.
     Accounts { passwd: String, group: String },
     /// A termination message.

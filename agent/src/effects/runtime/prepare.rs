@@ -12,7 +12,10 @@ use oci_spec::runtime::Spec;
 use crate::{
     effects::{
         failure::{config, failed, local, unknown},
-        files::work::{Answer, Called, FILES, PATH, TREE, Work},
+        files::{
+            sub_path::Stage,
+            work::{Answer, Called, FILES, PATH, TREE, Work},
+        },
         host::Host,
         images::rootfs,
     },
@@ -62,7 +65,7 @@ pub(in crate::effects) async fn container(
             oci::complete(plan, NodeParts { seccomp: profile.as_deref(), devices: &devices })
                 .map_err(|error| failed(kind_of(&error), &error))
         }
-        Answer::Withheld { mount, why } => Err(withheld(request, &mount, &why)),
+        Answer::Withheld { mount, stage, why } => Err(withheld(request, &mount, stage, &why)),
         Answer::Done
         | Answer::Accounts { .. }
         | Answer::TerminationMessage(_)
@@ -88,10 +91,18 @@ pub(in crate::effects) fn parts(profile: Option<&str>, with_devices: bool) -> Re
 
 /// What of a failure the pod's owner sees: details would tell of the node's file system, and are only logged.
 /// Source: `makeMounts` of `pkg/kubelet/kubelet_pods.go`.
-fn withheld(request: &StartRequest, volume: &str, why: &str) -> Failure {
+fn withheld(request: &StartRequest, volume: &str, stage: Stage, why: &str) -> Failure {
     let container = request.container.name.as_str();
     tracing::warn!(pod = %request.pod.uid, container, volume, why, "a subPath could not be prepared");
-    config(format!("failed to prepare subPath for volumeMount {volume:?} of container {container:?}"))
+    config(told(stage, volume, container))
+}
+
+fn told(stage: Stage, volume: &str, container: &str) -> String {
+    let what = match stage {
+        Stage::Making => "create subPath directory",
+        Stage::Preparing => "prepare subPath",
+    };
+    format!("failed to {what} for volumeMount {volume:?} of container {container:?}")
 }
 
 /// Under a kubelet, the container runtime finds some of what is wrong: that has another reason.
@@ -150,6 +161,16 @@ fn search(dir: &Path, depth: usize, found: &mut Vec<HostDevice>) -> std::io::Res
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sub_path_that_could_not_be_made_is_told_from_one_that_could_not_be_had() {
+        for (stage, expected) in [
+            (Stage::Making, "failed to create subPath directory for volumeMount \"v\" of container \"c\""),
+            (Stage::Preparing, "failed to prepare subPath for volumeMount \"v\" of container \"c\""),
+        ] {
+            assert_eq!(told(stage, "v", "c"), expected);
+        }
+    }
 
     #[test]
     fn the_devices_of_this_machine_have_null() {

@@ -75,6 +75,26 @@ fn cve_2017_1002101_links_out_of_the_volume_are_refused() {
 }
 
 #[test]
+fn what_could_not_be_made_is_told_from_what_could_not_be_opened() {
+    let volume = Volume::new();
+    symlink(volume.outside(), volume.path().join("out")).unwrap();
+    symlink("nowhere", volume.path().join("dangling")).unwrap();
+    fs::write(volume.path().join("file"), "").unwrap();
+    let deep = "d/".repeat(PARTS_MAX + 1);
+    for (path, stage) in [
+        ("out", Stage::Preparing),
+        ("file/below", Stage::Preparing),
+        ("dangling", Stage::Making),
+        ("dangling/below", Stage::Making),
+        (deep.as_str(), Stage::Making),
+    ] {
+        assert_eq!(open_beneath(&volume.path(), path).map(drop).unwrap_err().0, stage, "{path}");
+    }
+    let none = volume.dir.path().join("none");
+    assert_eq!(open_beneath(&none, "a").map(drop).unwrap_err().0, Stage::Preparing, "no volume");
+}
+
+#[test]
 fn links_within_the_volume_are_followed() {
     let volume = Volume::new();
     fs::create_dir(volume.path().join("..2026")).unwrap();
