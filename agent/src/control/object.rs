@@ -12,8 +12,8 @@ use k8s_openapi::{
     api::core::v1::{
         Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
         ContainerStateWaiting, ContainerStatus as ApiContainerStatus, ContainerUser, HostIP,
-        LinuxContainerUser, Pod as ApiPod, PodCondition, PodIP, PodStatus as ApiStatus, ResourceRequirements,
-        VolumeMount, VolumeMountStatus,
+        LinuxContainerUser, Pod as ApiPod, PodCondition, PodIP, PodSpec, PodStatus as ApiStatus,
+        ResourceRequirements, VolumeMount, VolumeMountStatus,
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
@@ -121,12 +121,7 @@ impl PodObject {
         pod.metadata.namespace = Some(view.pod.name.namespace.clone());
         pod.metadata.creation_timestamp = view.status.start_time.map(Time);
         pod.metadata.deletion_timestamp = view.terminating_since.map(Time);
-        let mut shown = status(&view.status);
-        if let Some(spec) = &pod.spec {
-            add_spec(&mut shown.init_container_statuses, spec.init_containers.as_deref().unwrap_or_default());
-            add_spec(&mut shown.container_statuses, &spec.containers);
-        }
-        pod.status = Some(shown);
+        pod.status = Some(status(&view.status, pod.spec.as_ref()));
         Self {
             pod,
             events: view.events.iter().map(EventObject::of).collect(),
@@ -165,8 +160,8 @@ impl EventObject {
     }
 }
 
-fn status(status: &PodStatus) -> ApiStatus {
-    ApiStatus {
+fn status(status: &PodStatus, spec: Option<&PodSpec>) -> ApiStatus {
+    let mut shown = ApiStatus {
         phase: Some(status.phase.as_str().to_owned()),
         reason: text(&status.reason),
         message: text(&status.message),
@@ -180,7 +175,12 @@ fn status(status: &PodStatus) -> ApiStatus {
         init_container_statuses: some(status.init_containers.iter().map(container)),
         container_statuses: some(status.containers.iter().map(container)),
         ..ApiStatus::default()
+    };
+    if let Some(spec) = spec {
+        add_spec(&mut shown.init_container_statuses, spec.init_containers.as_deref().unwrap_or_default());
+        add_spec(&mut shown.container_statuses, &spec.containers);
     }
+    shown
 }
 
 /// What the status of a container repeats of its spec. Source: `convertToAPIContainerStatuses` of
@@ -299,49 +299,88 @@ fn text(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use berth_core::{
+        id::{ContainerId, ContainerName, PodName, PodUid},
+        spec::{ContainerKind, QosClass},
+        status::Phase,
+    };
     use serde_json::json;
 
     use super::*;
 
+    fn running(name: &str, kind: ContainerKind, id: Option<&str>) -> ContainerStatus {
+        ContainerStatus {
+            name: ContainerName::new(name),
+            kind,
+            image: "i".to_owned(),
+            image_id: String::new(),
+            id: id.map(ContainerId::from_known),
+            state: ContainerState::Running { started_at: Timestamp::UNIX_EPOCH },
+            last_state: None,
+            ready: true,
+            started: true,
+            restart_count: 0,
+            user: Some(RunUser { uid: 1000, gid: 2000, supplemental_groups: vec![2000, 3000] }),
+        }
+    }
+
     #[test]
     fn a_status_repeats_mounts_and_resources_as_the_kubelet_shows_them() {
-        let containers: Vec<Container> = serde_json::from_value(json!([{
-            "name": "web",
-            "resources": { "limits": { "cpu": "500m", "memory": "64Mi" }, "requests": { "cpu": "250m" } },
-            "volumeMounts": [
-                { "name": "data", "mountPath": "/data" },
-                { "name": "conf", "mountPath": "/conf", "readOnly": true },
-            ],
-        }, { "name": "other" }]))
+        let spec: PodSpec = serde_json::from_value(json!({
+            "containers": [{
+                "name": "web",
+                "resources": { "limits": { "cpu": "500m", "memory": "64Mi" }, "requests": { "cpu": "250m" } },
+                "volumeMounts": [
+                    { "name": "data", "mountPath": "/data" },
+                    { "name": "conf", "mountPath": "/conf", "readOnly": true },
+                ],
+            }, { "name": "other" }],
+            "initContainers": [{ "name": "first", "volumeMounts": [{ "name": "data", "mountPath": "/d" }] }],
+        }))
         .unwrap();
-        let status = |name: &str, id: Option<&str>| ApiContainerStatus {
-            name: name.to_owned(),
-            container_id: id.map(str::to_owned),
-            ..ApiContainerStatus::default()
+        let known = PodStatus {
+            uid: PodUid::new("1-a"),
+            name: PodName { namespace: "default".to_owned(), name: "web".to_owned() },
+            phase: Phase::Running,
+            reason: String::new(),
+            message: String::new(),
+            terminating: false,
+            conditions: Vec::new(),
+            host_ips: Vec::new(),
+            pod_ips: Vec::new(),
+            start_time: None,
+            qos: QosClass::Burstable,
+            init_containers: vec![running("first", ContainerKind::Init, Some("2"))],
+            containers: vec![
+                running("web", ContainerKind::Main, Some("1")),
+                running("other", ContainerKind::Main, None),
+            ],
         };
-        let mut statuses = Some(vec![status("web", Some("containerd://1")), status("other", None)]);
-        add_spec(&mut statuses, &containers);
-        let shown = serde_json::to_value(&statuses).unwrap();
+        let shown = serde_json::to_value(status(&known, Some(&spec))).unwrap();
+        let (web, other) = (&shown["containerStatuses"][0], &shown["containerStatuses"][1]);
         assert_eq!(
-            shown[0]["resources"],
+            web["resources"],
             json!({
                 "limits": { "cpu": "500m", "memory": "64Mi" }, "requests": { "cpu": "250m", "memory": "64Mi" },
             })
         );
-        assert_eq!(shown[0]["allocatedResources"], json!({ "cpu": "250m", "memory": "64Mi" }));
+        assert_eq!(web["allocatedResources"], json!({ "cpu": "250m", "memory": "64Mi" }));
         assert_eq!(
-            shown[0]["volumeMounts"],
+            web["volumeMounts"],
             json!([
                 { "name": "data", "mountPath": "/data" },
                 { "name": "conf", "mountPath": "/conf", "readOnly": true, "recursiveReadOnly": "Disabled" },
             ])
         );
         for absent in ["resources", "allocatedResources", "volumeMounts"] {
-            assert!(shown[1].get(absent).is_none(), "no container was made yet: {absent}");
+            assert!(other.get(absent).is_none(), "no container was made yet: {absent}");
         }
-        let as_shown = user(&RunUser { uid: 1000, gid: 2000, supplemental_groups: vec![2000, 3000] });
         assert_eq!(
-            serde_json::to_value(as_shown).unwrap(),
+            shown["initContainerStatuses"][0]["volumeMounts"],
+            json!([{ "name": "data", "mountPath": "/d" }])
+        );
+        assert_eq!(
+            web["user"],
             json!({ "linux": { "uid": 1000, "gid": 2000, "supplementalGroups": [2000, 3000] } })
         );
     }
