@@ -112,9 +112,8 @@ pub(in crate::effects) async fn locate(host: &Host, name: &ImageName) -> Result<
         Err(ImageError::Call(error)) if error.is_not_found() => return Ok(None),
         result => result?,
     };
-    let Documents { manifest, config, config_digest } = documents;
+    let Documents { manifest, config, config_digest, above_bytes } = documents;
     let chain_id = chain_id(config.rootfs().diff_ids());
-    let layers = manifest.layers().iter().map(OciDescriptor::size).sum::<u64>();
     let names = names(host, &record).await?;
     let (tag, repo_digest) = image::name::shown_of(names.iter().map(String::as_str));
     let info = ImageInfo {
@@ -123,7 +122,7 @@ pub(in crate::effects) async fn locate(host: &Host, name: &ImageName) -> Result<
         tag,
         repo_digest,
         chain_id: chain_id.clone(),
-        size_bytes: layers.saturating_add(manifest.config().size()),
+        size_bytes: size_bytes(above_bytes, &manifest),
         config: image_config(&config),
     };
     let is_unpacked = is_unpacked(host, &chain_id).await?;
@@ -157,14 +156,24 @@ async fn names(host: &Host, record: &Image) -> Result<Vec<String>, CallError> {
     Ok(images.into_iter().map(|image| image.name).collect())
 }
 
+/// The bytes of an image as its descriptors say them: indexes and manifest, config, layers. Source: containerd,
+/// `core/images/usage/calculator.go` `CalculateImageUsage`, as `getImage` of `internal/cri/store/image/image.go` calls it.
+fn size_bytes(above: u64, manifest: &ImageManifest) -> u64 {
+    let layers = manifest.layers().iter().map(OciDescriptor::size);
+    layers.chain([manifest.config().size()]).fold(above, u64::saturating_add)
+}
+
 struct Documents {
     manifest: ImageManifest,
     config: ImageConfiguration,
     config_digest: String,
+    /// Size of the manifest and of the indexes above it.
+    above_bytes: u64,
 }
 
 async fn read_documents(host: &Host, name: &str, target: Descriptor) -> Result<Documents, ImageError> {
     let (mut digest, mut media_type) = (target.digest, target.media_type);
+    let mut above_bytes = u64::try_from(target.size).unwrap_or_default();
     for _ in 0..INDEX_DEPTH_MAX {
         if !is_index(&media_type) {
             let bytes = read(host, "manifest", &digest).await?;
@@ -172,13 +181,14 @@ async fn read_documents(host: &Host, name: &str, target: Descriptor) -> Result<D
             let config_digest = manifest.config().digest().to_string();
             let bytes = read(host, "config", &config_digest).await?;
             let config = parse_json("config", &config_digest, &bytes)?;
-            return Ok(Documents { manifest, config, config_digest });
+            return Ok(Documents { manifest, config, config_digest, above_bytes });
         }
         let bytes = read(host, "index", &digest).await?;
         let index: ImageIndex = parse_json("index", &digest, &bytes)?;
         let chosen = choose(index.manifests()).ok_or_else(|| ImageError::NoPlatform(name.to_owned()))?;
         digest = chosen.digest().to_string();
         media_type = chosen.media_type().to_string();
+        above_bytes = above_bytes.saturating_add(chosen.size());
     }
     Err(ImageError::NoPlatform(name.to_owned()))
 }
@@ -291,6 +301,25 @@ mod tests {
         assert_eq!(chain_id(&ids[..1]), "sha256:aa");
         // printf 'sha256:aa sha256:bb' | sha256sum
         assert_eq!(chain_id(&ids), "sha256:b68ad689d6d1ec110ea1c13617437ad6f3766d4b3b309f6a603a222e07a0164f");
+    }
+
+    #[test]
+    fn an_images_size_is_that_of_all_its_parts() {
+        let part = |size: u64| {
+            format!(
+                r#"{{"mediaType":"application/octet-stream","digest":"sha256:{}","size":{size}}}"#,
+                "a".repeat(64)
+            )
+        };
+        let manifest: ImageManifest = serde_json::from_str(&format!(
+            r#"{{"schemaVersion":2,"config":{},"layers":[{},{}]}}"#,
+            part(10),
+            part(2000),
+            part(300)
+        ))
+        .unwrap();
+        assert_eq!(size_bytes(40_000, &manifest), 42_310);
+        assert_eq!(size_bytes(u64::MAX, &manifest), u64::MAX);
     }
 
     #[test]
