@@ -113,7 +113,8 @@ impl PodMachine {
         let sandbox = self.life.record.sandbox;
         if let Some(record) = self.life.record.containers.get_mut(name) {
             record.started_in = Some(sandbox);
-            record.image = Some(run_image(&request));
+            let process = request.plan.spec.process().as_ref();
+            record.image = Some(run_image(&request.image, process.map(|process| user(process.user()))));
         }
         for warning in &request.plan.warnings {
             self.notes.push(about(name, Severity::Warning, "UnknownCapability", warning.clone()));
@@ -283,13 +284,13 @@ fn request(
     }))
 }
 
-fn run_image(request: &StartRequest) -> RunImage {
-    let image = &request.image;
+/// One that has no tag is shown by its id.
+fn run_image(image: &ImageInfo, user: Option<RunUser>) -> RunImage {
     RunImage {
         name: image.tag.clone().unwrap_or_else(|| image.id.clone()),
         id: image.repo_digest.clone().unwrap_or_else(|| image.id.clone()),
         stop_signal: image.config.stop_signal.clone(),
-        user: request.plan.spec.process().as_ref().map(|process| user(process.user())),
+        user,
     }
 }
 
@@ -341,4 +342,30 @@ fn was_unanswered(prepared: &Preparing) -> bool {
 
 fn is_no_answer(kind: FailureKind) -> bool {
     matches!(kind, FailureKind::Unknown | FailureKind::RuntimeDown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn a_run_shows_a_tag_and_a_digest_of_its_image_or_its_id() {
+        let (tag, digest, id) = ("r.example/a:1", "r.example/a@sha256:03", "sha256:01");
+        for (known_tag, known_digest, expected) in [
+            (Some(tag), Some(digest), (tag, digest)),
+            (Some(tag), None, (tag, id)),
+            (None, Some(digest), (id, digest)),
+            (None, None, (id, id)),
+        ] {
+            let image = ImageInfo {
+                name: digest.into(),
+                tag: known_tag.map(Into::into),
+                repo_digest: known_digest.map(Into::into),
+                ..fixtures::image()
+            };
+            let shown = run_image(&image, None);
+            assert_eq!((shown.name.as_str(), shown.id.as_str()), expected, "{known_tag:?} {known_digest:?}");
+        }
+    }
 }
