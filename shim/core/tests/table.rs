@@ -101,6 +101,8 @@ fn a_shim_in_which_nothing_is_left_ends_when_its_client_has_gone() {
     let effects = done(&mut adopted);
     assert_eq!(outcome(&effects, adopted.last), "ok", "{effects:?}");
     assert!(!ends(&effects), "a deletion that another client asked for again");
+    let mut member = sandbox_in("ready").then(Request::Create(id("c"), Origin::Bundle)).deserted();
+    assert!(!ends(&failed(&mut member)), "a creation in a sandbox, which goes on");
 }
 
 /// Whoever learns of an exit reads the log next; a disk that does not answer keeps nobody from learning it.
@@ -147,8 +149,13 @@ fn the_exit_of_an_init_that_is_reported_after_its_end_is_recorded_with_the_repor
     for state in ["creating", "restoring"] {
         let mut rig = task_in(state);
         assert_eq!(rig.happen(Event::ChildExited { pid: INIT, code: 7 }), [], "{state}: nobody's yet");
-        let effects = rig.happen(Event::Spawned { op: rig.op, result: Ok(INIT) });
-        assert_eq!(recorded(&effects), [Exit { code: 7, at_ns: 0, oom_kills: 0 }], "{state}");
+        let later = Now { unix_ns: 5, mono_ms: 5 };
+        let effects = rig.happen_at(later, Event::Spawned { op: rig.op, result: Ok(INIT) });
+        assert_eq!(
+            recorded(&effects),
+            [Exit { code: 7, at_ns: 0, oom_kills: 0 }],
+            "{state}: when it was reaped"
+        );
     }
 }
 
@@ -219,6 +226,34 @@ fn an_exec_whose_output_hangs_is_told_with_its_container() {
         }));
     }
     assert_eq!(told, [exec_of_c(), Process::init(&id("c"))]);
+}
+
+/// An exec that outlives the wait for it and ends while its container's output is written tells nothing of that output.
+#[test]
+fn an_exec_that_ends_late_does_not_end_the_wait_for_the_disk() {
+    let mut rig = task_in("leaving");
+    let late = rig.machine.poll_timeout().expect("it waits for its exec");
+    let effects = rig.tick(late);
+    assert!(effects.contains(&Effect::Drain(Process::init(&id("c")))), "{effects:?}");
+    rig.happen(Event::ChildExited { pid: EXEC, code: 137 });
+    assert!(!tells(&rig.happen(Event::Drained(exec_of_c()))), "its output is not on disk");
+    assert!(tells(&rig.happen(Event::Drained(Process::init(&id("c"))))));
+}
+
+/// What an exec has written that cannot even be killed is written before its client is answered.
+#[test]
+fn an_exec_that_does_not_die_is_drained_before_its_client_is_answered() {
+    let purpose = ExecPurpose::Sync { timeout_ms: Some(1_000) };
+    let mut rig = task_in("running").then(Request::RunExec(id("c"), purpose)).spawned(EXEC);
+    let asked = rig.last;
+    let mut effects = Vec::new();
+    while let Some(at) = rig.machine.poll_timeout() {
+        effects.extend(rig.tick(at));
+    }
+    let drained = effects.iter().position(|effect| matches!(effect, Effect::Drain(_)));
+    let answered =
+        effects.iter().position(|effect| matches!(effect, Effect::Reply { to, .. } if *to == asked));
+    assert!(drained.is_some() && drained < answered, "{effects:?}");
 }
 
 /// What a runtime still knows must not be lost sight of: whoever cleans up after the shim has only what was noted.
@@ -321,6 +356,19 @@ fn a_container_killed_on_its_way_to_being_frozen_is_thawed() {
         let thaws = |effect: &Effect| matches!(effect, Effect::Run { action: Action::Resume(_), .. });
         assert!(effects.iter().any(thaws), "{state}: {effects:?}");
     }
+}
+
+/// The same when all of its pod is killed.
+#[test]
+fn a_container_on_its_way_to_being_frozen_is_thawed_when_its_sandbox_is_stopped() {
+    let init = || Process::init(&id("c"));
+    let rig = sandbox_in("ready").then(Request::Create(id("c"), Origin::Bundle)).spawned(INIT);
+    let mut rig = rig.then(Request::Start(init())).finished().then(Request::Pause(id("c")));
+    let freezing = rig.op;
+    rig.ask(Request::StopSandbox);
+    let effects = rig.happen(Event::Finished { op: freezing, result: Ok(()) });
+    let thaws = |effect: &Effect| matches!(effect, Effect::Run { action: Action::Resume(_), .. });
+    assert!(effects.iter().any(thaws), "{effects:?}");
 }
 
 /// Killing one of its execs is no reason to let a frozen container go on.
@@ -467,12 +515,15 @@ impl Rig {
     }
 
     fn tick(&mut self, mono_ms: u64) -> Vec<Effect> {
-        self.machine.handle(Now { unix_ns: 0, mono_ms }, Event::Tick);
-        std::iter::from_fn(|| self.machine.poll_effect()).collect()
+        self.happen_at(Now { unix_ns: 0, mono_ms }, Event::Tick)
     }
 
     fn happen(&mut self, event: Event) -> Vec<Effect> {
-        self.machine.handle(Now::default(), event);
+        self.happen_at(Now::default(), event)
+    }
+
+    fn happen_at(&mut self, now: Now, event: Event) -> Vec<Effect> {
+        self.machine.handle(now, event);
         let effects: Vec<Effect> = std::iter::from_fn(|| self.machine.poll_effect()).collect();
         for effect in &effects {
             if let Effect::Run { op, .. } = effect {
