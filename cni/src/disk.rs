@@ -46,7 +46,10 @@ impl Disk {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    };
 
     use super::*;
 
@@ -56,15 +59,20 @@ mod tests {
         let (go, wait) = mpsc::sync_channel::<()>(0);
         let wait = Arc::new(std::sync::Mutex::new(wait));
         let soon = || Instant::now() + Duration::from_millis(50);
-        for _ in 0..THREADS_MAX {
-            let wait = Arc::clone(&wait);
-            let hangs = disk.run(soon(), move || drop(wait.lock().map(|wait| wait.recv()))).await;
+        let begun = Arc::new(AtomicUsize::new(0));
+        for _ in 0..=THREADS_MAX {
+            let (begun, wait) = (Arc::clone(&begun), Arc::clone(&wait));
+            let hang = move || {
+                begun.fetch_add(1, Ordering::SeqCst);
+                drop(wait.lock().map(|wait| wait.recv()));
+            };
+            let hangs = disk.run(soon(), hang).await;
             assert_eq!(hangs.unwrap_err().kind(), io::ErrorKind::TimedOut);
         }
-        let one_more = disk.run(soon(), || panic!("no thread is left for it")).await;
-        assert_eq!(one_more.unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(go);
         let late = Instant::now() + Duration::from_secs(20);
         assert_eq!(disk.run(late, || 7).await.unwrap(), 7);
+        let _all_have_ended = disk.0.acquire_many(THREADS_MAX.try_into().unwrap()).await.unwrap();
+        assert_eq!(begun.load(Ordering::SeqCst), THREADS_MAX, "no thread was left for one more");
     }
 }

@@ -154,3 +154,23 @@ async fn an_intent_whose_writer_was_killed_goes_with_its_container() {
         assert_eq!(left(), [".net@id2@eth1", "net@id2@eth0"]);
     }
 }
+
+/// The one that comes second finds the record gone when it is its turn.
+#[tokio::test]
+async fn of_two_dels_at_once_one_asks_the_plugins() {
+    let fixture = Fixture::new(&["a"]);
+    let (current, one) = (list("1.0.0", &["a"]), attachment("one"));
+    fixture.runtime.add(&current, &one, deadline()).await.unwrap();
+    fixture.take_calls();
+    let go = fixture.root.path().join("go");
+    fixture.control("a", &json!({"DEL": {"wait_for": go}}));
+    let del = || fixture.runtime.del_container(&one.container_id, &one.netns, None, deadline());
+    let release = async {
+        fixture.wait_for_calls(1).await;
+        fs::write(&go, "").unwrap();
+    };
+    let (first, second, ()) = tokio::join!(del(), del(), release);
+    first.unwrap();
+    second.unwrap();
+    assert_eq!(fixture.take_calls(), ["DEL a"]);
+}

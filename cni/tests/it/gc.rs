@@ -41,11 +41,15 @@ async fn plugins_are_told_of_everything_that_is_written_down() {
     let current = list("1.1.0", &["a", "b"]);
     add_all(&fixture.runtime, &current, &["ours"]).await;
     add_all(&fixture.neighbour(), &current, &["theirs"]).await;
+    // What its ADD has made is for its own DEL.
+    fixture.control("b", &json!({"ADD": {"abort": true}}));
+    fixture.runtime.add(&current, &attachment("begun"), deadline()).await.unwrap_err();
     fixture.take_calls();
     let besides = ValidAttachment { container_id: "kept".parse().unwrap(), ifname: "eth1".parse().unwrap() };
     let gc = fixture.restarted().gc(&current, &BTreeSet::from([besides]), deadline()).await.unwrap();
     assert!(matches!(&gc, Gc::Asked { failures } if failures.is_empty()), "{gc:?}");
     let kept = json!([
+        {"containerID": "begun", "ifname": "eth0"},
         {"containerID": "kept", "ifname": "eth1"},
         {"containerID": "ours", "ifname": "eth0"},
         {"containerID": "theirs", "ifname": "eth0"},

@@ -5,6 +5,7 @@ use std::fs;
 
 use berth_cni::Gc;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::fixture::{Fixture, attachment, deadline, list, soon};
 
@@ -37,7 +38,7 @@ async fn containers_are_parallel_one_container_is_not_and_gc_is_alone() {
     assert!(matches!(gc, Gc::Asked { .. }), "{gc:?}");
 }
 
-/// A plugin whose GC hangs is killed soon, and ADD goes on.
+/// A plugin whose GC hangs is killed soon, however much time its caller has, and ADD goes on then and not before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gc_is_alone_and_short() {
     let fixture = Fixture::new(&["a"]);
@@ -45,9 +46,12 @@ async fn gc_is_alone_and_short() {
     let current = list("1.1.0", &["a"]);
     let gc = {
         let (runtime, list) = (fixture.runtime.clone(), current.clone());
-        tokio::spawn(async move { runtime.gc(&list, &BTreeSet::new(), soon()).await })
+        let late = deadline() + (deadline() - Instant::now()) * 2;
+        tokio::spawn(async move { runtime.gc(&list, &BTreeSet::new(), late).await })
     };
     fixture.wait_for_calls(1).await;
+    let add = fixture.runtime.add(&current, &attachment("one"), soon()).await.unwrap_err();
+    assert!(add.is_timeout() && add.to_string().contains("waited too long"), "{add:?}");
     fixture.runtime.add(&current, &attachment("one"), deadline()).await.unwrap();
     let Gc::Asked { failures } = gc.await.unwrap().unwrap() else { panic!("the network was free") };
     assert!(failures[0].is_timeout(), "{failures:?}");

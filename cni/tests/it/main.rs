@@ -4,6 +4,7 @@
 mod add;
 mod cli;
 mod del;
+mod disk;
 mod fixture;
 mod gc;
 mod invoke;
