@@ -6,6 +6,7 @@ use berth_core::{
     effect::{Act, Effect},
     event::Event,
     id::{ContainerId, PodUid, SandboxId},
+    observation::{Exit, ObservedTask, SandboxReport},
 };
 
 use crate::{pods, run::Run};
@@ -129,6 +130,46 @@ fn an_end_of_an_earlier_life_is_not_taken_for_one_of_this() {
     run.settle();
     assert_eq!(run.told, []);
     assert!(run.world.running(&PodUid::new("uid-web"), "main").is_some());
+}
+
+/// What a lost shim left on disk does not tell it.
+#[test]
+fn a_run_that_was_seen_to_run_began_when_it_was_seen_whatever_its_end_tells() {
+    let (mut run, id, sandbox) = with_a_container();
+    let ObservedTask::Running { started_at, .. } = run.world.containers[&id].task else { panic!("it runs") };
+    let exit = Exit { code: 3, started_at: None, finished_at: run.now.wall, oom_killed: false };
+    run.handle(Event::Sandbox { id: sandbox, report: SandboxReport::Exited { id, exit } });
+    run.settle();
+    let record = run.world.records[&PodUid::new("uid-web")].containers.values().next().unwrap();
+    let end = record.last_exit.as_ref().or(record.exit.as_ref()).map(|end| end.exit.started_at);
+    assert_eq!(end, Some(Some(started_at)));
+}
+
+/// What is being made of it would be left.
+#[test]
+fn a_sandbox_that_is_looked_for_is_removed_when_the_look_is_over() {
+    let (mut run, _, sandbox) = with_a_container();
+    run.restart(Some(&sandbox));
+    let is = |effect: &Effect, is: fn(&Act) -> bool| matches!(effect, Effect::Pod { act, .. } if is(act));
+    let looks = |effect: &Effect| is(effect, |act| matches!(act, Act::EnsureSandbox(_)));
+    let removes = |effect: &Effect| is(effect, |act| matches!(act, Act::RemoveSandbox(_)));
+    while !run.open.iter().any(looks) {
+        assert!(run.settle_one(), "it is not looked for");
+    }
+    run.unwant("web");
+    let now = run.now;
+    run.world.lose(&sandbox, now);
+    while run.world.has_news() {
+        run.report();
+    }
+    while let Some(at) = run.open.iter().position(|effect| !looks(effect)) {
+        assert!(!removes(&run.open[at]), "it is removed while it is looked for");
+        run.perform(at);
+        run.deliver(0);
+    }
+    run.settle();
+    assert!(run.world.sandboxes.is_empty(), "it is left");
+    assert_eq!(run.world.violations, Vec::<String>::new());
 }
 
 /// A shim that hung while the runtime was read goes on, and does what it was asked for before its sandbox is removed.

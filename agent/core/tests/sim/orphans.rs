@@ -101,6 +101,40 @@ fn an_orphans_sandbox_goes_also_when_containerd_has_no_record_of_it() {
     }
 }
 
+/// What kept it was that containerd was away, however long.
+#[test]
+fn an_orphan_goes_as_soon_as_containerd_is_back() {
+    let mut run = with_a_stray();
+    run.restart(None);
+    run.set_runtime(true);
+    run.advance(LONG, Run::settle);
+    assert!(!run.world.left_of(&uid()).is_empty(), "it was removed without containerd");
+    run.set_runtime(false);
+    run.settle();
+    check_removed(&run, "containerd was away for an hour");
+}
+
+/// A shim that cannot be killed now is killed later, and not asked as often again before.
+#[test]
+fn a_kill_of_an_orphans_shim_is_repeated_after_a_while() {
+    let mut run = with_a_stray();
+    run.world.fall_silent(&SandboxId::of(&uid(), 0));
+    run.restart(None);
+    let is_asked = |run: &Run, kind: &str| run.open.iter().any(|effect| tell::kind_of(effect) == kind);
+    while !is_asked(&run, "kill-shim") {
+        if !run.settle_one() {
+            run.advance(Duration::from_secs(1), |_| {});
+        }
+    }
+    fail(&mut run, "kill-shim", FailureKind::Transient, false);
+    assert!(!is_asked(&run, "kill-shim") && !is_asked(&run, "remove-sandbox"), "{:?}", run.open);
+    run.advance(Duration::from_secs(60), |_| {});
+    assert!(is_asked(&run, "kill-shim"), "{:?}", run.open);
+    run.settle();
+    run.advance(LONG, Run::settle);
+    check_removed(&run, "its shim was killed at the second try");
+}
+
 /// A pod with its UID waits until all of it is gone.
 #[test]
 fn a_pod_begins_when_nothing_of_an_orphan_under_its_uid_is_left() {

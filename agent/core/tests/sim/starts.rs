@@ -89,6 +89,36 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
     }
 }
 
+/// Its sandbox is lost before or after the start has failed for sure, and the agent is killed: the next one begins the run in the
+/// next sandbox, and does not take it for one that went with the last.
+#[test]
+fn a_run_that_never_began_is_begun_by_the_next_agent() {
+    let unrecorded = || Err(failure(FailureKind::Unrecorded, "no space left on device"));
+    let transient = || Err(failure(FailureKind::Transient, "no descriptors"));
+    for (is_lost_first, outcome) in [(true, unrecorded()), (false, unrecorded()), (false, transient())] {
+        let what = format!("lost first {is_lost_first}, {outcome:?}");
+        let mut run = Run::new();
+        run.settle();
+        let (op, sandbox, _) = begin_start(&mut run);
+        let failed = Event::Done { op, outcome };
+        if !is_lost_first {
+            run.handle(failed.clone());
+        }
+        let now = run.now;
+        run.world.lose(&sandbox, now);
+        run.report();
+        if is_lost_first {
+            run.handle(failed);
+        }
+        run.restart(None);
+        run.settle();
+        run.advance(Duration::from_secs(60), Run::settle);
+        let record = run.world.records[&uid()].containers.values().next().unwrap();
+        assert_eq!(record.exit.as_ref().map(|end| end.exit.code), None, "{what}");
+        assert!(run.world.running(&uid(), "main").is_some(), "{what}");
+    }
+}
+
 /// What a look at a start that nobody answered comes to.
 #[derive(Debug, PartialEq)]
 enum Found {
