@@ -308,20 +308,4 @@ async fn cancelled_with(cancel: CancellationToken, work: impl Future<Output = ()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_directory_has_one_name() {
-        let dir = tempfile::tempdir().unwrap();
-        let run = dir.path().canonicalize().unwrap().join("run");
-        std::fs::create_dir(&run).unwrap();
-        std::os::unix::fs::symlink("run", dir.path().join("link")).unwrap();
-        for name in ["run", "link", "link/", "./link/../run"] {
-            let name = dir.path().join(name).display().to_string();
-            assert_eq!(without_links(&name).unwrap(), run.display().to_string(), "{name}");
-        }
-        let error = without_links(&dir.path().join("none").display().to_string()).unwrap_err();
-        assert!(error.to_string().starts_with("look up stateDir /"), "{error}");
-    }
-}
+mod tests;

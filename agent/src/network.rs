@@ -181,10 +181,18 @@ impl Network {
     /// See [`NetworkError`].
     pub async fn attach(&self, attachment: Attachment) -> Result<NetworkStatus, NetworkError> {
         let list = self.load().await?;
-        let deadline = Instant::now() + PLUGINS_WITHIN;
+        self.add(&list, attachment, Instant::now() + PLUGINS_WITHIN).await
+    }
+
+    async fn add(
+        &self,
+        list: &NetworkList,
+        attachment: Attachment,
+        deadline: Instant,
+    ) -> Result<NetworkStatus, NetworkError> {
         self.records_answer(attachment.container_id.as_str(), Sort::Own).await?;
         self.0.orphans.gone(attachment.container_id.as_str(), deadline).await?;
-        let result = self.0.runtime.add(&list, &attachment, deadline).await?;
+        let result = self.0.runtime.add(list, &attachment, deadline).await?;
         status(&attachment, &result)
     }
 
@@ -193,7 +201,10 @@ impl Network {
     /// # Errors
     /// See [`NetworkError`].
     pub async fn detach(&self, attachment: &Attachment) -> Result<(), NetworkError> {
-        let deadline = Instant::now() + PLUGINS_WITHIN;
+        self.del(attachment, Instant::now() + PLUGINS_WITHIN).await
+    }
+
+    async fn del(&self, attachment: &Attachment, deadline: Instant) -> Result<(), NetworkError> {
         let Attachment { container_id, netns, .. } = attachment;
         self.records_answer(container_id.as_str(), Sort::Ends).await?;
         self.0.orphans.gone(container_id.as_str(), deadline).await?;
@@ -211,8 +222,11 @@ impl Network {
     /// # Errors
     /// See [`NetworkError`].
     pub async fn detach_by_record(&self, sandbox: &SandboxId) -> Result<(), NetworkError> {
-        let id = ContainerId::new(sandbox.as_str())?;
-        let (netns, deadline) = (PathBuf::from(paths::netns(sandbox)), Instant::now() + LEFTOVER_WITHIN);
+        self.del_by_record(sandbox, Instant::now() + LEFTOVER_WITHIN).await
+    }
+
+    async fn del_by_record(&self, sandbox: &SandboxId, deadline: Instant) -> Result<(), NetworkError> {
+        let (id, netns) = (ContainerId::new(sandbox.as_str())?, PathBuf::from(paths::netns(sandbox)));
         self.records_answer(sandbox.as_str(), Sort::Ends).await?;
         self.0.orphans.gone(sandbox.as_str(), deadline).await?;
         Ok(self.0.runtime.del_container(&id, &netns, None, deadline).await?)
@@ -279,47 +293,4 @@ fn sandboxes(records: Vec<berth_cni::Record>) -> BTreeSet<SandboxId> {
 }
 
 #[cfg(test)]
-mod tests {
-    use berth_cni::{PodIdentity, SpecVersion};
-
-    use super::*;
-
-    #[test]
-    fn a_pod_that_no_plugin_gives_an_address_is_not_wired() {
-        let identity = PodIdentity { namespace: "shop", name: "web", uid: "0b1c" };
-        let attachment = Attachment::for_pod(identity, "4f0a", "/run/netns/x", 0).unwrap();
-        let interfaces = r#""interfaces":[{"name":"eth0","sandbox":"/run/netns/x"},{"name":"net1"}]"#;
-        for (ips, expected) in [
-            (r#"[{"address":"10.0.0.2/24","interface":0}]"#, Some("10.0.0.2")),
-            (r#"[{"address":"10.0.0.2/24"}]"#, Some("10.0.0.2")),
-            (r#"[{"address":"10.0.0.2/24","interface":1}]"#, None),
-            ("[]", None),
-        ] {
-            let text = format!(r#"{{"cniVersion":"1.1.0",{interfaces},"ips":{ips}}}"#);
-            let result = AddResult::parse(text.as_bytes(), SpecVersion::V1_1_0).unwrap();
-            let found = status(&attachment, &result).map(|found| found.ips[0].to_string());
-            let none = "failed to find network info for sandbox \"4f0a\"".to_owned();
-            assert_eq!(
-                found.map_err(|error| error.to_string()),
-                expected.map(str::to_owned).ok_or(none),
-                "{ips}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_root_directory_is_one_agents() {
-        let dir = tempfile::tempdir().unwrap();
-        let places = dir.path().join("root/berth");
-        let held = claim(&places).unwrap();
-        let refused = claim(&places).unwrap_err();
-        assert!(matches!(&refused, OpenError::Taken(_)), "{refused}");
-        assert!(refused.to_string().contains("--root-dir"), "{refused}");
-        drop(held);
-        claim(&places).unwrap();
-        let mode = |path: &Path| {
-            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path).unwrap().permissions()) & 0o777
-        };
-        assert_eq!([&*places, places.parent().unwrap()].map(mode), [0o700, 0o750]);
-    }
-}
+mod tests;

@@ -1,0 +1,116 @@
+use std::{collections::BTreeMap, fs, path::Path};
+
+use berth_core::{
+    config::{CgroupSettings, CgroupVersion},
+    id::{ContainerId, ContainerName},
+    observation::{ObservedContainer, ObservedSandbox, ObservedTask},
+    record::Goal,
+};
+use jiff::Timestamp;
+
+use super::*;
+use crate::{
+    config::{Facts, KubeletFlags, Settings},
+    manifest::{Origin, read},
+    mark,
+};
+
+fn config(root: &Path) -> Config {
+    let mut settings = Settings::load(KubeletFlags::parse(&["--hostname-override=node"]).unwrap()).unwrap();
+    settings.kubelet.fail_cgroup_v1 = Some(false);
+    let mut config = settings.resolve(&Facts::gather(Path::new("/")).unwrap()).unwrap();
+    config.node.cgroups = CgroupSettings::new(CgroupVersion::V2, CgroupDriver::Cgroupfs, "/");
+    config.node.paths.root = root.display().to_string();
+    config
+}
+
+/// A pod with a record.
+fn recorded_pod() -> (PodRecord, Arc<Pod>) {
+    let text =
+        "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: c, image: i}]}}";
+    let seen = Timestamp::UNIX_EPOCH;
+    let origin = Origin { source: Source::File, place: "web.yaml", node: "node", seen };
+    let pod = Arc::clone(&read(text, &origin).unwrap()[0].pod);
+    let record = PodRecord {
+        uid: pod.uid.clone(),
+        name: pod.name.clone(),
+        source: pod.source,
+        manifest: Arc::clone(&pod.manifest),
+        started_at: seen,
+        goal: Goal::Wanted,
+        sandbox: 0,
+        sandbox_id: SandboxId::from_known("recorded"),
+        earlier_sandbox: None,
+        network: None,
+        containers: BTreeMap::new(),
+        conditions: BTreeMap::new(),
+        replacing: None,
+        termination: None,
+        terminal: None,
+    };
+    (record, pod)
+}
+
+/// What containerd has: a sandbox, a container of a pod without one, a sandbox that is up without a record, and another's pod.
+fn found() -> ObservedNode {
+    let sandbox = ObservedSandbox {
+        id: SandboxId::from_known("observed"),
+        pod: PodUid::new("has-a-sandbox"),
+        attempt: 0,
+        ready: false,
+        pid: 0,
+    };
+    let container = ObservedContainer {
+        id: ContainerId::from_known("c"),
+        pod: PodUid::new("has-a-container"),
+        name: ContainerName::new("c"),
+        attempt: 0,
+        sandbox: None,
+        hash: 0,
+        task: ObservedTask::Absent,
+    };
+    let mut found = ObservedNode { foreign: [PodUid::new("foreign")].into(), ..ObservedNode::default() };
+    found.observation.sandboxes = vec![sandbox];
+    found.observation.containers = vec![container];
+    found.observation.unrecorded = [SandboxId::from_known("unrecorded")].into();
+    found
+}
+
+/// Directories that bear our mark, also where another agent has the pod in containerd by now.
+#[test]
+fn only_what_bears_our_mark_and_has_no_record_is_an_orphan() {
+    let root = tempfile::tempdir().unwrap();
+    let config = config(root.path());
+    let marked = ["left", "has-a-sandbox", "has-a-container", "recorded", "foreign"];
+    for uid in marked.into_iter().chain(["bare"]) {
+        fs::create_dir_all(root.path().join("pods").join(uid)).unwrap();
+    }
+    for uid in marked {
+        mark::set(&root.path().join("pods").join(uid), &config.node.paths.run).unwrap();
+    }
+    let tree = Tree::at(&root.path().join("cgroup"));
+    let recorded = [PodUid::new("recorded")].into();
+    let expected = ["has-a-container", "has-a-sandbox", "left"].map(PodUid::new);
+    assert_eq!(orphans(&config, &tree, recorded, &found()), expected);
+}
+
+/// What is not known is a leftover, whose network is removed.
+#[test]
+fn sandboxes_of_records_and_of_the_runtime_are_known() {
+    let expected = ["observed", "recorded", "unrecorded"].map(SandboxId::from_known);
+    assert_eq!(known(&[recorded_pod()], &found()), expected.into());
+}
+
+#[test]
+fn a_run_directory_has_one_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().canonicalize().unwrap().join("run");
+    std::fs::create_dir(&run).unwrap();
+    std::os::unix::fs::symlink("run", dir.path().join("link")).unwrap();
+    for name in ["run", "link", "link/", "./link/../run"] {
+        let name = dir.path().join(name).display().to_string();
+        assert_eq!(without_links(&name).unwrap(), run.display().to_string(), "{name}");
+    }
+    let error = without_links(&dir.path().join("none").display().to_string()).unwrap_err();
+    assert!(error.to_string().starts_with("look up stateDir /"), "{error}");
+}

@@ -1,0 +1,111 @@
+use std::process::Command;
+
+use berth_cni::{PodIdentity, SpecVersion};
+use futures::FutureExt as _;
+
+use super::*;
+
+/// A network without plugins in a directory, whose records can be written or not.
+fn network(dir: &Path, records: Result<(), String>) -> Network {
+    let at = |name: &str| dir.join(name).display().to_string();
+    let places = Paths {
+        root: at("root"),
+        pod_logs: at("logs"),
+        container_logs: at("links"),
+        run: at("run"),
+        seccomp: at("seccomp"),
+    };
+    let cni = Cni {
+        conf_dir: dir.join("net.d"),
+        bin_dirs: vec![dir.join("bin")],
+        cache_dir: dir.join("cache"),
+        gc_period: Duration::MAX,
+        plugin_gc: false,
+    };
+    let answers = Changeable(Box::new(move |_, _, _| std::future::ready(records.clone()).boxed()));
+    Network::open(&cni, &places, answers).unwrap()
+}
+
+fn attachment(sandbox: &str) -> Attachment {
+    let identity = PodIdentity { namespace: "shop", name: "web", uid: "0b1c" };
+    Attachment::for_pod(identity, sandbox, "/run/netns/x", 0).unwrap()
+}
+
+/// What comes of everything that is asked for a sandbox.
+async fn asked(network: &Network, sandbox: &SandboxId, deadline: Instant) -> [Result<(), NetworkError>; 3] {
+    let list =
+        NetworkList::parse(br#"{"name":"n","cniVersion":"1.0.0","plugins":[{"type":"none"}]}"#).unwrap();
+    let attachment = attachment(sandbox.as_str());
+    [
+        network.del(&attachment, deadline).await,
+        network.del_by_record(sandbox, deadline).await,
+        network.add(&list, attachment, deadline).await.map(drop),
+    ]
+}
+
+/// Nobody would remove what such a plugin makes after a DEL.
+#[tokio::test]
+async fn nothing_is_asked_for_a_sandbox_while_a_plugin_of_an_earlier_agent_runs_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let network = network(dir.path(), Ok(()));
+    let sandbox = SandboxId::from_known(format!("berth-test-{}", std::process::id()));
+    // There is no plugin, so a record of what was begun is left.
+    asked(&network, &sandbox, Instant::now() + PLUGINS_WITHIN).await[2].as_ref().unwrap_err();
+    let mut plugin = Command::new("sleep");
+    plugin.arg("1000").env("CNI_COMMAND", "ADD").env("CNI_CONTAINERID", sandbox.as_str());
+    let mut plugin = plugin.spawn().unwrap();
+    network.find_leftovers(BTreeSet::new(), &[sandbox.clone()].into()).await;
+    let asked = asked(&network, &sandbox, Instant::now()).await;
+    plugin.kill().unwrap();
+    plugin.wait().unwrap();
+    for result in asked {
+        assert!(matches!(result, Err(NetworkError::Orphan { .. })), "{result:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_thread_touches_records_on_a_disk_that_does_not_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let network = network(dir.path(), Err("no answer".to_owned()));
+    for result in asked(&network, &SandboxId::from_known("x"), Instant::now() + PLUGINS_WITHIN).await {
+        assert!(matches!(result, Err(NetworkError::Records(_))), "{result:?}");
+    }
+}
+
+#[test]
+fn a_pod_that_no_plugin_gives_an_address_is_not_wired() {
+    let attachment = attachment("4f0a");
+    let interfaces = r#""interfaces":[{"name":"eth0","sandbox":"/run/netns/x"},{"name":"net1"}]"#;
+    for (ips, expected) in [
+        (r#"[{"address":"10.0.0.2/24","interface":0}]"#, Some("10.0.0.2")),
+        (r#"[{"address":"10.0.0.2/24"}]"#, Some("10.0.0.2")),
+        (r#"[{"address":"10.0.0.2/24","interface":1}]"#, None),
+        ("[]", None),
+    ] {
+        let text = format!(r#"{{"cniVersion":"1.1.0",{interfaces},"ips":{ips}}}"#);
+        let result = AddResult::parse(text.as_bytes(), SpecVersion::V1_1_0).unwrap();
+        let found = status(&attachment, &result).map(|found| found.ips[0].to_string());
+        let none = "failed to find network info for sandbox \"4f0a\"".to_owned();
+        assert_eq!(
+            found.map_err(|error| error.to_string()),
+            expected.map(str::to_owned).ok_or(none),
+            "{ips}"
+        );
+    }
+}
+
+#[test]
+fn a_root_directory_is_one_agents() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = dir.path().join("root/berth");
+    let held = claim(&places).unwrap();
+    let refused = claim(&places).unwrap_err();
+    assert!(matches!(&refused, OpenError::Taken(_)), "{refused}");
+    assert!(refused.to_string().contains("--root-dir"), "{refused}");
+    drop(held);
+    claim(&places).unwrap();
+    let mode = |path: &Path| {
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path).unwrap().permissions()) & 0o777
+    };
+    assert_eq!([&*places, places.parent().unwrap()].map(mode), [0o700, 0o750]);
+}
