@@ -121,3 +121,53 @@ fn below(dir: &OwnedFd) -> io::Result<Vec<CString>> {
     }
     Ok(names)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn every_level_is_entered_and_left_and_files_are_none() {
+        let dir = tempfile::tempdir().unwrap();
+        for level in ["", "a", "a/b", "c"] {
+            fs::create_dir_all(dir.path().join(level)).unwrap();
+            fs::write(dir.path().join(level).join("cgroup.procs"), "").unwrap();
+        }
+        let (mut entered, mut left) = (0, Vec::new());
+        let leave = |_above: BorrowedFd<'_>, name: &CStr| {
+            left.push(name.to_owned());
+            Ok(())
+        };
+        walk(dir.path(), |_level| entered += 1, leave).unwrap();
+        left.sort_unstable();
+        assert_eq!((entered, left), (4, [c"a", c"b", c"c"].map(CStr::to_owned).to_vec()));
+    }
+
+    /// What is above it now is another's, and not looked into.
+    #[test]
+    fn a_level_that_was_moved_ends_the_walk() {
+        let dir = tempfile::tempdir().unwrap();
+        let (top, elsewhere) = (dir.path().join("top"), dir.path().join("elsewhere"));
+        fs::create_dir(&elsewhere).unwrap();
+        // The last that is held open has one above it that is not.
+        let first = top.join("l");
+        fs::create_dir_all(first.join("l/".repeat(OPEN_MAX - 1))).unwrap();
+        let mut entered = 0;
+        let enter = |_level: BorrowedFd<'_>| {
+            entered += 1;
+            if entered == OPEN_MAX + 1 {
+                fs::rename(&first, elsewhere.join("l")).unwrap();
+            }
+        };
+        let mut left = 0;
+        let leave = |_above: BorrowedFd<'_>, _name: &CStr| {
+            left += 1;
+            Ok(())
+        };
+        let error = walk(&top, enter, leave).unwrap_err();
+        assert!(error.to_string().contains("was moved"), "{error}");
+        assert_eq!(left, OPEN_MAX - 1, "what is elsewhere now was not left there");
+    }
+}
