@@ -112,27 +112,36 @@ mod tests {
 
     use super::*;
 
-    fn plugin(container: &str) -> Child {
+    /// Ends with the test, also when that fails: what is left would be another run's orphan.
+    struct Plugin(Child);
+
+    impl Drop for Plugin {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    fn plugin(container: &str) -> Plugin {
         let mut command = Command::new("sleep");
-        command.arg("1000").env("CNI_COMMAND", "ADD").env("CNI_CONTAINERID", container).spawn().unwrap()
+        command.arg("1000").env("CNI_COMMAND", "ADD").env("CNI_CONTAINERID", container);
+        Plugin(command.spawn().unwrap())
     }
 
     #[tokio::test]
     async fn a_sandbox_waits_for_its_own_plugins_alone() {
-        let (mut ours, mut of_another) = (plugin("berth-orphans-ours"), plugin("berth-orphans-another"));
-        let ids = ["berth-orphans-ours", "berth-orphans-idle"].map(SandboxId::from_known);
+        let [ours, another, idle] =
+            ["ours", "another", "idle"].map(|name| format!("berth-orphans-{name}-{}", std::process::id()));
+        let (plugin_of_ours, _plugin_of_another) = (plugin(&ours), plugin(&another));
         let orphans = Orphans::default();
-        orphans.find(BTreeSet::from(ids)).await;
+        orphans.find([&ours, &idle].map(|id| SandboxId::from_known(id.as_str())).into()).await;
         let now = Instant::now();
-        let refused = orphans.gone("berth-orphans-ours", now).await.unwrap_err().to_string();
-        assert!(refused.contains(&format!("process {}", ours.id())), "{refused}");
-        orphans.gone("berth-orphans-idle", now).await.unwrap();
-        orphans.gone("berth-orphans-another", now).await.unwrap();
-        for child in [&mut ours, &mut of_another] {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-        orphans.gone("berth-orphans-ours", now).await.unwrap();
+        let refused = orphans.gone(&ours, now).await.unwrap_err().to_string();
+        assert!(refused.contains(&format!("process {}", plugin_of_ours.0.id())), "{refused}");
+        orphans.gone(&idle, now).await.unwrap();
+        orphans.gone(&another, now).await.unwrap();
+        drop(plugin_of_ours);
+        orphans.gone(&ours, now).await.unwrap();
     }
 
     /// Nobody knows for whom a plugin runs that does not tell.
