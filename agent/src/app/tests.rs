@@ -105,7 +105,7 @@ fn sandboxes_of_records_and_of_the_runtime_are_known() {
 fn a_run_directory_has_one_name() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().canonicalize().unwrap().join("run");
-    std::fs::create_dir(&run).unwrap();
+    fs::create_dir(&run).unwrap();
     std::os::unix::fs::symlink("run", dir.path().join("link")).unwrap();
     for name in ["run", "link", "link/", "./link/../run"] {
         let name = dir.path().join(name).display().to_string();

@@ -138,18 +138,18 @@ async fn an_intent_whose_writer_was_killed_goes_with_its_container() {
     }
     let records = fixture.own();
     let left = || {
-        let entries = std::fs::read_dir(&records).unwrap();
+        let entries = fs::read_dir(&records).unwrap();
         let mut names: Vec<_> =
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     };
     for name in [".net@id1@eth0", ".net@id1@eth1", ".net@id2@eth1"] {
-        std::fs::write(records.join(name), "{\"ki").unwrap();
+        fs::write(records.join(name), "{\"ki").unwrap();
     }
     let id = key("id1").container_id;
     for _again in ["with a record", "without one"] {
-        std::fs::write(records.join(".net@id1@eth1"), "{\"ki").unwrap();
+        fs::write(records.join(".net@id1@eth1"), "{\"ki").unwrap();
         fixture.runtime.del_container(&id, Path::new("/proc/self/ns/net"), None, deadline()).await.unwrap();
         assert_eq!(left(), [".net@id2@eth1", "net@id2@eth0"]);
     }
