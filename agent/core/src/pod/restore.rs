@@ -215,7 +215,11 @@ impl PodMachine {
                 self.set_run(name, Run::Preparing(again(hash)));
             }
             ObservedTask::Absent if seen.is_none() => {
-                // The runtime never heard of it: the agent ended between its record and the start.
+                // The runtime never heard of it: the agent ended between its record and the start. So it did not go with
+                // this sandbox.
+                if let Some(record) = self.life.record.containers.get_mut(name) {
+                    record.started_in = None;
+                }
                 self.set_run(name, Run::Preparing(again(hash)));
             }
             ObservedTask::Running { .. }

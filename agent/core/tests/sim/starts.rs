@@ -9,7 +9,7 @@ use berth_core::{
     id::{ContainerId, OpId, PodUid, SandboxId},
     observation::{Exit, ObservedTask, SandboxReport},
     pod::port::start_failure::{Answer, Call, Sandbox},
-    spec::RestartPolicy,
+    spec::{Pod, RestartPolicy},
 };
 use jiff::Timestamp;
 
@@ -117,6 +117,24 @@ fn a_run_that_never_began_is_begun_by_the_next_agent() {
         assert_eq!(record.exit.as_ref().map(|end| end.exit.code), None, "{what}");
         assert!(run.world.running(&uid(), "main").is_some(), "{what}");
     }
+}
+
+/// The agent is killed between the record and the start, and the sandbox goes before the next agent begins.
+#[test]
+fn a_run_that_was_only_recorded_does_not_go_with_its_sandbox() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(Pod { restart_policy: RestartPolicy::Never, ..pods::pod("web", &["main"]) });
+    let is_start = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. });
+    while !run.open.iter().any(is_start) {
+        assert!(run.settle_one(), "it is never started");
+    }
+    let (sandbox, now) = (run.world.sandboxes.keys().next().cloned().unwrap(), run.now);
+    run.world.lose(&sandbox, now);
+    run.restart(None);
+    run.settle();
+    assert!(run.world.running(&uid(), "main").is_some(), "{:?}", run.world.statuses);
+    assert_eq!(run.world.violations, Vec::<String>::new());
 }
 
 /// What a look at a start that nobody answered comes to.
