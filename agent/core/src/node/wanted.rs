@@ -63,10 +63,12 @@ impl Node {
                 self.effects.push_back(Effect::Pod { op, pod: pod.uid.clone(), act: Act::Note(event) });
             }
         }
-        let refused: BTreeSet<PodUid> = refused.iter().map(|pod| pod.uid.clone()).collect();
-        let no_longer = std::mem::take(&mut self.refused).into_iter().filter(|uid| !refused.contains(uid));
-        for uid in no_longer {
-            if !wanted.contains_key(&uid) && !self.pods.contains_key(&uid) {
+        let mut refused: BTreeSet<PodUid> = refused.iter().map(|pod| pod.uid.clone()).collect();
+        for uid in std::mem::take(&mut self.refused) {
+            // Its turn may have come, while what had its name is not gone yet.
+            if wanted.contains_key(&uid) {
+                refused.insert(uid);
+            } else if !refused.contains(&uid) && !self.pods.contains_key(&uid) {
                 self.effects.push_back(withdraw(&mut self.ops, uid));
             }
         }
@@ -112,6 +114,8 @@ impl Node {
             Boot::Adopting(inherited) => PodMachine::found(spec, &inherited.observation, &self.config, now),
             Boot::Waiting | Boot::Done => PodMachine::new(spec, &self.config, now),
         };
+        // From now on it is withdrawn as any pod.
+        self.refused.remove(&uid);
         self.pods.insert(uid.clone(), pod);
         self.advance(&uid, now);
     }
