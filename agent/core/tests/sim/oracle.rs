@@ -42,7 +42,8 @@ pub(crate) struct Oracle {
     pods: BTreeMap<PodUid, Account>,
     /// Starts that are not answered yet.
     starts: BTreeMap<OpId, (PodUid, ContainerId)>,
-    /// Sandboxes whose shim did not answer when the agent began: what is in them is taken to run until it does.
+    /// Sandboxes whose shim did not answer when the agent began: what is in them is taken to run until it tells, itself, what
+    /// there is. A reading of the whole runtime tells of ends alone while the sandbox is looked for.
     silent: BTreeSet<SandboxId>,
     /// How often each rule was asked: one that never was proves nothing.
     pub(crate) judged: BTreeMap<&'static str, u64>,
@@ -91,6 +92,8 @@ struct Run {
     term: Option<Mono>,
     /// How far its stop signal is.
     termed: Termed,
+    /// Whether the agent that is up took it to run.
+    trust: Trust,
     /// When this agent could know that it runs.
     learned: Mono,
     /// How often it was asked to be killed.
@@ -116,6 +119,17 @@ enum Termed {
     Asked,
     /// It was sent.
     Sent,
+}
+
+/// Whether an agent takes something to run, since its shim did not answer when that agent began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// It does not.
+    No,
+    /// It does, or did.
+    Taken,
+    /// It did, and asked for its termination message since, which makes its end whole.
+    Ending,
 }
 
 /// What the agent knows of a start.
@@ -151,6 +165,7 @@ impl Run {
             changed: None,
             term: None,
             termed: Termed::No,
+            trust: Trust::No,
             learned: Mono::default(),
             kills: 0,
             is_lost: false,
@@ -378,6 +393,12 @@ impl Oracle {
                         run.termed = run.termed.max(Termed::Asked);
                     }
                     StopSignal::Kill => run.kills += 1,
+                }
+            }
+            Act::ReadTerminationMessage(request) => {
+                let run = self.pods.get_mut(pod).and_then(|account| account.find_mut(&request.id));
+                if let Some(run) = run.filter(|run| run.trust == Trust::Taken) {
+                    run.trust = Trust::Ending;
                 }
             }
             _ => {}

@@ -14,7 +14,7 @@ use berth_core::{
     time::Now,
 };
 
-use super::{Account, Answer, Oracle, Run, Termed};
+use super::{Account, Answer, Oracle, Run, Termed, Trust};
 
 impl Oracle {
     /// The agent begins again: it sees what there is, and nothing that was asked is answered any more.
@@ -31,6 +31,7 @@ impl Oracle {
             let written = account.written();
             for run in account.runs.values_mut().flatten() {
                 run.agents += 1;
+                run.trust = Trust::No;
                 run.learned = now.mono;
                 run.termed = if run.termed == Termed::Sent { Termed::Sent } else { Termed::No };
                 // What is written down as unknown is not looked at again.
@@ -95,6 +96,7 @@ impl Oracle {
             let its = runs.values_mut().flatten().filter(|run| run.sandbox == *sandbox);
             for run in its {
                 run.is_told = written.contains(&run.id);
+                run.trust = if run.is_told { Trust::No } else { Trust::Taken };
                 let wanted = spec.all_containers().find(|one| one.name == run.container.name);
                 if !run.is_told && wanted.is_some_and(|wanted| wanted.hash != run.container.hash) {
                     run.changed.get_or_insert(now.mono);
@@ -109,7 +111,10 @@ impl Oracle {
         let ended_before = |run: &Run, asked_at| run.end().is_some_and(|(_, at)| at <= asked_at);
         match event {
             Event::Sandbox { id: sandbox, report } => {
-                self.silent.remove(sandbox);
+                // An end tells of one container alone.
+                if !matches!(report, SandboxReport::Exited { .. }) {
+                    self.silent.remove(sandbox);
+                }
                 for run in all.filter(|run| run.sandbox == *sandbox) {
                     run.is_told |= match report {
                         SandboxReport::Exited { id, .. } => *id == run.id && run.end().is_some(),
@@ -121,15 +126,9 @@ impl Oracle {
             Event::RuntimeUp(observation) => {
                 let unknown = observation.containers.iter().filter(|seen| seen.task == ObservedTask::Unknown);
                 let unknown: BTreeSet<&ContainerId> = unknown.map(|seen| &seen.id).collect();
-                let mut silent = BTreeSet::new();
-                for run in all {
-                    if unknown.contains(&run.id) {
-                        silent.insert(run.sandbox.clone());
-                    } else {
-                        run.is_told |= ended_before(run, observation.asked_at);
-                    }
+                for run in all.filter(|run| !unknown.contains(&run.id)) {
+                    run.is_told |= ended_before(run, observation.asked_at);
                 }
-                self.silent.retain(|id| silent.contains(id));
             }
             _ => {}
         }

@@ -12,7 +12,9 @@ use berth_core::{
 };
 use jiff::Timestamp;
 
-use super::{Account, Answer, FORGOTTEN, KILLS_BEFORE_REMOVAL, LOST, Oracle, stops::Over};
+use super::{
+    Account, Answer, FORGOTTEN, KILLS_BEFORE_REMOVAL, LOST, Oracle, Run, Trust, code_in, stops::Over,
+};
 
 /// An end as it is told.
 struct Told<'a> {
@@ -121,7 +123,10 @@ impl Account {
         }
         let current = container.id.as_ref().and_then(|id| self.find(id)).map(|(_, run)| run);
         if matches!(container.state, ContainerState::Running { .. }) {
-            let is_there = current.is_some_and(|run| run.process.is_some() || silent.contains(&run.sandbox));
+            // What was taken to run is shown so until its end is whole.
+            let is_ending = |run: &Run| run.trust == Trust::Ending && !self.is_end_intended(name, run);
+            let is_there = current
+                .is_some_and(|run| run.process.is_some() || silent.contains(&run.sandbox) || is_ending(run));
             broken.push(("what is shown to run was started", (!is_there).then(|| who.clone())));
         }
         let shown = usize::try_from(container.restart_count).expect("small");
@@ -131,6 +136,10 @@ impl Account {
         };
         let text = || format!("{who}: {shown} restarts are shown, {before} were");
         broken.push(("restarts are counted", (shown != before).then(text)));
+    }
+
+    fn is_end_intended(&self, name: &ContainerName, run: &Run) -> bool {
+        self.intended.as_ref().is_some_and(|record| code_in(record, name, run).is_some())
     }
 
     fn check_end(&self, name: &ContainerName, id: &ContainerId, told: &Told<'_>) -> Result<(), String> {
