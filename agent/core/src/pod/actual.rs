@@ -180,6 +180,16 @@ impl Actual {
         self.removals.iter().all(|(leftover, removal)| !is_container(leftover) || is_silent(removal))
     }
 
+    /// Whoever holds the sandbox has told what there was at `asked_at`: what still counts as running does not do so by the
+    /// record alone.
+    pub fn end_trust(&mut self, asked_at: Mono) {
+        for run in self.containers.values_mut() {
+            if let Run::Running(running) = run {
+                running.is_trusted &= asked_at < running.known_at;
+            }
+        }
+    }
+
     /// Whether ended containers are still to be removed.
     #[must_use]
     pub fn has_old_containers(&self) -> bool {
@@ -237,6 +247,8 @@ pub struct Running {
     pub hash: u64,
     /// How far its stop is.
     pub stop: Stop,
+    /// Whether the record alone tells that it runs: its shim did not answer when the agent began, and has not told since.
+    pub is_trusted: bool,
 }
 
 /// An ended run.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    actual::{Preparing, Run, RunEnd, Stage},
+    actual::{Preparing, Run, RunEnd, Running, Stage},
     machine::PodMachine,
     plan::{Over, is_ending, over},
     port::{
@@ -31,6 +31,7 @@ impl PodMachine {
             SandboxReport::Exited { id, exit } => self.exited(&id, exit, now),
             SandboxReport::Resync { asked_at, tasks } => {
                 self.compare(&Tasks { asked_at, tasks: tasks.into_iter().collect() }, now);
+                self.life.actual.end_trust(asked_at);
             }
             SandboxReport::Lost { at } => match self.life.actual.sandbox {
                 // What is being looked for was found before it was lost: its outcome may come after its loss. What did not
@@ -65,8 +66,8 @@ impl PodMachine {
             match self.life.run(&name) {
                 Run::Running(running) => {
                     if tells_of(read.asked_at, running.known_at, task) {
-                        let hash = running.hash;
-                        self.compare_running(&name, hash, task, now);
+                        let running = running.clone();
+                        self.compare_running(&name, &running, task, now);
                     }
                 }
                 Run::Starting(_) => {
@@ -79,16 +80,16 @@ impl PodMachine {
         }
     }
 
-    fn compare_running(&mut self, name: &ContainerName, hash: u64, task: &ObservedTask, now: Now) {
+    fn compare_running(&mut self, name: &ContainerName, running: &Running, task: &ObservedTask, now: Now) {
         match task {
             ObservedTask::Running { started_at, .. } => self.correct_start(name, *started_at),
             ObservedTask::Unknown => {}
             ObservedTask::Exited(exit) => self.ended(name, RunEnd::Seen(*exit), now),
-            ObservedTask::Absent => self.ended(name, RunEnd::Lost(now.wall), now),
-            // It was taken to run while its shim did not answer. Should its start fail, no shim tells of that: it is asked for
-            // again, which finds it.
-            ObservedTask::Created | ObservedTask::Starting => {
-                self.set_run(name, Run::Preparing(again(hash)));
+            ObservedTask::Absent if !running.is_trusted => self.ended(name, RunEnd::Lost(now.wall), now),
+            // It was taken to run while its shim did not answer. Should its start fail, no shim tells of that, and one that was
+            // never asked for no shim knows: it is asked for again, which finds it.
+            ObservedTask::Absent | ObservedTask::Created | ObservedTask::Starting => {
+                self.set_run(name, Run::Preparing(again(running.hash)));
             }
         }
     }
@@ -97,6 +98,7 @@ impl PodMachine {
     fn correct_start(&mut self, name: &ContainerName, at: jiff::Timestamp) {
         if let Some(Run::Running(running)) = self.life.actual.containers.get_mut(name) {
             running.started_at = at;
+            running.is_trusted = false;
         }
     }
 

@@ -205,7 +205,16 @@ impl PodMachine {
         let task = seen.map_or(&ObservedTask::Absent, |seen| &seen.task);
         match task {
             ObservedTask::Running { started_at, .. } if alive != Alive::No => {
-                self.runs(name, Running { started_at: *started_at, known_at: at, hash, stop: Stop::No });
+                self.runs(
+                    name,
+                    Running {
+                        started_at: *started_at,
+                        known_at: at,
+                        hash,
+                        stop: Stop::No,
+                        is_trusted: false,
+                    },
+                );
             }
             ObservedTask::Unknown if alive == Alive::Perhaps => self.trust(name, hash, at, now),
             ObservedTask::Exited(exit) => self.ended(name, RunEnd::Seen(*exit), now),
@@ -261,7 +270,7 @@ impl PodMachine {
     fn trust(&mut self, name: &ContainerName, hash: u64, known_at: Mono, now: Now) {
         let begun_at = self.life.record.containers.get(name).map_or(now.mono, |record| record.begun_at);
         let started_at = now.wall - now.mono.since(begun_at);
-        self.runs(name, Running { started_at, known_at, hash, stop: Stop::No });
+        self.runs(name, Running { started_at, known_at, hash, stop: Stop::No, is_trusted: true });
     }
 
     /// Everything of the pod that the runtime has and the record no longer counts, and what an interrupted replacement of

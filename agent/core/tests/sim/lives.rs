@@ -80,7 +80,13 @@ pub(crate) fn record<'a>(life: &'a mut Life, one: &str) -> &'a mut ContainerReco
 
 pub(crate) fn runs(life: &mut Life, one: &str) {
     record(life, one).started_in = Some(0);
-    let running = Running { known_at: Mono(NOW), started_at: Timestamp::UNIX_EPOCH, hash: 1, stop: Stop::No };
+    let running = Running {
+        known_at: Mono(NOW),
+        started_at: Timestamp::UNIX_EPOCH,
+        hash: 1,
+        stop: Stop::No,
+        is_trusted: false,
+    };
     life.actual.containers.insert(name(one), Run::Running(running));
 }
 

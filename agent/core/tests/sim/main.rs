@@ -37,4 +37,6 @@ mod status;
 #[cfg(test)]
 mod tell;
 #[cfg(test)]
+mod trust;
+#[cfg(test)]
 mod world;

@@ -87,14 +87,15 @@ impl Planner<'_> {
 
     fn sidecar(&mut self, container: &Container) -> Gate {
         match self.life.run(&container.name) {
-            Run::Running(_) => Gate::Open,
+            // One that only the record tells of may never have begun.
+            Run::Running(running) if !running.is_trusted => Gate::Open,
             Run::Preparing(preparing) => {
                 if self.readiness(container, preparing) == Readiness::Ready {
                     self.push(Step::Start(container.name.clone()));
                 }
                 Gate::Closed
             }
-            Run::Idle | Run::BackingOff | Run::Starting(_) | Run::Ended(_) => Gate::Closed,
+            Run::Running(_) | Run::Idle | Run::BackingOff | Run::Starting(_) | Run::Ended(_) => Gate::Closed,
         }
     }
 

@@ -48,7 +48,7 @@ pub struct SandboxRequest {
 /// A sandbox that is up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Up {
-    /// Process id of its shim.
+    /// Process id of its shim; 0 when it has none.
     pub pid: u32,
     /// When the agent learned that it is up: what was read earlier may not have seen it.
     pub known_at: Mono,
@@ -108,6 +108,10 @@ impl PodMachine {
     ) {
         self.sandbox_part_made(sandbox, ended, result, now, |life, result| {
             let up = pid(result).map(|pid| Up { pid, known_at: now.mono });
+            if matches!(up, Ok(Up { pid: 0, .. })) {
+                // Without a shim nobody tells more than this.
+                life.actual.end_trust(now.mono);
+            }
             life.actual.sandbox.settle(ended, up);
         });
     }

@@ -162,7 +162,10 @@ impl PodMachine {
                 self.tell_started(name);
                 let (hash, known_at) = (starting.prepared.hash, now.mono);
                 return match starting.end {
-                    None => self.runs(name, Running { started_at, known_at, hash, stop: Stop::No }),
+                    None => self.runs(
+                        name,
+                        Running { started_at, known_at, hash, stop: Stop::No, is_trusted: false },
+                    ),
                     Some(end) => self.ended(name, end, now),
                 };
             }
@@ -231,6 +234,10 @@ impl PodMachine {
 
     /// A start that nobody had answered came to nothing.
     fn never_began(&mut self, name: &ContainerName, prepared: Preparing, tries: u32, now: Mono) {
+        if let Some(record) = self.life.record.containers.get_mut(name) {
+            // So there is nothing to stop, and what is begun in its place is not it.
+            record.stopping = None;
+        }
         let failure = Failure { kind: FailureKind::Transient, message: "it was not started".into() };
         let retry = Retry::after(failure, tries, now);
         let refused = Some(Refusal { reason: CREATE_ERROR, retry });
