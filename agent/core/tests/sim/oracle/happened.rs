@@ -11,7 +11,7 @@ use berth_core::{
     time::Now,
 };
 
-use super::{Answer, LOST, Oracle, Process, Run};
+use super::{Answer, LOST, Oracle, Process, Run, Termed};
 
 impl Oracle {
     /// The agent learns what came of an effect.
@@ -44,6 +44,14 @@ impl Oracle {
         run.process = Some(Process { began: now.wall, end: None });
         // What went before it began is there again.
         run.is_lost = false;
+        // There was nothing to stop before, unless that is still on disk as what is to be.
+        let record =
+            account.stored.as_ref().and_then(|record| record.containers.get(&request.container.name));
+        let is_to_stop = record.is_some_and(|record| record.stopping.is_some());
+        let Some(run) = account.find_mut(&request.id) else { return };
+        if !is_to_stop {
+            (run.term, run.termed) = (None, Termed::No);
+        }
         // An earlier start under this id, with another spec, came to nothing.
         run.changed = is_changed.then(|| run.changed.unwrap_or(now.mono));
     }

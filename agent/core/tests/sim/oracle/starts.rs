@@ -21,13 +21,14 @@ impl Oracle {
     pub(super) fn start_asked(&mut self, pod: &PodUid, request: &StartRequest, now: Now) {
         let name = &request.container.name;
         let account = self.pods.get_mut(pod).expect("looked up by the caller");
+        // What the record says was to be asked for had its turn.
+        let order = account.order_before(name, &request.sandbox);
         account.take_intended(name, &request.id);
         let account = &self.pods[pod];
         // Asked again for what was asked, it may only look: what it finds may have ended.
         let is_look = account.find(&request.id).is_some_and(|(_, run)| run.process.is_some());
         let goes_on = if is_look { Ok(()) } else { account.is_going_on(name, now) };
         let known = account.find(&request.id).is_some();
-        let order = account.order_before(name, &request.sandbox);
         let again = (!known).then(|| account.may_run_again(name, &request.sandbox)).flatten();
         let backoff = (!known).then(|| account.backoff_before(&request.container, now)).flatten();
         let is_on_disk = account.is_on_disk(request);
