@@ -225,6 +225,8 @@ pub struct Preparing {
     pub rootfs: Resource<Arc<Accounts>>,
     /// Why it was not started.
     pub refused: Option<Refusal>,
+    /// Whether the runtime was found to be at its start: one that is asked for now and fails tells nothing of that.
+    pub is_under_way: bool,
 }
 
 /// A start that was refused.

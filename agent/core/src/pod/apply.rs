@@ -103,7 +103,13 @@ impl PodMachine {
                 }
             },
         };
-        let preparing = Preparing { hash: container.hash, image: ImageUse::Wanted, rootfs, refused: None };
+        let preparing = Preparing {
+            hash: container.hash,
+            image: ImageUse::Wanted,
+            rootfs,
+            refused: None,
+            is_under_way: false,
+        };
         self.set_run(name, Run::Preparing(preparing));
     }
 

@@ -89,7 +89,7 @@ impl PodMachine {
             // It was taken to run while its shim did not answer. Should its start fail, no shim tells of that, and one that was
             // never asked for no shim knows: it is asked for again, which finds it.
             ObservedTask::Absent | ObservedTask::Created | ObservedTask::Starting => {
-                self.set_run(name, Run::Preparing(again(running.hash)));
+                self.set_run(name, Run::Preparing(again(running.hash, task)));
             }
         }
     }
@@ -290,8 +290,9 @@ pub(super) fn seen(id: &SandboxId, observation: &Observation) -> Seen {
 }
 
 /// A run that was created and is to be started, though it is not known with what.
-pub(super) fn again(hash: u64) -> Preparing {
-    Preparing { hash, image: ImageUse::Wanted, rootfs: Resource::Unknown, refused: None }
+pub(super) fn again(hash: u64, task: &ObservedTask) -> Preparing {
+    let is_under_way = *task == ObservedTask::Starting;
+    Preparing { hash, image: ImageUse::Wanted, rootfs: Resource::Unknown, refused: None, is_under_way }
 }
 
 #[cfg(test)]

@@ -221,7 +221,7 @@ impl PodMachine {
             ObservedTask::Created | ObservedTask::Starting | ObservedTask::Absent | ObservedTask::Unknown
                 if alive != Alive::No =>
             {
-                self.set_run(name, Run::Preparing(again(hash)));
+                self.set_run(name, Run::Preparing(again(hash, task)));
             }
             ObservedTask::Absent if seen.is_none() => {
                 // The runtime never heard of it: the agent ended between its record and the start. So it did not go with
@@ -229,7 +229,7 @@ impl PodMachine {
                 if let Some(record) = self.life.record.containers.get_mut(name) {
                     record.started_in = None;
                 }
-                self.set_run(name, Run::Preparing(again(hash)));
+                self.set_run(name, Run::Preparing(again(hash, task)));
             }
             ObservedTask::Running { .. }
             | ObservedTask::Created

@@ -121,3 +121,28 @@ fn another_version_takes_the_place_of_what_was_never_begun_and_goes_on() {
     run.settle();
     check_first_run(&run, "main");
 }
+
+/// An agent is killed while the runtime is at a start; what comes of that, the next one's own start does not tell.
+#[test]
+fn a_start_that_was_found_under_way_may_have_run_when_its_sandbox_goes() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    let Effect::Pod { pod, act: Act::StartContainer(request), .. } = until_start(&mut run, "main") else {
+        panic!("a start");
+    };
+    assert!(run.world.begin_start(&pod, &request));
+    run.restart(None);
+    let start = until_start(&mut run, "main");
+    let now = run.now;
+    assert!(run.world.end_start(now), "the runtime is at no start");
+    run.world.lose(&request.sandbox, now);
+    run.open.push_front(start);
+    run.perform(0);
+    run.deliver(0);
+    run.settle();
+    let record = run.world.records[&pod].containers.values().next().unwrap();
+    assert_eq!((record.attempt, record.last_exit.as_ref().map(|end| end.exit.code)), (1, Some(137)));
+    assert!(run.world.running(&pod, "main").is_some());
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}

@@ -241,7 +241,7 @@ impl PodMachine {
         let failure = Failure { kind: FailureKind::Transient, message: "it was not started".into() };
         let retry = Retry::after(failure, tries, now);
         let refused = Some(Refusal { reason: CREATE_ERROR, retry });
-        self.set_run(name, Run::Preparing(Preparing { refused, ..prepared }));
+        self.set_run(name, Run::Preparing(Preparing { refused, is_under_way: false, ..prepared }));
     }
 
     fn tell_started(&mut self, name: &ContainerName) {
@@ -344,7 +344,8 @@ fn unclear(task: &ObservedTask) -> Failure {
 }
 
 fn was_unanswered(prepared: &Preparing) -> bool {
-    prepared.refused.as_ref().is_some_and(|refusal| is_no_answer(refusal.retry.failure.kind))
+    let refused = prepared.refused.as_ref();
+    prepared.is_under_way || refused.is_some_and(|refusal| is_no_answer(refusal.retry.failure.kind))
 }
 
 fn is_no_answer(kind: FailureKind) -> bool {
