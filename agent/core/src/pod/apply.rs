@@ -8,7 +8,7 @@ use super::{
     plan::STOP_MIN,
     port::{image::ImageUse, signal::Sent},
     resource::Resource,
-    restart::{first_back_off, next_back_off},
+    restart::next_back_off,
     step::{PodResource, Step},
     text::{about, about_pod, pod_text},
 };
@@ -94,13 +94,7 @@ impl PodMachine {
                     record.last_exit = Some(exit);
                     Resource::Absent
                 }
-                None => {
-                    // Another version takes the place of a restart that was not started.
-                    if record.last_exit.is_some() && record.backoff.delay_ms == 0 {
-                        record.backoff = first_back_off(longest, now);
-                    }
-                    Resource::Unknown
-                }
+                None => Resource::Unknown,
             },
         };
         let preparing = Preparing {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use berth_core::{
     effect::{Act, Effect},
-    id::{PodUid, SandboxId},
+    id::{ImageRef, PodUid, SandboxId},
     observation::ObservedTask,
     spec::{Pod, RestartPolicy},
     status::ContainerState,
@@ -144,5 +144,34 @@ fn a_start_that_was_found_under_way_may_have_run_when_its_sandbox_goes() {
     let record = run.world.records[&pod].containers.values().next().unwrap();
     assert_eq!((record.attempt, record.last_exit.as_ref().map(|end| end.exit.code)), (1, Some(137)));
     assert!(run.world.running(&pod, "main").is_some());
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// An agent is killed before it asked for a restart, with another image by then: that one has a back-off of its own.
+#[test]
+fn another_image_in_the_place_of_a_restart_that_was_never_asked_for_backs_off() {
+    let pod = pods::pod("web", &["main"]);
+    let uid = pod.uid.clone();
+    let mut run = Run::new();
+    run.world.images.insert(ImageRef::new("other:1"));
+    run.settle();
+    run.want(pod.clone());
+    run.settle();
+    let first = run.world.running(&uid, "main").unwrap();
+    run.world.exit(&first, 1, run.now);
+    until_start(&mut run, "main");
+    let mut changed = pod;
+    let container = Arc::make_mut(&mut changed.containers[0]);
+    (container.hash, container.image) = (2, ImageRef::new("other:1"));
+    run.want(changed);
+    run.restart(None);
+    run.settle();
+    let second = run.world.running(&uid, "main").unwrap();
+    run.world.exit(&second, 1, run.now);
+    run.settle();
+    assert!(run.world.running(&uid, "main").is_none(), "it does not wait");
+    run.advance(Duration::from_secs(11), |_| {});
+    run.settle();
+    assert!(run.world.running(&uid, "main").is_some());
     assert_eq!(run.world.violations, Vec::<String>::new());
 }

@@ -21,6 +21,7 @@ use crate::{
         machine::{PodMachine, Shared},
         port::{image::ImageUse, signal::Stop},
         resource::{Resource, Retry},
+        restart::first_back_off,
         text::about,
     },
     record::RunImage,
@@ -113,6 +114,10 @@ impl PodMachine {
         let sandbox = self.life.record.sandbox;
         if let Some(record) = self.life.record.containers.get_mut(name) {
             record.started_in = Some(sandbox);
+            // Another version takes the place of a restart that was not started.
+            if record.last_exit.is_some() && record.backoff.delay_ms == 0 {
+                record.backoff = first_back_off(shared.config.crash_backoff_max, now);
+            }
             let process = request.plan.spec.process().as_ref();
             record.image = Some(run_image(&request.image, process.map(|process| user(process.user()))));
         }
