@@ -169,6 +169,11 @@ impl Account {
         if is_fresh || is_init_anew || is_given_up {
             return None;
         }
+        // What went with a sandbox that was taken for gone ended when it was, and was killed with its shim later.
+        let recorded = self.stored.as_ref().and_then(|record| record.containers.get(name));
+        let ends = recorded.into_iter().flat_map(|record| [&record.exit, &record.last_exit]).flatten();
+        let mut lost = ends.filter(|end| end.attempt == last.attempt && end.exit.code == super::LOST);
+        let at = lost.next().map_or(at, |end| at.min(end.at));
         let waited = now.mono.since(at);
         Some(if waited >= BACKOFF_FIRST {
             Ok(())
