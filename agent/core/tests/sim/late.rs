@@ -18,13 +18,20 @@ enum Read {
     ShimBeforeStart,
     /// The whole runtime, before the container is started.
     RuntimeBeforeStart,
+    /// The same while the sandbox's shim answers nothing.
+    SilentRuntimeBeforeStart,
     /// The whole runtime, before the sandbox is made.
     RuntimeBeforeSandbox,
 }
 
 #[test]
 fn what_was_begun_after_a_reading_began_is_not_taken_for_gone() {
-    for read in [Read::ShimBeforeStart, Read::RuntimeBeforeStart, Read::RuntimeBeforeSandbox] {
+    for read in [
+        Read::ShimBeforeStart,
+        Read::RuntimeBeforeStart,
+        Read::SilentRuntimeBeforeStart,
+        Read::RuntimeBeforeSandbox,
+    ] {
         let mut run = Run::new();
         run.settle();
         run.want(pods::pod("web", &["main"]));
@@ -33,6 +40,13 @@ fn what_was_begun_after_a_reading_began_is_not_taken_for_gone() {
             Read::ShimBeforeStart => {
                 let id = run.world.sandboxes.keys().next().cloned().unwrap();
                 Event::Sandbox { report: run.read_shim(&id), id }
+            }
+            Read::SilentRuntimeBeforeStart => {
+                let id = run.world.sandboxes.keys().next().cloned().unwrap();
+                run.world.fall_silent(&id);
+                run.read_runtime();
+                run.world.speak(&id);
+                Event::RuntimeUp(run.observed.take().unwrap())
             }
             Read::RuntimeBeforeStart | Read::RuntimeBeforeSandbox => {
                 run.read_runtime();
@@ -80,7 +94,7 @@ fn with_a_container() -> (Run, ContainerId, SandboxId) {
 
 fn until(run: &mut Run, read: Read) {
     let is_next = |effect: &Effect| match read {
-        Read::ShimBeforeStart | Read::RuntimeBeforeStart => {
+        Read::ShimBeforeStart | Read::RuntimeBeforeStart | Read::SilentRuntimeBeforeStart => {
             matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. })
         }
         Read::RuntimeBeforeSandbox => matches!(effect, Effect::Pod { act: Act::EnsureSandbox(_), .. }),

@@ -136,6 +136,13 @@ impl PodMachine {
         }
     }
 
+    /// Something that runs in the current sandbox was asked for and answered: the sandbox is up.
+    pub(in crate::pod) fn sandbox_answered(&mut self, now: Mono) {
+        if let Resource::Ready(up) = &mut self.life.actual.sandbox {
+            up.known_at = now;
+        }
+    }
+
     /// Asks to kill the shim of a sandbox, in the place of one more try at its removal.
     pub(in crate::pod) fn kill_shim(&mut self, sandbox: SandboxId, shared: &mut Shared<'_>) {
         let leftover = Leftover::Sandbox(sandbox.clone());

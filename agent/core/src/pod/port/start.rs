@@ -167,10 +167,11 @@ impl PodMachine {
                 self.tell_started(name);
                 let (hash, known_at) = (starting.prepared.hash, now.mono);
                 return match starting.end {
-                    None => self.runs(
-                        name,
-                        Running { started_at, known_at, hash, stop: Stop::No, is_trusted: false },
-                    ),
+                    None => {
+                        self.sandbox_answered(known_at);
+                        let stop = Stop::No;
+                        self.runs(name, Running { started_at, known_at, hash, stop, is_trusted: false });
+                    }
                     Some(end) => self.ended(name, end, now),
                 };
             }
