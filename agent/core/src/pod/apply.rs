@@ -94,7 +94,11 @@ impl PodMachine {
                     record.last_exit = Some(exit);
                     Resource::Absent
                 }
-                None => Resource::Unknown,
+                None => {
+                    // What was to stop never ran.
+                    record.stopping = None;
+                    Resource::Unknown
+                }
             },
         };
         let preparing = Preparing {

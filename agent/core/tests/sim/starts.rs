@@ -89,6 +89,37 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
     }
 }
 
+/// A shim that answered nothing tells that what was taken to run, and is to stop for another spec, never began. The run that
+/// takes its place is not to stop.
+#[test]
+fn what_takes_the_place_of_a_run_that_never_began_is_not_stopped_for_it() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    let is_start = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. });
+    while !run.open.iter().any(is_start) {
+        assert!(run.settle_one(), "it is never started");
+    }
+    let at = run.open.iter().position(is_start).unwrap();
+    let start = run.open.remove(at).unwrap();
+    let now = run.now;
+    assert!(run.world.perform_half(&start, now));
+    let sandbox = run.world.sandboxes.keys().next().cloned().unwrap();
+    run.restart(Some(&sandbox));
+    let mut changed = Pod::clone(&run.spec("web").unwrap());
+    pods::edit(&mut changed, "main").hash += 1;
+    run.want(changed);
+    let record = run.world.records[&uid()].containers.values().next().unwrap();
+    assert!(record.stopping.is_some(), "it is not stopped");
+    run.settle();
+    run.told.clear();
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert!(run.world.running(&uid(), "main").is_some());
+    let is_signal = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::Signal(_), .. });
+    assert!(!run.told.iter().any(is_signal), "the next run is stopped");
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
 /// Its sandbox is lost before or after the start has failed for sure, and the agent is killed: the next one begins the run in the
 /// next sandbox, and does not take it for one that went with the last.
 #[test]
