@@ -170,7 +170,11 @@ impl PodMachine {
             self.follow_plan(shared, now);
             let status = self.status_now(shared.config, now);
             match self.save(shared, now.mono) {
-                Standing::Saved => return self.hand_over(status, shared, now.mono),
+                Standing::Saved => {
+                    if !self.take_back_starts(shared, now) {
+                        return self.hand_over(status, shared, now.mono);
+                    }
+                }
                 Standing::Held => return,
                 Standing::Failed(retry) => {
                     self.wake(retry.at);

@@ -58,8 +58,6 @@ struct Account {
     began: Now,
     /// Since when its source does not have it any more. It never comes back from that.
     unwanted: Option<Mono>,
-    /// The same when that was while a record was written: what was decided before is asked for after it.
-    overtaken: Option<Mono>,
     runs: BTreeMap<ContainerName, Vec<Run>>,
     /// The record as it was last asked to be written.
     intended: Option<PodRecord>,
@@ -202,7 +200,6 @@ impl Account {
             spec,
             began,
             unwanted: None,
-            overtaken: None,
             runs: BTreeMap::new(),
             intended: None,
             stored: None,
@@ -347,10 +344,7 @@ impl Oracle {
         }
         for (uid, account) in &mut self.pods {
             let Some(spec) = self.wanted.get(uid) else {
-                if account.unwanted.is_none() {
-                    account.unwanted = Some(now.mono);
-                    account.overtaken = account.is_being_written.then_some(now.mono);
-                }
+                account.unwanted.get_or_insert(now.mono);
                 continue;
             };
             if account.unwanted.is_none() {
@@ -412,8 +406,6 @@ impl Oracle {
         });
         account.intended = Some(record.clone());
         account.is_being_written = true;
-        let is_to_stop = account.stored.as_ref().is_some_and(|record| record.termination.is_some());
-        account.overtaken = account.overtaken.filter(|_| !is_to_stop);
     }
 
     /// A record is on disk.

@@ -8,7 +8,10 @@ use berth_core::{
     failure::{Failure, FailureKind},
     id::{ContainerId, OpId, PodUid, SandboxId},
     observation::{Exit, ObservedTask, SandboxReport},
-    pod::port::start_failure::{Answer, Call, Sandbox},
+    pod::port::{
+        look::Finding,
+        start_failure::{Answer, Call, Sandbox},
+    },
     spec::{Pod, RestartPolicy},
 };
 use jiff::Timestamp;
@@ -16,7 +19,7 @@ use jiff::Timestamp;
 use crate::{
     pods,
     run::Run,
-    world::{failure, not_started},
+    world::{Disk, failure, not_started},
 };
 
 /// What a shim tells while a start is under way.
@@ -86,6 +89,75 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
         let record = &run.world.records[&uid()].containers.values().next().unwrap();
         let told = record.exit.as_ref().map(|end| (end.exit.code, end.reason.as_deref().unwrap_or("Error")));
         assert_eq!(told, expected, "{what}");
+    }
+}
+
+/// What overtakes a start that waits for its record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Overtaken {
+    /// The pod's manifest goes.
+    ByItsEnd,
+    /// The sandbox is found to be without its network namespace.
+    ByALook,
+    /// The sandbox is lost.
+    ByALoss,
+    /// The same when it was asked for again, since its record could not be written before.
+    ByALossAtItsNextTry,
+}
+
+#[test]
+fn a_start_that_was_overtaken_while_its_record_was_written_is_taken_back() {
+    use Overtaken::{ByALook, ByALoss, ByALossAtItsNextTry, ByItsEnd};
+    for overtaken in [ByItsEnd, ByALook, ByALoss, ByALossAtItsNextTry] {
+        let mut run = Run::new();
+        run.settle();
+        run.want(pods::pod("web", &["main"]));
+        let is_last = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::EnsureRootfs(_), .. });
+        while let Some(at) = run.open.iter().position(|effect| !is_last(effect)) {
+            run.perform(at);
+            run.deliver(0);
+        }
+        run.advance(Duration::from_secs(60), |_| {});
+        assert_eq!((run.open.len(), run.looks.len()), (1, 1), "{overtaken:?}");
+        run.are_writes_slow = true;
+        run.perform(0);
+        run.deliver(0);
+        if overtaken == ByALossAtItsNextTry {
+            run.world.disk = Disk::Full;
+            run.finish_writes();
+            run.world.disk = Disk::Works;
+            run.set_clock(run.now.mono + Duration::from_secs(2));
+            run.handle(Event::NetworkReady(Ok(())));
+        }
+        assert_eq!(run.writes.len(), 1, "{overtaken:?}");
+        let sandbox = run.world.sandboxes.keys().next().cloned().unwrap();
+        let now = run.now;
+        match overtaken {
+            ByItsEnd => run.unwant("web"),
+            ByALook => {
+                assert!(run.world.change_behind(&uid(), Finding::Netns));
+                assert!(run.look());
+            }
+            ByALoss | ByALossAtItsNextTry => {
+                run.world.lose(&sandbox, now);
+                run.report();
+            }
+        }
+        run.told.clear();
+        run.are_writes_slow = false;
+        run.finish_writes();
+        let is_here = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::StartContainer(start), .. } if start.sandbox == sandbox);
+        assert!(!run.told.iter().any(is_here), "{overtaken:?}: it is started all the same");
+        run.settle();
+        run.advance(Duration::from_secs(60), Run::settle);
+        assert_eq!(run.world.violations, Vec::<String>::new(), "{overtaken:?}");
+        if overtaken == ByItsEnd {
+            assert!(run.world.records.is_empty(), "something is left");
+            continue;
+        }
+        let record = run.world.records[&uid()].containers.values().next().unwrap();
+        assert_eq!((record.attempt, record.exit.as_ref()), (0, None), "{overtaken:?}: it counts as a run");
+        assert!(run.world.running(&uid(), "main").is_some(), "{overtaken:?}");
     }
 }
 

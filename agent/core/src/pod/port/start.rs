@@ -14,9 +14,9 @@ use crate::{
     image::ImageInfo,
     observation::{Exit, ObservedTask},
     oci::{ConfigError, ContainerInputs, ContainerPlan, container_plan},
-    ops::Slot,
+    ops::{Purpose, Slot},
     pod::{
-        actual::{Life, Preparing, Refusal, Run, RunEnd, Running},
+        actual::{Life, Preparing, Refusal, Run, RunEnd, Running, Stage},
         fit,
         machine::{PodMachine, Shared},
         port::{image::ImageUse, signal::Stop},
@@ -83,6 +83,8 @@ pub struct Starting {
     pub prepared: Preparing,
     /// Its end, when that was reported before the outcome of the start.
     pub end: Option<RunEnd>,
+    /// Whether an earlier try may have worked.
+    pub may_have_run: bool,
 }
 
 /// What is asked about a run that is to be started.
@@ -112,6 +114,7 @@ impl PodMachine {
             }
         };
         let sandbox = self.life.record.sandbox;
+        let may_have_run = self.life.may_have_run(name);
         if let Some(record) = self.life.record.containers.get_mut(name) {
             record.started_in = Some(sandbox);
             // Another version takes the place of a restart that was not started.
@@ -127,8 +130,46 @@ impl PodMachine {
         let tries = preparing.refused.as_ref().map_or(0, |refusal| refusal.retry.tries);
         let act = Act::StartContainer(Box::new(request));
         let op = self.ask(shared, Slot::Start(name.clone()), tries, act);
-        let starting = Starting { op, asked: Asked::Start, prepared: preparing, end: None };
+        let starting = Starting { op, asked: Asked::Start, prepared: preparing, end: None, may_have_run };
         self.set_run(name, Run::Starting(starting));
+    }
+
+    /// Takes back what waited for the record, when it was heard meanwhile that the pod ends or that the sandbox goes: nothing
+    /// is begun only to be stopped. Whether there was anything.
+    pub(in crate::pod) fn take_back_starts(&mut self, shared: &mut Shared<'_>, now: Now) -> bool {
+        let life = &self.life;
+        let is_all = life.stage() == Stage::Stop || life.record.replacing.is_some();
+        let is_lost =
+            |name: &ContainerName| matches!(life.run(name), Run::Starting(Starting { end: Some(_), .. }));
+        let is_overtaken = |act: &Act| match act {
+            Act::StartContainer(request) => is_all || is_lost(&request.container.name),
+            _ => false,
+        };
+        let ops: Vec<OpId> =
+            self.acts.extract_if(.., |(_, act)| is_overtaken(act)).map(|(op, _)| op).collect();
+        for op in &ops {
+            if let Some(Purpose::Pod { slot: Slot::Start(name), .. }) = shared.ops.close(*op) {
+                self.take_back_start(&name, now);
+            }
+        }
+        !ops.is_empty()
+    }
+
+    fn take_back_start(&mut self, name: &ContainerName, now: Now) {
+        let Run::Starting(Starting { mut prepared, end, may_have_run, .. }) = self.life.run(name).clone()
+        else {
+            return;
+        };
+        match end {
+            Some(end) if may_have_run => return self.ended(name, end, now),
+            // The layer goes with what is removed of the sandbox.
+            Some(_) => prepared.rootfs = Resource::Unknown,
+            None => {}
+        }
+        if !may_have_run && let Some(record) = self.life.record.containers.get_mut(name) {
+            record.started_in = None;
+        }
+        self.set_run(name, Run::Preparing(prepared));
     }
 
     /// Asks what became of a start that nobody answered: the answer is taken like that of a start.
@@ -142,7 +183,8 @@ impl PodMachine {
             id: self.life.container_id(name),
         };
         let op = self.ask(shared, Slot::Start(name.clone()), tries, Act::LookAtTask(Box::new(request)));
-        let starting = Starting { op, asked: Asked::Look, prepared: preparing, end: None };
+        let starting =
+            Starting { op, asked: Asked::Look, prepared: preparing, end: None, may_have_run: true };
         self.set_run(name, Run::Starting(starting));
     }
 

@@ -62,9 +62,6 @@ impl Account {
     /// A pod whose manifest has gone, whose time is up or that has ended starts nothing.
     fn is_going_on(&self, name: &ContainerName, now: Now) -> Result<(), String> {
         let uid = &self.spec.uid;
-        if self.overtaken.is_some() {
-            return Ok(());
-        }
         if self.unwanted.is_some() {
             return Err(format!("{uid}/{name}: its manifest has gone"));
         }
