@@ -92,6 +92,8 @@ struct Run {
     termed: Termed,
     /// Whether the agent that is up took it to run.
     trust: Trust,
+    /// Whether a record on disk says, or said, that it is to stop.
+    is_to_stop: bool,
     /// When this agent could know that it runs.
     learned: Mono,
     /// How often it was asked to be killed.
@@ -164,6 +166,7 @@ impl Run {
             term: None,
             termed: Termed::No,
             trust: Trust::No,
+            is_to_stop: false,
             learned: Mono::default(),
             kills: 0,
             is_lost: false,
@@ -412,6 +415,12 @@ impl Oracle {
     pub(crate) fn stored(&mut self, record: &PodRecord) {
         if let Some(account) = self.pods.get_mut(&record.uid) {
             account.stored = Some(record.clone());
+            let stopping = record.containers.values().filter(|one| one.stopping.is_some());
+            for stopping in stopping {
+                if let Some(run) = account.find_mut(&stopping.id) {
+                    run.is_to_stop = true;
+                }
+            }
             self.check_record(record);
         }
     }

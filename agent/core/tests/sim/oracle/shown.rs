@@ -248,7 +248,7 @@ impl Account {
     /// Whether a main container does not run again by its policy.
     pub(super) fn is_over(&self, name: &ContainerName) -> bool {
         let Some(last) = self.last_run(name) else { return false };
-        if last.changed.is_some() && last.term.is_some() {
+        if last.is_replaced() {
             return false;
         }
         match (self.spec.restart_policy, self.code_of(name, last)) {

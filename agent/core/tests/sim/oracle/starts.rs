@@ -1,6 +1,6 @@
 //! Which containers may start: the restart policy, init containers before main ones, sidecars in turn.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use berth_core::{
     id::{ContainerName, PodUid, SandboxId},
@@ -52,7 +52,10 @@ impl Oracle {
             let account = self.pods.get_mut(pod).expect("looked up above");
             account.runs.entry(name.clone()).or_default().push(run);
         } else if let Some(run) = self.pods.get_mut(pod).and_then(|account| account.find_mut(&request.id)) {
-            run.sandbox = request.sandbox.clone();
+            // What never began in a sandbox that went is not given up with it.
+            if mem::replace(&mut run.sandbox, request.sandbox.clone()) != request.sandbox {
+                run.given_up = None;
+            }
             run.container = Arc::clone(&request.container);
         }
     }

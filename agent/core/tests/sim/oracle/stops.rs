@@ -38,7 +38,9 @@ impl Oracle {
         let who = format!("{pod}/{name}");
         let why = account.reasons(run, now);
         // What runs is stopped also while that cannot be written down.
-        let is_meant = account.is_unwritten || means_to_stop(account.intended.as_ref(), name);
+        let is_meant = account.is_unwritten
+            || account.is_overtaken(run)
+            || means_to_stop(account.intended.as_ref(), name);
         let order = account.stop_order(name, run, now);
         let kill = (*signal == StopSignal::Kill).then(|| account.may_be_killed(name, run, now));
         self.judge(
@@ -78,12 +80,16 @@ impl Oracle {
     }
 
     /// A container is removed, and with it its process: that is SIGKILL too.
-    pub(crate) fn removed(&mut self, pod: &PodUid, id: &ContainerId, now: Now) {
+    pub(crate) fn removed(&mut self, pod: &PodUid, id: &ContainerId, was_silent: bool, now: Now) {
         let Some(account) = self.pods.get(pod) else { return };
         let Some((name, run)) = account.find(id) else { return };
+        // A shim that hung when its sandbox was given up may go on, and do what it was asked for before.
+        let is_given_up = was_silent && account.is_in_an_earlier_sandbox(run);
         let is_on_disk = account.stored.as_ref().is_some_and(|record| code_in(record, name, run).is_some());
         let is_by_old_record = account.is_unwritten && account.unwanted.is_some();
-        self.check_removal(pod, id, now);
+        if !is_given_up {
+            self.check_removal(pod, id, now);
+        }
         let run = self.pods.get_mut(pod).and_then(|account| account.find_mut(id));
         if let Some(run) = run {
             run.is_lost |= !is_on_disk;
@@ -127,6 +133,15 @@ impl Oracle {
     }
 }
 
+impl Run {
+    /// Whether it was stopped for another spec. What is stopped with its sandbox is not stopped for one that comes meanwhile;
+    /// what was to stop and ended before its signal is replaced all the same: nobody can tell the one from the other.
+    pub(super) fn is_replaced(&self) -> bool {
+        let for_spec = self.changed.filter(|at| self.given_up.is_none_or(|given_up| *at < given_up));
+        for_spec.is_some() && (self.term.is_some() || self.is_to_stop)
+    }
+}
+
 fn means_to_stop(record: Option<&PodRecord>, name: &ContainerName) -> bool {
     record.is_some_and(|record| {
         record.termination.is_some()
@@ -157,6 +172,15 @@ impl Account {
 
     fn deadline(&self) -> Option<Mono> {
         Some(self.began.mono + self.spec.active_deadline?)
+    }
+
+    /// Whether a signal waited for the record while its sandbox went, which that record tells of: it meets nothing.
+    fn is_overtaken(&self, run: &Run) -> bool {
+        !run.is_running() && self.is_in_an_earlier_sandbox(run)
+    }
+
+    fn is_in_an_earlier_sandbox(&self, run: &Run) -> bool {
+        self.intended.as_ref().is_some_and(|record| record.sandbox_id != run.sandbox)
     }
 
     /// Since when a container is to stop, for each reason that there is.
@@ -205,15 +229,20 @@ impl Account {
         }
         let since = self.ends_since(now)?;
         let since = run.given_up.map_or(since, |given_up| given_up.min(since));
-        if run.changed.is_some() || now.mono.since(since) >= self.grace() {
+        // A pod that gives no time has no order, but for its own end, which has a second.
+        let is_at_once = run.given_up.is_some() && self.spec.grace.is_zero();
+        if run.changed.is_some() || is_at_once || now.mono.since(since) >= self.grace() {
             return None;
         }
-        let others = self.any_running(&[ContainerKind::Main, ContainerKind::Init]);
+        // What no kill ends is removed as it is, and waited for no longer.
+        let runs = |run: &Run| run.is_running() && run.kills < KILLS_BEFORE_REMOVAL;
+        let unlearned = |one: &ContainerName| self.last_run(one).is_some_and(Run::is_unanswered);
+        let is_waited_for = |one: &ContainerName| self.runs_of(one).iter().any(runs) && !unlearned(one);
+        let others = self.spec.all_containers().filter(|one| one.kind != ContainerKind::Sidecar);
         let sidecars = self.spec.init_containers.iter().filter(|one| one.kind == ContainerKind::Sidecar);
         let after = sidecars.skip_while(|one| one.name != *name).skip(1);
-        let later = after.map(|one| &one.name).find(|one| self.runs_of(one).iter().any(Run::is_running));
-        let unlearned = |one: &ContainerName| self.last_run(one).is_some_and(Run::is_unanswered);
-        Some(match others.or(later).filter(|one| !unlearned(one)) {
+        let mut before = others.chain(after).map(|one| &one.name);
+        Some(match before.find(|one| is_waited_for(one)) {
             Some(other) => Err(format!("{}/{name}: told to stop while {other} runs", self.spec.uid)),
             None => Ok(()),
         })
@@ -247,10 +276,8 @@ impl Account {
         let policy = self.spec.restart_policy;
         let code = |name: &ContainerName| {
             let last = self.last_run(name)?;
-            // What is stopped with its sandbox is not stopped for another spec that comes meanwhile.
-            let for_spec = last.changed.filter(|at| last.given_up.is_none_or(|given_up| *at < given_up));
-            let is_replaced = for_spec.is_some() && last.term.is_some();
-            self.code_of(name, last).filter(|_| is_known(name, last) && !last.is_running() && !is_replaced)
+            self.code_of(name, last)
+                .filter(|_| is_known(name, last) && !last.is_running() && !last.is_replaced())
         };
         let inits = self.spec.init_containers.iter().filter(|one| one.kind == ContainerKind::Init);
         if policy == RestartPolicy::Never && inits.filter_map(|one| code(&one.name)).any(|code| code != 0) {

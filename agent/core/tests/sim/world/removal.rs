@@ -12,7 +12,9 @@ use super::{World, name_of};
 
 impl World {
     pub(super) fn remove_container(&mut self, pod: &PodUid, removed: &ContainerId, now: Now) {
-        self.judge(|oracle| oracle.removed(pod, removed, now));
+        let was_silent =
+            self.containers.get(removed).is_some_and(|one| self.was_silent.contains(&one.sandbox));
+        self.judge(|oracle| oracle.removed(pod, removed, was_silent, now));
         self.exit(removed, 137, now);
         // What is taken down while its record cannot be written may be begun again, should its manifest be back for another
         // agent, which goes by the old record.
