@@ -21,6 +21,8 @@ pub struct Observation {
     /// Sandboxes of which containerd has no record, for somebody removed it, though they are up or their shim is there and does
     /// not answer.
     pub unrecorded: BTreeSet<SandboxId>,
+    /// Sandboxes whose shim is there and does not answer, or could not be asked: nothing is known of what is in them.
+    pub silent: BTreeSet<SandboxId>,
 }
 
 /// A sandbox record of containerd and what its shim says.

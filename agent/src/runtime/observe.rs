@@ -86,6 +86,11 @@ pub async fn observe(
                 .iter()
                 .filter_map(|container| observed_container(container, &looks, &tasks))
                 .collect(),
+            silent: looks
+                .iter()
+                .filter(|(_, look)| look.is_silent())
+                .map(|(id, _)| SandboxId::from_known(id))
+                .collect(),
             unrecorded: unrecorded.into_iter().filter(|id| may_be_up(id, &looks, shims)).collect(),
         },
         shims: looks.keys().map(SandboxId::from_known).collect(),
@@ -192,8 +197,7 @@ fn is_up(id: &SandboxId, looks: &BTreeMap<String, ShimLook>, shims: &Shims) -> O
 
 /// A shim that does not answer may only be slow.
 fn may_be_up(id: &SandboxId, looks: &BTreeMap<String, ShimLook>, shims: &Shims) -> bool {
-    matches!(looks.get(id.as_str()), Some(ShimLook::Silent | ShimLook::NotAsked(_)))
-        || is_up(id, looks, shims).is_some()
+    looks.get(id.as_str()).is_some_and(ShimLook::is_silent) || is_up(id, looks, shims).is_some()
 }
 
 fn observed_container(

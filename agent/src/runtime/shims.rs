@@ -377,6 +377,11 @@ async fn without_socket(error: &CallError, meant: &Meant) -> bool {
 }
 
 impl ShimLook {
+    /// Whether nothing is known of what is in the sandbox, though its shim may be there.
+    pub(super) fn is_silent(&self) -> bool {
+        matches!(self, Self::Silent | Self::NotAsked(_))
+    }
+
     /// What became of a container.
     pub(super) fn task(&self, id: &str) -> ObservedTask {
         match self {

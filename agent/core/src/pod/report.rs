@@ -17,6 +17,7 @@ use crate::{
     failure::FailureKind,
     id::{ContainerId, ContainerName, SandboxId},
     observation::{Exit, Observation, ObservedContainer, ObservedSandbox, ObservedTask, SandboxReport},
+    record::ContainerRecord,
     status::Severity,
     time::{Mono, Now},
 };
@@ -117,7 +118,7 @@ impl PodMachine {
                 self.life.actual.sandbox = Resource::Unknown;
                 self.compare_all(observation, now);
             }
-            Seen::NotReady if self.is_silent(observation) => {
+            Seen::NotReady if self.is_silent(observation) || self.may_be_used(observation) => {
                 self.life.actual.sandbox = Resource::Unknown;
             }
             Seen::NotReady | Seen::Nothing => {
@@ -158,6 +159,14 @@ impl PodMachine {
             let is_unknown = |seen: &ObservedContainer| seen.id == id && seen.task == ObservedTask::Unknown;
             observation.containers.iter().any(is_unknown)
         })
+    }
+
+    /// Whether the shim does not answer and a container was asked to start in it: the runtime may know no container yet, and the
+    /// start comes to the shim when it goes on.
+    fn may_be_used(&self, observation: &Observation) -> bool {
+        let record = &self.life.record;
+        let is_begun = |run: &ContainerRecord| run.started_in == Some(record.sandbox) && run.exit.is_none();
+        observation.silent.contains(&record.sandbox_id) && record.containers.values().any(is_begun)
     }
 
     /// Lets everything go on that waits because of this kind of failure.

@@ -65,6 +65,24 @@ fn what_was_begun_after_a_reading_began_is_not_taken_for_gone() {
     }
 }
 
+/// The runtime knows no container of it yet, and its shim, which answers nothing while the runtime is read, begins it after that.
+#[test]
+fn what_was_asked_to_start_in_a_shim_that_hangs_is_not_taken_for_gone() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    until(&mut run, Read::RuntimeBeforeStart);
+    let sandbox = run.world.sandboxes.keys().next().cloned().unwrap();
+    run.world.fall_silent(&sandbox);
+    run.read_runtime();
+    run.hear_runtime();
+    run.world.speak(&sandbox);
+    run.settle();
+    assert!(run.world.running(&PodUid::new("uid-web"), "main").is_some(), "{:?}", run.world.statuses);
+    assert_eq!(run.world.sandboxes.keys().collect::<Vec<_>>(), [&sandbox]);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
 /// One that began later tells.
 #[test]
 fn what_a_later_reading_does_not_find_is_gone() {
@@ -186,7 +204,7 @@ fn a_sandbox_that_is_looked_for_is_removed_when_the_look_is_over() {
     assert_eq!(run.world.violations, Vec::<String>::new());
 }
 
-/// A shim that hung while the runtime was read goes on, and does what it was asked for before its sandbox is removed.
+/// A shim that was taken for gone while the runtime was read does what it was asked for before its sandbox is removed.
 #[test]
 fn a_start_under_way_in_a_sandbox_that_is_replaced_finds_its_network() {
     let mut run = Run::new();
@@ -202,7 +220,8 @@ fn a_start_under_way_in_a_sandbox_that_is_replaced_finds_its_network() {
     run.world.fall_silent(&sandbox);
     run.read_runtime();
     run.world.speak(&sandbox);
-    let observed = run.observed.take().unwrap();
+    let mut observed = run.observed.take().unwrap();
+    observed.silent.clear();
     run.handle(Event::RuntimeUp(observed));
     let is_sandbox = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveSandbox(_), .. });
     while let Some(at) = run.open.iter().position(|effect| !is_sandbox(effect)) {

@@ -58,7 +58,8 @@ async fn a_shim_that_has_gone_is_told_from_one_that_is_silent() {
     let (shims, sandbox) = shims(dir.path());
     let kill = KillRequest::default();
     assert!(matches!(shims.signal(&sandbox, &kill).await, Err(CallError::Connect { .. })));
-    assert!(matches!(shims.look(&sandbox).await, ShimLook::Gone(_)));
+    let look = shims.look(&sandbox).await;
+    assert!(matches!(look, ShimLook::Gone(_)) && !look.is_silent(), "{look:?}");
     assert_eq!(shims.task(&sandbox, &ContainerId::from_known("c1")).await, None);
 
     // It listens, as one that was stopped still does, and never answers.
@@ -166,7 +167,8 @@ async fn what_keeps_the_agent_from_asking_is_no_loss() {
     let (shims, sandbox) = shims(dir.path());
     let socket = shims.socket(&sandbox);
     std::os::unix::fs::symlink(&socket, &socket).unwrap();
-    assert!(matches!(shims.look(&sandbox).await, ShimLook::NotAsked(_)));
+    let look = shims.look(&sandbox).await;
+    assert!(matches!(look, ShimLook::NotAsked(_)) && look.is_silent(), "{look:?}");
     let (follower, mut told) = follower(&shims, &sandbox);
     // Six tries, of which the third would be the last.
     let ended = tokio::time::timeout(RETRY_MIN * 40, follower.run()).await;
@@ -179,7 +181,7 @@ async fn a_shim_that_never_answers_is_silent_and_not_gone() {
     let (shims, sandbox) = shims(dir.path());
     let _listener = UnixListener::bind(shims.socket(&sandbox)).unwrap();
     let look = shims.look(&sandbox).await;
-    assert!(matches!(look, ShimLook::Silent), "{look:?}");
+    assert!(matches!(look, ShimLook::Silent) && look.is_silent(), "{look:?}");
     assert_eq!(look.task("c1"), ObservedTask::Unknown);
 }
 

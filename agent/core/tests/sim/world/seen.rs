@@ -39,6 +39,7 @@ impl World {
             sandboxes: sandboxes.collect(),
             containers: containers.collect(),
             unrecorded: unrecorded.map(|(id, _)| id.clone()).collect(),
+            silent: self.silent.clone(),
         }
     }
 

@@ -152,6 +152,7 @@ impl World {
         for container in observation.containers.iter_mut().filter(inside) {
             container.task = ObservedTask::Unknown;
         }
+        observation.silent.insert(id.clone());
         self.oracle.silenced(id, now);
         self.reports.push((id.clone(), Report::State));
     }
