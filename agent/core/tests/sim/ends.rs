@@ -4,13 +4,19 @@ use std::time::Duration;
 
 use berth_core::{
     effect::{Act, Effect},
+    event::Event,
     failure::FailureKind,
     id::PodUid,
-    spec::RestartPolicy,
+    pod::port::look::Finding,
+    spec::{Pod, RestartPolicy},
     status::{ContainerState, Phase},
 };
 
-use crate::{pods, run::Run, world::failure};
+use crate::{
+    pods,
+    run::Run,
+    world::{Manner, failure},
+};
 
 /// Longer than the waits between three tries.
 const WAITS: Duration = Duration::from_secs(10);
@@ -62,5 +68,63 @@ fn an_end_is_shown_once_and_with_its_message_however_often_that_must_be_read() {
         let ContainerState::Terminated(end) = state else { panic!("{what}: no end is shown") };
         assert_eq!((phase, end.exit_code, end.message.as_str()), (Phase::Failed, 3, expected), "{what}");
         assert_eq!(run.world.violations, Vec::<String>::new());
+    }
+}
+
+/// Its network namespace was removed, so it is to stop with its sandbox, and takes no signal.
+#[test]
+fn a_pod_has_failed_when_its_last_process_is_given_up() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(once());
+    run.settle();
+    let main = run.world.running(&uid(), "main").expect("it runs");
+    assert!(run.world.change_behind(&uid(), Finding::Netns));
+    run.advance(Duration::from_secs(300), |run| {
+        run.world.manners.insert(main.clone(), Manner::Ignores);
+        run.settle();
+    });
+    assert_eq!(shown(&run).0, Phase::Failed);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// Another spec came while nobody knew of its process, and its network namespace was removed before anybody did.
+#[test]
+fn what_is_found_to_run_in_a_sandbox_that_is_replaced_is_not_stopped_for_its_spec() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(once());
+    let is_start = |act: &Act| matches!(act, Act::StartContainer(_));
+    let start = take(&mut run, is_start);
+    let now = run.now;
+    run.world.perform(&start, now);
+    run.handle(Event::Done { op: start.op(), outcome: Err(failure(FailureKind::Unknown, "timed out")) });
+    let mut other = once();
+    pods::edit(&mut other, "main").hash += 1;
+    run.want(other);
+    run.advance(Duration::from_secs(2), |_| {});
+    let look = take(&mut run, |act| matches!(act, Act::LookAtTask(_)));
+    assert!(run.world.change_behind(&uid(), Finding::Netns));
+    run.advance(Duration::from_secs(120), |run| while run.look() {});
+    run.open.push_back(look);
+    run.settle();
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert_eq!(shown(&run).0, Phase::Failed);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// A pod whose container runs once.
+fn once() -> Pod {
+    Pod { restart_policy: RestartPolicy::Never, ..pods::pod("web", &["main"]) }
+}
+
+/// Waits for an effect of a pod, and takes it out of those that are to be performed.
+fn take(run: &mut Run, is_it: impl Fn(&Act) -> bool) -> Effect {
+    let is_it = |effect: &Effect| matches!(effect, Effect::Pod { act, .. } if is_it(act));
+    loop {
+        if let Some(at) = run.open.iter().position(is_it) {
+            return run.open.remove(at).unwrap();
+        }
+        assert!(run.settle_one(), "it is not asked for");
     }
 }

@@ -276,8 +276,8 @@ impl Account {
         let policy = self.spec.restart_policy;
         let code = |name: &ContainerName| {
             let last = self.last_run(name)?;
-            self.code_of(name, last)
-                .filter(|_| is_known(name, last) && !last.is_running() && !last.is_replaced())
+            let has_ended = !last.is_running() || last.may_be_unknown();
+            self.code_of(name, last).filter(|_| is_known(name, last) && has_ended && !last.is_replaced())
         };
         let inits = self.spec.init_containers.iter().filter(|one| one.kind == ContainerKind::Init);
         if policy == RestartPolicy::Never && inits.filter_map(|one| code(&one.name)).any(|code| code != 0) {
