@@ -191,13 +191,6 @@ impl Run {
         self.process.and_then(|process| process.end)
     }
 
-    /// Whether it was stopped to follow another spec, and so runs again whatever the policy. What is stopped with its sandbox is
-    /// not, whether the other spec came meanwhile or the agent learned only then that it runs.
-    fn is_replaced(&self) -> bool {
-        let (Some(changed), Some(term)) = (self.changed, self.term) else { return false };
-        self.given_up.is_none_or(|given_up| changed < given_up && self.learned.min(term) < given_up)
-    }
-
     /// Whether nobody could say how it ended, so that it counts as failed.
     fn may_be_unknown(&self) -> bool {
         self.is_lost || self.is_unanswered() || self.kills >= KILLS_BEFORE_REMOVAL

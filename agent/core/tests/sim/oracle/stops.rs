@@ -134,11 +134,15 @@ impl Oracle {
 }
 
 impl Run {
-    /// Whether it was stopped for another spec. What is stopped with its sandbox is not stopped for one that comes meanwhile;
-    /// what was to stop and ended before its signal is replaced all the same: nobody can tell the one from the other.
+    /// Whether it was stopped to follow another spec, and so runs again whatever the policy. What is stopped with its sandbox is
+    /// not, whether the other spec came meanwhile or the agent learned only then that it runs; what was to stop and ended before
+    /// its signal is: nobody can tell the one from the other.
     pub(super) fn is_replaced(&self) -> bool {
-        let for_spec = self.changed.filter(|at| self.given_up.is_none_or(|given_up| *at < given_up));
-        for_spec.is_some() && (self.term.is_some() || self.is_to_stop)
+        let Some(changed) = self.changed.filter(|_| self.term.is_some() || self.is_to_stop) else {
+            return false;
+        };
+        let known = self.term.map_or(self.learned, |term| term.min(self.learned));
+        self.given_up.is_none_or(|given_up| changed < given_up && known < given_up)
     }
 }
 
