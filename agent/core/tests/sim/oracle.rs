@@ -71,6 +71,13 @@ struct Account {
     last_phase: Option<Phase>,
 }
 
+/// What a run is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meant {
+    ToRun,
+    ToStop,
+}
+
 /// One run of a container: what was asked for, and what came of it.
 #[derive(Debug, Clone)]
 struct Run {
@@ -92,8 +99,8 @@ struct Run {
     termed: Termed,
     /// Whether the agent that is up took it to run.
     trust: Trust,
-    /// Whether a record on disk says, or said, that it is to stop.
-    is_to_stop: bool,
+    /// What a record on disk says, or said, of it.
+    meant: Meant,
     /// When this agent could know that it runs.
     learned: Mono,
     /// How often it was asked to be killed.
@@ -166,7 +173,7 @@ impl Run {
             term: None,
             termed: Termed::No,
             trust: Trust::No,
-            is_to_stop: false,
+            meant: Meant::ToRun,
             learned: Mono::default(),
             kills: 0,
             is_lost: false,
@@ -419,7 +426,7 @@ impl Oracle {
             let stopping = record.containers.values().filter(|one| one.stopping.is_some());
             for stopping in stopping {
                 if let Some(run) = account.find_mut(&stopping.id) {
-                    run.is_to_stop = true;
+                    run.meant = Meant::ToStop;
                 }
             }
             self.check_record(record);

@@ -96,19 +96,19 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Overtaken {
     /// The pod's manifest goes.
-    ByItsEnd,
+    PodEnds,
     /// The sandbox is found to be without its network namespace.
-    ByALook,
+    Looked,
     /// The sandbox is lost.
-    ByALoss,
+    Lost,
     /// The same when it was asked for again, since its record could not be written before.
-    ByALossAtItsNextTry,
+    LostAtItsNextTry,
 }
 
 #[test]
 fn a_start_that_was_overtaken_while_its_record_was_written_is_taken_back() {
-    use Overtaken::{ByALook, ByALoss, ByALossAtItsNextTry, ByItsEnd};
-    for overtaken in [ByItsEnd, ByALook, ByALoss, ByALossAtItsNextTry] {
+    use Overtaken::{Looked, Lost, LostAtItsNextTry, PodEnds};
+    for overtaken in [PodEnds, Looked, Lost, LostAtItsNextTry] {
         let mut run = Run::new();
         run.settle();
         run.want(pods::pod("web", &["main"]));
@@ -122,7 +122,7 @@ fn a_start_that_was_overtaken_while_its_record_was_written_is_taken_back() {
         run.are_writes_slow = true;
         run.perform(0);
         run.deliver(0);
-        if overtaken == ByALossAtItsNextTry {
+        if overtaken == LostAtItsNextTry {
             run.world.disk = Disk::Full;
             run.finish_writes();
             run.world.disk = Disk::Works;
@@ -133,12 +133,12 @@ fn a_start_that_was_overtaken_while_its_record_was_written_is_taken_back() {
         let sandbox = run.world.sandboxes.keys().next().cloned().unwrap();
         let now = run.now;
         match overtaken {
-            ByItsEnd => run.unwant("web"),
-            ByALook => {
+            PodEnds => run.unwant("web"),
+            Looked => {
                 assert!(run.world.change_behind(&uid(), Finding::Netns));
                 assert!(run.look());
             }
-            ByALoss | ByALossAtItsNextTry => {
+            Lost | LostAtItsNextTry => {
                 run.world.lose(&sandbox, now);
                 run.report();
             }
@@ -151,7 +151,7 @@ fn a_start_that_was_overtaken_while_its_record_was_written_is_taken_back() {
         run.settle();
         run.advance(Duration::from_secs(60), Run::settle);
         assert_eq!(run.world.violations, Vec::<String>::new(), "{overtaken:?}");
-        if overtaken == ByItsEnd {
+        if overtaken == PodEnds {
             assert!(run.world.records.is_empty(), "something is left");
             continue;
         }

@@ -141,10 +141,7 @@ impl PodMachine {
         let is_all = life.stage() == Stage::Stop || life.record.replacing.is_some();
         let is_lost =
             |name: &ContainerName| matches!(life.run(name), Run::Starting(Starting { end: Some(_), .. }));
-        let is_overtaken = |act: &Act| match act {
-            Act::StartContainer(request) => is_all || is_lost(&request.container.name),
-            _ => false,
-        };
+        let is_overtaken = |act: &Act| matches!(act, Act::StartContainer(request) if is_all || is_lost(&request.container.name));
         let ops: Vec<OpId> =
             self.acts.extract_if(.., |(_, act)| is_overtaken(act)).map(|(op, _)| op).collect();
         for op in &ops {

@@ -10,7 +10,7 @@ use berth_core::{
     time::{Mono, Now},
 };
 
-use super::{Account, Answer, KILLS_BEFORE_REMOVAL, Oracle, Run, Termed, code_in};
+use super::{Account, Answer, KILLS_BEFORE_REMOVAL, Meant, Oracle, Run, Termed, code_in};
 
 /// What a container gets at least between its stop signal and SIGKILL, however late its turn came.
 const STOP_MIN: Duration = Duration::from_secs(2);
@@ -138,7 +138,8 @@ impl Run {
     /// not, whether the other spec came meanwhile or the agent learned only then that it runs; what was to stop and ended before
     /// its signal is: nobody can tell the one from the other.
     pub(super) fn is_replaced(&self) -> bool {
-        let Some(changed) = self.changed.filter(|_| self.term.is_some() || self.is_to_stop) else {
+        let Some(changed) = self.changed.filter(|_| self.term.is_some() || self.meant == Meant::ToStop)
+        else {
             return false;
         };
         let known = self.term.map_or(self.learned, |term| term.min(self.learned));
