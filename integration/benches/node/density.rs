@@ -37,12 +37,19 @@ pub(crate) fn measure(pods: usize) -> Result<Vec<Figure>> {
     let agent = processes::only("berth", "run")?;
     let empty = processes::rss(agent)?;
 
+    let work =
+        || -> Result<[Duration; 2]> { Ok([processes::cpu(agent)?, processes::cpu_of_children(agent)?]) };
+    let work_before = work()?;
     let names: Vec<String> = (0..pods).map(|number| format!("pod-{number}")).collect();
     let begun = Instant::now();
     for name in &names {
         node.apply(name, &start::manifest(name))?;
     }
     let taken = control::all_ready(&control, pods, LOOK_EVERY)? - begun;
+    let [of_agent, of_children] = work()?;
+    let per_pod = |after: Duration, before: Duration| milliseconds(after - before) / pods as f64;
+    let of_agent = per_pod(of_agent, work_before[0]);
+    let of_children = per_pod(of_children, work_before[1]);
 
     let shims = processes::of_program(SHIM, "serve")?;
     ensure!(shims.len() == pods, "{} shims serve {pods} pods", shims.len());
@@ -62,6 +69,8 @@ pub(crate) fn measure(pods: usize) -> Result<Vec<Figure>> {
     let figure = |name: &str, value, unit| Figure::new(&section, name, value, unit);
     let figures = vec![
         figure("all at once: manifests written to Ready", milliseconds(taken), Unit::Milliseconds),
+        figure("CPU of the agent per pod until then", of_agent, Unit::Milliseconds),
+        figure("CPU of its workers and plugins per pod", of_children, Unit::Milliseconds),
         Figure::median(&section, "PSS per shim", &of_shims, Unit::Mebibytes)?.at_most(SHIM_PSS),
         figure("RSS of the agent", processes::rss(agent)?, Unit::Mebibytes).at_most(AGENT_RSS),
         figure("RSS of the agent before", empty, Unit::Mebibytes),

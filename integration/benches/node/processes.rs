@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::time::{clock_getcpuclockid, clock_gettime};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, SysconfVar, sysconf};
 
 const KIB_PER_MIB: f64 = 1024.0;
 
@@ -61,6 +61,20 @@ pub(crate) fn pss(pid: u32) -> Result<f64> {
 pub(crate) fn cpu(pid: u32) -> Result<Duration> {
     let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid)?))?;
     Ok(clock_gettime(clock)?.into())
+}
+
+/// Processor time of the children that a process has waited for, theirs included: `cutime` and `cstime` of proc_pid_stat(5).
+pub(crate) fn cpu_of_children(pid: u32) -> Result<Duration> {
+    let file = format!("/proc/{pid}/stat");
+    let text = fs::read_to_string(&file).with_context(|| format!("read {file}"))?;
+    // The name, in parentheses, may have spaces; the field after it is the third.
+    let (_, fields) = text.rsplit_once(')').with_context(|| format!("no name in {file}"))?;
+    let ticks = |number: usize| -> Result<f64> {
+        let field = fields.split_whitespace().nth(number - 3);
+        Ok(field.with_context(|| format!("no field {number} in {file}"))?.parse()?)
+    };
+    let per_second = sysconf(SysconfVar::CLK_TCK)?.context("the length of a clock tick is not known")?;
+    Ok(Duration::from_secs_f64((ticks(16)? + ticks(17)?) / per_second as f64))
 }
 
 /// The `lowerdir` of the overlay that a process has as its root.
