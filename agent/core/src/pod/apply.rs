@@ -8,7 +8,7 @@ use super::{
     plan::STOP_MIN,
     port::{image::ImageUse, signal::Sent},
     resource::Resource,
-    restart::next_back_off,
+    restart::{is_of_another, next_back_off},
     step::{PodResource, Step},
     text::{about, about_pod, pod_text},
 };
@@ -97,6 +97,10 @@ impl PodMachine {
                 None => {
                     // What was to stop never ran.
                     record.stopping = None;
+                    if is_of_another(record) {
+                        record.backoff = next_back_off(record, longest, now);
+                        record.begun_at = now;
+                    }
                     Resource::Unknown
                 }
             },

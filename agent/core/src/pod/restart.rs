@@ -77,6 +77,13 @@ pub(super) fn due(record: &ContainerRecord, exit: &ExitRecord) -> Mono {
     forgiven.min(exit.at + Duration::from_millis(backoff.delay_ms))
 }
 
+/// Whether a restart that was decided and never begun is one of another version by now, whose own back-off goes on.
+#[must_use]
+pub(super) fn is_of_another(record: &ContainerRecord) -> bool {
+    let RestartBackoff { delay_ms, since } = record.backoff;
+    record.exit.is_none() && record.last_exit.is_some() && (delay_ms == 0 || since != record.begun_at)
+}
+
 /// The back-off after the next run, which is begun now.
 #[must_use]
 pub(super) fn next_back_off(record: &ContainerRecord, longest: Duration, now: Mono) -> RestartBackoff {
@@ -216,6 +223,23 @@ mod tests {
             assert_eq!(due.since(exit.at).as_millis(), waits_ms, "{ran} {delay}");
             let next = next_back_off(&record, LONGEST, due);
             assert_eq!(next.delay_ms == 10_000, is_first, "{ran} {delay}: {next:?}");
+        }
+    }
+
+    #[test]
+    fn a_restart_becomes_one_of_another_version_when_the_back_off_in_force_was_not_set_for_it() {
+        // The delay in force, when it was set, and when the restart was decided; whether it was begun for another version.
+        for (delay, since, begun_at, expected) in
+            [(10_000, 100, 100, false), (0, 0, 100, true), (0, 0, 0, true), (10_000, 80, 100, true)]
+        {
+            let (mut record, exit) = ended(begun_at, begun_at + 1, delay);
+            record.backoff.since = Mono(Duration::from_secs(since));
+            let what = format!("{delay} {since} {begun_at}");
+            assert!(!is_of_another(&record), "{what}: it has ended");
+            record.exit = None;
+            assert!(!is_of_another(&record), "{what}: it is the first");
+            record.last_exit = Some(exit);
+            assert_eq!(is_of_another(&record), expected, "{what}");
         }
     }
 

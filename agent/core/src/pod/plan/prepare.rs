@@ -7,7 +7,7 @@ use crate::{
     pod::{
         actual::{Preparing, Run},
         port::{image::ImageUse, removal::Leftover, sandbox},
-        restart::{could_not_start, due, runs_again},
+        restart::{could_not_start, due, is_of_another, runs_again},
         step::{PodResource, Step},
     },
     record::ContainerRecord,
@@ -120,7 +120,10 @@ impl Planner<'_> {
     /// When the next run of a container that does not run may begin.
     fn next_run(&self, container: &Container) -> Next {
         let Some(record) = self.life.record.containers.get(&container.name) else { return Next::Now };
-        let Some(exit) = &record.exit else { return Next::Now };
+        let Some(exit) = &record.exit else {
+            let before = record.last_exit.as_ref().filter(|_| is_of_another(record));
+            return before.map_or(Next::Now, |before| Next::At(due(record, before)));
+        };
         if self.is_stale_init(container, record) {
             return Next::Now;
         }
@@ -158,7 +161,8 @@ impl Planner<'_> {
     }
 
     fn preparing(&mut self, container: &Container, preparing: &Preparing) {
-        if preparing.hash != container.hash {
+        let record = self.life.record.containers.get(&container.name);
+        if preparing.hash != container.hash || record.is_some_and(is_of_another) {
             return self.give_up(container, preparing, true);
         }
         match &preparing.image {

@@ -21,7 +21,6 @@ use crate::{
         machine::{PodMachine, Shared},
         port::{image::ImageUse, signal::Stop},
         resource::{Resource, Retry},
-        restart::first_back_off,
         text::about,
     },
     record::RunImage,
@@ -117,10 +116,6 @@ impl PodMachine {
         let may_have_run = self.life.may_have_run(name);
         if let Some(record) = self.life.record.containers.get_mut(name) {
             record.started_in = Some(sandbox);
-            // Another version takes the place of a restart that was not started.
-            if record.last_exit.is_some() && record.backoff.delay_ms == 0 {
-                record.backoff = first_back_off(shared.config.crash_backoff_max, now);
-            }
             let process = request.plan.spec.process().as_ref();
             record.image = Some(run_image(&request.image, process.map(|process| user(process.user()))));
         }

@@ -111,7 +111,7 @@ fn states<'a>(
                 reason: "CrashLoopBackOff".into(),
                 message: crash_loop(&container.name, &life.record, delay),
             };
-            (state, record.exit.as_ref())
+            (state, record.exit.as_ref().or(last))
         }
         Run::Idle | Run::BackingOff => match &record.exit {
             Some(exit) if could_not_start(exit) && starts_again(life, container, exit) => {
