@@ -227,6 +227,8 @@ pub struct Preparing {
     pub refused: Option<Refusal>,
     /// Whether the runtime was found to be at its start: one that is asked for now and fails tells nothing of that.
     pub is_under_way: bool,
+    /// Its end, when that was reported while its layer was being made: an earlier start had worked.
+    pub end: Option<Exit>,
 }
 
 /// A start that was refused.

@@ -111,6 +111,7 @@ impl PodMachine {
             rootfs,
             refused: None,
             is_under_way: false,
+            end: None,
         };
         self.set_run(name, Run::Preparing(preparing));
     }

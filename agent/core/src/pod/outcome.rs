@@ -28,7 +28,7 @@ impl PodMachine {
             Slot::Network(sandbox) => self.network_made(sandbox, ended, result, now),
             Slot::Sandbox(sandbox) => self.sandbox_made(sandbox, ended, result, now),
             Slot::Volume(name) => self.volume_made(&name, ended, result),
-            Slot::Rootfs(name) => self.rootfs_made(&name, ended, result),
+            Slot::Rootfs(name) => self.rootfs_made(&name, ended, result, now),
             Slot::Start(name) => self.started(op, &name, tries, result, now),
             Slot::Signal(name) => self.signalled(op, &name, result, now.mono),
             Slot::Look(sandbox) => self.looked(op, sandbox, result, now),

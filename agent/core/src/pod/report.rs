@@ -48,9 +48,15 @@ impl PodMachine {
     fn exited(&mut self, id: &ContainerId, exit: Exit, now: Now) {
         let names: Vec<ContainerName> = self.life.actual.containers.keys().cloned().collect();
         let Some(name) = names.into_iter().find(|name| self.life.container_id(name) == *id) else { return };
+        let may_have_run = self.life.may_have_run(&name);
         match self.life.actual.containers.get_mut(&name) {
             Some(Run::Starting(starting)) => starting.end = Some(RunEnd::Seen(exit)),
             Some(Run::Running(_)) => self.ended(&name, RunEnd::Seen(exit), now),
+            // Its layer can be removed when nothing makes it any more.
+            Some(Run::Preparing(preparing)) if preparing.rootfs.op().is_some() && may_have_run => {
+                preparing.end = Some(exit);
+            }
+            Some(Run::Preparing(_)) if may_have_run => self.ended_unanswered(&name, exit, now),
             Some(Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Ended(_)) | None => {}
         }
     }
@@ -71,12 +77,12 @@ impl PodMachine {
                         self.compare_running(&name, &running, task, now);
                     }
                 }
-                Run::Starting(_) => {
+                Run::Preparing(_) | Run::Starting(_) => {
                     if let ObservedTask::Exited(exit) = task {
                         self.exited(&self.life.container_id(&name), *exit, now);
                     }
                 }
-                Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Ended(_) => {}
+                Run::Idle | Run::BackingOff | Run::Ended(_) => {}
             }
         }
     }
@@ -210,6 +216,7 @@ impl PodMachine {
                     starting.end.get_or_insert(RunEnd::Lost(at));
                 }
                 Some(Run::Running(_)) => self.ended(&name, RunEnd::Lost(at), now),
+                Some(Run::Preparing(Preparing { end: Some(_), .. })) => {}
                 Some(Run::Preparing(preparing)) => {
                     // A start that failed may have left a record in the sandbox, whose removal takes the layer with it.
                     if preparing.rootfs.ready().is_some() {
@@ -301,7 +308,8 @@ pub(super) fn seen(id: &SandboxId, observation: &Observation) -> Seen {
 /// A run that was created and is to be started, though it is not known with what.
 pub(super) fn again(hash: u64, task: &ObservedTask) -> Preparing {
     let is_under_way = *task == ObservedTask::Starting;
-    Preparing { hash, image: ImageUse::Wanted, rootfs: Resource::Unknown, refused: None, is_under_way }
+    let (image, rootfs) = (ImageUse::Wanted, Resource::Unknown);
+    Preparing { hash, image, rootfs, refused: None, is_under_way, end: None }
 }
 
 #[cfg(test)]

@@ -92,6 +92,56 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
     }
 }
 
+/// When an end is heard of a run whose start nobody had answered, and that is prepared again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Prepared {
+    /// While the next try waits.
+    Waiting,
+    /// While its layer is made for the next agent; the outcome is heard before the loss.
+    LayerMade,
+    /// The same, heard after it.
+    LayerMadeTooLate,
+}
+
+#[test]
+fn an_end_that_is_heard_before_its_start_is_asked_for_again_is_not_lost_with_the_sandbox() {
+    use Prepared::{LayerMade, LayerMadeTooLate, Waiting};
+    for prepared in [Waiting, LayerMade, LayerMadeTooLate] {
+        let mut run = Run::new();
+        run.settle();
+        run.want(Pod { restart_policy: RestartPolicy::Never, ..pods::pod("web", &["main"]) });
+        let is_start = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. });
+        while !run.open.iter().any(is_start) {
+            assert!(run.settle_one(), "{prepared:?}: it is never started");
+        }
+        let start = run.open.iter().find(|effect| is_start(effect)).cloned().unwrap();
+        let (op, sandbox, id) = next_start(&mut run);
+        if prepared == Waiting {
+            run.handle(Event::Done { op, outcome: Err(failure(FailureKind::Unknown, "timed out")) });
+        } else {
+            let now = run.now;
+            assert!(run.world.perform_half(&start, now), "{prepared:?}");
+            run.world.containers.values_mut().for_each(|one| one.task = ObservedTask::Created);
+            run.restart(None);
+            while !run.open.iter().any(is_layer) {
+                assert!(run.settle_one(), "{prepared:?}: its layer is never made");
+            }
+        }
+        let [exited, lost] = <[_; 2]>::try_from(reports(Heard::ExitedThenLost, &id)).unwrap();
+        run.handle(Event::Sandbox { id: sandbox.clone(), report: exited });
+        if prepared == LayerMade {
+            make_layer(&mut run);
+        }
+        run.handle(Event::Sandbox { id: sandbox, report: lost });
+        if prepared == LayerMadeTooLate {
+            make_layer(&mut run);
+        }
+        read_termination_message(&mut run);
+        let record = run.world.records[&uid()].containers.values().next().unwrap();
+        assert_eq!(record.exit.as_ref().map(|end| end.exit.code), Some(3), "{prepared:?}");
+    }
+}
+
 /// What overtakes a start that waits for its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Overtaken {
@@ -333,6 +383,17 @@ fn reports(heard: Heard, id: &ContainerId) -> Vec<SandboxReport> {
         Heard::Lost | Heard::LostAfterNoAnswer => vec![SandboxReport::Lost { at }],
         Heard::ExitedThenLost => vec![exited, SandboxReport::Lost { at }],
     }
+}
+
+fn is_layer(effect: &Effect) -> bool {
+    matches!(effect, Effect::Pod { act: Act::EnsureRootfs(_), .. })
+}
+
+/// Tells that the layer of a container was made.
+fn make_layer(run: &mut Run) {
+    let at = run.open.iter().position(is_layer).expect("a layer is made");
+    run.perform(at);
+    run.deliver(0);
 }
 
 fn read_termination_message(run: &mut Run) {

@@ -17,6 +17,7 @@ use crate::{
         port::image::ImageUse,
         resource::{EndedEffect, Resource},
     },
+    time::Now,
 };
 
 /// A writable layer to prepare.
@@ -45,12 +46,16 @@ impl PodMachine {
         name: &ContainerName,
         ended: EndedEffect,
         result: Result<Outcome, Failure>,
+        now: Now,
     ) {
         let Some(Run::Preparing(preparing)) = self.life.actual.containers.get_mut(name) else {
             return self.made_too_late(ended.op);
         };
         if preparing.rootfs.op() != Some(ended.op) {
             return self.made_too_late(ended.op);
+        }
+        if let Some(exit) = preparing.end {
+            return self.ended_unanswered(name, exit, now);
         }
         let failed = result.as_ref().err().cloned();
         preparing.rootfs.settle(ended, accounts(result));

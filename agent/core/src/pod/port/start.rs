@@ -284,6 +284,12 @@ impl PodMachine {
         self.set_run(name, Run::Preparing(Preparing { refused, is_under_way: false, ..prepared }));
     }
 
+    /// A run whose start nobody had answered was begun, and has ended.
+    pub(in crate::pod) fn ended_unanswered(&mut self, name: &ContainerName, exit: Exit, now: Now) {
+        self.tell_started(name);
+        self.ended(name, RunEnd::Seen(exit), now);
+    }
+
     fn tell_started(&mut self, name: &ContainerName) {
         self.notes.push(about(name, Severity::Normal, "Created", CREATED));
         self.notes.push(about(name, Severity::Normal, "Started", STARTED));
