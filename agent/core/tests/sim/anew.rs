@@ -197,6 +197,36 @@ fn a_run_that_was_taken_down_without_a_record_is_begun_again_and_may_be_refused(
     assert_eq!(run.world.violations, Vec::<String>::new());
 }
 
+/// The same where it went with its sandbox, since its shim did not answer when it was to be removed alone.
+#[test]
+fn a_run_that_was_taken_down_with_its_sandbox_and_without_a_record_is_begun_again() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pods::pod("web", &["main"]));
+    run.settle();
+    let main = run.world.running(&uid(), "main").expect("it runs");
+    let (sandbox, now) = (sandbox(&run.world), run.now);
+    run.world.disk = Disk::Full;
+    run.world.exit(&main, 1, now);
+    run.settle();
+    run.world.fall_silent(&sandbox);
+    run.unwant("web");
+    let is_sandbox = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveSandbox(_), .. });
+    while !run.open.iter().any(is_sandbox) {
+        assert!(run.settle_one(), "its sandbox is never removed");
+    }
+    assert!(run.world.containers.contains_key(&main), "it was removed alone");
+    run.world.speak(&sandbox);
+    let at = run.open.iter().position(is_sandbox).unwrap();
+    run.perform(at);
+    run.world.disk = Disk::Works;
+    run.want(pods::pod("web", &["main"]));
+    run.restart(None);
+    run.settle();
+    assert_eq!(run.world.running(&uid(), "main"), Some(main), "it is not begun again");
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
 /// A record that is older than the removal of a network tells of one that is not there, also when its sandbox is made again.
 #[test]
 fn a_network_that_an_old_record_tells_of_is_made_again_with_its_sandbox() {

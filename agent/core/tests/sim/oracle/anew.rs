@@ -172,6 +172,7 @@ impl Account {
             self.unwanted = None;
         }
         self.last_phase = None;
+        let is_replaced = self.stored.as_ref().is_some_and(|record| record.replacing.is_some());
         for (name, runs) in &mut self.runs {
             let record = self.stored.as_ref().and_then(|record| record.containers.get(name));
             for run in runs {
@@ -185,7 +186,9 @@ impl Account {
                 if run.taken_down.is_some() && is_to_run {
                     let container = Arc::clone(&run.container);
                     let anew = Run::new(run.id.clone(), run.attempt, run.sandbox.clone(), container);
-                    *run = Run { answer: Answer::Unasked, ..anew };
+                    // What is on disk as stopped with its sandbox went with it.
+                    let given_up = run.given_up.filter(|_| is_replaced);
+                    *run = Run { answer: Answer::Unasked, given_up, ..anew };
                 }
             }
         }

@@ -86,7 +86,7 @@ impl Oracle {
         // A shim that hung when its sandbox was given up may go on, and do what it was asked for before.
         let is_given_up = was_silent && account.is_in_an_earlier_sandbox(run);
         let is_on_disk = account.stored.as_ref().is_some_and(|record| code_in(record, name, run).is_some());
-        let is_by_old_record = account.is_unwritten && account.unwanted.is_some();
+        let is_by_old_record = account.is_taken_down_by_old_record();
         if !is_given_up {
             self.check_removal(pod, id, now);
         }
@@ -94,6 +94,17 @@ impl Oracle {
         if let Some(run) = run {
             run.is_lost |= !is_on_disk;
             run.taken_down = run.taken_down.or(is_by_old_record.then_some(now.mono));
+        }
+    }
+
+    /// A sandbox is removed, and with it what is left of containers in it.
+    pub(crate) fn sandbox_removed(&mut self, pod: &PodUid, sandbox: &SandboxId, now: Now) {
+        let Some(account) = self.pods.get_mut(pod) else { return };
+        if !account.is_taken_down_by_old_record() {
+            return;
+        }
+        for run in account.runs.values_mut().flatten().filter(|run| run.sandbox == *sandbox) {
+            run.taken_down.get_or_insert(now.mono);
         }
     }
 
@@ -173,6 +184,11 @@ impl Account {
     fn ends_of(&self, containers: &[Arc<Container>]) -> impl Iterator<Item = Mono> {
         let last = containers.iter().filter_map(|one| self.last_run(&one.name)?.end());
         last.map(|(_, at)| at)
+    }
+
+    /// Whether it goes while its last record could not be written: the next agent goes by the old one.
+    fn is_taken_down_by_old_record(&self) -> bool {
+        self.is_unwritten && self.unwanted.is_some()
     }
 
     fn deadline(&self) -> Option<Mono> {

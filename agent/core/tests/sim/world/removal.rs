@@ -16,9 +16,7 @@ impl World {
             self.containers.get(removed).is_some_and(|one| self.was_silent.contains(&one.sandbox));
         self.judge(|oracle| oracle.removed(pod, removed, was_silent, now));
         self.exit(removed, 137, now);
-        // What is taken down while its record cannot be written may be begun again, should its manifest be back for another
-        // agent, which goes by the old record.
-        if self.unwritten.contains(pod) && self.oracle.is_unwanted(pod) {
+        if self.is_by_old_record(pod) {
             self.starts.remove(removed);
         }
         self.starting.retain(|request| request.id != *removed);
@@ -27,6 +25,12 @@ impl World {
         self.reports.retain(|(_, report)| !report.is_exit_of(removed));
         self.containers.remove(removed);
         self.snapshots.remove(removed);
+    }
+
+    /// Whether a pod is taken down while its record cannot be written: what goes then may be begun again, should its manifest be
+    /// back for another agent, which goes by the old record.
+    fn is_by_old_record(&self, pod: &PodUid) -> bool {
+        self.unwritten.contains(pod) && self.oracle.is_unwanted(pod)
     }
 
     pub(super) fn remove(&mut self, pod: &PodUid, act: &Act, now: Now) {
@@ -38,13 +42,18 @@ impl World {
                 if running && !self.was_silent.contains(id) && self.records.contains_key(pod) {
                     self.violate(format!("{pod}: sandbox removed under a running container"));
                 }
+                let is_by_old_record = self.is_by_old_record(pod);
                 self.oracle.sandbox_lost(pod, id, &BTreeSet::new(), now);
+                self.oracle.sandbox_removed(pod, id, now);
                 self.starting.retain(|request| request.sandbox != *id);
                 self.sandboxes.remove(id);
                 for (member, _) in self.containers.extract_if(.., |_, one| one.sandbox == *id) {
                     self.snapshots.remove(&member);
                     self.unseen.remove(&member);
                     self.ending.remove(&member);
+                    if is_by_old_record {
+                        self.starts.remove(&member);
+                    }
                 }
                 self.reports.retain(|(sandbox, _)| sandbox != id);
             }
