@@ -7,6 +7,7 @@ use berth_core::{
     event::Event,
     id::{ContainerId, PodUid, SandboxId},
     observation::{Exit, ObservedTask, SandboxReport},
+    spec::Pod,
 };
 
 use crate::{pods, run::Run};
@@ -136,6 +137,27 @@ fn an_end_is_taken_in_while_the_sandbox_is_looked_for() {
     assert!(run.open.iter().any(is_read), "the end was not taken in: {:?}", run.open);
     run.settle();
     assert!(run.world.running(&PodUid::new("uid-web"), "main").is_some());
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// A reading that does not find a container tells nothing of it while its sandbox is looked for: it is stopped for another spec
+/// like any that runs, until its shim is known to be gone.
+#[test]
+fn what_is_not_found_while_its_sandbox_is_looked_for_is_taken_to_run() {
+    let (mut run, _, sandbox) = with_a_container();
+    run.restart(Some(&sandbox));
+    let now = run.now;
+    run.world.lose(&sandbox, now);
+    run.read_runtime();
+    run.hear_runtime();
+    let mut changed = Pod::clone(&run.spec("web").unwrap());
+    pods::edit(&mut changed, "main").hash += 1;
+    run.want(changed);
+    let is_signal = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::Signal(_), .. });
+    assert!(run.open.iter().any(is_signal), "it is not taken to run: {:?}", run.open);
+    run.settle();
+    let main = run.world.running(&PodUid::new("uid-web"), "main").expect("it runs again");
+    assert_eq!(run.world.containers[&main].hash, 2);
     assert_eq!(run.world.violations, Vec::<String>::new());
 }
 

@@ -45,6 +45,11 @@ pub(crate) struct Oracle {
     /// Sandboxes whose shim did not answer when the agent began: what is in them is taken to run until it tells, itself, what
     /// there is. A reading of the whole runtime tells of ends alone while the sandbox is looked for.
     silent: BTreeSet<SandboxId>,
+    /// Sandboxes of which the agent knows that they are up, and since when. Any other is looked for: then a reading of the whole
+    /// runtime tells of ends alone.
+    up: BTreeMap<SandboxId, Mono>,
+    /// Looks for sandboxes that are not answered yet.
+    looks: BTreeMap<OpId, (PodUid, SandboxId)>,
     /// How often each rule was asked: one that never was proves nothing.
     pub(crate) judged: BTreeMap<&'static str, u64>,
     /// Rules that were broken.
@@ -187,6 +192,14 @@ impl Run {
     /// Whether the agent does not know if there was a process.
     fn is_unanswered(&self) -> bool {
         matches!(self.answer, Answer::Unasked | Answer::None)
+    }
+
+    /// The agent hears how it ended, and so that there was a process, unless it had given it up before.
+    fn hear_end(&mut self, undecided: &BTreeSet<ContainerId>) {
+        self.is_told = true;
+        if self.is_unanswered() && undecided.contains(&self.id) {
+            self.answer = Answer::Started;
+        }
     }
 
     fn is_running(&self) -> bool {
@@ -381,6 +394,10 @@ impl Oracle {
             return;
         }
         match act {
+            Act::EnsureSandbox(request) => {
+                self.up.remove(&request.id);
+                self.looks.insert(*op, (pod.clone(), request.id.clone()));
+            }
             Act::StartContainer(request) => {
                 self.starts.insert(*op, (pod.clone(), request.id.clone()));
                 self.start_asked(pod, request, now);

@@ -9,7 +9,7 @@ use std::{
 use berth_core::{
     event::Event,
     id::{ContainerId, PodUid, SandboxId},
-    observation::{ObservedTask, SandboxReport},
+    observation::{Observation, ObservedTask, SandboxReport},
     record::PodRecord,
     time::Now,
 };
@@ -22,6 +22,8 @@ impl Oracle {
         self.agent_since = now.mono;
         self.starts.clear();
         self.silent.clear();
+        self.up.clear();
+        self.looks.clear();
         // One that was never written down begins anew.
         self.pods
             .retain(|_, account| account.stored.is_some() || account.runs.values().any(|of| !of.is_empty()));
@@ -105,8 +107,22 @@ impl Oracle {
         }
     }
 
+    /// The runs whose end no agent has decided, by what it asked to be written.
+    fn undecided(&self) -> BTreeSet<ContainerId> {
+        let all_asked = self.pods.values().filter(|one| !one.is_being_written && !one.is_unwritten);
+        let runs = all_asked.flat_map(|account| {
+            let ended = account.ended_in(account.intended.as_ref());
+            account.runs.values().flatten().filter(move |run| !ended.contains(&run.id))
+        });
+        runs.map(|run| run.id.clone()).collect()
+    }
+
     /// A shim, or containerd for all, tells what there is.
     pub(crate) fn heard(&mut self, event: &Event) {
+        let undecided = match event {
+            Event::Sandbox { .. } | Event::RuntimeUp(_) => self.undecided(),
+            _ => BTreeSet::new(),
+        };
         let all = self.pods.values_mut().flat_map(|account| account.runs.values_mut().flatten());
         let ended_before = |run: &Run, asked_at| run.end().is_some_and(|(_, at)| at <= asked_at);
         match event {
@@ -115,24 +131,51 @@ impl Oracle {
                 if !matches!(report, SandboxReport::Exited { .. }) {
                     self.silent.remove(sandbox);
                 }
-                for run in all.filter(|run| run.sandbox == *sandbox) {
-                    run.is_told |= match report {
-                        SandboxReport::Exited { id, .. } => *id == run.id && run.end().is_some(),
-                        SandboxReport::Resync { asked_at, .. } => ended_before(run, *asked_at),
-                        SandboxReport::Lost { .. } => run.end().is_some(),
-                    };
+                for run in all.filter(|run| run.sandbox == *sandbox && run.end().is_some()) {
+                    match report {
+                        SandboxReport::Exited { id, .. } if *id == run.id => run.hear_end(&undecided),
+                        SandboxReport::Exited { .. } => {}
+                        SandboxReport::Resync { asked_at, tasks } => {
+                            if tasks.iter().any(|(id, task)| *id == run.id && has_ended(task)) {
+                                run.hear_end(&undecided);
+                            }
+                            run.is_told |= ended_before(run, *asked_at);
+                        }
+                        SandboxReport::Lost { .. } => run.is_told = true,
+                    }
                 }
             }
+            Event::Restored(restored) => {
+                let observation = &restored.observation;
+                self.up = ready(observation).map(|id| (id.clone(), observation.asked_at)).collect();
+            }
             Event::RuntimeUp(observation) => {
-                let unknown = observation.containers.iter().filter(|seen| seen.task == ObservedTask::Unknown);
-                let unknown: BTreeSet<&ContainerId> = unknown.map(|seen| &seen.id).collect();
-                for run in all.filter(|run| !unknown.contains(&run.id)) {
-                    run.is_told |= ended_before(run, observation.asked_at);
+                let asked_at = observation.asked_at;
+                let tasks = observation.containers.iter().map(|seen| (&seen.id, &seen.task));
+                let tasks: BTreeMap<&ContainerId, &ObservedTask> = tasks.collect();
+                for run in all.filter(|run| ended_before(run, asked_at)) {
+                    let is_up = self.up.get(&run.sandbox).is_some_and(|since| *since <= asked_at);
+                    match tasks.get(&run.id) {
+                        Some(ObservedTask::Exited(_)) => run.hear_end(&undecided),
+                        Some(ObservedTask::Unknown) => {}
+                        Some(_) | None => run.is_told |= is_up,
+                    }
                 }
+                let ready: BTreeSet<&SandboxId> = ready(observation).collect();
+                self.up.retain(|id, since| ready.contains(id) || *since > asked_at);
             }
             _ => {}
         }
     }
+}
+
+fn has_ended(task: &ObservedTask) -> bool {
+    matches!(task, ObservedTask::Exited(_))
+}
+
+/// The sandboxes that say that they are up.
+fn ready(observation: &Observation) -> impl Iterator<Item = &SandboxId> {
+    observation.sandboxes.iter().filter(|seen| seen.ready).map(|seen| &seen.id)
 }
 
 impl Account {

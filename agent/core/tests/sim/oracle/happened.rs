@@ -16,8 +16,53 @@ use super::{Answer, LOST, Oracle, Process, Run, Termed};
 impl Oracle {
     /// The agent learns what came of an effect.
     pub(crate) fn answered(&mut self, op: OpId, outcome: &Result<Outcome, Failure>, now: Now) {
+        if let Some((pod, sandbox)) = self.looks.remove(&op) {
+            return self.looked_for(&pod, sandbox, outcome, now);
+        }
         let Some((pod, id)) = self.starts.remove(&op) else { return };
         let Some(run) = self.pods.get_mut(&pod).and_then(|account| account.find_mut(&id)) else { return };
+        let (sandbox, was_told) = (run.sandbox.clone(), run.is_told);
+        self.start_answered(&pod, &id, outcome, now);
+        match outcome {
+            Ok(
+                Outcome::Started(ObservedTask::Running { .. }) | Outcome::Task(ObservedTask::Running { .. }),
+            ) => {
+                // What was read before may not have seen it.
+                self.up.entry(sandbox).and_modify(|since| *since = now.mono);
+            }
+            // An end that was heard before tells more, of this run alone.
+            Err(Failure { kind: FailureKind::SandboxGone, .. }) if !was_told => {
+                self.learned_gone(&pod, &sandbox);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// The agent learns whether a sandbox is up.
+    fn looked_for(&mut self, pod: &PodUid, sandbox: SandboxId, outcome: &Result<Outcome, Failure>, now: Now) {
+        match outcome {
+            Ok(_) => drop(self.up.insert(sandbox, now.mono)),
+            Err(Failure { kind: FailureKind::SandboxGone, .. }) => self.learned_gone(pod, &sandbox),
+            Err(_) => {}
+        }
+    }
+
+    /// The agent learns that a sandbox has gone, and so that all in it has ended.
+    fn learned_gone(&mut self, pod: &PodUid, sandbox: &SandboxId) {
+        let Some(account) = self.pods.get_mut(pod) else { return };
+        for run in account.runs.values_mut().flatten().filter(|run| run.sandbox == *sandbox) {
+            run.is_told |= run.end().is_some();
+        }
+    }
+
+    fn start_answered(
+        &mut self,
+        pod: &PodUid,
+        id: &ContainerId,
+        outcome: &Result<Outcome, Failure>,
+        now: Now,
+    ) {
+        let Some(run) = self.pods.get_mut(pod).and_then(|account| account.find_mut(id)) else { return };
         match outcome {
             // There was none: what nobody knew is known.
             Ok(Outcome::Task(ObservedTask::Absent | ObservedTask::Created)) => {}
