@@ -6,7 +6,8 @@ use berth_core::{
     effect::{Act, Effect, NodeAct},
     event::{Event, Outcome},
     failure::{Failure, FailureKind},
-    id::PodUid,
+    id::{OpId, PodUid, SandboxId},
+    pod::port::start_failure::Sandbox,
 };
 use tokio::sync::mpsc;
 use tracing::Instrument;
@@ -21,6 +22,7 @@ use super::{
     network,
     runtime::{container, kill, look as look_in, sandbox, signal},
 };
+use crate::runtime::Shims;
 
 /// Begins an effect in a task of its own. Its outcome goes to `events`.
 pub fn start(host: &Arc<Host>, effect: Effect, events: &mpsc::Sender<Event>) {
@@ -30,6 +32,7 @@ pub fn start(host: &Arc<Host>, effect: Effect, events: &mpsc::Sender<Event>) {
         Effect::Pod { pod, .. } => pod.as_str().to_owned(),
         Effect::Node { .. } => String::new(),
     };
+    let sandbox = sandbox_of(&effect).cloned();
     let span = tracing::info_span!("effect", kind = kind.name, op = effect.op().0, pod);
     let task = async move {
         let op = effect.op();
@@ -38,10 +41,45 @@ pub fn start(host: &Arc<Host>, effect: Effect, events: &mpsc::Sender<Event>) {
             let Failure { kind: sort, message } = failure;
             tracing::debug!(?sort, message, "effect failed");
         }
-        // Fails only when the loop has ended, and nobody waits for the outcome.
-        drop(events.send(Event::Done { op, outcome }).await);
+        tell(op, outcome, sandbox.as_ref(), &host.shims, &events).await;
     };
     tokio::spawn(task.instrument(span));
+}
+
+/// The sandbox whose loss an effect may be answered with.
+fn sandbox_of(effect: &Effect) -> Option<&SandboxId> {
+    let Effect::Pod { act, .. } = effect else { return None };
+    match act {
+        Act::EnsureSandbox(request) => Some(&request.id),
+        Act::StartContainer(request) => Some(&request.sandbox),
+        Act::LookAtTask(request) => Some(&request.sandbox),
+        _ => None,
+    }
+}
+
+/// Tells what came of an effect. What the shim of a lost sandbox wrote down of ends comes first: after the loss, all that ran in it
+/// counts as killed.
+async fn tell(
+    op: OpId,
+    outcome: Result<Outcome, Failure>,
+    sandbox: Option<&SandboxId>,
+    shims: &Shims,
+    events: &mpsc::Sender<Event>,
+) {
+    if let Some(sandbox) = sandbox.filter(|_| is_loss(&outcome)) {
+        shims.tell_ends(sandbox).await;
+    }
+    // Fails only when the loop has ended, and nobody waits for the outcome.
+    drop(events.send(Event::Done { op, outcome }).await);
+}
+
+/// Whether an effect is answered with the loss of its sandbox.
+fn is_loss(outcome: &Result<Outcome, Failure>) -> bool {
+    match outcome {
+        Ok(Outcome::NotStarted(failure)) => failure.sandbox == Sandbox::Gone,
+        Ok(_) => false,
+        Err(failure) => failure.kind == FailureKind::SandboxGone,
+    }
 }
 
 async fn bounded(host: &Arc<Host>, effect: Effect, kind: Kind) -> Result<Outcome, Failure> {
@@ -98,5 +136,58 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
             kind: FailureKind::Unknown,
             message: "an effect of the loop was given to a task".to_owned(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_core::{
+        id::ContainerId,
+        observation::SandboxReport,
+        pod::port::start_failure::{Answer, Call, StartFailure},
+    };
+    use berth_proto::shim::{Exit, Task, TaskStatus};
+    use prost::Message;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_lost_shim_wrote_down_of_ends_is_told_before_the_loss_and_with_nothing_else() {
+        let (op, sandbox) = (OpId(1), SandboxId::of(&PodUid::new("u"), 0));
+        let failed = |kind| Err(Failure { kind, message: "no".into() });
+        let not_started = |sandbox| {
+            let (call, answer) = (Call::Create, Answer::Failed);
+            let (cause, message) = ("no".into(), "no".into());
+            Ok(Outcome::NotStarted(Box::new(StartFailure { call, answer, sandbox, cause, message })))
+        };
+        let cases = [
+            (failed(FailureKind::SandboxGone), true),
+            (not_started(Sandbox::Gone), true),
+            (not_started(Sandbox::Up), false),
+            (failed(FailureKind::Unknown), false),
+            (Ok(Outcome::Sandbox { pid: 1 }), false),
+        ];
+        for (outcome, is_told) in cases {
+            let dir = tempfile::tempdir().unwrap();
+            let (events, mut told) = mpsc::channel(2);
+            let shims = Shims::new(dir.path().to_str().unwrap(), dir.path(), events.clone());
+            let exits = shims.socket(&sandbox).with_extension("exits");
+            std::fs::create_dir_all(&exits).unwrap();
+            let exit = Exit { code: 7, exited_at: 2_000_000_000, oom_kills: 0 };
+            let status = TaskStatus::Stopped.into();
+            let task = Task { id: "c1".into(), status, exit: Some(exit), ..Task::default() };
+            std::fs::write(exits.join("c1"), task.encode_to_vec()).unwrap();
+            tell(op, outcome.clone(), Some(&sandbox), &shims, &events).await;
+            if is_told {
+                let Some(Event::Sandbox { id, report: SandboxReport::Exited { id: of, exit } }) =
+                    told.recv().await
+                else {
+                    panic!("{outcome:?}: nothing is told")
+                };
+                assert_eq!((id, of, exit.code), (sandbox.clone(), ContainerId::from_known("c1"), 7));
+            }
+            assert_eq!(told.recv().await, Some(Event::Done { op, outcome }));
+            assert_eq!(told.try_recv(), Err(mpsc::error::TryRecvError::Empty));
+        }
     }
 }

@@ -190,6 +190,15 @@ impl Shims {
         (!is_gone).then_some(task)
     }
 
+    /// Tells what the shim of a sandbox that is lost wrote down of ends. Whoever follows the shim may find its loss later.
+    pub async fn tell_ends(&self, id: &SandboxId) {
+        for (container, exit) in recorded_exits(&self.socket(id)).await {
+            let report = SandboxReport::Exited { id: container, exit };
+            // Fails only when the loop has ended, and with it everybody who would want to know.
+            drop(self.0.events.send(Event::Sandbox { id: id.clone(), report }).await);
+        }
+    }
+
     /// Whether a shim answers.
     pub async fn ask(&self, sandbox: &SandboxId) -> Answer {
         match self.look(sandbox).await {

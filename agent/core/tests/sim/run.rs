@@ -43,6 +43,8 @@ pub(crate) struct Run {
     pub(crate) are_writes_slow: bool,
     /// Effects that were performed and whose outcome the agent does not know yet.
     pub(crate) finished: VecDeque<(OpId, Result<Outcome, Failure>)>,
+    /// What a shim that has gone wrote down of ends, by the effect that is answered with its loss: it is told before.
+    ends: BTreeMap<OpId, (SandboxId, Vec<SandboxReport>)>,
     /// Every effect since it was last taken.
     pub(crate) told: Vec<Effect>,
     /// What was read of the runtime, and not heard yet.
@@ -66,6 +68,7 @@ impl Run {
             open: VecDeque::new(),
             looks: VecDeque::new(),
             finished: VecDeque::new(),
+            ends: BTreeMap::new(),
             writes: VecDeque::new(),
             written: VecDeque::new(),
             are_writes_slow: false,
@@ -96,6 +99,7 @@ impl Run {
         self.open.clear();
         self.looks.clear();
         self.finished.clear();
+        self.ends.clear();
         self.writes.clear();
         self.written.clear();
         self.observed = None;
@@ -164,10 +168,9 @@ impl Run {
     pub(crate) fn perform(&mut self, at: usize) {
         let Some(effect) = self.open.remove(at) else { return };
         if let Some(outcome) = self.world.perform(&effect, self.now) {
-            if let (Effect::Pod { pod, .. }, Err(Failure { kind: FailureKind::SandboxGone, .. })) =
-                (&effect, &outcome)
-            {
-                self.world.oracle.told_gone(pod);
+            if let (Some(sandbox), true) = (self.world.sandbox_of(&effect), is_gone(&outcome)) {
+                let ends = self.world.recorded_ends(&sandbox).collect();
+                self.ends.insert(effect.op(), (sandbox, ends));
             }
             self.finished.push_back((effect.op(), outcome));
         }
@@ -185,6 +188,10 @@ impl Run {
     /// Tells the node the outcome of an effect.
     pub(crate) fn deliver(&mut self, at: usize) {
         let Some((op, outcome)) = self.finished.remove(at) else { return };
+        let ends = self.ends.remove(&op).filter(|_| is_gone(&outcome));
+        if let Some((id, reports)) = ends {
+            reports.into_iter().for_each(|report| self.handle(Event::Sandbox { id: id.clone(), report }));
+        }
         self.world.oracle.answered(op, &outcome, self.now);
         self.handle(Event::Done { op, outcome });
     }
@@ -344,6 +351,11 @@ impl Run {
             self.handle(Event::RuntimeUp(observation));
         }
     }
+}
+
+/// Whether an effect is answered with the loss of its sandbox.
+fn is_gone(outcome: &Result<Outcome, Failure>) -> bool {
+    matches!(outcome, Err(Failure { kind: FailureKind::SandboxGone, .. }))
 }
 
 fn new_node() -> Node {

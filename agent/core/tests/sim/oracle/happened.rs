@@ -116,14 +116,6 @@ impl Oracle {
         }
     }
 
-    /// An effect is answered with the loss of its sandbox. That may be heard before the ends which its shim left on disk.
-    pub(crate) fn told_gone(&mut self, pod: &PodUid) {
-        let Some(account) = self.pods.get_mut(pod) else { return };
-        for run in account.runs.values_mut().flatten().filter(|run| run.end().is_some() && !run.is_told) {
-            run.is_lost = true;
-        }
-    }
-
     /// A sandbox is gone with every process in it, and what its shim remembered but for the ends that it wrote down.
     pub(crate) fn sandbox_lost(
         &mut self,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use berth_core::{
-    effect::Act,
+    effect::{Act, Effect},
     event::Outcome,
     failure::{Failure, FailureKind},
     id::{PodUid, SandboxId},
@@ -41,13 +41,23 @@ impl World {
             sandbox != id
                 || (matches!(report, Report::Told(_)) && !lost.iter().any(|member| report.is_exit_of(member)))
         });
-        let inside = self.containers.iter().filter(|(_, one)| one.sandbox == *id);
-        let ends = inside.filter_map(|(member, one)| match one.task {
+        let all: Vec<_> = self.recorded_ends(id).chain([SandboxReport::Lost { at: now.wall }]).collect();
+        self.reports.extend(all.into_iter().map(|report| (id.clone(), Report::Told(report))));
+    }
+
+    /// What a shim that has gone wrote down of ends.
+    pub(crate) fn recorded_ends(&self, id: &SandboxId) -> impl Iterator<Item = SandboxReport> {
+        let inside = self.containers.iter().filter(move |(_, one)| one.sandbox == *id);
+        inside.filter_map(|(member, one)| match one.task {
             ObservedTask::Exited(exit) => Some(SandboxReport::Exited { id: member.clone(), exit }),
             _ => None,
-        });
-        let all: Vec<_> = ends.chain([SandboxReport::Lost { at: now.wall }]).collect();
-        self.reports.extend(all.into_iter().map(|report| (id.clone(), Report::Told(report))));
+        })
+    }
+
+    /// The sandbox that an effect is for.
+    pub(crate) fn sandbox_of(&self, effect: &Effect) -> Option<SandboxId> {
+        let Effect::Pod { act, .. } = effect else { return None };
+        self.shim_of(act).cloned()
     }
 
     /// The sandbox whose shim must answer for an effect.
