@@ -23,8 +23,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    causes::with_causes,
     cgroup::{Systemd, Tree},
-    chain::chain,
     config::Config,
     control,
     effects::{AccountsCache, Host, Lanes, changeable, manifests},
@@ -74,7 +74,7 @@ pub fn run(config: Config) -> Result<()> {
     kernel::prepare(&config)?;
     match limits::raise_open_files() {
         Ok(files) => tracing::debug!(files, "limit of open files"),
-        Err(error) => tracing::warn!(error = chain(&error), "the limit of open files stays as it is"),
+        Err(error) => tracing::warn!(error = with_causes(&error), "the limit of open files stays as it is"),
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -229,7 +229,10 @@ fn read_back(store: &mut Store) -> Result<Pods> {
         match manifest::pod_from_json(&record.manifest, record.source) {
             Ok(pod) => records.push((record, pod)),
             Err(faults) => {
-                store.set_aside(&record.uid, &format!("its manifest cannot be used: {}", chain(&faults)));
+                store.set_aside(
+                    &record.uid,
+                    &format!("its manifest cannot be used: {}", with_causes(&faults)),
+                );
             }
         }
     }
@@ -244,7 +247,7 @@ fn ended_before(ended: &EndedPods, records: &Pods) -> Result<Pods> {
         match manifest::pod_from_json(&record.manifest, record.source) {
             Ok(pod) => pods.push((record, pod)),
             Err(faults) => {
-                tracing::warn!(pod = %record.name, error = chain(&faults), "the manifest of an ended pod is unusable");
+                tracing::warn!(pod = %record.name, error = with_causes(&faults), "the manifest of an ended pod is unusable");
                 ended.drop(&record.uid)?;
             }
         }

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{chain::chain, config::Config};
+use crate::{causes::with_causes, config::Config};
 
 /// Settings below `/proc/sys` and what they are to be (`component-helpers/node/util/sysctl`): memory is promised without
 /// counting, a lack of it kills a process and not the machine, a panic reboots after ten seconds, a fault of the kernel is
@@ -57,7 +57,7 @@ fn set_own_score(config: &Config) {
     let wanted = config.oom_score_adj;
     if let Err(error) = fs::write(OWN_SCORE, wanted.to_string()) {
         tracing::warn!(
-            error = chain(&error),
+            error = with_causes(&error),
             floor = config.node.oom_score_floor,
             "the agent cannot have oom_score_adj {wanted}, and gives containers and shims nothing below its floor: it \
              needs CAP_SYS_RESOURCE"
@@ -82,7 +82,7 @@ fn tune(root: &Path, is_protected: bool) -> Result<(), KernelError> {
                 tracing::info!(path = %path.display(), from = found.trim(), to = wanted, "kernel set");
             }
             Err(error) => {
-                let error = chain(&error);
+                let error = with_causes(&error);
                 tracing::warn!(path = %path.display(), wanted, error, "a setting of the kernel could not be made");
             }
         }

@@ -1,8 +1,8 @@
 //! The Berth node agent: everything that touches the machine, around the decisions of `berth-core`.
 
 pub mod app;
+pub mod causes;
 pub mod cgroup;
-pub mod chain;
 pub mod cli;
 pub mod clock;
 pub mod config;

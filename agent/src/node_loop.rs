@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::facts::Facts;
 use crate::{
-    chain::chain,
+    causes::with_causes,
     clock,
     effects::{self, Host},
     store::{Store, StoreError},
@@ -134,7 +134,7 @@ impl NodeLoop {
 }
 
 fn failure(error: &StoreError) -> Failure {
-    Failure { kind: FailureKind::Transient, message: chain(error) }
+    Failure { kind: FailureKind::Transient, message: with_causes(error) }
 }
 
 async fn until(wake: Option<Instant>) {

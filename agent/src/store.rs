@@ -225,7 +225,7 @@ impl Store {
                 return Err(StoreError::Later { path: path.to_owned(), version });
             }
             Err(error) => {
-                set_aside(path, &crate::chain::chain(&error));
+                set_aside(path, &crate::causes::with_causes(&error));
                 set_aside(&path.with_extension(MANIFEST), "its record is unusable");
                 return Ok(None);
             }
@@ -234,7 +234,7 @@ impl Store {
             self.of_version_1.insert(record.uid.clone());
             if let Err(error) = self.save(&record) {
                 // It is still there, and written anew with its next change.
-                tracing::warn!(pod = %record.name, error = crate::chain::chain(&error), "record stays of version 1");
+                tracing::warn!(pod = %record.name, error = crate::causes::with_causes(&error), "record stays of version 1");
             }
         } else {
             self.manifests.insert(record.uid.clone(), Arc::clone(&record.manifest));

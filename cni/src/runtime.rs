@@ -127,7 +127,7 @@ impl Runtime {
         }
         let intent = record.clone();
         self.store(move |store| store.write_intent(&intent)).await?;
-        let (result, written) = self.chain(list, attachment, deadline).await?;
+        let (result, written) = self.add_all(list, attachment, deadline).await?;
         record.result = Some(written);
         self.store(move |store| store.write_result(&record)).await?;
         Ok(result)
@@ -347,7 +347,7 @@ impl Runtime {
     }
 
     /// ADD of every plugin in order; returns the last result, also as JSON of the network's version.
-    async fn chain(
+    async fn add_all(
         &self,
         list: &NetworkList,
         attachment: &Attachment,

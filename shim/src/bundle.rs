@@ -281,7 +281,7 @@ mod tests {
         let bundle = tempfile::tempdir().unwrap();
         let path = bundle.path().join("config.json");
         let refused = |why: &str| {
-            let error = crate::chain(&read_config(bundle.path()).unwrap_err());
+            let error = crate::with_causes(&read_config(bundle.path()).unwrap_err());
             assert!(error.contains(why), "{error:?} does not say {why:?}");
             if path.is_dir() { fs::remove_dir(&path).unwrap() } else { fs::remove_file(&path).unwrap() }
         };

@@ -297,7 +297,7 @@ pub(crate) fn sandbox_options(
     else {
         return Ok(None);
     };
-    unpack(any).map(Some).map_err(|error| Status::new(Code::InvalidArgument, crate::chain(&error)))
+    unpack(any).map(Some).map_err(|error| Status::new(Code::InvalidArgument, crate::with_causes(&error)))
 }
 
 #[cfg(test)]

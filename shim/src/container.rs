@@ -104,7 +104,7 @@ pub(crate) fn plan(
                 let asks = !options.binary_name.is_empty() || !options.root.is_empty();
                 runtime = asks.then(|| Runtime::new(&options.binary_name, Vec::new(), &options.root, client));
             }
-            Err(error @ AnyError::Decode { .. }) => return Err(invalid(crate::chain(&error))),
+            Err(error @ AnyError::Decode { .. }) => return Err(invalid(crate::with_causes(&error))),
             Err(AnyError::OtherType { .. }) => {
                 if let Ok(options) = unpack::<SandboxOptions>(any) {
                     runtime = Some(Runtime::new(&options.runtime_binary, options.runtime_args, "", client));

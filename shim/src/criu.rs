@@ -13,8 +13,8 @@ use berth_proto::task::{CheckpointTaskRequest, CreateTaskRequest};
 use berth_proto::unpack;
 use berth_shim_core::{Code, Failure};
 
-use crate::chain;
 use crate::io::{StdinUri, StreamUri, Wiring};
+use crate::with_causes;
 
 /// Time that one dump or restore may take before it is killed, milliseconds: it moves a container's whole memory.
 pub(crate) const CALL_MS_MAX: u64 = 1_800_000;
@@ -45,7 +45,9 @@ impl Dump {
     pub(crate) fn of(request: &CheckpointTaskRequest) -> Result<Self, Failure> {
         let options: CheckpointOptions = match &request.options {
             None => CheckpointOptions::default(),
-            Some(any) => unpack(any).map_err(|error| invalid(format!("failed to {}", chain(&error))))?,
+            Some(any) => {
+                unpack(any).map_err(|error| invalid(format!("failed to {}", with_causes(&error))))?
+            }
         };
         let path = if request.path.is_empty() { &options.image_path } else { &request.path };
         let image = directory("the checkpoint", path)?;

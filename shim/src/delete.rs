@@ -144,7 +144,7 @@ fn end_containers(bundles: &[PathBuf], deadline: Instant) {
 
 fn record(bundle: &Path) -> Option<Record> {
     bundle::read_record(bundle).unwrap_or_else(|error| {
-        crate::log::plain(&format!("failed to {}", crate::chain(&error)));
+        crate::log::plain(&format!("failed to {}", crate::with_causes(&error)));
         None
     })
 }

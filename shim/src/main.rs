@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            log::plain(&format!("failed to {}", chain(error.as_ref())));
+            log::plain(&format!("failed to {}", with_causes(error.as_ref())));
             ExitCode::FAILURE
         }
     }
@@ -58,7 +58,7 @@ fn run() -> Result<(), Box<dyn Error>> {
 }
 
 /// An error with everything that caused it, outermost first.
-pub(crate) fn chain(error: &dyn Error) -> String {
+pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

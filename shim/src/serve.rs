@@ -32,7 +32,7 @@ pub(crate) enum ServeError {
 pub(crate) fn serve(args: &Args) -> Result<(), ServeError> {
     let mut shim = set_up(args).inspect_err(|error| {
         // Nobody may be left to hear it.
-        let _unheard = tell(&format!("failed to {}", crate::chain(error))).is_err();
+        let _unheard = tell(&format!("failed to {}", crate::with_causes(error))).is_err();
     })?;
     tell_ready().map_err(ServeError::Ready).inspect_err(|_| shim.unlink_sockets())?;
     shim.run().map_err(ServeError::Loop)

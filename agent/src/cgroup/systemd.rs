@@ -17,7 +17,7 @@ use zvariant::{DynamicType, OwnedObjectPath, Value};
 
 use self::wire::{Kind, Message, Method, Peer};
 use super::Tree;
-use crate::chain::chain;
+use crate::causes::with_causes;
 
 pub use self::wire::WireError;
 
@@ -210,7 +210,7 @@ impl Session<'_> {
         }
         // So that systemd forgets the unit if it counts as failed; how the job ended is what is told.
         if let Err(error) = self.call("ResetFailedUnit", unit, &unit).await {
-            tracing::debug!(error = chain(&error), "a unit is not reset");
+            tracing::debug!(error = with_causes(&error), "a unit is not reset");
         }
         Err(SystemdError::Job { call, unit: unit.to_owned(), result })
     }

@@ -3,7 +3,7 @@
 use std::{path::Path, process::ExitCode};
 
 use crate::{
-    chain::chain,
+    causes::with_causes,
     control::{
         Client, ClientError, Overview, PodObject,
         protocol::{Answer, Request},
@@ -39,7 +39,7 @@ impl Failure {
 
     /// A failure with the causes of an error.
     pub(super) fn from_error(error: &dyn std::error::Error) -> Self {
-        Self::Failed(format!("failed to {}", chain(error)))
+        Self::Failed(format!("failed to {}", with_causes(error)))
     }
 }
 
@@ -54,7 +54,7 @@ impl From<std::io::Error> for Failure {
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
-        let message = format!("failed to {}", chain(&error));
+        let message = format!("failed to {}", with_causes(&error));
         match error {
             ClientError::NotRunning(_) => Self::NotRunning(message),
             ClientError::Forbidden(_)

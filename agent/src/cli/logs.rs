@@ -18,7 +18,7 @@ use super::{
     output::{TextOrJson, json_line},
 };
 use crate::{
-    chain::chain,
+    causes::with_causes,
     config::GoDuration,
     control::PodObject,
     logs::{Line, LogFile, LogFileError, Reading, Select, Stream},
@@ -175,7 +175,7 @@ fn watch(path: &Path) -> Result<impl futures::Stream<Item = ()> + Unpin, Failure
 }
 
 fn not_readable(error: LogFileError) -> Failure {
-    let message = format!("failed to {}", chain(&error));
+    let message = format!("failed to {}", with_causes(&error));
     match error {
         LogFileError::Absent(_) => Failure::NotFound(message),
         LogFileError::Astray(_) | LogFileError::Io { .. } => Failure::Failed(message),
@@ -186,7 +186,7 @@ fn not_readable(error: LogFileError) -> Failure {
 fn tell_unreadable(file: &mut LogFile) {
     for error in file.take_unreadable() {
         // Without anybody to hear it, what could be read is still shown.
-        drop(writeln!(io::stderr(), "berth: failed to {}; lines are missing here", chain(&error)));
+        drop(writeln!(io::stderr(), "berth: failed to {}; lines are missing here", with_causes(&error)));
     }
 }
 

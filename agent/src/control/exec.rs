@@ -21,7 +21,7 @@ use super::{
     protocol::{Answer, ExecRequest, Frame, FrameError, Kind, PIECE_MAX, Size},
     server::{Runtime, Service},
 };
-use crate::{chain::chain, view::PodView};
+use crate::{causes::with_causes, view::PodView};
 
 /// Runs the process and passes its streams on until it ends. The answer is its exit code, or why there is none. A client
 /// that goes takes its connection to the shim along, which ends the process's streams.
@@ -56,15 +56,15 @@ async fn start<R: Runtime>(
     let spec = spec.map_err(|error| failed("read the spec of the container", &error))?;
     let terminal = if request.tty { ExecTerminal::Own } else { ExecTerminal::None };
     let process = exec_process(&spec, &request.command, terminal)
-        .map_err(|error| failed("describe the process", &chain(&error)))?;
+        .map_err(|error| failed("describe the process", &with_causes(&error)))?;
     let process =
-        serde_json::to_vec(&process).map_err(|error| failed("describe the process", &chain(&error)))?;
+        serde_json::to_vec(&process).map_err(|error| failed("describe the process", &with_causes(&error)))?;
     let socket = paths::shim_socket(&service.paths.run, sandbox);
     let shim = ShimClient::connect(Path::new(&socket))
         .await
-        .map_err(|error| failed("reach the shim", &chain(&error)))?;
+        .map_err(|error| failed("reach the shim", &with_causes(&error)))?;
     let start = ExecStart { container_id: id.as_str().to_owned(), process, stdin: request.stdin };
-    shim.exec(start).await.map_err(|error| failed("start the process", &chain(&error)))
+    shim.exec(start).await.map_err(|error| failed("start the process", &with_causes(&error)))
 }
 
 /// The id of the container that is meant, when it runs.
@@ -113,7 +113,7 @@ async fn output(
             Ok(None) => {
                 return Ok(failed("follow the process", "the shim ended the stream without an exit code"));
             }
-            Err(error) => return Ok(failed("follow the process", &chain(&error))),
+            Err(error) => return Ok(failed("follow the process", &with_causes(&error))),
         };
         let (kind, bytes) = match message.what {
             Some(attach_output::What::Stdout(bytes)) => (Kind::Stdout, bytes),

@@ -26,7 +26,7 @@ use super::{
     protocol::{Answer, Envelope, Frame, FrameError, Kind, PIECE_MAX, Request, VERSION},
     stalled,
 };
-use crate::{chain::chain, view::View, workers::Workers};
+use crate::{causes::with_causes, view::View, workers::Workers};
 
 /// Connections at once; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 64;
@@ -100,7 +100,7 @@ pub async fn serve<R: Runtime>(listener: UnixListener, service: Arc<Service<R>>,
                 let _slot = slot;
                 tokio::select! {
                     result = connection(stream, &service) => if let Err(error) = result {
-                        tracing::debug!(error = chain(&error), "control connection ended badly");
+                        tracing::debug!(error = with_causes(&error), "control connection ended badly");
                     },
                     () = cancel.cancelled() => {}
                 }
@@ -159,5 +159,5 @@ async fn connection<R: Runtime>(mut stream: UnixStream, service: &Service<R>) ->
 }
 
 async fn refuse(stream: &mut UnixStream, error: &FrameError) -> Result<(), FrameError> {
-    Frame::message(&Answer::Failed { message: chain(error) })?.write(stream).await
+    Frame::message(&Answer::Failed { message: with_causes(error) })?.write(stream).await
 }

@@ -7,11 +7,11 @@ use berth_core::{
     id::SandboxId,
 };
 
-use crate::chain::chain;
+use crate::causes::with_causes;
 
-/// A failure of this kind, with the whole chain of causes as its message.
+/// A failure of this kind, with all its causes in its message.
 pub(super) fn failed(kind: FailureKind, error: &dyn Error) -> Failure {
-    Failure { kind, message: chain(error) }
+    Failure { kind, message: with_causes(error) }
 }
 
 /// The pod asks for what cannot be given.

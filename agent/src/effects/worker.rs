@@ -18,7 +18,7 @@ use super::{
     runtime::prepare,
 };
 use crate::{
-    chain::chain,
+    causes::with_causes,
     source::file::Found,
     volumes::{remove_tree, unmount_below},
 };
@@ -28,7 +28,7 @@ use crate::{
 pub fn perform_work(request: &[u8]) -> Vec<u8> {
     let done = match serde_json::from_slice(request) {
         Ok(work) => perform(work),
-        Err(error) => Err(unknown(format!("read a request: {}", chain(&error)))),
+        Err(error) => Err(unknown(format!("read a request: {}", with_causes(&error)))),
     };
     let answer =
         done.map_err(|Failure { kind, message }| Refused { is_config: kind == FailureKind::Config, message });

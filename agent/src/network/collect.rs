@@ -18,7 +18,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
 use super::{Network, NetworkError, PLUGINS_WITHIN, blocking, sandboxes};
-use crate::chain::chain;
+use crate::causes::with_causes;
 
 /// Sandboxes of an earlier life, each with a lock that is held while it is removed.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Network {
         let attachments = match self.0.runtime.own().await {
             Ok(records) => sandboxes(records),
             Err(error) => {
-                tracing::warn!(error = chain(&error), "attachments of an earlier agent are not seen");
+                tracing::warn!(error = with_causes(&error), "attachments of an earlier agent are not seen");
                 BTreeSet::new()
             }
         };
@@ -64,7 +64,10 @@ impl Network {
             Ok(ours.marked()?)
         });
         let namespaces = adopted.await.unwrap_or_else(|error| {
-            tracing::warn!(error = chain(&error), "network namespaces of an earlier agent are not seen");
+            tracing::warn!(
+                error = with_causes(&error),
+                "network namespaces of an earlier agent are not seen"
+            );
             BTreeSet::new()
         });
         self.0.leftovers.add(upkeep::leftovers(&Marked { namespaces, attachments }, known));
@@ -93,7 +96,7 @@ impl Network {
                     self.0.leftovers.all().remove(&sandbox);
                 }
                 Err(error) => {
-                    tracing::warn!(%sandbox, error = chain(&error), "the network of a sandbox of no pod is left");
+                    tracing::warn!(%sandbox, error = with_causes(&error), "the network of a sandbox of no pod is left");
                 }
             }
         }
@@ -122,7 +125,7 @@ impl Network {
             Ok(Gc::Asked { failures }) => {
                 for failure in failures {
                     tracing::warn!(
-                        error = chain(&failure),
+                        error = with_causes(&failure),
                         "a CNI plugin could not collect what is not attached"
                     );
                 }
@@ -132,7 +135,7 @@ impl Network {
             Ok(Gc::Unsure(files)) => {
                 tracing::warn!(?files, "no CNI plugin was told to collect: these files cannot be read");
             }
-            Err(error) => tracing::warn!(error = chain(&error), "no CNI plugin was told to collect"),
+            Err(error) => tracing::warn!(error = with_causes(&error), "no CNI plugin was told to collect"),
         }
         false
     }

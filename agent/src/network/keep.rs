@@ -7,7 +7,7 @@ use berth_core::{derived::network::upkeep, event::Event};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{Network, PLUGINS_WITHIN};
-use crate::chain::chain;
+use crate::causes::with_causes;
 
 impl Network {
     /// Watches the configuration and tells whether pods can be wired; removes what is left over. Runs until the agent
@@ -44,9 +44,9 @@ impl Network {
     }
 
     async fn status(&self) -> Result<(), String> {
-        let list = self.load().await.map_err(|error| chain(&error))?;
+        let list = self.load().await.map_err(|error| with_causes(&error))?;
         let asked = self.0.runtime.status(&list, Instant::now() + PLUGINS_WITHIN).await;
-        asked.map_err(|error| chain(&error))
+        asked.map_err(|error| with_causes(&error))
     }
 }
 
@@ -59,7 +59,7 @@ async fn changed_or_elapsed(watch: Option<Watch>, again: Duration) -> Option<Wat
     match tokio::time::timeout(again, watch.changed()).await {
         Ok(Err(error)) => {
             tracing::warn!(
-                error = chain(&error),
+                error = with_causes(&error),
                 "changes of the network configuration are not seen at once"
             );
             None

@@ -8,7 +8,7 @@ use std::{
 
 use berth_core::config::NodeFacts;
 
-use crate::{chain::chain, config::LiveFacts};
+use crate::{causes::with_causes, config::LiveFacts};
 
 /// How long the loop waits for two small files: they are most often in memory.
 const WITHIN: Duration = Duration::from_millis(200);
@@ -33,7 +33,7 @@ impl Reader {
         // Ends with the reader.
         thread::spawn(move || {
             while asks.recv().is_ok() {
-                if answers.send(live.read().map_err(|error| chain(&error))).is_err() {
+                if answers.send(live.read().map_err(|error| with_causes(&error))).is_err() {
                     return;
                 }
             }

@@ -252,7 +252,7 @@ impl From<Status> for Cause {
     fn from(status: Status) -> Self {
         // What containerd itself answers has no source; what tonic makes of a broken connection has.
         match std::error::Error::source(&status) {
-            Some(source) => Self::Unreachable(crate::chain::chain(source)),
+            Some(source) => Self::Unreachable(crate::causes::with_causes(source)),
             None => Self::Refused { code: status.code(), message: status.message().to_owned() },
         }
     }
@@ -312,7 +312,7 @@ impl CallError {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
-        Self { kind: error.kind(), message: crate::chain::chain(&error) }
+        Self { kind: error.kind(), message: crate::causes::with_causes(&error) }
     }
 }
 

@@ -14,7 +14,7 @@ use containerd_client::services::v1::{GetContainerRequest, GetRequest};
 use tokio::sync::mpsc;
 
 use super::{CallError, Containerd, shims::observed_process};
-use crate::{chain::chain, clock};
+use crate::{causes::with_causes, clock};
 
 /// Containers that are not followed by way of their shim, with their sandboxes. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -55,7 +55,9 @@ impl GroupedTasks {
                 drop(events.send(Event::Sandbox { id: sandbox, report }).await);
             }
             Ok(_) => {}
-            Err(error) => tracing::debug!(error = chain(&error), "an ended container could not be looked at"),
+            Err(error) => {
+                tracing::debug!(error = with_causes(&error), "an ended container could not be looked at");
+            }
         }
     }
 

@@ -13,8 +13,8 @@ use berth_core::{cgroup::names, config::CgroupDriver};
 use tokio::process::Command;
 
 use crate::{
+    causes::with_causes,
     cgroup::Tree,
-    chain::chain,
     config::{Config, OciRuntime},
 };
 
@@ -98,7 +98,7 @@ async fn remove_leftover(tree: &Arc<Tree>, cgroup: String) {
     let removed = tokio::task::spawn_blocking(move || tree.remove(&cgroup)).await;
     // Fails only when the agent is stopping.
     if let Ok(Err(error)) = removed {
-        tracing::warn!(error = chain(&error), "what is left of a trial cannot be removed");
+        tracing::warn!(error = with_causes(&error), "what is left of a trial cannot be removed");
     }
 }
 
@@ -116,7 +116,11 @@ async fn choose(config: &Config) -> Result<OciCommand, ProbeError> {
                 return Ok(command);
             }
             Err(error) => {
-                tracing::info!(runtime = name, why = chain(&error), "OCI runtime did not pass its trial");
+                tracing::info!(
+                    runtime = name,
+                    why = with_causes(&error),
+                    "OCI runtime did not pass its trial"
+                );
                 failures.push((command, error));
             }
         }
@@ -132,7 +136,8 @@ async fn choose(config: &Config) -> Result<OciCommand, ProbeError> {
 /// The first whose trial has said nothing. Something else hangs then, the bus of systemd perhaps, and pods that run are
 /// better looked after by an agent that cannot start others for a while than by none.
 fn untried(failures: Vec<(OciCommand, TrialError)>) -> Result<OciCommand, ProbeError> {
-    let why = |(command, error): &(OciCommand, TrialError)| format!("{}: {}", command.binary, chain(error));
+    let why =
+        |(command, error): &(OciCommand, TrialError)| format!("{}: {}", command.binary, with_causes(error));
     let reasons: Vec<String> = failures.iter().map(why).collect();
     let mut commands = failures.into_iter();
     let found = commands.find(|(_, error)| matches!(error, TrialError::Timeout));

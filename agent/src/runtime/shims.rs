@@ -32,7 +32,7 @@ use tokio::{sync::mpsc, task::AbortHandle};
 
 use self::process::Meant;
 use super::{exits, on_time::on_time};
-use crate::{chain::chain, clock};
+use crate::{causes::with_causes, clock};
 
 /// What a shim calls itself when its pod runs (containerd, `runtime.sandbox.v1`).
 const READY: &str = "SANDBOX_READY";
@@ -302,7 +302,7 @@ impl Follower {
                     error
                 }
             };
-            tracing::debug!(sandbox = %self.id, refusals, error = chain(&error), "connection to the shim ended");
+            tracing::debug!(sandbox = %self.id, refusals, error = with_causes(&error), "connection to the shim ended");
             if refusals >= REFUSALS_MAX {
                 break;
             }

@@ -11,7 +11,7 @@ use prost::Message;
 use tokio::sync::mpsc;
 
 use super::{CallError, Cause, ConnectError, Containerd, GroupedTasks, Shims, observe};
-use crate::{chain::chain, config::Config};
+use crate::{causes::with_causes, config::Config};
 
 /// First wait before containerd is tried again; doubled up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -39,7 +39,10 @@ pub async fn connect(config: &Config) -> Result<Containerd, ConnectError> {
             Err(error @ ConnectError::Unreachable(..)) if tokio::time::Instant::now() + delay < deadline => {
                 if !std::mem::replace(&mut told, true) {
                     let patience = START_PATIENCE.as_secs();
-                    tracing::warn!(error = chain(&error), "containerd is waited for, up to {patience} s");
+                    tracing::warn!(
+                        error = with_causes(&error),
+                        "containerd is waited for, up to {patience} s"
+                    );
                 }
             }
             result => return result,
@@ -66,7 +69,7 @@ impl Watch {
     /// Watches until the agent stops.
     pub async fn run(self) {
         loop {
-            let why = chain(&self.follow().await);
+            let why = with_causes(&self.follow().await);
             tracing::warn!(why, "containerd is lost");
             if self.events.send(Event::RuntimeDown { why }).await.is_err() {
                 return;
@@ -140,7 +143,7 @@ impl Watch {
                     drop(self.events.send(Event::RuntimeUp(found.observation)).await);
                     return;
                 }
-                Err(error) => tracing::debug!(error = chain(&error), "containerd is not back yet"),
+                Err(error) => tracing::debug!(error = with_causes(&error), "containerd is not back yet"),
             }
         }
     }
@@ -173,7 +176,7 @@ mod tests {
         let shims = Shims::new("/nonexistent", &socket, events.clone());
         let watch = Watch { containerd: containerd.clone(), shims, grouped: GroupedTasks::default(), events };
         let why = tokio::time::timeout(LONG, watch.follow()).await.expect("an end");
-        assert!(chain(&why).contains("no answer"), "{}", chain(&why));
+        assert!(with_causes(&why).contains("no answer"), "{}", with_causes(&why));
 
         let never = std::future::pending::<Result<Option<()>, tonic::Status>>();
         let next = tokio::time::timeout(LONG, containerd.next("read", "", never)).await.expect("an end");

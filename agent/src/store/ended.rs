@@ -74,7 +74,7 @@ impl EndedPods {
                 Ok(record) if record.terminal.is_some() => records.push(record),
                 Ok(record) => self.drop(&record.uid)?,
                 Err(DecodeError::Later(version)) => return Err(StoreError::Later { path, version }),
-                Err(error) => set_aside(&path, &crate::chain::chain(&error)),
+                Err(error) => set_aside(&path, &crate::causes::with_causes(&error)),
             }
         }
         Ok(records)

@@ -260,7 +260,7 @@ mod tests {
         fs::remove_file(&mark).unwrap();
         fs::create_dir(deepest.join("d")).unwrap();
         let error = ensure(&path, &mark, &owned).unwrap_err();
-        assert!(crate::chain::chain(&error).contains("deeper than 256 directories"), "{error:?}");
+        assert!(crate::causes::with_causes(&error).contains("deeper than 256 directories"), "{error:?}");
         assert!(!mark.exists());
     }
 

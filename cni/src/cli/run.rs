@@ -100,12 +100,12 @@ async fn gc(
         }
         match runtime.del(&record.attachment(record.netns.clone()), Some(list), deadline).await {
             Ok(()) => removed.push(format!("{network}/{container_id}/{ifname}")),
-            Err(failure) => failures.push(chain(&failure)),
+            Err(failure) => failures.push(with_causes(&failure)),
         }
     }
     if ask_plugins {
         match runtime.gc(list, &keep, deadline).await? {
-            Gc::Asked { failures: told } => failures.extend(told.iter().map(|failure| chain(failure))),
+            Gc::Asked { failures: told } => failures.extend(told.iter().map(|failure| with_causes(failure))),
             Gc::NotWanted => {}
             Gc::Busy => failures.push("the network is in use".to_owned()),
             Gc::Unsure(files) => failures.push(format!(
@@ -131,7 +131,7 @@ fn describe(list: &NetworkList) -> Value {
     json!({"name": list.name, "cniVersion": list.version, "plugins": plugins})
 }
 
-fn chain(error: &dyn Error) -> String {
+fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

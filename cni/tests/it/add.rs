@@ -5,7 +5,7 @@ use std::fs;
 use berth_cni::{CniError, PluginFailure, Record};
 use serde_json::json;
 
-use crate::fixture::{Fixture, attachment, chain, deadline, key, list, parse, result_with_ip};
+use crate::fixture::{Fixture, attachment, deadline, key, list, parse, result_with_ip, with_causes};
 
 #[tokio::test]
 async fn every_plugin_gets_the_result_of_the_one_before() {
@@ -65,7 +65,7 @@ async fn the_first_failure_ends_the_chain_and_caches_nothing() {
         .await
         .unwrap_err();
     assert_eq!(error.reported().unwrap().code, 7);
-    assert_eq!(chain(&error), "CNI ADD of network net failed in plugin b: banana; why (code 7)");
+    assert_eq!(with_causes(&error), "CNI ADD of network net failed in plugin b: banana; why (code 7)");
     assert_eq!(fixture.take_calls(), ["ADD a", "ADD b"]);
     assert!(!fixture.cached_result("id1", "eth0").exists());
     assert_eq!(fixture.runtime.result(&key("id1")).await.unwrap(), None);

@@ -152,7 +152,7 @@ pub(crate) fn result_with_ip(ip: &str) -> Value {
 }
 
 /// An error with its causes, as it is logged.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let cause = error.source().map(chain);
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let cause = error.source().map(with_causes);
     cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }

@@ -8,7 +8,7 @@ use berth_cni::{CniError, Gc, PluginFailure, Verb};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::fixture::{Fixture, attachment, chain, deadline, list, parse, soon, wait_until};
+use crate::fixture::{Fixture, attachment, deadline, list, parse, soon, wait_until, with_causes};
 
 #[tokio::test]
 async fn failures_are_told_apart() {
@@ -35,7 +35,7 @@ async fn failures_are_told_apart() {
         fixture.control("a", &json!({"ADD": behaviour}));
         let error =
             fixture.runtime.add(&list("1.0.0", &["a"]), &attachment("id1"), deadline()).await.unwrap_err();
-        assert_eq!(chain(&error), format!("{add}{expected}"), "{behaviour}");
+        assert_eq!(with_causes(&error), format!("{add}{expected}"), "{behaviour}");
     }
 }
 
@@ -162,9 +162,9 @@ async fn a_program_that_cannot_run_is_named() {
     let error =
         fixture.runtime.add(&list("1.0.0", &["a"]), &attachment("id1"), deadline()).await.unwrap_err();
     assert!(
-        chain(&error).contains(&format!("cannot run {}", fixture.bin().join("a").display())),
+        with_causes(&error).contains(&format!("cannot run {}", fixture.bin().join("a").display())),
         "{}",
-        chain(&error)
+        with_causes(&error)
     );
 }
 

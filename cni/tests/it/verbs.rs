@@ -5,7 +5,7 @@ use std::fs;
 use berth_cni::{CniError, PluginFailure, Unavailable};
 use serde_json::json;
 
-use crate::fixture::{Fixture, attachment, chain, deadline, list, parse, result_with_ip};
+use crate::fixture::{Fixture, attachment, deadline, list, parse, result_with_ip, with_causes};
 
 #[tokio::test]
 async fn check_asks_every_plugin_with_the_cached_result() {
@@ -67,7 +67,10 @@ async fn check_reports_what_the_plugin_says() {
     fixture.control("a", &json!({"CHECK": {"stdout": r#"{"code":100,"msg":"address is gone"}"#, "exit": 1}}));
     let error =
         fixture.runtime.check(&attachment("id1"), &list("1.0.0", &["a", "b"]), deadline()).await.unwrap_err();
-    assert_eq!(chain(&error), "CNI CHECK of network net failed in plugin a: address is gone (code 100)");
+    assert_eq!(
+        with_causes(&error),
+        "CNI CHECK of network net failed in plugin a: address is gone (code 100)"
+    );
     assert_eq!(fixture.take_calls(), ["CHECK a"]);
 }
 

@@ -110,7 +110,10 @@ mod tests {
     }
 
     fn compressed(directory: &TempDir) -> Vec<String> {
-        compress_rotated(&directory.path().join("0.log")).iter().map(|error| crate::chain(error)).collect()
+        compress_rotated(&directory.path().join("0.log"))
+            .iter()
+            .map(|error| crate::with_causes(error))
+            .collect()
     }
 
     fn found(directory: &TempDir) -> Vec<(String, String)> {

@@ -67,6 +67,6 @@ impl MountError {
 
 impl From<MountError> for Failure {
     fn from(error: MountError) -> Self {
-        Self::new(error.code(), format!("failed to {}", crate::chain(&error)))
+        Self::new(error.code(), format!("failed to {}", crate::with_causes(&error)))
     }
 }

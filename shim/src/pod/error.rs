@@ -101,6 +101,6 @@ impl PodError {
 
 impl From<PodError> for Failure {
     fn from(error: PodError) -> Self {
-        Self::new(error.code(), format!("failed to {}", crate::chain(&error)))
+        Self::new(error.code(), format!("failed to {}", crate::with_causes(&error)))
     }
 }

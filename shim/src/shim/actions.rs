@@ -16,7 +16,7 @@ use crate::container::{self, Container, ExecPlan, Terminal};
 use crate::io::{self, CONSOLE_DIR, ChildStreams, Console, Owner, Prepared, Wiring};
 use crate::pod::Pod;
 use crate::runtime::{self, Client, Delete};
-use crate::{bundle, chain, oom_score};
+use crate::{bundle, oom_score, with_causes};
 
 /// A process's ends, opened, and the socket for its terminal if it has one.
 pub(super) struct Streams {
@@ -304,7 +304,7 @@ fn private_directory(path: &Path) -> Result<(), Failure> {
 }
 
 fn failed(error: &dyn std::error::Error) -> Failure {
-    Failure::new(Code::Internal, format!("failed to {}", chain(error)))
+    Failure::new(Code::Internal, format!("failed to {}", with_causes(error)))
 }
 
 /// The request or the container went away between the decision and the act.

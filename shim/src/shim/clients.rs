@@ -89,7 +89,7 @@ impl Clients {
             return Err(fail(format!("listen on {path:?}: the path is not absolute")));
         }
         let listener: UnixListener =
-            crate::start::listen(path.as_ref()).map_err(|error| fail(crate::chain(&error)))?;
+            crate::start::listen(path.as_ref()).map_err(|error| fail(crate::with_causes(&error)))?;
         let watched = listener.set_nonblocking(true).map_err(|error| error.to_string()).and_then(|()| {
             let added = watches.add(&listener, Interest::Read, Source::AgentListener);
             added.map_err(|error| error.to_string())

@@ -144,13 +144,13 @@ impl Shim {
     fn persist(&mut self, task: &Id, exit: Exit) {
         let Some(container) = self.processes.container(task) else { return };
         if let Err(error) = bundle::write_exit(&container.bundle, container.pid, exit) {
-            crate::log::warning!("failed to record the exit of {task}: {}", crate::chain(&error));
+            crate::log::warning!("failed to record the exit of {task}: {}", crate::with_causes(&error));
         }
         let Some(socket) = self.clients.agent_socket() else { return };
         if let Err(error) = bundle::write_exit_for_agent(socket, &answer::ended(task, container.pid, exit)) {
             crate::log::warning!(
                 "failed to record the exit of {task} for the agent: {}",
-                crate::chain(&error)
+                crate::with_causes(&error)
             );
         }
     }

@@ -222,7 +222,7 @@ impl Shim {
                 let _in_the_pod = entered.is_err();
                 let failures = compress_rotated(&path);
                 for failure in &failures {
-                    crate::log::warning!("failed to {}", crate::chain(failure));
+                    crate::log::warning!("failed to {}", crate::with_causes(failure));
                 }
                 i32::from(!failures.is_empty())
             });

@@ -184,7 +184,7 @@ fn check(files: &[PathBuf]) -> Result<(), Failure> {
     files
         .iter()
         .try_for_each(|file| check_file(file))
-        .map_err(|error| Failure::new(Code::Internal, format!("failed to {}", crate::chain(&error))))
+        .map_err(|error| Failure::new(Code::Internal, format!("failed to {}", crate::with_causes(&error))))
 }
 
 fn not_begun(error: io::Error) -> Failure {

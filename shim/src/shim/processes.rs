@@ -72,7 +72,10 @@ impl Processes {
         let Some(cgroup) = &container.cgroup else { return };
         // For `delete`, should the runtime be no help then.
         if let Err(error) = bundle::write_record(&container.bundle, task, &container.runtime, Some(cgroup)) {
-            crate::log::warning!("failed to note the control groups of {task}: {}", crate::chain(&error));
+            crate::log::warning!(
+                "failed to note the control groups of {task}: {}",
+                crate::with_causes(&error)
+            );
         }
         self.watch_memory(task, watches);
     }

@@ -19,7 +19,8 @@ impl Shim {
     pub(super) fn listen_for_agent(&mut self, path: &str) -> Result<(), Status> {
         self.clients.listen_for_agent(path, &mut self.watches)?;
         let fail = |text: String| Status::new(Code::InvalidArgument, format!("failed to {text}"));
-        bundle::write_sockets(&self.home.bundle, self.sockets()).map_err(|error| fail(crate::chain(&error)))
+        bundle::write_sockets(&self.home.bundle, self.sockets())
+            .map_err(|error| fail(crate::with_causes(&error)))
     }
 
     pub(super) fn conn_ready(&mut self, id: u64, ready: Ready) {

@@ -20,7 +20,7 @@ use super::{
     },
 };
 use crate::{
-    chain::chain,
+    causes::with_causes,
     source::file::Found,
     workers::{Job, Sort, WorkError, Workers},
 };
@@ -164,11 +164,11 @@ pub(crate) async fn changeable(
 }
 
 async fn ask(workers: &Workers, job: Job<'_>, work: &Work) -> Result<Result<Answer, Refused>, Failure> {
-    let request = serde_json::to_vec(work).map_err(|error| unknown(chain(&error)))?;
+    let request = serde_json::to_vec(work).map_err(|error| unknown(with_causes(&error)))?;
     let answer = workers.run(job, request).await.map_err(not_done)?;
-    serde_json::from_slice(&answer).map_err(|error| unknown(chain(&error)))
+    serde_json::from_slice(&answer).map_err(|error| unknown(with_causes(&error)))
 }
 
 fn not_done(error: WorkError) -> Failure {
-    Failure { kind: FailureKind::Transient, message: chain(&error) }
+    Failure { kind: FailureKind::Transient, message: with_causes(&error) }
 }

@@ -23,7 +23,7 @@ use oci_spec::image::{
 use sha2::{Digest, Sha256};
 
 use super::{failure::failed, host::Host, unpack};
-use crate::{chain::chain, runtime::CallError};
+use crate::{causes::with_causes, runtime::CallError};
 
 /// Largest index, manifest or config that is read (containerd's own bound for manifests).
 const DOCUMENT_MAX: i64 = 8 << 20;
@@ -261,7 +261,7 @@ async fn is_unpacked(host: &Host, chain_id: &str) -> Result<bool, CallError> {
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
         Err(error) => {
-            tracing::debug!(error = chain(&error), "layers cannot be looked for");
+            tracing::debug!(error = with_causes(&error), "layers cannot be looked for");
             Err(error)
         }
     }

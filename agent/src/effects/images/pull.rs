@@ -34,7 +34,7 @@ use super::{
     inspect::{self, Located, go_arch},
 };
 use crate::{
-    chain::chain,
+    causes::with_causes,
     runtime::{CallError, Cause, labels},
 };
 
@@ -115,7 +115,7 @@ async fn transfer(host: &Host, reference: &str) -> Result<(), Failure> {
     };
     result.map_err(|error| match error.kind() {
         FailureKind::RuntimeDown | FailureKind::Unknown => error.into(),
-        _ => failure(chain(&error)),
+        _ => failure(with_causes(&error)),
     })
 }
 

@@ -67,7 +67,7 @@ async fn refer(host: &Host, image: &Located) -> Result<(), CallError> {
 async fn is_there(host: &Host, chain: &str) -> Result<bool, CallError> {
     let stat = StatSnapshotRequest { snapshotter: host.config.snapshotter.clone(), key: chain.to_owned() };
     let mut client = host.containerd.snapshots();
-    match host.containerd.call("look for layer", chain, client.stat(stat)).await {
+    match host.containerd.call("look for layer", with_causes, client.stat(stat)).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),
@@ -88,7 +88,7 @@ async fn apply(host: &Host, layer: &Descriptor, diff_id: &str, target: &Target) 
         labels: HashMap::from([(GC_ROOT.to_owned(), "berth".to_owned())]),
     };
     let mut client = host.containerd.snapshots();
-    let mounts = host.containerd.call("prepare layer", chain, client.prepare(prepare)).await?.mounts;
+    let mounts = host.containerd.call("prepare layer", with_causes, client.prepare(prepare)).await?.mounts;
     let request = ApplyRequest { diff: Some(layer.clone()), mounts, ..ApplyRequest::default() };
     let mut client = host.containerd.diff();
     let applied = match host.containerd.call("apply layer", &layer.digest, client.apply(request)).await {
@@ -109,7 +109,7 @@ async fn apply(host: &Host, layer: &Descriptor, diff_id: &str, target: &Target) 
     }
     let commit = CommitSnapshotRequest { snapshotter, name: chain.clone(), key, labels: HashMap::new() };
     let mut client = host.containerd.snapshots();
-    match host.containerd.call("keep layer", chain, client.commit(commit)).await {
+    match host.containerd.call("keep layer", with_causes, client.commit(commit)).await {
         Err(error) if !error.is_already_exists() => Err(error.into()),
         Ok(_) | Err(_) => Ok(true),
     }

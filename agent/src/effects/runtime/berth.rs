@@ -32,7 +32,7 @@ use containerd_client::{
 
 use super::{kill, port::Stdio, records};
 use crate::{
-    chain::chain,
+    causes::with_causes,
     config::PodRuntime,
     effects::{failure::local, host::Host},
     runtime::CallError,
@@ -112,7 +112,7 @@ impl Berth<'_> {
     /// Has the shim delete a task that containerd does not know of.
     pub(super) async fn forget_task(self, request: &StartRequest) {
         if let Err(error) = self.host.shims.delete(&request.sandbox, &request.id).await {
-            tracing::debug!(container = %request.id, error = chain(&error), "nothing deleted in the shim");
+            tracing::debug!(container = %request.id, error = with_causes(&error), "nothing deleted in the shim");
         }
     }
 

@@ -27,7 +27,7 @@ use super::{
     task,
 };
 use crate::{
-    chain::chain,
+    causes::with_causes,
     effects::{
         failure::{failed, local, sandbox_gone},
         files::work::{Called, FILES, Work},
@@ -99,7 +99,7 @@ pub(in crate::effects) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Re
             return Err(kill::failure(host, &sandbox, error).await);
         }
         if let Err(error) = host.shims.delete(&sandbox, id).await {
-            tracing::debug!(container = %id, error = chain(&error), "nothing deleted in the shim");
+            tracing::debug!(container = %id, error = with_causes(&error), "nothing deleted in the shim");
         }
         host.failpoint.reach("container.task-deleted");
         remove_log_before(host, &record).await?;

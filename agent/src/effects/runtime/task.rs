@@ -23,7 +23,7 @@ use super::{
     text,
 };
 use crate::{
-    chain::chain,
+    causes::with_causes,
     effects::{
         files::work::{Called, FILES, Work},
         host::Host,
@@ -101,7 +101,7 @@ async fn failed(
     };
     let cause = error.cause().to_string();
     let answer = error.code().map_or(Answer::CutOff, |code| text::answer(code, request.id.as_str(), &cause));
-    Ok(Some(StartFailure { call, answer, sandbox, cause, message: chain(&error) }))
+    Ok(Some(StartFailure { call, answer, sandbox, cause, message: with_causes(&error) }))
 }
 
 /// Removes what an earlier try left of the task, also when containerd or the shim has lost it.
@@ -160,7 +160,7 @@ fn gone_is_fine<T>(result: Result<T, CallError>) -> Result<(), CallError> {
         Err(error) if !error.is_shim_gone() => Err(error),
         Ok(_) => Ok(()),
         Err(error) => {
-            tracing::debug!(error = chain(&error), "nothing left to act on");
+            tracing::debug!(error = with_causes(&error), "nothing left to act on");
             Ok(())
         }
     }

@@ -4,7 +4,7 @@ use std::{error::Error, fmt::Write};
 
 /// `what failed: why: why that`.
 #[must_use]
-pub fn chain(error: &dyn Error) -> String {
+pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -23,7 +23,7 @@ pub fn chain(error: &dyn Error) -> String {
 mod tests {
     use std::io;
 
-    use super::chain;
+    use super::with_causes;
 
     #[derive(Debug, thiserror::Error)]
     #[error("{words}")]
@@ -39,7 +39,7 @@ mod tests {
             ("open it: not there", "open it: not there"),
             ("not there: open it", "not there: open it: not there"),
         ] {
-            assert_eq!(chain(&Outer { words, source: io::Error::other("not there") }), expected);
+            assert_eq!(with_causes(&Outer { words, source: io::Error::other("not there") }), expected);
         }
     }
 }
