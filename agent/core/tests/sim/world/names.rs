@@ -35,7 +35,7 @@ pub(crate) fn name_of(act: &Act) -> &'static str {
         Act::Signal(_) => "signal",
         Act::WriteFiles(_) => "write-files",
         Act::Look(_) => "look",
-        Act::ReadTerminationMessage(_) => "read-words",
+        Act::ReadTerminationMessage(_) => "read-termination-message",
         Act::RemoveContainer(_) => "remove-container",
         Act::RemoveSandbox(_) => "remove-sandbox",
         Act::KillShim(_) => "kill-shim",
