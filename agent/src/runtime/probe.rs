@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use berth_core::{cgroup::names, config::CgroupDriver};
+use berth_core::{cgroup::names, config::CgroupDriver, oci::OCI_VERSION};
 use tokio::process::Command;
 
 use crate::{
@@ -24,9 +24,6 @@ const STEP_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where distributions and packages put runtimes, beyond `PATH`, which a service manager may cut short.
 const DIRS: [&str; 5] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/bin"];
-
-/// Version of the OCI runtime specification that containers are described in.
-const OCI_VERSION: &str = "1.1.0";
 
 /// Name of the container that is tried. Only one agent at a time runs on a directory.
 const TRIAL: &str = "berth-trial";

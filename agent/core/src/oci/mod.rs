@@ -25,7 +25,8 @@ pub use exec::{ExecTerminal, exec_process};
 pub use files::{ExistingFile, HostFile, pod_files};
 pub use oom::score_adj;
 pub use plan::{
-    ContainerInputs, ContainerPlan, HostDevices, ImageVolume, MountSource, SubPathBind, container_plan,
+    ContainerInputs, ContainerPlan, HostDevices, ImageVolume, MountSource, OCI_VERSION, SubPathBind,
+    container_plan,
 };
 pub use user::Accounts;
 

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Version of the spec that is written: the newest that every runtime of the field takes (crun 1.8.1 refuses more).
-const OCI_VERSION: &str = "1.1.0";
+pub const OCI_VERSION: &str = "1.1.0";
 /// The root file system, below the bundle.
 const ROOTFS: &str = "rootfs";
 

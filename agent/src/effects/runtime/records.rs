@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use berth_core::{
     failure::{Failure, FailureKind},
     id::{ContainerId, PodUid, SandboxId},
+    oci::OCI_VERSION,
     pod::port::sandbox::SandboxRequest,
 };
 use containerd_client::services::v1::{
@@ -24,9 +25,6 @@ use crate::{
 
 /// Type URL of an OCI spec as JSON (containerd, `client/client.go`).
 pub(super) const SPEC_URL: &str = "types.containerd.io/opencontainers/runtime-spec/1/Spec";
-
-/// The version of the OCI runtime specification that is written: the newest that Debian's crun 1.8 takes.
-const OCI_VERSION: &str = "1.1.0";
 
 /// The record of a sandbox: found again by its labels.
 pub(super) fn sandbox(host: &Host, request: &SandboxRequest, runtime: &str) -> Container {
