@@ -109,3 +109,6 @@ impl Index {
         &self.qos
     }
 }
+
+#[cfg(test)]
+mod tests;

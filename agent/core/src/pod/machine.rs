@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// How often a plan may follow a plan within one event. Each round only takes steps that the one before made possible,
-/// and the longest such chain (end, stop, discard, remove) is short.
+/// and the longest such sequence (end, stop, discard, remove) is short.
 const ROUNDS_MAX: usize = 16;
 
 /// The shortest grace period of a pod that is removed. Source: `calculateEffectiveGracePeriod` of
@@ -47,6 +47,8 @@ pub struct PodMachine {
     unwired: Option<String>,
     wake_at: Option<Mono>,
     pub(super) forgotten: bool,
+    #[cfg(test)]
+    asked: std::cell::Cell<usize>,
 }
 
 /// What the pods of a node share.
@@ -76,18 +78,22 @@ impl PodMachine {
             unwired: None,
             wake_at: None,
             forgotten: false,
+            #[cfg(test)]
+            asked: std::cell::Cell::default(),
         }
     }
 
     /// What is wanted of it.
     #[must_use]
     pub fn spec(&self) -> &Arc<Pod> {
+        self.count();
         &self.life.spec
     }
 
     /// All that is known of it.
     #[must_use]
     pub fn life(&self) -> &Life {
+        self.count();
         &self.life
     }
 
@@ -100,6 +106,7 @@ impl PodMachine {
     /// When time alone changes something.
     #[must_use]
     pub fn wake_at(&self) -> Option<Mono> {
+        self.count();
         self.wake_at
     }
 
@@ -257,7 +264,20 @@ impl PodMachine {
     /// Which pod it is.
     #[must_use]
     pub fn uid(&self) -> &PodUid {
+        self.count();
         &self.life.record.uid
+    }
+
+    /// For tests about what an event costs: the node has asked for something of this pod.
+    fn count(&self) {
+        #[cfg(test)]
+        self.asked.set(self.asked.get() + 1);
+    }
+
+    /// How often the node has asked for something of it.
+    #[cfg(test)]
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.get()
     }
 }
 
