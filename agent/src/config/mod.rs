@@ -32,4 +32,4 @@ pub use runtime::{PodRuntime, RuntimeOptions};
 pub use settings::{Cni, Config, OciRuntime};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

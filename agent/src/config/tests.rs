@@ -16,7 +16,7 @@ mod cgroups;
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
 /// Loads `text` (without head) as the file of `--config`, with further flags.
-fn load_text(text: &str, flags: &[&str]) -> Result<Settings, String> {
+pub(crate) fn load_text(text: &str, flags: &[&str]) -> Result<Settings, String> {
     let directory = TempDir::new().map_err(|error| error.to_string())?;
     let path = directory.path().join("config.yaml");
     fs::write(&path, format!("{HEAD}{text}")).map_err(|error| error.to_string())?;
@@ -35,7 +35,7 @@ fn shown(faults: &Faults, directory: &TempDir) -> String {
     faults.to_string().replace(&format!("{}/", directory.path().display()), "")
 }
 
-fn facts() -> Facts {
+pub(crate) fn facts() -> Facts {
     Facts {
         hostname: "node-1".to_owned(),
         kernel_hostname: "Node-1".to_owned(),

@@ -6,13 +6,14 @@ use berth_cni::{
     Attachment, Bandwidth, CapabilityArgs, DnsConfig, PodIdentity, PortMapping, Protocol as CniProtocol,
 };
 use berth_core::{
+    config::NodeConfig,
     derived::{network, resolv},
     event::Outcome,
     failure::{Failure, FailureKind},
     id::SandboxId,
     paths,
     pod::port::network::NetworkRequest,
-    spec::Protocol,
+    spec::{Pod, Protocol},
 };
 
 use super::{
@@ -80,15 +81,19 @@ fn attachment(host: &Host, request: &NetworkRequest) -> Result<Attachment, Failu
     let attachment = Attachment::for_pod(identity, sandbox.as_str(), paths::netns(sandbox), 0)
         .map_err(|error| failed(FailureKind::Config, &error))?;
     let settings = &host.node().cgroups;
-    // What is wired, or goes, was told when it was made.
-    let dns = resolv::of(&request.pod, host.node()).unwrap_or_default();
     let capabilities = CapabilityArgs::new()
         .port_mappings(&port_mappings(request))
         .bandwidth(bandwidth(request)?)
-        .dns(&DnsConfig { servers: dns.nameservers, searches: dns.searches, options: dns.options })
+        .dns(&dns(pod, host.node()))
         .cgroup_path(&berth_core::cgroup::names::pod(settings, pod.qos, &pod.uid))
         .pod_annotations(&pod.annotations);
     Ok(attachment.with_capabilities(capabilities))
+}
+
+/// What the pod's own `/etc/resolv.conf` says. What is wired, or goes, was told when it was made.
+fn dns(pod: &Pod, node: &NodeConfig) -> DnsConfig {
+    let dns = resolv::of(pod, node).unwrap_or_default();
+    DnsConfig { servers: dns.nameservers, searches: dns.searches, options: dns.options }
 }
 
 fn port_mappings(request: &NetworkRequest) -> Vec<PortMapping> {
@@ -127,10 +132,13 @@ mod tests {
     use berth_cni::{
         AttachmentError, CniError, ContainerId, LoadError, NetworkName, PluginFailure, PluginType, Verb,
     };
-    use berth_core::{id::PodUid, spec::Source};
+    use berth_core::{config::ResolvConf, id::PodUid, spec::Source};
 
     use super::*;
-    use crate::netns::NetnsError;
+    use crate::{
+        config::tests::{facts, load_text},
+        netns::NetnsError,
+    };
 
     fn by_plugin(source: PluginFailure) -> NetworkError {
         let (network, plugin) = (NetworkName::new("pods").unwrap(), PluginType::new("bridge").unwrap());
@@ -170,6 +178,40 @@ mod tests {
         }
     }
 
+    fn pod(spec: &str) -> Arc<Pod> {
+        let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: web}}, spec: {{{spec}}}}}");
+        let seen = jiff::Timestamp::UNIX_EPOCH;
+        let origin = crate::manifest::Origin { source: Source::File, place: "web.yaml", node: "node", seen };
+        let [manifest] = crate::manifest::read(&text, &origin).unwrap().try_into().unwrap();
+        manifest.pod
+    }
+
+    #[test]
+    fn plugins_are_told_the_dns_of_the_pod() {
+        const OWN: &str =
+            "dnsConfig: {nameservers: [203.0.113.9], searches: [own.test], options: [{name: edns0}]}, ";
+        let settings = load_text("clusterDNS: [10.96.0.10]\nclusterDomain: cluster.test\n", &[]).unwrap();
+        let mut node = settings.resolve(&facts()).unwrap().node;
+        let of_node = "nameserver 192.0.2.53\nsearch node.test\noptions timeout:1\n";
+        let cluster = ["default.svc.cluster.test", "svc.cluster.test", "cluster.test", "node.test"];
+        let with_own = [&cluster[..], &["own.test"]].concat();
+        let unreadable = ResolvConf::Unreadable("no".to_owned());
+        let readable = ResolvConf::Text(of_node.to_owned());
+        for (file, spec, servers, searches, options) in [
+            (&readable, "", &["10.96.0.10"][..], &cluster[..], &["ndots:5"][..]),
+            (&readable, "dnsPolicy: Default, ", &["192.0.2.53"], &["node.test"], &["timeout:1"]),
+            (&readable, &format!("dnsPolicy: None, {OWN}"), &["203.0.113.9"], &["own.test"], &["edns0"]),
+            (&readable, OWN, &["10.96.0.10", "203.0.113.9"], &with_own, &["ndots:5", "edns0"]),
+            // No sandbox is made then: the pod goes.
+            (&unreadable, "", &[], &[], &[]),
+        ] {
+            node.dns.node_resolv_conf = file.clone();
+            let told = dns(&pod(&format!("{spec}containers: [{{name: c, image: i}}]")), &node);
+            let all = [&told.servers, &told.searches, &told.options];
+            assert_eq!(all.map(Vec::as_slice), [servers, searches, options], "{file:?} {spec:?}");
+        }
+    }
+
     #[test]
     fn a_port_of_the_node_is_mapped_with_its_address_and_protocol() {
         let ports = [
@@ -180,16 +222,8 @@ mod tests {
         let listed = ports.map(|(_, address, protocol, _)| {
             format!("{{hostPort: 8080, {address}containerPort: 80, protocol: {protocol}}}")
         });
-        let text = format!(
-            "{{apiVersion: v1, kind: Pod, metadata: {{name: web}}, \
-             spec: {{containers: [{{name: c, image: i, ports: [{}]}}]}}}}",
-            listed.join(", ")
-        );
-        let seen = jiff::Timestamp::UNIX_EPOCH;
-        let origin = crate::manifest::Origin { source: Source::File, place: "web.yaml", node: "node", seen };
-        let [manifest] = crate::manifest::read(&text, &origin).unwrap().try_into().unwrap();
-        let request =
-            NetworkRequest { sandbox: SandboxId::of(&manifest.pod.uid, 0), pod: Arc::clone(&manifest.pod) };
+        let pod = pod(&format!("containers: [{{name: c, image: i, ports: [{}]}}]", listed.join(", ")));
+        let request = NetworkRequest { sandbox: SandboxId::of(&pod.uid, 0), pod };
         let expected = ports.map(|(protocol, _, _, address)| PortMapping {
             host_port: 8080,
             container_port: 80,
