@@ -9,6 +9,7 @@ use containerd_client::services::v1::{
     diff_client::DiffClient,
     events_client::EventsClient,
     images_client::ImagesClient,
+    leases_client::LeasesClient,
     sandbox::{ControllerStatusRequest, controller_client::ControllerClient, store_client::StoreClient},
     snapshots::snapshots_client::SnapshotsClient,
     streaming_client::StreamingClient,
@@ -179,6 +180,8 @@ impl Containerd {
         events: EventsClient;
         /// Image records.
         images: ImagesClient;
+        /// What garbage collection leaves alone.
+        leases: LeasesClient;
         /// Shims of sandboxes.
         sandboxes: ControllerClient;
         /// Sandbox records.

@@ -9,6 +9,8 @@
 
 mod containerd;
 mod exits;
+#[cfg(test)]
+pub(crate) mod fake;
 mod grouped;
 pub mod labels;
 mod observe;
@@ -21,6 +23,7 @@ mod watch;
 pub use containerd::{CallError, Cause, ConnectError, Containerd, Service};
 pub use grouped::GroupedTasks;
 pub use observe::{ObserveError, ObservedNode, observe};
+pub use on_time::on_time;
 pub use orphans::seen;
 pub use shims::{Answer, Shims};
 pub use watch::{Watch, connect};

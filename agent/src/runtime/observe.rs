@@ -222,3 +222,37 @@ fn observed_container(
         task,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use berth_core::failure::FailureKind;
+    use containerd_client::services::v1::ListContainerMessage;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::runtime::fake::{Ending, Fake, LONG};
+
+    /// Containers that are missing in a list are taken for gone, and what ran is begun anew: half a list is none.
+    #[tokio::test]
+    async fn a_list_that_stops_midway_is_no_list() {
+        let message = |id: &str| ListContainerMessage {
+            container: Some(Container { id: id.to_owned(), ..Container::default() }),
+        };
+        let messages = [message("c1"), message("c2")];
+        let whole = Fake::answering(&messages, Ending::Whole).await;
+        let listed = list_containers(&whole.containerd).await.unwrap();
+        assert_eq!(listed.iter().map(|one| one.id.as_str()).collect::<Vec<_>>(), ["c1", "c2"]);
+        for ending in Ending::MIDWAY {
+            let fake = Fake::answering(&messages, ending).await;
+            let listed = timeout(LONG, list_containers(&fake.containerd)).await.expect("an end");
+            let error = listed.unwrap_err();
+            let expected = match ending {
+                Ending::Refused | Ending::Unsaid | Ending::Torn => FailureKind::Transient,
+                Ending::Reset | Ending::HangsUp => FailureKind::RuntimeDown,
+                Ending::Stalls => FailureKind::Unknown,
+                Ending::Whole => unreachable!("it is not midway"),
+            };
+            assert_eq!(error.kind(), expected, "{ending:?}: {error:?}");
+        }
+    }
+}

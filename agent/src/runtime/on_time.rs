@@ -13,7 +13,7 @@ const LATE_MAX: Duration = Duration::from_millis(500);
 
 /// Waits for `answer` as long as `limit`, counting only the time in which this process ran on time. After a stretch in
 /// which it did not there is always another, so an answer that lies there is found. `None` when none came.
-pub(super) async fn on_time<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
+pub async fn on_time<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
     let mut answer = pin!(answer);
     let mut waited = Duration::ZERO;
     while waited < limit {
