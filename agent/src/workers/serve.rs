@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    io,
+    fs, io,
     os::{fd::AsFd, unix::net::UnixStream},
     path::PathBuf,
     process::ExitCode,
@@ -14,6 +14,13 @@ use super::{frame, record::Record};
 
 /// First argument of a worker.
 pub(super) const ARGUMENT: &str = "file_worker";
+
+/// What the kernel kills first is measured by this file (`proc(5)`).
+const OWN_SCORE: &str = "/proc/self/oom_score_adj";
+
+/// The score of any process. The agent's is for the agent alone: a worker that takes much memory is killed, and its work is
+/// done again.
+const SCORE: &str = "0";
 
 /// How a worker was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +45,8 @@ impl Options {
 /// for the record, and the work, which `perform` understands.
 #[must_use]
 pub fn serve(options: Options, perform: impl Fn(&[u8]) -> Vec<u8>) -> ExitCode {
+    // One that is not allowed is no reason not to work.
+    drop(fs::write(OWN_SCORE, SCORE));
     match answer_all(options, perform) {
         Ok(()) => ExitCode::SUCCESS,
         // The agent sees the end of the connection, and says what it means.

@@ -140,13 +140,13 @@ fn check_scores(node: &Node) -> Result<()> {
 }
 
 /// Whether CAP_SYS_RESOURCE is held.
-fn may_lower_scores() -> Result<bool> {
+pub(crate) fn may_lower_scores() -> Result<bool> {
     let status = fs::read_to_string("/proc/self/status")?;
     let held = status.lines().find_map(|line| line.strip_prefix("CapEff:")).context("no CapEff")?;
     Ok(u64::from_str_radix(held.trim(), 16)? >> 24 & 1 == 1)
 }
 
-fn score(process: &str) -> Result<i64> {
+pub(crate) fn score(process: &str) -> Result<i64> {
     Ok(fs::read_to_string(format!("/proc/{process}/oom_score_adj"))?.trim().parse()?)
 }
 

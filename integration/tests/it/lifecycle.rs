@@ -1,5 +1,6 @@
 //! Starting again, order, termination, change and removal.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -8,6 +9,7 @@ use berth_integration::containerd::ctr_rows;
 use berth_integration::http;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::vm::Feature;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::kit::{
@@ -28,6 +30,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("lifecycle::twenty_pods_at_once", twenty),
         test("lifecycle::terminals_and_input_of_containers", terminals_and_input),
         test("lifecycle::an_exec_session_ends_with_its_container", exec_ends),
+        test("lifecycle::a_pod_is_active_no_longer_than_its_deadline", active_deadline).long(),
     ]
 }
 
@@ -352,4 +355,62 @@ fn exec_ends() -> Result<()> {
     let last = &again.container("main")["lastState"]["terminated"];
     same("code", last["exitCode"].as_i64(), Some(137))?;
     node.end()
+}
+
+/// The time that a pod may be active counts from its own start: an agent that comes back gives it no more.
+fn active_deadline() -> Result<()> {
+    /// Far longer than a pod takes until it runs.
+    const UNSEEN: SignedDuration = SignedDuration::from_secs(30);
+    const SEEN: SignedDuration = SignedDuration::from_secs(5);
+    let mut node = Node::start()?;
+    node.apply("unseen", &active_for("unseen", UNSEEN))?;
+    let unseen = node.ready("unseen")?;
+    let deadline = time_of(&unseen.0["status"]["startTime"])? + UNSEEN;
+    node.agent.kill()?;
+    eventually("the deadline", &true, || Ok(Timestamp::now() >= deadline))?;
+    let process = task_pid(unseen.container_id("main")?)?;
+    ensure!(Path::new(&format!("/proc/{process}")).exists(), "it ended without an agent");
+    let back = Timestamp::now();
+    node.agent.start()?;
+    let over = exceeded(&node, "unseen")?;
+    let ended = time_of(&over.container("main")["state"]["terminated"]["finishedAt"])?;
+    // To the second.
+    ensure!(
+        ended.as_second() >= back.as_second() && ended < back + UNSEEN,
+        "back at {back}, ended at {ended}"
+    );
+
+    node.apply("seen", &active_for("seen", SEEN))?;
+    let over = exceeded(&node, "seen")?;
+    let (began, now) = (time_of(&over.0["status"]["startTime"])?, Timestamp::now());
+    ensure!(now >= began + SEEN, "began at {began}, over at {now}");
+    node.agent.kill()?;
+    node.agent.start()?;
+    for name in ["unseen", "seen"] {
+        exceeded(&node, name)?;
+    }
+    node.end()
+}
+
+fn active_for(name: &str, time: SignedDuration) -> String {
+    let main = shell("main", "exec sleep infinity", json!({}));
+    pod(name, json!({ "activeDeadlineSeconds": time.as_secs(), "containers": [main] }))
+}
+
+/// A pod whose time was up, in the kubelet's words (`pkg/kubelet/active_deadline.go`).
+fn exceeded(node: &Node, name: &str) -> Result<PodState> {
+    const WHY: &str = "Pod was active on the node longer than the specified deadline";
+    let over = node.wait(name, "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
+    let status = &over.0["status"];
+    same(
+        name,
+        (status["reason"].as_str(), status["message"].as_str()),
+        (Some("DeadlineExceeded"), Some(WHY)),
+    )?;
+    same("restarts", over.restarts("main"), 0)?;
+    Ok(over)
+}
+
+fn time_of(field: &Value) -> Result<Timestamp> {
+    field.as_str().with_context(|| format!("no time: {field}"))?.parse().context("a time")
 }

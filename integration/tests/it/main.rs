@@ -30,6 +30,8 @@ mod plugins;
 mod reboot;
 mod restarts;
 mod runtimes;
+mod scores;
+mod seccomp;
 mod security;
 mod shim;
 mod silent;
@@ -65,6 +67,8 @@ fn main() -> ExitCode {
         lifecycle::tests(),
         cli::tests(),
         security::tests(),
+        seccomp::tests(),
+        scores::tests(),
         volumes::tests(),
         fidelity::tests(),
         plugins::tests(),
