@@ -27,7 +27,7 @@ use crate::{
     cgroup::{Systemd, Tree},
     config::Config,
     control,
-    effects::{AccountsCache, Host, Lanes, changeable, manifests},
+    effects::{AccountsCache, Host, Lanes, PullsFetched, changeable, end_leases, manifests},
     failpoint::Failpoint,
     kernel, limits, manifest,
     network::{self, Network},
@@ -145,6 +145,9 @@ async fn start(
     let network = Network::open(&config.cni, &config.node.paths, asks_for_changes(&workers))
         .context("use the CNI directories")?;
     network.find_leftovers(recorded(&records), &known(&records, &found)).await;
+    if let Err(error) = end_leases(&containerd, &config.node.paths.run).await {
+        tracing::warn!(error = with_causes(&error), "leases of an earlier agent stay until they expire");
+    }
     let recorded_pods = records.iter().chain(&ended_pods).map(|(record, _)| record.uid.clone()).collect();
     let orphans = orphans(&config, &cgroups, recorded_pods, &found);
 
@@ -163,6 +166,7 @@ async fn start(
         systemd: (config.node.cgroups.driver == CgroupDriver::Systemd).then(Systemd::default),
         oci,
         accounts: AccountsCache::default(),
+        pulls_fetched: PullsFetched::default(),
         ended,
         lanes: Lanes::default(),
         workers: workers.clone(),

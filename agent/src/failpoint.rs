@@ -29,6 +29,8 @@ const INNER: &[&str] = &[
     "volumes.unmounted",
     "pull.transferred",
     "pull.named",
+    "unpack.applied",
+    "unpack.done",
     "persist.before",
     "persist.after",
     "forget.before",

@@ -201,9 +201,18 @@ impl Containerd {
     /// # Errors
     /// The file cannot be written.
     pub fn add_registry(&self, host: &str, url: &str) -> Result<()> {
+        self.add_registry_with(host, url, "")
+    }
+
+    /// The same with further lines about it, in TOML.
+    ///
+    /// # Errors
+    /// As of [`Containerd::add_registry`].
+    pub fn add_registry_with(&self, host: &str, url: &str, more: &str) -> Result<()> {
         let dir = self.registries.join(host);
         fs::create_dir_all(&dir)?;
-        let hosts = format!("server = \"{url}\"\n[host.\"{url}\"]\ncapabilities = [\"pull\", \"resolve\"]\n");
+        let hosts =
+            format!("server = \"{url}\"\n[host.\"{url}\"]\ncapabilities = [\"pull\", \"resolve\"]\n{more}");
         fs::write(dir.join("hosts.toml"), hosts).with_context(|| format!("write {}", dir.display()))
     }
 }

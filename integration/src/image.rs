@@ -86,7 +86,15 @@ impl Layer {
     /// # Errors
     /// Busybox is not installed.
     pub fn busybox(packing: Packing) -> Result<Self> {
-        let tar = busybox_tar()?;
+        Self::busybox_with(packing, "")
+    }
+
+    /// The same with a file `/etc/issue`, which makes it a layer of its own.
+    ///
+    /// # Errors
+    /// Busybox is not installed.
+    pub fn busybox_with(packing: Packing, issue: &str) -> Result<Self> {
+        let tar = busybox_tar(issue)?;
         let diff_id = digest(&tar);
         let (media_type, bytes) = match packing {
             Packing::Tar => ("application/vnd.oci.image.layer.v1.tar", tar),
@@ -121,7 +129,7 @@ fn digest(bytes: &[u8]) -> String {
     format!("sha256:{}", hex(&Sha256::digest(bytes)))
 }
 
-fn busybox_tar() -> Result<Vec<u8>> {
+fn busybox_tar(issue: &str) -> Result<Vec<u8>> {
     let program = fs::read(BUSYBOX).with_context(|| format!("read {BUSYBOX} (package busybox-static)"))?;
     let list = Command::new(BUSYBOX).arg("--list").output().context("start busybox")?;
     let applets = String::from_utf8(list.stdout)?;
@@ -137,6 +145,13 @@ fn busybox_tar() -> Result<Vec<u8>> {
         ("etc/group", 0o644, GROUP.as_bytes()),
     ] {
         tar.append_data(&mut header(EntryType::Regular, mode, content.len() as u64), path, content)?;
+    }
+    if !issue.is_empty() {
+        tar.append_data(
+            &mut header(EntryType::Regular, 0o644, issue.len() as u64),
+            "etc/issue",
+            issue.as_bytes(),
+        )?;
     }
     for applet in applets.lines().filter(|applet| *applet != "busybox") {
         tar.append_link(&mut header(EntryType::Symlink, 0o777, 0), format!("bin/{applet}"), "busybox")?;

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::components;
 use crate::http;
@@ -21,6 +21,16 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 pub const EXAMPLE: &str = "localhost:5000/busybox:1";
 /// The image of the process that a sandbox of CRI consists of.
 pub const PAUSE: &str = "localhost:5000/pause:1";
+
+/// Name and password of the one account that a registry lets in which asks for one.
+pub const ACCOUNT: (&str, &str) = ("pirate", "fifteen-men-on-a-chest");
+/// The password as htpasswd files have it, by bcrypt.
+const HASHED: &str = "$2y$05$abcdefghijklmnopqrstuu52ETcto0MLmtzXBHs0NPFbLlPcw1X5i";
+
+/// What one answers that serves.
+const READY: u16 = 200;
+/// What one answers that speaks TLS, to somebody who does not.
+const NO_TLS: u16 = 400;
 
 /// A running registry. What was pushed stays in its directory when it is stopped.
 #[derive(Debug)]
@@ -41,17 +51,27 @@ impl Registry {
     pub fn start(dir: &Path, port: u16) -> Result<Self> {
         fs::create_dir_all(dir)?;
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let config = config_file(dir);
-        // JSON is YAML.
-        let settings = json!({
-            "version": "0.1",
-            "log": { "level": "warn", "accesslog": { "disabled": true } },
-            "storage": { "filesystem": { "rootdirectory": dir.join("data") } },
-            "http": { "addr": at.to_string() },
-        });
-        fs::write(&config, settings.to_string())?;
-        let process = serve(dir, &config, at)?;
+        fs::write(config_file(dir), settings(dir, at).to_string())?;
+        let process = serve(dir, at, READY)?;
         Ok(Self { dir: dir.to_owned(), at, process })
+    }
+
+    /// Starts another program with the same content, which speaks TLS and lets nobody in but [`ACCOUNT`].
+    ///
+    /// # Errors
+    /// As of [`Registry::start`].
+    pub fn guarded(&self, port: u16, certificate: &Path, key: &Path) -> Result<Process> {
+        let dir = self.dir.join(format!("guarded-{port}"));
+        fs::create_dir_all(&dir)?;
+        let accounts = dir.join("htpasswd");
+        let (name, _) = ACCOUNT;
+        fs::write(&accounts, format!("{name}:{HASHED}\n"))?;
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut settings = settings(&self.dir, at);
+        settings["http"]["tls"] = json!({ "certificate": certificate, "key": key });
+        settings["auth"] = json!({ "htpasswd": { "realm": "tests", "path": accounts } });
+        fs::write(config_file(&dir), settings.to_string())?;
+        serve(&dir, at, NO_TLS)
     }
 
     /// Starts one that serves the image of the examples, [`EXAMPLE`], and [`PAUSE`].
@@ -104,7 +124,7 @@ impl Registry {
     /// # Errors
     /// As of [`Registry::start`].
     pub fn start_again(&mut self) -> Result<()> {
-        self.process = serve(&self.dir, &config_file(&self.dir), self.at)?;
+        self.process = serve(&self.dir, self.at, READY)?;
         Ok(())
     }
 
@@ -137,19 +157,29 @@ fn config_file(dir: &Path) -> PathBuf {
     dir.join("registry.yml")
 }
 
-/// Starts the program and waits until it answers.
-fn serve(dir: &Path, config: &Path, at: SocketAddr) -> Result<Process> {
+fn settings(dir: &Path, at: SocketAddr) -> Value {
+    // JSON is YAML.
+    json!({
+        "version": "0.1",
+        "log": { "level": "warn", "accesslog": { "disabled": true } },
+        "storage": { "filesystem": { "rootdirectory": dir.join("data") } },
+        "http": { "addr": at.to_string() },
+    })
+}
+
+/// Starts the program and waits until it answers with a status.
+fn serve(dir: &Path, at: SocketAddr, status: u16) -> Result<Process> {
     let mut process = Process::start(
         "registry",
         Command::new(components::binary("registry")?)
             .arg("serve")
-            .arg(config)
+            .arg(config_file(dir))
             .env("OTEL_TRACES_EXPORTER", "none"),
         &dir.join("registry.log"),
     )?;
     process.ready(START_LIMIT, || {
         Ok(match http::get(at, "/v2/") {
-            Ok(answer) if answer.status == 200 => Look::Ready(()),
+            Ok(answer) if answer.status == status => Look::Ready(()),
             Ok(answer) => Look::NotYet(format!("status {}", answer.status)),
             Err(failure) => Look::NotYet(format!("{failure:#}")),
         })

@@ -20,6 +20,8 @@ pub struct BerthConfiguration {
     pub snapshotter: Option<String>,
     /// Registry settings in containerd's `hosts.toml` form; `/etc/containerd/certs.d`.
     pub registry_config_dir: Option<PathBuf>,
+    /// How long a pull may wait for a byte of its registry, as `image_pull_progress_timeout` of containerd's CRI; `5m`.
+    pub image_pull_progress_timeout: Option<GoDuration>,
 }
 
 /// `cni`.

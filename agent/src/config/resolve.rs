@@ -20,6 +20,11 @@ const GC_PERIOD: Duration = Duration::from_secs(3600);
 /// The shortest such period: each one lists a directory.
 const GC_PERIOD_MIN: Duration = Duration::from_secs(1);
 
+/// How long a pull waits for a byte: `image_pull_progress_timeout` of containerd's CRI by default.
+const PULL_PROGRESS: Duration = Duration::from_secs(300);
+/// The shortest such wait: containerd tells of progress every 300 ms.
+const PULL_PROGRESS_MIN: Duration = Duration::from_secs(1);
+
 /// Handler that is always there.
 const BERTH_HANDLER: &str = "berth";
 
@@ -108,6 +113,7 @@ impl Settings {
                 .registry_config_dir
                 .clone()
                 .unwrap_or_else(|| PathBuf::from("/etc/containerd/certs.d")),
+            pull_progress_timeout: berth.image_pull_progress_timeout.map_or(PULL_PROGRESS, |time| time.0),
             control_socket: run.join("berth.sock"),
             live: LiveFacts {
                 resolv_conf: self.path("resolvConf", kubelet.resolv_conf.as_deref()),
@@ -246,6 +252,9 @@ fn berth_faults(berth: &BerthConfiguration, tree: &Node) -> Vec<Fault> {
     }
     if cni.gc_period.is_some_and(|period| period.0 < GC_PERIOD_MIN) {
         faults.push(tree.fault("cni.gcPeriod", "must be a second or more".to_owned()));
+    }
+    if berth.image_pull_progress_timeout.is_some_and(|time| time.0 < PULL_PROGRESS_MIN) {
+        faults.push(tree.fault("imagePullProgressTimeout", "must be a second or more".to_owned()));
     }
     let handlers = runtime.handlers.unwrap_or_default();
     if let Some(name) =

@@ -31,6 +31,8 @@ pub struct Config {
     pub snapshotter: String,
     /// Directory of registry settings in containerd's `hosts.toml` form.
     pub registry_config_dir: PathBuf,
+    /// How long a pull may wait for a byte of its registry.
+    pub pull_progress_timeout: Duration,
     /// The agent's own socket, for the command line.
     pub control_socket: PathBuf,
     /// Where what changes on the node is read again.

@@ -7,6 +7,7 @@ use berth_core::{config::NodeConfig, failure::Failure, id::PodUid};
 use super::{
     accounts::AccountsCache,
     failure::unknown,
+    fetched::PullsFetched,
     lanes::{Lanes, Place},
 };
 use crate::{
@@ -40,6 +41,8 @@ pub struct Host {
     pub oci: OciCommand,
     /// Account files by image.
     pub accounts: AccountsCache,
+    /// What pulls know of each other.
+    pub pulls_fetched: PullsFetched,
     /// What is kept of pods that have ended.
     pub ended: EndedPods,
     /// Bounds on concurrency.

@@ -24,6 +24,8 @@ pub(super) enum Lane {
     Start,
     /// Looks at images in containerd.
     Images,
+    /// Layers of imported images being unpacked.
+    Unpacks,
     /// Pulls: bounded by the core, which knows the settings.
     Pulls,
     /// Everything that ends something: never waits behind what starts.
@@ -83,8 +85,9 @@ const TREE: Duration = Duration::from_secs(300);
 pub(super) const RUNTIME: Duration = Duration::from_secs(240);
 /// For CNI: as long as containerd's CRI gives a whole sandbox.
 const PLUGINS: Duration = Duration::from_secs(240);
-/// For pulls, which end themselves when nothing moves: only against a bug.
-const PULL: Duration = Duration::from_secs(6 * 3600);
+/// For pulls, which end themselves when nothing moves, and for unpacking, which takes as long as the disk needs: only against
+/// a bug.
+pub(super) const PULL: Duration = Duration::from_secs(6 * 3600);
 
 impl Kind {
     /// The kind of an effect; `None` for those that the loop performs itself.
@@ -92,7 +95,7 @@ impl Kind {
         match effect {
             Effect::Pod { act, .. } => Self::of_act(act),
             Effect::Node { act, .. } => Some(match act {
-                NodeAct::InspectImage(_) => Self::new("inspect-image", Lane::Images, RUNTIME),
+                NodeAct::InspectImage(_) => Self::without_lane("inspect-image", PULL),
                 NodeAct::PullImage(_) => Self::new("pull-image", Lane::Pulls, PULL),
                 NodeAct::SetQos(_) => Self::new("set-qos", Lane::Kernel, LOCAL),
             }),
@@ -129,7 +132,8 @@ impl Kind {
         })
     }
 
-    /// For work on files, which workers bound by pod, and for a start, which enters its lane when its files are there.
+    /// For work on files, which workers bound by pod, for a start, which enters its lane when its files are there, and for a look
+    /// at an image, which enters another one when it has to unpack it.
     fn without_lane(name: &'static str, deadline: Duration) -> Self {
         Self { lane: None, ..Self::new(name, Lane::Stop, deadline) }
     }

@@ -32,6 +32,8 @@ const LAYERS: usize = 12;
 const START: usize = 8;
 /// Looks at images: each is a few calls.
 const IMAGES: usize = 8;
+/// Unpacks: each is busy with a processor and the disk.
+const UNPACKS: usize = 4;
 /// Pulls: far above what `maxParallelImagePulls` is ever set to.
 const PULLS: usize = 256;
 /// Ends: as many as a full node has pods, so that a node being drained is drained at once.
@@ -44,7 +46,7 @@ const LOOKS: usize = 4;
 /// The bounds. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Lanes {
-    semaphores: Arc<[Arc<Semaphore>; 11]>,
+    semaphores: Arc<[Arc<Semaphore>; 12]>,
     turns: Turns,
 }
 
@@ -84,7 +86,8 @@ impl Place {
 
 impl Default for Lanes {
     fn default() -> Self {
-        let bounds = [KERNEL, KERNEL, DISK, NETWORK, LAYERS, START, IMAGES, PULLS, STOP, SIGNALS, LOOKS];
+        let bounds =
+            [KERNEL, KERNEL, DISK, NETWORK, LAYERS, START, IMAGES, UNPACKS, PULLS, STOP, SIGNALS, LOOKS];
         Self {
             semaphores: Arc::new(bounds.map(|bound| Arc::new(Semaphore::new(bound)))),
             turns: Turns::default(),
@@ -119,7 +122,7 @@ impl Lanes {
 
     /// Waits for a place.
     pub(super) async fn enter(&self, lane: Lane, within: Duration) -> Result<OwnedSemaphorePermit, Failure> {
-        let [kernel, kernel_ends, disk, network, layers, start, images, pulls, stop, signals, looks] =
+        let [kernel, kernel_ends, disk, network, layers, start, images, unpacks, pulls, stop, signals, looks] =
             &*self.semaphores;
         let semaphore = match lane {
             Lane::Kernel => kernel,
@@ -129,6 +132,7 @@ impl Lanes {
             Lane::Layers => layers,
             Lane::Start => start,
             Lane::Images => images,
+            Lane::Unpacks => unpacks,
             Lane::Pulls => pulls,
             Lane::Stop => stop,
             Lane::Signals => signals,
@@ -217,6 +221,7 @@ mod tests {
             Lane::Layers,
             Lane::Start,
             Lane::Images,
+            Lane::Unpacks,
             Lane::Pulls,
             Lane::Stop,
             Lane::Signals,

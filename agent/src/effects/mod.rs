@@ -7,6 +7,7 @@ mod accounts;
 mod cgroups;
 mod end;
 mod failure;
+mod fetched;
 mod files;
 mod host;
 mod images;
@@ -19,8 +20,10 @@ mod runtime;
 mod worker;
 
 pub use accounts::AccountsCache;
+pub use fetched::PullsFetched;
 pub(crate) use files::{changeable, manifests};
 pub use host::Host;
+pub use images::end_leases;
 pub use kinds::KINDS;
 pub use lanes::Lanes;
 pub use perform::start;

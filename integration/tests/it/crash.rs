@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::kit::{eventually, pod, pod_dir_of, shell, sleeper, with};
 use crate::suite::{Body, Test, of, same, test};
+use crate::unpack::import_packed;
 use crate::{behind, interrupted, silent};
 
 const SIGKILL: i32 = 9;
@@ -98,6 +99,9 @@ const GROUPED: [&str; 7] = [
 
 /// What labels of pulls begin with.
 const PULL: &str = "pull";
+
+/// What labels of the unpacking of an imported image begin with.
+const UNPACK: &str = "unpack.";
 
 /// Points about cgroups, which are tried on version 2 too (`scripts/test-guests`).
 const OF_CGROUPS: [&str; 6] = [
@@ -207,6 +211,9 @@ fn lives_through(
         for image in ctr(&["images", "ls", "--quiet"])?.lines() {
             ctr(&["images", "rm", "--sync", image])?;
         }
+    }
+    if point.starts_with(UNPACK) {
+        import_packed(node)?;
     }
     node.apply("victim", &victim(&dir))?;
     let (starts, ends) = phases(point);

@@ -22,14 +22,16 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-fn of_image(name: &str, image: &str, policy: &str, more: Value) -> String {
+/// A manifest of one container, `main`, of an image.
+pub(crate) fn of_image(name: &str, image: &str, policy: &str, more: Value) -> String {
     let container = json!({
         "name": "main", "image": image, "imagePullPolicy": policy, "command": ["sleep", "infinity"],
     });
     pod(name, json!({ "containers": [with(container, more)] }))
 }
 
-fn waits(node: &Node, name: &str, reasons: &[&str]) -> Result<PodState> {
+/// Waits until the container of a pod waits for one of these reasons.
+pub(crate) fn waits(node: &Node, name: &str, reasons: &[&str]) -> Result<PodState> {
     node.wait(name, &format!("waiting for {reasons:?}"), POD_LIMIT, |pod| {
         reasons.contains(&pod.waits_for("main"))
     })

@@ -28,6 +28,8 @@ mod lives;
 mod neighbours;
 mod plugins;
 mod reboot;
+mod registries;
+mod relay;
 mod restarts;
 mod runtimes;
 mod scores;
@@ -43,6 +45,7 @@ mod suite;
 mod swept;
 mod systemd;
 mod unanswered;
+mod unpack;
 mod upgrade;
 mod versions;
 mod volumes;
@@ -74,6 +77,8 @@ fn main() -> ExitCode {
         plugins::tests(),
         neighbours::tests(),
         images::tests(),
+        registries::tests(),
+        unpack::tests(),
         runtimes::tests(),
         bad_input::tests(),
         restarts::tests(),

@@ -138,6 +138,7 @@ fn the_page_has_our_own_fields_with_their_defaults() {
         ("runtime.defaultHandler", "berth".to_owned()),
         ("snapshotter", config.snapshotter.clone()),
         ("registryConfigDir", text(&config.registry_config_dir)),
+        ("imagePullProgressTimeout", format!("{}m", config.pull_progress_timeout.as_secs() / 60)),
     ]);
     let rows: BTreeMap<_, _> =
         rows("BerthConfiguration").into_iter().map(|(name, default)| (name, default.to_owned())).collect();

@@ -22,8 +22,16 @@ use oci_spec::image::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{failure::failed, host::Host, unpack};
-use crate::{causes::with_causes, runtime::CallError};
+use super::{
+    failure::failed,
+    host::Host,
+    kinds::{Lane, RUNTIME},
+    unpack,
+};
+use crate::{
+    causes::with_causes,
+    runtime::{CallError, Containerd},
+};
 
 /// Largest index, manifest or config that is read (containerd's own bound for manifests).
 const DOCUMENT_MAX: i64 = 8 << 20;
@@ -89,7 +97,9 @@ pub(in crate::effects) struct Located {
 /// repairs it.
 pub(in crate::effects) async fn inspect(host: &Arc<Host>, image: &ImageRef) -> Result<Outcome, Failure> {
     let name = parse(image)?;
+    let place = host.lanes.enter(Lane::Images, RUNTIME).await?;
     let found = locate(host, &name).await?;
+    drop(place);
     if let Some(packed) = found.as_ref().filter(|found| !found.is_unpacked)
         && !unpack::unpack(host, packed).await?
     {
@@ -176,14 +186,14 @@ async fn read_documents(host: &Host, name: &str, target: Descriptor) -> Result<D
     let mut above_bytes = u64::try_from(target.size).unwrap_or_default();
     for _ in 0..INDEX_DEPTH_MAX {
         if !is_index(&media_type) {
-            let bytes = read(host, "manifest", &digest).await?;
+            let bytes = read(&host.containerd, "manifest", &digest).await?;
             let manifest: ImageManifest = parse_json("manifest", &digest, &bytes)?;
             let config_digest = manifest.config().digest().to_string();
-            let bytes = read(host, "config", &config_digest).await?;
+            let bytes = read(&host.containerd, "config", &config_digest).await?;
             let config = parse_json("config", &config_digest, &bytes)?;
             return Ok(Documents { manifest, config, config_digest, above_bytes });
         }
-        let bytes = read(host, "index", &digest).await?;
+        let bytes = read(&host.containerd, "index", &digest).await?;
         let index: ImageIndex = parse_json("index", &digest, &bytes)?;
         let chosen = choose(index.manifests()).ok_or_else(|| ImageError::NoPlatform(name.to_owned()))?;
         digest = chosen.digest().to_string();
@@ -227,12 +237,12 @@ pub(in crate::effects) fn go_arch() -> String {
     .to_string()
 }
 
-async fn read(host: &Host, what: &'static str, digest: &str) -> Result<Vec<u8>, ImageError> {
+async fn read(containerd: &Containerd, what: &'static str, digest: &str) -> Result<Vec<u8>, ImageError> {
     let request = ReadContentRequest { digest: digest.to_owned(), offset: 0, size: 0 };
-    let mut client = host.containerd.content();
-    let mut stream = host.containerd.call("read", digest, client.read(request)).await?;
+    let mut client = containerd.content();
+    let mut stream = containerd.call("read", digest, client.read(request)).await?;
     let mut bytes = Vec::new();
-    while let Some(part) = host.containerd.next("read", digest, stream.message()).await? {
+    while let Some(part) = containerd.next("read", digest, stream.message()).await? {
         bytes.extend_from_slice(&part.data);
         if i64::try_from(bytes.len()).unwrap_or(i64::MAX) > DOCUMENT_MAX {
             return Err(ImageError::TooLarge { what, digest: digest.to_owned() });
@@ -271,8 +281,8 @@ async fn is_unpacked(host: &Host, chain_id: &str) -> Result<bool, CallError> {
 pub(in crate::effects) fn chain_id(diff_ids: &[String]) -> String {
     let mut ids = diff_ids.iter();
     let first = ids.next().cloned().unwrap_or_default();
-    ids.fold(first, |chain, diff| {
-        let digest = Sha256::digest(format!("{chain} {diff}").as_bytes());
+    ids.fold(first, |chain_id, diff_id| {
+        let digest = Sha256::digest(format!("{chain_id} {diff_id}").as_bytes());
         let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         format!("sha256:{hex}")
     })
@@ -293,7 +303,28 @@ fn image_config(config: &ImageConfiguration) -> ImageConfig {
 
 #[cfg(test)]
 mod tests {
+    use containerd_client::services::v1::ReadContentResponse;
+    use tokio::time::timeout;
+
     use super::*;
+    use crate::runtime::fake::{Ending, Fake, LONG};
+
+    /// What is known of an image is kept: nothing is made of half a document.
+    #[tokio::test]
+    async fn a_document_that_stops_midway_is_not_read() {
+        let part =
+            |data: &[u8]| ReadContentResponse { data: data.to_vec(), ..ReadContentResponse::default() };
+        let parts = [part(b"{}"), part(b"\n")];
+        let whole = Fake::answering(&parts, Ending::Whole).await;
+        assert_eq!(read(&whole.containerd, "config", "sha256:aa").await.unwrap(), b"{}\n");
+        for ending in Ending::MIDWAY {
+            let fake = Fake::answering(&parts, ending).await;
+            let document =
+                timeout(LONG, read(&fake.containerd, "config", "sha256:aa")).await.expect("an end");
+            let error = document.unwrap_err();
+            assert!(matches!(error, ImageError::Call(_)), "{ending:?}: {error:?}");
+        }
+    }
 
     #[test]
     fn chain_ids_as_in_the_specification() {

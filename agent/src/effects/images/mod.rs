@@ -3,8 +3,12 @@
 pub(super) mod image_root;
 pub(super) mod image_volumes;
 pub(super) mod inspect;
+mod lease;
+mod progress;
 pub(super) mod pull;
 pub(super) mod rootfs;
 pub(super) mod unpack;
 
-use super::{failure, files, host};
+pub use lease::end_leases;
+
+use super::{failure, files, host, kinds};

@@ -1,9 +1,9 @@
-//! Pulls, by containerd's transfer service: it fetches, verifies and unpacks; here its progress is watched.
+//! Pulls, by containerd's transfer service: it fetches, verifies and unpacks; what it tells of its progress is heard in `progress`.
 //!
 //! Afterwards the image has the records that CRI would make: the name, the digest and the image id, marked as managed,
 //! so that garbage collectors and a return to CRI find what they expect.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use berth_core::{
     event::Outcome,
@@ -15,34 +15,25 @@ use berth_core::{
     },
 };
 use containerd_client::{
-    services::v1::{
-        CreateImageRequest, Image, StreamInit, TransferOptions, TransferRequest, UpdateImageRequest,
-    },
+    services::v1::{CreateImageRequest, Image, TransferOptions, TransferRequest, UpdateImageRequest},
     to_any,
     types::{
         Descriptor, Platform,
-        transfer::{ImageStore, OciRegistry, Progress, RegistryResolver, UnpackConfiguration},
+        transfer::{ImageStore, OciRegistry, RegistryResolver, UnpackConfiguration},
     },
 };
-use prost::Message;
-use prost_types::{Any, FieldMask};
-use tokio::{sync::mpsc, time::Instant};
-use tonic::Streaming;
+use prost_types::FieldMask;
 
 use super::{
     host::Host,
     inspect::{self, Located, go_arch},
+    progress,
 };
 use crate::{
     causes::with_causes,
+    config::GoDuration,
     runtime::{CallError, Cause, labels},
 };
-
-/// How long a pull may go on without a byte (`image_pull_progress_timeout` of containerd's CRI).
-const STALLED_AFTER: Duration = Duration::from_secs(300);
-
-/// How long containerd may take to open a stream.
-const STREAM_WITHIN: Duration = Duration::from_secs(10);
 
 /// Value of the label that marks images as the node's to manage.
 const MANAGED: &str = "managed";
@@ -97,7 +88,8 @@ async fn transfer(host: &Host, reference: &str) -> Result<(), Failure> {
         }],
         ..ImageStore::default()
     };
-    let (stream, progress) = open_progress(host, reference).await?;
+    let patience = host.config.pull_progress_timeout;
+    let (stream, told) = progress::open(&host.containerd, reference).await?;
     let request = TransferRequest {
         source: Some(to_any(&registry)),
         destination: Some(to_any(&store)),
@@ -109,68 +101,14 @@ async fn transfer(host: &Host, reference: &str) -> Result<(), Failure> {
         answer = client.transfer(request) => answer.map(drop).map_err(|status| {
             CallError::new("pull image", reference, Cause::from(status))
         }),
-        () = stalled(progress) => return Err(failure(format!(
-            "pull image {reference:?}: no progress for {} s", STALLED_AFTER.as_secs()
+        () = progress::stalled(host, told, patience) => return Err(failure(format!(
+            "pull image {reference:?}: its registry has sent nothing for {} (imagePullProgressTimeout)", GoDuration(patience)
         ))),
     };
     result.map_err(|error| match error.kind() {
         FailureKind::RuntimeDown | FailureKind::Unknown => error.into(),
         _ => failure(with_causes(&error)),
     })
-}
-
-/// What keeps the stream of progress open, and the stream.
-struct ProgressStream {
-    _ours: mpsc::Sender<Any>,
-    theirs: Streaming<Any>,
-}
-
-/// Opens a stream and waits until containerd knows it by its id.
-async fn open_progress(host: &Host, reference: &str) -> Result<(String, ProgressStream), Failure> {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let id = format!("berth-{}-{number}", std::process::id());
-    // One message goes there: the stream's name.
-    let (ours, mut outgoing) = mpsc::channel(1);
-    let first = ours.send(to_any(&StreamInit { id: id.clone() })).await;
-    drop(first);
-    let messages = futures::stream::poll_fn(move |context| outgoing.poll_recv(context));
-    let mut client = host.containerd.streams();
-    let open = async {
-        let mut theirs = client.stream(messages).await?.into_inner();
-        theirs.message().await?;
-        Ok(theirs)
-    };
-    let failed = |cause| Failure::from(CallError::new("open a progress stream for", reference, cause));
-    let theirs = tokio::time::timeout(STREAM_WITHIN, open)
-        .await
-        .map_err(|_elapsed| failed(Cause::Timeout(STREAM_WITHIN)))?
-        .map_err(|status: tonic::Status| failed(Cause::from(status)))?;
-    Ok((id, ProgressStream { _ours: ours, theirs }))
-}
-
-/// Returns when nothing has moved for [`STALLED_AFTER`].
-async fn stalled(mut stream: ProgressStream) {
-    let mut seen: HashMap<String, (String, i64)> = HashMap::new();
-    let mut deadline = Instant::now() + STALLED_AFTER;
-    loop {
-        match tokio::time::timeout_at(deadline, stream.theirs.message()).await {
-            Err(_elapsed) => return,
-            Ok(Ok(Some(any))) => {
-                let Ok(Progress { event, name, progress, .. }) = Progress::decode(any.value.as_slice())
-                else {
-                    continue;
-                };
-                let now = (event, progress);
-                if seen.get(&name) != Some(&now) {
-                    seen.insert(name, now);
-                    deadline = Instant::now() + STALLED_AFTER;
-                }
-            }
-            // The stream ends with the transfer, whose own end is what counts.
-            Ok(Ok(None) | Err(_)) => std::future::pending().await,
-        }
-    }
 }
 
 fn managed() -> HashMap<String, String> {

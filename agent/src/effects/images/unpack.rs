@@ -9,42 +9,53 @@ use berth_core::failure::{Failure, FailureKind};
 use containerd_client::{
     services::v1::{
         ApplyRequest, Info, UpdateRequest,
-        snapshots::{
-            CommitSnapshotRequest, PrepareSnapshotRequest, RemoveSnapshotRequest, StatSnapshotRequest,
-        },
+        snapshots::{CommitSnapshotRequest, PrepareSnapshotRequest, StatSnapshotRequest},
     },
     types::Descriptor,
 };
 use prost_types::FieldMask;
+use tonic::Code;
 
 use super::{
     host::Host,
     inspect::{Located, chain_id},
+    kinds::{Lane, PULL},
+    lease::Lease,
 };
-use crate::runtime::{CallError, labels::GC_ROOT};
+use crate::runtime::{CallError, Cause};
 
 /// Applies the layers that are missing. Tells whether the node has the content of all of them: of a pull that was cut off,
 /// containerd may keep the image and not its layers.
 pub(in crate::effects) async fn unpack(host: &Host, image: &Located) -> Result<bool, Failure> {
+    let _place = host.lanes.enter(Lane::Unpacks, PULL).await?;
     tracing::info!(image = image.info.name, "unpacking");
-    // First the reference, then what it refers to: containerd's garbage collection takes what nothing refers to.
-    refer(host, image).await?;
+    let lease = Lease::take(host).await?;
+    let unpacked = unpack_layers(host, image, &lease).await;
+    host.failpoint.reach("unpack.done");
+    let ended = lease.end(host).await;
+    // What went wrong first says more.
+    let is_whole = unpacked?;
+    ended?;
+    Ok(is_whole)
+}
+
+async fn unpack_layers(host: &Host, image: &Located, lease: &Lease) -> Result<bool, Failure> {
     for (index, layer) in image.layers.iter().enumerate() {
         let diff_ids = image.diff_ids.get(..=index).unwrap_or_default();
         let Some((diff_id, below)) = diff_ids.split_last() else { continue };
-        let chain = chain_id(diff_ids);
-        if !is_there(host, &chain).await?
-            && !apply(host, layer, diff_id, &Target { chain, parent: chain_id(below) }).await?
-        {
+        let target = Target { chain_id: chain_id(diff_ids), parent: chain_id(below) };
+        if !is_there(host, &target.chain_id).await? && !apply(host, layer, diff_id, &target, lease).await? {
             return Ok(false);
         }
     }
+    // Before the lease ends, which keeps them until then.
+    refer(host, image).await?;
     Ok(true)
 }
 
 /// Where a layer goes.
 struct Target {
-    chain: String,
+    chain_id: String,
     parent: String,
 }
 
@@ -64,62 +75,59 @@ async fn refer(host: &Host, image: &Located) -> Result<(), CallError> {
     Ok(())
 }
 
-async fn is_there(host: &Host, chain: &str) -> Result<bool, CallError> {
-    let stat = StatSnapshotRequest { snapshotter: host.config.snapshotter.clone(), key: chain.to_owned() };
+async fn is_there(host: &Host, chain_id: &str) -> Result<bool, CallError> {
+    let stat = StatSnapshotRequest { snapshotter: host.config.snapshotter.clone(), key: chain_id.to_owned() };
     let mut client = host.containerd.snapshots();
-    match host.containerd.call("look for layer", with_causes, client.stat(stat)).await {
+    match host.containerd.call("look for layer", chain_id, client.stat(stat)).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Whether the layer's content was there to apply.
-async fn apply(host: &Host, layer: &Descriptor, diff_id: &str, target: &Target) -> Result<bool, Failure> {
-    let Target { chain, parent } = target;
-    let key = format!("berth-unpack-{chain}");
-    // What a try that was cut off left is half applied.
-    remove(host, &key).await?;
+/// Whether the layer's content was there to apply. What is left half applied goes with the lease.
+async fn apply(
+    host: &Host,
+    layer: &Descriptor,
+    diff_id: &str,
+    target: &Target,
+    lease: &Lease,
+) -> Result<bool, Failure> {
+    let Target { chain_id, parent } = target;
     let snapshotter = host.config.snapshotter.clone();
+    // Other images may have the layer too, and be unpacked at this moment.
+    let key = lease.key(chain_id);
     let prepare = PrepareSnapshotRequest {
         snapshotter: snapshotter.clone(),
         key: key.clone(),
         parent: parent.clone(),
-        labels: HashMap::from([(GC_ROOT.to_owned(), "berth".to_owned())]),
+        labels: HashMap::new(),
     };
     let mut client = host.containerd.snapshots();
-    let mounts = host.containerd.call("prepare layer", with_causes, client.prepare(prepare)).await?.mounts;
-    let request = ApplyRequest { diff: Some(layer.clone()), mounts, ..ApplyRequest::default() };
+    let prepared =
+        host.containerd.call("prepare layer", chain_id, client.prepare(lease.with(prepare))).await?;
+    let request =
+        ApplyRequest { diff: Some(layer.clone()), mounts: prepared.mounts, ..ApplyRequest::default() };
     let mut client = host.containerd.diff();
-    let applied = match host.containerd.call("apply layer", &layer.digest, client.apply(request)).await {
-        Err(error) if error.is_not_found() => {
-            remove(host, &key).await?;
-            return Ok(false);
-        }
-        result => result?.applied,
+    // As in a pull, that takes as long as the disk needs.
+    let applied = match client.apply(request).await.map_err(Cause::from) {
+        Err(Cause::Refused { code: Code::NotFound, .. }) => return Ok(false),
+        Err(cause) => return Err(CallError::new("apply layer", &layer.digest, cause).into()),
+        Ok(answer) => answer.into_inner().applied,
     };
     let found = applied.map(|applied| applied.digest).unwrap_or_default();
     if found != *diff_id {
-        remove(host, &key).await?;
         let digest = &layer.digest;
         return Err(Failure {
             kind: FailureKind::ImagePull,
             message: format!("unpack layer {digest}: its content is {found}, the image says {diff_id}"),
         });
     }
-    let commit = CommitSnapshotRequest { snapshotter, name: chain.clone(), key, labels: HashMap::new() };
+    host.failpoint.reach("unpack.applied");
+    let commit = CommitSnapshotRequest { snapshotter, name: chain_id.clone(), key, labels: HashMap::new() };
     let mut client = host.containerd.snapshots();
-    match host.containerd.call("keep layer", with_causes, client.commit(commit)).await {
+    match host.containerd.call("keep layer", chain_id, client.commit(lease.with(commit))).await {
         Err(error) if !error.is_already_exists() => Err(error.into()),
         Ok(_) | Err(_) => Ok(true),
-    }
-}
-
-async fn remove(host: &Host, key: &str) -> Result<(), CallError> {
-    let request = RemoveSnapshotRequest { snapshotter: host.config.snapshotter.clone(), key: key.to_owned() };
-    let mut client = host.containerd.snapshots();
-    match host.containerd.call("remove layer", key, client.remove(request)).await {
-        Err(error) if !error.is_not_found() => Err(error),
-        Ok(_) | Err(_) => Ok(()),
     }
 }

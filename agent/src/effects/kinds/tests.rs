@@ -201,7 +201,7 @@ fn every_effect_of_a_pod_has_its_lane_its_deadline_and_its_target() {
 fn every_effect_of_the_node_has_its_lane_its_deadline_and_its_target() {
     let image = || ImageRef::new("i");
     for (act, expected) in [
-        (NodeAct::InspectImage(image()), ("inspect-image", Some(Lane::Images), 240, None)),
+        (NodeAct::InspectImage(image()), ("inspect-image", None, 6 * 3600, None)),
         (NodeAct::PullImage(image()), ("pull-image", Some(Lane::Pulls), 6 * 3600, None)),
         (
             NodeAct::SetQos(Box::default()),

@@ -1,0 +1,168 @@
+//! The progress of pulls: what containerd tells of each on a stream, until one stalls.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use berth_core::{
+    failure::Failure,
+    image::transfer::{Part, Transfer},
+};
+use containerd_client::{services::v1::StreamInit, to_any, types::transfer::Progress};
+use prost::Message;
+use prost_types::Any;
+use tokio::sync::mpsc;
+use tonic::Streaming;
+
+use super::host::Host;
+use crate::{
+    clock::mono,
+    runtime::{CallError, Cause, Containerd, on_time},
+};
+
+/// How long containerd may take to open a stream.
+const STREAM_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long the stream is looked at, however late it is: what lies there was told in time.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A stream on which containerd tells of one pull.
+pub(super) struct ProgressStream {
+    /// What keeps it open.
+    _ours: mpsc::Sender<Any>,
+    theirs: Streaming<Any>,
+}
+
+/// Opens a stream and waits until containerd knows it by its id.
+pub(super) async fn open(
+    containerd: &Containerd,
+    reference: &str,
+) -> Result<(String, ProgressStream), Failure> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let id = format!("berth-{}-{number}", std::process::id());
+    // One message goes there: the stream's name.
+    let (ours, mut outgoing) = mpsc::channel(1);
+    let first = ours.send(to_any(&StreamInit { id: id.clone() })).await;
+    drop(first);
+    let messages = futures::stream::poll_fn(move |context| outgoing.poll_recv(context));
+    let mut client = containerd.streams();
+    let open = async {
+        let mut theirs = client.stream(messages).await?.into_inner();
+        theirs.message().await?;
+        Ok(theirs)
+    };
+    let failed = |cause| Failure::from(CallError::new("open a progress stream for", reference, cause));
+    let theirs = tokio::time::timeout(STREAM_WITHIN, open)
+        .await
+        .map_err(|_elapsed| failed(Cause::Timeout(STREAM_WITHIN)))?
+        .map_err(|status: tonic::Status| failed(Cause::from(status)))?;
+    Ok((id, ProgressStream { _ours: ours, theirs }))
+}
+
+/// Returns when the pull is stalled.
+pub(super) async fn stalled(host: &Host, mut stream: ProgressStream, patience: Duration) {
+    let mut transfer = Transfer::begun(mono());
+    loop {
+        let due = transfer.stalls_at(host.pulls_fetched.with(&transfer), patience);
+        let left = due.map_or(Duration::MAX, |due| due.since(mono()).max(LOOK));
+        match on_time(left, listen(&mut transfer, &mut stream)).await {
+            Some(Heard::Movement) => {}
+            // The stream ends with the transfer, whose own end is what counts.
+            Some(Heard::End) => std::future::pending().await,
+            // Others may have got bytes meanwhile.
+            None if transfer.stalls_at(host.pulls_fetched.with(&transfer), patience) != due => {}
+            None => return,
+        }
+    }
+}
+
+/// What was heard on a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Movement,
+    End,
+}
+
+/// Returns when the pull has moved, or when nothing will be told any more.
+async fn listen(transfer: &mut Transfer, stream: &mut ProgressStream) -> Heard {
+    loop {
+        match stream.theirs.message().await {
+            Ok(Some(any)) if hear(transfer, &any) => return Heard::Movement,
+            Ok(Some(_)) => {}
+            Ok(None) | Err(_) => return Heard::End,
+        }
+    }
+}
+
+/// Takes what containerd told; whether that is movement. Source: containerd, `core/transfer/local/progress.go`.
+fn hear(transfer: &mut Transfer, any: &Any) -> bool {
+    let Ok(told) = Progress::decode(any.value.as_slice()) else { return false };
+    // What has no size is no part.
+    let size = u64::try_from(told.total).ok().filter(|size| *size > 0);
+    let Some(size) = size else { return transfer.went_on(mono()) };
+    let bytes = u64::try_from(told.progress).unwrap_or_default();
+    let is_there = bytes >= size || matches!(told.event.as_str(), "extracting" | "extracted");
+    let part = if is_there { Part::There } else { Part::Awaited { bytes } };
+    transfer.told(&told.name, part, mono())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::fake::{Ending, Fake};
+
+    /// How long a stream that says no more is listened to.
+    const SILENCE: Duration = Duration::from_millis(100);
+    /// A bound that is not reached.
+    const LONG: Duration = Duration::from_secs(30);
+
+    const PATIENCE: Duration = Duration::from_secs(300);
+
+    fn said(event: &str, progress: i64, total: i64) -> Any {
+        let name = if total > 0 { "layer".to_owned() } else { String::new() };
+        to_any(&Progress { event: event.to_owned(), name, progress, total, ..Progress::default() })
+    }
+
+    /// What containerd 2.1 and 2.3 tell, in order, and whether something is awaited after it.
+    #[test]
+    fn the_words_of_containerd() {
+        let mut transfer = Transfer::begun(mono());
+        for (told, awaits) in [
+            (said("Resolving from OCI Registry (localhost:5000/busybox:1)", 0, 0), true),
+            (said("fetching image content", 0, 0), true),
+            (said("waiting", 0, 100), true),
+            (said("downloading", 40, 100), true),
+            (said("downloading", 100, 100), false),
+            (said("complete", 100, 100), false),
+            (said("extracting", 0, 100), false),
+            (said("extracted", 100, 100), false),
+            (said("waiting", 0, 100), true),
+            (said("already exists", 100, 100), false),
+            (said("saved", 0, 0), false),
+        ] {
+            let _is_movement = hear(&mut transfer, &told);
+            assert_eq!(transfer.stalls_at(None, PATIENCE).is_some(), awaits, "{told:?}");
+        }
+    }
+    /// A stream that says no more is told from one that ends, however it ends: the answer to the pull tells its end.
+    #[tokio::test]
+    async fn a_stream_that_says_no_more_is_told_from_one_that_ends() {
+        let layer = |progress| Progress { total: 100, ..progress_of("downloading", progress) };
+        let messages = [Any::default(), to_any(&layer(1)), to_any(&layer(2)), to_any(&layer(2))];
+        for ending in Ending::MIDWAY.into_iter().chain([Ending::Whole]) {
+            let fake = Fake::answering(&messages, ending).await;
+            let (_, mut stream) = open(&fake.containerd, "image").await.unwrap();
+            let mut transfer = Transfer::begun(mono());
+            let to_its_end = async { while listen(&mut transfer, &mut stream).await != Heard::End {} };
+            let bound = if ending == Ending::Stalls { SILENCE } else { LONG };
+            let has_ended = tokio::time::timeout(bound, to_its_end).await.is_ok();
+            assert_eq!(has_ended, ending != Ending::Stalls, "{ending:?}");
+        }
+    }
+
+    fn progress_of(event: &str, progress: i64) -> Progress {
+        Progress { event: event.to_owned(), name: "layer".to_owned(), progress, ..Progress::default() }
+    }
+}

@@ -1,0 +1,172 @@
+//! Images that are on the node and not unpacked.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::agent::Settings;
+use berth_integration::containerd::{ctr, ctr_rows};
+use berth_integration::image::{Image, Layer, Packing};
+use berth_integration::lab::World;
+use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::records::Records;
+use berth_integration::wait::{self, Look};
+use serde_json::{Value, json};
+
+use crate::images::of_image;
+use crate::kit::{IMAGE, events, eventually, logged, sleeper};
+use crate::suite::{Test, same, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("unpack::an_imported_image", imported),
+        test("unpack::one_that_was_cut_off_leaves_nothing", cut_off),
+        test("unpack::two_images_of_one_layer_at_once", at_once),
+        test("unpack::longer_than_a_call_may_take", long),
+    ]
+}
+
+/// Takes every image away and gives that of the examples back as an import leaves it that does not unpack.
+pub(crate) fn import_packed(node: &Node) -> Result<()> {
+    let archive = node.world.root().join("image.tar").display().to_string();
+    ctr(&["images", "export", &archive, IMAGE])?;
+    for image in ctr(&["images", "ls", "--quiet"])?.lines() {
+        ctr(&["images", "rm", "--sync", image])?;
+    }
+    ctr(&["images", "import", "--no-unpack", &archive])?;
+    ensure!(ctr(&["images", "ls", "--quiet"])?.lines().any(|name| name == IMAGE), "no {IMAGE} was imported");
+    same("unpacked layers", ctr_rows(&["snapshots", "ls"])?, Vec::new())
+}
+
+/// There is no registry from which it could come.
+fn imported() -> Result<()> {
+    let node = Node::start()?;
+    for (name, policy) in [("never", "Never"), ("absent", "IfNotPresent")] {
+        import_packed(&node)?;
+        node.apply(name, &of_image(name, IMAGE, policy, json!({})))?;
+        let shown = events(&node.ready(name)?)?;
+        ensure!(!shown.contains("Pulling") && shown.contains("already present on machine"), "{shown}");
+        same(
+            "layers",
+            ctr_rows(&["snapshots", "ls"])?
+                .iter()
+                .filter(|row| row.ends_with(&["Committed".to_owned()]))
+                .count(),
+            1,
+        )?;
+        node.remove(name)?;
+        node.gone(name)?;
+    }
+    node.end()
+}
+
+/// The agent dies while it unpacks, and when the next one begins no pod wants the image any more.
+fn cut_off() -> Result<()> {
+    let mut node = Node::prepare(&Settings::default())?;
+    import_packed(&node)?;
+    node.apply("victim", &sleeper("victim"))?;
+    node.agent.start_doomed("unpack.applied")?;
+    wait::until("the agent to die", POD_LIMIT, || {
+        Ok(if node.agent.ended()? { Look::Ready(()) } else { Look::NotYet("it lives".to_owned()) })
+    })?;
+    let records = Records::open()?;
+    same("half unpacked layers", records.snapshots_in_use()?.len(), 1)?;
+    node.remove("victim")?;
+    node.agent.start()?;
+    node.clear()?;
+    same("half unpacked layers", records.snapshots_in_use()?, Vec::<String>::new())?;
+    node.end()
+}
+
+/// A program for gzip that containerd finds before its own, and that waits at a gate.
+struct Gate {
+    bin: PathBuf,
+    waiting: PathBuf,
+}
+
+impl Gate {
+    fn install(dir: &Path) -> Result<Self> {
+        let gate = Self { bin: dir.join("gzip-bin"), waiting: dir.join("gzip-waiting") };
+        fs::create_dir(&gate.bin)?;
+        fs::create_dir(&gate.waiting)?;
+        let pipe = format!("{}/$$", gate.waiting.display());
+        let program = format!("#!/bin/sh\nmkfifo {pipe}; read _ < {pipe}; exec gzip -dc\n");
+        // Source: containerd, `pkg/archive/compression/compression.go`.
+        for name in ["igzip", "unpigz"] {
+            let path = gate.bin.join(name);
+            fs::write(&path, &program)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        }
+        Ok(gate)
+    }
+
+    /// Waits until one comes to it that is not among `known`, and gives its pipe.
+    fn reached(&self, known: &[PathBuf]) -> Result<PathBuf> {
+        wait::until("an unpack to begin", POD_LIMIT, || {
+            let mut pipes = fs::read_dir(&self.waiting)?.flatten().map(|entry| entry.path());
+            let new = pipes.find(|pipe| !known.contains(pipe));
+            Ok(new.map_or_else(|| Look::NotYet("nobody waits".to_owned()), Look::Ready))
+        })
+    }
+}
+
+/// Lets one go on.
+fn release(pipe: &Path) -> Result<()> {
+    fs::write(pipe, "go on\n").with_context(|| format!("open {}", pipe.display()))
+}
+
+/// A node whose containerd has images that were fetched and not unpacked, all of the same layer.
+fn with_packed(gate: &Gate, kubelet: Value, names: &[&str]) -> Result<Node> {
+    let node = Node::start_with(&Settings {
+        kubelet,
+        path_first: Some(gate.bin.clone()),
+        ..Settings::with_registry()
+    })?;
+    let layer = Layer::busybox_with(Packing::Gzip, "another layer\n")?;
+    for name in names {
+        let image = Image::new(&layer, &json!({ "Env": [format!("NAME={name}")] }));
+        node.registry.as_ref().context("registry")?.push(name, "1", &image)?;
+        ctr(&["content", "fetch", "--plain-http", &format!("localhost:5000/{name}:1")])?;
+    }
+    same("unpacked layers", ctr_rows(&["snapshots", "ls"])?, Vec::new())?;
+    Ok(node)
+}
+
+fn never_pulled(name: &str) -> String {
+    let more = json!({ "command": ["sh", "-c", "cat /etc/issue; exec sleep infinity"] });
+    of_image(name, &format!("localhost:5000/{name}:1"), "Never", more)
+}
+
+/// Each has the whole layer, whoever is done first.
+fn at_once() -> Result<()> {
+    let gate = Gate::install(World::here()?.root())?;
+    let node = with_packed(&gate, json!({}), &["one", "two"])?;
+    node.apply("one", &never_pulled("one"))?;
+    let one = gate.reached(&[])?;
+    node.apply("two", &never_pulled("two"))?;
+    let two = gate.reached(std::slice::from_ref(&one))?;
+    release(&one)?;
+    logged(&node.ready("one")?, "main", "another layer")?;
+    release(&two)?;
+    logged(&node.ready("two")?, "main", "another layer")?;
+    node.end()
+}
+
+/// It takes as long as it takes, and no other pod waits for it.
+fn long() -> Result<()> {
+    const CALL: Duration = Duration::from_secs(2);
+    let gate = Gate::install(World::here()?.root())?;
+    let node = with_packed(&gate, json!({ "runtimeRequestTimeout": "2s" }), &["one"])?;
+    let began = Instant::now();
+    node.apply("one", &never_pulled("one"))?;
+    let one = gate.reached(&[])?;
+    node.apply("other", &sleeper("other"))?;
+    node.ready("other")?;
+    eventually("a call to have taken too long", &true, || Ok(began.elapsed() > 2 * CALL))?;
+    release(&one)?;
+    let shown = events(&node.ready("one")?)?;
+    ensure!(!shown.contains("InspectFailed"), "{shown}");
+    node.end()
+}
