@@ -24,6 +24,8 @@ pub enum FailureKind {
     InvalidImageName,
     /// The registry does not have it, refuses it or cannot be reached.
     ImagePull,
+    /// The layers of the image that the effect needs have gone; the image is looked for again.
+    LayersGone,
     /// The OCI runtime could not start the container (no such command, bad working directory).
     StartFailed,
     /// The sandbox that the effect needs has gone, and the effect did nothing in it.
@@ -46,6 +48,7 @@ impl FailureKind {
             | Self::Config
             | Self::InvalidImageName
             | Self::ImagePull
+            | Self::LayersGone
             | Self::StartFailed
             | Self::SandboxGone
             | Self::Silent => false,

@@ -82,6 +82,7 @@ impl Life {
             | FailureKind::Config
             | FailureKind::InvalidImageName
             | FailureKind::ImagePull
+            | FailureKind::LayersGone
             | FailureKind::StartFailed
             | FailureKind::SandboxGone
             | FailureKind::Silent

@@ -118,6 +118,7 @@ impl Retry {
             | FailureKind::Unknown
             | FailureKind::InvalidImageName
             | FailureKind::ImagePull
+            | FailureKind::LayersGone
             | FailureKind::StartFailed
             | FailureKind::SandboxGone
             | FailureKind::Silent => growing(tries),

@@ -248,6 +248,7 @@ fn parse_kind(kind: &str) -> FailureKind {
         "config" => FailureKind::Config,
         "image-name" => FailureKind::InvalidImageName,
         "image-pull" => FailureKind::ImagePull,
+        "layers-gone" => FailureKind::LayersGone,
         "start-failed" => FailureKind::StartFailed,
         "sandbox-gone" => FailureKind::SandboxGone,
         "silent" => FailureKind::Silent,

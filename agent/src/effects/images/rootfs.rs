@@ -9,7 +9,7 @@ use std::{
 
 use berth_core::{
     event::Outcome,
-    failure::Failure,
+    failure::{Failure, FailureKind},
     id::{ContainerId, PodUid},
     oci::Accounts,
     pod::port::rootfs::RootfsRequest,
@@ -21,13 +21,16 @@ use containerd_client::{
 use rustix::fs::OFlags;
 
 use super::{
-    failure::{config, local, unknown},
+    failure::{config, failed, local, unknown},
     files::work::{Answer, Called, FILES, Work},
     host::Host,
     image_root::{open_in, with_root},
 };
 use crate::{
-    runtime::labels::{GC_ROOT, POD_UID},
+    runtime::{
+        CallError,
+        labels::{GC_ROOT, POD_UID},
+    },
     workers::Sort,
 };
 
@@ -54,9 +57,14 @@ pub(in crate::effects) async fn ensure(
     let mounts = match host.containerd.call("prepare root file system", id, client.prepare(prepare)).await {
         Ok(answer) => answer.mounts,
         Err(error) if error.is_already_exists() => mounts(host, &request.id).await?,
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(not_prepared(error)),
     };
     Ok(Outcome::Rootfs(accounts(host, pod, request, &mounts).await?))
+}
+
+/// What containerd does not find is the image's layers: somebody removed the image since it was looked at.
+fn not_prepared(error: CallError) -> Failure {
+    if error.is_not_found() { failed(FailureKind::LayersGone, &error) } else { error.into() }
 }
 
 /// How a container's layer is mounted.
@@ -138,8 +146,20 @@ mod tests {
     use std::os::fd::AsFd;
 
     use nix::{sys::stat::Mode, unistd::mkfifo};
+    use tonic::Code;
 
     use super::*;
+    use crate::runtime::Cause;
+
+    #[test]
+    fn layers_that_containerd_does_not_find_are_gone() {
+        for (code, kind) in
+            [(Code::NotFound, FailureKind::LayersGone), (Code::Internal, FailureKind::Transient)]
+        {
+            let cause = Cause::Refused { code, message: "parent snapshot x".to_owned() };
+            assert_eq!(not_prepared(CallError::new("prepare", "c1", cause)).kind, kind);
+        }
+    }
 
     fn text(root: &std::path::Path) -> Option<String> {
         let root = File::open(root).unwrap();

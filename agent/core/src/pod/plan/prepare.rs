@@ -167,7 +167,7 @@ impl Planner<'_> {
         }
         match &preparing.image {
             ImageUse::Wanted => self.look_for_image(container),
-            ImageUse::Inspecting | ImageUse::Pulling => {}
+            ImageUse::Inspecting { .. } | ImageUse::Pulling => {}
             ImageUse::Missing => self.missing(container),
             ImageUse::Ready(_) => {
                 if self.is_due(&preparing.rootfs) && !self.is_sandbox_being_removed() {

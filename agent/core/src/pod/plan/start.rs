@@ -104,7 +104,7 @@ impl Planner<'_> {
             return Readiness::OnItsWay;
         }
         match &preparing.image {
-            ImageUse::Wanted | ImageUse::Inspecting | ImageUse::Pulling => return Readiness::OnItsWay,
+            ImageUse::Wanted | ImageUse::Inspecting { .. } | ImageUse::Pulling => return Readiness::OnItsWay,
             ImageUse::Missing => {
                 let waits = self
                     .life

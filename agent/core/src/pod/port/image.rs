@@ -37,7 +37,10 @@ pub enum ImageUse {
     /// To be looked for.
     Wanted,
     /// Being looked for.
-    Inspecting,
+    Inspecting {
+        /// How many looks in a row have failed.
+        tries: u32,
+    },
     /// To be pulled, when no back-off forbids it.
     Missing,
     /// Being pulled, or waiting for its turn.
@@ -70,14 +73,23 @@ impl PodMachine {
     /// Asks for the image of a container to be looked for. For a name that is none nobody is asked.
     pub(in crate::pod) fn inspect(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Mono) {
         let Some(container) = self.container(name) else { return };
+        let tries = match self.life.run(name) {
+            Run::Preparing(Preparing { image: ImageUse::Refused { retry, .. }, .. }) => retry.tries,
+            Run::Idle
+            | Run::BackingOff
+            | Run::Preparing(_)
+            | Run::Starting(_)
+            | Run::Running(_)
+            | Run::Ended(_) => 0,
+        };
         if let Err(error) = image::name::parse(container.image.as_str()) {
             let failure = Failure { kind: FailureKind::InvalidImageName, message: error.to_string() };
             let state =
-                self.not_inspected(name, &format!("{:?}", container.image.as_str()), &failure, 0, now);
+                self.not_inspected(name, &format!("{:?}", container.image.as_str()), &failure, tries, now);
             return self.use_image(name, state);
         }
         shared.pulls.inspect(&container.image, self.asker(name));
-        self.use_image(name, ImageUse::Inspecting);
+        self.use_image(name, ImageUse::Inspecting { tries });
     }
 
     /// Asks for the image of a container to be pulled.
@@ -121,9 +133,7 @@ impl PodMachine {
             return;
         };
         let tries = match self.life.run(name) {
-            Run::Preparing(Preparing { image: ImageUse::Inspecting, refused, .. }) => {
-                refused.as_ref().map_or(0, |refusal| refusal.retry.tries)
-            }
+            Run::Preparing(Preparing { image: ImageUse::Inspecting { tries }, .. }) => *tries,
             Run::Idle
             | Run::BackingOff
             | Run::Preparing(_)
@@ -170,6 +180,7 @@ impl PodMachine {
             | FailureKind::RuntimeDown
             | FailureKind::Config
             | FailureKind::ImagePull
+            | FailureKind::LayersGone
             | FailureKind::StartFailed
             | FailureKind::SandboxGone
             | FailureKind::Silent

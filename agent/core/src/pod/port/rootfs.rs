@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     effect::Act,
     event::Outcome,
-    failure::Failure,
+    failure::{Failure, FailureKind},
     id::{ContainerId, ContainerName},
     image::ImageInfo,
     oci::Accounts,
@@ -58,6 +58,9 @@ impl PodMachine {
             return self.ended_unanswered(name, exit, now);
         }
         let failed = result.as_ref().err().cloned();
+        if failed.as_ref().is_some_and(|failure| failure.kind == FailureKind::LayersGone) {
+            preparing.image = ImageUse::Wanted;
+        }
         preparing.rootfs.settle(ended, accounts(result));
         if let Some(failure) = failed {
             self.complain_about(name, &failure);

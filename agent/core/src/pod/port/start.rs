@@ -259,6 +259,7 @@ impl PodMachine {
             | FailureKind::RuntimeDown
             | FailureKind::InvalidImageName
             | FailureKind::ImagePull
+            | FailureKind::LayersGone
             | FailureKind::SandboxGone
             | FailureKind::Silent
             | FailureKind::Unrecorded => CREATE_ERROR,

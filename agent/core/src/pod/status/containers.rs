@@ -156,7 +156,7 @@ fn preparing_state(life: &Life, container: &Container, preparing: &Preparing) ->
                 };
             }
         }
-        ImageUse::Wanted | ImageUse::Inspecting | ImageUse::Ready(_) => {}
+        ImageUse::Wanted | ImageUse::Inspecting { .. } | ImageUse::Ready(_) => {}
     }
     match preparing.rootfs.retry() {
         Some(retry) => waiting("CreateContainerError", retry.failure.message.clone()),
