@@ -27,7 +27,7 @@ use crate::{
     cgroup::{Systemd, Tree},
     config::Config,
     control,
-    effects::{AccountsCache, Host, Lanes, PullsFetched, changeable, end_leases, manifests},
+    effects::{AccountsCache, Host, Lanes, Leases, changeable, manifests},
     failpoint::Failpoint,
     kernel, limits, manifest,
     network::{self, Network},
@@ -145,9 +145,6 @@ async fn start(
     let network = Network::open(&config.cni, &config.node.paths, asks_for_changes(&workers))
         .context("use the CNI directories")?;
     network.find_leftovers(recorded(&records), &known(&records, &found)).await;
-    if let Err(error) = end_leases(&containerd, &config.node.paths.run).await {
-        tracing::warn!(error = with_causes(&error), "leases of an earlier agent stay until they expire");
-    }
     let recorded_pods = records.iter().chain(&ended_pods).map(|(record, _)| record.uid.clone()).collect();
     let orphans = orphans(&config, &cgroups, recorded_pods, &found);
 
@@ -166,7 +163,7 @@ async fn start(
         systemd: (config.node.cgroups.driver == CgroupDriver::Systemd).then(Systemd::default),
         oci,
         accounts: AccountsCache::default(),
-        pulls_fetched: PullsFetched::default(),
+        leases: Leases::default(),
         ended,
         lanes: Lanes::default(),
         workers: workers.clone(),
@@ -174,6 +171,9 @@ async fn start(
     });
 
     host.failpoint.reach("agent.restored");
+    let (leases, of_containerd, run_dir) =
+        (host.leases.clone(), containerd.clone(), config.node.paths.run.clone());
+    tokio::spawn(async move { leases.end_unused(&of_containerd, &run_dir).await });
 
     // The first event, while the channel is still empty; then the shims may speak.
     let restored = Restored { pods: records, ended: ended_pods, observation: found.observation, orphans };

@@ -7,7 +7,7 @@ use berth_core::{config::NodeConfig, failure::Failure, id::PodUid};
 use super::{
     accounts::AccountsCache,
     failure::unknown,
-    fetched::PullsFetched,
+    images::Leases,
     lanes::{Lanes, Place},
 };
 use crate::{
@@ -41,8 +41,8 @@ pub struct Host {
     pub oci: OciCommand,
     /// Account files by image.
     pub accounts: AccountsCache,
-    /// What pulls know of each other.
-    pub pulls_fetched: PullsFetched,
+    /// Leases under which images are being unpacked.
+    pub leases: Leases,
     /// What is kept of pods that have ended.
     pub ended: EndedPods,
     /// Bounds on concurrency.

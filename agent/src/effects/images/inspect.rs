@@ -123,7 +123,7 @@ pub(in crate::effects) async fn locate(host: &Host, name: &ImageName) -> Result<
         result => result?,
     };
     let Documents { manifest, config, config_digest, above_bytes } = documents;
-    let chain_id = chain_id(config.rootfs().diff_ids());
+    let chain_id = chain_id_of(config.rootfs().diff_ids());
     let names = names(host, &record).await?;
     let (tag, repo_digest) = image::name::shown_of(names.iter().map(String::as_str));
     let info = ImageInfo {
@@ -263,7 +263,11 @@ fn parse_json<T: serde::de::DeserializeOwned>(
     })
 }
 
+/// An image without layers needs none.
 async fn is_unpacked(host: &Host, chain_id: &str) -> Result<bool, CallError> {
+    if chain_id.is_empty() {
+        return Ok(true);
+    }
     let request =
         StatSnapshotRequest { snapshotter: host.config.snapshotter.clone(), key: chain_id.to_owned() };
     let mut client = host.containerd.snapshots();
@@ -277,15 +281,19 @@ async fn is_unpacked(host: &Host, chain_id: &str) -> Result<bool, CallError> {
     }
 }
 
-/// The chain id of layers (OCI image-spec, config.md, "Layer ChainID").
-pub(in crate::effects) fn chain_id(diff_ids: &[String]) -> String {
-    let mut ids = diff_ids.iter();
-    let first = ids.next().cloned().unwrap_or_default();
-    ids.fold(first, |chain_id, diff_id| {
-        let digest = Sha256::digest(format!("{chain_id} {diff_id}").as_bytes());
-        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("sha256:{hex}")
-    })
+/// The chain id of layers, lowest first; empty for none.
+fn chain_id_of(diff_ids: &[String]) -> String {
+    diff_ids.iter().fold(String::new(), |below, diff_id| chain_id(&below, diff_id))
+}
+
+/// The chain id of a layer and those below it (OCI image-spec, config.md, "Layer ChainID").
+pub(in crate::effects) fn chain_id(below: &str, diff_id: &str) -> String {
+    if below.is_empty() {
+        return diff_id.to_owned();
+    }
+    let digest = Sha256::digest(format!("{below} {diff_id}").as_bytes());
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
 }
 
 fn image_config(config: &ImageConfiguration) -> ImageConfig {
@@ -329,9 +337,13 @@ mod tests {
     #[test]
     fn chain_ids_as_in_the_specification() {
         let ids = ["sha256:aa".to_owned(), "sha256:bb".to_owned()];
-        assert_eq!(chain_id(&ids[..1]), "sha256:aa");
+        assert_eq!(chain_id_of(&[]), "");
+        assert_eq!(chain_id_of(&ids[..1]), "sha256:aa");
         // printf 'sha256:aa sha256:bb' | sha256sum
-        assert_eq!(chain_id(&ids), "sha256:b68ad689d6d1ec110ea1c13617437ad6f3766d4b3b309f6a603a222e07a0164f");
+        assert_eq!(
+            chain_id_of(&ids),
+            "sha256:b68ad689d6d1ec110ea1c13617437ad6f3766d4b3b309f6a603a222e07a0164f"
+        );
     }
 
     #[test]

@@ -1,10 +1,14 @@
-//! A lease on what an image is unpacked into: while it lasts, containerd's garbage collection takes nothing of that; with its
+//! Leases on what images are unpacked into: while one lasts, containerd's garbage collection takes nothing of that; with its
 //! end it takes what was left half made.
 //!
-//! A lease bears the run directory of its agent. The next agent there ends those that a killed one has left, and containerd
-//! ends any after a day.
+//! A lease bears the run directory of its agent. Those that a killed agent has left, or one whose containerd did not answer when
+//! they were to end, go when the next one begins and before the next image is unpacked; containerd ends any after a day.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use containerd_client::services::v1::{CreateRequest, DeleteRequest, ListRequest};
 use jiff::Timestamp;
@@ -12,6 +16,7 @@ use tonic::Request;
 
 use super::host::Host;
 use crate::{
+    causes::with_causes,
     clock::mono,
     runtime::{CallError, Containerd, labels::RUN_DIR},
 };
@@ -23,27 +28,72 @@ const LASTS: Duration = Duration::from_secs(24 * 3600);
 /// Names the lease of a request.
 const HEADER: &str = "containerd-lease";
 
-/// A lease.
+/// The leases of this agent that are in use, by id.
+#[derive(Debug, Clone, Default)]
+pub struct Leases(Arc<Mutex<BTreeSet<String>>>);
+
+impl Leases {
+    /// Takes a new one.
+    pub(super) async fn take(&self, host: &Host) -> Result<Lease, CallError> {
+        let run_dir = &host.node().paths.run;
+        self.end_unused(&host.containerd, run_dir).await;
+        // No two are taken in one nanosecond.
+        let id = format!("berth-unpack-{}", mono().0.as_nanos());
+        // Before containerd has it: what is not in use is ended.
+        self.in_use().insert(id.clone());
+        let lease = Lease { id, all: self.clone() };
+        let labels = [
+            (RUN_DIR.to_owned(), run_dir.clone()),
+            (EXPIRES.to_owned(), (Timestamp::now() + LASTS).to_string()),
+        ];
+        let create = CreateRequest { id: lease.id.clone(), labels: HashMap::from(labels) };
+        let mut client = host.containerd.leases();
+        host.containerd.call("take lease", &lease.id, client.create(create)).await?;
+        Ok(lease)
+    }
+
+    /// Ends those of this run directory that nobody uses any more. They stay when containerd does not answer.
+    pub async fn end_unused(&self, containerd: &Containerd, run_dir: &str) {
+        if let Err(error) = self.try_to_end_unused(containerd, run_dir).await {
+            tracing::warn!(error = with_causes(&error), "leases of images that were cut off stay for now");
+        }
+    }
+
+    async fn try_to_end_unused(&self, containerd: &Containerd, run_dir: &str) -> Result<(), CallError> {
+        let list = ListRequest { filters: vec![format!("labels.{RUN_DIR:?}=={run_dir:?}")] };
+        let mut client = containerd.leases();
+        let leases = containerd.call("list leases of", run_dir, client.list(list)).await?.leases;
+        for lease in leases {
+            if !self.in_use().contains(&lease.id) {
+                tracing::info!(lease = lease.id, "an image that was being unpacked was cut off");
+                end(containerd, &lease.id, Leaves::HalfMade).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn in_use(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a lease leaves when it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leaves {
+    /// Layers that something refers to.
+    Kept,
+    /// What nothing refers to; it is gone when the lease has ended.
+    HalfMade,
+}
+
+/// A lease, in use as long as this lives.
 #[derive(Debug)]
 pub(super) struct Lease {
     id: String,
+    all: Leases,
 }
 
 impl Lease {
-    /// Takes a new one.
-    pub(super) async fn take(host: &Host) -> Result<Self, CallError> {
-        // No two are taken in one nanosecond.
-        let id = format!("berth-unpack-{}", mono().0.as_nanos());
-        let labels = [
-            (RUN_DIR.to_owned(), host.node().paths.run.clone()),
-            (EXPIRES.to_owned(), (Timestamp::now() + LASTS).to_string()),
-        ];
-        let create = CreateRequest { id: id.clone(), labels: HashMap::from(labels) };
-        let mut client = host.containerd.leases();
-        host.containerd.call("take lease", &id, client.create(create)).await?;
-        Ok(Self { id })
-    }
-
     /// A key that nobody else uses for a snapshot.
     pub(super) fn key(&self, chain_id: &str) -> String {
         format!("{} {chain_id}", self.id)
@@ -58,30 +108,24 @@ impl Lease {
         request
     }
 
-    /// Ends it; nothing that was left half made is there afterwards.
-    pub(super) async fn end(self, host: &Host) -> Result<(), CallError> {
-        end(&host.containerd, self.id).await
+    /// Ends it. Where that fails, it is ended before the next one is taken.
+    pub(super) async fn end(self, host: &Host, leaves: Leaves) {
+        if let Err(error) = end(&host.containerd, &self.id, leaves).await {
+            tracing::warn!(lease = self.id, error = with_causes(&error), "a lease stays for now");
+        }
     }
 }
 
-/// Ends the leases that an earlier agent of this run directory has left.
-///
-/// # Errors
-/// Containerd does not answer.
-pub async fn end_leases(containerd: &Containerd, run_dir: &str) -> Result<(), CallError> {
-    let list = ListRequest { filters: vec![format!("labels.{RUN_DIR:?}=={run_dir:?}")] };
-    let mut client = containerd.leases();
-    for lease in containerd.call("list leases of", run_dir, client.list(list)).await?.leases {
-        tracing::info!(lease = lease.id, "an earlier agent was unpacking an image");
-        end(containerd, lease.id).await?;
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.all.in_use().remove(&self.id);
     }
-    Ok(())
 }
 
-async fn end(containerd: &Containerd, id: String) -> Result<(), CallError> {
+async fn end(containerd: &Containerd, id: &str, leaves: Leaves) -> Result<(), CallError> {
     let mut client = containerd.leases();
-    let delete = DeleteRequest { id: id.clone(), sync: true };
-    match containerd.call("end lease", &id, client.delete(delete)).await {
+    let delete = DeleteRequest { id: id.to_owned(), sync: leaves == Leaves::HalfMade };
+    match containerd.call("end lease", id, client.delete(delete)).await {
         Err(error) if !error.is_not_found() => Err(error),
         Ok(_) | Err(_) => Ok(()),
     }

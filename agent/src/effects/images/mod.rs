@@ -9,6 +9,6 @@ pub(super) mod pull;
 pub(super) mod rootfs;
 pub(super) mod unpack;
 
-pub use lease::end_leases;
+pub use lease::Leases;
 
 use super::{failure, files, host, kinds};

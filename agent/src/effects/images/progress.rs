@@ -1,15 +1,18 @@
 //! The progress of pulls: what containerd tells of each on a stream, until one stalls.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 use berth_core::{
     failure::Failure,
     image::transfer::{Part, Transfer},
+    time::Mono,
 };
-use containerd_client::{services::v1::StreamInit, to_any, types::transfer::Progress};
+use containerd_client::{
+    services::v1::{ListStatusesRequest, StreamInit},
+    to_any,
+    types::transfer::Progress,
+};
+use jiff::Timestamp;
 use prost::Message;
 use prost_types::Any;
 use tokio::sync::mpsc;
@@ -39,9 +42,8 @@ pub(super) async fn open(
     containerd: &Containerd,
     reference: &str,
 ) -> Result<(String, ProgressStream), Failure> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let id = format!("berth-{}-{number}", std::process::id());
+    // No two are opened in one nanosecond, whereas agents in namespaces of their own have the same process id.
+    let id = format!("berth-pull-{}", mono().0.as_nanos());
     // One message goes there: the stream's name.
     let (ours, mut outgoing) = mpsc::channel(1);
     let first = ours.send(to_any(&StreamInit { id: id.clone() })).await;
@@ -64,18 +66,34 @@ pub(super) async fn open(
 /// Returns when the pull is stalled.
 pub(super) async fn stalled(host: &Host, mut stream: ProgressStream, patience: Duration) {
     let mut transfer = Transfer::begun(mono());
+    let mut others_moved = None;
     loop {
-        let due = transfer.stalls_at(host.pulls_fetched.with(&transfer), patience);
+        let due = transfer.stalls_at(others_moved, patience);
         let left = due.map_or(Duration::MAX, |due| due.since(mono()).max(LOOK));
         match on_time(left, listen(&mut transfer, &mut stream)).await {
             Some(Heard::Movement) => {}
             // The stream ends with the transfer, whose own end is what counts.
             Some(Heard::End) => std::future::pending().await,
-            // Others may have got bytes meanwhile.
-            None if transfer.stalls_at(host.pulls_fetched.with(&transfer), patience) != due => {}
-            None => return,
+            None => {
+                others_moved = fetched_at(&host.containerd).await.max(others_moved);
+                if transfer.stalls_at(others_moved, patience).is_some_and(|due| due <= mono()) {
+                    return;
+                }
+            }
         }
     }
+}
+
+/// When containerd last got a byte for any of its clients that share this namespace; `None` where that is not known.
+async fn fetched_at(containerd: &Containerd) -> Option<Mono> {
+    let mut client = containerd.content();
+    let request = ListStatusesRequest::default();
+    let downloads = containerd.call("list", "downloads", client.list_statuses(request)).await.ok()?.statuses;
+    let moved = downloads.into_iter().filter_map(|one| one.updated_at);
+    let last = moved.filter_map(|at| Timestamp::new(at.seconds, at.nanos).ok()).max()?;
+    // One in the future, by a clock that was set back, is of now.
+    let ago = Duration::try_from(Timestamp::now().duration_since(last)).unwrap_or_default();
+    Some(Mono(mono().0.saturating_sub(ago)))
 }
 
 /// What was heard on a stream.
@@ -99,12 +117,14 @@ async fn listen(transfer: &mut Transfer, stream: &mut ProgressStream) -> Heard {
 /// Takes what containerd told; whether that is movement. Source: containerd, `core/transfer/local/progress.go`.
 fn hear(transfer: &mut Transfer, any: &Any) -> bool {
     let Ok(told) = Progress::decode(any.value.as_slice()) else { return false };
-    // What has no size is no part.
-    let size = u64::try_from(told.total).ok().filter(|size| *size > 0);
-    let Some(size) = size else { return transfer.went_on(mono()) };
-    let bytes = u64::try_from(told.progress).unwrap_or_default();
-    let is_there = bytes >= size || matches!(told.event.as_str(), "extracting" | "extracted");
-    let part = if is_there { Part::There } else { Part::Awaited { bytes } };
+    let part = match told.event.as_str() {
+        // Its last byte is not the end of it: containerd waits for the end of the answer.
+        "waiting" | "downloading" => {
+            Part::Awaited { bytes: u64::try_from(told.progress).unwrap_or_default() }
+        }
+        "complete" | "already exists" | "extracting" | "extracted" => Part::There,
+        _ => return transfer.went_on(mono()),
+    };
     transfer.told(&told.name, part, mono())
 }
 
@@ -121,7 +141,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(300);
 
     fn said(event: &str, progress: i64, total: i64) -> Any {
-        let name = if total > 0 { "layer".to_owned() } else { String::new() };
+        let name = if total == 0 { "image" } else { "layer" }.to_owned();
         to_any(&Progress { event: event.to_owned(), name, progress, total, ..Progress::default() })
     }
 
@@ -134,11 +154,12 @@ mod tests {
             (said("fetching image content", 0, 0), true),
             (said("waiting", 0, 100), true),
             (said("downloading", 40, 100), true),
-            (said("downloading", 100, 100), false),
+            (said("downloading", 100, 100), true),
             (said("complete", 100, 100), false),
             (said("extracting", 0, 100), false),
             (said("extracted", 100, 100), false),
-            (said("waiting", 0, 100), true),
+            (said("waiting", 0, -1), true),
+            (said("downloading", 40, -1), true),
             (said("already exists", 100, 100), false),
             (said("saved", 0, 0), false),
         ] {

@@ -20,7 +20,7 @@ use super::{
     host::Host,
     inspect::{Located, chain_id},
     kinds::{Lane, PULL},
-    lease::Lease,
+    lease::{Lease, Leaves},
 };
 use crate::runtime::{CallError, Cause};
 
@@ -29,28 +29,42 @@ use crate::runtime::{CallError, Cause};
 pub(in crate::effects) async fn unpack(host: &Host, image: &Located) -> Result<bool, Failure> {
     let _place = host.lanes.enter(Lane::Unpacks, PULL).await?;
     tracing::info!(image = image.info.name, "unpacking");
-    let lease = Lease::take(host).await?;
+    let lease = host.leases.take(host).await?;
     let unpacked = unpack_layers(host, image, &lease).await;
     host.failpoint.reach("unpack.done");
-    let ended = lease.end(host).await;
-    // What went wrong first says more.
-    let is_whole = unpacked?;
-    ended?;
-    Ok(is_whole)
+    let leaves = if matches!(unpacked, Ok(true)) { Leaves::Kept } else { Leaves::HalfMade };
+    lease.end(host, leaves).await;
+    unpacked
 }
 
 async fn unpack_layers(host: &Host, image: &Located, lease: &Lease) -> Result<bool, Failure> {
-    for (index, layer) in image.layers.iter().enumerate() {
-        let diff_ids = image.diff_ids.get(..=index).unwrap_or_default();
-        let Some((diff_id, below)) = diff_ids.split_last() else { continue };
-        let target = Target { chain_id: chain_id(diff_ids), parent: chain_id(below) };
+    let mut parent = String::new();
+    for (layer, diff_id) in pairs(&image.info.name, &image.layers, &image.diff_ids)? {
+        let target = Target { chain_id: chain_id(&parent, diff_id), parent };
         if !is_there(host, &target.chain_id).await? && !apply(host, layer, diff_id, &target, lease).await? {
             return Ok(false);
         }
+        parent = target.chain_id;
     }
     // Before the lease ends, which keeps them until then.
     refer(host, image).await?;
     Ok(true)
+}
+
+/// Each layer with the digest of its content. Source: containerd, `core/unpack/unpacker.go` `unpack`.
+fn pairs<'a>(
+    image: &str,
+    layers: &'a [Descriptor],
+    diff_ids: &'a [String],
+) -> Result<impl Iterator<Item = (&'a Descriptor, &'a String)>, Failure> {
+    if layers.len() != diff_ids.len() {
+        let (manifest, config) = (layers.len(), diff_ids.len());
+        let message = format!(
+            "unpack image {image}: its manifest has {manifest} layers, its config tells the content of {config}"
+        );
+        return Err(Failure { kind: FailureKind::ImagePull, message });
+    }
+    Ok(layers.iter().zip(diff_ids))
 }
 
 /// Where a layer goes.
@@ -129,5 +143,22 @@ async fn apply(
     match host.containerd.call("keep layer", chain_id, client.commit(lease.with(commit))).await {
         Err(error) if !error.is_already_exists() => Err(error.into()),
         Ok(_) | Err(_) => Ok(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A container would start without its upper layers, or never.
+    #[test]
+    fn a_layer_without_a_digest_of_its_content_is_no_image() {
+        for (layers, diff_ids, is_one) in
+            [(0, 0, true), (2, 2, true), (2, 1, false), (2, 0, false), (1, 2, false)]
+        {
+            let (layers, diff_ids) = (vec![Descriptor::default(); layers], vec![String::new(); diff_ids]);
+            let pairs = pairs("image", &layers, &diff_ids).map(Iterator::count);
+            assert_eq!(pairs.ok(), is_one.then_some(layers.len()));
+        }
     }
 }
