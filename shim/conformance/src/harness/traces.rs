@@ -14,6 +14,7 @@ use berth_proto::task::{
     WaitResponse, task_service,
 };
 use berth_proto::ttrpc::Status;
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -67,7 +68,8 @@ impl Traces {
     /// Ends the shim by force.
     pub(crate) fn destroy(&self) {
         if !is_gone(self.pid) {
-            kill(pid_of(self.pid), Signal::SIGKILL).unwrap();
+            let killed = kill(pid_of(self.pid), Signal::SIGKILL);
+            assert!(matches!(killed, Ok(()) | Err(Errno::ESRCH)), "{killed:?}");
             until("the shim's end", || is_gone(self.pid).then_some(()));
             self.call.run("delete", &[]);
         }
