@@ -27,7 +27,7 @@ use crate::{
     cgroup::{Systemd, Tree},
     config::Config,
     control,
-    effects::{AccountsCache, Host, Lanes, Leases, changeable, manifests},
+    effects::{AccountsCache, Host, Lanes, LeasesInUse, changeable, end_unused, manifests},
     failpoint::Failpoint,
     kernel, limits, manifest,
     network::{self, Network},
@@ -163,7 +163,7 @@ async fn start(
         systemd: (config.node.cgroups.driver == CgroupDriver::Systemd).then(Systemd::default),
         oci,
         accounts: AccountsCache::default(),
-        leases: Leases::default(),
+        leases: LeasesInUse::default(),
         ended,
         lanes: Lanes::default(),
         workers: workers.clone(),
@@ -171,9 +171,11 @@ async fn start(
     });
 
     host.failpoint.reach("agent.restored");
-    let (leases, of_containerd, run_dir) =
-        (host.leases.clone(), containerd.clone(), config.node.paths.run.clone());
-    tokio::spawn(async move { leases.end_unused(&of_containerd, &run_dir).await });
+    let leases = Arc::clone(&host);
+    // Containerd answers when all its garbage is gone.
+    tokio::spawn(async move {
+        end_unused(&leases.containerd, &leases.config.node.paths.run, &leases.leases).await;
+    });
 
     // The first event, while the channel is still empty; then the shims may speak.
     let restored = Restored { pods: records, ended: ended_pods, observation: found.observation, orphans };

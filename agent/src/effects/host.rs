@@ -7,8 +7,8 @@ use berth_core::{config::NodeConfig, failure::Failure, id::PodUid};
 use super::{
     accounts::AccountsCache,
     failure::unknown,
-    images::Leases,
     lanes::{Lanes, Place},
+    leases::LeasesInUse,
 };
 use crate::{
     cgroup::{Systemd, Tree},
@@ -42,7 +42,7 @@ pub struct Host {
     /// Account files by image.
     pub accounts: AccountsCache,
     /// Leases under which images are being unpacked.
-    pub leases: Leases,
+    pub leases: LeasesInUse,
     /// What is kept of pods that have ended.
     pub ended: EndedPods,
     /// Bounds on concurrency.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use berth_core::{
     effect::{Act, Effect, NodeAct},
+    id::SandboxId,
     pod::port::signal::SIGNAL_DEADLINE,
 };
 
@@ -190,6 +191,16 @@ pub(super) fn target(effect: &Effect) -> Option<Target> {
         },
     };
     Some(Target { what, of })
+}
+
+/// The sandbox whose loss an effect may be answered with.
+pub(super) fn sandbox_of(act: &Act) -> Option<&SandboxId> {
+    match act {
+        Act::EnsureSandbox(request) => Some(&request.id),
+        Act::StartContainer(request) => Some(&request.sandbox),
+        Act::LookAtTask(request) => Some(&request.sandbox),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -32,7 +32,10 @@ pub fn start(host: &Arc<Host>, effect: Effect, events: &mpsc::Sender<Event>) {
         Effect::Pod { pod, .. } => pod.as_str().to_owned(),
         Effect::Node { .. } => String::new(),
     };
-    let sandbox = sandbox_of(&effect).cloned();
+    let sandbox = match &effect {
+        Effect::Pod { act, .. } => kinds::sandbox_of(act).cloned(),
+        Effect::Node { .. } => None,
+    };
     let span = tracing::info_span!("effect", kind = kind.name, op = effect.op().0, pod);
     let task = async move {
         let op = effect.op();
@@ -44,17 +47,6 @@ pub fn start(host: &Arc<Host>, effect: Effect, events: &mpsc::Sender<Event>) {
         tell(op, outcome, sandbox.as_ref(), &host.shims, &events).await;
     };
     tokio::spawn(task.instrument(span));
-}
-
-/// The sandbox whose loss an effect may be answered with.
-fn sandbox_of(effect: &Effect) -> Option<&SandboxId> {
-    let Effect::Pod { act, .. } = effect else { return None };
-    match act {
-        Act::EnsureSandbox(request) => Some(&request.id),
-        Act::StartContainer(request) => Some(&request.sandbox),
-        Act::LookAtTask(request) => Some(&request.sandbox),
-        _ => None,
-    }
 }
 
 /// Tells what came of an effect. What the shim of a lost sandbox wrote down of ends comes first: after the loss, all that ran in it

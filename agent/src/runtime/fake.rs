@@ -12,7 +12,7 @@ use tonic::metadata::MetadataMap;
 use super::Containerd;
 
 /// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Far longer than that: a test that is still waiting then has no bound.
 pub(crate) const LONG: Duration = Duration::from_secs(60);

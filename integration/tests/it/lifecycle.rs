@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::kit::{
-    FOR_EVER, SOON, eventually, inside, logged, logs, pod, script, shell, sleeper, task_pid, with,
+    FOR_EVER, SOON, events, eventually, inside, logged, logs, pod, script, shell, sleeper, task_pid, with,
 };
 use crate::suite::{Test, same, test};
 
@@ -362,6 +362,10 @@ fn active_deadline() -> Result<()> {
     /// Far longer than a pod takes until it runs.
     const UNSEEN: SignedDuration = SignedDuration::from_secs(30);
     const SEEN: SignedDuration = SignedDuration::from_secs(5);
+    /// That of a pod that names none.
+    const GRACE: SignedDuration = SignedDuration::from_secs(30);
+    /// Less than there is between two looks (`syncFrequency`).
+    const AT_ONCE: SignedDuration = SignedDuration::from_secs(20);
     let mut node = Node::start()?;
     node.apply("unseen", &active_for("unseen", UNSEEN))?;
     let unseen = node.ready("unseen")?;
@@ -384,6 +388,9 @@ fn active_deadline() -> Result<()> {
     let over = exceeded(&node, "seen")?;
     let (began, now) = (time_of(&over.0["status"]["startTime"])?, Timestamp::now());
     ensure!(now >= began + SEEN, "began at {began}, over at {now}");
+    let ended = time_of(&over.container("main")["state"]["terminated"]["finishedAt"])?;
+    ensure!(ended < began + SEEN + GRACE + AT_ONCE, "began at {began}, ended at {ended}");
+    ensure!(events(&over)?.contains("DeadlineExceeded"), "no event");
     node.agent.kill()?;
     node.agent.start()?;
     for name in ["unseen", "seen"] {

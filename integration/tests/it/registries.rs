@@ -1,14 +1,17 @@
 //! Registries that stall, and those that speak TLS and ask for a name and a password.
 
 use std::fs;
+use std::iter;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use berth_integration::agent::Settings;
 use berth_integration::image::{Image, Layer, Packing};
+use berth_integration::lab::World;
 use berth_integration::node::{Node, PodState, system};
 use berth_integration::registry::{ACCOUNT, Registry};
 use serde_json::json;
@@ -17,6 +20,7 @@ use crate::images::{of_image, waits};
 use crate::kit::{IMAGE, events, eventually};
 use crate::relay::Relay;
 use crate::suite::{Test, same, test};
+use crate::unpack::{Gate, release};
 
 /// More than manifest and config of an image, and less than its layer.
 const WITHOUT_ITS_LAYER: usize = 256 << 10;
@@ -26,16 +30,16 @@ const GUARDED: u16 = 5443;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        test("registries::one_that_stalls_holds_up_no_pull_from_another", stalled_beside),
+        test("registries::a_layer_that_stalls_holds_up_no_pull_from_another", stalled_beside),
+        test("registries::a_pull_that_is_slow_and_unpacks_for_long_is_not_ended", slow),
         test("registries::a_stalled_pull_is_ended_and_tried_again", stalled),
         test("registries::tls_and_credentials_by_hosts_toml", guarded),
     ]
 }
 
 /// Serves an image with a layer of its own by a relay that stops in the middle of that, and a pod that wants it.
-fn stalls(node: &Node) -> Result<Relay> {
-    let image =
-        Image::new(&Layer::busybox_with(Packing::Gzip, "another layer\n")?, &json!({ "Cmd": ["/bin/sh"] }));
+fn stalls(node: &Node, text: &str) -> Result<Relay> {
+    let image = Image::new(&Layer::busybox_with(Packing::Gzip, text)?, &json!({ "Cmd": ["/bin/sh"] }));
     ensure!(image.layer.bytes.len() > 2 * WITHOUT_ITS_LAYER, "a layer of {} bytes", image.layer.bytes.len());
     node.registry.as_ref().context("registry")?.push("other", "1", &image)?;
     let relay = Relay::start(SocketAddr::from((Ipv4Addr::LOCALHOST, Registry::PORT)), WITHOUT_ITS_LAYER)?;
@@ -51,7 +55,7 @@ fn stalled_beside() -> Result<()> {
         kubelet: json!({ "serializeImagePulls": false }),
         ..Settings::with_registry()
     })?;
-    let relay = stalls(&node)?;
+    let relay = stalls(&node, "another layer\n")?;
     node.apply("pulls", &of_image("pulls", IMAGE, "IfNotPresent", json!({})))?;
     let pulled = node.ready("pulls")?;
     let shown = events(&pulled)?;
@@ -71,10 +75,10 @@ fn stalled() -> Result<()> {
         berth: json!({ "imagePullProgressTimeout": "3s" }),
         ..Settings::with_registry()
     })?;
-    let relay = stalls(&node)?;
+    let relay = stalls(&node, "another layer\n")?;
     node.apply("next", &of_image("next", IMAGE, "IfNotPresent", json!({})))?;
     let told = waits(&node, "stalls", &["ErrImagePull", "ImagePullBackOff"])?;
-    let why = "its registry has sent nothing for 3s (imagePullProgressTimeout)";
+    let why = "(imagePullProgressTimeout is 3s)";
     says(&told, why)?;
     let shown = events(&told)?;
     ensure!(shown.contains("Failed to pull image \"stalls.test/other:1\"") && shown.contains(why), "{shown}");
@@ -82,6 +86,47 @@ fn stalled() -> Result<()> {
     node.ready("next")?;
     relay.open();
     node.ready("stalls")?;
+    node.end()
+}
+
+/// So many digits in no order, of which compression makes half as many bytes.
+fn digits(length: usize) -> String {
+    // Knuth's generator MMIX, of which the upper bits are the better ones.
+    let next =
+        |state: &u64| state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    let states = iter::successors(Some(1_u64), |state| Some(next(state)));
+    states.map(|state| format!("{:08x}", state >> 32)).take(length / 8).collect()
+}
+
+/// Layers that come and are unpacked for longer than nothing may come, each.
+fn slow() -> Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(4);
+    /// In bytes a millisecond: containerd writes down what came when it is half a mebibyte.
+    const RATE: u128 = 700;
+    /// Of which a layer becomes that is longer than what comes meanwhile.
+    const DIGITS: usize = 12 << 20;
+    let gate = Gate::install(World::here()?.root())?;
+    let node = Node::start_with(&Settings {
+        berth: json!({ "imagePullProgressTimeout": "4s" }),
+        path_first: Some(gate.bin.clone()),
+        ..Settings::with_registry()
+    })?;
+    let relay = stalls(&node, &digits(DIGITS))?;
+    let (began, mut passed) = (Instant::now(), 0);
+    eventually("bytes to have come for long", &true, || {
+        let due = usize::try_from(began.elapsed().as_millis() * RATE)?;
+        relay.pass(due - passed);
+        passed = due;
+        Ok(began.elapsed() > 2 * PATIENCE)
+    })?;
+    same("pulls that were given up", relay.given_up(), 0)?;
+    relay.open();
+    let unpacks = gate.reached(&[])?;
+    let began = Instant::now();
+    eventually("layers to be unpacked for long", &true, || Ok(began.elapsed() > 2 * PATIENCE))?;
+    release(&unpacks)?;
+    let shown = events(&node.ready("stalls")?)?;
+    ensure!(shown.contains("Successfully pulled image") && !shown.contains("Failed to pull"), "{shown}");
     node.end()
 }
 

@@ -69,6 +69,12 @@ impl Relay {
         state.held.intersection(&state.closed).count()
     }
 
+    /// Passes so many bytes more.
+    pub(crate) fn pass(&self, bytes: usize) {
+        self.gate.lock().left += bytes;
+        self.gate.changed.notify_all();
+    }
+
     /// Passes everything from now on.
     pub(crate) fn open(&self) {
         self.gate.lock().is_open = true;

@@ -1,4 +1,5 @@
-//! Who is killed first when the machine has no memory left: what the agent starts has scores of its own, not the agent's.
+//! Who is killed first when the machine has no memory left: workers, shims and containers have scores of their own,
+//! not the agent's. CNI plugins have the agent's, as those of containerd's CRI have containerd's.
 
 use std::fs;
 
@@ -15,7 +16,7 @@ use crate::suite::{Test, same, test};
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("scores::the_agents_own_is_the_kubelets", own),
-        test("scores::nothing_that_is_started_has_the_agents", started),
+        test("scores::workers_shims_and_containers_have_their_own", started),
     ]
 }
 

@@ -50,18 +50,25 @@ fn imported() -> Result<()> {
         node.apply(name, &of_image(name, IMAGE, policy, json!({})))?;
         let shown = events(&node.ready(name)?)?;
         ensure!(!shown.contains("Pulling") && shown.contains("already present on machine"), "{shown}");
-        same(
-            "layers",
-            ctr_rows(&["snapshots", "ls"])?
-                .iter()
-                .filter(|row| row.ends_with(&["Committed".to_owned()]))
-                .count(),
-            1,
-        )?;
+        same("layers", committed()?, 1)?;
         node.remove(name)?;
         node.gone(name)?;
+        collect_garbage()?;
+        same("layers of an image that no pod uses", committed()?, 1)?;
     }
     node.end()
+}
+
+fn committed() -> Result<usize> {
+    let rows = ctr_rows(&["snapshots", "ls"])?;
+    Ok(rows.iter().filter(|row| row.ends_with(&["Committed".to_owned()])).count())
+}
+
+/// A lease that ends so has containerd collect its garbage before it answers.
+fn collect_garbage() -> Result<()> {
+    ctr(&["leases", "create", "--id", "garbage"])?;
+    ctr(&["leases", "delete", "--sync", "garbage"])?;
+    Ok(())
 }
 
 /// The agent dies while it unpacks, and when the next one begins no pod wants the image any more.
@@ -83,13 +90,13 @@ fn cut_off() -> Result<()> {
 }
 
 /// A program for gzip that containerd finds before its own, and that waits at a gate.
-struct Gate {
-    bin: PathBuf,
+pub(crate) struct Gate {
+    pub(crate) bin: PathBuf,
     waiting: PathBuf,
 }
 
 impl Gate {
-    fn install(dir: &Path) -> Result<Self> {
+    pub(crate) fn install(dir: &Path) -> Result<Self> {
         let gate = Self { bin: dir.join("gzip-bin"), waiting: dir.join("gzip-waiting") };
         fs::create_dir(&gate.bin)?;
         fs::create_dir(&gate.waiting)?;
@@ -105,7 +112,7 @@ impl Gate {
     }
 
     /// Waits until one comes to it that is not among `known`, and gives its pipe.
-    fn reached(&self, known: &[PathBuf]) -> Result<PathBuf> {
+    pub(crate) fn reached(&self, known: &[PathBuf]) -> Result<PathBuf> {
         wait::until("an unpack to begin", POD_LIMIT, || {
             let mut pipes = fs::read_dir(&self.waiting)?.flatten().map(|entry| entry.path());
             let new = pipes.find(|pipe| !known.contains(pipe));
@@ -115,7 +122,7 @@ impl Gate {
 }
 
 /// Lets one go on.
-fn release(pipe: &Path) -> Result<()> {
+pub(crate) fn release(pipe: &Path) -> Result<()> {
     fs::write(pipe, "go on\n").with_context(|| format!("open {}", pipe.display()))
 }
 

@@ -1,10 +1,12 @@
 //! When the transfer of an image counts as stalled: something is awaited of its registry, and nothing has moved for too long.
 //!
-//! What is awaited follows from what is told of the parts of an image: manifests, config, layers. While all of them are there
-//! they are being unpacked, which takes as long as the disk needs and of which containerd need not tell: nothing is stalled
-//! then. A part that did not grow may be waiting for its turn, since containerd bounds the downloads of all its clients together
-//! (`max_concurrent_downloads`); the bytes that one has may be those of an earlier try. It counts only while nobody else gets a byte
-//! either, and for longer than what it may wait for.
+//! What is awaited follows from what is told of the parts of an image: manifests, config, layers.
+//! * While all of them are there they are being unpacked, which takes as long as the disk needs and of which containerd need not
+//!   tell: nothing is stalled then.
+//! * One of which all bytes came is being written through to the disk, or its registry does not end its answer. It has far longer.
+//! * One that did not grow may be waiting for its turn, since containerd bounds the downloads of all its clients together
+//!   (`max_concurrent_downloads`); the bytes that one has may be those of an earlier try. It counts only while nobody else gets a
+//!   byte either, and the less it has, the longer: what it may wait for is to be given up first.
 //!
 //! Source: containerd, `transferProgressReporter` of `internal/cri/server/images/image_pull.go`, which waits for a first byte
 //! for ever.
@@ -13,14 +15,19 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::time::Mono;
 
+/// How many times as long the last step of a part may take, which the disk takes and not the registry: an hour of five minutes.
+const AT_ITS_END: u32 = 12;
+
 /// What is told of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// It is not known to be whole.
+    /// More of it is to come.
     Awaited {
         /// How much of it is there.
         bytes: u64,
     },
+    /// All its bytes came; it is not known to be there.
+    Fetched,
     /// All of it is there, whatever is done with it next.
     There,
 }
@@ -64,21 +71,32 @@ impl Transfer {
         is_news
     }
 
+    /// When it last moved.
+    #[must_use]
+    pub fn moved(&self) -> Mono {
+        self.moved
+    }
+
     /// When it is stalled if nothing moves until then; `None` while nothing is awaited. `others_moved` is when anybody last got a
     /// byte, `patience` how long nothing may move.
     #[must_use]
     pub fn stalls_at(&self, others_moved: Option<Mono>, patience: Duration) -> Option<Mono> {
-        let mut awaited = self.parts.values().filter(|known| known.part != Part::There).peekable();
-        if self.parts.is_empty() {
-            Some(self.moved + patience)
-        } else if awaited.peek().is_none() {
-            None
-        } else if awaited.any(|known| known.has_grown) {
-            Some(self.moved + patience)
+        let is_awaited = |known: &&Known| matches!(known.part, Part::Awaited { .. });
+        let has_bytes = |known: &Known| matches!(known.part, Part::Awaited { bytes: 1.. });
+        let mut awaited = self.parts.values().filter(is_awaited).peekable();
+        let others = self.moved.max(others_moved.unwrap_or_default());
+        let (last, length) = if self.parts.is_empty() || awaited.clone().any(|known| known.has_grown) {
+            (self.moved, patience)
+        } else if awaited.clone().any(has_bytes) {
+            (others, patience.saturating_add(patience / 4))
+        } else if awaited.peek().is_some() {
+            (others, patience.saturating_add(patience / 2))
+        } else if self.parts.values().any(|known| known.part == Part::Fetched) {
+            (self.moved, patience.saturating_mul(AT_ITS_END))
         } else {
-            let last = self.moved.max(others_moved.unwrap_or_default());
-            Some(last + patience.saturating_add(patience / 2))
-        }
+            return None;
+        };
+        Some(last + length)
     }
 }
 
@@ -110,12 +128,12 @@ mod tests {
     #[test]
     fn a_transfer_is_stalled_when_what_is_awaited_has_not_moved() {
         // What was told, when anybody last got a byte, from which second on it is stalled.
-        let cases: [(&str, Told, u64, Option<u64>); 15] = [
+        let cases: [(&str, Told, u64, Option<u64>); 19] = [
             ("no answer at all", &[], 0, Some(300)),
             ("no answer, another gets bytes", &[], 200, Some(300)),
             ("no first byte", &[(10, "layer", NONE)], 10, Some(460)),
             ("no first byte, another gets bytes", &[(10, "layer", NONE)], 250, Some(700)),
-            ("bytes of an earlier try", &[(10, "layer", NONE), (20, "layer", SOME)], 250, Some(700)),
+            ("bytes of an earlier try", &[(10, "layer", NONE), (20, "layer", SOME)], 250, Some(625)),
             ("the middle of a layer", &[(20, "layer", SOME), (30, "layer", MORE)], 30, Some(330)),
             (
                 "the middle of a layer, another gets bytes",
@@ -137,7 +155,21 @@ mod tests {
                 250,
                 Some(340),
             ),
-            ("one layer is there, one waits", &[(20, "a", SOME), (30, "b", Part::There)], 250, Some(700)),
+            ("one layer is there, one waits", &[(20, "a", NONE), (30, "b", Part::There)], 250, Some(700)),
+            (
+                "a burst and nothing more, beside one that waits",
+                &[(20, "a", SOME), (30, "b", NONE)],
+                30,
+                Some(405),
+            ),
+            ("all bytes and no end", &[(20, "a", SOME), (30, "a", Part::Fetched)], 250, Some(3630)),
+            ("all bytes, one waits", &[(20, "a", Part::Fetched), (30, "b", NONE)], 30, Some(480)),
+            (
+                "all bytes, one moves",
+                &[(20, "a", Part::Fetched), (30, "b", SOME), (40, "b", MORE)],
+                40,
+                Some(340),
+            ),
             ("all is there and being unpacked", &[(20, "a", SOME), (30, "a", Part::There)], 30, None),
             ("the next part is known", &[(20, "a", Part::There), (30, "b", NONE)], 30, Some(480)),
             ("there and gone again", &[(20, "a", Part::There), (30, "a", NONE)], 30, Some(480)),

@@ -151,6 +151,11 @@ mod tests {
             assert_eq!(record.backoff.delay_ms, seconds * 1000, "{what}");
         }
         let (mut record, _) = ended(0, 1, 40_000);
+        let (one, mut other) = (of("a"), of("a"));
+        other.resources.limits.cpu_milli = Some(500);
+        change_back_off(&mut record, &one, &other, Mono(Duration::from_secs(1)));
+        assert_eq!(record.backoff.delay_ms, 0, "other resources");
+        let (mut record, _) = ended(0, 1, 40_000);
         for number in 0..100_u64 {
             let (old, new) = (of(&format!("{number}")), of(&format!("{}", number + 1)));
             let since = Mono(Duration::from_millis(number));

@@ -4,17 +4,16 @@
 //! A lease bears the run directory of its agent. Those that a killed agent has left, or one whose containerd did not answer when
 //! they were to end, go when the next one begins and before the next image is unpacked; containerd ends any after a day.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use containerd_client::services::v1::{CreateRequest, DeleteRequest, ListRequest};
 use jiff::Timestamp;
 use tonic::Request;
 
-use super::host::Host;
+use super::{
+    host::Host,
+    leases::{InUse, LeasesInUse},
+};
 use crate::{
     causes::with_causes,
     clock::mono,
@@ -28,53 +27,26 @@ const LASTS: Duration = Duration::from_secs(24 * 3600);
 /// Names the lease of a request.
 const HEADER: &str = "containerd-lease";
 
-/// The leases of this agent that are in use, by id.
-#[derive(Debug, Clone, Default)]
-pub struct Leases(Arc<Mutex<BTreeSet<String>>>);
-
-impl Leases {
-    /// Takes a new one.
-    pub(super) async fn take(&self, host: &Host) -> Result<Lease, CallError> {
-        let run_dir = &host.node().paths.run;
-        self.end_unused(&host.containerd, run_dir).await;
-        // No two are taken in one nanosecond.
-        let id = format!("berth-unpack-{}", mono().0.as_nanos());
-        // Before containerd has it: what is not in use is ended.
-        self.in_use().insert(id.clone());
-        let lease = Lease { id, all: self.clone() };
-        let labels = [
-            (RUN_DIR.to_owned(), run_dir.clone()),
-            (EXPIRES.to_owned(), (Timestamp::now() + LASTS).to_string()),
-        ];
-        let create = CreateRequest { id: lease.id.clone(), labels: HashMap::from(labels) };
-        let mut client = host.containerd.leases();
-        host.containerd.call("take lease", &lease.id, client.create(create)).await?;
-        Ok(lease)
+/// Ends the leases of a run directory that nobody uses any more. They stay when containerd does not answer.
+pub async fn end_unused(containerd: &Containerd, run_dir: &str, in_use: &LeasesInUse) {
+    if let Err(error) = try_to_end_unused(containerd, run_dir, in_use).await {
+        tracing::warn!(error = with_causes(&error), "leases of images that were cut off stay for now");
     }
+}
 
-    /// Ends those of this run directory that nobody uses any more. They stay when containerd does not answer.
-    pub async fn end_unused(&self, containerd: &Containerd, run_dir: &str) {
-        if let Err(error) = self.try_to_end_unused(containerd, run_dir).await {
-            tracing::warn!(error = with_causes(&error), "leases of images that were cut off stay for now");
-        }
+async fn try_to_end_unused(
+    containerd: &Containerd,
+    run_dir: &str,
+    in_use: &LeasesInUse,
+) -> Result<(), CallError> {
+    let list = ListRequest { filters: vec![format!("labels.{RUN_DIR:?}=={run_dir:?}")] };
+    let mut client = containerd.leases();
+    let leases = containerd.call("list leases of", run_dir, client.list(list)).await?.leases;
+    for lease in leases.iter().filter(|lease| !in_use.has(&lease.id)) {
+        tracing::info!(lease = lease.id, "an image that was being unpacked was cut off");
+        end(containerd, &lease.id, Leaves::HalfMade).await?;
     }
-
-    async fn try_to_end_unused(&self, containerd: &Containerd, run_dir: &str) -> Result<(), CallError> {
-        let list = ListRequest { filters: vec![format!("labels.{RUN_DIR:?}=={run_dir:?}")] };
-        let mut client = containerd.leases();
-        let leases = containerd.call("list leases of", run_dir, client.list(list)).await?.leases;
-        for lease in leases {
-            if !self.in_use().contains(&lease.id) {
-                tracing::info!(lease = lease.id, "an image that was being unpacked was cut off");
-                end(containerd, &lease.id, Leaves::HalfMade).await?;
-            }
-        }
-        Ok(())
-    }
-
-    fn in_use(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    Ok(())
 }
 
 /// What a lease leaves when it ends.
@@ -88,21 +60,35 @@ pub(super) enum Leaves {
 
 /// A lease, in use as long as this lives.
 #[derive(Debug)]
-pub(super) struct Lease {
-    id: String,
-    all: Leases,
-}
+pub(super) struct Lease(InUse);
 
 impl Lease {
+    /// Takes a new one.
+    pub(super) async fn take(host: &Host) -> Result<Self, CallError> {
+        let run_dir = &host.node().paths.run;
+        end_unused(&host.containerd, run_dir, &host.leases).await;
+        // No two are taken in one nanosecond. It is in use before containerd has it: another one that begins must not end it.
+        let lease = Self(host.leases.mark(format!("berth-unpack-{}", mono().0.as_nanos())));
+        let labels = [
+            (RUN_DIR.to_owned(), run_dir.clone()),
+            (EXPIRES.to_owned(), (Timestamp::now() + LASTS).to_string()),
+        ];
+        let id = &lease.0.id;
+        let create = CreateRequest { id: id.clone(), labels: HashMap::from(labels) };
+        let mut client = host.containerd.leases();
+        host.containerd.call("take lease", id, client.create(create)).await?;
+        Ok(lease)
+    }
+
     /// A key that nobody else uses for a snapshot.
     pub(super) fn key(&self, chain_id: &str) -> String {
-        format!("{} {chain_id}", self.id)
+        format!("{} {chain_id}", self.0.id)
     }
 
     /// A request whose result the lease covers.
     pub(super) fn with<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
-        if let Ok(id) = self.id.parse() {
+        if let Ok(id) = self.0.id.parse() {
             request.metadata_mut().insert(HEADER, id);
         }
         request
@@ -110,15 +96,9 @@ impl Lease {
 
     /// Ends it. Where that fails, it is ended before the next one is taken.
     pub(super) async fn end(self, host: &Host, leaves: Leaves) {
-        if let Err(error) = end(&host.containerd, &self.id, leaves).await {
-            tracing::warn!(lease = self.id, error = with_causes(&error), "a lease stays for now");
+        if let Err(error) = end(&host.containerd, &self.0.id, leaves).await {
+            tracing::warn!(lease = self.0.id, error = with_causes(&error), "a lease stays for now");
         }
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.all.in_use().remove(&self.id);
     }
 }
 

@@ -9,6 +9,6 @@ pub(super) mod pull;
 pub(super) mod rootfs;
 pub(super) mod unpack;
 
-pub use lease::Leases;
+pub use lease::end_unused;
 
-use super::{failure, files, host, kinds};
+use super::{failure, files, host, kinds, leases};

@@ -63,8 +63,8 @@ pub(super) async fn open(
     Ok((id, ProgressStream { _ours: ours, theirs }))
 }
 
-/// Returns when the pull is stalled.
-pub(super) async fn stalled(host: &Host, mut stream: ProgressStream, patience: Duration) {
+/// Returns when the pull is stalled, with how long nothing has moved.
+pub(super) async fn stalled(host: &Host, mut stream: ProgressStream, patience: Duration) -> Duration {
     let mut transfer = Transfer::begun(mono());
     let mut others_moved = None;
     loop {
@@ -77,7 +77,7 @@ pub(super) async fn stalled(host: &Host, mut stream: ProgressStream, patience: D
             None => {
                 others_moved = fetched_at(&host.containerd).await.max(others_moved);
                 if transfer.stalls_at(others_moved, patience).is_some_and(|due| due <= mono()) {
-                    return;
+                    return mono().since(transfer.moved());
                 }
             }
         }
@@ -118,7 +118,7 @@ async fn listen(transfer: &mut Transfer, stream: &mut ProgressStream) -> Heard {
 fn hear(transfer: &mut Transfer, any: &Any) -> bool {
     let Ok(told) = Progress::decode(any.value.as_slice()) else { return false };
     let part = match told.event.as_str() {
-        // Its last byte is not the end of it: containerd waits for the end of the answer.
+        "waiting" | "downloading" if told.total > 0 && told.progress >= told.total => Part::Fetched,
         "waiting" | "downloading" => {
             Part::Awaited { bytes: u64::try_from(told.progress).unwrap_or_default() }
         }
@@ -134,7 +134,7 @@ mod tests {
     use crate::runtime::fake::{Ending, Fake};
 
     /// How long a stream that says no more is listened to.
-    const SILENCE: Duration = Duration::from_millis(100);
+    const SILENCE: Duration = Duration::from_secs(2);
     /// A bound that is not reached.
     const LONG: Duration = Duration::from_secs(30);
 
@@ -145,25 +145,25 @@ mod tests {
         to_any(&Progress { event: event.to_owned(), name, progress, total, ..Progress::default() })
     }
 
-    /// What containerd 2.1 and 2.3 tell, in order, and whether something is awaited after it.
+    /// What containerd 2.1 and 2.3 tell, in order, whether that is movement and whether something is awaited after it.
     #[test]
     fn the_words_of_containerd() {
         let mut transfer = Transfer::begun(mono());
-        for (told, awaits) in [
-            (said("Resolving from OCI Registry (localhost:5000/busybox:1)", 0, 0), true),
-            (said("fetching image content", 0, 0), true),
-            (said("waiting", 0, 100), true),
-            (said("downloading", 40, 100), true),
-            (said("downloading", 100, 100), true),
-            (said("complete", 100, 100), false),
-            (said("extracting", 0, 100), false),
-            (said("extracted", 100, 100), false),
-            (said("waiting", 0, -1), true),
-            (said("downloading", 40, -1), true),
-            (said("already exists", 100, 100), false),
-            (said("saved", 0, 0), false),
+        for (told, is_movement, awaits) in [
+            (said("Resolving from OCI Registry (localhost:5000/busybox:1)", 0, 0), true, true),
+            (said("fetching image content", 0, 0), true, true),
+            (said("waiting", 0, 100), true, true),
+            (said("downloading", 40, 100), true, true),
+            (said("downloading", 100, 100), true, true),
+            (said("complete", 100, 100), true, false),
+            (said("extracting", 0, 100), false, false),
+            (said("extracted", 100, 100), false, false),
+            (said("waiting", 0, -1), true, true),
+            (said("downloading", 40, -1), true, true),
+            (said("already exists", 100, 100), true, false),
+            (said("saved", 0, 0), true, false),
         ] {
-            let _is_movement = hear(&mut transfer, &told);
+            assert_eq!(hear(&mut transfer, &told), is_movement, "{told:?}");
             assert_eq!(transfer.stalls_at(None, PATIENCE).is_some(), awaits, "{told:?}");
         }
     }
@@ -180,6 +180,13 @@ mod tests {
             let bound = if ending == Ending::Stalls { SILENCE } else { LONG };
             let has_ended = tokio::time::timeout(bound, to_its_end).await.is_ok();
             assert_eq!(has_ended, ending != Ending::Stalls, "{ending:?}");
+            if ending == Ending::Stalls {
+                let last = Part::Awaited { bytes: 2 };
+                assert!(
+                    !transfer.told("layer", last, mono()),
+                    "what was said before the silence was not heard"
+                );
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 //! Afterwards the image has the records that CRI would make: the name, the digest and the image id, marked as managed,
 //! so that garbage collectors and a return to CRI find what they expect.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use berth_core::{
     event::Outcome,
@@ -101,8 +101,9 @@ async fn transfer(host: &Host, reference: &str) -> Result<(), Failure> {
         answer = client.transfer(request) => answer.map(drop).map_err(|status| {
             CallError::new("pull image", reference, Cause::from(status))
         }),
-        () = progress::stalled(host, told, patience) => return Err(failure(format!(
-            "pull image {reference:?}: its registry has sent nothing for {} (imagePullProgressTimeout)", GoDuration(patience)
+        silence = progress::stalled(host, told, patience) => return Err(failure(format!(
+            "pull image {reference:?}: nothing of it has come for {} (imagePullProgressTimeout is {})",
+            GoDuration(Duration::from_secs(silence.as_secs())), GoDuration(patience)
         ))),
     };
     result.map_err(|error| match error.kind() {

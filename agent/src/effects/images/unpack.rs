@@ -29,7 +29,7 @@ use crate::runtime::{CallError, Cause};
 pub(in crate::effects) async fn unpack(host: &Host, image: &Located) -> Result<bool, Failure> {
     let _place = host.lanes.enter(Lane::Unpacks, PULL).await?;
     tracing::info!(image = image.info.name, "unpacking");
-    let lease = host.leases.take(host).await?;
+    let lease = Lease::take(host).await?;
     let unpacked = unpack_layers(host, image, &lease).await;
     host.failpoint.reach("unpack.done");
     let leaves = if matches!(unpacked, Ok(true)) { Leaves::Kept } else { Leaves::HalfMade };

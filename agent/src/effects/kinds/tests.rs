@@ -227,3 +227,11 @@ fn is(effect: &Effect, expected: Row) {
     let target = target(effect).map(|target| format!("{} {}", target.what, target.of));
     assert_eq!((kind.name, kind.lane, kind.deadline.as_secs(), target.as_deref()), expected);
 }
+
+#[test]
+fn what_is_done_in_a_sandbox_may_be_answered_with_its_loss() {
+    let table = [making(), ending()].concat();
+    let in_sandbox = table.iter().filter(|(act, _)| sandbox_of(act).is_some());
+    let names: Vec<&str> = in_sandbox.map(|(_, (name, ..))| *name).collect();
+    assert_eq!(names, ["ensure-sandbox", "start-container", "look-at-task"]);
+}
