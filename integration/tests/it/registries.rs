@@ -80,6 +80,7 @@ fn stalled() -> Result<()> {
     let told = waits(&node, "stalls", &["ErrImagePull", "ImagePullBackOff"])?;
     let why = "(imagePullProgressTimeout is 3s)";
     says(&told, why)?;
+    says(&told, "nothing of it has come for ")?;
     let shown = events(&told)?;
     ensure!(shown.contains("Failed to pull image \"stalls.test/other:1\"") && shown.contains(why), "{shown}");
     eventually("containerd to hang up", &true, || Ok(relay.given_up() > 0))?;

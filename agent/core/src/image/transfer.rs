@@ -81,17 +81,17 @@ impl Transfer {
     /// byte, `patience` how long nothing may move.
     #[must_use]
     pub fn stalls_at(&self, others_moved: Option<Mono>, patience: Duration) -> Option<Mono> {
-        let is_awaited = |known: &&Known| matches!(known.part, Part::Awaited { .. });
-        let has_bytes = |known: &Known| matches!(known.part, Part::Awaited { bytes: 1.. });
-        let mut awaited = self.parts.values().filter(is_awaited).peekable();
+        let any = |is_so: fn(&Known) -> bool| self.parts.values().any(is_so);
         let others = self.moved.max(others_moved.unwrap_or_default());
-        let (last, length) = if self.parts.is_empty() || awaited.clone().any(|known| known.has_grown) {
+        let (last, length) = if self.parts.is_empty()
+            || any(|known| known.has_grown && matches!(known.part, Part::Awaited { .. }))
+        {
             (self.moved, patience)
-        } else if awaited.clone().any(has_bytes) {
+        } else if any(|known| matches!(known.part, Part::Awaited { bytes: 1.. })) {
             (others, patience.saturating_add(patience / 4))
-        } else if awaited.peek().is_some() {
+        } else if any(|known| matches!(known.part, Part::Awaited { .. })) {
             (others, patience.saturating_add(patience / 2))
-        } else if self.parts.values().any(|known| known.part == Part::Fetched) {
+        } else if any(|known| known.part == Part::Fetched) {
             (self.moved, patience.saturating_mul(AT_ITS_END))
         } else {
             return None;

@@ -263,8 +263,8 @@ fn parse_json<T: serde::de::DeserializeOwned>(
     })
 }
 
-/// An image without layers needs none.
-async fn is_unpacked(host: &Host, chain_id: &str) -> Result<bool, CallError> {
+/// Whether layers are there, up to that of a chain id. An image without layers needs none.
+pub(in crate::effects) async fn is_unpacked(host: &Host, chain_id: &str) -> Result<bool, CallError> {
     if chain_id.is_empty() {
         return Ok(true);
     }

@@ -9,7 +9,7 @@ use berth_core::failure::{Failure, FailureKind};
 use containerd_client::{
     services::v1::{
         ApplyRequest, Info, UpdateRequest,
-        snapshots::{CommitSnapshotRequest, PrepareSnapshotRequest, StatSnapshotRequest},
+        snapshots::{CommitSnapshotRequest, PrepareSnapshotRequest},
     },
     types::Descriptor,
 };
@@ -18,7 +18,7 @@ use tonic::Code;
 
 use super::{
     host::Host,
-    inspect::{Located, chain_id},
+    inspect::{Located, chain_id, is_unpacked},
     kinds::{Lane, PULL},
     lease::{Lease, Leaves},
 };
@@ -41,7 +41,8 @@ async fn unpack_layers(host: &Host, image: &Located, lease: &Lease) -> Result<bo
     let mut parent = String::new();
     for (layer, diff_id) in pairs(&image.info.name, &image.layers, &image.diff_ids)? {
         let target = Target { chain_id: chain_id(&parent, diff_id), parent };
-        if !is_there(host, &target.chain_id).await? && !apply(host, layer, diff_id, &target, lease).await? {
+        if !is_unpacked(host, &target.chain_id).await? && !apply(host, layer, diff_id, &target, lease).await?
+        {
             return Ok(false);
         }
         parent = target.chain_id;
@@ -87,16 +88,6 @@ async fn refer(host: &Host, image: &Located) -> Result<(), CallError> {
     let mut client = host.containerd.content();
     host.containerd.call("label", &image.info.id, client.update(update)).await?;
     Ok(())
-}
-
-async fn is_there(host: &Host, chain_id: &str) -> Result<bool, CallError> {
-    let stat = StatSnapshotRequest { snapshotter: host.config.snapshotter.clone(), key: chain_id.to_owned() };
-    let mut client = host.containerd.snapshots();
-    match host.containerd.call("look for layer", chain_id, client.stat(stat)).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_not_found() => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 /// Whether the layer's content was there to apply. What is left half applied goes with the lease.
