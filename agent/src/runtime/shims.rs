@@ -18,7 +18,10 @@ use berth_core::{
     id::{ContainerId, SandboxId},
     observation::{Exit, ObservedTask, SandboxReport},
     paths,
-    pod::port::sandbox::SHIM_ANSWER,
+    pod::{
+        gone::{Disconnected, Next, Presence, QUEUE_RETRY, Reconnection, Unreached},
+        port::sandbox::SHIM_ANSWER,
+    },
 };
 use berth_proto::{
     TASK_V3,
@@ -36,19 +39,6 @@ use crate::{causes::with_causes, clock};
 
 /// What a shim calls itself when its pod runs (containerd, `runtime.sandbox.v1`).
 const READY: &str = "SANDBOX_READY";
-
-/// First wait before a lost connection is made anew; doubled up to [`RETRY_MAX`].
-const RETRY_MIN: Duration = Duration::from_millis(20);
-
-/// Longest wait before the next try at a shim that is there but does not answer.
-const RETRY_MAX: Duration = Duration::from_secs(10);
-
-/// Refused connections in a row after which a shim is taken for gone. A living shim never refuses: it listens before
-/// containerd is told of it, and its queue is longer than its callers are many.
-const REFUSALS_MAX: u32 = 3;
-
-/// Time between two looks at a queue of callers that is full.
-const QUEUE_LOOK: Duration = Duration::from_millis(100);
 
 /// Longest wait for the deletion of a task that has not been started.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -124,8 +114,8 @@ impl ShimState {
     async fn ask(socket: &Path) -> Result<Self, CallError> {
         let client = loop {
             match Client::connect(socket).await {
-                Err(CallError::Connect { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => {
-                    tokio::time::sleep(QUEUE_LOOK).await;
+                Err(error) if connect_error(&error) == Some(io::ErrorKind::WouldBlock) => {
+                    tokio::time::sleep(QUEUE_RETRY).await;
                 }
                 connected => break connected?,
             }
@@ -256,11 +246,11 @@ impl Shims {
         let socket = self.socket(id);
         match on_time(SHIM_ANSWER, ShimState::ask(&socket)).await {
             Some(Ok(state)) => ShimLook::Answered(state),
-            Some(Err(error)) if is_refusal(&error) => match without_socket(&error, &self.meant(id)).await {
-                true => ShimLook::Silent,
-                false => ShimLook::Gone(recorded_exits(&socket).await),
+            Some(Err(error)) => match unreached(&error, &self.meant(id)).await.presence() {
+                Presence::Gone => ShimLook::Gone(recorded_exits(&socket).await),
+                Presence::There => ShimLook::Silent,
+                Presence::Unknown => ShimLook::NotAsked(error),
             },
-            Some(Err(error)) => ShimLook::NotAsked(error),
             None => ShimLook::Silent,
         }
     }
@@ -283,31 +273,26 @@ enum SessionEnd {
     /// The connection was lost after it had worked.
     Lost(CallError),
     /// There was none.
-    Refused(CallError),
+    Unreached(CallError),
 }
 
 impl Follower {
     async fn run(self) {
-        let (mut delay, mut refusals) = (RETRY_MIN, 0);
+        let mut reconnection = Reconnection::default();
         loop {
-            let error = match self.session().await {
+            let (error, failure) = match self.session().await {
                 SessionEnd::Stopped => break,
-                SessionEnd::Lost(error) => {
-                    (delay, refusals) = (RETRY_MIN, 0);
-                    error
-                }
-                SessionEnd::Refused(error) => {
-                    let refused = is_refusal(&error) && !without_socket(&error, &self.meant).await;
-                    refusals = if refused { refusals + 1 } else { 0 };
-                    error
+                SessionEnd::Lost(error) => (error, Disconnected::Lost),
+                SessionEnd::Unreached(error) => {
+                    let why = unreached(&error, &self.meant).await;
+                    (error, Disconnected::Unreached(why))
                 }
             };
-            tracing::debug!(sandbox = %self.id, refusals, error = with_causes(&error), "connection to the shim ended");
-            if refusals >= REFUSALS_MAX {
-                break;
+            tracing::debug!(sandbox = %self.id, ?failure, error = with_causes(&error), "connection to the shim ended");
+            match reconnection.after(failure) {
+                Next::Retry(delay) => tokio::time::sleep(delay).await,
+                Next::GiveUp => break,
             }
-            tokio::time::sleep(delay).await;
-            delay = (delay * 2).min(RETRY_MAX);
         }
         tracing::info!(sandbox = %self.id, "the shim is gone");
         for (id, exit) in recorded_exits(&self.meant.socket).await {
@@ -319,7 +304,7 @@ impl Follower {
     async fn session(&self) -> SessionEnd {
         let client = match ShimClient::connect(&self.meant.socket).await {
             Ok(client) => client,
-            Err(error) => return SessionEnd::Refused(error),
+            Err(error) => return SessionEnd::Unreached(error),
         };
         loop {
             let asked_at = clock::mono();
@@ -371,18 +356,24 @@ impl Follower {
     }
 }
 
-fn is_refusal(error: &CallError) -> bool {
-    use std::io::ErrorKind::{ConnectionRefused, NotFound};
-    matches!(error, CallError::Connect { source, .. } if matches!(source.kind(), ConnectionRefused | NotFound))
+/// Why no connection was made, where none was.
+fn connect_error(error: &CallError) -> Option<io::ErrorKind> {
+    if let CallError::Connect { source, .. } = error { Some(source.kind()) } else { None }
 }
 
-/// Whether a shim lives though its socket is missing, as when somebody has cleaned its directory.
-async fn without_socket(error: &CallError, meant: &Meant) -> bool {
-    let is_missing =
-        matches!(error, CallError::Connect { source, .. } if source.kind() == io::ErrorKind::NotFound);
-    let meant = meant.clone();
-    // Fails only when the agent is stopping.
-    is_missing && tokio::task::spawn_blocking(move || meant.lives()).await.unwrap_or(true)
+/// Why a shim was not reached. Its process is looked for only where its socket is missing.
+async fn unreached(error: &CallError, meant: &Meant) -> Unreached {
+    match connect_error(error) {
+        Some(io::ErrorKind::ConnectionRefused) => Unreached::Refused,
+        Some(io::ErrorKind::NotFound) => {
+            let meant = meant.clone();
+            // Fails only when the agent is stopping.
+            let lives = tokio::task::spawn_blocking(move || meant.lives()).await.unwrap_or(true);
+            Unreached::NoSocket { is_process_there: lives }
+        }
+        Some(io::ErrorKind::WouldBlock) => Unreached::QueueFull,
+        Some(_) | None => Unreached::NotAsked,
+    }
 }
 
 impl ShimLook {

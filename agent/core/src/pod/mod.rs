@@ -8,6 +8,7 @@
 pub mod actual;
 mod apply;
 pub(crate) mod fit;
+pub mod gone;
 mod machine;
 mod outcome;
 pub mod plan;
