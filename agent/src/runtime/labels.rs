@@ -4,7 +4,10 @@
 
 use std::collections::HashMap;
 
-use berth_core::id::{Attempt, PodUid};
+use berth_core::{
+    id::{Attempt, ContainerName, PodName, PodUid},
+    pod::retention::RunName,
+};
 use containerd_client::services::v1::Container;
 
 /// Name of a pod.
@@ -61,6 +64,18 @@ impl Labels<'_> {
         self.0.get(ATTEMPT)?.parse().ok()
     }
 
+    /// Which run of a container. Absent on what others made.
+    #[must_use]
+    pub fn run(&self) -> Option<RunName> {
+        let text = |name: &str| self.0.get(name).cloned().unwrap_or_default();
+        Some(RunName {
+            uid: self.pod()?,
+            pod: PodName { namespace: text(POD_NAMESPACE), name: text(POD_NAME) },
+            container: ContainerName::new(text(CONTAINER_NAME)),
+            attempt: self.attempt()?,
+        })
+    }
+
     /// Hash of name and image; 0, which no hash is likely to be, when there is none: then the container counts as made from
     /// what is wanted.
     #[must_use]
@@ -88,5 +103,24 @@ mod tests {
             let record = Container { labels, ..Container::default() };
             assert_eq!(is_ours(&record, "/run/berth"), ours, "{record:?}");
         }
+    }
+
+    #[test]
+    fn a_run_is_named_by_its_labels() {
+        let all = [(POD_UID, "1-a"), (POD_NAME, "web"), (POD_NAMESPACE, "default"), (CONTAINER_NAME, "main")];
+        let run = |attempt: &str| {
+            let labels = all.iter().copied().chain([(ATTEMPT, attempt)]);
+            let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            Labels(&labels).run()
+        };
+        let expected = RunName {
+            uid: PodUid::new("1-a"),
+            pod: PodName { namespace: "default".to_owned(), name: "web".to_owned() },
+            container: ContainerName::new("main"),
+            attempt: 3,
+        };
+        assert_eq!(run("3"), Some(expected));
+        assert_eq!(run(""), None, "what others made");
+        assert_eq!(Labels(&HashMap::new()).run(), None);
     }
 }

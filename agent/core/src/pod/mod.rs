@@ -18,6 +18,7 @@ mod report;
 pub mod resource;
 pub mod restart;
 mod restore;
+pub mod retention;
 mod runs;
 pub mod silence;
 pub mod status;

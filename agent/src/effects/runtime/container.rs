@@ -5,13 +5,15 @@
 use std::sync::Arc;
 
 use berth_core::{
-    config::Paths,
     event::Outcome,
     failure::{Failure, FailureKind},
-    id::{ContainerId, ContainerName, PodName, PodUid, SandboxId},
+    id::{ContainerId, SandboxId},
     observation::ObservedTask,
     paths,
-    pod::port::start::StartRequest,
+    pod::{
+        port::start::StartRequest,
+        retention::{RunLog, log_to_remove},
+    },
 };
 use containerd_client::services::v1::{
     Container, container::Runtime as RuntimeName, snapshots::RemoveSnapshotRequest,
@@ -102,7 +104,7 @@ pub(in crate::effects) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Re
             tracing::debug!(container = %id, error = with_causes(&error), "nothing deleted in the shim");
         }
         host.failpoint.reach("container.task-deleted");
-        remove_log_before(host, &record).await?;
+        remove_log(host, &record).await?;
         host.shims.forget_exit(&sandbox, id).map_err(local("forget the end of", id.as_str()))?;
         records::delete_container(host, id).await?;
     }
@@ -147,74 +149,12 @@ async fn link_log(host: &Host, request: &StartRequest) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes the log of the run before, with its rotated parts and the link that collectors follow. Those of the run itself
-/// stay until the next one has ended or the pod goes, whatever becomes of the run's record: collectors get its last lines,
-/// and `--previous` finds it.
-/// Source: `pkg/kubelet/pod_container_deletor.go`, with one dead instance per container (`MaxPerPodContainerCount`).
-async fn remove_log_before(host: &Host, record: &Container) -> Result<(), Failure> {
-    let Some(LogBefore { pod, container, link, log }) = log_before(&host.node().paths, record) else {
-        return Ok(());
-    };
-    let what = format!("removal of a log of container {container}");
+/// Removes the log that goes with a run.
+async fn remove_log(host: &Host, record: &Container) -> Result<(), Failure> {
+    let Some(run) = labels::Labels(&record.labels).run() else { return Ok(()) };
+    let Some(RunLog { link, log }) = log_to_remove(&host.node().paths, &run) else { return Ok(()) };
+    let what = format!("removal of a log of container {}", run.container);
     let called = Called { what: &what, path: &log, sort: Sort::Ends, within: FILES };
-    host.work(pod.as_str(), called, &Work::Unlink { link, log: log.clone() }).await?;
+    host.work(run.uid.as_str(), called, &Work::Unlink { link, log: log.clone() }).await?;
     Ok(())
-}
-
-/// The log of the run before one, and the link to it.
-#[derive(Debug, PartialEq)]
-struct LogBefore {
-    pod: PodUid,
-    container: ContainerName,
-    link: String,
-    log: String,
-}
-
-fn log_before(paths: &Paths, record: &Container) -> Option<LogBefore> {
-    let own = labels::Labels(&record.labels);
-    let text = |name: &str| record.labels.get(name).cloned().unwrap_or_default();
-    let (pod, before) = (own.pod()?, own.attempt()?.checked_sub(1)?);
-    let name = PodName { namespace: text(labels::POD_NAMESPACE), name: text(labels::POD_NAME) };
-    let container = ContainerName::new(text(labels::CONTAINER_NAME));
-    let link = paths::log_link(paths, &name, &container, &ContainerId::of(&pod, &container, before));
-    let log = paths::container_log(paths, &name, &pod, &container, before);
-    Some(LogBefore { pod, container, link, log })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_goes_with_a_run_is_the_log_of_the_one_before() {
-        let paths = Paths {
-            root: "/root".to_owned(),
-            pod_logs: "/logs".to_owned(),
-            container_logs: "/links".to_owned(),
-            run: "/run".to_owned(),
-            seccomp: "/seccomp".to_owned(),
-        };
-        let record = |attempt: &str| {
-            let labels = [
-                (labels::POD_UID, "1-a"),
-                (labels::POD_NAME, "web"),
-                (labels::POD_NAMESPACE, "default"),
-                (labels::CONTAINER_NAME, "main"),
-                (labels::ATTEMPT, attempt),
-            ];
-            let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-            Container { labels, ..Container::default() }
-        };
-        let (pod, container) = (PodUid::new("1-a"), ContainerName::new("main"));
-        let id = ContainerId::of(&pod, &container, 2);
-        let expected = LogBefore {
-            pod,
-            container,
-            link: format!("/links/web_default_main-{id}.log"),
-            log: "/logs/default_web_1-a/main/2.log".to_owned(),
-        };
-        assert_eq!(log_before(&paths, &record("3")), Some(expected));
-        assert_eq!(log_before(&paths, &record("0")), None, "the only run keeps its log");
-        assert_eq!(log_before(&paths, &record("")), None, "what others made");
-    }
 }
