@@ -268,21 +268,14 @@ fn recorded(records: &[(PodRecord, Arc<Pod>)]) -> BTreeSet<SandboxId> {
 
 /// These and the runtime's.
 fn known(records: &[(PodRecord, Arc<Pod>)], found: &ObservedNode) -> BTreeSet<SandboxId> {
-    let observation = &found.observation;
-    let observed = observation.sandboxes.iter().map(|sandbox| sandbox.id.clone());
-    let unrecorded = observation.unrecorded.iter().cloned();
-    recorded(records).into_iter().chain(observed).chain(unrecorded).collect()
+    &recorded(records) | &found.observation.sandbox_ids()
 }
 
 /// Pods of which nothing but their directories and cgroups is left, where the mark in the directory proves that they are ours.
 fn orphans(config: &Config, tree: &Tree, recorded: BTreeSet<PodUid>, found: &ObservedNode) -> Vec<PodUid> {
-    let observation = &found.observation;
-    let containers = observation.containers.iter().map(|container| container.pod.clone());
-    let sandboxes = observation.sandboxes.iter().map(|sandbox| sandbox.pod.clone());
-    let known = recorded.into_iter().chain(found.foreign.iter().cloned()).collect();
+    let known = &recorded | &found.foreign;
     let seen = runtime::seen(&config.node, tree);
-    let Proven { ours, others } =
-        prove(&seen, &config.node.paths.run, &known, &containers.chain(sandboxes).collect());
+    let Proven { ours, others } = prove(&seen, &config.node.paths.run, &known, &found.observation.pods());
     if !others.is_empty() {
         let shown: Vec<&str> = others.iter().take(SHOWN_MAX).map(PodUid::as_str).collect();
         tracing::warn!(

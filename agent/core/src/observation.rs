@@ -25,6 +25,23 @@ pub struct Observation {
     pub silent: BTreeSet<SandboxId>,
 }
 
+impl Observation {
+    /// Pods of which there is a sandbox or a container.
+    #[must_use]
+    pub fn pods(&self) -> BTreeSet<PodUid> {
+        let sandboxes = self.sandboxes.iter().map(|sandbox| &sandbox.pod);
+        let containers = self.containers.iter().map(|container| &container.pod);
+        sandboxes.chain(containers).cloned().collect()
+    }
+
+    /// Sandboxes that there are, with a record of containerd or without one.
+    #[must_use]
+    pub fn sandbox_ids(&self) -> BTreeSet<SandboxId> {
+        let recorded = self.sandboxes.iter().map(|sandbox| &sandbox.id);
+        recorded.chain(&self.unrecorded).cloned().collect()
+    }
+}
+
 /// A sandbox record of containerd and what its shim says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedSandbox {
@@ -118,4 +135,38 @@ pub enum SandboxReport {
         /// When that was seen.
         at: Timestamp,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_there_with_a_sandbox_or_a_container_and_a_sandbox_without_its_record() {
+        let [one, two, three] = ["one", "two", "three"].map(PodUid::new);
+        let sandbox = |pod: &PodUid| ObservedSandbox {
+            id: SandboxId::of(pod, 0),
+            pod: pod.clone(),
+            attempt: 0,
+            ready: false,
+            pid: 0,
+        };
+        let container = |pod: &PodUid| ObservedContainer {
+            id: ContainerId::from_known("c1"),
+            pod: pod.clone(),
+            name: ContainerName::new("main"),
+            attempt: 0,
+            sandbox: Some(SandboxId::of(pod, 0)),
+            hash: 0,
+            task: ObservedTask::Unknown,
+        };
+        let seen = Observation {
+            sandboxes: vec![sandbox(&one)],
+            containers: vec![container(&one), container(&two)],
+            unrecorded: [SandboxId::of(&three, 0)].into(),
+            ..Observation::default()
+        };
+        assert_eq!(seen.pods(), [one.clone(), two].into());
+        assert_eq!(seen.sandbox_ids(), [&one, &three].map(|pod| SandboxId::of(pod, 0)).into());
+    }
 }
