@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use berth::control::protocol::{ANSWER_MAX, Answer, ExecRequest, Frame, Kind, Request};
+use berth::control::protocol::{ANSWER_MAX, Answer, ExecRequest, Frame, FrameKind, Request};
 use berth::control::{Client, Overview, PodObject};
 use tokio::runtime::{Builder, Runtime};
 
@@ -85,7 +85,7 @@ impl Control {
             loop {
                 let frame = Frame::read(&mut client.stream, ANSWER_MAX).await?;
                 let frame = frame.context("the agent ended the connection")?;
-                if frame.kind == Kind::Message {
+                if frame.kind == FrameKind::Message {
                     return Ok(frame.parse()?);
                 }
             }

@@ -5,8 +5,8 @@
 
 use berth_fuzz::{Corpus, Random, cuts, mutate, seeds};
 use berth_proto::ttrpc::{
-    Client, Code, Decoder, Event, Flags, Frame, FrameError, HEADER_LEN, Kind, Reply, Request, Server, Status,
-    encode,
+    Client, Code, Decoder, Event, Flags, Frame, FrameError, HEADER_LEN, MessageType, Reply, Request, Server,
+    Status, encode,
 };
 use prost::Message;
 
@@ -123,7 +123,7 @@ fn no_client_breaks_a_server() {
             let request =
                 Request { service: "a.B".to_owned(), method: "Next".to_owned(), ..Request::default() };
             let mut next = Vec::new();
-            encode(u32::MAX, Kind::Request, Flags::NONE, &request.encode_to_vec(), &mut next).unwrap();
+            encode(u32::MAX, MessageType::Request, Flags::NONE, &request.encode_to_vec(), &mut next).unwrap();
             served.server.feed(&next);
             let event = std::iter::from_fn(|| served.server.poll()).last();
             assert!(matches!(event, Some(Event::Call { stream: u32::MAX, .. })), "{event:?}");

@@ -99,21 +99,21 @@ fn end_shim(bundle: &Path, id: &str, deadline: Instant) {
 
 /// Whether the process is still the shim of this id, and not another that has got its number.
 fn is_shim(pid: u32, id: &str) -> bool {
-    let words = words_of(pid);
+    let arguments = arguments_of(pid);
     let pair = |pair: &[Vec<u8>]| matches!(pair, [flag, value] if *flag == b"-id" && *value == id.as_bytes());
-    words.windows(2).any(pair) && serves(&words)
+    arguments.windows(2).any(pair) && serves(&arguments)
 }
 
 /// Whether the process is some shim.
 fn is_any_shim(pid: u32) -> bool {
-    serves(&words_of(pid))
+    serves(&arguments_of(pid))
 }
 
-fn serves(words: &[Vec<u8>]) -> bool {
-    words.iter().any(|word| word == b"serve")
+fn serves(arguments: &[Vec<u8>]) -> bool {
+    arguments.iter().any(|argument| argument == b"serve")
 }
 
-fn words_of(pid: u32) -> Vec<Vec<u8>> {
+fn arguments_of(pid: u32) -> Vec<Vec<u8>> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()
 }

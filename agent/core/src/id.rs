@@ -1,4 +1,4 @@
-//! Names of things. Ids of what Berth makes are computed from the pod's UID and an attempt number, so that a retry after
+//! Names and ids. Ids of what Berth makes are computed from the pod's UID and an attempt number, so that a retry after
 //! any crash finds what the first try made.
 
 use std::fmt;
@@ -73,7 +73,7 @@ impl fmt::Display for PodName {
     }
 }
 
-/// How often a thing was made anew: 0 for the first sandbox of a pod or the first run of a container.
+/// How often a sandbox or a container was made anew: 0 for the first sandbox of a pod or the first run of a container.
 pub type Attempt = u32;
 
 string_id!(

@@ -15,7 +15,7 @@ use berth_core::cgroup::{Property, PropertyValue, SLICE_BASICS, Slice};
 use tokio::time::{error::Elapsed, timeout};
 use zvariant::{DynamicType, OwnedObjectPath, Value};
 
-use self::wire::{Kind, Message, Method, Peer};
+use self::wire::{Message, MessageType, Method, Peer};
 use super::Tree;
 use crate::causes::with_causes;
 
@@ -233,13 +233,13 @@ impl Session<'_> {
         loop {
             let message = self.peer.receive().await?;
             match &message.kind {
-                Kind::Return { to } if *to == serial => return Ok(message),
-                Kind::Error { to, name } if *to == serial => {
-                    let words = message.body().unwrap_or_default();
-                    return Err(WireError::Answer { name: name.clone(), message: words });
+                MessageType::Return { to } if *to == serial => return Ok(message),
+                MessageType::Error { to, name } if *to == serial => {
+                    let text = message.body().unwrap_or_default();
+                    return Err(WireError::Answer { name: name.clone(), message: text });
                 }
-                Kind::Signal { .. } => self.ended.extend(ended(&message)?),
-                Kind::Return { .. } | Kind::Error { .. } | Kind::Other => {}
+                MessageType::Signal { .. } => self.ended.extend(ended(&message)?),
+                MessageType::Return { .. } | MessageType::Error { .. } | MessageType::Other => {}
             }
             if self.ended.len() > JOBS_MAX {
                 return Err(WireError::Flood(JOBS_MAX));
@@ -263,11 +263,14 @@ impl Session<'_> {
 /// The end of a job, if that is what a message tells.
 fn ended(message: &Message) -> Result<Option<Ended>, WireError> {
     match &message.kind {
-        Kind::Signal { interface, member } if interface == MANAGER && member == "JobRemoved" => {
+        MessageType::Signal { interface, member } if interface == MANAGER && member == "JobRemoved" => {
             let (_, job, _, result): (u32, OwnedObjectPath, String, String) = message.body()?;
             Ok(Some((job, result)))
         }
-        Kind::Signal { .. } | Kind::Return { .. } | Kind::Error { .. } | Kind::Other => Ok(None),
+        MessageType::Signal { .. }
+        | MessageType::Return { .. }
+        | MessageType::Error { .. }
+        | MessageType::Other => Ok(None),
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::control::{
     Client, ClientError,
-    protocol::{ANSWER_MAX, Answer, ExecRequest, Frame, FrameError, Kind, PIECE_MAX, Request},
+    protocol::{ANSWER_MAX, Answer, ExecRequest, Frame, FrameError, FrameKind, PIECE_MAX, Request},
 };
 
 /// Pieces of input that wait to be sent; then the reader of the terminal waits too.
@@ -166,10 +166,12 @@ async fn streams(
             let frame = Frame::read(&mut reader, ANSWER_MAX).await.map_err(ClientError::from)?;
             let frame = frame.ok_or(ClientError::NoAnswer)?;
             match frame.kind {
-                Kind::Stdout => output.stdout(&frame.payload)?,
-                Kind::Stderr => output.stderr(&frame.payload)?,
-                Kind::Message => return Ok(frame.parse::<Answer>().map_err(ClientError::from)?),
-                Kind::Stdin | Kind::StdinEnd | Kind::Resize => return Err(ClientError::NoAnswer.into()),
+                FrameKind::Stdout => output.stdout(&frame.payload)?,
+                FrameKind::Stderr => output.stderr(&frame.payload)?,
+                FrameKind::Message => return Ok(frame.parse::<Answer>().map_err(ClientError::from)?),
+                FrameKind::Stdin | FrameKind::StdinEnd | FrameKind::Resize => {
+                    return Err(ClientError::NoAnswer.into());
+                }
             }
         }
     };
@@ -194,10 +196,10 @@ async fn send_input(
     loop {
         let sent = tokio::select! {
             piece = next(&mut input) => match piece {
-                Some(payload) => Frame { kind: Kind::Stdin, payload }.write(writer).await,
+                Some(payload) => Frame { kind: FrameKind::Stdin, payload }.write(writer).await,
                 None => {
                     input = None;
-                    Frame { kind: Kind::StdinEnd, payload: Vec::new() }.write(writer).await
+                    Frame { kind: FrameKind::StdinEnd, payload: Vec::new() }.write(writer).await
                 }
             },
             _ = resized.recv() => send_size(writer, tty).await,
@@ -224,7 +226,7 @@ async fn next(input: &mut Option<Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
 async fn send_size(writer: &mut (impl AsyncWrite + Unpin), tty: bool) -> Result<(), FrameError> {
     let Some(size) = terminal::size().filter(|_| tty) else { return Ok(()) };
     let payload = serde_json::to_vec(&size)?;
-    Frame { kind: Kind::Resize, payload }.write(writer).await
+    Frame { kind: FrameKind::Resize, payload }.write(writer).await
 }
 
 /// Reads standard input on a thread of its own, which ends with the process: a read of a terminal cannot be called off.
@@ -263,7 +265,7 @@ mod tests {
         }
     }
 
-    fn frame(kind: Kind, payload: &[u8]) -> Frame {
+    fn frame(kind: FrameKind, payload: &[u8]) -> Frame {
         Frame { kind, payload: payload.to_vec() }
     }
 
@@ -271,7 +273,11 @@ mod tests {
     async fn what_a_process_wrote_is_one_object() {
         let exited = || Frame::message(&Answer::Exited { code: 3 }).unwrap();
         // A letter in two pieces stays one.
-        let pieces = [(Kind::Stdout, &b"one \xc3"[..]), (Kind::Stderr, b"no\xff"), (Kind::Stdout, b"\xa9\n")];
+        let pieces = [
+            (FrameKind::Stdout, &b"one \xc3"[..]),
+            (FrameKind::Stderr, b"no\xff"),
+            (FrameKind::Stdout, b"\xa9\n"),
+        ];
         let frames = pieces.map(|(kind, bytes)| frame(kind, bytes)).into_iter().chain([exited()]).collect();
         let ended = serde_json::to_value(heard(frames).await.unwrap()).unwrap();
         let expected = serde_json::json!({
@@ -280,11 +286,12 @@ mod tests {
         assert_eq!(ended, expected);
 
         let much = KEPT_MAX / PIECE_MAX + 1;
-        let frames = (0..much).map(|_| frame(Kind::Stdout, &[b'x'; PIECE_MAX])).chain([exited()]).collect();
+        let frames =
+            (0..much).map(|_| frame(FrameKind::Stdout, &[b'x'; PIECE_MAX])).chain([exited()]).collect();
         let ended = heard(frames).await.unwrap();
         assert_eq!((ended.kept.stdout.len(), ended.kept.truncated), (KEPT_MAX, true));
 
-        let failure = heard(vec![frame(Kind::Stdout, b"x")]).await.unwrap_err();
+        let failure = heard(vec![frame(FrameKind::Stdout, b"x")]).await.unwrap_err();
         assert!(matches!(failure, Failure::Failed(_)), "{failure:?}");
     }
 }

@@ -12,7 +12,7 @@ use crate::document::{Entry, Node, Number, Place, Value};
 
 /// How the text of a flag becomes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FlagType {
     Text,
     Number,
     Switch,
@@ -26,10 +26,10 @@ enum Kind {
     Gates,
 }
 
-use Kind::{Gates, List, Map, Number as Integer, Signals, Switch, Text};
+use FlagType::{Gates, List, Map, Number as Integer, Signals, Switch, Text};
 
 /// Flags that stand for a field: flag, field, kind.
-const FIELDS: &[(&str, &str, Kind)] = &[
+const FIELDS: &[(&str, &str, FlagType)] = &[
     ("address", "address", Text),
     ("allowed-unsafe-sysctls", "allowedUnsafeSysctls", List),
     ("anonymous-auth", "authentication.anonymous.enabled", Switch),
@@ -271,7 +271,7 @@ fn path_arg(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name("PATH").help(help).value_parser(value_parser!(PathBuf))
 }
 
-fn field_arg(name: &'static str, field: &'static str, kind: Kind) -> Arg {
+fn field_arg(name: &'static str, field: &'static str, kind: FlagType) -> Arg {
     let arg =
         Arg::new(name).long(name).help(format!("{field} of KubeletConfiguration")).hide_short_help(true);
     let arg = if name == "v" { arg.short('v') } else { arg };
@@ -283,7 +283,7 @@ fn field_arg(name: &'static str, field: &'static str, kind: Kind) -> Arg {
     }
 }
 
-fn value(kind: Kind, given: &[String], place: &Place) -> Value {
+fn value(kind: FlagType, given: &[String], place: &Place) -> Value {
     let parts =
         || given.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|part| !part.is_empty());
     let node = |value: Value| Node { place: place.clone(), value };

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::net::UnixStream;
 
-use super::protocol::{ANSWER_MAX, Answer, Envelope, Frame, FrameError, Kind, Request, VERSION};
+use super::protocol::{ANSWER_MAX, Answer, Envelope, Frame, FrameError, FrameKind, Request, VERSION};
 
 /// A connection on which one request was or will be made.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Client {
     pub async fn ask(mut self, request: Request) -> Result<Answer, ClientError> {
         self.send(request).await?;
         let frame = Frame::read(&mut self.stream, ANSWER_MAX).await?.ok_or(ClientError::NoAnswer)?;
-        if frame.kind != Kind::Message {
+        if frame.kind != FrameKind::Message {
             return Err(ClientError::NoAnswer);
         }
         Ok(frame.parse()?)

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    protocol::{Answer, ExecRequest, Frame, FrameError, Kind, PIECE_MAX, Size},
+    protocol::{Answer, ExecRequest, Frame, FrameError, FrameKind, PIECE_MAX, Size},
     server::{Runtime, Service},
 };
 use crate::{causes::with_causes, view::PodView};
@@ -116,8 +116,8 @@ async fn output(
             Err(error) => return Ok(failed("follow the process", &with_causes(&error))),
         };
         let (kind, bytes) = match message.what {
-            Some(attach_output::What::Stdout(bytes)) => (Kind::Stdout, bytes),
-            Some(attach_output::What::Stderr(bytes)) => (Kind::Stderr, bytes),
+            Some(attach_output::What::Stdout(bytes)) => (FrameKind::Stdout, bytes),
+            Some(attach_output::What::Stderr(bytes)) => (FrameKind::Stderr, bytes),
             Some(attach_output::What::ExitCode(code)) => return Ok(Answer::Exited { code }),
             None => continue,
         };
@@ -136,13 +136,13 @@ async fn input(
         let gone = || FrameError::Io(std::io::ErrorKind::BrokenPipe.into());
         let frame = Frame::read(reader, PIECE_MAX).await?.ok_or_else(gone)?;
         let what = match frame.kind {
-            Kind::Stdin => attach_input::What::Stdin(frame.payload),
-            Kind::StdinEnd => attach_input::What::CloseStdin(true),
-            Kind::Resize => {
+            FrameKind::Stdin => attach_input::What::Stdin(frame.payload),
+            FrameKind::StdinEnd => attach_input::What::CloseStdin(true),
+            FrameKind::Resize => {
                 let Size { width, height } = frame.parse()?;
                 attach_input::What::Resize(Resize { width: width.into(), height: height.into() })
             }
-            Kind::Message | Kind::Stdout | Kind::Stderr => return Err(gone()),
+            FrameKind::Message | FrameKind::Stdout | FrameKind::Stderr => return Err(gone()),
         };
         if sender.send(&AttachInput { what: Some(what) }).await.is_err() {
             // The process has ended; its exit code is on its way to the other direction.

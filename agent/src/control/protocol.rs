@@ -4,7 +4,7 @@
 //!   length u32 big-endian │ kind u8 │ payload (length bytes)
 //! ```
 //!
-//! A client sends one [`Frame`] of kind [`Kind::Message`] with an [`Envelope`]; the answer is one message. Only `exec` goes
+//! A client sends one [`Frame`] of kind [`FrameKind::Message`] with an [`Envelope`]; the answer is one message. Only `exec` goes
 //! on: standard input, its end and sizes of the terminal one way, standard output and error the other, until the
 //! message with the exit code. A frame beyond its bound, of an unknown kind or at the wrong time ends the connection.
 
@@ -24,7 +24,7 @@ pub const ANSWER_MAX: usize = 64 << 20;
 
 /// What a frame carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrameKind {
     /// JSON: an [`Envelope`] or an [`Answer`].
     Message,
     /// Bytes for standard input.
@@ -39,14 +39,20 @@ pub enum Kind {
     Stderr,
 }
 
-const KINDS: [Kind; 6] =
-    [Kind::Message, Kind::Stdin, Kind::StdinEnd, Kind::Resize, Kind::Stdout, Kind::Stderr];
+const KINDS: [FrameKind; 6] = [
+    FrameKind::Message,
+    FrameKind::Stdin,
+    FrameKind::StdinEnd,
+    FrameKind::Resize,
+    FrameKind::Stdout,
+    FrameKind::Stderr,
+];
 
 /// One frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// What it carries.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// The bytes.
     pub payload: Vec<u8>,
 }
@@ -152,7 +158,7 @@ impl Frame {
     /// # Errors
     /// Values that JSON has no form for.
     pub fn message<T: Serialize>(value: &T) -> Result<Self, FrameError> {
-        Ok(Self { kind: Kind::Message, payload: serde_json::to_vec(value)? })
+        Ok(Self { kind: FrameKind::Message, payload: serde_json::to_vec(value)? })
     }
 
     /// Reads one frame of at most `most` bytes; `None` at the end of the connection. Not cancel-safe: a reader that was

@@ -23,7 +23,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     exec,
     object::{Overview, PodObject},
-    protocol::{Answer, Envelope, Frame, FrameError, Kind, PIECE_MAX, Request, VERSION},
+    protocol::{Answer, Envelope, Frame, FrameError, FrameKind, PIECE_MAX, Request, VERSION},
     stalled,
 };
 use crate::{causes::with_causes, view::View, workers::Workers};
@@ -130,7 +130,7 @@ async fn connection<R: Runtime>(mut stream: UnixStream, service: &Service<R>) ->
         Err(_elapsed) => return Ok(()),
     };
     let envelope = match frame.parse::<Envelope>() {
-        Ok(envelope) if frame.kind == Kind::Message => envelope,
+        Ok(envelope) if frame.kind == FrameKind::Message => envelope,
         Ok(_) => return Ok(()),
         Err(error) => return refuse(&mut stream, &error).await,
     };

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     protocol::{
-        ANSWER_MAX, Answer, Envelope, ExecRequest, Frame, FrameError, Kind, PIECE_MAX, Request, VERSION,
+        ANSWER_MAX, Answer, Envelope, ExecRequest, Frame, FrameError, FrameKind, PIECE_MAX, Request, VERSION,
     },
     *,
 };
@@ -143,7 +143,7 @@ async fn garbage_ends_its_own_connection_only() {
 #[tokio::test]
 async fn frames_are_read_as_they_were_written() {
     let (mut one, mut other) = tokio::io::duplex(7);
-    let sent = Frame { kind: Kind::Stderr, payload: (0..=255).collect() };
+    let sent = Frame { kind: FrameKind::Stderr, payload: (0..=255).collect() };
     let copy = sent.clone();
     let writer = tokio::spawn(async move { copy.write(&mut one).await });
     assert_eq!(Frame::read(&mut other, ANSWER_MAX).await.unwrap(), Some(sent));

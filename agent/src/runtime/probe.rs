@@ -28,8 +28,8 @@ const DIRS: [&str; 5] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr
 /// Name of the container that is tried. Only one agent at a time runs on a directory.
 const TRIAL: &str = "berth-trial";
 
-/// Most bytes of a runtime's words that are shown.
-const WORDS_MAX: usize = 300;
+/// Most bytes of a runtime's output that are shown.
+const OUTPUT_MAX: usize = 300;
 
 /// How shims call the OCI runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,8 +65,8 @@ enum TrialError {
     Run(#[source] std::io::Error),
     #[error("it did not end within {} s", STEP_WITHIN.as_secs())]
     Timeout,
-    #[error("{step} failed: {words}")]
-    Failed { step: &'static str, words: String },
+    #[error("{step} failed: {output}")]
+    Failed { step: &'static str, output: String },
 }
 
 /// Chooses the runtime: the configured one, or the first that passes a trial. What a trial of this agent that was cut off left
@@ -197,8 +197,8 @@ async fn step(
     let mut child = Command::new(&command.binary);
     child.args(&command.args).arg("--root").arg(root).arg(step).args(args);
     // The container inherits the streams, and a pipe would stay open as long as it does: a file does not.
-    let words = root.with_extension("log");
-    let log = fs::File::create(&words).map_err(TrialError::Run)?;
+    let log_path = root.with_extension("log");
+    let log = fs::File::create(&log_path).map_err(TrialError::Run)?;
     child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
     let status = tokio::time::timeout(STEP_WITHIN, child.status())
         .await
@@ -207,9 +207,9 @@ async fn step(
     if status.success() {
         return Ok(());
     }
-    let text = fs::read_to_string(&words).unwrap_or_default();
-    let end = text.floor_char_boundary(WORDS_MAX);
-    Err(TrialError::Failed { step, words: text[..end].trim().to_owned() })
+    let text = fs::read_to_string(&log_path).unwrap_or_default();
+    let end = text.floor_char_boundary(OUTPUT_MAX);
+    Err(TrialError::Failed { step, output: text[..end].trim().to_owned() })
 }
 
 /// The smallest container: this program as the only file, in namespaces and a cgroup of its own.
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn a_runtime_that_hangs_in_its_trial_is_better_than_none() {
         let failure = |name: &str, error| (command(name.into(), CgroupDriver::Systemd), error);
-        let failed = || TrialError::Failed { step: "create", words: "no".to_owned() };
+        let failed = || TrialError::Failed { step: "create", output: "no".to_owned() };
         let hangs = vec![failure("crun", failed()), failure("runc", TrialError::Timeout)];
         assert_eq!(untried(hangs).unwrap().binary, "runc");
         let both = vec![failure("crun", TrialError::Timeout), failure("runc", TrialError::Timeout)];

@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
 use super::connection::{COMMANDS_MAX, Command, Connection, STREAM_MESSAGES_MAX};
-use crate::ttrpc::{ClientError, FrameError, Kind, MESSAGE_LEN_MAX, Request, Status};
+use crate::ttrpc::{ClientError, FrameError, MESSAGE_LEN_MAX, MessageType, Request, Status};
 
 /// Why a call or a stream failed.
 #[derive(Debug, thiserror::Error)]
@@ -152,7 +152,7 @@ impl<Req: Message> StreamSender<Req> {
         let (stream, len) = (self.stream, message.encoded_len());
         if len > MESSAGE_LEN_MAX {
             let len = u32::try_from(len).unwrap_or(u32::MAX);
-            let error = FrameError::Oversized { stream, kind: Kind::Data, len };
+            let error = FrameError::Oversized { stream, kind: MessageType::Data, len };
             return Err(CallError::NotSent(ClientError::TooLarge(error)));
         }
         self.client.command(Command::Send { stream, payload: message.encode_to_vec() }).await

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use prost::Message;
 
-use super::frame::{Decoder, Flags, Frame, FrameError, Kind};
+use super::frame::{Decoder, Flags, Frame, FrameError, MessageType};
 use super::output::Output;
 use super::server::STREAMS_MAX;
 use super::status::{Code, Status};
@@ -186,10 +186,10 @@ impl Client {
         let Frame { stream, kind, flags, payload } = frame;
         let local = *self.streams.get(&stream)?;
         match kind {
-            Kind::Response => self.end(stream, result_of(&payload)),
-            Kind::Data if local == Local::Unary => self
+            MessageType::Response => self.end(stream, result_of(&payload)),
+            MessageType::Data if local == Local::Unary => self
                 .end(stream, Err(Status::new(Code::Internal, "the answer to a unary call is stream data"))),
-            Kind::Data => {
+            MessageType::Data => {
                 let closed = flags.contains(Flags::REMOTE_CLOSED);
                 if !flags.contains(Flags::NO_DATA) {
                     self.ending = closed.then_some(stream);
@@ -197,7 +197,7 @@ impl Client {
                 }
                 if closed { self.end(stream, Ok(Vec::new())) } else { None }
             }
-            Kind::Request | Kind::Other(_) => None,
+            MessageType::Request | MessageType::Other(_) => None,
         }
     }
 

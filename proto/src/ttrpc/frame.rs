@@ -13,35 +13,35 @@ const KEPT_CAPACITY_MAX: usize = 16 << 10;
 
 /// What a frame is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageType {
     /// Opens a stream.
     Request,
     /// Ends a stream with a result.
     Response,
     /// One message of an open stream.
     Data,
-    /// A kind of a later version of the protocol, to be ignored.
+    /// A message type of a later version of the protocol, to be ignored.
     Other(u8),
 }
 
-impl Kind {
+impl MessageType {
     fn byte(self) -> u8 {
         match self {
-            Kind::Request => 1,
-            Kind::Response => 2,
-            Kind::Data => 3,
-            Kind::Other(byte) => byte,
+            MessageType::Request => 1,
+            MessageType::Response => 2,
+            MessageType::Data => 3,
+            MessageType::Other(byte) => byte,
         }
     }
 }
 
-impl From<u8> for Kind {
-    fn from(byte: u8) -> Kind {
+impl From<u8> for MessageType {
+    fn from(byte: u8) -> MessageType {
         match byte {
-            1 => Kind::Request,
-            2 => Kind::Response,
-            3 => Kind::Data,
-            other => Kind::Other(other),
+            1 => MessageType::Request,
+            2 => MessageType::Response,
+            3 => MessageType::Data,
+            other => MessageType::Other(other),
         }
     }
 }
@@ -80,7 +80,7 @@ pub struct Frame {
     /// The stream it belongs to.
     pub stream: u32,
     /// What it is for.
-    pub kind: Kind,
+    pub kind: MessageType,
     /// Its flags.
     pub flags: Flags,
     /// The message.
@@ -96,7 +96,7 @@ pub enum FrameError {
         /// The stream it belongs to.
         stream: u32,
         /// What it was for.
-        kind: Kind,
+        kind: MessageType,
         /// Bytes that its header announced.
         len: u32,
     },
@@ -141,7 +141,7 @@ impl Decoder {
         let [l0, l1, l2, l3, s0, s1, s2, s3, kind, flags] = *header;
         let announced = u32::from_be_bytes([l0, l1, l2, l3]);
         let stream = u32::from_be_bytes([s0, s1, s2, s3]);
-        let kind = Kind::from(kind);
+        let kind = MessageType::from(kind);
         let len = usize::try_from(announced).unwrap_or(usize::MAX);
         if len > MESSAGE_LEN_MAX {
             let here = rest.len().min(len);
@@ -178,7 +178,7 @@ impl Decoder {
 /// [`FrameError::Oversized`] when `payload` is longer than [`MESSAGE_LEN_MAX`]; `out` is as before.
 pub fn encode(
     stream: u32,
-    kind: Kind,
+    kind: MessageType,
     flags: Flags,
     payload: &[u8],
     out: &mut Vec<u8>,
@@ -196,7 +196,7 @@ pub fn encode(
 /// Appends a frame whose message is encoded in its place: a large one is not held twice.
 pub(super) fn encode_message(
     stream: u32,
-    kind: Kind,
+    kind: MessageType,
     message: &impl Message,
     out: &mut Vec<u8>,
 ) -> Result<(), FrameError> {
@@ -213,10 +213,10 @@ pub(super) fn encode_message(
 
 /// Appends the frame that ends a stream of data.
 pub(super) fn encode_half_close(stream: u32, out: &mut Vec<u8>) {
-    push_header(0, stream, Kind::Data, Flags::REMOTE_CLOSED | Flags::NO_DATA, out);
+    push_header(0, stream, MessageType::Data, Flags::REMOTE_CLOSED | Flags::NO_DATA, out);
 }
 
-fn push_header(len: u32, stream: u32, kind: Kind, flags: Flags, out: &mut Vec<u8>) {
+fn push_header(len: u32, stream: u32, kind: MessageType, flags: Flags, out: &mut Vec<u8>) {
     out.extend_from_slice(&len.to_be_bytes());
     out.extend_from_slice(&stream.to_be_bytes());
     out.extend_from_slice(&[kind.byte(), flags.0]);

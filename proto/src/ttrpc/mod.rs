@@ -13,7 +13,7 @@ mod status;
 mod tests;
 
 pub use client::{Client, ClientError, Reply};
-pub use frame::{Decoder, Flags, Frame, FrameError, HEADER_LEN, Kind, MESSAGE_LEN_MAX, encode};
+pub use frame::{Decoder, Flags, Frame, FrameError, HEADER_LEN, MESSAGE_LEN_MAX, MessageType, encode};
 pub use output::Output;
 pub use server::{Event, Mode, STREAMS_MAX, Server};
 pub use status::{Code, Status};

@@ -1,7 +1,7 @@
 //! Bytes that wait to be written.
 
 use super::Response;
-use super::frame::{self, Flags, FrameError, Kind};
+use super::frame::{self, Flags, FrameError, MessageType};
 use super::status::{Code, Status};
 
 /// Capacity that a drained queue keeps; more is given back.
@@ -46,12 +46,12 @@ impl Output {
 
     /// Queues the frame that opens a stream; a request that is too large is refused.
     pub(super) fn request(&mut self, stream: u32, flags: Flags, payload: &[u8]) -> Result<(), FrameError> {
-        frame::encode(stream, Kind::Request, flags, payload, &mut self.buffer)
+        frame::encode(stream, MessageType::Request, flags, payload, &mut self.buffer)
     }
 
     /// Queues a message; one that is too large is refused.
     pub(super) fn data(&mut self, stream: u32, payload: &[u8]) -> Result<(), FrameError> {
-        frame::encode(stream, Kind::Data, Flags::NONE, payload, &mut self.buffer)
+        frame::encode(stream, MessageType::Data, Flags::NONE, payload, &mut self.buffer)
     }
 
     /// Queues the end of this end's messages on a stream.
@@ -65,7 +65,8 @@ impl Output {
             Ok(payload) => Response { status: None, payload },
             Err(status) => Response { status: Some(status.into()), payload: Vec::new() },
         };
-        if let Err(error) = frame::encode_message(stream, Kind::Response, &response, &mut self.buffer) {
+        if let Err(error) = frame::encode_message(stream, MessageType::Response, &response, &mut self.buffer)
+        {
             self.response(stream, Err(Status::new(Code::ResourceExhausted, error.to_string())));
         }
     }

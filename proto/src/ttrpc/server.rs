@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use prost::Message;
 
 use super::Request;
-use super::frame::{Decoder, Flags, Frame, FrameError, Kind};
+use super::frame::{Decoder, Flags, Frame, FrameError, MessageType};
 use super::output::Output;
 use super::status::{Code, Status};
 
@@ -85,9 +85,9 @@ impl Server {
             let event = match self.decoder.next() {
                 Ok(None) => return None,
                 Ok(Some(frame)) => match frame.kind {
-                    Kind::Request => self.request(frame),
-                    Kind::Data => self.data(frame),
-                    Kind::Response | Kind::Other(_) => None,
+                    MessageType::Request => self.request(frame),
+                    MessageType::Data => self.data(frame),
+                    MessageType::Response | MessageType::Other(_) => None,
                 },
                 Err(error @ FrameError::Oversized { stream, .. }) => {
                     self.reject(stream, Status::new(Code::ResourceExhausted, error.to_string()))

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 
-use berth_shim_core::mount::{Datum, Device, IdMap, Kind, Location, Step, flag};
+use berth_shim_core::mount::{Datum, Device, IdMap, Location, MountType, Step, flag};
 use berth_shim_core::namespace::IdRange;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
@@ -31,7 +31,7 @@ impl Activation {
         for directory in &step.directories {
             image::make_directory(self.root(directory.path.root)?, directory)?;
         }
-        if step.kind == Kind::Loop {
+        if step.kind == MountType::Loop {
             let device = self.loop_device(&step.source, step)?;
             self.devices.push(Some(device));
             return Ok(());
@@ -39,11 +39,11 @@ impl Activation {
         self.devices.push(None);
         self.make_place(&step.place)?;
         match &step.kind {
-            Kind::Bind => self.bind(step)?,
-            Kind::Overlay => self.overlay(step)?,
-            Kind::Erofs => self.erofs(step)?,
-            Kind::Fuse { helper, name, options } => self.fuse(step, helper, (name, options))?,
-            Kind::Loop | Kind::Other(_) => self.other(step)?,
+            MountType::Bind => self.bind(step)?,
+            MountType::Overlay => self.overlay(step)?,
+            MountType::Erofs => self.erofs(step)?,
+            MountType::Fuse { helper, name, options } => self.fuse(step, helper, (name, options))?,
+            MountType::Loop | MountType::Other(_) => self.other(step)?,
         }
         self.finish(step)
     }
@@ -111,7 +111,7 @@ impl Activation {
     }
 
     fn other(&mut self, step: &Step) -> Result<(), MountError> {
-        let Kind::Other(kind) = &step.kind else { return Ok(()) };
+        let MountType::Other(kind) = &step.kind else { return Ok(()) };
         let (target, mapped) = self.target(step)?;
         let held = Held::written(&step.data);
         let flags = step.options.set & !flag::REC;
@@ -159,7 +159,7 @@ impl Activation {
             .map_err(fail)
         };
         let wished = step.options.set & !(flag::BIND | flag::REC);
-        if step.kind == Kind::Bind && wished != 0 {
+        if step.kind == MountType::Bind && wished != 0 {
             let before = flags_of(self.place(&step.place)?).map_err(fail)? & !step.options.clear;
             again(flag::BIND | flag::REMOUNT | wished | before)?;
         }
@@ -236,7 +236,7 @@ impl Activation {
     }
 
     fn loop_device(&self, image: &Location, step: &Step) -> Result<LoopDevice, MountError> {
-        let is_read_only = step.options.is_read_only() || step.kind == Kind::Erofs;
+        let is_read_only = step.options.is_read_only() || step.kind == MountType::Erofs;
         let access = if is_read_only { LoopAccess::ReadOnly } else { LoopAccess::ReadWrite };
         let how = step.options.device.unwrap_or(Device::Cached);
         LoopDevice::set_up(&self.open(image)?, &shown(image), how, access)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use berth_proto::shim::SandboxOptions;
-use berth_shim_core::namespace::{Kind, Namespaces, Sysctl};
+use berth_shim_core::namespace::{NamespaceType, Namespaces, Sysctl};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::sethostname;
 
@@ -76,7 +76,7 @@ impl Pod {
         for (sysctl, value) in &self.asked.sysctls {
             self.write_sysctl(sysctl, value)?;
         }
-        if self.namespaces().is_pods(Kind::Ipc) && !self.shm {
+        if self.namespaces().is_pods(NamespaceType::Ipc) && !self.shm {
             let owner = self.asked.namespaces.user();
             shm::mount(&self.bundle, self.asked.shm_bytes, owner)?;
             self.shm = true;
@@ -124,14 +124,16 @@ impl Pod {
     /// Makes the IPC and UTS namespaces that are the pod's, owned by its user namespace if it has one, and enters them.
     fn enter_made(&self) -> Result<(), PodError> {
         let mut flags = CloneFlags::empty();
-        flags.set(CloneFlags::CLONE_NEWIPC, self.namespaces().is_pods(Kind::Ipc));
-        flags.set(CloneFlags::CLONE_NEWUTS, self.namespaces().is_pods(Kind::Uts));
+        flags.set(CloneFlags::CLONE_NEWIPC, self.namespaces().is_pods(NamespaceType::Ipc));
+        flags.set(CloneFlags::CLONE_NEWUTS, self.namespaces().is_pods(NamespaceType::Uts));
         let Some(user) = &self.user else {
             return unshare(flags).map_err(|error| PodError::Unshare(error.into()));
         };
         let enter = |pid: u32| {
-            for (kind, flag) in [(Kind::Ipc, CloneFlags::CLONE_NEWIPC), (Kind::Uts, CloneFlags::CLONE_NEWUTS)]
-            {
+            for (kind, flag) in [
+                (NamespaceType::Ipc, CloneFlags::CLONE_NEWIPC),
+                (NamespaceType::Uts, CloneFlags::CLONE_NEWUTS),
+            ] {
                 if flags.contains(flag) {
                     setns(fs::File::open(format!("/proc/{pid}/ns/{}", kind.file()))?, flag)?;
                 }
@@ -143,7 +145,7 @@ impl Pod {
 
     fn set_hostname(&self) -> Result<(), PodError> {
         let asked = &self.asked.hostname;
-        if asked.is_empty() || !self.namespaces().is_pods(Kind::Uts) {
+        if asked.is_empty() || !self.namespaces().is_pods(NamespaceType::Uts) {
             return Ok(());
         }
         let name = asked.get(..HOST_NAME_BYTES_MAX).unwrap_or(asked);
@@ -156,7 +158,7 @@ impl Pod {
         let file = Path::new("/proc/sys").join(&sysctl.file);
         let write = || fs::write(file, value);
         let written: io::Result<()> = match (&self.user, sysctl.kind) {
-            (Some(user), Kind::Network | Kind::Ipc) => user.as_root(write),
+            (Some(user), NamespaceType::Network | NamespaceType::Ipc) => user.as_root(write),
             (Some(_) | None, _) => write(),
         };
         written.map_err(|source| PodError::Sysctl { file: sysctl.file.clone(), source })

@@ -1,6 +1,6 @@
 //! What the pod's namespaces make of a member's OCI spec.
 
-use berth_shim_core::namespace::{Entry, IdMap, IdRange, Kind, Owner, UserMaps};
+use berth_shim_core::namespace::{Entry, IdMap, IdRange, NamespaceType, Owner, UserMaps};
 use serde_json::{Value, json};
 
 use super::error::PodError;
@@ -15,15 +15,17 @@ impl Pod {
         let namespaces = config.pointer_mut("/linux/namespaces").and_then(Value::as_array_mut);
         let mut joins_user = false;
         for entry in namespaces.into_iter().flatten() {
-            let Some(kind) = entry.get("type").and_then(Value::as_str).and_then(Kind::of) else { continue };
+            let Some(kind) = entry.get("type").and_then(Value::as_str).and_then(NamespaceType::of) else {
+                continue;
+            };
             let path = entry.get("path").and_then(Value::as_str).unwrap_or_default();
             let wish = if path.is_empty() { Entry::New } else { Entry::Path };
             if self.namespaces().owner(kind, wish) == Owner::AsWritten {
                 continue;
             }
             entry["path"] = json!(self.path_of(kind)?);
-            shares_ipc |= kind == Kind::Ipc;
-            joins_user |= kind == Kind::User;
+            shares_ipc |= kind == NamespaceType::Ipc;
+            joins_user |= kind == NamespaceType::User;
         }
         if joins_user && let Some(maps) = self.namespaces().user() {
             leave_maps_out(config, maps)?;
@@ -39,7 +41,7 @@ impl Pod {
         let of_network = |entry: &Value| entry.get("type").and_then(Value::as_str) == Some("network");
         let entries = config.pointer("/linux/namespaces").and_then(Value::as_array);
         let is_named = entries.is_some_and(|entries| entries.iter().any(of_network));
-        if is_named || self.namespaces().owner(Kind::Network, Entry::None) == Owner::AsWritten {
+        if is_named || self.namespaces().owner(NamespaceType::Network, Entry::None) == Owner::AsWritten {
             return;
         }
         let entry = json!({ "type": "network", "path": format!("/proc/{}/ns/net", std::process::id()) });
@@ -54,11 +56,13 @@ impl Pod {
     }
 
     /// Where the pod's namespace is found while the pod lives.
-    fn path_of(&mut self, kind: Kind) -> Result<String, PodError> {
+    fn path_of(&mut self, kind: NamespaceType) -> Result<String, PodError> {
         let pid = match (kind, &self.user) {
-            (Kind::User, Some(user)) => return Ok(user.path()),
-            (Kind::Pid, _) => self.pid1()?,
-            (Kind::Network | Kind::Ipc | Kind::Uts | Kind::User, _) => std::process::id(),
+            (NamespaceType::User, Some(user)) => return Ok(user.path()),
+            (NamespaceType::Pid, _) => self.pid1()?,
+            (NamespaceType::Network | NamespaceType::Ipc | NamespaceType::Uts | NamespaceType::User, _) => {
+                std::process::id()
+            }
         };
         Ok(format!("/proc/{pid}/ns/{}", kind.file()))
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Command;
 use std::sync::Arc;
 
-use berth_shim_core::namespace::{Kind, Namespaces};
+use berth_shim_core::namespace::{NamespaceType, Namespaces};
 use nix::sched::{CloneFlags, setns};
 
 use crate::sys;
@@ -19,12 +19,12 @@ impl Node {
     /// Those that the shim is in and is about to leave.
     pub(super) fn of_self(pod: &Namespaces) -> io::Result<Self> {
         let left = [
-            (Kind::Network, CloneFlags::CLONE_NEWNET),
-            (Kind::Ipc, CloneFlags::CLONE_NEWIPC),
-            (Kind::Uts, CloneFlags::CLONE_NEWUTS),
+            (NamespaceType::Network, CloneFlags::CLONE_NEWNET),
+            (NamespaceType::Ipc, CloneFlags::CLONE_NEWIPC),
+            (NamespaceType::Uts, CloneFlags::CLONE_NEWUTS),
         ];
         let left = left.into_iter().filter(|(kind, _)| pod.is_pods(*kind));
-        let open = |(kind, flag): (Kind, CloneFlags)| {
+        let open = |(kind, flag): (NamespaceType, CloneFlags)| {
             Ok((File::open(format!("/proc/self/ns/{}", kind.file()))?, flag))
         };
         left.map(open).collect::<io::Result<_>>().map(|left| Self(Arc::new(left)))

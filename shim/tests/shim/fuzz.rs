@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use berth_fuzz::{Corpus, Random, cuts, mutate, seeds};
 use berth_proto::task::{ConnectRequest, ConnectResponse, task_service};
-use berth_proto::ttrpc::{Decoder, Kind};
+use berth_proto::ttrpc::{Decoder, MessageType};
 
 use crate::harness::{Pod, Spec, Task, World, until};
 use crate::{Case, FAKE};
@@ -54,7 +54,7 @@ fn calls_of_the_corpus_are_answered(world: &World) {
         decoder.feed(input);
         let frames = std::iter::from_fn(|| decoder.next().unwrap());
         let asked: BTreeSet<u32> =
-            frames.filter(|frame| frame.kind == Kind::Request).map(|frame| frame.stream).collect();
+            frames.filter(|frame| frame.kind == MessageType::Request).map(|frame| frame.stream).collect();
         let waiting = match name {
             "wait-and-state" | "sandbox-wait" => BTreeSet::from([1]),
             "attach" => BTreeSet::from([1]),

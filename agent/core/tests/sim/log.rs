@@ -33,9 +33,9 @@ impl Subscriber for Errors {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut words = Words(String::new());
-        event.record(&mut words);
-        panic!("an error in the log:{}", words.0);
+        let mut fields = Fields(String::new());
+        event.record(&mut fields);
+        panic!("an error in the log:{}", fields.0);
     }
 
     fn enter(&self, _: &Id) {}
@@ -43,9 +43,9 @@ impl Subscriber for Errors {
     fn exit(&self, _: &Id) {}
 }
 
-struct Words(String);
+struct Fields(String);
 
-impl Visit for Words {
+impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         // Writing to a String cannot fail.
         let _written = write!(self.0, " {field}={value:?}");

@@ -173,7 +173,7 @@ fn an_end_is_not_shown_while_a_sidecar_runs() {
 }
 
 #[test]
-fn an_end_is_shown_with_its_last_words_or_not_yet() {
+fn an_end_is_shown_with_its_termination_message_or_not_yet() {
     let mut life = running(&["web"], RestartPolicy::Never);
     let before = shown(&life);
     let ended = |shown_since| {

@@ -81,14 +81,14 @@ pub(super) struct Method {
 /// A message that came.
 #[derive(Debug)]
 pub(super) struct Message {
-    pub(super) kind: Kind,
+    pub(super) kind: MessageType,
     endian: Endian,
     body: Vec<u8>,
 }
 
 /// What it is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MessageType {
     /// The answer to a call of ours.
     Return { to: u32 },
     /// The error that a call of ours was answered with.
@@ -232,10 +232,10 @@ fn decode(message: &[u8]) -> Result<Message, WireError> {
         Some(_) | None => 0,
     };
     let kind = match message[1] {
-        METHOD_RETURN => Kind::Return { to },
-        ERROR => Kind::Error { to, name: text(ERROR_NAME) },
-        SIGNAL => Kind::Signal { interface: text(INTERFACE), member: text(MEMBER) },
-        _ => Kind::Other,
+        METHOD_RETURN => MessageType::Return { to },
+        ERROR => MessageType::Error { to, name: text(ERROR_NAME) },
+        SIGNAL => MessageType::Signal { interface: text(INTERFACE), member: text(MEMBER) },
+        _ => MessageType::Other,
     };
     Ok(Message { kind, endian, body: message[body_at..].to_vec() })
 }
@@ -290,7 +290,7 @@ mod tests {
         bytes[at] = 7;
         let message = decode(&bytes).unwrap();
         let interface = "org.freedesktop.systemd1.Manager".to_owned();
-        assert_eq!(message.kind, Kind::Signal { interface, member: "JobRemoved".to_owned() });
+        assert_eq!(message.kind, MessageType::Signal { interface, member: "JobRemoved".to_owned() });
         let (id, path, unit, result): (u32, OwnedObjectPath, String, String) = message.body().unwrap();
         assert_eq!((id, path.as_str(), unit.as_str(), result.as_str()), (7, "/job/7", "a.slice", "done"));
     }

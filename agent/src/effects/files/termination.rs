@@ -26,10 +26,10 @@ use crate::{logs::Lines, workers::Sort};
 /// Bytes read from the end of a log: the message, with the framing of lines of a few bytes each.
 const LOG_TAIL_MAX: u64 = 16 * LOG_BYTES_MAX as u64;
 
-/// Reads them.
+/// Reads it.
 ///
 /// # Errors
-/// When nobody could look: then the words may still be there. What the pod did to its file makes them empty.
+/// When nobody could look: then the message may still be there. What the pod did to its file makes it empty.
 pub(in crate::effects) async fn read(
     host: &Host,
     pod: &PodUid,
@@ -45,7 +45,7 @@ pub(in crate::effects) async fn read(
     }
 }
 
-/// In a worker: reads them from the file, or from the log when the file has none.
+/// In a worker: reads it from the file, or from the log when the file has none.
 pub(in crate::effects) fn message(file: Option<&Path>, log: Option<&Path>) -> Result<String, Failure> {
     let read = |path: Option<&Path>, max| match path {
         Some(path) => tail(path, max).map_err(local("read", path)),

@@ -6,14 +6,14 @@ fn only_status(server: &mut Server, stream: u32) -> Status {
     let mut decoder = Decoder::default();
     decoder.feed(&server.output().take());
     let frame = decoder.next().unwrap().expect("a response");
-    assert_eq!((frame.stream, frame.kind), (stream, Kind::Response));
+    assert_eq!((frame.stream, frame.kind), (stream, MessageType::Response));
     assert_eq!(decoder.next(), Ok(None));
     let response = <Response as prost::Message>::decode(frame.payload.as_slice()).unwrap();
     response.status.expect("a status").into()
 }
 
 fn raw_request(stream: u32, method: &str) -> Vec<u8> {
-    wire(stream, Kind::Request, 0, &prost::Message::encode_to_vec(&request(method)))
+    wire(stream, MessageType::Request, 0, &prost::Message::encode_to_vec(&request(method)))
 }
 
 #[test]
@@ -59,11 +59,11 @@ fn a_last_message_may_close_its_stream() {
     let (mut client, mut server) = (Client::default(), Server::default());
     let stream = client.call_streaming(&request("Both")).unwrap();
     exchange(&mut client, &mut server);
-    server.feed(&wire(stream, Kind::Data, 1, b"last"));
+    server.feed(&wire(stream, MessageType::Data, 1, b"last"));
     next_call(&mut server);
     assert_eq!(server.poll(), Some(Event::Data { stream, payload: b"last".to_vec() }));
     assert_eq!(server.poll(), Some(Event::HalfClosed { stream }));
-    client.feed(&wire(stream, Kind::Data, 1, b"last"));
+    client.feed(&wire(stream, MessageType::Data, 1, b"last"));
     assert_eq!(client.poll(), Some(Reply::Data { stream, payload: b"last".to_vec() }));
     assert_eq!(client.poll(), Some(Reply::End { stream, result: Ok(Vec::new()) }));
 }
@@ -76,13 +76,13 @@ fn a_stream_that_was_ended_here_is_not_closed_there() {
     exchange(&mut client, &mut server);
     next_call(&mut server);
     next_call(&mut server);
-    server.feed(&wire(stream, Kind::Data, 1, b"last"));
+    server.feed(&wire(stream, MessageType::Data, 1, b"last"));
     assert_eq!(server.poll(), Some(Event::Data { stream, payload: b"last".to_vec() }));
     server.respond(other, Ok(Vec::new()));
     server.finish(stream);
     assert_eq!(server.poll(), None);
 
-    client.feed(&wire(stream, Kind::Data, 1, b"last"));
+    client.feed(&wire(stream, MessageType::Data, 1, b"last"));
     client.feed(&server.output().take());
     assert_eq!(client.poll(), Some(Reply::Data { stream, payload: b"last".to_vec() }));
     client.forget(stream);
@@ -106,7 +106,7 @@ fn an_oversized_request_is_answered_and_the_connection_goes_on() {
 #[test]
 fn an_oversized_message_ends_its_stream_only() {
     let mut server = Server::default();
-    server.feed(&wire(1, Kind::Request, 2, &[]));
+    server.feed(&wire(1, MessageType::Request, 2, &[]));
     server.feed(&raw_request(3, "Other"));
     next_call(&mut server);
     next_call(&mut server);
@@ -144,8 +144,8 @@ fn bad_frames_are_answered_on_their_own_stream() {
         ("an even id", raw_request(2, "A"), 2),
         ("stream zero", raw_request(0, "A"), 0),
         ("an id that was used", raw_request(5, "A"), 5),
-        ("a request that is not one", wire(7, Kind::Request, 0, &[0xff]), 7),
-        ("data on a stream that was never opened", wire(9, Kind::Data, 0, b"x"), 9),
+        ("a request that is not one", wire(7, MessageType::Request, 0, &[0xff]), 7),
+        ("data on a stream that was never opened", wire(9, MessageType::Data, 0, b"x"), 9),
     ];
     for (what, bytes, stream) in table {
         let mut server = Server::default();
@@ -163,13 +163,13 @@ fn data_on_a_unary_call_ends_it() {
     let mut server = Server::default();
     server.feed(&raw_request(1, "A"));
     next_call(&mut server);
-    server.feed(&wire(1, Kind::Data, 0, b"x"));
+    server.feed(&wire(1, MessageType::Data, 0, b"x"));
     assert_eq!(server.poll(), Some(Event::Aborted { stream: 1 }));
     assert_eq!(only_status(&mut server, 1).code, Code::InvalidArgument);
 
     let mut client = Client::default();
     let stream = client.call(&request("A")).unwrap();
-    client.feed(&wire(stream, Kind::Data, 0, b"x"));
+    client.feed(&wire(stream, MessageType::Data, 0, b"x"));
     assert!(matches!(
         client.poll(),
         Some(Reply::End { result: Err(Status { code: Code::Internal, .. }), .. })
@@ -179,16 +179,16 @@ fn data_on_a_unary_call_ends_it() {
 /// A last message as the client writes it: with the request, alone, or behind a message.
 #[test]
 fn nothing_is_taken_on_a_stream_that_the_client_has_closed() {
-    let message = |flags| wire(1, Kind::Data, flags, b"x");
+    let message = |flags| wire(1, MessageType::Data, flags, b"x");
     let closed_by: [(&str, u8, &[Vec<u8>]); 3] = [
         ("the request", 1, &[]),
         ("a message", 2, &[message(1)]),
-        ("an empty frame", 2, &[wire(1, Kind::Data, 1 | 4, &[])]),
+        ("an empty frame", 2, &[wire(1, MessageType::Data, 1 | 4, &[])]),
     ];
     for (what, flags, frames) in closed_by {
         let mut server = Server::default();
         let payload = prost::Message::encode_to_vec(&request("A"));
-        server.feed(&wire(1, Kind::Request, flags, &payload));
+        server.feed(&wire(1, MessageType::Request, flags, &payload));
         next_call(&mut server);
         for frame in frames {
             server.feed(frame);
@@ -213,7 +213,7 @@ fn what_arrives_for_an_ended_stream_is_dropped() {
     next_call(&mut server);
     server.respond(stream, Err(Status::new(Code::Aborted, "enough")));
     let answer = server.output().take();
-    server.feed(&wire(stream, Kind::Data, 0, b"still sending"));
+    server.feed(&wire(stream, MessageType::Data, 0, b"still sending"));
     assert_eq!(server.poll(), None);
     assert!(server.output().pending().is_empty(), "what the client sent meanwhile is refused");
     client.forget(stream);

@@ -5,10 +5,10 @@ mod frames;
 mod go;
 mod properties;
 
-use super::{Client, Event, Kind, Request, Server};
+use super::{Client, Event, MessageType, Request, Server};
 
 /// A frame as it goes over the wire.
-fn wire(stream: u32, kind: Kind, flags: u8, payload: &[u8]) -> Vec<u8> {
+fn wire(stream: u32, kind: MessageType, flags: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     super::encode(stream, kind, super::Flags(flags), payload, &mut out).unwrap();
     out

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 
 use super::super::*;
 
-fn kind() -> impl Strategy<Value = Kind> {
-    any::<u8>().prop_map(Kind::from)
+fn kind() -> impl Strategy<Value = MessageType> {
+    any::<u8>().prop_map(MessageType::from)
 }
 
 fn frame() -> impl Strategy<Value = Frame> {

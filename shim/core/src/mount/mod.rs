@@ -20,7 +20,7 @@ pub use data::{Datum, Location};
 pub use error::PlanError;
 pub use idmap::IdMap;
 pub use options::{Device, Options, flag};
-pub use plan::{Kind, Mount, Place, Plan, Roots, Step, plan};
+pub use plan::{Mount, MountType, Place, Plan, Roots, Step, plan};
 pub use transform::{Beneath, Directory, Format, Image, Owner, Root};
 
 /// Mounts of one root file system: more than an overlay takes layers (`OVL_MAX_STACK` is 500).

@@ -42,7 +42,7 @@ pub struct Step {
     /// Directories to make.
     pub directories: Vec<Directory>,
     /// What kind of mount it is.
-    pub kind: Kind,
+    pub kind: MountType,
     /// What is mounted.
     pub source: Location,
     /// How.
@@ -53,9 +53,9 @@ pub struct Step {
     pub place: Place,
 }
 
-/// Kinds of mounts, by what has to be done for them.
+/// Types of mounts, by what has to be done for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum MountType {
     /// No file system yet: a loop device, for later mounts.
     Loop,
     /// A part of another file system.
@@ -145,7 +145,7 @@ impl Planner<'_> {
             }
         }
         let (mut options, texts) = Options::parse(&mount.options)?;
-        let kind = Kind::of(name, &mount.options, options.set)
+        let kind = MountType::of(name, &mount.options, options.set)
             .ok_or_else(|| refuse(&asked.kind, "it is not the name of a file system"))?;
         if name == "rbind" {
             options.set |= flag::REC;
@@ -154,14 +154,16 @@ impl Planner<'_> {
             data::locate(path, self.roots, |index| self.devices.get(index).copied().unwrap_or(false))
         };
         let datum = |text: &String| match kind {
-            Kind::Overlay => data::of_overlay(text, locate),
-            Kind::Erofs => data::of_erofs(text, locate),
-            Kind::Loop | Kind::Bind | Kind::Fuse { .. } | Kind::Other(_) => Datum::Plain(text.clone()),
+            MountType::Overlay => data::of_overlay(text, locate),
+            MountType::Erofs => data::of_erofs(text, locate),
+            MountType::Loop | MountType::Bind | MountType::Fuse { .. } | MountType::Other(_) => {
+                Datum::Plain(text.clone())
+            }
         };
         let data = texts.iter().map(datum).collect();
         let (source, place) = (locate(&mount.source), Place::of(layer, &mount.target)?);
         if let Some(index) = layer {
-            self.devices.push(kind == Kind::Loop);
+            self.devices.push(kind == MountType::Loop);
             let point = format!("{}/{index}", self.roots.layers);
             self.active.push(Active { source: mount.source, target: mount.target, point });
         }
@@ -206,7 +208,7 @@ fn prefixes(kind: &str) -> Result<(Vec<Prefix>, &str), PlanError> {
     Ok((prefixes, rest))
 }
 
-impl Kind {
+impl MountType {
     fn of(name: &str, options: &[String], flags: u64) -> Option<Self> {
         let fuse =
             |helper, name: &str| Self::Fuse { helper, name: name.to_owned(), options: options.to_vec() };

@@ -7,7 +7,7 @@ mod sysctl;
 mod user;
 
 pub use member::{Entry, Owner};
-pub use pod::{Kind, Mode, ModesError, Namespaces};
+pub use pod::{Mode, ModesError, NamespaceType, Namespaces};
 pub use shm::{ShmSizeError, shm_bytes};
 pub use sysctl::{Sysctl, SysctlError};
 pub use user::{IdMap, IdMapError, IdRange, UserMaps};

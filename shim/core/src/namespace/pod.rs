@@ -4,9 +4,9 @@ use thiserror::Error;
 
 use super::user::UserMaps;
 
-/// A kind of namespace that members of a pod may share.
+/// A type of namespace that members of a pod may share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum NamespaceType {
     /// Interfaces, routes, ports.
     Network,
     /// System V objects, POSIX message queues, and with them `/dev/shm`.
@@ -19,8 +19,8 @@ pub enum Kind {
     User,
 }
 
-impl Kind {
-    /// The kind of a namespace entry of the OCI runtime specification, if members can share it.
+impl NamespaceType {
+    /// The type of a namespace entry of the OCI runtime specification, if members can share it.
     pub fn of(name: &str) -> Option<Self> {
         match name {
             "network" => Some(Self::Network),
@@ -64,7 +64,7 @@ pub enum ModesError {
         "give the pod a user namespace: it uses the node's {} namespace, which goes without one only",
         .0.file()
     )]
-    NodeUnderUser(Kind),
+    NodeUnderUser(NamespaceType),
 }
 
 /// Which namespaces a pod has of its own.
@@ -87,7 +87,7 @@ impl Namespaces {
         user: Option<UserMaps>,
     ) -> Result<Self, ModesError> {
         if user.is_some() {
-            for (kind, mode) in [(Kind::Ipc, ipc), (Kind::Pid, pid)] {
+            for (kind, mode) in [(NamespaceType::Ipc, ipc), (NamespaceType::Pid, pid)] {
                 if mode == Mode::Node {
                     return Err(ModesError::NodeUnderUser(kind));
                 }
@@ -97,13 +97,13 @@ impl Namespaces {
     }
 
     /// Whether the pod has one of its own for members to share.
-    pub fn is_pods(&self, kind: Kind) -> bool {
+    pub fn is_pods(&self, kind: NamespaceType) -> bool {
         let mode = match kind {
-            Kind::Network => self.network,
-            Kind::Ipc => self.ipc,
-            Kind::Uts => self.uts,
-            Kind::Pid => self.pid,
-            Kind::User => return self.user.is_some(),
+            NamespaceType::Network => self.network,
+            NamespaceType::Ipc => self.ipc,
+            NamespaceType::Uts => self.uts,
+            NamespaceType::Pid => self.pid,
+            NamespaceType::User => return self.user.is_some(),
         };
         mode == Mode::Pod
     }
@@ -133,8 +133,8 @@ pub(super) mod tests {
             (Pod, Container, Container, Container, None),
             // KEP-5607: the node's network and its host name.
             (Node, Pod, Node, Container, None),
-            (Pod, Node, Pod, Container, Some(Kind::Ipc)),
-            (Pod, Pod, Pod, Node, Some(Kind::Pid)),
+            (Pod, Node, Pod, Container, Some(NamespaceType::Ipc)),
+            (Pod, Pod, Pod, Node, Some(NamespaceType::Pid)),
         ] {
             let with = Namespaces::new(network, ipc, uts, pid, Some(maps()));
             assert_eq!(with.err(), refused.map(ModesError::NodeUnderUser));

@@ -2,13 +2,13 @@
 
 use thiserror::Error;
 
-use super::pod::{Kind, Namespaces};
+use super::pod::{NamespaceType, Namespaces};
 
 /// A sysctl that changes nothing but one namespace of the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
     /// The kind of namespace that it is of.
-    pub kind: Kind,
+    pub kind: NamespaceType,
     /// Its file below `/proc/sys`.
     pub file: String,
 }
@@ -48,13 +48,13 @@ fn is_component(part: &str) -> bool {
     !part.is_empty() && !part.starts_with('.') && part.bytes().all(plain)
 }
 
-fn kind(parts: &[String]) -> Option<Kind> {
+fn kind(parts: &[String]) -> Option<NamespaceType> {
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     match parts.as_slice() {
-        ["net", ..] => Some(Kind::Network),
-        ["kernel", "sem"] | ["fs", "mqueue", _] => Some(Kind::Ipc),
-        ["kernel", key] if key.starts_with("shm") || key.starts_with("msg") => Some(Kind::Ipc),
-        ["kernel", "domainname"] => Some(Kind::Uts),
+        ["net", ..] => Some(NamespaceType::Network),
+        ["kernel", "sem"] | ["fs", "mqueue", _] => Some(NamespaceType::Ipc),
+        ["kernel", key] if key.starts_with("shm") || key.starts_with("msg") => Some(NamespaceType::Ipc),
+        ["kernel", "domainname"] => Some(NamespaceType::Uts),
         _ => None,
     }
 }
@@ -72,14 +72,22 @@ mod tests {
     fn cve_2022_0811_sysctls_reach_only_the_pods_own_namespaces() {
         let own = all(Mode::Pod);
         for (name, kind, file) in [
-            ("net.ipv4.ip_forward", Kind::Network, "net/ipv4/ip_forward"),
-            ("net/ipv4/conf/eth0.100/forwarding", Kind::Network, "net/ipv4/conf/eth0.100/forwarding"),
-            ("net.ipv4.conf.eth0/100.forwarding", Kind::Network, "net/ipv4/conf/eth0.100/forwarding"),
-            ("kernel.shm_rmid_forced", Kind::Ipc, "kernel/shm_rmid_forced"),
-            ("kernel.msgmax", Kind::Ipc, "kernel/msgmax"),
-            ("kernel.sem", Kind::Ipc, "kernel/sem"),
-            ("fs.mqueue.msg_max", Kind::Ipc, "fs/mqueue/msg_max"),
-            ("kernel.domainname", Kind::Uts, "kernel/domainname"),
+            ("net.ipv4.ip_forward", NamespaceType::Network, "net/ipv4/ip_forward"),
+            (
+                "net/ipv4/conf/eth0.100/forwarding",
+                NamespaceType::Network,
+                "net/ipv4/conf/eth0.100/forwarding",
+            ),
+            (
+                "net.ipv4.conf.eth0/100.forwarding",
+                NamespaceType::Network,
+                "net/ipv4/conf/eth0.100/forwarding",
+            ),
+            ("kernel.shm_rmid_forced", NamespaceType::Ipc, "kernel/shm_rmid_forced"),
+            ("kernel.msgmax", NamespaceType::Ipc, "kernel/msgmax"),
+            ("kernel.sem", NamespaceType::Ipc, "kernel/sem"),
+            ("fs.mqueue.msg_max", NamespaceType::Ipc, "fs/mqueue/msg_max"),
+            ("kernel.domainname", NamespaceType::Uts, "kernel/domainname"),
         ] {
             assert_eq!(own.sysctl(name).unwrap(), Sysctl { kind, file: file.to_owned() });
             for mode in [Mode::Container, Mode::Node] {

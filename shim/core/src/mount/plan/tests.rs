@@ -76,7 +76,7 @@ fn the_erofs_snapshotters_mounts_in_block_mode() {
     assert_eq!(image.path, Beneath { root: Root::Containerd, path: "s/9/rwlayer.img".to_owned() });
     assert_eq!((image.format, image.size_bytes), (Format::Ext4, 1 << 20));
     assert_eq!(steps[0].options.device, Some(Device::Cached));
-    assert_eq!((&steps[1].kind, steps[1].options.is_read_only()), (&Kind::Erofs, true));
+    assert_eq!((&steps[1].kind, steps[1].options.is_read_only()), (&MountType::Erofs, true));
     assert_eq!(steps[2].data.len(), 2);
     let made: Vec<&str> = steps[3].directories.iter().map(|directory| directory.path.path.as_str()).collect();
     assert_eq!(made, ["0/upper", "0/work"]);
@@ -91,7 +91,7 @@ fn the_erofs_snapshotters_mounts_in_block_mode() {
 fn a_view_of_one_layer_is_bound() {
     let steps =
         steps(&[mount("erofs", "/l", &["ro"]), mount("format/bind", "{{ mount 0 }}", &["ro", "rbind"])]);
-    assert_eq!((&steps[1].kind, &steps[1].source), (&Kind::Bind, &layer("0")));
+    assert_eq!((&steps[1].kind, &steps[1].source), (&MountType::Bind, &layer("0")));
     assert_eq!(steps[1].options.set, flag::RDONLY | flag::BIND | flag::REC);
 }
 
@@ -101,8 +101,11 @@ fn a_loop_device_serves_a_later_mount() {
         mount("mkfs/loop", "/c/disk.img", &["X-containerd.mkfs.size=1MiB", "X-containerd.mkfs.fs=xfs"]),
         mount("format/xfs", "{{ mount 0 }}", &[]),
     ]);
-    assert_eq!((&steps[0].kind, steps[0].place.layer), (&Kind::Loop, Some(0)));
-    assert_eq!((&steps[1].kind, &steps[1].source), (&Kind::Other("xfs".to_owned()), &Location::Device(0)));
+    assert_eq!((&steps[0].kind, steps[0].place.layer), (&MountType::Loop, Some(0)));
+    assert_eq!(
+        (&steps[1].kind, &steps[1].source),
+        (&MountType::Other("xfs".to_owned()), &Location::Device(0))
+    );
     assert_eq!(layers(&[mount("loop", "/i", &[]), mount("ext4", "/i", &["loop"])]), [Some(0), None]);
     assert_eq!(plan(&[mount("loop", "/i", &[])], &ROOTS), Err(PlanError::NoRoot));
 }
@@ -128,7 +131,10 @@ fn types_are_names_behind_known_prefixes() {
     }
     let fuse = steps(&[mount("fuse3.fuse-overlayfs", "overlay", &["lowerdir=/a", "ro"])]).remove(0);
     let options = vec!["lowerdir=/a".to_owned(), "ro".to_owned()];
-    assert_eq!(fuse.kind, Kind::Fuse { helper: "mount.fuse3", name: "fuse-overlayfs".to_owned(), options });
+    assert_eq!(
+        fuse.kind,
+        MountType::Fuse { helper: "mount.fuse3", name: "fuse-overlayfs".to_owned(), options }
+    );
 }
 
 #[test]
