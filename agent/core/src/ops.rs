@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    id::{Attempt, ContainerName, ImageRef, OpId, PodUid, SandboxId, VolumeName},
+    id::{ImageRef, OpId, PodUid, SandboxId},
     node::Orphan,
-    pod::port::removal::Leftover,
+    pod::outcome::Slot,
 };
 
 /// Effects that are under way.
@@ -54,45 +54,6 @@ pub enum Purpose {
         /// How often it failed before, in a row.
         tries: u32,
     },
-}
-
-/// What of a pod an effect is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Slot {
-    /// The record on disk.
-    Record,
-    /// The status that everybody sees.
-    Status,
-    /// Directories.
-    Dirs,
-    /// cgroup.
-    Cgroup,
-    /// Network namespace of a sandbox.
-    Netns(Attempt),
-    /// CNI attachment of a sandbox.
-    Network(Attempt),
-    /// A sandbox.
-    Sandbox(Attempt),
-    /// What is kept of the pod's end.
-    End,
-    /// A volume.
-    Volume(VolumeName),
-    /// Writable layer of a container.
-    Rootfs(ContainerName),
-    /// Start of a container.
-    Start(ContainerName),
-    /// Signal to a container.
-    Signal(ContainerName),
-    /// Termination message of a container.
-    TerminationMessage(ContainerName),
-    /// A look at what was made for it with this sandbox.
-    Look(Attempt),
-    /// Files that were missing.
-    Files,
-    /// A removal.
-    Remove(Leftover),
-    /// The shim of a sandbox that is being removed.
-    Shim(SandboxId),
 }
 
 impl Ops {

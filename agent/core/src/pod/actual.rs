@@ -156,6 +156,43 @@ impl Actual {
         }
     }
 
+    /// Whatever an earlier run of the agent made may be there.
+    #[must_use]
+    pub fn unknown() -> Self {
+        Self {
+            dirs: Resource::Unknown,
+            cgroup: Resource::Unknown,
+            netns: Resource::Unknown,
+            network: Resource::Unknown,
+            sandbox: Resource::Unknown,
+            ..Self::fresh()
+        }
+    }
+
+    /// Lets everything go on that waits because of this kind of failure.
+    pub fn end_waits(&mut self, kind: FailureKind, now: Mono) {
+        self.dirs.end_wait(kind, now);
+        self.cgroup.end_wait(kind, now);
+        self.netns.end_wait(kind, now);
+        self.network.end_wait(kind, now);
+        self.sandbox.end_wait(kind, now);
+        self.end.end_wait(kind, now);
+        self.files.end_wait(kind, now);
+        for volume in self.volumes.values_mut() {
+            volume.end_wait(kind, now);
+        }
+        for removal in self.removals.values_mut() {
+            if let Removal::Stuck(retry) = removal {
+                retry.end_wait(kind, now);
+            }
+        }
+        for run in self.containers.values_mut() {
+            if let Run::Preparing(preparing) = run {
+                preparing.end_waits(kind, now);
+            }
+        }
+    }
+
     /// Whether something of an earlier sandbox is left: it goes before another is made.
     #[must_use]
     pub fn has_old_sandbox(&self) -> bool {
@@ -230,6 +267,18 @@ pub struct Preparing {
     pub is_under_way: bool,
     /// Its end, when that was reported while its layer was being made: an earlier start had worked.
     pub end: Option<Exit>,
+}
+
+impl Preparing {
+    fn end_waits(&mut self, kind: FailureKind, now: Mono) {
+        self.rootfs.end_wait(kind, now);
+        if let ImageUse::Refused { retry, .. } = &mut self.image {
+            retry.end_wait(kind, now);
+        }
+        if let Some(refusal) = &mut self.refused {
+            refusal.retry.end_wait(kind, now);
+        }
+    }
 }
 
 /// A start that was refused.

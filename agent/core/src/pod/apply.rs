@@ -1,4 +1,4 @@
-//! Takes the steps of a plan: changes what is known and asks for effects.
+//! Steps that a pod applies to itself: they change its record and what is known of it, and ask for no effect.
 
 use std::sync::Arc;
 
@@ -6,10 +6,9 @@ use super::{
     actual::{Preparing, Run, RunEnd},
     machine::{PodMachine, Shared},
     plan::STOP_MIN,
-    port::{image::ImageUse, signal::Sent},
+    port::image::ImageUse,
     resource::Resource,
     restart::{is_of_another, next_back_off},
-    step::{PodResource, Step},
     text::{about, about_pod, pod_text},
 };
 use crate::{
@@ -21,42 +20,6 @@ use crate::{
 };
 
 impl PodMachine {
-    pub(super) fn apply(&mut self, step: Step, shared: &mut Shared<'_>, now: Now) {
-        match step {
-            Step::End(end) => self.end(end, now.mono),
-            Step::Begin(name) => self.begin(&name, shared, now.mono),
-            Step::BackOff(name) => self.back_off(&name),
-            Step::BackOffPull(image) => self.back_off_pull(&image),
-            Step::Discard(name) => self.discard(&name, shared, now),
-            Step::ReplaceSandbox => self.lose_sandbox(now.wall, now),
-            Step::Stop(name) => self.stop(&name, now.mono),
-            Step::Ensure(resource) => self.ensure(resource, shared, now.mono),
-            Step::Inspect(name) => self.inspect(&name, shared, now.mono),
-            Step::Pull(name) => self.pull(&name, shared, now.mono),
-            Step::Start(name) => self.start(&name, shared, now.mono),
-            Step::Look(name) => self.look_at_task(&name, shared),
-            Step::Term(name) => self.signal(&name, Sent::Term, shared, now),
-            Step::Kill(name) => self.signal(&name, Sent::Kill, shared, now),
-            Step::ReadTerminationMessage(name) => self.read_termination_message(&name, shared, now),
-            Step::Remove(leftover) => self.remove_leftover(leftover, shared),
-            Step::KillShim(sandbox) => self.kill_shim(sandbox, shared),
-        }
-    }
-
-    fn ensure(&mut self, resource: PodResource, shared: &mut Shared<'_>, now: Mono) {
-        match resource {
-            PodResource::Dirs => self.ensure_dirs(shared),
-            PodResource::Cgroup => self.ensure_cgroup(shared),
-            PodResource::Netns => self.ensure_netns(shared),
-            PodResource::Network => self.ensure_network(shared),
-            PodResource::Sandbox => self.ensure_sandbox(shared, now),
-            PodResource::Volume(name) => self.ensure_volume(name, shared),
-            PodResource::Files => self.ensure_files(shared),
-            PodResource::Rootfs(name) => self.ensure_rootfs(&name, shared),
-            PodResource::End => self.keep_end(shared),
-        }
-    }
-
     pub(super) fn container(&self, name: &ContainerName) -> Option<Arc<Container>> {
         self.life.spec.all_containers().find(|container| container.name == *name).cloned()
     }
@@ -65,7 +28,7 @@ impl PodMachine {
         self.life.actual.containers.insert(name.clone(), run);
     }
 
-    fn end(&mut self, end: TerminalRecord, now: Mono) {
+    pub(super) fn end(&mut self, end: TerminalRecord, now: Mono) {
         if end.reason == "DeadlineExceeded" {
             self.notes.push(about_pod(Severity::Normal, "DeadlineExceeded", end.message.clone()));
         }
@@ -73,7 +36,7 @@ impl PodMachine {
         self.terminate(now);
     }
 
-    fn begin(&mut self, name: &ContainerName, shared: &Shared<'_>, now: Mono) {
+    pub(super) fn begin(&mut self, name: &ContainerName, shared: &Shared<'_>, now: Mono) {
         let Some(container) = self.container(name) else { return };
         let longest = shared.config.crash_backoff_max;
         let containers = &mut self.life.record.containers;
@@ -116,7 +79,7 @@ impl PodMachine {
         self.set_run(name, Run::Preparing(preparing));
     }
 
-    fn back_off(&mut self, name: &ContainerName) {
+    pub(super) fn back_off(&mut self, name: &ContainerName) {
         let text =
             format!("Back-off restarting failed container {name} in pod {}", pod_text(&self.life.record));
         self.notes.push(about(name, Severity::Warning, "BackOff", text));
@@ -124,7 +87,7 @@ impl PodMachine {
     }
 
     /// Gives up a run that was not started. One that may have been counts as ended.
-    fn discard(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Now) {
+    pub(super) fn discard(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Now) {
         shared.pulls.withdraw(&self.asker(name));
         if self.life.may_have_run(name) {
             return self.ended(name, RunEnd::Lost(now.wall), now);
@@ -143,7 +106,7 @@ impl PodMachine {
         self.container(name).is_some_and(|container| container.kind == ContainerKind::Sidecar)
     }
 
-    fn stop(&mut self, name: &ContainerName, now: Mono) {
+    pub(super) fn stop(&mut self, name: &ContainerName, now: Mono) {
         let together = self.life.record.termination.or(self.life.record.replacing);
         let text = match together {
             Some(_) => format!("Stopping container {name}"),

@@ -4,6 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     actual::{Life, Preparing, Run},
+    outcome::Slot,
     plan::{Network, World, plan},
     port::{
         look::Looking,
@@ -20,7 +21,7 @@ use crate::{
     effect::{Act, Effect},
     failure::FailureKind,
     id::{OpId, PodUid},
-    ops::{Ops, Purpose, Slot},
+    ops::{Ops, Purpose},
     record::{Goal, TerminationRecord},
     spec::Pod,
     status::{PodEvent, PodStatus, Severity},
@@ -144,7 +145,7 @@ impl PodMachine {
         self.life.record.goal = Goal::Removed;
         self.terminate(now);
         // What a pod is taken down by may be an old record.
-        self.end_waits(FailureKind::Unrecorded, now);
+        self.life.actual.end_waits(FailureKind::Unrecorded, now);
     }
 
     /// Begins to stop the pod with its own grace period, or brings the end of one that began forward.

@@ -10,7 +10,7 @@ mod apply;
 pub(crate) mod fit;
 pub mod gone;
 mod machine;
-mod outcome;
+pub mod outcome;
 pub mod plan;
 pub mod port;
 pub(crate) mod pulls;

@@ -1,18 +1,57 @@
-//! What follows from the end of an effect.
+//! What of a pod effects are about, and what takes their outcomes.
 
 use super::{
     machine::PodMachine,
+    port::removal::Leftover,
     resource::EndedEffect,
     text::{about, about_pod, without_id},
 };
 use crate::{
     event::Outcome,
     failure::Failure,
-    id::{ContainerName, OpId},
-    ops::Slot,
+    id::{Attempt, ContainerName, OpId, SandboxId, VolumeName},
     status::Severity,
     time::Now,
 };
+
+/// What of a pod an effect is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Slot {
+    /// The record on disk.
+    Record,
+    /// The status that everybody sees.
+    Status,
+    /// Directories.
+    Dirs,
+    /// cgroup.
+    Cgroup,
+    /// Network namespace of a sandbox.
+    Netns(Attempt),
+    /// CNI attachment of a sandbox.
+    Network(Attempt),
+    /// A sandbox.
+    Sandbox(Attempt),
+    /// What is kept of the pod's end.
+    End,
+    /// A volume.
+    Volume(VolumeName),
+    /// Writable layer of a container.
+    Rootfs(ContainerName),
+    /// Start of a container.
+    Start(ContainerName),
+    /// Signal to a container.
+    Signal(ContainerName),
+    /// Termination message of a container.
+    TerminationMessage(ContainerName),
+    /// A look at what was made for it with this sandbox.
+    Look(Attempt),
+    /// Files that were missing.
+    Files,
+    /// A removal.
+    Remove(Leftover),
+    /// The shim of a sandbox that is being removed.
+    Shim(SandboxId),
+}
 
 impl PodMachine {
     /// Takes the outcome of an effect.

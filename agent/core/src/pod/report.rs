@@ -111,7 +111,7 @@ impl PodMachine {
 
     /// Compares with the whole runtime, after containerd was away.
     pub fn observe(&mut self, observation: &Observation, now: Now) {
-        self.end_waits(FailureKind::RuntimeDown, now.mono);
+        self.life.actual.end_waits(FailureKind::RuntimeDown, now.mono);
         let id = self.life.sandbox_id();
         // One that came up while the runtime was read may be missing, with all that is in it; an end is an end.
         if self.life.actual.sandbox.ready().is_none_or(|up| observation.asked_at < up.known_at) {
@@ -173,37 +173,6 @@ impl PodMachine {
         let record = &self.life.record;
         let is_begun = |run: &ContainerRecord| run.started_in == Some(record.sandbox) && run.exit.is_none();
         observation.silent.contains(&record.sandbox_id) && record.containers.values().any(is_begun)
-    }
-
-    /// Lets everything go on that waits because of this kind of failure.
-    pub(super) fn end_waits(&mut self, kind: FailureKind, now: Mono) {
-        let actual = &mut self.life.actual;
-        actual.dirs.end_wait(kind, now);
-        actual.cgroup.end_wait(kind, now);
-        actual.netns.end_wait(kind, now);
-        actual.network.end_wait(kind, now);
-        actual.sandbox.end_wait(kind, now);
-        actual.end.end_wait(kind, now);
-        actual.files.end_wait(kind, now);
-        for volume in actual.volumes.values_mut() {
-            volume.end_wait(kind, now);
-        }
-        for removal in actual.removals.values_mut() {
-            if let Removal::Stuck(retry) = removal {
-                retry.end_wait(kind, now);
-            }
-        }
-        for run in actual.containers.values_mut() {
-            if let Run::Preparing(preparing) = run {
-                preparing.rootfs.end_wait(kind, now);
-                if let ImageUse::Refused { retry, .. } = &mut preparing.image {
-                    retry.end_wait(kind, now);
-                }
-                if let Some(refusal) = &mut preparing.refused {
-                    refusal.retry.end_wait(kind, now);
-                }
-            }
-        }
     }
 
     /// The sandbox is gone, and with it every container that was in it. A pod that goes on gets another one, made when

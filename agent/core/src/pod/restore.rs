@@ -76,7 +76,7 @@ impl PodMachine {
         now: Now,
     ) -> Self {
         let end = if record.terminal.is_some() { Resource::Unknown } else { Resource::Absent };
-        let life = Life { spec, record, actual: Actual { end, ..unknown() } };
+        let life = Life { spec, record, actual: Actual { end, ..Actual::unknown() } };
         let mut pod = Self::with(life, recording);
         pod.adopt(observation, now);
         pod
@@ -105,7 +105,7 @@ impl PodMachine {
         }
         let is_known = observation.sandboxes.iter().any(|seen| seen.pod == uid)
             || observation.containers.iter().any(|seen| seen.pod == uid);
-        let life = Life { spec, record, actual: unknown() };
+        let life = Life { spec, record, actual: Actual::unknown() };
         let mut pod = Self::with(life, Recording::Unsaved);
         pod.adopt(observation, now);
         if !is_known {
@@ -317,18 +317,6 @@ enum Alive {
     Perhaps,
     /// It does not.
     No,
-}
-
-/// Whatever an earlier run of the agent made may be there.
-fn unknown() -> Actual {
-    Actual {
-        dirs: Resource::Unknown,
-        cgroup: Resource::Unknown,
-        netns: Resource::Unknown,
-        network: Resource::Unknown,
-        sandbox: Resource::Unknown,
-        ..Actual::fresh()
-    }
 }
 
 fn first_record(spec: &Pod, now: Now) -> PodRecord {

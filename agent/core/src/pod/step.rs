@@ -1,12 +1,14 @@
-//! What a plan consists of.
+//! What a plan consists of, and what takes its steps.
 
+use super::{
+    machine::{PodMachine, Shared},
+    port::{removal::Leftover, signal::Sent},
+};
 use crate::{
     id::{ContainerName, ImageRef, SandboxId, VolumeName},
     record::TerminalRecord,
-    time::Mono,
+    time::{Mono, Now},
 };
-
-use super::port::removal::Leftover;
 
 /// What is to be done for a pod now, and when to look again.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -87,4 +89,43 @@ pub enum PodResource {
     Rootfs(ContainerName),
     /// What is kept of its end.
     End,
+}
+
+impl PodMachine {
+    /// Takes one step.
+    pub(super) fn apply(&mut self, step: Step, shared: &mut Shared<'_>, now: Now) {
+        match step {
+            Step::End(end) => self.end(end, now.mono),
+            Step::Begin(name) => self.begin(&name, shared, now.mono),
+            Step::BackOff(name) => self.back_off(&name),
+            Step::BackOffPull(image) => self.back_off_pull(&image),
+            Step::Discard(name) => self.discard(&name, shared, now),
+            Step::ReplaceSandbox => self.lose_sandbox(now.wall, now),
+            Step::Stop(name) => self.stop(&name, now.mono),
+            Step::Ensure(resource) => self.ensure(resource, shared, now.mono),
+            Step::Inspect(name) => self.inspect(&name, shared, now.mono),
+            Step::Pull(name) => self.pull(&name, shared, now.mono),
+            Step::Start(name) => self.start(&name, shared, now.mono),
+            Step::Look(name) => self.look_at_task(&name, shared),
+            Step::Term(name) => self.signal(&name, Sent::Term, shared, now),
+            Step::Kill(name) => self.signal(&name, Sent::Kill, shared, now),
+            Step::ReadTerminationMessage(name) => self.read_termination_message(&name, shared, now),
+            Step::Remove(leftover) => self.remove_leftover(leftover, shared),
+            Step::KillShim(sandbox) => self.kill_shim(sandbox, shared),
+        }
+    }
+
+    fn ensure(&mut self, resource: PodResource, shared: &mut Shared<'_>, now: Mono) {
+        match resource {
+            PodResource::Dirs => self.ensure_dirs(shared),
+            PodResource::Cgroup => self.ensure_cgroup(shared),
+            PodResource::Netns => self.ensure_netns(shared),
+            PodResource::Network => self.ensure_network(shared),
+            PodResource::Sandbox => self.ensure_sandbox(shared, now),
+            PodResource::Volume(name) => self.ensure_volume(name, shared),
+            PodResource::Files => self.ensure_files(shared),
+            PodResource::Rootfs(name) => self.ensure_rootfs(&name, shared),
+            PodResource::End => self.keep_end(shared),
+        }
+    }
 }

@@ -6,10 +6,10 @@ use crate::{
     effect::Act,
     event::Outcome,
     failure::Failure,
-    ops::Slot,
     pod::{
         fit,
         machine::{PodMachine, Shared},
+        outcome::Slot,
         resource::{EndedEffect, Resource},
     },
     spec::{Pod, QosClass},

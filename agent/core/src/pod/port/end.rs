@@ -4,10 +4,10 @@ use crate::{
     effect::Act,
     event::Outcome,
     failure::Failure,
-    ops::Slot,
     pod::{
         fit,
         machine::{PodMachine, Shared},
+        outcome::Slot,
         resource::{EndedEffect, Resource},
     },
 };

@@ -6,11 +6,11 @@ use crate::{
     event::Outcome,
     failure::Failure,
     oci::{ExistingFile, HostFile, pod_files},
-    ops::Slot,
     pod::{
         actual::{Life, Run},
         fit,
         machine::{PodMachine, Shared},
+        outcome::Slot,
         resource::{EndedEffect, Resource},
     },
 };

@@ -15,10 +15,11 @@ use crate::{
     event::Outcome,
     failure::Failure,
     id::{Attempt, OpId, PodName, SandboxId, VolumeName},
-    ops::{Ops, Slot},
+    ops::Ops,
     pod::{
         actual::{Life, Stage},
         machine::PodMachine,
+        outcome::Slot,
         plan::is_ending,
         port::{
             cgroup::{self, CgroupRequest},

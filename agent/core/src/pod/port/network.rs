@@ -7,11 +7,11 @@ use crate::{
     event::Outcome,
     failure::Failure,
     id::{Attempt, SandboxId},
-    ops::Slot,
     pod::{
         actual::Life,
         fit,
         machine::{PodMachine, Shared},
+        outcome::Slot,
         resource::{EndedEffect, Resource},
     },
     spec::Pod,

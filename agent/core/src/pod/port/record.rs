@@ -11,11 +11,12 @@ use crate::{
     event::Outcome,
     failure::{Failure, FailureKind},
     id::OpId,
-    ops::{Purpose, Slot},
+    ops::Purpose,
     pod::{
         actual::Life,
         fit,
         machine::{PodMachine, Shared},
+        outcome::Slot,
         port::removal::Leftover,
         resource::Retry,
         text::about_pod,
@@ -117,7 +118,7 @@ impl PodMachine {
                 if tries > 0 {
                     let text = "the record of the pod is written again";
                     self.notes.push(about_pod(Severity::Normal, "RecordWritten", text));
-                    self.end_waits(FailureKind::Unrecorded, now);
+                    self.life.actual.end_waits(FailureKind::Unrecorded, now);
                 }
                 Recording::Saved(new)
             }

@@ -5,11 +5,11 @@ use crate::{
     event::Outcome,
     failure::{Failure, FailureKind},
     id::{ContainerId, ContainerName, OpId, SandboxId},
-    ops::Slot,
     pod::{
         actual::{Life, Run},
         fit,
         machine::{PodMachine, Shared},
+        outcome::Slot,
         port::network,
         resource::{Resource, Retry},
         silence::{is_given_up, unanswered},
@@ -131,7 +131,7 @@ impl PodMachine {
                 self.life.actual.removals.remove(&leftover);
                 if let Leftover::Sandbox(_) = leftover {
                     // What waited for it while no record can be written.
-                    self.end_waits(FailureKind::Unrecorded, now);
+                    self.life.actual.end_waits(FailureKind::Unrecorded, now);
                 }
             }
             Err(failure) => {

@@ -9,11 +9,11 @@ use crate::{
     id::{ContainerId, ContainerName},
     image::ImageInfo,
     oci::Accounts,
-    ops::Slot,
     pod::{
         actual::{Preparing, Run},
         fit,
         machine::{PodMachine, Shared},
+        outcome::Slot,
         port::image::ImageUse,
         resource::{EndedEffect, Resource},
     },

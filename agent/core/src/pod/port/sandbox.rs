@@ -13,11 +13,11 @@ use crate::{
     event::Outcome,
     failure::{Failure, FailureKind},
     id::{Attempt, SandboxId},
-    ops::Slot,
     pod::{
         actual::Life,
         fit,
         machine::{PodMachine, Shared},
+        outcome::Slot,
         port::removal::{Leftover, Removal},
         resource::{EndedEffect, Resource, Retry},
         text::about_pod,

@@ -7,11 +7,11 @@ use crate::{
     event::Outcome,
     failure::Failure,
     id::{ContainerId, ContainerName, OpId, SandboxId},
-    ops::Slot,
     pod::{
         actual::{Run, RunEnd, Running},
         fit,
         machine::{PodMachine, Shared},
+        outcome::Slot,
         resource::growing,
         text::about_pod,
     },

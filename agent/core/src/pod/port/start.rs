@@ -14,11 +14,12 @@ use crate::{
     image::ImageInfo,
     observation::{Exit, ObservedTask},
     oci::{ConfigError, ContainerInputs, ContainerPlan, container_plan},
-    ops::{Purpose, Slot},
+    ops::Purpose,
     pod::{
         actual::{Life, Preparing, Refusal, Run, RunEnd, Running, Stage},
         fit,
         machine::{PodMachine, Shared},
+        outcome::Slot,
         port::{image::ImageUse, signal::Stop},
         resource::{Resource, Retry},
         text::about,

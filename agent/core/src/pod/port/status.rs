@@ -7,10 +7,11 @@ use crate::{
     event::Outcome,
     failure::Failure,
     id::SandboxId,
-    ops::{Purpose, Slot},
+    ops::Purpose,
     pod::{
         fit,
         machine::{PodMachine, Shared},
+        outcome::Slot,
         resource::{EndedEffect, Resource},
     },
     spec::Pod,

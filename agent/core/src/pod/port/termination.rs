@@ -7,11 +7,11 @@ use crate::{
     failure::Failure,
     id::{ContainerId, ContainerName, OpId},
     observation::Exit,
-    ops::Slot,
     paths,
     pod::{
         actual::{Life, Run},
         machine::{PodMachine, Shared},
+        outcome::Slot,
         resource::Retry,
     },
     spec::{Container, TerminationMessagePolicy},

@@ -7,10 +7,10 @@ use crate::{
     event::Outcome,
     failure::Failure,
     id::VolumeName,
-    ops::Slot,
     pod::{
         fit,
         machine::{PodMachine, Shared},
+        outcome::Slot,
         resource::{EndedEffect, Resource},
     },
     spec::{Medium, Pod, Volume, VolumeSource},
