@@ -139,41 +139,79 @@ pub enum Act {
     Sweep,
 }
 
-impl Act {
-    /// Whether it leaves something on the node that only the pod's record tells of (invariant 6): it is not begun before that
-    /// is written.
+/// What an act changes of what the record of its pod tells of (invariant 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Footprint {
+    /// It leaves something on the node that only the record tells of: it is not begun before that is written.
+    Leaves,
+    /// It takes away what the record on disk may still count on.
+    TakesAway,
+    /// Nothing.
+    None,
+}
+
+impl NodeAct {
+    /// The act in a word.
     #[must_use]
-    pub fn leaves_something(&self) -> bool {
+    pub fn name(&self) -> &'static str {
         match self {
-            Self::EnsureCgroup(_)
-            | Self::EnsureDirs(_)
-            | Self::EnsureNetns(_)
-            | Self::EnsureNetwork(_)
-            | Self::EnsureSandbox(_)
-            | Self::EnsureVolume(_)
-            | Self::EnsureRootfs(_)
-            | Self::StartContainer(_)
-            | Self::WriteFiles(_)
-            | Self::KeepEnd(_) => true,
-            Self::Persist(_)
-            | Self::Forget
-            | Self::Publish(_)
-            | Self::Withdraw
-            | Self::Note(_)
-            | Self::LookAtTask(_)
-            | Self::Look(_)
-            | Self::Signal(_)
-            | Self::ReadTerminationMessage(_)
-            | Self::RemoveContainer(_)
-            | Self::RemoveSandbox(_)
-            | Self::KillShim(_)
-            | Self::RemoveNetwork(_)
-            | Self::RemoveNetns(_)
-            | Self::RemoveVolumes
-            | Self::RemoveCgroup(_)
-            | Self::RemoveDirs(_)
-            | Self::DropEnd
-            | Self::Sweep => false,
+            Self::InspectImage(_) => "inspect-image",
+            Self::PullImage(_) => "pull-image",
+            Self::SetQos(_) => "set-qos",
+        }
+    }
+}
+
+impl Act {
+    /// The act in a word.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.properties().0
+    }
+
+    /// What it changes of what the record tells of.
+    #[must_use]
+    pub fn footprint(&self) -> Footprint {
+        self.properties().1
+    }
+
+    fn properties(&self) -> (&'static str, Footprint) {
+        use Footprint::{Leaves, None, TakesAway};
+        match self {
+            Self::Persist(_) => ("persist", None),
+            Self::Forget => ("forget", None),
+            Self::Publish(_) => ("publish", None),
+            Self::Withdraw => ("withdraw", None),
+            Self::Note(_) => ("note", None),
+
+            Self::EnsureCgroup(_) => ("ensure-cgroup", Leaves),
+            Self::EnsureDirs(_) => ("ensure-dirs", Leaves),
+            Self::EnsureNetns(_) => ("ensure-netns", Leaves),
+            Self::EnsureNetwork(_) => ("ensure-network", Leaves),
+            Self::EnsureSandbox(_) => ("ensure-sandbox", Leaves),
+            Self::EnsureVolume(_) => ("ensure-volume", Leaves),
+            Self::EnsureRootfs(_) => ("ensure-rootfs", Leaves),
+            Self::StartContainer(_) => ("start-container", Leaves),
+
+            Self::WriteFiles(_) => ("write-files", Leaves),
+            Self::Look(_) => ("look", None),
+
+            Self::KeepEnd(_) => ("keep-end", Leaves),
+
+            Self::LookAtTask(_) => ("look-at-task", None),
+            Self::Signal(_) => ("signal", None),
+            Self::ReadTerminationMessage(_) => ("read-termination-message", None),
+            Self::RemoveContainer(_) => ("remove-container", TakesAway),
+            Self::RemoveSandbox(_) => ("remove-sandbox", TakesAway),
+            Self::KillShim(_) => ("kill-shim", TakesAway),
+            Self::RemoveNetwork(_) => ("remove-network", TakesAway),
+            Self::RemoveNetns(_) => ("remove-netns", TakesAway),
+            Self::RemoveVolumes => ("remove-volumes", TakesAway),
+            Self::RemoveCgroup(_) => ("remove-cgroup", TakesAway),
+            Self::RemoveDirs(_) => ("remove-dirs", TakesAway),
+            Self::DropEnd => ("drop-end", None),
+            // Of a pod without a record.
+            Self::Sweep => ("sweep", None),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Each kind of effect: its name, how many run at once, and how long one may take.
+//! Each kind of effect: its name, what it competes for, how long it may take, and what it may not share.
 
 use std::time::Duration;
 
 use berth_core::{
     effect::{Act, Effect, NodeAct},
-    id::SandboxId,
+    id::{PodUid, SandboxId},
     pod::port::signal::SIGNAL_DEADLINE,
 };
 
@@ -37,14 +37,26 @@ pub(super) enum Lane {
     Looks,
 }
 
-/// One kind.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
+/// One kind, for one effect.
+#[derive(Debug, Clone)]
+pub(super) struct EffectKind {
     pub(super) name: &'static str,
     /// `None` when it competes for nothing, or enters a lane only with a part of its work.
     pub(super) lane: Option<Lane>,
     /// From the moment it is asked for: the wait for a place counts.
     pub(super) deadline: Duration,
+    /// What it works on by calls that block, where another effect on the same would race with it: a call that is stuck goes on
+    /// after its effect was given up.
+    pub(super) target: Option<Target>,
+}
+
+/// Something on the node that only one effect may work on at a time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Target {
+    /// What it is, for people: `cgroup`, `network namespace`.
+    pub(super) what: &'static str,
+    /// Of which pod or sandbox; empty for the node's own.
+    pub(super) of: String,
 }
 
 /// Names of the effects that are performed in tasks, for [`crate::failpoint`].
@@ -90,107 +102,72 @@ const PLUGINS: Duration = Duration::from_secs(240);
 /// a bug.
 pub(super) const PULL: Duration = Duration::from_secs(6 * 3600);
 
-impl Kind {
+/// Targets of more than one kind.
+const CGROUP: &str = "cgroup";
+const NETNS: &str = "network namespace";
+const KEPT_END: &str = "kept end";
+
+impl EffectKind {
     /// The kind of an effect; `None` for those that the loop performs itself.
     pub(super) fn of(effect: &Effect) -> Option<Self> {
         match effect {
-            Effect::Pod { act, .. } => Self::of_act(act),
-            Effect::Node { act, .. } => Some(match act {
-                NodeAct::InspectImage(_) => Self::without_lane("inspect-image", PULL),
-                NodeAct::PullImage(_) => Self::new("pull-image", Lane::Pulls, PULL),
-                NodeAct::SetQos(_) => Self::new("set-qos", Lane::Kernel, LOCAL),
-            }),
+            Effect::Pod { pod, act, .. } => Self::of_act(pod, act),
+            Effect::Node { act, .. } => {
+                let of = |lane, deadline| Self::new(act.name(), lane, deadline);
+                Some(match act {
+                    NodeAct::InspectImage(_) => of(None, PULL),
+                    NodeAct::PullImage(_) => of(Some(Lane::Pulls), PULL),
+                    NodeAct::SetQos(_) => {
+                        of(Some(Lane::Kernel), LOCAL).alone("cgroups of the QoS classes", &"")
+                    }
+                })
+            }
         }
     }
 
-    fn of_act(act: &Act) -> Option<Self> {
+    /// Those without a lane work on files, which workers bound by pod, start something, which enters its lane when its files are
+    /// there, or look at an image, which enters another one when it has to be unpacked.
+    fn of_act(pod: &PodUid, act: &Act) -> Option<Self> {
+        let on = |lane, deadline| Self::new(act.name(), Some(lane), deadline);
+        let without_lane = |deadline| Self::new(act.name(), None, deadline);
         Some(match act {
             Act::Persist(_) | Act::Forget | Act::Publish(_) | Act::Withdraw | Act::Note(_) => return None,
-            Act::EnsureCgroup(_) => Self::new("ensure-cgroup", Lane::Kernel, LOCAL),
-            Act::EnsureDirs(_) => Self::without_lane("ensure-dirs", LOCAL),
-            Act::EnsureNetns(_) => Self::new("ensure-netns", Lane::Kernel, LOCAL),
-            Act::EnsureNetwork(_) => Self::new("ensure-network", Lane::Network, PLUGINS),
-            Act::EnsureSandbox(_) => Self::new("ensure-sandbox", Lane::Start, RUNTIME),
-            Act::EnsureVolume(_) => Self::without_lane("ensure-volume", TREE),
-            Act::EnsureRootfs(_) => Self::new("ensure-rootfs", Lane::Layers, RUNTIME),
-            Act::StartContainer(_) => Self::without_lane("start-container", RUNTIME),
-            Act::WriteFiles(_) => Self::without_lane("write-files", LOCAL),
-            Act::Look(_) => Self::new("look", Lane::Looks, LOCAL),
-            Act::KeepEnd(_) => Self::new("keep-end", Lane::Disk, LOCAL),
-            Act::LookAtTask(_) => Self::new("look-at-task", Lane::Signals, SIGNAL_DEADLINE),
-            Act::Signal(_) => Self::new("signal", Lane::Signals, SIGNAL_DEADLINE),
-            Act::ReadTerminationMessage(_) => Self::without_lane("read-termination-message", LOCAL),
-            Act::RemoveContainer(_) => Self::new("remove-container", Lane::Stop, RUNTIME),
-            Act::RemoveSandbox(_) => Self::new("remove-sandbox", Lane::Stop, RUNTIME),
-            Act::KillShim(_) => Self::new("kill-shim", Lane::Stop, LOCAL),
-            Act::RemoveNetwork(_) => Self::new("remove-network", Lane::Network, PLUGINS),
-            Act::RemoveNetns(_) => Self::new("remove-netns", Lane::KernelEnds, LOCAL),
-            Act::RemoveVolumes => Self::without_lane("remove-volumes", TREE),
-            Act::RemoveCgroup(_) => Self::new("remove-cgroup", Lane::KernelEnds, LOCAL),
-            Act::RemoveDirs(_) => Self::without_lane("remove-dirs", TREE),
-            Act::DropEnd => Self::new("drop-end", Lane::Disk, LOCAL),
-            Act::Sweep => Self::new("sweep", Lane::Stop, TREE),
+            Act::EnsureCgroup(_) => on(Lane::Kernel, LOCAL).alone(CGROUP, pod),
+            Act::EnsureDirs(_) => without_lane(LOCAL),
+            Act::EnsureNetns(sandbox) => on(Lane::Kernel, LOCAL).alone(NETNS, sandbox),
+            Act::EnsureNetwork(_) => on(Lane::Network, PLUGINS),
+            Act::EnsureSandbox(_) => on(Lane::Start, RUNTIME),
+            Act::EnsureVolume(_) => without_lane(TREE),
+            Act::EnsureRootfs(_) => on(Lane::Layers, RUNTIME),
+            Act::StartContainer(_) => without_lane(RUNTIME),
+            Act::WriteFiles(_) => without_lane(LOCAL),
+            Act::Look(_) => on(Lane::Looks, LOCAL).alone("look", pod),
+            Act::KeepEnd(_) => on(Lane::Disk, LOCAL).alone(KEPT_END, pod),
+            Act::LookAtTask(_) => on(Lane::Signals, SIGNAL_DEADLINE),
+            Act::Signal(_) => on(Lane::Signals, SIGNAL_DEADLINE),
+            Act::ReadTerminationMessage(_) => without_lane(LOCAL),
+            Act::RemoveContainer(_) => on(Lane::Stop, RUNTIME),
+            Act::RemoveSandbox(_) => on(Lane::Stop, RUNTIME),
+            Act::KillShim(_) => on(Lane::Stop, LOCAL),
+            Act::RemoveNetwork(_) => on(Lane::Network, PLUGINS),
+            Act::RemoveNetns(sandbox) => on(Lane::KernelEnds, LOCAL).alone(NETNS, sandbox),
+            Act::RemoveVolumes => without_lane(TREE),
+            Act::RemoveCgroup(_) => on(Lane::KernelEnds, LOCAL).alone(CGROUP, pod),
+            Act::RemoveDirs(_) => without_lane(TREE),
+            Act::DropEnd => on(Lane::Disk, LOCAL).alone(KEPT_END, pod),
+            Act::Sweep => on(Lane::Stop, TREE).alone(CGROUP, pod),
         })
     }
 
-    /// For work on files, which workers bound by pod, for a start, which enters its lane when its files are there, and for a look
-    /// at an image, which enters another one when it has to unpack it.
-    fn without_lane(name: &'static str, deadline: Duration) -> Self {
-        Self { lane: None, ..Self::new(name, Lane::Stop, deadline) }
-    }
-
-    fn new(name: &'static str, lane: Lane, deadline: Duration) -> Self {
+    fn new(name: &'static str, lane: Option<Lane>, deadline: Duration) -> Self {
         debug_assert!(KINDS.contains(&name), "{name}");
-        Self { name, lane: Some(lane), deadline }
+        Self { name, lane, deadline, target: None }
     }
-}
 
-/// Something on the node that only one effect may work on at a time.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Target {
-    /// What it is, for people: `cgroup`, `network namespace`.
-    pub(super) what: &'static str,
-    /// Of which pod or sandbox; empty for the node's own.
-    pub(super) of: String,
-}
-
-/// What an effect works on by calls that block, where another effect on the same would race with it: a call that is stuck
-/// goes on after its effect was given up.
-pub(super) fn target(effect: &Effect) -> Option<Target> {
-    let (what, of) = match effect {
-        Effect::Node { act: NodeAct::SetQos(_), .. } => ("cgroups of the QoS classes", String::new()),
-        Effect::Node { act: NodeAct::InspectImage(_) | NodeAct::PullImage(_), .. } => return None,
-        Effect::Pod { pod, act, .. } => match act {
-            Act::EnsureCgroup(_) | Act::RemoveCgroup(_) | Act::Sweep => ("cgroup", pod.to_string()),
-            Act::EnsureNetns(sandbox) | Act::RemoveNetns(sandbox) => {
-                ("network namespace", sandbox.to_string())
-            }
-            Act::Look(_) => ("look", pod.to_string()),
-            Act::KeepEnd(_) | Act::DropEnd => ("kept end", pod.to_string()),
-            Act::Persist(_)
-            | Act::Forget
-            | Act::Publish(_)
-            | Act::Withdraw
-            | Act::Note(_)
-            | Act::EnsureDirs(_)
-            | Act::EnsureNetwork(_)
-            | Act::EnsureSandbox(_)
-            | Act::EnsureVolume(_)
-            | Act::EnsureRootfs(_)
-            | Act::WriteFiles(_)
-            | Act::StartContainer(_)
-            | Act::LookAtTask(_)
-            | Act::Signal(_)
-            | Act::ReadTerminationMessage(_)
-            | Act::RemoveContainer(_)
-            | Act::RemoveSandbox(_)
-            | Act::KillShim(_)
-            | Act::RemoveNetwork(_)
-            | Act::RemoveVolumes
-            | Act::RemoveDirs(_) => return None,
-        },
-    };
-    Some(Target { what, of })
+    /// No two at once on the same.
+    fn alone(self, what: &'static str, of: &impl ToString) -> Self {
+        Self { target: Some(Target { what, of: of.to_string() }), ..self }
+    }
 }
 
 /// The sandbox whose loss an effect may be answered with.

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     failure::unknown,
-    kinds::{Kind, Lane, Target},
+    kinds::{EffectKind, Lane, Target},
 };
 
 /// Threads for calls on the kernel (cgroups, namespaces): short, so that more would only wait for the same locks.
@@ -103,13 +103,12 @@ impl Lanes {
     /// earlier work on the same target has not ended.
     pub(super) async fn run<T>(
         &self,
-        kind: Kind,
-        target: Option<Target>,
+        kind: EffectKind,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let seconds = kind.deadline.as_secs();
         let deadline = tokio::time::Instant::now() + kind.deadline;
-        let turn = target.map(|target| self.turn(target)).transpose()?;
+        let turn = kind.target.map(|target| self.turn(target)).transpose()?;
         let permit = match kind.lane {
             Some(lane) => Some(self.enter(lane, kind.deadline).await?),
             None => None,
@@ -184,12 +183,14 @@ mod tests {
         })
     }
 
-    fn kind(lane: Lane, deadline: Duration) -> Kind {
-        Kind { name: "signal", lane: Some(lane), deadline }
+    fn kind(lane: Lane, deadline: Duration) -> EffectKind {
+        EffectKind { name: "signal", lane: Some(lane), deadline, target: None }
     }
 
-    fn target(of: usize) -> Target {
-        Target { what: "cgroup", of: format!("pod{of}") }
+    /// One that works on something of a pod.
+    fn on(pod: usize, lane: Lane, deadline: Duration) -> EffectKind {
+        let target = Target { what: "cgroup", of: format!("pod{pod}") };
+        EffectKind { target: Some(target), ..kind(lane, deadline) }
     }
 
     /// As many pods as the lane has places, each with a stuck thread; the locks end with the senders.
@@ -198,8 +199,8 @@ mod tests {
         for pod in 0..KERNEL {
             let (gate, receiver) = sync_channel(0);
             gates.push(gate);
-            let short = kind(Lane::Kernel, Duration::from_millis(20));
-            let failure = lanes.run(short, Some(target(pod)), stuck(receiver)).await.unwrap_err();
+            let short = on(pod, Lane::Kernel, Duration::from_millis(20));
+            let failure = lanes.run(short, stuck(receiver)).await.unwrap_err();
             assert_eq!(failure.kind, FailureKind::Unknown, "{failure:?}");
         }
         gates
@@ -211,8 +212,8 @@ mod tests {
     async fn stuck_pods_block_no_other_lane() {
         let lanes = Lanes::default();
         let gates = stick(&lanes).await;
-        let short = kind(Lane::Kernel, Duration::from_millis(20));
-        let failure = lanes.run(short, Some(target(99)), async { Ok(()) }).await.unwrap_err();
+        let short = on(99, Lane::Kernel, Duration::from_millis(20));
+        let failure = lanes.run(short, async { Ok(()) }).await.unwrap_err();
         assert_eq!(failure.kind, FailureKind::Transient, "stuck threads keep their places: {failure:?}");
         for lane in [
             Lane::KernelEnds,
@@ -227,26 +228,26 @@ mod tests {
             Lane::Signals,
             Lane::Looks,
         ] {
-            lanes.run(kind(lane, ENOUGH), Some(target(99)), blocking(|| Ok(()))).await.unwrap();
+            lanes.run(on(99, lane, ENOUGH), blocking(|| Ok(()))).await.unwrap();
         }
         drop(gates);
-        lanes.run(kind(Lane::Kernel, ENOUGH), Some(target(99)), blocking(|| Ok(()))).await.unwrap();
+        lanes.run(on(99, Lane::Kernel, ENOUGH), blocking(|| Ok(()))).await.unwrap();
     }
 
     #[tokio::test]
     async fn what_is_stuck_is_not_begun_again_until_it_has_ended() {
         let lanes = Lanes::default();
         let (gate, receiver) = sync_channel(0);
-        let short = kind(Lane::Stop, Duration::from_millis(20));
-        lanes.run(short, Some(target(1)), stuck(receiver)).await.unwrap_err();
-        let again = || lanes.run(kind(Lane::Stop, ENOUGH), Some(target(1)), async { Ok(()) });
+        let short = on(1, Lane::Stop, Duration::from_millis(20));
+        lanes.run(short, stuck(receiver)).await.unwrap_err();
+        let again = || lanes.run(on(1, Lane::Stop, ENOUGH), async { Ok(()) });
         let failure = again().await.unwrap_err();
         assert_eq!(failure.kind, FailureKind::Transient);
         assert!(
             failure.message.starts_with("earlier work on the cgroup has not ended since "),
             "{failure:?}"
         );
-        lanes.run(kind(Lane::Stop, ENOUGH), Some(target(2)), async { Ok(()) }).await.unwrap();
+        lanes.run(on(2, Lane::Stop, ENOUGH), async { Ok(()) }).await.unwrap();
         drop(gate);
         while again().await.is_err() {
             tokio::task::yield_now().await;
@@ -258,7 +259,7 @@ mod tests {
         let lanes = Lanes::default();
         let gates = stick(&lanes).await;
         let began = std::time::Instant::now();
-        let waiting = lanes.run(kind(Lane::Kernel, Duration::from_millis(50)), None, async { Ok(()) });
+        let waiting = lanes.run(kind(Lane::Kernel, Duration::from_millis(50)), async { Ok(()) });
         waiting.await.unwrap_err();
         assert!(began.elapsed() < ENOUGH, "waited {:?}", began.elapsed());
         drop(gates);
@@ -271,8 +272,8 @@ mod tests {
         for _ in 0..STOP {
             held.push(lanes.enter(Lane::Stop, ENOUGH).await.unwrap());
         }
-        let kind = Kind::of(&signal()).unwrap();
-        lanes.run(Kind { deadline: ENOUGH, ..kind }, None, async { Ok(()) }).await.unwrap();
+        let kind = EffectKind::of(&signal()).unwrap();
+        lanes.run(EffectKind { deadline: ENOUGH, ..kind }, async { Ok(()) }).await.unwrap();
     }
 
     fn signal() -> berth_core::effect::Effect {

@@ -17,7 +17,7 @@ use super::{
     files::{dirs, termination, volumes},
     host::Host,
     images::{inspect, pull, rootfs},
-    kinds::{self, Kind},
+    kinds::{self, EffectKind},
     look::{look, write_files},
     network,
     runtime::{container, kill, look as look_in, sandbox, signal},
@@ -26,7 +26,7 @@ use crate::runtime::Shims;
 
 /// Begins an effect in a task of its own. Its outcome goes to `events`.
 pub fn start(host: &Arc<Host>, effect: Effect, events: &mpsc::Sender<Event>) {
-    let Some(kind) = Kind::of(&effect) else { return };
+    let Some(kind) = EffectKind::of(&effect) else { return };
     let (host, events) = (Arc::clone(host), events.clone());
     let pod = match &effect {
         Effect::Pod { pod, .. } => pod.as_str().to_owned(),
@@ -74,16 +74,16 @@ fn is_loss(outcome: &Result<Outcome, Failure>) -> bool {
     }
 }
 
-async fn bounded(host: &Arc<Host>, effect: Effect, kind: Kind) -> Result<Outcome, Failure> {
+async fn bounded(host: &Arc<Host>, effect: Effect, kind: EffectKind) -> Result<Outcome, Failure> {
     let began = tokio::time::Instant::now();
-    let target = kinds::target(&effect);
+    let name = kind.name;
     let work = async {
-        host.failpoint.before(kind.name);
+        host.failpoint.before(name);
         Box::pin(perform(host, effect)).await
     };
-    let outcome = host.lanes.run(kind, target, work).await;
+    let outcome = host.lanes.run(kind, work).await;
     tracing::debug!(ms = began.elapsed().as_millis(), ok = outcome.is_ok(), "effect ended");
-    host.failpoint.after(kind.name);
+    host.failpoint.after(name);
     outcome
 }
 

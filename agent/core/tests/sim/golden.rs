@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write, path::Path, sync::Arc, time::Duration};
 
 use berth_core::{
+    effect::Effect,
     event::Event,
     failure::FailureKind,
     id::{ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
@@ -189,10 +190,8 @@ impl Script {
     /// Performs what is asked for, in order, until nothing follows.
     fn settle_run(&mut self, run: &mut Run) {
         for _ in 0..1000 {
-            let next = run.open.iter().position(|effect| {
-                let kind = tell::kind_of(effect);
-                !self.held.contains(&kind)
-            });
+            let is_held = |effect: &Effect| self.held.iter().any(|held| held == tell::kind_of(effect));
+            let next = run.open.iter().position(|effect| !is_held(effect));
             if let Some(at) = next {
                 let kind = tell::kind_of(&run.open[at]);
                 let failure = self.failures.iter().position(|(effect, ..)| *effect == kind);

@@ -410,7 +410,7 @@ fn everything_that_data_allows_starts_at_once() {
     let mut run = Run::new();
     run.settle();
     run.want(pods::pod("web", &["main"]));
-    let begun: BTreeSet<String> = run.open.iter().map(tell::kind_of).collect();
+    let begun: BTreeSet<&str> = run.open.iter().map(tell::kind_of).collect();
     for kind in ["ensure-dirs", "ensure-cgroup", "ensure-netns", "inspect-image"] {
         assert!(begun.contains(kind), "{kind} is not in {begun:?}");
     }
@@ -424,7 +424,7 @@ fn everything_that_data_allows_starts_at_once() {
         run.perform(at);
         run.deliver(0);
     }
-    let begun: BTreeSet<String> = run.open.iter().map(tell::kind_of).collect();
+    let begun: BTreeSet<&str> = run.open.iter().map(tell::kind_of).collect();
     for kind in ["ensure-dirs", "ensure-cgroup", "ensure-network", "ensure-sandbox", "ensure-rootfs"] {
         assert!(begun.contains(kind), "{kind} is not in {begun:?}");
     }

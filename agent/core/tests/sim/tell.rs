@@ -23,18 +23,16 @@ pub(crate) fn effect(effect: &Effect, names: &BTreeMap<String, String>) -> Strin
         }
         Effect::Pod { pod, act, .. } => {
             let name = names.get(pod.as_str()).cloned().unwrap_or_else(|| pod.to_string());
-            format!("{name} {}{}", world::name_of(act), describe_act(pod, act))
+            format!("{name} {}{}", act.name(), describe_act(pod, act))
         }
     }
 }
 
 /// The effect in a word.
-pub(crate) fn kind_of(effect: &Effect) -> String {
+pub(crate) fn kind_of(effect: &Effect) -> &'static str {
     match effect {
-        Effect::Node { act: NodeAct::SetQos(_), .. } => "set-qos".into(),
-        Effect::Node { act: NodeAct::InspectImage(_), .. } => "inspect-image".into(),
-        Effect::Node { act: NodeAct::PullImage(_), .. } => "pull-image".into(),
-        Effect::Pod { act, .. } => world::name_of(act).into(),
+        Effect::Node { act, .. } => act.name(),
+        Effect::Pod { act, .. } => act.name(),
     }
 }
 
@@ -70,16 +68,8 @@ fn describe_act(pod: &PodUid, act: &Act) -> String {
         }
         Act::ReadTerminationMessage(request) => format!(" {}", world::short(&request.id)),
         Act::RemoveContainer(request) => format!(" {}", world::short(&request.id)),
-        Act::Forget
-        | Act::Withdraw
-        | Act::KeepEnd(_)
-        | Act::DropEnd
-        | Act::EnsureCgroup(_)
-        | Act::EnsureDirs(_)
-        | Act::RemoveVolumes
-        | Act::RemoveCgroup(_)
-        | Act::RemoveDirs(_)
-        | Act::Sweep => String::new(),
+        // Its name says all.
+        _ => String::new(),
     }
 }
 

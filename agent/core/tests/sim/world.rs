@@ -5,7 +5,6 @@ mod behind;
 mod checks;
 mod half;
 mod making;
-mod names;
 mod processes;
 mod records;
 mod removal;
@@ -35,8 +34,6 @@ use berth_core::{
     time::{Mono, Now},
 };
 
-pub(crate) use self::names::name_of;
-use self::names::needs_runtime;
 pub(crate) use self::processes::Manner;
 use crate::oracle::Oracle;
 
@@ -232,7 +229,7 @@ impl World {
                 self.signal(request, now);
                 Some(Ok(Outcome::Done))
             }
-            Act::ReadTerminationMessage(request) => Some(Ok(self.last_words(&request.id))),
+            Act::ReadTerminationMessage(request) => Some(Ok(self.termination_message(&request.id))),
             Act::RemoveContainer(_)
             | Act::RemoveSandbox(_)
             | Act::RemoveNetwork(_)
@@ -263,6 +260,18 @@ impl World {
             NodeAct::PullImage(_) => Err(failure(FailureKind::ImagePull, "not found")),
         }
     }
+}
+
+/// Whether containerd performs an act.
+fn needs_runtime(act: &Act) -> bool {
+    matches!(
+        act,
+        Act::EnsureSandbox(_)
+            | Act::EnsureRootfs(_)
+            | Act::StartContainer(_)
+            | Act::RemoveContainer(_)
+            | Act::RemoveSandbox(_)
+    )
 }
 
 pub(crate) fn failure(kind: FailureKind, message: &str) -> Failure {

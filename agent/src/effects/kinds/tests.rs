@@ -218,13 +218,13 @@ fn what_the_loop_performs_itself_is_of_no_kind() {
         PodEvent { container: None, severity: Severity::Normal, reason: "Pulled", message: String::new() };
     for act in [Act::Persist(record()), Act::Forget, Act::Withdraw, Act::Note(event)] {
         let effect = Effect::Pod { op: OpId(1), pod: PodUid::new("u"), act };
-        assert!(Kind::of(&effect).is_none() && target(&effect).is_none(), "{effect:?}");
+        assert!(EffectKind::of(&effect).is_none(), "{effect:?}");
     }
 }
 
 fn is(effect: &Effect, expected: Row) {
-    let kind = Kind::of(effect).unwrap();
-    let target = target(effect).map(|target| format!("{} {}", target.what, target.of));
+    let kind = EffectKind::of(effect).unwrap();
+    let target = kind.target.map(|target| format!("{} {}", target.what, target.of));
     assert_eq!((kind.name, kind.lane, kind.deadline.as_secs(), target.as_deref()), expected);
 }
 

@@ -7,7 +7,7 @@
 use std::mem;
 
 use crate::{
-    effect::{Act, Effect},
+    effect::{Act, Effect, Footprint},
     event::Outcome,
     failure::{Failure, FailureKind},
     id::OpId,
@@ -170,47 +170,24 @@ impl PodMachine {
     }
 }
 
-/// Whether an act leaves something that only the record tells of, or takes away what the record on disk still counts on.
-/// A pod that is removed is taken down by its old record too: that makes room, and a crash on the way is cleaned up like
-/// any pod that nobody wants. Its network stays as long as its sandbox: an agent that finds the sandbox and an old record takes
-/// the attachment for there.
+/// Whether an act waits for the record. One that leaves something does. One that takes something away does while the pod is
+/// wanted: a pod that is removed is taken down by its old record too, which makes room, and a crash on the way is cleaned up
+/// like any pod that nobody wants. Its network stays as long as its sandbox: an agent that finds the sandbox and an old record
+/// takes the attachment for there.
 fn needs_record(act: &Act, life: &Life) -> bool {
     let is_wanted = match life.record.goal {
         Goal::Wanted => true,
         Goal::Removed => false,
     };
-    match act {
-        Act::RemoveNetwork(request) => {
-            is_wanted || life.actual.removals.contains_key(&Leftover::Sandbox(request.sandbox.clone()))
-        }
-        Act::RemoveContainer(_)
-        | Act::RemoveSandbox(_)
-        | Act::KillShim(_)
-        | Act::RemoveNetns(_)
-        | Act::RemoveVolumes
-        | Act::RemoveCgroup(_)
-        | Act::RemoveDirs(_) => is_wanted,
-        Act::EnsureCgroup(_)
-        | Act::EnsureDirs(_)
-        | Act::EnsureNetns(_)
-        | Act::EnsureNetwork(_)
-        | Act::EnsureSandbox(_)
-        | Act::EnsureVolume(_)
-        | Act::EnsureRootfs(_)
-        | Act::StartContainer(_)
-        | Act::WriteFiles(_)
-        | Act::KeepEnd(_)
-        | Act::Persist(_)
-        | Act::Forget
-        | Act::Publish(_)
-        | Act::Withdraw
-        | Act::Note(_)
-        | Act::LookAtTask(_)
-        | Act::Signal(_)
-        | Act::ReadTerminationMessage(_)
-        | Act::Look(_)
-        | Act::DropEnd
-        | Act::Sweep => act.leaves_something(),
+    let is_before_its_sandbox = if let Act::RemoveNetwork(request) = act {
+        life.actual.removals.contains_key(&Leftover::Sandbox(request.sandbox.clone()))
+    } else {
+        false
+    };
+    match act.footprint() {
+        Footprint::Leaves => true,
+        Footprint::TakesAway => is_wanted || is_before_its_sandbox,
+        Footprint::None => false,
     }
 }
 

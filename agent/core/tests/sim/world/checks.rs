@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use berth_core::{
-    effect::{Act, Effect},
+    effect::{Act, Effect, Footprint},
     id::{ContainerName, PodUid},
     pod::port::start::StartRequest,
     record::PodRecord,
@@ -11,7 +11,7 @@ use berth_core::{
     status::{ContainerState, PodStatus, Terminated},
 };
 
-use super::{World, name_of};
+use super::World;
 
 /// What of a record must be on disk.
 enum Needs {
@@ -27,7 +27,7 @@ impl World {
     pub(crate) fn check_recorded(&mut self, effect: &Effect) {
         let Effect::Pod { pod, act, .. } = effect else { return };
         let needs = match act {
-            act if act.leaves_something() => Needs::Current,
+            act if act.footprint() == Footprint::Leaves => Needs::Current,
             Act::Publish(_)
             | Act::LookAtTask(_)
             | Act::Signal(_)
@@ -45,7 +45,7 @@ impl World {
             Needs::Any => is_unwritten || self.records.contains_key(pod),
         };
         if !is_there {
-            self.violations.push(format!("{pod}: no record before {}", name_of(act)));
+            self.violations.push(format!("{pod}: no record before {}", act.name()));
         }
     }
 

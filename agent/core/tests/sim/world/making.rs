@@ -15,7 +15,7 @@ use berth_core::{
     time::Now,
 };
 
-use super::{Container, Sandbox, World, failure, name_of};
+use super::{Container, Sandbox, World, failure};
 
 impl World {
     pub(super) fn look_at_task(&self, request: &TaskRequest) -> Result<Outcome, Failure> {
@@ -78,7 +78,7 @@ impl World {
                 self.snapshots.insert(request.id.clone(), pod.clone());
                 Ok(Outcome::Rootfs(Arc::new(Accounts::default())))
             }
-            other => panic!("not to be made: {}", name_of(other)),
+            other => panic!("not to be made: {}", other.name()),
         }
     }
 

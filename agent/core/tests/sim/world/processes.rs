@@ -25,8 +25,8 @@ pub(crate) enum Manner {
 }
 
 impl World {
-    /// They are in the pod's directory, also when the container has gone with its sandbox.
-    pub(super) fn last_words(&mut self, id: &ContainerId) -> Outcome {
+    /// It is in the pod's directory, also when the container has gone with its sandbox.
+    pub(super) fn termination_message(&mut self, id: &ContainerId) -> Outcome {
         if self.containers.get(id).is_some_and(Container::is_running) {
             self.violate(format!("termination message of {} before its end", short(id)));
         }

@@ -8,7 +8,7 @@ use berth_core::{
     time::Now,
 };
 
-use super::{World, name_of};
+use super::World;
 
 impl World {
     pub(super) fn remove_container(&mut self, pod: &PodUid, removed: &ContainerId, now: Now) {
@@ -97,7 +97,7 @@ impl World {
                 self.cgroups.remove(pod);
                 self.dirs.remove(pod);
             }
-            other => panic!("not to be removed: {}", name_of(other)),
+            other => panic!("not to be removed: {}", other.name()),
         }
     }
 }
