@@ -140,13 +140,11 @@ async fn start(
     let shims = Shims::new(&config.node.paths.run, &config.containerd_socket, sender.clone());
     let ended = store.ended(config.node.paths.root.as_ref());
     let records = read_back(&mut store)?;
-    let ended_pods = ended_before(&ended, &records)?;
     let found = runtime::observe(&containerd, &shims, recorded(&records)).await?;
-    let network = Network::open(&config.cni, &config.node.paths, asks_for_changes(&workers))
-        .context("use the CNI directories")?;
+    let (ended_pods, network) = kept_in_root(&config, &ended, &records, &workers).await?;
     network.find_leftovers(recorded(&records), &known(&records, &found)).await;
     let recorded_pods = records.iter().chain(&ended_pods).map(|(record, _)| record.uid.clone()).collect();
-    let orphans = orphans(&config, &cgroups, recorded_pods, &found);
+    let (found, orphans) = find_orphans(&config, &cgroups, recorded_pods, found).await?;
 
     let grouped = GroupedTasks::default();
     for (container, sandbox) in &found.grouped {
@@ -227,6 +225,41 @@ async fn root_answers(config: &Config, workers: &Workers) {
     }
 }
 
+/// Pods that had ended before a reboot, and the networks, whose records are beside them.
+async fn kept_in_root(
+    config: &Arc<Config>,
+    ended: &EndedPods,
+    records: &Pods,
+    workers: &Workers,
+) -> Result<(Pods, Network)> {
+    let (config, ended, changeable) = (Arc::clone(config), ended.clone(), asks_for_changes(workers));
+    let known = records.iter().map(|(record, _)| record.uid.clone()).collect();
+    of_root(move || {
+        let network = Network::open(&config.cni, &config.node.paths, changeable);
+        Ok((ended_before(&ended, &known)?, network.context("use the CNI directories")?))
+    })
+    .await
+}
+
+async fn find_orphans(
+    config: &Arc<Config>,
+    tree: &Arc<Tree>,
+    recorded: BTreeSet<PodUid>,
+    found: ObservedNode,
+) -> Result<(ObservedNode, Vec<PodUid>)> {
+    let (config, tree) = (Arc::clone(config), Arc::clone(tree));
+    of_root(move || {
+        let orphans = orphans(&config, &tree, recorded, &found);
+        Ok((found, orphans))
+    })
+    .await
+}
+
+/// Works on the root directory in a thread, so that the agent can be stopped while its disk hangs.
+async fn of_root<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.context("work on the root directory")?
+}
+
 /// The records, with their pods read back from the manifests in them. A record whose manifest cannot be read any more
 /// is moved aside: what runs of its pod is found by observation.
 fn read_back(store: &mut Store) -> Result<Pods> {
@@ -246,8 +279,7 @@ fn read_back(store: &mut Store) -> Result<Pods> {
 }
 
 /// Pods that had ended before the machine was switched off: what is kept of those that have no record.
-fn ended_before(ended: &EndedPods, records: &Pods) -> Result<Pods> {
-    let known: BTreeSet<&PodUid> = records.iter().map(|(record, _)| &record.uid).collect();
+fn ended_before(ended: &EndedPods, known: &BTreeSet<PodUid>) -> Result<Pods> {
     let mut pods = Vec::new();
     for record in ended.load()?.into_iter().filter(|record| !known.contains(&record.uid)) {
         match manifest::pod_from_json(&record.manifest, record.source) {

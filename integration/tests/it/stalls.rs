@@ -2,14 +2,18 @@
 //! be stopped and started, and everything heals by itself.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use berth_integration::agent::{STATE_DIR, berth, berth_json};
+use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings, berth, berth_json};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::wait::{self, Look};
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::{Value, json};
 
 use crate::dead_fs::{DeadFs, Disk, Server};
@@ -32,6 +36,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("stalls::a_file_system_whose_server_never_reads", || dead_paths(Server::Sleeps)).long(),
         test("stalls::a_frozen_disk_under_the_logs", frozen_logs).long(),
         test("stalls::a_containerd_that_never_answers", silent_containerd).long(),
+        test("stalls::a_root_directory_that_hangs_while_it_is_read", root_hangs),
     ]
 }
 
@@ -133,7 +138,7 @@ fn dead_paths(server: Server) -> Result<()> {
     let dead = DeadFs::mount(&dir, server)?;
     let began = Instant::now();
 
-    // Before the mend: twelve took every place, and retries every thread.
+    // Twelve would take every place, and retries every thread.
     node.apply("stuck", &stuck("stuck", &notes, &dir, 12))?;
     node.apply("heals", &stuck("heals", &notes, &dir, 1))?;
     let part = with_volumes(
@@ -279,5 +284,28 @@ fn silent_containerd() -> Result<()> {
     node.ready("waits")?;
     node.gone("leaves")?;
     same("the bystander", node.ready("bystander")?.container_id("main")?, bystander.container_id("main")?)?;
+    node.end()
+}
+
+/// The agent can be stopped although what is kept of an ended pod cannot be read to its end.
+fn root_hangs() -> Result<()> {
+    let mut node = Node::prepare(&Settings::default())?;
+    let ended = Path::new(ROOT_DIR).join("berth/ended");
+    fs::create_dir_all(&ended)?;
+    let hangs = ended.join("hangs.state");
+    mkfifo(&hangs, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    // It would abort there, and is not to come so far.
+    node.agent.start_doomed("agent.restored")?;
+    let written = wait::until("the agent to read", POD_LIMIT, || {
+        let opened = OpenOptions::new().write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&hangs);
+        Ok(match opened {
+            Ok(file) => Look::Ready(file),
+            Err(failure) => Look::NotYet(failure.to_string()),
+        })
+    })?;
+    stop(&mut node)?;
+    drop(written);
+    fs::remove_file(&hangs)?;
+    node.agent.start()?;
     node.end()
 }
