@@ -26,7 +26,7 @@ use berth_core::{
     spec::{Pod, Source},
 };
 use futures::{
-    Stream, StreamExt,
+    FutureExt, Stream, StreamExt,
     future::{BoxFuture, Either},
     stream,
 };
@@ -45,6 +45,10 @@ const QUIET: Duration = Duration::from_millis(10);
 
 /// Changes that may follow one another before files are read all the same.
 const BURST_MAX: usize = 20;
+
+/// Changes that have come and are taken for one: some for each file that is read, so that who writes on and on does not keep
+/// them from being read.
+const CHANGES_MAX: usize = 4096;
 
 /// How long a directory that has just answered may take to be watched.
 const ADD_WITHIN: Duration = Duration::from_secs(1);
@@ -211,16 +215,24 @@ impl Watch {
     /// Waits for a change, and for the end of the changes that come with it, or for the time to look again.
     async fn changed(&mut self, check: Duration) {
         self.being_written.clear();
-        let Ok(change) = timeout(check, self.changes.next()).await else { return };
-        if self.is_settled(change) {
-            return;
-        }
+        let Ok(mut change) = timeout(check, self.changes.next()).await else { return };
         for _ in 0..BURST_MAX {
-            let Ok(change) = timeout(QUIET, self.changes.next()).await else { return };
-            if self.is_settled(change) {
+            if self.is_settled_after(change) {
                 return;
             }
+            let Ok(next) = timeout(QUIET, self.changes.next()).await else { return };
+            change = next;
         }
+    }
+
+    /// The same of a change and those that have come since: one read shows them all.
+    fn is_settled_after(&mut self, change: Option<Change>) -> bool {
+        let mut is_settled = self.is_settled(change);
+        for _ in 0..CHANGES_MAX {
+            let Some(change) = self.changes.next().now_or_never() else { break };
+            is_settled = self.is_settled(change);
+        }
+        is_settled
     }
 
     /// Whether what is in the directory now is whole: waiting longer would only make a pod start later.

@@ -203,6 +203,18 @@ async fn what_is_whole_is_read_at_once_and_what_is_being_written_is_waited_for()
     }
 }
 
+#[tokio::test]
+async fn changes_that_have_come_are_one() {
+    let mut watch = Watch::new();
+    let waiting = (0..500).map(|number| Change::Whole(number.to_string().into()));
+    watch.changes = Either::Left(stream::iter(waiting).chain(stream::pending()).boxed());
+    watch.changed(LONG).await;
+    assert!(watch.changes.next().now_or_never().is_none(), "a read for each file");
+    let endless = stream::repeat_with(|| Change::Whole("a".into()));
+    watch.changes = Either::Left(endless.boxed());
+    watch.changed(LONG).await;
+}
+
 /// The pods of an earlier run may be in what cannot be read (`Event::Desired`).
 #[tokio::test]
 async fn what_could_not_be_read_since_the_start_is_not_taken_for_empty() {
