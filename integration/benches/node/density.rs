@@ -13,8 +13,11 @@ use crate::figure::{Figure, Unit, milliseconds};
 use crate::programs::SHIM;
 use crate::{processes, start};
 
-/// Asking for many pods costs the agent more than asking for one.
+/// Time between two looks at one pod.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Each pod more makes the looks rarer: an answer about all of them costs the agent time that is counted as theirs, and
+/// their starts take longer, too.
+const LOOK_RARER: Duration = Duration::from_millis(2);
 /// Time for what starts leave behind: closed streams, timers of first restarts.
 const SETTLE: Duration = Duration::from_secs(5);
 /// Idle time that is measured.
@@ -45,7 +48,7 @@ pub(crate) fn measure(pods: usize) -> Result<Vec<Figure>> {
     for name in &names {
         node.apply(name, &start::manifest(name))?;
     }
-    let taken = control::all_ready(&control, pods, LOOK_EVERY)? - begun;
+    let taken = control::all_ready(&control, pods, LOOK_EVERY + LOOK_RARER * u32::try_from(pods)?)? - begun;
     let [of_agent, of_children] = work()?;
     let per_pod = |after: Duration, before: Duration| milliseconds(after - before) / pods as f64;
     let of_agent = per_pod(of_agent, work_before[0]);
