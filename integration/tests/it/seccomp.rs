@@ -66,11 +66,13 @@ fn in_force() -> Result<()> {
 /// As under the kubelet with containerd's CRI, whose `cannot load seccomp profile` this is.
 fn missing() -> Result<()> {
     let node = Node::start()?;
-    fs::create_dir_all(directory())?;
+    fs::create_dir_all(directory().join("directory.json"))?;
     fs::write(directory().join("empty.json"), "")?;
-    for (name, file, why) in
-        [("missing", "missing.json", "no such file"), ("empty", "empty.json", "the file is empty")]
-    {
+    for (name, file, why) in [
+        ("missing", "missing.json", "no such file"),
+        ("empty", "empty.json", "the file is empty"),
+        ("unreadable", "directory.json", "Is a directory (os error 21)"),
+    ] {
         node.apply(name, &with_profile(name, file))?;
         let refused =
             node.wait(name, "refused", POD_LIMIT, |pod| pod.waits_for("main") == "CreateContainerError")?;

@@ -1,6 +1,12 @@
 //! What must be on the node before a container: files, parts of volumes, the image's volumes, and a complete OCI spec.
 
-use std::{fs, io::Read, os::unix::fs::FileTypeExt, os::unix::fs::MetadataExt, path::Path, sync::Arc};
+use std::{
+    fs,
+    io::{self, Read},
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::Path,
+    sync::Arc,
+};
 
 use berth_core::{
     failure::{Failure, FailureKind},
@@ -84,7 +90,7 @@ fn chosen<'a>(host: &Host, plan: &'a ContainerPlan) -> Option<&'a str> {
 
 /// In a worker: reads what a container's spec needs of the node.
 pub(in crate::effects) fn parts(profile: Option<&str>, with_devices: bool) -> Result<Answer, Failure> {
-    let profile = profile.and_then(read_profile);
+    let profile = profile.map(read_profile).transpose()?.flatten();
     let found = if with_devices { devices().map_err(local("list devices in", "/dev"))? } else { Vec::new() };
     Ok(Answer::Parts { profile, devices: found.into_iter().map(Into::into).collect() })
 }
@@ -110,20 +116,29 @@ fn kind_of(error: &ConfigError) -> FailureKind {
     if error.reason() == "CreateContainerConfigError" { FailureKind::Config } else { FailureKind::Transient }
 }
 
-fn read_profile(path: &str) -> Option<String> {
+/// `None` when it is not there: the plan tells that. What else keeps it from being read is told in the same words, which are
+/// those of the kubelet's runtime.
+fn read_profile(path: &str) -> Result<Option<String>, Failure> {
     let mut text = String::new();
-    fs::File::open(path).ok()?.take(PROFILE_MAX).read_to_string(&mut text).ok()?;
-    Some(text)
+    let read = fs::File::open(path).and_then(|file| file.take(PROFILE_MAX).read_to_string(&mut text));
+    match read {
+        Ok(_) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            let message = format!("cannot load seccomp profile {path:?}: {error}");
+            Err(Failure { kind: FailureKind::Transient, message })
+        }
+    }
 }
 
 /// The devices of the node that a privileged container sees.
-fn devices() -> std::io::Result<Vec<HostDevice>> {
+fn devices() -> io::Result<Vec<HostDevice>> {
     let mut found = Vec::new();
     search(Path::new("/dev"), DEV_DEPTH_MAX, &mut found)?;
     Ok(found)
 }
 
-fn search(dir: &Path, depth: usize, found: &mut Vec<HostDevice>) -> std::io::Result<()> {
+fn search(dir: &Path, depth: usize, found: &mut Vec<HostDevice>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let Ok(metadata) = entry.metadata() else { continue };
