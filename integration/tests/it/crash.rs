@@ -129,7 +129,7 @@ pub(crate) fn tests() -> Vec<Test> {
     let points: Vec<String> = labels.chain(AGAIN.map(|(point, _)| point.to_owned())).collect();
     let worlds = points.chunks(IN_A_WORLD).map(|chunk| (chunk[0].replace('#', "_"), chunk.join(" ")));
     let labelled =
-        worlds.map(|(first, points)| of(format!("crash::from_{first}"), Body::Of(dies_at, points)));
+        worlds.map(|(first, points)| of(format!("crash::from_{first}"), Body::Of(dies_at, points)).long());
     let others = [
         of("crash::of_cgroups".to_owned(), Body::Of(dies_at, OF_CGROUPS.join(" "))),
         of("crash::with_a_handler_of_containerd".to_owned(), Body::Of(dies_grouped, GROUPED.join(" "))),

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use std::{env, process};
 
@@ -31,6 +31,8 @@ const LIMIT: Duration = Duration::from_secs(240);
 const END_LIMIT: Duration = Duration::from_secs(20);
 /// More than a machine has processors: they mostly wait.
 const AT_ONCE: usize = 6;
+/// Those that wait for long, beside these.
+const LONG_AT_ONCE: usize = 8;
 
 /// One test.
 pub(crate) struct Test {
@@ -118,7 +120,7 @@ pub(crate) fn main(tests: Vec<Test>) -> ExitCode {
         return lab::run(|| run_one(&tests));
     }
     let mut arguments = Arguments::from_args();
-    arguments.test_threads = arguments.test_threads.or(Some(AT_ONCE));
+    arguments.test_threads = arguments.test_threads.or(Some(AT_ONCE + LONG_AT_ONCE));
     if !arguments.list
         && let Err(failure) = prepare(&selected_commits(&arguments, &tests))
     {
@@ -188,11 +190,40 @@ fn run_one(tests: &[Test]) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Places of tests that do not wait for long.
+static PLACES: Places = Places { free: Mutex::new(AT_ONCE), freed: Condvar::new() };
+
+struct Places {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// Gives the place back.
+struct Place(&'static Places);
+
+impl Places {
+    /// Waits until there is one.
+    fn take(&'static self) -> Place {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.freed.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
+        *free -= 1;
+        Place(self)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.freed.notify_one();
+    }
+}
+
 /// Who runs on the machine: one that is to be alone, or any others.
 static MACHINE: RwLock<()> = RwLock::new(());
 
 /// Outside: runs the test in a new lab and judges how that ended.
 fn in_a_lab(test: &Test) -> Result<(), Failed> {
+    let _place = (!test.long).then(|| PLACES.take());
     // Nothing is guarded but the time, so one that panicked does no harm.
     let alone = test.alone.then(|| MACHINE.write().unwrap_or_else(PoisonError::into_inner));
     let _beside = alone.is_none().then(|| MACHINE.read().unwrap_or_else(PoisonError::into_inner));

@@ -22,7 +22,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("neighbours::cri_restarts_leave_our_pods_alone", restarts),
         test("neighbours::cri_upgrades_leave_our_pods_alone", upgrades),
-        test("neighbours::cri_pods_are_left_alone", their_pods),
+        test("neighbours::cri_pods_are_left_alone", their_pods).long(),
         test("neighbours::cri_clients_do_not_see_our_pods", their_client),
         test("neighbours::a_record_that_is_gone_is_written_again", record_gone),
     ]
