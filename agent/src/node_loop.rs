@@ -74,8 +74,11 @@ impl NodeLoop {
                 },
                 // Cancel safe: the deadline is computed anew each time.
                 () = until(wake) => {
-                    self.look_at_node();
-                    self.node.handle_timeout(clock::now());
+                    let now = clock::now();
+                    if self.node.asks_for_facts(now.mono) {
+                        self.look_at_node();
+                    }
+                    self.node.handle_timeout(now);
                 }
                 // Cancel safe by contract.
                 () = cancel.cancelled() => return,

@@ -127,9 +127,18 @@ impl Node {
     /// When [`handle_timeout`](Self::handle_timeout) is to be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Mono> {
+        self.next_work().into_iter().chain(self.looks.poll_timeout()).min()
+    }
+
+    /// Whether something is to be done at a moment for which it counts what the node is. A look at a pod changes nothing.
+    #[must_use]
+    pub fn asks_for_facts(&self, now: Mono) -> bool {
+        self.next_work().is_some_and(|at| at <= now)
+    }
+
+    fn next_work(&self) -> Option<Mono> {
         let (pulls, qos) = (self.pulls.poll_timeout(), self.qos.poll_timeout());
-        let (orphans, looks) = (self.orphans.poll_timeout(), self.looks.poll_timeout());
-        let all = [self.index.next_wake(), pulls, qos, orphans, looks];
+        let all = [self.index.next_wake(), pulls, qos, self.orphans.poll_timeout()];
         all.into_iter().flatten().min()
     }
 

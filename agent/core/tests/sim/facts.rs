@@ -1,9 +1,12 @@
 //! What of the node changes while it has pods.
 
+use std::time::Duration;
+
 use berth_core::{
     config::{NodeFacts, ResolvConf},
     effect::{Act, Effect},
     event::Event,
+    id::PodUid,
 };
 
 use crate::{pods, run::Run};
@@ -41,7 +44,7 @@ fn pods_are_prepared_from_the_node_as_it_is_then() {
     let mut late = pods::pod("late", &["late"]);
     late.network = berth_core::spec::NetworkMode::Node;
     run.want(late);
-    run.advance(std::time::Duration::from_secs(60), Run::settle);
+    run.advance(Duration::from_secs(60), Run::settle);
     let told = run.told.clone();
     assert_eq!(files(&mut run, "resolv.conf"), ["nameserver 198.51.100.7\n"; 2]);
     run.told = told;
@@ -52,4 +55,22 @@ fn pods_are_prepared_from_the_node_as_it_is_then() {
 
     run.handle(Event::NodeFacts(facts(text)));
     assert!(run.told.is_empty(), "what is known already was told: {:?}", run.told);
+}
+
+/// What the node is costs a question for each of its interfaces.
+#[test]
+fn it_is_asked_for_before_something_is_done_and_not_before_a_look() {
+    let mut run = Run::new();
+    run.want(pods::pod("web", &["main"]));
+    run.settle();
+    let look = run.node.poll_timeout().expect("each pod is looked at");
+    assert!(!run.node.asks_for_facts(look));
+    for _crash in 0..2 {
+        let id = run.world.running(&PodUid::new("uid-web"), "main").expect("it runs");
+        let now = run.now;
+        run.world.exit(&id, 1, now);
+        run.settle();
+    }
+    assert!(!run.node.asks_for_facts(run.now.mono), "it waits before it runs again");
+    assert!(run.node.asks_for_facts(run.now.mono + Duration::from_secs(10)), "it is started again");
 }
