@@ -40,3 +40,5 @@ mod tell;
 mod trust;
 #[cfg(test)]
 mod world;
+#[cfg(test)]
+mod wrong;

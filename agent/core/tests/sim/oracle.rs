@@ -324,7 +324,7 @@ const LOST: u32 = 137;
 const FORGOTTEN: u32 = 255;
 
 /// Every rule.
-pub(crate) const RULES: [&str; 26] = [
+pub(crate) const RULES: [&str; 27] = [
     "SIGKILL comes after the stop signal and the grace period",
     "a container is made from its image",
     "a crashing container waits before it runs again",
@@ -345,6 +345,7 @@ pub(crate) const RULES: [&str; 26] = [
     "restarts are counted",
     "restarts are on disk before they are shown",
     "sidecars stop after all others, the last first",
+    "signals go to what was started",
     "the intent to stop is on disk before a signal",
     "the intent to stop is recorded before a signal",
     "the record of an end is what happened",

@@ -31,10 +31,11 @@ pub(super) enum Over {
 
 impl Oracle {
     pub(super) fn signal_asked(&mut self, pod: &PodUid, id: &ContainerId, signal: &StopSignal, now: Now) {
+        let is_asked = |(_, run): &(&ContainerName, &Run)| run.answer != Answer::Unasked;
+        let is_to_what_is_there = self.pods[pod].find(id).filter(is_asked).is_some();
+        self.judge("signals go to what was started", (!is_to_what_is_there).then(|| format!("{pod}: {id}")));
         let account = &self.pods[pod];
-        let Some((name, run)) = account.find(id).filter(|(_, run)| run.answer != Answer::Unasked) else {
-            return self.judge("signals go to what was started", Some(format!("{pod}: {id}")));
-        };
+        let Some((name, run)) = account.find(id).filter(is_asked) else { return };
         let who = format!("{pod}/{name}");
         let why = account.reasons(run, now);
         // What runs is stopped also while that cannot be written down.

@@ -1,0 +1,381 @@
+//! The oracle itself: of each rule, what a wrong core would do once, told amid a life that is right so far. That breaks this rule,
+//! and no other.
+
+use std::{collections::BTreeSet, iter, sync::Arc, time::Duration};
+
+use berth_core::{
+    effect::{Act, Effect},
+    id::{ContainerId, ContainerName, OpId, PodUid, SandboxId},
+    pod::port::{
+        signal::{SignalRequest, StopSignal},
+        start::StartRequest,
+    },
+    record::{ContainerRecord, PodRecord, TerminationRecord},
+    spec::{Pod, RestartPolicy},
+    status::{Condition, ConditionKind, ContainerState, ContainerStatus, Phase, PodStatus},
+    time::Now,
+};
+
+use crate::{
+    oracle::{Oracle, RULES},
+    pods,
+    run::Run,
+};
+
+/// A life at whose end the oracle is told something wrong.
+type Wrong = fn(&mut Run);
+
+#[test]
+fn every_rule_tells_what_breaks_it_and_no_other_does() {
+    let table: [(&str, Wrong); RULES.len()] = [
+        ("SIGKILL comes after the stop signal and the grace period", killed_at_once),
+        ("a container is made from its image", made_from_another_image),
+        ("a crashing container waits before it runs again", begun_again_at_once),
+        ("a pod is forgotten when none of its processes is left", forgotten_while_it_runs),
+        ("a pod that has ended ended so", succeeded_while_it_runs),
+        ("a process is removed only when kills have no effect", removed_while_it_runs),
+        ("a run is on disk before it starts", begun_without_a_record),
+        ("a signal has a reason", stopped_for_nothing),
+        ("a verdict is on disk before it is shown", verdict_without_a_record),
+        ("at rest a pod has ended when it is over", ended_at_rest),
+        ("at rest a pod is ready when all of it runs", unready_at_rest),
+        ("at rest the phase is right", pending_at_rest),
+        ("at rest what is to run runs", init_container_at_rest),
+        ("init containers and sidecars come first, in order", begun_before_its_init_container),
+        ("nothing starts in a pod that ends", begun_in_a_pod_that_ends),
+        ("phases that end a pod stay", running_after_its_end),
+        ("restart policy", begun_again_after_success),
+        ("restarts are counted", restart_is_not_counted),
+        ("restarts are on disk before they are shown", restart_without_a_record),
+        ("sidecars stop after all others, the last first", sidecar_stopped_first),
+        ("signals go to what was started", signal_to_nothing),
+        ("the intent to stop is on disk before a signal", stopped_without_a_record),
+        ("the intent to stop is recorded before a signal", stopped_before_that_is_recorded),
+        ("the record of an end is what happened", another_code_recorded),
+        ("the status of an end is what happened", another_code_shown),
+        ("what does not end by its stop signal is killed when its time is up", never_killed),
+        ("what is shown to run was started", shown_to_run_before_it_does),
+    ];
+    for (rule, wrong) in table {
+        let mut run = Run::new();
+        run.settle();
+        wrong(&mut run);
+        let broken = run.world.violations.iter().map(|text| text.split_once(": ").expect("a rule").0);
+        assert_eq!(broken.collect::<BTreeSet<_>>(), BTreeSet::from([rule]), "{:#?}", run.world.violations);
+    }
+    assert_eq!(table.map(|(rule, _)| rule), RULES);
+}
+
+/// Tells the oracle something that did not happen, in a life that was right so far.
+fn lie(run: &mut Run, told: impl FnOnce(&mut Oracle, Now)) {
+    assert_eq!(run.world.violations, Vec::<String>::new(), "before the lie");
+    let now = run.now;
+    run.world.judge(|oracle| told(oracle, now));
+}
+
+fn ask(oracle: &mut Oracle, act: Act, now: Now) {
+    oracle.asked(&Effect::Pod { op: OpId(u64::MAX), pod: uid(), act }, now);
+}
+
+fn signal(oracle: &mut Oracle, start: &StartRequest, signal: StopSignal, now: Now) {
+    let request = SignalRequest { sandbox: start.sandbox.clone(), id: start.id.clone(), signal };
+    ask(oracle, Act::Signal(request), now);
+}
+
+fn term() -> StopSignal {
+    StopSignal::Stop("SIGTERM".into())
+}
+
+fn uid() -> PodUid {
+    PodUid::new("uid-web")
+}
+
+/// A pod at rest whose containers run, those of its init containers excepted that have ended.
+fn begin(run: &mut Run, containers: &[&str]) {
+    begin_with(run, pods::pod("web", containers));
+}
+
+fn begin_with(run: &mut Run, pod: Pod) {
+    run.want(pod);
+    run.settle();
+    run.end_init_containers();
+    run.settle();
+}
+
+/// A pod whose only container is about to be started, and the request.
+fn almost_begun(run: &mut Run) -> StartRequest {
+    run.want(pods::pod("web", &["main"]));
+    let is_start = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. });
+    while !run.open.iter().any(is_start) {
+        assert!(run.settle_one(), "it is never started");
+    }
+    start_of(run, "main")
+}
+
+/// A pod whose main container crashed once and runs again.
+fn crashed(run: &mut Run) {
+    begin(run, &["main"]);
+    exit(run, "main", 1);
+    assert!(run.world.running(&uid(), "main").is_some());
+}
+
+/// A pod that has succeeded.
+fn succeeded(run: &mut Run) {
+    begin_with(run, Pod { restart_policy: RestartPolicy::Never, ..pods::pod("web", &["main"]) });
+    exit(run, "main", 0);
+    assert_eq!(status(run).phase, Phase::Succeeded);
+}
+
+fn exit(run: &mut Run, name: &str, code: u32) {
+    let (id, now) = (run.world.running(&uid(), name).expect("it runs"), run.now);
+    run.world.exit(&id, code, now);
+    run.settle();
+}
+
+/// How a container was last asked to be started.
+fn start_of(run: &Run, name: &str) -> StartRequest {
+    let starts = run.told.iter().rev().filter_map(|effect| match effect {
+        Effect::Pod { act: Act::StartContainer(request), .. } => Some(&**request),
+        Effect::Pod { .. } | Effect::Node { .. } => None,
+    });
+    let mut its = starts.filter(|request| request.container.name.as_str() == name);
+    its.next().expect("it was started").clone()
+}
+
+fn record(run: &Run) -> PodRecord {
+    run.world.records[&uid()].clone()
+}
+
+fn record_of<'a>(record: &'a mut PodRecord, name: &str) -> &'a mut ContainerRecord {
+    record.containers.get_mut(&ContainerName::new(name)).expect("a container")
+}
+
+fn status(run: &Run) -> PodStatus {
+    PodStatus::clone(&run.world.statuses[&uid()])
+}
+
+fn only_container(status: &mut PodStatus) -> &mut ContainerStatus {
+    let [one] = status.containers.as_mut_slice() else { panic!("one container") };
+    one
+}
+
+/// The next run of a container whose last one has ended, as a core would ask for it that thinks it due.
+fn next_run(run: &Run, name: &str) -> (PodRecord, StartRequest) {
+    let (mut record, mut start) = (record(run), start_of(run, name));
+    start.attempt += 1;
+    start.id = ContainerId::of(&uid(), &start.container.name, start.attempt);
+    let (attempt, id, sandbox) = (start.attempt, start.id.clone(), record.sandbox);
+    let next = record_of(&mut record, name);
+    next.last_exit = next.exit.take().or(next.last_exit.take());
+    (next.attempt, next.id, next.started_in) = (attempt, id, Some(sandbox));
+    (record, start)
+}
+
+fn start_next(run: &mut Run, name: &str) {
+    let (record, start) = next_run(run, name);
+    lie(run, |oracle, now| {
+        oracle.stored(&record);
+        ask(oracle, Act::StartContainer(Box::new(start)), now);
+    });
+}
+
+fn killed_at_once(run: &mut Run) {
+    begin(run, &["main"]);
+    run.unwant("web");
+    let main = start_of(run, "main");
+    lie(run, |oracle, now| signal(oracle, &main, StopSignal::Kill, now));
+}
+
+fn made_from_another_image(run: &mut Run) {
+    let mut start = almost_begun(run);
+    Arc::make_mut(&mut start.image).name = "docker.io/library/other:1".into();
+    lie(run, |oracle, now| ask(oracle, Act::StartContainer(Box::new(start)), now));
+}
+
+fn begun_again_at_once(run: &mut Run) {
+    crashed(run);
+    exit(run, "main", 1);
+    start_next(run, "main");
+}
+
+fn forgotten_while_it_runs(run: &mut Run) {
+    begin(run, &["main"]);
+    lie(run, |oracle, _| oracle.forgotten(&uid()));
+}
+
+fn succeeded_while_it_runs(run: &mut Run) {
+    begin(run, &["main"]);
+    run.unwant("web");
+    let shown = PodStatus { phase: Phase::Succeeded, ..status(run) };
+    lie(run, |oracle, now| oracle.shown(&uid(), &shown, now));
+}
+
+fn removed_while_it_runs(run: &mut Run) {
+    begin(run, &["main"]);
+    let main = start_of(run, "main");
+    lie(run, |oracle, now| oracle.removed(&uid(), &main.id, false, now));
+}
+
+fn begun_without_a_record(run: &mut Run) {
+    let start = almost_begun(run);
+    let mut without = record(run);
+    without.containers.clear();
+    lie(run, |oracle, now| {
+        oracle.stored(&without);
+        ask(oracle, Act::StartContainer(Box::new(start)), now);
+    });
+}
+
+fn stopped_for_nothing(run: &mut Run) {
+    begin(run, &["main"]);
+    let (mut ending, main) = (record(run), start_of(run, "main"));
+    lie(run, |oracle, now| {
+        let deadline = now.mono + Duration::from_secs(30);
+        ending.termination = Some(TerminationRecord { began: now.mono, deadline });
+        ask(oracle, Act::Persist(Box::new(ending)), now);
+        signal(oracle, &main, term(), now);
+    });
+}
+
+fn verdict_without_a_record(run: &mut Run) {
+    succeeded(run);
+    let (without, shown) = (PodRecord { terminal: None, ..record(run) }, status(run));
+    lie(run, |oracle, now| {
+        oracle.stored(&without);
+        oracle.shown(&uid(), &shown, now);
+    });
+}
+
+fn ended_at_rest(run: &mut Run) {
+    begin(run, &["main"]);
+    let shown = status(run);
+    lie(run, |oracle, now| oracle.check_rest(&uid(), &shown, true, now));
+}
+
+fn unready_at_rest(run: &mut Run) {
+    begin(run, &["main"]);
+    let mut shown = status(run);
+    let is_ready = |one: &&mut Condition| one.kind == ConditionKind::Ready;
+    shown.conditions.iter_mut().find(is_ready).expect("a condition").holds = false;
+    lie(run, |oracle, now| oracle.check_rest(&uid(), &shown, false, now));
+}
+
+fn pending_at_rest(run: &mut Run) {
+    begin(run, &["main"]);
+    let shown = PodStatus { phase: Phase::Pending, ..status(run) };
+    lie(run, |oracle, now| oracle.check_rest(&uid(), &shown, false, now));
+}
+
+fn init_container_at_rest(run: &mut Run) {
+    begin(run, &["init-a", "main"]);
+    let (init, shown) = (start_of(run, "init-a"), status(run));
+    lie(run, |oracle, now| {
+        oracle.process_began(&init, now);
+        oracle.check_rest(&uid(), &shown, false, now);
+    });
+}
+
+fn begun_before_its_init_container(run: &mut Run) {
+    begin(run, &["init-a", "main"]);
+    let elsewhere = StartRequest { sandbox: SandboxId::of(&uid(), 1), ..start_of(run, "main") };
+    lie(run, |oracle, now| ask(oracle, Act::StartContainer(Box::new(elsewhere)), now));
+}
+
+fn begun_in_a_pod_that_ends(run: &mut Run) {
+    let start = almost_begun(run);
+    run.unwant("web");
+    lie(run, |oracle, now| ask(oracle, Act::StartContainer(Box::new(start)), now));
+}
+
+fn running_after_its_end(run: &mut Run) {
+    succeeded(run);
+    let shown = PodStatus { phase: Phase::Running, ..status(run) };
+    lie(run, |oracle, now| oracle.shown(&uid(), &shown, now));
+}
+
+fn begun_again_after_success(run: &mut Run) {
+    let pod = pods::pod("web", &["main", "other"]);
+    begin_with(run, Pod { restart_policy: RestartPolicy::OnFailure, ..pod });
+    exit(run, "main", 0);
+    start_next(run, "main");
+}
+
+fn restart_is_not_counted(run: &mut Run) {
+    crashed(run);
+    let mut shown = status(run);
+    only_container(&mut shown).restart_count = 0;
+    lie(run, |oracle, now| oracle.shown(&uid(), &shown, now));
+}
+
+fn restart_without_a_record(run: &mut Run) {
+    crashed(run);
+    let (mut before, shown) = (record(run), status(run));
+    record_of(&mut before, "main").attempt = 0;
+    lie(run, |oracle, now| {
+        oracle.stored(&before);
+        oracle.shown(&uid(), &shown, now);
+    });
+}
+
+fn sidecar_stopped_first(run: &mut Run) {
+    begin(run, &["side-a", "main"]);
+    run.unwant("web");
+    let side = start_of(run, "side-a");
+    lie(run, |oracle, now| signal(oracle, &side, term(), now));
+}
+
+fn signal_to_nothing(run: &mut Run) {
+    begin(run, &["main"]);
+    let never = StartRequest { id: ContainerId::from_known("never"), ..start_of(run, "main") };
+    lie(run, |oracle, now| signal(oracle, &never, term(), now));
+}
+
+fn stopped_without_a_record(run: &mut Run) {
+    begin(run, &["main"]);
+    let main = start_of(run, "main");
+    lie(run, |oracle, _| oracle.signal_sent(&uid(), &main.id, &term()));
+}
+
+fn stopped_before_that_is_recorded(run: &mut Run) {
+    begin(run, &["main"]);
+    let main = start_of(run, "main");
+    lie(run, |oracle, now| {
+        oracle.desired(iter::empty(), now);
+        signal(oracle, &main, term(), now);
+    });
+}
+
+fn another_code_recorded(run: &mut Run) {
+    crashed(run);
+    let mut other = record(run);
+    record_of(&mut other, "main").last_exit.as_mut().expect("an end").exit.code = 2;
+    lie(run, |oracle, _| oracle.stored(&other));
+}
+
+fn another_code_shown(run: &mut Run) {
+    crashed(run);
+    let mut shown = status(run);
+    only_container(&mut shown).last_state.as_mut().expect("an end").exit_code = 2;
+    lie(run, |oracle, now| oracle.shown(&uid(), &shown, now));
+}
+
+fn never_killed(run: &mut Run) {
+    run.world.deaf.insert(ContainerName::new("main"));
+    begin(run, &["main"]);
+    run.unwant("web");
+    run.settle();
+    lie(run, |oracle, now| {
+        let late = Now { mono: now.mono + Duration::from_secs(31), ..now };
+        oracle.check_overdue(|_| false, late);
+    });
+}
+
+fn shown_to_run_before_it_does(run: &mut Run) {
+    let start = almost_begun(run);
+    let mut shown = status(run);
+    lie(run, |oracle, now| {
+        let main = only_container(&mut shown);
+        (main.id, main.state) = (Some(start.id), ContainerState::Running { started_at: now.wall });
+        oracle.shown(&uid(), &shown, now);
+    });
+}
