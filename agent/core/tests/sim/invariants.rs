@@ -12,7 +12,7 @@ use berth_core::{
     id::{ContainerId, ImageRef, OpId, PodUid, SandboxId},
     pod::port::signal::{SIGNAL_DEADLINE, SILENT_KILL_MAX},
     record::PodRecord,
-    spec::RestartPolicy,
+    spec::{Pod, RestartPolicy},
     status::Phase,
 };
 
@@ -166,6 +166,34 @@ fn a_kill_at_any_point_of_a_life_ends_in_the_same_state() {
         points += 1;
     }
     assert!(points > 20, "only {points} points");
+}
+
+/// It is being made when the pod goes: nobody removes the pod's volumes before that has ended, however it ends.
+#[test]
+fn a_volume_that_is_made_late_goes_with_its_pod() {
+    for (is_made, is_answered) in [(true, true), (true, false), (false, false)] {
+        let what = format!("made {is_made}, answered {is_answered}");
+        let mut run = Run::new();
+        run.settle();
+        run.want(Pod { volumes: vec![pods::empty_dir("data")], ..pods::pod("web", &["main"]) });
+        let is_volume = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::EnsureVolume(_), .. });
+        while !run.open.iter().any(is_volume) {
+            assert!(run.settle_one(), "it is never made");
+        }
+        let at = run.open.iter().position(is_volume).unwrap();
+        let late = run.open.remove(at).unwrap();
+        run.unwant("web");
+        run.advance(Duration::from_secs(60), Run::settle);
+        let now = run.now;
+        let made = is_made.then(|| run.world.perform(&late, now)).flatten();
+        let unknown = Err(failure(FailureKind::Unknown, "no end within 300 s"));
+        let outcome = made.filter(|_| is_answered).unwrap_or(unknown);
+        run.handle(Event::Done { op: late.op(), outcome });
+        run.advance(Duration::from_secs(60), Run::settle);
+        assert_eq!(run.world.left_of(&uid("web")), Vec::<String>::new(), "{what}");
+        assert_eq!(run.world.violations, Vec::<String>::new(), "{what}");
+        assert!(run.world.records.is_empty(), "{what}");
+    }
 }
 
 /// Its end was seen and not yet recorded when its sandbox was lost and removed: the next agent does not take it for a run
