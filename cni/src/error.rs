@@ -141,6 +141,16 @@ pub enum PluginFailure {
     PreviousResult(#[source] ResultError),
 }
 
+impl PluginFailure {
+    fn is_timeout(&self) -> bool {
+        match self {
+            Self::TimedOut { .. } => true,
+            Self::Spawn { source, .. } => source.kind() == io::ErrorKind::TimedOut,
+            _ => false,
+        }
+    }
+}
+
 /// An error as a plugin reports it (SPEC.md, section 5 "Error").
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Deserialize)]
 #[error("{msg}{}{details} (code {code})", if .details.is_empty() { "" } else { "; " })]
@@ -176,15 +186,14 @@ impl CniError {
         }
     }
 
-    /// A plugin did not end in time.
+    /// A plugin did not end in time, or could not be begun in time.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
-        matches!(
-            self,
-            Self::Busy { .. }
-                | Self::Plugin { source: PluginFailure::TimedOut { .. }, .. }
-                | Self::Version { source: PluginFailure::TimedOut { .. }, .. }
-        )
+        match self {
+            Self::Busy { .. } => true,
+            Self::Plugin { source, .. } | Self::Version { source, .. } => source.is_timeout(),
+            _ => false,
+        }
     }
 
     pub(crate) fn busy(verb: Verb, container_id: Option<&ContainerId>, network: &NetworkName) -> Self {

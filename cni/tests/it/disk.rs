@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use berth_cni::Watch;
 use futures::FutureExt as _;
 use tokio::runtime::Builder;
+use tokio::time::Instant;
 
 use crate::fixture::{Fixture, attachment, deadline, list};
 
@@ -38,6 +39,8 @@ fn nothing_touches_a_disk_on_the_thread_of_tasks() {
         waits("the list of records", runtime.own());
         waits("the search for a plugin", runtime.version(missing, deadline()));
         waits("a watch", Watch::new(fixture.root.path()));
+        let late = runtime.version(missing, Instant::now()).await.unwrap_err();
+        assert!(late.is_timeout(), "the search for a plugin was not in time: {late:?}");
     });
     assert!(!fs::exists(fixture.own()).unwrap(), "a record was written");
     assert_eq!(fixture.take_calls(), [""; 0]);

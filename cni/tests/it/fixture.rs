@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 /// The longest a test waits for anything.
-const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 pub(crate) struct Fixture {
     pub root: tempfile::TempDir,
@@ -120,6 +120,7 @@ pub(crate) fn deadline() -> Instant {
     Instant::now() + LONG
 }
 
+/// For what does not end before it, however slow the machine is.
 pub(crate) fn soon() -> Instant {
     Instant::now() + Duration::from_millis(300)
 }
