@@ -4,6 +4,9 @@ use std::fs;
 use std::io::Write;
 use std::thread;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use crate::harness::{Pod, Spec, Task, World, process, until};
 use crate::{Case, EVERY, FAKE};
 
@@ -13,31 +16,30 @@ pub(crate) const CASES: &[Case] = &[
     ("the_exit_is_on_disk_before_it_is_told", FAKE, the_exit_is_on_disk_before_it_is_told),
 ];
 
-/// Execs with codes of their own, and hundreds of orphans, all of which end at the same moment. One SIGCHLD stands for
-/// many.
+/// Execs with codes of their own, and hundreds of orphans, all of which end at the same moment: one SIGCHLD stands for many. While
+/// the shim does nothing it stands for all, for the container's init too, whose end takes along what has not ended.
 fn a_flood_of_exits_loses_none(world: &World) {
     const EXECS: u32 = 40;
     const ORPHANS: u32 = 200;
     let gate = world.shared_path("gate");
-    for name in ["gate", "gate2"] {
+    for name in ["gate", "gate2", "gate3"] {
         nix::unistd::mkfifo(&world.shared().join(name), nix::sys::stat::Mode::S_IRWXU).unwrap();
     }
     let pod = Pod::start(world);
     // Everybody waits for a line, or for a writer; those that come late find theirs as long as the gate is open. The ends of the
     // orphans, which are process 1's, interrupt its wait for a writer.
     let orphans = format!(
-        "i=0; while [ $i -lt {ORPHANS} ]; do (read x < {gate} &) ; i=$((i+1)); done 2>/dev/null; echo made; until read x < {gate}2; do :; done; exit 41"
+        "i=0; while [ $i -lt {ORPHANS} ]; do (read x < {gate} &) ; i=$((i+1)); done 2>/dev/null; echo made; until read x < {gate}3; do :; done; exit 41"
     );
     let task = Task::start(&pod.shim, "c1", Spec::sh(&orphans));
     task.log.says("made");
     let execs: Vec<_> = (0..EXECS)
         .map(|number| {
-            // The second half ends together with the container's init.
             let at = if number < EXECS / 2 { "" } else { "2" };
             let script = format!("read x < {gate}{at}; exit {number}");
             let exec = task.exec(&format!("e{number}"), &process(&["/bin/busybox", "sh", "-c", &script]));
-            exec.begin().unwrap();
-            exec
+            let pid = exec.begin().unwrap().pid;
+            (number, exec, pid)
         })
         .collect();
     let open = |name: &str, lines: u32| {
@@ -48,20 +50,20 @@ fn a_flood_of_exits_loses_none(world: &World) {
     let (first, second) = execs.split_at(EXECS as usize / 2);
     let _gate = open("gate", ORPHANS + EXECS / 2);
     thread::scope(|scope| {
-        for (number, exec) in (0..).zip(first) {
-            scope.spawn(move || assert_eq!(exec.wait(), number, "exec {number}"));
+        for (number, exec, _) in first {
+            scope.spawn(move || assert_eq!(exec.wait(), *number, "exec {number}"));
         }
     });
-    let _gate2 = open("gate2", EXECS / 2 + 1);
-    thread::scope(|scope| {
-        for (number, exec) in (EXECS / 2..).zip(second) {
-            scope.spawn(move || {
-                let code = exec.wait();
-                // The end of a container's init takes its execs along.
-                assert!(code == number || code == 137, "exec {number} exited with {code}");
-            });
-        }
-    });
+    let shim = Pid::from_raw(pod.shim.pid.try_into().unwrap());
+    kill(shim, Signal::SIGSTOP).unwrap();
+    let _gate2 = open("gate2", EXECS / 2);
+    second.iter().for_each(|(number, _, pid)| ends(&format!("exec {number}"), *pid));
+    let _gate3 = open("gate3", 1);
+    ends("the init", task.pid);
+    kill(shim, Signal::SIGCONT).unwrap();
+    for (number, exec, _) in second {
+        assert_eq!(exec.wait(), *number, "exec {number}");
+    }
     assert_eq!(task.wait(), 41);
     world.containerd.event("exit c1");
     let events = world.containerd.events();
@@ -76,6 +78,12 @@ fn a_flood_of_exits_loses_none(world: &World) {
         let children = format!("/proc/{0}/task/{0}/children", pod.shim.pid);
         fs::read_to_string(children).unwrap().trim().is_empty().then_some(())
     });
+}
+
+/// Waits until a process exits, which nobody need have collected yet: it has no memory any more.
+fn ends(who: &str, pid: u32) {
+    let line = format!("/proc/{pid}/cmdline");
+    until(&format!("the end of {who}"), || fs::read(&line).is_ok_and(|words| words.is_empty()).then_some(()));
 }
 
 /// Processes that outlived the exec that made them become the shim's children, and nobody asked about them.
