@@ -1,4 +1,4 @@
-//! `delete` after a lost shim, when the OCI runtime is no help.
+//! Containers that the OCI runtime is slow to forget or does not forget, while the shim lives and in `delete` after it was lost.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,6 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_runtime_that_forgot_leaves_nothing", REAL, a_runtime_that_forgot_leaves_nothing),
     ("a_pod_of_many_is_gone_in_time", REAL, a_pod_of_many_is_gone_in_time),
     ("broken_notes_hold_no_delete_up", FAKE, broken_notes_hold_no_delete_up),
+    ("what_the_runtime_does_not_delete_it_deletes_by_force", FAKE, what_the_runtime_does_not_delete),
     ("what_the_runtime_did_not_forget_stays_noted", REAL, what_the_runtime_did_not_forget_stays_noted),
 ];
 
@@ -133,6 +134,27 @@ fn broken_notes_hold_no_delete_up(world: &World) {
     broken(&whole);
     pod.shim.delete();
     until("the end of c1", || (!fs::exists(format!("/proc/{}", one.pid)).unwrap()).then_some(()));
+}
+
+/// As of a container with a process that does not end, or a group that is busy.
+fn what_the_runtime_does_not_delete(world: &World) {
+    let calls = world.dir().join("deletions");
+    let stuck = format!(
+        "sh -c 'echo \"$*\" >>{}; case \"$*\" in *--force*) exec {} \"$@\";; esac; exit 1' sh \"$@\"",
+        calls.display(),
+        world.program().display(),
+    );
+    let wrapper = Wrapper::that(world, "c1", &stuck);
+    let pod =
+        Pod::start_with(world, |options| options.runtime_binary = wrapper.program.display().to_string());
+    let task = Task::start(&pod.shim, "c1", Spec::sh("exit 3"));
+    fs::write(&wrapper.hangs, "").unwrap();
+    assert_eq!(task.wait(), 3);
+    assert_eq!(task.delete().unwrap().exit_status, 3);
+    let calls = fs::read_to_string(&calls).unwrap();
+    let by_force: Vec<bool> = calls.lines().map(|call| call.contains(" --force ")).collect();
+    assert_eq!(by_force, [false, true], "{calls}");
+    assert_eq!(fs::read_dir(state_of(world)).unwrap().count(), 0, "what the runtime knows");
 }
 
 /// The pod ends although a runtime fails to forget a member; `delete`, which containerd runs then, makes up for it.
