@@ -18,9 +18,6 @@ pub(crate) const CASES: &[Case] = &[
     ("what_the_runtime_did_not_forget_stays_noted", REAL, what_the_runtime_did_not_forget_stays_noted),
 ];
 
-/// containerd's `io.containerd.timeout.shim.cleanup`.
-const CLEANUP_TIME: Duration = Duration::from_secs(5);
-
 /// A runtime that is the world's own until a file says otherwise: then its deletions of `victim` hang.
 struct Wrapper {
     program: PathBuf,
@@ -46,8 +43,17 @@ impl Wrapper {
     }
 }
 
-/// A pod of containers with children, execs and daemons, whose shim is killed; and all their pids.
-fn lose<'w>(world: &'w World, wrapper: &Wrapper, members: usize) -> (Pod<'w>, Vec<u32>) {
+/// A pod of containers with children, execs and daemons, whose shim was killed.
+struct Lost<'w> {
+    pod: Pod<'w>,
+    /// Of all of them.
+    pids: Vec<u32>,
+    /// How long it took to make them.
+    made: Duration,
+}
+
+fn lose<'w>(world: &'w World, wrapper: &Wrapper, members: usize) -> Lost<'w> {
+    let begun = Instant::now();
     let pod =
         Pod::start_with(world, |options| options.runtime_binary = wrapper.program.display().to_string());
     let mut pids = Vec::new();
@@ -59,33 +65,34 @@ fn lose<'w>(world: &'w World, wrapper: &Wrapper, members: usize) -> (Pod<'w>, Ve
         pids.push(exec.begin().unwrap().pid);
         pids.extend(task.pids().unwrap());
     }
+    let made = begun.elapsed();
     pod.shim.murder();
-    (pod, pids)
+    Lost { pod, pids, made }
 }
 
-fn delete_in_time(pod: &Pod<'_>, pids: &[u32]) {
-    let asked = Instant::now();
-    let answer = pod.shim.delete();
-    assert!(asked.elapsed() < CLEANUP_TIME, "after {:?}", asked.elapsed());
-    assert_eq!(answer.exit_status, 137);
-    for pid in pids {
-        let path = format!("/proc/{pid}");
-        until(&format!("the end of process {pid}"), || (!fs::exists(&path).unwrap()).then_some(()));
+impl Lost<'_> {
+    fn delete_in_time(&self) {
+        let answer = self.pod.shim.delete_in_time(self.made);
+        assert_eq!(answer.exit_status, 137);
+        for pid in &self.pids {
+            let path = format!("/proc/{pid}");
+            until(&format!("the end of process {pid}"), || (!fs::exists(&path).unwrap()).then_some(()));
+        }
     }
 }
 
 fn a_hanging_runtime_holds_no_delete_up(world: &World) {
     let wrapper = Wrapper::new(world, "c1");
-    let (pod, pids) = lose(world, &wrapper, 3);
+    let lost = lose(world, &wrapper, 3);
     fs::write(&wrapper.hangs, "").unwrap();
-    delete_in_time(&pod, &pids);
+    lost.delete_in_time();
 }
 
 fn a_runtime_that_is_gone_leaves_nothing(world: &World) {
     let wrapper = Wrapper::new(world, "c1");
-    let (pod, pids) = lose(world, &wrapper, 2);
+    let lost = lose(world, &wrapper, 2);
     fs::remove_file(&wrapper.program).unwrap();
-    delete_in_time(&pod, &pids);
+    lost.delete_in_time();
 }
 
 /// Where the runtime of a wrapper keeps what the shims of a world have there.
@@ -100,17 +107,17 @@ fn state_of(world: &World) -> PathBuf {
 /// As after its state directory, which is in memory, was lost.
 fn a_runtime_that_forgot_leaves_nothing(world: &World) {
     let wrapper = Wrapper::new(world, "c1");
-    let (pod, pids) = lose(world, &wrapper, 2);
+    let lost = lose(world, &wrapper, 2);
     let state = state_of(world);
     assert_eq!(fs::read_dir(&state).unwrap().count(), 2);
     fs::remove_dir_all(&state).unwrap();
-    delete_in_time(&pod, &pids);
+    lost.delete_in_time();
 }
 
 fn a_pod_of_many_is_gone_in_time(world: &World) {
     let wrapper = Wrapper::new(world, "nobody");
-    let (pod, pids) = lose(world, &wrapper, 20);
-    delete_in_time(&pod, &pids);
+    let lost = lose(world, &wrapper, 20);
+    lost.delete_in_time();
 }
 
 /// Notes that were torn, replaced or made endless do not keep the rest from being cleaned.

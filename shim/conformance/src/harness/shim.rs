@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use berth_proto::Any;
 use berth_proto::bootstrap::BootstrapResult;
@@ -21,6 +22,9 @@ use super::spec::Spec;
 use super::traces::{Ids, Traces, is_gone, pid_of};
 use super::wait::until;
 use super::world::World;
+
+/// containerd's `io.containerd.timeout.shim.cleanup`.
+const CLEANUP_WITHIN: Duration = Duration::from_secs(5);
 
 /// A shim that was started.
 #[derive(Debug)]
@@ -145,6 +149,17 @@ impl<'w> Shim<'w> {
             Some(Fault::CleanupTellsSuccess) => DeleteResponse { exit_status: 0, ..told },
             _ => told,
         }
+    }
+
+    /// As [`delete`](Self::delete), which must not take longer than containerd gives it; or than twice what it took to make what
+    /// is cleaned, by which a slow machine is known.
+    pub fn delete_in_time(&self, made: Duration) -> DeleteResponse {
+        let within = CLEANUP_WITHIN.max(2 * made);
+        let begun = Instant::now();
+        let told = self.delete();
+        let taken = begun.elapsed();
+        assert!(taken < within, "it took {taken:?}, and {made:?} to make what it cleans");
+        told
     }
 }
 
