@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use anyhow::{Context as _, Result, ensure};
 use berth_integration::agent::Settings;
-use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::node::{Node, POD_LIMIT, PodState, system};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::{Value, json};
 
 use crate::kit::{events, eventually, inside, logged, pod, shell};
@@ -75,8 +76,8 @@ fn volumes() -> Result<()> {
     // A source whose mounts do not travel.
     let private = node.world.root().join("private");
     fs::create_dir(&private)?;
-    nix::mount::mount(Some("tmpfs"), &private, Some("tmpfs"), nix::mount::MsFlags::empty(), None::<&str>)?;
-    nix::mount::mount(None::<&str>, &private, None::<&str>, nix::mount::MsFlags::MS_PRIVATE, None::<&str>)?;
+    mount(Some("tmpfs"), &private, Some("tmpfs"), MsFlags::empty(), None::<&str>)?;
+    mount(None::<&str>, &private, None::<&str>, MsFlags::MS_PRIVATE, None::<&str>)?;
     let mounts = json!([{ "name": "host", "mountPath": "/v", "mountPropagation": "HostToContainer" }]);
     let main = shell("main", "exec sleep infinity", json!({ "volumeMounts": mounts }));
     let volumes = json!([{ "name": "host", "hostPath": { "path": private } }]);
@@ -84,7 +85,7 @@ fn volumes() -> Result<()> {
     let still =
         node.wait("still", "refused", POD_LIMIT, |pod| pod.waits_for("main") == "CreateContainerError")?;
     ensure!(events(&still)?.contains("but it is not a shared or slave mount"), "{still}");
-    nix::mount::umount2(&private, nix::mount::MntFlags::MNT_DETACH).context("unmount")?;
+    umount2(&private, MntFlags::MNT_DETACH).context("unmount")?;
     node.end()
 }
 
@@ -155,6 +156,22 @@ fn node_facts() -> Result<()> {
     logged(&node.ready("early")?, "main", "nameserver 192.0.2.53")?;
     let network = "cd /proc/sys/net/ipv4; cat ip_unprivileged_port_start ping_group_range";
     same("every user may listen and ping", inside(&late, network)?.as_str(), "0\n0\t2147483647")?;
+
+    // The node gets another address and other hosts: so do the pods that come after.
+    let address = |pod: &PodState| pod.0["status"]["hostIP"].as_str().unwrap_or_default().to_owned();
+    same("address of the node", address(&late).as_str(), "192.0.2.10")?;
+    let hosts = node.world.root().join("hosts");
+    fs::write(&hosts, "203.0.113.7 moved.test\n")?;
+    mount(Some(&hosts), "/etc/hosts", None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+    system("ip", &["address", "add", "192.0.2.77/24", "dev", "uplink"])?;
+    system("ip", &["route", "replace", "192.0.2.0/24", "dev", "uplink", "src", "192.0.2.77"])?;
+    let main = shell("main", "exec sleep infinity", json!({}));
+    node.apply("moved", &pod("moved", json!({ "hostNetwork": true, "containers": [main] })))?;
+    let moved = node.ready("moved")?;
+    same("address it has moved to", address(&moved).as_str(), "192.0.2.77")?;
+    let inside = inside(&moved, "cat /etc/hosts")?;
+    ensure!(inside.contains("203.0.113.7 moved.test"), "hosts are those of before: {inside}");
+    umount2("/etc/hosts", MntFlags::MNT_DETACH)?;
     node.end()
 }
 
