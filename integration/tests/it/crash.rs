@@ -1,6 +1,8 @@
 //! Invariant 6: SIGKILL of the agent at each of its labelled points, then a restart, ends in the
 //! same state as without: nothing left, nothing started twice, no container started again.
 
+mod points;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,6 +21,7 @@ use berth_integration::wait::{self, Look};
 use berth_integration::{cni, components};
 use serde_json::{Value, json};
 
+use self::points::{AGAIN, GROUPED, OF_CGROUPS, OF_GROUPED, PULL, UNPACK, phases};
 use crate::kit::{eventually, pod, pod_dir_of, shell, sleeper, with};
 use crate::suite::{Body, Test, of, same, test};
 use crate::unpack::import_packed;
@@ -31,87 +34,6 @@ const ORPHAN: &str = "3f3b0c52-0000-4000-8000-00000000dead";
 
 /// Where containerd keeps what shims read.
 const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
-
-/// Labels that a pod of our own runtime does not come to.
-const OF_GROUPED: [&str; 2] = ["grouped.recorded", "grouped.held"];
-
-/// Labels that only the end of a pod comes to.
-const OF_ENDS: [&str; 20] = [
-    "signal.before",
-    "signal.after",
-    "remove-sandbox.before",
-    "remove-sandbox.after",
-    "remove-network.before",
-    "remove-network.after",
-    "remove-netns.before",
-    "remove-netns.after",
-    "remove-volumes.before",
-    "remove-volumes.after",
-    "remove-cgroup.before",
-    "remove-cgroup.after",
-    "remove-dirs.before",
-    "remove-dirs.after",
-    "sandbox.stopped",
-    "sandbox.shut-down",
-    "grouped.released",
-    "volumes.unmounted",
-    "forget.before",
-    "forget.after",
-];
-
-/// Labels that both the start and the end of a pod come to.
-const OF_BOTH: [&str; 10] = [
-    "remove-container.before",
-    "remove-container.after",
-    "container.task-deleted",
-    "container.snapshot-removed",
-    "read-termination-message.before",
-    "read-termination-message.after",
-    "persist.before",
-    "persist.after",
-    "agent.restored",
-    "set-qos.before",
-];
-
-/// Points at which a label is reached again, and whether that is at the end of a pod.
-const AGAIN: [(&str, bool); 9] = [
-    ("persist.after#2", false),
-    ("persist.after#4", false),
-    ("ensure-rootfs.after#2", false),
-    ("start-container.before#2", false),
-    ("container.task-created#3", false),
-    ("start-container.after#3", false),
-    ("signal.after#2", true),
-    ("container.snapshot-removed#2", true),
-    ("remove-container.after#2", true),
-];
-
-/// Points at which an agent dies whose pod has a handler of containerd's own.
-const GROUPED: [&str; 7] = [
-    "grouped.recorded",
-    "grouped.held",
-    "container.record-created",
-    "container.task-created",
-    "container.task-started",
-    "container.task-deleted",
-    "grouped.released",
-];
-
-/// What labels of pulls begin with.
-const PULL: &str = "pull";
-
-/// What labels of the unpacking of an imported image begin with.
-const UNPACK: &str = "unpack.";
-
-/// Points about cgroups, which are tried on version 2 too (`scripts/test-guests`).
-const OF_CGROUPS: [&str; 6] = [
-    "ensure-cgroup.before",
-    "ensure-cgroup.after",
-    "remove-cgroup.before",
-    "remove-cgroup.after",
-    "set-qos.before",
-    "set-qos.after",
-];
 
 /// Points in one world, one after the other. Each takes a few seconds, of the minutes that a test may take.
 const IN_A_WORLD: usize = 8;
@@ -154,15 +76,6 @@ fn every_label() -> Result<()> {
     let tried: BTreeSet<&str> = points.filter_map(|point| point.split('#').next()).collect();
     let labels: Vec<String> = berth::failpoint::labels(berth::effects::KINDS).collect();
     same("labels", tried, labels.iter().map(String::as_str).collect())
-}
-
-/// Whether a point is reached while a pod starts, and while it ends.
-fn phases(point: &str) -> (bool, bool) {
-    if let Some((_, is_end)) = AGAIN.iter().find(|(again, _)| *again == point) {
-        return (!is_end, *is_end);
-    }
-    let is_end = OF_ENDS.contains(&point);
-    (!is_end, is_end || OF_BOTH.contains(&point))
 }
 
 /// How far an agent that is to die came.
