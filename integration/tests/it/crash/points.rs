@@ -54,6 +54,24 @@ pub(super) const AGAIN: [(&str, bool); 9] = [
     ("remove-container.after#2", true),
 ];
 
+/// Points after which nothing of their kind is left to be done: whoever recovers from a death there does not come to it.
+pub(super) const DONE: [&str; 11] = [
+    "ensure-sandbox.after",
+    "sandbox.started",
+    "container.task-created#3",
+    "start-container.after#3",
+    "grouped.held",
+    "pull.transferred",
+    "pull.named",
+    "pull-image.after",
+    "unpack.done",
+    "sweep.after",
+    "forget.after",
+];
+
+/// Where every agent comes to that begins.
+pub(super) const BEGUN: &str = "agent.restored";
+
 /// Points at which an agent dies whose pod has a handler of containerd's own.
 pub(super) const GROUPED: [&str; 7] = [
     "grouped.recorded",
