@@ -272,6 +272,8 @@ enum SessionEnd {
     Stopped,
     /// The connection was lost after it had worked.
     Lost(CallError),
+    /// It was made, and lost before the first answer.
+    Unanswered(CallError),
     /// There was none.
     Unreached(CallError),
 }
@@ -283,6 +285,7 @@ impl Follower {
             let (error, failure) = match self.session().await {
                 SessionEnd::Stopped => break,
                 SessionEnd::Lost(error) => (error, Disconnected::Lost),
+                SessionEnd::Unanswered(error) => (error, Disconnected::Unanswered),
                 SessionEnd::Unreached(error) => {
                     let why = unreached(&error, &self.meant).await;
                     (error, Disconnected::Unreached(why))
@@ -306,12 +309,15 @@ impl Follower {
             Ok(client) => client,
             Err(error) => return SessionEnd::Unreached(error),
         };
+        let mut has_answered = false;
         loop {
             let asked_at = clock::mono();
             let state = match client.state().await {
                 Ok(state) => ShimState::of(&state),
-                Err(error) => return SessionEnd::Lost(error),
+                Err(error) if has_answered => return SessionEnd::Lost(error),
+                Err(error) => return SessionEnd::Unanswered(error),
             };
+            has_answered = true;
             if !state.ready {
                 return SessionEnd::Stopped;
             }

@@ -63,8 +63,10 @@ impl Unreached {
 /// How a connection to a shim that is followed came to nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disconnected {
-    /// It was made, and lost later.
+    /// It was made, and lost after an answer.
     Lost,
+    /// It was made, and lost before any answer.
+    Unanswered,
     /// It was not made.
     Unreached(Unreached),
 }
@@ -97,6 +99,8 @@ impl Reconnection {
     pub fn after(&mut self, failure: Disconnected) -> Next {
         match failure {
             Disconnected::Lost => *self = Self::default(),
+            // Somebody listens: it is there.
+            Disconnected::Unanswered => self.refusals = 0,
             Disconnected::Unreached(why) => match why.presence() {
                 Presence::Gone => self.refusals += 1,
                 Presence::There | Presence::Unknown => self.refusals = 0,
@@ -116,6 +120,7 @@ mod tests {
     use super::*;
 
     const LOST: Disconnected = Disconnected::Lost;
+    const UNANSWERED: Disconnected = Disconnected::Unanswered;
     const REFUSED: Disconnected = Disconnected::Unreached(Unreached::Refused);
     const NO_SHIM: Disconnected = Disconnected::Unreached(Unreached::NoSocket { is_process_there: false });
     const NO_SOCKET: Disconnected = Disconnected::Unreached(Unreached::NoSocket { is_process_there: true });
@@ -146,7 +151,9 @@ mod tests {
             ("a process without a socket between", vec![REFUSED, REFUSED, NO_SOCKET, REFUSED], false),
             ("a full queue between", vec![REFUSED, REFUSED, FULL, REFUSED], false),
             ("out of descriptors between", vec![REFUSED, REFUSED, NOT_ASKED, REFUSED], false),
+            ("accepted and broken off between", vec![REFUSED, REFUSED, UNANSWERED, REFUSED], false),
             ("only lost", vec![LOST; 50], false),
+            ("only accepted and broken off", vec![UNANSWERED; 50], false),
             ("only a process without a socket", vec![NO_SOCKET; 50], false),
             ("only full queues", vec![FULL; 50], false),
             ("only out of descriptors", vec![NOT_ASKED; 50], false),
@@ -175,6 +182,11 @@ mod tests {
         assert_eq!(waits(&[NOT_ASKED, FULL, REFUSED, NO_SOCKET]), [20, 40, 80, 160].map(Some));
         assert_eq!(waits(&[NOT_ASKED, NOT_ASKED, LOST, REFUSED]), [20, 40, 20, 40].map(Some));
         assert_eq!(waits(&[LOST; 3]), [20; 3].map(Some));
+        assert_eq!(
+            waits(&[UNANSWERED; 3]),
+            [20, 40, 80].map(Some),
+            "one that accepts and breaks off is not asked on and on"
+        );
         let longest = waits(&[NOT_ASKED; 30]);
         assert_eq!(longest.last(), Some(&Some(RETRY_MAX.as_millis())));
     }
