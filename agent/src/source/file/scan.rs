@@ -27,7 +27,7 @@ use crate::{
 /// Files that are read: many times what a node can run.
 const FILES_MAX: usize = 1000;
 
-/// Largest text of all files together: what fits into an answer of a worker.
+/// Largest text of all files together, as JSON: what fits into an answer of a worker, beside their names.
 const TEXTS_MAX: usize = 12 << 20;
 
 /// What to look at.
@@ -182,7 +182,7 @@ impl Found {
         let read = |path: PathBuf| {
             let mut file = TextFile::read(&path);
             if let TextFile::Text(text, _) = &file {
-                match room.checked_sub(text.len()) {
+                match room.checked_sub(length_as_json(text)) {
                     Some(left) => room = left,
                     None => file = TextFile::Unreadable("all files together are too large".to_owned()),
                 }
@@ -191,6 +191,16 @@ impl Found {
         };
         Self { is_dir, files: Ok(found.into_iter().map(read).collect()) }
     }
+}
+
+/// Bytes of a text as a string of JSON: a control character can take six.
+pub(super) fn length_as_json(text: &str) -> usize {
+    let of_byte = |byte| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
+        0..b' ' => 6,
+        _ => 1,
+    };
+    text.bytes().map(of_byte).sum::<usize>() + 2
 }
 
 impl TextFile {

@@ -203,6 +203,30 @@ async fn what_is_whole_is_read_at_once_and_what_is_being_written_is_waited_for()
     }
 }
 
+/// A file that was made as large as it is to become is full of zeros, each of which takes six bytes in an answer.
+#[test]
+fn a_file_without_sense_hides_no_other() {
+    let directory = TempDir::new().unwrap();
+    fs::write(directory.path().join("a.yaml"), "\0".repeat(3 << 20)).unwrap();
+    fs::write(directory.path().join("b.yaml"), pod("b")).unwrap();
+    let found = Found::at(directory.path());
+    let message = serde_json::to_vec(&found).unwrap();
+    assert!(message.len() < 1 << 20, "{} bytes", message.len());
+    let scan = Scan { path: directory.path().to_owned(), node: "n".to_owned() };
+    let seen = scan.run(&Seen::default(), found);
+    assert_eq!(seen.pods().len(), 1);
+    assert!(seen.problems[0].message.contains("all files together are too large"), "{:?}", seen.problems);
+}
+
+#[test]
+fn the_length_as_json_is_that_of_json() {
+    for text in ["", "a: \"b\"\n\tc: 'd\\e'\r", "\0\u{1f}\u{8}\u{c}\u{7f}", "größer 😀"] {
+        let length = serde_json::to_string(text).unwrap().len();
+        let counted = super::scan::length_as_json(text);
+        assert!((length..=length + 4 * text.len()).contains(&counted), "{text:?}: {counted}, {length}");
+    }
+}
+
 #[tokio::test]
 async fn changes_that_have_come_are_one() {
     let mut watch = Watch::new();
