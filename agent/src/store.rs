@@ -194,6 +194,8 @@ impl Store {
                 }
                 Some(STATE | VERSION_1) => records.extend(self.take_in(path)?),
                 Some(MANIFEST) if files.contains(&path.with_extension(STATE)) => {}
+                // The record beside it was taken in just now, and has it.
+                Some(MANIFEST) if has_version_1(path) => {}
                 // The agent ended before the state was written, and so before anything was begun.
                 Some(MANIFEST | HALF) => remove(path)?,
                 Some(_) | None => {}
@@ -224,6 +226,7 @@ impl Store {
             Err(ReadError::Decode(DecodeError::Later(version))) => {
                 return Err(StoreError::Later { path: path.to_owned(), version });
             }
+            Err(ReadError::Io(source)) if is_a_lack(&source) => return Err(io_error("read", path)(source)),
             Err(error) => {
                 set_aside(path, &crate::causes::with_causes(&error));
                 set_aside(&path.with_extension(MANIFEST), "its record is unusable");
@@ -265,6 +268,12 @@ enum ReadError {
     Decode(#[from] DecodeError),
     #[error("use it: it is the record of pod {0}")]
     Misplaced(PodUid),
+}
+
+/// Whether a file could not be read for what the agent lacks, descriptors or memory: that says nothing of the file.
+fn is_a_lack(error: &io::Error) -> bool {
+    let lacks = [nix::Error::EMFILE, nix::Error::ENFILE, nix::Error::ENOMEM].map(|errno| errno as i32);
+    error.raw_os_error().is_some_and(|errno| lacks.contains(&errno))
 }
 
 fn read_text(path: &Path) -> io::Result<String> {

@@ -12,7 +12,8 @@ use std::{
 use berth_core::{id::PodUid, record::PodRecord};
 
 use super::{
-    DecodeError, MANIFEST, STATE, StoreError, io_error, make_dir, read_text, remove, replace, set_aside, wire,
+    DecodeError, MANIFEST, STATE, StoreError, io_error, is_a_lack, make_dir, read_text, remove, replace,
+    set_aside, wire,
 };
 
 /// What is kept of pods that have ended.
@@ -70,7 +71,8 @@ impl EndedPods {
             if path.extension().is_none_or(|extension| extension != STATE) {
                 continue;
             }
-            match self.read(&path) {
+            let texts = self.texts(&path).map_err(io_error("read", &path))?;
+            match self.read(texts) {
                 Ok(record) if record.terminal.is_some() => records.push(record),
                 Ok(record) => self.drop(&record.uid)?,
                 Err(DecodeError::Later(version)) => return Err(StoreError::Later { path, version }),
@@ -80,9 +82,17 @@ impl EndedPods {
         Ok(records)
     }
 
-    fn read(&self, path: &Path) -> Result<PodRecord, DecodeError> {
-        let manifest = read_text(&path.with_extension(MANIFEST)).ok();
-        wire::decode(&read_text(path).unwrap_or_default(), manifest.as_deref(), &self.boot)
+    /// State and manifest, as far as they can be read; an error where the agent lacks what it takes.
+    fn texts(&self, path: &Path) -> io::Result<[Option<String>; 2]> {
+        let text = |path: &Path| match read_text(path) {
+            Err(error) if is_a_lack(&error) => Err(error),
+            text => Ok(text.ok()),
+        };
+        Ok([text(path)?, text(&path.with_extension(MANIFEST))?])
+    }
+
+    fn read(&self, [state, manifest]: [Option<String>; 2]) -> Result<PodRecord, DecodeError> {
+        wire::decode(&state.unwrap_or_default(), manifest.as_deref(), &self.boot)
     }
 
     fn path(&self, uid: &PodUid, extension: &str) -> PathBuf {

@@ -211,6 +211,20 @@ fn a_record_of_version_1_is_taken_over_with_the_ids_it_meant() {
     assert_eq!(names(run.path()), Vec::<String>::new());
 }
 
+/// An agent was killed between the two files of the record that it wrote anew.
+#[test]
+fn a_record_of_version_1_that_was_half_taken_over_is_whole() {
+    let run = tempfile::tempdir().unwrap();
+    let pods = run.path().join("pods");
+    let mut store = Store::open(run.path()).unwrap();
+    fs::write(pods.join("0b1c-22.json"), VERSION_1_RECORD).unwrap();
+    fs::write(pods.join("0b1c-22.manifest"), "{\"kind\":\"Pod\"}").unwrap();
+    let taken = store.load().unwrap();
+    assert_eq!(names(run.path()), ["0b1c-22.manifest", "0b1c-22.state"]);
+    assert_eq!(store.load().unwrap(), taken);
+    assert_eq!(taken.len(), 1);
+}
+
 #[test]
 fn a_record_of_a_later_version_is_left_alone_and_no_agent_starts() {
     for (name, text) in [
@@ -406,4 +420,20 @@ fn the_largest_manifest_is_read_back() {
     drop(store);
     let mut store = Store::open(dir.path()).unwrap();
     assert_eq!(store.load().unwrap(), [large]);
+}
+
+/// Descriptors or memory of the agent, which say nothing of the record.
+#[test]
+fn what_the_agent_lacks_is_no_fault_of_a_record() {
+    for (errno, lacks) in [
+        (nix::Error::EMFILE, true),
+        (nix::Error::ENFILE, true),
+        (nix::Error::ENOMEM, true),
+        (nix::Error::EIO, false),
+        (nix::Error::ENOENT, false),
+        (nix::Error::EISDIR, false),
+    ] {
+        assert_eq!(is_a_lack(&io::Error::from(errno)), lacks, "{errno}");
+    }
+    assert!(!is_a_lack(&io::ErrorKind::InvalidData.into()));
 }
