@@ -6,7 +6,7 @@
 
 mod facts;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use berth_core::{
     effect::{Act, Effect},
@@ -31,6 +31,9 @@ use crate::{
 /// every container of a full node ending at once.
 pub const EVENTS_MAX: usize = 1024;
 
+/// How old what was read of the node may be where an outcome is all that has come: what it waited for may have taken hours.
+const FACTS_KEPT: Duration = Duration::from_secs(5);
+
 /// The loop and what it owns.
 #[derive(Debug)]
 pub struct NodeLoop {
@@ -40,6 +43,7 @@ pub struct NodeLoop {
     view: View,
     /// Whether what changes on the node could be read when it was last looked at.
     facts: Option<Facts>,
+    looked_at: Option<Instant>,
     reader: facts::Reader,
     sender: mpsc::Sender<Event>,
 }
@@ -49,7 +53,7 @@ impl NodeLoop {
     #[must_use]
     pub fn new(node: Node, host: Arc<Host>, store: Store, view: View, sender: mpsc::Sender<Event>) -> Self {
         let reader = facts::Reader::of(host.config.live.clone());
-        Self { node, host, store, view, facts: None, reader, sender }
+        Self { node, host, store, view, facts: None, looked_at: None, reader, sender }
     }
 
     /// Runs until it is cancelled. Pods go on.
@@ -63,8 +67,8 @@ impl NodeLoop {
                 // Cancel safe: an event that is not taken stays in the channel.
                 event = events.recv() => match event {
                     Some(event) => {
-                        // An outcome follows an event that was preceded by a look.
-                        if !matches!(event, Event::Done { .. }) {
+                        let is_fresh = self.looked_at.is_some_and(|at| at.elapsed() < FACTS_KEPT);
+                        if !(is_fresh && matches!(event, Event::Done { .. })) {
                             self.look_at_node();
                         }
                         tracing::trace!(?event, "event");
@@ -89,6 +93,7 @@ impl NodeLoop {
     /// Tells the core what changed on the node since the last look; what cannot be read stays as it was.
     fn look_at_node(&mut self) {
         let facts = self.reader.read();
+        self.looked_at = Some(Instant::now());
         if self.facts.as_ref() == Some(&facts) {
             return;
         }
