@@ -1,6 +1,6 @@
 //! A process in a container: the client's streams on one side, the shim's on the other.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use berth_core::{
     id::{ContainerId, PodName},
@@ -15,6 +15,7 @@ use berth_proto::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::UnixStream,
+    time::timeout,
 };
 
 use super::{
@@ -22,6 +23,9 @@ use super::{
     server::{Runtime, Service},
 };
 use crate::{causes::with_causes, view::PodView};
+
+/// How long containerd may take to tell the spec of a container: who asks holds a place of the socket.
+const SPEC_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs the process and passes its streams on until it ends. The answer is its exit code, or why there is none. A client
 /// that goes takes its connection to the shim along, which ends the process's streams.
@@ -52,7 +56,8 @@ async fn start<R: Runtime>(
         service.view.pod(&name).ok_or_else(|| not_found(format!("pod `{name}` is not on this node")))?;
     let id = running(&view, request.container.as_deref()).map_err(not_found)?;
     let sandbox = view.sandbox.as_ref().ok_or_else(|| not_found(format!("pod `{name}` has no sandbox")))?;
-    let spec = service.runtime.spec(&id).await;
+    let spec = timeout(SPEC_WITHIN, service.runtime.spec(&id)).await;
+    let spec = spec.unwrap_or_else(|_elapsed| Err("containerd does not answer: see to it".to_owned()));
     let spec = spec.map_err(|error| failed("read the spec of the container", &error))?;
     let terminal = if request.tty { ExecTerminal::Own } else { ExecTerminal::None };
     let process = exec_process(&spec, &request.command, terminal)
