@@ -386,10 +386,7 @@ fn stdio(written: &ApiContainer) -> Stdio {
 
 fn termination_message(notes: &mut Notes<'_>, field: &str, written: &ApiContainer) -> TerminationMessage {
     let path = written.termination_message_path.as_deref().filter(|path| !path.is_empty());
-    let path = path.unwrap_or(TERMINATION_MESSAGE_PATH);
-    if !path.starts_with('/') {
-        notes.fault(&format!("{field}.terminationMessagePath"), format!("`{path}` is not an absolute path"));
-    }
+    let path = absolute(path.unwrap_or(TERMINATION_MESSAGE_PATH));
     let policy = notes.one_of(
         &format!("{field}.terminationMessagePolicy"),
         written.termination_message_policy.as_deref(),

@@ -44,6 +44,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
     not_acted_on(notes, spec);
     let volumes = volume::convert(notes, spec.volumes.as_deref().unwrap_or_default());
     let (init_containers, containers) = containers(notes, spec, &volumes);
+    security::app_armor_annotations(notes, written);
     let security = security::of_pod(notes, spec.security_context.as_ref());
     let pod_resources = resources::of_pod(notes, spec.resources.as_ref(), &init_containers, &containers);
     let all = init_containers.iter().chain(&containers).map(|container| &container.resources);

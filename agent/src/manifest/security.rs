@@ -1,17 +1,26 @@
 //! Security settings.
 
+use std::collections::BTreeSet;
+
 use berth_core::spec::{
     Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount, Seccomp,
     SupplementalGroupsPolicy, Sysctl,
 };
 use k8s_openapi::api::core::v1::{
-    AppArmorProfile, Capabilities as ApiCapabilities, PodSecurityContext, SeccompProfile, SecurityContext,
+    AppArmorProfile, Capabilities as ApiCapabilities, Container, Pod as ApiPod, PodSecurityContext,
+    SeccompProfile, SecurityContext,
 };
 
 use super::notes::Notes;
 
 /// Largest user and group. Source: `IsValidUserID` in `k8s.io/apimachinery/pkg/util/validation`.
 const ID_MAX: i64 = i32::MAX as i64;
+
+const NO_APP_ARMOR: &str =
+    "AppArmor profiles cannot be enforced by this version: only `Unconfined` is possible";
+
+/// What the name of a container follows.
+const APP_ARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// `spec.securityContext`.
 pub(super) fn of_pod(notes: &mut Notes<'_>, written: Option<&PodSecurityContext>) -> PodSecurity {
@@ -100,10 +109,23 @@ fn id(notes: &mut Notes<'_>, field: &str, written: Option<i64>) -> Option<u32> {
 /// A profile that is asked for and not enforced would be a lie; only the absence of one can be granted.
 fn app_armor(notes: &mut Notes<'_>, field: &str, written: Option<&AppArmorProfile>) {
     if written.is_some_and(|profile| profile.type_ != "Unconfined") {
-        notes.fault(
-            field,
-            "AppArmor profiles cannot be enforced by this version: only `Unconfined` is possible",
-        );
+        notes.fault(field, NO_APP_ARMOR);
+    }
+}
+
+/// The annotations that profiles were asked for by before there was a field, and still are in manifests; the field of a container
+/// counts before them. Source: `GetProfile` of `pkg/security/apparmor/helpers.go`.
+pub(super) fn app_armor_annotations(notes: &mut Notes<'_>, written: &ApiPod) {
+    let of_spec = written.spec.iter();
+    let containers = of_spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    let has_field =
+        |it: &&Container| it.security_context.as_ref().is_some_and(|it| it.app_armor_profile.is_some());
+    let by_field: BTreeSet<&str> = containers.filter(has_field).map(|it| it.name.as_str()).collect();
+    for (key, profile) in written.metadata.annotations.iter().flatten() {
+        let container = key.strip_prefix(APP_ARMOR_ANNOTATION);
+        if container.is_some_and(|name| !by_field.contains(name)) && profile != "unconfined" {
+            notes.fault(&format!("metadata.annotations.{key}"), NO_APP_ARMOR);
+        }
     }
 }
 

@@ -255,6 +255,28 @@ fn every_fault_names_file_line_and_field() {
 }
 
 #[test]
+fn an_app_armor_profile_that_is_asked_for_by_annotation_is_refused_as_by_field() {
+    let with = |profile: &str, container: &str| {
+        let key = "container.apparmor.security.beta.kubernetes.io/c";
+        let metadata = format!("metadata: {{name: web, annotations: {{{key}: {profile}}}}}");
+        pod("", container).replace("metadata: {name: web}", &metadata)
+    };
+    for profile in ["runtime/default", "localhost/strict"] {
+        let faults = faults(&with(profile, ""));
+        assert!(faults.contains("beta.kubernetes.io/c: AppArmor profiles cannot be enforced"), "{faults}");
+    }
+    one(&with("unconfined", ""));
+    one(&with("runtime/default", "securityContext: {appArmorProfile: {type: Unconfined}}"));
+}
+
+/// Source: `MakeAbsolutePath` in `pkg/kubelet/kuberuntime/kuberuntime_container.go`.
+#[test]
+fn a_relative_path_of_the_termination_message_begins_at_the_root() {
+    let Manifest { pod, .. } = one(&pod("", "terminationMessagePath: tmp/last"));
+    assert_eq!(pod.containers[0].termination_message.path, "/tmp/last");
+}
+
+#[test]
 fn cve_2024_10220_and_cve_2025_1767_git_repo_is_refused() {
     let faults = faults(&pod("volumes: [{name: v, gitRepo: {repository: 'file:///etc'}}]", ""));
     assert!(faults.contains("spec.volumes[0].gitRepo: volumes of this kind are not supported"), "{faults}");
