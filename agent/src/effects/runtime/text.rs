@@ -15,6 +15,9 @@ const BROKEN: &[&str] = &[
     "connection refused",
 ];
 
+/// What a shim answers for the runtime: the call was carried to its end, whatever the words of a hook that failed in it.
+const OF_THE_RUNTIME: &[&str] = &["OCI runtime create", "OCI runtime start"];
+
 /// What the answer says of the task `id`. Another creation of it under way, as of an agent that was killed, has its bundle.
 /// Source: containerd, `core/runtime/v2/bundle.go` `NewBundle`.
 pub(super) fn answer(code: Code, id: &str, message: &str) -> Answer {
@@ -22,7 +25,8 @@ pub(super) fn answer(code: Code, id: &str, message: &str) -> Answer {
     if code == Code::Unknown && is_under_way {
         return Answer::OutOfStep;
     }
-    if BROKEN.iter().any(|end| message.trim_end().ends_with(end)) {
+    let is_of_the_runtime = OF_THE_RUNTIME.iter().any(|begin| message.contains(begin));
+    if !is_of_the_runtime && BROKEN.iter().any(|end| message.trim_end().ends_with(end)) {
         return Answer::CutOff;
     }
     match code {
@@ -53,6 +57,8 @@ mod tests {
             (Code::Internal, "OCI runtime create of c1 failed: words that nobody has seen before"),
             (Code::Internal, "failed to mount /run/x: no space left on device"),
             (Code::Unknown, "exec: \"context canceled\": executable file not found in $PATH"),
+            (Code::Unknown, "OCI runtime create failed: error running hook: connect: connection refused"),
+            (Code::Internal, "OCI runtime start of c1 failed: hook: context deadline exceeded"),
             (Code::ResourceExhausted, "too many containers"),
             (Code::Unknown, "runc start failed: cannot set memory limit"),
             (Code::Unknown, "mkdir /run/task/k8s.io/c2: file exists"),
