@@ -102,7 +102,13 @@ impl Reconnection {
             // Somebody listens: it is there.
             Disconnected::Unanswered => self.refusals = 0,
             Disconnected::Unreached(why) => match why.presence() {
-                Presence::Gone => self.refusals += 1,
+                Presence::Gone => {
+                    // What is gone is known soon, however long it broke connections off before.
+                    if self.refusals == 0 {
+                        self.delay = RETRY_MIN;
+                    }
+                    self.refusals += 1;
+                }
                 Presence::There | Presence::Unknown => self.refusals = 0,
             },
         }
@@ -179,8 +185,12 @@ mod tests {
             failures.iter().map(wait).collect::<Vec<_>>()
         };
         assert_eq!(waits(&[REFUSED, REFUSED, REFUSED]), [Some(20), Some(40), None]);
-        assert_eq!(waits(&[NOT_ASKED, FULL, REFUSED, NO_SOCKET]), [20, 40, 80, 160].map(Some));
-        assert_eq!(waits(&[NOT_ASKED, NOT_ASKED, LOST, REFUSED]), [20, 40, 20, 40].map(Some));
+        assert_eq!(waits(&[NOT_ASKED, FULL, REFUSED, NO_SOCKET]), [20, 40, 20, 40].map(Some));
+        assert_eq!(
+            waits(&[UNANSWERED, UNANSWERED, UNANSWERED, REFUSED, REFUSED]),
+            [20, 40, 80, 20, 40].map(Some)
+        );
+        assert_eq!(waits(&[NOT_ASKED, NOT_ASKED, LOST, REFUSED]), [20, 40, 20, 20].map(Some));
         assert_eq!(waits(&[LOST; 3]), [20; 3].map(Some));
         assert_eq!(
             waits(&[UNANSWERED; 3]),
