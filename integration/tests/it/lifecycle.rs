@@ -225,7 +225,8 @@ fn termination() -> Result<()> {
     node.remove("deaf")?;
     node.gone("deaf")?;
     let deaf = start.elapsed();
-    ensure!(deaf >= GRACE, "the deaf pod took {deaf:?}");
+    // Far above what a kill takes on a busy machine, and below the default grace period.
+    ensure!((GRACE..Duration::from_secs(30)).contains(&deaf), "the deaf pod took {deaf:?}");
     // Its grace period is not over, and not waited for.
     std::fs::write(dir.join("go"), "")?;
     node.gone("polite")?;

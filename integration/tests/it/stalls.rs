@@ -306,6 +306,20 @@ fn root_hangs() -> Result<()> {
     stop(&mut node)?;
     drop(written);
     fs::remove_file(&hangs)?;
+
+    // The same of a pod's directory, whose mark is looked for, as far as the kernel lets go of who waits.
+    fs::create_dir_all(Path::new(ROOT_DIR).join("pods"))?;
+    let dead = DeadFs::mount(&Path::new(ROOT_DIR).join("pods/unknown"), Server::Sleeps)?;
+    node.agent.start_doomed("agent.restored")?;
+    let pid = node.agent.pid().context("no agent")?;
+    eventually("a thread of the agent to hang", &true, || {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task"))?;
+        let waits = |task: fs::DirEntry| fs::read_to_string(task.path().join("wchan")).unwrap_or_default();
+        Ok(tasks.filter_map(Result::ok).any(|task| waits(task) == "request_wait_answer"))
+    })?;
+    stop(&mut node)?;
+    dead.release()?;
+    fs::remove_dir(Path::new(ROOT_DIR).join("pods/unknown"))?;
     node.agent.start()?;
     node.end()
 }

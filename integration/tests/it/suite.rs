@@ -192,6 +192,8 @@ fn run_one(tests: &[Test]) -> ExitCode {
 
 /// Places of tests that do not wait for long.
 static PLACES: Places = Places { free: Mutex::new(AT_ONCE), freed: Condvar::new() };
+/// Places of those that do.
+static LONG_PLACES: Places = Places { free: Mutex::new(LONG_AT_ONCE), freed: Condvar::new() };
 
 struct Places {
     free: Mutex<usize>,
@@ -223,10 +225,10 @@ static MACHINE: RwLock<()> = RwLock::new(());
 
 /// Outside: runs the test in a new lab and judges how that ended.
 fn in_a_lab(test: &Test) -> Result<(), Failed> {
-    let _place = (!test.long).then(|| PLACES.take());
     // Nothing is guarded but the time, so one that panicked does no harm.
     let alone = test.alone.then(|| MACHINE.write().unwrap_or_else(PoisonError::into_inner));
     let _beside = alone.is_none().then(|| MACHINE.read().unwrap_or_else(PoisonError::into_inner));
+    let _place = if test.long { &LONG_PLACES } else { &PLACES }.take();
     let output = Output::new(&test.name);
     let ended = run_lab(test, &output.0).map_err(|failure| Failed::from(format!("{failure:#}")))?;
     let text = fs::read_to_string(&output.0).unwrap_or_default();

@@ -48,11 +48,11 @@ struct Lost<'w> {
     pod: Pod<'w>,
     /// Of all of them.
     pids: Vec<u32>,
-    /// How long it took to make them.
+    /// How long it took to make one of them, in the mean.
     made: Duration,
 }
 
-fn lose<'w>(world: &'w World, wrapper: &Wrapper, members: usize) -> Lost<'w> {
+fn lose<'w>(world: &'w World, wrapper: &Wrapper, members: u32) -> Lost<'w> {
     let begun = Instant::now();
     let pod =
         Pod::start_with(world, |options| options.runtime_binary = wrapper.program.display().to_string());
@@ -65,7 +65,7 @@ fn lose<'w>(world: &'w World, wrapper: &Wrapper, members: usize) -> Lost<'w> {
         pids.push(exec.begin().unwrap().pid);
         pids.extend(task.pids().unwrap());
     }
-    let made = begun.elapsed();
+    let made = begun.elapsed() / members;
     pod.shim.murder();
     Lost { pod, pids, made }
 }

@@ -151,8 +151,8 @@ impl<'w> Shim<'w> {
         }
     }
 
-    /// As [`delete`](Self::delete), which must not take longer than containerd gives it; or than twice what it took to make what
-    /// is cleaned, by which a slow machine is known.
+    /// As [`delete`](Self::delete), which must not take longer than containerd gives it; or, of one container, than twice what it took
+    /// to make what is cleaned, by which a slow machine is known.
     pub fn delete_in_time(&self, made: Duration) -> DeleteResponse {
         let within = CLEANUP_WITHIN.max(2 * made);
         let begun = Instant::now();

@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use answers::Tally;
 use berth_shim_core::Origin;
 use proptest::prelude::*;
-use proptest::test_runner::{FileFailurePersistence, TestRunner};
+use proptest::test_runner::{FileFailurePersistence, RngSeed, TestRunner};
 use world::{Step, World};
 
 fn step() -> impl Strategy<Value = Step> {
@@ -115,6 +115,9 @@ fn live(Life { steps, sandbox, begin, stopped, stop }: &Life) -> World {
 
 const LIVES: u32 = 500;
 
+/// The same lives in each run, or what is rare would be too rare by chance in some; `PROPTEST_RNG_SEED` asks for others.
+const SEED: u64 = 1;
+
 /// How often each must have happened in so many lives, or they show little: a machine that refuses everything keeps its
 /// promises too. Less than half of what does happen.
 const LEAST: &[(&str, u32)] = &[
@@ -147,10 +150,15 @@ const LEAST: &[(&str, u32)] = &[
 fn promises_hold_in_any_order_of_events() {
     // What has failed once is tried first from then on: a seed that is found is committed with what mends it.
     let seeds = FileFailurePersistence::Direct("tests/sim/seeds.txt");
+    let default = ProptestConfig::default();
     let config = ProptestConfig {
         cases: LIVES,
         failure_persistence: Some(Box::new(seeds)),
-        ..ProptestConfig::default()
+        rng_seed: match default.rng_seed {
+            RngSeed::Random => RngSeed::Fixed(SEED),
+            given @ RngSeed::Fixed(_) => given,
+        },
+        ..default
     };
     let tally = RefCell::new(Tally::new());
     let lived = TestRunner::new(config).run(&life(), |life| {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use berth_core::{
-    effect::{Act, Effect, Footprint},
+    effect::{Act, Effect},
     id::{ContainerName, PodUid},
     pod::port::start::StartRequest,
     record::PodRecord,
@@ -21,24 +21,48 @@ enum Needs {
     Any,
 }
 
+/// By a list of its own: the core has another one, by which it decides.
+fn needs(act: &Act) -> Option<Needs> {
+    match act {
+        Act::EnsureCgroup(_)
+        | Act::EnsureDirs(_)
+        | Act::EnsureNetns(_)
+        | Act::EnsureNetwork(_)
+        | Act::EnsureSandbox(_)
+        | Act::EnsureVolume(_)
+        | Act::EnsureRootfs(_)
+        | Act::StartContainer(_)
+        | Act::WriteFiles(_)
+        | Act::KeepEnd(_) => Some(Needs::Current),
+        Act::Publish(_)
+        | Act::LookAtTask(_)
+        | Act::Signal(_)
+        | Act::ReadTerminationMessage(_)
+        | Act::Look(_)
+        | Act::RemoveNetwork(_)
+        | Act::RemoveVolumes
+        | Act::RemoveCgroup(_)
+        | Act::RemoveDirs(_) => Some(Needs::Any),
+        // Of what another record than the pod's tells, or no record.
+        Act::Persist(_)
+        | Act::Forget
+        | Act::Withdraw
+        | Act::Note(_)
+        | Act::RemoveContainer(_)
+        | Act::RemoveSandbox(_)
+        | Act::KillShim(_)
+        | Act::RemoveNetns(_)
+        | Act::DropEnd
+        | Act::Sweep => None,
+    }
+}
+
 impl World {
     /// Nothing is begun before the record that tells of it, and nothing that it counts on is taken away; while it cannot be
     /// written, people are told and what runs is signalled all the same.
     pub(crate) fn check_recorded(&mut self, effect: &Effect) {
         let Effect::Pod { pod, act, .. } = effect else { return };
-        let needs = match act {
-            act if act.footprint() == Footprint::Leaves => Needs::Current,
-            Act::Publish(_)
-            | Act::LookAtTask(_)
-            | Act::Signal(_)
-            | Act::ReadTerminationMessage(_)
-            | Act::Look(_)
-            | Act::RemoveNetwork(_)
-            | Act::RemoveVolumes
-            | Act::RemoveCgroup(_)
-            | Act::RemoveDirs(_) => Needs::Any,
-            _ => return,
-        };
+        let Some(needs) = needs(act) else { return };
         let is_unwritten = self.unwritten.contains(pod);
         let is_there = match needs {
             Needs::Current => !is_unwritten && self.records.contains_key(pod),
