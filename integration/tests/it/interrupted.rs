@@ -243,6 +243,8 @@ fn unanswered(label: &str) -> Result<()> {
     if !label.is_empty() {
         crash::died_at(&mut scene.node, label, POD_LIMIT)?;
         scene.node.containerd.start_again()?;
+        // With containerd back, whoever recovers need not look.
+        crash::dies_at_once(&mut scene.node, crash::BEGUN, POD_LIMIT).context("while it recovers")?;
         scene.node.agent.start()?;
     }
     let asked = || Ok(fs::read_to_string(scene.dir.join("one.end")).unwrap_or_default());

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use berth_integration::agent::Settings;
 use berth_integration::announced::{Announced, Side};
 use berth_integration::components;
@@ -160,6 +160,8 @@ fn dies(label: &str) -> Result<()> {
     } else {
         eventually("the end of the shim", &false, || Ok(is_alive(shim)))?;
     }
+    // The shim answers or is gone: nobody kills it again.
+    crash::dies_at_once(&mut node, crash::BEGUN, POD_LIMIT).context("while it recovers")?;
     node.agent.start()?;
     node.gone("leaves")?;
     same("the other pod", Identity::of(&node.ready("stays")?)?, stays_up)?;

@@ -4,7 +4,7 @@
 pub(super) const OF_GROUPED: [&str; 2] = ["grouped.recorded", "grouped.held"];
 
 /// Labels that only the end of a pod comes to.
-const OF_ENDS: [&str; 20] = [
+const OF_ENDS: [&str; 22] = [
     "signal.before",
     "signal.after",
     "remove-sandbox.before",
@@ -23,6 +23,8 @@ const OF_ENDS: [&str; 20] = [
     "sandbox.shut-down",
     "grouped.released",
     "volumes.unmounted",
+    "drop-end.before",
+    "drop-end.after",
     "forget.before",
     "forget.after",
 ];
@@ -70,7 +72,7 @@ pub(super) const DONE: [&str; 11] = [
 ];
 
 /// Where every agent comes to that begins.
-pub(super) const BEGUN: &str = "agent.restored";
+pub(crate) const BEGUN: &str = "agent.restored";
 
 /// Points at which an agent dies whose pod has a handler of containerd's own.
 pub(super) const GROUPED: [&str; 7] = [
