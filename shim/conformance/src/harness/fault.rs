@@ -40,8 +40,12 @@ pub enum Fault {
     PlatformOfAnother,
     /// `SandboxMetrics` is empty.
     MetricsEmpty,
+    /// A sandbox that is given no network has one of its own.
+    NetworkUnasked,
     /// Members have every namespace for themselves.
     NothingShared,
+    /// A member whose spec does not name the network has one of its own.
+    NetworkUnshared,
     /// `Wait` tells 0, however a task ended.
     ExitsAllWell,
     /// `State` of every task says that it has stopped.

@@ -13,6 +13,7 @@ use prost::Message;
 
 use super::call::{Bootstrap, runc_options};
 use super::conn::Conn;
+use super::fault::Fault;
 use super::netns::make_netns;
 use super::shim::Shim;
 use super::world::World;
@@ -56,11 +57,15 @@ impl<'w> Sandbox<'w> {
 
     /// `CreateSandbox`.
     pub fn create(&self) -> Result<CreateSandboxResponse, Status> {
+        let world = self.shim.world;
+        let is_unasked =
+            world.subject().fault == Some(Fault::NetworkUnasked) && self.netns.as_os_str().is_empty();
+        let netns = if is_unasked { make_netns(&world.dir().join("netns")) } else { self.netns.clone() };
         let request = CreateSandboxRequest {
             sandbox_id: self.id(),
             bundle_path: self.shim.bundle.display().to_string(),
-            options: Some(runc_options(self.shim.world)),
-            netns_path: self.netns.display().to_string(),
+            options: Some(runc_options(world)),
+            netns_path: netns.display().to_string(),
             ..CreateSandboxRequest::default()
         };
         self.call(sandbox_service::CREATE_SANDBOX, &request)

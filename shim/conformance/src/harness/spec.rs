@@ -81,6 +81,15 @@ impl Spec {
         self
     }
 
+    /// Gives the container a namespace of a kind for itself, unless the spec says something about that kind.
+    pub(super) fn with_namespace(mut self, kind: &str) -> Spec {
+        let namespaces = self.0["linux"]["namespaces"].as_array_mut().unwrap();
+        if namespaces.iter().all(|namespace| namespace["type"] != kind) {
+            namespaces.push(json!({ "type": kind }));
+        }
+        self
+    }
+
     /// With any change to the document.
     pub fn with(mut self, change: impl FnOnce(&mut Value)) -> Spec {
         change(&mut self.0);

@@ -225,7 +225,11 @@ fn make_bundle(shim: &Shim<'_>, id: &str, spec: &Spec) -> PathBuf {
     let bundle = world.bundle(id);
     fs::create_dir_all(bundle.join("rootfs")).unwrap();
     let spec = spec.clone().cgroup_unless_named(&world.groups().named(id));
-    let spec = if world.subject().fault == Some(Fault::NothingShared) { spec.unshared() } else { spec };
+    let spec = match world.subject().fault {
+        Some(Fault::NothingShared) => spec.unshared(),
+        Some(Fault::NetworkUnshared) => spec.with_namespace("network"),
+        _ => spec,
+    };
     fs::write(bundle.join("config.json"), spec.to_json()).unwrap();
     bundle
 }
