@@ -25,6 +25,9 @@ use crate::{
 /// What the pods here get to end.
 const GRACE: Duration = Duration::from_secs(30);
 
+/// How long a container waits after its second end.
+const FIRST_WAIT: Duration = Duration::from_secs(10);
+
 /// A life at whose end the oracle is told something wrong.
 type Wrong = fn(&mut Run);
 
@@ -36,6 +39,7 @@ fn every_rule_tells_what_breaks_it_and_no_other_does() {
         ("SIGKILL comes after the stop signal and the grace period", killed_as_soon_as_asked),
         ("a container is made from its image", made_from_another_image),
         ("a crashing container waits before it runs again", begun_again_at_once),
+        ("a crashing container waits before it runs again", begun_again_after_the_first_wait),
         ("a pod is forgotten when none of its processes is left", forgotten_while_it_runs),
         ("a pod that has ended ended so", succeeded_while_it_runs),
         ("a pod that has ended ended so", succeeded_in_place_of_failed),
@@ -244,6 +248,17 @@ fn made_from_another_image(run: &mut Run) {
 fn begun_again_at_once(run: &mut Run) {
     crashed(run);
     exit(run, "main", 1);
+    start_next(run, "main");
+}
+
+/// The second wait is as long as the first.
+fn begun_again_after_the_first_wait(run: &mut Run) {
+    crashed(run);
+    exit(run, "main", 1);
+    run.advance(FIRST_WAIT, Run::settle);
+    exit(run, "main", 1);
+    run.advance(FIRST_WAIT, Run::settle);
+    assert!(run.world.running(&uid(), "main").is_none(), "it waits twice as long");
     start_next(run, "main");
 }
 

@@ -14,6 +14,9 @@ use super::{Account, KILLS_BEFORE_REMOVAL, Oracle, Run};
 /// "The kubelet restarts them with an exponential back-off delay (10s, 20s, 40s, …)", the first time at once.
 const BACKOFF_FIRST: Duration = Duration::from_secs(10);
 
+/// "that is capped at 300 seconds (5 minutes)".
+const BACKOFF_LONGEST: Duration = Duration::from_secs(300);
+
 /// "Once a container has executed for 10 minutes without any problems, the kubelet resets the restart back-off timer."
 const BACKOFF_RESET: Duration = Duration::from_secs(600);
 
@@ -175,10 +178,38 @@ impl Account {
         let mut lost = ends.filter(|end| end.attempt == last.attempt && end.exit.code == super::LOST);
         let at = lost.next().map_or(at, |end| at.min(end.at));
         let waited = now.mono.since(at);
-        Some(if waited >= BACKOFF_FIRST {
+        // It is forgiven that long after the last restart, which came after the end before it.
+        let forgiven = (began_after + BACKOFF_RESET).since(at);
+        let due = doubled(runs, is_same).min(forgiven).max(BACKOFF_FIRST);
+        Some(if waited >= due {
             Ok(())
         } else {
-            Err(format!("{}/{name}: attempt {} after {waited:?}", self.spec.uid, last.attempt + 1))
+            Err(format!("{}/{name}: attempt {} after {waited:?} of {due:?}", self.spec.uid, last.attempt + 1))
         })
     }
+}
+
+/// The wait after the last run, by the restarts just before that nothing else can have come between: the same container in the
+/// same sandbox, each with an end that everybody saw, of which none is forgiven.
+fn doubled(runs: &[Run], is_same: impl Fn(&Container) -> bool) -> Duration {
+    let is_plain = |run: &Run| {
+        !run.is_lost
+            && !run.may_be_unknown()
+            && run.term.is_none()
+            && run.changed.is_none()
+            && run.given_up.is_none()
+    };
+    let follows = |pair: &&[Run]| {
+        let [before, run] = pair else { return false };
+        let ends = before.end().zip(run.end());
+        let is_soon = ends.is_some_and(|((_, before), (_, at))| at.since(before) <= BACKOFF_RESET);
+        is_soon
+            && before.sandbox == run.sandbox
+            && is_plain(before)
+            && is_plain(run)
+            && is_same(&run.container)
+    };
+    let restarts = runs.windows(2).rev().take_while(follows).count();
+    let doublings = u32::try_from(restarts.saturating_sub(1)).unwrap_or(u32::MAX);
+    BACKOFF_FIRST.saturating_mul(2_u32.saturating_pow(doublings)).min(BACKOFF_LONGEST)
 }
