@@ -20,7 +20,7 @@ use std::{
 use berth_core::{id::PodUid, record::PodRecord};
 use nix::fcntl::Flock;
 
-use crate::{document::BYTES_MAX, lock};
+use crate::{causes::with_causes, document::BYTES_MAX, lock};
 
 pub use ended::EndedPods;
 pub use wire::DecodeError;
@@ -116,8 +116,10 @@ impl Store {
                 io_error("lock", &path)(errno.into())
             }
         })?;
-        lock.set_len(0).map_err(io_error("write", &path))?;
-        writeln!(&*lock, "{}", std::process::id()).map_err(io_error("write", &path))?;
+        if let Err(error) = sign(&lock) {
+            // The lock is held all the same: only an agent that is refused cannot say by whom.
+            tracing::warn!(file = %path.display(), error = with_causes(&error), "the owner of the lock is not written down");
+        }
         let boot_file = Path::new("/proc/sys/kernel/random/boot_id");
         let boot = fs::read_to_string(boot_file).map_err(io_error("read", boot_file))?.trim().to_owned();
         Ok(Self { dir, boot, manifests: BTreeMap::new(), of_version_1: BTreeSet::new(), _lock: lock })
@@ -228,7 +230,7 @@ impl Store {
             }
             Err(ReadError::Io(source)) if is_a_lack(&source) => return Err(io_error("read", path)(source)),
             Err(error) => {
-                set_aside(path, &crate::causes::with_causes(&error));
+                set_aside(path, &with_causes(&error));
                 set_aside(&path.with_extension(MANIFEST), "its record is unusable");
                 return Ok(None);
             }
@@ -237,7 +239,7 @@ impl Store {
             self.of_version_1.insert(record.uid.clone());
             if let Err(error) = self.save(&record) {
                 // It is still there, and written anew with its next change.
-                tracing::warn!(pod = %record.name, error = crate::causes::with_causes(&error), "record stays of version 1");
+                tracing::warn!(pod = %record.name, error = with_causes(&error), "record stays of version 1");
             }
         } else {
             self.manifests.insert(record.uid.clone(), Arc::clone(&record.manifest));
@@ -318,6 +320,11 @@ fn set_aside(path: &Path, why: &str) {
         why,
         "record of a pod is unusable, moved aside; what runs of it is found by observation"
     );
+}
+
+fn sign(mut lock: &File) -> io::Result<()> {
+    lock.set_len(0)?;
+    writeln!(lock, "{}", std::process::id())
 }
 
 fn owner(mut file: File) -> String {

@@ -1,6 +1,8 @@
 //! Which OCI runtime works on this machine: crun, which is smaller and faster, where a trial container can be created
 //! with it exactly as pods will be; else runc.
 
+mod verdict;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -12,6 +14,7 @@ use std::{
 use berth_core::{cgroup::names, config::CgroupDriver, oci::OCI_VERSION};
 use tokio::process::Command;
 
+use self::verdict::{TrialError, untried};
 use crate::{
     causes::with_causes,
     cgroup::Tree,
@@ -53,20 +56,6 @@ pub enum ProbeError {
         "find an OCI runtime that works on this machine: {0}; install runc or crun, or name one with ociRuntime"
     )]
     NoneWorks(String),
-}
-
-#[derive(Debug, thiserror::Error)]
-enum TrialError {
-    #[error("it is not installed")]
-    Absent,
-    #[error("prepare the trial in {0}")]
-    Prepare(PathBuf, #[source] std::io::Error),
-    #[error("run it")]
-    Run(#[source] std::io::Error),
-    #[error("it did not end within {} s", STEP_WITHIN.as_secs())]
-    Timeout,
-    #[error("{step} failed: {output}")]
-    Failed { step: &'static str, output: String },
 }
 
 /// Chooses the runtime: the configured one, or the first that passes a trial. What a trial of this agent that was cut off left
@@ -125,20 +114,9 @@ async fn choose(config: &Config) -> Result<OciCommand, ProbeError> {
     let chosen = untried(failures)?;
     tracing::warn!(
         runtime = chosen.binary,
-        "no OCI runtime ended its trial in time: this one is used untried"
+        "no OCI runtime passed its trial, and that of this one was kept from saying anything: it is used untried"
     );
     Ok(chosen)
-}
-
-/// The first whose trial has said nothing. Something else hangs then, the bus of systemd perhaps, and pods that run are
-/// better looked after by an agent that cannot start others for a while than by none.
-fn untried(failures: Vec<(OciCommand, TrialError)>) -> Result<OciCommand, ProbeError> {
-    let why =
-        |(command, error): &(OciCommand, TrialError)| format!("{}: {}", command.binary, with_causes(error));
-    let reasons: Vec<String> = failures.iter().map(why).collect();
-    let mut commands = failures.into_iter();
-    let found = commands.find(|(_, error)| matches!(error, TrialError::Timeout));
-    found.map(|(command, _)| command).ok_or_else(|| ProbeError::NoneWorks(reasons.join("; ")))
 }
 
 fn command(path: PathBuf, driver: CgroupDriver) -> OciCommand {
@@ -175,7 +153,11 @@ async fn trial(config: &Config, command: &OciCommand) -> Result<(), TrialError> 
         fs::write(bundle.join("rootfs/trial"), "")?;
         fs::write(bundle.join("config.json"), spec)
     };
-    prepare().map_err(|error| TrialError::Prepare(dir.clone(), error))?;
+    prepare().map_err(|error| {
+        // What was half written takes room that others need.
+        drop(fs::remove_dir_all(&dir));
+        TrialError::Prepare(dir.clone(), error)
+    })?;
     let dir_text = dir.display().to_string();
     let created = step(command, &root, "create", &["--bundle", &dir_text, TRIAL]).await;
     if matches!(created, Err(TrialError::Timeout)) {
@@ -183,9 +165,10 @@ async fn trial(config: &Config, command: &OciCommand) -> Result<(), TrialError> 
         return created;
     }
     let deleted = step(command, &root, "delete", &["--force", TRIAL]).await;
+    let ended = created.and(deleted).map_err(|error| error.seen_in(&dir));
     // Left behind it would only be in the next trial's way, which removes it.
     drop(fs::remove_dir_all(&dir));
-    created.and(deleted)
+    ended
 }
 
 async fn step(
@@ -198,7 +181,7 @@ async fn step(
     child.args(&command.args).arg("--root").arg(root).arg(step).args(args);
     // The container inherits the streams, and a pipe would stay open as long as it does: a file does not.
     let log_path = root.with_extension("log");
-    let log = fs::File::create(&log_path).map_err(TrialError::Run)?;
+    let log = fs::File::create(&log_path).map_err(|error| TrialError::Prepare(log_path.clone(), error))?;
     child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
     let status = tokio::time::timeout(STEP_WITHIN, child.status())
         .await
@@ -285,20 +268,6 @@ mod tests {
         assert_eq!(args("/usr/bin/crun", CgroupDriver::Cgroupfs), ["--cgroup-manager=cgroupfs"]);
         assert_eq!(args("/usr/bin/crun", CgroupDriver::Systemd), ["--systemd-cgroup"]);
         assert_eq!(args("/usr/sbin/runc", CgroupDriver::Cgroupfs), Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_runtime_that_hangs_in_its_trial_is_better_than_none() {
-        let failure = |name: &str, error| (command(name.into(), CgroupDriver::Systemd), error);
-        let failed = || TrialError::Failed { step: "create", output: "no".to_owned() };
-        let hangs = vec![failure("crun", failed()), failure("runc", TrialError::Timeout)];
-        assert_eq!(untried(hangs).unwrap().binary, "runc");
-        let both = vec![failure("crun", TrialError::Timeout), failure("runc", TrialError::Timeout)];
-        assert_eq!(untried(both).unwrap().binary, "crun");
-        let error =
-            untried(vec![failure("crun", failed()), failure("runc", TrialError::Absent)]).unwrap_err();
-        let said = error.to_string();
-        assert!(said.contains("crun: create failed: no; runc: it is not installed"), "{said}");
     }
 
     #[test]

@@ -251,7 +251,7 @@ fn a_write_without_room_keeps_the_old_record_and_says_where_to_make_some() {
     // The kernel says the same for a device that is full.
     let half = run.path().join("pods/0b1c-22.state.new");
     std::os::unix::fs::symlink("/dev/full", &half).unwrap();
-    let said = crate::causes::with_causes(&store.save(&larger).unwrap_err());
+    let said = with_causes(&store.save(&larger).unwrap_err());
     assert!(said.contains(&format!("free space in {}", run.path().display())), "{said}");
     assert!(said.contains("No space left on device"), "{said}");
     assert_eq!(names(run.path()), ["0b1c-22.manifest", "0b1c-22.state"]);

@@ -1,7 +1,7 @@
-//! The agent's runtime directory has no room left: what runs goes on, what cannot be recorded waits and says so, and all
-//! heals by itself.
+//! The agent's runtime directory has no room left: what runs goes on, what cannot be recorded waits and says so, an agent
+//! starts all the same, and all heals by itself.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ pub(crate) fn tests() -> Vec<Test> {
 fn says_so_and_heals() -> Result<()> {
     fs::create_dir_all(STATE_DIR)?;
     system("mount", &["-t", "tmpfs", "-o", SIZE, "tmpfs", STATE_DIR])?;
-    let node = Node::start_with(&Settings::default())?;
+    let mut node = Node::start_with(&Settings::default())?;
     let starts = node.world.root().join("starts");
     fs::create_dir(&starts)?;
     node.apply("runs", &pods("runs", &starts))?;
@@ -53,6 +53,9 @@ fn says_so_and_heals() -> Result<()> {
     let told = node.wait("runs", "told of the end", POD_LIMIT, |pod| is_over(pod.container("ends")))?;
     same("what goes on", told.container_id("main")?, runs.container_id("main")?)?;
     same("its restarts", told.restarts("ends"), 0)?;
+
+    starts_again(&mut node, is_over)?;
+    node.wait("new", "held up again", POD_LIMIT, |pod| pod.0["status"]["reason"] == REASON)?;
 
     // Signals go on: the pod goes by the record that is there, which makes room.
     eventually("workers at rest to end", &0, || Ok(fs::read_dir(&workers)?.count()))?;
@@ -91,6 +94,23 @@ fn says_so_and_heals() -> Result<()> {
     Ok(())
 }
 
+/// An agent that is killed is followed by one that finds no room for a trial of the OCI runtime, which is left to its choice, nor
+/// for its own number in the lock.
+fn starts_again(node: &mut Node, is_over: impl Fn(&Value) -> bool) -> Result<()> {
+    node.agent.kill()?;
+    OpenOptions::new().write(true).truncate(true).open(Path::new(STATE_DIR).join("agent.lock"))?;
+    fill()?;
+    node.agent.start()?;
+    node.ready("goes")?;
+    let shown = node.wait("runs", "shown as before", POD_LIMIT, |pod| is_over(pod.container("ends")))?;
+    same("restarts of what goes on", shown.restarts("main"), 0)?;
+    let said = fs::read_to_string(node.agent.log())?;
+    for part in ["it is used untried", "the owner of the lock is not written down"] {
+        ensure!(said.contains(part), "no {part:?} in:\n{said}");
+    }
+    Ok(())
+}
+
 /// A pod of two containers, each of which writes down that it started; `ends` fails when it is let go.
 fn pods(name: &str, starts: &Path) -> String {
     let mounts = json!({ "volumeMounts": [{ "name": "starts", "mountPath": "/starts" }] });
@@ -102,10 +122,10 @@ fn pods(name: &str, starts: &Path) -> String {
     pod(name, with(spec, json!({ "restartPolicy": "OnFailure" })))
 }
 
-/// Takes all the room there is.
+/// Takes all the room there is left.
 fn fill() -> Result<PathBuf> {
     let path = Path::new(STATE_DIR).join("filler");
-    let mut file = File::create(&path)?;
+    let mut file = OpenOptions::new().append(true).create(true).open(&path)?;
     let block = [0; 512];
     while file.write_all(&block).is_ok() {}
     Ok(path)
