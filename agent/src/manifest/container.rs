@@ -395,7 +395,7 @@ fn termination_message(notes: &mut Notes<'_>, field: &str, written: &ApiContaine
             ("FallbackToLogsOnError", TerminationMessagePolicy::FallbackToLogsOnError),
         ],
     );
-    TerminationMessage { path: path.to_owned(), policy }
+    TerminationMessage { path, policy }
 }
 
 #[cfg(test)]
