@@ -1,5 +1,7 @@
 //! The composition root: everything is built here from one [`Config`], and nowhere else.
 
+mod threads;
+
 use std::{
     collections::BTreeSet, fs::Permissions, os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc,
     time::Duration,
@@ -53,14 +55,6 @@ const SHOWN_MAX: usize = 10;
 /// Between two looks at a root directory that does not answer.
 const ROOT_AGAIN: Duration = Duration::from_secs(2);
 
-/// Threads for blocking calls at most: more than the lanes let in together, so that no call ever waits for a thread that
-/// is stuck in another lane. Each is made when it is needed.
-const BLOCKING_THREADS_MAX: usize = 512;
-
-/// How long a thread is kept beyond its last call. Calls go to idle threads in turn: the longer it is, the fewer calls keep
-/// all threads that the busiest moment has made.
-const BLOCKING_THREAD_KEPT: Duration = Duration::from_millis(200);
-
 /// Runs the agent until it is told to stop by SIGTERM or SIGINT. Pods go on without it.
 ///
 /// # Errors
@@ -76,12 +70,7 @@ pub fn run(config: Config) -> Result<()> {
         Ok(files) => tracing::debug!(files, "limit of open files"),
         Err(error) => tracing::warn!(error = with_causes(&error), "the limit of open files stays as it is"),
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(BLOCKING_THREADS_MAX)
-        .thread_keep_alive(BLOCKING_THREAD_KEPT)
-        .build()
-        .context("start the async runtime")?;
+    let runtime = threads::runtime().context("start the async runtime")?;
     let ended = runtime.block_on(serve(config));
     // Dropping it would wait for threads that are stuck in a call.
     runtime.shutdown_background();
@@ -89,6 +78,7 @@ pub fn run(config: Config) -> Result<()> {
 }
 
 async fn serve(mut config: Config) -> Result<()> {
+    let _kept = threads::keep();
     let cancel = CancellationToken::new();
     stop_on_signal(&cancel)?;
     let store = Store::open(config.node.paths.run.as_ref())?;

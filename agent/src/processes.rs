@@ -16,6 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::causes::with_causes;
+
 /// How long all processes together may take to tell.
 const WITHIN: Duration = Duration::from_secs(2);
 
@@ -66,9 +68,17 @@ fn read_with(
     let queue = Arc::new(Mutex::new(VecDeque::from(asked)));
     let ask = |sender: SyncSender<_>| {
         let (queue, look) = (Arc::clone(&queue), look.clone());
-        thread::spawn(move || ask_each(&queue, &look, &sender));
+        let thread = thread::Builder::new().name("processes".to_owned());
+        thread.spawn(move || ask_each(&queue, &look, &sender)).map(drop)
     };
-    ask(sender.clone());
+    if let Err(error) = ask(sender.clone()) {
+        tracing::warn!(
+            error = with_causes(&error),
+            "no thread to ask processes: all of them count as silent"
+        );
+        told.silent.append(&mut open);
+        return told;
+    }
     let mut threads = 1;
     while !open.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
@@ -80,8 +90,8 @@ fn read_with(
                 }
             }
             Err(RecvTimeoutError::Timeout) if !left.is_zero() => {
-                if threads < THREADS_MAX && !locked(&queue).is_empty() {
-                    ask(sender.clone());
+                // Without another thread those that are there go on.
+                if threads < THREADS_MAX && !locked(&queue).is_empty() && ask(sender.clone()).is_ok() {
                     threads += 1;
                 }
             }

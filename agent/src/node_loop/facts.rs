@@ -1,6 +1,7 @@
 //! What changes on the node, read beside the loop: its files may be on a file system that does not answer.
 
 use std::{
+    io,
     sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     thread,
     time::Duration,
@@ -16,44 +17,63 @@ const WITHIN: Duration = Duration::from_millis(200);
 /// What was read, or why not.
 pub(super) type Facts = Result<NodeFacts, String>;
 
-/// A thread that reads.
+/// Has a thread that reads, from the first that is read on.
 #[derive(Debug)]
 pub(super) struct Reader {
-    asked: SyncSender<()>,
-    read: Receiver<Facts>,
+    live: LiveFacts,
+    thread: Option<Thread>,
     /// Whether the last that was asked for has not come yet.
     is_late: bool,
 }
 
-impl Reader {
-    /// One that reads these.
-    pub(super) fn of(live: LiveFacts) -> Self {
+/// The way to the thread and back, which ends with it.
+#[derive(Debug)]
+struct Thread {
+    asked: SyncSender<()>,
+    read: Receiver<Facts>,
+}
+
+impl Thread {
+    fn start(live: LiveFacts) -> io::Result<Self> {
         let (asked, asks) = sync_channel(1);
         let (answers, read) = sync_channel(1);
-        // Ends with the reader.
-        thread::spawn(move || {
+        let reads = move || {
             while asks.recv().is_ok() {
                 if answers.send(live.read().map_err(|error| with_causes(&error))).is_err() {
                     return;
                 }
             }
-        });
-        Self { asked, read, is_late: false }
+        };
+        thread::Builder::new().name("facts".to_owned()).spawn(reads)?;
+        Ok(Self { asked, read })
+    }
+}
+
+impl Reader {
+    /// One that reads these. A thread that cannot be had now is asked for again with each look.
+    pub(super) fn of(live: LiveFacts) -> Self {
+        let thread = Thread::start(live.clone()).ok();
+        Self { live, thread, is_late: false }
     }
 
     /// The facts of now. What does not come at once is not waited for again until it has come.
     pub(super) fn read(&mut self) -> Facts {
+        let thread = match self.thread.take() {
+            Some(thread) => thread,
+            None => Thread::start(self.live.clone()).map_err(|error| no_thread(&error))?,
+        };
+        let thread = self.thread.insert(thread);
         if self.is_late {
-            match self.read.try_recv() {
+            match thread.read.try_recv() {
                 // Of earlier.
                 Ok(_) => self.is_late = false,
                 Err(_) => return Err(silent()),
             }
         }
-        if self.asked.send(()).is_err() {
+        if thread.asked.send(()).is_err() {
             return Err(ended());
         }
-        match self.read.recv_timeout(WITHIN) {
+        match thread.read.recv_timeout(WITHIN) {
             Ok(facts) => facts,
             Err(RecvTimeoutError::Timeout) => {
                 self.is_late = true;
@@ -62,6 +82,10 @@ impl Reader {
             Err(RecvTimeoutError::Disconnected) => Err(ended()),
         }
     }
+}
+
+fn no_thread(error: &io::Error) -> String {
+    format!("read the node's files: start a thread that does: {}", with_causes(error))
 }
 
 fn ended() -> String {

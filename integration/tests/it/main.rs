@@ -14,6 +14,7 @@ mod dead_fs;
 mod demo;
 mod examples;
 mod fake_containerd;
+mod few_threads;
 mod fidelity;
 mod fixtures;
 mod full_disk;
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
         runtimes::tests(),
         bad_input::tests(),
         restarts::tests(),
+        few_threads::tests(),
         full_disk::tests(),
         reboot::tests(),
         upgrade::tests(),
