@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_threads_outlive_idleness() {
+    fn a_thread_outlives_idleness() {
         let runtime = runtime().unwrap();
         let is_ours =
             |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim_end() == NAME);
@@ -70,7 +70,7 @@ mod tests {
         runtime.block_on(async {
             let kept = keep();
             tokio::time::sleep(KEPT * 2).await;
-            assert_eq!(tasks().filter(|task| is_ours(task)).count(), 2);
+            assert!(tasks().any(|task| is_ours(&task)));
             drop(kept);
         });
         runtime.shutdown_background();

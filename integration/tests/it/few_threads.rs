@@ -21,7 +21,7 @@ const LONGER_THAN_KEPT: Duration = Duration::from_secs(3);
 const REFUSED: &str = "Resource temporarily unavailable";
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![test("few_threads::the_agent_goes_on_without_new_ones", goes_on)]
+    vec![test("few_threads::the_agent_goes_on_without_new_ones", goes_on).long()]
 }
 
 fn goes_on() -> Result<()> {

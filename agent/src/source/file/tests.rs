@@ -222,7 +222,7 @@ fn a_file_without_sense_hides_no_other() {
 fn the_length_as_json_is_that_of_json() {
     for text in ["", "a: \"b\"\n\tc: 'd\\e'\r", "\0\u{1f}\u{8}\u{c}\u{7f}", "größer 😀"] {
         let length = serde_json::to_string(text).unwrap().len();
-        let counted = super::scan::length_as_json(text);
+        let counted = scan::length_as_json(text);
         assert!((length..=length + 4 * text.len()).contains(&counted), "{text:?}: {counted}, {length}");
     }
 }
