@@ -82,7 +82,11 @@ fn clients_come_and_go(world: &World) {
     first.write("one\n");
     first.reads("got one\n");
     drop(first);
-    let (mut second, mut third) = (Attached::new(&pod, "c1"), Attached::new(&pod, "c1"));
+    let mut third = Attached::new(&pod, "c1");
+    // Nobody says that a client is attached: that it reads shows it.
+    third.write("there\n");
+    third.reads("got there\n");
+    let mut second = Attached::new(&pod, "c1");
     second.write("two\n");
     second.reads("got two\n");
     third.reads("got two\n");
@@ -93,7 +97,11 @@ fn clients_come_and_go(world: &World) {
     assert_eq!(third.exit_code(), 6);
     assert_eq!(task.wait(), 6);
     task.delete().unwrap();
-    assert_eq!(task.log.text("stdout"), "ready\ngot one\ngot two\ngot three\nend\n", "the log has it all");
+    assert_eq!(
+        task.log.text("stdout"),
+        "ready\ngot one\ngot there\ngot two\ngot three\nend\n",
+        "the log has it all"
+    );
 }
 
 fn fifty_clients_read_the_same(world: &World) {
