@@ -54,8 +54,9 @@ pub(crate) fn tests() -> Vec<Test> {
     let labelled =
         worlds.map(|(first, points)| of(format!("crash::from_{first}"), Body::Of(dies_at, points)).long());
     let others = [
-        of("crash::of_cgroups".to_owned(), Body::Of(dies_at, OF_CGROUPS.join(" "))),
-        of("crash::with_a_handler_of_containerd".to_owned(), Body::Of(dies_grouped, GROUPED.join(" "))),
+        of("crash::of_cgroups".to_owned(), Body::Of(dies_at, OF_CGROUPS.join(" "))).long(),
+        of("crash::with_a_handler_of_containerd".to_owned(), Body::Of(dies_grouped, GROUPED.join(" ")))
+            .long(),
         test("crash::every_label_is_in_the_list_of_a_test", every_label),
         test("crash::between_network_plugins", between_plugins),
         test("crash::in_a_network_plugin_that_goes_on", in_a_plugin),
