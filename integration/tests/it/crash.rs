@@ -39,9 +39,6 @@ const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
 /// Points in one world, one after the other. Each takes a few seconds, of the minutes that a test may take.
 const IN_A_WORLD: usize = 8;
 
-/// Kills of agents that recover, after the first.
-const RECOVERIES: usize = 2;
-
 pub(crate) fn tests() -> Vec<Test> {
     // A task is looked at only when its start was not answered.
     let elsewhere =
@@ -159,8 +156,8 @@ fn is_up(node: &Node, dir: &Path) -> Result<()> {
     })
 }
 
-/// Lets an agent die at a point, which it must come to when that is due, and those that recover: at the same point until one gets
-/// through, or enough of them have died; or, where that is done, as they begin. What was not begun is begun again.
+/// Lets an agent die at a point, which it must come to when that is due, and then the one that recovers: at the same point; or, where
+/// that is done, as it begins. What was not begun is begun again.
 fn dies(
     node: &mut Node,
     point: &str,
@@ -168,17 +165,15 @@ fn dies(
     mut there: impl FnMut(&Node) -> Result<bool>,
 ) -> Result<()> {
     node.agent.start_doomed(point)?;
-    let mut last = come(node, point, &mut there)?;
-    ensure!(!is_due || last == Came::ToItsEnd, "nobody comes to {point}");
+    let first = come(node, point, &mut there)?;
+    ensure!(!is_due || first == Came::ToItsEnd, "nobody comes to {point}");
     let is_done = DONE.contains(&point);
-    let (again, recoveries) = if is_done { (BEGUN, 1) } else { (point, RECOVERIES) };
+    let again = if is_done { BEGUN } else { point };
     let is_certain = is_due && (is_done || point.ends_with(".before"));
-    for recovery in 1..=recoveries {
-        if last == Came::ToItsEnd {
-            node.agent.start_doomed(again)?;
-            last = come(node, again, &mut there)?;
-            ensure!(!is_certain || last == Came::ToItsEnd, "recovery {recovery} does not come to {again}");
-        }
+    if first == Came::ToItsEnd {
+        node.agent.start_doomed(again)?;
+        let second = come(node, again, &mut there)?;
+        ensure!(!is_certain || second == Came::ToItsEnd, "who recovers does not come to {again}");
     }
     node.agent.kill()
 }

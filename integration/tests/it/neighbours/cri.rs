@@ -29,6 +29,8 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 const PODS: usize = 10;
+/// Where containerd has the bundles of sandboxes that run.
+const SANDBOXES: &str = "/run/containerd/io.containerd.sandbox.controller.v1.shim/k8s.io";
 
 fn names() -> Vec<String> {
     (0..PODS).map(|number| format!("pod-{number}")).collect()
@@ -88,6 +90,12 @@ fn restarts() -> Result<()> {
         node.containerd.start_again()?;
         cri_answers()?;
         same("the pods", &identities(&node)?, &before)?;
+        if round >= 1 {
+            // Killed while it removes one, containerd finds a sandbox without its shim, and says so.
+            eventually("the sandbox of what has ended to be gone", &PODS, || {
+                Ok(fs::read_dir(SANDBOXES)?.count())
+            })?;
+        }
     }
     let ended = node.wait("ends", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
     same("its code", ended.container("main")["state"]["terminated"]["exitCode"].as_i64(), Some(6))?;
