@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::crash;
 use crate::kit::{eventually, inside, pod, shell, sleeper, task_pid};
 use crate::lives::{Identity, SHIM_KILLED, shim_of, waits_for_a_file};
-use crate::suite::{Body, Test, of, same, test};
+use crate::suite::{Body, LONG_LIMIT, Test, of, same, test};
 
 /// Labels at which an agent dies that looks what became of a start.
 pub(crate) const DEATHS: [&str; 2] = ["look-at-task.before", "look-at-task.after"];
@@ -40,7 +40,7 @@ pub(crate) fn tests() -> Vec<Test> {
             Body::Of(unanswered, String::new()),
         ),
         test("interrupted::a_shim_that_containerd_has_forgotten_ends_with_its_pod", forgotten),
-        test("interrupted::a_shim_that_hangs_holds_up_no_other_pod", hung_shim).long(),
+        test("interrupted::a_shim_that_hangs_holds_up_no_other_pod", hung_shim).long().within(LONG_LIMIT),
     ];
     tests.extend(deaths);
     tests

@@ -19,20 +19,17 @@ use crate::crash;
 use crate::interrupted::HUNG_LIMIT;
 use crate::kit::{events, eventually, pod, shell, sleeper, task_pid};
 use crate::lives::{Identity, SHIM_KILLED, shim_of, waits_for_a_file};
-use crate::suite::{Body, Test, of, same, test};
+use crate::suite::{Body, LONG_LIMIT, Test, of, same, test};
 
 /// Labels at which an agent dies that kills the shim of a pod that goes.
 pub(crate) const DEATHS: [&str; 2] = ["kill-shim.before", "kill-shim.after"];
 
-/// How long such a test may take: the shim is waited for, then everything else.
-const DEATH_LIMIT: Duration = Duration::from_secs(6 * 60);
-
 pub(crate) fn tests() -> Vec<Test> {
     let deaths = DEATHS.map(|label| {
-        of(format!("silent::killed_at_{label}"), Body::Of(dies, label.to_owned())).long().within(DEATH_LIMIT)
+        of(format!("silent::killed_at_{label}"), Body::Of(dies, label.to_owned())).long().within(LONG_LIMIT)
     });
     let tests = [
-        test("silent::an_agent_that_was_stopped_for_a_minute", stopped_agent).long(),
+        test("silent::an_agent_that_was_stopped_for_a_minute", stopped_agent).long().within(LONG_LIMIT),
         test("silent::a_stopped_shim_with_a_crash_loop_beside_a_healthy_container", stopped_shim).long(),
         test("silent::a_containerd_that_hangs", hung_containerd).long(),
     ];

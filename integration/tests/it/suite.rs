@@ -5,6 +5,7 @@
 
 #![expect(clippy::print_stderr, reason = "what a failing test has to say")]
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::panic::{self, AssertUnwindSafe};
@@ -27,6 +28,8 @@ use nix::unistd::Pid;
 
 /// Longest time a test may take, on a machine busy with another one.
 const LIMIT: Duration = Duration::from_secs(240);
+/// The same of a test that waits for minutes.
+pub(crate) const LONG_LIMIT: Duration = Duration::from_secs(6 * 60);
 /// How long a stopped lab may take to end.
 const END_LIMIT: Duration = Duration::from_secs(20);
 /// More than a machine has processors: they mostly wait.
@@ -48,7 +51,7 @@ pub(crate) struct Test {
     pub(crate) long: bool,
     /// The commit whose programs it runs too.
     pub(crate) old: Option<&'static str>,
-    /// Longest time that it may take.
+    /// Longest time that it may take. Of those that wait for long, those that may take longest begin first.
     pub(crate) limit: Duration,
 }
 
@@ -142,7 +145,9 @@ pub(crate) fn main(tests: Vec<Test>) -> ExitCode {
         let is_left_out = lacking.is_some() || cut_off.is_some();
         Trial::test(test.name.clone(), move || in_a_lab(&test)).with_ignored_flag(is_left_out)
     };
-    let (long, others): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| test.long);
+    let (mut long, others): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| test.long);
+    // Else they would end last, alone.
+    long.sort_by_key(|test| Reverse(test.limit));
     let trials = long.into_iter().chain(others).map(trial).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::kit::{sleeper, task_pid};
 use crate::lives::Identity;
-use crate::suite::{Test, same, test};
+use crate::suite::{LONG_LIMIT, Test, same, test};
 
 /// Everything of it in `/run`.
 const RUN: &str = "/run/theirs";
@@ -39,7 +39,12 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 const COLLECTED_EVERY: Duration = Duration::from_secs(60);
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![test("neighbours::a_kubelet_with_its_own_containerd", beside_a_kubelet).long().needs(Feature::Nat)]
+    vec![
+        test("neighbours::a_kubelet_with_its_own_containerd", beside_a_kubelet)
+            .long()
+            .within(LONG_LIMIT)
+            .needs(Feature::Nat),
+    ]
 }
 
 /// A kubelet that runs, without a control plane.
