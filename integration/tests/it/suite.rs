@@ -123,7 +123,9 @@ pub(crate) fn main(tests: Vec<Test>) -> ExitCode {
         return lab::run(|| run_one(&tests));
     }
     let mut arguments = Arguments::from_args();
-    arguments.test_threads = arguments.test_threads.or(Some(AT_ONCE + LONG_AT_ONCE));
+    // A thread for each that waits for its place keeps none of the others waiting.
+    let long = tests.iter().filter(|test| test.long).count();
+    arguments.test_threads = arguments.test_threads.or(Some(AT_ONCE + long));
     if !arguments.list
         && let Err(failure) = prepare(&selected_commits(&arguments, &tests))
     {
