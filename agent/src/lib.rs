@@ -5,6 +5,7 @@ pub mod causes;
 pub mod cgroup;
 pub mod cli;
 pub mod clock;
+pub mod cluster;
 pub mod config;
 mod contained;
 pub mod control;

@@ -1,0 +1,11 @@
+//! The node in its cluster: everything that speaks with the API server.
+//!
+//! What is to be said, and when, is decided in `berth_core::cluster`; here are connections, watches and requests.
+
+mod client;
+mod error;
+mod watch;
+
+pub use client::{Clients, connect};
+pub use error::ApiError;
+pub use watch::{Seen, Watched};
