@@ -10,8 +10,8 @@ use std::{
 use berth_core::config::{DnsSettings, LogSettings, NodeConfig, Paths, PullSettings};
 
 use super::{
-    BerthConfiguration, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags, LiveFacts,
-    OciRuntime, PodRuntime, allocatable::units, defaults, facts, validate,
+    BerthConfiguration, Cluster, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags,
+    LiveFacts, OciRuntime, PodRuntime, allocatable::units, defaults, facts, validate,
 };
 use crate::document::{Fault, Faults, Node, read};
 
@@ -94,6 +94,7 @@ impl Settings {
             containerd_socket: PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint)),
             containerd_namespace: "k8s.io".to_owned(),
             runtime_timeout: duration(kubelet.runtime_request_timeout),
+            cluster: self.flags.kubeconfig.clone().map(|kubeconfig| Cluster { kubeconfig }),
             static_pod_path: self.path("staticPodPath", kubelet.static_pod_path.as_deref()),
             file_check: duration(kubelet.file_check_frequency),
             cni: Cni {
