@@ -23,6 +23,7 @@ mod mark;
 pub mod netns;
 pub mod network;
 pub mod node_loop;
+pub mod pod_status;
 mod processes;
 pub mod quantity;
 pub mod runtime;

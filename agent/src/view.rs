@@ -82,7 +82,7 @@ pub struct Problem {
 impl View {
     /// Shows what a pod is. Called on `Act::Publish`.
     pub fn publish(&self, published: Published) {
-        let Published { pod, status, sandbox } = published;
+        let Published { pod, status, sandbox, remains: _ } = published;
         let mut table = self.table();
         let entry = table.pods.entry(status.uid.clone()).or_default();
         entry.pod = Some(pod);

@@ -4,6 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     actual::{Life, Preparing, Run},
+    grace,
     outcome::Slot,
     plan::{Network, World, plan},
     port::{
@@ -22,7 +23,7 @@ use crate::{
     failure::FailureKind,
     id::{OpId, PodUid},
     ops::{Ops, Purpose},
-    record::{Goal, TerminationRecord},
+    record::Goal,
     spec::Pod,
     status::{PodEvent, PodStatus, Severity},
     time::{Mono, Now},
@@ -31,10 +32,6 @@ use crate::{
 /// How often a plan may follow a plan within one event. Each round only takes steps that the one before made possible,
 /// and the longest such sequence (end, stop, discard, remove) is short.
 const ROUNDS_MAX: usize = 16;
-
-/// The shortest grace period of a pod that is removed. Source: `calculateEffectiveGracePeriod` of
-/// `pkg/kubelet/pod_workers.go`.
-const GRACE_MIN: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// One pod.
 #[derive(Debug)]
@@ -120,10 +117,20 @@ impl PodMachine {
     /// Its source has a new version of it. What was made for it once (network, volumes, which containers, where its cgroup
     /// is) never changes under one UID: the API refuses that, and other sources give another UID.
     pub fn update(&mut self, spec: Arc<Pod>, now: Mono) {
+        let deletion = spec.deletion;
+        self.take(spec, now);
+        if deletion.is_some() {
+            self.terminate(now);
+        }
+    }
+
+    fn take(&mut self, spec: Arc<Pod>, now: Mono) {
         if !is_same_frame(&self.life.spec, &spec) {
             let text = "volumes, namespaces, class of service and which containers there are cannot be changed under one \
                         UID: the pod goes on as it was";
             self.notes.push(about_pod(Severity::Warning, "UpdateIgnored", text));
+            let (deletion, generation) = (spec.deletion, spec.generation);
+            self.life.spec = Arc::new(Pod { deletion, generation, ..Pod::clone(&self.life.spec) });
             return;
         }
         self.change_back_offs(&spec, now);
@@ -148,13 +155,9 @@ impl PodMachine {
         self.life.actual.end_waits(FailureKind::Unrecorded, now);
     }
 
-    /// Begins to stop the pod with its own grace period, or brings the end of one that began forward.
+    /// Begins to stop the pod, or brings the end of a stop that began forward.
     pub(super) fn terminate(&mut self, now: Mono) {
-        let deadline = now + self.life.spec.grace.max(GRACE_MIN);
-        let termination = match self.life.record.termination {
-            Some(known) => TerminationRecord { deadline: known.deadline.min(deadline), ..known },
-            None => TerminationRecord { began: now, deadline },
-        };
+        let termination = grace::stop(self.life.record.termination, &self.life.spec, now);
         self.life.record.termination = Some(termination);
         self.look_at_once(now);
     }
