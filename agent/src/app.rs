@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     causes::with_causes,
     cgroup::{Systemd, Tree},
+    cluster::{self, Clients, PodLoop, Reports},
     config::Config,
     control,
     effects::{AccountsCache, Host, Lanes, LeasesInUse, changeable, end_unused, manifests},
@@ -126,6 +127,10 @@ async fn start(
     let cgroups = Arc::new(Tree::new(config.node.cgroups.version));
     let oci = probe::probe(&config, &cgroups).await?;
     let containerd = runtime::connect(&config).await?;
+    let clients = match &config.cluster {
+        Some(cluster) => Some(Clients::new(cluster::connect(&cluster.kubeconfig).await?)),
+        None => None,
+    };
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let shims = Shims::new(&config.node.paths.run, &config.containerd_socket, sender.clone());
     let ended = store.ended(config.node.paths.root.as_ref());
@@ -170,14 +175,22 @@ async fn start(
     sender.send(Event::Restored(Box::new(restored))).await.context("start the loop")?;
     found.shims.iter().for_each(|id| shims.follow(id));
 
-    let node = Node::new(config.node.clone(), BTreeSet::from([Source::File]));
-    let node_loop = NodeLoop::new(node, host, store, view.clone(), sender.clone());
+    let mut sources = BTreeSet::from([Source::File]);
+    let mut reports = None;
+    let mut tasks = JoinSet::new();
+    if let Some(clients) = clients {
+        sources.insert(Source::Api);
+        let reports = reports.insert(Reports::default()).clone();
+        let pods = PodLoop::new(&config.node.name, clients, reports, view.clone(), sender.clone());
+        tasks.spawn(cancelled_with(cancel.clone(), pods.run()));
+    }
+    let node = Node::new(config.node.clone(), sources);
+    let node_loop = NodeLoop::new(node, host, store, view.clone(), reports, sender.clone());
     let socket = &config.control_socket;
     let listener = control::listen(socket).with_context(|| format!("listen on {}", socket.display()))?;
     let paths = config.node.paths.clone();
     let service =
         control::Service { view: view.clone(), paths, runtime: containerd.clone(), workers: workers.clone() };
-    let mut tasks = JoinSet::new();
     tasks.spawn(control::serve(listener, Arc::new(service), cancel.clone()));
     tasks.spawn(node_loop.run(events, cancel.clone()));
     let watch = Watch { containerd, shims, grouped, events: sender.clone() };

@@ -4,8 +4,13 @@
 
 mod client;
 mod error;
+mod pods;
+mod reports;
+mod requests;
 mod watch;
 
 pub use client::{Clients, connect};
 pub use error::ApiError;
+pub use pods::PodLoop;
+pub use reports::Reports;
 pub use watch::{Seen, Watched};

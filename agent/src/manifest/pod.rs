@@ -69,7 +69,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         active_deadline: deadline.map(Duration::from_secs),
         generation: written.metadata.generation,
         deletion: deletion(written),
-        ended: ended(written.status.as_ref()),
+        ended: None,
         network,
         pid,
         ipc,
@@ -100,7 +100,8 @@ fn deletion(written: &ApiPod) -> Option<Duration> {
     Some(Duration::from_secs(u64::try_from(grace).unwrap_or_default()))
 }
 
-fn ended(status: Option<&PodStatus>) -> Option<Ended> {
+/// How a pod has ended, where its status says so.
+pub(super) fn ended(status: Option<&PodStatus>) -> Option<Ended> {
     let status = status?;
     let succeeded = match status.phase.as_deref() {
         Some("Succeeded") => true,

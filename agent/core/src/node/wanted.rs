@@ -14,7 +14,7 @@ use crate::{
     id::PodUid,
     pod::PodMachine,
     record::Goal,
-    spec::Pod,
+    spec::{Pod, Source},
     status::{PodEvent, Severity},
     time::Now,
 };
@@ -107,7 +107,9 @@ impl Node {
             }
             return;
         }
-        if self.index.has_name(&spec.name) || self.orphans.has(&uid) {
+        // A pod of a manifest follows the one before; the API has had the name freed (`allowPodStart` of `pod_workers.go`).
+        let follows = spec.source != Source::Api && self.index.has_name(&spec.name);
+        if follows || self.orphans.has(&uid) {
             return;
         }
         let pod = match &self.boot {
