@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, ensure};
 use berth_core::{
+    cluster::throttle::Throttle,
     config::CgroupDriver,
     event::{Event, Restored},
     id::{PodUid, SandboxId},
@@ -27,8 +28,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     causes::with_causes,
     cgroup::{Systemd, Tree},
-    cluster::{self, Clients, PodLoop, Reports},
-    config::Config,
+    cluster::{self, Clients, PodLoop, Recorder, Reports, Sinks, send_events},
+    config::{Config, Rate},
     control,
     effects::{AccountsCache, Host, Lanes, LeasesInUse, changeable, end_unused, manifests},
     failpoint::Failpoint,
@@ -176,16 +177,22 @@ async fn start(
     found.shims.iter().for_each(|id| shims.follow(id));
 
     let mut sources = BTreeSet::from([Source::File]);
-    let mut reports = None;
+    let mut sinks = None;
     let mut tasks = JoinSet::new();
-    if let Some(clients) = clients {
+    if let Some((cluster, clients)) = config.cluster.as_ref().zip(clients) {
         sources.insert(Source::Api);
-        let reports = reports.insert(Reports::default()).clone();
-        let pods = PodLoop::new(&config.node.name, clients, reports, view.clone(), sender.clone());
+        let (recorder, happened) = Recorder::new();
+        let Sinks { reports, .. } = sinks.insert(Sinks { reports: Reports::default(), recorder }).clone();
+        let throttle = |Rate { per_second, burst }| Throttle::new(per_second, burst);
+        let name = &config.node.name;
+        let events = send_events(clients.clone(), name.clone(), throttle(cluster.events), happened);
+        tasks.spawn(cancelled_with(cancel.clone(), events));
+        let pods =
+            PodLoop::new(name, clients, throttle(cluster.requests), reports, view.clone(), sender.clone());
         tasks.spawn(cancelled_with(cancel.clone(), pods.run()));
     }
     let node = Node::new(config.node.clone(), sources);
-    let node_loop = NodeLoop::new(node, host, store, view.clone(), reports, sender.clone());
+    let node_loop = NodeLoop::new(node, host, store, view.clone(), sinks, sender.clone());
     let socket = &config.control_socket;
     let listener = control::listen(socket).with_context(|| format!("listen on {}", socket.display()))?;
     let paths = config.node.paths.clone();

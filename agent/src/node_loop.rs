@@ -22,7 +22,7 @@ use self::facts::Facts;
 use crate::{
     causes::with_causes,
     clock,
-    cluster::Reports,
+    cluster::Sinks,
     effects::{self, Host},
     store::{Store, StoreError},
     view::View,
@@ -43,7 +43,7 @@ pub struct NodeLoop {
     store: Store,
     view: View,
     /// Who tells the API server.
-    reports: Option<Reports>,
+    sinks: Option<Sinks>,
     /// Whether what changes on the node could be read when it was last looked at.
     facts: Option<Facts>,
     looked_at: Option<Instant>,
@@ -59,11 +59,11 @@ impl NodeLoop {
         host: Arc<Host>,
         store: Store,
         view: View,
-        reports: Option<Reports>,
+        sinks: Option<Sinks>,
         sender: mpsc::Sender<Event>,
     ) -> Self {
         let reader = facts::Reader::of(host.config.live.clone());
-        Self { node, host, store, view, reports, facts: None, looked_at: None, reader, sender }
+        Self { node, host, store, view, sinks, facts: None, looked_at: None, reader, sender }
     }
 
     /// Runs until it is cancelled. Pods go on.
@@ -85,9 +85,9 @@ impl NodeLoop {
                         let is_source = matches!(event, Event::Desired { .. });
                         self.node.handle(clock::now(), event);
                         if is_source && self.node.sources_have_spoken()
-                            && let Some(reports) = &self.reports
+                            && let Some(sinks) = &self.sinks
                         {
-                            reports.sources_have_spoken();
+                            sinks.reports.sources_have_spoken();
                         }
                     }
                     None => return,
@@ -138,21 +138,25 @@ impl NodeLoop {
                 self.answer(op, removed.map_err(|error| failure(&error)));
             }
             Act::Publish(published) => {
-                if let Some(reports) = &self.reports {
-                    reports.publish(published.clone());
+                if let Some(sinks) = &self.sinks {
+                    sinks.publish(&published);
                 }
                 self.view.publish(published);
                 self.answer(op, Ok(()));
             }
             Act::Withdraw => {
-                if let Some(reports) = &self.reports {
-                    reports.withdraw(&pod);
+                if let Some(sinks) = &self.sinks {
+                    sinks.withdraw(&pod);
                 }
                 self.view.remove(&pod);
             }
-            Act::Note(event) => {
+            Act::Note(note) => {
+                let event = &note.event;
                 tracing::info!(%pod, reason = event.reason, message = event.message, "pod event");
-                self.view.note(&pod, event);
+                if let Some(sinks) = &self.sinks {
+                    sinks.note(&pod, &note);
+                }
+                self.view.note(&pod, note.event);
             }
             act => effects::start(&self.host, Effect::Pod { op, pod, act }, &self.sender),
         }

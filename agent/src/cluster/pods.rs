@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use berth_core::{
     cluster::sync::{Answer, ApiPod as Known, Mirror, NodePod, PodSync, Request},
+    cluster::throttle::Throttle,
     event::Event,
     id::{OpId, PodName, PodUid},
     pod::port::status::{Published, Remains},
@@ -38,6 +39,7 @@ pub struct PodLoop {
     clients: Clients,
     watched: Watched<ApiPod>,
     sync: PodSync,
+    throttle: Throttle,
     reports: Reports,
     view: View,
     events: mpsc::Sender<Event>,
@@ -65,6 +67,7 @@ impl PodLoop {
     pub fn new(
         node: &str,
         clients: Clients,
+        throttle: Throttle,
         reports: Reports,
         view: View,
         events: mpsc::Sender<Event>,
@@ -75,6 +78,7 @@ impl PodLoop {
             clients,
             watched,
             sync: PodSync::default(),
+            throttle,
             reports,
             view,
             events,
@@ -114,7 +118,9 @@ impl PodLoop {
     fn begin_requests(&mut self, outcomes: &mpsc::Sender<(OpId, Answer)>) {
         while let Some(request) = self.sync.poll_request(clock::mono()) {
             let (client, node, outcomes) = (self.clients.get(), self.node.clone(), outcomes.clone());
+            let wait = self.throttle.take(clock::mono());
             tokio::spawn(async move {
+                tokio::time::sleep(wait).await;
                 let answer = perform(client, &node, &request).await;
                 let Request { op, .. } = request;
                 // Fails only when the loop has ended.

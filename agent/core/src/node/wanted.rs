@@ -15,7 +15,7 @@ use crate::{
     pod::PodMachine,
     record::Goal,
     spec::{Pod, Source},
-    status::{PodEvent, Severity},
+    status::{Note, PodEvent, Severity},
     time::Now,
 };
 
@@ -59,8 +59,9 @@ impl Node {
                     reason: "FailedValidation",
                     message,
                 };
+                let note = Note { name: pod.name.clone(), field_path: String::new(), event };
                 let op = self.ops.number();
-                self.effects.push_back(Effect::Pod { op, pod: pod.uid.clone(), act: Act::Note(event) });
+                self.effects.push_back(Effect::Pod { op, pod: pod.uid.clone(), act: Act::Note(note) });
             }
         }
         let mut refused: BTreeSet<PodUid> = refused.iter().map(|pod| pod.uid.clone()).collect();

@@ -21,11 +21,11 @@ use crate::{
     config::NodeConfig,
     effect::{Act, Effect},
     failure::FailureKind,
-    id::{OpId, PodUid},
+    id::{ContainerName, OpId, PodUid},
     ops::{Ops, Purpose},
     record::Goal,
     spec::Pod,
-    status::{PodEvent, PodStatus, Severity},
+    status::{Note, PodEvent, PodStatus, Severity},
     time::{Mono, Now},
 };
 
@@ -240,12 +240,20 @@ impl PodMachine {
         let for_pod = |(op, act)| Effect::Pod { op, pod: uid.clone(), act };
         let last: Vec<_> = self.acts.extract_if(.., |(_, act)| *act == Act::Forget).collect();
         shared.effects.extend(self.acts.drain(..).map(for_pod));
-        for note in self.notes.drain(..) {
+        for event in std::mem::take(&mut self.notes) {
             let op = shared.ops.number();
+            let field_path = event.container.as_ref().map(|name| self.field_path(name)).unwrap_or_default();
+            let note = Note { name: self.life.record.name.clone(), field_path, event };
             shared.effects.push_back(Effect::Pod { op, pod: uid.clone(), act: Act::Note(note) });
         }
         self.publish(status, shared, now);
         shared.effects.extend(last.into_iter().map(for_pod));
+    }
+
+    /// Where a container is in its pod's spec. Source: `fieldPath` of `pkg/kubelet/container/ref.go`.
+    fn field_path(&self, name: &ContainerName) -> String {
+        let is_init = self.life.spec.init_containers.iter().any(|container| container.name == *name);
+        format!("spec.{}{{{name}}}", if is_init { "initContainers" } else { "containers" })
     }
 
     /// Asks for an effect whose outcome comes back to `slot`.
@@ -261,7 +269,7 @@ impl PodMachine {
         op
     }
 
-    pub(super) fn asker(&self, container: &crate::id::ContainerName) -> Asker {
+    pub(super) fn asker(&self, container: &ContainerName) -> Asker {
         Asker { pod: self.life.record.uid.clone(), container: container.clone() }
     }
 
