@@ -1,6 +1,7 @@
 //! The whole-node tests: one program, each test in a lab of its own.
 
 mod allocatable;
+mod api_pods;
 mod bad_input;
 mod behind;
 mod by_ctr;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     let all = [
         lab::tests(),
         cluster::tests(),
+        api_pods::tests(),
         fixtures::tests(),
         shim::tests(),
         snapshotters::tests(),
