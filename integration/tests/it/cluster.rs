@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use berth_integration::cluster::kubeadm::{Kubelet, Machine, NODE};
 use berth_integration::cluster::{AuditEvent, Cluster, Settings};
 use berth_integration::lab::World;
 use berth_integration::wait::{self, Look};
@@ -18,6 +19,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("cluster::a_node_may_write_itself_and_no_other", of_nodes),
         test("cluster::controllers_and_scheduler_bring_a_pod_to_a_node", whole),
         test("cluster::the_api_server_goes_and_comes_back", api_server_restarts),
+        test("cluster::kubeadm_makes_a_control_plane_of_a_kubelet", init_of_a_kubelet),
     ]
 }
 
@@ -28,10 +30,15 @@ fn start(settings: &Settings) -> Result<Cluster> {
     Ok(cluster)
 }
 
+#[expect(clippy::print_stderr, reason = "what a control plane costs")]
+fn spent(what: &str, began: Instant) {
+    eprintln!("{what}: {:.2} s", began.elapsed().as_secs_f64());
+}
+
 /// Shown when a test fails, and with `--nocapture`.
 #[expect(clippy::print_stderr, reason = "what a control plane costs")]
 fn cost(what: &str, began: Instant, cluster: &Cluster) -> Result<()> {
-    eprintln!("{what}: {:.2} s", began.elapsed().as_secs_f64());
+    spent(what, began);
     for (name, pid) in cluster.pids() {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let stat: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
@@ -133,4 +140,30 @@ fn api_server_restarts() -> Result<()> {
     let who: Value = serde_json::from_str(&said)?;
     same("who asks", &who["status"]["userInfo"]["username"], &json!("system:bootstrap:abcdef"))?;
     cluster.end()
+}
+
+fn condition(node: &Value, kind: &str) -> String {
+    let all = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = all.iter().find(|one| one["type"] == kind).cloned().unwrap_or_default();
+    found["status"].as_str().unwrap_or_default().to_owned()
+}
+
+const PARTS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+
+fn init_of_a_kubelet() -> Result<()> {
+    let began = Instant::now();
+    let machine = Machine::prepare(Kubelet::Upstream)?;
+    spent("prepared", began);
+    let client = machine.init()?;
+    spent("kubeadm init", began);
+    client.wait_for(&format!("/api/v1/nodes/{NODE}"), "Ready", |node| condition(node, "Ready") == "True")?;
+    for part in PARTS {
+        let path = format!("/api/v1/namespaces/kube-system/pods/{part}-{NODE}");
+        client.wait_for(&path, "Ready", |pod| condition(pod, "Ready") == "True")?;
+    }
+    spent("everything ready", began);
+    client.end()?;
+    machine.reset()?;
+    spent("kubeadm reset", began);
+    machine.end()
 }
