@@ -10,7 +10,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::START_LIMIT;
-use crate::process::Process;
+use crate::node::system;
+use crate::process::{Process, tail};
 use crate::wait::{self, Look};
 use crate::{components, http};
 
@@ -108,6 +109,23 @@ impl Client {
         Ok(String::from_utf8(done.stdout)?)
     }
 
+    /// What there is to know when something did not come about: nodes, pods, events, and the logs of pods on this machine.
+    #[must_use]
+    pub fn situation(&self) -> String {
+        let mut told = String::new();
+        for what in ["nodes", "pods", "events"] {
+            let said = self.kubectl(&["get", what, "--all-namespaces", "--output", "wide"]);
+            told.push_str(&said.unwrap_or_else(|failure| format!("{failure:#}")));
+        }
+        let logs = system("find", &["/var/log/pods", "-name", "*.log"]).unwrap_or_default();
+        for log in logs.lines() {
+            told.push_str(log);
+            told.push('\n');
+            told.push_str(&tail(Path::new(log)));
+        }
+        told
+    }
+
     /// Makes or changes objects, as the administrator.
     ///
     /// # Errors
@@ -169,5 +187,6 @@ impl Client {
                 None => Look::NotYet("it is not there".to_owned()),
             })
         })
+        .with_context(|| self.situation())
     }
 }

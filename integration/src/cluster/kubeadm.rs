@@ -198,11 +198,20 @@ pub(super) fn kubelet_configuration(world: &World) -> Value {
     })
 }
 
+/// The limit of connections is the machine's, which no network namespace but the first can set.
+pub(super) fn kube_proxy_configuration() -> Value {
+    json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "conntrack": { "maxPerCore": 0, "min": 0 },
+    })
+}
+
 fn node_registration() -> Value {
     json!({ "name": NODE, "criSocket": format!("unix://{SOCKET}"), "imagePullPolicy": "Never", "taints": [] })
 }
 
-fn init_documents(world: &World) -> [Value; 3] {
+fn init_documents(world: &World) -> [Value; 4] {
     let init = json!({
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "InitConfiguration",
@@ -217,7 +226,7 @@ fn init_documents(world: &World) -> [Value; 3] {
         "encryptionAlgorithm": "ECDSA-P256",
         "networking": { "serviceSubnet": SERVICES, "podSubnet": PODS },
     });
-    [init, cluster, kubelet_configuration(world)]
+    [init, cluster, kubelet_configuration(world), kube_proxy_configuration()]
 }
 
 fn join_document(address: Ipv4Addr, port: u16) -> Value {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::kubeadm::kubelet_configuration;
+use super::kubeadm::{kube_proxy_configuration, kubelet_configuration};
 use super::programs::{PODS, SERVICES};
 use crate::components;
 use crate::lab::World;
@@ -118,7 +118,7 @@ impl Pki {
             "networking": { "serviceSubnet": SERVICES, "podSubnet": PODS },
             "apiServer": { "certSANs": ["127.0.0.1", "::1", "localhost"] },
         });
-        let kubelet = kubelet_configuration(&World::here()?);
-        Ok(format!("{init}\n---\n{cluster}\n---\n{kubelet}\n"))
+        let (kubelet, proxy) = (kubelet_configuration(&World::here()?), kube_proxy_configuration());
+        Ok(format!("{init}\n---\n{cluster}\n---\n{kubelet}\n---\n{proxy}\n"))
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::cluster::kubeadm::{Kubelet, Machine, NODE};
-use berth_integration::cluster::{AuditEvent, Cluster, Settings};
+use berth_integration::cluster::{self, AuditEvent, Cluster, Settings};
 use berth_integration::lab::World;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
@@ -20,6 +20,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("cluster::controllers_and_scheduler_bring_a_pod_to_a_node", whole),
         test("cluster::the_api_server_goes_and_comes_back", api_server_restarts),
         test("cluster::kubeadm_makes_a_control_plane_of_a_kubelet", init_of_a_kubelet),
+        test("cluster::a_kubelet_joins_by_kubeadm_and_runs_its_addons", a_kubelet_joins),
     ]
 }
 
@@ -166,4 +167,37 @@ fn init_of_a_kubelet() -> Result<()> {
     machine.reset()?;
     spent("kubeadm reset", began);
     machine.end()
+}
+
+/// A pod of a node that asks for a service by its name.
+const ASKS: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asks"}, "spec": {"restartPolicy": "OnFailure",
+    "containers": [{"name": "main", "image": "localhost:5000/busybox:1",
+        "command": ["/bin/sh", "-c", "nslookup kubernetes.default.svc.cluster.local && echo | nc -w 5 kubernetes.default.svc.cluster.local 443"]}]}}"#;
+
+fn a_kubelet_joins() -> Result<()> {
+    let began = Instant::now();
+    let cluster = start(&Settings::whole())?;
+    cluster.prepare_for_join()?;
+    spent("prepared", began);
+    let machine = Machine::prepare(Kubelet::Upstream)?;
+    machine.join(cluster::ADDRESS, cluster::PORT)?;
+    spent("kubeadm join", began);
+    let path = format!("/api/v1/nodes/{NODE}");
+    cluster.wait_for(&path, "Ready", |node| condition(node, "Ready") == "True")?;
+    spent("node ready", began);
+    let dns = "/apis/apps/v1/namespaces/kube-system/deployments/coredns";
+    cluster.wait_for(dns, "ready", |dns| dns["status"]["readyReplicas"] == 2)?;
+    spent("names answered", began);
+    cluster.apply(ASKS)?;
+    cluster.wait_for(&format!("{PODS}/asks"), "at its end", |pod| pod["status"]["phase"] == "Succeeded")?;
+    spent("a service answered by its name", began);
+    let refused: Vec<_> =
+        cluster.audit()?.into_iter().filter(|event| event.is_by_node(NODE) && event.is_refused()).collect();
+    ensure!(refused.is_empty(), "the kubelet had no right to: {refused:#?}");
+
+    cluster.kubectl(&["drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", "--force"])?;
+    machine.reset()?;
+    cost("reset", began, &cluster)?;
+    machine.end()?;
+    cluster.end()
 }
