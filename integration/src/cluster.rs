@@ -13,6 +13,7 @@ pub mod images;
 pub mod kubeadm;
 mod pki;
 mod programs;
+pub mod proxy;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,11 +1,13 @@
 //! The control plane that tests have, before a node joins it.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::cluster::kubeadm::{Kubelet, Machine, NODE};
+use berth_integration::cluster::proxy::{Network, Proxy};
 use berth_integration::cluster::{self, AuditEvent, Cluster, Settings};
 use berth_integration::lab::World;
 use berth_integration::wait::{self, Look};
@@ -19,6 +21,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("cluster::a_node_may_write_itself_and_no_other", of_nodes),
         test("cluster::controllers_and_scheduler_bring_a_pod_to_a_node", whole),
         test("cluster::the_api_server_goes_and_comes_back", api_server_restarts),
+        test("cluster::a_node_behind_a_network_that_fails", behind_a_network),
         test("cluster::kubeadm_makes_a_control_plane_of_a_kubelet", init_of_a_kubelet),
         test("cluster::a_kubelet_joins_by_kubeadm_and_runs_its_addons", a_kubelet_joins),
     ]
@@ -140,6 +143,24 @@ fn api_server_restarts() -> Result<()> {
     let said = cluster.kubectl_as(&bootstrap, &["auth", "whoami", "--output", "json"], "")?;
     let who: Value = serde_json::from_str(&said)?;
     same("who asks", &who["status"]["userInfo"]["username"], &json!("system:bootstrap:abcdef"))?;
+    cluster.end()
+}
+
+fn behind_a_network() -> Result<()> {
+    let cluster = start(&Settings::default())?;
+    let proxy = Proxy::start((Ipv4Addr::LOCALHOST, 0).into(), cluster.address())?;
+    let one = cluster.kubeconfig_through(&cluster.node_kubeconfig("one")?, proxy.at())?;
+    create_as(&cluster, &one, &node("one"))?;
+    let look =
+        || cluster.kubectl_as(&one, &["get", "--raw", "/api/v1/nodes/one", "--request-timeout", "3s"], "");
+    look()?;
+    for network in [Network::SILENT, Network::GONE] {
+        proxy.set(network);
+        ensure!(look().is_err(), "an answer through {network:?}");
+        proxy.set(Network::default());
+        look()?;
+    }
+    drop(proxy);
     cluster.end()
 }
 
