@@ -139,7 +139,6 @@ const PASSIVE: &[&str] = &[
     "cloud-provider",
     "image-credential-provider-bin-dir",
     "image-credential-provider-config",
-    "kubeconfig",
     "lock-file",
     "maximum-dead-containers",
     "maximum-dead-containers-per-container",
@@ -158,6 +157,8 @@ pub struct KubeletFlags {
     pub config: Option<PathBuf>,
     /// `--config-dir`.
     pub config_dir: Option<PathBuf>,
+    /// `--kubeconfig`: how the API server is reached; without it the agent runs pods of manifests alone.
+    pub kubeconfig: Option<PathBuf>,
     /// `--root-dir`.
     pub root_dir: PathBuf,
     /// `--hostname-override`.
@@ -175,6 +176,7 @@ impl Default for KubeletFlags {
         Self {
             config: None,
             config_dir: None,
+            kubeconfig: None,
             root_dir: PathBuf::from(ROOT_DIR),
             hostname_override: None,
             node_ip: None,
@@ -217,6 +219,7 @@ impl Args for KubeletFlags {
         let paths = [
             ("config", "File with a KubeletConfiguration and, if you like, a BerthConfiguration"),
             ("config-dir", "Directory of drop-ins (*.conf), merged in lexical order"),
+            ("kubeconfig", "How the API server is reached; without it, pods of manifests alone run"),
             ("root-dir", "Directory of pods' volumes and files [default: /var/lib/kubelet]"),
         ]
         .map(|(name, help)| path_arg(name, help));
@@ -253,6 +256,7 @@ impl FromArgMatches for KubeletFlags {
         Ok(Self {
             config: path("config"),
             config_dir: path("config-dir"),
+            kubeconfig: path("kubeconfig").filter(|path| !path.as_os_str().is_empty()),
             root_dir: path("root-dir").unwrap_or_else(|| PathBuf::from(ROOT_DIR)),
             hostname_override: text("hostname-override"),
             node_ip: text("node-ip"),

@@ -17,6 +17,8 @@ pub struct Config {
     pub containerd_namespace: String,
     /// Longest time a call to containerd may take (`runtimeRequestTimeout`); pulls are not bound by it.
     pub runtime_timeout: Duration,
+    /// The cluster that the node is of; `None` where it has none.
+    pub cluster: Option<Cluster>,
     /// File or directory of manifests (`staticPodPath`).
     pub static_pod_path: Option<PathBuf>,
     /// How often manifests are read again, beside being watched (`fileCheckFrequency`).
@@ -45,6 +47,26 @@ pub struct Config {
     pub sysctl_root: PathBuf,
     /// Where the agent kills itself on purpose: tests of crash recovery name a point here (`BERTH_ABORT_AT`).
     pub abort_at: Option<String>,
+}
+
+/// The cluster that the node is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    /// Where its API server is, and who the node is there (`--kubeconfig`).
+    pub kubeconfig: PathBuf,
+    /// How fast events may be sent (`eventRecordQPS`, `eventBurst`).
+    pub events: Rate,
+    /// How fast other requests may follow each other (`kubeAPIQPS`, `kubeAPIBurst`).
+    pub requests: Rate,
+}
+
+/// How fast requests may follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// In a second, on average.
+    pub per_second: u32,
+    /// At once.
+    pub burst: u32,
 }
 
 /// Settings of CNI.
