@@ -4,8 +4,8 @@ use berth_core::{
     id::{ContainerId, ContainerName, PodName, SandboxId},
     observation::Exit,
     record::{
-        ContainerRecord, ExitRecord, Goal, RestartBackoff, RunImage, TerminalRecord, TerminationRecord,
-        Transition,
+        ContainerRecord, ExitRecord, Goal, Probed, RestartBackoff, RunImage, TerminalRecord,
+        TerminationRecord, Transition,
     },
     spec::Source,
     status::{ConditionKind, NetworkStatus, RunUser},
@@ -42,6 +42,7 @@ fn record() -> PodRecord {
             user: Some(RunUser { uid: 1000, gid: 2000, supplemental_groups: vec![2000, 3000] }),
         }),
         stopping: Some(TerminationRecord { began: mono(91), deadline: mono(95) }),
+        probed: Probed { started: true, ready: false, is_final: true },
         exit: Some(exit),
         last_exit: None,
         backoff: RestartBackoff { delay_ms: 20_000, since: mono(90) },

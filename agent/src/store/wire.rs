@@ -9,7 +9,7 @@ use berth_core::{
     id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId},
     observation::Exit,
     record::{
-        ContainerRecord, ExitRecord, Goal, PodRecord, RestartBackoff, RunImage, TerminalRecord,
+        ContainerRecord, ExitRecord, Goal, PodRecord, Probed, RestartBackoff, RunImage, TerminalRecord,
         TerminationRecord, Transition,
     },
     spec::Source,
@@ -104,6 +104,9 @@ struct WireContainer {
     started_in: Option<u32>,
     image: Option<WireImage>,
     stopping: Option<WireTermination>,
+    /// Absent in records of agents that did not probe: what ran had started and was ready.
+    #[serde(default)]
+    probed: Option<WireProbed>,
     exit: Option<WireExit>,
     last_exit: Option<WireExit>,
     backoff_ms: u64,
@@ -112,6 +115,13 @@ struct WireContainer {
     backoff_since: Option<Duration>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     other_backoffs: BTreeMap<String, WireBackoff>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireProbed {
+    started: bool,
+    ready: bool,
+    is_final: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -300,6 +310,11 @@ impl From<&ContainerRecord> for WireContainer {
                 }),
             }),
             stopping: record.stopping.map(WireTermination::from),
+            probed: Some(WireProbed {
+                started: record.probed.started,
+                ready: record.probed.ready,
+                is_final: record.probed.is_final,
+            }),
             exit: record.exit.as_ref().map(WireExit::from),
             last_exit: record.last_exit.as_ref().map(WireExit::from),
             backoff_ms: record.backoff.delay_ms,
@@ -319,7 +334,11 @@ impl WireContainer {
             Some(id) => ContainerId::from_known(id),
             None => ContainerId::of(uid, name, attempt),
         };
+        let was_asked = self.started_in.is_some();
+        let unprobed = Probed { started: was_asked, ready: was_asked, is_final: false };
+        let probed = |it: WireProbed| Probed { started: it.started, ready: it.ready, is_final: it.is_final };
         ContainerRecord {
+            probed: self.probed.map_or(unprobed, probed),
             id: id_of(self.id, self.attempt),
             attempt: self.attempt,
             begun_at: mono(self.begun_at),

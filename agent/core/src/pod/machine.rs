@@ -8,6 +8,7 @@ use super::{
     plan::{Network, World, plan},
     port::{
         look::Looking,
+        probe::Probing,
         record::{Recording, Standing},
         status::Publishing,
     },
@@ -44,6 +45,7 @@ pub struct PodMachine {
     pub(super) notes: Vec<PodEvent>,
     pub(super) recording: Recording,
     pub(super) looking: Looking,
+    pub(super) probing: Probing,
     pub(super) publishing: Publishing,
     unwired: Option<String>,
     wake_at: Option<Mono>,
@@ -75,6 +77,7 @@ impl PodMachine {
             notes: Vec::new(),
             recording,
             looking: Looking::default(),
+            probing: Probing::default(),
             publishing: Publishing::nothing(),
             unwired: None,
             wake_at: None,
@@ -176,6 +179,7 @@ impl PodMachine {
         }
         for _ in 0..ROUNDS_MAX {
             self.follow_plan(shared, now);
+            self.keep_probes(now);
             let status = self.status_now(shared.config, now);
             match self.save(shared, now.mono) {
                 Standing::Saved => {

@@ -13,6 +13,7 @@ mod machine;
 pub mod outcome;
 pub mod plan;
 pub mod port;
+mod probe;
 pub(crate) mod pulls;
 mod report;
 pub mod resource;
@@ -26,3 +27,4 @@ pub mod step;
 mod text;
 
 pub use machine::{PodMachine, Shared};
+pub use text::go_duration;

@@ -211,7 +211,7 @@ impl Script {
                 run.deliver(0);
             } else if run.world.has_news() {
                 run.report();
-            } else if !run.look() {
+            } else if !run.probe() && !run.look() {
                 return;
             }
         }

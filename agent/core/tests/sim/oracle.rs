@@ -7,6 +7,7 @@
 
 mod anew;
 mod happened;
+mod probes;
 mod rest;
 mod shown;
 mod starts;

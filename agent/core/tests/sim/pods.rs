@@ -10,8 +10,8 @@ use berth_core::{
     id::{ContainerName, ImageRef, PodName, PodUid, VolumeName},
     spec::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode, Medium,
-        NetworkMode, PidMode, Pod, PodSecurity, QosClass, Quantities, Resources, RestartPolicy, Source,
-        Stdin, Stdio, TerminationMessage, TerminationMessagePolicy, Volume, VolumeSource,
+        NetworkMode, PidMode, Pod, PodSecurity, Probes, QosClass, Quantities, Resources, RestartPolicy,
+        Source, Stdin, Stdio, TerminationMessage, TerminationMessagePolicy, Volume, VolumeSource,
     },
 };
 
@@ -107,6 +107,7 @@ pub(crate) fn container(name: &str) -> Container {
         mounts: Vec::new(),
         stdio: Stdio { stdin: Stdin::Closed, tty: false },
         security: ContainerSecurity::default(),
+        probes: Probes::default(),
         termination_message: TerminationMessage {
             path: "/dev/termination-log".into(),
             policy: TerminationMessagePolicy::File,

@@ -35,6 +35,8 @@ pub(crate) struct Run {
     pub(crate) open: VecDeque<Effect>,
     /// Looks that were asked for. They have a queue of their own, so that the lives of seeds stay what they were without them.
     pub(crate) looks: VecDeque<Effect>,
+    /// Probes that were asked for, with a queue of their own for the same reason.
+    pub(crate) probes: VecDeque<Effect>,
     /// Writes and removals of records that were asked for and not begun, where they take their time.
     pub(crate) writes: VecDeque<Effect>,
     /// Those that were performed and whose outcome the agent does not know yet.
@@ -67,6 +69,7 @@ impl Run {
             now: Now { mono, wall },
             open: VecDeque::new(),
             looks: VecDeque::new(),
+            probes: VecDeque::new(),
             finished: VecDeque::new(),
             ends: BTreeMap::new(),
             writes: VecDeque::new(),
@@ -98,6 +101,7 @@ impl Run {
     pub(crate) fn restart(&mut self, silent: Option<&SandboxId>) {
         self.open.clear();
         self.looks.clear();
+        self.probes.clear();
         self.finished.clear();
         self.ends.clear();
         self.writes.clear();
@@ -135,6 +139,8 @@ impl Run {
                 }
             } else if matches!(effect, Effect::Pod { act: Act::Look(_), .. }) {
                 self.looks.push_back(effect);
+            } else if matches!(effect, Effect::Pod { act: Act::Probe(_), .. }) {
+                self.probes.push_back(effect);
             } else {
                 self.open.push_back(effect);
             }
@@ -185,6 +191,16 @@ impl Run {
         true
     }
 
+    /// Asks the oldest probe and tells what was answered; whether there was one.
+    pub(crate) fn probe(&mut self) -> bool {
+        let Some(effect) = self.probes.pop_front() else { return false };
+        if let Some(outcome) = self.world.perform(&effect, self.now) {
+            self.world.oracle.probed(&effect, &outcome, self.now);
+            self.handle(Event::Done { op: effect.op(), outcome });
+        }
+        true
+    }
+
     /// Tells the node the outcome of an effect.
     pub(crate) fn deliver(&mut self, at: usize) {
         let Some((op, outcome)) = self.finished.remove(at) else { return };
@@ -210,7 +226,7 @@ impl Run {
         } else if self.world.has_news() {
             self.report();
         } else {
-            return self.look();
+            return self.probe() || self.look();
         }
         true
     }

@@ -62,6 +62,7 @@ fn describe_act(pod: &PodUid, act: &Act) -> String {
             StopSignal::Kill => format!(" {} kill", world::short(&request.id)),
         },
         Act::Look(request) => describe_look(request),
+        Act::Probe(request) => format!(" {} {:?}", world::short(&request.id), request.kind).to_lowercase(),
         Act::WriteFiles(files) => {
             let names = files.iter().filter_map(|file| file.path.rsplit('/').next());
             names.fold(String::new(), |text, name| text + " " + name)
@@ -103,6 +104,13 @@ fn describe_record(record: &PodRecord) -> String {
         if run.stopping.is_some() {
             text.push_str(",stopping");
         }
+        for (it_is, word) in
+            [(run.probed.started, "started"), (run.probed.ready, "ready"), (run.probed.is_final, "final")]
+        {
+            if it_is {
+                write!(text, ",{word}").unwrap();
+            }
+        }
     }
     if let Some(termination) = record.termination {
         let grace = termination.deadline.since(termination.began).as_secs();
@@ -139,6 +147,7 @@ fn describe_container(status: &ContainerStatus) -> String {
                 write!(text, " {message:?}").unwrap();
             }
         }
+        ContainerState::Running { .. } if !status.started => text.push_str("running, not started"),
         ContainerState::Running { .. } => text.push_str("running"),
         ContainerState::Terminated(end) => write!(text, "{}({})", end.reason, end.exit_code).unwrap(),
     }

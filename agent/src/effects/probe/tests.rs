@@ -1,0 +1,1 @@
+//! Probes against servers that do what a test says.
