@@ -310,7 +310,7 @@ mod tests {
         let mut container = plan(&request, None, Client { address: "", namespace: "" }).unwrap();
         let command = ["cat".to_owned(), "/x".to_owned()];
         let plan = ExecPlan::beside(&mut container, &command, false).unwrap();
-        let mut expected = own.clone();
+        let mut expected = own;
         expected["args"] = serde_json::json!(["cat", "/x"]);
         expected["terminal"] = Value::Bool(false);
         assert_eq!(parse(&plan.process).unwrap(), expected);

@@ -56,7 +56,11 @@ impl PodRecord {
     /// that was stopped with its sandbox does what the policy says, as does one whose policy is never to run again.
     #[must_use]
     pub fn is_replaced(&self, run: &ContainerRecord) -> bool {
-        !run.probed.is_final && run.stopping.is_some_and(|stopping| !self.is_with_sandbox(stopping))
+        let runs_again = match run.probed.afterwards {
+            Afterwards::Again => true,
+            Afterwards::Never => false,
+        };
+        runs_again && run.stopping.is_some_and(|stopping| !self.is_with_sandbox(stopping))
     }
 
     /// Whether a container is stopped because its sandbox is replaced.
@@ -126,8 +130,18 @@ pub struct Probed {
     pub started: bool,
     /// What its readiness probe said last.
     pub ready: bool,
-    /// A probe's failure ends it, and by the policy of its pod it does not run again.
-    pub is_final: bool,
+    /// What follows it, when it is stopped alone.
+    pub afterwards: Afterwards,
+}
+
+/// What follows a run that is stopped alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Afterwards {
+    /// The next one, however it ends.
+    #[default]
+    Again,
+    /// None: a probe's failure ends it, and its pod runs nothing again.
+    Never,
 }
 
 /// How long the next run of a container waits.

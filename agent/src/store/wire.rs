@@ -9,8 +9,8 @@ use berth_core::{
     id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId},
     observation::Exit,
     record::{
-        ContainerRecord, ExitRecord, Goal, PodRecord, Probed, RestartBackoff, RunImage, TerminalRecord,
-        TerminationRecord, Transition,
+        Afterwards, ContainerRecord, ExitRecord, Goal, PodRecord, Probed, RestartBackoff, RunImage,
+        TerminalRecord, TerminationRecord, Transition,
     },
     spec::Source,
     status::{ConditionKind, NetworkStatus, RunUser},
@@ -121,7 +121,13 @@ struct WireContainer {
 struct WireProbed {
     started: bool,
     ready: bool,
-    is_final: bool,
+    afterwards: WireAfterwards,
+}
+
+#[derive(Serialize, Deserialize, Clone, Copy)]
+enum WireAfterwards {
+    Again,
+    Never,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -313,7 +319,10 @@ impl From<&ContainerRecord> for WireContainer {
             probed: Some(WireProbed {
                 started: record.probed.started,
                 ready: record.probed.ready,
-                is_final: record.probed.is_final,
+                afterwards: match record.probed.afterwards {
+                    Afterwards::Again => WireAfterwards::Again,
+                    Afterwards::Never => WireAfterwards::Never,
+                },
             }),
             exit: record.exit.as_ref().map(WireExit::from),
             last_exit: record.last_exit.as_ref().map(WireExit::from),
@@ -335,8 +344,14 @@ impl WireContainer {
             None => ContainerId::of(uid, name, attempt),
         };
         let was_asked = self.started_in.is_some();
-        let unprobed = Probed { started: was_asked, ready: was_asked, is_final: false };
-        let probed = |it: WireProbed| Probed { started: it.started, ready: it.ready, is_final: it.is_final };
+        let unprobed = Probed { started: was_asked, ready: was_asked, afterwards: Afterwards::Again };
+        let probed = |it: WireProbed| {
+            let afterwards = match it.afterwards {
+                WireAfterwards::Again => Afterwards::Again,
+                WireAfterwards::Never => Afterwards::Never,
+            };
+            Probed { started: it.started, ready: it.ready, afterwards }
+        };
         ContainerRecord {
             probed: self.probed.map_or(unprobed, probed),
             id: id_of(self.id, self.attempt),

@@ -28,6 +28,7 @@ mod limits;
 mod lives;
 mod neighbours;
 mod plugins;
+mod probes;
 mod reboot;
 mod registries;
 mod relay;
@@ -75,6 +76,7 @@ fn main() -> ExitCode {
         scores::tests(),
         volumes::tests(),
         fidelity::tests(),
+        probes::tests(),
         plugins::tests(),
         neighbours::tests(),
         images::tests(),

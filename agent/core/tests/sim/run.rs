@@ -193,12 +193,19 @@ impl Run {
 
     /// Asks the oldest probe and tells what was answered; whether there was one.
     pub(crate) fn probe(&mut self) -> bool {
-        let Some(effect) = self.probes.pop_front() else { return false };
+        let Some(effect) = self.probes.front().cloned() else { return false };
         if let Some(outcome) = self.world.perform(&effect, self.now) {
-            self.world.oracle.probed(&effect, &outcome, self.now);
-            self.handle(Event::Done { op: effect.op(), outcome });
+            self.answer_probe(0, outcome);
         }
         true
+    }
+
+    /// Tells what came of a probe.
+    pub(crate) fn answer_probe(&mut self, at: usize, outcome: Result<Outcome, Failure>) {
+        let Some(effect) = self.probes.remove(at) else { return };
+        let now = self.now;
+        self.world.judge(|oracle| oracle.probed(&effect, &outcome, now));
+        self.handle(Event::Done { op: effect.op(), outcome });
     }
 
     /// Tells the node the outcome of an effect.
@@ -219,6 +226,11 @@ impl Run {
 
     /// Does one thing, and tells whether there was one to do.
     pub(crate) fn settle_one(&mut self) -> bool {
+        self.settle_one_but_probes() || self.probe()
+    }
+
+    /// The same, and nobody who was asked answers.
+    pub(crate) fn settle_one_but_probes(&mut self) -> bool {
         if !self.finished.is_empty() {
             self.deliver(0);
         } else if !self.open.is_empty() {
@@ -226,7 +238,7 @@ impl Run {
         } else if self.world.has_news() {
             self.report();
         } else {
-            return self.probe() || self.look();
+            return self.look();
         }
         true
     }

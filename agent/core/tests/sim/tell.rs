@@ -6,7 +6,7 @@ use berth_core::{
     effect::{Act, Effect, NodeAct},
     id::{PodUid, SandboxId},
     pod::port::{look::LookRequest, signal::StopSignal},
-    record::PodRecord,
+    record::{Afterwards, PodRecord},
     status::{ContainerState, ContainerStatus, PodStatus},
 };
 
@@ -104,9 +104,11 @@ fn describe_record(record: &PodRecord) -> String {
         if run.stopping.is_some() {
             text.push_str(",stopping");
         }
-        for (it_is, word) in
-            [(run.probed.started, "started"), (run.probed.ready, "ready"), (run.probed.is_final, "final")]
-        {
+        for (it_is, word) in [
+            (run.probed.started, "started"),
+            (run.probed.ready, "ready"),
+            (run.probed.afterwards == Afterwards::Never, "final"),
+        ] {
             if it_is {
                 write!(text, ",{word}").unwrap();
             }

@@ -1,7 +1,7 @@
 //! HTTP probes: one connection, one request, as much of the answer as is needed. Source: `pkg/probe/http/http.go` and
 //! `request.go`; how Go's client follows redirects is in `net/http/client.go`.
 
-use std::{pin::pin, time::Duration};
+use std::{io::ErrorKind, pin::pin, time::Duration};
 
 use berth_core::pod::port::probe::{HttpProbe, ProbeAnswer};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
@@ -10,7 +10,7 @@ use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use prost::bytes::Bytes;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     time::{Instant, timeout, timeout_at},
 };
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -32,7 +32,9 @@ const HEADER_BYTES_MAX: usize = 256 << 10;
 /// Redirects that are followed (`RedirectChecker`).
 const REDIRECTS_MAX: usize = 10;
 
-/// How long the end of a TLS connection may take to be sent: nobody has to wait for it.
+/// How long the other side has to close the connection, as it was asked to, and what it may still say: whoever closes first
+/// keeps the port for a minute, unless that is reset.
+const GOODBYE_BYTES_MAX: usize = 64 << 10;
 const GOODBYE: Duration = Duration::from_millis(100);
 
 /// What Go says when an answer takes too long, and when its body does.
@@ -211,12 +213,23 @@ async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
             }
         }
     };
-    if let Some(connection) = connection {
-        let mut stream = connection.into_parts().io.into_inner();
-        // The other side is told that this is the end, if it wants to know.
-        let _told = timeout(GOODBYE, stream.shutdown()).await.is_ok();
+    if let (Some(connection), Ok(_)) = (connection, &answer) {
+        let stream = connection.into_parts().io.into_inner();
+        let _closed = timeout(GOODBYE, goodbye(stream)).await.is_ok();
     }
     answer
+}
+
+/// Says over TLS that this is the end, and waits for the other side's.
+async fn goodbye<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
+    let mut said = [0; 4096];
+    let mut bytes = 0;
+    let mut is_open = stream.shutdown().await.is_ok();
+    while is_open && bytes < GOODBYE_BYTES_MAX {
+        let read = stream.read(&mut said).await.unwrap_or_default();
+        bytes += read;
+        is_open = read > 0;
+    }
 }
 
 async fn answer(
@@ -252,20 +265,21 @@ async fn body(mut response: Response<Incoming>) -> Result<Vec<u8>, Failed> {
 }
 
 fn body_error(error: &hyper::Error) -> String {
-    if error.is_incomplete_message() || error.is_body_write_aborted() {
-        return "unexpected EOF".to_owned();
-    }
-    transport_error(error)
+    let is_cut = io_error(error).is_some_and(|source| source.kind() == ErrorKind::UnexpectedEof);
+    if is_cut || error.is_incomplete_message() { "unexpected EOF".to_owned() } else { transport_error(error) }
 }
 
 /// Why there is no answer, as Go says it where that is known.
 fn transport_error(error: &hyper::Error) -> String {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    match source {
+    match io_error(error) {
         Some(source) => format!("read tcp: read: {}", socket::text(source)),
         None if error.is_incomplete_message() || error.is_closed() || error.is_canceled() => "EOF".to_owned(),
         None => {
             format!("net/http: HTTP/1.x transport connection broken: {}", crate::causes::with_causes(error))
         }
     }
+}
+
+fn io_error(error: &hyper::Error) -> Option<&std::io::Error> {
+    std::error::Error::source(error)?.downcast_ref()
 }

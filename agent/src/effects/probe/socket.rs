@@ -6,13 +6,13 @@
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr, ToSocketAddrs},
-    os::fd::{AsFd, AsRawFd},
+    net::{IpAddr, Shutdown, SocketAddr, ToSocketAddrs},
+    os::fd::AsRawFd,
     pin::Pin,
     task::{Context, Poll},
 };
 
-use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt};
+use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -42,14 +42,14 @@ pub(super) enum DialError {
 
 /// A connection of a probe.
 #[derive(Debug)]
-pub(super) struct ProbeStream(TcpStream);
+pub(super) struct ProbeStream(Option<TcpStream>);
 
 /// Connects to an address or a name.
 pub(super) async fn connect(host: &str, port: u16) -> Result<ProbeStream, DialError> {
     let mut last = None;
     for address in addresses(host, port).await? {
         match TcpStream::connect(address).await {
-            Ok(stream) => return Ok(ProbeStream(stream)),
+            Ok(stream) => return Ok(ProbeStream(Some(stream))),
             Err(source) => last = Some(DialError::Connect { address: address.to_string(), source }),
         }
     }
@@ -83,10 +83,24 @@ pub(super) fn text(error: &io::Error) -> String {
 
 impl Drop for ProbeStream {
     fn drop(&mut self) {
-        // What is closed already needs neither.
-        let _closed = shutdown(self.0.as_raw_fd(), Shutdown::Write).is_err();
+        // Not the runtime's any more, so that nothing comes between the end of the stream and the reset: whoever closes in
+        // between makes this side wait.
+        let Some(Ok(stream)) = self.0.take().map(TcpStream::into_std) else { return };
         let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
-        let _closed = setsockopt(&self.0.as_fd(), sockopt::Linger, &linger).is_err();
+        // What is closed already needs neither.
+        let _closed = setsockopt(&stream, sockopt::Linger, &linger).is_err();
+        // After the other side's end, a reset alone spares it from waiting.
+        let peeked = recv(stream.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
+        if peeked != Ok(0) {
+            let _closed = stream.shutdown(Shutdown::Write).is_err();
+        }
+    }
+}
+
+impl ProbeStream {
+    /// The connection, which is there until it is dropped.
+    fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+        self.0.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
@@ -96,20 +110,21 @@ impl AsyncRead for ProbeStream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
+        self.stream()?.poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for ProbeStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
+        self.stream()?.poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        self.stream()?.poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+    /// The end of the stream is sent when the connection is closed.
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 }

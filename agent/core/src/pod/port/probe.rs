@@ -25,7 +25,7 @@ use crate::{
         probe::{Rhythm, State, Worker, has_started, is_ready, is_wanted},
         text::about,
     },
-    record::TerminationRecord,
+    record::{Afterwards, TerminationRecord},
     spec::{
         Container, ContainerKind, EnvSource, HttpGet, Probe, ProbeHandler, ProbeKind, ProbePort,
         RestartPolicy,
@@ -342,7 +342,7 @@ impl PodMachine {
         let grace = probe.grace.unwrap_or(self.life.spec.grace).max(STOP_MIN);
         let Some(run) = self.life.record.containers.get_mut(&container.name) else { return };
         run.stopping = Some(TerminationRecord { began: now, deadline: now + grace });
-        run.probed.is_final = !runs_again;
+        run.probed.afterwards = if runs_again { Afterwards::Again } else { Afterwards::Never };
         let name = &container.name;
         let what = match kind {
             ProbeKind::Startup => "startup",
