@@ -117,21 +117,6 @@ impl Script {
             }
             ["lose", pod] => self.lose(pod),
             ["looks"] => self.are_looks_told = true,
-            ["probes"] => self.are_probes_told = true,
-            ["quiet-probes"] => self.are_probes_told = false,
-            ["sick", container, kind, how, ..] => {
-                let text = rest(4);
-                let answer = match *how {
-                    "fails" => ProbeAnswer::Failure(text),
-                    "warns" => ProbeAnswer::Warning(text),
-                    "errs" => ProbeAnswer::Errored { state: "unknown", message: text },
-                    other => panic!("{other:?}"),
-                };
-                self.run().world.sick.insert((ContainerName::new(*container), parse_probe(kind)), answer);
-            }
-            ["well", container, kind] => {
-                self.run().world.sick.remove(&(ContainerName::new(*container), parse_probe(kind)));
-            }
             ["behind", pod, what] => self.change_behind(pod, what),
             ["silence", pod] => {
                 let id = self.sandbox_of(pod);
@@ -167,9 +152,31 @@ impl Script {
                 run.advance(length, |run| self.settle_run(run));
                 self.run = Some(run);
             }
-            _ => panic!("unknown command {line:?}"),
+            _ => self.probe_command(&words),
         }
         self.settle();
+    }
+
+    /// The commands about probes.
+    fn probe_command(&mut self, words: &[&str]) {
+        match words {
+            ["probes"] => self.are_probes_told = true,
+            ["quiet-probes"] => self.are_probes_told = false,
+            ["sick", container, kind, how, text @ ..] => {
+                let text = text.join(" ");
+                let answer = match *how {
+                    "fails" => ProbeAnswer::Failure(text),
+                    "warns" => ProbeAnswer::Warning(text),
+                    "errs" => ProbeAnswer::Errored { state: "unknown", message: text },
+                    other => panic!("{other:?}"),
+                };
+                self.run().world.sick.insert((ContainerName::new(*container), parse_probe(kind)), answer);
+            }
+            ["well", container, kind] => {
+                self.run().world.sick.remove(&(ContainerName::new(*container), parse_probe(kind)));
+            }
+            _ => panic!("unknown command {words:?}"),
+        }
     }
 
     fn exit(&mut self, container: &str, code: u32) {

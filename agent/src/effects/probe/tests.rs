@@ -114,7 +114,8 @@ async fn the_status_decides() {
 async fn a_request_is_as_the_kubelets() {
     let server = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     let (address, default) = (server.address, "User-Agent: kube-probe/1.36\r\nAccept: */*\r\n");
-    let cases: [(&str, &[(&str, &str)], String); 4] = [
+    type Case = (&'static str, &'static [(&'static str, &'static str)], String);
+    let cases: [Case; 4] = [
         ("/a?b", &[], format!("GET /a?b HTTP/1.1\r\nHost: {address}\r\n{default}Connection: close\r\n\r\n")),
         (
             "healthz",

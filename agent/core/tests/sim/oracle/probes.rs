@@ -12,7 +12,7 @@ use berth_core::{
     failure::Failure,
     id::{OpId, PodUid},
     pod::port::probe::{ProbeAnswer, ProbeRequest},
-    record::PodRecord,
+    record::{Afterwards, PodRecord},
     spec::{Container, ContainerKind, ProbeKind, RestartPolicy},
     status::ContainerStatus,
     time::{Mono, Now},
@@ -31,8 +31,8 @@ pub(super) struct Health {
     pub(super) failed: Option<Mono>,
     /// What it gets to end then.
     pub(super) grace: Duration,
-    /// Whether it does not run again after that.
-    pub(super) is_final: bool,
+    /// What follows that.
+    pub(super) afterwards: Afterwards,
     /// Successes and failures in a row, per kind.
     counts: [(u32, u32); 3],
 }
@@ -140,7 +140,8 @@ impl Oracle {
             ProbeKind::Startup | ProbeKind::Liveness if is_bad && health.failed.is_none() => {
                 health.failed = Some(now.mono);
                 health.grace = probe.grace.unwrap_or(pod_grace).max(Duration::from_secs(2));
-                health.is_final = policy == RestartPolicy::Never && container.kind == ContainerKind::Main;
+                let is_over = policy == RestartPolicy::Never && container.kind == ContainerKind::Main;
+                health.afterwards = if is_over { Afterwards::Never } else { Afterwards::Again };
             }
             ProbeKind::Startup | ProbeKind::Readiness | ProbeKind::Liveness => {}
         }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use berth_core::{
     id::{ContainerId, ContainerName, PodUid, SandboxId},
     pod::port::signal::StopSignal,
-    record::PodRecord,
+    record::{Afterwards, PodRecord},
     spec::{Container, ContainerKind, RestartPolicy},
     time::{Mono, Now},
 };
@@ -150,7 +150,7 @@ impl Run {
     /// not, whether the other spec came meanwhile or the agent learned only then that it runs; what was to stop and ended before
     /// its signal is: nobody can tell the one from the other.
     pub(super) fn is_replaced(&self) -> bool {
-        let is_final = self.health.is_final && self.health.is_before(self.changed);
+        let is_final = self.health.afterwards == Afterwards::Never && self.health.is_before(self.changed);
         let why = [self.changed, self.health.failed].into_iter().flatten().min();
         let Some(changed) = why.filter(|_| !is_final && (self.term.is_some() || self.meant == Meant::ToStop))
         else {

@@ -182,7 +182,7 @@ pub(super) fn begun_before_its_sidecar_has_started(run: &mut Run) {
         }
     }
     let side = start_of(run, "side-a");
-    let mut main = side.clone();
+    let mut main = side;
     main.container = Arc::clone(&run.spec("web").expect("it is wanted").containers[0]);
     main.id = ContainerId::of(&uid(), &main.container.name, 0);
     let mut stored = record(run);
