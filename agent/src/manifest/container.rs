@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{
     VolumeMount,
 };
 
-use super::{hash, is_dns_label, is_env_name, is_port_name, notes::Notes, resources, security};
+use super::{hash, is_dns_label, is_env_name, is_port_name, notes::Notes, probe, resources, security};
 use crate::quantity::Quantity;
 
 /// Where the termination message is left when the pod does not say (`pkg/apis/core/v1/defaults.go`).
@@ -62,16 +62,19 @@ pub(super) fn convert(
     let security = security::of_container(notes, &at("securityContext"), written.security_context.as_ref());
     let env = written.env.iter().flatten().enumerate();
     let env = env.filter_map(|(index, var)| variable(notes, &at(&format!("env[{index}]")), var)).collect();
+    let kind = kind(notes, &at("restartPolicy"), written, role);
+    let ports = ports(notes, &at("ports"), written, around.host_network);
     Arc::new(Container {
         name: ContainerName::new(&written.name),
-        kind: kind(notes, &at("restartPolicy"), written, role),
+        kind,
         image: ImageRef::new(image),
         pull_policy: pull_policy(notes, &at("imagePullPolicy"), written),
         command: written.command.clone().unwrap_or_default(),
         args: written.args.clone().unwrap_or_default(),
         env,
         working_dir: written.working_dir.clone().filter(|path| !path.is_empty()),
-        ports: ports(notes, &at("ports"), written, around.host_network),
+        probes: probe::convert(notes, field, written, kind, &ports),
+        ports,
         resources: resources::of_container(notes, &at("resources"), written.resources.as_ref()),
         mounts: mounts(notes, &at("volumeMounts"), written, security.privileged, around),
         stdio: stdio(written),
@@ -84,9 +87,6 @@ pub(super) fn convert(
 fn not_acted_on(notes: &mut Notes<'_>, field: &str, written: &ApiContainer) {
     let at = |name: &str| format!("{field}.{name}");
     for (name, there) in [
-        ("livenessProbe", written.liveness_probe.is_some()),
-        ("readinessProbe", written.readiness_probe.is_some()),
-        ("startupProbe", written.startup_probe.is_some()),
         ("lifecycle", written.lifecycle.is_some()),
         ("resizePolicy", written.resize_policy.is_some()),
         ("restartPolicyRules", written.restart_policy_rules.is_some()),

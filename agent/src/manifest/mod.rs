@@ -11,6 +11,7 @@ mod hash;
 mod names;
 mod notes;
 mod pod;
+mod probe;
 mod read;
 mod resources;
 mod security;

@@ -30,6 +30,7 @@ mod limits;
 mod lives;
 mod neighbours;
 mod plugins;
+mod probes;
 mod reboot;
 mod registries;
 mod relay;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         scores::tests(),
         volumes::tests(),
         fidelity::tests(),
+        probes::tests(),
         plugins::tests(),
         neighbours::tests(),
         images::tests(),

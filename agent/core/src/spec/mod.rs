@@ -3,6 +3,7 @@
 
 mod container;
 mod pod;
+mod probe;
 mod resources;
 mod security;
 mod volume;
@@ -14,6 +15,7 @@ pub use container::{
 pub use pod::{
     DnsConfig, DnsPolicy, Ended, HostAlias, IpcMode, NetworkMode, PidMode, Pod, RestartPolicy, Source, Sysctl,
 };
+pub use probe::{HttpGet, Probe, ProbeHandler, ProbeKind, ProbePort, Probes};
 pub use resources::{QosClass, Quantities, ResourceField, ResourceSelector, Resources};
 pub use security::{
     Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount, Seccomp, SupplementalGroupsPolicy,
