@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     causes::with_causes,
     cgroup::{Systemd, Tree},
+    cluster::{self, Clients},
     config::Config,
     control,
     effects::{AccountsCache, Host, Lanes, LeasesInUse, changeable, end_unused, manifests},
@@ -34,6 +35,7 @@ use crate::{
     kernel, limits, manifest,
     network::{self, Network},
     node_loop::{EVENTS_MAX, NodeLoop},
+    objects::Objects,
     runtime::{self, GroupedTasks, ObservedNode, Shims, Watch, probe},
     source,
     store::{EndedPods, Store},
@@ -141,6 +143,7 @@ async fn start(
         grouped.add(container, sandbox);
     }
     let view = View::default();
+    let clients = clients(&config).await?;
     let host = Arc::new(Host {
         config: Arc::clone(&config),
         containerd: containerd.clone(),
@@ -150,6 +153,7 @@ async fn start(
         cgroups,
         systemd: (config.node.cgroups.driver == CgroupDriver::Systemd).then(Systemd::default),
         oci,
+        objects: clients.map_or_else(Objects::none, |clients| Objects::new(clients, sender.clone())),
         accounts: AccountsCache::default(),
         leases: LeasesInUse::default(),
         ended,
@@ -187,6 +191,12 @@ async fn start(
         async move { source::file::run(&config, reads_manifests(&workers), view, sender, cancel).await },
     );
     Ok(tasks)
+}
+
+/// How the API server is reached, where there is one.
+async fn clients(config: &Config) -> Result<Option<Clients>> {
+    let Some(cluster) = &config.cluster else { return Ok(None) };
+    Ok(Some(Clients::new(cluster::connect(&cluster.kubeconfig).await.context("reach the API server")?)))
 }
 
 fn asks_for_changes(workers: &Workers) -> network::Changeable {

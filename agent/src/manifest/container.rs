@@ -196,7 +196,11 @@ fn value_from(notes: &mut Notes<'_>, field: &str, from: &EnvVarSource) -> Option
     }
 }
 
-fn resource_field(notes: &mut Notes<'_>, field: &str, selector: &ResourceFieldSelector) -> ResourceSelector {
+pub(super) fn resource_field(
+    notes: &mut Notes<'_>,
+    field: &str,
+    selector: &ResourceFieldSelector,
+) -> ResourceSelector {
     let resource = notes.one_of(
         &format!("{field}.resource"),
         Some(&selector.resource),

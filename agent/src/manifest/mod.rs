@@ -6,6 +6,7 @@
 //! passing over it would weaken the pod's isolation or leave it without data, it is a fault.
 
 mod container;
+mod content;
 mod hash;
 mod names;
 mod notes;

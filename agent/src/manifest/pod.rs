@@ -42,7 +42,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
     };
     let name = metadata(notes, &written.metadata);
     not_acted_on(notes, spec);
-    let volumes = volume::convert(notes, spec.volumes.as_deref().unwrap_or_default());
+    let volumes = volume::convert(notes, spec.volumes.as_deref().unwrap_or_default(), source);
     let (init_containers, containers) = containers(notes, spec, &volumes);
     security::app_armor_annotations(notes, written);
     let security = security::of_pod(notes, spec.security_context.as_ref());

@@ -126,7 +126,7 @@ fn volume_binds(
         binds.push(Bind {
             from,
             to: mount_point(&mount.path)?,
-            read_only: mount.read_only,
+            read_only: mount.read_only || is_content(inputs, mount),
             propagation: mount.propagation,
         });
     }
@@ -138,7 +138,17 @@ fn is_host_path(inputs: &ContainerInputs<'_>, mount: &Mount, from: &str) -> bool
     let volume = inputs.pod.volumes.iter().find(|volume| volume.name == mount.volume);
     volume.is_some_and(|volume| match &volume.source {
         VolumeSource::HostPath { path, .. } => path == from,
-        VolumeSource::EmptyDir { .. } => false,
+        VolumeSource::EmptyDir { .. } | VolumeSource::Content(_) => false,
+    })
+}
+
+/// Whether a volume has content that the agent keeps up to date: nobody else writes there (`GetAttributes` of
+/// `pkg/volume/{configmap,secret,downwardapi,projected}`).
+fn is_content(inputs: &ContainerInputs<'_>, mount: &Mount) -> bool {
+    let volume = inputs.pod.volumes.iter().find(|volume| volume.name == mount.volume);
+    volume.is_some_and(|volume| match &volume.source {
+        VolumeSource::Content(_) => true,
+        VolumeSource::EmptyDir { .. } | VolumeSource::HostPath { .. } => false,
     })
 }
 

@@ -2,6 +2,7 @@
 //! is checked again.
 
 mod container;
+mod object;
 mod pod;
 mod resources;
 mod security;
@@ -11,6 +12,7 @@ pub use container::{
     Container, ContainerKind, EnvSource, EnvVar, ImagePullPolicy, Mount, MountPropagation, Port, Protocol,
     Stdin, Stdio, SubPath, TerminationMessage, TerminationMessagePolicy,
 };
+pub use object::{ObjectKey, ObjectKind};
 pub use pod::{
     DnsConfig, DnsPolicy, HostAlias, IpcMode, NetworkMode, PidMode, Pod, RestartPolicy, Source, Sysctl,
 };
@@ -18,4 +20,7 @@ pub use resources::{QosClass, Quantities, ResourceField, ResourceSelector, Resou
 pub use security::{
     Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount, Seccomp, SupplementalGroupsPolicy,
 };
-pub use volume::{HostPathType, Medium, Volume, VolumeSource};
+pub use volume::{
+    ContentKind, ContentVolume, DownwardFile, DownwardSource, HostPathType, KeyToPath, Medium, ObjectFiles,
+    Projection, TokenFile, Volume, VolumeSource,
+};

@@ -115,6 +115,7 @@ fn making() -> Vec<(Act, Row)> {
     use Lane::{Disk, Kernel, Layers, Looks, Network, Start};
     let source = VolumeSource::HostPath { path: "/srv".into(), kind: HostPathType::Unset };
     let volume = VolumeRequest {
+        pod: pod(),
         volume: Volume { name: VolumeName::new("v"), source },
         fs_group: None,
         tmpfs_size_bytes: None,
