@@ -87,7 +87,7 @@ fn survives() -> Result<()> {
 
 /// `downwardAPI` and `projected`, which a static pod may have as long as they name no object.
 fn of_the_pod() -> Result<()> {
-    let node = Node::start()?;
+    let mut node = Node::start()?;
     let field = |path: &str, field: &str| json!({ "path": path, "fieldRef": { "fieldPath": field } });
     let memory = json!({ "path": "sub/memory", "mode": 0o400, "resourceFieldRef": {
         "containerName": "main", "resource": "limits.memory", "divisor": "1Mi" } });
@@ -135,7 +135,8 @@ fn of_the_pod() -> Result<()> {
     ensure!(before.to_string_lossy().starts_with("..20"), "{}", before.display());
     fs::metadata(format!("{dir}/volumes/kubernetes.io~projected/p/..data/uid"))?;
     fs::metadata(format!("{dir}/plugins/kubernetes.io~empty-dir/wrapped_v/ready"))?;
-    node.restart_agent()?;
+    node.agent.kill()?;
+    node.agent.start()?;
     let web = node.ready("web")?;
     same("after a restart", moment()?, before)?;
     same("after a restart", inside(&web, "cat /v/uid")?.as_str(), web.uid())?;
