@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, ensure};
 use berth_core::{
+    cluster::throttle::Throttle,
     config::CgroupDriver,
     event::{Event, Restored},
     id::{PodUid, SandboxId},
@@ -27,8 +28,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     causes::with_causes,
     cgroup::{Systemd, Tree},
-    cluster::{self, Clients},
-    config::Config,
+    cluster::{self, Clients, PodLoop, Recorder, Reports, Sinks, send_events},
+    config::{Config, Rate},
     control,
     effects::{AccountsCache, Host, Lanes, LeasesInUse, changeable, end_unused, manifests},
     failpoint::Failpoint,
@@ -128,6 +129,10 @@ async fn start(
     let cgroups = Arc::new(Tree::new(config.node.cgroups.version));
     let oci = probe::probe(&config, &cgroups).await?;
     let containerd = runtime::connect(&config).await?;
+    let clients = match &config.cluster {
+        Some(cluster) => Some(Clients::new(cluster::connect(&cluster.kubeconfig).await?)),
+        None => None,
+    };
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let shims = Shims::new(&config.node.paths.run, &config.containerd_socket, sender.clone());
     let ended = store.ended(config.node.paths.root.as_ref());
@@ -143,7 +148,7 @@ async fn start(
         grouped.add(container, sandbox);
     }
     let view = View::default();
-    let clients = clients(&config).await?;
+    let objects = clients.clone().map_or_else(Objects::none, |known| Objects::new(known, sender.clone()));
     let host = Arc::new(Host {
         config: Arc::clone(&config),
         containerd: containerd.clone(),
@@ -153,7 +158,7 @@ async fn start(
         cgroups,
         systemd: (config.node.cgroups.driver == CgroupDriver::Systemd).then(Systemd::default),
         oci,
-        objects: clients.map_or_else(Objects::none, |clients| Objects::new(clients, sender.clone())),
+        objects,
         accounts: AccountsCache::default(),
         leases: LeasesInUse::default(),
         ended,
@@ -174,14 +179,28 @@ async fn start(
     sender.send(Event::Restored(Box::new(restored))).await.context("start the loop")?;
     found.shims.iter().for_each(|id| shims.follow(id));
 
-    let node = Node::new(config.node.clone(), BTreeSet::from([Source::File]));
-    let node_loop = NodeLoop::new(node, host, store, view.clone(), sender.clone());
+    let mut sources = BTreeSet::from([Source::File]);
+    let mut sinks = None;
+    let mut tasks = JoinSet::new();
+    if let Some((cluster, clients)) = config.cluster.as_ref().zip(clients) {
+        sources.insert(Source::Api);
+        let (recorder, happened) = Recorder::new();
+        let Sinks { reports, .. } = sinks.insert(Sinks { reports: Reports::default(), recorder }).clone();
+        let throttle = |Rate { per_second, burst }| Throttle::new(per_second, burst);
+        let name = &config.node.name;
+        let events = send_events(clients.clone(), name.clone(), throttle(cluster.events), happened);
+        tasks.spawn(cancelled_with(cancel.clone(), events));
+        let pods =
+            PodLoop::new(name, clients, throttle(cluster.requests), reports, view.clone(), sender.clone());
+        tasks.spawn(cancelled_with(cancel.clone(), pods.run()));
+    }
+    let node = Node::new(config.node.clone(), sources);
+    let node_loop = NodeLoop::new(node, host, store, view.clone(), sinks, sender.clone());
     let socket = &config.control_socket;
     let listener = control::listen(socket).with_context(|| format!("listen on {}", socket.display()))?;
     let paths = config.node.paths.clone();
     let service =
         control::Service { view: view.clone(), paths, runtime: containerd.clone(), workers: workers.clone() };
-    let mut tasks = JoinSet::new();
     tasks.spawn(control::serve(listener, Arc::new(service), cancel.clone()));
     tasks.spawn(node_loop.run(events, cancel.clone()));
     let watch = Watch { containerd, shims, grouped, events: sender.clone() };
@@ -191,12 +210,6 @@ async fn start(
         async move { source::file::run(&config, reads_manifests(&workers), view, sender, cancel).await },
     );
     Ok(tasks)
-}
-
-/// How the API server is reached, where there is one.
-async fn clients(config: &Config) -> Result<Option<Clients>> {
-    let Some(cluster) = &config.cluster else { return Ok(None) };
-    Ok(Some(Clients::new(cluster::connect(&cluster.kubeconfig).await.context("reach the API server")?)))
 }
 
 fn asks_for_changes(workers: &Workers) -> network::Changeable {

@@ -25,6 +25,7 @@ pub mod netns;
 pub mod network;
 pub mod node_loop;
 pub mod objects;
+pub mod pod_status;
 mod processes;
 pub mod quantity;
 pub mod runtime;

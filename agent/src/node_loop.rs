@@ -22,6 +22,7 @@ use self::facts::Facts;
 use crate::{
     causes::with_causes,
     clock,
+    cluster::Sinks,
     effects::{self, Host},
     store::{Store, StoreError},
     view::View,
@@ -41,6 +42,8 @@ pub struct NodeLoop {
     host: Arc<Host>,
     store: Store,
     view: View,
+    /// Who tells the API server.
+    sinks: Option<Sinks>,
     /// Whether what changes on the node could be read when it was last looked at.
     facts: Option<Facts>,
     looked_at: Option<Instant>,
@@ -51,9 +54,16 @@ pub struct NodeLoop {
 impl NodeLoop {
     /// A loop whose effects report to `sender`.
     #[must_use]
-    pub fn new(node: Node, host: Arc<Host>, store: Store, view: View, sender: mpsc::Sender<Event>) -> Self {
+    pub fn new(
+        node: Node,
+        host: Arc<Host>,
+        store: Store,
+        view: View,
+        sinks: Option<Sinks>,
+        sender: mpsc::Sender<Event>,
+    ) -> Self {
         let reader = facts::Reader::of(host.config.live.clone());
-        Self { node, host, store, view, facts: None, looked_at: None, reader, sender }
+        Self { node, host, store, view, sinks, facts: None, looked_at: None, reader, sender }
     }
 
     /// Runs until it is cancelled. Pods go on.
@@ -72,7 +82,13 @@ impl NodeLoop {
                             self.look_at_node();
                         }
                         tracing::trace!(?event, "event");
+                        let is_source = matches!(event, Event::Desired { .. });
                         self.node.handle(clock::now(), event);
+                        if is_source && self.node.sources_have_spoken()
+                            && let Some(sinks) = &self.sinks
+                        {
+                            sinks.reports.sources_have_spoken();
+                        }
                     }
                     None => return,
                 },
@@ -123,13 +139,25 @@ impl NodeLoop {
                 self.answer(op, removed.map_err(|error| failure(&error)));
             }
             Act::Publish(published) => {
+                if let Some(sinks) = &self.sinks {
+                    sinks.publish(&published);
+                }
                 self.view.publish(published);
                 self.answer(op, Ok(()));
             }
-            Act::Withdraw => self.view.remove(&pod),
-            Act::Note(event) => {
+            Act::Withdraw => {
+                if let Some(sinks) = &self.sinks {
+                    sinks.withdraw(&pod);
+                }
+                self.view.remove(&pod);
+            }
+            Act::Note(note) => {
+                let event = &note.event;
                 tracing::info!(%pod, reason = event.reason, message = event.message, "pod event");
-                self.view.note(&pod, event);
+                if let Some(sinks) = &self.sinks {
+                    sinks.note(&pod, &note);
+                }
+                self.view.note(&pod, note.event);
             }
             act => effects::start(&self.host, Effect::Pod { op, pod, act }, &self.sender),
         }

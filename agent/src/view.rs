@@ -28,7 +28,7 @@ pub struct View(Arc<Mutex<Table>>);
 struct Table {
     pods: BTreeMap<PodUid, Entry>,
     problems: BTreeMap<Source, Vec<Problem>>,
-    unsupported: BTreeMap<PodUid, Vec<String>>,
+    unsupported: BTreeMap<Source, BTreeMap<PodUid, Vec<String>>>,
 }
 
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ pub struct Problem {
 impl View {
     /// Shows what a pod is. Called on `Act::Publish`.
     pub fn publish(&self, published: Published) {
-        let Published { pod, status, sandbox } = published;
+        let Published { pod, status, sandbox, remains: _ } = published;
         let mut table = self.table();
         let entry = table.pods.entry(status.uid.clone()).or_default();
         entry.pod = Some(pod);
@@ -108,9 +108,9 @@ impl View {
         self.table().problems.insert(source, problems);
     }
 
-    /// Replaces what is known about fields that this version does not act on, for all pods of the manifests.
-    pub fn set_unsupported(&self, fields: BTreeMap<PodUid, Vec<String>>) {
-        self.table().unsupported = fields;
+    /// Replaces what is known about fields that this version does not act on, for all pods of a source.
+    pub fn set_unsupported(&self, source: Source, fields: BTreeMap<PodUid, Vec<String>>) {
+        self.table().unsupported.insert(source, fields);
     }
 
     /// All pods that have a status, by namespace and name.
@@ -167,7 +167,7 @@ impl Table {
             sandbox: entry.sandbox.clone(),
             terminating_since: entry.terminating_since,
             events: entry.events.iter().cloned().collect(),
-            unsupported: self.unsupported.get(uid).cloned().unwrap_or_default(),
+            unsupported: self.unsupported.values().find_map(|of| of.get(uid)).cloned().unwrap_or_default(),
         })
     }
 }

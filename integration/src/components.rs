@@ -24,8 +24,9 @@ pub enum Set {
     Node,
     /// Exactly the pinned ones, so that what is done with them can be repeated.
     Pinned,
-    /// The pinned ones, the minor versions of containerd that a node comes from and goes to, what runs beside Berth, and criu.
-    PinnedWithNeighbours,
+    /// The pinned ones, the minor versions of containerd that a node comes from and goes to, what runs beside Berth, a control
+    /// plane, and criu.
+    PinnedForTests,
 }
 
 /// A Go module with `tool` directives, and how it is built.
@@ -36,6 +37,8 @@ struct Component {
     dir: &'static str,
     /// What `go build tool` leaves behind.
     binaries: &'static [&'static str],
+    /// Links to the first binary, which is what the name says by which it is called.
+    names: &'static [&'static str],
     cgo: &'static str,
     tags: &'static str,
     /// Variable that receives the version of the module beside it, at link time.
@@ -46,6 +49,9 @@ struct Component {
 
 /// Where most binaries are.
 const SHARED: &str = "bin";
+/// Where those of a control plane are: no node has them in its `PATH`, and no guest keeps them in its memory.
+const CONTROL_PLANE: &str = "kubernetes";
+const KUBERNETES_VERSION: (&str, &str) = ("k8s.io/component-base/version.gitVersion", "k8s.io/kubernetes");
 const CONTAINERD_TAGS: &str = "no_btrfs no_zfs no_devmapper no_aufs";
 const CONTAINERD_VERSION: (&str, &str) =
     ("github.com/containerd/containerd/v2/version.Version", "github.com/containerd/containerd/v2");
@@ -65,6 +71,7 @@ const NODE: &[Component] = &[
             "static",
             "tuning",
         ],
+        names: &[],
         cgo: "0",
         tags: "",
         version: None,
@@ -74,6 +81,7 @@ const NODE: &[Component] = &[
         name: "containerd",
         dir: SHARED,
         binaries: &["containerd", "containerd-shim-runc-v2", "ctr"],
+        names: &[],
         cgo: "0",
         tags: CONTAINERD_TAGS,
         version: Some(CONTAINERD_VERSION),
@@ -83,6 +91,7 @@ const NODE: &[Component] = &[
         name: "runc",
         dir: SHARED,
         binaries: &["runc"],
+        names: &[],
         cgo: "1",
         tags: "seccomp",
         version: None,
@@ -92,6 +101,7 @@ const NODE: &[Component] = &[
         name: "registry",
         dir: SHARED,
         binaries: &["registry"],
+        names: &[],
         cgo: "0",
         tags: "",
         version: None,
@@ -99,15 +109,16 @@ const NODE: &[Component] = &[
     },
 ];
 
-/// Of containerd the daemon alone: `ctr` and shims come from the version of reference. And a client of CRI and a kubelet,
-/// which the tests have beside Berth.
-const NEIGHBOURS: &[Component] = &[
+/// Of containerd the daemon alone: `ctr` and shims come from the version of reference. And a client of CRI, a kubelet, and a
+/// control plane, which the tests have beside Berth.
+const FOR_TESTS: &[Component] = &[
     neighbour("containerd-2.1"),
     neighbour("containerd-2.4"),
     Component {
         name: "cri",
         dir: SHARED,
         binaries: &["cri"],
+        names: &[],
         cgo: "0",
         tags: "",
         version: None,
@@ -117,9 +128,39 @@ const NEIGHBOURS: &[Component] = &[
         name: "kubelet",
         dir: SHARED,
         binaries: &["kubelet"],
+        names: &[],
         cgo: "0",
         tags: "",
-        version: Some(("k8s.io/component-base/version.gitVersion", "k8s.io/kubernetes")),
+        version: Some(KUBERNETES_VERSION),
+        system: Wanted::Nothing,
+    },
+    // About ten minutes on two processors where nothing of it was built before.
+    Component {
+        name: "kubernetes",
+        dir: CONTROL_PLANE,
+        binaries: &["kubernetes"],
+        names: &[
+            "etcd",
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-proxy",
+            "kube-scheduler",
+            "kubeadm",
+            "kubectl",
+        ],
+        cgo: "0",
+        tags: "",
+        version: Some(KUBERNETES_VERSION),
+        system: Wanted::Nothing,
+    },
+    Component {
+        name: "coredns",
+        dir: CONTROL_PLANE,
+        binaries: &["coredns"],
+        names: &[],
+        cgo: "0",
+        tags: "",
+        version: None,
         system: Wanted::Nothing,
     },
 ];
@@ -129,6 +170,7 @@ const fn neighbour(name: &'static str) -> Component {
         name,
         dir: name,
         binaries: &["containerd"],
+        names: &[],
         cgo: "0",
         tags: CONTAINERD_TAGS,
         version: Some(CONTAINERD_VERSION),
@@ -158,7 +200,8 @@ fn dir(name: &str) -> PathBuf {
 /// # Errors
 /// It was not built; `scripts/setup` builds it.
 pub fn binary(name: &str) -> Result<PathBuf> {
-    binary_in(SHARED, name)
+    let control_plane = dir(CONTROL_PLANE).join(name);
+    if control_plane.is_file() { Ok(control_plane) } else { binary_in(SHARED, name) }
 }
 
 /// The path of a binary that has a namesake.
@@ -177,6 +220,7 @@ pub fn binary_in(directory: &str, name: &str) -> Result<PathBuf> {
 /// It was not built; `scripts/setup` builds it.
 pub fn recipe_of(component: &str) -> Result<String> {
     let stamp = bin_dir().join(format!(".{component}.stamp"));
+    let stamp = if stamp.is_file() { stamp } else { dir(CONTROL_PLANE).join(format!(".{component}.stamp")) };
     fs::read_to_string(&stamp).with_context(|| format!("read {}: run scripts/setup", stamp.display()))
 }
 
@@ -187,8 +231,8 @@ pub fn recipe_of(component: &str) -> Result<String> {
 /// Go is missing or a build failed.
 pub fn build(set: Set, mut say: impl FnMut(&str)) -> Result<()> {
     let go = output(Command::new("go").args(["env", "GOVERSION"]))?;
-    let neighbours = if set == Set::PinnedWithNeighbours { NEIGHBOURS } else { &[] };
-    for component in NODE.iter().chain(neighbours) {
+    let for_tests = if set == Set::PinnedForTests { FOR_TESTS } else { &[] };
+    for component in NODE.iter().chain(for_tests) {
         fs::create_dir_all(component.bin_dir())?;
         let stamp = component.bin_dir().join(format!(".{}.stamp", component.name));
         let system = if set == Set::Node { system::find(component) } else { None };
@@ -196,7 +240,7 @@ pub fn build(set: Set, mut say: impl FnMut(&str)) -> Result<()> {
             Some(system) => format!("{} of the system: {:?}", system.version, system.binaries),
             None => component.recipe(&go)?,
         };
-        let built = component.binaries.iter().all(|b| component.bin_dir().join(b).is_file());
+        let built = component.files().all(|file| file.is_file());
         if built && fs::read_to_string(&stamp).is_ok_and(|old| old == recipe) {
             continue;
         }
@@ -214,7 +258,7 @@ pub fn build(set: Set, mut say: impl FnMut(&str)) -> Result<()> {
         }
         fs::write(&stamp, recipe)?;
     }
-    if set == Set::PinnedWithNeighbours { criu::install(say) } else { Ok(()) }
+    if set == Set::PinnedForTests { criu::install(say) } else { Ok(()) }
 }
 
 impl Component {
@@ -226,9 +270,13 @@ impl Component {
         dir(self.dir)
     }
 
+    /// Its binaries and the links to them.
+    fn files(&self) -> impl Iterator<Item = PathBuf> {
+        self.binaries.iter().chain(self.names).map(|name| self.bin_dir().join(name))
+    }
+
     fn remove(&self) -> Result<()> {
-        for name in self.binaries {
-            let path = self.bin_dir().join(name);
+        for path in self.files() {
             if path.symlink_metadata().is_ok() {
                 fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
             }
@@ -286,7 +334,10 @@ impl Component {
             .status()
             .context("start go build")?;
         ensure!(status.success(), "go build of {} ended with {status}", self.name);
-        Ok(())
+        let Some(program) = self.binaries.first() else { return Ok(()) };
+        self.names.iter().try_for_each(|name| {
+            symlink(program, self.bin_dir().join(name)).with_context(|| format!("link {name} to {program}"))
+        })
     }
 }
 

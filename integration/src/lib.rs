@@ -7,6 +7,7 @@ pub mod agent;
 pub mod announced;
 pub mod binaries;
 pub mod cgroup;
+pub mod cluster;
 pub mod cni;
 pub mod components;
 pub mod containerd;

@@ -24,7 +24,7 @@ use crate::{
         volume::VolumeRequest,
     },
     record::PodRecord,
-    status::PodEvent,
+    status::Note,
 };
 
 /// One thing to do.
@@ -81,7 +81,7 @@ pub enum Act {
     /// Show the pod no longer.
     Withdraw,
     /// Report something that happened to the pod.
-    Note(PodEvent),
+    Note(Note),
 
     /// Make the pod's cgroup with these values, and its QoS parent. Outcome: `Done`.
     EnsureCgroup(CgroupRequest),

@@ -14,6 +14,7 @@
 #![deny(clippy::wildcard_enum_match_arm, missing_docs)]
 
 pub mod cgroup;
+pub mod cluster;
 pub mod config;
 pub mod derived;
 pub mod effect;

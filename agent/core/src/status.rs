@@ -191,6 +191,17 @@ pub struct Terminated {
     pub id: ContainerId,
 }
 
+/// Something worth telling, and of which pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// The pod.
+    pub name: PodName,
+    /// The part of it that is meant, such as `spec.containers{web}`; empty for all of it.
+    pub field_path: String,
+    /// What.
+    pub event: PodEvent,
+}
+
 /// Something worth telling about a pod: a Kubernetes event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodEvent {

@@ -4,8 +4,17 @@
 
 mod client;
 mod error;
+mod pods;
+mod recorder;
+mod reports;
+mod requests;
+mod sinks;
 mod watch;
 
 pub use client::{Clients, connect};
 pub use error::ApiError;
+pub use pods::PodLoop;
+pub use recorder::{Recorder, send_events};
+pub use reports::Reports;
+pub use sinks::Sinks;
 pub use watch::{Seen, Watched};

@@ -29,7 +29,7 @@ pub use flags::KubeletFlags;
 pub use kubelet::KubeletConfiguration;
 pub use resolve::Settings;
 pub use runtime::{PodRuntime, RuntimeOptions};
-pub use settings::{Cluster, Cni, Config, OciRuntime};
+pub use settings::{Cluster, Cni, Config, OciRuntime, Rate};
 
 #[cfg(test)]
 pub(crate) mod tests;

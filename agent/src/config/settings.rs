@@ -54,6 +54,19 @@ pub struct Config {
 pub struct Cluster {
     /// Where its API server is, and who the node is there (`--kubeconfig`).
     pub kubeconfig: PathBuf,
+    /// How fast events may be sent (`eventRecordQPS`, `eventBurst`).
+    pub events: Rate,
+    /// How fast other requests may follow each other (`kubeAPIQPS`, `kubeAPIBurst`).
+    pub requests: Rate,
+}
+
+/// How fast requests may follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// In a second, on average.
+    pub per_second: u32,
+    /// At once.
+    pub burst: u32,
 }
 
 /// Settings of CNI.

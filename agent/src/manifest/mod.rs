@@ -5,6 +5,7 @@
 //! file, line and field. A field that is understood and not acted on is named, never passed over in silence; where
 //! passing over it would weaken the pod's isolation or leave it without data, it is a fault.
 
+mod api;
 mod container;
 mod content;
 mod hash;
@@ -16,6 +17,7 @@ mod resources;
 mod security;
 mod volume;
 
+pub use api::api_pod;
 pub use names::is_dns_subdomain;
 use names::{is_dns_label, is_env_name, is_label_text, is_port_name, is_qualified_name};
 pub use read::{Manifest, Origin, pod_from_json, read};

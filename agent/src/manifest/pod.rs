@@ -6,12 +6,12 @@ use berth_core::{
     derived::qos,
     id::{PodName, PodUid},
     spec::{
-        Container, ContainerKind, DnsConfig, DnsPolicy, HostAlias, IpcMode, NetworkMode, PidMode, Pod,
+        Container, ContainerKind, DnsConfig, DnsPolicy, Ended, HostAlias, IpcMode, NetworkMode, PidMode, Pod,
         RestartPolicy, Source, Volume,
     },
 };
 use k8s_openapi::{
-    api::core::v1::{Container as ApiContainer, Pod as ApiPod, PodSpec},
+    api::core::v1::{Container as ApiContainer, Pod as ApiPod, PodSpec, PodStatus},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
@@ -67,6 +67,9 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         restart_policy: restart_policy(notes, spec),
         grace: Duration::from_secs(grace.unwrap_or(GRACE_SECONDS.unsigned_abs())),
         active_deadline: deadline.map(Duration::from_secs),
+        generation: written.metadata.generation,
+        deletion: deletion(written),
+        ended: None,
         network,
         pid,
         ipc,
@@ -88,6 +91,25 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         containers,
         manifest: manifest(notes, written),
     })
+}
+
+/// The grace period of a deletion that was asked for. Without one the pod has its own.
+fn deletion(written: &ApiPod) -> Option<Duration> {
+    written.metadata.deletion_timestamp.as_ref()?;
+    let grace = written.metadata.deletion_grace_period_seconds.unwrap_or_default();
+    Some(Duration::from_secs(u64::try_from(grace).unwrap_or_default()))
+}
+
+/// How a pod has ended, where its status says so.
+pub(super) fn ended(status: Option<&PodStatus>) -> Option<Ended> {
+    let status = status?;
+    let succeeded = match status.phase.as_deref() {
+        Some("Succeeded") => true,
+        Some("Failed") => false,
+        _ => return None,
+    };
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    Some(Ended { succeeded, reason: text(&status.reason), message: text(&status.message) })
 }
 
 /// What goes into the record, and is read back from there as a document: escapes can make it longer than the file it is from.

@@ -102,7 +102,7 @@ fn static_pod(node: &Node, origin: &Origin<'_>) -> Result<Manifest, Faults> {
     Ok(manifest)
 }
 
-fn convert(node: &Node, written: &ApiPod, source: Source) -> Result<Manifest, Faults> {
+pub(super) fn convert(node: &Node, written: &ApiPod, source: Source) -> Result<Manifest, Faults> {
     let mut notes = Notes::new(node);
     let pod = pod::convert(&mut notes, written, source);
     let (pod, unsupported) = notes.finish(pod)?;

@@ -121,7 +121,7 @@ impl Reader {
         self.seen = seen;
         let now = (self.seen.pods(), self.seen.is_whole());
         self.view.set_problems(Source::File, self.seen.problems.clone());
-        self.view.set_unsupported(self.unsupported());
+        self.view.set_unsupported(Source::File, self.unsupported());
         // Nothing is wanted yet when nothing could be read yet.
         let is_known = directory.is_some() || self.sent.is_some();
         if !is_known || self.sent.as_ref() == Some(&now) {

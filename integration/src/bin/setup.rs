@@ -13,7 +13,7 @@ fn main() -> Result<()> {
     let set = match env::args().nth(1).as_deref() {
         None => Set::Node,
         Some("pinned") => Set::Pinned,
-        Some("tests") => Set::PinnedWithNeighbours,
+        Some("tests") => Set::PinnedForTests,
         Some(other) => bail!("{other:?} is no set of components: say `pinned`, `tests` or nothing"),
     };
     components::build(set, |step| println!("setup: {step}"))

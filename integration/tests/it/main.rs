@@ -8,6 +8,7 @@ mod cgroup_files;
 mod chaos;
 mod checkpoint;
 mod cli;
+mod cluster;
 mod cpu_time;
 mod crash;
 mod dead_fs;
@@ -56,6 +57,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let all = [
         lab::tests(),
+        cluster::tests(),
         fixtures::tests(),
         shim::tests(),
         snapshotters::tests(),

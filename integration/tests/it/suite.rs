@@ -171,7 +171,7 @@ fn prepare(commits: &BTreeSet<&'static str>) -> Result<()> {
     if vm::is_guest() {
         return Ok(());
     }
-    components::build(Set::PinnedWithNeighbours, |step| eprintln!("{step}"))?;
+    components::build(Set::PinnedForTests, |step| eprintln!("{step}"))?;
     commits.iter().try_for_each(|commit| old::build(commit, Profiles::Tests))?;
     stored::build()?;
     binaries::build()

@@ -155,6 +155,12 @@ impl Node {
         self.poll_shared(now);
     }
 
+    /// Whether every source of pods has told what it wants.
+    #[must_use]
+    pub fn sources_have_spoken(&self) -> bool {
+        self.sources.have_spoken()
+    }
+
     /// The status of a pod that was published last.
     #[must_use]
     pub fn status(&self, uid: &PodUid) -> Option<&Arc<PodStatus>> {

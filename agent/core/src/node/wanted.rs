@@ -14,8 +14,8 @@ use crate::{
     id::PodUid,
     pod::PodMachine,
     record::Goal,
-    spec::Pod,
-    status::{PodEvent, Severity},
+    spec::{Pod, Source},
+    status::{Note, PodEvent, Severity},
     time::Now,
 };
 
@@ -59,8 +59,9 @@ impl Node {
                     reason: "FailedValidation",
                     message,
                 };
+                let note = Note { name: pod.name.clone(), field_path: String::new(), event };
                 let op = self.ops.number();
-                self.effects.push_back(Effect::Pod { op, pod: pod.uid.clone(), act: Act::Note(event) });
+                self.effects.push_back(Effect::Pod { op, pod: pod.uid.clone(), act: Act::Note(note) });
             }
         }
         let mut refused: BTreeSet<PodUid> = refused.iter().map(|pod| pod.uid.clone()).collect();
@@ -107,7 +108,9 @@ impl Node {
             }
             return;
         }
-        if self.index.has_name(&spec.name) || self.orphans.has(&uid) {
+        // A pod of a manifest follows the one before; the API has had the name freed (`allowPodStart` of `pod_workers.go`).
+        let follows = spec.source != Source::Api && self.index.has_name(&spec.name);
+        if follows || self.orphans.has(&uid) {
             return;
         }
         let pod = match &self.boot {

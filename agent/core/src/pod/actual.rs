@@ -16,6 +16,7 @@ use crate::{
         sandbox::Up,
         signal::Stop,
         start::Starting,
+        status::Remains,
         termination::TerminationMessage,
         volume::Refresh,
     },
@@ -90,6 +91,20 @@ impl Life {
             | FailureKind::Unrecorded => true,
         });
         started_in == Some(self.record.sandbox) && !failed
+    }
+
+    /// How much of it is left.
+    #[must_use]
+    pub fn remains(&self) -> Remains {
+        let is_idle = self.actual.containers.values().all(|run| matches!(run, Run::Idle | Run::BackingOff));
+        if self.stage() == Stage::Run || !is_idle || !self.actual.has_only_directories() {
+            return Remains::Something;
+        }
+        if self.spec.ended.is_some() && self.record.containers.is_empty() {
+            Remains::NothingToTell
+        } else {
+            Remains::Directories
+        }
     }
 
     /// The current run of a container.
@@ -209,6 +224,26 @@ impl Actual {
             | Leftover::End
             | Leftover::Record => false,
         })
+    }
+
+    /// Whether nothing is there but directories, and nothing is being removed.
+    fn has_only_directories(&self) -> bool {
+        let volumes = self.volumes.values().all(|volume| *volume == Resource::Absent);
+        let is_after_them = |leftover: &Leftover| match leftover {
+            Leftover::Dirs | Leftover::End | Leftover::Record => true,
+            Leftover::Container(_)
+            | Leftover::Sandbox(_)
+            | Leftover::Network(_)
+            | Leftover::Netns(_)
+            | Leftover::Volumes
+            | Leftover::Cgroup => false,
+        };
+        volumes
+            && self.sandbox == Resource::Absent
+            && self.network == Resource::Absent
+            && self.netns == Resource::Absent
+            && self.cgroup == Resource::Absent
+            && self.removals.keys().all(is_after_them)
     }
 
     /// Whether all that is left of containers waits for a shim that does not answer: the sandbox goes with them then.

@@ -4,6 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     actual::{Life, Preparing, Run},
+    grace,
     outcome::Slot,
     plan::{Network, World, plan},
     port::{
@@ -20,21 +21,17 @@ use crate::{
     config::NodeConfig,
     effect::{Act, Effect},
     failure::FailureKind,
-    id::{OpId, PodUid},
+    id::{ContainerName, OpId, PodUid},
     ops::{Ops, Purpose},
-    record::{Goal, TerminationRecord},
+    record::Goal,
     spec::Pod,
-    status::{PodEvent, PodStatus, Severity},
+    status::{Note, PodEvent, PodStatus, Severity},
     time::{Mono, Now},
 };
 
 /// How often a plan may follow a plan within one event. Each round only takes steps that the one before made possible,
 /// and the longest such sequence (end, stop, discard, remove) is short.
 const ROUNDS_MAX: usize = 16;
-
-/// The shortest grace period of a pod that is removed. Source: `calculateEffectiveGracePeriod` of
-/// `pkg/kubelet/pod_workers.go`.
-const GRACE_MIN: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// One pod.
 #[derive(Debug)]
@@ -120,10 +117,20 @@ impl PodMachine {
     /// Its source has a new version of it. What was made for it once (network, volumes, which containers, where its cgroup
     /// is) never changes under one UID: the API refuses that, and other sources give another UID.
     pub fn update(&mut self, spec: Arc<Pod>, now: Mono) {
+        let deletion = spec.deletion;
+        self.take(spec, now);
+        if deletion.is_some() {
+            self.terminate(now);
+        }
+    }
+
+    fn take(&mut self, spec: Arc<Pod>, now: Mono) {
         if !is_same_frame(&self.life.spec, &spec) {
             let text = "volumes, namespaces, class of service and which containers there are cannot be changed under one \
                         UID: the pod goes on as it was";
             self.notes.push(about_pod(Severity::Warning, "UpdateIgnored", text));
+            let (deletion, generation) = (spec.deletion, spec.generation);
+            self.life.spec = Arc::new(Pod { deletion, generation, ..Pod::clone(&self.life.spec) });
             return;
         }
         self.change_back_offs(&spec, now);
@@ -151,13 +158,9 @@ impl PodMachine {
         self.life.actual.end_waits(FailureKind::Unrecorded, now);
     }
 
-    /// Begins to stop the pod with its own grace period, or brings the end of one that began forward.
+    /// Begins to stop the pod, or brings the end of a stop that began forward.
     pub(super) fn terminate(&mut self, now: Mono) {
-        let deadline = now + self.life.spec.grace.max(GRACE_MIN);
-        let termination = match self.life.record.termination {
-            Some(known) => TerminationRecord { deadline: known.deadline.min(deadline), ..known },
-            None => TerminationRecord { began: now, deadline },
-        };
+        let termination = grace::stop(self.life.record.termination, &self.life.spec, now);
         self.life.record.termination = Some(termination);
         self.look_at_once(now);
     }
@@ -240,12 +243,20 @@ impl PodMachine {
         let for_pod = |(op, act)| Effect::Pod { op, pod: uid.clone(), act };
         let last: Vec<_> = self.acts.extract_if(.., |(_, act)| *act == Act::Forget).collect();
         shared.effects.extend(self.acts.drain(..).map(for_pod));
-        for note in self.notes.drain(..) {
+        for event in std::mem::take(&mut self.notes) {
             let op = shared.ops.number();
+            let field_path = event.container.as_ref().map(|name| self.field_path(name)).unwrap_or_default();
+            let note = Note { name: self.life.record.name.clone(), field_path, event };
             shared.effects.push_back(Effect::Pod { op, pod: uid.clone(), act: Act::Note(note) });
         }
         self.publish(status, shared, now);
         shared.effects.extend(last.into_iter().map(for_pod));
+    }
+
+    /// Where a container is in its pod's spec. Source: `fieldPath` of `pkg/kubelet/container/ref.go`.
+    fn field_path(&self, name: &ContainerName) -> String {
+        let is_init = self.life.spec.init_containers.iter().any(|container| container.name == *name);
+        format!("spec.{}{{{name}}}", if is_init { "initContainers" } else { "containers" })
     }
 
     /// Asks for an effect whose outcome comes back to `slot`.
@@ -261,7 +272,7 @@ impl PodMachine {
         op
     }
 
-    pub(super) fn asker(&self, container: &crate::id::ContainerName) -> Asker {
+    pub(super) fn asker(&self, container: &ContainerName) -> Asker {
         Asker { pod: self.life.record.uid.clone(), container: container.clone() }
     }
 

@@ -9,6 +9,7 @@ pub mod actual;
 mod apply;
 pub(crate) mod fit;
 pub mod gone;
+mod grace;
 mod machine;
 pub mod outcome;
 pub mod plan;

@@ -26,7 +26,7 @@ use crate::{
     observation::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
     paths,
     record::{ContainerRecord, Goal, PodRecord, TerminalRecord},
-    spec::Pod,
+    spec::{Ended, Pod},
     status::Severity,
     time::{Mono, Now},
 };
@@ -42,7 +42,15 @@ impl PodMachine {
         pod
     }
 
+    /// One that has ended, or is to be deleted, is not begun.
     fn admit(&mut self, config: &NodeConfig, now: Now) {
+        if let Some(Ended { succeeded, reason, message }) = self.life.spec.ended.clone() {
+            self.life.record.terminal = Some(TerminalRecord { succeeded, reason, message });
+            return self.terminate(now.mono);
+        }
+        if self.life.spec.deletion.is_some() {
+            return self.terminate(now.mono);
+        }
         if let Err(error) = security::check_sysctls(&self.life.spec, &config.unsafe_sysctls) {
             self.reject("SysctlForbidden", &error.to_string(), now);
         }
@@ -89,6 +97,14 @@ impl PodMachine {
     pub fn found(spec: Arc<Pod>, observation: &Observation, config: &NodeConfig, now: Now) -> Self {
         let mut record = first_record(&spec, now);
         let uid = record.uid.clone();
+        if spec.ended.is_some() {
+            // Whatever the runtime has of it goes: how it ended is known.
+            let life = Life { spec, record, actual: Actual::unknown() };
+            let mut pod = Self::with(life, Recording::Unsaved);
+            pod.adopt(observation, now);
+            pod.admit(config, now);
+            return pod;
+        }
         let known = |seen: &&ObservedSandbox| seen.pod == uid;
         if let Some(last) = observation.sandboxes.iter().filter(known).max_by_key(|seen| seen.attempt) {
             record.sandbox = last.attempt;
@@ -110,6 +126,8 @@ impl PodMachine {
         pod.adopt(observation, now);
         if !is_known {
             pod.admit(config, now);
+        } else if pod.life.spec.deletion.is_some() {
+            pod.terminate(now.mono);
         }
         pod
     }

@@ -14,7 +14,7 @@ pub use container::{
 };
 pub use object::{ObjectKey, ObjectKind};
 pub use pod::{
-    DnsConfig, DnsPolicy, HostAlias, IpcMode, NetworkMode, PidMode, Pod, RestartPolicy, Source, Sysctl,
+    DnsConfig, DnsPolicy, Ended, HostAlias, IpcMode, NetworkMode, PidMode, Pod, RestartPolicy, Source, Sysctl,
 };
 pub use resources::{QosClass, Quantities, ResourceField, ResourceSelector, Resources};
 pub use security::{

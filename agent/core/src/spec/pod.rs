@@ -24,6 +24,12 @@ pub struct Pod {
     pub grace: Duration,
     /// Longest time the pod may be active, from its start.
     pub active_deadline: Option<Duration>,
+    /// `metadata.generation`, which the status tells to have been seen.
+    pub generation: Option<i64>,
+    /// Set when the API server wants the pod deleted: `metadata.deletionGracePeriodSeconds`.
+    pub deletion: Option<Duration>,
+    /// How the pod had ended when its source first gave it. Nothing of it is started then.
+    pub ended: Option<Ended>,
     /// Owner of its network namespace.
     pub network: NetworkMode,
     /// Owner of the pid namespace of its containers.
@@ -78,6 +84,17 @@ impl Pod {
     pub fn is_critical(&self) -> bool {
         self.source != Source::Api || self.priority >= 2_000_000_000
     }
+}
+
+/// How a pod has ended, as its source tells: `status.phase`, `.reason` and `.message`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// Whether all containers succeeded.
+    pub succeeded: bool,
+    /// Such as `Evicted`; mostly empty.
+    pub reason: String,
+    /// For people.
+    pub message: String,
 }
 
 /// Where a pod is configured; the value of the annotation `kubernetes.io/config.source`.

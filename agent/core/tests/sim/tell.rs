@@ -41,6 +41,7 @@ fn describe_act(pod: &PodUid, act: &Act) -> String {
         Act::Persist(record) => format!(" {}", describe_record(record)),
         Act::Publish(published) => format!(" {}", describe_status(&published.status)),
         Act::Note(note) => {
+            let note = &note.event;
             let about = note.container.as_ref().map(|name| format!(" [{name}]")).unwrap_or_default();
             format!("{about} {:?} {}: {}", note.severity, note.reason, note.message)
         }

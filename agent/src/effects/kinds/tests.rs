@@ -18,7 +18,7 @@ use berth_core::{
     },
     record::{Goal, PodRecord},
     spec::{HostPathType, Pod, QosClass, Source, Volume, VolumeSource},
-    status::{PodEvent, Severity},
+    status::{Note, PodEvent, Severity},
 };
 use jiff::Timestamp;
 
@@ -217,7 +217,9 @@ fn every_effect_of_the_node_has_its_lane_its_deadline_and_its_target() {
 fn what_the_loop_performs_itself_is_of_no_kind() {
     let event =
         PodEvent { container: None, severity: Severity::Normal, reason: "Pulled", message: String::new() };
-    for act in [Act::Persist(record()), Act::Forget, Act::Withdraw, Act::Note(event)] {
+    let name = PodName { namespace: "default".into(), name: "web".into() };
+    let note = Note { name, field_path: String::new(), event };
+    for act in [Act::Persist(record()), Act::Forget, Act::Withdraw, Act::Note(note)] {
         let effect = Effect::Pod { op: OpId(1), pod: PodUid::new("u"), act };
         assert!(EffectKind::of(&effect).is_none(), "{effect:?}");
     }

@@ -28,6 +28,20 @@ pub struct Published {
     pub status: Arc<PodStatus>,
     /// The sandbox it runs in, once there is one.
     pub sandbox: Option<SandboxId>,
+    /// How much of it is left.
+    pub remains: Remains,
+}
+
+/// How much of a pod is left on the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remains {
+    /// It runs, or is being taken down.
+    Something,
+    /// Its directories and logs at most: no container, volume, sandbox or cgroup. Source: `SyncTerminatedPod` of
+    /// `pkg/kubelet/kubelet.go`.
+    Directories,
+    /// The same, and none of its containers was ever begun here since its source told that it had ended: its source knows how.
+    NothingToTell,
 }
 
 /// How far publishing is.
@@ -55,8 +69,12 @@ impl PodMachine {
     /// Asks for the status to be published when it is not the one that everybody sees.
     pub(in crate::pod) fn publish(&mut self, status: PodStatus, shared: &mut Shared<'_>, now: Mono) {
         let sandbox = self.shown_sandbox();
+        let remains = self.life.remains();
         let is_shown = self.publishing.shown.as_ref().is_some_and(|shown| {
-            *shown.status == status && shown.sandbox == sandbox && Arc::ptr_eq(&shown.pod, &self.life.spec)
+            *shown.status == status
+                && shown.sandbox == sandbox
+                && shown.remains == remains
+                && Arc::ptr_eq(&shown.pod, &self.life.spec)
         });
         let tries = match &self.publishing.last {
             Resource::Failed(retry) if retry.at > now => {
@@ -67,7 +85,8 @@ impl PodMachine {
             _ if is_shown => return,
             Resource::Absent | Resource::Unknown | Resource::Ensuring(_) | Resource::Ready(()) => 0,
         };
-        let published = Published { pod: Arc::clone(&self.life.spec), status: Arc::new(status), sandbox };
+        let published =
+            Published { pod: Arc::clone(&self.life.spec), status: Arc::new(status), sandbox, remains };
         let uid = self.uid().clone();
         let op = shared.ops.open(Purpose::Pod { uid: uid.clone(), slot: Slot::Status, tries });
         shared.effects.push_back(Effect::Pod { op, pod: uid, act: Act::Publish(published.clone()) });

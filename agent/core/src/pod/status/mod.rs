@@ -41,7 +41,7 @@ pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: N
         phase,
         reason,
         message,
-        terminating: life.record.goal == Goal::Removed,
+        terminating: life.record.goal == Goal::Removed || life.spec.deletion.is_some(),
         conditions,
         host_ips: config.ips.clone(),
         pod_ips,

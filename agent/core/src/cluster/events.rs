@@ -1,0 +1,299 @@
+//! Events for the API server: which of them are sent, and which are counted.
+//!
+//! What happens again is counted in the event that tells of it; what differs in its text alone is one event when there is much of it; and
+//! an object of which there is too much to tell is told of less often. Source:
+//! `staging/src/k8s.io/client-go/tools/record/events_cache.go`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+
+use crate::{status::Severity, time::Mono};
+
+/// Entries of each cache (`maxLruCacheEntries`).
+const KEPT: usize = 4096;
+/// Texts for one reason that are told each by itself (`defaultAggregateMaxEvents`).
+const TEXTS_MAX: usize = 10;
+/// How long after the last of them they count together (`defaultAggregateIntervalInSeconds`).
+const TOGETHER: Duration = Duration::from_secs(600);
+/// Events about one object at once (`defaultSpamBurst`), and how long one more takes (`defaultSpamQPS`).
+const BURST: u32 = 25;
+const REFILL: Duration = Duration::from_secs(300);
+
+/// What an event is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Object {
+    /// Such as `Pod`; of version `v1`.
+    pub kind: &'static str,
+    /// Empty for a node.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID; of a pod that the API server did not give, its own.
+    pub uid: String,
+    /// Such as `spec.containers{web}`; empty when all of it is meant.
+    pub field_path: String,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Happened {
+    /// To what.
+    pub object: Object,
+    /// Whether somebody should look.
+    pub severity: Severity,
+    /// Reason, such as `Pulled`.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// Annotations of the event.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// One event of the API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Its name, which no other has.
+    pub name: String,
+    /// What it tells.
+    pub happened: Happened,
+    /// How often.
+    pub count: u32,
+    /// First time.
+    pub first: Timestamp,
+    /// Last time.
+    pub last: Timestamp,
+}
+
+/// What is to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sending {
+    /// A new event.
+    Create(Event),
+    /// An event that was sent: its count, text and last time are other ones. Made anew when it is gone.
+    Count(Event),
+}
+
+/// The machine.
+#[derive(Debug, Default)]
+pub struct Correlator {
+    texts: Kept<Texts>,
+    sent: Kept<Sent>,
+    spam: Kept<Tokens>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Texts {
+    messages: BTreeSet<String>,
+    last: Mono,
+}
+
+#[derive(Debug, Clone)]
+struct Sent {
+    name: String,
+    count: u32,
+    first: Timestamp,
+}
+
+/// When the bucket will be full again.
+#[derive(Debug, Clone, Copy)]
+struct Tokens {
+    full_at: Mono,
+}
+
+impl Correlator {
+    /// What is to be sent of something that happened; nothing when there is too much.
+    pub fn take(&mut self, happened: Happened, wall: Timestamp, mono: Mono) -> Option<Sending> {
+        let spam_key = key(&happened, &[]);
+        let (happened, key) = self.aggregate(happened, mono);
+        let sending = self.observe(happened, key, wall);
+        self.may_send(spam_key, mono).then_some(sending)
+    }
+
+    /// Many texts for one reason become one event.
+    fn aggregate(&mut self, mut happened: Happened, now: Mono) -> (Happened, String) {
+        let whole = key(&happened, &[&happened.object.field_path, &happened.reason, &happened.message]);
+        let alike = key(&happened, &["\u{1}", &happened.reason]);
+        let mut texts = self.texts.get(&alike).cloned().unwrap_or_default();
+        if now.since(texts.last) > TOGETHER {
+            texts.messages.clear();
+        }
+        texts.messages.insert(happened.message.clone());
+        texts.last = now;
+        let is_much = texts.messages.len() >= TEXTS_MAX;
+        if is_much {
+            texts.messages.pop_first();
+        }
+        self.texts.put(alike.clone(), texts);
+        if !is_much {
+            return (happened, whole);
+        }
+        happened.message = format!("(combined from similar events): {}", happened.message);
+        (happened, alike)
+    }
+
+    fn observe(&mut self, happened: Happened, key: String, wall: Timestamp) -> Sending {
+        let known = self.sent.get(&key).cloned();
+        let is_known = known.is_some();
+        let Sent { name, count, first } = known.unwrap_or_else(|| Sent {
+            name: format!("{}.{:x}", happened.object.name, wall.as_nanosecond()),
+            count: 0,
+            first: wall,
+        });
+        let count = count.saturating_add(1);
+        self.sent.put(key, Sent { name: name.clone(), count, first });
+        let event = Event { name, happened, count, first, last: wall };
+        if is_known { Sending::Count(event) } else { Sending::Create(event) }
+    }
+
+    fn may_send(&mut self, key: String, now: Mono) -> bool {
+        let full_at = self.spam.get(&key).map_or(now, |tokens| tokens.full_at.max(now));
+        let after = full_at + REFILL;
+        let may = after.since(now) <= REFILL * BURST;
+        self.spam.put(key, Tokens { full_at: if may { after } else { full_at } });
+        may
+    }
+}
+
+/// What events have in common, with `more` of it.
+fn key(happened: &Happened, more: &[&str]) -> String {
+    let Object { kind, namespace, name, uid, field_path: _ } = &happened.object;
+    let severity = match happened.severity {
+        Severity::Normal => "Normal",
+        Severity::Warning => "Warning",
+    };
+    let mut parts = vec![*kind, namespace, name, uid, severity];
+    parts.extend(more);
+    parts.join("\0")
+}
+
+/// The entries that were used last.
+#[derive(Debug)]
+struct Kept<V> {
+    entries: BTreeMap<String, (u64, V)>,
+    used: BTreeMap<u64, String>,
+    next: u64,
+}
+
+impl<V> Default for Kept<V> {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new(), used: BTreeMap::new(), next: 0 }
+    }
+}
+
+impl<V> Kept<V> {
+    fn get(&self, key: &str) -> Option<&V> {
+        self.entries.get(key).map(|(_, value)| value)
+    }
+
+    fn put(&mut self, key: String, value: V) {
+        self.next += 1;
+        self.used.insert(self.next, key.clone());
+        if let Some((before, _)) = self.entries.insert(key, (self.next, value)) {
+            self.used.remove(&before);
+        }
+        if self.entries.len() > KEPT
+            && let Some((_, oldest)) = self.used.pop_first()
+        {
+            self.entries.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WALL: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn at(seconds: u64) -> Mono {
+        Mono(Duration::from_secs(1000 + seconds))
+    }
+
+    fn happened(pod: &str, reason: &str, message: &str) -> Happened {
+        let object = Object {
+            kind: "Pod",
+            namespace: "shop".into(),
+            name: pod.into(),
+            uid: "1-a".into(),
+            field_path: "spec.containers{web}".into(),
+        };
+        let severity = Severity::Normal;
+        let (reason, message) = (reason.into(), message.into());
+        Happened { object, severity, reason, message, annotations: BTreeMap::new() }
+    }
+
+    fn text(sending: Option<Sending>) -> String {
+        match sending {
+            None => "nothing".into(),
+            Some(Sending::Create(event)) => format!("new {} x{}", event.happened.message, event.count),
+            Some(Sending::Count(event)) => format!("{} x{}", event.happened.message, event.count),
+        }
+    }
+
+    #[test]
+    fn what_happens_again_is_counted() {
+        let mut correlator = Correlator::default();
+        let first = correlator.take(happened("web", "Pulled", "a"), WALL, at(0)).unwrap();
+        let Sending::Create(first) = first else { panic!("{first:?}") };
+        let later = WALL + Duration::from_secs(9);
+        let again = correlator.take(happened("web", "Pulled", "a"), later, at(9)).unwrap();
+        let expected = Event { count: 2, last: later, ..first };
+        assert_eq!(again, Sending::Count(expected));
+        for other in
+            [happened("web", "Pulled", "b"), happened("web", "Started", "a"), happened("db", "Pulled", "a")]
+        {
+            assert!(matches!(correlator.take(other, WALL, at(9)), Some(Sending::Create(_))));
+        }
+    }
+
+    #[test]
+    fn many_texts_for_one_reason_become_one_event() {
+        let mut correlator = Correlator::default();
+        let mut take = |message: String, seconds| {
+            text(correlator.take(happened("web", "Failed", &message), WALL, at(seconds)))
+        };
+        for number in 0..9 {
+            assert_eq!(take(format!("m{number}"), 0), format!("new m{number} x1"));
+        }
+        assert_eq!(take("m9".into(), 0), "new (combined from similar events): m9 x1");
+        assert_eq!(take("m10".into(), 600), "(combined from similar events): m10 x2");
+        assert_eq!(take("m11".into(), 1201), "new m11 x1", "the interval is over");
+    }
+
+    #[test]
+    fn an_object_of_which_there_is_too_much_to_tell_is_told_of_less_often() {
+        let mut correlator = Correlator::default();
+        let mut take = |pod: &str, seconds| correlator.take(happened(pod, "BackOff", "x"), WALL, at(seconds));
+        for _ in 0..25 {
+            assert!(take("web", 0).is_some());
+        }
+        assert!(take("web", 0).is_none() && take("web", 299).is_none());
+        assert!(take("db", 0).is_some(), "of another pod is told");
+        let Some(Sending::Count(event)) = take("web", 300) else { panic!() };
+        assert_eq!(event.count, 28, "what is not told is counted");
+        assert!(take("web", 300).is_none());
+    }
+
+    #[test]
+    fn caches_are_bounded() {
+        let mut correlator = Correlator::default();
+        for number in 0..2 * KEPT {
+            correlator.take(happened(&format!("p{number}"), "Pulled", "a"), WALL, at(0));
+        }
+        for kept in [
+            correlator.texts.entries.len(),
+            correlator.texts.used.len(),
+            correlator.sent.entries.len(),
+            correlator.spam.entries.len(),
+        ] {
+            assert_eq!(kept, KEPT);
+        }
+        let last = happened(&format!("p{}", 2 * KEPT - 1), "Pulled", "a");
+        assert_eq!(text(correlator.take(last, WALL, at(0))), "a x2");
+        assert_eq!(text(correlator.take(happened("p0", "Pulled", "a"), WALL, at(0))), "new a x1");
+    }
+}

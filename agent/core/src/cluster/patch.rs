@@ -1,0 +1,205 @@
+//! The smallest strategic merge patch from one pod status to another.
+//!
+//! Only fields that the node owns are compared: what controllers and schedulers write beside them is not touched, and conditions of
+//! others neither. Source: `mergePodStatus` and `updateStatusInternal` of `pkg/kubelet/status/status_manager.go`,
+//! `pkg/util/pod/pod.go` `PatchPodStatus`; merge keys: `staging/src/k8s.io/api/core/v1/types.go` `PodStatus`.
+
+use serde_json::{Map, Value, json};
+
+/// Fields that are replaced whole.
+const WHOLE: &[&str] = &[
+    "phase",
+    "reason",
+    "message",
+    "hostIP",
+    "podIP",
+    "startTime",
+    "qosClass",
+    "observedGeneration",
+    "initContainerStatuses",
+    "containerStatuses",
+    "ephemeralContainerStatuses",
+    "resize",
+    "resources",
+    "allocatedResources",
+];
+
+/// What of a pod that has ended never changes.
+const OF_THE_END: &[&str] = &["phase", "reason", "message"];
+
+/// Lists that are merged by a key of their elements.
+const MERGED: &[(&str, &str)] = &[("hostIPs", "ip"), ("podIPs", "ip")];
+
+/// Conditions that the node sets and removes. Source: `PodConditionByKubelet` of `pkg/kubelet/types/pod_status.go`.
+const CONDITIONS: &[&str] = &[
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+    "PodResizePending",
+    "PodResizeInProgress",
+    "AllContainersRestarting",
+];
+
+/// What a condition says, beside when it was looked at.
+const OF_A_CONDITION: &[&str] = &["status", "reason", "message", "lastTransitionTime", "observedGeneration"];
+
+/// What has to be patched in `status` so that it becomes `wanted`; `None` when nothing has. A pod that has ended stays ended, as it
+/// ended.
+#[must_use]
+pub fn status(seen: &Value, wanted: &Value) -> Option<Value> {
+    let mut patch = Map::new();
+    let has_ended = is_terminal(seen);
+    for field in WHOLE {
+        if has_ended && OF_THE_END.contains(field) {
+            continue;
+        }
+        if seen.get(field) != wanted.get(field) {
+            patch.insert((*field).to_owned(), wanted.get(field).cloned().unwrap_or(Value::Null));
+        }
+    }
+    for (field, key) in MERGED {
+        let changes = merged(list(seen, field), list(wanted, field), key);
+        if !changes.is_empty() {
+            patch.insert((*field).to_owned(), Value::Array(changes));
+        }
+    }
+    let changes = conditions(list(seen, "conditions"), list(wanted, "conditions"));
+    if !changes.is_empty() {
+        patch.insert("conditions".to_owned(), Value::Array(changes));
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// Whether a status is of a pod that has ended.
+#[must_use]
+pub fn is_terminal(status: &Value) -> bool {
+    matches!(status.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed"))
+}
+
+fn list<'a>(status: &'a Value, field: &str) -> &'a [Value] {
+    status.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A list whose order is kept: what is no longer in it goes, and where that is not all, the new list is put in its place.
+fn merged(seen: &[Value], wanted: &[Value], key: &str) -> Vec<Value> {
+    if seen == wanted {
+        return Vec::new();
+    }
+    let mut changes = vec![json!({"$patch": "replace"})];
+    changes.extend(wanted.iter().filter(|element| element.get(key).is_some()).cloned());
+    changes
+}
+
+fn conditions(seen: &[Value], wanted: &[Value]) -> Vec<Value> {
+    let of = |list: &[Value], kind: &Value| list.iter().find(|one| one.get("type") == Some(kind)).cloned();
+    let mut changes = Vec::new();
+    for condition in wanted {
+        let Some(kind) = condition.get("type") else { continue };
+        let before = of(seen, kind).unwrap_or_else(|| json!({}));
+        let has_changed = before.get("status") != condition.get("status");
+        let mut change = Map::new();
+        for field in OF_A_CONDITION {
+            // Whoever set it first knows since when it holds.
+            let counts = has_changed || *field != "lastTransitionTime";
+            if counts && before.get(field) != condition.get(field) {
+                change.insert((*field).to_owned(), condition.get(field).cloned().unwrap_or(Value::Null));
+            }
+        }
+        if !change.is_empty() {
+            change.insert("type".to_owned(), kind.clone());
+            changes.push(Value::Object(change));
+        }
+    }
+    for condition in seen {
+        let Some(kind) = condition.get("type") else { continue };
+        let is_ours = kind.as_str().is_some_and(|kind| CONDITIONS.contains(&kind));
+        if is_ours && of(wanted, kind).is_none() {
+            changes.push(json!({"type": kind, "$patch": "delete"}));
+        }
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen() -> Value {
+        json!({
+            "phase": "Pending",
+            "nominatedNodeName": "other",
+            "hostIPs": [{"ip": "192.0.2.1"}],
+            "conditions": [
+                {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "lastTransitionTime": "t0"},
+                {"type": "example.com/gate", "status": "True"},
+            ],
+        })
+    }
+
+    #[test]
+    fn a_patch_holds_what_differs_and_nothing_else() {
+        for (name, wanted, patch) in [
+            ("nothing", seen(), None),
+            (
+                "fields of others are not named",
+                json!({"phase": "Pending", "hostIPs": [{"ip": "192.0.2.1"}], "conditions": seen()["conditions"]}),
+                None,
+            ),
+            (
+                "a condition of another stays",
+                json!({"phase": "Pending", "hostIPs": [{"ip": "192.0.2.1"}],
+                       "conditions": [seen()["conditions"][0]]}),
+                None,
+            ),
+            (
+                "a condition changes, fields that go are null",
+                json!({"phase": "Running", "hostIPs": [{"ip": "192.0.2.1"}],
+                       "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "t1"}]}),
+                Some(json!({"phase": "Running", "conditions": [
+                    {"type": "Ready", "status": "True", "reason": null, "lastTransitionTime": "t1"}]})),
+            ),
+            (
+                "who set a condition first knows since when it holds",
+                json!({"phase": "Pending", "hostIPs": [{"ip": "192.0.2.1"}], "conditions": [
+                    {"type": "Ready", "status": "False", "reason": "Other", "lastTransitionTime": "t9"}]}),
+                Some(json!({"conditions": [{"type": "Ready", "reason": "Other"}]})),
+            ),
+            (
+                "a condition of ours that goes is deleted, a new one is whole",
+                json!({"phase": "Pending", "hostIPs": [{"ip": "192.0.2.1"}],
+                       "conditions": [{"type": "Initialized", "status": "True"}]}),
+                Some(json!({"conditions": [
+                    {"type": "Initialized", "status": "True"}, {"type": "Ready", "$patch": "delete"}]})),
+            ),
+            (
+                "addresses are replaced in their order",
+                json!({"phase": "Pending", "hostIPs": [{"ip": "2001:db8::1"}, {"ip": "192.0.2.1"}],
+                       "conditions": seen()["conditions"]}),
+                Some(json!({"hostIPs": [{"$patch": "replace"}, {"ip": "2001:db8::1"}, {"ip": "192.0.2.1"}]})),
+            ),
+            (
+                "what is gone is null",
+                json!({"hostIPs": [{"ip": "192.0.2.1"}], "conditions": seen()["conditions"]}),
+                Some(json!({"phase": null})),
+            ),
+        ] {
+            assert_eq!(status(&seen(), &wanted), patch, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_has_ended_stays_ended() {
+        for phase in ["Succeeded", "Failed"] {
+            let ended = json!({"phase": phase, "reason": "Evicted", "podIP": "192.0.2.7"});
+            assert!(is_terminal(&ended));
+            for other in ["Running", "Succeeded", "Failed"] {
+                assert_eq!(status(&ended, &json!({"phase": other, "podIP": "192.0.2.7"})), None);
+            }
+            let rest = status(&ended, &json!({"phase": "Running", "qosClass": "Burstable"}));
+            assert_eq!(rest, Some(json!({"podIP": null, "qosClass": "Burstable"})));
+        }
+        assert!(!is_terminal(&json!({"phase": "Running"})) && !is_terminal(&json!({})));
+    }
+}

@@ -1,0 +1,354 @@
+//! What the API server is told about pods: their statuses, their end, and mirrors of those it did not give.
+//!
+//! Level-triggered, pod by pod: what the API has is compared with what is wanted, and the smallest request that brings them together is
+//! sent, one at a time. A backlog is one request per pod, however long the server was away. Source:
+//! `pkg/kubelet/status/status_manager.go`, `pkg/kubelet/pod/mirror_client.go`, `pkg/kubelet/kubelet_pods.go` `HandlePodCleanups`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::{
+    mirror::{self, Mirroring},
+    patch,
+};
+use crate::{
+    id::{OpId, PodName, PodUid},
+    time::Mono,
+};
+
+/// Requests that are under way at most: more would only wait in the server.
+const AT_ONCE: usize = 16;
+/// Pauses after a request that failed: the first one, and the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// The same after one that the server refused, and will refuse again.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+
+/// A pod as the API has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApiPod {
+    /// UID of the object.
+    pub uid: PodUid,
+    /// Namespace and name.
+    pub name: PodName,
+    /// How new this is; 0 where that cannot be told.
+    pub version: u64,
+    /// `status`.
+    pub status: Arc<Value>,
+    /// Whether it is to be deleted.
+    pub is_deleted: bool,
+    /// Of a mirror: the hash of the pod that it shows (`kubernetes.io/config.mirror`).
+    pub mirrors: Option<String>,
+}
+
+/// A pod as the node has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodePod {
+    /// Namespace and name.
+    pub name: PodName,
+    /// `status`; nothing when the node has nothing to say: the API knows how the pod ended, the node does not.
+    pub status: Option<Arc<Value>>,
+    /// Whether nothing of it is left but its directories.
+    pub is_torn_down: bool,
+    /// What its mirror is made of, when the API server did not give it.
+    pub mirror: Option<Mirror>,
+}
+
+/// What a mirror is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mirror {
+    /// The hash that it bears (`kubernetes.io/config.hash` of the pod).
+    pub hash: String,
+    /// The pod as JSON.
+    pub manifest: Arc<str>,
+}
+
+/// One request to the API server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// Given back with the answer.
+    pub op: OpId,
+    /// Which pod.
+    pub name: PodName,
+    /// What.
+    pub call: Call,
+}
+
+/// What is asked of the API server.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Call {
+    /// Patch the status of the pod with this UID, by strategic merge. Answer: the pod.
+    PatchStatus {
+        /// Whose.
+        uid: PodUid,
+        /// Of `status`.
+        patch: Value,
+    },
+    /// Delete the pod with this UID at once: nothing of it is left. Answer: nothing.
+    Delete {
+        /// Whose.
+        uid: PodUid,
+    },
+    /// Make the mirror of a pod. Answer: the pod.
+    CreateMirror(Mirror),
+}
+
+/// What came of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// It was carried out; the pod as it is now.
+    Pod(Box<ApiPod>),
+    /// It was carried out.
+    Done,
+    /// There is no such pod, or it is another one.
+    Gone,
+    /// The server refused, and will refuse again.
+    Refused,
+    /// It failed, or nobody knows.
+    Failed,
+}
+
+/// The machine.
+#[derive(Debug, Default)]
+pub struct PodSync {
+    /// What the API has, by name: what it had under this name before is gone.
+    api: BTreeMap<PodName, ApiPod>,
+    /// Whether all that the API has was seen since the start.
+    is_listed: bool,
+    /// Whether every source of pods has spoken since the start.
+    is_settled: bool,
+    /// What the node has.
+    node: BTreeMap<PodUid, NodePod>,
+    /// The node's pods by name. While one is taken down, another of its name may wait.
+    names: BTreeMap<PodName, BTreeSet<PodUid>>,
+    states: BTreeMap<PodName, State>,
+    open: BTreeMap<OpId, (PodName, Sent)>,
+    /// Names to be looked at.
+    due: VecDeque<PodName>,
+    next_op: u64,
+}
+
+/// What is known of the requests about one name.
+#[derive(Debug, Default)]
+struct State {
+    is_queued: bool,
+    is_open: bool,
+    tries: u32,
+    not_before: Option<Mono>,
+    /// The status that was wanted last, and what the API made of it: what it writes in another form is not sent again.
+    settled: Option<(Arc<Value>, Arc<Value>)>,
+}
+
+/// What of a request has to be remembered.
+#[derive(Debug)]
+enum Sent {
+    Status(Arc<Value>),
+    Other,
+}
+
+impl PodSync {
+    /// All pods that the API has for this node.
+    pub fn listed(&mut self, pods: Vec<ApiPod>) {
+        let mut new: BTreeMap<PodName, ApiPod> = BTreeMap::new();
+        for pod in pods {
+            new.insert(pod.name.clone(), pod);
+        }
+        let gone: Vec<PodName> = self.api.keys().filter(|name| !new.contains_key(*name)).cloned().collect();
+        for name in gone {
+            self.api.remove(&name);
+            self.look_at(&name);
+        }
+        let was_listed = std::mem::replace(&mut self.is_listed, true);
+        for pod in new.into_values() {
+            self.applied(pod);
+        }
+        if !was_listed {
+            let names: Vec<PodName> = self.names.keys().cloned().collect();
+            names.iter().for_each(|name| self.look_at(name));
+        }
+    }
+
+    /// A pod was made or changed.
+    pub fn applied(&mut self, pod: ApiPod) {
+        let name = pod.name.clone();
+        match self.api.get(&name) {
+            Some(known) if known.uid == pod.uid => {
+                if pod.version != 0 && known.version > pod.version {
+                    return;
+                }
+            }
+            // What failed was about another one.
+            Some(_) | None => {
+                let state = self.states.entry(name.clone()).or_default();
+                (state.tries, state.not_before, state.settled) = (0, None, None);
+            }
+        }
+        self.api.insert(name.clone(), pod);
+        self.look_at(&name);
+    }
+
+    /// Every source of pods has spoken: a mirror of no pod of the node is nobody's.
+    pub fn sources_have_spoken(&mut self) {
+        if !std::mem::replace(&mut self.is_settled, true) {
+            let names: Vec<PodName> = self.api.keys().cloned().collect();
+            names.iter().for_each(|name| self.look_at(name));
+        }
+    }
+
+    /// A pod is gone.
+    pub fn gone(&mut self, name: &PodName, uid: &PodUid) {
+        if self.api.get(name).is_some_and(|known| known.uid == *uid) {
+            self.api.remove(name);
+            self.look_at(name);
+        }
+    }
+
+    /// The node tells what a pod is.
+    pub fn published(&mut self, uid: PodUid, pod: NodePod) {
+        let name = pod.name.clone();
+        self.names.entry(name.clone()).or_default().insert(uid.clone());
+        self.node.insert(uid, pod);
+        self.look_at(&name);
+    }
+
+    /// Nothing of a pod is left on the node.
+    pub fn withdrawn(&mut self, uid: &PodUid) {
+        let Some(pod) = self.node.remove(uid) else { return };
+        if let Some(uids) = self.names.get_mut(&pod.name) {
+            uids.remove(uid);
+            if uids.is_empty() {
+                self.names.remove(&pod.name);
+            }
+        }
+        self.look_at(&pod.name);
+    }
+
+    /// What came of a request.
+    pub fn answered(&mut self, op: OpId, answer: Answer, now: Mono) {
+        let Some((name, sent)) = self.open.remove(&op) else { return };
+        let state = self.states.entry(name.clone()).or_default();
+        state.is_open = false;
+        let pause = match answer {
+            Answer::Pod(pod) => {
+                if let Sent::Status(wanted) = sent {
+                    state.settled = Some((wanted, Arc::clone(&pod.status)));
+                }
+                self.applied(*pod);
+                None
+            }
+            Answer::Done => None,
+            // The watch tells what is there now; whatever comes of it, this pod was meant.
+            Answer::Gone => Some(PAUSE_MAX),
+            Answer::Refused => Some(REFUSED_PAUSE),
+            Answer::Failed => Some(PAUSE_MIN.saturating_mul(1 << state.tries.min(5)).min(PAUSE_MAX)),
+        };
+        let state = self.states.entry(name.clone()).or_default();
+        state.tries = if pause.is_some() { state.tries.saturating_add(1) } else { 0 };
+        state.not_before = pause.map(|pause| now + pause);
+        self.look_at(&name);
+    }
+
+    /// The next request.
+    pub fn poll_request(&mut self, now: Mono) -> Option<Request> {
+        if self.open.len() >= AT_ONCE {
+            return None;
+        }
+        // Each name is looked at once: those that wait come back by their time.
+        for _ in 0..self.due.len() {
+            let name = self.due.pop_front()?;
+            let state = self.states.entry(name.clone()).or_default();
+            if state.not_before.is_some_and(|at| at > now) {
+                self.due.push_back(name);
+                continue;
+            }
+            state.is_queued = false;
+            if state.is_open {
+                continue;
+            }
+            if let Some((call, sent)) = self.next_call(&name) {
+                self.next_op += 1;
+                let op = OpId(self.next_op);
+                self.open.insert(op, (name.clone(), sent));
+                if let Some(state) = self.states.get_mut(&name) {
+                    state.is_open = true;
+                }
+                return Some(Request { op, name, call });
+            }
+            self.forget(&name);
+        }
+        None
+    }
+
+    /// When a request that failed is to be tried again.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        if self.open.len() >= AT_ONCE {
+            return None;
+        }
+        self.due.iter().filter_map(|name| self.states.get(name)?.not_before).min()
+    }
+
+    fn look_at(&mut self, name: &PodName) {
+        let state = self.states.entry(name.clone()).or_default();
+        if !state.is_queued {
+            state.is_queued = true;
+            self.due.push_back(name.clone());
+        }
+    }
+
+    /// A name of which neither side knows anything.
+    fn forget(&mut self, name: &PodName) {
+        if !self.api.contains_key(name) && !self.names.contains_key(name) {
+            self.states.remove(name);
+        }
+    }
+
+    fn next_call(&self, name: &PodName) -> Option<(Call, Sent)> {
+        let api = self.api.get(name);
+        let state = self.states.get(name);
+        if let Some(pod) = api.filter(|pod| pod.mirrors.is_none()) {
+            return self.call_for(pod, self.node.get(&pod.uid)?, state);
+        }
+        let uids = self.names.get(name);
+        let shown = uids.and_then(|uids| uids.iter().find_map(|uid| self.node.get(uid)?.mirror.as_ref()));
+        let is_here = uids.is_some() || !self.is_settled;
+        match mirror::next(self.is_listed, api, shown, is_here) {
+            Mirroring::Nothing => None,
+            Mirroring::Create(mirror) => Some((Call::CreateMirror(mirror), Sent::Other)),
+            Mirroring::Delete(uid) => Some((Call::Delete { uid }, Sent::Other)),
+            Mirroring::Show => {
+                let uid =
+                    uids?.iter().find(|uid| self.node.get(*uid).is_some_and(|pod| pod.mirror.is_some()))?;
+                status_call(api?, self.node.get(uid)?, state)
+            }
+        }
+    }
+
+    /// A pod of the API server: its status, and at last its end.
+    fn call_for(&self, api: &ApiPod, node: &NodePod, state: Option<&State>) -> Option<(Call, Sent)> {
+        if let Some(call) = status_call(api, node, state) {
+            return Some(call);
+        }
+        let has_ended = patch::is_terminal(&api.status);
+        let is_to_go = api.is_deleted && node.is_torn_down && has_ended;
+        is_to_go.then(|| (Call::Delete { uid: api.uid.clone() }, Sent::Other))
+    }
+}
+
+fn status_call(api: &ApiPod, node: &NodePod, state: Option<&State>) -> Option<(Call, Sent)> {
+    let wanted = node.status.as_ref()?;
+    let settled = state.and_then(|state| state.settled.as_ref());
+    if settled.is_some_and(|(sent, made)| sent == wanted && *made == api.status) {
+        return None;
+    }
+    let patch = patch::status(&api.status, wanted)?;
+    Some((Call::PatchStatus { uid: api.uid.clone(), patch }, Sent::Status(Arc::clone(wanted))))
+}
+
+#[cfg(test)]
+mod tests;

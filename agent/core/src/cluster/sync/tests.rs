@@ -1,0 +1,220 @@
+use serde_json::json;
+
+use super::*;
+
+const NOW: Mono = Mono(Duration::from_secs(100));
+
+fn name(name: &str) -> PodName {
+    PodName { namespace: "shop".into(), name: name.into() }
+}
+
+fn api(pod: &str, version: u64, status: Value) -> ApiPod {
+    ApiPod {
+        uid: PodUid::new(format!("uid-{pod}")),
+        name: name(pod),
+        version,
+        status: Arc::new(status),
+        is_deleted: false,
+        mirrors: None,
+    }
+}
+
+fn node(pod: &str, status: Value) -> NodePod {
+    NodePod { name: name(pod), status: Some(Arc::new(status)), is_torn_down: false, mirror: None }
+}
+
+fn uid(pod: &str) -> PodUid {
+    PodUid::new(format!("uid-{pod}"))
+}
+
+/// A machine that knows what the API has.
+fn listed(pods: Vec<ApiPod>) -> PodSync {
+    let mut sync = PodSync::default();
+    sync.listed(pods);
+    sync
+}
+
+fn static_pod(pod: &str, hash: &str, status: Value) -> NodePod {
+    let mirror = Mirror { hash: hash.into(), manifest: "{}".into() };
+    NodePod { mirror: Some(mirror), ..node(pod, status) }
+}
+
+fn mirror(pod: &str, hash: &str, version: u64) -> ApiPod {
+    let uid = PodUid::new(format!("mirror-{pod}-{version}"));
+    ApiPod { uid, mirrors: Some(hash.into()), ..api(pod, version, json!({})) }
+}
+
+/// The one request that there is.
+fn only(sync: &mut PodSync, now: Mono) -> Request {
+    let request = sync.poll_request(now).unwrap();
+    assert_eq!(sync.poll_request(now), None, "one at a time");
+    request
+}
+
+#[test]
+fn a_status_is_patched_once_and_a_foreign_write_is_patched_back_once() {
+    let mut sync = listed(vec![api("web", 1, json!({"phase": "Pending"}))]);
+    sync.published(uid("web"), node("web", json!({"phase": "Running"})));
+    let request = only(&mut sync, NOW);
+    assert_eq!(request.call, Call::PatchStatus { uid: uid("web"), patch: json!({"phase": "Running"}) });
+    // What comes meanwhile waits, and is one request however often it changed.
+    for ip in ["192.0.2.1", "192.0.2.2", "192.0.2.3"] {
+        sync.published(uid("web"), node("web", json!({"phase": "Running", "podIP": ip})));
+        assert_eq!(sync.poll_request(NOW), None);
+    }
+    sync.answered(request.op, Answer::Pod(Box::new(api("web", 2, json!({"phase": "Running"})))), NOW);
+    let request = only(&mut sync, NOW);
+    assert_eq!(request.call, Call::PatchStatus { uid: uid("web"), patch: json!({"podIP": "192.0.2.3"}) });
+    let now = json!({"phase": "Running", "podIP": "192.0.2.3"});
+    sync.answered(request.op, Answer::Pod(Box::new(api("web", 3, now.clone()))), NOW);
+    // The watch tells the same once more, and something older.
+    sync.applied(api("web", 3, now.clone()));
+    sync.applied(api("web", 2, json!({"phase": "Running"})));
+    assert_eq!(sync.poll_request(NOW), None);
+
+    sync.applied(api("web", 4, json!({"phase": "Running", "podIP": "203.0.113.9"})));
+    let request = only(&mut sync, NOW);
+    assert_eq!(request.call, Call::PatchStatus { uid: uid("web"), patch: json!({"podIP": "192.0.2.3"}) });
+    sync.answered(request.op, Answer::Pod(Box::new(api("web", 5, now))), NOW);
+    assert_eq!(sync.poll_request(NOW), None);
+}
+
+#[test]
+fn what_the_api_writes_in_another_form_is_not_sent_again() {
+    let mut sync = listed(vec![api("web", 1, json!({}))]);
+    sync.published(uid("web"), node("web", json!({"resources": "0.5"})));
+    let request = only(&mut sync, NOW);
+    let made = json!({"resources": "500m"});
+    sync.answered(request.op, Answer::Pod(Box::new(api("web", 2, made.clone()))), NOW);
+    sync.applied(api("web", 2, made));
+    assert_eq!(sync.poll_request(NOW), None);
+    sync.applied(api("web", 3, json!({"resources": "600m"})));
+    assert!(sync.poll_request(NOW).is_some(), "somebody else wrote that");
+}
+
+#[test]
+fn a_pod_is_deleted_when_nothing_of_it_is_left_and_the_api_knows_how_it_ended() {
+    for (is_deleted, is_torn_down, phase, is_to_go) in [
+        (true, true, "Failed", true),
+        (true, true, "Succeeded", true),
+        (true, true, "Running", false),
+        (true, false, "Failed", false),
+        (false, true, "Failed", false),
+    ] {
+        let mut sync = listed(vec![ApiPod { is_deleted, ..api("web", 1, json!({"phase": phase})) }]);
+        sync.published(uid("web"), NodePod { is_torn_down, ..node("web", json!({"phase": phase})) });
+        let expected = is_to_go.then(|| Call::Delete { uid: uid("web") });
+        assert_eq!(sync.poll_request(NOW).map(|request| request.call), expected, "{is_deleted} {phase}");
+    }
+    // First how it ended, then its end.
+    let mut sync = listed(vec![ApiPod { is_deleted: true, ..api("web", 1, json!({"phase": "Running"})) }]);
+    sync.published(uid("web"), NodePod { is_torn_down: true, ..node("web", json!({"phase": "Failed"})) });
+    let request = only(&mut sync, NOW);
+    assert!(matches!(request.call, Call::PatchStatus { .. }));
+    let ended = ApiPod { is_deleted: true, ..api("web", 2, json!({"phase": "Failed"})) };
+    sync.answered(request.op, Answer::Pod(Box::new(ended)), NOW);
+    let request = only(&mut sync, NOW);
+    assert_eq!(request.call, Call::Delete { uid: uid("web") });
+    sync.answered(request.op, Answer::Done, NOW);
+    sync.gone(&name("web"), &uid("web"));
+    sync.withdrawn(&uid("web"));
+    assert_eq!(sync.poll_request(NOW), None);
+    assert!(sync.states.is_empty() && sync.names.is_empty() && sync.open.is_empty(), "{sync:?}");
+}
+
+#[test]
+fn a_pod_that_the_node_never_ran_keeps_its_status() {
+    let mut sync = listed(vec![ApiPod { is_deleted: true, ..api("web", 1, json!({"phase": "Succeeded"})) }]);
+    sync.published(uid("web"), NodePod { name: name("web"), status: None, is_torn_down: true, mirror: None });
+    assert_eq!(only(&mut sync, NOW).call, Call::Delete { uid: uid("web") });
+}
+
+#[test]
+fn a_request_that_failed_is_tried_again_later_and_with_what_is_wanted_then() {
+    let mut sync = listed(vec![api("web", 1, json!({"phase": "Pending"}))]);
+    sync.published(uid("web"), node("web", json!({"phase": "Running"})));
+    let mut now = NOW;
+    for pause in [500, 1000, 2000, 4000, 8000, 10_000, 10_000] {
+        let request = only(&mut sync, now);
+        sync.answered(request.op, Answer::Failed, now);
+        assert_eq!(sync.poll_request(now), None);
+        let at = now + Duration::from_millis(pause);
+        assert_eq!(sync.poll_timeout(), Some(at));
+        now = at;
+    }
+    sync.published(uid("web"), node("web", json!({"phase": "Failed"})));
+    let request = only(&mut sync, now);
+    assert_eq!(request.call, Call::PatchStatus { uid: uid("web"), patch: json!({"phase": "Failed"}) });
+    // A pod of the same name is another one: nothing is waited for.
+    sync.answered(request.op, Answer::Gone, now);
+    let other = ApiPod { uid: uid("other"), ..api("web", 9, json!({})) };
+    sync.applied(other);
+    sync.published(uid("other"), node("web", json!({"phase": "Pending"})));
+    assert!(matches!(only(&mut sync, now).call, Call::PatchStatus { uid: of, .. } if of == uid("other")));
+}
+
+#[test]
+fn requests_under_way_are_bounded_and_none_is_lost() {
+    let pods: Vec<String> = (0..50).map(|number| format!("p{number}")).collect();
+    let mut sync = listed(pods.iter().map(|pod| api(pod, 1, json!({}))).collect());
+    for pod in &pods {
+        sync.published(uid(pod), node(pod, json!({"phase": "Running"})));
+    }
+    let mut open = VecDeque::new();
+    let mut done = BTreeSet::new();
+    loop {
+        while let Some(request) = sync.poll_request(NOW) {
+            assert!(done.insert(request.name.clone()), "twice");
+            open.push_back(request);
+        }
+        assert!(open.len() <= AT_ONCE);
+        let Some(Request { op, name: PodName { name, .. }, .. }) = open.pop_front() else { break };
+        sync.answered(op, Answer::Pod(Box::new(api(&name, 2, json!({"phase": "Running"})))), NOW);
+    }
+    assert_eq!(done.len(), pods.len());
+}
+
+#[test]
+fn a_mirror_is_made_when_the_api_is_known_and_shows_its_pod() {
+    let mut sync = PodSync::default();
+    sync.published(uid("dns"), static_pod("dns", "h1", json!({"phase": "Running"})));
+    assert_eq!(sync.poll_request(NOW), None, "it may be there");
+    sync.listed(Vec::new());
+    let request = only(&mut sync, NOW);
+    assert_eq!(request.call, Call::CreateMirror(Mirror { hash: "h1".into(), manifest: "{}".into() }));
+    sync.answered(request.op, Answer::Pod(Box::new(mirror("dns", "h1", 1))), NOW);
+    let request = only(&mut sync, NOW);
+    let of = PodUid::new("mirror-dns-1");
+    assert_eq!(request.call, Call::PatchStatus { uid: of, patch: json!({"phase": "Running"}) });
+}
+
+#[test]
+fn a_mirror_of_another_pod_or_of_none_is_deleted() {
+    for (is_deleted, hash, expected) in
+        [(false, "h1", "show"), (true, "h1", "delete"), (false, "h0", "delete")]
+    {
+        let mut sync = listed(vec![ApiPod { is_deleted, ..mirror("dns", hash, 1) }]);
+        // A mirror of no pod goes as soon as it is known that none is to come.
+        sync.published(uid("dns"), static_pod("dns", "h1", json!({"phase": "Running"})));
+        let call = only(&mut sync, NOW).call;
+        let seen = if matches!(call, Call::Delete { .. }) { "delete" } else { "show" };
+        assert_eq!(seen, expected, "{is_deleted} {hash}");
+    }
+}
+
+#[test]
+fn an_orphaned_mirror_stays_until_every_source_has_spoken_and_its_pod_is_gone() {
+    let mut sync = PodSync::default();
+    sync.listed(vec![mirror("dns", "h1", 1)]);
+    assert_eq!(sync.poll_request(NOW), None, "its pod may come");
+    sync.published(uid("dns"), static_pod("dns", "h1", json!({})));
+    sync.sources_have_spoken();
+    assert_eq!(sync.poll_request(NOW), None);
+    sync.withdrawn(&uid("dns"));
+    assert_eq!(only(&mut sync, NOW).call, Call::Delete { uid: PodUid::new("mirror-dns-1") });
+
+    let mut sync = PodSync::default();
+    sync.listed(vec![mirror("dns", "h1", 1)]);
+    sync.sources_have_spoken();
+    assert_eq!(only(&mut sync, NOW).call, Call::Delete { uid: PodUid::new("mirror-dns-1") });
+}

@@ -1,0 +1,165 @@
+//! Events for the API server. Source: `staging/src/k8s.io/client-go/tools/record/event.go`.
+
+use std::time::Duration;
+
+use berth_core::{
+    cluster::{
+        events::{Correlator, Event, Happened, Object, Sending},
+        throttle::Throttle,
+    },
+    id::PodUid,
+    status::{Note, Severity},
+};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Event as ApiEvent, EventSource, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::{ApiError, Clients, client::within};
+use crate::clock;
+
+/// Events that may wait to be sent (`maxQueuedEvents`); what comes beyond that is lost, and said so.
+const WAITING_MAX: usize = 1000;
+/// How often an event is sent that nobody answers, and the pause between (`maxTriesPerEvent`, `defaultSleepDuration`).
+const TRIES: u32 = 12;
+const PAUSE: Duration = Duration::from_secs(10);
+/// How long an answer may take.
+const WITHIN: Duration = Duration::from_secs(30);
+/// Who tells.
+const COMPONENT: &str = "kubelet";
+
+/// Where events are handed in. Never waits.
+#[derive(Debug, Clone)]
+pub struct Recorder(mpsc::Sender<Happened>);
+
+impl Recorder {
+    /// One, and what is handed in to it.
+    #[must_use]
+    pub fn new() -> (Self, mpsc::Receiver<Happened>) {
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        (Self(sender), receiver)
+    }
+
+    /// Something happened to a pod.
+    pub fn pod(&self, uid: &PodUid, note: &Note) {
+        let object = Object {
+            kind: "Pod",
+            namespace: note.name.namespace.clone(),
+            name: note.name.name.clone(),
+            uid: uid.as_str().to_owned(),
+            field_path: note.field_path.clone(),
+        };
+        self.record(Happened {
+            object,
+            severity: note.event.severity,
+            reason: note.event.reason.to_owned(),
+            message: note.event.message.clone(),
+            annotations: std::collections::BTreeMap::new(),
+        });
+    }
+
+    /// Something happened.
+    pub fn record(&self, happened: Happened) {
+        if let Err(mpsc::error::TrySendError::Full(lost)) = self.0.try_send(happened) {
+            tracing::warn!(
+                reason = lost.reason,
+                object = lost.object.name,
+                "too many events wait: one is not sent"
+            );
+        }
+    }
+}
+
+/// Sends events for as long as they come, one after the other.
+pub async fn send_events(
+    clients: Clients,
+    node: String,
+    mut throttle: Throttle,
+    mut happened: mpsc::Receiver<Happened>,
+) {
+    let mut correlator = Correlator::default();
+    while let Some(happened) = happened.recv().await {
+        let Some(sending) = correlator.take(happened, Timestamp::now(), clock::mono()) else { continue };
+        for _ in 0..TRIES {
+            tokio::time::sleep(throttle.take(clock::mono())).await;
+            match send(&clients, &node, &sending).await {
+                Ok(()) => break,
+                Err(error @ ApiError::Refused { .. }) => {
+                    tracing::debug!(%error, "the API server refuses an event");
+                    break;
+                }
+                Err(ApiError::Unanswered(why)) => {
+                    tracing::debug!(why, "an event waits for the API server");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+async fn send(clients: &Clients, node: &str, sending: &Sending) -> Result<(), ApiError> {
+    let (Sending::Create(event) | Sending::Count(event)) = sending;
+    let api: Api<ApiEvent> = Api::namespaced(clients.get(), namespace(event));
+    if let Sending::Count(event) = sending {
+        let patch = json!({
+            "count": event.count, "lastTimestamp": Time(event.last), "message": event.happened.message,
+        });
+        let patch = Patch::Strategic(patch);
+        match within(WITHIN, api.patch(&event.name, &PatchParams::default(), &patch)).await {
+            // The server forgets events after a while.
+            Err(error) if error.is_not_found() => {}
+            answer => return answer.map(drop),
+        }
+    }
+    within(WITHIN, api.create(&PostParams::default(), &object(event, node))).await.map(drop)
+}
+
+/// Those of nodes are in the default namespace.
+fn namespace(event: &Event) -> &str {
+    let namespace = event.happened.object.namespace.as_str();
+    if namespace.is_empty() { "default" } else { namespace }
+}
+
+fn object(event: &Event, node: &str) -> ApiEvent {
+    let Happened { object, severity, reason, message, annotations } = &event.happened;
+    let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let severity = match severity {
+        Severity::Normal => "Normal",
+        Severity::Warning => "Warning",
+    };
+    ApiEvent {
+        metadata: ObjectMeta {
+            name: Some(event.name.clone()),
+            namespace: Some(namespace(event).to_owned()),
+            annotations: (!annotations.is_empty()).then(|| annotations.clone()),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            // References to nodes bear no version, as the kubelet writes them.
+            api_version: (object.kind != "Node").then(|| "v1".to_owned()),
+            kind: Some(object.kind.to_owned()),
+            namespace: text(&object.namespace),
+            name: text(&object.name),
+            uid: text(&object.uid),
+            field_path: text(&object.field_path),
+            resource_version: None,
+        },
+        type_: Some(severity.to_owned()),
+        reason: text(reason),
+        message: text(message),
+        count: i32::try_from(event.count).ok(),
+        first_timestamp: Some(Time(event.first)),
+        last_timestamp: Some(Time(event.last)),
+        source: Some(EventSource { component: Some(COMPONENT.to_owned()), host: text(node) }),
+        reporting_component: text(COMPONENT),
+        reporting_instance: text(node),
+        ..ApiEvent::default()
+    }
+}

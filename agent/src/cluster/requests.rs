@@ -1,0 +1,88 @@
+//! Requests about pods, one at a time each.
+
+use std::time::Duration;
+
+use berth_core::cluster::sync::{Answer, Call, Mirror, Request};
+use k8s_openapi::{
+    api::core::v1::{Node, Pod as ApiPod},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde_json::json;
+
+use super::{ApiError, client::within, pods::known};
+
+/// How long the server may take to answer.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// The annotation of a mirror: the hash of the pod that it shows (`pkg/kubelet/types/pod_update.go`).
+pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Carries a request out.
+pub(super) async fn perform(client: Client, node: &str, request: &Request) -> Answer {
+    let api: Api<ApiPod> = Api::namespaced(client.clone(), &request.name.namespace);
+    let name = &request.name.name;
+    let answer = match &request.call {
+        Call::PatchStatus { uid, patch } => {
+            let patch = Patch::Strategic(json!({"metadata": {"uid": uid.as_str()}, "status": patch}));
+            let params = PatchParams::default();
+            within(WITHIN, api.patch_status(name, &params, &patch)).await.map(Some)
+        }
+        Call::Delete { uid } => {
+            let preconditions = Preconditions { uid: Some(uid.as_str().to_owned()), resource_version: None };
+            let params = DeleteParams {
+                preconditions: Some(preconditions),
+                ..DeleteParams::default().grace_period(0)
+            };
+            within(WITHIN, api.delete(name, &params)).await.map(|_deleted| None)
+        }
+        Call::CreateMirror(mirror) => create_mirror(client, &api, node, mirror).await.map(Some),
+    };
+    match answer {
+        Ok(Some(pod)) => Answer::Pod(Box::new(known(&pod))),
+        Ok(None) => Answer::Done,
+        Err(error) => refused(request, &error),
+    }
+}
+
+fn refused(request: &Request, error: &ApiError) -> Answer {
+    let what = match &request.call {
+        Call::PatchStatus { .. } => "patch the status of a pod",
+        Call::Delete { .. } => "delete a pod",
+        Call::CreateMirror(_) => "make a mirror pod",
+    };
+    if error.is_not_found() || error.is_conflict() {
+        tracing::debug!(pod = %request.name, what, %error, "another pod is there, or none");
+        return Answer::Gone;
+    }
+    tracing::warn!(pod = %request.name, what, %error, "request to the API server failed");
+    if error.is_forbidden() || error.is_invalid() { Answer::Refused } else { Answer::Failed }
+}
+
+/// Source: `CreateMirrorPod` of `pkg/kubelet/pod/mirror_client.go`. Its owner is the node, so that it goes with it.
+async fn create_mirror(
+    client: Client,
+    api: &Api<ApiPod>,
+    node: &str,
+    mirror: &Mirror,
+) -> Result<ApiPod, ApiError> {
+    let nodes: Api<Node> = Api::all(client);
+    let owner = within(WITHIN, nodes.get(node)).await?;
+    let mut pod: ApiPod = serde_json::from_str(&mirror.manifest)
+        .map_err(|error| ApiError::Unanswered(format!("read the pod that is to be mirrored: {error}")))?;
+    pod.metadata.uid = None;
+    pod.status = None;
+    pod.annotations_mut().insert(MIRROR.to_owned(), mirror.hash.clone());
+    pod.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: node.to_owned(),
+        uid: owner.uid().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }]);
+    within(WITHIN, api.create(&PostParams::default(), &pod)).await
+}

@@ -1,0 +1,153 @@
+//! What the API server was asked, by whom, and what it answered: its audit log.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Status codes of requests that nobody had the right to make.
+const REFUSED: [u16; 2] = [401, 403];
+
+/// One request, when it has been answered.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AuditEvent {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, …
+    pub verb: String,
+    /// Path and query.
+    #[serde(rename = "requestURI")]
+    pub request_uri: String,
+    /// Who asked.
+    pub user: User,
+    /// The program, as it names itself.
+    #[serde(default)]
+    pub user_agent: String,
+    /// What was asked about; none for paths that are no objects.
+    #[serde(default)]
+    pub object_ref: Option<ObjectRef>,
+    /// `ResponseStarted`, of a watch that begins, or `ResponseComplete`, or `Panic`.
+    pub stage: String,
+    /// How it was answered.
+    #[serde(default)]
+    pub response_status: Option<ResponseStatus>,
+    /// What was sent, of writes of pods, nodes, leases and events: a patch is here as it was sent.
+    #[serde(default)]
+    pub request_object: Option<Value>,
+    /// What came of it.
+    #[serde(default)]
+    pub response_object: Option<Value>,
+    /// When it arrived, in microseconds, by RFC 3339.
+    pub request_received_timestamp: String,
+    /// When it was answered.
+    pub stage_timestamp: String,
+}
+
+/// Who asked.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct User {
+    /// `system:node:<name>`, of a node.
+    #[serde(default)]
+    pub username: String,
+    /// The groups.
+    #[serde(default)]
+    pub groups: Vec<String>,
+}
+
+/// An object, or all of a kind.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct ObjectRef {
+    /// `pods`, `nodes`, …
+    pub resource: String,
+    /// `status`, `eviction`, …
+    pub subresource: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+/// How a request was answered.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct ResponseStatus {
+    /// The code of HTTP.
+    pub code: u16,
+    /// Why not.
+    pub message: String,
+}
+
+impl AuditEvent {
+    /// Whether a node asked.
+    #[must_use]
+    pub fn is_by_node(&self, name: &str) -> bool {
+        self.user.username.strip_prefix("system:node:").is_some_and(|node| node == name)
+    }
+
+    /// Whether it is of this verb and about this kind: `pods`, `pods/status`.
+    #[must_use]
+    pub fn is(&self, verb: &str, kind: &str) -> bool {
+        let about = self.object_ref.as_ref();
+        let (resource, subresource) = kind.split_once('/').unwrap_or((kind, ""));
+        self.verb == verb
+            && about.is_some_and(|about| about.resource == resource && about.subresource == subresource)
+    }
+
+    /// The name of what it is about; empty of a list and of what gets its name from the server.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.object_ref.as_ref().map_or("", |about| about.name.as_str())
+    }
+
+    /// The code of the answer, 0 while there is none.
+    #[must_use]
+    pub fn code(&self) -> u16 {
+        self.response_status.as_ref().map_or(0, |status| status.code)
+    }
+
+    /// Whether who asked had no right to.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        REFUSED.contains(&self.code())
+    }
+}
+
+/// Every event of a log, in order. A line that is being written is not there yet.
+pub(super) fn read(log: &Path) -> Result<Vec<AuditEvent>> {
+    let file = File::open(log).with_context(|| format!("open {}", log.display()))?;
+    let mut lines = BufReader::new(file);
+    let mut events = Vec::new();
+    let mut line = String::new();
+    while lines.read_line(&mut line)? > 0 && line.ends_with('\n') {
+        events.push(serde_json::from_str(&line).with_context(|| format!("no audit event: {line}"))?);
+        line.clear();
+    }
+    Ok(events)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"1",
+        "stage":"ResponseComplete","requestURI":"/api/v1/nodes/two/status","verb":"patch",
+        "user":{"username":"system:node:one","groups":["system:nodes"]},"sourceIPs":["192.0.2.10"],
+        "userAgent":"x","objectRef":{"resource":"nodes","name":"two","apiVersion":"v1","subresource":"status"},
+        "responseStatus":{"metadata":{},"status":"Failure","message":"no","code":403},
+        "requestReceivedTimestamp":"2026-01-01T00:00:00.000001Z","stageTimestamp":"2026-01-01T00:00:00.000002Z"}"#;
+
+    #[test]
+    fn an_event_says_who_asked_for_what() {
+        let event: AuditEvent = serde_json::from_str(LINE).unwrap();
+        assert!(event.is_by_node("one") && !event.is_by_node("on") && !event.is_by_node("two"));
+        assert!(
+            event.is("patch", "nodes/status")
+                && !event.is("patch", "nodes")
+                && !event.is("get", "nodes/status")
+        );
+        assert_eq!((event.name(), event.code(), event.is_refused()), ("two", 403, true));
+    }
+}
