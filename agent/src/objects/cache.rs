@@ -14,7 +14,10 @@ use berth_core::{
 };
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{ConfigMap, Secret},
+    api::{
+        core::v1::{ConfigMap, Secret, Service},
+        node::v1::RuntimeClass,
+    },
 };
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -26,6 +29,8 @@ use tokio::{
 use super::{
     ObjectError,
     content::{Content, HasContent},
+    lists::Followed,
+    services::{Link, link},
     tokens::Tokens,
 };
 use crate::{
@@ -46,6 +51,38 @@ struct Shared {
     events: mpsc::Sender<Event>,
     entries: Mutex<BTreeMap<ObjectKey, Entry>>,
     tokens: Tokens,
+    lists: Lists,
+}
+
+/// Kinds that are followed as a whole.
+#[derive(Debug)]
+pub(super) struct Lists {
+    /// All services.
+    pub(super) services: Followed<Service, Option<Link>>,
+    /// The API server's alone.
+    pub(super) master: Followed<Service, Option<Link>>,
+    /// Handlers of RuntimeClasses.
+    pub(super) classes: Followed<RuntimeClass, String>,
+}
+
+impl Lists {
+    fn new(clients: &Clients) -> Self {
+        Self {
+            services: Followed::new(clients.clone(), (Api::all, ""), link),
+            master: Followed::new(
+                clients.clone(),
+                (|client| Api::namespaced(client, "default"), "metadata.name=kubernetes"),
+                link,
+            ),
+            classes: Followed::new(clients.clone(), (Api::all, ""), |class| class.handler),
+        }
+    }
+
+    fn release(&self, pod: &PodUid) {
+        self.services.release(pod);
+        self.master.release(pod);
+        self.classes.release(pod);
+    }
 }
 
 impl fmt::Debug for Shared {
@@ -92,8 +129,8 @@ impl Objects {
     /// Of the cluster that these clients reach; changes are told as events.
     #[must_use]
     pub fn new(clients: Clients, events: mpsc::Sender<Event>) -> Self {
-        let tokens = Tokens::new(clients.clone());
-        Self(Some(Arc::new(Shared { clients, events, entries: Mutex::default(), tokens })))
+        let (tokens, lists) = (Tokens::new(clients.clone()), Lists::new(&clients));
+        Self(Some(Arc::new(Shared { clients, events, entries: Mutex::default(), tokens, lists })))
     }
 
     /// What is in an object; `None` when there is none. From now on the pod is told of its changes, until it is released.
@@ -115,6 +152,22 @@ impl Objects {
         self.0.as_ref().map(|shared| &shared.tokens)
     }
 
+    /// Kinds that are followed as a whole.
+    pub(super) fn lists(&self) -> Option<&Lists> {
+        self.0.as_ref().map(|shared| &shared.lists)
+    }
+
+    /// The handler of a pod's RuntimeClass (`LookupRuntimeHandler` of `pkg/kubelet/runtimeclass/runtimeclass_manager.go`).
+    ///
+    /// # Errors
+    /// There is no such class.
+    pub async fn handler(&self, pod: &PodUid, class: &str) -> Result<String, ObjectError> {
+        let missing = || ObjectError::NoRuntimeClass { name: class.to_owned() };
+        let all = self.lists().ok_or_else(missing)?.classes.get(pod).await.ok_or_else(missing)?;
+        let handler = all.get(&(String::new(), class.to_owned())).ok_or_else(missing)?;
+        Ok(handler.as_ref().clone())
+    }
+
     /// The pod names nothing any more: what no other names is no longer watched, and forgotten.
     pub fn release(&self, pod: &PodUid) {
         let Some(shared) = &self.0 else { return };
@@ -127,6 +180,7 @@ impl Objects {
             !is_unused
         });
         shared.tokens.forget(pod);
+        shared.lists.release(pod);
     }
 
     /// How many objects are known, and how many of them are watched.

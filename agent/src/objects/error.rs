@@ -37,6 +37,25 @@ pub enum ObjectError {
         /// The key.
         key: String,
     },
+    /// A key that a variable is to show.
+    #[error("couldn't find key {key} in {kind} {object}")]
+    NoKey {
+        /// The key.
+        key: String,
+        /// Kind of the object, as a person writes it.
+        kind: &'static str,
+        /// Namespace and name of the object.
+        object: String,
+    },
+    /// Services were not read in time.
+    #[error("services have not yet been read at least once, cannot construct envvars")]
+    NoServices,
+    /// RuntimeClasses were not read in time, or there is none of that name.
+    #[error("RuntimeClass.node.k8s.io {name:?} not found")]
+    NoRuntimeClass {
+        /// The name.
+        name: String,
+    },
     /// A token.
     #[error("failed to fetch token: {why}")]
     Token {

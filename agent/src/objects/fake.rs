@@ -52,9 +52,14 @@ impl Fake {
 
     /// Makes or changes an object; `fields` are beside its metadata.
     pub(super) fn put(&self, collection: &str, name: &str, fields: Value) {
+        let namespace = collection.split('/').nth_back(1).unwrap().to_owned();
+        self.put_in(collection, &namespace, name, fields);
+    }
+
+    /// The same in a collection of all namespaces.
+    pub(super) fn put_in(&self, collection: &str, namespace: &str, name: &str, fields: Value) {
         let mut state = self.0.lock().unwrap();
         state.version += 1;
-        let namespace = collection.split('/').nth_back(1).unwrap();
         let mut object = fields;
         object["metadata"] = json!({
             "name": name, "namespace": namespace, "resourceVersion": state.version.to_string(), "uid": name,

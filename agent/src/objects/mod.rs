@@ -6,13 +6,17 @@
 
 mod cache;
 mod content;
+mod environment;
 mod error;
 #[cfg(test)]
 mod fake;
+mod lists;
 mod payload;
+mod services;
 mod tokens;
 
 pub use cache::Objects;
 pub use content::Content;
+pub use environment::environment;
 pub use error::ObjectError;
 pub use payload::{Payload, gather};

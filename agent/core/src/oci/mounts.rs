@@ -157,8 +157,11 @@ fn sub_path(mount: &Mount, environment: &Environment) -> Result<Option<String>, 
     let path = match &mount.sub_path {
         SubPath::Root => return Ok(None),
         SubPath::Fixed(path) => path.clone(),
-        SubPath::Expression(text) => env::expand_path(text, &environment.known)
-            .map_err(|names| ConfigError::SubPathVariables { names })?,
+        SubPath::Expression(text) => match env::expand_path(text, &environment.known) {
+            Ok(path) => path,
+            Err(_to_come) if environment.is_partial => return Ok(None),
+            Err(names) => return Err(ConfigError::SubPathVariables { names }),
+        },
     };
     if path.starts_with('/') {
         return Err(ConfigError::SubPathAbsolute { path });
@@ -297,7 +300,7 @@ fn mount(to: &str, kind: &str, from: &str, options: &[&str]) -> OciMount {
 
 pub(super) fn mount_point(path: &str) -> Result<String, ConfigError> {
     if path.contains('\0') {
-        return Err(ConfigError::Nul { what: "mount path", text: path.to_owned() });
+        return Err(ConfigError::Nul { what: "mount path" });
     }
     Ok(cleaned(path))
 }

@@ -9,8 +9,8 @@ mod security;
 mod volume;
 
 pub use container::{
-    Container, ContainerKind, EnvSource, EnvVar, ImagePullPolicy, Mount, MountPropagation, Port, Protocol,
-    Stdin, Stdio, SubPath, TerminationMessage, TerminationMessagePolicy,
+    Container, ContainerKind, EnvFrom, EnvSource, EnvVar, ImagePullPolicy, Mount, MountPropagation,
+    ObjectKeyRef, Port, Protocol, Stdin, Stdio, SubPath, TerminationMessage, TerminationMessagePolicy,
 };
 pub use object::{ObjectKey, ObjectKind};
 pub use pod::{

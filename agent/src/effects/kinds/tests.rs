@@ -70,6 +70,7 @@ fn record() -> Box<PodRecord> {
 fn start() -> Box<StartRequest> {
     let pod = pod();
     Box::new(StartRequest {
+        unplanned: None,
         id: ContainerId::from_known("c1"),
         attempt: 0,
         sandbox: SandboxId::of(&pod.uid, 0),
