@@ -37,6 +37,7 @@ use crate::{
     kernel, limits, manifest,
     network::{self, Network},
     node_loop::{EVENTS_MAX, NodeLoop},
+    objects::Objects,
     runtime::{self, GroupedTasks, ObservedNode, Shims, Watch, probe},
     source,
     store::{EndedPods, Store},
@@ -145,6 +146,7 @@ async fn start(
         grouped.add(container, sandbox);
     }
     let view = View::default();
+    let objects = clients.clone().map_or_else(Objects::none, |known| Objects::new(known, sender.clone()));
     let host = Arc::new(Host {
         config: Arc::clone(&config),
         containerd: containerd.clone(),
@@ -154,6 +156,7 @@ async fn start(
         cgroups,
         systemd: (config.node.cgroups.driver == CgroupDriver::Systemd).then(Systemd::default),
         oci,
+        objects,
         accounts: AccountsCache::default(),
         leases: LeasesInUse::default(),
         ended,

@@ -2,9 +2,10 @@
 
 use std::{env::args_os, process::ExitCode};
 
-use berth::{effects::perform_work, log_writer, workers};
+use berth::{effects::perform_work, hidden, log_writer, workers};
 
 fn main() -> ExitCode {
+    hidden::keep_out_of_core_dumps();
     if let Some(options) = workers::Options::from_args(args_os()) {
         return workers::serve(options, perform_work);
     }

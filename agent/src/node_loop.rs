@@ -135,6 +135,7 @@ impl NodeLoop {
                 self.host.failpoint.reach("forget.before");
                 let removed = self.store.remove(&pod);
                 self.host.failpoint.reach("forget.after");
+                self.host.objects.release(&pod);
                 self.answer(op, removed.map_err(|error| failure(&error)));
             }
             Act::Publish(published) => {

@@ -1,6 +1,6 @@
 //! Everything that can happen to a node.
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use crate::{
     config::NodeFacts,
@@ -11,7 +11,7 @@ use crate::{
     oci::Accounts,
     pod::port::{look::Finding, probe::ProbeAnswer, start_failure::StartFailure},
     record::PodRecord,
-    spec::{Pod, Source},
+    spec::{ObjectKey, Pod, Source},
     status::NetworkStatus,
 };
 
@@ -40,6 +40,13 @@ pub enum Event {
     NodeFacts(NodeFacts),
     /// Whether pods can be wired: a CNI configuration is there and its plugins are content.
     NetworkReady(Result<(), String>),
+    /// An object of the API server has changed, or is known for the first time to pods that waited for it.
+    ObjectChanged {
+        /// Which.
+        object: ObjectKey,
+        /// The pods that use it.
+        pods: Vec<PodUid>,
+    },
     /// A sandbox reports.
     Sandbox {
         /// Which.
@@ -88,6 +95,8 @@ pub enum Outcome {
     Volume {
         /// Absolute path.
         path: String,
+        /// When what is in it is to be made anew though nothing it is from has changed: a token grows old.
+        again_in: Option<Duration>,
     },
     /// The image, when it is on the node.
     Image(Option<Arc<ImageInfo>>),

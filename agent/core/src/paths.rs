@@ -72,6 +72,9 @@ pub fn volume(paths: &Paths, uid: &PodUid, name: &VolumeName, source: &VolumeSou
             format!("{}/kubernetes.io~empty-dir/{}", volumes_dir(paths, uid), component(name.as_str()))
         }
         VolumeSource::HostPath { path, .. } => path.clone(),
+        VolumeSource::Content(content) => {
+            format!("{}/{}/{}", volumes_dir(paths, uid), content.kind.plugin(), component(name.as_str()))
+        }
     }
 }
 
@@ -79,6 +82,14 @@ pub fn volume(paths: &Paths, uid: &PodUid, name: &VolumeName, source: &VolumeSou
 #[must_use]
 pub fn empty_dir_ready(paths: &Paths, uid: &PodUid, name: &VolumeName) -> String {
     format!("{}/kubernetes.io~empty-dir/{}/ready", plugins_dir(paths, uid), component(name.as_str()))
+}
+
+/// The same mark of the directory that a volume with content is in: an emptyDir of the pod, by a name of its own
+/// (`NewWrapperMounter` of `pkg/kubelet/volume_host.go`).
+#[must_use]
+pub fn content_ready(paths: &Paths, uid: &PodUid, name: &VolumeName) -> String {
+    let wrapped = format!("wrapped_{name}");
+    format!("{}/kubernetes.io~empty-dir/{}/ready", plugins_dir(paths, uid), component(&wrapped))
 }
 
 /// The pod's managed hosts file.

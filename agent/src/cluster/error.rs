@@ -77,6 +77,12 @@ impl From<kube::Error> for ApiError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::from(*status),
+            // Its text may show a part of what came, which may be secret.
+            kube::Error::SerdeError(error) => Self::Unanswered(format!(
+                "what came cannot be understood (line {}, column {})",
+                error.line(),
+                error.column()
+            )),
             other => Self::Unanswered(innermost(&other)),
         }
     }

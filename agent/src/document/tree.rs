@@ -253,8 +253,14 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
+    /// The next one that says something. Comments come since another library asks the parser for them.
     fn next(&mut self) -> Result<Option<(Event<'a>, Span)>, Fault> {
-        self.parser.next_event().transpose().map_err(|error| self.syntax(&error))
+        loop {
+            match self.parser.next_event().transpose().map_err(|error| self.syntax(&error))? {
+                Some((Event::Comment(..), _)) => {}
+                event => return Ok(event),
+            }
+        }
     }
 
     fn syntax(&self, error: &ScanError) -> Fault {

@@ -15,6 +15,7 @@ use crate::{
     config::Config,
     failpoint::Failpoint,
     network::Network,
+    objects::Objects,
     runtime::{Containerd, GroupedTasks, Shims, probe::OciCommand},
     store::EndedPods,
     workers::Workers,
@@ -39,6 +40,8 @@ pub struct Host {
     pub systemd: Option<Systemd>,
     /// What shims run containers with.
     pub oci: OciCommand,
+    /// Objects of the API server.
+    pub objects: Objects,
     /// Account files by image.
     pub accounts: AccountsCache,
     /// Leases under which images are being unpacked.

@@ -64,15 +64,21 @@ fn places(node: &Paths, pod: &PodUid, request: &LookRequest) -> Vec<(Finding, Pl
     let volumes = request.volumes.iter().map(|volume| {
         let path = paths::volume(node, pod, &volume.name, &volume.source);
         let kind = match &volume.source {
-            VolumeSource::EmptyDir { medium: Medium::Memory, .. } => PlaceKind::Mount,
-            VolumeSource::EmptyDir { medium: Medium::Disk, .. } | VolumeSource::HostPath { .. } => {
-                PlaceKind::Directory
-            }
+            VolumeSource::EmptyDir { medium, .. } => kind_of(*medium),
+            VolumeSource::Content(content) => kind_of(content.kind.medium()),
+            VolumeSource::HostPath { .. } => PlaceKind::Directory,
         };
         (Finding::Volume(volume.name.clone()), place(path, kind))
     });
     let files = request.files.iter().map(|file| (Finding::Files, place(file.clone(), PlaceKind::File)));
     dirs.chain(mark).chain(volumes).chain(files).collect()
+}
+
+fn kind_of(medium: Medium) -> PlaceKind {
+    match medium {
+        Medium::Memory => PlaceKind::Mount,
+        Medium::Disk => PlaceKind::Directory,
+    }
 }
 
 async fn at_kernel(

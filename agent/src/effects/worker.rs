@@ -41,6 +41,9 @@ fn perform(work: Work) -> Result<Answer, Failure> {
         Work::Changeable(directories) => directories.iter().for_each(|path| dirs::wait_for_changes(path)),
         Work::Manifests(path) => return Ok(Answer::Manifests(Found::at(&path))),
         Work::EmptyDir { path, mark, request } => volumes::empty_dir(&path, &mark, request.into())?,
+        Work::Content { path, mark, request, files, nested } => {
+            volumes::content(&path, &mark, request.into(), &files, &nested)?;
+        }
         Work::HostPath { path, kind } => volumes::host_path(&path, kind.into())?,
         Work::MakePodDirs { pod, run, dirs } => dirs::make(&pod, &run, &dirs)?,
         Work::Unmount(dir) => unmount_below(dir.as_ref()).map_err(volumes::failure)?,

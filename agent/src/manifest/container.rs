@@ -5,9 +5,9 @@ use std::sync::Arc;
 use berth_core::{
     id::{ContainerName, ImageRef, VolumeName},
     spec::{
-        Container, ContainerKind, EnvSource, EnvVar, ImagePullPolicy, Mount, MountPropagation, Port,
-        Protocol, ResourceField, ResourceSelector, Stdin, Stdio, SubPath, TerminationMessage,
-        TerminationMessagePolicy, Volume,
+        Container, ContainerKind, EnvFrom, EnvSource, EnvVar, ImagePullPolicy, Mount, MountPropagation,
+        ObjectKeyRef, ObjectKind, Port, Protocol, ResourceField, ResourceSelector, Source, Stdin, Stdio,
+        SubPath, TerminationMessage, TerminationMessagePolicy, Volume,
     },
 };
 use k8s_openapi::api::core::v1::{
@@ -15,7 +15,9 @@ use k8s_openapi::api::core::v1::{
     VolumeMount,
 };
 
-use super::{hash, is_dns_label, is_env_name, is_port_name, notes::Notes, probe, resources, security};
+use super::{
+    hash, is_dns_label, is_dns_subdomain, is_env_name, is_port_name, notes::Notes, probe, resources, security,
+};
 use crate::quantity::Quantity;
 
 /// Where the termination message is left when the pod does not say (`pkg/apis/core/v1/defaults.go`).
@@ -40,6 +42,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) volumes: &'a [Volume],
     pub(super) volume_names: &'a [&'a str],
     pub(super) host_network: bool,
+    /// Where the pod is from: static ones name no objects.
+    pub(super) of: Source,
 }
 
 /// One container; `init` tells `spec.initContainers` from `spec.containers`.
@@ -61,7 +65,9 @@ pub(super) fn convert(
     not_acted_on(notes, field, written);
     let security = security::of_container(notes, &at("securityContext"), written.security_context.as_ref());
     let env = written.env.iter().flatten().enumerate();
-    let env = env.filter_map(|(index, var)| variable(notes, &at(&format!("env[{index}]")), var)).collect();
+    let of = around.of;
+    let env =
+        env.filter_map(|(index, var)| variable(notes, &at(&format!("env[{index}]")), var, of)).collect();
     let kind = kind(notes, &at("restartPolicy"), written, role);
     let ports = ports(notes, &at("ports"), written, around.host_network);
     Arc::new(Container {
@@ -71,6 +77,7 @@ pub(super) fn convert(
         pull_policy: pull_policy(notes, &at("imagePullPolicy"), written),
         command: written.command.clone().unwrap_or_default(),
         args: written.args.clone().unwrap_or_default(),
+        env_from: env_from(notes, &at("envFrom"), written, around.of),
         env,
         working_dir: written.working_dir.clone().filter(|path| !path.is_empty()),
         probes: probe::convert(notes, field, written, kind, &ports),
@@ -99,12 +106,44 @@ fn not_acted_on(notes: &mut Notes<'_>, field: &str, written: &ApiContainer) {
             "block volumes need a claim of the API server, which a static pod may not use",
         );
     }
+}
+
+/// `envFrom`.
+fn env_from(notes: &mut Notes<'_>, field: &str, written: &ApiContainer, of: Source) -> Vec<EnvFrom> {
+    let mut all = Vec::new();
     for (index, source) in written.env_from.iter().flatten().enumerate() {
-        if source.config_map_ref.is_some() || source.secret_ref.is_some() {
-            let message = "needs an object of the API server, which a static pod may not use";
-            notes.fault(&at(&format!("envFrom[{index}]")), message);
+        let field = format!("{field}[{index}]");
+        let prefix = source.prefix.clone().unwrap_or_default();
+        if prefix.contains(['=', '\0']) {
+            notes.fault(&format!("{field}.prefix"), "must be printable ASCII without `=`");
+        }
+        let (kind, name, optional) = match (&source.config_map_ref, &source.secret_ref) {
+            (Some(map), None) => (ObjectKind::ConfigMap, map.name.clone(), map.optional),
+            (None, Some(secret)) => (ObjectKind::Secret, secret.name.clone(), secret.optional),
+            (None, None) => continue,
+            (Some(_), Some(_)) => {
+                notes.fault(&field, "must have exactly one of `configMapRef` and `secretRef`");
+                continue;
+            }
+        };
+        if names_object(notes, &field, &name, of) {
+            all.push(EnvFrom { prefix, kind, name, optional: optional == Some(true) });
         }
     }
+    all
+}
+
+/// Whether the pod may name an object, and the name is one.
+fn names_object(notes: &mut Notes<'_>, field: &str, name: &str, of: Source) -> bool {
+    let message = match of {
+        Source::File | Source::Http => {
+            "needs an object of the API server, which a static pod may not use".to_owned()
+        }
+        Source::Api if is_dns_subdomain(name) => return true,
+        Source::Api => format!("`{name}` is not the name of an object"),
+    };
+    notes.fault(field, message);
+    false
 }
 
 fn kind(notes: &mut Notes<'_>, field: &str, written: &ApiContainer, role: ContainerKind) -> ContainerKind {
@@ -146,27 +185,32 @@ fn tag(image: &str) -> Option<&str> {
     Some(name.split_once(':').map_or("latest", |(_, tag)| tag))
 }
 
-fn variable(notes: &mut Notes<'_>, field: &str, written: &ApiEnvVar) -> Option<EnvVar> {
+fn variable(notes: &mut Notes<'_>, field: &str, written: &ApiEnvVar, of: Source) -> Option<EnvVar> {
     if !is_env_name(&written.name) {
         notes.fault(&format!("{field}.name"), "must be printable ASCII without `=`");
     }
     let source = match (&written.value, &written.value_from) {
         (value, None) => Some(EnvSource::Value(value.clone().unwrap_or_default())),
-        (None, Some(from)) => value_from(notes, &format!("{field}.valueFrom"), from),
+        (None, Some(from)) => value_from(notes, &format!("{field}.valueFrom"), from, of),
         (Some(value), Some(from)) => {
             if !value.is_empty() {
                 notes.fault(field, "has both `value` and `valueFrom`");
             }
-            value_from(notes, &format!("{field}.valueFrom"), from)
+            value_from(notes, &format!("{field}.valueFrom"), from, of)
         }
     }?;
     Some(EnvVar { name: written.name.clone(), source })
 }
 
-fn value_from(notes: &mut Notes<'_>, field: &str, from: &EnvVarSource) -> Option<EnvSource> {
-    if from.config_map_key_ref.is_some() || from.secret_key_ref.is_some() {
-        notes.fault(field, "needs an object of the API server, which a static pod may not use");
-        return None;
+fn value_from(notes: &mut Notes<'_>, field: &str, from: &EnvVarSource, of: Source) -> Option<EnvSource> {
+    let map = from.config_map_key_ref.as_ref();
+    let map = map.map(|one| (ObjectKind::ConfigMap, &one.name, &one.key, one.optional));
+    let secret = from.secret_key_ref.as_ref();
+    let secret = secret.map(|one| (ObjectKind::Secret, &one.name, &one.key, one.optional));
+    if let Some((kind, name, key, optional)) = map.or(secret) {
+        let is_one = names_object(notes, field, name, of);
+        let (name, key, optional) = (name.clone(), key.clone(), optional == Some(true));
+        return is_one.then_some(EnvSource::Key(ObjectKeyRef { kind, name, key, optional }));
     }
     match (&from.field_ref, &from.resource_field_ref, &from.file_key_ref) {
         (Some(selector), None, None) => {
@@ -196,7 +240,11 @@ fn value_from(notes: &mut Notes<'_>, field: &str, from: &EnvVarSource) -> Option
     }
 }
 
-fn resource_field(notes: &mut Notes<'_>, field: &str, selector: &ResourceFieldSelector) -> ResourceSelector {
+pub(super) fn resource_field(
+    notes: &mut Notes<'_>,
+    field: &str,
+    selector: &ResourceFieldSelector,
+) -> ResourceSelector {
     let resource = notes.one_of(
         &format!("{field}.resource"),
         Some(&selector.resource),

@@ -7,6 +7,7 @@
 
 mod api;
 mod container;
+mod content;
 mod hash;
 mod names;
 mod notes;

@@ -42,8 +42,8 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
     };
     let name = metadata(notes, &written.metadata);
     not_acted_on(notes, spec);
-    let volumes = volume::convert(notes, spec.volumes.as_deref().unwrap_or_default());
-    let (init_containers, containers) = containers(notes, spec, &volumes);
+    let volumes = volume::convert(notes, spec.volumes.as_deref().unwrap_or_default(), source);
+    let (init_containers, containers) = containers(notes, spec, &volumes, source);
     security::app_armor_annotations(notes, written);
     let security = security::of_pod(notes, spec.security_context.as_ref());
     let pod_resources = resources::of_pod(notes, spec.resources.as_ref(), &init_containers, &containers);
@@ -79,6 +79,8 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         host_aliases: host_aliases(notes, spec),
         dns_policy: dns_policy(notes, spec),
         dns_config: dns_config(notes, spec),
+        // As the API server's default.
+        service_links: spec.enable_service_links != Some(false),
         service_account: spec.service_account_name.clone().unwrap_or_default(),
         priority: priority(notes, spec),
         priority_class: spec.priority_class_name.clone().unwrap_or_default(),
@@ -185,10 +187,19 @@ fn not_acted_on(notes: &mut Notes<'_>, spec: &PodSpec) {
 
 type Containers = Vec<Arc<Container>>;
 
-fn containers(notes: &mut Notes<'_>, spec: &PodSpec, volumes: &[Volume]) -> (Containers, Containers) {
+fn containers(
+    notes: &mut Notes<'_>,
+    spec: &PodSpec,
+    volumes: &[Volume],
+    of: Source,
+) -> (Containers, Containers) {
     let volume_names: Vec<&str> = spec.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
-    let around =
-        Surroundings { volumes, volume_names: &volume_names, host_network: spec.host_network == Some(true) };
+    let around = Surroundings {
+        volumes,
+        volume_names: &volume_names,
+        host_network: spec.host_network == Some(true),
+        of,
+    };
     let mut convert = |list: &str, written: &[ApiContainer], role: ContainerKind| -> Containers {
         let field = |index: usize| format!("spec.{list}[{index}]");
         let all = written.iter().enumerate();

@@ -4,19 +4,17 @@ use std::collections::BTreeSet;
 
 use berth_core::{
     id::VolumeName,
-    spec::{HostPathType, Medium, Volume, VolumeSource},
+    spec::{HostPathType, Medium, Source, Volume, VolumeSource},
 };
-use k8s_openapi::api::core::v1::{
-    EmptyDirVolumeSource, HostPathVolumeSource, Volume as ApiVolume, VolumeProjection,
-};
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, HostPathVolumeSource, Volume as ApiVolume};
 
-use super::{is_dns_label, notes::Notes, resources::amount};
+use super::{content, is_dns_label, notes::Notes, resources::amount};
 
 /// Volumes that need an object of the API server, which a static pod may not use (`pkg/api/pod` `HasAPIObjectReference`).
-const OF_THE_API: [&str; 4] = ["configMap", "secret", "persistentVolumeClaim", "ephemeral"];
+const OF_THE_API: [&str; 5] = ["configMap", "secret", "projected", "persistentVolumeClaim", "ephemeral"];
 
 /// `spec.volumes`.
-pub(super) fn convert(notes: &mut Notes<'_>, written: &[ApiVolume]) -> Vec<Volume> {
+pub(super) fn convert(notes: &mut Notes<'_>, written: &[ApiVolume], of: Source) -> Vec<Volume> {
     let mut names = BTreeSet::new();
     let mut volumes = Vec::new();
     for (index, volume) in written.iter().enumerate() {
@@ -27,48 +25,45 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &[ApiVolume]) -> Vec<Volum
         if !names.insert(&volume.name) {
             notes.fault(&format!("{field}.name"), format!("`{}` is given twice", volume.name));
         }
-        if let Some(source) = source(notes, &field, volume) {
+        if let Some(source) = source(notes, &field, volume, of) {
             volumes.push(Volume { name: VolumeName::new(&volume.name), source });
         }
     }
     volumes
 }
 
-fn source(notes: &mut Notes<'_>, field: &str, volume: &ApiVolume) -> Option<VolumeSource> {
+fn source(notes: &mut Notes<'_>, field: &str, volume: &ApiVolume, of: Source) -> Option<VolumeSource> {
     let kinds = kinds(volume);
+    let may_use_objects = match of {
+        Source::Api => true,
+        Source::File | Source::Http => content::is_of_pod(volume),
+    };
     match (kinds.as_slice(), &volume.empty_dir, &volume.host_path) {
         // Nothing at all is an emptyDir (`pkg/apis/core/v1/defaults.go` `SetDefaults_Volume`).
         ([], ..) => Some(VolumeSource::EmptyDir { medium: Medium::Disk, size_limit_bytes: None }),
         ([_], Some(written), _) => Some(empty_dir(notes, &format!("{field}.emptyDir"), written)),
         ([_], _, Some(written)) => host_path(notes, &format!("{field}.hostPath"), written),
-        ([kind], ..) if OF_THE_API.contains(&kind.as_str()) || projects_objects(volume) => {
+        ([kind], ..) if OF_THE_API.contains(&kind.as_str()) && !may_use_objects => {
             notes.fault(
                 &format!("{field}.{kind}"),
                 "needs an object of the API server, which a static pod may not use",
             );
             None
         }
-        ([kind], ..) => {
-            let message =
-                "volumes of this kind are not supported by this version: use `emptyDir` or `hostPath`";
-            notes.fault(&format!("{field}.{kind}"), message);
-            None
-        }
+        ([kind], ..) => match content::convert(notes, field, volume) {
+            Some(content) => Some(VolumeSource::Content(content)),
+            None => {
+                let message =
+                    "volumes of this kind are not supported by this version: use `emptyDir` or `hostPath`";
+                notes.fault(&format!("{field}.{kind}"), message);
+                None
+            }
+        },
         (several, ..) => {
             notes.fault(field, format!("a volume is of one kind, this one of {}", several.join(" and ")));
             None
         }
     }
-}
-
-/// Whether a projected volume shows more than fields of the pod itself.
-fn projects_objects(volume: &ApiVolume) -> bool {
-    let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
-    let of_pod = |source: &VolumeProjection| {
-        *source
-            == VolumeProjection { downward_api: source.downward_api.clone(), ..VolumeProjection::default() }
-    };
-    !sources.into_iter().all(of_pod)
 }
 
 /// Every kind that is written, by its name.

@@ -13,6 +13,14 @@ pub enum VolumeError {
         /// What it should be, in the kubelet's words.
         expected: &'static str,
     },
+    /// A path that content is not to be written to. The words are upstream's (`validatePath` of `atomic_writer.go`).
+    #[error("invalid path: {why}: {path}")]
+    WrongPath {
+        /// What is wrong with it.
+        why: &'static str,
+        /// The path, cut when it is long.
+        path: String,
+    },
     /// A call failed.
     #[error("{act} {path}")]
     Io {

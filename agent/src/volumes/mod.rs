@@ -1,11 +1,13 @@
 //! Volumes on the node: made, mounted, and taken away again without ever following a link that a pod has put there.
 
+mod content;
 mod empty_dir;
 mod error;
 mod host_path;
 mod mounts;
 mod remove;
 
+pub use content::{ContentFile, write as write_content};
 pub use empty_dir::{EmptyDir, ensure as ensure_empty_dir};
 pub use error::VolumeError;
 pub use host_path::ensure as ensure_host_path;

@@ -16,6 +16,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("volumes::empty_dir_on_disk_and_in_memory", empty_dir),
         test("volumes::empty_dir_survives_a_restart_of_its_container", survives),
+        test("volumes::what_is_known_of_the_pod", of_the_pod),
         test("volumes::host_path_types", host_path),
         test("volumes::sub_paths", sub_paths),
         test("volumes::cve_2017_1002101_a_link_in_a_volume_leads_nowhere", sub_path_escape),
@@ -81,6 +82,64 @@ fn survives() -> Result<()> {
     let pod = node
         .wait("count", "up in its third run", POD_LIMIT, |pod| pod.restarts("main") == 2 && pod.is_ready())?;
     same("lines", inside(&pod, "wc -l < /v/count")?.as_str(), "3")?;
+    node.end()
+}
+
+/// `downwardAPI` and `projected`, which a static pod may have as long as they name no object.
+fn of_the_pod() -> Result<()> {
+    let mut node = Node::start()?;
+    let field = |path: &str, field: &str| json!({ "path": path, "fieldRef": { "fieldPath": field } });
+    let memory = json!({ "path": "sub/memory", "mode": 0o400, "resourceFieldRef": {
+        "containerName": "main", "resource": "limits.memory", "divisor": "1Mi" } });
+    let items = json!([field("namespace", "metadata.namespace"), field("uid", "metadata.uid"), memory]);
+    let mounts = json!([
+        { "name": "v", "mountPath": "/v" },
+        { "name": "p", "mountPath": "/p" },
+        { "name": "v", "mountPath": "/one", "subPath": "namespace" },
+        { "name": "e", "mountPath": "/p/nested" },
+    ]);
+    let main = json!({ "volumeMounts": mounts, "resources": { "limits": { "memory": "64Mi" } } });
+    node.apply(
+        "web",
+        &pod(
+            "web",
+            json!({
+                "securityContext": { "fsGroup": 5000 },
+                "containers": [shell("main", "exec sleep infinity", main)],
+                "volumes": [
+                    { "name": "v", "downwardAPI": { "defaultMode": 0o440, "items": items } },
+                    { "name": "p", "projected": { "sources": [{ "downwardAPI": { "items": items } }] } },
+                    { "name": "e", "emptyDir": {} },
+                ],
+            }),
+        ),
+    )?;
+    let web = node.ready("web")?;
+    same("namespace", inside(&web, "cat /v/namespace /one /p/namespace")?.as_str(), "defaultdefaultdefault")?;
+    same("UID", inside(&web, "cat /v/uid")?.as_str(), web.uid())?;
+    same("memory", inside(&web, "cat /v/sub/memory /p/sub/memory")?.as_str(), "6464")?;
+    same(
+        "links",
+        inside(&web, "cd /v; readlink namespace sub; ls")?.as_str(),
+        "..data/namespace\n..data/sub\nnamespace\nsub\nuid",
+    )?;
+    let modes = inside(&web, "stat -L -c '%a %u %g' /v/namespace /v/sub/memory /p/namespace")?;
+    same("modes", modes.as_str(), "440 0 5000\n440 0 5000\n644 0 5000")?;
+    same("read-only", inside(&web, "echo x > /v/uid 2>/dev/null || echo no")?.as_str(), "no")?;
+    same("in memory", inside(&web, "stat -f -c %T /p")?.as_str(), "tmpfs")?;
+    same("within", inside(&web, "echo x > /p/nested/x; cat /p/nested/x")?.as_str(), "x")?;
+
+    let dir = format!("{ROOT_DIR}/pods/{}", web.uid());
+    let moment = || fs::read_link(format!("{dir}/volumes/kubernetes.io~downward-api/v/..data"));
+    let before = moment()?;
+    ensure!(before.to_string_lossy().starts_with("..20"), "{}", before.display());
+    fs::metadata(format!("{dir}/volumes/kubernetes.io~projected/p/..data/uid"))?;
+    fs::metadata(format!("{dir}/plugins/kubernetes.io~empty-dir/wrapped_v/ready"))?;
+    node.agent.kill()?;
+    node.agent.start()?;
+    let web = node.ready("web")?;
+    same("after a restart", moment()?, before)?;
+    same("after a restart", inside(&web, "cat /v/uid")?.as_str(), web.uid())?;
     node.end()
 }
 

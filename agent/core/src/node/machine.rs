@@ -16,7 +16,7 @@ use crate::{
     observation::{Observation, SandboxReport},
     ops::{Ops, Purpose},
     pod::{PodMachine, Shared, fit, outcome::Slot, plan::Network, pulls::Pulls},
-    spec::Source,
+    spec::{ObjectKey, Source},
     status::PodStatus,
     time::{Mono, Now},
 };
@@ -114,6 +114,7 @@ impl Node {
                 }
             }
             Event::NetworkReady(ready) => self.set_network(ready, now),
+            Event::ObjectChanged { object, pods } => self.object_changed(&object, &pods, now),
             Event::Sandbox { id, report } => self.report(&id, report, now),
             Event::Done { op, outcome } => self.settle(op, outcome, now),
         }
@@ -224,6 +225,15 @@ impl Node {
             Err(why) => Network::NotReady(why),
         };
         self.advance_all(now);
+    }
+
+    fn object_changed(&mut self, object: &ObjectKey, pods: &[PodUid], now: Now) {
+        for uid in pods {
+            if let Some(pod) = self.pods.get_mut(uid) {
+                pod.object_changed(object, now.mono);
+                self.advance(uid, now);
+            }
+        }
     }
 
     fn report(&mut self, id: &SandboxId, report: SandboxReport, now: Now) {

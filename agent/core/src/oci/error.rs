@@ -22,13 +22,11 @@ pub enum ConfigError {
     /// The node's resolv.conf.
     #[error(transparent)]
     Resolv(#[from] ResolvError),
-    /// A text that no process can be given.
-    #[error("{what} contains a NUL character: {text:?}")]
+    /// A text that no process can be given. It may be secret.
+    #[error("{what} contains a NUL character")]
     Nul {
         /// Where it stands.
         what: &'static str,
-        /// The text.
-        text: String,
     },
     /// An environment variable whose name cannot be one.
     #[error("invalid environment variable name {name:?}")]

@@ -25,8 +25,8 @@ pub fn exec_process(spec: &Spec, command: &[String], terminal: ExecTerminal) -> 
     let Some(mut process) = spec.process().clone().filter(|_| !command.is_empty()) else {
         return Err(ConfigError::NoCommand);
     };
-    if let Some(text) = command.iter().find(|word| word.contains('\0')) {
-        return Err(ConfigError::Nul { what: "argument", text: text.clone() });
+    if command.iter().any(|word| word.contains('\0')) {
+        return Err(ConfigError::Nul { what: "argument" });
     }
     process.set_args(Some(command.to_vec())).set_terminal(Some(terminal == ExecTerminal::Own));
     if terminal == ExecTerminal::Own {

@@ -18,6 +18,7 @@ mod process;
 mod resources;
 mod seccomp;
 mod user;
+mod values;
 
 pub use complete::{HostDevice, HostDeviceKind, NodeParts, complete};
 pub use error::ConfigError;
@@ -29,6 +30,7 @@ pub use plan::{
     container_plan,
 };
 pub use user::Accounts;
+pub use values::ObjectValues;
 
 #[cfg(test)]
 mod tests;

@@ -126,7 +126,7 @@ fn volume_binds(
         binds.push(Bind {
             from,
             to: mount_point(&mount.path)?,
-            read_only: mount.read_only,
+            read_only: mount.read_only || is_content(inputs, mount),
             propagation: mount.propagation,
         });
     }
@@ -138,7 +138,17 @@ fn is_host_path(inputs: &ContainerInputs<'_>, mount: &Mount, from: &str) -> bool
     let volume = inputs.pod.volumes.iter().find(|volume| volume.name == mount.volume);
     volume.is_some_and(|volume| match &volume.source {
         VolumeSource::HostPath { path, .. } => path == from,
-        VolumeSource::EmptyDir { .. } => false,
+        VolumeSource::EmptyDir { .. } | VolumeSource::Content(_) => false,
+    })
+}
+
+/// Whether a volume has content that the agent keeps up to date: nobody else writes there (`GetAttributes` of
+/// `pkg/volume/{configmap,secret,downwardapi,projected}`).
+fn is_content(inputs: &ContainerInputs<'_>, mount: &Mount) -> bool {
+    let volume = inputs.pod.volumes.iter().find(|volume| volume.name == mount.volume);
+    volume.is_some_and(|volume| match &volume.source {
+        VolumeSource::Content(_) => true,
+        VolumeSource::EmptyDir { .. } | VolumeSource::HostPath { .. } => false,
     })
 }
 
@@ -147,8 +157,11 @@ fn sub_path(mount: &Mount, environment: &Environment) -> Result<Option<String>, 
     let path = match &mount.sub_path {
         SubPath::Root => return Ok(None),
         SubPath::Fixed(path) => path.clone(),
-        SubPath::Expression(text) => env::expand_path(text, &environment.known)
-            .map_err(|names| ConfigError::SubPathVariables { names })?,
+        SubPath::Expression(text) => match env::expand_path(text, &environment.known) {
+            Ok(path) => path,
+            Err(_to_come) if environment.is_partial => return Ok(None),
+            Err(names) => return Err(ConfigError::SubPathVariables { names }),
+        },
     };
     if path.starts_with('/') {
         return Err(ConfigError::SubPathAbsolute { path });
@@ -287,7 +300,7 @@ fn mount(to: &str, kind: &str, from: &str, options: &[&str]) -> OciMount {
 
 pub(super) fn mount_point(path: &str) -> Result<String, ConfigError> {
     if path.contains('\0') {
-        return Err(ConfigError::Nul { what: "mount path", text: path.to_owned() });
+        return Err(ConfigError::Nul { what: "mount path" });
     }
     Ok(cleaned(path))
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use oci_spec::runtime::{Root, Spec};
 
-use super::{Accounts, ConfigError, annotations, capabilities, linux, mounts, process, user};
+use super::{Accounts, ConfigError, ObjectValues, annotations, capabilities, linux, mounts, process, user};
 use crate::{
     config::NodeConfig,
     derived::hostname,
@@ -46,6 +46,8 @@ pub struct ContainerInputs<'a> {
     pub network: Option<&'a NetworkStatus>,
     /// Where each volume of the pod is on the node.
     pub volumes: &'a BTreeMap<VolumeName, String>,
+    /// What objects and services give its environment. Without them, what depends on them is left out of the plan.
+    pub values: Option<&'a ObjectValues>,
 }
 
 /// A container's OCI spec and what must be on the node before it.

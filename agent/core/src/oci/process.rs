@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use oci_spec::runtime::{Process, User};
 
-use super::{ConfigError, ContainerInputs, capabilities, oom};
+use super::{ConfigError, ContainerInputs, ObjectValues, capabilities, oom};
 use crate::{
     derived::downward,
     derived::env,
     derived::hostname,
-    spec::{EnvSource, NetworkMode},
+    spec::{EnvSource, NetworkMode, Source},
 };
 
 const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -22,30 +22,55 @@ pub(super) struct Environment {
     variables: Vec<(String, String)>,
     /// By name, for `$(NAME)`.
     pub(super) known: BTreeMap<String, String>,
+    /// Whether values of objects are still to come.
+    pub(super) is_partial: bool,
 }
 
-/// Values of the container's variables: each may refer to those before it.
+/// Values of the container's variables: each may refer to those before it, and to services. What objects give comes first, what
+/// services give last, where no variable has that name.
 pub(super) fn environment(inputs: &ContainerInputs<'_>) -> Result<Environment, ConfigError> {
     let ContainerInputs { node, pod, container, .. } = *inputs;
+    let none = ObjectValues::default();
+    let values = inputs.values.unwrap_or(&none);
     let mut known = BTreeMap::new();
     let mut order: Vec<&str> = Vec::new();
-    for variable in &container.env {
-        let name = variable.name.as_str();
+    let set = |known: &mut BTreeMap<String, String>, name: &str, value: String| {
         if name.is_empty() || name.contains(['=', '\0']) {
             return Err(ConfigError::EnvName { name: name.to_owned() });
         }
+        let value = without_nul("environment variable", value)?;
+        Ok(known.insert(name.to_owned(), value).is_none())
+    };
+    for (name, value) in &values.from {
+        if set(&mut known, name, value.clone())? {
+            order.push(name);
+        }
+    }
+    for (index, variable) in container.env.iter().enumerate() {
         let value = match &variable.source {
-            EnvSource::Value(text) => env::expand_known(text, &known),
+            EnvSource::Value(text) => env::expand(text, |name| {
+                let value = known.get(name).or_else(|| values.services.get(name));
+                value.cloned().unwrap_or_else(|| format!("$({name})"))
+            }),
             EnvSource::Field(path) => downward::field(path, pod, node, inputs.pod_ips())?,
             EnvSource::Resource(selector) => downward::resource(selector, pod, container, node)?,
+            EnvSource::Key(_) => match values.keys.get(&index) {
+                Some(value) => value.clone(),
+                None => continue,
+            },
         };
-        let value = without_nul("environment variable", value)?;
-        if known.insert(name.to_owned(), value).is_none() {
+        if set(&mut known, &variable.name, value)? {
+            order.push(&variable.name);
+        }
+    }
+    for (name, value) in &values.services {
+        if !known.contains_key(name) && set(&mut known, name, value.clone())? {
             order.push(name);
         }
     }
     let variables = order.into_iter().filter_map(|name| Some((name.to_owned(), known.get(name)?.clone())));
-    Ok(Environment { variables: variables.collect(), known })
+    let is_partial = inputs.values.is_none() && pod.source == Source::Api;
+    Ok(Environment { variables: variables.collect(), known, is_partial })
 }
 
 pub(super) fn process(
@@ -171,5 +196,5 @@ fn leads_to_descriptors(path: &str) -> bool {
 }
 
 fn without_nul(what: &'static str, text: String) -> Result<String, ConfigError> {
-    if text.contains('\0') { Err(ConfigError::Nul { what, text }) } else { Ok(text) }
+    if text.contains('\0') { Err(ConfigError::Nul { what }) } else { Ok(text) }
 }

@@ -18,6 +18,7 @@ use crate::{
         start::Starting,
         status::Remains,
         termination::TerminationMessage,
+        volume::Refresh,
     },
     record::{Goal, PodRecord},
     spec::{NetworkMode, Pod},
@@ -139,6 +140,8 @@ pub struct Actual {
     pub files: Resource<()>,
     /// Volumes: paths on the node.
     pub volumes: BTreeMap<VolumeName, Resource<String>>,
+    /// Volumes whose content is to be made anew, or is being so; they stay ready meanwhile.
+    pub refreshes: BTreeMap<VolumeName, Refresh>,
     /// What is kept of the pod's end, for the time after a reboot.
     pub end: Resource<()>,
     /// Current runs of containers.
@@ -163,6 +166,7 @@ impl Actual {
             sandbox: Resource::Absent,
             files: Resource::Ready(()),
             volumes: BTreeMap::new(),
+            refreshes: BTreeMap::new(),
             end: Resource::Absent,
             containers: BTreeMap::new(),
             removals: BTreeMap::new(),

@@ -138,7 +138,10 @@ impl PodMachine {
         }
         self.change_back_offs(&spec, now);
         self.life.record.manifest = Arc::clone(&spec.manifest);
-        self.life.spec = spec;
+        let before = std::mem::replace(&mut self.life.spec, spec);
+        if !shows_the_same(&before, &self.life.spec) {
+            self.pod_changed(now);
+        }
     }
 
     /// A container that was changed so that it may run better does not wait for what its earlier version did.
@@ -290,6 +293,16 @@ impl PodMachine {
     pub(crate) fn asked(&self) -> usize {
         self.asked.get()
     }
+}
+
+/// Whether volumes show the same of the pod itself.
+fn shows_the_same(old: &Pod, new: &Pod) -> bool {
+    let of_containers =
+        |pod: &Pod| -> Vec<_> { pod.all_containers().map(|one| one.resources.clone()).collect() };
+    old.labels == new.labels
+        && old.annotations == new.annotations
+        && old.resources == new.resources
+        && of_containers(old) == of_containers(new)
 }
 
 fn is_same_frame(old: &Pod, new: &Pod) -> bool {

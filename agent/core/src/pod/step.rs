@@ -48,6 +48,8 @@ pub enum Step {
 
     /// Make something.
     Ensure(PodResource),
+    /// Make the content of a volume anew.
+    Refresh(VolumeName),
     /// Look for the image of a container.
     Inspect(ContainerName),
     /// Pull the image of a container.
@@ -103,6 +105,7 @@ impl PodMachine {
             Step::ReplaceSandbox => self.lose_sandbox(now.wall, now),
             Step::Stop(name) => self.stop(&name, now.mono),
             Step::Ensure(resource) => self.ensure(resource, shared, now.mono),
+            Step::Refresh(name) => self.refresh_volume(name, shared),
             Step::Inspect(name) => self.inspect(&name, shared, now.mono),
             Step::Pull(name) => self.pull(&name, shared, now.mono),
             Step::Start(name) => self.start(&name, shared, now.mono),

@@ -1,6 +1,6 @@
 //! A container.
 
-use super::{ContainerSecurity, Probes, ResourceSelector, Resources};
+use super::{ContainerSecurity, ObjectKind, Probes, ResourceSelector, Resources};
 use crate::id::{ContainerName, ImageRef, VolumeName};
 
 /// One container of a pod.
@@ -18,6 +18,8 @@ pub struct Container {
     pub command: Vec<String>,
     /// Replaces the image's arguments when not empty.
     pub args: Vec<String>,
+    /// Objects whose keys are variables, in order: of one name the later value counts, and `env` after them.
+    pub env_from: Vec<EnvFrom>,
     /// Environment in order; later names may refer to earlier ones as `$(NAME)`.
     pub env: Vec<EnvVar>,
     /// Working directory; the image's when absent.
@@ -80,6 +82,34 @@ pub enum EnvSource {
     Field(String),
     /// `resourceFieldRef`.
     Resource(ResourceSelector),
+    /// `configMapKeyRef` or `secretKeyRef`.
+    Key(ObjectKeyRef),
+}
+
+/// One key of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectKeyRef {
+    /// Kind of the object.
+    pub kind: ObjectKind,
+    /// Its name, in the pod's namespace.
+    pub name: String,
+    /// The key.
+    pub key: String,
+    /// Whether the object, or the key, may be missing: then there is no such variable.
+    pub optional: bool,
+}
+
+/// One entry of `envFrom`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvFrom {
+    /// What is put before each key.
+    pub prefix: String,
+    /// Kind of the object.
+    pub kind: ObjectKind,
+    /// Its name, in the pod's namespace.
+    pub name: String,
+    /// Whether the object may be missing.
+    pub optional: bool,
 }
 
 /// One entry of `ports`.

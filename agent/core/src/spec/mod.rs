@@ -2,6 +2,7 @@
 //! is checked again.
 
 mod container;
+mod object;
 mod pod;
 mod probe;
 mod resources;
@@ -9,9 +10,10 @@ mod security;
 mod volume;
 
 pub use container::{
-    Container, ContainerKind, EnvSource, EnvVar, ImagePullPolicy, Mount, MountPropagation, Port, Protocol,
-    Stdin, Stdio, SubPath, TerminationMessage, TerminationMessagePolicy,
+    Container, ContainerKind, EnvFrom, EnvSource, EnvVar, ImagePullPolicy, Mount, MountPropagation,
+    ObjectKeyRef, Port, Protocol, Stdin, Stdio, SubPath, TerminationMessage, TerminationMessagePolicy,
 };
+pub use object::{ObjectKey, ObjectKind};
 pub use pod::{
     DnsConfig, DnsPolicy, Ended, HostAlias, IpcMode, NetworkMode, PidMode, Pod, RestartPolicy, Source, Sysctl,
 };
@@ -20,4 +22,7 @@ pub use resources::{QosClass, Quantities, ResourceField, ResourceSelector, Resou
 pub use security::{
     Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount, Seccomp, SupplementalGroupsPolicy,
 };
-pub use volume::{HostPathType, Medium, Volume, VolumeSource};
+pub use volume::{
+    ContentKind, ContentVolume, DownwardFile, DownwardSource, HostPathType, KeyToPath, Medium, ObjectFiles,
+    Projection, TokenFile, Volume, VolumeSource,
+};

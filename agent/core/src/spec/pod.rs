@@ -50,6 +50,8 @@ pub struct Pod {
     pub dns_config: DnsConfig,
     /// `spec.serviceAccountName`, for the downward API.
     pub service_account: String,
+    /// `spec.enableServiceLinks`: whether services of the namespace are variables of its containers.
+    pub service_links: bool,
     /// `spec.priority`; pods of at least 2 000 000 000 are critical.
     pub priority: i32,
     /// `spec.priorityClassName`.

@@ -1,5 +1,6 @@
 //! Volumes.
 
+use super::{ObjectKind, ResourceSelector};
 use crate::id::VolumeName;
 
 /// One entry of `spec.volumes`.
@@ -28,6 +29,120 @@ pub enum VolumeSource {
         /// What must be there, or is made.
         kind: HostPathType,
     },
+    /// Files with what is in objects of the API server, or is known of the pod.
+    Content(ContentVolume),
+}
+
+/// A `configMap`, `secret`, `downwardAPI` or `projected` volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContentVolume {
+    /// Which of them.
+    pub kind: ContentKind,
+    /// Mode of files that have none of their own.
+    pub default_mode: u32,
+    /// Where the files come from. Of two with one path the later one is seen.
+    pub sources: Vec<Projection>,
+}
+
+/// The kinds of volume that show content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentKind {
+    /// `configMap`.
+    ConfigMap,
+    /// `secret`.
+    Secret,
+    /// `downwardAPI`.
+    DownwardApi,
+    /// `projected`.
+    Projected,
+}
+
+impl ContentKind {
+    /// Where it is kept: what may be secret never reaches a disk (`wrappedVolumeSpec` of `pkg/volume/{secret,projected}`).
+    #[must_use]
+    pub fn medium(self) -> Medium {
+        match self {
+            Self::ConfigMap | Self::DownwardApi => Medium::Disk,
+            Self::Secret | Self::Projected => Medium::Memory,
+        }
+    }
+
+    /// Name of the plugin, as it is in paths.
+    #[must_use]
+    pub fn plugin(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "kubernetes.io~configmap",
+            Self::Secret => "kubernetes.io~secret",
+            Self::DownwardApi => "kubernetes.io~downward-api",
+            Self::Projected => "kubernetes.io~projected",
+        }
+    }
+}
+
+/// Where some files of a volume come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Projection {
+    /// Keys of an object.
+    Object(ObjectFiles),
+    /// What is known of the pod.
+    Downward(Vec<DownwardFile>),
+    /// A token of the pod's service account.
+    Token(TokenFile),
+}
+
+/// Keys of an object as files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectFiles {
+    /// Kind of the object.
+    pub kind: ObjectKind,
+    /// Its name, in the pod's namespace.
+    pub name: String,
+    /// Which keys; all, by their own names, when empty.
+    pub items: Vec<KeyToPath>,
+    /// Whether the object, or a key of it, may be missing.
+    pub optional: bool,
+}
+
+/// One key of an object as a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyToPath {
+    /// The key.
+    pub key: String,
+    /// Relative path of the file.
+    pub path: String,
+    /// Mode of the file; the volume's when absent.
+    pub mode: Option<u32>,
+}
+
+/// Something of the pod as a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DownwardFile {
+    /// Relative path of the file.
+    pub path: String,
+    /// Mode of the file; the volume's when absent.
+    pub mode: Option<u32>,
+    /// What is in it.
+    pub source: DownwardSource,
+}
+
+/// What of the pod is in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DownwardSource {
+    /// `fieldRef.fieldPath`.
+    Field(String),
+    /// `resourceFieldRef`, which always names a container.
+    Resource(ResourceSelector),
+}
+
+/// A token as a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenFile {
+    /// Relative path of the file.
+    pub path: String,
+    /// Whom the token is for; the API server when absent.
+    pub audience: Option<String>,
+    /// How long it is to live.
+    pub seconds: i64,
 }
 
 /// Where an emptyDir lives.

@@ -29,6 +29,8 @@ mod pods;
 #[cfg(test)]
 mod random;
 #[cfg(test)]
+mod refresh;
+#[cfg(test)]
 mod run;
 #[cfg(test)]
 mod starts;

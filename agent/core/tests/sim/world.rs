@@ -16,6 +16,7 @@ mod strays;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use berth_core::{
@@ -48,6 +49,7 @@ pub(crate) struct World {
     pub(crate) dirs: BTreeSet<PodUid>,
     pub(crate) cgroups: BTreeMap<PodUid, QosClass>,
     pub(crate) volumes: BTreeSet<(PodUid, VolumeName)>,
+    pub(crate) contents: Contents,
     pub(crate) netns: BTreeMap<SandboxId, PodUid>,
     pub(crate) networks: BTreeMap<SandboxId, PodUid>,
     pub(crate) sandboxes: BTreeMap<SandboxId, Sandbox>,
@@ -160,6 +162,17 @@ impl Container {
     pub(crate) fn is_running(&self) -> bool {
         matches!(self.task, ObservedTask::Running { .. })
     }
+}
+
+/// What is in volumes with content.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    /// How often each volume was made.
+    pub(crate) made: BTreeMap<(PodUid, VolumeName), u32>,
+    /// When a token in one is to be renewed.
+    pub(crate) again_in: Option<Duration>,
+    /// Whether an object is not there.
+    pub(crate) is_missing: bool,
 }
 
 impl World {

@@ -3,6 +3,7 @@
 //! The worker has nothing of the agent but what is in the request, so requests are values of their own, and JSON.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -22,6 +23,7 @@ use super::{
 use crate::{
     causes::with_causes,
     source::file::Found,
+    volumes::ContentFile,
     workers::{Job, Sort, WorkError, Workers},
 };
 
@@ -37,6 +39,14 @@ pub(in crate::effects) const TREE: Duration = Duration::from_secs(240);
 pub(in crate::effects) enum Work {
     /// Makes an emptyDir.
     EmptyDir { path: String, mark: String, request: EmptyDirText },
+    /// Makes a volume with content, and directories within it, or exchanges what is in it.
+    Content {
+        path: String,
+        mark: String,
+        request: EmptyDirText,
+        files: Vec<ContentFile>,
+        nested: BTreeSet<String>,
+    },
     /// Looks at a hostPath, or makes it.
     HostPath { path: String, kind: HostPathText },
     /// Makes a pod's directory with the mark of the agent of a run directory, then others, each with a mode.

@@ -71,6 +71,7 @@ fn record() -> Box<PodRecord> {
 fn start() -> Box<StartRequest> {
     let pod = pod();
     Box::new(StartRequest {
+        unplanned: None,
         id: ContainerId::from_known("c1"),
         attempt: 0,
         sandbox: SandboxId::of(&pod.uid, 0),
@@ -122,6 +123,7 @@ fn making() -> Vec<(Act, Row)> {
     use Lane::{Disk, Kernel, Layers, Looks, Network, Probes, Start};
     let source = VolumeSource::HostPath { path: "/srv".into(), kind: HostPathType::Unset };
     let volume = VolumeRequest {
+        pod: pod(),
         volume: Volume { name: VolumeName::new("v"), source },
         fs_group: None,
         tmpfs_size_bytes: None,

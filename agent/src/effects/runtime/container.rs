@@ -36,6 +36,7 @@ use crate::{
         host::Host,
         kinds::{Lane, RUNTIME},
     },
+    objects,
     runtime::labels,
     workers::Sort,
 };
@@ -45,7 +46,8 @@ pub(in crate::effects) async fn start(
     host: &Arc<Host>,
     request: &Arc<StartRequest>,
 ) -> Result<Outcome, Failure> {
-    let runtime = Runtime::of(host, &request.pod)?;
+    let runtime = Runtime::of(host, &request.pod).await?;
+    let request = &with_values(host, request).await?;
     let spec = prepare::container(host, request).await?;
     // Whose files hang takes nobody's place.
     let _place = host.lanes.enter(Lane::Start, RUNTIME).await?;
@@ -86,6 +88,17 @@ pub(in crate::effects) async fn start(
     runtime.follow(&request.sandbox, &request.id);
     let started = runtime.task(&request.sandbox, &request.id).await?;
     Ok(Outcome::Started(started.unwrap_or(ObservedTask::Absent)))
+}
+
+/// The request with what objects and services give its environment, which goes into the spec and nowhere else.
+async fn with_values(host: &Host, request: &Arc<StartRequest>) -> Result<Arc<StartRequest>, Failure> {
+    if request.unplanned.is_none() {
+        return Ok(Arc::clone(request));
+    }
+    let values = objects::environment(&host.objects, &request.pod, &request.container).await;
+    let values = values.map_err(|error| failed(FailureKind::Config, &error))?;
+    let planned = request.with_values(&values);
+    planned.map(Arc::new).map_err(|error| failed(prepare::kind_of(&error), &error))
 }
 
 /// Removes a container with everything that was made for it, killing it when it runs.

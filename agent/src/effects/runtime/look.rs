@@ -11,7 +11,7 @@ use crate::effects::{failure::sandbox_gone, host::Host};
 
 /// Looks at a task, and makes sure that its end is told. Containerd need not be there for a pod under our own shim.
 pub(in crate::effects) async fn at_task(host: &Arc<Host>, request: &TaskRequest) -> Result<Outcome, Failure> {
-    let runtime = Runtime::of(host, &request.pod)?;
+    let runtime = Runtime::of(host, &request.pod).await?;
     let task = runtime.task(&request.sandbox, &request.id).await?;
     let task = task.ok_or_else(|| sandbox_gone(&request.sandbox))?;
     if let ObservedTask::Running { .. } = task {

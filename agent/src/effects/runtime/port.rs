@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use berth_core::{
     event::Outcome,
-    failure::Failure,
+    failure::{Failure, FailureKind},
     id::{ContainerId, SandboxId},
     observation::ObservedTask,
     pod::port::{sandbox::SandboxRequest, start::StartRequest},
-    spec::Pod,
+    spec::{Pod, Source},
 };
 use oci_spec::runtime::Spec;
 use prost_types::Any;
@@ -18,7 +18,10 @@ use prost_types::Any;
 use super::{berth::Berth, grouped::Grouped};
 use crate::{
     config::PodRuntime,
-    effects::{failure::config, host::Host},
+    effects::{
+        failure::{config, failed},
+        host::Host,
+    },
     runtime::CallError,
 };
 
@@ -39,9 +42,17 @@ pub(super) struct Stdio {
 
 impl<'a> Runtime<'a> {
     /// The one that the pod's handler names.
-    pub(super) fn of(host: &'a Arc<Host>, pod: &Pod) -> Result<Self, Failure> {
-        let handler = pod.runtime.as_deref().unwrap_or_default();
-        match host.config.runtime_handlers.get(handler) {
+    pub(super) async fn of(host: &'a Arc<Host>, pod: &Pod) -> Result<Self, Failure> {
+        let handler = match (&pod.runtime, pod.source) {
+            (None, _) => String::new(),
+            // Without API server there are no classes: a manifest names the handler itself.
+            (Some(handler), Source::File | Source::Http) => handler.clone(),
+            (Some(class), Source::Api) => {
+                let handler = host.objects.handler(&pod.uid, class).await;
+                handler.map_err(|error| failed(FailureKind::Transient, &error))?
+            }
+        };
+        match host.config.runtime_handlers.get(&handler) {
             Some(PodRuntime::Berth) => Ok(Self::Berth(Berth { host })),
             Some(PodRuntime::Grouped { name, options }) => {
                 Ok(Self::Grouped(Grouped { host, name, options: *options }))

@@ -112,7 +112,7 @@ fn told(stage: Stage, volume: &str, container: &str) -> String {
 }
 
 /// Under a kubelet, the container runtime finds some of what is wrong: that has another reason.
-fn kind_of(error: &ConfigError) -> FailureKind {
+pub(super) fn kind_of(error: &ConfigError) -> FailureKind {
     if error.reason() == "CreateContainerConfigError" { FailureKind::Config } else { FailureKind::Transient }
 }
 

@@ -17,7 +17,7 @@ pub(in crate::effects) async fn ensure(
     host: &Arc<Host>,
     request: &SandboxRequest,
 ) -> Result<Outcome, Failure> {
-    Runtime::of(host, &request.pod)?.ensure_sandbox(request).await
+    Runtime::of(host, &request.pod).await?.ensure_sandbox(request).await
 }
 
 /// Stops the pod's sandbox with everything in it, and forgets it. Under which runtime it was made, a handler that was taken

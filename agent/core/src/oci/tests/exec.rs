@@ -36,5 +36,5 @@ fn nothing_and_a_nul_are_refused() {
     let spec = Bench::new().spec();
     assert_eq!(exec_process(&spec, &[], ExecTerminal::None), Err(ConfigError::NoCommand));
     let nul = exec_process(&spec, &["a\0b".into()], ExecTerminal::None);
-    assert_eq!(nul, Err(ConfigError::Nul { what: "argument", text: "a\0b".into() }));
+    assert_eq!(nul, Err(ConfigError::Nul { what: "argument" }));
 }

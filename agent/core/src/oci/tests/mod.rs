@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use oci_spec::runtime::{Process, Spec};
 
-use super::{Accounts, ConfigError, ContainerInputs, ContainerPlan, container_plan};
+use super::{Accounts, ConfigError, ContainerInputs, ContainerPlan, ObjectValues, container_plan};
 use crate::{
     config::NodeConfig,
     fixtures,
@@ -34,6 +34,7 @@ struct Bench {
     accounts: Accounts,
     network: Option<NetworkStatus>,
     volumes: BTreeMap<VolumeName, String>,
+    values: Option<ObjectValues>,
 }
 
 impl Bench {
@@ -48,6 +49,7 @@ impl Bench {
             accounts: fixtures::accounts(),
             network: Some(NetworkStatus { ips: vec!["10.1.2.3".parse().unwrap()] }),
             volumes: BTreeMap::new(),
+            values: None,
         }
     }
 
@@ -75,6 +77,7 @@ impl Bench {
             accounts: &self.accounts,
             network: self.network.as_ref(),
             volumes: &self.volumes,
+            values: self.values.as_ref(),
         })
     }
 

@@ -1,12 +1,12 @@
 //! What is run, where, and with which environment.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use super::Bench;
 use crate::{
     derived::downward::DownwardError,
     oci::ConfigError,
-    spec::{EnvSource, EnvVar, NetworkMode, ResourceField, ResourceSelector, Stdin, Stdio},
+    spec::{EnvSource, EnvVar, NetworkMode, ResourceField, ResourceSelector, Source, Stdin, Stdio},
 };
 
 fn words(text: &str) -> Vec<String> {
@@ -216,5 +216,66 @@ fn new_privileges_are_off_only_when_escalation_is_refused() {
     for (escalation, expected) in [(None, false), (Some(true), false), (Some(false), true)] {
         let bench = Bench::with(|bench| bench.container.security.allow_privilege_escalation = escalation);
         assert_eq!(bench.process().no_new_privileges(), Some(expected));
+    }
+}
+
+#[test]
+fn objects_come_first_services_last_and_references_see_both() {
+    use crate::{
+        oci::ObjectValues,
+        spec::{ObjectKeyRef, ObjectKind},
+    };
+
+    let key = || {
+        let (name, key) = ("s".to_owned(), "k".to_owned());
+        EnvSource::Key(ObjectKeyRef { kind: ObjectKind::Secret, name, key, optional: true })
+    };
+    let mut bench = Bench::with(|bench| {
+        bench.pod.source = Source::Api;
+        bench.container.env = [
+            ("SECRET", key()),
+            ("MISSING", key()),
+            ("USES", EnvSource::Value("$(SECRET) $(FROM) $(WEB_HOST) $(MISSING) $(LATER)".into())),
+            ("WEB_HOST", EnvSource::Value("own".into())),
+            ("FROM", EnvSource::Value("over $(FROM)".into())),
+        ]
+        .map(|(name, source)| EnvVar { name: name.into(), source })
+        .into();
+        bench.container.args = vec!["$(SECRET)".into(), "$(WEB_PORT)".into()];
+    });
+    let own = |bench: &Bench| {
+        let all = bench.env();
+        all.into_iter()
+            .filter(|one| !["PATH", "HOSTNAME"].iter().any(|name| one.starts_with(name)))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        own(&bench),
+        ["USES=$(SECRET) $(FROM) $(WEB_HOST) $(MISSING) $(LATER)", "WEB_HOST=own", "FROM=over $(FROM)"],
+        "before the values are known"
+    );
+    let text = |text: &str| text.to_owned();
+    bench.values = Some(ObjectValues {
+        from: vec![(text("FROM"), text("1")), (text("FROM"), text("2")), (text("OTHER"), text("3"))],
+        keys: BTreeMap::from([(0, text("hush"))]),
+        services: BTreeMap::from([(text("WEB_HOST"), text("10.0.0.1")), (text("WEB_PORT"), text("80"))]),
+    });
+    assert_eq!(
+        own(&bench),
+        [
+            "FROM=over 2",
+            "OTHER=3",
+            "SECRET=hush",
+            "USES=hush 2 10.0.0.1 $(MISSING) $(LATER)",
+            "WEB_HOST=own",
+            "WEB_PORT=80"
+        ]
+    );
+    assert_eq!(bench.process().args().clone().unwrap(), ["hush", "80"]);
+    for (name, value) in [("A=B", "x"), ("", "x"), ("A\0", "x"), ("A", "hush\0")] {
+        bench.values =
+            Some(ObjectValues { from: vec![(text(name), text(value))], ..ObjectValues::default() });
+        let error = bench.error().to_string();
+        assert!(!error.contains("hush"), "{error}");
     }
 }

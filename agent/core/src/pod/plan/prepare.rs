@@ -6,7 +6,7 @@ use crate::{
     image,
     pod::{
         actual::{Preparing, Run},
-        port::{image::ImageUse, removal::Leftover, sandbox},
+        port::{image::ImageUse, removal::Leftover, sandbox, volume::Refresh},
         restart::{could_not_start, due, is_of_another, runs_again},
         step::{PodResource, Step},
     },
@@ -49,6 +49,21 @@ impl Planner<'_> {
             };
             if due {
                 self.push(Step::Ensure(PodResource::Volume(volume.name.clone())));
+            }
+        }
+        self.refreshes();
+    }
+
+    /// Content that has changed, or grows old, in volumes that are there.
+    fn refreshes(&mut self) {
+        let actual = &self.life.actual;
+        for (name, refresh) in &actual.refreshes {
+            let is_there = actual.volumes.get(name).is_some_and(|state| state.ready().is_some());
+            if let Refresh::At { at, .. } = refresh
+                && is_there
+                && self.has_come(*at)
+            {
+                self.push(Step::Refresh(name.clone()));
             }
         }
     }

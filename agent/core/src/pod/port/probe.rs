@@ -431,7 +431,9 @@ fn expanded(container: &Container, command: &[String]) -> Vec<String> {
         .iter()
         .map(|var| match &var.source {
             EnvSource::Value(text) => (var.name.clone(), text.clone()),
-            EnvSource::Field(_) | EnvSource::Resource(_) => (var.name.clone(), String::new()),
+            EnvSource::Field(_) | EnvSource::Resource(_) | EnvSource::Key(_) => {
+                (var.name.clone(), String::new())
+            }
         })
         .collect();
     command.iter().map(|word| expand_known(word, &known)).collect()

@@ -1,6 +1,6 @@
 //! The start of a container, and the look at one that nobody answered.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use oci_spec::runtime::User;
@@ -13,7 +13,7 @@ use crate::{
     id::{Attempt, ContainerId, ContainerName, OpId, SandboxId, VolumeName},
     image::ImageInfo,
     observation::{Exit, ObservedTask},
-    oci::{ConfigError, ContainerInputs, ContainerPlan, container_plan},
+    oci::{Accounts, ConfigError, ContainerInputs, ContainerPlan, ObjectValues, container_plan},
     ops::Purpose,
     pod::{
         actual::{Life, Preparing, Refusal, Run, RunEnd, Running, Stage},
@@ -25,8 +25,8 @@ use crate::{
         text::about,
     },
     record::{Probed, RunImage},
-    spec::{Container, Pod},
-    status::{RunUser, Severity},
+    spec::{Container, Pod, Source},
+    status::{NetworkStatus, RunUser, Severity},
     time::{Mono, Now},
 };
 
@@ -59,6 +59,44 @@ pub struct StartRequest {
     pub image: Arc<ImageInfo>,
     /// Everything that is prepared on the node and written into its OCI spec.
     pub plan: ContainerPlan,
+    /// Where objects and services have a part in its environment: what the plan is made from anew, once those are known.
+    pub unplanned: Option<Box<Unplanned>>,
+}
+
+/// What a plan is made from that is not in its request otherwise.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unplanned {
+    /// The node, as it was when the start was asked for.
+    node: NodeConfig,
+    sandbox_attempt: Attempt,
+    accounts: Arc<Accounts>,
+    network: Option<NetworkStatus>,
+    volumes: BTreeMap<VolumeName, String>,
+}
+
+impl StartRequest {
+    /// The same with a plan that has what objects and services give. Not for anybody to see: it may be secret.
+    ///
+    /// # Errors
+    /// As for any plan.
+    pub fn with_values(&self, values: &ObjectValues) -> Result<Self, ConfigError> {
+        let Some(unplanned) = &self.unplanned else { return Ok(self.clone()) };
+        let plan = container_plan(&ContainerInputs {
+            node: &unplanned.node,
+            pod: &self.pod,
+            container: &self.container,
+            attempt: self.attempt,
+            id: &self.id,
+            sandbox: &self.sandbox,
+            sandbox_attempt: unplanned.sandbox_attempt,
+            image: &self.image,
+            accounts: &unplanned.accounts,
+            network: unplanned.network.as_ref(),
+            volumes: &unplanned.volumes,
+            values: Some(values),
+        })?;
+        Ok(Self { plan, unplanned: None, ..self.clone() })
+    }
 }
 
 /// A task to look at.
@@ -328,7 +366,18 @@ fn request(
         accounts,
         network: life.record.network.as_ref(),
         volumes: &volumes,
+        values: None,
     })?;
+    let unplanned = (life.spec.source == Source::Api).then(|| {
+        let (accounts, network) = (Arc::clone(accounts), life.record.network.clone());
+        Box::new(Unplanned {
+            node: config.clone(),
+            sandbox_attempt: life.record.sandbox,
+            accounts,
+            network,
+            volumes,
+        })
+    });
     Ok(Some(StartRequest {
         id,
         attempt: record.attempt,
@@ -337,6 +386,7 @@ fn request(
         container: Arc::clone(container),
         image: Arc::clone(image),
         plan,
+        unplanned,
     }))
 }
 

@@ -1,24 +1,34 @@
 //! The pod's volumes.
+//!
+//! What is in one with content may change while containers run: it stays ready, and its content is made anew when an object
+//! that it shows has changed, when the pod has, and when a token in it grows old.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crate::{
     cgroup,
     config::NodeConfig,
+    derived::content,
     effect::Act,
     event::Outcome,
-    failure::Failure,
-    id::VolumeName,
+    failure::{Failure, FailureKind},
+    id::{OpId, VolumeName},
     pod::{
+        actual::{Preparing, Run},
         fit,
         machine::{PodMachine, Shared},
         outcome::Slot,
-        resource::{EndedEffect, Resource},
+        resource::{EndedEffect, Resource, Retry},
     },
-    spec::{Medium, Pod, Volume, VolumeSource},
+    spec::{Medium, ObjectKey, Pod, Volume, VolumeSource},
+    time::Mono,
 };
 
 /// A volume to make.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VolumeRequest {
+    /// The pod.
+    pub pod: Arc<Pod>,
     /// The volume.
     pub volume: Volume,
     /// Group that is to own it.
@@ -27,19 +37,44 @@ pub struct VolumeRequest {
     pub tmpfs_size_bytes: Option<u64>,
 }
 
+/// Content of a volume that is to be made anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refresh {
+    /// At a time.
+    At {
+        /// When.
+        at: Mono,
+        /// How often it failed, in a row.
+        tries: u32,
+    },
+    /// Being made.
+    Asked {
+        /// The effect.
+        op: OpId,
+        /// Whether something has changed since it was asked for.
+        again: bool,
+    },
+}
+
 /// A memory medium is no larger than what pods may use of the node, the pod's memory limit and its own (KEP-1967).
 /// Source: `calculateEmptyDirMemorySize` of `pkg/volume/emptydir/empty_dir.go`.
-fn request(pod: &Pod, name: &VolumeName, config: &NodeConfig) -> Option<VolumeRequest> {
+fn request(pod: &Arc<Pod>, name: &VolumeName, config: &NodeConfig) -> Option<VolumeRequest> {
     let volume = pod.volumes.iter().find(|volume| volume.name == *name)?.clone();
-    let tmpfs_size_bytes = match &volume.source {
-        VolumeSource::EmptyDir { medium: Medium::Memory, size_limit_bytes } => {
+    let (medium, size_limit_bytes) = match &volume.source {
+        VolumeSource::EmptyDir { medium, size_limit_bytes } => (*medium, *size_limit_bytes),
+        VolumeSource::Content(content) => (content.kind.medium(), None),
+        VolumeSource::HostPath { .. } => (Medium::Disk, None),
+    };
+    let tmpfs_size_bytes = match medium {
+        Medium::Memory => {
             let limit = cgroup::pod_values(pod, config).memory_bytes_max;
-            let bounds = [config.allocatable.memory_bytes, limit, *size_limit_bytes];
+            let bounds = [config.allocatable.memory_bytes, limit, size_limit_bytes];
             bounds.into_iter().flatten().filter(|bytes| *bytes > 0).min()
         }
-        VolumeSource::EmptyDir { medium: Medium::Disk, .. } | VolumeSource::HostPath { .. } => None,
+        Medium::Disk => None,
     };
-    Some(VolumeRequest { volume, fs_group: pod.security.fs_group, tmpfs_size_bytes })
+    let pod = Arc::clone(pod);
+    Some(VolumeRequest { fs_group: pod.security.fs_group, pod, volume, tmpfs_size_bytes })
 }
 
 impl PodMachine {
@@ -49,7 +84,56 @@ impl PodMachine {
         let tries = self.life.actual.volumes.get(&name).map_or(0, Resource::tries);
         let act = Act::EnsureVolume(Box::new(request));
         let op = self.ask(shared, Slot::Volume(name.clone()), tries, act);
+        self.life.actual.refreshes.remove(&name);
         self.life.actual.volumes.insert(name, Resource::Ensuring(op));
+    }
+
+    /// Asks for its content anew.
+    pub(in crate::pod) fn refresh_volume(&mut self, name: VolumeName, shared: &mut Shared<'_>) {
+        let Some(request) = request(&self.life.spec, &name, shared.config) else { return };
+        let tries = match self.life.actual.refreshes.get(&name) {
+            Some(Refresh::At { tries, .. }) => *tries,
+            Some(Refresh::Asked { .. }) | None => 0,
+        };
+        let op = self.ask(shared, Slot::Volume(name.clone()), tries, Act::EnsureVolume(Box::new(request)));
+        self.life.actual.refreshes.insert(name, Refresh::Asked { op, again: false });
+    }
+
+    /// An object that it may use has changed: volumes that show it are made anew, and what waits because of it goes on.
+    pub fn object_changed(&mut self, object: &ObjectKey, now: Mono) {
+        let spec = Arc::clone(&self.life.spec);
+        for volume in spec.volumes.iter().filter(|volume| content::shows(&spec, volume, object)) {
+            self.content_changed(&volume.name, now);
+        }
+        for run in self.life.actual.containers.values_mut() {
+            if let Run::Preparing(Preparing { refused: Some(refusal), .. }) = run {
+                refusal.retry.end_wait(FailureKind::Config, now);
+            }
+        }
+    }
+
+    /// What volumes show of the pod itself has changed.
+    pub(in crate::pod) fn pod_changed(&mut self, now: Mono) {
+        let spec = Arc::clone(&self.life.spec);
+        for volume in spec.volumes.iter().filter(|volume| content::shows_pod(volume)) {
+            self.content_changed(&volume.name, now);
+        }
+    }
+
+    fn content_changed(&mut self, name: &VolumeName, now: Mono) {
+        let actual = &mut self.life.actual;
+        let Some(state) = actual.volumes.get_mut(name) else { return };
+        if let Resource::Failed(retry) = state {
+            retry.at = retry.at.min(now);
+            return;
+        }
+        match actual.refreshes.get_mut(name) {
+            Some(Refresh::Asked { again, .. }) => *again = true,
+            Some(Refresh::At { at, .. }) => *at = now.min(*at),
+            None => {
+                actual.refreshes.insert(name.clone(), Refresh::At { at: now, tries: 0 });
+            }
+        }
     }
 
     /// Takes the outcome.
@@ -61,15 +145,52 @@ impl PodMachine {
     ) {
         let prefix = format!("MountVolume.SetUp failed for volume {:?} : ", name.as_str());
         self.complain(&result, "FailedMount", &prefix);
-        if let Some(state) = self.life.actual.volumes.get_mut(name) {
-            state.settle(ended, path(result));
+        let made = made(result);
+        let actual = &mut self.life.actual;
+        let Some(state) = actual.volumes.get_mut(name) else { return };
+        let refresh = actual.refreshes.get(name).cloned();
+        match (&refresh, made) {
+            (Some(Refresh::Asked { op, again }), made) if *op == ended.op => {
+                let next = match made {
+                    Ok(_) if *again => Some(Refresh::At { at: ended.at, tries: 0 }),
+                    Ok((_, again_in)) => due(again_in, ended.at),
+                    Err(failure) => {
+                        let Retry { at, tries, .. } = Retry::after(failure, ended.tries, ended.at);
+                        Some(Refresh::At { at: if *again { ended.at } else { at }, tries })
+                    }
+                };
+                set(&mut actual.refreshes, name, next);
+            }
+            (refresh, made) => {
+                // One that is there was set while the volume was being made.
+                let is_own = state.op() == Some(ended.op);
+                if let (true, None, Ok((_, again_in))) = (is_own, refresh, &made) {
+                    set(&mut actual.refreshes, name, due(*again_in, ended.at));
+                }
+                state.settle(ended, made.map(|(path, _)| path));
+            }
         }
     }
 }
 
-fn path(result: Result<Outcome, Failure>) -> Result<String, Failure> {
+fn due(again_in: Option<Duration>, now: Mono) -> Option<Refresh> {
+    again_in.map(|time| Refresh::At { at: now + time, tries: 0 })
+}
+
+fn set(refreshes: &mut BTreeMap<VolumeName, Refresh>, name: &VolumeName, next: Option<Refresh>) {
+    match next {
+        Some(refresh) => refreshes.insert(name.clone(), refresh),
+        None => refreshes.remove(name),
+    };
+}
+
+fn made(result: Result<Outcome, Failure>) -> Result<(String, Option<Duration>), Failure> {
     let outcome = result?;
-    if let Outcome::Volume { path } = outcome { Ok(path) } else { Err(fit::unfitting(&outcome)) }
+    if let Outcome::Volume { path, again_in } = outcome {
+        Ok((path, again_in))
+    } else {
+        Err(fit::unfitting(&outcome))
+    }
 }
 
 #[cfg(test)]
@@ -100,6 +221,7 @@ mod tests {
             let source = VolumeSource::EmptyDir { medium: Medium::Memory, size_limit_bytes: volume_limit };
             let volumes = vec![Volume { name: name.clone(), source }];
             let pod = Pod { volumes, qos: QosClass::Burstable, ..fixtures::pod(vec![container]) };
+            let pod = Arc::new(pod);
             let found = request(&pod, &name, &node).and_then(|request| request.tmpfs_size_bytes);
             assert_eq!(found, expected, "{pod_limit} {volume_limit:?}");
         }

@@ -71,8 +71,14 @@ impl World {
                 if !self.dirs.contains(pod) {
                     self.violate(format!("{pod}: volume before dirs"));
                 }
-                self.volumes.insert((pod.clone(), request.volume.name.clone()));
-                Ok(Outcome::Volume { path: format!("/volumes/{}", request.volume.name) })
+                let volume = (pod.clone(), request.volume.name.clone());
+                *self.contents.made.entry(volume.clone()).or_default() += 1;
+                if self.contents.is_missing {
+                    return Err(failure(FailureKind::Transient, "configmap \"m\" not found"));
+                }
+                self.volumes.insert(volume);
+                let again_in = self.contents.again_in;
+                Ok(Outcome::Volume { path: format!("/volumes/{}", request.volume.name), again_in })
             }
             Act::EnsureRootfs(request) => {
                 self.snapshots.insert(request.id.clone(), pod.clone());

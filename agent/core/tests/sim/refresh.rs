@@ -1,0 +1,173 @@
+//! Volumes whose content changes while their pod runs.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use berth_core::{
+    event::Event,
+    id::{PodUid, VolumeName},
+    spec::{
+        ContentKind, ContentVolume, DownwardFile, DownwardSource, ObjectFiles, ObjectKey, ObjectKind, Pod,
+        Projection, Volume, VolumeSource,
+    },
+};
+
+use crate::{pods, run::Run};
+
+fn volume(name: &str, kind: ContentKind, source: Projection) -> Volume {
+    let content = ContentVolume { kind, default_mode: 0o644, sources: vec![source] };
+    Volume { name: VolumeName::new(name), source: VolumeSource::Content(content) }
+}
+
+/// A pod with a ConfigMap `m`, a Secret `s` and its own labels as volumes.
+fn pod() -> Pod {
+    let object = |kind, name: &str| {
+        Projection::Object(ObjectFiles { kind, name: name.into(), items: vec![], optional: false })
+    };
+    let labels = DownwardFile {
+        path: "labels".into(),
+        mode: None,
+        source: DownwardSource::Field("metadata.labels".into()),
+    };
+    let mut pod = pods::pod("web", &["main"]);
+    pod.volumes = vec![
+        volume("map", ContentKind::ConfigMap, object(ObjectKind::ConfigMap, "m")),
+        volume("secret", ContentKind::Secret, object(ObjectKind::Secret, "s")),
+        volume("labels", ContentKind::DownwardApi, Projection::Downward(vec![labels])),
+    ];
+    pod
+}
+
+fn uid() -> PodUid {
+    PodUid::new("uid-web")
+}
+
+fn changed(run: &mut Run, kind: ObjectKind, name: &str) {
+    let object = ObjectKey { kind, namespace: "default".into(), name: name.into() };
+    run.handle(Event::ObjectChanged { object, pods: vec![uid(), PodUid::new("gone")] });
+}
+
+/// How often each volume was made: map, secret, labels.
+fn made(run: &Run) -> [u32; 3] {
+    ["map", "secret", "labels"]
+        .map(|name| run.world.contents.made.get(&(uid(), VolumeName::new(name))).copied().unwrap_or(0))
+}
+
+fn is_running(run: &Run) -> bool {
+    run.world.running(&uid(), "main").is_some()
+}
+
+fn begun() -> Run {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pod());
+    run.settle();
+    run
+}
+
+#[test]
+fn what_shows_a_changed_object_is_made_anew_and_nothing_else() {
+    let mut run = begun();
+    assert_eq!((made(&run), is_running(&run)), ([1, 1, 1], true));
+    for (kind, name, expected) in [
+        (ObjectKind::ConfigMap, "m", [2, 1, 1]),
+        (ObjectKind::Secret, "m", [2, 1, 1]),
+        (ObjectKind::Secret, "s", [2, 2, 1]),
+        (ObjectKind::ConfigMap, "other", [2, 2, 1]),
+    ] {
+        changed(&mut run, kind, name);
+        run.settle();
+        assert_eq!(made(&run), expected, "{kind:?} {name}");
+    }
+    run.advance(Duration::from_secs(600), |_| {});
+    run.settle();
+    assert_eq!(made(&run), [2, 2, 1], "nothing is made anew for time alone");
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+#[test]
+fn a_change_of_the_pod_itself_is_shown() {
+    let mut run = begun();
+    let mut labelled = pod();
+    labelled.labels = BTreeMap::from([("a".into(), "b".into())]);
+    run.replace(labelled.clone());
+    run.settle();
+    assert_eq!(made(&run), [1, 1, 2]);
+    labelled.manifest = "{\"status\":{}}".into();
+    run.replace(labelled);
+    run.settle();
+    assert_eq!(made(&run), [1, 1, 2], "its status is not shown");
+}
+
+#[test]
+fn a_change_while_one_is_being_made_is_made_after_it() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(pod());
+    while made(&run) == [0, 0, 0] {
+        changed(&mut run, ObjectKind::ConfigMap, "m");
+        assert!(run.settle_one());
+    }
+    run.settle();
+    assert_eq!(made(&run), [2, 1, 1], "once more, however often it was told");
+
+    changed(&mut run, ObjectKind::ConfigMap, "m");
+    changed(&mut run, ObjectKind::ConfigMap, "m");
+    changed(&mut run, ObjectKind::ConfigMap, "m");
+    run.settle();
+    assert_eq!(made(&run), [4, 1, 1], "three changes, of which two came while it was being made");
+}
+
+#[test]
+fn an_object_that_is_gone_stops_nothing_and_its_return_ends_the_wait() {
+    let mut run = begun();
+    run.world.contents.is_missing = true;
+    changed(&mut run, ObjectKind::ConfigMap, "m");
+    run.settle();
+    run.advance(Duration::from_secs(300), Run::settle);
+    assert!(is_running(&run), "what is there stays");
+    let tried = made(&run)[0];
+    assert!((6..=12).contains(&tried), "it is tried again at growing intervals: {tried}");
+    run.world.contents.is_missing = false;
+    changed(&mut run, ObjectKind::ConfigMap, "m");
+    run.settle();
+    let done = made(&run)[0];
+    assert_eq!(done, tried + 1);
+    run.advance(Duration::from_secs(300), Run::settle);
+    assert_eq!(made(&run)[0], done);
+}
+
+#[test]
+fn a_pod_whose_object_appears_starts_at_once() {
+    let mut run = Run::new();
+    run.settle();
+    run.world.contents.is_missing = true;
+    run.want(pod());
+    run.settle();
+    run.advance(Duration::from_secs(300), Run::settle);
+    assert!(!is_running(&run));
+    run.world.contents.is_missing = false;
+    for (kind, name) in [(ObjectKind::ConfigMap, "m"), (ObjectKind::Secret, "s")] {
+        assert!(!is_running(&run));
+        changed(&mut run, kind, name);
+        run.settle();
+    }
+    // The labels wait for nobody but themselves.
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert!(is_running(&run));
+}
+
+#[test]
+fn a_token_is_renewed_when_it_is_due_whatever_the_wall_clock_does() {
+    let mut run = Run::new();
+    run.settle();
+    run.world.contents.again_in = Some(Duration::from_secs(2880));
+    run.want(pod());
+    run.settle();
+    for (round, step) in [(1, 3600), (2, -3600), (3, 0)] {
+        run.now.wall = run.now.wall.checked_add(jiff::SignedDuration::from_secs(step)).unwrap();
+        run.advance(Duration::from_secs(2840), Run::settle);
+        assert_eq!(made(&run), [round; 3], "not yet");
+        run.advance(Duration::from_secs(40), Run::settle);
+        assert_eq!(made(&run), [round + 1; 3]);
+    }
+}

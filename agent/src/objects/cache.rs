@@ -1,0 +1,294 @@
+//! The cache: one watch for each object, however many pods name it.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use berth_core::{
+    event::Event,
+    id::PodUid,
+    spec::{ObjectKey, ObjectKind},
+};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        core::v1::{ConfigMap, Secret, Service},
+        node::v1::RuntimeClass,
+    },
+};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::{
+    sync::{mpsc, watch},
+    task::AbortHandle,
+};
+
+use super::{
+    ObjectError,
+    content::{Content, HasContent},
+    lists::Followed,
+    services::{Link, link},
+    tokens::Tokens,
+};
+use crate::{
+    causes::with_causes,
+    cluster::{Clients, Seen, Watched},
+};
+
+/// How long somebody who needs an object waits until it is read for the first time. Whoever gave up is told when it is.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
+
+/// Objects of the API server. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Objects(Option<Arc<Shared>>);
+
+struct Shared {
+    clients: Clients,
+    /// Who is told of changes: the loop, whose queue is bounded, so that a flood of changes waits in the watches.
+    events: mpsc::Sender<Event>,
+    entries: Mutex<BTreeMap<ObjectKey, Entry>>,
+    tokens: Tokens,
+    lists: Lists,
+}
+
+/// Kinds that are followed as a whole.
+#[derive(Debug)]
+pub(super) struct Lists {
+    /// All services.
+    pub(super) services: Followed<Service, Option<Link>>,
+    /// The API server's alone.
+    pub(super) master: Followed<Service, Option<Link>>,
+    /// Handlers of RuntimeClasses.
+    pub(super) classes: Followed<RuntimeClass, String>,
+}
+
+impl Lists {
+    fn new(clients: &Clients) -> Self {
+        Self {
+            services: Followed::new(clients.clone(), (Api::all, ""), link),
+            master: Followed::new(
+                clients.clone(),
+                (|client| Api::namespaced(client, "default"), "metadata.name=kubernetes"),
+                link,
+            ),
+            classes: Followed::new(clients.clone(), (Api::all, ""), |class| class.handler),
+        }
+    }
+
+    fn release(&self, pod: &PodUid) {
+        self.services.release(pod);
+        self.master.release(pod);
+        self.classes.release(pod);
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Shared")
+    }
+}
+
+/// One object.
+struct Entry {
+    /// The pods that name it, and what each has of it.
+    users: BTreeMap<PodUid, Given>,
+    /// What is known of it.
+    known: watch::Sender<Known>,
+    /// The watch.
+    task: AbortHandle,
+}
+
+/// What of an object was given to a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Given {
+    /// Nothing yet: it is waited for, and what comes is taken.
+    Awaited,
+    /// What there was, or nothing in time: to be told when that changes.
+    Answered,
+}
+
+/// What is known of an object.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    /// Whether anything was heard.
+    is_heard: bool,
+    /// What is in it; none where there is none.
+    content: Option<Arc<Content>>,
+}
+
+impl Objects {
+    /// Of a node without API server: there are none.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Of the cluster that these clients reach; changes are told as events.
+    #[must_use]
+    pub fn new(clients: Clients, events: mpsc::Sender<Event>) -> Self {
+        let (tokens, lists) = (Tokens::new(clients.clone()), Lists::new(&clients));
+        Self(Some(Arc::new(Shared { clients, events, entries: Mutex::default(), tokens, lists })))
+    }
+
+    /// What is in an object; `None` when there is none. From now on the pod is told of its changes, until it is released.
+    ///
+    /// # Errors
+    /// Nothing was heard of it in time, or there is no API server.
+    pub async fn get(&self, pod: &PodUid, key: &ObjectKey) -> Result<Option<Arc<Content>>, ObjectError> {
+        let Some(shared) = &self.0 else {
+            return Err(ObjectError::NoCluster { kind: key.kind.as_str(), name: key.name.clone() });
+        };
+        let mut known = shared.begin(pod, key);
+        drop(tokio::time::timeout(FIRST_ANSWER, known.wait_for(|known| known.is_heard)).await);
+        let known = shared.answer(pod, key);
+        if known.is_heard { Ok(known.content) } else { Err(ObjectError::NotRead { kind: key.kind.as_str() }) }
+    }
+
+    /// The tokens of service accounts.
+    pub(super) fn tokens(&self) -> Option<&Tokens> {
+        self.0.as_ref().map(|shared| &shared.tokens)
+    }
+
+    /// Kinds that are followed as a whole.
+    pub(super) fn lists(&self) -> Option<&Lists> {
+        self.0.as_ref().map(|shared| &shared.lists)
+    }
+
+    /// The handler of a pod's RuntimeClass (`LookupRuntimeHandler` of `pkg/kubelet/runtimeclass/runtimeclass_manager.go`).
+    ///
+    /// # Errors
+    /// There is no such class.
+    pub async fn handler(&self, pod: &PodUid, class: &str) -> Result<String, ObjectError> {
+        let missing = || ObjectError::NoRuntimeClass { name: class.to_owned() };
+        let all = self.lists().ok_or_else(missing)?.classes.get(pod).await.ok_or_else(missing)?;
+        let handler = all.get(&(String::new(), class.to_owned())).ok_or_else(missing)?;
+        Ok(handler.as_ref().clone())
+    }
+
+    /// The pod names nothing any more: what no other names is no longer watched, and forgotten.
+    pub fn release(&self, pod: &PodUid) {
+        let Some(shared) = &self.0 else { return };
+        shared.entries().retain(|_, entry| {
+            let was_user = entry.users.remove(pod).is_some();
+            let is_unused = was_user && entry.users.is_empty();
+            if is_unused {
+                entry.task.abort();
+            }
+            !is_unused
+        });
+        shared.tokens.forget(pod);
+        shared.lists.release(pod);
+    }
+
+    /// How many objects are known, and how many of them are watched.
+    #[must_use]
+    pub fn count(&self) -> (usize, usize) {
+        let Some(shared) = &self.0 else { return (0, 0) };
+        let entries = shared.entries();
+        (entries.len(), entries.values().filter(|entry| !entry.task.is_finished()).count())
+    }
+}
+
+impl Shared {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Entry>> {
+        // Nothing that can panic is done under it.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the pod in as a user, and has the object watched.
+    fn begin(self: &Arc<Self>, pod: &PodUid, key: &ObjectKey) -> watch::Receiver<Known> {
+        let mut entries = self.entries();
+        let entry = entries.entry(key.clone()).or_insert_with(|| {
+            let known = watch::Sender::default();
+            let (shared, followed) = (Arc::downgrade(self), key.clone());
+            let clients = self.clients.clone();
+            let task = match key.kind {
+                ObjectKind::ConfigMap => tokio::spawn(follow::<ConfigMap>(shared, clients, followed)),
+                ObjectKind::Secret => tokio::spawn(follow::<Secret>(shared, clients, followed)),
+            };
+            Entry { users: BTreeMap::new(), known, task: task.abort_handle() }
+        });
+        entry.users.entry(pod.clone()).or_insert(Given::Awaited);
+        entry.known.subscribe()
+    }
+
+    /// What is known of it at this moment: the pod is told of whatever comes after.
+    fn answer(&self, pod: &PodUid, key: &ObjectKey) -> Known {
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(key) else { return Known::default() };
+        if let Some(given) = entry.users.get_mut(pod) {
+            *given = Given::Answered;
+        }
+        entry.known.borrow().clone()
+    }
+
+    /// Takes what was seen of an object, and says who is to be told.
+    fn take(&self, key: &ObjectKey, seen: Option<Content>) -> Vec<PodUid> {
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(key) else { return Vec::new() };
+        let is_new = entry.known.send_if_modified(|known| {
+            let is_same = known.is_heard && known.content.as_deref() == seen.as_ref();
+            if !is_same {
+                *known = Known { is_heard: true, content: seen.map(Arc::new) };
+            }
+            !is_same
+        });
+        let answered = entry.users.iter().filter(|(_, given)| is_new && **given == Given::Answered);
+        answered.map(|(pod, _)| pod.clone()).collect()
+    }
+}
+
+/// Follows one object until nobody names it, or it cannot change any more.
+async fn follow<K>(shared: std::sync::Weak<Shared>, clients: Clients, key: ObjectKey)
+where
+    K: HasContent
+        + Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + fmt::Debug
+        + Send
+        + 'static,
+{
+    let namespace = key.namespace.clone();
+    let api = move |client| Api::<K>::namespaced(client, &namespace);
+    let mut watched = Watched::new(clients, api, format!("metadata.name={}", key.name));
+    loop {
+        let seen = match watched.next().await {
+            // A server that does not know the selector is not to give us another's content.
+            Seen::Whole(objects) => objects.into_iter().find(|object| object.name_any() == key.name),
+            Seen::Applied(object) if object.name_any() == key.name => Some(object),
+            Seen::Gone(object) if object.name_any() == key.name => None,
+            Seen::Applied(_) | Seen::Gone(_) => continue,
+            Seen::Failed(error) => {
+                let (kind, namespace, name) = (key.kind.as_str(), &key.namespace, &key.name);
+                tracing::warn!(
+                    kind,
+                    namespace,
+                    name,
+                    error = with_causes(&error),
+                    "an object is not followed"
+                );
+                continue;
+            }
+        };
+        let content = seen.map(HasContent::content);
+        let is_final = content.as_ref().is_some_and(|content| content.is_immutable);
+        let Some(shared) = shared.upgrade() else { return };
+        let pods = shared.take(&key, content);
+        if !pods.is_empty() {
+            let told = Event::ObjectChanged { object: key.clone(), pods };
+            if shared.events.send(told).await.is_err() {
+                return;
+            }
+        }
+        if is_final {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+use std::time::Instant;
+
+use serde_json::json;
+
+use super::*;
+use crate::{hidden::Hidden, objects::fake::Fake};
+
+const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
+const SECRETS: &str = "/api/v1/namespaces/shop/secrets";
+
+/// As long as any of these tests may take.
+const LONG: Duration = Duration::from_secs(60);
+
+fn key(kind: ObjectKind, name: &str) -> ObjectKey {
+    ObjectKey { kind, namespace: "shop".into(), name: name.into() }
+}
+
+fn pod(number: usize) -> PodUid {
+    PodUid::new(format!("u{number}"))
+}
+
+fn objects(server: &Fake) -> (Objects, mpsc::Receiver<Event>) {
+    let (sender, events) = mpsc::channel(8);
+    (Objects::new(server.clients(), sender), events)
+}
+
+async fn until(mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LONG, "not so in time");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+fn text(content: Option<&Arc<Content>>, key: &str) -> String {
+    let bytes = content.and_then(|content| content.data.get(key)).map(Hidden::reveal);
+    String::from_utf8(bytes.unwrap_or(b"(none)").to_vec()).unwrap()
+}
+
+async fn changed(events: &mut mpsc::Receiver<Event>) -> (ObjectKey, Vec<PodUid>) {
+    match tokio::time::timeout(LONG, events.recv()).await {
+        Ok(Some(Event::ObjectChanged { object, pods })) => (object, pods),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_object_is_followed_from_its_first_answer_to_its_end() {
+    let server = Fake::default();
+    let (objects, mut events) = objects(&server);
+    let key = key(ObjectKind::ConfigMap, "m");
+    assert_eq!(objects.get(&pod(1), &key).await.unwrap(), None, "that there is none is an answer");
+
+    server.put(MAPS, "m", json!({"data": {"a": "1"}, "binaryData": {"b": "/w=="}}));
+    assert_eq!(changed(&mut events).await, (key.clone(), vec![pod(1)]));
+    let content = objects.get(&pod(1), &key).await.unwrap();
+    assert_eq!(text(content.as_ref(), "a"), "1");
+    assert_eq!(content.unwrap().data["b"].reveal(), [0xff]);
+
+    server.put(MAPS, "other", json!({"data": {"a": "7"}}));
+    server.put(
+        MAPS,
+        "m",
+        json!({"data": {"a": "1"}, "binaryData": {"b": "/w=="}, "note": "no change of content"}),
+    );
+    server.put(MAPS, "m", json!({"data": {"a": "2"}}));
+    changed(&mut events).await;
+    assert_eq!(text(objects.get(&pod(1), &key).await.unwrap().as_ref(), "a"), "2");
+
+    server.remove(MAPS, "m");
+    changed(&mut events).await;
+    assert_eq!(objects.get(&pod(1), &key).await.unwrap(), None);
+    events.try_recv().unwrap_err();
+}
+
+#[tokio::test]
+async fn a_thousand_pods_share_one_watch_and_the_last_one_ends_it() {
+    let server = Fake::default();
+    let (objects, mut events) = objects(&server);
+    server.put(MAPS, "m", json!({"data": {"a": "1"}}));
+    let key = key(ObjectKind::ConfigMap, "m");
+    for number in 0..1000 {
+        assert_eq!(text(objects.get(&pod(number), &key).await.unwrap().as_ref(), "a"), "1");
+    }
+    assert_eq!((server.watches(), server.begun(), objects.count()), (1, 1, (1, 1)));
+    server.put(MAPS, "m", json!({"data": {"a": "2"}}));
+    assert_eq!(changed(&mut events).await.1.len(), 1000);
+    for number in 0..999 {
+        objects.release(&pod(number));
+    }
+    assert_eq!((server.watches(), objects.count()), (1, (1, 1)));
+    objects.release(&pod(1000));
+    assert_eq!(objects.count(), (1, 1), "one that names nothing ends nothing");
+    objects.release(&pod(999));
+    assert_eq!(objects.count(), (0, 0));
+    until(|| server.watches() == 0).await;
+}
+
+#[tokio::test]
+async fn an_immutable_object_is_read_once() {
+    let server = Fake::default();
+    let (objects, _events) = objects(&server);
+    let key = key(ObjectKind::Secret, "s");
+    server.put(SECRETS, "s", json!({"data": {"a": "MQ=="}, "immutable": true}));
+    assert_eq!(text(objects.get(&pod(1), &key).await.unwrap().as_ref(), "a"), "1");
+    until(|| server.watches() == 0 && objects.count() == (1, 0)).await;
+    assert_eq!(text(objects.get(&pod(2), &key).await.unwrap().as_ref(), "a"), "1");
+    assert_eq!(server.begun(), 1);
+}
+
+#[tokio::test]
+async fn what_is_known_stays_while_the_server_is_away_and_changes_are_seen_after() {
+    let server = Fake::default();
+    let (objects, mut events) = objects(&server);
+    let key = key(ObjectKind::Secret, "s");
+    server.put(SECRETS, "s", json!({"data": {"a": "MQ=="}}));
+    objects.get(&pod(1), &key).await.unwrap();
+    server.set_down(true);
+    assert_eq!(text(objects.get(&pod(2), &key).await.unwrap().as_ref(), "a"), "1");
+    server.put(SECRETS, "s", json!({"data": {"a": "Mg=="}}));
+    server.set_down(false);
+    // A watch that goes on from a version gets no list: here the server has forgotten what was before.
+    server.put(SECRETS, "s", json!({"data": {"a": "Mw=="}}));
+    until(|| server.watches() == 1).await;
+    server.put(SECRETS, "s", json!({"data": {"a": "NA=="}}));
+    let (_, pods) = changed(&mut events).await;
+    assert_eq!(pods, [pod(1), pod(2)]);
+    assert_eq!(text(objects.get(&pod(1), &key).await.unwrap().as_ref(), "a"), "4");
+}
+
+#[tokio::test]
+async fn who_gave_up_waiting_is_told_when_there_is_something() {
+    let server = Fake::default();
+    server.set_down(true);
+    let (objects, mut events) = objects(&server);
+    let key = key(ObjectKind::ConfigMap, "m");
+    let error = objects.get(&pod(1), &key).await.unwrap_err();
+    assert_eq!(error.to_string(), "failed to sync configmap cache: timed out waiting for the condition");
+    server.put(MAPS, "m", json!({"data": {"a": "1"}}));
+    server.set_down(false);
+    assert_eq!(changed(&mut events).await, (key.clone(), vec![pod(1)]));
+    assert_eq!(text(objects.get(&pod(1), &key).await.unwrap().as_ref(), "a"), "1");
+}
+
+#[tokio::test]
+async fn a_node_without_api_server_says_so() {
+    let error = Objects::none().get(&pod(1), &key(ObjectKind::Secret, "s")).await.unwrap_err();
+    assert!(
+        error.to_string().starts_with("secret \"s\" cannot be read: this node has no API server"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for_once_and_forgotten_with_its_pod() {
+    use berth_core::id::PodName;
+
+    use crate::objects::tokens::TokenKey;
+
+    let server = Fake::default();
+    let (objects, _events) = objects(&server);
+    let key = |pod: PodUid, seconds| TokenKey {
+        pod,
+        name: PodName { namespace: "shop".into(), name: "web".into() },
+        account: "default".into(),
+        audience: Some("vault".into()),
+        seconds,
+    };
+    let tokens = objects.tokens().unwrap();
+    let first = tokens.get(&key(pod(1), 3600)).await.unwrap();
+    assert_eq!(first.text.reveal(), b"token-1");
+    assert!(first.again_in <= Duration::from_secs(2880) && first.again_in > Duration::from_secs(2800));
+    assert_eq!(tokens.get(&key(pod(1), 3600)).await.unwrap().text.reveal(), b"token-1");
+    assert_eq!(tokens.get(&key(pod(2), 3600)).await.unwrap().text.reveal(), b"token-2");
+    assert_eq!(
+        server.token_requests()[0]["spec"],
+        json!({"audiences": ["vault"], "expirationSeconds": 3600,
+            "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u1"}})
+    );
+    objects.release(&pod(1));
+    assert_eq!(tokens.get(&key(pod(1), 3600)).await.unwrap().text.reveal(), b"token-3");
+    // One that is old at once is asked for anew each time, and given as long as it is good where that fails.
+    assert_eq!(tokens.get(&key(pod(3), 10)).await.unwrap().text.reveal(), b"token-4");
+    assert_eq!(tokens.get(&key(pod(3), 0)).await.unwrap().text.reveal(), b"token-5");
+    server.set_down(true);
+    assert_eq!(tokens.get(&key(pod(2), 3600)).await.unwrap().text.reveal(), b"token-2");
+    let error = tokens.get(&key(pod(3), 0)).await.unwrap_err();
+    assert_eq!(error.to_string(), "failed to fetch token: down");
+}

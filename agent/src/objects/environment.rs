@@ -1,0 +1,86 @@
+//! What objects and services give a container's environment. Source: `makeEnvironmentVariables` of
+//! `pkg/kubelet/kubelet_pods.go`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use berth_core::{
+    oci::ObjectValues,
+    spec::{Container, EnvSource, ObjectKey, ObjectKind, Pod},
+};
+
+use super::{Content, ObjectError, Objects, services};
+
+/// Reads what the environment of a container needs of the API server.
+///
+/// # Errors
+/// The first thing that is missing.
+pub async fn environment(
+    objects: &Objects,
+    pod: &Pod,
+    container: &Container,
+) -> Result<ObjectValues, ObjectError> {
+    let mut values = ObjectValues { services: links(objects, pod).await?, ..ObjectValues::default() };
+    for from in &container.env_from {
+        let Some(content) = read(objects, pod, from.kind, &from.name, from.optional).await? else { continue };
+        for (key, value) in texts(&content) {
+            values.from.push((format!("{}{key}", from.prefix), value));
+        }
+    }
+    for (index, variable) in container.env.iter().enumerate() {
+        let EnvSource::Key(wanted) = &variable.source else { continue };
+        let found = read(objects, pod, wanted.kind, &wanted.name, wanted.optional).await?;
+        match found.and_then(|content| text(&content, &wanted.key)) {
+            Some(value) => drop(values.keys.insert(index, value)),
+            None if wanted.optional => {}
+            None => {
+                return Err(ObjectError::NoKey {
+                    key: wanted.key.clone(),
+                    kind: match wanted.kind {
+                        ObjectKind::ConfigMap => "ConfigMap",
+                        ObjectKind::Secret => "Secret",
+                    },
+                    object: format!("{}/{}", pod.name.namespace, wanted.name),
+                });
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// `None` where the object is missing and may be.
+async fn read(
+    objects: &Objects,
+    pod: &Pod,
+    kind: ObjectKind,
+    name: &str,
+    optional: bool,
+) -> Result<Option<Arc<Content>>, ObjectError> {
+    let key = ObjectKey { kind, namespace: pod.name.namespace.clone(), name: name.to_owned() };
+    let found = objects.get(&pod.uid, &key).await?;
+    if found.is_none() && !optional {
+        return Err(ObjectError::NotFound { kind: kind.as_str(), name: name.to_owned() });
+    }
+    Ok(found)
+}
+
+async fn links(objects: &Objects, pod: &Pod) -> Result<BTreeMap<String, String>, ObjectError> {
+    let Some(lists) = objects.lists() else { return Ok(BTreeMap::new()) };
+    let list = if pod.service_links { &lists.services } else { &lists.master };
+    let all = list.get(&pod.uid).await.ok_or(ObjectError::NoServices)?;
+    let known = all.iter().filter_map(|(key, link)| Some((key, link.as_ref().as_ref()?)));
+    Ok(services::variables(known, &pod.name.namespace, pod.service_links))
+}
+
+fn texts(content: &Content) -> impl Iterator<Item = (&String, String)> {
+    content.data.keys().filter_map(|key| Some((key, text(content, key)?)))
+}
+
+/// Binary data of a ConfigMap is for volumes alone. What is no UTF-8 is shown as in Go's JSON, which the OCI spec is written in.
+fn text(content: &Content, key: &str) -> Option<String> {
+    let value = content.data.get(key)?;
+    let is_binary = content.binary.iter().any(|binary| binary == key);
+    (!is_binary).then(|| String::from_utf8_lossy(value.reveal()).into_owned())
+}
+
+#[cfg(test)]
+mod tests;

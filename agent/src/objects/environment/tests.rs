@@ -1,0 +1,117 @@
+use berth_core::spec::Source;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::{manifest::pod_from_json, objects::fake::Fake};
+
+const SERVICES: &str = "/api/v1/services";
+
+fn server() -> Fake {
+    let server = Fake::default();
+    let of = |kind: &str| format!("/api/v1/namespaces/shop/{kind}");
+    server.put(&of("configmaps"), "m", json!({"data": {"a": "1", "b.c": "2"}, "binaryData": {"z": "Mw=="}}));
+    server.put(&of("secrets"), "s", json!({"data": {"k": "c2VjcmV0", "bad": "/w=="}}));
+    server
+}
+
+async fn values(server: &Fake, container: Value) -> Result<ObjectValues, String> {
+    let (sender, _events) = mpsc::channel(8);
+    let objects = Objects::new(server.clients(), sender);
+    let mut main = container;
+    main["name"] = json!("c");
+    main["image"] = json!("i");
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop", "uid": "u1"},
+        "spec": {"containers": [main]}});
+    let pod = pod_from_json(&pod.to_string(), Source::Api).unwrap_or_else(|faults| panic!("{faults}"));
+    environment(&objects, &pod, &pod.containers[0]).await.map_err(|error| error.to_string())
+}
+
+fn key(kind: &str, name: &str, key: &str, optional: bool) -> Value {
+    json!({"env": [{"name": "X", "valueFrom": {kind: {"name": name, "key": key, "optional": optional}}}]})
+}
+
+#[tokio::test]
+async fn keys_and_whole_objects_become_values() {
+    let server = server();
+    let both = json!({"envFrom": [{"configMapRef": {"name": "m"}}, {"prefix": "S_", "secretRef": {"name": "s"}},
+        {"configMapRef": {"name": "none", "optional": true}}]});
+    let found = values(&server, both).await.unwrap();
+    let from: Vec<String> = found.from.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    assert_eq!(
+        from,
+        ["a=1", "b.c=2", "S_bad=\u{fffd}", "S_k=secret"],
+        "binary data of a ConfigMap is left out"
+    );
+    assert!(!format!("{found:?}").contains("secret"));
+
+    for (container, expected) in [
+        (key("secretKeyRef", "s", "k", false), Some("secret")),
+        (key("configMapKeyRef", "m", "b.c", false), Some("2")),
+        (key("configMapKeyRef", "m", "none", true), None),
+        (key("configMapKeyRef", "m", "z", true), None),
+        (key("secretKeyRef", "none", "k", true), None),
+    ] {
+        let found = values(&server, container.clone()).await.unwrap();
+        assert_eq!(found.keys.get(&0).map(String::as_str), expected, "{container}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_missing_is_told_in_the_kubelets_words() {
+    let server = server();
+    for (container, expected) in [
+        (key("configMapKeyRef", "x", "a", false), "configmap \"x\" not found"),
+        (key("secretKeyRef", "x", "a", false), "secret \"x\" not found"),
+        (key("configMapKeyRef", "m", "none", false), "couldn't find key none in ConfigMap shop/m"),
+        (key("secretKeyRef", "s", "none", true), ""),
+        (key("secretKeyRef", "s", "none", false), "couldn't find key none in Secret shop/s"),
+        (json!({"envFrom": [{"secretRef": {"name": "x"}}]}), "secret \"x\" not found"),
+    ] {
+        assert_eq!(
+            values(&server, container.clone()).await.err().unwrap_or_default(),
+            expected,
+            "{container}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn services_are_followed_while_some_pod_wants_them() {
+    let server = server();
+    let link = |ip: &str| json!({"spec": {"clusterIP": ip, "ports": [{"port": 443}]}});
+    for collection in [SERVICES, "/api/v1/namespaces/default/services"] {
+        server.put_in(collection, "default", "kubernetes", link("10.0.0.1"));
+    }
+    let (sender, _events) = mpsc::channel(8);
+    let objects = Objects::new(server.clients(), sender);
+    let pod = |uid: &str, links: bool| {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web", "namespace": "shop", "uid": uid},
+            "spec": {"enableServiceLinks": links, "containers": [{"name": "c", "image": "i"}]}});
+        pod_from_json(&pod.to_string(), Source::Api).unwrap()
+    };
+    let (linked, plain) = (pod("u1", true), pod("u2", false));
+    for pod in [&linked, &plain] {
+        let found = environment(&objects, pod, &pod.containers[0]).await.unwrap();
+        assert_eq!(found.services["KUBERNETES_SERVICE_HOST"], "10.0.0.1");
+        assert!(!found.services.contains_key("WEB_SERVICE_HOST"));
+    }
+    assert_eq!(server.watches(), 2, "one of all services, one of the API server's");
+    server.put_in(SERVICES, "shop", "web", link("10.0.0.2"));
+    let began = std::time::Instant::now();
+    loop {
+        let found = environment(&objects, &linked, &linked.containers[0]).await.unwrap();
+        if found.services.get("WEB_SERVICE_HOST").is_some_and(|ip| ip == "10.0.0.2") {
+            break;
+        }
+        assert!(began.elapsed().as_secs() < 60, "never told of it");
+        tokio::task::yield_now().await;
+    }
+    objects.release(&linked.uid);
+    objects.release(&plain.uid);
+    while server.watches() > 0 {
+        assert!(began.elapsed().as_secs() < 60, "still watched");
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,215 @@
+//! Credentials for registries, from pull secrets. Source: `pkg/credentialprovider/keyring.go`, `config.go`, `secrets/secrets.go`.
+
+use std::{collections::BTreeMap, fmt};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+use super::Content;
+
+/// Largest secret that is read.
+const BYTES_MAX: usize = 1 << 20;
+
+/// The registry of images that name none.
+const DEFAULT_REGISTRY: &str = "index.docker.io";
+
+/// What a registry is told.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credential {
+    /// Name of the user.
+    pub username: Zeroizing<String>,
+    /// Password, or a token.
+    pub password: Zeroizing<String>,
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Credential")
+    }
+}
+
+impl Credential {
+    /// By which the same one is known again (`hashAuthConfig`).
+    #[must_use]
+    pub fn hash(&self) -> String {
+        let mut hash = Sha256::new();
+        for part in [&self.username, &self.password] {
+            hash.update(part.len().to_be_bytes());
+            hash.update(part.as_bytes());
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// The credentials of some secrets, by what they are for.
+#[derive(Debug, Default)]
+pub struct Keyring(BTreeMap<String, Vec<Credential>>);
+
+impl Keyring {
+    /// Takes what a secret has; one that is of another kind, or cannot be read, has none.
+    pub fn add(&mut self, secret: &Content) {
+        for (of, credential) in credentials(secret) {
+            self.0.entry(of).or_default().push(credential);
+        }
+    }
+
+    /// Those that are for a repository, written with its registry: of the most specific place first.
+    #[must_use]
+    pub fn lookup(&self, repository: &str) -> Vec<Credential> {
+        let fitting = self.0.iter().rev().filter(|(glob, _)| fits(glob, repository));
+        let found: Vec<Credential> = fitting.flat_map(|(_, all)| all.iter().cloned()).collect();
+        if found.is_empty() && is_of_default_registry(repository) {
+            return self.0.get(DEFAULT_REGISTRY).cloned().unwrap_or_default();
+        }
+        found
+    }
+}
+
+fn credentials(secret: &Content) -> Vec<(String, Credential)> {
+    let (key, is_wrapped) = match secret.kind.as_str() {
+        "kubernetes.io/dockerconfigjson" => (".dockerconfigjson", true),
+        "kubernetes.io/dockercfg" => (".dockercfg", false),
+        _ => return Vec::new(),
+    };
+    let Some(bytes) = secret.data.get(key).filter(|bytes| bytes.len() <= BYTES_MAX) else { return Vec::new() };
+    let Ok(whole) = serde_json::from_slice::<Value>(bytes.reveal()) else { return Vec::new() };
+    let entries = if is_wrapped { whole.get("auths") } else { Some(&whole) };
+    let entries = entries.and_then(Value::as_object).into_iter().flatten();
+    entries.filter_map(|(of, entry)| Some((place(of)?, credential(entry)?))).collect()
+}
+
+/// `auth` goes before what is written apart.
+fn credential(entry: &Value) -> Option<Credential> {
+    let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (username, password) = match text("auth") {
+        "" => (text("username").to_owned(), text("password").to_owned()),
+        auth => {
+            // Some write it with line breaks, some without padding.
+            let auth: String = auth.trim_end_matches('=').chars().filter(|one| !one.is_whitespace()).collect();
+            let engine = STANDARD_NO_PAD;
+            let decoded = Zeroizing::new(engine.decode(auth).ok()?);
+            let (user, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
+            (user.to_owned(), password.to_owned())
+        }
+    };
+    Some(Credential { username: Zeroizing::new(username), password: Zeroizing::new(password) })
+}
+
+/// What a credential is for: a host with what of a path is written; `/v1/` and `/v2/` stand for the host.
+fn place(written: &str) -> Option<String> {
+    let bare = written.strip_prefix("https://").or_else(|| written.strip_prefix("http://")).unwrap_or(written);
+    let (host, path) = bare.find('/').map_or((bare, ""), |at| bare.split_at(at));
+    let path = if path.starts_with("/v1/") || path.starts_with("/v2/") { &path[3..] } else { path };
+    let path = if path == "/" { "" } else { path };
+    (!host.is_empty()).then(|| format!("{host}{path}"))
+}
+
+/// Whether a credential's place is that of a repository: the same number of parts of the host, each of which may be a pattern,
+/// the same port, and a path that begins alike.
+fn fits(glob: &str, target: &str) -> bool {
+    let parts = |text: &str| -> (Vec<String>, String, String) {
+        let (authority, path) = text.find('/').map_or((text, ""), |at| text.split_at(at));
+        let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));
+        (host.split('.').map(str::to_owned).collect(), port.to_owned(), path.to_owned())
+    };
+    let ((glob_host, glob_port, glob_path), (host, port, path)) = (parts(glob), parts(target));
+    glob_port == port
+        && glob_host.len() == host.len()
+        && path.starts_with(&glob_path)
+        && glob_host.iter().zip(&host).all(|(pattern, text)| matches(pattern.as_bytes(), text.as_bytes()))
+}
+
+/// `*` stands for any letters, `?` for one. (`filepath.Match` also knows sets, which no host has.)
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern.first(), text.first()) {
+        (None, None) => true,
+        (Some(b'*'), _) => {
+            matches(&pattern[1..], text) || (!text.is_empty() && matches(pattern, &text[1..]))
+        }
+        (Some(b'?'), Some(_)) => matches(&pattern[1..], &text[1..]),
+        (Some(one), Some(other)) if one == other => matches(&pattern[1..], &text[1..]),
+        (Some(_), _) | (None, Some(_)) => false,
+    }
+}
+
+fn is_of_default_registry(repository: &str) -> bool {
+    match repository.split_once('/') {
+        None => !repository.is_empty(),
+        Some((first, _)) => {
+            matches!(first, "docker.io" | "index.docker.io") || (!first.is_empty() && !first.contains(['.', ':']))
+        }
+    }
+}
+
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::hidden::Hidden;
+
+    fn secret(kind: &str, key: &str, value: &Value) -> Content {
+        let data = BTreeMap::from([(key.to_owned(), Hidden::new(value.to_string().into_bytes()))]);
+        Content { data, kind: kind.to_owned(), ..Content::default() }
+    }
+
+    fn of(auths: &[(&str, &str)]) -> Keyring {
+        let auths: serde_json::Map<String, Value> =
+            auths.iter().map(|(place, user)| ((*place).to_owned(), json!({"username": user, "password": "p"}))).collect();
+        let mut keyring = Keyring::default();
+        keyring.add(&secret("kubernetes.io/dockerconfigjson", ".dockerconfigjson", &json!({"auths": auths})));
+        keyring
+    }
+
+    #[test]
+    fn credentials_are_found_by_host_path_port_and_pattern() {
+        for (places, repository, expected) in [
+            (vec![("a.example.com", "1")], "a.example.com/web", vec!["1"]),
+            (vec![("a.example.com", "1")], "b.example.com/web", vec![]),
+            (vec![("a.example.com", "1")], "a.example.com:5000/web", vec![]),
+            (vec![("a.example.com:5000", "1")], "a.example.com:5000/web", vec!["1"]),
+            (vec![("https://a.example.com/v1/", "1")], "a.example.com/web", vec!["1"]),
+            (vec![("http://a.example.com/v2/", "1")], "a.example.com/web", vec!["1"]),
+            (vec![("*.example.com", "1")], "a.example.com/web", vec!["1"]),
+            (vec![("*.example.com", "1")], "a.b.example.com/web", vec![]),
+            (vec![("*.com", "1")], "a.example.com/web", vec![]),
+            (vec![("a?.example.com", "1")], "ab.example.com/web", vec!["1"]),
+            (vec![("a.example.com", "1"), ("a.example.com/team", "2")], "a.example.com/team/web", vec!["2", "1"]),
+            (vec![("a.example.com/team", "2")], "a.example.com/other/web", vec![]),
+            (vec![("https://index.docker.io/v1/", "1")], "docker.io/library/busybox", vec!["1"]),
+            (vec![("index.docker.io", "1")], "a.example.com/web", vec![]),
+            (vec![("", "1")], "a.example.com/web", vec![]),
+        ] {
+            let found = of(&places).lookup(repository);
+            let users: Vec<&str> = found.iter().map(|one| one.username.as_str()).collect();
+            assert_eq!(users, expected, "{places:?} {repository}");
+        }
+    }
+
+    #[test]
+    fn both_kinds_of_secret_are_read_and_others_are_not() {
+        let entry = json!({"a.io": {"auth": STANDARD.encode("user:pass:word")}});
+        for (kind, key, value, expected) in [
+            ("kubernetes.io/dockercfg", ".dockercfg", entry.clone(), 1),
+            ("kubernetes.io/dockerconfigjson", ".dockerconfigjson", json!({"auths": entry}), 1),
+            ("Opaque", ".dockercfg", entry.clone(), 0),
+            ("kubernetes.io/dockercfg", ".dockerconfigjson", entry.clone(), 0),
+            ("kubernetes.io/dockercfg", ".dockercfg", json!("canary"), 0),
+            ("kubernetes.io/dockercfg", ".dockercfg", json!({"a.io": {"auth": "%%%"}}), 0),
+            ("kubernetes.io/dockercfg", ".dockercfg", json!({"a.io": {"auth": STANDARD.encode("nouser")}}), 0),
+        ] {
+            let mut keyring = Keyring::default();
+            keyring.add(&secret(kind, key, &value));
+            let found = keyring.lookup("a.io/web");
+            assert_eq!(found.len(), expected, "{kind} {key} {value}");
+            if let Some(one) = found.first() {
+                assert_eq!((one.username.as_str(), one.password.as_str()), ("user", "pass:word"));
+                assert!(!format!("{keyring:?}{one:?}").contains("pass"));
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Kinds that are followed as a whole: services and RuntimeClasses. They are small, nobody's secret, and every node may list them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use berth_core::id::PodUid;
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::{sync::watch, task::AbortHandle};
+
+use crate::{
+    causes::with_causes,
+    cluster::{Clients, Seen, Watched},
+};
+
+/// How long somebody waits for the first answer.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
+
+/// What is kept of every object, by namespace (empty where there is none) and name.
+pub(super) type All<V> = Arc<BTreeMap<(String, String), Arc<V>>>;
+
+/// A list that is followed while some pod uses it.
+pub(super) struct Followed<K, V> {
+    clients: Clients,
+    /// Which objects: a collection and a field selector.
+    of: (fn(Client) -> Api<K>, &'static str),
+    /// What is kept of one.
+    keep: fn(K) -> V,
+    inner: Mutex<Inner<V>>,
+}
+
+struct Inner<V> {
+    users: BTreeSet<PodUid>,
+    list: Option<(watch::Receiver<Option<All<V>>>, AbortHandle)>,
+}
+
+impl<K, V> fmt::Debug for Followed<K, V> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Followed")
+    }
+}
+
+impl<K, V> Followed<K, V>
+where
+    K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
+    V: Send + Sync + 'static,
+{
+    pub(super) fn new(clients: Clients, of: (fn(Client) -> Api<K>, &'static str), keep: fn(K) -> V) -> Self {
+        Self { clients, of, keep, inner: Mutex::new(Inner { users: BTreeSet::new(), list: None }) }
+    }
+
+    /// All of them, from now on followed until the pod is released; `None` when nothing was heard in time.
+    pub(super) async fn get(&self, pod: &PodUid) -> Option<All<V>> {
+        let mut list = self.begin(pod);
+        let heard = tokio::time::timeout(FIRST_ANSWER, list.wait_for(Option::is_some)).await;
+        heard.ok()?.ok()?.clone()
+    }
+
+    fn begin(&self, pod: &PodUid) -> watch::Receiver<Option<All<V>>> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.users.insert(pod.clone());
+        let list = inner.list.get_or_insert_with(|| {
+            let (sender, list) = watch::channel(None);
+            let watched = Watched::new(self.clients.clone(), self.of.0, self.of.1);
+            (list, tokio::spawn(follow(watched, self.keep, sender)).abort_handle())
+        });
+        list.0.clone()
+    }
+
+    /// The pod uses it no more.
+    pub(super) fn release(&self, pod: &PodUid) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.users.remove(pod)
+            && inner.users.is_empty()
+            && let Some((_, task)) = inner.list.take()
+        {
+            task.abort();
+        }
+    }
+}
+
+async fn follow<K, V>(mut watched: Watched<K>, keep: fn(K) -> V, list: watch::Sender<Option<All<V>>>)
+where
+    K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
+    V: Send + Sync + 'static,
+{
+    let mut all: BTreeMap<(String, String), Arc<V>> = BTreeMap::new();
+    let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
+    loop {
+        match watched.next().await {
+            Seen::Whole(objects) => {
+                all = objects.into_iter().map(|one| (key(&one), Arc::new(keep(one)))).collect();
+            }
+            Seen::Applied(object) => drop(all.insert(key(&object), Arc::new(keep(object)))),
+            Seen::Gone(object) => drop(all.remove(&key(&object))),
+            Seen::Failed(error) => {
+                tracing::warn!(error = with_causes(&error), "a list of objects is not followed");
+                continue;
+            }
+        }
+        list.send_replace(Some(Arc::new(all.clone())));
+    }
+}

@@ -1,0 +1,182 @@
+//! The files of a volume, from what objects and the pod have.
+//!
+//! Source: `MakePayload` of `pkg/volume/configmap/configmap.go` and `pkg/volume/secret/secret.go`, `CollectData` of
+//! `pkg/volume/downwardapi/downwardapi.go`, `collectData` of `pkg/volume/projected/projected.go`.
+
+use std::{sync::Arc, time::Duration};
+
+use berth_core::{
+    config::NodeConfig,
+    derived::{content::fs_user, downward},
+    spec::{
+        ContentVolume, DownwardFile, DownwardSource, ObjectFiles, ObjectKey, ObjectKind, Pod, Projection,
+        TokenFile,
+    },
+};
+
+use super::{
+    Content, ObjectError, Objects,
+    tokens::{Token, TokenKey},
+};
+use crate::{hidden::Hidden, volumes::ContentFile};
+
+/// Most bytes in one volume. An object has at most a mebibyte or so; a message to a worker holds this much as base64.
+const BYTES_MAX: usize = 10 << 20;
+
+/// Mode of a token that only its owner reads.
+const TOKEN_MODE: u32 = 0o600;
+
+/// The files of a volume.
+#[derive(Debug, Clone, Default)]
+pub struct Payload {
+    /// In order: of two with one path the later one is seen.
+    pub files: Vec<ContentFile>,
+    /// When a token among them is to be renewed.
+    pub again_in: Option<Duration>,
+}
+
+/// Reads the objects that a volume shows, and makes its files.
+///
+/// # Errors
+/// Everything that is missing.
+pub async fn gather(
+    objects: &Objects,
+    node: &NodeConfig,
+    pod: &Pod,
+    volume: &ContentVolume,
+) -> Result<Payload, ObjectError> {
+    let mut payload = Payload::default();
+    let mut errors = Vec::new();
+    for source in &volume.sources {
+        let files = match source {
+            Projection::Object(wanted) => match read(objects, pod, wanted).await {
+                Ok(content) => of_object(wanted, content.as_deref(), volume.default_mode),
+                Err(error) => Err(error),
+            },
+            Projection::Downward(wanted) => of_pod(node, pod, wanted, volume.default_mode),
+            Projection::Token(wanted) => match token(objects, pod, wanted).await {
+                Ok(token) => {
+                    let again_in = payload.again_in.into_iter().chain([token.again_in]).min();
+                    payload.again_in = again_in;
+                    Ok(vec![of_token(pod, wanted, volume.default_mode, &token)])
+                }
+                Err(error) => Err(error),
+            },
+        };
+        match files {
+            Ok(files) => payload.files.extend(files),
+            Err(error) => errors.push(error),
+        }
+    }
+    ObjectError::all(errors)?;
+    let bytes: usize = payload.files.iter().map(|file| file.bytes.len() + file.path.len()).sum();
+    if bytes > BYTES_MAX {
+        return Err(ObjectError::TooLarge { max: BYTES_MAX });
+    }
+    Ok(payload)
+}
+
+/// What is in the object; nothing where there is none and need not be.
+async fn read(
+    objects: &Objects,
+    pod: &Pod,
+    wanted: &ObjectFiles,
+) -> Result<Option<Arc<Content>>, ObjectError> {
+    let ObjectFiles { kind, name, optional, .. } = wanted;
+    let key = ObjectKey { kind: *kind, namespace: pod.name.namespace.clone(), name: name.clone() };
+    let found = objects.get(&pod.uid, &key).await?;
+    if found.is_none() && !optional {
+        return Err(ObjectError::NotFound { kind: kind.as_str(), name: name.clone() });
+    }
+    Ok(found)
+}
+
+fn of_object(
+    wanted: &ObjectFiles,
+    content: Option<&Content>,
+    default_mode: u32,
+) -> Result<Vec<ContentFile>, ObjectError> {
+    let file = |path: &str, mode: Option<u32>, bytes: &Hidden| ContentFile {
+        path: path.to_owned(),
+        mode: mode.unwrap_or(default_mode),
+        owner: None,
+        bytes: bytes.clone(),
+    };
+    if wanted.items.is_empty() {
+        let all = content.into_iter().flat_map(|content| &content.data);
+        return Ok(all.map(|(key, bytes)| file(key, None, bytes)).collect());
+    }
+    let mut files = Vec::new();
+    for item in &wanted.items {
+        match content.and_then(|content| content.data.get(&item.key)) {
+            Some(bytes) => files.push(file(&item.path, item.mode, bytes)),
+            None if wanted.optional => {}
+            None => {
+                let key = item.key.clone();
+                return Err(match wanted.kind {
+                    ObjectKind::ConfigMap => ObjectError::NoConfigKey { key },
+                    ObjectKind::Secret => ObjectError::NoSecretKey { key },
+                });
+            }
+        }
+    }
+    Ok(files)
+}
+
+fn of_pod(
+    node: &NodeConfig,
+    pod: &Pod,
+    wanted: &[DownwardFile],
+    default_mode: u32,
+) -> Result<Vec<ContentFile>, ObjectError> {
+    let mut files = Vec::new();
+    let mut errors = Vec::new();
+    for DownwardFile { path, mode, source } in wanted {
+        let text = match (source, pod.all_containers().next()) {
+            (DownwardSource::Field(field), _) => downward::field(field, pod, node, &[]),
+            (DownwardSource::Resource(selector), Some(any)) => downward::resource(selector, pod, any, node),
+            // A pod has a container.
+            (DownwardSource::Resource(_), None) => Ok(String::new()),
+        };
+        match text {
+            Ok(text) => files.push(ContentFile {
+                path: path.clone(),
+                mode: mode.unwrap_or(default_mode),
+                owner: None,
+                bytes: Hidden::new(text.into_bytes()),
+            }),
+            Err(error) => errors.push(ObjectError::from(error)),
+        }
+    }
+    ObjectError::all(errors).map(|()| files)
+}
+
+async fn token(objects: &Objects, pod: &Pod, wanted: &TokenFile) -> Result<Token, ObjectError> {
+    let Some(tokens) = objects.tokens() else {
+        return Err(ObjectError::NoCluster { kind: "service account", name: pod.service_account.clone() });
+    };
+    let TokenFile { audience, seconds, .. } = wanted;
+    let key = TokenKey {
+        pod: pod.uid.clone(),
+        name: pod.name.clone(),
+        account: pod.service_account.clone(),
+        audience: audience.clone(),
+        seconds: *seconds,
+    };
+    tokens.get(&key).await
+}
+
+/// Where one user or group is to read it, nobody else may.
+fn of_token(pod: &Pod, wanted: &TokenFile, default_mode: u32, token: &Token) -> ContentFile {
+    let owner = fs_user(pod);
+    let is_owned = owner.is_some() || pod.security.fs_group.is_some();
+    ContentFile {
+        path: wanted.path.clone(),
+        mode: if is_owned { TOKEN_MODE } else { default_mode },
+        owner,
+        bytes: Hidden::clone(&token.text),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+use berth_core::spec::{Source, VolumeSource};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::{
+    config::tests::{facts, load_text},
+    manifest::pod_from_json,
+    objects::fake::Fake,
+};
+
+const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
+const SECRETS: &str = "/api/v1/namespaces/shop/secrets";
+
+fn pod(volume: &Value, security: &Value) -> Arc<Pod> {
+    let mut named = volume.clone();
+    named["name"] = json!("v");
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u1", "labels": {"app": "web"}, "annotations": {"tier": "a\"b"}},
+        "spec": {"serviceAccountName": "builder", "securityContext": security, "volumes": [named],
+            "containers": [{"name": "c", "image": "i", "resources": {"limits": {"memory": "64Mi"}}}]},
+    });
+    pod_from_json(&pod.to_string(), Source::Api).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+async fn payload(server: &Fake, volume: Value, security: Value) -> Result<Payload, String> {
+    let (sender, _events) = mpsc::channel(8);
+    let objects = Objects::new(server.clients(), sender);
+    let config = load_text("", &[]).unwrap().resolve(&facts()).unwrap();
+    let pod = pod(&volume, &security);
+    let VolumeSource::Content(content) = &pod.volumes[0].source else { panic!("{volume}") };
+    gather(&objects, &config.node, &pod, content).await.map_err(|error| error.to_string())
+}
+
+/// Path, mode and content of every file, as `path:mode:content`.
+fn shown(payload: &Payload) -> String {
+    let files = payload.files.iter().map(|file| {
+        let text = String::from_utf8_lossy(file.bytes.reveal()).into_owned();
+        let owner = file.owner.map_or_else(String::new, |owner| format!("@{owner}"));
+        format!("{}:{:o}{owner}:{text}", file.path, file.mode)
+    });
+    files.collect::<Vec<_>>().join(" ")
+}
+
+fn server() -> Fake {
+    let server = Fake::default();
+    server.put(MAPS, "m", json!({"data": {"a": "1", "b": "2"}, "binaryData": {"c": "Mw=="}}));
+    server.put(SECRETS, "s", json!({"data": {"k": "c2VjcmV0"}}));
+    server
+}
+
+#[tokio::test]
+async fn volumes_show_keys_fields_and_tokens_with_their_modes() {
+    let server = server();
+    for (volume, security, expected) in [
+        (json!({"configMap": {"name": "m"}}), json!({}), "a:644:1 b:644:2 c:644:3"),
+        (
+            json!({"configMap": {"name": "m", "defaultMode": 0o400, "items": [
+                {"key": "c", "path": "x/./y"}, {"key": "a", "path": "z", "mode": 0o440}]}}),
+            json!({}),
+            "x/y:400:3 z:440:1",
+        ),
+        (json!({"secret": {"secretName": "s"}}), json!({}), "k:644:secret"),
+        (json!({"configMap": {"name": "none", "optional": true}}), json!({}), ""),
+        (
+            json!({"secret": {"secretName": "s", "optional": true, "items": [
+                {"key": "k", "path": "k"}, {"key": "none", "path": "n"}]}}),
+            json!({}),
+            "k:644:secret",
+        ),
+        (
+            json!({"downwardAPI": {"items": [
+                {"path": "ns", "fieldRef": {"fieldPath": "metadata.namespace"}},
+                {"path": "labels", "mode": 0o600, "fieldRef": {"fieldPath": "metadata.labels"}},
+                {"path": "tier", "fieldRef": {"fieldPath": "metadata.annotations['tier']"}},
+                {"path": "mem", "resourceFieldRef": {"containerName": "c", "resource": "limits.memory", "divisor": "1Mi"}}]}}),
+            json!({}),
+            "ns:644:shop labels:600:app=\"web\" tier:644:a\"b mem:644:64",
+        ),
+        (
+            json!({"projected": {"defaultMode": 0o444, "sources": [
+                {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+                {"configMap": {"name": "m", "items": [{"key": "a", "path": "ca.crt"}]}},
+                {"secret": {"name": "s"}},
+                {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}}]}}),
+            json!({}),
+            "token:444:token-1 ca.crt:444:1 k:444:secret namespace:444:shop",
+        ),
+        (
+            json!({"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}),
+            json!({"runAsUser": 1000}),
+            "token:600@1000:token-2",
+        ),
+        (
+            json!({"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}),
+            json!({"fsGroup": 2000}),
+            "token:600:token-3",
+        ),
+    ] {
+        let payload = payload(&server, volume.clone(), security).await.unwrap();
+        assert_eq!(shown(&payload), expected, "{volume}");
+        assert_eq!(payload.again_in.is_some(), expected.contains("token-"), "{volume}");
+        assert!(!format!("{payload:?}").contains("secret") && !format!("{payload:?}").contains("token-"));
+    }
+}
+
+#[tokio::test]
+async fn what_is_missing_is_told_in_the_kubelets_words() {
+    let server = server();
+    for (volume, expected) in [
+        (json!({"configMap": {"name": "y"}}), "configmap \"y\" not found"),
+        (json!({"secret": {"secretName": "y"}}), "secret \"y\" not found"),
+        (
+            json!({"configMap": {"name": "m", "items": [{"key": "none", "path": "p"}]}}),
+            "configmap references non-existent config key: none",
+        ),
+        (
+            json!({"secret": {"secretName": "s", "items": [{"key": "none", "path": "p"}]}}),
+            "references non-existent secret key: none",
+        ),
+        (
+            json!({"projected": {"sources": [{"configMap": {"name": "y"}}, {"secret": {"name": "z"}}, {"configMap": {"name": "y"}}]}}),
+            "[configmap \"y\" not found, secret \"z\" not found]",
+        ),
+        (json!({"projected": {"sources": [{"configMap": {"name": "y"}}]}}), "configmap \"y\" not found"),
+    ] {
+        assert_eq!(payload(&server, volume.clone(), json!({})).await.unwrap_err(), expected, "{volume}");
+    }
+}
+
+#[tokio::test]
+async fn a_volume_has_a_bound() {
+    let server = Fake::default();
+    let large = "x".repeat(3 << 20);
+    for name in ["m1", "m2", "m3", "m4"] {
+        server.put(MAPS, name, json!({"data": {"a": large}}));
+    }
+    let of = |names: &[&str]| {
+        let sources: Vec<Value> = names
+            .iter()
+            .map(|name| json!({"configMap": {"name": name, "items": [{"key": "a", "path": name}]}}))
+            .collect();
+        json!({"projected": {"sources": sources}})
+    };
+    assert_eq!(payload(&server, of(&["m1", "m2", "m3"]), json!({})).await.unwrap().files.len(), 3);
+    let error = payload(&server, of(&["m1", "m2", "m3", "m4"]), json!({})).await.unwrap_err();
+    assert_eq!(error, "the content of the volume is larger than 10485760 bytes");
+}

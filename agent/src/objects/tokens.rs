@@ -1,0 +1,219 @@
+//! Tokens of service accounts, each bound to its pod.
+//!
+//! Source: `pkg/kubelet/token/token_manager.go`. A token is asked for anew after 80 % of its life, and after a day at most. Its
+//! life is counted from the moment it was asked for, on the clock that nobody sets: a step of the wall clock ends none and
+//! keeps none too long.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use berth_core::{
+    id::{PodName, PodUid},
+    time::Mono,
+};
+use k8s_openapi::api::{
+    authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
+    core::v1::ServiceAccount,
+};
+use kube::{Api, api::PostParams};
+
+use super::ObjectError;
+use crate::{
+    clock,
+    cluster::{ApiError, Clients},
+    hidden::Hidden,
+};
+
+/// Oldest token that is used (`maxTTL`).
+const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// By so much at most a token is asked for earlier, so that those of one moment are not asked for at once (`maxJitter`).
+const JITTER_MAX: Duration = Duration::from_secs(10);
+
+/// When it is tried again after the API server gave none; upstream tries at the pod's next sync.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// How long the API server may take.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// Which token.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct TokenKey {
+    pub(super) pod: PodUid,
+    pub(super) name: PodName,
+    pub(super) account: String,
+    pub(super) audience: Option<String>,
+    pub(super) seconds: i64,
+}
+
+/// A token, and when the next one is due.
+#[derive(Debug, Clone)]
+pub(super) struct Token {
+    pub(super) text: Arc<Hidden>,
+    pub(super) again_in: Duration,
+}
+
+/// A token that was given.
+#[derive(Debug, Clone)]
+struct Known {
+    text: Arc<Hidden>,
+    life: Life,
+}
+
+/// From when to when a token is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Life {
+    /// When the next one is to be asked for.
+    renew_at: Mono,
+    /// When it ends.
+    ends_at: Mono,
+}
+
+impl Life {
+    /// Of a token that was asked for at `asked` and is to live so many seconds.
+    fn of(asked: Mono, seconds: i64, jitter: Duration) -> Self {
+        let seconds = u64::try_from(seconds).unwrap_or(0);
+        let whole = Duration::from_secs(seconds);
+        let most = whole.saturating_sub(Duration::from_secs(seconds * 20 / 100)).min(AGE_MAX);
+        Self { renew_at: asked + most.saturating_sub(jitter), ends_at: asked + whole }
+    }
+}
+
+/// The tokens of all pods.
+pub(super) struct Tokens {
+    clients: Clients,
+    known: Mutex<BTreeMap<TokenKey, Known>>,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Tokens")
+    }
+}
+
+impl Tokens {
+    pub(super) fn new(clients: Clients) -> Self {
+        Self { clients, known: Mutex::default() }
+    }
+
+    /// The token of now. One that is to be renewed and cannot be is given as long as it is good.
+    pub(super) async fn get(&self, key: &TokenKey) -> Result<Token, ObjectError> {
+        let known = self.known().get(key).cloned();
+        let now = clock::mono();
+        if let Some(token) = known.as_ref().filter(|known| now < known.life.renew_at) {
+            return Ok(token.given(now));
+        }
+        match (self.ask(key).await, known) {
+            (Ok(text), _) => {
+                let token = Known { text: Arc::new(text.0), life: Life::of(now, text.1, jitter(key)) };
+                self.known().insert(key.clone(), token.clone());
+                Ok(token.given(now))
+            }
+            (Err(error), Some(old)) if clock::mono() < old.life.ends_at => {
+                let (pod, why) = (&key.pod, error.to_string());
+                tracing::warn!(%pod, account = key.account, why, "a token could not be renewed");
+                Ok(Token { text: old.text, again_in: AGAIN })
+            }
+            (Err(error), _) => Err(ObjectError::Token { why: error.to_string() }),
+        }
+    }
+
+    async fn ask(&self, key: &TokenKey) -> Result<(Hidden, i64), ApiError> {
+        let api = Api::<ServiceAccount>::namespaced(self.clients.get(), &key.name.namespace);
+        let (request, options) = (request(key), PostParams::default());
+        let asked = api.create_token_request(&key.account, &options, &request);
+        let answer = match tokio::time::timeout(WITHIN, asked).await {
+            Ok(answer) => answer?,
+            Err(_elapsed) => return Err(ApiError::Unanswered("nothing came within 30 s".to_owned())),
+        };
+        let text = answer.status.and_then(|status| status.token);
+        let text = text.ok_or_else(|| ApiError::Unanswered("what came is no token".to_owned()))?;
+        // The server may give one that lives otherwise than was asked for.
+        let seconds = answer.spec.and_then(|spec| spec.expiration_seconds).unwrap_or(key.seconds);
+        Ok((Hidden::new(text.into_bytes()), seconds))
+    }
+
+    /// Forgets the tokens of a pod.
+    pub(super) fn forget(&self, pod: &PodUid) {
+        self.known().retain(|key, _| key.pod != *pod);
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<TokenKey, Known>> {
+        // Nothing that can panic is done under it.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn given(&self, now: Mono) -> Token {
+        Token { text: Arc::clone(&self.text), again_in: self.life.renew_at.since(now) }
+    }
+}
+
+fn request(key: &TokenKey) -> TokenRequest {
+    TokenRequest {
+        spec: Some(TokenRequestSpec {
+            audiences: key.audience.clone().map(|audience| vec![audience]),
+            expiration_seconds: Some(key.seconds),
+            bound_object_ref: Some(BoundObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                name: Some(key.name.name.clone()),
+                uid: Some(key.pod.to_string()),
+            }),
+        }),
+        ..TokenRequest::default()
+    }
+}
+
+/// The same for one token at each time.
+fn jitter(key: &TokenKey) -> Duration {
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
+    Duration::from_millis(hash % u64::try_from(JITTER_MAX.as_millis()).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_renewed_after_four_fifths_of_its_life_and_after_a_day() {
+        let asked = Mono(Duration::from_secs(1000));
+        for (seconds, jitter, renew_after) in [
+            (600, 0, 480),
+            (3600, 0, 2880),
+            (3600, 10, 2870),
+            (3607, 0, 2886),
+            (86_400, 0, 69_120),
+            (1 << 32, 0, 86_400),
+            (1 << 32, 10, 86_390),
+            (0, 10, 0),
+            (-5, 10, 0),
+        ] {
+            let life = Life::of(asked, seconds, Duration::from_secs(jitter));
+            assert_eq!(life.renew_at.since(asked).as_secs(), renew_after, "{seconds} {jitter}");
+            assert_eq!(life.ends_at.since(asked).as_secs(), u64::try_from(seconds).unwrap_or(0));
+        }
+    }
+
+    #[test]
+    fn the_jitter_of_a_token_is_its_own_and_bounded() {
+        let key = |pod: usize| TokenKey {
+            pod: PodUid::new(format!("u{pod}")),
+            name: PodName { namespace: "a".into(), name: "p".into() },
+            account: "default".into(),
+            audience: None,
+            seconds: 3607,
+        };
+        let all: Vec<Duration> = (0..100).map(|pod| jitter(&key(pod))).collect();
+        assert!(all.iter().all(|one| *one < JITTER_MAX));
+        assert_eq!(all[7], jitter(&key(7)));
+        let different: std::collections::BTreeSet<Duration> = all.iter().copied().collect();
+        assert!(different.len() > 90, "{different:?}");
+    }
+}
