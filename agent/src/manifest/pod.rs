@@ -19,7 +19,7 @@ use super::{
     container::{self, Surroundings},
     is_dns_label, is_dns_subdomain, is_label_text, is_qualified_name,
     notes::Notes,
-    resources, security, volume,
+    resources, scheduling, security, volume,
 };
 use crate::document::BYTES_MAX;
 
@@ -70,6 +70,8 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         generation: written.metadata.generation,
         deletion: deletion(written),
         ended: None,
+        scheduling: scheduling::of_pod(notes, written),
+        overhead: resources::of_overhead(notes, spec.overhead.as_ref()),
         network,
         pid,
         ipc,
@@ -155,10 +157,7 @@ fn metadata(notes: &mut Notes<'_>, metadata: &ObjectMeta) -> PodName {
 
 fn not_acted_on(notes: &mut Notes<'_>, spec: &PodSpec) {
     for (name, there) in [
-        ("affinity", spec.affinity.is_some()),
-        ("nodeSelector", spec.node_selector.as_ref().is_some_and(|selector| !selector.is_empty())),
         ("hostnameOverride", spec.hostname_override.is_some()),
-        ("overhead", spec.overhead.as_ref().is_some_and(|overhead| !overhead.is_empty())),
         ("preemptionPolicy", spec.preemption_policy.is_some()),
         ("readinessGates", spec.readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty())),
         ("schedulingGates", spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty())),

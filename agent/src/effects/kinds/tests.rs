@@ -224,8 +224,12 @@ fn every_effect_of_the_node_has_its_lane_its_deadline_and_its_target() {
 
 #[test]
 fn what_the_loop_performs_itself_is_of_no_kind() {
-    let event =
-        PodEvent { container: None, severity: Severity::Normal, reason: "Pulled", message: String::new() };
+    let event = PodEvent {
+        container: None,
+        severity: Severity::Normal,
+        reason: "Pulled".into(),
+        message: String::new(),
+    };
     let name = PodName { namespace: "default".into(), name: "web".into() };
     let note = Note { name, field_path: String::new(), event };
     for act in [Act::Persist(record()), Act::Forget, Act::Withdraw, Act::Note(note)] {
