@@ -1,5 +1,6 @@
 //! The composition root: everything is built here from one [`Config`], and nowhere else.
 
+mod joining;
 mod threads;
 
 use std::{
@@ -9,7 +10,6 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, ensure};
 use berth_core::{
-    cluster::throttle::Throttle,
     config::CgroupDriver,
     event::{Event, Restored},
     id::{PodUid, SandboxId},
@@ -25,11 +25,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::joining::Joining;
 use crate::{
     causes::with_causes,
     cgroup::{Systemd, Tree},
-    cluster::{self, Clients, PodLoop, Recorder, Reports, Sinks, send_events},
-    config::{Config, Rate},
+    cluster::{self, Clients},
+    config::Config,
     control,
     effects::{AccountsCache, Host, Lanes, LeasesInUse, changeable, end_unused, manifests},
     failpoint::Failpoint,
@@ -129,10 +130,7 @@ async fn start(
     let cgroups = Arc::new(Tree::new(config.node.cgroups.version));
     let oci = probe::probe(&config, &cgroups).await?;
     let containerd = runtime::connect(&config).await?;
-    let clients = match &config.cluster {
-        Some(cluster) => Some(Clients::new(cluster::connect(&cluster.kubeconfig).await?)),
-        None => None,
-    };
+    let clients = clients(&config).await?;
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let shims = Shims::new(&config.node.paths.run, &config.containerd_socket, sender.clone());
     let ended = store.ended(config.node.paths.root.as_ref());
@@ -184,23 +182,16 @@ async fn start(
     let mut tasks = JoinSet::new();
     if let Some((cluster, clients)) = config.cluster.as_ref().zip(clients) {
         sources.insert(Source::Api);
-        let (recorder, happened) = Recorder::new();
-        let Sinks { reports, .. } = sinks.insert(Sinks { reports: Reports::default(), recorder }).clone();
-        let throttle = |Rate { per_second, burst }| Throttle::new(per_second, burst);
-        let name = &config.node.name;
-        let events = send_events(clients.clone(), name.clone(), throttle(cluster.events), happened);
-        tasks.spawn(cancelled_with(cancel.clone(), events));
-        let pods =
-            PodLoop::new(name, clients, throttle(cluster.requests), reports, view.clone(), sender.clone());
-        tasks.spawn(cancelled_with(cancel.clone(), pods.run()));
+        let (config, cancel, events) = (Arc::clone(&config), cancel.clone(), sender.clone());
+        let (containerd, network, view) = (containerd.clone(), network.readiness(), view.clone());
+        let joining = Joining { config, clients, containerd, network, view, events, cancel };
+        sinks = Some(joining.join(cluster, &mut tasks));
     }
     let node = Node::new(config.node.clone(), sources);
     let node_loop = NodeLoop::new(node, host, store, view.clone(), sinks, sender.clone());
     let socket = &config.control_socket;
     let listener = control::listen(socket).with_context(|| format!("listen on {}", socket.display()))?;
-    let paths = config.node.paths.clone();
-    let service =
-        control::Service { view: view.clone(), paths, runtime: containerd.clone(), workers: workers.clone() };
+    let service = service(&config, &view, &containerd, &workers);
     tasks.spawn(control::serve(listener, Arc::new(service), cancel.clone()));
     tasks.spawn(node_loop.run(events, cancel.clone()));
     let watch = Watch { containerd, shims, grouped, events: sender.clone() };
@@ -210,6 +201,21 @@ async fn start(
         async move { source::file::run(&config, reads_manifests(&workers), view, sender, cancel).await },
     );
     Ok(tasks)
+}
+
+fn service(
+    config: &Config,
+    view: &View,
+    containerd: &runtime::Containerd,
+    workers: &Workers,
+) -> control::Service<runtime::Containerd> {
+    let (view, paths) = (view.clone(), config.node.paths.clone());
+    control::Service { view, paths, runtime: containerd.clone(), workers: workers.clone() }
+}
+
+async fn clients(config: &Config) -> Result<Option<Clients>> {
+    let Some(cluster) = &config.cluster else { return Ok(None) };
+    Ok(Some(Clients::new(cluster::connect(&cluster.kubeconfig).await?)))
 }
 
 fn asks_for_changes(workers: &Workers) -> network::Changeable {

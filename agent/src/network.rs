@@ -23,7 +23,7 @@ use berth_cni::{
 use berth_core::{config::Paths, id::SandboxId, paths, status::NetworkStatus};
 use futures::future::BoxFuture;
 use nix::fcntl::Flock;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use self::{collect::Leftovers, orphans::Orphans, reading::Reading};
 use crate::{
@@ -42,6 +42,9 @@ const READ_WITHIN: Duration = Duration::from_secs(10);
 /// Longest removal of one leftover, so that one that hangs does not use up the others' time, nor that of a pod which
 /// needs the same sandbox.
 const LEFTOVER_WITHIN: Duration = Duration::from_secs(30);
+
+/// Whether pods can be wired, or why not; `None` before the first look.
+pub type Readiness = Option<Result<(), String>>;
 
 /// CNI and network namespaces. Clones share them.
 #[derive(Debug, Clone)]
@@ -68,6 +71,8 @@ struct Inner {
     orphans: Orphans,
     reading: Reading,
     changeable: Changeable,
+    /// Whether pods can be wired, in the words of containerd's CRI; `None` before the first look.
+    readiness: watch::Sender<Readiness>,
     /// Where records are.
     directories: [PathBuf; 2],
     /// That the records in the root directory are no other agent's.
@@ -165,8 +170,15 @@ impl Network {
             changeable,
             directories: [paths::attachments(places).into(), config.cache_dir.clone()],
             reading: Reading::default(),
+            readiness: watch::Sender::new(None),
             _lock: lock,
         })))
+    }
+
+    /// Whether pods can be wired, as it becomes known: in the words of containerd's CRI, since the node's condition says them.
+    #[must_use]
+    pub fn readiness(&self) -> watch::Receiver<Readiness> {
+        self.0.readiness.subscribe()
     }
 
     /// The network namespaces of this agent.

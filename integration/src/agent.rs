@@ -62,6 +62,8 @@ pub struct Settings {
     pub containerd: Release,
     /// Where it has the image of the examples from.
     pub images: Images,
+    /// Flags of the kubelet beside the lab's own.
+    pub flags: Vec<String>,
 }
 
 impl Default for Settings {
@@ -72,6 +74,7 @@ impl Default for Settings {
             path_first: None,
             containerd: Release::Reference,
             images: Images::Stored,
+            flags: Vec::new(),
         }
     }
 }
@@ -103,6 +106,7 @@ pub struct Places {
 #[derive(Debug)]
 pub struct Agent {
     config: PathBuf,
+    flags: Vec<String>,
     log: PathBuf,
     path: OsString,
     sysctls: PathBuf,
@@ -127,6 +131,7 @@ impl Agent {
         }
         Ok(Self {
             config,
+            flags: settings.flags.clone(),
             log: places.dir.join("agent.log"),
             path: binaries::search_path(settings.path_first.as_deref())?,
             sysctls,
@@ -197,7 +202,7 @@ impl Agent {
         let program = self.program.clone().map_or_else(|| binaries::path("berth"), Ok)?;
         let mut command = Command::new(program);
         command.args(["run", "--root-dir", ROOT_DIR, "--hostname-override", NODE_NAME, "--config"]);
-        command.arg(&self.config).env("PATH", &self.path).env(SYSCTL_ROOT, &self.sysctls);
+        command.arg(&self.config).args(&self.flags).env("PATH", &self.path).env(SYSCTL_ROOT, &self.sysctls);
         Ok(command)
     }
 

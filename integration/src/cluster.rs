@@ -1,39 +1,40 @@
 //! A real control plane: etcd, kube-apiserver and, where they are asked for, kube-controller-manager and kube-scheduler.
 //!
-//! It lives in the lab of its test, as everything else does, and ends with it. Labs are apart in their networks and processes, so
-//! none can share another's, and one outside would keep objects, nodes and loads of one test for the next, with nobody to clear
-//! them. So each test that needs one has its own: 3.3 s, of which 1.6 s of a processor, for etcd and API server, about as much again with
-//! controllers and scheduler (900 MB in all, 550 MB without). What belongs together shares one within a test: namespaces are cheap, any number of nodes can
-//! join, each with a kubeconfig of its own ([`Cluster::node_kubeconfig`]), and the audit log tells them apart.
+//! It lives in the lab of its test, as everything else does, and ends with it. Labs are apart in their networks and processes,
+//! so none can share another's, and one outside would keep objects, nodes and loads of one test for the next, with nobody to
+//! clear them. So each test that needs one has its own. etcd and API server are there after 3 s, 1.5 s of a processor and 550 MB
+//! of memory, programs among them, and all of it after 5 s, 2 s and 800 MB (`cluster` tests, two processors). What belongs
+//! together shares one within a test: namespaces are cheap, any number of nodes can join, each with a kubeconfig of its own
+//! ([`Cluster::node_kubeconfig`]), and the audit log tells them apart.
 
 mod audit;
+mod client;
+pub mod images;
+pub mod kubeadm;
 mod pki;
 mod programs;
+pub mod proxy;
 
 use std::fs;
-use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
-use serde_json::Value;
 
 pub use self::audit::{AuditEvent, ObjectRef, ResponseStatus, User};
+pub use self::client::Client;
 use self::pki::Pki;
 pub use self::pki::{TOKEN, VERSION};
 use crate::process::Process;
-use crate::wait::{self, Look};
-use crate::{components, http};
+use crate::wait::Look;
 
 /// Where the API server listens: the lab's own address.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
 /// The port of the API server.
 pub const PORT: u16 = 6443;
-/// Where it is asked in plain HTTP, as its administrator.
-const WAY_IN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8001);
 const AUDIT: &str = "audit.log";
 /// On a machine busy with other tests; two seconds on one that is not.
 const START_LIMIT: Duration = Duration::from_secs(90);
@@ -74,7 +75,7 @@ pub struct Cluster {
     pki: Pki,
     // In the order in which they are to end.
     parts: Vec<(Part, Process)>,
-    way_in: Process,
+    client: Client,
     api_server: Option<Process>,
     etcd: Process,
 }
@@ -88,10 +89,9 @@ impl Cluster {
         let pki = Pki::make(dir, ADDRESS, PORT)?;
         fs::write(dir.join("audit-policy.yaml"), programs::AUDIT_POLICY)?;
         let etcd = Process::start("etcd", &mut programs::etcd(dir)?, &dir.join("etcd.log"))?;
-        let mut way_in = programs::way_in(&pki, WAY_IN.port())?;
-        let way_in = Process::start("kubectl proxy", &mut way_in, &dir.join("kubectl-proxy.log"))?;
+        let client = Client::new(dir, pki.admin())?;
         let (dir, settings) = (dir.to_owned(), settings.clone());
-        let mut cluster = Self { dir, settings, pki, parts: Vec::new(), way_in, api_server: None, etcd };
+        let mut cluster = Self { dir, settings, pki, parts: Vec::new(), client, api_server: None, etcd };
         cluster.start_api_server()?;
         for part in cluster.settings.parts.clone() {
             cluster.start_part(part)?;
@@ -116,9 +116,8 @@ impl Cluster {
         let mut process =
             Process::start("kube-apiserver", &mut command, &self.dir.join("kube-apiserver.log"))?;
         process.ready(START_LIMIT, || {
-            Ok(match http::get(WAY_IN, "/readyz") {
-                Ok(answer) if answer.status == 200 => Look::Ready(()),
-                Ok(answer) => Look::NotYet(format!("{} {}", answer.status, answer.text())),
+            Ok(match self.client.is_ready() {
+                Ok(()) => Look::Ready(()),
                 Err(failure) => Look::NotYet(format!("{failure:#}")),
             })
         })?;
@@ -192,7 +191,7 @@ impl Cluster {
         for (_, part) in self.parts {
             part.kill()?;
         }
-        self.way_in.kill()?;
+        self.client.end()?;
         self.api_server.map_or(Ok(()), Process::kill)?;
         self.etcd.kill()
     }
@@ -223,19 +222,22 @@ impl Cluster {
             Part::Scheduler => ("kube-scheduler", process.pid()),
         };
         let api_server = self.api_server.iter().map(|one| ("kube-apiserver", one.pid()));
-        let first = [("etcd", self.etcd.pid()), ("kubectl proxy", self.way_in.pid())];
+        let first = [("etcd", self.etcd.pid()), ("kubectl proxy", self.client.pid())];
         first.into_iter().chain(api_server).chain(self.parts.iter().map(part)).collect()
     }
 }
 
-/// Who asks, and for what.
-impl Cluster {
-    /// The kubeconfig of its administrator.
-    #[must_use]
-    pub fn admin_kubeconfig(&self) -> PathBuf {
-        self.pki.admin()
-    }
+/// What is asked of the API server is asked through the client.
+impl Deref for Cluster {
+    type Target = Client;
 
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+/// Who asks, and what was asked.
+impl Cluster {
     /// The kubeconfig of a node: `system:node:<name>` of the group `system:nodes`, with a client certificate.
     ///
     /// # Errors
@@ -258,103 +260,25 @@ impl Cluster {
     /// # Errors
     /// kubeadm failed.
     pub fn bootstrap_kubeconfig(&self) -> Result<PathBuf> {
-        let admin = self.admin_kubeconfig().display().to_string();
-        self.pki.kubeadm(&["init", "phase", "bootstrap-token", "--kubeconfig", &admin])?;
+        self.phase(&["bootstrap-token"])?;
         self.pki.of_bootstrap()
     }
 
-    /// What `kubectl` printed, as the administrator.
+    /// Does what is left of `kubeadm init` for `kubeadm join` to work: its configuration and that of kubelets as objects, the
+    /// rights of nodes that come, and kube-proxy and CoreDNS.
     ///
     /// # Errors
-    /// It failed.
-    pub fn kubectl(&self, args: &[&str]) -> Result<String> {
-        self.kubectl_as(&self.admin_kubeconfig(), args, "")
-    }
-
-    /// What `kubectl` printed, with a kubeconfig and an input.
-    ///
-    /// # Errors
-    /// It failed; the failure has what it said.
-    pub fn kubectl_as(&self, kubeconfig: &Path, args: &[&str], input: &str) -> Result<String> {
-        let mut child = Command::new(components::binary("kubectl")?)
-            .arg("--kubeconfig")
-            .arg(kubeconfig)
-            .args(args)
-            // What it learns of the server is kept there.
-            .env("HOME", &self.dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .context("start kubectl")?;
-        child.stdin.take().context("kubectl has no input")?.write_all(input.as_bytes())?;
-        let done = child.wait_with_output()?;
-        let said = String::from_utf8_lossy(&done.stderr);
-        ensure!(done.status.success(), "kubectl {} ended with {}: {said}", args.join(" "), done.status);
-        Ok(String::from_utf8(done.stdout)?)
-    }
-
-    /// Makes or changes objects, as the administrator.
-    ///
-    /// # Errors
-    /// They were refused.
-    pub fn apply(&self, objects: &str) -> Result<()> {
-        self.kubectl_as(&self.admin_kubeconfig(), &["apply", "--filename", "-"], objects).map(drop)
-    }
-
-    /// An object or a list by its path, `/api/v1/nodes/one`, as the administrator: costs far less than kubectl.
-    ///
-    /// # Errors
-    /// It is not there, or the API server does not answer.
-    pub fn get_json(&self, path: &str) -> Result<Value> {
-        let answer = http::get(WAY_IN, path)?;
-        ensure!(answer.status == 200, "get {path}: {} {}", answer.status, answer.text());
-        serde_json::from_slice(&answer.body).with_context(|| format!("{path} is no JSON"))
-    }
-
-    /// As [`Cluster::get_json`], with nothing for what is not there.
-    ///
-    /// # Errors
-    /// The API server does not answer, or otherwise.
-    pub fn find_json(&self, path: &str) -> Result<Option<Value>> {
-        let answer = http::get(WAY_IN, path)?;
-        if answer.status == 404 {
-            return Ok(None);
+    /// kubeadm failed.
+    pub fn prepare_for_join(&self) -> Result<()> {
+        for phase in [&["upload-config", "all"][..], &["bootstrap-token"], &["addon", "all"]] {
+            self.phase(phase)?;
         }
-        ensure!(answer.status == 200, "get {path}: {} {}", answer.status, answer.text());
-        serde_json::from_slice(&answer.body).with_context(|| format!("{path} is no JSON"))
+        Ok(())
     }
 
-    /// A request other than a get, as the administrator: `POST`, `PUT`, `PATCH` with the type of the patch, `DELETE`.
-    ///
-    /// # Errors
-    /// It was refused, or the API server does not answer.
-    pub fn request(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value> {
-        let answer = http::request(WAY_IN, method, path, content_type, body.to_string().as_bytes())?;
-        ensure!((200..300).contains(&answer.status), "{method} {path}: {} {}", answer.status, answer.text());
-        serde_json::from_slice(&answer.body).with_context(|| format!("{method} {path} gave no JSON"))
-    }
-
-    /// Makes an object with a `POST` to the path of its kind.
-    ///
-    /// # Errors
-    /// As of [`Cluster::request`].
-    pub fn create(&self, path: &str, object: &Value) -> Result<Value> {
-        self.request("POST", path, "application/json", object)
-    }
-
-    /// Waits until an object is there and as wanted.
-    ///
-    /// # Errors
-    /// It was not in time, or the API server does not answer.
-    pub fn wait_for(&self, path: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
-        wait::until(&format!("{path} to be {what}"), START_LIMIT, || {
-            Ok(match self.find_json(path)? {
-                Some(object) if wanted(&object) => Look::Ready(object),
-                Some(object) => Look::NotYet(object.to_string()),
-                None => Look::NotYet("it is not there".to_owned()),
-            })
-        })
+    fn phase(&self, phase: &[&str]) -> Result<()> {
+        let admin = self.client.kubeconfig().display().to_string();
+        self.pki.kubeadm(&[&["init", "phase"], phase, &["--kubeconfig", &admin]].concat()).map(drop)
     }
 
     /// Everything that was asked so far, watches as they began and as they ended.

@@ -51,6 +51,16 @@ struct Component {
 const SHARED: &str = "bin";
 /// Where those of a control plane are: no node has them in its `PATH`, and no guest keeps them in its memory.
 const CONTROL_PLANE: &str = "kubernetes";
+/// What the one program of Kubernetes can be called by.
+pub const NAMES_OF_KUBERNETES: [&str; 7] = [
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubeadm",
+    "kubectl",
+];
 const KUBERNETES_VERSION: (&str, &str) = ("k8s.io/component-base/version.gitVersion", "k8s.io/kubernetes");
 const CONTAINERD_TAGS: &str = "no_btrfs no_zfs no_devmapper no_aufs";
 const CONTAINERD_VERSION: (&str, &str) =
@@ -139,15 +149,7 @@ const FOR_TESTS: &[Component] = &[
         name: "kubernetes",
         dir: CONTROL_PLANE,
         binaries: &["kubernetes"],
-        names: &[
-            "etcd",
-            "kube-apiserver",
-            "kube-controller-manager",
-            "kube-proxy",
-            "kube-scheduler",
-            "kubeadm",
-            "kubectl",
-        ],
+        names: &NAMES_OF_KUBERNETES,
         cgo: "0",
         tags: "",
         version: Some(KUBERNETES_VERSION),

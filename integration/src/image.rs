@@ -1,8 +1,10 @@
-//! Images made on the spot: Debian's static busybox with an applet link for each of its commands.
+//! Images made on the spot: Debian's static busybox with an applet link for each of its commands, or whatever files are given.
 
 use std::fs;
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use flate2::write::GzEncoder;
@@ -38,16 +40,29 @@ pub struct Blob {
     /// `sha256:<hex>`.
     pub digest: String,
     /// The bytes.
-    pub bytes: Vec<u8>,
+    pub bytes: Arc<[u8]>,
 }
 
-/// An image of one layer.
+/// What a layer has at a path.
+#[derive(Debug, Clone)]
+pub enum Entry {
+    /// A directory that everybody may read.
+    Directory,
+    /// A copy of a program of this machine.
+    Program(PathBuf),
+    /// A text.
+    Text(String),
+    /// A symbolic link.
+    Link(String),
+}
+
+/// An image.
 #[derive(Debug, Clone)]
 pub struct Image {
     /// Its config.
     pub config: Blob,
-    /// Its layer.
-    pub layer: Blob,
+    /// Its layers, the lowest first.
+    pub layers: Vec<Blob>,
     /// Its manifest.
     pub manifest: Blob,
 }
@@ -59,24 +74,33 @@ impl Image {
     /// An image of `layer`, whose `config` section (`User`, `Entrypoint`, `Env`, …) is as given.
     #[must_use]
     pub fn new(layer: &Layer, config: &Value) -> Self {
+        Self::of(&[layer], config)
+    }
+
+    /// An image of several layers, the lowest first.
+    #[must_use]
+    pub fn of(layers: &[&Layer], config: &Value) -> Self {
+        let diff_ids: Vec<&str> = layers.iter().map(|layer| layer.diff_id.as_str()).collect();
         let config = Blob::new(
             json!({
                 "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
                 "os": "linux",
                 "config": config,
-                "rootfs": { "type": "layers", "diff_ids": [layer.diff_id] },
+                "rootfs": { "type": "layers", "diff_ids": diff_ids },
             })
             .to_string()
             .into_bytes(),
         );
+        let described: Vec<Value> =
+            layers.iter().map(|layer| layer.blob.descriptor(layer.media_type)).collect();
         let manifest = json!({
             "schemaVersion": 2,
             "mediaType": Self::MANIFEST_TYPE,
             "config": config.descriptor("application/vnd.oci.image.config.v1+json"),
-            "layers": [layer.blob.descriptor(layer.media_type)],
+            "layers": described,
         });
         let manifest = Blob::new(manifest.to_string().into_bytes());
-        Self { config, layer: layer.blob.clone(), manifest }
+        Self { config, layers: layers.iter().map(|layer| layer.blob.clone()).collect(), manifest }
     }
 }
 
@@ -94,7 +118,35 @@ impl Layer {
     /// # Errors
     /// Busybox is not installed.
     pub fn busybox_with(packing: Packing, issue: &str) -> Result<Self> {
-        let tar = busybox_tar(issue)?;
+        Self::packed(busybox_tar(issue)?, packing)
+    }
+
+    /// Files at paths without a leading slash, directories before what is in them, in a plain archive.
+    ///
+    /// # Errors
+    /// A program cannot be read.
+    pub fn of(files: &[(String, Entry)]) -> Result<Self> {
+        let mut tar = Builder::new(Vec::new());
+        for (path, entry) in files {
+            let kind = |kind, mode, size: usize| header(kind, mode, size as u64);
+            match entry {
+                Entry::Directory => tar.append_data(&mut kind(EntryType::Directory, 0o755, 0), path, &[][..]),
+                Entry::Program(program) => {
+                    let content = fs::read(program).with_context(|| format!("read {}", program.display()))?;
+                    let mut header = kind(EntryType::Regular, 0o755, content.len());
+                    tar.append_data(&mut header, path, content.as_slice())
+                }
+                Entry::Text(text) => {
+                    tar.append_data(&mut kind(EntryType::Regular, 0o644, text.len()), path, text.as_bytes())
+                }
+                Entry::Link(target) => tar.append_link(&mut kind(EntryType::Symlink, 0o777, 0), path, target),
+            }
+            .with_context(|| format!("add {path}"))?;
+        }
+        Self::packed(tar.into_inner()?, Packing::Tar)
+    }
+
+    fn packed(tar: Vec<u8>, packing: Packing) -> Result<Self> {
         let diff_id = digest(&tar);
         let (media_type, bytes) = match packing {
             Packing::Tar => ("application/vnd.oci.image.layer.v1.tar", tar),
@@ -110,10 +162,10 @@ impl Layer {
 
 impl Blob {
     fn new(bytes: Vec<u8>) -> Self {
-        Self { digest: digest(&bytes), bytes }
+        Self { digest: digest(&bytes), bytes: bytes.into() }
     }
 
-    fn descriptor(&self, media_type: &str) -> Value {
+    pub(crate) fn descriptor(&self, media_type: &str) -> Value {
         json!({ "mediaType": media_type, "digest": self.digest, "size": self.bytes.len() })
     }
 }

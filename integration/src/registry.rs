@@ -101,7 +101,7 @@ impl Registry {
     /// # Errors
     /// The registry refused.
     pub fn push(&self, repository: &str, tag: &str, image: &Image) -> Result<()> {
-        for blob in [&image.layer, &image.config] {
+        for blob in image.layers.iter().chain([&image.config]) {
             self.push_blob(repository, blob)?;
         }
         let path = format!("/v2/{repository}/manifests/{tag}");

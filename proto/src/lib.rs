@@ -20,9 +20,10 @@ pub use generated::containerd::services::events::ttrpc::v1 as event_service;
 pub use generated::containerd::task::v2 as task;
 pub use generated::containerd::types;
 pub use generated::containerd::v1::types as process;
+pub use generated::grpc::health::v1 as health;
 pub use generated::io::containerd::cgroups::{v1 as cgroup1, v2 as cgroup2};
 pub use prost_types::{Any, Timestamp};
-pub use version::{SHIM_PROTOCOL, shim_protocol};
+pub use version::{EXEC_BY_COMMAND, SHIM_PROTOCOL, shim_protocol};
 
 /// The second name of [`task::task_service`]: the same methods and messages, asked for by containerd 2.0 and later.
 pub const TASK_V3: &str = "containerd.task.v3.Task";

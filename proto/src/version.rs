@@ -2,8 +2,12 @@
 
 use crate::shim::StateResponse;
 
-/// What a shim that is built from this tells. 2 added `log_stalled_since` of a task, and the version itself.
-pub const SHIM_PROTOCOL: u32 = 3;
+/// What a shim that is built from this tells. 2 added `log_stalled_since` of a task, and the version itself; 4 added execs by
+/// their command.
+pub const SHIM_PROTOCOL: u32 = 4;
+
+/// The version since which a shim runs a command as the container's own process runs.
+pub const EXEC_BY_COMMAND: u32 = 4;
 
 /// The version that a shim speaks: shims outlive agents, and the first ones did not tell it.
 #[must_use]

@@ -11,6 +11,7 @@ use berth_shim_core::{Code, Failure};
 use serde_json::Value;
 
 use crate::answer::Streams;
+use crate::bundle;
 use crate::cgroup::{Cgroup, OomWatch};
 use crate::criu::Restore;
 use crate::io::{StdinUri, StreamUri, UriError, Wiring};
@@ -33,6 +34,8 @@ pub(crate) struct Container {
     pub(crate) flags: CreateFlags,
     /// The checkpoint that it is made of.
     pub(crate) restore: Option<Restore>,
+    /// Its own process as JSON, once an exec was asked to run as that does.
+    pub(crate) process: Option<Vec<u8>>,
     pub(crate) pid: u32,
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) oom: Option<(Token, OomWatch)>,
@@ -129,6 +132,7 @@ pub(crate) fn plan(
         restore,
         bundle,
         runtime,
+        process: None,
         pid: 0,
         cgroup: None,
         oom: None,
@@ -177,6 +181,46 @@ impl ExecPlan {
         };
         let streams = Streams { terminal, ..Streams::default() };
         Ok(Self { process: with_terminal(process, terminal)?, streams })
+    }
+
+    /// An exec that runs a command as the container's own process runs. Source: `execInternal` of containerd's
+    /// `internal/cri/server/container_execsync.go`.
+    pub(crate) fn beside(
+        container: &mut Container,
+        command: &[String],
+        terminal: bool,
+    ) -> Result<Self, Failure> {
+        let mut process = parse(&container.own_process()?)?;
+        process["args"] = command.into();
+        process["terminal"] = Value::Bool(terminal);
+        if terminal {
+            let is_term = |entry: &Value| entry.as_str().is_some_and(|entry| entry.starts_with("TERM="));
+            match process.get_mut("env").and_then(Value::as_array_mut) {
+                Some(env) if env.iter().any(is_term) => {}
+                Some(env) => env.push("TERM=xterm".into()),
+                None => process["env"] = Value::from(vec!["TERM=xterm"]),
+            }
+        }
+        let streams = Streams { terminal, ..Streams::default() };
+        Ok(Self { process: process.to_string().into_bytes(), streams })
+    }
+}
+
+impl Container {
+    /// What `config.json` says of its process: read once, since a probe asks again and again.
+    fn own_process(&mut self) -> Result<Vec<u8>, Failure> {
+        if let Some(known) = &self.process {
+            return Ok(known.clone());
+        }
+        let config = bundle::read_config(&self.bundle).map_err(|error| {
+            Failure::new(Code::Internal, format!("failed to {}", crate::with_causes(&error)))
+        })?;
+        let process = config.get("process").map(|process| process.to_string().into_bytes());
+        let process = process.ok_or_else(|| {
+            Failure::new(Code::Internal, "config.json of the container has no process".to_owned())
+        })?;
+        self.process = Some(process.clone());
+        Ok(process)
     }
 }
 
@@ -250,6 +294,33 @@ mod tests {
         for bad in [b"[]".as_slice(), b"", b"{"] {
             ExecPlan::own(bad, Terminal::Never).expect_err("not a process");
         }
+    }
+
+    #[test]
+    fn a_command_runs_as_the_containers_own_process() {
+        let bundle = tempfile::tempdir().unwrap();
+        let own = serde_json::json!({
+            "args": ["init"], "terminal": true, "cwd": "/srv", "env": ["A=b"], "user": {"uid": 7}, "capabilities": {"bounding": ["CAP_KILL"]},
+        });
+        bundle::write_config(bundle.path(), &serde_json::json!({"process": own})).unwrap();
+        let request = CreateTaskRequest {
+            bundle: bundle.path().to_str().unwrap().to_owned(),
+            ..CreateTaskRequest::default()
+        };
+        let mut container = plan(&request, None, Client { address: "", namespace: "" }).unwrap();
+        let command = ["cat".to_owned(), "/x".to_owned()];
+        let plan = ExecPlan::beside(&mut container, &command, false).unwrap();
+        let mut expected = own;
+        expected["args"] = serde_json::json!(["cat", "/x"]);
+        expected["terminal"] = Value::Bool(false);
+        assert_eq!(parse(&plan.process).unwrap(), expected);
+        // It is read once.
+        std::fs::remove_file(bundle.path().join("config.json")).unwrap();
+        let plan = ExecPlan::beside(&mut container, &command, true).unwrap();
+        expected["env"] = serde_json::json!(["A=b", "TERM=xterm"]);
+        expected["terminal"] = Value::Bool(true);
+        assert_eq!(parse(&plan.process).unwrap(), expected);
+        assert!(plan.streams.terminal);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::{
         cgroup::CgroupRequest,
         look::LookRequest,
         network::NetworkRequest,
+        probe::ProbeRequest,
         removal::RemoveContainerRequest,
         rootfs::RootfsRequest,
         sandbox::SandboxRequest,
@@ -106,6 +107,9 @@ pub enum Act {
     /// Look whether what was made is still there and as it was made, without a question to containerd. Outcome: `Looked`.
     Look(Box<LookRequest>),
 
+    /// Ask a container. Outcome: `Probed`.
+    Probe(Box<ProbeRequest>),
+
     /// Keep where a reboot does not reach it how a pod has ended. Outcome: `Done`.
     KeepEnd(Box<PodRecord>),
 
@@ -196,6 +200,8 @@ impl Act {
 
             Self::WriteFiles(_) => ("write-files", Leaves),
             Self::Look(_) => ("look", None),
+
+            Self::Probe(_) => ("probe", None),
 
             Self::KeepEnd(_) => ("keep-end", Leaves),
 

@@ -9,7 +9,7 @@ use crate::{
     image::ImageInfo,
     observation::{Observation, ObservedTask, SandboxReport},
     oci::Accounts,
-    pod::port::{look::Finding, start_failure::StartFailure},
+    pod::port::{look::Finding, probe::ProbeAnswer, start_failure::StartFailure},
     record::PodRecord,
     spec::{ObjectKey, Pod, Source},
     status::NetworkStatus,
@@ -111,6 +111,8 @@ pub enum Outcome {
     Task(ObservedTask),
     /// The termination message of a container.
     TerminationMessage(String),
+    /// What a container answered.
+    Probed(ProbeAnswer),
     /// What is not as it was made.
     Looked(BTreeSet<Finding>),
 }

@@ -12,8 +12,8 @@ use crate::{
     oci::Accounts,
     spec::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
-        NetworkMode, PidMode, Pod, PodSecurity, QosClass, Quantities, Resources, RestartPolicy, Source,
-        Stdin, Stdio, TerminationMessage, TerminationMessagePolicy,
+        NetworkMode, PidMode, Pod, PodSecurity, Probe, ProbeHandler, ProbePort, Probes, QosClass, Quantities,
+        Resources, RestartPolicy, Source, Stdin, Stdio, TerminationMessage, TerminationMessagePolicy,
     },
 };
 
@@ -96,6 +96,7 @@ pub(crate) fn container(name: &str) -> Container {
         mounts: Vec::new(),
         stdio: Stdio { stdin: Stdin::Closed, tty: false },
         security: ContainerSecurity::default(),
+        probes: Probes::default(),
         termination_message: TerminationMessage {
             path: "/dev/termination-log".into(),
             policy: TerminationMessagePolicy::File,
@@ -169,4 +170,17 @@ pub(crate) fn resources(requests: (u64, u64), limits: (u64, u64)) -> Resources {
 fn quantities((cpu_milli, memory_bytes): (u64, u64)) -> Quantities {
     let named = |amount| (amount > 0).then_some(amount);
     Quantities { cpu_milli: named(cpu_milli), memory_bytes: named(memory_bytes), ..Quantities::default() }
+}
+
+/// A TCP probe with the API's defaults.
+pub(crate) fn probe() -> Probe {
+    Probe {
+        handler: ProbeHandler::Tcp { host: None, port: ProbePort::Number(80) },
+        initial_delay: Duration::ZERO,
+        timeout: Duration::from_secs(1),
+        period: Duration::from_secs(10),
+        successes: 1,
+        failures: 3,
+        grace: None,
+    }
 }

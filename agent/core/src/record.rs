@@ -52,11 +52,15 @@ pub struct PodRecord {
 }
 
 impl PodRecord {
-    /// Whether the run was stopped alone, to follow its spec: then it runs again whatever the policy. One that was stopped
-    /// with its sandbox does what the policy says.
+    /// Whether the run was stopped alone, to follow its spec or since a probe failed: then it runs again however it ends. One
+    /// that was stopped with its sandbox does what the policy says, as does one whose policy is never to run again.
     #[must_use]
     pub fn is_replaced(&self, run: &ContainerRecord) -> bool {
-        run.stopping.is_some_and(|stopping| !self.is_with_sandbox(stopping))
+        let runs_again = match run.probed.afterwards {
+            Afterwards::Again => true,
+            Afterwards::Never => false,
+        };
+        runs_again && run.stopping.is_some_and(|stopping| !self.is_with_sandbox(stopping))
     }
 
     /// Whether a container is stopped because its sandbox is replaced.
@@ -103,8 +107,10 @@ pub struct ContainerRecord {
     pub started_in: Option<Attempt>,
     /// What the run that was last asked to start was made from.
     pub image: Option<RunImage>,
-    /// Set when this run alone is stopped because its spec changed, or with the pod.
+    /// Set when this run alone is stopped because its spec changed or a probe failed, or with the pod.
     pub stopping: Option<TerminationRecord>,
+    /// What the probes of the current run have decided.
+    pub probed: Probed,
     /// How the current run ended, when it has.
     pub exit: Option<ExitRecord>,
     /// How the run before ended.
@@ -114,6 +120,28 @@ pub struct ContainerRecord {
     /// Those of what it was wanted as before, by [`key`](crate::pod::restart::back_off_key): one that comes back goes on
     /// where it was.
     pub other_backoffs: BTreeMap<String, RestartBackoff>,
+}
+
+/// What probes have decided of a run: it is written only when one of it changes, and a restart of the agent flips nothing.
+/// Source: `ChangeContainerStatusOnKubeletRestart`, off since 1.35.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Probed {
+    /// Its startup probe has succeeded.
+    pub started: bool,
+    /// What its readiness probe said last.
+    pub ready: bool,
+    /// What follows it, when it is stopped alone.
+    pub afterwards: Afterwards,
+}
+
+/// What follows a run that is stopped alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Afterwards {
+    /// The next one, however it ends.
+    #[default]
+    Again,
+    /// None: a probe's failure ends it, and its pod runs nothing again.
+    Never,
 }
 
 /// How long the next run of a container waits.
@@ -136,6 +164,7 @@ impl ContainerRecord {
             started_in: None,
             image: None,
             stopping: None,
+            probed: Probed::default(),
             exit: None,
             last_exit: None,
             backoff: RestartBackoff::default(),

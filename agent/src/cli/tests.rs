@@ -151,7 +151,7 @@ fn object() -> PodObject {
     PodObject {
         pod: pod(&json!([]), &json!([running("a"), waiting("b", "CrashLoopBackOff")]), &status),
         events: vec![event],
-        unsupported: vec!["spec.containers[0].livenessProbe".to_owned()],
+        unsupported: vec!["spec.containers[0].lifecycle".to_owned()],
         sandbox: Some("5a".to_owned()),
         log_root: "/var/log/pods".to_owned(),
         log_directory: "/var/log/pods/default_web-node-1_0b1c".to_owned(),

@@ -4,6 +4,7 @@
 
 mod client;
 mod error;
+pub mod node;
 mod pods;
 mod recorder;
 mod reports;

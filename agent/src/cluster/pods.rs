@@ -168,7 +168,7 @@ impl PodLoop {
                 self.sync.gone(&name, &uid);
             }
             Seen::Failed(error) => {
-                tracing::warn!(%error, "the API server does not tell which pods are wanted")
+                tracing::warn!(%error, "the API server does not tell which pods are wanted");
             }
         }
     }

@@ -167,7 +167,8 @@ pub fn hostname() -> Result<String, FactsError> {
 }
 
 /// Source addresses of the routes to the documentation networks. Connecting a datagram socket sends nothing.
-fn addresses() -> Vec<IpAddr> {
+#[must_use]
+pub fn addresses() -> Vec<IpAddr> {
     [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")]
         .into_iter()
         .filter_map(|(local, remote)| {

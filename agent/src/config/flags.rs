@@ -24,9 +24,11 @@ enum FlagType {
     Signals,
     /// `gate=true,gate=false`
     Gates,
+    /// `key=value:effect,key:effect`
+    Taints,
 }
 
-use FlagType::{Gates, List, Map, Number as Integer, Signals, Switch, Text};
+use FlagType::{Gates, List, Map, Number as Integer, Signals, Switch, Taints, Text};
 
 /// Flags that stand for a field: flag, field, kind.
 const FIELDS: &[(&str, &str, FlagType)] = &[
@@ -105,6 +107,7 @@ const FIELDS: &[(&str, &str, FlagType)] = &[
     ("qos-reserved", "qosReserved", Map),
     ("read-only-port", "readOnlyPort", Integer),
     ("register-node", "registerNode", Switch),
+    ("register-with-taints", "registerWithTaints", Taints),
     ("registry-burst", "registryBurst", Integer),
     ("registry-qps", "registryPullQPS", Integer),
     ("reserved-cpus", "reservedSystemCPUs", Text),
@@ -136,16 +139,13 @@ const PASSIVE: &[&str] = &[
     "bootstrap-kubeconfig",
     "cert-dir",
     "cloud-config",
-    "cloud-provider",
     "image-credential-provider-bin-dir",
     "image-credential-provider-config",
     "lock-file",
     "maximum-dead-containers",
     "maximum-dead-containers-per-container",
     "minimum-container-ttl-duration",
-    "node-labels",
     "pod-infra-container-image",
-    "register-with-taints",
     "runtime-cgroups",
     "vmodule",
 ];
@@ -165,6 +165,10 @@ pub struct KubeletFlags {
     pub hostname_override: Option<String>,
     /// `--node-ip`.
     pub node_ip: Option<String>,
+    /// `--node-labels`.
+    pub node_labels: Vec<String>,
+    /// `--cloud-provider`.
+    pub cloud_provider: String,
     /// Flags that were given and that nothing is done about.
     pub passive: Vec<String>,
     /// Nodes for fields, in the order of [`FIELDS`].
@@ -180,6 +184,8 @@ impl Default for KubeletFlags {
             root_dir: PathBuf::from(ROOT_DIR),
             hostname_override: None,
             node_ip: None,
+            node_labels: Vec::new(),
+            cloud_provider: String::new(),
             passive: Vec::new(),
             fields: Vec::new(),
         }
@@ -226,14 +232,21 @@ impl Args for KubeletFlags {
         let texts = [
             ("hostname-override", "Name of the node instead of the host name"),
             ("node-ip", "Address of the node, or two of both families with a comma"),
+            (
+                "cloud-provider",
+                "`external`: a cloud provider tells the node's addresses; nothing: nobody does",
+            ),
         ]
         .map(|(name, help)| Arg::new(name).long(name).value_name("TEXT").help(help));
+        let labels = Arg::new("node-labels").long("node-labels").value_name("LIST").action(ArgAction::Append);
+        let labels = labels.help("Labels that the node is registered with: `name=value,name=value`");
         let passive = PASSIVE
             .iter()
             .map(|name| Arg::new(*name).long(*name).value_name("TEXT").action(ArgAction::Append).hide(true));
         command
             .args(paths)
             .args(texts)
+            .arg(labels)
             .args(FIELDS.iter().map(|(name, field, kind)| field_arg(name, field, *kind)))
             .args(passive)
     }
@@ -260,6 +273,8 @@ impl FromArgMatches for KubeletFlags {
             root_dir: path("root-dir").unwrap_or_else(|| PathBuf::from(ROOT_DIR)),
             hostname_override: text("hostname-override"),
             node_ip: text("node-ip"),
+            node_labels: matches.get_many::<String>("node-labels").into_iter().flatten().cloned().collect(),
+            cloud_provider: text("cloud-provider").unwrap_or_default(),
             passive: PASSIVE.iter().filter(given).map(|name| format!("--{name}")).collect(),
             fields: fields.collect(),
         })
@@ -283,7 +298,7 @@ fn field_arg(name: &'static str, field: &'static str, kind: FlagType) -> Arg {
         Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("BOOL"),
         Integer => arg.value_name("NUMBER").allow_hyphen_values(true),
         Text => arg.value_name("TEXT"),
-        List | Map | Signals | Gates => arg.action(ArgAction::Append).value_name("LIST"),
+        List | Map | Signals | Gates | Taints => arg.action(ArgAction::Append).value_name("LIST"),
     }
 }
 
@@ -307,11 +322,25 @@ fn value(kind: FlagType, given: &[String], place: &Place) -> Value {
         Map => map('=', text),
         Signals => map('<', text),
         Gates => map('=', switch),
+        Taints => Value::List(parts().map(|part| node(taint(part, place))).collect()),
     }
 }
 
 fn text(text: &str) -> Value {
     Value::Text(text.to_owned())
+}
+
+/// `key=value:effect` or `key:effect`.
+fn taint(written: &str, place: &Place) -> Value {
+    let (name, effect) = written.rsplit_once(':').unwrap_or((written, ""));
+    let (key, value) = name.split_once('=').unwrap_or((name, ""));
+    let fields = [("key", key), ("value", value), ("effect", effect)];
+    let entries = fields.into_iter().filter(|(_, value)| !value.is_empty()).map(|(key, value)| Entry {
+        place: place.clone(),
+        key: key.to_owned(),
+        value: Node { place: place.clone(), value: text(value) },
+    });
+    Value::Map(entries.collect())
 }
 
 fn integer(written: &str) -> Value {

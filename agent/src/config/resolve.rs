@@ -10,8 +10,8 @@ use std::{
 use berth_core::config::{DnsSettings, LogSettings, NodeConfig, Paths, PullSettings};
 
 use super::{
-    BerthConfiguration, Cluster, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags,
-    LiveFacts, OciRuntime, PodRuntime, Rate, allocatable::units, defaults, facts, validate,
+    BerthConfiguration, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags, LiveFacts,
+    OciRuntime, PodRuntime, allocatable::units, defaults, facts, validate,
 };
 use crate::document::{Fault, Faults, Node, read};
 
@@ -30,9 +30,6 @@ const BERTH_HANDLER: &str = "berth";
 
 /// The agent's own `oom_score_adj` by default: `KubeletOOMScoreAdj` of `pkg/kubelet/qos/policy.go`.
 const OOM_SCORE: i32 = -999;
-
-/// What 0 requests in a second stand for (`DefaultQPS` of `staging/src/k8s.io/client-go/rest/config.go`).
-const QPS: u32 = 5;
 
 /// Settings of the kernel.
 const SYSCTLS: &str = "/proc/sys";
@@ -78,6 +75,7 @@ impl Settings {
         let mut faults = validate::check(&kubelet, &documents.kubelet);
         faults.extend(berth_faults(&berth, &documents.berth));
         faults.extend(node_ips(&flags).err());
+        faults.extend(super::cluster::check(&kubelet, &documents.kubelet, &flags));
         Faults(faults).or(Self { kubelet, berth, documents, flags })
     }
 
@@ -97,7 +95,7 @@ impl Settings {
             containerd_socket: PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint)),
             containerd_namespace: "k8s.io".to_owned(),
             runtime_timeout: duration(kubelet.runtime_request_timeout),
-            cluster: self.cluster(),
+            cluster: self.cluster(facts)?,
             static_pod_path: self.path("staticPodPath", kubelet.static_pod_path.as_deref()),
             file_check: duration(kubelet.file_check_frequency),
             cni: Cni {
@@ -127,20 +125,6 @@ impl Settings {
             protect_kernel_defaults: kubelet.protect_kernel_defaults == Some(true),
             sysctl_root: std::env::var_os("BERTH_SYSCTL_ROOT").map_or_else(|| SYSCTLS.into(), PathBuf::from),
             abort_at: std::env::var("BERTH_ABORT_AT").ok().filter(|point| !point.is_empty()),
-        })
-    }
-
-    fn cluster(&self) -> Option<Cluster> {
-        let Self { kubelet, flags, .. } = self;
-        let rate = |per_second: Option<i32>, burst: Option<i32>| {
-            let count = |value: Option<i32>| value.and_then(|value| u32::try_from(value).ok()).unwrap_or(0);
-            let per_second = Some(count(per_second)).filter(|qps| *qps > 0).unwrap_or(QPS);
-            Rate { per_second, burst: count(burst) }
-        };
-        Some(Cluster {
-            kubeconfig: flags.kubeconfig.clone()?,
-            events: rate(kubelet.event_record_qps, kubelet.event_burst),
-            requests: rate(kubelet.kube_api_qps, kubelet.kube_api_burst),
         })
     }
 
@@ -315,7 +299,7 @@ fn oci_runtime(named: Option<&str>) -> OciRuntime {
 }
 
 /// Addresses of `--node-ip`: one, or two of both families. Empty when the flag is not given, or leaves the choice open.
-fn node_ips(flags: &KubeletFlags) -> Result<Vec<IpAddr>, Fault> {
+pub(super) fn node_ips(flags: &KubeletFlags) -> Result<Vec<IpAddr>, Fault> {
     let place = crate::document::Place { file: "--node-ip".into(), line: 0 };
     let fault = |message: String| Fault { place: Some(place.clone()), field: String::new(), message };
     let written = flags.node_ip.as_deref().unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use berth_core::config::NodeConfig;
+use berth_core::{cluster::node::NodeSettings, config::NodeConfig};
 
 use super::{LiveFacts, PodRuntime};
 
@@ -54,6 +54,8 @@ pub struct Config {
 pub struct Cluster {
     /// Where its API server is, and who the node is there (`--kubeconfig`).
     pub kubeconfig: PathBuf,
+    /// What the Node object says.
+    pub node: NodeSettings,
     /// How fast events may be sent (`eventRecordQPS`, `eventBurst`).
     pub events: Rate,
     /// How fast other requests may follow each other (`kubeAPIQPS`, `kubeAPIBurst`).

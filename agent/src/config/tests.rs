@@ -12,6 +12,7 @@ use crate::document::{Faults, read};
 
 mod acted_on;
 mod cgroups;
+mod cluster;
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
@@ -243,7 +244,7 @@ fn flags_stand_for_fields_and_their_faults_name_them() {
         "--eviction-hard=memory.available<5%,nodefs.available<1Gi",
         "--feature-gates=A=true,B=false",
         "--cluster-dns=10.0.0.1,10.0.0.2",
-        "--node-labels=a=b",
+        "--runtime-cgroups=/x",
         "--oom-score-adj",
         "-5",
     ];
@@ -257,7 +258,7 @@ fn flags_stand_for_fields_and_their_faults_name_them() {
     let names: Vec<_> = ignored(&settings).into_iter().map(|ignored| ignored.name).collect();
     assert_eq!(
         names,
-        ["featureGates.A", "featureGates.B", "--node-labels", "evictionHard: no pod is evicted"]
+        ["featureGates.A", "featureGates.B", "--runtime-cgroups", "evictionHard: no pod is evicted"]
     );
     for (flag, expected) in [
         ("--max-pods=x", "--max-pods: maxPods: expected a whole number, found string \"x\""),

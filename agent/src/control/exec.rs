@@ -4,13 +4,15 @@ use std::{path::Path, time::Duration};
 
 use berth_core::{
     id::{ContainerId, PodName},
-    oci::{ExecTerminal, exec_process},
+    oci::{ConfigError, ExecTerminal, exec_process},
     paths,
     status::{ContainerState, ContainerStatus},
 };
 use berth_proto::{
+    EXEC_BY_COMMAND,
     client::{AttachReceiver, AttachSender, ShimClient},
     shim::{AttachInput, ExecStart, Resize, attach_input, attach_output},
+    shim_protocol,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -56,20 +58,37 @@ async fn start<R: Runtime>(
         service.view.pod(&name).ok_or_else(|| not_found(format!("pod `{name}` is not on this node")))?;
     let id = running(&view, request.container.as_deref()).map_err(not_found)?;
     let sandbox = view.sandbox.as_ref().ok_or_else(|| not_found(format!("pod `{name}` has no sandbox")))?;
-    let spec = timeout(SPEC_WITHIN, service.runtime.spec(&id)).await;
-    let spec = spec.unwrap_or_else(|_elapsed| Err("containerd does not answer: see to it".to_owned()));
-    let spec = spec.map_err(|error| failed("read the spec of the container", &error))?;
-    let terminal = if request.tty { ExecTerminal::Own } else { ExecTerminal::None };
-    let process = exec_process(&spec, &request.command, terminal)
-        .map_err(|error| failed("describe the process", &with_causes(&error)))?;
-    let process =
-        serde_json::to_vec(&process).map_err(|error| failed("describe the process", &with_causes(&error)))?;
+    if request.command.is_empty() {
+        return Err(failed("describe the process", &with_causes(&ConfigError::NoCommand)));
+    }
     let socket = paths::shim_socket(&service.paths.run, sandbox);
     let shim = ShimClient::connect(Path::new(&socket))
         .await
         .map_err(|error| failed("reach the shim", &with_causes(&error)))?;
-    let start = ExecStart { container_id: id.as_str().to_owned(), process, stdin: request.stdin };
+    let container_id = id.as_str().to_owned();
+    let start = ExecStart { container_id, stdin: request.stdin, ..ExecStart::default() };
+    let state = shim.state().await.map_err(|error| failed("ask the shim", &with_causes(&error)))?;
+    let start = if shim_protocol(&state) >= EXEC_BY_COMMAND {
+        ExecStart { command: request.command.clone(), terminal: request.tty, ..start }
+    } else {
+        ExecStart { process: process(service, &id, request).await?, ..start }
+    };
     shim.exec(start).await.map_err(|error| failed("start the process", &with_causes(&error)))
+}
+
+/// The process as JSON, for a shim that does not know how the container's own runs.
+async fn process<R: Runtime>(
+    service: &Service<R>,
+    id: &ContainerId,
+    request: &ExecRequest,
+) -> Result<Vec<u8>, Answer> {
+    let spec = timeout(SPEC_WITHIN, service.runtime.spec(id)).await;
+    let spec = spec.unwrap_or_else(|_elapsed| Err("containerd does not answer: see to it".to_owned()));
+    let spec = spec.map_err(|error| failed("read the spec of the container", &error))?;
+    let terminal = if request.tty { ExecTerminal::Own } else { ExecTerminal::None };
+    let describe = |why: &dyn std::error::Error| failed("describe the process", &with_causes(why));
+    let process = exec_process(&spec, &request.command, terminal).map_err(|error| describe(&error))?;
+    serde_json::to_vec(&process).map_err(|error| describe(&error))
 }
 
 /// The id of the container that is meant, when it runs.

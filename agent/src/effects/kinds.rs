@@ -35,6 +35,8 @@ pub(super) enum Lane {
     Signals,
     /// Looks: in no hurry.
     Looks,
+    /// Questions to containers, which may take as long as a pod says.
+    Probes,
 }
 
 /// One kind, for one effect.
@@ -71,6 +73,7 @@ pub const KINDS: &[&str] = &[
     "start-container",
     "write-files",
     "look",
+    "probe",
     "keep-end",
     "look-at-task",
     "signal",
@@ -101,6 +104,9 @@ const PLUGINS: Duration = Duration::from_secs(240);
 /// For pulls, which end themselves when nothing moves, and for unpacking, which takes as long as the disk needs: only against
 /// a bug.
 pub(super) const PULL: Duration = Duration::from_secs(6 * 3600);
+
+/// For a probe beyond its own time, which ends it: only against a bug, and a shim that hangs.
+const PROBE: Duration = Duration::from_secs(15);
 
 /// Targets of more than one kind.
 const CGROUP: &str = "cgroup";
@@ -142,6 +148,7 @@ impl EffectKind {
             Act::StartContainer(_) => without_lane(RUNTIME),
             Act::WriteFiles(_) => without_lane(LOCAL),
             Act::Look(_) => on(Lane::Looks, LOCAL).alone("look", pod),
+            Act::Probe(request) => on(Lane::Probes, request.timeout.saturating_add(PROBE)),
             Act::KeepEnd(_) => on(Lane::Disk, LOCAL).alone(KEPT_END, pod),
             Act::LookAtTask(_) => on(Lane::Signals, SIGNAL_DEADLINE),
             Act::Signal(_) => on(Lane::Signals, SIGNAL_DEADLINE),

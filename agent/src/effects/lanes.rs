@@ -43,10 +43,13 @@ const SIGNALS: usize = 1024;
 /// Looks: one after another would do, and a few may hang.
 const LOOKS: usize = 4;
 
+/// Probes: more than the pods of a full node may ask at once, so that those that hang hold up no other pod.
+const PROBES: usize = 4096;
+
 /// The bounds. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Lanes {
-    semaphores: Arc<[Arc<Semaphore>; 12]>,
+    semaphores: Arc<[Arc<Semaphore>; 13]>,
     turns: Turns,
 }
 
@@ -86,8 +89,10 @@ impl Place {
 
 impl Default for Lanes {
     fn default() -> Self {
-        let bounds =
-            [KERNEL, KERNEL, DISK, NETWORK, LAYERS, START, IMAGES, UNPACKS, PULLS, STOP, SIGNALS, LOOKS];
+        let bounds = [
+            KERNEL, KERNEL, DISK, NETWORK, LAYERS, START, IMAGES, UNPACKS, PULLS, STOP, SIGNALS, LOOKS,
+            PROBES,
+        ];
         Self {
             semaphores: Arc::new(bounds.map(|bound| Arc::new(Semaphore::new(bound)))),
             turns: Turns::default(),
@@ -121,8 +126,21 @@ impl Lanes {
 
     /// Waits for a place.
     pub(super) async fn enter(&self, lane: Lane, within: Duration) -> Result<OwnedSemaphorePermit, Failure> {
-        let [kernel, kernel_ends, disk, network, layers, start, images, unpacks, pulls, stop, signals, looks] =
-            &*self.semaphores;
+        let [
+            kernel,
+            kernel_ends,
+            disk,
+            network,
+            layers,
+            start,
+            images,
+            unpacks,
+            pulls,
+            stop,
+            signals,
+            looks,
+            probes,
+        ] = &*self.semaphores;
         let semaphore = match lane {
             Lane::Kernel => kernel,
             Lane::KernelEnds => kernel_ends,
@@ -136,6 +154,7 @@ impl Lanes {
             Lane::Stop => stop,
             Lane::Signals => signals,
             Lane::Looks => looks,
+            Lane::Probes => probes,
         };
         match tokio::time::timeout(within, Arc::clone(semaphore).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
@@ -227,6 +246,7 @@ mod tests {
             Lane::Stop,
             Lane::Signals,
             Lane::Looks,
+            Lane::Probes,
         ] {
             lanes.run(on(99, lane, ENOUGH), blocking(|| Ok(()))).await.unwrap();
         }

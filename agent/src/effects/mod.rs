@@ -16,6 +16,7 @@ mod leases;
 mod look;
 mod network;
 mod perform;
+mod probe;
 mod runtime;
 mod worker;
 

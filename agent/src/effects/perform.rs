@@ -19,7 +19,7 @@ use super::{
     images::{inspect, pull, rootfs},
     kinds::{self, EffectKind},
     look::{look, write_files},
-    network,
+    network, probe,
     runtime::{container, kill, look as look_in, sandbox, signal},
 };
 use crate::runtime::Shims;
@@ -110,6 +110,7 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         Act::StartContainer(request) => container::start(host, &Arc::from(request)).await,
         Act::WriteFiles(files) => write_files(host, pod, &files).await,
         Act::Look(request) => look(host, pod, *request).await,
+        Act::Probe(request) => probe::ask(host, &request).await,
         Act::KeepEnd(record) => end::keep(host, *record).await,
         Act::LookAtTask(request) => look_in::at_task(host, &request).await,
         Act::Signal(request) => signal::send(host, &request).await,

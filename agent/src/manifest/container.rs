@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{
-    hash, is_dns_label, is_dns_subdomain, is_env_name, is_port_name, notes::Notes, resources, security,
+    hash, is_dns_label, is_dns_subdomain, is_env_name, is_port_name, notes::Notes, probe, resources, security,
 };
 use crate::quantity::Quantity;
 
@@ -68,9 +68,11 @@ pub(super) fn convert(
     let of = around.of;
     let env =
         env.filter_map(|(index, var)| variable(notes, &at(&format!("env[{index}]")), var, of)).collect();
+    let kind = kind(notes, &at("restartPolicy"), written, role);
+    let ports = ports(notes, &at("ports"), written, around.host_network);
     Arc::new(Container {
         name: ContainerName::new(&written.name),
-        kind: kind(notes, &at("restartPolicy"), written, role),
+        kind,
         image: ImageRef::new(image),
         pull_policy: pull_policy(notes, &at("imagePullPolicy"), written),
         command: written.command.clone().unwrap_or_default(),
@@ -78,7 +80,8 @@ pub(super) fn convert(
         env_from: env_from(notes, &at("envFrom"), written, around.of),
         env,
         working_dir: written.working_dir.clone().filter(|path| !path.is_empty()),
-        ports: ports(notes, &at("ports"), written, around.host_network),
+        probes: probe::convert(notes, field, written, kind, &ports),
+        ports,
         resources: resources::of_container(notes, &at("resources"), written.resources.as_ref()),
         mounts: mounts(notes, &at("volumeMounts"), written, security.privileged, around),
         stdio: stdio(written),
@@ -91,9 +94,6 @@ pub(super) fn convert(
 fn not_acted_on(notes: &mut Notes<'_>, field: &str, written: &ApiContainer) {
     let at = |name: &str| format!("{field}.{name}");
     for (name, there) in [
-        ("livenessProbe", written.liveness_probe.is_some()),
-        ("readinessProbe", written.readiness_probe.is_some()),
-        ("startupProbe", written.startup_probe.is_some()),
         ("lifecycle", written.lifecycle.is_some()),
         ("resizePolicy", written.resize_policy.is_some()),
         ("restartPolicyRules", written.restart_policy_rules.is_some()),

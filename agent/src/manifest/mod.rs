@@ -12,6 +12,7 @@ mod hash;
 mod names;
 mod notes;
 mod pod;
+mod probe;
 mod read;
 mod resources;
 mod security;

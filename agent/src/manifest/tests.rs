@@ -7,7 +7,7 @@ use berth_core::spec::{
 
 use super::*;
 
-fn origin() -> Origin<'static> {
+pub(super) fn origin() -> Origin<'static> {
     let seen = "2026-11-21T07:00:00Z".parse().unwrap();
     Origin { source: Source::File, place: "web.yaml", node: "node-1", seen }
 }
@@ -73,10 +73,7 @@ fn a_full_pod_becomes_the_cores() {
     assert_eq!(main.mounts[1].propagation, MountPropagation::HostToContainer);
     assert_eq!((main.stdio.stdin, main.stdio.tty), (Stdin::Once, true));
     assert_eq!(main.security.capabilities.add, ["NET_ADMIN"]);
-    assert_eq!(
-        unsupported,
-        ["spec.containers[0].lifecycle", "spec.containers[0].livenessProbe", "spec.nodeSelector"]
-    );
+    assert_eq!(unsupported, ["spec.containers[0].lifecycle", "spec.nodeSelector"]);
 }
 
 #[test]

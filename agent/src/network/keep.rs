@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use berth_cni::Watch;
+use berth_cni::{LoadError, Watch};
 use berth_core::{derived::network::upkeep, event::Event};
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{Network, PLUGINS_WITHIN};
+use super::{Network, NetworkError, PLUGINS_WITHIN};
 use crate::causes::with_causes;
 
 impl Network {
@@ -24,7 +24,9 @@ impl Network {
         let mut watch = Watch::new(conf_dir).await.ok();
         let mut last = None;
         loop {
-            let ready = self.status().await;
+            let asked = self.status().await;
+            self.0.readiness.send_replace(Some(asked.as_ref().map(drop).map_err(condition)));
+            let ready = asked.map_err(|error| with_causes(&error));
             if last.as_ref() != Some(&ready) {
                 match &ready {
                     Ok(()) => tracing::info!("network is ready"),
@@ -43,10 +45,17 @@ impl Network {
         }
     }
 
-    async fn status(&self) -> Result<(), String> {
-        let list = self.load().await.map_err(|error| with_causes(&error))?;
-        let asked = self.0.runtime.status(&list, Instant::now() + PLUGINS_WITHIN).await;
-        asked.map_err(|error| with_causes(&error))
+    async fn status(&self) -> Result<(), NetworkError> {
+        let list = self.load().await?;
+        Ok(self.0.runtime.status(&list, Instant::now() + PLUGINS_WITHIN).await?)
+    }
+}
+
+/// Why the network is not ready, as go-cni says it to containerd's CRI: tools look for it in the node's condition.
+fn condition(error: &NetworkError) -> String {
+    match error {
+        NetworkError::Load(LoadError::NoConfig(_)) => "cni plugin not initialized".to_owned(),
+        error => with_causes(error),
     }
 }
 

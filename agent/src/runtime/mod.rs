@@ -18,6 +18,7 @@ mod on_time;
 mod orphans;
 pub mod probe;
 mod shims;
+mod spec;
 mod watch;
 
 pub use containerd::{CallError, Cause, ConnectError, Containerd, Service};
@@ -26,4 +27,5 @@ pub use observe::{ObserveError, ObservedNode, observe};
 pub use on_time::on_time;
 pub use orphans::seen;
 pub use shims::{Answer, Shims};
+pub use spec::recorded_spec;
 pub use watch::{Watch, connect};

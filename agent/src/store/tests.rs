@@ -4,8 +4,8 @@ use berth_core::{
     id::{ContainerId, ContainerName, PodName, SandboxId},
     observation::Exit,
     record::{
-        ContainerRecord, ExitRecord, Goal, RestartBackoff, RunImage, TerminalRecord, TerminationRecord,
-        Transition,
+        Afterwards, ContainerRecord, ExitRecord, Goal, Probed, RestartBackoff, RunImage, TerminalRecord,
+        TerminationRecord, Transition,
     },
     spec::Source,
     status::{ConditionKind, NetworkStatus, RunUser},
@@ -42,6 +42,7 @@ fn record() -> PodRecord {
             user: Some(RunUser { uid: 1000, gid: 2000, supplemental_groups: vec![2000, 3000] }),
         }),
         stopping: Some(TerminationRecord { began: mono(91), deadline: mono(95) }),
+        probed: Probed { started: true, ready: false, afterwards: Afterwards::Never },
         exit: Some(exit),
         last_exit: None,
         backoff: RestartBackoff { delay_ms: 20_000, since: mono(90) },
@@ -197,6 +198,8 @@ fn a_record_of_version_1_is_taken_over_with_the_ids_it_meant() {
         Some("4953d3aa5fdc775c94a61a6925475013ae456d5d58fe9c01e68b563ee664bad8")
     );
     assert_eq!(web.attempt, 3);
+    // Its agent asked nobody, and showed it as started and ready.
+    assert_eq!(web.probed, Probed { started: true, ready: true, afterwards: Afterwards::Again });
 
     // One that stayed: an agent of version 1 ran after the one that wrote the state.
     fs::write(&old, VERSION_1_RECORD.replace("\"sandbox\":2", "\"sandbox\":7")).unwrap();

@@ -9,8 +9,8 @@ use berth_core::{
     id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId},
     observation::Exit,
     record::{
-        ContainerRecord, ExitRecord, Goal, PodRecord, RestartBackoff, RunImage, TerminalRecord,
-        TerminationRecord, Transition,
+        Afterwards, ContainerRecord, ExitRecord, Goal, PodRecord, Probed, RestartBackoff, RunImage,
+        TerminalRecord, TerminationRecord, Transition,
     },
     spec::Source,
     status::{ConditionKind, NetworkStatus, RunUser},
@@ -104,6 +104,9 @@ struct WireContainer {
     started_in: Option<u32>,
     image: Option<WireImage>,
     stopping: Option<WireTermination>,
+    /// Absent in records of agents that did not probe: what ran had started and was ready.
+    #[serde(default)]
+    probed: Option<WireProbed>,
     exit: Option<WireExit>,
     last_exit: Option<WireExit>,
     backoff_ms: u64,
@@ -112,6 +115,19 @@ struct WireContainer {
     backoff_since: Option<Duration>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     other_backoffs: BTreeMap<String, WireBackoff>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireProbed {
+    started: bool,
+    ready: bool,
+    afterwards: WireAfterwards,
+}
+
+#[derive(Serialize, Deserialize, Clone, Copy)]
+enum WireAfterwards {
+    Again,
+    Never,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -300,6 +316,14 @@ impl From<&ContainerRecord> for WireContainer {
                 }),
             }),
             stopping: record.stopping.map(WireTermination::from),
+            probed: Some(WireProbed {
+                started: record.probed.started,
+                ready: record.probed.ready,
+                afterwards: match record.probed.afterwards {
+                    Afterwards::Again => WireAfterwards::Again,
+                    Afterwards::Never => WireAfterwards::Never,
+                },
+            }),
             exit: record.exit.as_ref().map(WireExit::from),
             last_exit: record.last_exit.as_ref().map(WireExit::from),
             backoff_ms: record.backoff.delay_ms,
@@ -319,7 +343,17 @@ impl WireContainer {
             Some(id) => ContainerId::from_known(id),
             None => ContainerId::of(uid, name, attempt),
         };
+        let was_asked = self.started_in.is_some();
+        let unprobed = Probed { started: was_asked, ready: was_asked, afterwards: Afterwards::Again };
+        let probed = |it: WireProbed| {
+            let afterwards = match it.afterwards {
+                WireAfterwards::Again => Afterwards::Again,
+                WireAfterwards::Never => Afterwards::Never,
+            };
+            Probed { started: it.started, ready: it.ready, afterwards }
+        };
         ContainerRecord {
+            probed: self.probed.map_or(unprobed, probed),
             id: id_of(self.id, self.attempt),
             attempt: self.attempt,
             begun_at: mono(self.begun_at),

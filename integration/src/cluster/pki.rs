@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
+use super::kubeadm::{kube_proxy_configuration, kubelet_configuration};
 use super::programs::{PODS, SERVICES};
 use crate::components;
+use crate::lab::World;
 use crate::node::system;
 
 /// The version of Kubernetes of which the components are.
@@ -27,7 +29,7 @@ impl Pki {
     pub(super) fn make(dir: &Path, address: Ipv4Addr, port: u16) -> Result<Self> {
         let pki = Self { dir: dir.to_owned() };
         fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
-        fs::write(pki.config(), pki.documents(address, port))?;
+        fs::write(pki.config(), pki.documents(address, port)?)?;
         pki.kubeadm(&["init", "phase", "certs", "all"])?;
         let dir = dir.to_str().context("the directory has no name in UTF-8")?;
         pki.kubeadm(&["init", "phase", "kubeconfig", "all", "--kubeconfig-dir", dir])?;
@@ -94,8 +96,8 @@ impl Pki {
         Ok(path)
     }
 
-    /// Both documents; JSON is YAML. Keys of elliptic curves are made and checked faster.
-    fn documents(&self, address: Ipv4Addr, port: u16) -> String {
+    /// All documents; JSON is YAML. Keys of elliptic curves are made and checked faster.
+    fn documents(&self, address: Ipv4Addr, port: u16) -> Result<String> {
         let init = json!({
             "apiVersion": "kubeadm.k8s.io/v1beta4",
             "kind": "InitConfiguration",
@@ -116,6 +118,7 @@ impl Pki {
             "networking": { "serviceSubnet": SERVICES, "podSubnet": PODS },
             "apiServer": { "certSANs": ["127.0.0.1", "::1", "localhost"] },
         });
-        format!("{init}\n---\n{cluster}\n")
+        let (kubelet, proxy) = (kubelet_configuration(&World::here()?), kube_proxy_configuration());
+        Ok(format!("{init}\n---\n{cluster}\n---\n{kubelet}\n---\n{proxy}\n"))
     }
 }

@@ -112,14 +112,6 @@ pub(super) fn scheduler(pki: &Pki) -> Result<Command> {
     of_kubeconfig("kube-scheduler", pki, "scheduler.conf")
 }
 
-/// `kubectl proxy`: what is asked there in plain HTTP is asked of the API server as its administrator.
-pub(super) fn way_in(pki: &Pki, port: u16) -> Result<Command> {
-    let mut command = Command::new(components::binary("kubectl")?);
-    command.args(["proxy", "--disable-filter=true", &format!("--port={port}"), "--kubeconfig"]);
-    command.arg(pki.admin());
-    Ok(command)
-}
-
 fn of_kubeconfig(program: &str, pki: &Pki, kubeconfig: &str) -> Result<Command> {
     let mut command = Command::new(components::binary(program)?);
     let kubeconfig = pki.kubeconfig(kubeconfig);

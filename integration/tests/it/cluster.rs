@@ -1,11 +1,14 @@
 //! The control plane that tests have, before a node joins it.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use berth_integration::cluster::{AuditEvent, Cluster, Settings};
+use berth_integration::cluster::kubeadm::{Kubelet, Machine, NODE};
+use berth_integration::cluster::proxy::{Network, Proxy};
+use berth_integration::cluster::{self, AuditEvent, Cluster, Settings};
 use berth_integration::lab::World;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
@@ -18,6 +21,9 @@ pub(crate) fn tests() -> Vec<Test> {
         test("cluster::a_node_may_write_itself_and_no_other", of_nodes),
         test("cluster::controllers_and_scheduler_bring_a_pod_to_a_node", whole),
         test("cluster::the_api_server_goes_and_comes_back", api_server_restarts),
+        test("cluster::a_node_behind_a_network_that_fails", behind_a_network),
+        test("cluster::kubeadm_makes_a_control_plane_of_a_kubelet", init_of_a_kubelet),
+        test("cluster::a_kubelet_joins_by_kubeadm_and_runs_its_addons", a_kubelet_joins),
     ]
 }
 
@@ -28,10 +34,15 @@ fn start(settings: &Settings) -> Result<Cluster> {
     Ok(cluster)
 }
 
+#[expect(clippy::print_stderr, reason = "what a control plane costs")]
+fn spent(what: &str, began: Instant) {
+    eprintln!("{what}: {:.2} s", began.elapsed().as_secs_f64());
+}
+
 /// Shown when a test fails, and with `--nocapture`.
 #[expect(clippy::print_stderr, reason = "what a control plane costs")]
 fn cost(what: &str, began: Instant, cluster: &Cluster) -> Result<()> {
-    eprintln!("{what}: {:.2} s", began.elapsed().as_secs_f64());
+    spent(what, began);
     for (name, pid) in cluster.pids() {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let stat: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
@@ -132,5 +143,82 @@ fn api_server_restarts() -> Result<()> {
     let said = cluster.kubectl_as(&bootstrap, &["auth", "whoami", "--output", "json"], "")?;
     let who: Value = serde_json::from_str(&said)?;
     same("who asks", &who["status"]["userInfo"]["username"], &json!("system:bootstrap:abcdef"))?;
+    cluster.end()
+}
+
+fn behind_a_network() -> Result<()> {
+    let cluster = start(&Settings::default())?;
+    let proxy = Proxy::start((Ipv4Addr::LOCALHOST, 0).into(), cluster.address())?;
+    let one = cluster.kubeconfig_through(&cluster.node_kubeconfig("one")?, proxy.at())?;
+    create_as(&cluster, &one, &node("one"))?;
+    let look =
+        || cluster.kubectl_as(&one, &["get", "--raw", "/api/v1/nodes/one", "--request-timeout", "3s"], "");
+    look()?;
+    for network in [Network::SILENT, Network::GONE] {
+        proxy.set(network);
+        ensure!(look().is_err(), "an answer through {network:?}");
+        proxy.set(Network::default());
+        look()?;
+    }
+    drop(proxy);
+    cluster.end()
+}
+
+fn condition(node: &Value, kind: &str) -> String {
+    let all = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = all.iter().find(|one| one["type"] == kind).cloned().unwrap_or_default();
+    found["status"].as_str().unwrap_or_default().to_owned()
+}
+
+const PARTS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+
+fn init_of_a_kubelet() -> Result<()> {
+    let began = Instant::now();
+    let machine = Machine::prepare(Kubelet::Upstream)?;
+    spent("prepared", began);
+    let client = machine.init()?;
+    spent("kubeadm init", began);
+    client.wait_for(&format!("/api/v1/nodes/{NODE}"), "Ready", |node| condition(node, "Ready") == "True")?;
+    for part in PARTS {
+        let path = format!("/api/v1/namespaces/kube-system/pods/{part}-{NODE}");
+        client.wait_for(&path, "Ready", |pod| condition(pod, "Ready") == "True")?;
+    }
+    spent("everything ready", began);
+    client.end()?;
+    machine.reset()?;
+    spent("kubeadm reset", began);
+    machine.end()
+}
+
+/// A pod of a node that asks for a service by its name.
+const ASKS: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asks"}, "spec": {"restartPolicy": "OnFailure",
+    "containers": [{"name": "main", "image": "localhost:5000/busybox:1",
+        "command": ["/bin/sh", "-c", "nslookup kubernetes.default.svc.cluster.local && echo | nc -w 5 kubernetes.default.svc.cluster.local 443"]}]}}"#;
+
+fn a_kubelet_joins() -> Result<()> {
+    let began = Instant::now();
+    let cluster = start(&Settings::whole())?;
+    cluster.prepare_for_join()?;
+    spent("prepared", began);
+    let machine = Machine::prepare(Kubelet::Upstream)?;
+    machine.join(cluster::ADDRESS, cluster::PORT)?;
+    spent("kubeadm join", began);
+    let path = format!("/api/v1/nodes/{NODE}");
+    cluster.wait_for(&path, "Ready", |node| condition(node, "Ready") == "True")?;
+    spent("node ready", began);
+    let dns = "/apis/apps/v1/namespaces/kube-system/deployments/coredns";
+    cluster.wait_for(dns, "ready", |dns| dns["status"]["readyReplicas"] == 2)?;
+    spent("names answered", began);
+    cluster.apply(ASKS)?;
+    cluster.wait_for(&format!("{PODS}/asks"), "at its end", |pod| pod["status"]["phase"] == "Succeeded")?;
+    spent("a service answered by its name", began);
+    let refused: Vec<_> =
+        cluster.audit()?.into_iter().filter(|event| event.is_by_node(NODE) && event.is_refused()).collect();
+    ensure!(refused.is_empty(), "the kubelet had no right to: {refused:#?}");
+
+    cluster.kubectl(&["drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", "--force"])?;
+    machine.reset()?;
+    cost("reset", began, &cluster)?;
+    machine.end()?;
     cluster.end()
 }

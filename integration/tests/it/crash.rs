@@ -404,6 +404,7 @@ fn victim(dir: &Path, more: &Value) -> String {
         "containers": [container("main", "exec sleep infinity", json!({
             "ports": [{ "containerPort": 80, "hostPort": 8080 }],
             "resources": { "requests": { "cpu": "10m", "memory": "16Mi" } },
+            "livenessProbe": { "tcpSocket": { "port": 1 }, "periodSeconds": 1, "failureThreshold": 100_000 },
         }))],
         "volumes": [
             { "name": "shared", "hostPath": { "path": dir } },

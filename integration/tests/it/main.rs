@@ -1,6 +1,7 @@
 //! The whole-node tests: one program, each test in a lab of its own.
 
 mod allocatable;
+mod api_pods;
 mod bad_input;
 mod behind;
 mod by_ctr;
@@ -29,6 +30,7 @@ mod limits;
 mod lives;
 mod neighbours;
 mod plugins;
+mod probes;
 mod reboot;
 mod registries;
 mod relay;
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
     let all = [
         lab::tests(),
         cluster::tests(),
+        api_pods::tests(),
         fixtures::tests(),
         shim::tests(),
         snapshotters::tests(),
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         scores::tests(),
         volumes::tests(),
         fidelity::tests(),
+        probes::tests(),
         plugins::tests(),
         neighbours::tests(),
         images::tests(),

@@ -40,7 +40,8 @@ pub(crate) fn tests() -> Vec<Test> {
 /// Serves an image with a layer of its own by a relay that stops in the middle of that, and a pod that wants it.
 fn stalls(node: &Node, text: &str) -> Result<Relay> {
     let image = Image::new(&Layer::busybox_with(Packing::Gzip, text)?, &json!({ "Cmd": ["/bin/sh"] }));
-    ensure!(image.layer.bytes.len() > 2 * WITHOUT_ITS_LAYER, "a layer of {} bytes", image.layer.bytes.len());
+    let size = image.layers[0].bytes.len();
+    ensure!(size > 2 * WITHOUT_ITS_LAYER, "a layer of {size} bytes");
     node.registry.as_ref().context("registry")?.push("other", "1", &image)?;
     let relay = Relay::start(SocketAddr::from((Ipv4Addr::LOCALHOST, Registry::PORT)), WITHOUT_ITS_LAYER)?;
     node.containerd.add_registry("stalls.test", &relay.url())?;

@@ -276,6 +276,10 @@ pub struct ExecSyncRequest {
     /// it streams with Exec.
     #[prost(uint64, tag = "4")]
     pub output_bytes_max: u64,
+    /// Since version 4, in place of `process`: what to run as the container's own process runs, with its user, capabilities,
+    /// environment and directory.
+    #[prost(string, repeated, tag = "5")]
+    pub command: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for ExecSyncRequest {
     const NAME: &'static str = "ExecSyncRequest";
@@ -370,6 +374,12 @@ pub struct ExecStart {
     pub process: ::prost::alloc::vec::Vec<u8>,
     #[prost(bool, tag = "3")]
     pub stdin: bool,
+    /// Since version 4, in place of `process`: as in `ExecSyncRequest`.
+    #[prost(string, repeated, tag = "4")]
+    pub command: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// With `command`: whether a pty is made.
+    #[prost(bool, tag = "5")]
+    pub terminal: bool,
 }
 impl ::prost::Name for ExecStart {
     const NAME: &'static str = "ExecStart";

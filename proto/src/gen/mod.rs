@@ -55,6 +55,13 @@ pub mod google {
         include!("google.rpc.rs");
     }
 }
+pub mod grpc {
+    pub mod health {
+        pub mod v1 {
+            include!("grpc.health.v1.rs");
+        }
+    }
+}
 pub mod io {
     pub mod containerd {
         pub mod cgroups {

@@ -185,14 +185,25 @@ impl Shim {
 
     /// An exec of the shim's own service, with the client or the buffers that it streams with.
     fn plan_own_exec(&mut self, process: &Process, from: ReqId) -> Result<(ExecPlan, Wiring), Failure> {
+        let task = &process.task;
         match self.clients.request(from) {
             Some(Pending { call: Call::ExecSync(request), .. }) => {
-                let plan = ExecPlan::own(&request.process, Terminal::Never)?;
+                let plan = if request.command.is_empty() {
+                    ExecPlan::own(&request.process, Terminal::Never)?
+                } else {
+                    let container = self.processes.container_mut(task).ok_or_else(gone)?;
+                    ExecPlan::beside(container, &request.command, false)?
+                };
                 let bytes_max = container::output_bytes_max(request.output_bytes_max);
                 Ok((plan, Wiring::Capture { bytes_max }))
             }
             Some(Pending { call: Call::ExecStream(start), conn, stream }) => {
-                let plan = ExecPlan::own(&start.process, Terminal::AsAsked)?;
+                let plan = if start.command.is_empty() {
+                    ExecPlan::own(&start.process, Terminal::AsAsked)?
+                } else {
+                    let container = self.processes.container_mut(task).ok_or_else(gone)?;
+                    ExecPlan::beside(container, &start.command, start.terminal)?
+                };
                 let (conn, stream, stdin) = (*conn, *stream, start.stdin);
                 self.own_client(process, conn, stream, stdin);
                 Ok((plan, Wiring::Client { stdin }))

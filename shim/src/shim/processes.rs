@@ -46,6 +46,10 @@ impl Processes {
         self.containers.get(task)
     }
 
+    pub(super) fn container_mut(&mut self, task: &Id) -> Option<&mut Container> {
+        self.containers.get_mut(task)
+    }
+
     fn cgroup(&self, task: &Id) -> Option<&Cgroup> {
         self.containers.get(task)?.cgroup.as_ref()
     }

@@ -17,6 +17,8 @@ pub(crate) const CASES: &[Case] = &[
     ("a_missing_program_is_an_error", EVERY, a_missing_program_is_an_error),
     ("exec_needs_a_running_container", FAKE, exec_needs_a_running_container),
     ("sync_returns_code_and_output", EVERY, sync_returns_code_and_output),
+    ("sync_runs_a_command_as_the_container_runs", REAL, sync_runs_a_command_as_the_container_runs),
+    ("many_syncs_leave_nothing_behind", REAL, many_syncs_leave_nothing_behind),
     ("sync_runs_side_by_side", EVERY, sync_runs_side_by_side),
     ("sync_answers_many_at_once", EVERY, sync_answers_many_at_once),
     ("sync_timeout_kills_descendants", REAL, sync_timeout_kills_descendants),
@@ -178,6 +180,53 @@ fn signals_are_128_and_their_number(world: &World) {
     assert_eq!(task.status(), Status::Running);
 }
 
+fn command(words: &[&str]) -> ExecSyncRequest {
+    let command = words.iter().map(|word| (*word).to_owned()).collect();
+    ExecSyncRequest { container_id: "c1".to_owned(), command, ..ExecSyncRequest::default() }
+}
+
+/// By its command alone: environment, directory and the rest are those of the container.
+fn sync_runs_a_command_as_the_container_runs(world: &World) {
+    let pod = Pod::start(world);
+    let _task = sleeper(&pod);
+    let script = "cat /proc/self/status /proc/1/status | grep -E '^(Uid|Gid|Groups|CapEff|CapBnd|NoNewPrivs)'; pwd; \
+                  readlink /proc/1/cwd; echo $PATH; tr '\\0' '\\n' </proc/1/environ | sed -n 's/^PATH=//p'";
+    let answer = exec_sync(&pod, &command(&["/bin/busybox", "sh", "-c", script])).unwrap();
+    assert_eq!(answer.exit_code, 0, "{}", String::from_utf8_lossy(&answer.stderr));
+    let said = String::from_utf8(answer.stdout).unwrap();
+    let lines: Vec<&str> = said.lines().collect();
+    let (status, rest) = lines.split_at(lines.len() - 4);
+    let (own, init) = status.split_at(status.len() / 2);
+    assert_eq!(own, init, "{said}");
+    assert!(own.len() >= 4, "{said}");
+    assert_eq!((rest[0], rest[2]), (rest[1], rest[3]), "{said}");
+    let failure = exec_sync(&pod, &command(&["/no/such/program"])).unwrap_err();
+    assert!(failure.message.contains("/no/such/program"), "{failure}");
+}
+
+/// As probes come, for days.
+fn many_syncs_leave_nothing_behind(world: &World) {
+    let pod = Pod::start(world);
+    let _task = sleeper(&pod);
+    let probe = || exec_sync(&pod, &command(&["/bin/busybox", "true"])).unwrap();
+    let files = || fs::read_dir(format!("/proc/{}/fd", pod.shim.pid)).unwrap().count();
+    let resident = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", pod.shim.pid)).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
+    };
+    for _warm in 0..20 {
+        assert_eq!(probe().exit_code, 0);
+    }
+    let (before, open) = (resident(), files());
+    for _round in 0..200 {
+        assert_eq!(probe().exit_code, 0);
+    }
+    until("no descriptor more", || (files() <= open).then_some(()));
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 128, "the shim grew by {grown} KiB");
+}
+
 fn sync_does_not_wait_for_leftovers(world: &World) {
     let pod = Pod::start(world);
     let _task = sleeper(&pod);
@@ -234,7 +283,7 @@ impl Streamed {
         let mut conn = Conn::open(&pod.agent_socket);
         let stream = conn.stream(shim_service::NAME, shim_service::EXEC);
         let process = serde_json::to_vec(process).unwrap();
-        let start = ExecStart { container_id: "c1".to_owned(), process, stdin: true };
+        let start = ExecStart { container_id: "c1".to_owned(), process, stdin: true, ..ExecStart::default() };
         conn.send(stream, &AttachInput { what: Some(attach_input::What::Exec(start)) });
         Streamed { conn, stream }
     }

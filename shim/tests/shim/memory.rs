@@ -99,7 +99,12 @@ fn sh(script: &str) -> Vec<u8> {
 fn stream(pod: &Pod<'_>, script: &str) -> (Conn, u32) {
     let mut conn = Conn::open(&pod.agent_socket);
     let stream = conn.stream(shim_service::NAME, shim_service::EXEC);
-    let start = ExecStart { container_id: "c1".to_owned(), process: sh(script), stdin: false };
+    let start = ExecStart {
+        container_id: "c1".to_owned(),
+        process: sh(script),
+        stdin: false,
+        ..ExecStart::default()
+    };
     conn.send(stream, &AttachInput { what: Some(attach_input::What::Exec(start)) });
     (conn, stream)
 }

@@ -104,6 +104,7 @@ fn an_exec_may_have_a_terminal(world: &World) {
         container_id: "c1".to_owned(),
         process: serde_json::to_vec(&shell).unwrap(),
         stdin: true,
+        ..ExecStart::default()
     };
     let mut typing = Typing::new(&pod, shim_service::EXEC, attach_input::What::Exec(start));
     typing.types("stty size; tty\n");

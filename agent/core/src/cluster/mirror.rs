@@ -19,15 +19,10 @@ pub(super) enum Mirroring {
 
 /// `api` is the mirror that the API has, `shown` what the pod of this name wants of one, and `is_here` whether a pod of this name is on
 /// the node or may still come. Until it has been taken down, its mirror stays.
-pub(super) fn next(
-    is_listed: bool,
-    api: Option<&ApiPod>,
-    shown: Option<&Mirror>,
-    is_here: bool,
-) -> Mirroring {
+pub(super) fn next(api: Option<&ApiPod>, shown: Option<&Mirror>, is_here: bool) -> Mirroring {
     match (api, shown) {
-        (None, Some(mirror)) if is_listed => Mirroring::Create(mirror.clone()),
-        (None, _) => Mirroring::Nothing,
+        (None, Some(mirror)) => Mirroring::Create(mirror.clone()),
+        (None, None) => Mirroring::Nothing,
         (Some(api), Some(mirror)) => {
             if !api.is_deleted && api.mirrors.as_ref() == Some(&mirror.hash) {
                 Mirroring::Show

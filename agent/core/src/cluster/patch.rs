@@ -55,7 +55,7 @@ pub fn status(seen: &Value, wanted: &Value) -> Option<Value> {
         if has_ended && OF_THE_END.contains(field) {
             continue;
         }
-        if seen.get(field) != wanted.get(field) {
+        if !is_same(seen.get(field), wanted.get(field)) {
             patch.insert((*field).to_owned(), wanted.get(field).cloned().unwrap_or(Value::Null));
         }
     }
@@ -82,6 +82,28 @@ fn list<'a>(status: &'a Value, field: &str) -> &'a [Value] {
     status.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
+/// Whether two values say the same: what is empty says nothing. The server writes `lastState: {}` for what was never sent.
+fn is_same(one: Option<&Value>, other: Option<&Value>) -> bool {
+    let says = |value: &&Value| match value {
+        Value::Null => false,
+        Value::Object(fields) => !fields.values().all(|value| is_same(Some(value), None)),
+        Value::Array(elements) => !elements.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    };
+    match (one.filter(says), other.filter(says)) {
+        (None, None) => true,
+        (Some(Value::Object(one)), Some(Value::Object(other))) => {
+            let keys = one.keys().chain(other.keys());
+            keys.into_iter().all(|key| is_same(one.get(key), other.get(key)))
+        }
+        (Some(Value::Array(one)), Some(Value::Array(other))) => {
+            one.len() == other.len()
+                && one.iter().zip(other).all(|(one, other)| is_same(Some(one), Some(other)))
+        }
+        (one, other) => one == other,
+    }
+}
+
 /// A list whose order is kept: what is no longer in it goes, and where that is not all, the new list is put in its place.
 fn merged(seen: &[Value], wanted: &[Value], key: &str) -> Vec<Value> {
     if seen == wanted {
@@ -103,7 +125,7 @@ fn conditions(seen: &[Value], wanted: &[Value]) -> Vec<Value> {
         for field in OF_A_CONDITION {
             // Whoever set it first knows since when it holds.
             let counts = has_changed || *field != "lastTransitionTime";
-            if counts && before.get(field) != condition.get(field) {
+            if counts && !is_same(before.get(field), condition.get(field)) {
                 change.insert((*field).to_owned(), condition.get(field).cloned().unwrap_or(Value::Null));
             }
         }
@@ -187,6 +209,24 @@ mod tests {
         ] {
             assert_eq!(status(&seen(), &wanted), patch, "{name}");
         }
+    }
+
+    #[test]
+    fn what_is_empty_says_nothing() {
+        let seen = json!({"containerStatuses": [
+            {"name": "a", "lastState": {}, "state": {"waiting": null}, "ready": false, "list": []}]});
+        for (wanted, is_same) in [
+            (json!({"name": "a", "ready": false}), true),
+            (json!({"name": "a", "ready": false, "state": {}, "lastState": {"running": {}}}), true),
+            (json!({"name": "a", "ready": true}), false),
+            (json!({"name": "a"}), false),
+            (json!({"name": "a", "ready": false, "lastState": {"running": {"startedAt": "t"}}}), false),
+        ] {
+            let wanted = json!({"containerStatuses": [wanted]});
+            let expected = if is_same { None } else { Some(wanted.clone()) };
+            assert_eq!(status(&seen, &wanted), expected);
+        }
+        assert_eq!(status(&json!({"containerStatuses": []}), &json!({})), None);
     }
 
     #[test]

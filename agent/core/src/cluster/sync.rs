@@ -317,7 +317,9 @@ impl PodSync {
         let uids = self.names.get(name);
         let shown = uids.and_then(|uids| uids.iter().find_map(|uid| self.node.get(uid)?.mirror.as_ref()));
         let is_here = uids.is_some() || !self.is_settled;
-        match mirror::next(self.is_listed, api, shown, is_here) {
+        // Before all was listed it may be there.
+        let shown = shown.filter(|_| self.is_listed);
+        match mirror::next(api, shown, is_here) {
             Mirroring::Nothing => None,
             Mirroring::Create(mirror) => Some((Call::CreateMirror(mirror), Sent::Other)),
             Mirroring::Delete(uid) => Some((Call::Delete { uid }, Sent::Other)),

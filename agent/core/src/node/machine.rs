@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{index::Index, looks::Looks, orphans::Orphans, qos::Qos, sources::Sources};
+use super::{index::Index, looks::Looks, orphans::Orphans, probes::Probes, qos::Qos, sources::Sources};
 use crate::{
     cgroup,
     config::NodeConfig,
@@ -15,7 +15,7 @@ use crate::{
     id::{OpId, PodUid, SandboxId},
     observation::{Observation, SandboxReport},
     ops::{Ops, Purpose},
-    pod::{PodMachine, Shared, fit, plan::Network, pulls::Pulls},
+    pod::{PodMachine, Shared, fit, outcome::Slot, plan::Network, pulls::Pulls},
     spec::{ObjectKey, Source},
     status::PodStatus,
     time::{Mono, Now},
@@ -38,6 +38,7 @@ pub struct Node {
     pub(super) pods: BTreeMap<PodUid, PodMachine>,
     pub(super) index: Index,
     pub(super) looks: Looks,
+    pub(super) probes: Probes,
     pub(super) orphans: Orphans,
     pub(super) network: Network,
     pub(super) pulls: Pulls,
@@ -88,6 +89,7 @@ impl Node {
             is_uncompared: false,
             pods: BTreeMap::new(),
             index: Index::default(),
+            probes: Probes::default(),
             orphans: Orphans::default(),
             network: Network::Unknown,
             qos: Qos::Unset,
@@ -128,10 +130,12 @@ impl Node {
     /// When [`handle_timeout`](Self::handle_timeout) is to be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Mono> {
-        self.next_work().into_iter().chain(self.looks.poll_timeout()).min()
+        let quiet = [self.looks.poll_timeout(), self.probes.poll_timeout()];
+        self.next_work().into_iter().chain(quiet.into_iter().flatten()).min()
     }
 
-    /// Whether something is to be done at a moment for which it counts what the node is. A look at a pod changes nothing.
+    /// Whether something is to be done at a moment for which it counts what the node is. A look at a pod changes nothing, nor
+    /// does a probe.
     #[must_use]
     pub fn asks_for_facts(&self, now: Mono) -> bool {
         self.next_work().is_some_and(|at| at <= now)
@@ -148,6 +152,7 @@ impl Node {
         for uid in self.index.due(now.mono) {
             self.advance(&uid, now);
         }
+        self.ask_probes(now);
         for uid in self.looks.take_due(now.mono) {
             self.look(&uid, now);
         }
@@ -242,6 +247,9 @@ impl Node {
     fn settle(&mut self, op: OpId, result: Result<Outcome, Failure>, now: Now) {
         let Some(purpose) = self.ops.close(op) else { return };
         match purpose {
+            Purpose::Pod { uid, slot: Slot::Probe(name, kind), .. } => {
+                self.probed(&uid, op, (name, kind), result, now);
+            }
             Purpose::Pod { uid, slot, tries } => {
                 if let Some(pod) = self.pods.get_mut(&uid) {
                     pod.settle(op, slot, tries, result, now);
@@ -289,6 +297,7 @@ impl Node {
             self.pods.remove(uid);
             self.index.remove(uid);
             self.looks.remove(uid);
+            self.probes.set(uid, None);
             self.not_given.remove(uid);
             if let Boot::Adopting(inherited) = &mut self.boot {
                 inherited.forget(uid);
@@ -298,6 +307,7 @@ impl Node {
         } else {
             self.index.set(&self.config, pod);
             self.looks.add(uid, now.mono);
+            self.probes.set(uid, pod.probe_at());
         }
     }
 

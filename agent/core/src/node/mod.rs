@@ -5,6 +5,7 @@ mod index;
 mod looks;
 mod machine;
 mod orphans;
+mod probes;
 mod qos;
 mod sources;
 mod unrecorded;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     id::{ContainerId, ContainerName},
-    record::{ContainerRecord, TerminalRecord, TerminationRecord},
+    record::{ContainerRecord, Probed, TerminalRecord, TerminationRecord},
     spec::{Container, ContainerKind},
     status::Severity,
     time::{Mono, Now},
@@ -54,12 +54,14 @@ impl PodMachine {
                     record.begun_at = now;
                     record.started_in = None;
                     record.stopping = None;
+                    record.probed = Probed::default();
                     record.last_exit = Some(exit);
                     Resource::Absent
                 }
                 None => {
                     // What was to stop never ran.
                     record.stopping = None;
+                    record.probed = Probed::default();
                     if is_of_another(record) {
                         record.backoff = next_back_off(record, longest, now);
                         record.begun_at = now;

@@ -9,6 +9,7 @@ use super::{
     plan::{Network, World, plan},
     port::{
         look::Looking,
+        probe::Probing,
         record::{Recording, Standing},
         status::Publishing,
     },
@@ -25,7 +26,7 @@ use crate::{
     ops::{Ops, Purpose},
     record::Goal,
     spec::Pod,
-    status::{Note, PodEvent, PodStatus, Severity},
+    status::{PodEvent, PodStatus, Severity},
     time::{Mono, Now},
 };
 
@@ -41,6 +42,7 @@ pub struct PodMachine {
     pub(super) notes: Vec<PodEvent>,
     pub(super) recording: Recording,
     pub(super) looking: Looking,
+    pub(super) probing: Probing,
     pub(super) publishing: Publishing,
     unwired: Option<String>,
     wake_at: Option<Mono>,
@@ -72,6 +74,7 @@ impl PodMachine {
             notes: Vec::new(),
             recording,
             looking: Looking::default(),
+            probing: Probing::default(),
             publishing: Publishing::nothing(),
             unwired: None,
             wake_at: None,
@@ -182,6 +185,7 @@ impl PodMachine {
         }
         for _ in 0..ROUNDS_MAX {
             self.follow_plan(shared, now);
+            self.keep_probes(now);
             let status = self.status_now(shared.config, now);
             match self.save(shared, now.mono) {
                 Standing::Saved => {
@@ -243,18 +247,13 @@ impl PodMachine {
         let for_pod = |(op, act)| Effect::Pod { op, pod: uid.clone(), act };
         let last: Vec<_> = self.acts.extract_if(.., |(_, act)| *act == Act::Forget).collect();
         shared.effects.extend(self.acts.drain(..).map(for_pod));
-        for event in std::mem::take(&mut self.notes) {
-            let op = shared.ops.number();
-            let field_path = event.container.as_ref().map(|name| self.field_path(name)).unwrap_or_default();
-            let note = Note { name: self.life.record.name.clone(), field_path, event };
-            shared.effects.push_back(Effect::Pod { op, pod: uid.clone(), act: Act::Note(note) });
-        }
+        self.tell_notes(shared.ops, shared.effects);
         self.publish(status, shared, now);
         shared.effects.extend(last.into_iter().map(for_pod));
     }
 
     /// Where a container is in its pod's spec. Source: `fieldPath` of `pkg/kubelet/container/ref.go`.
-    fn field_path(&self, name: &ContainerName) -> String {
+    pub(super) fn field_path(&self, name: &ContainerName) -> String {
         let is_init = self.life.spec.init_containers.iter().any(|container| container.name == *name);
         format!("spec.{}{{{name}}}", if is_init { "initContainers" } else { "containers" })
     }

@@ -14,6 +14,7 @@ mod machine;
 pub mod outcome;
 pub mod plan;
 pub mod port;
+mod probe;
 pub(crate) mod pulls;
 mod report;
 pub mod resource;
@@ -27,3 +28,4 @@ pub mod step;
 mod text;
 
 pub use machine::{PodMachine, Shared};
+pub use text::go_duration;

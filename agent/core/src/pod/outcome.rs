@@ -10,6 +10,7 @@ use crate::{
     event::Outcome,
     failure::Failure,
     id::{Attempt, ContainerName, OpId, SandboxId, VolumeName},
+    spec::ProbeKind,
     status::Severity,
     time::Now,
 };
@@ -43,6 +44,8 @@ pub enum Slot {
     Signal(ContainerName),
     /// Termination message of a container.
     TerminationMessage(ContainerName),
+    /// Probe of a container.
+    Probe(ContainerName, ProbeKind),
     /// A look at what was made for it with this sandbox.
     Look(Attempt),
     /// Files that were missing.
@@ -70,6 +73,10 @@ impl PodMachine {
             Slot::Rootfs(name) => self.rootfs_made(&name, ended, result, now),
             Slot::Start(name) => self.started(op, &name, tries, result, now),
             Slot::Signal(name) => self.signalled(op, &name, result, now.mono),
+            // The node takes its answer: one that changes nothing costs no plan.
+            Slot::Probe(name, kind) => {
+                self.probed(op, &name, kind, result, now);
+            }
             Slot::Look(sandbox) => self.looked(op, sandbox, result, now),
             Slot::Files => self.files_written(ended, result),
             Slot::TerminationMessage(name) => self.termination_message_read(op, &name, tries, result, now),

@@ -115,7 +115,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::{fixtures, id::ImageRef, observation::Exit};
+    use crate::{fixtures, id::ImageRef, observation::Exit, record::Probed};
 
     const LONGEST: Duration = Duration::from_secs(300);
 
@@ -178,6 +178,7 @@ mod tests {
             started_in: Some(0),
             image: None,
             stopping: None,
+            probed: Probed::default(),
             exit: Some(exit.clone()),
             last_exit: None,
             backoff: RestartBackoff { delay_ms, since: Mono(Duration::from_secs(begun_at)) },

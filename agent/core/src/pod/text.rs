@@ -57,7 +57,7 @@ pub(super) fn pull_waits(image: &ImageRef, error: &str) -> String {
 
 /// A duration as Go prints it, whole milliseconds: `1m20s`, `1.2s`, `350ms`, `0s`.
 #[must_use]
-pub(super) fn go_duration(duration: Duration) -> String {
+pub fn go_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     if millis == 0 {
         return "0s".into();

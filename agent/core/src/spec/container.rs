@@ -1,6 +1,6 @@
 //! A container.
 
-use super::{ContainerSecurity, ObjectKind, ResourceSelector, Resources};
+use super::{ContainerSecurity, ObjectKind, Probes, ResourceSelector, Resources};
 use crate::id::{ContainerName, ImageRef, VolumeName};
 
 /// One container of a pod.
@@ -34,6 +34,8 @@ pub struct Container {
     pub stdio: Stdio,
     /// Security settings of this container.
     pub security: ContainerSecurity,
+    /// Probes; none for init containers.
+    pub probes: Probes,
     /// Where the container leaves its termination message.
     pub termination_message: TerminationMessage,
     /// Changes when the container must be replaced to follow its spec.

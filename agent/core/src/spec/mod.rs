@@ -4,6 +4,7 @@
 mod container;
 mod object;
 mod pod;
+mod probe;
 mod resources;
 mod security;
 mod volume;
@@ -16,6 +17,7 @@ pub use object::{ObjectKey, ObjectKind};
 pub use pod::{
     DnsConfig, DnsPolicy, Ended, HostAlias, IpcMode, NetworkMode, PidMode, Pod, RestartPolicy, Source, Sysctl,
 };
+pub use probe::{HttpGet, Probe, ProbeHandler, ProbeKind, ProbePort, Probes};
 pub use resources::{QosClass, Quantities, ResourceField, ResourceSelector, Resources};
 pub use security::{
     Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount, Seccomp, SupplementalGroupsPolicy,

@@ -7,8 +7,8 @@ use berth_core::{
     event::Event,
     failure::FailureKind,
     id::{ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
-    pod::port::look::Finding,
-    spec::{ImagePullPolicy, NetworkMode, RestartPolicy, Source},
+    pod::port::{look::Finding, probe::ProbeAnswer},
+    spec::{ImagePullPolicy, NetworkMode, Probe, ProbeKind, RestartPolicy, Source},
 };
 
 use crate::{
@@ -60,6 +60,8 @@ struct Script {
     names: BTreeMap<String, String>,
     /// Whether looks are told of: they come every minute, and only matter where they find something.
     are_looks_told: bool,
+    /// The same of probes.
+    are_probes_told: bool,
 }
 
 impl Script {
@@ -150,9 +152,31 @@ impl Script {
                 run.advance(length, |run| self.settle_run(run));
                 self.run = Some(run);
             }
-            _ => panic!("unknown command {line:?}"),
+            _ => self.probe_command(&words),
         }
         self.settle();
+    }
+
+    /// The commands about probes.
+    fn probe_command(&mut self, words: &[&str]) {
+        match words {
+            ["probes"] => self.are_probes_told = true,
+            ["quiet-probes"] => self.are_probes_told = false,
+            ["sick", container, kind, how, text @ ..] => {
+                let text = text.join(" ");
+                let answer = match *how {
+                    "fails" => ProbeAnswer::Failure(text),
+                    "warns" => ProbeAnswer::Warning(text),
+                    "errs" => ProbeAnswer::Errored { state: "unknown", message: text },
+                    other => panic!("{other:?}"),
+                };
+                self.run().world.sick.insert((ContainerName::new(*container), parse_probe(kind)), answer);
+            }
+            ["well", container, kind] => {
+                self.run().world.sick.remove(&(ContainerName::new(*container), parse_probe(kind)));
+            }
+            _ => panic!("unknown command {words:?}"),
+        }
     }
 
     fn exit(&mut self, container: &str, code: u32) {
@@ -211,7 +235,7 @@ impl Script {
                 run.deliver(0);
             } else if run.world.has_news() {
                 run.report();
-            } else if !run.look() {
+            } else if !run.probe() && !run.look() {
                 return;
             }
         }
@@ -221,7 +245,12 @@ impl Script {
     fn tell(&mut self, out: &mut String) {
         let told = std::mem::take(&mut self.run().told);
         for effect in told {
-            if !self.are_looks_told && tell::kind_of(&effect) == "look" {
+            let is_told = match tell::kind_of(&effect) {
+                "look" => self.are_looks_told,
+                "probe" => self.are_probes_told,
+                _ => true,
+            };
+            if !is_told {
                 continue;
             }
             writeln!(out, "  {}", tell::effect(&effect, &self.names)).unwrap();
@@ -237,6 +266,37 @@ fn parse_finding(what: &str) -> Finding {
         "files" => Finding::Files,
         volume => Finding::Volume(VolumeName::new(volume)),
     }
+}
+
+fn parse_probe(kind: &str) -> ProbeKind {
+    match kind {
+        "startup" => ProbeKind::Startup,
+        "readiness" => ProbeKind::Readiness,
+        "liveness" => ProbeKind::Liveness,
+        other => panic!("unknown probe {other:?}"),
+    }
+}
+
+/// `web:period:successes:failures:delay` and perhaps `:grace`, all in seconds.
+fn add_probe(pod: &mut berth_core::spec::Pod, kind: &str, value: &str) {
+    let (container, numbers) = value.split_once(':').unwrap();
+    let numbers: Vec<u64> = numbers.split(':').map(|number| number.parse().unwrap()).collect();
+    let seconds = |at: usize| Duration::from_secs(numbers[at]);
+    let probe = Probe {
+        period: seconds(0),
+        successes: u32::try_from(numbers[1]).unwrap(),
+        failures: u32::try_from(numbers[2]).unwrap(),
+        initial_delay: seconds(3),
+        grace: (numbers.len() > 4).then(|| seconds(4)),
+        ..pods::probe()
+    };
+    let probes = &mut pods::edit(pod, container).probes;
+    let slot = match parse_probe(kind) {
+        ProbeKind::Startup => &mut probes.startup,
+        ProbeKind::Readiness => &mut probes.readiness,
+        ProbeKind::Liveness => &mut probes.liveness,
+    };
+    *slot = Some(probe);
 }
 
 fn parse_kind(kind: &str) -> FailureKind {
@@ -279,6 +339,7 @@ fn parse_pod(name: &str, parts: &[&str]) -> berth_core::spec::Pod {
             "volume" => pod.volumes.push(pods::empty_dir(value)),
             "grace" => pod.grace = Duration::from_secs(value.parse().unwrap()),
             "deadline" => pod.active_deadline = Some(Duration::from_secs(value.parse().unwrap())),
+            "startup" | "readiness" | "liveness" => add_probe(&mut pod, key, value),
             "hostnet" => pod.network = NetworkMode::Node,
             "uid" => pod.uid = PodUid::new(value),
             "source" => pod.source = if value == "http" { Source::Http } else { Source::File },

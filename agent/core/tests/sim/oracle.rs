@@ -7,10 +7,13 @@
 
 mod anew;
 mod happened;
+mod probes;
 mod rest;
 mod shown;
 mod starts;
 mod stops;
+
+use self::probes::Health;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +27,7 @@ use berth_core::{
     observation::Exit,
     pod::port::signal::StopSignal,
     record::PodRecord,
-    spec::{Container, ContainerKind, Pod},
+    spec::{Container, ContainerKind, Pod, ProbeKind},
     status::Phase,
     time::{Mono, Now},
 };
@@ -48,10 +51,14 @@ pub(crate) struct Oracle {
     /// Sandboxes of which the agent knows that they are up, and since when. Any other is looked for: then a reading of the whole
     /// runtime tells of ends alone.
     up: BTreeMap<SandboxId, Mono>,
+    /// Probes that are not answered yet.
+    probes: BTreeMap<OpId, (PodUid, ContainerName, ProbeKind)>,
     /// Looks for sandboxes that are not answered yet.
     looks: BTreeMap<OpId, (PodUid, SandboxId)>,
     /// How often each rule was asked: one that never was proves nothing.
     pub(crate) judged: BTreeMap<&'static str, u64>,
+    /// How often something became unready.
+    unready: u64,
     /// Rules that were broken.
     pub(crate) violations: Vec<String>,
 }
@@ -98,6 +105,8 @@ struct Run {
     is_told: bool,
     /// Since when another spec is wanted than the one it was made from.
     changed: Option<Mono>,
+    /// What its probes said.
+    health: Health,
     /// When it was first asked to stop.
     term: Option<Mono>,
     /// How far its stop signal is.
@@ -175,6 +184,7 @@ impl Run {
             answer: Answer::None,
             is_told: false,
             changed: None,
+            health: Health::default(),
             term: None,
             termed: Termed::No,
             trust: Trust::No,
@@ -324,12 +334,14 @@ const LOST: u32 = 137;
 const FORGOTTEN: u32 = 255;
 
 /// Every rule.
-pub(crate) const RULES: [&str; 27] = [
+pub(crate) const RULES: [&str; 30] = [
     "SIGKILL comes after the stop signal and the grace period",
     "a container is made from its image",
     "a crashing container waits before it runs again",
     "a pod is forgotten when none of its processes is left",
     "a pod that has ended ended so",
+    "a probe asks what runs, one question at a time",
+    "a probe's verdict is on disk before it is shown",
     "a process is removed only when kills have no effect",
     "a run is on disk before it starts",
     "a signal has a reason",
@@ -341,6 +353,7 @@ pub(crate) const RULES: [&str; 27] = [
     "init containers and sidecars come first, in order",
     "nothing starts in a pod that ends",
     "phases that end a pod stay",
+    "ready and started are what the probes said",
     "restart policy",
     "restarts are counted",
     "restarts are on disk before they are shown",
@@ -395,6 +408,7 @@ impl Oracle {
             return;
         }
         match act {
+            Act::Probe(request) => self.probe_asked(pod, *op, request),
             Act::EnsureSandbox(request) => {
                 self.up.remove(&request.id);
                 self.looks.insert(*op, (pod.clone(), request.id.clone()));

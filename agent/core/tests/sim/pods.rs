@@ -10,8 +10,9 @@ use berth_core::{
     id::{ContainerName, ImageRef, PodName, PodUid, VolumeName},
     spec::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode, Medium,
-        NetworkMode, PidMode, Pod, PodSecurity, QosClass, Quantities, Resources, RestartPolicy, Source,
-        Stdin, Stdio, TerminationMessage, TerminationMessagePolicy, Volume, VolumeSource,
+        NetworkMode, PidMode, Pod, PodSecurity, Probe, ProbeHandler, ProbePort, Probes, QosClass, Quantities,
+        Resources, RestartPolicy, Source, Stdin, Stdio, TerminationMessage, TerminationMessagePolicy, Volume,
+        VolumeSource,
     },
 };
 
@@ -113,11 +114,25 @@ pub(crate) fn container(name: &str) -> Container {
         mounts: Vec::new(),
         stdio: Stdio { stdin: Stdin::Closed, tty: false },
         security: ContainerSecurity::default(),
+        probes: Probes::default(),
         termination_message: TerminationMessage {
             path: "/dev/termination-log".into(),
             policy: TerminationMessagePolicy::File,
         },
         hash: 1,
+    }
+}
+
+/// A TCP probe that asks every ten seconds.
+pub(crate) fn probe() -> Probe {
+    Probe {
+        handler: ProbeHandler::Tcp { host: None, port: ProbePort::Number(80) },
+        initial_delay: Duration::ZERO,
+        timeout: Duration::from_secs(1),
+        period: Duration::from_secs(10),
+        successes: 1,
+        failures: 3,
+        grace: None,
     }
 }
 

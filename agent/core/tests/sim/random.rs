@@ -6,6 +6,7 @@
 
 mod chaos;
 mod dice;
+mod health;
 mod mishaps;
 mod rest;
 mod wishes;
@@ -28,7 +29,7 @@ const STEPS: u32 = 250;
 /// Effects in a while in which nothing hinders the node.
 const WORK_STEPS: u32 = 12;
 /// Steps in which a node at rest must arrive.
-const REST_STEPS: u32 = 20_000;
+const REST_STEPS: u32 = 60_000;
 /// How long a node asks for nothing but looks when it is at rest.
 const QUIET: Duration = Duration::from_secs(3600);
 /// Names of pods, few, so that they meet again.
@@ -83,8 +84,12 @@ fn random_lives() {
         "strays",
         "sweeps",
         "removals of orphans that failed",
+        "probes that failed",
+        "probes that could not be asked",
+        "containers that failed a probe",
     ];
     let seldom = [
+        "containers that became unready",
         "starts that ended late",
         "orphans half removed",
         "records being written when the agent was killed",

@@ -35,6 +35,8 @@ pub(crate) struct Run {
     pub(crate) open: VecDeque<Effect>,
     /// Looks that were asked for. They have a queue of their own, so that the lives of seeds stay what they were without them.
     pub(crate) looks: VecDeque<Effect>,
+    /// Probes that were asked for, with a queue of their own for the same reason.
+    pub(crate) probes: VecDeque<Effect>,
     /// Writes and removals of records that were asked for and not begun, where they take their time.
     pub(crate) writes: VecDeque<Effect>,
     /// Those that were performed and whose outcome the agent does not know yet.
@@ -67,6 +69,7 @@ impl Run {
             now: Now { mono, wall },
             open: VecDeque::new(),
             looks: VecDeque::new(),
+            probes: VecDeque::new(),
             finished: VecDeque::new(),
             ends: BTreeMap::new(),
             writes: VecDeque::new(),
@@ -98,6 +101,7 @@ impl Run {
     pub(crate) fn restart(&mut self, silent: Option<&SandboxId>) {
         self.open.clear();
         self.looks.clear();
+        self.probes.clear();
         self.finished.clear();
         self.ends.clear();
         self.writes.clear();
@@ -135,6 +139,8 @@ impl Run {
                 }
             } else if matches!(effect, Effect::Pod { act: Act::Look(_), .. }) {
                 self.looks.push_back(effect);
+            } else if matches!(effect, Effect::Pod { act: Act::Probe(_), .. }) {
+                self.probes.push_back(effect);
             } else {
                 self.open.push_back(effect);
             }
@@ -185,6 +191,23 @@ impl Run {
         true
     }
 
+    /// Asks the oldest probe and tells what was answered; whether there was one.
+    pub(crate) fn probe(&mut self) -> bool {
+        let Some(effect) = self.probes.front().cloned() else { return false };
+        if let Some(outcome) = self.world.perform(&effect, self.now) {
+            self.answer_probe(0, outcome);
+        }
+        true
+    }
+
+    /// Tells what came of a probe.
+    pub(crate) fn answer_probe(&mut self, at: usize, outcome: Result<Outcome, Failure>) {
+        let Some(effect) = self.probes.remove(at) else { return };
+        let now = self.now;
+        self.world.judge(|oracle| oracle.probed(&effect, &outcome, now));
+        self.handle(Event::Done { op: effect.op(), outcome });
+    }
+
     /// Tells the node the outcome of an effect.
     pub(crate) fn deliver(&mut self, at: usize) {
         let Some((op, outcome)) = self.finished.remove(at) else { return };
@@ -203,6 +226,11 @@ impl Run {
 
     /// Does one thing, and tells whether there was one to do.
     pub(crate) fn settle_one(&mut self) -> bool {
+        self.settle_one_but_probes() || self.probe()
+    }
+
+    /// The same, and nobody who was asked answers.
+    pub(crate) fn settle_one_but_probes(&mut self) -> bool {
         if !self.finished.is_empty() {
             self.deliver(0);
         } else if !self.open.is_empty() {

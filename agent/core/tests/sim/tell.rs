@@ -6,7 +6,7 @@ use berth_core::{
     effect::{Act, Effect, NodeAct},
     id::{PodUid, SandboxId},
     pod::port::{look::LookRequest, signal::StopSignal},
-    record::PodRecord,
+    record::{Afterwards, PodRecord},
     status::{ContainerState, ContainerStatus, PodStatus},
 };
 
@@ -63,6 +63,7 @@ fn describe_act(pod: &PodUid, act: &Act) -> String {
             StopSignal::Kill => format!(" {} kill", world::short(&request.id)),
         },
         Act::Look(request) => describe_look(request),
+        Act::Probe(request) => format!(" {} {:?}", world::short(&request.id), request.kind).to_lowercase(),
         Act::WriteFiles(files) => {
             let names = files.iter().filter_map(|file| file.path.rsplit('/').next());
             names.fold(String::new(), |text, name| text + " " + name)
@@ -104,6 +105,15 @@ fn describe_record(record: &PodRecord) -> String {
         if run.stopping.is_some() {
             text.push_str(",stopping");
         }
+        for (it_is, word) in [
+            (run.probed.started, "started"),
+            (run.probed.ready, "ready"),
+            (run.probed.afterwards == Afterwards::Never, "final"),
+        ] {
+            if it_is {
+                write!(text, ",{word}").unwrap();
+            }
+        }
     }
     if let Some(termination) = record.termination {
         let grace = termination.deadline.since(termination.began).as_secs();
@@ -140,6 +150,7 @@ fn describe_container(status: &ContainerStatus) -> String {
                 write!(text, " {message:?}").unwrap();
             }
         }
+        ContainerState::Running { .. } if !status.started => text.push_str("running, not started"),
         ContainerState::Running { .. } => text.push_str("running"),
         ContainerState::Terminated(end) => write!(text, "{}({})", end.reason, end.exit_code).unwrap(),
     }

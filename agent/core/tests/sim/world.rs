@@ -5,6 +5,7 @@ mod behind;
 mod checks;
 mod half;
 mod making;
+mod probes;
 mod processes;
 mod records;
 mod removal;
@@ -26,11 +27,12 @@ use berth_core::{
     image::{ImageConfig, ImageInfo, WantedImage},
     observation::{ObservedTask, SandboxReport},
     pod::port::{
+        probe::ProbeAnswer,
         start::StartRequest,
         start_failure::{self, Answer, Call, StartFailure},
     },
     record::PodRecord,
-    spec::{Pod, QosClass},
+    spec::{Pod, ProbeKind, QosClass},
     status::PodStatus,
     time::{Mono, Now},
 };
@@ -70,6 +72,8 @@ pub(crate) struct World {
     pub(crate) behind: behind::Behind,
     /// How often in a row the agent that is up asked for their removal and was not answered.
     unanswered: BTreeMap<SandboxId, u32>,
+    /// What probes say, where it is not that all is well; by the container's name.
+    pub(crate) sick: BTreeMap<(ContainerName, ProbeKind), ProbeAnswer>,
     /// Containers that ignore their stop signal.
     pub(crate) deaf: BTreeSet<ContainerName>,
     /// How processes take their next signal, where not at once.
@@ -203,6 +207,7 @@ impl World {
         match act {
             Act::Look(request) => Some(Ok(Outcome::Looked(self.look(pod, request, now)))),
             Act::WriteFiles(_) => Some(Ok(Outcome::Done)),
+            Act::Probe(request) => Some(Ok(self.probe(request))),
             Act::KillShim(id) => {
                 self.kill_shim(pod, id, now);
                 Some(Ok(Outcome::Done))

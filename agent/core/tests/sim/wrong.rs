@@ -1,6 +1,9 @@
 //! The oracle itself: of each rule, what a wrong core would do once, told amid a life that is right so far. That breaks this rule,
 //! and no other. A rule that says several things has a row for each.
 
+mod probes;
+mod shown;
+
 use std::{collections::BTreeSet, iter, sync::Arc, time::Duration};
 
 use berth_core::{
@@ -12,7 +15,7 @@ use berth_core::{
     },
     record::{ContainerRecord, PodRecord, TerminationRecord},
     spec::{Pod, RestartPolicy},
-    status::{Condition, ConditionKind, ContainerState, ContainerStatus, Phase, PodStatus},
+    status::{ContainerStatus, Phase, PodStatus},
     time::Now,
 };
 
@@ -37,37 +40,49 @@ fn every_rule_tells_what_breaks_it_and_no_other_does() {
         ("SIGKILL comes after the stop signal and the grace period", killed_at_once),
         ("SIGKILL comes after the stop signal and the grace period", killed_unasked),
         ("SIGKILL comes after the stop signal and the grace period", killed_as_soon_as_asked),
+        ("SIGKILL comes after the stop signal and the grace period", probes::killed_before_the_probes_grace),
         ("a container is made from its image", made_from_another_image),
         ("a crashing container waits before it runs again", begun_again_at_once),
         ("a crashing container waits before it runs again", begun_again_after_the_first_wait),
         ("a pod is forgotten when none of its processes is left", forgotten_while_it_runs),
-        ("a pod that has ended ended so", succeeded_while_it_runs),
-        ("a pod that has ended ended so", succeeded_in_place_of_failed),
+        ("a pod that has ended ended so", shown::succeeded_while_it_runs),
+        ("a pod that has ended ended so", shown::succeeded_in_place_of_failed),
+        ("a probe asks what runs, one question at a time", probes::asked_twice),
+        ("a probe asks what runs, one question at a time", probes::asked_before_it_has_started),
+        ("a probe asks what runs, one question at a time", probes::asked_in_a_pod_that_ends),
+        ("a probe asks what runs, one question at a time", probes::asked_after_its_end),
+        ("a probe's verdict is on disk before it is shown", probes::ready_without_a_record),
         ("a process is removed only when kills have no effect", removed_while_it_runs),
         ("a run is on disk before it starts", begun_without_a_record),
         ("a signal has a reason", stopped_for_nothing),
-        ("a verdict is on disk before it is shown", verdict_without_a_record),
-        ("at rest a pod has ended when it is over", ended_at_rest),
-        ("at rest a pod is ready when all of it runs", unready_at_rest),
-        ("at rest the phase is right", pending_at_rest),
-        ("at rest what is to run runs", init_container_at_rest),
+        ("a signal has a reason", probes::stopped_below_the_threshold),
+        ("a verdict is on disk before it is shown", shown::verdict_without_a_record),
+        ("at rest a pod has ended when it is over", shown::ended_at_rest),
+        ("at rest a pod is ready when all of it runs", shown::unready_at_rest),
+        ("at rest the phase is right", shown::pending_at_rest),
+        ("at rest what is to run runs", shown::init_container_at_rest),
         ("init containers and sidecars come first, in order", begun_before_its_init_container),
+        ("init containers and sidecars come first, in order", probes::begun_before_its_sidecar_has_started),
         ("nothing starts in a pod that ends", begun_in_a_pod_that_ends),
-        ("phases that end a pod stay", running_after_its_end),
+        ("phases that end a pod stay", shown::running_after_its_end),
+        ("ready and started are what the probes said", probes::ready_before_it_said_so),
+        ("ready and started are what the probes said", probes::unready_below_the_threshold),
+        ("ready and started are what the probes said", probes::started_before_it_said_so),
+        ("restart policy", probes::begun_again_though_never),
         ("restart policy", begun_again_after_success),
         ("restart policy", begun_again_though_never),
         ("restart policy", init_container_begun_again_after_success),
         ("restart policy", begun_twice),
-        ("restarts are counted", restart_is_not_counted),
-        ("restarts are on disk before they are shown", restart_without_a_record),
+        ("restarts are counted", shown::restart_is_not_counted),
+        ("restarts are on disk before they are shown", shown::restart_without_a_record),
         ("sidecars stop after all others, the last first", sidecar_stopped_first),
         ("signals go to what was started", signal_to_nothing),
         ("the intent to stop is on disk before a signal", stopped_without_a_record),
         ("the intent to stop is recorded before a signal", stopped_before_that_is_recorded),
-        ("the record of an end is what happened", another_code_recorded),
-        ("the status of an end is what happened", another_code_shown),
+        ("the record of an end is what happened", shown::another_code_recorded),
+        ("the status of an end is what happened", shown::another_code_shown),
         ("what does not end by its stop signal is killed when its time is up", never_killed),
-        ("what is shown to run was started", shown_to_run_before_it_does),
+        ("what is shown to run was started", shown::shown_to_run_before_it_does),
     ];
     for (rule, wrong) in table.iter().copied() {
         let mut run = Run::new();
@@ -267,31 +282,6 @@ fn forgotten_while_it_runs(run: &mut Run) {
     lie(run, |oracle, _| oracle.forgotten(&uid()));
 }
 
-fn succeeded_while_it_runs(run: &mut Run) {
-    begin(run, &["main"]);
-    run.unwant("web");
-    let shown = PodStatus { phase: Phase::Succeeded, ..status(run) };
-    lie(run, |oracle, now| oracle.shown(&uid(), &shown, now));
-}
-
-fn succeeded_in_place_of_failed(run: &mut Run) {
-    // What a right core writes down and shows: the same in every life that is the same.
-    let mut right = Run::new();
-    right.settle();
-    begin_once(&mut right);
-    begin_once(run);
-    exit(&mut right, "main", 1);
-    let (stored, shown) = (record(&right), status(&right));
-    assert_eq!(shown.phase, Phase::Failed);
-
-    let (id, now) = (run.world.running(&uid(), "main").expect("it runs"), run.now);
-    run.world.exit(&id, 1, now);
-    lie(run, |oracle, now| {
-        oracle.stored(&stored);
-        oracle.shown(&uid(), &PodStatus { phase: Phase::Succeeded, ..shown }, now);
-    });
-}
-
 fn removed_while_it_runs(run: &mut Run) {
     begin(run, &["main"]);
     let main = start_of(run, "main");
@@ -317,44 +307,6 @@ fn stopped_for_nothing(run: &mut Run) {
     });
 }
 
-fn verdict_without_a_record(run: &mut Run) {
-    succeeded(run);
-    let (without, shown) = (PodRecord { terminal: None, ..record(run) }, status(run));
-    lie(run, |oracle, now| {
-        oracle.stored(&without);
-        oracle.shown(&uid(), &shown, now);
-    });
-}
-
-fn ended_at_rest(run: &mut Run) {
-    begin(run, &["main"]);
-    let shown = status(run);
-    lie(run, |oracle, now| oracle.check_rest(&uid(), &shown, true, now));
-}
-
-fn unready_at_rest(run: &mut Run) {
-    begin(run, &["main"]);
-    let mut shown = status(run);
-    let is_ready = |one: &&mut Condition| one.kind == ConditionKind::Ready;
-    shown.conditions.iter_mut().find(is_ready).expect("a condition").holds = false;
-    lie(run, |oracle, now| oracle.check_rest(&uid(), &shown, false, now));
-}
-
-fn pending_at_rest(run: &mut Run) {
-    begin(run, &["main"]);
-    let shown = PodStatus { phase: Phase::Pending, ..status(run) };
-    lie(run, |oracle, now| oracle.check_rest(&uid(), &shown, false, now));
-}
-
-fn init_container_at_rest(run: &mut Run) {
-    begin(run, &["init-a", "main"]);
-    let (init, shown) = (start_of(run, "init-a"), status(run));
-    lie(run, |oracle, now| {
-        oracle.process_began(&init, now);
-        oracle.check_rest(&uid(), &shown, false, now);
-    });
-}
-
 fn begun_before_its_init_container(run: &mut Run) {
     begin(run, &["init-a", "main"]);
     let elsewhere = StartRequest { sandbox: SandboxId::of(&uid(), 1), ..start_of(run, "main") };
@@ -365,12 +317,6 @@ fn begun_in_a_pod_that_ends(run: &mut Run) {
     let start = almost_begun(run);
     run.unwant("web");
     lie(run, |oracle, now| ask(oracle, Act::StartContainer(Box::new(start)), now));
-}
-
-fn running_after_its_end(run: &mut Run) {
-    succeeded(run);
-    let shown = PodStatus { phase: Phase::Running, ..status(run) };
-    lie(run, |oracle, now| oracle.shown(&uid(), &shown, now));
 }
 
 fn begun_again_after_success(run: &mut Run) {
@@ -398,23 +344,6 @@ fn init_container_begun_again_after_success(run: &mut Run) {
 fn begun_twice(run: &mut Run) {
     begin(run, &["main"]);
     start_next(run, "main");
-}
-
-fn restart_is_not_counted(run: &mut Run) {
-    crashed(run);
-    let mut shown = status(run);
-    only_container(&mut shown).restart_count = 0;
-    lie(run, |oracle, now| oracle.shown(&uid(), &shown, now));
-}
-
-fn restart_without_a_record(run: &mut Run) {
-    crashed(run);
-    let (mut before, shown) = (record(run), status(run));
-    record_of(&mut before, "main").attempt = 0;
-    lie(run, |oracle, now| {
-        oracle.stored(&before);
-        oracle.shown(&uid(), &shown, now);
-    });
 }
 
 fn sidecar_stopped_first(run: &mut Run) {
@@ -445,20 +374,6 @@ fn stopped_before_that_is_recorded(run: &mut Run) {
     });
 }
 
-fn another_code_recorded(run: &mut Run) {
-    crashed(run);
-    let mut other = record(run);
-    record_of(&mut other, "main").last_exit.as_mut().expect("an end").exit.code = 2;
-    lie(run, |oracle, _| oracle.stored(&other));
-}
-
-fn another_code_shown(run: &mut Run) {
-    crashed(run);
-    let mut shown = status(run);
-    only_container(&mut shown).last_state.as_mut().expect("an end").exit_code = 2;
-    lie(run, |oracle, now| oracle.shown(&uid(), &shown, now));
-}
-
 fn never_killed(run: &mut Run) {
     run.world.deaf.insert(ContainerName::new("main"));
     begin(run, &["main"]);
@@ -466,15 +381,5 @@ fn never_killed(run: &mut Run) {
     run.settle();
     lie(run, |oracle, now| {
         oracle.check_overdue(|_| false, later(now, GRACE + Duration::from_secs(1)));
-    });
-}
-
-fn shown_to_run_before_it_does(run: &mut Run) {
-    let start = almost_begun(run);
-    let mut shown = status(run);
-    lie(run, |oracle, now| {
-        let main = only_container(&mut shown);
-        (main.id, main.state) = (Some(start.id), ContainerState::Running { started_at: now.wall });
-        oracle.shown(&uid(), &shown, now);
     });
 }

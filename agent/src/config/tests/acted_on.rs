@@ -13,7 +13,7 @@ use crate::config::{
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// A field, and a setting of it that differs from its default.
-const SETTINGS: [(&str, &str); 30] = [
+const SETTINGS: [(&str, &str); 40] = [
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
     ("cgroupDriver", "cgroupfs"),
     ("cgroupRoot", "/x"),
@@ -25,15 +25,25 @@ const SETTINGS: [(&str, &str); 30] = [
     ("cpuCFSQuota", "false"),
     ("cpuCFSQuotaPeriod", "50ms"),
     ("crashLoopBackOff", "{maxContainerRestartPeriod: 10s}"),
+    ("enableControllerAttachDetach", "false"),
     ("evictionHard", "{memory.available: 1Gi}"),
     ("fileCheckFrequency", "5s"),
     ("kubeReserved", "{cpu: 100m}"),
     ("maxParallelImagePulls", "3"),
+    ("maxPods", "20"),
     ("memorySwap", "{swapBehavior: LimitedSwap}"),
+    ("nodeLeaseDurationSeconds", "20"),
+    ("nodeStatusMaxImages", "7"),
+    ("nodeStatusReportFrequency", "1m"),
+    ("nodeStatusUpdateFrequency", "5s"),
     ("oomScoreAdj", "-5"),
     ("podLogsDir", "/x"),
     ("podPidsLimit", "1000"),
+    ("podsPerCore", "3"),
     ("protectKernelDefaults", "true"),
+    ("providerID", "kind://x"),
+    ("registerNode", "false"),
+    ("registerWithTaints", "[{key: k, effect: NoSchedule}]"),
     ("registryBurst", "20"),
     ("registryPullQPS", "7"),
     ("resolvConf", "/proc/version"),
@@ -58,15 +68,18 @@ const ELSEWHERE: [&str; 8] = [
     "mergeDefaultEvictionSettings",
 ];
 
+/// Of a node in a cluster.
+const FLAGS: &str = "--kubeconfig=/x";
+
 fn defaults() -> Config {
-    Settings::load(KubeletFlags::default()).unwrap().resolve(&facts()).unwrap()
+    Settings::load(KubeletFlags::parse(&[FLAGS]).unwrap()).unwrap().resolve(&facts()).unwrap()
 }
 
 #[test]
 fn every_field_acted_on_has_an_effect() {
     let default = defaults();
     for (field, value) in SETTINGS {
-        let config = load_text(&format!("{field}: {value}\n"), &[]).unwrap().resolve(&facts()).unwrap();
+        let config = load_text(&format!("{field}: {value}\n"), &[FLAGS]).unwrap().resolve(&facts()).unwrap();
         assert_ne!(config, default, "{field}: {value}");
     }
     let mut all: Vec<_> = SETTINGS.iter().map(|(field, _)| *field).chain(ELSEWHERE).collect();

@@ -8,6 +8,7 @@ use berth_core::{
     pod::port::{
         cgroup::CgroupRequest,
         network::NetworkRequest,
+        probe::{ProbeCall, ProbeRequest},
         removal::RemoveContainerRequest,
         rootfs::RootfsRequest,
         sandbox::SandboxRequest,
@@ -17,7 +18,7 @@ use berth_core::{
         volume::VolumeRequest,
     },
     record::{Goal, PodRecord},
-    spec::{HostPathType, Pod, QosClass, Source, Volume, VolumeSource},
+    spec::{HostPathType, Pod, ProbeKind, QosClass, Source, Volume, VolumeSource},
     status::{Note, PodEvent, Severity},
 };
 use jiff::Timestamp;
@@ -107,13 +108,19 @@ fn network() -> Box<NetworkRequest> {
     Box::new(NetworkRequest { sandbox: sandbox(), pod: pod() })
 }
 
+fn probe() -> Box<ProbeRequest> {
+    let call = ProbeCall::Tcp { host: "10.0.0.1".into(), port: 80 };
+    let (id, kind) = (container(), ProbeKind::Liveness);
+    Box::new(ProbeRequest { id, kind, call, timeout: Duration::from_secs(3) })
+}
+
 fn name() -> PodName {
     PodName { namespace: "default".into(), name: "web".into() }
 }
 
 /// Those that make something, or look whether it is there.
 fn making() -> Vec<(Act, Row)> {
-    use Lane::{Disk, Kernel, Layers, Looks, Network, Start};
+    use Lane::{Disk, Kernel, Layers, Looks, Network, Probes, Start};
     let source = VolumeSource::HostPath { path: "/srv".into(), kind: HostPathType::Unset };
     let volume = VolumeRequest {
         pod: pod(),
@@ -147,6 +154,7 @@ fn making() -> Vec<(Act, Row)> {
         (Act::StartContainer(start()), ("start-container", None, 240, None)),
         (Act::WriteFiles(Vec::new()), ("write-files", None, 60, None)),
         (Act::Look(Box::default()), ("look", Some(Looks), 60, Some("look u"))),
+        (Act::Probe(probe()), ("probe", Some(Probes), 18, None)),
         (Act::KeepEnd(record()), ("keep-end", Some(Disk), 60, Some("kept end u"))),
     ]
 }

@@ -1,6 +1,7 @@
 //! Which containers start now.
 //!
-//! Init containers one after the other, each when the one before has ended well; sidecars among them when they run;
+//! Init containers one after the other, each when the one before has ended well; sidecars among them when they have
+//! started;
 //! then the main containers in the order of the spec, each when the start of the one before has come back. A container
 //! whose image, layer or start failed and waits does not hold up those after it; one that is still on its way does.
 
@@ -9,6 +10,7 @@ use crate::{
     pod::{
         actual::{Preparing, Run},
         port::{image::ImageUse, termination::TerminationMessage},
+        probe::has_started,
         resource::Resource,
         step::Step,
     },
@@ -88,7 +90,7 @@ impl Planner<'_> {
     fn sidecar(&mut self, container: &Container) -> Gate {
         match self.life.run(&container.name) {
             // One that only the record tells of may never have begun.
-            Run::Running(running) if !running.is_trusted => Gate::Open,
+            Run::Running(running) if !running.is_trusted && has_started(self.life, container) => Gate::Open,
             Run::Preparing(preparing) => {
                 if self.readiness(container, preparing) == Readiness::Ready {
                     self.push(Step::Start(container.name.clone()));

@@ -6,6 +6,7 @@ mod files;
 pub mod image;
 pub mod look;
 pub mod network;
+pub mod probe;
 pub(in crate::pod) mod record;
 pub mod removal;
 pub mod rootfs;

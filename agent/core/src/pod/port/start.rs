@@ -24,7 +24,7 @@ use crate::{
         resource::{Resource, Retry},
         text::about,
     },
-    record::RunImage,
+    record::{Probed, RunImage},
     spec::{Container, Pod, Source},
     status::{NetworkStatus, RunUser, Severity},
     time::{Mono, Now},
@@ -317,6 +317,7 @@ impl PodMachine {
         if let Some(record) = self.life.record.containers.get_mut(name) {
             // So there is nothing to stop, and what is begun in its place is not it.
             record.stopping = None;
+            record.probed = Probed::default();
         }
         let failure = Failure { kind: FailureKind::Transient, message: "it was not started".into() };
         let retry = Retry::after(failure, tries, now);

@@ -14,7 +14,7 @@ use crate::{
         outcome::Slot,
         resource::{EndedEffect, Resource},
     },
-    spec::Pod,
+    spec::{Pod, Source},
     status::PodStatus,
     time::Mono,
 };
@@ -69,7 +69,11 @@ impl PodMachine {
     /// Asks for the status to be published when it is not the one that everybody sees.
     pub(in crate::pod) fn publish(&mut self, status: PodStatus, shared: &mut Shared<'_>, now: Mono) {
         let sandbox = self.shown_sandbox();
-        let remains = self.life.remains();
+        // Nobody but the API server waits for the end.
+        let remains = match self.life.spec.source {
+            Source::Api => self.life.remains(),
+            Source::File | Source::Http => Remains::Something,
+        };
         let is_shown = self.publishing.shown.as_ref().is_some_and(|shown| {
             *shown.status == status
                 && shown.sandbox == sandbox

@@ -10,6 +10,7 @@ use crate::{
     pod::{
         actual::{Life, Preparing, Run, Stage},
         port::image::{ImageUse, PullBackoff},
+        probe::{has_started, is_ready},
         restart::{could_not_start, runs_again},
         text::{crash_loop, pull_waits},
     },
@@ -47,8 +48,9 @@ fn status(life: &Life, container: &Container) -> ContainerStatus {
     let terminated = |exit: &ExitRecord| terminated(life, exit);
     let last_state = last.map(terminated);
     let is_running = matches!(state, ContainerState::Running { .. });
+    let started = is_running && (container.kind == ContainerKind::Init || has_started(life, container));
     let ready = match (container.kind, &state) {
-        (ContainerKind::Main | ContainerKind::Sidecar, _) => is_running,
+        (ContainerKind::Main | ContainerKind::Sidecar, _) => started && is_ready(life, container),
         (ContainerKind::Init, ContainerState::Terminated(end)) => end.exit_code == 0,
         (ContainerKind::Init, ContainerState::Running { .. } | ContainerState::Waiting { .. }) => false,
     };
@@ -63,7 +65,7 @@ fn status(life: &Life, container: &Container) -> ContainerStatus {
         state,
         last_state,
         ready,
-        started: is_running,
+        started,
         restart_count,
         user: image.and_then(|image| image.user.clone()),
     }
@@ -164,7 +166,7 @@ fn preparing_state(life: &Life, container: &Container, preparing: &Preparing) ->
     }
 }
 
-/// Whether all init containers before this one have ended well and all sidecars before it run.
+/// Whether all init containers before this one have ended well and all sidecars before it have started.
 fn is_in_turn(life: &Life, container: &Container) -> bool {
     let record = &life.record;
     let here = |name| record.containers.get(name).filter(|run| run.started_in == Some(record.sandbox));
@@ -173,7 +175,7 @@ fn is_in_turn(life: &Life, container: &Container) -> bool {
     }
     let before = life.spec.init_containers.iter().take_while(|one| one.name != container.name);
     before.into_iter().all(|one| match one.kind {
-        ContainerKind::Sidecar => matches!(life.run(&one.name), Run::Running(_)),
+        ContainerKind::Sidecar => matches!(life.run(&one.name), Run::Running(_)) && has_started(life, one),
         ContainerKind::Init | ContainerKind::Main => {
             here(&one.name).is_some_and(|run| run.exit.as_ref().is_some_and(|exit| exit.exit.code == 0))
         }

@@ -24,6 +24,7 @@ impl Oracle {
         self.silent.clear();
         self.up.clear();
         self.looks.clear();
+        self.probes_restarted();
         // One that was never written down begins anew.
         self.pods
             .retain(|_, account| account.stored.is_some() || account.runs.values().any(|of| !of.is_empty()));

@@ -11,7 +11,7 @@ use berth_core::{
     time::Now,
 };
 
-use super::{Answer, LOST, Oracle, Process, Run, Termed};
+use super::{Answer, Health, LOST, Oracle, Process, Run, Termed};
 
 impl Oracle {
     /// The agent learns what came of an effect.
@@ -96,6 +96,7 @@ impl Oracle {
         let Some(run) = account.find_mut(&request.id) else { return };
         if !is_to_stop {
             (run.term, run.termed) = (None, Termed::No);
+            run.health = Health::default();
         }
         // An earlier start under this id, with another spec, came to nothing.
         run.changed = is_changed.then(|| run.changed.unwrap_or(now.mono));

@@ -129,6 +129,9 @@ impl Account {
                 .is_some_and(|run| run.process.is_some() || silent.contains(&run.sandbox) || is_ending(run));
             broken.push(("what is shown to run was started", (!is_there).then(|| who.clone())));
         }
+        if let (ContainerState::Running { .. }, Some(run)) = (&container.state, current) {
+            self.check_health(container, run, broken);
+        }
         let shown = usize::try_from(container.restart_count).expect("small");
         let before = match &container.id {
             Some(id) => self.runs_of(name).iter().take_while(|run| run.id != *id).count(),

@@ -115,7 +115,9 @@ impl Account {
         for one in before {
             let mut here = self.runs_of(&one.name).iter().filter(|run| run.sandbox == *sandbox);
             let is_done = match one.kind {
-                ContainerKind::Sidecar => here.any(|run| run.process.is_some()),
+                ContainerKind::Sidecar => {
+                    here.any(|run| run.process.is_some() && run.health.has_started(&run.container))
+                }
                 ContainerKind::Init | ContainerKind::Main => here
                     .next_back()
                     .is_some_and(|run| self.code_of(&one.name, run) == Some(0) && !run.is_running()),
@@ -142,7 +144,9 @@ impl Account {
         let code = self.code_of(name, last).unwrap_or(super::LOST);
         let is_right = match (self.kind(name)?, self.spec.restart_policy) {
             (ContainerKind::Sidecar, _) | (ContainerKind::Main, RestartPolicy::Always) => true,
-            (ContainerKind::Main, RestartPolicy::OnFailure) => code != 0 || last.changed.is_some(),
+            (ContainerKind::Main, RestartPolicy::OnFailure) => {
+                code != 0 || last.changed.is_some() || last.health.failed.is_some()
+            }
             (ContainerKind::Main, RestartPolicy::Never) => last.changed.is_some(),
             // A new sandbox is initialized anew.
             (ContainerKind::Init, _) if code == 0 => last.sandbox != *sandbox,

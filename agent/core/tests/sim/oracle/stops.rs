@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use berth_core::{
     id::{ContainerId, ContainerName, PodUid, SandboxId},
     pod::port::signal::StopSignal,
-    record::PodRecord,
+    record::{Afterwards, PodRecord},
     spec::{Container, ContainerKind, RestartPolicy},
     time::{Mono, Now},
 };
@@ -113,12 +113,12 @@ impl Oracle {
     pub(crate) fn check_overdue(&mut self, is_silent: impl Fn(&SandboxId) -> bool, now: Now) {
         let mut broken = Vec::new();
         for (pod, account) in &self.pods {
-            let longest = account.grace().max(STOP_MIN) + LATENESS;
             for run in account.runs.values().flatten().filter(|run| run.is_running()) {
                 let Some(term) = run.term.filter(|_| run.kills == 0 && !is_silent(&run.sandbox)) else {
                     continue;
                 };
                 let waited = now.mono.since(term);
+                let longest = account.grace().max(STOP_MIN).max(run.health.grace) + LATENESS;
                 broken.push((waited > longest).then(|| format!("{pod}: {waited:?} of {longest:?}: {run:?}")));
             }
         }
@@ -150,7 +150,9 @@ impl Run {
     /// not, whether the other spec came meanwhile or the agent learned only then that it runs; what was to stop and ended before
     /// its signal is: nobody can tell the one from the other.
     pub(super) fn is_replaced(&self) -> bool {
-        let Some(changed) = self.changed.filter(|_| self.term.is_some() || self.meant == Meant::ToStop)
+        let is_final = self.health.afterwards == Afterwards::Never && self.health.is_before(self.changed);
+        let why = [self.changed, self.health.failed].into_iter().flatten().min();
+        let Some(changed) = why.filter(|_| !is_final && (self.term.is_some() || self.meant == Meant::ToStop))
         else {
             return false;
         };
@@ -207,7 +209,7 @@ impl Account {
 
     /// Since when a container is to stop, for each reason that there is.
     fn reasons(&self, run: &Run, now: Now) -> Vec<Mono> {
-        [self.ends_since(now), run.changed, run.given_up].into_iter().flatten().collect()
+        [self.ends_since(now), run.changed, run.given_up, run.health.failed].into_iter().flatten().collect()
     }
 
     /// "Once the grace period has expired, the kubelet triggers forcible shutdown": not before, and not without a stop
@@ -218,15 +220,23 @@ impl Account {
             return Err(format!("{who}: killed for no reason"));
         };
         let waited = now.mono.since(first);
-        if waited < self.grace() {
-            return Err(format!("{who}: killed after {waited:?} of {:?}", self.grace()));
+        let others = [self.ends_since(now), run.changed, run.given_up];
+        let grace = match others.into_iter().flatten().min() {
+            Some(at) if at <= now.mono && now.mono.since(at) >= self.grace() => Duration::ZERO,
+            Some(_) if run.health.failed.is_none() => self.grace(),
+            Some(_) | None => run.health.grace,
+        };
+        if waited < grace {
+            return Err(format!("{who}: killed after {waited:?} of {grace:?}"));
         }
         match run.term {
             Some(at) if now.mono.since(at) + LATENESS < STOP_MIN => {
                 Err(format!("{who}: killed {:?} after its stop signal", now.mono.since(at)))
             }
             // One that is known too late gets none.
-            _ if run.termed == Termed::No && run.learned < first + self.grace() => {
+            _ if run.termed == Termed::No
+                && run.learned < first + self.grace().min(run.health.shortest()) =>
+            {
                 Err(format!("{who}: killed without a stop signal"))
             }
             Some(_) | None => Ok(()),
@@ -253,7 +263,11 @@ impl Account {
         let since = run.given_up.map_or(since, |given_up| given_up.min(since));
         // A pod that gives no time has no order, but for its own end, which has a second.
         let is_at_once = run.given_up.is_some() && self.spec.grace.is_zero();
-        if run.changed.is_some() || is_at_once || now.mono.since(since) >= self.grace() {
+        if run.changed.is_some()
+            || run.health.failed.is_some()
+            || is_at_once
+            || now.mono.since(since) >= self.grace()
+        {
             return None;
         }
         // What no kill ends is removed as it is, and waited for no longer.

@@ -29,6 +29,7 @@ pub(super) struct Chaos {
     pub(super) seed: u64,
     pub(super) dice: Dice,
     pub(super) behind: Dice,
+    pub(super) health: Dice,
     pub(super) run: Run,
     /// Whether nothing fails or ends by itself.
     pub(super) is_calm: bool,
@@ -50,6 +51,7 @@ impl Chaos {
             seed,
             dice: Dice(seed),
             behind: Dice(!seed),
+            health: Dice(seed.rotate_left(32)),
             run,
             is_calm: false,
             is_told: false,
@@ -97,6 +99,7 @@ impl Chaos {
 
     fn step(&mut self) {
         self.behind();
+        self.change_health();
         match self.dice.below(105) {
             0..26 => self.perform(),
             26..50 => self.deliver(),

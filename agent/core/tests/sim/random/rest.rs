@@ -28,6 +28,7 @@ impl Chaos {
         self.run.finish_writes();
         let began = self.run.now.mono;
         self.run.world.disk = Disk::Works;
+        self.run.world.sick.clear();
         // Those of pods that are to go stay silent, and must not keep them.
         let ending = |run: &Run, id: &SandboxId| {
             let pod = run.world.sandboxes.get(id).map(|one| &one.pod);
@@ -54,7 +55,7 @@ impl Chaos {
                 self.deliver();
             } else if self.run.world.has_news() {
                 self.run.report();
-            } else if self.run.look() {
+            } else if self.run.look() || self.run.probe() {
             } else if !self.end_init_container() {
                 self.check_overdue();
                 let Some(at) = self.run.node.poll_timeout() else { return };
@@ -115,7 +116,7 @@ impl Chaos {
         let kills =
             kills.filter(|effect| matches!(effect, Effect::Pod { act: Act::KillShim(_), .. })).count();
         *self.counts.entry("shims killed").or_insert(0) += u64::try_from(kills).unwrap();
-        if self.run.told.iter().any(|effect| tell::kind_of(effect) != "look") {
+        if self.run.told.iter().any(|effect| !matches!(tell::kind_of(effect), "look" | "probe")) {
             self.asked_at = self.run.now.mono;
         }
         if self.is_told {

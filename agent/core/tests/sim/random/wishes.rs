@@ -54,6 +54,7 @@ impl Chaos {
                 pods::edit(&mut pod, name).image = ImageRef::new("pulled:1");
             }
         }
+        self.add_probes(&mut pod);
         if self.dice.is_one_in(5) {
             self.run.world.deaf.insert(ContainerName::new("main"));
         }

@@ -48,6 +48,7 @@ fn needs(act: &Act) -> Option<Needs> {
         | Act::Forget
         | Act::Withdraw
         | Act::Note(_)
+        | Act::Probe(_)
         | Act::RemoveContainer(_)
         | Act::RemoveSandbox(_)
         | Act::KillShim(_)

@@ -1,0 +1,50 @@
+//! Events of the node. Source: `pkg/kubelet/events/event.go` and where each is recorded.
+
+use crate::{
+    config::{CgroupSettings, CgroupVersion, KubepodsBounds},
+    status::Severity,
+};
+
+/// Said when a machine has cgroup v1 (`CgroupV1DeprecatedWarning` of `pkg/kubelet/cm/container_manager.go`: tools match it).
+const CGROUP_V1: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. \
+    Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
+
+/// An event about the node, for the recorder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Whether somebody should look.
+    pub severity: Severity,
+    /// Reason.
+    pub reason: String,
+    /// Message.
+    pub message: String,
+}
+
+/// What is told once when the agent starts.
+#[must_use]
+pub fn starting(cgroups: &CgroupSettings) -> Vec<Note> {
+    let mut notes = vec![normal("Starting", "Starting kubelet.".to_owned())];
+    if cgroups.version == CgroupVersion::V1 {
+        let message = CGROUP_V1.to_owned();
+        notes.push(Note { severity: Severity::Warning, reason: "CgroupV1".to_owned(), message });
+    }
+    if cgroups.kubepods != KubepodsBounds::default() {
+        notes
+            .push(normal("NodeAllocatableEnforced", "Updated Node Allocatable limit across pods".to_owned()));
+    }
+    notes
+}
+
+/// A condition has become another (`recordNodeStatusEvent`).
+pub(super) fn status_is(node: &str, reason: &str) -> Note {
+    normal(reason, format!("Node {node} status is now: {reason}"))
+}
+
+pub(super) fn rebooted(node: &str, boot: &str) -> Note {
+    let message = format!("Node {node} has been rebooted, boot id: {boot}");
+    Note { severity: Severity::Warning, reason: "Rebooted".to_owned(), message }
+}
+
+fn normal(reason: &str, message: String) -> Note {
+    Note { severity: Severity::Normal, reason: reason.to_owned(), message }
+}

@@ -1,0 +1,440 @@
+//! Probes of running containers.
+//!
+//! A question costs one effect and its answer one event, neither of which plans the pod anew: that is done when a verdict
+//! changes. What is known survives the agent in the record ([`Probed`](crate::record::Probed)), which is written then alone.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
+
+use crate::{
+    derived::env::expand_known,
+    effect::{Act, Effect},
+    event::Outcome,
+    failure::Failure,
+    id::{ContainerId, ContainerName, OpId, SandboxId},
+    ops::{Ops, Purpose},
+    pod::{
+        actual::{Life, Run, Running},
+        fit,
+        machine::PodMachine,
+        outcome::Slot,
+        plan::STOP_MIN,
+        probe::{Rhythm, State, Worker, has_started, is_ready, is_wanted},
+        text::about,
+    },
+    record::{Afterwards, TerminationRecord},
+    spec::{
+        Container, ContainerKind, EnvSource, HttpGet, Probe, ProbeHandler, ProbeKind, ProbePort,
+        RestartPolicy,
+    },
+    status::{Note, Severity},
+    time::{Mono, Now},
+};
+
+/// Questions of one pod at a time: as many as its containers have probes, within reason. What hangs holds up the pod's own
+/// probes and no other's.
+const ASKED_MAX: usize = 16;
+
+/// A question to a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeRequest {
+    /// Which container.
+    pub id: ContainerId,
+    /// What the answer decides.
+    pub kind: ProbeKind,
+    /// What is asked.
+    pub call: ProbeCall,
+    /// How long the answer may take.
+    pub timeout: Duration,
+}
+
+/// What is asked, with everything that it takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProbeCall {
+    /// A command in a container.
+    Exec(ExecProbe),
+    /// An HTTP GET.
+    Http(HttpProbe),
+    /// A TCP connection.
+    Tcp {
+        /// Address or name.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// `grpc.health.v1.Health/Check`.
+    Grpc {
+        /// Address.
+        host: String,
+        /// Port.
+        port: u16,
+        /// Service; may be empty.
+        service: String,
+    },
+}
+
+/// A command that is run in a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecProbe {
+    /// The sandbox, whose shim is asked.
+    pub sandbox: SandboxId,
+    /// The handler of its pod, `None` for the default: who asks depends on it.
+    pub runtime: Option<String>,
+    /// The command, expanded.
+    pub command: Vec<String>,
+}
+
+/// An HTTP GET.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpProbe {
+    /// Whether it is HTTPS.
+    pub tls: bool,
+    /// Address or name.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Path, perhaps with a query, as written.
+    pub path: String,
+    /// Headers as written.
+    pub headers: Vec<(String, String)>,
+}
+
+/// What a container answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProbeAnswer {
+    /// Well.
+    Success,
+    /// Well, and somebody should look.
+    Warning(String),
+    /// Badly, or not in time.
+    Failure(String),
+    /// It could not be asked: that counts for nothing.
+    Errored {
+        /// As the kubelet calls it: `unknown`, or `failure` where an answer had begun.
+        state: &'static str,
+        /// Why.
+        message: String,
+    },
+}
+
+/// Whether a pod is another than it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is to be planned anew.
+    Changed,
+    /// It goes on as it was.
+    Same,
+}
+
+type Key = (ContainerName, ProbeKind);
+
+/// The probes of a pod.
+#[derive(Debug, Default)]
+pub(in crate::pod) struct Probing {
+    workers: BTreeMap<Key, Worker>,
+}
+
+impl Probing {
+    fn asked(&self) -> usize {
+        self.workers.values().filter(|worker| worker.is_asking()).count()
+    }
+}
+
+impl PodMachine {
+    /// When the next probe asks.
+    #[must_use]
+    pub fn probe_at(&self) -> Option<Mono> {
+        if self.probing.workers.is_empty() || self.probing.asked() >= ASKED_MAX {
+            return None;
+        }
+        self.probing.workers.values().filter_map(Worker::due_at).min()
+    }
+
+    /// Begins the probes that are wanted now, and ends the others.
+    pub(in crate::pod) fn keep_probes(&mut self, now: Now) {
+        let mut wanted = BTreeSet::new();
+        let spec = std::sync::Arc::clone(&self.life.spec);
+        for container in spec.all_containers().filter(|one| one.probes.is_any()) {
+            for kind in ProbeKind::ALL {
+                if is_wanted(&self.life, container, kind) {
+                    self.keep_probe(container, kind, now);
+                    wanted.insert((container.name.clone(), kind));
+                }
+            }
+        }
+        self.probing.workers.retain(|key, worker| wanted.contains(key) || worker.end());
+    }
+
+    fn keep_probe(&mut self, container: &Container, kind: ProbeKind, now: Now) {
+        let run = self.life.container_id(&container.name);
+        let key = (container.name.clone(), kind);
+        if let Some(known) = self.probing.workers.get_mut(&key)
+            && (known.run == run || known.end())
+        {
+            return;
+        }
+        let (Some(probe), Run::Running(running)) =
+            (container.probes.of(kind), self.life.run(&container.name))
+        else {
+            return;
+        };
+        let from = (self.began(container, running, now) + probe.initial_delay).max(now.mono);
+        let rhythm = Rhythm::of(self.uid(), &container.name, kind, probe);
+        let worker = Worker::new(run, rhythm, from, is_news(&self.life, container, kind));
+        self.probing.workers.insert(key, worker);
+    }
+
+    /// When a container began to run. What the runtime says is a time of day, which may have been set since.
+    fn began(&self, container: &Container, running: &Running, now: Now) -> Mono {
+        let age = Duration::try_from(now.wall.duration_since(running.started_at)).unwrap_or_default();
+        let began = Mono(now.mono.0.saturating_sub(age));
+        let begun_at = self.life.record.containers.get(&container.name).map_or(began, |run| run.begun_at);
+        began.max(begun_at.min(now.mono))
+    }
+
+    /// Asks what is due.
+    pub fn begin_probes(&mut self, ops: &mut Ops, effects: &mut VecDeque<Effect>, now: Now) {
+        let due = |worker: &Worker| worker.due_at().is_some_and(|at| at <= now.mono);
+        let keys: Vec<Key> = self
+            .probing
+            .workers
+            .iter()
+            .filter(|(_, worker)| due(worker))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for (name, kind) in keys {
+            if self.probing.asked() >= ASKED_MAX {
+                return;
+            }
+            self.ask_probe(&name, kind, ops, effects, now);
+        }
+    }
+
+    fn ask_probe(
+        &mut self,
+        name: &ContainerName,
+        kind: ProbeKind,
+        ops: &mut Ops,
+        effects: &mut VecDeque<Effect>,
+        now: Now,
+    ) {
+        let Some(container) = self.container(name) else { return };
+        let Some(probe) = container.probes.of(kind) else { return };
+        let uid = self.uid().clone();
+        let slot = Slot::Probe(name.clone(), kind);
+        let purpose = Purpose::Pod { uid: uid.clone(), slot, tries: 0 };
+        match call(&self.life, &container, probe, self.probed_address()) {
+            Ok(call) => {
+                let op = ops.open(purpose);
+                let id = self.life.container_id(name);
+                let request = ProbeRequest { id, kind, call, timeout: probe.timeout };
+                effects.push_back(Effect::Pod { op, pod: uid, act: Act::Probe(Box::new(request)) });
+                if let Some(worker) = self.probing.workers.get_mut(&(name.clone(), kind)) {
+                    worker.ask(op, now.mono);
+                }
+            }
+            Err(message) => {
+                let op = ops.number();
+                if let Some(worker) = self.probing.workers.get_mut(&(name.clone(), kind)) {
+                    worker.ask(op, now.mono);
+                }
+                let answer = ProbeAnswer::Errored { state: "unknown", message };
+                self.probed(op, name, kind, Ok(Outcome::Probed(answer)), now);
+            }
+        }
+    }
+
+    /// Where the pod is asked: `status.podIP`. The kubelet asks its own node while there is none.
+    fn probed_address(&self) -> IpAddr {
+        let shown = self.publishing.status().and_then(|status| status.pod_ips.first());
+        shown.copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+
+    /// Takes an answer.
+    pub fn probed(
+        &mut self,
+        op: OpId,
+        name: &ContainerName,
+        kind: ProbeKind,
+        result: Result<Outcome, Failure>,
+        now: Now,
+    ) -> Verdict {
+        let key = (name.clone(), kind);
+        let Some(container) = self.container(name) else { return Verdict::Same };
+        let Some(probe) = container.probes.of(kind) else { return Verdict::Same };
+        let Some(worker) = self.probing.workers.get_mut(&key) else { return Verdict::Same };
+        match worker.state {
+            State::Asking { op: asked, .. } if asked == op => {}
+            State::Ending { op: asked } if asked == op => {
+                self.probing.workers.remove(&key);
+                self.keep_probes(now);
+                return Verdict::Same;
+            }
+            State::Due { .. } | State::Asking { .. } | State::Ending { .. } => return Verdict::Same,
+        }
+        let answer = answer(result);
+        let is_success = match &answer {
+            ProbeAnswer::Success | ProbeAnswer::Warning(_) => Some(true),
+            ProbeAnswer::Failure(_) => Some(false),
+            ProbeAnswer::Errored { .. } => None,
+        };
+        let rhythm = Rhythm::of(&self.life.record.uid, name, kind, probe);
+        let is_news = is_news(&self.life, &container, kind);
+        let step = worker.answer(probe, rhythm, is_success, is_news, now.mono);
+        if step.is_told {
+            self.tell_answer(name, kind, answer);
+        }
+        let verdict = match step.verdict {
+            Some(verdict) => self.judge(&container, kind, probe, verdict, now.mono),
+            None => Verdict::Same,
+        };
+        if verdict == Verdict::Changed {
+            // A verdict changes which probes are wanted.
+            self.keep_probes(now);
+        }
+        verdict
+    }
+
+    fn tell_answer(&mut self, name: &ContainerName, kind: ProbeKind, answer: ProbeAnswer) {
+        let kind = kind.as_str();
+        let (reason, text) = match answer {
+            ProbeAnswer::Success => return,
+            ProbeAnswer::Warning(output) => ("ProbeWarning", format!("{kind} probe warning: {output}")),
+            ProbeAnswer::Failure(output) => ("Unhealthy", format!("{kind} probe failed: {output}")),
+            ProbeAnswer::Errored { state, message } => {
+                ("Unhealthy", format!("{kind} probe errored and resulted in {state} state: {message}"))
+            }
+        };
+        self.notes.push(about(name, Severity::Warning, reason, text));
+    }
+
+    fn judge(
+        &mut self,
+        container: &Container,
+        kind: ProbeKind,
+        probe: &Probe,
+        is_success: bool,
+        now: Mono,
+    ) -> Verdict {
+        let Some(run) = self.life.record.containers.get_mut(&container.name) else { return Verdict::Same };
+        let before = run.probed;
+        match (kind, is_success) {
+            (ProbeKind::Liveness, true) => {}
+            (ProbeKind::Readiness, is_ready) => run.probed.ready = is_ready,
+            (ProbeKind::Startup, true) => run.probed.started = true,
+            (ProbeKind::Startup | ProbeKind::Liveness, false) => {
+                self.stop_unhealthy(container, kind, probe, now);
+                return Verdict::Changed;
+            }
+        }
+        if run.probed == before { Verdict::Same } else { Verdict::Changed }
+    }
+
+    /// Begins to stop a container whose probe failed. Source: `computePodActions` of
+    /// `pkg/kubelet/kuberuntime/kuberuntime_manager.go`, `computeInitContainerActions` and `setTerminationGracePeriod` of
+    /// `kuberuntime_container.go`.
+    fn stop_unhealthy(&mut self, container: &Container, kind: ProbeKind, probe: &Probe, now: Mono) {
+        let runs_again =
+            container.kind == ContainerKind::Sidecar || self.life.spec.restart_policy != RestartPolicy::Never;
+        let grace = probe.grace.unwrap_or(self.life.spec.grace).max(STOP_MIN);
+        let Some(run) = self.life.record.containers.get_mut(&container.name) else { return };
+        run.stopping = Some(TerminationRecord { began: now, deadline: now + grace });
+        run.probed.afterwards = if runs_again { Afterwards::Again } else { Afterwards::Never };
+        let name = &container.name;
+        let what = match kind {
+            ProbeKind::Startup => "startup",
+            ProbeKind::Liveness => "liveness",
+            ProbeKind::Readiness => "readiness",
+        };
+        let text = match (container.kind, runs_again) {
+            (ContainerKind::Sidecar, _) => format!("Init container {name} failed {what} probe"),
+            (ContainerKind::Main | ContainerKind::Init, true) => {
+                format!("Container {name} failed {what} probe, will be restarted")
+            }
+            (ContainerKind::Main | ContainerKind::Init, false) => {
+                format!("Container {name} failed {what} probe")
+            }
+        };
+        self.notes.push(about(name, Severity::Normal, "Killing", text));
+    }
+
+    /// Hands over what people are told, when nothing else has changed.
+    pub(crate) fn tell_notes(&mut self, ops: &mut Ops, effects: &mut VecDeque<Effect>) {
+        let uid = self.life.record.uid.clone();
+        for event in std::mem::take(&mut self.notes) {
+            let field_path = event.container.as_ref().map(|name| self.field_path(name)).unwrap_or_default();
+            let note = Note { name: self.life.record.name.clone(), field_path, event };
+            effects.push_back(Effect::Pod { op: ops.number(), pod: uid.clone(), act: Act::Note(note) });
+        }
+    }
+}
+
+/// Whether an answer can only bring good news: what it decides is not so yet.
+fn is_news(life: &Life, container: &Container, kind: ProbeKind) -> bool {
+    match kind {
+        ProbeKind::Startup => !has_started(life, container),
+        ProbeKind::Readiness => !is_ready(life, container),
+        ProbeKind::Liveness => false,
+    }
+}
+
+fn answer(result: Result<Outcome, Failure>) -> ProbeAnswer {
+    let message = match result {
+        Ok(Outcome::Probed(answer)) => return answer,
+        Ok(other) => fit::unfitting(&other).message,
+        Err(failure) => failure.message,
+    };
+    ProbeAnswer::Errored { state: "unknown", message }
+}
+
+fn call(life: &Life, container: &Container, probe: &Probe, address: IpAddr) -> Result<ProbeCall, String> {
+    let at = |host: &Option<String>| host.clone().unwrap_or_else(|| address.to_string());
+    Ok(match &probe.handler {
+        ProbeHandler::Exec(command) => ProbeCall::Exec(ExecProbe {
+            sandbox: life.sandbox_id(),
+            runtime: life.spec.runtime.clone(),
+            command: expanded(container, command),
+        }),
+        ProbeHandler::Http(HttpGet { tls, host, port, path, headers }) => ProbeCall::Http(HttpProbe {
+            tls: *tls,
+            host: at(host),
+            port: number(port)?,
+            path: path.clone(),
+            headers: headers.clone(),
+        }),
+        ProbeHandler::Tcp { host, port } => ProbeCall::Tcp { host: at(host), port: number(port)? },
+        ProbeHandler::Grpc { port, service } => {
+            ProbeCall::Grpc { host: at(&None), port: *port, service: service.clone() }
+        }
+    })
+}
+
+/// Source: `ResolveContainerPort` of `pkg/probe/util.go`.
+fn number(port: &ProbePort) -> Result<u16, String> {
+    match port {
+        ProbePort::Number(number) => Ok(*number),
+        ProbePort::Unknown(name) => Err(format!("strconv.Atoi: parsing {name:?}: invalid syntax")),
+    }
+}
+
+/// A command with what is written of the container's variables. Source: `ExpandContainerCommandOnlyStatic` of
+/// `pkg/kubelet/container/helpers.go`.
+fn expanded(container: &Container, command: &[String]) -> Vec<String> {
+    if !command.iter().any(|word| word.contains('$')) {
+        return command.to_vec();
+    }
+    let known: BTreeMap<String, String> = container
+        .env
+        .iter()
+        .map(|var| match &var.source {
+            EnvSource::Value(text) => (var.name.clone(), text.clone()),
+            EnvSource::Field(_) | EnvSource::Resource(_) | EnvSource::Key(_) => {
+                (var.name.clone(), String::new())
+            }
+        })
+        .collect();
+    command.iter().map(|word| expand_known(word, &known)).collect()
+}

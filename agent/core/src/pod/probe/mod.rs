@@ -1,0 +1,57 @@
+//! Probes: when a container is asked, and what its answers add up to. Values alone; what is asked and what becomes of a
+//! verdict is in [`port/probe.rs`](crate::pod::port::probe).
+//!
+//! ```text
+//!            ┌────────── tick, or tried early ──────────┐
+//!            ▼                                          │
+//! (none) ──▶ Due ──asked──▶ Asking ──answer──▶ thresholds ──verdict──▶ the pod's record
+//!   ▲                         │ not wanted any more
+//!   └───────answer────── Ending ◀┘
+//! ```
+//!
+//! A container has a worker per probe while the probe is wanted: that is a function of the pod ([`is_wanted`]), so what the
+//! kubelet keeps in flags (on hold after a verdict, disabled until started) needs no state here. A question that hangs keeps
+//! its worker until it has ended, also when the run it was about is over: nothing is ever asked twice at once.
+//!
+//! Source: `pkg/kubelet/prober/worker.go`, `prober.go`, `prober_manager.go`.
+
+mod rhythm;
+mod worker;
+
+pub(in crate::pod) use rhythm::{Rhythm, Try};
+pub(in crate::pod) use worker::{State, Worker};
+
+use super::actual::{Life, Run, Stage};
+use crate::spec::{Container, ContainerKind, ProbeKind};
+
+/// Whether a container has started: it runs, and its startup probe has succeeded.
+#[must_use]
+pub(in crate::pod) fn has_started(life: &Life, container: &Container) -> bool {
+    container.probes.startup.is_none()
+        || life.record.containers.get(&container.name).is_some_and(|run| run.probed.started)
+}
+
+/// Whether a container that has started can serve.
+#[must_use]
+pub(in crate::pod) fn is_ready(life: &Life, container: &Container) -> bool {
+    container.probes.readiness.is_none()
+        || life.record.containers.get(&container.name).is_some_and(|run| run.probed.ready)
+}
+
+/// Whether a probe is to ask now. Readiness is asked for as long as the container runs, also while the pod is taken down; the
+/// others only while their failure would change something.
+#[must_use]
+pub(in crate::pod) fn is_wanted(life: &Life, container: &Container, kind: ProbeKind) -> bool {
+    let is_running = matches!(life.run(&container.name), Run::Running(_));
+    let is_there = container.probes.of(kind).is_some() && container.kind != ContainerKind::Init;
+    if !is_running || !is_there {
+        return false;
+    }
+    let is_stopping = life.record.containers.get(&container.name).is_none_or(|run| run.stopping.is_some());
+    let goes_on = life.stage() == Stage::Run && life.record.replacing.is_none() && !is_stopping;
+    match kind {
+        ProbeKind::Startup => goes_on && !has_started(life, container),
+        ProbeKind::Liveness => goes_on && has_started(life, container),
+        ProbeKind::Readiness => has_started(life, container),
+    }
+}

@@ -1,0 +1,197 @@
+//! Probes: what they said, counted once more, and what follows from it, from "Liveness, Readiness, and Startup Probes" of the
+//! concepts of Kubernetes.
+//!
+//! Of a probe that decides what is not so yet, a failure may be one of an early try, which counts for nothing: a startup probe
+//! may have failed for good a few answers later than is counted here, and never earlier.
+
+use std::time::Duration;
+
+use berth_core::{
+    effect::{Act, Effect},
+    event::Outcome,
+    failure::Failure,
+    id::{OpId, PodUid},
+    pod::port::probe::{ProbeAnswer, ProbeRequest},
+    record::{Afterwards, PodRecord},
+    spec::{Container, ContainerKind, ProbeKind, RestartPolicy},
+    status::ContainerStatus,
+    time::{Mono, Now},
+};
+
+use super::{Account, Oracle, Run, Trust};
+
+/// What the probes of a run said.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Health {
+    /// The startup probe has succeeded.
+    pub(super) started: bool,
+    /// What readiness was last.
+    pub(super) ready: bool,
+    /// Since when it is to stop since a probe failed.
+    pub(super) failed: Option<Mono>,
+    /// What it gets to end then.
+    pub(super) grace: Duration,
+    /// What follows that.
+    pub(super) afterwards: Afterwards,
+    /// Successes and failures in a row, per kind.
+    counts: [(u32, u32); 3],
+}
+
+impl Health {
+    pub(super) fn has_started(&self, container: &Container) -> bool {
+        container.probes.startup.is_none() || self.started
+    }
+
+    /// Whether a probe failed before something else happened.
+    pub(super) fn is_before(&self, other: Option<Mono>) -> bool {
+        self.failed.is_some_and(|failed| other.is_none_or(|other| failed < other))
+    }
+
+    /// The time that it gets at least, should a probe have failed.
+    pub(super) fn shortest(&self) -> Duration {
+        if self.failed.is_some() { self.grace } else { Duration::MAX }
+    }
+
+    /// What the next agent knows of it.
+    fn restored(
+        &mut self,
+        name: &berth_core::id::ContainerName,
+        run: (&berth_core::id::ContainerId, Option<&PodRecord>),
+    ) {
+        let (id, record) = run;
+        let stored = record.and_then(|record| record.containers.get(name)).filter(|stored| stored.id == *id);
+        self.counts = Default::default();
+        let Some(stored) = stored else { return };
+        (self.started, self.ready) = (stored.probed.started, stored.probed.ready);
+        if stored.stopping.is_none() {
+            self.failed = None;
+        }
+    }
+}
+
+impl Oracle {
+    /// The agent begins anew: it asks from the beginning, and knows what is on disk.
+    pub(super) fn probes_restarted(&mut self) {
+        self.probes.clear();
+        for account in self.pods.values_mut() {
+            let stored = account.stored.clone();
+            for (name, runs) in &mut account.runs {
+                for run in runs {
+                    run.health.restored(name, (&run.id, stored.as_ref()));
+                }
+            }
+        }
+    }
+
+    /// How often something became unready since this was last asked.
+    pub(crate) fn take_unready(&mut self) -> u64 {
+        std::mem::take(&mut self.unready)
+    }
+
+    pub(super) fn probe_asked(&mut self, pod: &PodUid, op: OpId, request: &ProbeRequest) {
+        let account = &self.pods[pod];
+        let wrong = match account.find(&request.id) {
+            None => Some("it was never asked to start".to_owned()),
+            Some((name, run)) => {
+                let key = (pod.clone(), name.clone(), request.kind);
+                let is_doubled = self.probes.values().any(|open| *open == key);
+                self.probes.insert(op, key);
+                let account = &self.pods[pod];
+                let why = if is_doubled {
+                    Some("it was asked already")
+                } else {
+                    account.is_unasked(run, request.kind)
+                };
+                why.map(str::to_owned)
+            }
+        };
+        let broken = wrong.map(|why| format!("{pod}: {:?} of {}: {why}", request.kind, request.id));
+        self.judge("a probe asks what runs, one question at a time", broken);
+    }
+
+    /// A probe was answered, and the agent hears it.
+    pub(crate) fn probed(&mut self, effect: &Effect, outcome: &Result<Outcome, Failure>, now: Now) {
+        let Effect::Pod { op, pod, act: Act::Probe(request) } = effect else { return };
+        self.probes.remove(op);
+        let is_success = match outcome {
+            Ok(Outcome::Probed(ProbeAnswer::Success | ProbeAnswer::Warning(_))) => true,
+            Ok(Outcome::Probed(ProbeAnswer::Failure(_))) => false,
+            Ok(_) | Err(_) => return,
+        };
+        let Some(account) = self.pods.get_mut(pod) else { return };
+        let policy = account.spec.restart_policy;
+        let pod_grace = account.spec.grace;
+        let is_unasked =
+            account.find(&request.id).is_none_or(|(_, run)| account.is_unasked(run, request.kind).is_some());
+        let Some(run) = account.find_mut(&request.id).filter(|_| !is_unasked) else { return };
+        let container = std::sync::Arc::clone(&run.container);
+        let Some(probe) = container.probes.of(request.kind) else { return };
+        let health = &mut run.health;
+        let (successes, failures) = &mut health.counts[request.kind as usize];
+        (*successes, *failures) = if is_success { (*successes + 1, 0) } else { (0, *failures + 1) };
+        let (is_good, is_bad) = (*successes >= probe.successes, *failures >= probe.failures);
+        match request.kind {
+            ProbeKind::Startup if is_good => (health.started, health.failed) = (true, None),
+            ProbeKind::Readiness if is_good => health.ready = true,
+            ProbeKind::Readiness if is_bad => {
+                self.unready += u64::from(health.ready);
+                health.ready = false;
+            }
+            ProbeKind::Startup | ProbeKind::Liveness if is_bad && health.failed.is_none() => {
+                health.failed = Some(now.mono);
+                health.grace = probe.grace.unwrap_or(pod_grace).max(Duration::from_secs(2));
+                let is_over = policy == RestartPolicy::Never && container.kind == ContainerKind::Main;
+                health.afterwards = if is_over { Afterwards::Never } else { Afterwards::Again };
+            }
+            ProbeKind::Startup | ProbeKind::Readiness | ProbeKind::Liveness => {}
+        }
+    }
+}
+
+impl Account {
+    /// Why a run is not to be asked.
+    fn is_unasked(&self, run: &Run, kind: ProbeKind) -> Option<&'static str> {
+        let has_started = run.health.has_started(&run.container);
+        let is_last = self
+            .find(&run.id)
+            .is_some_and(|(name, _)| self.last_run(name).is_some_and(|last| last.id == run.id));
+        if run.is_told || !is_last || (run.process.is_none() && run.trust == Trust::No) {
+            return Some("it does not run");
+        }
+        if run.container.probes.of(kind).is_none() {
+            return Some("it has no such probe");
+        }
+        let is_to_stop = self.unwanted.is_some() || self.last_phase.is_some();
+        match kind {
+            ProbeKind::Startup if has_started => Some("it has started"),
+            ProbeKind::Readiness | ProbeKind::Liveness if !has_started => Some("it has not started"),
+            ProbeKind::Startup | ProbeKind::Liveness if is_to_stop => Some("its pod ends"),
+            ProbeKind::Liveness if run.health.failed.is_some() => Some("it is to stop"),
+            ProbeKind::Startup | ProbeKind::Readiness | ProbeKind::Liveness => None,
+        }
+    }
+
+    /// What is shown of a container that runs.
+    pub(super) fn check_health(
+        &self,
+        shown: &ContainerStatus,
+        run: &Run,
+        broken: &mut Vec<(&'static str, Option<String>)>,
+    ) {
+        let container = &run.container;
+        // What was taken to run may have been asked anew meanwhile, from the beginning.
+        if container.kind == ContainerKind::Init || run.trust != Trust::No || run.process.is_none() {
+            return;
+        }
+        let started = run.health.has_started(container);
+        let ready = started && (container.probes.readiness.is_none() || run.health.ready);
+        let is_right = (shown.started, shown.ready) == (started, ready);
+        let text = || format!("{}/{}: {shown:?}: {run:?}", self.spec.uid, shown.name);
+        broken.push(("ready and started are what the probes said", (!is_right).then(text)));
+        let stored = self.stored.as_ref().and_then(|record| record.containers.get(&shown.name));
+        let Some(stored) = stored.filter(|_| !self.is_unwritten) else { return };
+        let is_there = (container.probes.startup.is_none() || stored.probed.started == shown.started)
+            && (container.probes.readiness.is_none() || !shown.ready || stored.probed.ready);
+        broken.push(("a probe's verdict is on disk before it is shown", (!is_there).then(text)));
+    }
+}

@@ -1,0 +1,345 @@
+//! The Node object: made where it is missing, and kept as the node is.
+
+use std::{
+    collections::BTreeSet,
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
+
+use berth_core::{
+    cluster::node::{
+        self, Facts, Handler, Health, Machine, NodeSettings, Reason, Report, Written, backoff, jittered,
+    },
+    time::Mono,
+};
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+    core::{ApiResource, DynamicObject},
+};
+use serde_json::Value;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+
+use super::{Addresses, Notes};
+use crate::{
+    clock,
+    cluster::{ApiError, Clients, Seen, Watched, client::within},
+    network::Readiness,
+};
+
+/// How long the node waits at first to hear whether pods can be wired, and whether containerd answers: a node that was ready
+/// is not told to be not, only because its agent has just begun.
+const FIRST_WITHIN: Duration = Duration::from_secs(5);
+/// How soon a node that was deleted is made again, at the earliest: whoever removes a node may be about to stop its agent.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// The task and what it owns.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    pub(super) settings: NodeSettings,
+    pub(super) machine: Machine,
+    pub(super) handlers: Vec<Handler>,
+    pub(super) addresses: Addresses,
+    pub(super) clients: Clients,
+    pub(super) network: watch::Receiver<Readiness>,
+    pub(super) health: watch::Receiver<Health>,
+    pub(super) notes: Notes,
+    /// UID of the object, for the lease.
+    pub(super) uid: watch::Sender<Option<String>>,
+}
+
+/// The object, as far as is known.
+#[derive(Debug)]
+enum Known {
+    /// The API server has not told yet.
+    Nothing,
+    /// There is none.
+    Absent,
+    /// This one.
+    Object(Value),
+}
+
+/// What goes on from one look to the next.
+#[derive(Debug)]
+struct State {
+    known: Known,
+    report: Report,
+    /// Whether what is looked at once in an object's life was.
+    is_taken_over: bool,
+    is_closed: Option<bool>,
+    failures: u32,
+    /// What could not be said last, told once.
+    faults: Vec<String>,
+    next: Instant,
+}
+
+impl Keeper {
+    /// Keeps the object until the agent stops.
+    pub(super) async fn run(mut self) {
+        let resource = ApiResource::erase::<Node>(&());
+        let api = move |client| Api::all_with(client, &resource);
+        let fields = format!("metadata.name={}", self.settings.name);
+        let mut watched: Watched<DynamicObject> = Watched::new(self.clients.clone(), api, fields);
+        self.wait_for_first().await;
+        let mut state = State {
+            known: Known::Nothing,
+            report: Report::default(),
+            is_taken_over: false,
+            is_closed: None,
+            failures: 0,
+            faults: Vec::new(),
+            next: Instant::now(),
+        };
+        loop {
+            // All of them are cancel safe: the next one is seen, or is told by the value that there is.
+            tokio::select! {
+                seen = watched.next() => {
+                    if !self.take(&mut state, seen) {
+                        continue;
+                    }
+                }
+                () = sleep_until(state.next) => {}
+                Ok(()) = self.network.changed() => {}
+                Ok(()) = self.health.changed() => {}
+            }
+            self.look(&mut state).await;
+        }
+    }
+
+    async fn wait_for_first(&mut self) {
+        let heard = async {
+            // A sender that has ended says no more.
+            drop(self.network.wait_for(Option::is_some).await);
+            drop(self.health.wait_for(|health| health.version.is_some()).await);
+        };
+        if tokio::time::timeout(FIRST_WITHIN, heard).await.is_err() {
+            tracing::warn!("the node is reported though containerd or the network have not answered");
+        }
+    }
+
+    /// Takes what was seen of the object; whether it is to be looked at now.
+    fn take(&self, state: &mut State, seen: Seen<DynamicObject>) -> bool {
+        match seen {
+            Seen::Whole(objects) => {
+                let was_known = matches!(state.known, Known::Object(_));
+                match objects.first() {
+                    Some(object) => self.know(state, object),
+                    None => self.miss(state),
+                }
+                !was_known || objects.is_empty()
+            }
+            Seen::Applied(object) => {
+                let was_absent = matches!(state.known, Known::Absent);
+                self.know(state, &object);
+                was_absent
+            }
+            Seen::Gone(_) => {
+                tracing::warn!("the node's object was deleted; it is made again");
+                self.miss(state);
+                state.next = state.next.min(Instant::now() + AGAIN_AFTER);
+                false
+            }
+            Seen::Failed(error) => {
+                tracing::warn!(%error, "watch the node's object");
+                false
+            }
+        }
+    }
+
+    fn know(&self, state: &mut State, object: &DynamicObject) {
+        if let Known::Object(known) = &state.known
+            && is_older(object.resource_version().as_deref(), known)
+        {
+            return;
+        }
+        match value(object) {
+            Ok(new) => {
+                let uid = new.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
+                self.uid.send_if_modified(|known| {
+                    let is_new = *known != uid;
+                    *known = uid;
+                    is_new
+                });
+                let (is_closed, note) = node::schedulable_note(&self.settings, state.is_closed, &new);
+                state.is_closed = Some(is_closed);
+                note.into_iter().for_each(|note| self.notes.tell(note));
+                state.known = Known::Object(new);
+            }
+            Err(error) => tracing::warn!(%error, "read the node's object"),
+        }
+    }
+
+    fn miss(&self, state: &mut State) {
+        state.known = Known::Absent;
+        state.is_taken_over = false;
+        self.uid.send_replace(None);
+    }
+
+    /// Compares the object with what it is to be, and sends what differs.
+    async fn look(&mut self, state: &mut State) {
+        let now = clock::now();
+        let facts = self.facts().await;
+        let sent = match &state.known {
+            Known::Nothing => Ok(None),
+            Known::Absent if !self.settings.registers => Ok(None),
+            Known::Absent => {
+                let made = node::made(&self.settings, &facts, now);
+                self.send_new(state, made).await.map(Some)
+            }
+            Known::Object(object) => {
+                let write = if state.is_taken_over { node::updated } else { node::taken_over };
+                let wanted = write(&self.settings, &facts, object, now);
+                let object = object.clone();
+                self.send_changes(state, &object, wanted).await
+            }
+        };
+        let every = jittered(self.settings.update_every, chance());
+        let pause = match sent {
+            Ok(reason) => {
+                if let Some(reason) = reason {
+                    state.report.sent(reason, self.settings.report_every, chance(), clock::mono());
+                }
+                state.failures = 0;
+                every
+            }
+            Err(error) => {
+                state.failures = state.failures.saturating_add(1);
+                self.failed(state, &error);
+                backoff(state.failures).min(every)
+            }
+        };
+        let silent = node::next_change(&facts.health, clock::mono());
+        let until_silent = silent.map(|at: Mono| at.since(clock::mono()));
+        state.next = Instant::now() + until_silent.map_or(pause, |until| pause.min(until));
+    }
+
+    async fn facts(&mut self) -> Facts {
+        let network = self.network.borrow_and_update().clone();
+        Facts {
+            machine: self.machine.clone(),
+            found: self.addresses.find().await,
+            health: self.health.borrow_and_update().clone(),
+            network: network.unwrap_or_else(|| Err("cni plugin not initialized".to_owned())),
+            pressure: BTreeSet::new(),
+            handlers: self.handlers.clone(),
+            images: None,
+            volumes_in_use: None,
+        }
+    }
+
+    async fn send_new(&self, state: &mut State, made: Written) -> Result<Reason, ApiError> {
+        self.tell_faults(state, &made);
+        let limit = self.settings.update_every;
+        let object = object(made.object)?;
+        let sent = within(limit, self.api().create(&PostParams::default(), &object)).await?;
+        tracing::info!(node = self.settings.name, "the node is registered");
+        self.sent(state, &sent, made.notes);
+        Ok(Reason::Changed)
+    }
+
+    async fn send_changes(
+        &self,
+        state: &mut State,
+        object: &Value,
+        wanted: Written,
+    ) -> Result<Option<Reason>, ApiError> {
+        self.tell_faults(state, &wanted);
+        let differs = node::differs(object, &wanted.object);
+        let Some(reason) = state.report.reason(differs, clock::mono()) else { return Ok(None) };
+        let Some(patch) = node::patch(object, &wanted.object) else { return Ok(None) };
+        let limit = self.settings.update_every;
+        let (api, params, patch) = (self.api(), PatchParams::default(), Patch::Strategic(patch));
+        let patched = api.patch_status(&self.settings.name, &params, &patch);
+        let sent = within(limit, patched).await?;
+        self.sent(state, &sent, wanted.notes);
+        Ok(Some(reason))
+    }
+
+    fn sent(&self, state: &mut State, answer: &DynamicObject, notes: Vec<node::Note>) {
+        state.is_taken_over = true;
+        self.know(state, answer);
+        notes.into_iter().for_each(|note| self.notes.tell(note));
+    }
+
+    fn failed(&self, state: &mut State, error: &ApiError) {
+        if state.failures == 1 {
+            tracing::warn!(%error, "report the node; it is tried again");
+        } else {
+            tracing::debug!(%error, failures = state.failures, "report the node");
+        }
+        if error.is_not_found() {
+            self.miss(state);
+        }
+    }
+
+    /// Tells what could not be said of the node, once.
+    fn tell_faults(&self, state: &mut State, written: &Written) {
+        if state.faults != written.faults {
+            for why in &written.faults {
+                tracing::error!(why, "a part of the node's status stays as it was");
+            }
+            state.faults.clone_from(&written.faults);
+        }
+    }
+
+    fn api(&self) -> Api<DynamicObject> {
+        nodes(self.clients.get())
+    }
+}
+
+fn nodes(client: Client) -> Api<DynamicObject> {
+    Api::all_with(client, &ApiResource::erase::<Node>(&()))
+}
+
+/// Whether a version lies before the one that is known: a watch tells a change after the answer to the patch that made it.
+fn is_older(version: Option<&str>, known: &Value) -> bool {
+    let number = |text: &str| text.parse::<u64>().ok();
+    let known = known.pointer("/metadata/resourceVersion").and_then(Value::as_str).and_then(number);
+    matches!((version.and_then(number), known), (Some(version), Some(known)) if version < known)
+}
+
+/// An object of the API as a value.
+pub(super) fn value(object: &DynamicObject) -> Result<Value, ApiError> {
+    serde_json::to_value(object)
+        .map_err(|error| ApiError::Unanswered(format!("the answer is no object: {error}")))
+}
+
+/// A value as an object of the API.
+pub(super) fn object(value: Value) -> Result<DynamicObject, ApiError> {
+    serde_json::from_value(value)
+        .map_err(|error| ApiError::Unanswered(format!("the object is none: {error}")))
+}
+
+/// A number between 0 and 1 that nobody knows before: for jitter, not for secrets.
+pub(super) fn chance() -> f64 {
+    let bits = u32::try_from(RandomState::new().hash_one(0_u8) >> 32).unwrap_or(0);
+    f64::from(bits) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn chances_differ_and_stay_within_0_and_1() {
+        let all: Vec<f64> = (0..64).map(|_| chance()).collect();
+        assert!(all.iter().all(|chance| (0.0..=1.0).contains(chance)));
+        assert!(all.iter().any(|chance| *chance < 0.5) && all.iter().any(|chance| *chance > 0.5), "{all:?}");
+    }
+
+    #[test]
+    fn a_change_that_is_told_late_does_not_undo_what_is_known() {
+        let known = json!({ "metadata": { "resourceVersion": "10" } });
+        for (version, older) in
+            [(Some("9"), true), (Some("10"), false), (Some("11"), false), (None, false), (Some("x"), false)]
+        {
+            assert_eq!(is_older(version, &known), older, "{version:?}");
+        }
+    }
+}

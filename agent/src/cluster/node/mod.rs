@@ -1,0 +1,89 @@
+//! The Node object and the Lease: the node as the cluster sees it.
+//!
+//! What the object says is decided in `berth_core::cluster::node`. Here the machine and containerd are asked, the object is
+//! watched, and patches are sent: when something has changed, and when a report is due. The lease has a task of its own, so
+//! that nothing makes it late.
+
+mod addresses;
+mod keep;
+mod lease;
+mod machine;
+mod runtime;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use berth_core::cluster::{
+    events::{Happened, Object},
+    node::{Handler, Health, NodeSettings, Note, starting},
+};
+use tokio::sync::watch;
+
+use self::{addresses::Addresses, keep::Keeper};
+use super::{Clients, Recorder};
+use crate::{config::Config, network::Readiness, runtime::Containerd};
+
+/// Where events of the node go.
+#[derive(Debug)]
+struct Notes {
+    recorder: Recorder,
+    node: String,
+}
+
+impl Notes {
+    /// Tells one. The UID of the node is its name there, as in the kubelet's (`nodeRef` of `pkg/kubelet/kubelet.go`).
+    fn tell(&self, note: Note) {
+        let Note { severity, reason, message } = note;
+        tracing::info!(reason, message, "node event");
+        let object = Object {
+            kind: "Node",
+            namespace: String::new(),
+            name: self.node.clone(),
+            uid: self.node.clone(),
+            field_path: String::new(),
+        };
+        self.recorder.record(Happened { object, severity, reason, message, annotations: BTreeMap::new() });
+    }
+}
+
+/// What the tasks of the node need.
+#[derive(Debug)]
+pub struct Parts {
+    /// The API server.
+    pub clients: Clients,
+    /// Who is asked whether it answers.
+    pub containerd: Containerd,
+    /// Whether pods can be wired.
+    pub network: watch::Receiver<Readiness>,
+    /// Where events of the node go.
+    pub recorder: Recorder,
+}
+
+/// Keeps the Node object and its lease. Runs until the agent stops.
+pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
+    let Parts { clients, containerd, network, recorder } = parts;
+    let notes = Notes { recorder, node: settings.name.clone() };
+    starting(&config.node.cgroups).into_iter().for_each(|note| notes.tell(note));
+    let (health, heard) = watch::channel(Health::default());
+    let (uid, known_uid) = watch::channel(None);
+    let lease = lease::keep(clients.clone(), settings.name.clone(), settings.lease_seconds, known_uid);
+    let keeper = Keeper {
+        machine: machine::read(&config.node.capacity, &config.node.allocatable).await,
+        handlers: handlers(&config),
+        addresses: Addresses::of(&settings),
+        clients,
+        network,
+        health: heard,
+        notes,
+        uid,
+        settings,
+    };
+    tokio::join!(keeper.run(), lease, runtime::ask(containerd, health));
+}
+
+/// Neither user namespaces nor mounts that are read-only all the way down are promised by this version.
+fn handlers(config: &Config) -> Vec<Handler> {
+    let names = config.runtime_handlers.keys();
+    names
+        .map(|name| Handler { name: name.clone(), recursive_read_only: false, user_namespaces: false })
+        .collect()
+}

@@ -1,0 +1,79 @@
+//! What flags and fields say of the node in its cluster.
+
+use std::collections::BTreeMap;
+
+use berth_core::cluster::node::{Cloud, Family, NodeIps, NodeSettings, Taint};
+
+use super::*;
+
+fn node(text: &str, flags: &[&str]) -> Result<NodeSettings, String> {
+    let flags: Vec<_> = ["--kubeconfig=/x"].iter().chain(flags).copied().collect();
+    let config = load_text(text, &flags)?.resolve(&facts()).map_err(|faults| faults.to_string())?;
+    Ok(config.cluster.unwrap().node)
+}
+
+#[test]
+fn without_a_kubeconfig_there_is_no_cluster() {
+    assert_eq!(load_text("", &[]).unwrap().resolve(&facts()).unwrap().cluster, None);
+    let node = node("", &[]).unwrap();
+    assert_eq!((node.name.as_str(), node.pods_max, node.images_max), ("node-1", 110, Some(50)));
+    assert_eq!((node.update_every, node.report_every), (Duration::from_secs(10), Duration::from_secs(300)));
+    assert_eq!((node.port, node.lease_seconds, node.registers), (10250, 40, true));
+    assert_eq!((node.cloud, node.ips), (Cloud::None, NodeIps::Unset));
+}
+
+#[test]
+fn the_node_has_what_kubeadm_kind_and_clouds_pass() {
+    let flags = [
+        "--node-labels=a=b,node.kubernetes.io/x=",
+        "--node-labels=topology.kubernetes.io/zone=z",
+        "--register-with-taints=k=v:NoSchedule,example.com/k:NoExecute",
+        "--provider-id=kind://docker/kind/kind-worker",
+        "--cloud-provider=external",
+        "--node-ip=10.1.0.1,fd00::1",
+    ];
+    let settings = node("maxPods: 100\npodsPerCore: 10\nnodeStatusMaxImages: -1\n", &flags).unwrap();
+    let labels = [("a", "b"), ("node.kubernetes.io/x", ""), ("topology.kubernetes.io/zone", "z")];
+    let labels: BTreeMap<_, _> =
+        labels.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    assert_eq!(settings.labels, labels);
+    let taint = |key: &str, value: &str, effect: &str| Taint {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        effect: effect.to_owned(),
+    };
+    assert_eq!(settings.taints, [taint("k", "v", "NoSchedule"), taint("example.com/k", "", "NoExecute")]);
+    assert_eq!(settings.provider_id, "kind://docker/kind/kind-worker");
+    assert_eq!(settings.cloud, Cloud::External);
+    assert_eq!((settings.pods_max, settings.images_max), (40, None));
+    let [first, second] = ["10.1.0.1", "fd00::1"].map(|ip| ip.parse().unwrap());
+    assert_eq!(settings.ips, NodeIps::Given(first, Some(second)));
+    for (flag, ips) in [
+        ("--node-ip=::", NodeIps::OfFamily(Family::V6)),
+        ("--node-ip=0.0.0.0", NodeIps::OfFamily(Family::V4)),
+        ("--node-ip=10.1.0.1", NodeIps::Given(first, None)),
+        ("--node-ip=", NodeIps::Unset),
+    ] {
+        assert_eq!(node("", &[flag]).unwrap().ips, ips, "{flag}");
+    }
+}
+
+#[test]
+fn what_the_kubelet_refuses_is_refused() {
+    for (text, flag, expected) in [
+        ("", "--node-labels=kubernetes.io/role=master", "is Kubernetes' own"),
+        ("", "--node-labels=x.k8s.io/role=master", "is Kubernetes' own"),
+        ("", "--node-labels=node-role.kubernetes.io/worker=", "is Kubernetes' own"),
+        ("", "--node-labels=a", "`a` has no `=`"),
+        ("", "--node-labels=-a=b", "is not the name of a label"),
+        ("", "--node-labels=a=b c", "is not the value of a label"),
+        ("", "--node-labels=_/a=b", "is not a DNS name"),
+        ("", "--cloud-provider=aws", "`aws` is neither `external` nor empty"),
+        ("", "--register-with-taints=k", "`` is not one of `NoSchedule`"),
+        ("registerWithTaints: [{key: k, effect: Never}]\n", "-v=0", "registerWithTaints[0].effect: `Never`"),
+        ("registerWithTaints: [{effect: NoSchedule}]\n", "-v=0", "registerWithTaints[0].key"),
+    ] {
+        let refused = node(text, &[flag]).unwrap_err();
+        assert!(refused.contains(expected), "{text}{flag}: {refused}");
+    }
+}

@@ -1,0 +1,217 @@
+//! gRPC probes: `grpc.health.v1.Health/Check` over HTTP/2 without TLS. Source: `pkg/probe/grpc/grpc.go`; which code stands for
+//! an HTTP status is in grpc's `doc/http-grpc-status-mapping.md`.
+
+use std::{pin::pin, time::Duration};
+
+use berth_core::pod::{go_duration, port::probe::ProbeAnswer};
+use berth_proto::health::{
+    HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus, health_service,
+};
+use h2::client::{Builder, SendRequest};
+use http::{HeaderMap, Request, StatusCode};
+use prost::{Message, bytes::Bytes};
+use tokio::time::{Instant, timeout_at};
+
+use super::{USER_AGENT, socket, url::authority};
+
+/// Bytes of an answer: it needs two.
+const ANSWER_BYTES_MAX: usize = 4 << 10;
+
+/// Bytes of its headers.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+
+/// Codes of gRPC that are told in words of their own.
+const OK: u32 = 0;
+const UNIMPLEMENTED: u32 = 12;
+
+/// Names of all codes, by number (`codes.Code.String`).
+const CODES: [&str; 17] = [
+    "OK",
+    "Canceled",
+    "Unknown",
+    "InvalidArgument",
+    "DeadlineExceeded",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "FailedPrecondition",
+    "Aborted",
+    "OutOfRange",
+    "Unimplemented",
+    "Internal",
+    "Unavailable",
+    "DataLoss",
+    "Unauthenticated",
+];
+const UNKNOWN: u32 = 2;
+const INTERNAL: u32 = 13;
+const UNAVAILABLE: u32 = 14;
+
+/// A call that failed.
+#[derive(Debug, PartialEq, Eq)]
+struct Status {
+    code: u32,
+    message: String,
+}
+
+/// Asks whether a service is healthy.
+pub(super) async fn ask(host: &str, port: u16, service: &str, within: Duration) -> ProbeAnswer {
+    let deadline = Instant::now() + within;
+    let address = authority(host, port);
+    let stream = match timeout_at(deadline, socket::connect(host, port)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            return ProbeAnswer::Failure(format!("error: failed to connect service at {address:?}: {error}"));
+        }
+        Err(_elapsed) => return late_connection(&address, within),
+    };
+    let builder = Builder::new()
+        .enable_push(false)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .initial_window_size(65_535)
+        .handshake::<_, Bytes>(stream);
+    let (sender, connection) = match timeout_at(deadline, builder).await {
+        Ok(Ok(both)) => both,
+        Ok(Err(error)) => {
+            return ProbeAnswer::Failure(format!("error: failed to connect service at {address:?}: {error}"));
+        }
+        Err(_elapsed) => return late_connection(&address, within),
+    };
+    let mut connection = pin!(connection);
+    let mut check = pin!(timeout_at(deadline, check(sender, &address, service)));
+    let mut is_driven = true;
+    let checked = loop {
+        tokio::select! {
+            biased;
+            checked = &mut check => break checked,
+            // Whatever ended it, the call learns of it.
+            _ended = &mut connection, if is_driven => is_driven = false,
+        }
+    };
+    match checked {
+        Ok(Ok(ServingStatus::Serving)) => ProbeAnswer::Success,
+        Ok(Ok(status)) => {
+            let status = status.as_str_name();
+            ProbeAnswer::Failure(format!("service unhealthy (responded with {status:?})"))
+        }
+        Ok(Err(Status { code: UNIMPLEMENTED, message })) => ProbeAnswer::Failure(format!(
+            "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {message}"
+        )),
+        Ok(Err(status)) => {
+            let code = usize::try_from(status.code).ok().and_then(|code| CODES.get(code));
+            let code = code.map_or_else(|| format!("Code({})", status.code), |name| (*name).to_owned());
+            let message = status.message;
+            ProbeAnswer::Failure(format!(
+                "error: health rpc probe failed: rpc error: code = {code} desc = {message}"
+            ))
+        }
+        Err(_elapsed) => {
+            let within = go_duration(within);
+            ProbeAnswer::Failure(format!("timeout: health rpc did not complete within {within}"))
+        }
+    }
+}
+
+fn late_connection(address: &str, within: Duration) -> ProbeAnswer {
+    let within = go_duration(within);
+    ProbeAnswer::Failure(format!(
+        "timeout: failed to connect service {address:?} within {within}: context deadline exceeded"
+    ))
+}
+
+async fn check(sender: SendRequest<Bytes>, address: &str, service: &str) -> Result<ServingStatus, Status> {
+    let transport = |error: h2::Error| Status { code: UNAVAILABLE, message: error.to_string() };
+    let internal = |message: String| Status { code: INTERNAL, message };
+    let mut sender = sender.ready().await.map_err(transport)?;
+    let request =
+        Request::post(format!("http://{address}/{}/{}", health_service::NAME, health_service::CHECK))
+            .header("content-type", "application/grpc")
+            .header("user-agent", USER_AGENT)
+            .header("te", "trailers")
+            .body(())
+            .map_err(|error| internal(error.to_string()))?;
+    let (response, mut stream) = sender.send_request(request, false).map_err(transport)?;
+    stream.send_data(framed(service), true).map_err(transport)?;
+    let (head, mut body) = response.await.map_err(transport)?.into_parts();
+    if head.status != StatusCode::OK {
+        return Err(of_http(head.status));
+    }
+    let mut answer = Vec::new();
+    while let Some(bytes) = body.data().await {
+        let bytes = bytes.map_err(transport)?;
+        // What does not fit gets no more room to come.
+        if answer.len() + bytes.len() > ANSWER_BYTES_MAX {
+            return Err(internal(format!("the answer has more than {ANSWER_BYTES_MAX} bytes")));
+        }
+        let _closed = body.flow_control().release_capacity(bytes.len()).is_err();
+        answer.extend_from_slice(&bytes);
+    }
+    let trailers = body.trailers().await.map_err(transport)?;
+    status(&head.headers)
+        .or_else(|| trailers.as_ref().and_then(status))
+        .unwrap_or_else(|| Err(internal("server closed the stream without sending trailers".to_owned())))?;
+    let message = unframed(&answer).ok_or_else(|| internal("the answer is no message".to_owned()))?;
+    let response = HealthCheckResponse::decode(message).map_err(|error| internal(error.to_string()))?;
+    Ok(response.status())
+}
+
+fn framed(service: &str) -> Bytes {
+    let message = HealthCheckRequest { service: service.to_owned() }.encode_to_vec();
+    let len = u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes();
+    [&[0], len.as_slice(), &message].concat().into()
+}
+
+/// The message of an answer that has one, not compressed.
+fn unframed(answer: &[u8]) -> Option<&[u8]> {
+    let (prefix, message) = answer.split_first_chunk::<5>()?;
+    let [flag, len @ ..] = prefix;
+    let len = usize::try_from(u32::from_be_bytes(*len)).ok()?;
+    (*flag == 0 && len == message.len()).then_some(message)
+}
+
+/// What headers or trailers say of the call.
+fn status(headers: &HeaderMap) -> Option<Result<(), Status>> {
+    let code =
+        headers.get("grpc-status")?.to_str().ok().and_then(|code| code.parse().ok()).unwrap_or(UNKNOWN);
+    if code == OK {
+        return Some(Ok(()));
+    }
+    let message =
+        headers.get("grpc-message").map(|message| unescaped(message.as_bytes())).unwrap_or_default();
+    Some(Err(Status { code, message }))
+}
+
+fn of_http(status: StatusCode) -> Status {
+    let code = match status.as_u16() {
+        400 => INTERNAL,
+        401 => 16,
+        403 => 7,
+        404 => UNIMPLEMENTED,
+        429 | 502 | 503 | 504 => UNAVAILABLE,
+        _ => UNKNOWN,
+    };
+    let reason = status.canonical_reason().unwrap_or_default();
+    let message = format!("unexpected HTTP status code received from server: {} ({reason})", status.as_u16());
+    Status { code, message }
+}
+
+/// `%` and two digits stand for a byte.
+fn unescaped(text: &[u8]) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|_| *first == b'%') {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,51 @@
+//! Probes: one question each, with its own bounds on time and sizes. What is asked is a pod's to choose and what answers is
+//! hostile.
+//!
+//! Everything is done in the effect's own task: when that is given up, nothing of the probe goes on.
+
+mod exec;
+mod grpc;
+mod http;
+mod socket;
+mod tls;
+mod url;
+
+use std::sync::Arc;
+
+use berth_core::{
+    event::Outcome,
+    failure::Failure,
+    pod::port::probe::{ProbeAnswer, ProbeCall, ProbeRequest},
+};
+
+use super::host::Host;
+
+/// How probes name themselves. Source: `userAgent` of `pkg/probe/http/request.go`.
+const USER_AGENT: &str = "kube-probe/1.36";
+
+/// Asks.
+pub(super) async fn ask(host: &Arc<Host>, request: &ProbeRequest) -> Result<Outcome, Failure> {
+    let timeout = request.timeout;
+    let answer = match &request.call {
+        ProbeCall::Exec(probe) => exec::ask(host, &request.id, probe, timeout).await,
+        ProbeCall::Http(probe) => http::ask(probe, timeout).await,
+        ProbeCall::Tcp { host, port } => tcp(host, *port, timeout).await,
+        ProbeCall::Grpc { host, port, service } => grpc::ask(host, *port, service, timeout).await,
+    };
+    Ok(Outcome::Probed(answer))
+}
+
+/// Whether a TCP connection can be made. Source: `pkg/probe/tcp/tcp.go`.
+async fn tcp(host: &str, port: u16, timeout: std::time::Duration) -> ProbeAnswer {
+    let dial = socket::connect(host, port);
+    match tokio::time::timeout(timeout, dial).await {
+        Ok(Ok(_connected)) => ProbeAnswer::Success,
+        Ok(Err(error)) => ProbeAnswer::Failure(error.to_string()),
+        Err(_elapsed) => {
+            ProbeAnswer::Failure(format!("dial tcp {}: i/o timeout", url::authority(host, port)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! Pods of a real API server on a node of its: run, told and deleted.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::agent::{NODE_NAME, Settings};
+use berth_integration::cluster::{self, AuditEvent, Cluster};
+use berth_integration::lab::World;
+use berth_integration::node::Node;
+use berth_integration::wait::{self, Look};
+use serde_json::{Value, json};
+
+use crate::kit::{FOR_EVER, SOON, pod, shell, sleeper, with};
+use crate::suite::{Test, same, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("api_pods::are_run_told_and_deleted", lives),
+        test("api_pods::a_completed_one_stays_and_is_not_run_again", completed),
+        test("api_pods::of_manifests_have_mirrors", mirrors),
+        test("api_pods::go_on_without_the_api_server", server_away),
+        test("api_pods::are_as_they_were_when_the_agent_is_killed", agent_killed),
+    ]
+}
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn path(pod: &str) -> String {
+    format!("{PODS}/{pod}")
+}
+
+/// A control plane without controllers, and a node of it.
+fn start(settings: Settings) -> Result<(Cluster, Node)> {
+    let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
+    let kubeconfig = cluster.node_kubeconfig(NODE_NAME)?;
+    let flags = vec![format!("--kubeconfig={}", kubeconfig.display())];
+    let node = Node::start_with(&Settings { flags, ..settings })?;
+    Ok((cluster, node))
+}
+
+/// A pod that is bound to the node.
+fn bound(name: &str, spec: Value) -> Result<Value> {
+    Ok(serde_json::from_str(&pod(name, with(json!({ "nodeName": NODE_NAME }), spec)))?)
+}
+
+fn is_ready(pod: &Value) -> bool {
+    condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
+}
+
+fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
+    pod["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
+}
+
+/// What the node has written of a pod's status, in order.
+fn patches<'a>(audit: &'a [AuditEvent], pod: &str) -> Vec<&'a Value> {
+    let of_pod = |event: &&AuditEvent| event.is("patch", "pods/status") && event.name() == pod;
+    audit.iter().filter(of_pod).filter_map(|event| event.request_object.as_ref()).collect()
+}
+
+/// The node has asked for nothing that it may not have, and has written nothing twice.
+fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
+    let audit = cluster.audit()?;
+    let refused: Vec<_> =
+        audit.iter().filter(|event| event.is_by_node(NODE_NAME) && event.is_refused()).collect();
+    ensure!(refused.is_empty(), "the node was refused: {refused:?}");
+    let mut names = BTreeSet::new();
+    for event in audit.iter().filter(|event| event.is("patch", "pods/status")) {
+        names.insert(event.name().to_owned());
+    }
+    for name in names {
+        let patches = patches(&audit, &name);
+        for pair in patches.windows(2) {
+            ensure!(pair[0] != pair[1], "{name} was patched twice with {}", pair[0]);
+        }
+    }
+    Ok(audit)
+}
+
+fn lives() -> Result<()> {
+    let (cluster, node) = start(Settings::default())?;
+    let main = shell("main", &format!("trap 'exit 3' TERM; {FOR_EVER}"), json!({}));
+    let made = cluster.create(PODS, &bound("web", json!({ "containers": [main] }))?)?;
+    let pod = cluster.wait_for(&path("web"), "ready", is_ready)?;
+    let status = &pod["status"];
+    same("phase", &status["phase"], &json!("Running"))?;
+    same("generation", &status["observedGeneration"], &json!(1))?;
+    ensure!(status["podIP"].is_string() && status["hostIP"].is_string(), "{status}");
+    let container = &status["containerStatuses"][0];
+    ensure!(
+        container["containerID"].as_str().is_some_and(|id| id.starts_with("containerd://")),
+        "{container}"
+    );
+    same("started", &container["started"], &json!(true))?;
+
+    cluster.request("DELETE", &path("web"), "application/json", &json!({}))?;
+    let uid = &made["metadata"]["uid"];
+    gone(&cluster, "web")?;
+    let audit = is_well_behaved(&cluster)?;
+    let phases: Vec<_> =
+        patches(&audit, "web").iter().filter_map(|patch| patch["status"]["phase"].as_str()).collect();
+    same("phases", phases, vec!["Running", "Failed"])?;
+    let deletes: Vec<_> =
+        audit.iter().filter(|event| event.is_by_node(NODE_NAME) && event.is("delete", "pods")).collect();
+    ensure!(deletes.len() == 1, "deleted {} times", deletes.len());
+    let options = deletes[0].request_object.as_ref().context("no options")?;
+    same("grace", &options["gracePeriodSeconds"], &json!(0))?;
+    same("of which pod", &options["preconditions"]["uid"], uid)?;
+    eprintln_patches(&audit, "web");
+    node.end()?;
+    cluster.end()
+}
+
+/// Shown when a test fails, and with `--nocapture`.
+#[expect(clippy::print_stderr, reason = "what a life of a pod is told by")]
+fn eprintln_patches(audit: &[AuditEvent], pod: &str) {
+    for patch in patches(audit, pod) {
+        eprintln!("{patch}");
+    }
+}
+
+fn gone(cluster: &Cluster, pod: &str) -> Result<()> {
+    wait::until(&format!("pod {pod} to be gone"), SOON, || {
+        Ok(match cluster.find_json(&path(pod))? {
+            Some(object) => Look::NotYet(object.to_string()),
+            None => Look::Ready(()),
+        })
+    })
+}
+
+fn completed() -> Result<()> {
+    let (cluster, mut node) = start(Settings::default())?;
+    let main = shell("main", "exit 0", json!({}));
+    cluster.create(PODS, &bound("job", json!({ "restartPolicy": "Never", "containers": [main] }))?)?;
+    let done = cluster.wait_for(&path("job"), "done and taken down", |pod| {
+        let sandbox = condition(pod, "PodReadyToStartContainers");
+        pod["status"]["phase"] == "Succeeded" && sandbox.is_some_and(|sandbox| sandbox["status"] == "False")
+    })?;
+    node.agent.kill()?;
+    node.agent.start()?;
+    let main = shell("main", "exec sleep infinity", json!({}));
+    cluster.create(PODS, &bound("later", json!({ "containers": [main] }))?)?;
+    cluster.wait_for(&path("later"), "ready", is_ready)?;
+    same("the status of before", &cluster.get_json(&path("job"))?["status"], &done["status"])?;
+    for pod in ["job", "later"] {
+        cluster.request("DELETE", &path(pod), "application/json", &json!({}))?;
+        gone(&cluster, pod)?;
+    }
+    is_well_behaved(&cluster)?;
+    node.end()?;
+    cluster.end()
+}
+
+fn mirrors() -> Result<()> {
+    let (cluster, node) = start(Settings::default())?;
+    let name = format!("dns-{NODE_NAME}");
+    if cluster.find_json(&format!("/api/v1/nodes/{NODE_NAME}"))?.is_none() {
+        let object = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE_NAME } });
+        cluster.create("/api/v1/nodes", &object)?;
+    }
+    node.apply("dns", &sleeper("dns"))?;
+    let mirror = cluster.wait_for(&path(&name), "ready", is_ready)?;
+    let hash = &mirror["metadata"]["annotations"]["kubernetes.io/config.hash"];
+    same("hash", &mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"], hash)?;
+    same("owner", &mirror["metadata"]["ownerReferences"][0]["kind"], &json!("Node"))?;
+    let container = mirror["status"]["containerStatuses"][0]["containerID"].clone();
+
+    cluster.request("DELETE", &path(&name), "application/json", &json!({}))?;
+    let uid = mirror["metadata"]["uid"].clone();
+    let again =
+        cluster.wait_for(&path(&name), "made again", |pod| pod["metadata"]["uid"] != uid && is_ready(pod))?;
+    same("the container", &again["status"]["containerStatuses"][0]["containerID"], &container)?;
+
+    node.remove("dns")?;
+    gone(&cluster, &name)?;
+    is_well_behaved(&cluster)?;
+    node.end()?;
+    cluster.end()
+}
+
+fn server_away() -> Result<()> {
+    let (mut cluster, node) = start(Settings::default())?;
+    let crashes = shell("main", "sleep 1; exit 1", json!({}));
+    let stays = shell("stays", "exec sleep infinity", json!({}));
+    cluster.create(PODS, &bound("web", json!({ "containers": [stays, crashes] }))?)?;
+    cluster.wait_for(&path("web"), "restarted", |pod| restarts(pod, "main") >= 1)?;
+    let patched = patches(&cluster.audit()?, "web").len();
+    cluster.kill_api_server()?;
+    let here = || Ok::<_, anyhow::Error>(node.pod("web")?.context("no pod")?.0);
+    let before = here()?;
+    wait::until("another restart without the API server", SOON, || {
+        let now = here()?;
+        Ok(if restarts(&now, "main") > restarts(&before, "main") {
+            Look::Ready(())
+        } else {
+            Look::NotYet(now["status"].to_string())
+        })
+    })?;
+    cluster.start_api_server()?;
+    let known = restarts(&here()?, "main");
+    cluster.wait_for(&path("web"), "told", |pod| restarts(pod, "main") >= known)?;
+    let audit = is_well_behaved(&cluster)?;
+    let after = patches(&audit, "web").len();
+    ensure!(after - patched <= 3, "{} patches for what is one backlog", after - patched);
+    cluster.request("DELETE", &path("web"), "application/json", &json!({}))?;
+    gone(&cluster, "web")?;
+    node.end()?;
+    cluster.end()
+}
+
+fn restarts(pod: &Value, container: &str) -> u64 {
+    let statuses = pod["status"]["containerStatuses"].as_array();
+    let status = statuses.into_iter().flatten().find(|status| status["name"] == container);
+    status.and_then(|status| status["restartCount"].as_u64()).unwrap_or(0)
+}
+
+fn agent_killed() -> Result<()> {
+    let (cluster, mut node) = start(Settings::default())?;
+    let pods = ["one", "two", "three"];
+    for name in pods {
+        let main = shell("main", "exec sleep infinity", json!({}));
+        cluster.create(PODS, &bound(name, json!({ "containers": [main] }))?)?;
+    }
+    let mut before = Vec::new();
+    for name in pods {
+        before.push(cluster.wait_for(&path(name), "ready", is_ready)?);
+    }
+    let patched = is_well_behaved(&cluster)?.iter().filter(|event| event.is("patch", "pods/status")).count();
+    node.agent.kill()?;
+    let late = shell("main", "exec sleep infinity", json!({}));
+    cluster.create(PODS, &bound("late", json!({ "containers": [late] }))?)?;
+    node.agent.start()?;
+    cluster.wait_for(&path("late"), "ready", is_ready)?;
+    for (name, before) in pods.iter().zip(&before) {
+        let now = cluster.get_json(&path(name))?;
+        same(&format!("the status of {name}"), &now["status"], &before["status"])?;
+    }
+    let audit = is_well_behaved(&cluster)?;
+    let of_late = patches(&audit, "late").len();
+    let all = audit.iter().filter(|event| event.is("patch", "pods/status")).count();
+    same("patches of pods that went on", all - patched - of_late, 0)?;
+    for name in pods.iter().chain(&["late"]) {
+        cluster.request("DELETE", &path(name), "application/json", &json!({}))?;
+        gone(&cluster, name)?;
+    }
+    node.end()?;
+    cluster.end()
+}

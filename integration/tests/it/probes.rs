@@ -1,0 +1,398 @@
+//! Probes of real containers. What is asked over the network is the test itself, which counts: its pods are on the node's
+//! network, where it listens.
+
+mod server;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use berth_integration::node::{Node, POD_LIMIT, PodState};
+use berth_integration::wait::{self, Look};
+use serde_json::{Value, json};
+
+use self::server::{Mode, Server};
+use crate::kit::{FOR_EVER, events, eventually, pod, shared_memory, shell, with};
+use crate::lives::Identity;
+use crate::suite::{Test, same, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("probes::every_handler_flips_readiness_at_once", handlers),
+        test("probes::a_failed_liveness_probe_restarts_with_its_own_grace", liveness),
+        test("probes::startup_holds_back_the_others_and_the_next_container", startup),
+        test("probes::thresholds_and_delays_as_the_server_counts_them", thresholds),
+        test("probes::an_agent_that_is_killed_flips_nothing", agent_killed),
+        test("probes::commands_are_run_while_containerd_hangs", containerd_hangs),
+        test("probes::no_port_is_kept_and_what_hangs_holds_up_nobody", nothing_left),
+    ]
+}
+
+/// A pod on the node's network.
+fn on_node(name: &str, spec: Value) -> String {
+    pod(name, with(json!({ "hostNetwork": true }), spec))
+}
+
+fn sleeps(name: &str, more: Value) -> Value {
+    shell(name, FOR_EVER, more)
+}
+
+fn is_ready(pod: &PodState, container: &str) -> bool {
+    pod.container(container)["ready"] == true
+}
+
+fn all_ready(node: &Node, name: &str, containers: &[&str], expected: bool) -> Result<PodState> {
+    let what = format!("{containers:?} of {name} to be ready: {expected}");
+    node.wait(name, &what, POD_LIMIT, |pod| {
+        containers.iter().all(|one| is_ready(pod, one) == expected) && pod.is_ready() == expected
+    })
+}
+
+fn handlers() -> Result<()> {
+    let node = Node::start()?;
+    let (http, grpc) = (Server::http()?, Server::grpc()?);
+    let probe = |handler: Value| {
+        let timing = json!({ "periodSeconds": 1, "failureThreshold": 1 });
+        json!({ "readinessProbe": with(timing, handler) })
+    };
+    let names = ["http", "grpc", "tcp", "exec"];
+    let tcp = json!({ "tcpSocket": { "port": http.port() } });
+    node.apply(
+        "all",
+        &on_node(
+            "all",
+            json!({ "containers": [
+        sleeps("http", probe(json!({ "httpGet": { "port": http.port(), "path": "/http" } }))),
+        sleeps("grpc", probe(json!({ "grpc": { "port": grpc.port(), "service": "some" } }))),
+        sleeps("tcp", probe(tcp)),
+        sleeps("exec", probe(json!({ "exec": { "command": ["/bin/sh", "-c", "cat /dev/shm/well"] } }))),
+    ] }),
+        ),
+    )?;
+    let all = node.wait("all", "all but the file to be ready", POD_LIMIT, |pod| {
+        pod.phase() == "Running" && ["http", "grpc", "tcp"].iter().all(|one| is_ready(pod, one))
+    })?;
+    ensure!(!is_ready(&all, "exec") && !all.is_ready(), "{all}");
+    same("started", all.container("exec")["started"].as_bool(), Some(true))?;
+    let well = shared_memory(&all, "exec", "well")?;
+    fs::write(&well, "")?;
+    all_ready(&node, "all", &names, true)?;
+
+    http.set(Mode::Bad);
+    grpc.set(Mode::Bad);
+    fs::remove_file(&well)?;
+    let sick = ["http", "grpc", "exec"];
+    let all = all_ready(&node, "all", &sick, false)?;
+    ensure!(is_ready(&all, "tcp"), "a connection is enough: {all}");
+    let told = events(&all)?;
+    for text in [
+        "Readiness probe failed: HTTP probe failed with statuscode: 503",
+        "Readiness probe failed: service unhealthy (responded with \"NOT_SERVING\")",
+        "Readiness probe failed: cat: can't open '/dev/shm/well': No such file or directory",
+    ] {
+        ensure!(told.contains(text), "{text:?} is not in {told}");
+    }
+
+    http.set(Mode::Good);
+    grpc.set(Mode::Good);
+    fs::write(&well, "")?;
+    all_ready(&node, "all", &names, true)?;
+
+    // Whoever hangs is cut off in time; what was run in the container is killed.
+    http.set(Mode::Silent);
+    grpc.set(Mode::Silent);
+    fs::remove_file(&well)?;
+    nix::unistd::mkfifo(&well, nix::sys::stat::Mode::S_IRWXU)?;
+    let all = all_ready(&node, "all", &sick, false)?;
+    let told = events(&all)?;
+    let late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
+    for text in [
+        late,
+        "Readiness probe failed: timeout: health rpc did not complete within 1s",
+        "Readiness probe failed: command timed out: \"/bin/sh -c cat /dev/shm/well\" timed out after 1s",
+    ] {
+        ensure!(told.contains(text), "{text:?} is not in {told}");
+    }
+    fs::remove_file(&well)?;
+    fs::write(&well, "")?;
+    eventually("what was run to have ended", &0, || processes(&all, "exec", "cat /dev/shm/well"))?;
+    same("restarts", names.iter().map(|one| all.restarts(one)).sum::<u64>(), 0)?;
+    node.end()
+}
+
+/// How many processes of a container have this in their command line.
+fn processes(pod: &PodState, container: &str, part: &str) -> Result<usize> {
+    let group = format!("/{}", pod.container_id(container)?);
+    let mut count = 0;
+    for entry in fs::read_dir("/proc")? {
+        let dir = entry?.path();
+        let read = |file: &str| fs::read_to_string(dir.join(file)).unwrap_or_default().replace('\0', " ");
+        count += usize::from(read("cgroup").contains(&group) && read("cmdline").contains(part));
+    }
+    Ok(count)
+}
+
+fn liveness() -> Result<()> {
+    let node = Node::start()?;
+    let probe = json!({ "livenessProbe": {
+        "exec": { "command": ["test", "!", "-e", "/dev/shm/sick"] },
+        "periodSeconds": 1,
+        "failureThreshold": 2,
+        "terminationGracePeriodSeconds": 3,
+    } });
+    let script = format!("trap '' TERM; touch /dev/shm/up; {FOR_EVER}");
+    let spec = |policy: &str| {
+        json!({
+            "terminationGracePeriodSeconds": 45,
+            "restartPolicy": policy,
+            "containers": [shell("main", &script, probe.clone()), sleeps("other", json!({}))],
+        })
+    };
+    for policy in ["Always", "OnFailure", "Never"] {
+        let name = policy.to_lowercase();
+        node.apply(&name, &pod(&name, spec(policy)))?;
+    }
+    for (name, ending) in
+        [("always", ", will be restarted"), ("onfailure", ", will be restarted"), ("never", "")]
+    {
+        let before = node.ready(name)?;
+        let up = shared_memory(&before, "main", "up")?;
+        eventually("the trap", &true, || Ok(up.exists()))?;
+        let began = Instant::now();
+        fs::write(shared_memory(&before, "main", "sick")?, "")?;
+        let after = node.wait(name, "its end", POD_LIMIT, |pod| {
+            let has_ended = !pod.container("main")["state"]["terminated"].is_null();
+            if name == "never" { has_ended } else { pod.restarts("main") == 1 }
+        })?;
+        // Two failures, then its grace period.
+        let took = began.elapsed();
+        ensure!(took >= Duration::from_secs(3) && took < Duration::from_secs(40), "{name}: after {took:?}");
+        same("runs again", after.restarts("main"), u64::from(name != "never"))?;
+        same("the other one", after.container_id("other")?, before.container_id("other")?)?;
+        let told = events(&after)?;
+        for text in
+            ["Liveness probe failed:".to_owned(), format!("Container main failed liveness probe{ending}")]
+        {
+            ensure!(told.contains(&text), "{text:?} is not in {told}");
+        }
+        let last = ["lastState", "state"]
+            .map(|state| after.container("main")[state]["terminated"]["exitCode"].as_i64());
+        ensure!(last.contains(&Some(137)), "{after}");
+    }
+    node.clear()?;
+    node.end()
+}
+
+fn startup() -> Result<()> {
+    let node = Node::start()?;
+    let server = Server::http()?;
+    let get = |path: &str| json!({ "port": server.port(), "path": path });
+    let side = json!({
+        "restartPolicy": "Always",
+        "startupProbe": { "httpGet": get("/startup"), "periodSeconds": 1, "failureThreshold": 1000 },
+        "livenessProbe": { "httpGet": get("/liveness"), "periodSeconds": 1 },
+        "readinessProbe": { "httpGet": get("/readiness"), "periodSeconds": 1 },
+    });
+    server.set(Mode::Bad);
+    node.apply(
+        "gate",
+        &on_node(
+            "gate",
+            json!({
+                "initContainers": [sleeps("side", side)],
+                "containers": [sleeps("main", json!({}))],
+            }),
+        ),
+    )?;
+    server.asked("/startup", 5)?;
+    let gate = node.pod("gate")?.context("no pod")?;
+    same("started", gate.container("side")["started"].as_bool(), Some(false))?;
+    same("phase", gate.phase(), "Pending")?;
+    same("what comes after", gate.waits_for("main"), "PodInitializing")?;
+    ensure!(!gate.holds("Initialized"), "{gate}");
+    same("others", (server.count("/liveness"), server.count("/readiness")), (0, 0))?;
+    server.set(Mode::Good);
+    let gate = all_ready(&node, "gate", &["side", "main"], true)?;
+    same("started", gate.container("side")["started"].as_bool(), Some(true))?;
+    let startups = server.count("/startup");
+    server.asked("/liveness", 3)?;
+    same("startup is asked no more", server.count("/startup"), startups)?;
+
+    // One that never starts is run again and again.
+    let never = json!({ "startupProbe": { "exec": { "command": ["false"] }, "periodSeconds": 1, "failureThreshold": 2 } });
+    node.apply("never", &pod("never", json!({ "containers": [sleeps("main", never)] })))?;
+    let never = node.wait("never", "a restart", POD_LIMIT, |pod| pod.restarts("main") >= 1)?;
+    ensure!(events(&never)?.contains("Container main failed startup probe, will be restarted"), "{never}");
+    node.end()
+}
+
+fn thresholds() -> Result<()> {
+    const DELAY: u64 = 4;
+    let node = Node::start()?;
+    let server = Server::http()?;
+    let probe = json!({ "readinessProbe": {
+        "httpGet": { "port": server.port(), "path": "/r", "httpHeaders": [{ "name": "X-Who", "value": "me" }] },
+        "initialDelaySeconds": DELAY, "periodSeconds": 1, "successThreshold": 3, "failureThreshold": 4,
+    } });
+    node.apply("count", &on_node("count", json!({ "containers": [sleeps("main", probe)] })))?;
+    let count = node.wait("count", "to run", POD_LIMIT, |pod| pod.phase() == "Running")?;
+    let began = Instant::now();
+    server.asked("/r", 1)?;
+    // It ran a moment before it was seen to.
+    let waited = began.elapsed();
+    ensure!(waited > Duration::from_secs(DELAY - 1) && waited < Duration::from_secs(DELAY + 3), "{waited:?}");
+    ensure!(!count.is_ready(), "{count}");
+    all_ready(&node, "count", &["main"], true)?;
+    let good = server.count("/r");
+    ensure!((3..=5).contains(&good), "ready after {good} answers");
+    let head = server.head("/r")?;
+    for line in
+        ["GET /r HTTP/1.1", "User-Agent: kube-probe/1.36", "Accept: */*", "Connection: close", "X-Who: me"]
+    {
+        ensure!(head.contains(line), "{line:?} is not in {head}");
+    }
+    server.set(Mode::Bad);
+    let before = server.count("/r");
+    all_ready(&node, "count", &["main"], false)?;
+    let bad = server.count("/r") - before;
+    ensure!((4..=5).contains(&bad), "unready after {bad} answers");
+    server.set(Mode::Good);
+    let before = server.count("/r");
+    all_ready(&node, "count", &["main"], true)?;
+    let good = server.count("/r") - before;
+    ensure!((3..=4).contains(&good), "ready after {good} answers");
+    // A redirect elsewhere is well, and told.
+    server.set(Mode::Elsewhere);
+    let told = "Readiness probe warning: Probe terminated redirects, Response body:";
+    eventually("the warning", &true, || Ok(events(&node.pod("count")?.context("no pod")?)?.contains(told)))?;
+    ensure!(node.pod("count")?.context("no pod")?.is_ready(), "it counts as success");
+    node.end()
+}
+
+fn agent_killed() -> Result<()> {
+    let mut node = Node::start()?;
+    let server = Server::http()?;
+    let probe = |path: &str, failures: u32| json!({ "httpGet": { "port": server.port(), "path": path }, "periodSeconds": 1, "failureThreshold": failures });
+    node.apply(
+        "stays",
+        &on_node(
+            "stays",
+            json!({ "containers": [sleeps("main", json!({
+        "startupProbe": probe("/startup", 1000),
+        "livenessProbe": probe("/liveness", 1000),
+        "readinessProbe": probe("/readiness", 1000),
+    }))] }),
+        ),
+    )?;
+    node.apply(
+        "sick",
+        &on_node(
+            "sick",
+            json!({ "containers": [sleeps("main", json!({
+        "readinessProbe": probe("/sick", 1),
+    }))] }),
+        ),
+    )?;
+    let stays = node.ready("stays")?;
+    node.ready("sick")?;
+    let (before, conditions) = (Identity::of(&stays)?, stays.0["status"]["conditions"].clone());
+    let startups = server.count("/startup");
+    // What it says while nobody asks is not known.
+    server.set(Mode::Silent);
+    node.agent.kill()?;
+    node.agent.start()?;
+    let stays = node.wait("stays", "to be shown again", POD_LIMIT, |pod| pod.phase() == "Running")?;
+    same("who runs", Identity::of(&stays)?, before)?;
+    same("conditions", &stays.0["status"]["conditions"], &conditions)?;
+    let asked = server.count("/liveness");
+    server.asked("/liveness", asked + 2)?;
+    all_ready(&node, "sick", &["main"], false)?;
+    let stays = node.pod("stays")?.context("no pod")?;
+    same("conditions", &stays.0["status"]["conditions"], &conditions)?;
+    same("startup is not asked again", server.count("/startup"), startups)?;
+    server.set(Mode::Good);
+    all_ready(&node, "sick", &["main"], true)?;
+    // A verdict survives too.
+    server.set(Mode::Bad);
+    let sick = all_ready(&node, "sick", &["main"], false)?;
+    let conditions = sick.0["status"]["conditions"].clone();
+    node.agent.kill()?;
+    node.agent.start()?;
+    let sick = node.wait("sick", "to be shown again", POD_LIMIT, |pod| pod.phase() == "Running")?;
+    same("conditions", &sick.0["status"]["conditions"], &conditions)?;
+    node.end()
+}
+
+fn containerd_hangs() -> Result<()> {
+    let node = Node::start()?;
+    let probe = json!({ "readinessProbe": {
+        "exec": { "command": ["test", "-e", "/dev/shm/well"] }, "periodSeconds": 1, "failureThreshold": 1,
+    } });
+    node.apply("alone", &pod("alone", json!({ "containers": [sleeps("main", probe)] })))?;
+    let alone = node.wait("alone", "to run", POD_LIMIT, |pod| pod.phase() == "Running")?;
+    let well = shared_memory(&alone, "main", "well")?;
+    node.containerd.freeze()?;
+    let flips = || -> Result<()> {
+        for _round in 0..2 {
+            fs::write(&well, "")?;
+            all_ready(&node, "alone", &["main"], true)?;
+            fs::remove_file(&well)?;
+            all_ready(&node, "alone", &["main"], false)?;
+        }
+        Ok(())
+    };
+    let flipped = flips();
+    node.containerd.thaw()?;
+    flipped?;
+    node.end()
+}
+
+fn nothing_left() -> Result<()> {
+    const HUNG: usize = 30;
+    let node = Node::start()?;
+    let (server, silent) = (Server::http()?, Server::http()?);
+    silent.set(Mode::Silent);
+    let hangs = |number: usize| {
+        let get = json!({ "port": silent.port(), "path": format!("/{number}") });
+        let probe = json!({ "httpGet": get, "periodSeconds": 1, "timeoutSeconds": 600 });
+        sleeps(&format!("c{number}"), json!({ "readinessProbe": probe }))
+    };
+    let hung: Vec<Value> = (0..HUNG).map(hangs).collect();
+    node.apply("hung", &on_node("hung", json!({ "containers": hung })))?;
+    node.wait("hung", "to run", POD_LIMIT, |pod| pod.phase() == "Running")?;
+    wait::until("probes that hang", POD_LIMIT, || {
+        let asked = silent.total();
+        Ok(if asked >= 16 { Look::Ready(()) } else { Look::NotYet(format!("{asked} asked")) })
+    })?;
+    let probe = |handler: Value| with(json!({ "periodSeconds": 1, "failureThreshold": 1 }), handler);
+    let get = |number: usize| json!({ "httpGet": { "port": server.port(), "path": format!("/{number}") } });
+    let tcp = json!({ "tcpSocket": { "port": server.port() } });
+    let asks = |number: usize| {
+        let probes = json!({ "readinessProbe": probe(get(number)), "livenessProbe": probe(tcp.clone()) });
+        sleeps(&format!("c{number}"), probes)
+    };
+    node.apply("well", &on_node("well", json!({ "containers": (0..4).map(asks).collect::<Vec<_>>() })))?;
+    node.ready("well")?;
+    server.asked("/0", 20)?;
+    server.set(Mode::Bad);
+    all_ready(&node, "well", &["c0", "c1", "c2", "c3"], false)?;
+    // One question each, however long they hang, and of one pod no more than its share.
+    ensure!(silent.total() == 16, "{} questions hang", silent.total());
+    // A server that closes in the very moment between the end of the stream and the reset makes the node wait: seldom.
+    let (kept, asked) = (waiting(server.port())?, server.total());
+    ensure!(kept * 2 < asked, "{kept} ports are kept after {asked} requests, and as many connections");
+    node.clear()?;
+    node.end()
+}
+
+/// Sockets in TIME_WAIT to or from a port.
+fn waiting(port: u16) -> Result<usize> {
+    let mut count = 0;
+    for table in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
+        let end = format!(":{port:04X}");
+        let text = fs::read_to_string(table)?;
+        let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        count += lines.filter(|it| it[3] == "06" && (it[1].ends_with(&end) || it[2].ends_with(&end))).count();
+    }
+    Ok(count)
+}
