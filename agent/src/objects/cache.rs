@@ -129,6 +129,12 @@ impl Objects {
         Self(None)
     }
 
+    /// Of the cluster that these clients reach, where there is one.
+    #[must_use]
+    pub fn of(clients: Option<&Clients>, events: &mpsc::Sender<Event>) -> Self {
+        clients.map_or_else(Self::none, |clients| Self::new(clients.clone(), events.clone()))
+    }
+
     /// Of the cluster that these clients reach; changes are told as events.
     #[must_use]
     pub fn new(clients: Clients, events: mpsc::Sender<Event>) -> Self {
