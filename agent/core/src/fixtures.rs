@@ -134,6 +134,7 @@ pub(crate) fn pod(containers: Vec<Container>) -> Pod {
         dns_config: DnsConfig::default(),
         service_account: "default".into(),
         service_links: true,
+        pull_secrets: Vec::new(),
         priority: 0,
         priority_class: String::new(),
         security: PodSecurity::default(),

@@ -83,6 +83,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         dns_config: dns_config(notes, spec),
         // As the API server's default.
         service_links: spec.enable_service_links != Some(false),
+        pull_secrets: pull_secrets(spec),
         service_account: spec.service_account_name.clone().unwrap_or_default(),
         priority: priority(notes, spec),
         priority_class: spec.priority_class_name.clone().unwrap_or_default(),
@@ -114,6 +115,12 @@ pub(super) fn ended(status: Option<&PodStatus>) -> Option<Ended> {
     };
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     Some(Ended { succeeded, reason: text(&status.reason), message: text(&status.message) })
+}
+
+/// One that cannot be the name of an object is none.
+fn pull_secrets(spec: &PodSpec) -> Vec<String> {
+    let named = spec.image_pull_secrets.iter().flatten().map(|reference| reference.name.clone());
+    named.filter(|name| is_dns_subdomain(name)).collect()
 }
 
 /// What goes into the record, and is read back from there as a document: escapes can make it longer than the file it is from.

@@ -56,6 +56,8 @@ pub struct Pod {
     pub service_account: String,
     /// `spec.enableServiceLinks`: whether services of the namespace are variables of its containers.
     pub service_links: bool,
+    /// `spec.imagePullSecrets`: Secrets of its namespace with credentials for registries.
+    pub pull_secrets: Vec<String>,
     /// `spec.priority`; pods of at least 2 000 000 000 are critical.
     pub priority: i32,
     /// `spec.priorityClassName`.

@@ -83,6 +83,7 @@ pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
         dns_config: DnsConfig::default(),
         service_account: "default".into(),
         service_links: true,
+        pull_secrets: Vec::new(),
         priority: 0,
         priority_class: String::new(),
         security: PodSecurity::default(),

@@ -1,11 +1,14 @@
 //! The image port: what is on the node, pulls, layers of containers and what images bring along.
 
+mod auth;
+mod credentials;
 pub(super) mod image_root;
 pub(super) mod image_volumes;
 pub(super) mod inspect;
 mod lease;
 mod progress;
 pub(super) mod pull;
+mod pulled;
 pub(super) mod rootfs;
 pub(super) mod unpack;
 
