@@ -4,11 +4,13 @@ pub(super) mod image_root;
 pub(super) mod image_volumes;
 pub(super) mod inspect;
 mod lease;
+mod listed;
 mod progress;
 pub(super) mod pull;
 pub(super) mod rootfs;
 pub(super) mod unpack;
 
 pub use lease::end_unused;
+pub use listed::{Weighed, list_images};
 
 use super::{failure, files, host, kinds, leases};

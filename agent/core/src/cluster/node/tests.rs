@@ -106,7 +106,7 @@ fn a_new_object_has_all_that_the_kubelets_has() {
                 "operatingSystem": "linux", "architecture": "amd64",
             },
             "daemonEndpoints": { "kubeletEndpoint": { "Port": 10250 } },
-            "runtimeHandlers": [{ "features": { "recursiveReadOnlyMounts": false, "userNamespaces": false } }],
+            "runtimeHandlers": [{ "name": "", "features": { "recursiveReadOnlyMounts": false, "userNamespaces": false } }],
             "features": { "supplementalGroupsPolicy": true },
             "conditions": [
                 condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
