@@ -29,12 +29,12 @@ use self::joining::Joining;
 use crate::{
     causes::with_causes,
     cgroup::{Systemd, Tree},
-    cluster::{self, Clients},
+    cluster,
     config::Config,
     control,
     effects::{AccountsCache, Host, Lanes, LeasesInUse, changeable, end_unused, manifests},
     failpoint::Failpoint,
-    kernel, limits, manifest,
+    healthz, kernel, limits, manifest,
     network::{self, Network},
     node_loop::{EVENTS_MAX, NodeLoop},
     objects::Objects,
@@ -87,7 +87,7 @@ async fn serve(mut config: Config) -> Result<()> {
     stop_on_signal(&cancel)?;
     let store = Store::open(config.node.paths.run.as_ref())?;
     config.node.paths.run = without_links(&config.node.paths.run)?;
-    let config = Arc::new(config);
+    let (healthz_at, config) = (config.healthz, Arc::new(config));
     let workers = Workers::open(config.node.paths.run.as_ref()).context("make the directory of workers")?;
     make_socket_dir(&config.node.paths.run).context("make the directory of sockets")?;
     let starting = start(Arc::clone(&config), store, workers, cancel.clone());
@@ -95,6 +95,9 @@ async fn serve(mut config: Config) -> Result<()> {
         started = starting => started?,
         () = cancel.cancelled() => return Ok(()),
     };
+    if let Some(address) = healthz_at {
+        tasks.spawn(cancelled_with(cancel.clone(), healthz::serve(address)));
+    }
     cancel.cancelled().await;
     tracing::info!("stopping; pods go on");
     let ended = async { while tasks.join_next().await.is_some() {} };
@@ -165,11 +168,7 @@ async fn start(
     });
 
     host.failpoint.reach("agent.restored");
-    let leases = Arc::clone(&host);
-    // Containerd answers when all its garbage is gone.
-    tokio::spawn(async move {
-        end_unused(&leases.containerd, &leases.config.node.paths.run, &leases.leases).await;
-    });
+    end_leases(Arc::clone(&host));
 
     // The first event, while the channel is still empty; then the shims may speak.
     let restored = Restored { pods: records, ended: ended_pods, observation: found.observation, orphans };
@@ -181,9 +180,9 @@ async fn start(
     let mut tasks = JoinSet::new();
     if let Some((cluster, clients)) = config.cluster.as_ref().zip(clients) {
         sources.insert(Source::Api);
-        let (config, cancel, events) = (Arc::clone(&config), cancel.clone(), sender.clone());
+        let (joined, cancel, events) = (Arc::clone(&config), cancel.clone(), sender.clone());
         let (containerd, network, view) = (containerd.clone(), network.readiness(), view.clone());
-        let joining = Joining { config, clients, containerd, network, view, events, cancel };
+        let joining = Joining { config: joined, clients, containerd, network, view, events, cancel };
         sinks = Some(joining.join(cluster, &mut tasks));
     }
     let node = Node::new(config.node.clone(), sources);
@@ -212,9 +211,17 @@ fn service(
     control::Service { view, paths, runtime: containerd.clone(), workers: workers.clone() }
 }
 
-async fn clients(config: &Config) -> Result<Option<Clients>> {
+/// Ends leases of an earlier agent beside everything else: containerd answers when all its garbage is gone.
+fn end_leases(host: Arc<Host>) {
+    tokio::spawn(async move {
+        end_unused(&host.containerd, &host.config.node.paths.run, &host.leases).await;
+    });
+}
+
+/// Clients of the API server, where the node has a cluster.
+async fn clients(config: &Config) -> Result<Option<cluster::Clients>> {
     let Some(cluster) = &config.cluster else { return Ok(None) };
-    Ok(Some(Clients::new(cluster::connect(&cluster.kubeconfig).await?)))
+    Ok(Some(cluster::certificates::clients(cluster).await?))
 }
 
 fn asks_for_changes(workers: &Workers) -> network::Changeable {

@@ -12,6 +12,7 @@ pub mod control;
 pub mod document;
 pub mod effects;
 pub mod failpoint;
+pub mod healthz;
 pub mod hidden;
 pub mod holder;
 pub mod kernel;

@@ -145,6 +145,11 @@ impl Agent {
         self.program = program;
     }
 
+    /// The flags that it is started with from now on, in place of those of its settings.
+    pub fn set_flags(&mut self, flags: &[String]) {
+        self.flags = flags.to_vec();
+    }
+
     /// Starts it and waits until its socket answers.
     ///
     /// # Errors

@@ -100,8 +100,10 @@ fn unsafe_lives_in_sys() {
 fn nothing_of_ours_waits_for_a_disk() {
     let calls = ["sync_all(", "sync_data(", "fsync(", "fdatasync(", "syncfs(", "O_SYNC", "O_DSYNC"];
     let ours = ["agent", "cni", "shim"].map(|part| root().join(part));
+    // A certificate that a power loss has emptied locks the node out, and no pod waits for one.
     let waiting: Vec<String> = rust_files()
         .into_iter()
+        .filter(|path| !path.ends_with("cluster/certificates/store.rs"))
         .filter(|path| ours.iter().any(|part| path.starts_with(part)))
         .filter(|path| {
             let text = fs::read_to_string(path).expect("a source file");

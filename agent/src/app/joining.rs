@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use berth_core::{cluster::throttle::Throttle, event::Event};
+use berth_core::{
+    cluster::{events::Happened, throttle::Throttle},
+    event::Event,
+};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -11,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cancelled_with;
 use crate::{
-    cluster::{Clients, PodLoop, Recorder, Reports, Sinks, node, send_events},
+    cluster::{Clients, PodLoop, Recorder, Reports, Sinks, certificates, node, send_events},
     config::{Cluster, Config, Rate},
     network::Readiness,
     runtime::Containerd,
@@ -30,19 +33,31 @@ pub(super) struct Joining {
 }
 
 impl Joining {
-    /// Starts all of them; where the node loop tells what it does.
+    /// Starts all of them; where the node loop tells what it does. What is told before there is a client waits.
     pub(super) fn join(self, cluster: &Cluster, tasks: &mut JoinSet<()>) -> Sinks {
-        let Self { config, clients, containerd, network, view, events, cancel } = self;
+        let (recorder, happened) = Recorder::new();
+        let reports = Reports::default();
+        let sinks = Sinks { reports, recorder };
+        let (cancel, cluster) = (self.cancel.clone(), cluster.clone());
+        let told = sinks.clone();
+        tasks.spawn(cancelled_with(cancel, async move { self.run(cluster, told, happened).await }));
+        sinks
+    }
+
+    async fn run(self, cluster: Cluster, sinks: Sinks, happened: mpsc::Receiver<Happened>) {
+        let Self { config, clients, containerd, network, view, events, .. } = self;
+        certificates::bootstrap(&cluster, &clients).await;
+        let Sinks { reports, recorder } = sinks;
         let throttle = |Rate { per_second, burst }| Throttle::new(per_second, burst);
         let name = config.node.name.clone();
-        let (recorder, happened) = Recorder::new();
-        let sends = send_events(clients.clone(), name.clone(), throttle(cluster.events), happened);
-        tasks.spawn(cancelled_with(cancel.clone(), sends));
-        let parts = node::Parts { clients: clients.clone(), containerd, network, recorder: recorder.clone() };
-        tasks.spawn(cancelled_with(cancel.clone(), node::run(config, cluster.node.clone(), parts)));
-        let reports = Reports::default();
-        let pods = PodLoop::new(&name, clients, throttle(cluster.requests), reports.clone(), view, events);
-        tasks.spawn(cancelled_with(cancel, pods.run()));
-        Sinks { reports, recorder }
+        // All of them end with this one.
+        let mut tasks = JoinSet::new();
+        tasks.spawn(send_events(clients.clone(), name.clone(), throttle(cluster.events), happened));
+        let parts = node::Parts { clients: clients.clone(), containerd, network, recorder };
+        tasks.spawn(node::run(config, cluster.node.clone(), parts));
+        let requests = throttle(cluster.requests);
+        tasks.spawn(certificates::keep(clients.clone(), cluster));
+        tasks.spawn(PodLoop::new(&name, clients, requests, reports, view, events).run());
+        while tasks.join_next().await.is_some() {}
     }
 }

@@ -68,10 +68,25 @@ pub enum ConnectError {
 ///
 /// # Errors
 /// The kubeconfig, or what it names, cannot be used. No connection is made yet.
-pub async fn connect(kubeconfig: &Path) -> Result<Client, ConnectError> {
+pub(super) async fn connect(kubeconfig: &Path) -> Result<Client, ConnectError> {
+    connect_as(kubeconfig, None).await
+}
+
+/// As [`connect`], with the certificate and the key of another file.
+///
+/// # Errors
+/// As of [`connect`], and where the file cannot be used.
+pub(super) async fn connect_as(kubeconfig: &Path, identity: Option<&Path>) -> Result<Client, ConnectError> {
     let path = kubeconfig.to_owned();
     let unusable = |source| ConnectError::Kubeconfig { path: path.clone(), source: Box::new(source) };
-    let named = Kubeconfig::read_from(kubeconfig).map_err(unusable)?;
+    let mut named = Kubeconfig::read_from(kubeconfig).map_err(unusable)?;
+    if let Some(identity) = identity {
+        let file = identity.display().to_string();
+        for auth in named.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut()) {
+            (auth.client_certificate, auth.client_certificate_data) = (Some(file.clone()), None);
+            (auth.client_key, auth.client_key_data) = (Some(file.clone()), None);
+        }
+    }
     let config =
         Config::from_custom_kubeconfig(named, &KubeConfigOptions::default()).await.map_err(unusable)?;
     let wrong = |why| ConnectError::Credentials { path: path.clone(), why };

@@ -2,6 +2,7 @@
 //!
 //! What is to be said, and when, is decided in `berth_core::cluster`; here are connections, watches and requests.
 
+pub mod certificates;
 mod client;
 mod error;
 pub mod node;
@@ -12,7 +13,7 @@ mod requests;
 mod sinks;
 mod watch;
 
-pub use client::{Clients, connect};
+pub use client::{Clients, ConnectError};
 pub use error::ApiError;
 pub use pods::PodLoop;
 pub use recorder::{Recorder, send_events};

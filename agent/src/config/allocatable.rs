@@ -54,14 +54,21 @@ impl Settings {
             return 0;
         };
         match text.strip_suffix('%') {
-            // Thousandths of a percent keep the arithmetic whole: nobody writes finer ones.
-            Some(percent) => percent.parse::<Quantity>().map_or(0, |percent| {
-                let share = u128::from(capacity) * u128::from(percent.milli().unsigned_abs()) / 100_000;
-                u64::try_from(share).unwrap_or(capacity)
-            }),
+            Some(percent) => percent.parse::<f32>().map_or(0, |percent| share(capacity, percent)),
             None => units(text).unwrap_or(0),
         }
     }
+}
+
+/// A part of a capacity in the arithmetic of the kubelet, whose single precision shows in what it tells
+/// (`parsePercentage` of `pkg/kubelet/eviction/helpers.go`, `GetThresholdQuantity` of `pkg/kubelet/eviction/api/types.go`).
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "percentages are checked: 0 to 100"
+)]
+fn share(capacity: u64, percent: f32) -> u64 {
+    (capacity as f64 * f64::from(percent / 100.0)) as u64
 }
 
 /// A quantity in whole units.

@@ -3,7 +3,11 @@
 //! Sources: `cmd/kubelet/app/options/options.go` `ValidateKubeletFlags`, `k8s.io/kubelet/pkg/apis/well_known_labels.go`,
 //! `pkg/kubelet/apis/config/validation/validation.go` (taints).
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 use berth_core::cluster::node::{AttachedBy, Cloud, Family, NodeIps, NodeSettings, Taint};
 
@@ -28,6 +32,8 @@ const OWN_LABELS: [&str; 11] = [
     "topology.kubernetes.io/zone",
 ];
 const OWN_PREFIXES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
+/// `--cert-dir` when it is not given, whatever the root directory is.
+const CERT_DIR: &str = "/var/lib/kubelet/pki";
 /// Longest name of a label without its prefix, and longest value.
 const LABEL_MAX: usize = 63;
 
@@ -92,10 +98,23 @@ impl Settings {
         };
         Ok(Some(Cluster {
             kubeconfig,
+            bootstrap_kubeconfig: flags.bootstrap_kubeconfig.clone(),
+            cert_dir: flags.cert_dir.clone().unwrap_or_else(|| PathBuf::from(CERT_DIR)),
+            rotates: kubelet.rotate_certificates == Some(true),
             node,
             events: rate(kubelet.event_record_qps, kubelet.event_burst),
             requests: rate(kubelet.kube_api_qps, kubelet.kube_api_burst),
         }))
+    }
+}
+
+impl Settings {
+    /// Where the agent says that it lives.
+    pub(super) fn healthz(&self) -> Option<SocketAddr> {
+        let port =
+            self.kubelet.healthz_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)?;
+        let address = self.kubelet.healthz_bind_address.as_deref()?.parse::<IpAddr>().ok()?;
+        Some((address, port).into())
     }
 }
 

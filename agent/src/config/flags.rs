@@ -136,8 +136,6 @@ const FIELDS: &[(&str, &str, FlagType)] = &[
 
 /// Flags of the kubelet that stand for no field and that this version takes but does not act on.
 const PASSIVE: &[&str] = &[
-    "bootstrap-kubeconfig",
-    "cert-dir",
     "cloud-config",
     "image-credential-provider-bin-dir",
     "image-credential-provider-config",
@@ -159,6 +157,10 @@ pub struct KubeletFlags {
     pub config_dir: Option<PathBuf>,
     /// `--kubeconfig`: how the API server is reached; without it the agent runs pods of manifests alone.
     pub kubeconfig: Option<PathBuf>,
+    /// `--bootstrap-kubeconfig`.
+    pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// `--cert-dir`.
+    pub cert_dir: Option<PathBuf>,
     /// `--root-dir`.
     pub root_dir: PathBuf,
     /// `--hostname-override`.
@@ -181,6 +183,8 @@ impl Default for KubeletFlags {
             config: None,
             config_dir: None,
             kubeconfig: None,
+            bootstrap_kubeconfig: None,
+            cert_dir: None,
             root_dir: PathBuf::from(ROOT_DIR),
             hostname_override: None,
             node_ip: None,
@@ -226,6 +230,8 @@ impl Args for KubeletFlags {
             ("config", "File with a KubeletConfiguration and, if you like, a BerthConfiguration"),
             ("config-dir", "Directory of drop-ins (*.conf), merged in lexical order"),
             ("kubeconfig", "How the API server is reached; without it, pods of manifests alone run"),
+            ("bootstrap-kubeconfig", "How a client certificate is asked for where the kubeconfig is missing"),
+            ("cert-dir", "Directory of certificates [default: /var/lib/kubelet/pki]"),
             ("root-dir", "Directory of pods' volumes and files [default: /var/lib/kubelet]"),
         ]
         .map(|(name, help)| path_arg(name, help));
@@ -270,6 +276,8 @@ impl FromArgMatches for KubeletFlags {
             config: path("config"),
             config_dir: path("config-dir"),
             kubeconfig: path("kubeconfig").filter(|path| !path.as_os_str().is_empty()),
+            bootstrap_kubeconfig: path("bootstrap-kubeconfig"),
+            cert_dir: path("cert-dir"),
             root_dir: path("root-dir").unwrap_or_else(|| PathBuf::from(ROOT_DIR)),
             hostname_override: text("hostname-override"),
             node_ip: text("node-ip"),

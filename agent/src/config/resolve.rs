@@ -99,6 +99,7 @@ impl Settings {
             containerd_namespace: "k8s.io".to_owned(),
             runtime_timeout: duration(kubelet.runtime_request_timeout),
             cluster: self.cluster(facts)?,
+            healthz: self.healthz(),
             static_pod_path: self.path("staticPodPath", kubelet.static_pod_path.as_deref()),
             file_check: duration(kubelet.file_check_frequency),
             cni: Cni {

@@ -1,6 +1,6 @@
 //! The one value that everything in the agent is built from.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
 use berth_core::{cluster::node::NodeSettings, config::NodeConfig};
 
@@ -19,6 +19,8 @@ pub struct Config {
     pub runtime_timeout: Duration,
     /// The cluster that the node is of; `None` where it has none.
     pub cluster: Option<Cluster>,
+    /// Where the agent says that it lives (`healthzBindAddress`, `healthzPort`); `None` is nowhere.
+    pub healthz: Option<SocketAddr>,
     /// File or directory of manifests (`staticPodPath`).
     pub static_pod_path: Option<PathBuf>,
     /// How often manifests are read again, beside being watched (`fileCheckFrequency`).
@@ -54,6 +56,12 @@ pub struct Config {
 pub struct Cluster {
     /// Where its API server is, and who the node is there (`--kubeconfig`).
     pub kubeconfig: PathBuf,
+    /// How a certificate is asked for where the kubeconfig is missing (`--bootstrap-kubeconfig`).
+    pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// Where certificates are (`--cert-dir`).
+    pub cert_dir: PathBuf,
+    /// Whether the client certificate is replaced before it ends (`rotateCertificates`).
+    pub rotates: bool,
     /// What the Node object says.
     pub node: NodeSettings,
     /// How fast events may be sent (`eventRecordQPS`, `eventBurst`).

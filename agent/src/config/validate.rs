@@ -179,6 +179,9 @@ impl Checks<'_> {
             ];
             self.one_of(&format!("enforceNodeAllocatable[{index}]"), Some(name), &known);
         }
+        if config.healthz_bind_address.as_ref().is_some_and(|address| address.parse::<IpAddr>().is_err()) {
+            self.fault("healthzBindAddress", "must be an IP address");
+        }
         for (index, address) in config.cluster_dns.iter().flatten().enumerate() {
             if address.parse::<IpAddr>().is_err() {
                 self.fault(&format!("clusterDNS[{index}]"), format!("`{address}` is not an IP address"));

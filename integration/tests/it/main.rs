@@ -10,6 +10,7 @@ mod chaos;
 mod checkpoint;
 mod cli;
 mod cluster;
+mod cluster_node;
 mod cpu_time;
 mod crash;
 mod dead_fs;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
     let all = [
         lab::tests(),
         cluster::tests(),
+        cluster_node::tests(),
         api_pods::tests(),
         fixtures::tests(),
         shim::tests(),

@@ -3,6 +3,7 @@
 //! A machine of its own beside the node's: it never decides what runs. The API's objects come in as JSON, since patches are
 //! made of it; nothing here knows their types.
 
+pub mod certificate;
 pub mod events;
 pub mod lease;
 mod mirror;

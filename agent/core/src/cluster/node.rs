@@ -364,10 +364,6 @@ fn handler(handler: &Handler) -> Value {
         "recursiveReadOnlyMounts": handler.recursive_read_only,
         "userNamespaces": handler.user_namespaces,
     });
-    // The API server leaves an empty name out.
-    if handler.name.is_empty() {
-        return json!({ "features": features });
-    }
     json!({ "name": handler.name, "features": features })
 }
 

@@ -6,14 +6,14 @@ use std::{
 };
 
 use berth_core::cluster::node::{Found, NodeIps, NodeSettings, given_fault};
-use tokio::{net::lookup_host, time::Instant};
+use tokio::{net::lookup_host, task::JoinHandle, time::Instant};
 
 use crate::config;
 
 /// How often the resolver is asked for the node's own name.
 const NAMED_EVERY: Duration = Duration::from_secs(300);
-/// How long it may take. A node whose resolver does not answer takes the address of its default route.
-const NAMED_WITHIN: Duration = Duration::from_secs(2);
+/// How long it is waited for at first. A node whose resolver does not answer takes the address of its default route until it does.
+const FIRST_WITHIN: Duration = Duration::from_millis(500);
 
 /// What was found last.
 #[derive(Debug)]
@@ -22,11 +22,13 @@ pub(super) struct Addresses {
     ips: NodeIps,
     named: Vec<IpAddr>,
     asked: Option<Instant>,
+    /// The resolver, while it has not answered.
+    asking: Option<JoinHandle<Vec<IpAddr>>>,
 }
 
 impl Addresses {
     pub(super) fn of(settings: &NodeSettings) -> Self {
-        Self { name: settings.name.clone(), ips: settings.ips, named: Vec::new(), asked: None }
+        Self { name: settings.name.clone(), ips: settings.ips, named: Vec::new(), asked: None, asking: None }
     }
 
     /// Addresses of now.
@@ -36,19 +38,30 @@ impl Addresses {
                 std::iter::once(first).chain(second).filter_map(|ip| given_fault(ip, is_local(ip))).collect();
             return Found { given_faults, ..Found::default() };
         }
-        if self.asked.is_none_or(|asked| asked.elapsed() >= NAMED_EVERY) {
-            self.named = named(&self.name).await;
+        self.ask().await;
+        Found { given_faults: Vec::new(), named: self.named.clone(), routed: config::addresses() }
+    }
+
+    /// Asks the resolver when it is time, and takes what it has answered. Only the first answer is waited for.
+    async fn ask(&mut self) {
+        let patience = if self.asked.is_none() { FIRST_WITHIN } else { Duration::ZERO };
+        if self.asking.is_none() && self.asked.is_none_or(|asked| asked.elapsed() >= NAMED_EVERY) {
+            let name = self.name.clone();
+            self.asking = Some(tokio::spawn(async move { named(&name).await }));
             self.asked = Some(Instant::now());
         }
-        Found { given_faults: Vec::new(), named: self.named.clone(), routed: config::addresses() }
+        if let Some(asking) = &mut self.asking
+            && let Ok(answer) = tokio::time::timeout(patience, asking).await
+        {
+            self.asking = None;
+            self.named = answer.unwrap_or_default();
+        }
     }
 }
 
 /// Addresses of the machine that its name stands for.
 async fn named(name: &str) -> Vec<IpAddr> {
-    let Ok(Ok(found)) = tokio::time::timeout(NAMED_WITHIN, lookup_host((name, 0))).await else {
-        return Vec::new();
-    };
+    let Ok(found) = lookup_host((name, 0)).await else { return Vec::new() };
     found.map(|address| address.ip()).filter(|ip| given_fault(*ip, is_local(*ip)).is_none()).collect()
 }
 

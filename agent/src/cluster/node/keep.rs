@@ -8,7 +8,8 @@ use std::{
 
 use berth_core::{
     cluster::node::{
-        self, Facts, Handler, Health, Machine, NodeSettings, Reason, Report, Written, backoff, jittered,
+        self, Facts, Handler, Health, Image, Machine, NodeSettings, Reason, Report, Written, backoff,
+        jittered,
     },
     time::Mono,
 };
@@ -47,6 +48,7 @@ pub(super) struct Keeper {
     pub(super) clients: Clients,
     pub(super) network: watch::Receiver<Readiness>,
     pub(super) health: watch::Receiver<Health>,
+    pub(super) images: watch::Receiver<Option<Vec<Image>>>,
     pub(super) notes: Notes,
     /// UID of the object, for the lease.
     pub(super) uid: watch::Sender<Option<String>>,
@@ -226,7 +228,7 @@ impl Keeper {
             network: network.unwrap_or_else(|| Err("cni plugin not initialized".to_owned())),
             pressure: BTreeSet::new(),
             handlers: self.handlers.clone(),
-            images: None,
+            images: self.images.borrow_and_update().clone(),
             volumes_in_use: None,
         }
     }
@@ -315,7 +317,7 @@ pub(super) fn object(value: Value) -> Result<DynamicObject, ApiError> {
 }
 
 /// A number between 0 and 1 that nobody knows before: for jitter, not for secrets.
-pub(super) fn chance() -> f64 {
+pub(in crate::cluster) fn chance() -> f64 {
     let bits = u32::try_from(RandomState::new().hash_one(0_u8) >> 32).unwrap_or(0);
     f64::from(bits) / f64::from(u32::MAX)
 }

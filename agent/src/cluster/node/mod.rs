@@ -5,6 +5,7 @@
 //! that nothing makes it late.
 
 mod addresses;
+mod images;
 mod keep;
 mod lease;
 mod machine;
@@ -18,6 +19,7 @@ use berth_core::cluster::{
 };
 use tokio::sync::watch;
 
+pub(super) use self::keep::chance;
 use self::{addresses::Addresses, keep::Keeper};
 use super::{Clients, Recorder};
 use crate::{config::Config, network::Readiness, runtime::Containerd};
@@ -64,6 +66,7 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
     let notes = Notes { recorder, node: settings.name.clone() };
     starting(&config.node.cgroups).into_iter().for_each(|note| notes.tell(note));
     let (health, heard) = watch::channel(Health::default());
+    let (images, listed) = watch::channel(None);
     let (uid, known_uid) = watch::channel(None);
     let lease = lease::keep(clients.clone(), settings.name.clone(), settings.lease_seconds, known_uid);
     let keeper = Keeper {
@@ -73,11 +76,13 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
         clients,
         network,
         health: heard,
+        images: listed,
         notes,
         uid,
         settings,
     };
-    tokio::join!(keeper.run(), lease, runtime::ask(containerd, health));
+    let images = images::follow(containerd.clone(), images);
+    tokio::join!(keeper.run(), lease, images, runtime::ask(containerd, health));
 }
 
 /// Neither user namespaces nor mounts that are read-only all the way down are promised by this version.

@@ -13,7 +13,7 @@ use crate::config::{
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// A field, and a setting of it that differs from its default.
-const SETTINGS: [(&str, &str); 40] = [
+const SETTINGS: [(&str, &str); 43] = [
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
     ("cgroupDriver", "cgroupfs"),
     ("cgroupRoot", "/x"),
@@ -28,6 +28,8 @@ const SETTINGS: [(&str, &str); 40] = [
     ("enableControllerAttachDetach", "false"),
     ("evictionHard", "{memory.available: 1Gi}"),
     ("fileCheckFrequency", "5s"),
+    ("healthzBindAddress", "'::1'"),
+    ("healthzPort", "10249"),
     ("kubeReserved", "{cpu: 100m}"),
     ("maxParallelImagePulls", "3"),
     ("maxPods", "20"),
@@ -47,6 +49,7 @@ const SETTINGS: [(&str, &str); 40] = [
     ("registryBurst", "20"),
     ("registryPullQPS", "7"),
     ("resolvConf", "/proc/version"),
+    ("rotateCertificates", "true"),
     ("runtimeRequestTimeout", "1m"),
     ("seccompDefault", "true"),
     ("serializeImagePulls", "false"),

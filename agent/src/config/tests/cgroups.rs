@@ -79,17 +79,20 @@ fn the_cgroup_driver_is_what_is_set_else_what_suits_the_machine() {
     }
 }
 
+/// What the single precision of the kubelet makes of a tenth of 100 GiB.
+const TENTH: u64 = 10_737_418_400;
+
 #[test]
 fn allocatable_is_capacity_without_what_is_kept() {
     const MI: u64 = 1 << 20;
     const GI: u64 = 1 << 30;
     for (text, cpu, memory, disk) in [
-        ("", 4000, 8 * GI - 64 * MI - 100 * MI, 90 * GI),
+        ("", 4000, 8 * GI - 64 * MI - 100 * MI, 100 * GI - TENTH),
         (
             "kubeReserved: {cpu: 250m, memory: 1Gi}\nsystemReserved: {cpu: 500m, memory: 512Mi, ephemeral-storage: 1Gi}\n",
             3250,
             8 * GI - 64 * MI - 100 * MI - GI - 512 * MI,
-            89 * GI,
+            99 * GI - TENTH,
         ),
         ("evictionHard: {memory.available: 25%}\n", 4000, 6 * GI - 64 * MI, 100 * GI),
         ("evictionHard: {nodefs.available: 1Gi}\n", 4000, 8 * GI - 64 * MI, 99 * GI),
@@ -99,7 +102,7 @@ fn allocatable_is_capacity_without_what_is_kept() {
             8 * GI - 164 * MI,
             99 * GI,
         ),
-        ("kubeReserved: {memory: 100Gi, cpu: 9999}\n", 0, 0, 90 * GI),
+        ("kubeReserved: {memory: 100Gi, cpu: 9999}\n", 0, 0, 100 * GI - TENTH),
     ] {
         let text = text.replace("cpu: 9999", "cpu: '9999'");
         let config = load_text(&text, &[]).unwrap().resolve(&facts()).unwrap();

@@ -135,7 +135,7 @@ pub(in crate::effects) fn parse(image: &ImageRef) -> Result<ImageName, Failure> 
 pub(in crate::effects) async fn locate(host: &Host, name: &ImageName) -> Result<Option<Located>, ImageError> {
     let Some(record) = get(host, &name.to_string()).await? else { return Ok(None) };
     let Some(target) = record.target.clone() else { return Ok(None) };
-    let documents = match read_documents(host, &record.name, target).await {
+    let documents = match read_documents(&host.containerd, &record.name, target).await {
         // The record is there without its content: as good as absent, and a pull repairs it.
         Err(ImageError::Call(error)) if error.is_not_found() => return Ok(None),
         result => result?,
@@ -186,32 +186,36 @@ async fn names(host: &Host, record: &Image) -> Result<Vec<String>, CallError> {
 
 /// The bytes of an image as its descriptors say them: indexes and manifest, config, layers. Source: containerd,
 /// `core/images/usage/calculator.go` `CalculateImageUsage`, as `getImage` of `internal/cri/store/image/image.go` calls it.
-fn size_bytes(above: u64, manifest: &ImageManifest) -> u64 {
+pub(super) fn size_bytes(above: u64, manifest: &ImageManifest) -> u64 {
     let layers = manifest.layers().iter().map(OciDescriptor::size);
     layers.chain([manifest.config().size()]).fold(above, u64::saturating_add)
 }
 
-struct Documents {
-    manifest: ImageManifest,
+pub(super) struct Documents {
+    pub(super) manifest: ImageManifest,
     config: ImageConfiguration,
-    config_digest: String,
+    pub(super) config_digest: String,
     /// Size of the manifest and of the indexes above it.
-    above_bytes: u64,
+    pub(super) above_bytes: u64,
 }
 
-async fn read_documents(host: &Host, name: &str, target: Descriptor) -> Result<Documents, ImageError> {
+pub(super) async fn read_documents(
+    containerd: &Containerd,
+    name: &str,
+    target: Descriptor,
+) -> Result<Documents, ImageError> {
     let (mut digest, mut media_type) = (target.digest, target.media_type);
     let mut above_bytes = u64::try_from(target.size).unwrap_or_default();
     for _ in 0..INDEX_DEPTH_MAX {
         if !is_index(&media_type) {
-            let bytes = read(&host.containerd, "manifest", &digest).await?;
+            let bytes = read(containerd, "manifest", &digest).await?;
             let manifest: ImageManifest = parse_json("manifest", &digest, &bytes)?;
             let config_digest = manifest.config().digest().to_string();
-            let bytes = read(&host.containerd, "config", &config_digest).await?;
+            let bytes = read(containerd, "config", &config_digest).await?;
             let config = parse_json("config", &config_digest, &bytes)?;
             return Ok(Documents { manifest, config, config_digest, above_bytes });
         }
-        let bytes = read(&host.containerd, "index", &digest).await?;
+        let bytes = read(containerd, "index", &digest).await?;
         let index: ImageIndex = parse_json("index", &digest, &bytes)?;
         let chosen = choose(index.manifests()).ok_or_else(|| ImageError::NoPlatform(name.to_owned()))?;
         digest = chosen.digest().to_string();

@@ -6,6 +6,7 @@ pub(super) mod image_root;
 pub(super) mod image_volumes;
 pub(super) mod inspect;
 mod lease;
+mod listed;
 mod progress;
 pub(super) mod pull;
 mod pulled;
@@ -13,5 +14,6 @@ pub(super) mod rootfs;
 pub(super) mod unpack;
 
 pub use lease::end_unused;
+pub use listed::{Weighed, list_images};
 
 use super::{failure, files, host, kinds, leases};

@@ -24,8 +24,9 @@ pub struct Health {
 }
 
 impl Health {
+    /// As the kubelet writes it, which reads a version and leaves out what is before its first number.
     pub(super) fn version(&self) -> &str {
-        self.version.as_deref().unwrap_or("Unknown")
+        self.version.as_deref().map_or("Unknown", |version| version.trim_start_matches('v'))
     }
 
     /// Why no containers can be run.

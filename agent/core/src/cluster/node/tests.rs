@@ -102,11 +102,11 @@ fn a_new_object_has_all_that_the_kubelets_has() {
             },
             "nodeInfo": {
                 "machineID": "m", "systemUUID": "s", "bootID": "b1", "kernelVersion": "6.18", "osImage": "Debian",
-                "containerRuntimeVersion": "containerd://v2.3.4", "kubeletVersion": "v1.36.3", "kubeProxyVersion": "",
+                "containerRuntimeVersion": "containerd://2.3.4", "kubeletVersion": "v1.36.3", "kubeProxyVersion": "",
                 "operatingSystem": "linux", "architecture": "amd64",
             },
             "daemonEndpoints": { "kubeletEndpoint": { "Port": 10250 } },
-            "runtimeHandlers": [{ "features": { "recursiveReadOnlyMounts": false, "userNamespaces": false } }],
+            "runtimeHandlers": [{ "name": "", "features": { "recursiveReadOnlyMounts": false, "userNamespaces": false } }],
             "features": { "supplementalGroupsPolicy": true },
             "conditions": [
                 condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),

@@ -1,0 +1,128 @@
+//! Kubeconfigs: whether one can be used, what it holds, and the one that follows from a bootstrap.
+
+use std::path::{Path, PathBuf};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use jiff::Timestamp;
+use kube::config::{AuthInfo, Cluster, Kubeconfig};
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+
+use super::store::{CertificateError, Pair, of_disk, read, validity_of, write};
+use crate::cluster::ConnectError;
+
+/// Whether a kubeconfig is there, and the certificate that it holds, if it does, has not ended (`isClientConfigStillValid`).
+pub(super) async fn is_usable(path: &Path) -> bool {
+    match identity(path).await {
+        Ok(pair) => validity_of(&pair.certificates).is_some_and(|it| !it.has_ended(Timestamp::now())),
+        Err(CertificateError::NoIdentity(_)) => true,
+        Err(error) => {
+            tracing::debug!(why = crate::causes::with_causes(&error), "the kubeconfig is not used");
+            false
+        }
+    }
+}
+
+/// The certificate and key that a kubeconfig holds or names.
+pub(super) async fn identity(path: &Path) -> Result<Pair, CertificateError> {
+    let (config, place) = (load(path).await?, path.display().to_string());
+    let (_, auth) = current(&config).ok_or_else(|| CertificateError::NoIdentity(place.clone()))?;
+    let none = || CertificateError::NoIdentity(place.clone());
+    let malformed = || CertificateError::Malformed(place.clone());
+    let decode = |text: &str| {
+        let bytes = STANDARD.decode(text.trim()).ok()?;
+        String::from_utf8(bytes).ok()
+    };
+    let certificates = match (&auth.client_certificate_data, &auth.client_certificate) {
+        (Some(data), _) => decode(data).ok_or_else(malformed)?,
+        (None, Some(file)) => read(file.as_ref()).await?,
+        (None, None) => return Err(none()),
+    };
+    let key = match (&auth.client_key_data, &auth.client_key) {
+        (Some(data), _) => decode(data.expose_secret()).ok_or_else(malformed)?,
+        (None, Some(file)) => read(file.as_ref()).await?,
+        (None, None) => return Err(none()),
+    };
+    Ok(Pair { certificates: only(&certificates, "CERTIFICATE"), key: only(&key, "KEY") })
+}
+
+/// Writes the kubeconfig that follows from a bootstrap: the same server, with the certificate in a file
+/// (`writeKubeconfigFromBootstrapping`).
+pub(super) async fn write_after(
+    bootstrap: &Path,
+    path: &Path,
+    certificate: &Path,
+) -> Result<(), CertificateError> {
+    let config = load(bootstrap).await?;
+    let place = bootstrap.display().to_string();
+    let (cluster, _) = current(&config).ok_or(CertificateError::NoIdentity(place))?;
+    let authority = match (&cluster.certificate_authority, &cluster.certificate_authority_data) {
+        (Some(file), _) => json!({ "certificate-authority": file }),
+        (None, Some(data)) => json!({ "certificate-authority-data": data }),
+        (None, None) => json!({}),
+    };
+    let mut server = json!({ "server": cluster.server });
+    if let (Some(server), Some(more)) = (server.as_object_mut(), authority.as_object()) {
+        server.extend(more.clone());
+        if cluster.insecure_skip_tls_verify == Some(true) {
+            server.insert("insecure-skip-tls-verify".to_owned(), json!(true));
+        }
+    }
+    let text = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": "default-cluster", "cluster": server }],
+        "users": [{
+            "name": "default-auth",
+            "user": { "client-certificate": certificate, "client-key": certificate },
+        }],
+        "contexts": [{
+            "name": "default-context",
+            "context": { "cluster": "default-cluster", "namespace": "default", "user": "default-auth" },
+        }],
+        "current-context": "default-context",
+    });
+    let (path, text) = (path.to_owned(), format!("{text:#}\n"));
+    of_disk(move || {
+        let part = PathBuf::from(format!("{}.part", path.display()));
+        let failed = |source| CertificateError::Io { act: "write", path: path.clone(), source };
+        write(&part, &text, 0o600).and_then(|()| std::fs::rename(&part, &path)).map_err(failed)
+    })
+    .await
+}
+
+async fn load(path: &Path) -> Result<Kubeconfig, CertificateError> {
+    let path = path.to_owned();
+    of_disk(move || {
+        Kubeconfig::read_from(&path).map_err(|source| {
+            CertificateError::Connect(ConnectError::Kubeconfig { path, source: Box::new(source) })
+        })
+    })
+    .await
+}
+
+/// The cluster and the user of the current context.
+fn current(config: &Kubeconfig) -> Option<(&Cluster, &AuthInfo)> {
+    let named = config.current_context.as_ref()?;
+    let context = config.contexts.iter().find(|one| one.name == *named)?.context.as_ref()?;
+    let cluster = config.clusters.iter().find(|one| one.name == context.cluster)?.cluster.as_ref()?;
+    let user = context.user.as_ref()?;
+    let auth = config.auth_infos.iter().find(|one| one.name == *user)?.auth_info.as_ref()?;
+    Some((cluster, auth))
+}
+
+/// Blocks of a kind: a file may hold both certificates and key.
+fn only(pem: &str, kind: &str) -> String {
+    let mut kept = String::new();
+    let mut is_in = false;
+    for line in pem.lines() {
+        if line.starts_with("-----BEGIN ") {
+            is_in = line.trim_end().ends_with(&format!("{kind}-----"));
+        }
+        if is_in {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
+}

@@ -1,0 +1,160 @@
+//! Who the node is at the API server: its client certificate, got with a bootstrap token where it has none, and replaced before it
+//! ends.
+//!
+//! Sources: `pkg/kubelet/certificate/bootstrap/bootstrap.go`, `k8s.io/client-go/util/certificate`. When a certificate is to be
+//! replaced is decided in `berth_core::cluster::certificate`.
+
+mod kubeconfig;
+mod request;
+mod store;
+
+use std::time::Duration;
+
+use berth_core::cluster::certificate::{Rotation, again_after};
+use jiff::Timestamp;
+use kube::Client;
+
+pub use self::store::CertificateError;
+use self::{
+    request::{Wanted, obtain},
+    store::Store,
+};
+use super::{
+    Clients, ConnectError,
+    client::{connect, connect_as},
+    node::chance,
+};
+use crate::{causes::with_causes, clock, config::Cluster};
+
+/// Longest sleep until the clocks are read again: a wall clock may have been set.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Name of the client certificate's files.
+const CLIENT: &str = "kubelet-client";
+
+/// Clients of the node. Where it has to ask for a certificate first, they may do nothing but that until [`bootstrap`] is done.
+///
+/// # Errors
+/// The kubeconfig, or what it names, cannot be used.
+pub async fn clients(cluster: &Cluster) -> Result<Clients, ConnectError> {
+    Ok(Clients::new(match &cluster.bootstrap_kubeconfig {
+        Some(bootstrap) if is_bootstrap_needed(cluster).await => connect(bootstrap).await?,
+        Some(_) | None => client(cluster).await?,
+    }))
+}
+
+/// Whether the node has to ask for a certificate before it can do anything (`isClientConfigStillValid`).
+async fn is_bootstrap_needed(cluster: &Cluster) -> bool {
+    cluster.bootstrap_kubeconfig.is_some() && !kubeconfig::is_usable(&cluster.kubeconfig).await
+}
+
+/// The client of a node that has its kubeconfig. A certificate that was replaced counts more than the one that the kubeconfig
+/// names.
+async fn client(cluster: &Cluster) -> Result<Client, ConnectError> {
+    let current = Store::of(&cluster.cert_dir, CLIENT).current();
+    if cluster.rotates && store::validity(&current).await.is_ok_and(|it| !it.has_ended(Timestamp::now())) {
+        return connect_as(&cluster.kubeconfig, Some(&current)).await;
+    }
+    connect(&cluster.kubeconfig).await
+}
+
+/// Gets a certificate with the bootstrap kubeconfig where the node has none, writes the kubeconfig, and has the clients use it.
+/// Tries until it has one.
+pub async fn bootstrap(cluster: &Cluster, clients: &Clients) {
+    if !is_bootstrap_needed(cluster).await {
+        return;
+    }
+    let mut failures = 0_u32;
+    loop {
+        match bootstrap_once(cluster).await {
+            Ok(client) => return clients.replace(client),
+            Err(error) => {
+                failures = failures.saturating_add(1);
+                tracing::warn!(
+                    error = with_causes(&error),
+                    "get a certificate for the node; it is tried again"
+                );
+                tokio::time::sleep(again_after(failures)).await;
+            }
+        }
+    }
+}
+
+async fn bootstrap_once(cluster: &Cluster) -> Result<Client, CertificateError> {
+    let bootstrap = match &cluster.bootstrap_kubeconfig {
+        Some(bootstrap) if is_bootstrap_needed(cluster).await => bootstrap,
+        // Somebody has written the kubeconfig meanwhile.
+        Some(_) | None => return Ok(client(cluster).await?),
+    };
+    tracing::info!(kubeconfig = %bootstrap.display(), "asking for a client certificate");
+    let store = Store::of(&cluster.cert_dir, CLIENT);
+    let issued = obtain(connect(bootstrap).await?, &Wanted::of_client(&cluster.node.name)).await?;
+    store.update(issued).await?;
+    kubeconfig::write_after(bootstrap, &cluster.kubeconfig, &store.current()).await?;
+    tracing::info!(kubeconfig = %cluster.kubeconfig.display(), "the node has a client certificate");
+    Ok(connect(&cluster.kubeconfig).await?)
+}
+
+/// Replaces the client certificate before it ends, where that is asked for. Runs until the agent stops.
+pub async fn keep(clients: Clients, cluster: Cluster) {
+    if !cluster.rotates {
+        return;
+    }
+    let store = Store::of(&cluster.cert_dir, CLIENT);
+    if let Err(error) = adopt(&cluster, &store).await {
+        // A kubeconfig with a token, or a plugin, has none.
+        tracing::info!(why = with_causes(&error), "there is no client certificate to be replaced");
+        return;
+    }
+    let mut failures = 0_u32;
+    loop {
+        if let Err(error) = wait_until_due(&store).await {
+            tracing::warn!(error = with_causes(&error), "the client certificate cannot be read");
+        }
+        match rotate(&clients, &cluster, &store).await {
+            Ok(()) => failures = 0,
+            Err(error) => {
+                failures = failures.saturating_add(1);
+                tracing::warn!(
+                    error = with_causes(&error),
+                    "replace the client certificate; it is tried again"
+                );
+                tokio::time::sleep(again_after(failures)).await;
+            }
+        }
+    }
+}
+
+/// Takes the certificate that a kubeconfig holds as the first one, as the kubelet does.
+async fn adopt(cluster: &Cluster, store: &Store) -> Result<(), CertificateError> {
+    if store::validity(&store.current()).await.is_ok_and(|it| !it.has_ended(Timestamp::now())) {
+        return Ok(());
+    }
+    let held = kubeconfig::identity(&cluster.kubeconfig).await?;
+    store.update(held).await
+}
+
+async fn wait_until_due(store: &Store) -> Result<(), CertificateError> {
+    let validity = store::validity(&store.current()).await?;
+    let rotation = Rotation::plan(validity, clock::now(), chance());
+    loop {
+        let due = rotation.due_in(clock::now());
+        tracing::debug!(seconds = due.as_secs(), "until the client certificate is replaced");
+        if due.is_zero() {
+            return Ok(());
+        }
+        tokio::time::sleep(due.min(LOOK_EVERY)).await;
+    }
+}
+
+async fn rotate(clients: &Clients, cluster: &Cluster, store: &Store) -> Result<(), CertificateError> {
+    let has_ended = store::validity(&store.current()).await.is_ok_and(|it| it.has_ended(Timestamp::now()));
+    let asks = match &cluster.bootstrap_kubeconfig {
+        Some(bootstrap) if has_ended => connect(bootstrap).await?,
+        _ => clients.get(),
+    };
+    let issued = obtain(asks, &Wanted::of_client(&cluster.node.name)).await?;
+    store.update(issued).await?;
+    clients.replace(connect_as(&cluster.kubeconfig, Some(&store.current())).await?);
+    tracing::info!("the client certificate was replaced");
+    Ok(())
+}

@@ -1,0 +1,431 @@
+//! The node as its cluster sees it: its object and its lease.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::agent::{NODE_NAME, Settings};
+use berth_integration::cluster::{self, AuditEvent, Cluster, Part};
+use berth_integration::lab::World;
+use berth_integration::node::Node;
+use berth_integration::process::Process;
+use berth_integration::wait::{self, Look};
+use berth_integration::{binaries, cni, components, containerd::ctr};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::kit::SOON;
+use crate::suite::{LONG_LIMIT, Test, same, test};
+
+/// How soon a change is to be seen at the API server, which the issue of this asks for, and what a busy machine needs beside it.
+const AT_ONCE: Duration = Duration::from_secs(1);
+/// How long containerd may say nothing.
+const DOWN_AFTER: Duration = Duration::from_secs(30);
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("cluster_node::registers_and_becomes_ready_with_the_network", registers),
+        test("cluster_node::what_others_put_on_it_stays", others),
+        test("cluster_node::an_api_server_that_was_gone_finds_it_as_it_is", api_server_gone),
+        test("cluster_node::gets_a_certificate_by_its_token_and_replaces_it", bootstrap).long(),
+        test("cluster_node::its_object_is_the_kubelets", as_kubelet).long(),
+        test("cluster_node::a_silent_containerd_makes_it_unready", silent).long().within(LONG_LIMIT),
+    ]
+}
+
+/// A cluster and a node that is about to join it, without a network configuration.
+fn pair(kubelet: Value, flags: &[&str]) -> Result<(Cluster, Node)> {
+    let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
+    let mut node = Node::prepare(&Settings { kubelet, ..Settings::default() })?;
+    let kubeconfig = cluster.node_kubeconfig(NODE_NAME)?;
+    let mut all = vec![format!("--kubeconfig={}", kubeconfig.display())];
+    all.extend(flags.iter().map(|&flag| flag.to_owned()));
+    node.agent.set_flags(&all);
+    fs::remove_dir_all(node.cni_conf())?;
+    fs::create_dir(node.cni_conf())?;
+    Ok((cluster, node))
+}
+
+fn connect(node: &Node) -> Result<()> {
+    cni::write(node.cni_conf(), &cni::network(&node.world.root().join("leases")))
+}
+
+fn path() -> String {
+    format!("/api/v1/nodes/{NODE_NAME}")
+}
+
+fn lease() -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE_NAME}")
+}
+
+fn condition<'a>(node: &'a Value, kind: &str) -> &'a Value {
+    let all = node["status"]["conditions"].as_array();
+    all.and_then(|all| all.iter().find(|one| one["type"] == kind)).unwrap_or(&Value::Null)
+}
+
+fn is_ready(node: &Value) -> bool {
+    condition(node, "Ready")["status"] == "True"
+}
+
+fn is_unready(node: &Value) -> bool {
+    condition(node, "Ready")["status"] == "False"
+}
+
+/// What the node itself asked.
+fn by_node(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
+    Ok(cluster.audit()?.into_iter().filter(|event| event.is_by_node(NODE_NAME)).collect())
+}
+
+/// What the node patched of its object so far.
+fn patches(cluster: &Cluster) -> Result<Vec<Value>> {
+    let events = by_node(cluster)?.into_iter().filter(|event| event.is("patch", "nodes/status"));
+    Ok(events.filter_map(|event| event.request_object).collect())
+}
+
+/// Nothing that the node asked was refused for want of a right.
+fn none_refused(cluster: &Cluster) -> Result<()> {
+    let events = by_node(cluster)?;
+    ensure!(!events.is_empty(), "the node asked nothing");
+    let refused: Vec<_> = events.iter().filter(|event| event.is_refused()).collect();
+    ensure!(refused.is_empty(), "refused: {refused:#?}");
+    Ok(())
+}
+
+/// The lease as it is after this many renewals.
+fn renewed(cluster: &Cluster, times: usize) -> Result<Value> {
+    let time = |lease: &Value| lease["spec"]["renewTime"].clone();
+    let mut lease_now = cluster.wait_for(&lease(), "there", |_| true)?;
+    for _ in 0..times {
+        lease_now = cluster.wait_for(&lease(), "renewed", |lease| time(lease) != time(&lease_now))?;
+    }
+    Ok(lease_now)
+}
+
+fn registers() -> Result<()> {
+    let kubelet = json!({
+        "nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "5m",
+        "providerID": "kind://x", "maxPods": 50,
+    });
+    let flags = ["--node-labels=a=b,node.kubernetes.io/x=y", "--register-with-taints=k=v:NoSchedule"];
+    let (cluster, mut node) = pair(kubelet, &flags)?;
+    node.agent.start()?;
+    let object = cluster.wait_for(&path(), "not ready", is_unready)?;
+    same(
+        "why not",
+        &condition(&object, "Ready")["message"],
+        &json!(
+            "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin \
+             returns error: cni plugin not initialized"
+        ),
+    )?;
+    same("the label", &object["metadata"]["labels"]["a"], &json!("b"))?;
+    same("Kubernetes' label", &object["metadata"]["labels"]["node.kubernetes.io/x"], &json!("y"))?;
+    same("the cloud's id", &object["spec"]["providerID"], &json!("kind://x"))?;
+    let taints = object["spec"]["taints"].as_array().context("no taints")?;
+    ensure!(taints.contains(&json!({ "key": "k", "value": "v", "effect": "NoSchedule" })), "{taints:?}");
+    same("pods", &object["status"]["capacity"]["pods"], &json!("50"))?;
+
+    connect(&node)?;
+    let began = Instant::now();
+    cluster.wait_for(&path(), "ready", is_ready)?;
+    let took = began.elapsed();
+    ensure!(took < AT_ONCE, "it was ready {took:?} after the network");
+
+    let lease = renewed(&cluster, 2)?;
+    same("who holds it", &lease["spec"]["holderIdentity"], &json!(NODE_NAME))?;
+    same("whose it is", &lease["metadata"]["ownerReferences"][0]["uid"], &object["metadata"]["uid"])?;
+
+    // What it is takes a few looks of a second until nothing changes any more.
+    let before = patches(&cluster)?.len();
+    renewed(&cluster, 5)?;
+    let more = patches(&cluster)?.split_off(before);
+    ensure!(more.len() <= 1, "patches in 5 s in which nothing changed: {more:?}");
+
+    wait::until("the events of the node", SOON, || {
+        let events = cluster.get_json("/api/v1/namespaces/default/events")?;
+        let reasons: Vec<String> = events["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|event| event["involvedObject"]["kind"] == "Node")
+            .filter_map(|event| Some(event["reason"].as_str()?.to_owned()))
+            .collect();
+        let wanted = [
+            "Starting",
+            "NodeHasSufficientMemory",
+            "NodeHasNoDiskPressure",
+            "NodeHasSufficientPID",
+            "NodeReady",
+        ];
+        Ok(if wanted.iter().all(|reason| reasons.iter().any(|one| one == reason)) {
+            Look::Ready(())
+        } else {
+            Look::NotYet(reasons.join(" "))
+        })
+    })?;
+    none_refused(&cluster)?;
+    node.end()?;
+    cluster.end()
+}
+
+/// Puts what is theirs on the node, as controllers do.
+fn put(cluster: &Cluster) -> Result<()> {
+    let patch = "application/strategic-merge-patch+json";
+    let theirs = json!({
+        "metadata": { "labels": { "theirs": "x" }, "annotations": { "theirs": "x" } },
+        "spec": { "taints": [{ "key": "theirs", "effect": "NoSchedule" }] },
+    });
+    cluster.request("PATCH", &path(), patch, &theirs)?;
+    let theirs = json!({ "status": {
+        "conditions": [{ "type": "NetworkUnavailable", "status": "False", "reason": "RouteCreated" }],
+        "capacity": { "example.com/gpu": "3" },
+    } });
+    cluster.request("PATCH", &format!("{}/status", path()), patch, &theirs).map(drop)
+}
+
+fn others() -> Result<()> {
+    let kubelet = json!({ "nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "1s" });
+    let (cluster, mut node) = pair(kubelet, &[])?;
+    connect(&node)?;
+    node.agent.start()?;
+    let first = cluster.wait_for(&path(), "ready", is_ready)?;
+    put(&cluster)?;
+    // Everything that changes now is said on top of that; an agent that begins anew looks at all of it.
+    node.agent.kill()?;
+    node.agent.start()?;
+    fs::remove_dir_all(node.cni_conf())?;
+    fs::create_dir(node.cni_conf())?;
+    let object = cluster.wait_for(&path(), "not ready", is_unready)?;
+    same("their label", &object["metadata"]["labels"]["theirs"], &json!("x"))?;
+    same("their annotation", &object["metadata"]["annotations"]["theirs"], &json!("x"))?;
+    same("their condition", &condition(&object, "NetworkUnavailable")["reason"], &json!("RouteCreated"))?;
+    let taints = object["spec"]["taints"].as_array().context("no taints")?;
+    ensure!(taints.iter().any(|taint| taint["key"] == "theirs"), "{taints:?}");
+    let gpus = |object: &Value| object["status"]["allocatable"]["example.com/gpu"] == "3";
+    cluster.wait_for(&path(), "allocatable as others say", gpus)?;
+
+    connect(&node)?;
+    cluster.wait_for(&path(), "ready", is_ready)?;
+    cluster.request("DELETE", &path(), "application/json", &json!({}))?;
+    let uid = |object: &Value| object["metadata"]["uid"].clone();
+    let again = |object: &Value| uid(object) != uid(&first) && is_ready(object);
+    let object = cluster.wait_for(&path(), "made again", again)?;
+    same("their label", object["metadata"]["labels"].get("theirs"), None)?;
+    let owned = |lease: &Value| lease["metadata"]["ownerReferences"][0]["uid"] == uid(&object);
+    cluster.wait_for(&lease(), "the new node's", owned)?;
+    none_refused(&cluster)?;
+    node.end()?;
+    cluster.end()
+}
+
+fn api_server_gone() -> Result<()> {
+    let kubelet = json!({ "nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "1s" });
+    let (mut cluster, mut node) = pair(kubelet, &[])?;
+    connect(&node)?;
+    node.agent.start()?;
+    let before = cluster.wait_for(&path(), "ready", is_ready)?;
+    renewed(&cluster, 1)?;
+    cluster.kill_api_server()?;
+    // The node goes on by itself.
+    node.apply("alone", &crate::kit::sleeper("alone"))?;
+    node.ready("alone")?;
+    cluster.start_api_server()?;
+    renewed(&cluster, 2)?;
+    let after = cluster.get_json(&path())?;
+    let since = |object: &Value| condition(object, "Ready")["lastTransitionTime"].clone();
+    same("ready since", since(&after), since(&before))?;
+    same("the object", &after["metadata"]["uid"], &before["metadata"]["uid"])?;
+    // A server that takes what is said and answers nothing is left for another connection.
+    cluster.freeze_api_server()?;
+    fs::remove_dir_all(node.cni_conf())?;
+    fs::create_dir(node.cni_conf())?;
+    cluster.thaw_api_server()?;
+    cluster.wait_for(&path(), "not ready", is_unready)?;
+    none_refused(&cluster)?;
+    node.end()?;
+    cluster.end()
+}
+
+fn silent() -> Result<()> {
+    let (cluster, mut node) = pair(json!({ "nodeLeaseDurationSeconds": 4 }), &[])?;
+    connect(&node)?;
+    node.agent.start()?;
+    let before = cluster.wait_for(&path(), "ready", is_ready)?;
+    // A restart flips nothing.
+    node.containerd.kill()?;
+    renewed(&cluster, 3)?;
+    node.containerd.start_again()?;
+    wait::until("containerd to answer", SOON, || {
+        Ok(match ctr(&["version"]) {
+            Ok(_) => Look::Ready(()),
+            Err(failure) => Look::NotYet(format!("{failure:#}")),
+        })
+    })?;
+    renewed(&cluster, 2)?;
+    let since = |object: &Value| condition(object, "Ready")["lastTransitionTime"].clone();
+    same("ready since", since(&cluster.get_json(&path())?), since(&before))?;
+
+    let began = Instant::now();
+    node.containerd.freeze()?;
+    let down = cluster.wait_for(&path(), "not ready", is_unready)?;
+    ensure!(began.elapsed() >= DOWN_AFTER, "not ready after {:?}", began.elapsed());
+    same("why", &condition(&down, "Ready")["message"], &json!("container runtime is down"))?;
+    node.containerd.thaw()?;
+    let began = Instant::now();
+    cluster.wait_for(&path(), "ready", is_ready)?;
+    ensure!(began.elapsed() < AT_ONCE, "ready {:?} after containerd answered", began.elapsed());
+    none_refused(&cluster)?;
+    node.end()?;
+    cluster.end()
+}
+
+/// Where a link leads.
+fn target(link: &Path) -> Result<String> {
+    Ok(fs::read_link(link).with_context(|| format!("follow {}", link.display()))?.display().to_string())
+}
+
+fn bootstrap() -> Result<()> {
+    // The signer lets certificates begin five minutes before they are given: those of a minute are nearly over when they come.
+    let settings = cluster::Settings {
+        parts: vec![Part::Controllers],
+        controllers: vec!["--cluster-signing-duration=60s".to_owned()],
+        ..cluster::Settings::default()
+    };
+    let root = World::here()?.root().to_owned();
+    let cluster = Cluster::start(&root.join("cluster"), &settings)?;
+    let kubelet = json!({ "rotateCertificates": true, "nodeLeaseDurationSeconds": 4 });
+    let mut node = Node::prepare(&Settings { kubelet, ..Settings::default() })?;
+    let (kubeconfig, pki) = (root.join("kubelet.conf"), root.join("pki"));
+    node.agent.set_flags(&[
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--bootstrap-kubeconfig={}", cluster.bootstrap_kubeconfig()?.display()),
+        format!("--cert-dir={}", pki.display()),
+    ]);
+    node.agent.start()?;
+    // It is alive before anybody has signed anything.
+    let alive = berth_integration::http::get(([127, 0, 0, 1], 10248).into(), "/healthz")?;
+    same("alive", alive.text().as_str(), "ok")?;
+    let before = cluster.wait_for(&path(), "ready", is_ready)?;
+    let current = pki.join("kubelet-client-current.pem");
+    let first = target(&current)?;
+    for file in [Path::new(&first), &kubeconfig] {
+        let mode = fs::metadata(file)?.permissions().mode() & 0o777;
+        ensure!(mode == 0o600, "{} has mode {mode:o}", file.display());
+    }
+    let who = cluster.kubectl_as(&kubeconfig, &["auth", "whoami", "--output", "json"], "")?;
+    let who: Value = serde_json::from_str(&who)?;
+    same("who it is", &who["status"]["userInfo"]["username"], &json!(format!("system:node:{NODE_NAME}")))?;
+
+    let mut last = first;
+    for _ in 0..2 {
+        last = wait::until("another certificate", SOON * 2, || {
+            let now = target(&current)?;
+            Ok(if now == last { Look::NotYet(now) } else { Look::Ready(now) })
+        })?;
+        renewed(&cluster, 2)?;
+    }
+    // An agent that begins anew has the last one.
+    node.agent.kill()?;
+    node.agent.start()?;
+    renewed(&cluster, 2)?;
+    let after = cluster.get_json(&path())?;
+    let since = |object: &Value| condition(object, "Ready")["lastTransitionTime"].clone();
+    same("ready since", since(&after), since(&before))?;
+    none_refused(&cluster)?;
+    node.end()?;
+    cluster.end()
+}
+
+/// The object without what differs from one to the next of the same node.
+fn lasting(node: &Value) -> Value {
+    let mut node = node.clone();
+    for name in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"] {
+        if let Some(metadata) = node["metadata"].as_object_mut() {
+            metadata.remove(name);
+        }
+    }
+    // A kubelet is ready only when it has written its CSINode.
+    if let Some(conditions) = node["status"]["conditions"].as_array_mut() {
+        conditions.retain(|one| one["type"] != "Ready");
+    }
+    for condition in node["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        for name in ["lastHeartbeatTime", "lastTransitionTime"] {
+            condition.as_object_mut().map(|fields| fields.remove(name));
+        }
+    }
+    node
+}
+
+/// Where two values differ, and in what.
+fn differences(at: &str, ours: &Value, theirs: &Value, into: &mut Vec<String>) {
+    match (ours, theirs) {
+        (Value::Object(one), Value::Object(other)) => {
+            let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+            for name in names {
+                differences(&format!("{at}.{name}"), &ours[name.as_str()], &theirs[name.as_str()], into);
+            }
+        }
+        (one, other) if one == other => {}
+        (one, other) => into.push(format!("{at}: {one} where the kubelet has {other}")),
+    }
+}
+
+/// What differs on purpose, and where the machine of the test does.
+const ON_PURPOSE: [&str; 2] = [
+    // Neither is promised yet: user namespaces, and mounts that are read-only all the way down.
+    ".status.runtimeHandlers",
+    // None of them is done yet.
+    ".status.declaredFeatures",
+];
+
+fn as_kubelet() -> Result<()> {
+    let (cluster, mut node) = pair(json!({}), &["--node-labels=a=b"])?;
+    connect(&node)?;
+    node.agent.start()?;
+    let has_images = |node: &Value| node["status"]["images"].is_array();
+    let ours = |node: &Value| has_images(node) && is_ready(node);
+    let ours = lasting(&cluster.wait_for(&path(), "ready, with images", ours)?);
+    node.agent.stop()?;
+    cluster.request("DELETE", &path(), "application/json", &json!({}))?;
+
+    let dir = node.world.root().join("theirs");
+    fs::create_dir_all(&dir)?;
+    let config = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "cgroupRoot": node.world.cgroup_root(),
+        "cgroupDriver": "cgroupfs",
+        "enforceNodeAllocatable": [],
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "authentication": { "webhook": { "enabled": false } },
+        "authorization": { "mode": "AlwaysAllow" },
+    });
+    fs::write(dir.join("kubelet.yaml"), config.to_string())?;
+    let mut command = Command::new(components::binary("kubelet")?);
+    command.args([
+        "--root-dir",
+        "/var/lib/kubelet",
+        "--hostname-override",
+        NODE_NAME,
+        "--node-labels=a=b",
+        "--config",
+    ]);
+    command.arg(dir.join("kubelet.yaml")).env("PATH", binaries::search_path(None)?);
+    command.arg("--kubeconfig").arg(cluster.node_kubeconfig(NODE_NAME)?);
+    command.arg("--cert-dir").arg(dir.join("pki"));
+    let kubelet = Process::start("kubelet", &mut command, &dir.join("kubelet.log"))?;
+    let theirs = lasting(&cluster.wait_for(&path(), "the kubelet's, with images", has_images)?);
+    kubelet.stop_with(Signal::SIGTERM)?;
+    let mut found = Vec::new();
+    differences("", &ours, &theirs, &mut found);
+    found.retain(|difference| !ON_PURPOSE.iter().any(|known| difference.starts_with(&format!("{known}:"))));
+    ensure!(found.is_empty(), "differences:\n{}", found.join("\n"));
+    node.close()?;
+    cluster.end()
+}
