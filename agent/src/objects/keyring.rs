@@ -204,7 +204,7 @@ mod tests {
             ("kubernetes.io/dockercfg", ".dockercfg", entry.clone(), 1),
             ("kubernetes.io/dockerconfigjson", ".dockerconfigjson", json!({"auths": entry}), 1),
             ("Opaque", ".dockercfg", entry.clone(), 0),
-            ("kubernetes.io/dockercfg", ".dockerconfigjson", entry.clone(), 0),
+            ("kubernetes.io/dockercfg", ".dockerconfigjson", entry, 0),
             ("kubernetes.io/dockercfg", ".dockercfg", json!("canary"), 0),
             ("kubernetes.io/dockercfg", ".dockercfg", json!({"a.io": {"auth": "%%%"}}), 0),
             (

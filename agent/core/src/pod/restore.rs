@@ -45,10 +45,9 @@ impl PodMachine {
         if let Some(Ended { succeeded, reason, message }) = self.life.spec.ended.clone() {
             self.life.record.terminal =
                 Some(TerminalRecord { succeeded, reason, message, by: EndedBy::Itself });
-            return self.terminate(now.mono);
-        }
-        if self.life.spec.deletion.is_some() {
-            return self.terminate(now.mono);
+            self.terminate(now.mono);
+        } else if self.life.spec.deletion.is_some() {
+            self.terminate(now.mono);
         }
     }
 

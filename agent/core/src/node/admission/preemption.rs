@@ -41,7 +41,7 @@ fn without(missing: Missing, gone: &[&Pod]) -> Missing {
 }
 
 /// Those that come nearest to what is missing, one after the other; of two that come as near, the one that asks for less.
-fn nearest<'a>(mut pods: Vec<&'a Pod>, mut missing: Missing) -> Option<Vec<&'a Pod>> {
+fn nearest(mut pods: Vec<&Pod>, mut missing: Missing) -> Option<Vec<&Pod>> {
     let mut chosen = Vec::new();
     while !missing.is_empty() {
         let nearest = (0..pods.len()).min_by(|one, other| {
