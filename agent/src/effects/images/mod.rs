@@ -1,5 +1,6 @@
 //! The image port: what is on the node, pulls, layers of containers and what images bring along.
 
+mod follow;
 pub(super) mod image_root;
 pub(super) mod image_volumes;
 pub(super) mod inspect;
@@ -10,7 +11,7 @@ pub(super) mod pull;
 pub(super) mod rootfs;
 pub(super) mod unpack;
 
+pub use follow::follow_images;
 pub use lease::end_unused;
-pub use listed::{Weighed, list_images};
 
 use super::{failure, files, host, kinds, leases};
