@@ -149,7 +149,6 @@ async fn start(
         grouped.add(container, sandbox);
     }
     let view = View::default();
-    let objects = clients.clone().map_or_else(Objects::none, |known| Objects::new(known, sender.clone()));
     let host = Arc::new(Host {
         config: Arc::clone(&config),
         containerd: containerd.clone(),
@@ -159,7 +158,7 @@ async fn start(
         cgroups,
         systemd: (config.node.cgroups.driver == CgroupDriver::Systemd).then(Systemd::default),
         oci,
-        objects,
+        objects: Objects::of(clients.as_ref(), &sender),
         accounts: AccountsCache::default(),
         leases: LeasesInUse::default(),
         ended,

@@ -153,7 +153,7 @@ impl NodeLoop {
             }
             Act::Note(note) => {
                 let event = &note.event;
-                tracing::info!(%pod, reason = event.reason, message = event.message, "pod event");
+                tracing::info!(%pod, reason = %event.reason, message = event.message, "pod event");
                 if let Some(sinks) = &self.sinks {
                     sinks.note(&pod, &note);
                 }

@@ -1,6 +1,10 @@
 //! What the core knows of the node: facts read by the shell, and settings.
 
-use std::{collections::BTreeSet, net::IpAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Duration,
+};
 
 use crate::spec::Quantities;
 
@@ -9,6 +13,10 @@ use crate::spec::Quantities;
 pub struct NodeConfig {
     /// Name of the node, lower case.
     pub name: String,
+    /// Labels that it has in any case.
+    pub labels: BTreeMap<String, String>,
+    /// How many pods it may have (`maxPods`, `podsPerCore`).
+    pub pods_max: u32,
     /// Its addresses, primary first.
     pub ips: Vec<IpAddr>,
     /// Its host name as the kernel has it: what containers in its network see, and their `HOSTNAME`.

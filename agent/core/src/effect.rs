@@ -8,7 +8,8 @@
 
 use crate::{
     cgroup::QosValues,
-    id::{ImageRef, OpId, PodName, PodUid, SandboxId},
+    id::{OpId, PodName, PodUid, SandboxId},
+    image::WantedImage,
     oci::HostFile,
     pod::port::{
         cgroup::CgroupRequest,
@@ -63,9 +64,9 @@ impl Effect {
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeAct {
     /// Look for an image on the node. Outcome: `Image`.
-    InspectImage(ImageRef),
+    InspectImage(WantedImage),
     /// Fetch and unpack an image. Outcome: `Image`, present.
-    PullImage(ImageRef),
+    PullImage(WantedImage),
     /// Set the values of the QoS cgroups. Outcome: `Done`.
     SetQos(Box<QosValues>),
 }

@@ -7,6 +7,7 @@ use crate::{
     failure::Failure,
     id::{OpId, PodUid, SandboxId},
     image::ImageInfo,
+    node::NodeInfo,
     observation::{Observation, ObservedTask, SandboxReport},
     oci::Accounts,
     pod::port::{look::Finding, probe::ProbeAnswer, start_failure::StartFailure},
@@ -38,6 +39,8 @@ pub enum Event {
     },
     /// What of the node may have changed, read before another event that pods are prepared after.
     NodeFacts(NodeFacts),
+    /// What pods are admitted by, as the API server has it.
+    NodeInfo(NodeInfo),
     /// Whether pods can be wired: a CNI configuration is there and its plugins are content.
     NetworkReady(Result<(), String>),
     /// An object of the API server has changed, or is known for the first time to pods that waited for it.

@@ -13,7 +13,8 @@ use crate::{
     spec::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
         NetworkMode, PidMode, Pod, PodSecurity, Probe, ProbeHandler, ProbePort, Probes, QosClass, Quantities,
-        Resources, RestartPolicy, Source, Stdin, Stdio, TerminationMessage, TerminationMessagePolicy,
+        Resources, RestartPolicy, Scheduling, Source, Stdin, Stdio, TerminationMessage,
+        TerminationMessagePolicy,
     },
 };
 
@@ -23,6 +24,8 @@ pub(crate) const ALL_CAPABILITIES: u64 = (1 << 41) - 1;
 pub(crate) fn node() -> NodeConfig {
     NodeConfig {
         name: "node-1".into(),
+        labels: BTreeMap::new(),
+        pods_max: 110,
         ips: vec!["192.0.2.10".parse().unwrap()],
         hostname: "Node-1.example".into(),
         capacity: Quantities {
@@ -118,6 +121,8 @@ pub(crate) fn pod(containers: Vec<Container>) -> Pod {
         generation: None,
         deletion: None,
         ended: None,
+        scheduling: Scheduling::default(),
+        overhead: Quantities::default(),
         network: NetworkMode::Pod,
         pid: PidMode::Container,
         ipc: IpcMode::Pod,
@@ -129,6 +134,7 @@ pub(crate) fn pod(containers: Vec<Container>) -> Pod {
         dns_config: DnsConfig::default(),
         service_account: "default".into(),
         service_links: true,
+        pull_secrets: Vec::new(),
         priority: 0,
         priority_class: String::new(),
         security: PodSecurity::default(),

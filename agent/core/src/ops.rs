@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    id::{ImageRef, OpId, PodUid, SandboxId},
+    id::{OpId, PodUid, SandboxId},
+    image::WantedImage,
     node::Orphan,
     pod::outcome::Slot,
 };
@@ -46,9 +47,9 @@ pub enum Purpose {
         tries: u32,
     },
     /// Looking for an image.
-    Inspect(ImageRef),
+    Inspect(WantedImage),
     /// Pulling an image.
-    Pull(ImageRef),
+    Pull(WantedImage),
     /// Values of the QoS cgroups.
     Qos {
         /// How often it failed before, in a row.

@@ -230,4 +230,18 @@ pub struct TerminalRecord {
     pub reason: String,
     /// `status.message`.
     pub message: String,
+    /// Who ended it.
+    pub by: EndedBy,
+}
+
+/// Who ended a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum EndedBy {
+    /// Its containers, or its deadline.
+    #[default]
+    Itself,
+    /// It was never admitted: nothing of it was begun.
+    Admission,
+    /// The node, for the sake of others: the message of its condition `DisruptionTarget`.
+    Node(String),
 }

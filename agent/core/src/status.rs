@@ -1,6 +1,6 @@
 //! What users see of a pod.
 
-use std::net::IpAddr;
+use std::{borrow::Cow, net::IpAddr};
 
 use jiff::Timestamp;
 
@@ -101,6 +101,8 @@ pub enum ConditionKind {
     ContainersReady,
     /// The pod is on a node.
     PodScheduled,
+    /// The node ended the pod for the sake of others.
+    DisruptionTarget,
 }
 
 impl ConditionKind {
@@ -113,6 +115,7 @@ impl ConditionKind {
             Self::Ready => "Ready",
             Self::ContainersReady => "ContainersReady",
             Self::PodScheduled => "PodScheduled",
+            Self::DisruptionTarget => "DisruptionTarget",
         }
     }
 }
@@ -210,7 +213,7 @@ pub struct PodEvent {
     /// Whether somebody should look.
     pub severity: Severity,
     /// Reason, such as `Pulled`.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// For people.
     pub message: String,
 }

@@ -31,7 +31,7 @@ use tokio::sync::watch;
 use tower::{BoxError, Service, ServiceBuilder};
 
 use super::ApiError;
-use crate::causes::with_causes;
+use crate::{causes::with_causes, config::architecture};
 
 /// How long a connection may take to be made.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -151,11 +151,7 @@ where
 
 /// Who the server hears asking: the kubelet whose place this is.
 fn agent_name() -> HeaderValue {
-    let processor = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
+    let processor = architecture();
     let name = format!("kubelet/v1.36.3 (linux/{processor}) berth/{}", env!("CARGO_PKG_VERSION"));
     HeaderValue::from_str(&name).unwrap_or_else(|_not_ascii| HeaderValue::from_static("kubelet"))
 }

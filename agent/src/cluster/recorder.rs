@@ -59,7 +59,7 @@ impl Recorder {
         self.record(Happened {
             object,
             severity: note.event.severity,
-            reason: note.event.reason.to_owned(),
+            reason: note.event.reason.to_string(),
             message: note.event.message.clone(),
             annotations: std::collections::BTreeMap::new(),
         });

@@ -148,6 +148,15 @@ fn text_or_empty(path: &Path) -> Result<String, FactsError> {
     }
 }
 
+/// The processor's kind, as Go and Kubernetes name it.
+pub(crate) fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
 fn page_bytes() -> Result<u64, FactsError> {
     let what = "the size of a page";
     let size =

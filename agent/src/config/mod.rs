@@ -24,6 +24,7 @@ mod validate;
 pub use berth::{BerthConfiguration, CniSection, RuntimeSection};
 pub use check::{Ignored, ignored};
 pub use duration::{DurationError, GoDuration};
+pub(crate) use facts::architecture;
 pub use facts::{Facts, FactsError, LiveFacts, Swap, addresses, hostname};
 pub use files::{Documents, load};
 pub use flags::KubeletFlags;

@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use berth_core::config::{DnsSettings, LogSettings, NodeConfig, Paths, PullSettings};
+use berth_core::{
+    config::{DnsSettings, LogSettings, NodeConfig, Paths, PullSettings},
+    spec::Quantities,
+};
 
 use super::{
     BerthConfiguration, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags, LiveFacts,
@@ -138,6 +141,8 @@ impl Settings {
         let root = text(flags.root_dir.as_path());
         Ok(NodeConfig {
             name,
+            labels: own_labels(&facts.hostname),
+            pods_max: self.pods_max(&facts.capacity),
             ips: ips.unwrap_or_else(|| facts.ips.clone()),
             hostname: facts.kernel_hostname.clone(),
             capacity: facts.capacity.clone(),
@@ -162,6 +167,17 @@ impl Settings {
             capabilities: facts.capabilities,
             kernel_capabilities: facts.kernel_capabilities,
         })
+    }
+
+    /// How many pods there may be: `maxPods`, or fewer by `podsPerCore`.
+    fn pods_max(&self, capacity: &Quantities) -> u32 {
+        let count = |value: Option<i32>| value.and_then(|value| u32::try_from(value).ok()).unwrap_or(0);
+        let most = count(self.kubelet.max_pods);
+        let processors = u32::try_from(capacity.cpu_milli.unwrap_or(0) / 1000).unwrap_or(u32::MAX);
+        match count(self.kubelet.pods_per_core).saturating_mul(processors) {
+            0 => most,
+            few => few.min(most),
+        }
     }
 
     /// What the node is called, on a machine of this host name.
@@ -229,6 +245,16 @@ impl Settings {
         let joined = directory.join(path);
         Some(std::path::absolute(&joined).unwrap_or(joined))
     }
+}
+
+/// Labels that every node has (`initialNode` of `pkg/kubelet/kubelet_node_status.go`).
+fn own_labels(hostname: &str) -> BTreeMap<String, String> {
+    let labels = [
+        ("kubernetes.io/hostname", hostname),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", facts::architecture()),
+    ];
+    labels.map(|(label, value)| (label.to_owned(), value.to_owned())).into()
 }
 
 /// The least `oom_score_adj` that the agent can give: any, unless it lacks the capability for that.

@@ -137,7 +137,7 @@ impl EventObject {
         };
         Self {
             severity: severity.to_owned(),
-            reason: seen.event.reason.to_owned(),
+            reason: seen.event.reason.to_string(),
             container: seen.event.container.as_ref().map(ToString::to_string),
             message: seen.event.message.clone(),
             count: seen.count,

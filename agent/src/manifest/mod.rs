@@ -15,6 +15,7 @@ mod pod;
 mod probe;
 mod read;
 mod resources;
+mod scheduling;
 mod security;
 mod volume;
 

@@ -19,7 +19,7 @@ use super::{
     container::{self, Surroundings},
     is_dns_label, is_dns_subdomain, is_label_text, is_qualified_name,
     notes::Notes,
-    resources, security, volume,
+    resources, scheduling, security, volume,
 };
 use crate::document::BYTES_MAX;
 
@@ -70,6 +70,8 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         generation: written.metadata.generation,
         deletion: deletion(written),
         ended: None,
+        scheduling: scheduling::of_pod(notes, written),
+        overhead: resources::of_overhead(notes, spec.overhead.as_ref()),
         network,
         pid,
         ipc,
@@ -81,6 +83,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         dns_config: dns_config(notes, spec),
         // As the API server's default.
         service_links: spec.enable_service_links != Some(false),
+        pull_secrets: pull_secrets(spec),
         service_account: spec.service_account_name.clone().unwrap_or_default(),
         priority: priority(notes, spec),
         priority_class: spec.priority_class_name.clone().unwrap_or_default(),
@@ -112,6 +115,12 @@ pub(super) fn ended(status: Option<&PodStatus>) -> Option<Ended> {
     };
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     Some(Ended { succeeded, reason: text(&status.reason), message: text(&status.message) })
+}
+
+/// One that cannot be the name of an object is none.
+fn pull_secrets(spec: &PodSpec) -> Vec<String> {
+    let named = spec.image_pull_secrets.iter().flatten().map(|reference| reference.name.clone());
+    named.filter(|name| is_dns_subdomain(name)).collect()
 }
 
 /// What goes into the record, and is read back from there as a document: escapes can make it longer than the file it is from.
@@ -155,10 +164,7 @@ fn metadata(notes: &mut Notes<'_>, metadata: &ObjectMeta) -> PodName {
 
 fn not_acted_on(notes: &mut Notes<'_>, spec: &PodSpec) {
     for (name, there) in [
-        ("affinity", spec.affinity.is_some()),
-        ("nodeSelector", spec.node_selector.as_ref().is_some_and(|selector| !selector.is_empty())),
         ("hostnameOverride", spec.hostname_override.is_some()),
-        ("overhead", spec.overhead.as_ref().is_some_and(|overhead| !overhead.is_empty())),
         ("preemptionPolicy", spec.preemption_policy.is_some()),
         ("readinessGates", spec.readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty())),
         ("schedulingGates", spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty())),

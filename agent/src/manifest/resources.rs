@@ -57,6 +57,11 @@ pub(super) fn of_pod(
     Some(own)
 }
 
+/// What a pod takes beside its containers, which its RuntimeClass says.
+pub(super) fn of_overhead(notes: &mut Notes<'_>, written: Option<&Amounts>) -> Quantities {
+    amounts(notes, "spec.overhead", written)
+}
+
 /// As they are written.
 fn read(notes: &mut Notes<'_>, field: &str, written: &ResourceRequirements) -> Resources {
     if written.claims.as_ref().is_some_and(|claims| !claims.is_empty()) {

@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -126,6 +129,12 @@ impl Objects {
         Self(None)
     }
 
+    /// Of the cluster that these clients reach, where there is one.
+    #[must_use]
+    pub fn of(clients: Option<&Clients>, events: &mpsc::Sender<Event>) -> Self {
+        clients.map_or_else(Self::none, |clients| Self::new(clients.clone(), events.clone()))
+    }
+
     /// Of the cluster that these clients reach; changes are told as events.
     #[must_use]
     pub fn new(clients: Clients, events: mpsc::Sender<Event>) -> Self {
@@ -145,6 +154,18 @@ impl Objects {
         drop(tokio::time::timeout(FIRST_ANSWER, known.wait_for(|known| known.is_heard)).await);
         let known = shared.answer(pod, key);
         if known.is_heard { Ok(known.content) } else { Err(ObjectError::NotRead { kind: key.kind.as_str() }) }
+    }
+
+    /// What is in an object now, for somebody who is no pod.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn read(&self, key: &ObjectKey) -> Result<Option<Arc<Content>>, ObjectError> {
+        static READERS: AtomicU64 = AtomicU64::new(0);
+        // No UID of a pod has a blank.
+        let reader = PodUid::new(format!("reader {}", READERS.fetch_add(1, Ordering::Relaxed)));
+        let _released = Released { objects: self, reader: &reader };
+        self.get(&reader, key).await
     }
 
     /// The tokens of service accounts.
@@ -189,6 +210,18 @@ impl Objects {
         let Some(shared) = &self.0 else { return (0, 0) };
         let entries = shared.entries();
         (entries.len(), entries.values().filter(|entry| !entry.task.is_finished()).count())
+    }
+}
+
+/// Releases a reader, also one that is given up.
+struct Released<'a> {
+    objects: &'a Objects,
+    reader: &'a PodUid,
+}
+
+impl Drop for Released<'_> {
+    fn drop(&mut self) {
+        self.objects.release(self.reader);
     }
 }
 

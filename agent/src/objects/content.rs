@@ -13,6 +13,8 @@ pub struct Content {
     pub data: BTreeMap<String, Hidden>,
     /// Keys whose value is binary: a ConfigMap's, which no variable shows.
     pub binary: Vec<String>,
+    /// UID of a Secret.
+    pub uid: String,
     /// `type` of a Secret.
     pub kind: String,
     /// Whether it never changes.
@@ -38,14 +40,20 @@ impl HasContent for ConfigMap {
             binary.retain(|known| *known != key);
             data.insert(key, Hidden::new(text.into_bytes()));
         }
-        Content { data, binary, kind: String::new(), is_immutable: self.immutable == Some(true) }
+        Content {
+            data,
+            binary,
+            uid: String::new(),
+            kind: String::new(),
+            is_immutable: self.immutable == Some(true),
+        }
     }
 }
 
 impl HasContent for Secret {
     fn content(self) -> Content {
         let data = self.data.into_iter().flatten().map(|(key, bytes)| (key, Hidden::new(bytes.0))).collect();
-        let kind = self.type_.unwrap_or_default();
-        Content { data, binary: Vec::new(), kind, is_immutable: self.immutable == Some(true) }
+        let (uid, kind) = (self.metadata.uid.unwrap_or_default(), self.type_.unwrap_or_default());
+        Content { data, binary: Vec::new(), uid, kind, is_immutable: self.immutable == Some(true) }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
@@ -73,7 +73,9 @@ fn credentials(secret: &Content) -> Vec<(String, Credential)> {
         "kubernetes.io/dockercfg" => (".dockercfg", false),
         _ => return Vec::new(),
     };
-    let Some(bytes) = secret.data.get(key).filter(|bytes| bytes.len() <= BYTES_MAX) else { return Vec::new() };
+    let Some(bytes) = secret.data.get(key).filter(|bytes| bytes.len() <= BYTES_MAX) else {
+        return Vec::new();
+    };
     let Ok(whole) = serde_json::from_slice::<Value>(bytes.reveal()) else { return Vec::new() };
     let entries = if is_wrapped { whole.get("auths") } else { Some(&whole) };
     let entries = entries.and_then(Value::as_object).into_iter().flatten();
@@ -87,9 +89,9 @@ fn credential(entry: &Value) -> Option<Credential> {
         "" => (text("username").to_owned(), text("password").to_owned()),
         auth => {
             // Some write it with line breaks, some without padding.
-            let auth: String = auth.trim_end_matches('=').chars().filter(|one| !one.is_whitespace()).collect();
-            let engine = STANDARD_NO_PAD;
-            let decoded = Zeroizing::new(engine.decode(auth).ok()?);
+            let auth: String =
+                auth.trim_end_matches('=').chars().filter(|one| !one.is_whitespace()).collect();
+            let decoded = Zeroizing::new(STANDARD_NO_PAD.decode(auth).ok()?);
             let (user, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
             (user.to_owned(), password.to_owned())
         }
@@ -99,7 +101,8 @@ fn credential(entry: &Value) -> Option<Credential> {
 
 /// What a credential is for: a host with what of a path is written; `/v1/` and `/v2/` stand for the host.
 fn place(written: &str) -> Option<String> {
-    let bare = written.strip_prefix("https://").or_else(|| written.strip_prefix("http://")).unwrap_or(written);
+    let bare =
+        written.strip_prefix("https://").or_else(|| written.strip_prefix("http://")).unwrap_or(written);
     let (host, path) = bare.find('/').map_or((bare, ""), |at| bare.split_at(at));
     let path = if path.starts_with("/v1/") || path.starts_with("/v2/") { &path[3..] } else { path };
     let path = if path == "/" { "" } else { path };
@@ -125,9 +128,7 @@ fn fits(glob: &str, target: &str) -> bool {
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.first(), text.first()) {
         (None, None) => true,
-        (Some(b'*'), _) => {
-            matches(&pattern[1..], text) || (!text.is_empty() && matches(pattern, &text[1..]))
-        }
+        (Some(b'*'), _) => matches(&pattern[1..], text) || (!text.is_empty() && matches(pattern, &text[1..])),
         (Some(b'?'), Some(_)) => matches(&pattern[1..], &text[1..]),
         (Some(one), Some(other)) if one == other => matches(&pattern[1..], &text[1..]),
         (Some(_), _) | (None, Some(_)) => false,
@@ -138,15 +139,15 @@ fn is_of_default_registry(repository: &str) -> bool {
     match repository.split_once('/') {
         None => !repository.is_empty(),
         Some((first, _)) => {
-            matches!(first, "docker.io" | "index.docker.io") || (!first.is_empty() && !first.contains(['.', ':']))
+            matches!(first, "docker.io" | "index.docker.io")
+                || (!first.is_empty() && !first.contains(['.', ':']))
         }
     }
 }
 
-use base64::engine::general_purpose::STANDARD_NO_PAD;
-
 #[cfg(test)]
 mod tests {
+    use base64::engine::general_purpose::STANDARD;
     use serde_json::json;
 
     use super::*;
@@ -158,8 +159,10 @@ mod tests {
     }
 
     fn of(auths: &[(&str, &str)]) -> Keyring {
-        let auths: serde_json::Map<String, Value> =
-            auths.iter().map(|(place, user)| ((*place).to_owned(), json!({"username": user, "password": "p"}))).collect();
+        let auths: serde_json::Map<String, Value> = auths
+            .iter()
+            .map(|(place, user)| ((*place).to_owned(), json!({"username": user, "password": "p"})))
+            .collect();
         let mut keyring = Keyring::default();
         keyring.add(&secret("kubernetes.io/dockerconfigjson", ".dockerconfigjson", &json!({"auths": auths})));
         keyring
@@ -178,7 +181,11 @@ mod tests {
             (vec![("*.example.com", "1")], "a.b.example.com/web", vec![]),
             (vec![("*.com", "1")], "a.example.com/web", vec![]),
             (vec![("a?.example.com", "1")], "ab.example.com/web", vec!["1"]),
-            (vec![("a.example.com", "1"), ("a.example.com/team", "2")], "a.example.com/team/web", vec!["2", "1"]),
+            (
+                vec![("a.example.com", "1"), ("a.example.com/team", "2")],
+                "a.example.com/team/web",
+                vec!["2", "1"],
+            ),
             (vec![("a.example.com/team", "2")], "a.example.com/other/web", vec![]),
             (vec![("https://index.docker.io/v1/", "1")], "docker.io/library/busybox", vec!["1"]),
             (vec![("index.docker.io", "1")], "a.example.com/web", vec![]),
@@ -197,10 +204,15 @@ mod tests {
             ("kubernetes.io/dockercfg", ".dockercfg", entry.clone(), 1),
             ("kubernetes.io/dockerconfigjson", ".dockerconfigjson", json!({"auths": entry}), 1),
             ("Opaque", ".dockercfg", entry.clone(), 0),
-            ("kubernetes.io/dockercfg", ".dockerconfigjson", entry.clone(), 0),
+            ("kubernetes.io/dockercfg", ".dockerconfigjson", entry, 0),
             ("kubernetes.io/dockercfg", ".dockercfg", json!("canary"), 0),
             ("kubernetes.io/dockercfg", ".dockercfg", json!({"a.io": {"auth": "%%%"}}), 0),
-            ("kubernetes.io/dockercfg", ".dockercfg", json!({"a.io": {"auth": STANDARD.encode("nouser")}}), 0),
+            (
+                "kubernetes.io/dockercfg",
+                ".dockercfg",
+                json!({"a.io": {"auth": STANDARD.encode("nouser")}}),
+                0,
+            ),
         ] {
             let mut keyring = Keyring::default();
             keyring.add(&secret(kind, key, &value));

@@ -10,6 +10,7 @@ mod environment;
 mod error;
 #[cfg(test)]
 mod fake;
+mod keyring;
 mod lists;
 mod payload;
 mod services;
@@ -19,4 +20,5 @@ pub use cache::Objects;
 pub use content::Content;
 pub use environment::environment;
 pub use error::ObjectError;
+pub use keyring::{Credential, Keyring};
 pub use payload::{Payload, gather};

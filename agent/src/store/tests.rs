@@ -4,8 +4,8 @@ use berth_core::{
     id::{ContainerId, ContainerName, PodName, SandboxId},
     observation::Exit,
     record::{
-        Afterwards, ContainerRecord, ExitRecord, Goal, Probed, RestartBackoff, RunImage, TerminalRecord,
-        TerminationRecord, Transition,
+        Afterwards, ContainerRecord, EndedBy, ExitRecord, Goal, Probed, RestartBackoff, RunImage,
+        TerminalRecord, TerminationRecord, Transition,
     },
     spec::Source,
     status::{ConditionKind, NetworkStatus, RunUser},
@@ -75,6 +75,7 @@ fn record() -> PodRecord {
             succeeded: false,
             reason: "DeadlineExceeded".to_owned(),
             message: "too long".to_owned(),
+            by: EndedBy::Node("for others".to_owned()),
         }),
     }
 }

@@ -9,7 +9,7 @@ use berth_core::{
     id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId},
     observation::Exit,
     record::{
-        Afterwards, ContainerRecord, ExitRecord, Goal, PodRecord, Probed, RestartBackoff, RunImage,
+        Afterwards, ContainerRecord, EndedBy, ExitRecord, Goal, PodRecord, Probed, RestartBackoff, RunImage,
         TerminalRecord, TerminationRecord, Transition,
     },
     spec::Source,
@@ -183,6 +183,17 @@ struct WireTerminal {
     succeeded: bool,
     reason: String,
     message: String,
+    /// Not admitted.
+    #[serde(default, skip_serializing_if = "is_false")]
+    rejected: bool,
+    /// Ended by the node: what its condition says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    disrupted: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 pub(super) fn encode(record: &PodRecord, boot: &str) -> String {
@@ -223,6 +234,11 @@ pub(super) fn encode(record: &PodRecord, boot: &str) -> String {
             succeeded: terminal.succeeded,
             reason: terminal.reason.clone(),
             message: terminal.message.clone(),
+            rejected: terminal.by == EndedBy::Admission,
+            disrupted: match &terminal.by {
+                EndedBy::Node(why) => Some(why.clone()),
+                EndedBy::Itself | EndedBy::Admission => None,
+            },
         }),
     };
     serde_json::to_string(&wire).unwrap_or_default()
@@ -294,6 +310,11 @@ pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<P
             succeeded: terminal.succeeded,
             reason: terminal.reason,
             message: terminal.message,
+            by: match terminal.disrupted {
+                Some(why) => EndedBy::Node(why),
+                None if terminal.rejected => EndedBy::Admission,
+                None => EndedBy::Itself,
+            },
         }),
     })
 }

@@ -111,14 +111,14 @@ fn coredns() -> Result<Vec<(String, Entry)>> {
 /// The machine's iptables with its libraries and extensions, at their places.
 fn iptables() -> Result<Vec<(String, Entry)>> {
     let program = fs::canonicalize("/usr/sbin/iptables-nft").context("no iptables: run scripts/setup")?;
-    let said = system("ldd", &[&program.display().to_string()])?;
-    let mut taken: Vec<PathBuf> =
-        said.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect();
+    let mut taken = libraries([&program])?;
     let extensions = taken.iter().filter_map(|library| Some(library.parent()?.join("xtables")));
     let extensions = extensions.clone().find(|dir| dir.is_dir()).context("iptables has no extensions")?;
-    for entry in fs::read_dir(&extensions)? {
-        taken.push(entry?.path());
-    }
+    let extensions: Vec<PathBuf> =
+        fs::read_dir(&extensions)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    // Some need more than the program: `statistic`, which chooses among several endpoints, the one for mathematics.
+    taken.extend(libraries(&extensions)?);
+    taken.extend(extensions);
     let mut files = vec![("usr/sbin/iptables".to_owned(), Entry::Program(program))];
     // Links on Debian.
     for dir in ["lib", "lib64"] {
@@ -132,6 +132,15 @@ fn iptables() -> Result<Vec<(String, Entry)>> {
     let others = IPTABLES.iter().skip(1);
     files.extend(others.map(|name| (format!("usr/sbin/{name}"), Entry::Link("iptables".to_owned()))));
     Ok(files)
+}
+
+/// What programs and libraries are linked with.
+fn libraries<'a>(of: impl IntoIterator<Item = &'a PathBuf>) -> Result<BTreeSet<PathBuf>> {
+    let of: Vec<String> = of.into_iter().map(|path| path.display().to_string()).collect();
+    let said = system("ldd", &of.iter().map(String::as_str).collect::<Vec<_>>())?;
+    // A word that ends with a colon is the name of what the lines after it are about.
+    let paths = said.split_whitespace().filter(|word| word.starts_with('/') && !word.ends_with(':'));
+    Ok(paths.map(PathBuf::from).collect())
 }
 
 /// An image layout of the OCI, in which each manifest has the name that containerd is to give it.

@@ -10,7 +10,7 @@ use berth_integration::node::Node;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
-use crate::kit::{FOR_EVER, SOON, pod, shell, sleeper, with};
+use crate::kit::{FOR_EVER, SOON, eventually, inside, pod, shell, sleeper, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -18,6 +18,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("api_pods::are_run_told_and_deleted", lives),
         test("api_pods::a_completed_one_stays_and_is_not_run_again", completed),
         test("api_pods::of_manifests_have_mirrors", mirrors),
+        test("api_pods::show_objects_and_their_changes_and_tell_no_secret", objects),
         test("api_pods::go_on_without_the_api_server", server_away),
         test("api_pods::are_as_they_were_when_the_agent_is_killed", agent_killed),
     ]
@@ -33,7 +34,8 @@ fn path(pod: &str) -> String {
 fn start(settings: Settings) -> Result<(Cluster, Node)> {
     let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
     let kubeconfig = cluster.node_kubeconfig(NODE_NAME)?;
-    let flags = vec![format!("--kubeconfig={}", kubeconfig.display())];
+    let mut flags = settings.flags.clone();
+    flags.push(format!("--kubeconfig={}", kubeconfig.display()));
     let node = Node::start_with(&Settings { flags, ..settings })?;
     Ok((cluster, node))
 }
@@ -125,6 +127,79 @@ fn gone(cluster: &Cluster, pod: &str) -> Result<()> {
             None => Look::Ready(()),
         })
     })
+}
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+
+/// What must not be seen anywhere but in the volume, the environment and the OCI spec.
+const CANARY: &str = "canary-7f3a91";
+
+/// A ConfigMap, a Secret and a token as volumes and variables; changes are seen within two seconds.
+fn objects() -> Result<()> {
+    let settings = Settings { flags: vec!["--v=10".to_owned()], ..Settings::default() };
+    let (cluster, node) = start(settings)?;
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "web" } });
+    cluster.create("/api/v1/namespaces/default/serviceaccounts", &account)?;
+    let map = |value: &str| {
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" },
+        "data": { "a": value, "b": "kept" } })
+    };
+    cluster.create(MAPS, &map("one"))?;
+    let secret = |value: &str| {
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" },
+        "stringData": { "k": value } })
+    };
+    cluster.create(SECRETS, &secret(CANARY))?;
+    let env = json!([
+        { "name": "SECRET", "valueFrom": { "secretKeyRef": { "name": "s", "key": "k" } } },
+        { "name": "BOTH", "value": "$(SECRET) $(M_a)" },
+    ]);
+    let mounts = json!([{ "name": "v", "mountPath": "/v" }]);
+    let from = json!([{ "prefix": "M_", "configMapRef": { "name": "m" } }]);
+    let main = shell("main", FOR_EVER, json!({ "env": env, "envFrom": from, "volumeMounts": mounts }));
+    let sources = json!([
+        { "serviceAccountToken": { "path": "token", "expirationSeconds": 3600 } },
+        { "configMap": { "name": "m" } },
+        { "secret": { "name": "s" } },
+        { "configMap": { "name": "later", "optional": true } },
+        { "downwardAPI": { "items": [{ "path": "namespace", "fieldRef": { "fieldPath": "metadata.namespace" } }] } },
+    ]);
+    let volumes = json!([{ "name": "v", "projected": { "sources": sources } }]);
+    let spec = json!({ "serviceAccountName": "web", "automountServiceAccountToken": false,
+        "containers": [main], "volumes": volumes });
+    cluster.create(PODS, &bound("web", spec)?)?;
+    cluster.wait_for(&path("web"), "ready", is_ready)?;
+    let web = node.ready("web")?;
+    same("files", inside(&web, "cat /v/a /v/b /v/k /v/namespace")?, format!("onekept{CANARY}default"))?;
+    ensure!(inside(&web, "cat /v/token")?.split('.').count() == 3, "no token");
+    same("variables", inside(&web, "echo $SECRET $BOTH $M_b")?, format!("{CANARY} {CANARY} one kept"))?;
+    let host = inside(&web, "echo $KUBERNETES_SERVICE_HOST")?;
+    ensure!(!host.is_empty(), "no variables of the API server");
+
+    let began = std::time::Instant::now();
+    cluster.request("PUT", &format!("{MAPS}/m"), "application/json", &map("two"))?;
+    eventually("the change", &"two".to_owned(), || inside(&web, "cat /v/a"))?;
+    cluster.request("PUT", &format!("{SECRETS}/s"), "application/json", &secret("canary-7f3a92"))?;
+    eventually("the change of the secret", &"canary-7f3a92".to_owned(), || inside(&web, "cat /v/k"))?;
+    let later = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "later" }, "data": { "c": "here" } });
+    cluster.create(MAPS, &later)?;
+    eventually("what came later", &"here".to_owned(), || inside(&web, "cat /v/c 2>/dev/null; true"))?;
+    cluster.request("DELETE", &format!("{MAPS}/later"), "application/json", &json!({}))?;
+    eventually("its end", &"no".to_owned(), || inside(&web, "test -e /v/c || echo no"))?;
+    let took = began.elapsed();
+    ensure!(took.as_secs() < 8, "four changes took {took:?}");
+
+    let log = std::fs::read_to_string(node.agent.log())?;
+    ensure!(log.contains("TRACE"), "the log does not tell everything");
+    let run = std::process::Command::new("grep").args(["-rlF", "canary-7f3a9", "/run/berth"]).output()?;
+    same("records that tell it", String::from_utf8_lossy(&run.stdout).as_ref(), "")?;
+    ensure!(!log.contains("canary-7f3a9"), "the log tells the secret");
+    cluster.request("DELETE", &path("web"), "application/json", &json!({}))?;
+    gone(&cluster, "web")?;
+    is_well_behaved(&cluster)?;
+    node.end()?;
+    cluster.end()
 }
 
 fn completed() -> Result<()> {

@@ -401,10 +401,10 @@ fn victim(dir: &Path, more: &Value) -> String {
             container("init", "echo bye > /dev/termination-log", json!({})),
             container("side", "exec sleep infinity", json!({ "restartPolicy": "Always" })),
         ],
-        "containers": [container("main", "exec sleep infinity", json!({
+        "containers": [container("main", "mkdir /www; httpd -p 80 -h /www; exec sleep infinity", json!({
             "ports": [{ "containerPort": 80, "hostPort": 8080 }],
             "resources": { "requests": { "cpu": "10m", "memory": "16Mi" } },
-            "livenessProbe": { "tcpSocket": { "port": 1 }, "periodSeconds": 1, "failureThreshold": 100_000 },
+            "readinessProbe": { "tcpSocket": { "port": 80 }, "periodSeconds": 1 },
         }))],
         "volumes": [
             { "name": "shared", "hostPath": { "path": dir } },

@@ -120,7 +120,7 @@ fn of_the_pod() -> Result<()> {
     same("memory", inside(&web, "cat /v/sub/memory /p/sub/memory")?.as_str(), "6464")?;
     same(
         "links",
-        inside(&web, "cd /v; readlink namespace sub; ls")?.as_str(),
+        inside(&web, "cd /v; readlink namespace; readlink sub; ls")?.as_str(),
         "..data/namespace\n..data/sub\nnamespace\nsub\nuid",
     )?;
     let modes = inside(&web, "stat -L -c '%a %u %g' /v/namespace /v/sub/memory /p/namespace")?;

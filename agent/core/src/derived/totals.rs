@@ -12,7 +12,9 @@ use crate::spec::{Container, ContainerKind, Pod, Quantities, Resources};
 #[must_use]
 pub fn requests(pod: &Pod) -> Quantities {
     let own = pod.resources.as_ref().map(|resources| &resources.requests);
-    replaced_by(of_containers(&pod.init_containers, &pod.containers).requests, own)
+    let mut requests = replaced_by(of_containers(&pod.init_containers, &pod.containers).requests, own);
+    combine(&mut requests, &pod.overhead, u64::saturating_add);
+    requests
 }
 
 /// Requests and limits of all containers together, whatever the pod names for itself.
@@ -29,7 +31,16 @@ pub fn of_containers(init: &[Arc<Container>], main: &[Arc<Container>]) -> Resour
 #[must_use]
 pub fn limits(pod: &Pod) -> Quantities {
     let own = pod.resources.as_ref().map(|resources| &resources.limits);
-    replaced_by(of_containers(&pod.init_containers, &pod.containers).limits, own)
+    let mut limits = replaced_by(of_containers(&pod.init_containers, &pod.containers).limits, own);
+    // Overhead makes no limit where there is none.
+    let Quantities { cpu_milli, memory_bytes, ephemeral_storage_bytes, .. } = pod.overhead;
+    let add = |limit: &mut Option<u64>, more: Option<u64>| {
+        *limit = limit.map(|limit| limit.saturating_add(more.unwrap_or(0)));
+    };
+    add(&mut limits.cpu_milli, cpu_milli);
+    add(&mut limits.memory_bytes, memory_bytes);
+    add(&mut limits.ephemeral_storage_bytes, ephemeral_storage_bytes);
+    limits
 }
 
 /// Whether the pod as a whole is limited in a resource: by itself, or because every container is.

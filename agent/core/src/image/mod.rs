@@ -3,5 +3,7 @@
 mod info;
 pub mod name;
 pub mod transfer;
+mod wanted;
 
 pub use info::{ImageConfig, ImageInfo};
+pub use wanted::WantedImage;

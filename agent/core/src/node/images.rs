@@ -5,21 +5,20 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::machine::Node;
 use crate::{
     failure::{Failure, FailureKind},
-    id::ImageRef,
-    image::ImageInfo,
+    image::{ImageInfo, WantedImage},
     time::Now,
 };
 
 impl Node {
     pub(super) fn inspected(
         &mut self,
-        image: &ImageRef,
+        wanted: &WantedImage,
         result: Result<Option<Arc<ImageInfo>>, Failure>,
         now: Now,
     ) {
-        for asker in self.pulls.inspected(image) {
+        for asker in self.pulls.inspected(wanted) {
             if let Some(pod) = self.pods.get_mut(&asker.pod) {
-                pod.inspected(&asker.container, image, &result, now.mono);
+                pod.inspected(&asker.container, &wanted.image, &result, now.mono);
                 self.advance(&asker.pod, now);
             }
         }
@@ -27,7 +26,7 @@ impl Node {
 
     pub(super) fn pulled(
         &mut self,
-        image: &ImageRef,
+        wanted: &WantedImage,
         result: Result<Option<Arc<ImageInfo>>, Failure>,
         now: Now,
     ) {
@@ -37,10 +36,10 @@ impl Node {
                 message: "the image is not there after its pull".into(),
             })
         });
-        let pulled = self.pulls.pulled(image, now.mono);
+        let pulled = self.pulls.pulled(wanted, now.mono);
         for one in &pulled {
             if let Some(pod) = self.pods.get_mut(&one.asker.pod) {
-                pod.pulled(image, one, &result, now.mono);
+                pod.pulled(&wanted.image, one, &result, now.mono);
             }
         }
         for uid in pulled.into_iter().map(|one| one.asker.pod).collect::<BTreeSet<_>>() {

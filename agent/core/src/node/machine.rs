@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use super::{index::Index, looks::Looks, orphans::Orphans, probes::Probes, qos::Qos, sources::Sources};
+use super::{
+    admission::NodeInfo, index::Index, looks::Looks, orphans::Orphans, probes::Probes, qos::Qos,
+    sources::Sources,
+};
 use crate::{
     cgroup,
     config::NodeConfig,
@@ -15,7 +18,7 @@ use crate::{
     id::{OpId, PodUid, SandboxId},
     observation::{Observation, SandboxReport},
     ops::{Ops, Purpose},
-    pod::{PodMachine, Shared, fit, outcome::Slot, plan::Network, pulls::Pulls},
+    pod::{PodMachine, Shared, fit, outcome::Slot, plan::Network, port::status::Remains, pulls::Pulls},
     spec::{ObjectKey, Source},
     status::PodStatus,
     time::{Mono, Now},
@@ -31,6 +34,10 @@ pub struct Node {
     pub(super) boot: Boot,
     pub(super) sources: Sources,
     pub(super) refused: BTreeSet<PodUid>,
+    /// What pods are admitted by.
+    pub(super) info: NodeInfo,
+    /// Whether a pod waits for others to be gone, which give way to it.
+    pub(super) has_waiting: bool,
     /// Pods of an earlier run of the agent that no source has given since.
     pub(super) not_given: BTreeSet<PodUid>,
     /// Whether pods may be wanted that are not here, or the other way round.
@@ -78,6 +85,7 @@ impl Node {
     /// whole.
     #[must_use]
     pub fn new(config: NodeConfig, sources: BTreeSet<Source>) -> Self {
+        let info = NodeInfo { name: config.name.clone(), labels: config.labels.clone(), taints: Vec::new() };
         Self {
             pulls: Pulls::new(config.pulls),
             looks: Looks::every(config.sync_frequency),
@@ -85,6 +93,8 @@ impl Node {
             boot: Boot::Waiting,
             sources: Sources::new(sources),
             refused: BTreeSet::new(),
+            info,
+            has_waiting: false,
             not_given: BTreeSet::new(),
             is_uncompared: false,
             pods: BTreeMap::new(),
@@ -113,6 +123,7 @@ impl Node {
                     self.advance_all(now);
                 }
             }
+            Event::NodeInfo(info) => self.info = info,
             Event::NetworkReady(ready) => self.set_network(ready, now),
             Event::ObjectChanged { object, pods } => self.object_changed(&object, &pods, now),
             Event::Sandbox { id, report } => self.report(&id, report, now),
@@ -305,6 +316,7 @@ impl Node {
             self.effects.push_back(withdraw(&mut self.ops, uid.clone()));
             self.is_uncompared = true;
         } else {
+            self.is_uncompared |= self.has_waiting && pod.life().remains() != Remains::Something;
             self.index.set(&self.config, pod);
             self.looks.add(uid, now.mono);
             self.probes.set(uid, pod.probe_at());

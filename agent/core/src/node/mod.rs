@@ -1,5 +1,7 @@
 //! The node: all its pods, and what they share.
 
+mod admission;
+mod admit;
 mod images;
 mod index;
 mod looks;
@@ -11,6 +13,7 @@ mod sources;
 mod unrecorded;
 mod wanted;
 
+pub use admission::{NodeInfo, Taint};
 pub use machine::Node;
 pub(crate) use orphans::Orphan;
 pub use unrecorded::{Proven, Seen, prove};

@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{
+    admit::Verdict,
     machine::{Boot, Node, withdraw},
     sources::Merged,
 };
@@ -34,7 +35,11 @@ impl Node {
             self.not_given.retain(|uid| !pods.contains_key(uid));
             self.refuse(&refused, &pods);
             self.remove_unwanted(&pods, now);
-            for (uid, spec) in pods {
+            self.has_waiting = false;
+            let mut wanted: Vec<(PodUid, Arc<Pod>)> = pods.into_iter().collect();
+            // Pods of manifests first, then the older ones (`HandlePodAdditions` of `pkg/kubelet/kubelet.go`).
+            wanted.sort_by_key(|(_, spec)| spec.scheduling.created);
+            for (uid, spec) in wanted {
                 self.want(uid, spec, now);
             }
             self.take_in_orphans();
@@ -56,7 +61,7 @@ impl Node {
                 let event = PodEvent {
                     container: None,
                     severity: Severity::Warning,
-                    reason: "FailedValidation",
+                    reason: "FailedValidation".into(),
                     message,
                 };
                 let note = Note { name: pod.name.clone(), field_path: String::new(), event };
@@ -113,10 +118,18 @@ impl Node {
         if follows || self.orphans.has(&uid) {
             return;
         }
-        let pod = match &self.boot {
-            Boot::Adopting(inherited) => PodMachine::found(spec, &inherited.observation, &self.config, now),
-            Boot::Waiting | Boot::Done => PodMachine::new(spec, &self.config, now),
+        let verdict = self.judge(&spec, now);
+        if let Verdict::Waits = verdict {
+            self.has_waiting = true;
+            return;
+        }
+        let mut pod = match &self.boot {
+            Boot::Adopting(inherited) => PodMachine::found(spec, &inherited.observation, now),
+            Boot::Waiting | Boot::Done => PodMachine::new(spec, now),
         };
+        if let Verdict::Rejected { reason, message } = verdict {
+            pod.reject(&reason, &message, now);
+        }
         // From now on it is withdrawn as any pod.
         self.refused.remove(&uid);
         self.pods.insert(uid.clone(), pod);

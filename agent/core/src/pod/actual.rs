@@ -20,8 +20,8 @@ use crate::{
         termination::TerminationMessage,
         volume::Refresh,
     },
-    record::{Goal, PodRecord},
-    spec::{NetworkMode, Pod},
+    record::{EndedBy, Goal, PodRecord},
+    spec::{NetworkMode, Pod, Source},
     time::Mono,
 };
 
@@ -91,6 +91,13 @@ impl Life {
             | FailureKind::Unrecorded => true,
         });
         started_in == Some(self.record.sandbox) && !failed
+    }
+
+    /// Whether it was never admitted by the node that its source is to be told of: then there is nothing to show but why.
+    #[must_use]
+    pub fn is_rejected(&self) -> bool {
+        self.spec.source == Source::Api
+            && self.record.terminal.as_ref().is_some_and(|end| end.by == EndedBy::Admission)
     }
 
     /// How much of it is left.

@@ -1,4 +1,4 @@
-//! Images that pods wait for: one look and one pull per image, however many wait.
+//! Images that pods wait for: one look and one pull per image, however many wait that have the same secrets.
 //!
 //! Pulls start in the order in which they were asked for, no more at once than `parallel_max` and no faster than the
 //! token bucket of `registryPullQPS` and `registryBurst` lets them (`pkg/kubelet/images/helpers.go`, which fails a pull
@@ -12,7 +12,8 @@ use std::{
 use crate::{
     config::PullSettings,
     effect::{Effect, NodeAct},
-    id::{ContainerName, ImageRef, PodUid},
+    id::{ContainerName, PodUid},
+    image::WantedImage,
     ops::{Ops, Purpose},
     time::Mono,
 };
@@ -41,9 +42,9 @@ pub struct Pulled {
 #[derive(Debug)]
 pub struct Pulls {
     settings: PullSettings,
-    looks: BTreeMap<ImageRef, Look>,
-    pulls: BTreeMap<ImageRef, Pull>,
-    queue: VecDeque<ImageRef>,
+    looks: BTreeMap<WantedImage, Look>,
+    pulls: BTreeMap<WantedImage, Pull>,
+    queue: VecDeque<WantedImage>,
     running: u32,
     bucket: Bucket,
 }
@@ -75,7 +76,7 @@ impl Pulls {
     }
 
     /// Asks to look for an image.
-    pub fn inspect(&mut self, image: &ImageRef, asker: Asker) {
+    pub fn inspect(&mut self, image: &WantedImage, asker: Asker) {
         let look =
             self.looks.entry(image.clone()).or_insert_with(|| Look { asked: false, askers: Vec::new() });
         if !look.askers.contains(&asker) {
@@ -84,7 +85,7 @@ impl Pulls {
     }
 
     /// Asks to pull an image.
-    pub fn pull(&mut self, image: &ImageRef, asker: Asker, now: Mono) {
+    pub fn pull(&mut self, image: &WantedImage, asker: Asker, now: Mono) {
         let pull = self.pulls.entry(image.clone()).or_insert_with(|| {
             self.queue.push_back(image.clone());
             Pull { started: None, askers: Vec::new() }
@@ -135,12 +136,12 @@ impl Pulls {
     }
 
     /// A look has ended: who waits for it.
-    pub fn inspected(&mut self, image: &ImageRef) -> Vec<Asker> {
+    pub fn inspected(&mut self, image: &WantedImage) -> Vec<Asker> {
         self.looks.remove(image).map(|look| look.askers).unwrap_or_default()
     }
 
     /// A pull has ended: who waits for it.
-    pub fn pulled(&mut self, image: &ImageRef, now: Mono) -> Vec<Pulled> {
+    pub fn pulled(&mut self, image: &WantedImage, now: Mono) -> Vec<Pulled> {
         let Some(pull) = self.pulls.remove(image) else { return Vec::new() };
         self.running = self.running.saturating_sub(1);
         let took = now.since(pull.started.unwrap_or(now));
@@ -182,9 +183,14 @@ fn interval(settings: PullSettings) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::ImageRef;
 
     fn asker(pod: &str) -> Asker {
         Asker { pod: PodUid::new(pod), container: ContainerName::new("c") }
+    }
+
+    fn wanted(name: &str) -> WantedImage {
+        WantedImage::open(ImageRef::new(name))
     }
 
     fn at(millis: u64) -> Mono {
@@ -208,7 +214,7 @@ mod tests {
     fn one_look_and_one_pull_serve_all_who_wait() {
         let mut pulls = Pulls::new(PullSettings { parallel_max: None, qps: 0, burst: 0 });
         let mut ops = Ops::default();
-        let image = ImageRef::new("a");
+        let image = wanted("a");
         pulls.inspect(&image, asker("1"));
         pulls.inspect(&image, asker("2"));
         assert_eq!(started(&mut pulls, &mut ops, at(0)), ["look a"]);
@@ -223,15 +229,43 @@ mod tests {
     }
 
     #[test]
+    fn pods_with_other_secrets_have_pulls_of_their_own() {
+        let mut pulls = Pulls::new(PullSettings { parallel_max: None, qps: 0, burst: 0 });
+        let mut ops = Ops::default();
+        let with = |namespace: &str, secrets: &[&str]| WantedImage {
+            namespace: namespace.into(),
+            secrets: secrets.iter().map(|&secret| secret.to_owned()).collect(),
+            ..wanted("a")
+        };
+        for (pod, image) in [
+            ("1", wanted("a")),
+            ("2", with("shop", &["s"])),
+            ("3", with("shop", &["s"])),
+            ("4", with("bank", &["s"])),
+            ("5", with("shop", &["s", "t"])),
+        ] {
+            pulls.inspect(&image, asker(pod));
+            pulls.pull(&image, asker(pod), at(0));
+        }
+        let begun = started(&mut pulls, &mut ops, at(0));
+        assert_eq!(begun, [["look a"; 4], ["pull a"; 4]].concat());
+        assert_eq!(pulls.inspected(&with("shop", &["s"])), [asker("2"), asker("3")]);
+        let ended: Vec<Asker> =
+            pulls.pulled(&with("shop", &["s"]), at(1)).into_iter().map(|one| one.asker).collect();
+        assert_eq!(ended, [asker("2"), asker("3")]);
+        assert_eq!(pulls.inspected(&wanted("a")), [asker("1")]);
+    }
+
+    #[test]
     fn no_more_pulls_at_once_than_allowed() {
         let mut pulls = Pulls::new(PullSettings { parallel_max: Some(1), qps: 0, burst: 0 });
         let mut ops = Ops::default();
         for image in ["a", "b"] {
-            pulls.pull(&ImageRef::new(image), asker(image), at(0));
+            pulls.pull(&wanted(image), asker(image), at(0));
         }
         assert_eq!(started(&mut pulls, &mut ops, at(0)), ["pull a"]);
         assert_eq!(pulls.poll_timeout(), None);
-        pulls.pulled(&ImageRef::new("a"), at(5));
+        pulls.pulled(&wanted("a"), at(5));
         assert_eq!(started(&mut pulls, &mut ops, at(5)), ["pull b"]);
     }
 
@@ -240,7 +274,7 @@ mod tests {
         let mut pulls = Pulls::new(PullSettings { parallel_max: None, qps: 5, burst: 2 });
         let mut ops = Ops::default();
         for image in ["a", "b", "c", "d"] {
-            pulls.pull(&ImageRef::new(image), asker(image), at(1000));
+            pulls.pull(&wanted(image), asker(image), at(1000));
         }
         assert_eq!(started(&mut pulls, &mut ops, at(1000)), ["pull a", "pull b"]);
         assert_eq!(pulls.poll_timeout(), Some(at(1200)));
@@ -254,12 +288,12 @@ mod tests {
         let mut pulls = Pulls::new(PullSettings { parallel_max: Some(1), qps: 0, burst: 0 });
         let mut ops = Ops::default();
         for image in ["a", "b"] {
-            pulls.pull(&ImageRef::new(image), asker(image), at(0));
+            pulls.pull(&wanted(image), asker(image), at(0));
         }
         assert_eq!(started(&mut pulls, &mut ops, at(0)), ["pull a"]);
         pulls.withdraw(&asker("a"));
         pulls.withdraw(&asker("b"));
-        assert!(pulls.pulled(&ImageRef::new("a"), at(1)).is_empty());
+        assert!(pulls.pulled(&wanted("a"), at(1)).is_empty());
         assert!(started(&mut pulls, &mut ops, at(1)).is_empty());
     }
 }

@@ -20,46 +20,54 @@ use super::{
     text::about_pod,
 };
 use crate::{
-    config::NodeConfig,
-    derived::security,
     id::{ContainerName, PodUid, SandboxId},
     observation::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
     paths,
-    record::{ContainerRecord, Goal, PodRecord, TerminalRecord},
+    record::{ContainerRecord, EndedBy, Goal, PodRecord, TerminalRecord},
     spec::{Ended, Pod},
     status::Severity,
     time::{Mono, Now},
 };
 
 impl PodMachine {
-    /// A pod that the node never had. One that asks for what this node forbids has failed before it began.
+    /// A pod that the node never had.
     #[must_use]
-    pub fn new(spec: Arc<Pod>, config: &NodeConfig, now: Now) -> Self {
+    pub fn new(spec: Arc<Pod>, now: Now) -> Self {
         let record = first_record(&spec, now);
         let life = Life { spec, record, actual: Actual::fresh() };
         let mut pod = Self::with(life, Recording::Unsaved);
-        pod.admit(config, now);
+        pod.begin_at_its_end(now);
         pod
     }
 
     /// One that has ended, or is to be deleted, is not begun.
-    fn admit(&mut self, config: &NodeConfig, now: Now) {
+    fn begin_at_its_end(&mut self, now: Now) {
         if let Some(Ended { succeeded, reason, message }) = self.life.spec.ended.clone() {
-            self.life.record.terminal = Some(TerminalRecord { succeeded, reason, message });
-            return self.terminate(now.mono);
-        }
-        if self.life.spec.deletion.is_some() {
-            return self.terminate(now.mono);
-        }
-        if let Err(error) = security::check_sysctls(&self.life.spec, &config.unsafe_sysctls) {
-            self.reject("SysctlForbidden", &error.to_string(), now);
+            self.life.record.terminal =
+                Some(TerminalRecord { succeeded, reason, message, by: EndedBy::Itself });
+            self.terminate(now.mono);
+        } else if self.life.spec.deletion.is_some() {
+            self.terminate(now.mono);
         }
     }
 
-    fn reject(&mut self, reason: &'static str, why: &str, now: Now) {
+    /// It may not begin. Source: `rejectPod` of `pkg/kubelet/kubelet.go`.
+    pub(crate) fn reject(&mut self, reason: &str, why: &str, now: Now) {
         let message = format!("Pod was rejected: {why}");
-        self.notes.push(about_pod(Severity::Warning, reason, why));
-        self.life.record.terminal = Some(TerminalRecord { succeeded: false, reason: reason.into(), message });
+        self.notes.push(about_pod(Severity::Warning, reason.to_owned(), why));
+        let (reason, by) = (reason.to_owned(), EndedBy::Admission);
+        self.life.record.terminal = Some(TerminalRecord { succeeded: false, reason, message, by });
+        self.terminate(now.mono);
+    }
+
+    /// It goes so that a critical pod can begin. Source: `evictPodsToFreeRequests` of `pkg/kubelet/preemption/preemption.go`.
+    pub(crate) fn preempt(&mut self, now: Now) {
+        let message = "Preempted in order to admit critical pod".to_owned();
+        self.notes.push(about_pod(Severity::Warning, "Preempting", message.clone()));
+        let why = "Pod was preempted by Kubelet to accommodate a critical pod.".to_owned();
+        let by = EndedBy::Node(why);
+        self.life.record.terminal =
+            Some(TerminalRecord { succeeded: false, reason: "Preempting".to_owned(), message, by });
         self.terminate(now.mono);
     }
 
@@ -91,10 +99,9 @@ impl PodMachine {
     }
 
     /// A pod that is wanted and has no record, though the runtime knows its UID: the machine was switched off, or the
-    /// record was lost. What runs goes on; what does not is removed, and counts as a run. One that the runtime does not
-    /// know is admitted like any new one.
+    /// record was lost. What runs goes on; what does not is removed, and counts as a run.
     #[must_use]
-    pub fn found(spec: Arc<Pod>, observation: &Observation, config: &NodeConfig, now: Now) -> Self {
+    pub fn found(spec: Arc<Pod>, observation: &Observation, now: Now) -> Self {
         let mut record = first_record(&spec, now);
         let uid = record.uid.clone();
         if spec.ended.is_some() {
@@ -102,7 +109,7 @@ impl PodMachine {
             let life = Life { spec, record, actual: Actual::unknown() };
             let mut pod = Self::with(life, Recording::Unsaved);
             pod.adopt(observation, now);
-            pod.admit(config, now);
+            pod.begin_at_its_end(now);
             return pod;
         }
         let known = |seen: &&ObservedSandbox| seen.pod == uid;
@@ -119,16 +126,10 @@ impl PodMachine {
                 record.containers.insert(container.name.clone(), run);
             }
         }
-        let is_known = observation.sandboxes.iter().any(|seen| seen.pod == uid)
-            || observation.containers.iter().any(|seen| seen.pod == uid);
         let life = Life { spec, record, actual: Actual::unknown() };
         let mut pod = Self::with(life, Recording::Unsaved);
         pod.adopt(observation, now);
-        if !is_known {
-            pod.admit(config, now);
-        } else if pod.life.spec.deletion.is_some() {
-            pod.terminate(now.mono);
-        }
+        pod.begin_at_its_end(now);
         pod
     }
 
@@ -390,7 +391,7 @@ mod tests {
         record.containers.insert(container.name.clone(), ContainerRecord { started_in: Some(0), ..begun });
 
         let known = PodMachine::restored(record, Arc::clone(&spec), &observation, now);
-        let found = PodMachine::found(spec, &observation, &fixtures::node(), now);
+        let found = PodMachine::found(spec, &observation, now);
         let ends = [known, found].map(|pod| {
             let end = pod.life.record.containers[&container.name].exit.clone().unwrap();
             (end.exit.code, end.reason, end.exit.started_at, end.message)

@@ -1,6 +1,6 @@
 //! Texts that people and tools read: the kubelet's texts of events and waiting states.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use crate::{
     id::{ContainerId, ContainerName, ImageRef},
@@ -9,8 +9,12 @@ use crate::{
 };
 
 /// An event about the pod.
-pub(super) fn about_pod(severity: Severity, reason: &'static str, message: impl Into<String>) -> PodEvent {
-    PodEvent { container: None, severity, reason, message: message.into() }
+pub(super) fn about_pod(
+    severity: Severity,
+    reason: impl Into<Cow<'static, str>>,
+    message: impl Into<String>,
+) -> PodEvent {
+    PodEvent { container: None, severity, reason: reason.into(), message: message.into() }
 }
 
 /// An event about a container.
@@ -20,7 +24,7 @@ pub(super) fn about(
     reason: &'static str,
     message: impl Into<String>,
 ) -> PodEvent {
-    PodEvent { container: Some(name.clone()), severity, reason, message: message.into() }
+    PodEvent { container: Some(name.clone()), severity, reason: reason.into(), message: message.into() }
 }
 
 /// `name_namespace(uid)`. Source: `pkg/kubelet/util/format/pod.go` `Pod`.

@@ -6,6 +6,7 @@ mod object;
 mod pod;
 mod probe;
 mod resources;
+mod scheduling;
 mod security;
 mod volume;
 
@@ -19,6 +20,7 @@ pub use pod::{
 };
 pub use probe::{HttpGet, Probe, ProbeHandler, ProbeKind, ProbePort, Probes};
 pub use resources::{QosClass, Quantities, ResourceField, ResourceSelector, Resources};
+pub use scheduling::{NodeTerm, Operator, Requirement, Scheduling, Toleration, TolerationOperator};
 pub use security::{
     Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount, Seccomp, SupplementalGroupsPolicy,
 };

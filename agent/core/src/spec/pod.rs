@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{Container, PodSecurity, QosClass, Resources, Volume};
+use super::{Container, PodSecurity, QosClass, Quantities, Resources, Scheduling, Volume};
 use crate::id::{PodName, PodUid};
 
 /// One desired pod. Immutable: an update is a new value.
@@ -30,6 +30,10 @@ pub struct Pod {
     pub deletion: Option<Duration>,
     /// How the pod had ended when its source first gave it. Nothing of it is started then.
     pub ended: Option<Ended>,
+    /// Where it may run.
+    pub scheduling: Scheduling,
+    /// What the pod takes beside its containers (`spec.overhead`).
+    pub overhead: Quantities,
     /// Owner of its network namespace.
     pub network: NetworkMode,
     /// Owner of the pid namespace of its containers.
@@ -52,6 +56,8 @@ pub struct Pod {
     pub service_account: String,
     /// `spec.enableServiceLinks`: whether services of the namespace are variables of its containers.
     pub service_links: bool,
+    /// `spec.imagePullSecrets`: Secrets of its namespace with credentials for registries.
+    pub pull_secrets: Vec<String>,
     /// `spec.priority`; pods of at least 2 000 000 000 are critical.
     pub priority: i32,
     /// `spec.priorityClassName`.

@@ -18,7 +18,7 @@ use berth_core::{
         resource::{Resource, Retry},
         step::{Plan, PodResource, Step},
     },
-    record::{Goal, RestartBackoff, TerminalRecord, TerminationRecord},
+    record::{EndedBy, Goal, RestartBackoff, TerminalRecord, TerminationRecord},
     spec::{RestartPolicy, Source},
     time::Mono,
 };
@@ -37,7 +37,12 @@ fn planned_with(life: &Life, network: &Network) -> Plan {
 }
 
 fn ended(succeeded: bool) -> Vec<Step> {
-    vec![Step::End(TerminalRecord { succeeded, reason: String::new(), message: String::new() })]
+    vec![Step::End(TerminalRecord {
+        succeeded,
+        reason: String::new(),
+        message: String::new(),
+        by: EndedBy::Itself,
+    })]
 }
 
 fn failed(kind: FailureKind, after: Duration) -> Retry {
@@ -411,8 +416,12 @@ fn a_pod_is_taken_down_in_order() {
 fn a_pod_that_has_ended_keeps_its_directories_and_its_record() {
     let mut life = running(&["web"], RestartPolicy::Never);
     exited(&mut life, "web", 0);
-    life.record.terminal =
-        Some(TerminalRecord { succeeded: true, reason: String::new(), message: String::new() });
+    life.record.terminal = Some(TerminalRecord {
+        succeeded: true,
+        reason: String::new(),
+        message: String::new(),
+        by: EndedBy::Itself,
+    });
     life.actual = Actual { dirs: Resource::Ready(()), ..Actual::fresh() };
     assert_eq!(planned(&life).steps, [Step::Ensure(PodResource::End)]);
     life.actual.end = Resource::Ready(());

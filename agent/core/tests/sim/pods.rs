@@ -11,8 +11,8 @@ use berth_core::{
     spec::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode, Medium,
         NetworkMode, PidMode, Pod, PodSecurity, Probe, ProbeHandler, ProbePort, Probes, QosClass, Quantities,
-        Resources, RestartPolicy, Source, Stdin, Stdio, TerminationMessage, TerminationMessagePolicy, Volume,
-        VolumeSource,
+        Resources, RestartPolicy, Scheduling, Source, Stdin, Stdio, TerminationMessage,
+        TerminationMessagePolicy, Volume, VolumeSource,
     },
 };
 
@@ -26,6 +26,8 @@ pub(crate) fn node() -> NodeConfig {
     };
     NodeConfig {
         name: "node".into(),
+        labels: BTreeMap::new(),
+        pods_max: 110,
         ips: vec!["192.0.2.1".parse().unwrap()],
         hostname: "node".into(),
         capacity: amounts.clone(),
@@ -68,6 +70,8 @@ pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
         generation: None,
         deletion: None,
         ended: None,
+        scheduling: Scheduling::default(),
+        overhead: Quantities::default(),
         network: NetworkMode::Pod,
         pid: PidMode::Container,
         ipc: IpcMode::Pod,
@@ -79,6 +83,7 @@ pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
         dns_config: DnsConfig::default(),
         service_account: "default".into(),
         service_links: true,
+        pull_secrets: Vec::new(),
         priority: 0,
         priority_class: String::new(),
         security: PodSecurity::default(),

@@ -14,7 +14,7 @@ use berth_core::{
         resource::{Resource, Retry},
         status,
     },
-    record::{ContainerRecord, Goal, TerminalRecord, TerminationRecord},
+    record::{ContainerRecord, EndedBy, Goal, TerminalRecord, TerminationRecord},
     spec::{NetworkMode, RestartPolicy, Source},
     status::{Condition, ConditionKind, ContainerState, Phase, PodStatus},
     time::Mono,
@@ -164,8 +164,12 @@ fn an_end_is_not_shown_while_a_sidecar_runs() {
     let mut life = running(&["side-a", "web"], RestartPolicy::Never);
     let before = shown(&life);
     exited(&mut life, "web", 0);
-    life.record.terminal =
-        Some(TerminalRecord { succeeded: true, reason: String::new(), message: String::new() });
+    life.record.terminal = Some(TerminalRecord {
+        succeeded: true,
+        reason: String::new(),
+        message: String::new(),
+        by: EndedBy::Itself,
+    });
     let during = status::of(&life, &pods::node(), Some(&before), now());
     assert_eq!(during.phase, Phase::Running);
     exited(&mut life, "side-a", 137);

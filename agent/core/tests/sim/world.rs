@@ -24,7 +24,7 @@ use berth_core::{
     event::Outcome,
     failure::{Failure, FailureKind},
     id::{Attempt, ContainerId, ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
-    image::{ImageConfig, ImageInfo},
+    image::{ImageConfig, ImageInfo, WantedImage},
     observation::{ObservedTask, SandboxReport},
     pod::port::{
         probe::ProbeAnswer,
@@ -268,10 +268,10 @@ impl World {
             NodeAct::InspectImage(_) | NodeAct::PullImage(_) if self.runtime_is_down => {
                 Err(failure(FailureKind::RuntimeDown, "containerd is away"))
             }
-            NodeAct::InspectImage(image) => {
+            NodeAct::InspectImage(WantedImage { image, .. }) => {
                 Ok(Outcome::Image(self.images.contains(image).then(|| image_info(image))))
             }
-            NodeAct::PullImage(image) if self.registry.contains(image) => {
+            NodeAct::PullImage(WantedImage { image, .. }) if self.registry.contains(image) => {
                 self.images.insert(image.clone());
                 Ok(Outcome::Image(Some(image_info(image))))
             }

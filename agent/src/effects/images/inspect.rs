@@ -9,7 +9,7 @@ use berth_core::{
     event::Outcome,
     failure::{Failure, FailureKind},
     id::ImageRef,
-    image::{self, ImageConfig, ImageInfo, name::ImageName},
+    image::{self, ImageConfig, ImageInfo, WantedImage, name::ImageName},
 };
 use containerd_client::{
     services::v1::{
@@ -23,9 +23,11 @@ use oci_spec::image::{
 use sha2::{Digest, Sha256};
 
 use super::{
+    credentials,
     failure::failed,
     host::Host,
     kinds::{Lane, RUNTIME},
+    pulled::{self, Access},
     unpack,
 };
 use crate::{
@@ -95,17 +97,33 @@ pub(in crate::effects) struct Located {
 
 /// Looks for an image, and unpacks what was only imported. One whose layers are not there is as good as absent: a pull
 /// repairs it.
-pub(in crate::effects) async fn inspect(host: &Arc<Host>, image: &ImageRef) -> Result<Outcome, Failure> {
-    let name = parse(image)?;
+///
+/// So is one that a pod with other secrets pulled, for a pod that could not have pulled it.
+pub(in crate::effects) async fn inspect(host: &Arc<Host>, wanted: &WantedImage) -> Result<Outcome, Failure> {
+    let name = parse(&wanted.image)?;
     let place = host.lanes.enter(Lane::Images, RUNTIME).await?;
     let found = locate(host, &name).await?;
     drop(place);
+    if let Some(found) = &found
+        && !may_use(host, wanted, &name, &found.info.id).await
+    {
+        return Ok(Outcome::Image(None));
+    }
     if let Some(packed) = found.as_ref().filter(|found| !found.is_unpacked)
         && !unpack::unpack(host, packed).await?
     {
         return Ok(Outcome::Image(None));
     }
     Ok(Outcome::Image(found.map(|found| Arc::new(found.info))))
+}
+
+async fn may_use(host: &Arc<Host>, wanted: &WantedImage, name: &ImageName, id: &str) -> bool {
+    let repository = name.repository();
+    match pulled::access(host, &name.to_string(), &repository, id).await {
+        Access::All => true,
+        Access::Nobody => false,
+        access @ Access::With(_) => access.allows(&credentials::find(host, wanted, &repository).await),
+    }
 }
 
 /// The name, checked.

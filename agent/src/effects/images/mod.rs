@@ -1,5 +1,7 @@
 //! The image port: what is on the node, pulls, layers of containers and what images bring along.
 
+mod auth;
+mod credentials;
 mod follow;
 pub(super) mod image_root;
 pub(super) mod image_volumes;
@@ -8,6 +10,7 @@ mod lease;
 mod listed;
 mod progress;
 pub(super) mod pull;
+mod pulled;
 pub(super) mod rootfs;
 pub(super) mod unpack;
 

@@ -8,9 +8,8 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use berth_core::{
     event::Outcome,
     failure::{Failure, FailureKind},
-    id::ImageRef,
     image::{
-        ImageInfo,
+        ImageInfo, WantedImage,
         name::{ImageName, shown_of},
     },
 };
@@ -25,9 +24,12 @@ use containerd_client::{
 use prost_types::FieldMask;
 
 use super::{
+    auth,
+    credentials::{self, Tracked},
     host::Host,
     inspect::{self, Located, go_arch},
     progress,
+    pulled::{self, SecretRecord},
 };
 use crate::{
     causes::with_causes,
@@ -39,11 +41,12 @@ use crate::{
 const MANAGED: &str = "managed";
 
 /// Fetches and unpacks an image.
-pub(in crate::effects) async fn pull(host: &Arc<Host>, image: &ImageRef) -> Result<Outcome, Failure> {
-    let name = inspect::parse(image)?;
-    let reference = name.to_string();
+pub(in crate::effects) async fn pull(host: &Arc<Host>, wanted: &WantedImage) -> Result<Outcome, Failure> {
+    let name = inspect::parse(&wanted.image)?;
+    let (reference, repository) = (name.to_string(), name.repository());
     tracing::info!(image = reference, "pulling");
-    transfer(host, &reference).await?;
+    pulled::begin(host, &reference).await?;
+    let used = fetch(host, wanted, &reference, &repository).await?;
     host.failpoint.reach("pull.transferred");
     let found = inspect::locate(host, &name).await?.ok_or_else(|| {
         failure(format!("pull image {reference:?}: containerd says it did, and does not have it"))
@@ -57,6 +60,7 @@ pub(in crate::effects) async fn pull(host: &Arc<Host>, image: &ImageRef) -> Resu
         )));
     }
     let digest = name_it(host, &name, &found).await?;
+    pulled::end(host, &reference, &repository, &found.info.id, used).await?;
     host.failpoint.reach("pull.named");
     tracing::info!(image = reference, id = found.info.id, "pulled");
     let names = found.names.iter().map(String::as_str).chain([digest.as_str()]);
@@ -65,15 +69,38 @@ pub(in crate::effects) async fn pull(host: &Arc<Host>, image: &ImageRef) -> Resu
     Ok(Outcome::Image(Some(Arc::new(info))))
 }
 
+/// Fetches with each credential until one works (`pullImage` of `pkg/kubelet/kuberuntime/kuberuntime_image.go`); which one.
+async fn fetch(
+    host: &Host,
+    wanted: &WantedImage,
+    reference: &str,
+    repository: &str,
+) -> Result<Option<SecretRecord>, Failure> {
+    let found = credentials::find(host, wanted, repository).await;
+    let mut failed = None;
+    for Tracked { credential, source } in found {
+        let (stream, _answered) = auth::open(&host.containerd, repository, credential).await?;
+        match transfer(host, reference, stream).await {
+            Ok(()) => return Ok(Some(source)),
+            Err(failure) => failed = Some(failure),
+        }
+    }
+    match failed {
+        Some(failure) => Err(failure),
+        None => transfer(host, reference, String::new()).await.map(|()| None),
+    }
+}
+
 fn failure(message: String) -> Failure {
     Failure { kind: FailureKind::ImagePull, message }
 }
 
-async fn transfer(host: &Host, reference: &str) -> Result<(), Failure> {
+async fn transfer(host: &Host, reference: &str, auth_stream: String) -> Result<(), Failure> {
     let platform = Platform { os: "linux".to_owned(), architecture: go_arch(), ..Platform::default() };
     let registry = OciRegistry {
         reference: reference.to_owned(),
         resolver: Some(RegistryResolver {
+            auth_stream,
             host_dir: host.config.registry_config_dir.display().to_string(),
             ..RegistryResolver::default()
         }),

@@ -3,7 +3,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use berth_core::{
     cgroup::CgroupValues,
     id::{ContainerId, ImageRef, OpId, PodName, PodUid, SandboxId, VolumeName},
-    image::{ImageConfig, ImageInfo},
+    image::{ImageConfig, ImageInfo, WantedImage},
     oci::{ContainerPlan, HostDevices},
     pod::port::{
         cgroup::CgroupRequest,
@@ -209,10 +209,10 @@ fn every_effect_of_a_pod_has_its_lane_its_deadline_and_its_target() {
 
 #[test]
 fn every_effect_of_the_node_has_its_lane_its_deadline_and_its_target() {
-    let image = || ImageRef::new("i");
+    let wanted = || WantedImage::open(ImageRef::new("i"));
     for (act, expected) in [
-        (NodeAct::InspectImage(image()), ("inspect-image", None, 6 * 3600, None)),
-        (NodeAct::PullImage(image()), ("pull-image", Some(Lane::Pulls), 6 * 3600, None)),
+        (NodeAct::InspectImage(wanted()), ("inspect-image", None, 6 * 3600, None)),
+        (NodeAct::PullImage(wanted()), ("pull-image", Some(Lane::Pulls), 6 * 3600, None)),
         (
             NodeAct::SetQos(Box::default()),
             ("set-qos", Some(Lane::Kernel), 60, Some("cgroups of the QoS classes ")),
@@ -224,8 +224,12 @@ fn every_effect_of_the_node_has_its_lane_its_deadline_and_its_target() {
 
 #[test]
 fn what_the_loop_performs_itself_is_of_no_kind() {
-    let event =
-        PodEvent { container: None, severity: Severity::Normal, reason: "Pulled", message: String::new() };
+    let event = PodEvent {
+        container: None,
+        severity: Severity::Normal,
+        reason: "Pulled".into(),
+        message: String::new(),
+    };
     let name = PodName { namespace: "default".into(), name: "web".into() };
     let note = Note { name, field_path: String::new(), event };
     for act in [Act::Persist(record()), Act::Forget, Act::Withdraw, Act::Note(note)] {

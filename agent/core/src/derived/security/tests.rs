@@ -1,14 +1,16 @@
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    event::{Event, Restored},
     fixtures,
     id::{Attempt, SandboxId},
+    node::Node,
     observation::{Observation, ObservedSandbox},
-    pod::PodMachine,
+    spec::Source,
     time::{Mono, Now},
 };
 
@@ -206,7 +208,12 @@ fn a_refused_pod_is_refused_at_the_start_of_the_agent_too() {
     };
     let known = Observation { sandboxes: vec![seen], ..Observation::default() };
     let refused = |observation: &Observation| {
-        let pod = PodMachine::found(Arc::clone(&spec), observation, &fixtures::node(), now);
+        let mut node = Node::new(fixtures::node(), BTreeSet::from([Source::File]));
+        let restored = Restored { observation: observation.clone(), ..Restored::default() };
+        node.handle(now, Event::Restored(Box::new(restored)));
+        let pods = vec![Arc::clone(&spec)];
+        node.handle(now, Event::Desired { source: Source::File, pods, is_whole: true });
+        let pod = node.pods().next().unwrap();
         pod.life().record.terminal.as_ref().map(|end| end.reason.clone())
     };
     assert_eq!(refused(&Observation::default()).as_deref(), Some("SysctlForbidden"));

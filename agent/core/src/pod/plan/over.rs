@@ -7,7 +7,7 @@ use crate::{
         actual::{Life, Run},
         restart::runs_again,
     },
-    record::TerminalRecord,
+    record::{EndedBy, TerminalRecord},
     spec::{Container, ContainerKind},
     time::{Mono, Now},
 };
@@ -24,7 +24,12 @@ pub(in crate::pod) enum Over {
 /// Sidecars have no say.
 pub(in crate::pod) fn over(life: &Life, now: Now) -> Over {
     let ended = |succeeded, reason: &str, message: &str| {
-        Over::Ended(TerminalRecord { succeeded, reason: reason.into(), message: message.into() })
+        Over::Ended(TerminalRecord {
+            succeeded,
+            reason: reason.into(),
+            message: message.into(),
+            by: EndedBy::Itself,
+        })
     };
     let deadline = deadline(life, now);
     if deadline.is_some_and(|deadline| deadline <= now.mono) {

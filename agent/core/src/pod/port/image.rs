@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     failure::{Failure, FailureKind},
     id::{ContainerName, ImageRef},
-    image::{self, ImageInfo},
+    image::{self, ImageInfo, WantedImage},
     pod::{
         actual::{Preparing, Run},
         machine::{PodMachine, Shared},
@@ -88,17 +88,21 @@ impl PodMachine {
                 self.not_inspected(name, &format!("{:?}", container.image.as_str()), &failure, tries, now);
             return self.use_image(name, state);
         }
-        shared.pulls.inspect(&container.image, self.asker(name));
+        shared.pulls.inspect(&self.wanted(&container.image), self.asker(name));
         self.use_image(name, ImageUse::Inspecting { tries });
     }
 
     /// Asks for the image of a container to be pulled.
     pub(in crate::pod) fn pull(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Mono) {
         let Some(container) = self.container(name) else { return };
-        shared.pulls.pull(&container.image, self.asker(name), now);
+        shared.pulls.pull(&self.wanted(&container.image), self.asker(name), now);
         let text = format!("Pulling image {:?}", container.image.as_str());
         self.notes.push(about(name, Severity::Normal, "Pulling", text));
         self.use_image(name, ImageUse::Pulling);
+    }
+
+    fn wanted(&self, image: &ImageRef) -> WantedImage {
+        WantedImage::of(&self.life.spec, image)
     }
 
     /// Says that the next pull of an image waits.

@@ -6,6 +6,7 @@ use crate::{
         actual::{Life, Stage},
         resource::Resource,
     },
+    record::EndedBy,
     spec::ContainerKind,
     status::{Condition, ConditionKind, ContainerStatus, Phase},
     time::Now,
@@ -44,14 +45,21 @@ pub(super) fn of(
         (ConditionKind::PodScheduled, Verdict::yes()),
     ];
     let known = &life.record.conditions;
-    verdicts
-        .into_iter()
+    let own = verdicts.into_iter().filter(|_| !life.is_rejected());
+    own.chain(disrupted(life, phase))
         .map(|(kind, Verdict { holds, reason, message })| {
             let before = known.get(&kind).filter(|before| before.holds == holds);
             let since = before.map_or(now.wall, |before| before.since);
             Condition { kind, holds, reason: reason.into(), message, since }
         })
         .collect()
+}
+
+/// Told with the end alone, when nothing runs any more (`mergePodStatus` of `pkg/kubelet/status/status_manager.go`).
+fn disrupted(life: &Life, phase: Phase) -> Option<(ConditionKind, Verdict)> {
+    let EndedBy::Node(message) = &life.record.terminal.as_ref()?.by else { return None };
+    let verdict = Verdict { holds: true, reason: "TerminationByKubelet", message: message.clone() };
+    (phase == Phase::Failed).then_some((ConditionKind::DisruptionTarget, verdict))
 }
 
 /// A pod that is being taken down does not become startable again because the agent began anew, and one whose sandbox is

@@ -21,7 +21,8 @@ use crate::{
 /// `pkg/kubelet/status/status_manager.go`.
 #[must_use]
 pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: Now) -> PodStatus {
-    let (mut init_containers, mut containers) = containers::of(life);
+    let (mut init_containers, mut containers) =
+        if life.is_rejected() { (Vec::new(), Vec::new()) } else { containers::of(life) };
     // The phase of a pod of a manifest does not follow from containers that were not found when it was taken down.
     let before = shown_phase(life, &init_containers, &containers, previous);
     containers::settle(life, &mut init_containers, &mut containers);

@@ -1,0 +1,181 @@
+//! Whether a pod that is bound to this node may begin on it.
+//!
+//! Sources: `pkg/kubelet/lifecycle/predicate.go`, `pkg/scheduler/eventhandlers.go` `AdmissionCheck`,
+//! `pkg/scheduler/framework/plugins/{noderesources,nodeaffinity,nodename,nodeports,tainttoleration}`,
+//! `pkg/kubelet/preemption/preemption.go`.
+
+mod affinity;
+mod preemption;
+mod resources;
+
+use std::collections::BTreeMap;
+
+pub(super) use preemption::victims;
+
+use crate::{
+    derived::security,
+    spec::{ContainerKind, Pod, Port, Quantities, Source, Toleration, TolerationOperator},
+};
+
+/// What a pod is bound to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// Name of the node.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its taints with the effect `NoExecute`.
+    pub taints: Vec<Taint>,
+}
+
+/// A taint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taint {
+    /// Key.
+    pub key: String,
+    /// Value.
+    pub value: String,
+}
+
+/// What the node has for pods.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room<'a> {
+    pub(super) node: &'a NodeInfo,
+    pub(super) allocatable: &'a Quantities,
+    pub(super) pods_max: u32,
+    pub(super) unsafe_sysctls: &'a [String],
+}
+
+/// Why a pod may not begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// There is too little of something: a critical pod takes it from others.
+    Insufficient(Insufficient),
+    /// Nothing helps.
+    Unfit {
+        /// Reason of the event and of the status.
+        reason: &'static str,
+        /// For people.
+        message: String,
+    },
+}
+
+/// There is too little of a resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Insufficient {
+    /// As the API names it.
+    pub(super) resource: String,
+    pub(super) requested: u64,
+    pub(super) used: u64,
+    pub(super) capacity: u64,
+}
+
+impl Insufficient {
+    /// How much is missing.
+    pub(super) fn missing(&self) -> u64 {
+        self.requested.saturating_sub(self.capacity.saturating_sub(self.used))
+    }
+}
+
+impl Refusal {
+    /// Reason of the event and of the status.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Self::Insufficient(Insufficient { resource, .. }) => format!("OutOf{resource}"),
+            Self::Unfit { reason, .. } => (*reason).to_owned(),
+        }
+    }
+
+    /// For people.
+    pub(super) fn message(&self) -> String {
+        match self {
+            Self::Insufficient(Insufficient { resource, requested, used, capacity }) => format!(
+                "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
+            ),
+            Self::Unfit { message, .. } => message.clone(),
+        }
+    }
+}
+
+/// Everything that keeps a pod from beginning beside `others`, in the order in which it is told: the first is the reason.
+pub(super) fn check(pod: &Pod, others: &[&Pod], room: Room<'_>) -> Vec<Refusal> {
+    if let Some(refusal) = of_its_own(pod, room) {
+        return vec![refusal];
+    }
+    let mut refusals: Vec<Refusal> =
+        resources::missing(pod, others, room).into_iter().map(Refusal::Insufficient).collect();
+    let mut predicate = |fits: bool, name: &'static str, why: &str| {
+        if !fits {
+            let message = format!("Predicate {name} failed: {why}");
+            refusals.push(Refusal::Unfit { reason: name, message });
+        }
+    };
+    let NodeInfo { name, taints, .. } = room.node;
+    predicate(
+        affinity::fits(&pod.scheduling, room.node),
+        "NodeAffinity",
+        "node(s) didn't match Pod's node affinity/selector",
+    );
+    let is_meant = pod.scheduling.node_name.as_ref().is_none_or(|wanted| wanted.is_empty() || wanted == name);
+    predicate(is_meant, "NodeName", "node(s) didn't match the requested node name");
+    predicate(
+        !others.iter().any(|other| collide(pod, other)),
+        "NodePorts",
+        "node(s) didn't have free ports for the requested pod ports",
+    );
+    let tolerates = |taint: &Taint| pod.scheduling.tolerations.iter().any(|one| covers(one, taint));
+    predicate(
+        pod.source != Source::Api || taints.iter().all(tolerates),
+        "TaintToleration",
+        "node(s) had taints that the pod didn't tolerate",
+    );
+    refusals
+}
+
+/// What keeps it from beginning on any node like this one.
+fn of_its_own(pod: &Pod, room: Room<'_>) -> Option<Refusal> {
+    if let Err(error) = security::check_sysctls(pod, room.unsafe_sysctls) {
+        return Some(Refusal::Unfit { reason: "SysctlForbidden", message: error.to_string() });
+    }
+    if pod.labels.get("kubernetes.io/os").is_some_and(|os| os != "linux") {
+        return Some(Refusal::Unfit {
+            reason: "PodOSSelectorNodeLabelDoesNotMatch",
+            message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
+                .to_owned(),
+        });
+    }
+    None
+}
+
+/// Whether two pods want the same port of the node.
+fn collide(one: &Pod, other: &Pod) -> bool {
+    let taken: Vec<&Port> = host_ports(other).collect();
+    host_ports(one).any(|port| taken.iter().any(|other| is_same_port(port, other)))
+}
+
+/// Ports of containers that stay.
+fn host_ports(pod: &Pod) -> impl Iterator<Item = &Port> {
+    let stays = pod.all_containers().filter(|container| container.kind != ContainerKind::Init);
+    stays.flat_map(|container| &container.ports).filter(|port| port.host_port.is_some())
+}
+
+fn is_same_port(one: &Port, other: &Port) -> bool {
+    let any = |ip: &Option<String>| ip.as_deref().is_none_or(|ip| ip == "0.0.0.0");
+    one.protocol == other.protocol
+        && one.host_port == other.host_port
+        && (any(&one.host_ip) || any(&other.host_ip) || one.host_ip == other.host_ip)
+}
+
+/// Whether a toleration covers a taint of the effect `NoExecute`.
+fn covers(toleration: &Toleration, taint: &Taint) -> bool {
+    (toleration.effect.is_empty() || toleration.effect == "NoExecute")
+        && (toleration.key.is_empty() || toleration.key == taint.key)
+        && match toleration.operator {
+            TolerationOperator::Equal => toleration.value == taint.value,
+            TolerationOperator::Exists => true,
+            TolerationOperator::Other => false,
+        }
+}
+
+#[cfg(test)]
+mod tests;

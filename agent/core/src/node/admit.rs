@@ -1,0 +1,110 @@
+//! Pods that are wanted and not here are admitted, kept waiting or rejected.
+
+use std::sync::Arc;
+
+use super::{
+    admission::{self, Insufficient, Refusal, Room},
+    machine::{Boot, Node},
+};
+use crate::{
+    id::PodUid,
+    pod::{PodMachine, actual::Stage, port::status::Remains},
+    spec::Pod,
+    time::Now,
+};
+
+/// What becomes of a pod that is wanted.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// It begins.
+    Admitted,
+    /// It begins when those that give way to it are gone.
+    Waits,
+    /// It never begins.
+    Rejected {
+        /// Reason of the event and of the status.
+        reason: String,
+        /// For people.
+        message: String,
+    },
+}
+
+impl Node {
+    /// What becomes of a pod. One that ran here goes on, whatever the node has left: nobody is rejected by a restart of the agent. One
+    /// that has ended or is to be deleted is not begun anyway.
+    pub(super) fn judge(&mut self, pod: &Pod, now: Now) -> Verdict {
+        let is_known = match &self.boot {
+            Boot::Adopting(inherited) => inherited.observation.pods().contains(&pod.uid),
+            Boot::Waiting | Boot::Done => false,
+        };
+        if is_known || pod.ended.is_some() || pod.deletion.is_some() {
+            return Verdict::Admitted;
+        }
+        let here = self.specs(|pod| pod.life().remains() == Remains::Something);
+        let mut refusals = self.refusals(pod, &here);
+        let Some(first) = refusals.first() else { return Verdict::Admitted };
+        if !pod.is_critical() {
+            return rejected(first);
+        }
+        if let Some(unfit) = refusals.iter().find(|one| matches!(one, Refusal::Unfit { .. })) {
+            return rejected(unfit);
+        }
+        let staying = self.specs(|pod| pod.life().stage() == Stage::Run);
+        refusals = self.refusals(pod, &staying);
+        let insufficient: Vec<Insufficient> = refusals.into_iter().filter_map(insufficient).collect();
+        if insufficient.is_empty() {
+            return Verdict::Waits;
+        }
+        let others: Vec<&Pod> = staying.iter().map(|pod| &**pod).collect();
+        let Some(victims) = admission::victims(pod, &others, &insufficient) else {
+            return Verdict::Rejected {
+                reason: "UnexpectedAdmissionError".to_owned(),
+                message: no_victims(&insufficient),
+            };
+        };
+        let victims: Vec<PodUid> = victims.into_iter().map(|pod| pod.uid.clone()).collect();
+        for uid in victims {
+            if let Some(victim) = self.pods.get_mut(&uid) {
+                victim.preempt(now);
+            }
+            self.advance(&uid, now);
+        }
+        Verdict::Waits
+    }
+
+    fn specs(&self, which: impl Fn(&PodMachine) -> bool) -> Vec<Arc<Pod>> {
+        self.pods.values().filter(|pod| which(pod)).map(|pod| Arc::clone(pod.spec())).collect()
+    }
+
+    fn refusals(&self, pod: &Pod, others: &[Arc<Pod>]) -> Vec<Refusal> {
+        let room = Room {
+            node: &self.info,
+            allocatable: &self.config.allocatable,
+            pods_max: self.config.pods_max,
+            unsafe_sysctls: &self.config.unsafe_sysctls,
+        };
+        let others: Vec<&Pod> = others.iter().map(|pod| &**pod).collect();
+        admission::check(pod, &others, room)
+    }
+}
+
+fn rejected(refusal: &Refusal) -> Verdict {
+    Verdict::Rejected { reason: refusal.reason(), message: refusal.message() }
+}
+
+fn insufficient(refusal: Refusal) -> Option<Insufficient> {
+    match refusal {
+        Refusal::Insufficient(insufficient) => Some(insufficient),
+        Refusal::Unfit { .. } => None,
+    }
+}
+
+/// Source: `toString` of `pkg/kubelet/preemption/preemption.go`, with what is put around it.
+fn no_victims(insufficient: &[Insufficient]) -> String {
+    let missing: String =
+        insufficient.iter().map(|one| format!("(res: {}, q: {}), ", one.resource, one.missing())).collect();
+    format!(
+        "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: \
+         no set of running pods found to reclaim resources: [{missing}]"
+    )
+}

@@ -1,0 +1,103 @@
+//! Credentials for one pull: containerd asks for them on a stream, and is told them for the image's own registry alone.
+
+use std::time::Duration;
+
+use berth_core::failure::Failure;
+use containerd_client::{
+    services::v1::StreamInit,
+    to_any,
+    types::transfer::{AuthRequest, AuthResponse, AuthType},
+};
+use prost::Message;
+use prost_types::Any;
+use tokio::{sync::mpsc, task::JoinHandle};
+use tonic::Streaming;
+
+use crate::{
+    clock::mono,
+    objects::Credential,
+    runtime::{CallError, Cause, Containerd},
+};
+
+/// How long containerd may take to open a stream.
+const STREAM_WITHIN: Duration = Duration::from_secs(10);
+
+/// Where images of `docker.io` are (containerd `core/remotes/docker` `DefaultHost`).
+const DOCKER: (&str, &str) = ("docker.io", "registry-1.docker.io");
+
+/// A stream on which containerd is answered until this is dropped.
+#[derive(Debug)]
+pub(super) struct AuthStream(JoinHandle<()>);
+
+impl Drop for AuthStream {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Opens a stream; containerd knows it by the id that is returned with it.
+pub(super) async fn open(
+    containerd: &Containerd,
+    repository: &str,
+    credential: Credential,
+) -> Result<(String, AuthStream), Failure> {
+    let id = format!("berth-auth-{}", mono().0.as_nanos());
+    let (ours, mut outgoing) = mpsc::channel::<Any>(4);
+    drop(ours.send(to_any(&StreamInit { id: id.clone() })).await);
+    let messages = futures::stream::poll_fn(move |context| outgoing.poll_recv(context));
+    let mut client = containerd.streams();
+    let open = async {
+        let mut theirs = client.stream(messages).await?.into_inner();
+        theirs.message().await?;
+        Ok(theirs)
+    };
+    let failed = |cause| Failure::from(CallError::new("open a stream for credentials of", repository, cause));
+    let theirs = tokio::time::timeout(STREAM_WITHIN, open)
+        .await
+        .map_err(|_elapsed| failed(Cause::Timeout(STREAM_WITHIN)))?
+        .map_err(|status: tonic::Status| failed(Cause::from(status)))?;
+    let registry = registry_of(repository).to_owned();
+    Ok((id, AuthStream(tokio::spawn(answer(theirs, ours, registry, credential)))))
+}
+
+fn registry_of(repository: &str) -> &str {
+    let domain = repository.split('/').next().unwrap_or_default();
+    if domain == DOCKER.0 { DOCKER.1 } else { domain }
+}
+
+async fn answer(
+    mut theirs: Streaming<Any>,
+    ours: mpsc::Sender<Any>,
+    registry: String,
+    credential: Credential,
+) {
+    while let Ok(Some(question)) = theirs.message().await {
+        let Ok(asked) = AuthRequest::decode(question.value.as_slice()) else { return };
+        let mut answer = AuthResponse::default();
+        // A mirror, or where a registry sends to, is another's: it is told nothing.
+        if asked.host == registry {
+            answer.set_auth_type(AuthType::Credentials);
+            answer.username = credential.username.to_string();
+            answer.secret = credential.password.to_string();
+        }
+        if ours.send(to_any(&answer)).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_registry_of_a_repository() {
+        for (repository, expected) in [
+            ("docker.io/library/busybox", "registry-1.docker.io"),
+            ("127.0.0.1:5000/web", "127.0.0.1:5000"),
+            ("registry.k8s.io/pause", "registry.k8s.io"),
+        ] {
+            assert_eq!(registry_of(repository), expected);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! What images were pulled with, so that a pod that could not have pulled one does not get it.
+//!
+//! Source: `pkg/kubelet/images/pullmanager` (KEP-2535), in whose directory and form this is kept, with the default of
+//! `imagePullCredentialsVerificationPolicy`: what nobody here pulled (preloaded images) is for everybody.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use berth_core::failure::Failure;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{credentials::Tracked, host::Host};
+use crate::effects::{failure::local, host::blocking};
+
+/// Directory of the records, below the root directory.
+const DIRECTORY: &str = "image_manager";
+const PULLED: &str = "pulled";
+const PULLING: &str = "pulling";
+
+/// Version of their form.
+const VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+
+/// How long the disk of the root directory may take.
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// Largest record that is read, and most secrets in one.
+const BYTES_MAX: u64 = 1 << 20;
+const SECRETS_MAX: usize = 500;
+
+/// Which secret a credential was from. Nothing of it can be had from its hash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SecretRecord {
+    pub(super) uid: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) credential_hash: String,
+}
+
+impl SecretRecord {
+    /// The same secret, whatever is in it now, or the same credential, wherever it is from.
+    fn allows(&self, other: &Self) -> bool {
+        let place = |one: &Self| (one.uid.clone(), one.namespace.clone(), one.name.clone());
+        self.credential_hash == other.credential_hash || place(self) == place(other)
+    }
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    kind: String,
+    api_version: String,
+    last_updated_time: Option<jiff::Timestamp>,
+    image_ref: String,
+    #[serde(default)]
+    credential_mapping: BTreeMap<String, Credentials>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Credentials {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    kubernetes_secrets: Vec<SecretRecord>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    node_pods_accessible: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// Who may use an image that is on the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Every pod.
+    All,
+    /// Who has one of these.
+    With(Vec<SecretRecord>),
+    /// Who can pull it.
+    Nobody,
+}
+
+impl Access {
+    pub(super) fn allows(&self, found: &[Tracked]) -> bool {
+        match self {
+            Self::All => true,
+            Self::With(secrets) => {
+                secrets.iter().any(|secret| found.iter().any(|one| secret.allows(&one.source)))
+            }
+            Self::Nobody => false,
+        }
+    }
+}
+
+/// Who may use the image of an id, by the name of a repository. What cannot be read allows nobody.
+pub(super) async fn access(host: &Arc<Host>, image: &str, repository: &str, id: &str) -> Access {
+    let (dir, image, repository, id) = (dir(host), image.to_owned(), repository.to_owned(), id.to_owned());
+    let read = blocking(move || Ok(read_access(&dir, &image, &repository, &id)));
+    match tokio::time::timeout(WITHIN, read).await {
+        Ok(Ok(access)) => access,
+        Ok(Err(_)) | Err(_) => Access::Nobody,
+    }
+}
+
+/// Keeps that an image is being pulled: should the agent die in between, nobody gets it without a pull of its own.
+pub(super) async fn begin(host: &Arc<Host>, image: &str) -> Result<(), Failure> {
+    let (dir, image) = (dir(host), image.to_owned());
+    in_time(blocking(move || {
+        let text = serde_json::json!({"kind": "ImagePullIntent", "apiVersion": VERSION, "image": image});
+        put(&path(&dir, PULLING, &image), text.to_string().as_bytes())
+            .map_err(local("write a record of a pull below", dir.display().to_string()))
+    }))
+    .await
+}
+
+/// Keeps what an image was pulled with: nothing means that everybody could.
+pub(super) async fn end(
+    host: &Arc<Host>,
+    image: &str,
+    repository: &str,
+    id: &str,
+    used: Option<SecretRecord>,
+) -> Result<(), Failure> {
+    let (dir, image, repository, id) = (dir(host), image.to_owned(), repository.to_owned(), id.to_owned());
+    in_time(blocking(move || {
+        write_used(&dir, &image, &repository, &id, used)
+            .map_err(local("write a record of a pull below", dir.display().to_string()))
+    }))
+    .await
+}
+
+async fn in_time(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    match tokio::time::timeout(WITHIN, work).await {
+        Ok(done) => done,
+        Err(_elapsed) => {
+            Err(crate::effects::failure::unknown("the disk of the root directory does not answer"))
+        }
+    }
+}
+
+fn dir(host: &Host) -> PathBuf {
+    Path::new(&host.node().paths.root).join(DIRECTORY)
+}
+
+fn path(dir: &Path, sort: &str, name: &str) -> PathBuf {
+    let digest: String = Sha256::digest(name.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    dir.join(sort).join(format!("sha256-{digest}"))
+}
+
+fn read_access(dir: &Path, image: &str, repository: &str, id: &str) -> Access {
+    match read(dir, id) {
+        Ok(Some(record)) => match record.credential_mapping.get(repository) {
+            Some(known) if known.node_pods_accessible => Access::All,
+            Some(known) => Access::With(known.kubernetes_secrets.clone()),
+            None => Access::Nobody,
+        },
+        Ok(None) => match path(dir, PULLING, image).try_exists() {
+            Ok(false) => Access::All,
+            Ok(true) | Err(_) => Access::Nobody,
+        },
+        Err(error) => {
+            tracing::warn!(id, %error, "the record of a pulled image cannot be read");
+            Access::Nobody
+        }
+    }
+}
+
+fn read(dir: &Path, id: &str) -> io::Result<Option<Record>> {
+    let path = path(dir, PULLED, id);
+    match fs::File::open(&path) {
+        Ok(file) => {
+            let mut bytes = Vec::new();
+            io::Read::read_to_end(&mut io::Read::take(file, BYTES_MAX), &mut bytes)?;
+            Ok(Some(serde_json::from_slice(&bytes)?))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn write_used(
+    dir: &Path,
+    image: &str,
+    repository: &str,
+    id: &str,
+    used: Option<SecretRecord>,
+) -> io::Result<()> {
+    // One that cannot be read is written anew: it allowed nobody.
+    let mut record = read(dir, id).ok().flatten().unwrap_or_default();
+    let known = record.credential_mapping.entry(repository.to_owned()).or_default();
+    match used {
+        None => *known = Credentials { node_pods_accessible: true, ..Credentials::default() },
+        Some(_) if known.node_pods_accessible => {}
+        Some(used) => {
+            let key = |one: &SecretRecord| (one.uid.clone(), one.namespace.clone(), one.name.clone());
+            known.kubernetes_secrets.retain(|one| key(one) != key(&used));
+            known.kubernetes_secrets.truncate(SECRETS_MAX - 1);
+            known.kubernetes_secrets.push(used);
+        }
+    }
+    record.kind = "ImagePulledRecord".to_owned();
+    record.api_version = VERSION.to_owned();
+    record.image_ref = id.to_owned();
+    record.last_updated_time = Some(jiff::Timestamp::now());
+    put(&path(dir, PULLED, id), &serde_json::to_vec(&record)?)?;
+    match fs::remove_file(path(dir, PULLING, image)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    }
+    let next = path.with_extension("tmp");
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
+    io::Write::write_all(&mut file, bytes)?;
+    fs::rename(&next, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(uid: &str, hash: &str) -> SecretRecord {
+        let name = uid.to_owned();
+        SecretRecord { uid: uid.into(), namespace: "shop".into(), name, credential_hash: hash.into() }
+    }
+
+    fn may(access: &Access, with: &[SecretRecord]) -> bool {
+        let found: Vec<Tracked> = with
+            .iter()
+            .map(|source| Tracked {
+                credential: crate::objects::Credential {
+                    username: String::new().into(),
+                    password: String::new().into(),
+                },
+                source: source.clone(),
+            })
+            .collect();
+        access.allows(&found)
+    }
+
+    #[test]
+    fn who_could_not_have_pulled_an_image_does_not_get_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, image, repository, id) = (dir.path(), "a.io/web:1", "a.io/web", "sha256:01");
+        let access = |repository: &str| read_access(root, image, repository, id);
+        assert_eq!(access(repository), Access::All, "preloaded");
+
+        put(&path(root, PULLING, image), b"{}").unwrap();
+        assert_eq!(access(repository), Access::Nobody, "the agent died while it pulled it");
+        write_used(root, image, repository, id, Some(secret("u1", "h1"))).unwrap();
+        let known = access(repository);
+        for (with, expected) in [
+            (vec![], false),
+            (vec![secret("u2", "h2")], false),
+            (vec![secret("u1", "h9")], true),
+            (vec![secret("u2", "h1")], true),
+            (vec![secret("u2", "h2"), secret("u1", "h1")], true),
+        ] {
+            assert_eq!(may(&known, &with), expected, "{with:?}");
+        }
+        assert_eq!(access("b.io/web"), Access::Nobody, "by another name it was never pulled");
+        write_used(root, image, repository, id, Some(secret("u1", "h2"))).unwrap();
+        assert_eq!(access(repository), Access::With(vec![secret("u1", "h2")]));
+        write_used(root, image, repository, id, None).unwrap();
+        assert_eq!(access(repository), Access::All);
+        write_used(root, image, repository, id, Some(secret("u1", "h2"))).unwrap();
+        assert_eq!(access(repository), Access::All, "it stays so");
+        fs::write(path(root, PULLED, id), "{").unwrap();
+        assert_eq!(access(repository), Access::Nobody);
+    }
+}

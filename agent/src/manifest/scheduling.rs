@@ -1,0 +1,67 @@
+//! Where a pod may run.
+
+use berth_core::spec::{NodeTerm, Operator, Requirement, Scheduling, Toleration, TolerationOperator};
+use k8s_openapi::api::core::v1::{
+    NodeSelectorRequirement, NodeSelectorTerm, Pod as ApiPod, Toleration as ApiToleration,
+};
+
+use super::notes::Notes;
+
+/// What a pod asks of its node. What is only preferred is the scheduler's.
+pub(super) fn of_pod(notes: &mut Notes<'_>, written: &ApiPod) -> Scheduling {
+    let Some(spec) = &written.spec else { return Scheduling::default() };
+    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    let required = affinity.and_then(|one| one.required_during_scheduling_ignored_during_execution.as_ref());
+    let field = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+    Scheduling {
+        created: written.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        node_name: spec.node_name.clone(),
+        selector: spec.node_selector.clone().unwrap_or_default(),
+        affinity: required.map(|required| {
+            let terms = required.node_selector_terms.iter().enumerate();
+            terms.map(|(index, written)| term(notes, &format!("{field}[{index}]"), written)).collect()
+        }),
+        tolerations: spec.tolerations.iter().flatten().map(toleration).collect(),
+    }
+}
+
+fn term(notes: &mut Notes<'_>, field: &str, written: &NodeSelectorTerm) -> NodeTerm {
+    let mut all = |name: &str, written: &Option<Vec<NodeSelectorRequirement>>| {
+        let written = written.iter().flatten().enumerate();
+        written.map(|(index, one)| requirement(notes, &format!("{field}.{name}[{index}]"), one)).collect()
+    };
+    NodeTerm {
+        labels: all("matchExpressions", &written.match_expressions),
+        fields: all("matchFields", &written.match_fields),
+    }
+}
+
+fn requirement(notes: &mut Notes<'_>, field: &str, written: &NodeSelectorRequirement) -> Requirement {
+    let known = [
+        ("In", Operator::In),
+        ("NotIn", Operator::NotIn),
+        ("Exists", Operator::Exists),
+        ("DoesNotExist", Operator::DoesNotExist),
+        ("Gt", Operator::Gt),
+        ("Lt", Operator::Lt),
+    ];
+    Requirement {
+        key: written.key.clone(),
+        operator: notes.one_of(&format!("{field}.operator"), Some(&written.operator), &known),
+        values: written.values.clone().unwrap_or_default(),
+    }
+}
+
+fn toleration(written: &ApiToleration) -> Toleration {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    Toleration {
+        key: text(&written.key),
+        operator: match written.operator.as_deref() {
+            None | Some("" | "Equal") => TolerationOperator::Equal,
+            Some("Exists") => TolerationOperator::Exists,
+            Some(_) => TolerationOperator::Other,
+        },
+        value: text(&written.value),
+        effect: text(&written.effect),
+    }
+}
