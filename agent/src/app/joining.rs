@@ -16,6 +16,7 @@ use super::cancelled_with;
 use crate::{
     cluster::{Clients, PodLoop, Recorder, Reports, Sinks, certificates, node, send_events},
     config::{Cluster, Config, Rate},
+    effects::follow_images,
     network::Readiness,
     runtime::Containerd,
     view::View,
@@ -53,7 +54,9 @@ impl Joining {
         // All of them end with this one.
         let mut tasks = JoinSet::new();
         tasks.spawn(send_events(clients.clone(), name.clone(), throttle(cluster.events), happened));
-        let parts = node::Parts { clients: clients.clone(), containerd, network, recorder };
+        let (images, listed) = watch::channel(None);
+        tasks.spawn(follow_images(containerd.clone(), images));
+        let parts = node::Parts { clients: clients.clone(), containerd, network, images: listed, recorder };
         tasks.spawn(node::run(config, cluster.node.clone(), parts));
         let requests = throttle(cluster.requests);
         tasks.spawn(certificates::keep(clients.clone(), cluster));

@@ -23,7 +23,7 @@ mod worker;
 pub use accounts::AccountsCache;
 pub(crate) use files::{changeable, manifests};
 pub use host::Host;
-pub use images::{Weighed, end_unused, list_images};
+pub use images::{end_unused, follow_images};
 pub use kinds::KINDS;
 pub use lanes::Lanes;
 pub use leases::LeasesInUse;

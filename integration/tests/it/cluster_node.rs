@@ -15,6 +15,7 @@ use berth_integration::node::Node;
 use berth_integration::process::Process;
 use berth_integration::wait::{self, Look};
 use berth_integration::{binaries, cni, components, containerd::ctr};
+use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -422,6 +423,8 @@ fn as_kubelet() -> Result<()> {
     let kubelet = Process::start("kubelet", &mut command, &dir.join("kubelet.log"))?;
     let theirs = lasting(&cluster.wait_for(&path(), "the kubelet's, with images", has_images)?);
     kubelet.stop_with(Signal::SIGTERM)?;
+    // It has made its root directory a mount of its own.
+    umount2("/var/lib/kubelet", MntFlags::MNT_DETACH)?;
     let mut found = Vec::new();
     differences("", &ours, &theirs, &mut found);
     found.retain(|difference| !ON_PURPOSE.iter().any(|known| difference.starts_with(&format!("{known}:"))));

@@ -5,7 +5,6 @@
 //! that nothing makes it late.
 
 mod addresses;
-mod images;
 mod keep;
 mod lease;
 mod machine;
@@ -15,7 +14,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use berth_core::cluster::{
     events::{Happened, Object},
-    node::{Handler, Health, NodeSettings, Note, starting},
+    node::{Handler, Health, Image, NodeSettings, Note, starting},
 };
 use tokio::sync::watch;
 
@@ -56,17 +55,18 @@ pub struct Parts {
     pub containerd: Containerd,
     /// Whether pods can be wired.
     pub network: watch::Receiver<Readiness>,
+    /// Images of the node; `None` as long as nobody knows them.
+    pub images: watch::Receiver<Option<Vec<Image>>>,
     /// Where events of the node go.
     pub recorder: Recorder,
 }
 
 /// Keeps the Node object and its lease. Runs until the agent stops.
 pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
-    let Parts { clients, containerd, network, recorder } = parts;
+    let Parts { clients, containerd, network, images, recorder } = parts;
     let notes = Notes { recorder, node: settings.name.clone() };
     starting(&config.node.cgroups).into_iter().for_each(|note| notes.tell(note));
     let (health, heard) = watch::channel(Health::default());
-    let (images, listed) = watch::channel(None);
     let (uid, known_uid) = watch::channel(None);
     let lease = lease::keep(clients.clone(), settings.name.clone(), settings.lease_seconds, known_uid);
     let keeper = Keeper {
@@ -76,13 +76,12 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
         clients,
         network,
         health: heard,
-        images: listed,
+        images,
         notes,
         uid,
         settings,
     };
-    let images = images::follow(containerd.clone(), images);
-    tokio::join!(keeper.run(), lease, images, runtime::ask(containerd, health));
+    tokio::join!(keeper.run(), lease, runtime::ask(containerd, health));
 }
 
 /// Neither user namespaces nor mounts that are read-only all the way down are promised by this version.

@@ -13,13 +13,16 @@ use crate::{
 
 /// What was read of images before, by the digest of what their records point at: content never changes.
 #[derive(Debug, Default)]
-pub struct Weighed(BTreeMap<String, (String, u64)>);
+pub(super) struct Weighed(BTreeMap<String, (String, u64)>);
 
 /// Lists them. Documents are read of those alone that were not there before.
 ///
 /// # Errors
 /// Containerd does not list them.
-pub async fn list_images(containerd: &Containerd, weighed: &mut Weighed) -> Result<Vec<Image>, CallError> {
+pub(super) async fn list_images(
+    containerd: &Containerd,
+    weighed: &mut Weighed,
+) -> Result<Vec<Image>, CallError> {
     let request = ListImagesRequest::default();
     let mut client = containerd.images();
     let records = containerd.call("list images", "", client.list(request)).await?.images;

@@ -2,6 +2,7 @@
 
 mod auth;
 mod credentials;
+mod follow;
 pub(super) mod image_root;
 pub(super) mod image_volumes;
 pub(super) mod inspect;
@@ -13,7 +14,7 @@ mod pulled;
 pub(super) mod rootfs;
 pub(super) mod unpack;
 
+pub use follow::follow_images;
 pub use lease::end_unused;
-pub use listed::{Weighed, list_images};
 
 use super::{failure, files, host, kinds, leases};

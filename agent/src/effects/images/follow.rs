@@ -9,11 +9,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{
-    causes::with_causes,
-    effects::{Weighed, list_images},
-    runtime::Containerd,
-};
+use super::listed::{Weighed, list_images};
+use crate::{causes::with_causes, runtime::Containerd};
 
 /// How often images are listed though no event came: one may have been lost.
 const LIST_EVERY: Duration = Duration::from_secs(300);
@@ -23,7 +20,7 @@ const GATHERED: Duration = Duration::from_secs(1);
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// Lists them until the agent stops.
-pub(super) async fn follow(containerd: Containerd, images: watch::Sender<Option<Vec<Image>>>) {
+pub async fn follow_images(containerd: Containerd, images: watch::Sender<Option<Vec<Image>>>) {
     let mut weighed = Weighed::default();
     loop {
         let request = SubscribeRequest { filters: vec!["topic~=\"^/images/\"".to_owned()] };
