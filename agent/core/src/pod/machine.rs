@@ -133,7 +133,9 @@ impl PodMachine {
                         UID: the pod goes on as it was";
             self.notes.push(about_pod(Severity::Warning, "UpdateIgnored", text));
             let (deletion, generation) = (spec.deletion, spec.generation);
-            self.life.spec = Arc::new(Pod { deletion, generation, ..Pod::clone(&self.life.spec) });
+            if (self.life.spec.deletion, self.life.spec.generation) != (deletion, generation) {
+                self.life.spec = Arc::new(Pod { deletion, generation, ..Pod::clone(&self.life.spec) });
+            }
             return;
         }
         self.change_back_offs(&spec, now);
