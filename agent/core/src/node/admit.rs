@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    admission::{self, Insufficient, Refusal, Room},
+    admission::{self, Insufficient, Occupied, Refusal, Room},
     machine::{Boot, Node},
 };
 use crate::{
@@ -40,8 +40,15 @@ impl Node {
         if is_known || pod.ended.is_some() || pod.deletion.is_some() {
             return Verdict::Admitted;
         }
-        let here = self.specs(|pod| pod.life().remains() == Remains::Something);
-        let mut refusals = self.refusals(pod, &here);
+        let mut here = self.occupied.take().unwrap_or_else(|| {
+            let here = self.specs(|pod| pod.life().remains() == Remains::Something);
+            Occupied::by(here.iter().map(|pod| &**pod))
+        });
+        let refusals = self.refusals(pod, &here);
+        if refusals.is_empty() {
+            here.add(pod);
+        }
+        self.occupied = Some(here);
         let Some(first) = refusals.first() else { return Verdict::Admitted };
         if !pod.is_critical() {
             return rejected(first);
@@ -50,7 +57,7 @@ impl Node {
             return rejected(unfit);
         }
         let staying = self.specs(|pod| pod.life().stage() == Stage::Run);
-        refusals = self.refusals(pod, &staying);
+        let refusals = self.refusals(pod, &Occupied::by(staying.iter().map(|pod| &**pod)));
         let insufficient: Vec<Insufficient> = refusals.into_iter().filter_map(insufficient).collect();
         if insufficient.is_empty() {
             return Verdict::Waits;
@@ -76,15 +83,14 @@ impl Node {
         self.pods.values().filter(|pod| which(pod)).map(|pod| Arc::clone(pod.spec())).collect()
     }
 
-    fn refusals(&self, pod: &Pod, others: &[Arc<Pod>]) -> Vec<Refusal> {
+    fn refusals(&self, pod: &Pod, here: &Occupied) -> Vec<Refusal> {
         let room = Room {
             node: &self.info,
             allocatable: &self.config.allocatable,
             pods_max: self.config.pods_max,
             unsafe_sysctls: &self.config.unsafe_sysctls,
         };
-        let others: Vec<&Pod> = others.iter().map(|pod| &**pod).collect();
-        admission::check(pod, &others, room)
+        admission::check(pod, here, room)
     }
 }
 

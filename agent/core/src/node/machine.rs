@@ -6,7 +6,12 @@ use std::{
 };
 
 use super::{
-    admission::NodeInfo, index::Index, looks::Looks, orphans::Orphans, probes::Probes, qos::Qos,
+    admission::{NodeInfo, Occupied},
+    index::Index,
+    looks::Looks,
+    orphans::Orphans,
+    probes::Probes,
+    qos::Qos,
     sources::Sources,
 };
 use crate::{
@@ -36,6 +41,8 @@ pub struct Node {
     pub(super) refused: BTreeSet<PodUid>,
     /// What pods are admitted by.
     pub(super) info: NodeInfo,
+    /// What is taken, as of this comparison.
+    pub(super) occupied: Option<Occupied>,
     /// Whether a pod waits for others to be gone, which give way to it.
     pub(super) has_waiting: bool,
     /// Pods of an earlier run of the agent that no source has given since.
@@ -94,6 +101,7 @@ impl Node {
             sources: Sources::new(sources),
             refused: BTreeSet::new(),
             info,
+            occupied: None,
             has_waiting: false,
             not_given: BTreeSet::new(),
             is_uncompared: false,

@@ -36,6 +36,7 @@ impl Node {
             self.refuse(&refused, &pods);
             self.remove_unwanted(&pods, now);
             self.has_waiting = false;
+            self.occupied = None;
             let mut wanted: Vec<(PodUid, Arc<Pod>)> = pods.into_iter().collect();
             // Pods of manifests first, then the older ones (`HandlePodAdditions` of `pkg/kubelet/kubelet.go`).
             wanted.sort_by_key(|(_, spec)| spec.scheduling.created);

@@ -5,16 +5,17 @@
 //! `pkg/kubelet/preemption/preemption.go`.
 
 mod affinity;
+mod occupied;
 mod preemption;
 mod resources;
 
 use std::collections::BTreeMap;
 
-pub(super) use preemption::victims;
+pub(super) use self::{occupied::Occupied, preemption::victims};
 
 use crate::{
     derived::security,
-    spec::{ContainerKind, Pod, Port, Quantities, Source, Toleration, TolerationOperator},
+    spec::{Pod, Quantities, Source, Toleration, TolerationOperator},
 };
 
 /// What a pod is bound to.
@@ -97,13 +98,13 @@ impl Refusal {
     }
 }
 
-/// Everything that keeps a pod from beginning beside `others`, in the order in which it is told: the first is the reason.
-pub(super) fn check(pod: &Pod, others: &[&Pod], room: Room<'_>) -> Vec<Refusal> {
+/// Everything that keeps a pod from beginning beside those that are here, in the order in which it is told: the first is the reason.
+pub(super) fn check(pod: &Pod, here: &Occupied, room: Room<'_>) -> Vec<Refusal> {
     if let Some(refusal) = of_its_own(pod, room) {
         return vec![refusal];
     }
     let mut refusals: Vec<Refusal> =
-        resources::missing(pod, others, room).into_iter().map(Refusal::Insufficient).collect();
+        resources::missing(pod, here, room).into_iter().map(Refusal::Insufficient).collect();
     let mut predicate = |fits: bool, name: &'static str, why: &str| {
         if !fits {
             let message = format!("Predicate {name} failed: {why}");
@@ -119,7 +120,7 @@ pub(super) fn check(pod: &Pod, others: &[&Pod], room: Room<'_>) -> Vec<Refusal> 
     let is_meant = pod.scheduling.node_name.as_ref().is_none_or(|wanted| wanted.is_empty() || wanted == name);
     predicate(is_meant, "NodeName", "node(s) didn't match the requested node name");
     predicate(
-        !others.iter().any(|other| collide(pod, other)),
+        !here.has_port_of(pod),
         "NodePorts",
         "node(s) didn't have free ports for the requested pod ports",
     );
@@ -145,25 +146,6 @@ fn of_its_own(pod: &Pod, room: Room<'_>) -> Option<Refusal> {
         });
     }
     None
-}
-
-/// Whether two pods want the same port of the node.
-fn collide(one: &Pod, other: &Pod) -> bool {
-    let taken: Vec<&Port> = host_ports(other).collect();
-    host_ports(one).any(|port| taken.iter().any(|other| is_same_port(port, other)))
-}
-
-/// Ports of containers that stay.
-fn host_ports(pod: &Pod) -> impl Iterator<Item = &Port> {
-    let stays = pod.all_containers().filter(|container| container.kind != ContainerKind::Init);
-    stays.flat_map(|container| &container.ports).filter(|port| port.host_port.is_some())
-}
-
-fn is_same_port(one: &Port, other: &Port) -> bool {
-    let any = |ip: &Option<String>| ip.as_deref().is_none_or(|ip| ip == "0.0.0.0");
-    one.protocol == other.protocol
-        && one.host_port == other.host_port
-        && (any(&one.host_ip) || any(&other.host_ip) || one.host_ip == other.host_ip)
 }
 
 /// Whether a toleration covers a taint of the effect `NoExecute`.

@@ -1,7 +1,7 @@
 //! Which pods a critical one takes the place of. Source: `pkg/kubelet/preemption/preemption.go`.
 
 use super::{Insufficient, resources::requested};
-use crate::spec::{Pod, QosClass};
+use crate::spec::{Pod, QosClass, Source};
 
 /// What is missing, and how much of it.
 type Missing = Vec<(String, u64)>;
@@ -28,7 +28,9 @@ pub(in crate::node) fn victims<'a>(
 
 /// Whether a pod gives way to another. Source: `Preemptable` of `pkg/kubelet/types/pod_update.go`.
 fn yields(pod: &Pod, to: &Pod) -> bool {
-    (to.is_critical() && !pod.is_critical()) || to.priority > pod.priority
+    // A pod of a manifest has no priority unless it says so; one of the API server always has.
+    let has_priority = pod.source == Source::Api || pod.priority != 0;
+    (to.is_critical() && !pod.is_critical()) || (has_priority && to.priority > pod.priority)
 }
 
 /// What is still missing when these are gone.

@@ -1,28 +1,26 @@
 //! What of the node's resources a pod asks for, and what others leave of them.
 
-use super::{Insufficient, Room};
+use super::{Insufficient, Occupied, Room};
 use crate::{
     derived::totals,
     spec::{Pod, Quantities},
 };
 
 /// Of what there is too little. Source: `fitsRequest` of `pkg/scheduler/framework/plugins/noderesources/fit.go`.
-pub(super) fn missing(pod: &Pod, others: &[&Pod], room: Room<'_>) -> Vec<Insufficient> {
-    let used = u64::try_from(others.len()).unwrap_or(u64::MAX);
+pub(super) fn missing(pod: &Pod, here: &Occupied, room: Room<'_>) -> Vec<Insufficient> {
     let mut missing = Vec::new();
-    if used + 1 > u64::from(room.pods_max) {
-        let capacity = u64::from(room.pods_max);
-        missing.push(Insufficient { resource: "pods".to_owned(), requested: 1, used, capacity });
+    let capacity = u64::from(room.pods_max);
+    if here.pods >= capacity {
+        let resource = "pods".to_owned();
+        missing.push(Insufficient { resource, requested: 1, used: here.pods, capacity });
     }
-    let others: Vec<Quantities> = others.iter().map(|other| totals::requests(other)).collect();
     for (resource, requested) in amounts(&totals::requests(pod)) {
         // What the node does not have at all is the cluster's, not the node's.
         let is_elsewhere = resource.contains('/') && !room.allocatable.extended.contains_key(&resource);
         if requested == 0 || is_elsewhere {
             continue;
         }
-        let used = others.iter().map(|other| amount(other, &resource)).fold(0, u64::saturating_add);
-        let capacity = amount(room.allocatable, &resource);
+        let (used, capacity) = (here.amount(&resource), amount(room.allocatable, &resource));
         if requested > capacity.saturating_sub(used) {
             missing.push(Insufficient { resource, requested, used, capacity });
         }
@@ -40,7 +38,7 @@ fn amount(quantities: &Quantities, resource: &str) -> u64 {
 }
 
 /// Amounts by the API's names, in the order in which they are told. CPU counts in thousandths of a core.
-fn amounts(quantities: &Quantities) -> Vec<(String, u64)> {
+pub(super) fn amounts(quantities: &Quantities) -> Vec<(String, u64)> {
     let named = [
         ("cpu", quantities.cpu_milli),
         ("memory", quantities.memory_bytes),

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     fixtures,
     id::PodUid,
-    spec::{Container, NodeTerm, Operator, Protocol, QosClass, Requirement, Scheduling},
+    spec::{Container, NodeTerm, Operator, Port, Protocol, QosClass, Requirement, Scheduling},
 };
 
 fn node() -> NodeInfo {
@@ -42,7 +42,7 @@ fn reasons(pod: &Pod, others: &[&Pod], node: &NodeInfo) -> Vec<String> {
     let config = fixtures::node();
     let room =
         Room { node, allocatable: &config.allocatable, pods_max: 3, unsafe_sysctls: &config.unsafe_sysctls };
-    check(pod, others, room).iter().map(Refusal::reason).collect()
+    check(pod, &Occupied::by(others.iter().copied()), room).iter().map(Refusal::reason).collect()
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn resources_are_those_that_others_leave() {
     }
     let config = fixtures::node();
     let room = Room { node: &node(), allocatable: &config.allocatable, pods_max: 110, unsafe_sysctls: &[] };
-    let refusals = check(&api_pod("new", (1000, 0)), &[&one, &other], room);
+    let refusals = check(&api_pod("new", (1000, 0)), &Occupied::by([&one, &other]), room);
     assert_eq!(
         refusals[0].message(),
         "Node didn't have enough resource: cpu, requested: 1000, used: 3000, capacity: 3500"
