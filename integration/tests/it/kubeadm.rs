@@ -98,10 +98,12 @@ fn init() -> Result<()> {
         machine.switch_on()?;
         heals(&client, &before)?;
         spent(&format!("whole after {what}"), began);
+        // An API server that has just begun does not know yet which node has which pod, and refuses what it knows later.
+        let asked = machine.audit()?.len();
         client.kubectl(&["delete", "pod", "asks", "--ignore-not-found"])?;
         asks(&client)?;
+        was_allowed_everything(&machine.audit()?[asked..])?;
     }
-    was_allowed_everything(&machine.audit()?)?;
     client.end()?;
     machine.reset()?;
     machine.reset_berth()?;

@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::wait::{self, Look};
-use berth_integration::{binaries, lab};
+use berth_integration::{binaries, components, lab};
 
 use crate::state::{self, Running};
 
 /// Pulling and starting, on a slow machine.
 const UP_LIMIT: Duration = Duration::from_secs(360);
+/// The administrator's kubeconfig in a cluster that kubeadm made.
+const ADMIN: &str = "/etc/kubernetes/admin.conf";
 /// What the demo itself gives to clearing up, and the ends of its processes.
 const DOWN_LIMIT: Duration = Duration::from_secs(150);
 /// The end of the lab's namespaces, and the removal of its cgroups.
@@ -74,7 +76,14 @@ pub(crate) fn up(what: &[&str]) -> Result<()> {
 /// Becomes a command inside the demo.
 pub(crate) fn enter(command: &[String]) -> Result<()> {
     let running = Running::find().context("the demo is not running: scripts/demo starts it")?;
-    let failure = running.inside(command).env("PATH", binaries::search_path(None)?).exec();
+    let mut entered = running.inside(command);
+    if running.is_cluster() {
+        let kubectl = components::binary("kubectl")?;
+        entered.env("PATH", binaries::search_path(kubectl.parent())?).env("KUBECONFIG", ADMIN);
+    } else {
+        entered.env("PATH", binaries::search_path(None)?);
+    }
+    let failure = entered.exec();
     Err(failure).context("start nsenter")
 }
 

@@ -10,6 +10,7 @@ use berth_integration::cluster::kubeadm::{Kubelet, Machine, NODE};
 use berth_integration::cluster::{Client, network};
 use serde_json::{Value, json};
 
+use crate::CLUSTER;
 use crate::state::{READY, STOP};
 
 /// Between two looks at the parts.
@@ -26,7 +27,7 @@ pub(crate) fn run() -> Result<()> {
     let shown = show(&machine, &told);
     let client =
         shown.inspect_err(|_| println!("the kubelet's log ends with:\n{}", machine.kubelet_log()))?;
-    fs::write(READY, "").context("say that the cluster is ready")?;
+    fs::write(READY, CLUSTER).context("say that the cluster is ready")?;
     while !Path::new(STOP).exists() {
         match machine.keep() {
             Ok(None) => {}
@@ -75,7 +76,7 @@ fn show(machine: &Machine, told: &Told) -> Result<Client> {
         println!("\n$ kubectl {}\n{}", args.join(" "), client.kubectl(args)?.trim_end());
     }
     let said = said_by_asks()?;
-    println!("\nin the pod `asks`: $ wget -qO- http://web.default.svc.cluster.local/\n{said}");
+    println!("\nthe pod `asks`, which asked for http://web.default.svc.cluster.local/:\n{said}");
     ensure!(said.contains("hello from two"), "the Service answered {said:?}");
     Ok(client)
 }
@@ -120,7 +121,8 @@ fn web(word: &str) -> String {
 }
 
 fn asks() -> Value {
-    let ask = "until wget -T 2 -qO- http://web.default.svc.cluster.local/; do sleep 0.2; done";
+    // Debian's static busybox cannot look names up in wget. kube-proxy may lead to a pod of before for a moment.
+    let ask = "until printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 web.default.svc.cluster.local 80 | grep 'hello from two'; do sleep 0.2; done";
     let container = json!({ "name": "main", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", ask] });
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "asks" },
         "spec": { "restartPolicy": "Never", "containers": [container] } })
