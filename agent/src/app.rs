@@ -1,6 +1,7 @@
 //! The composition root: everything is built here from one [`Config`], and nowhere else.
 
 mod joining;
+mod reset;
 mod threads;
 
 use std::{
@@ -64,6 +65,28 @@ const ROOT_AGAIN: Duration = Duration::from_secs(2);
 /// # Errors
 /// What keeps the agent from running, told to the administrator.
 pub fn run(config: Config) -> Result<()> {
+    perform(config, Until::Told)
+}
+
+/// Ends and removes every pod of this agent, as if no source wanted any, and returns.
+///
+/// # Errors
+/// As of [`run`]; another agent runs.
+pub fn reset(mut config: Config) -> Result<()> {
+    (config.cluster, config.static_pod_path) = (None, None);
+    perform(config, Until::Empty)
+}
+
+/// When the agent ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// When it is told to.
+    Told,
+    /// When there is no pod left, or earlier when it is told to.
+    Empty,
+}
+
+fn perform(config: Config, until: Until) -> Result<()> {
     ensure!(
         geteuid().is_root(),
         "only root may run the agent, since it makes mounts, namespaces and cgroups: try it with sudo"
@@ -75,13 +98,13 @@ pub fn run(config: Config) -> Result<()> {
         Err(error) => tracing::warn!(error = with_causes(&error), "the limit of open files stays as it is"),
     }
     let runtime = threads::runtime().context("start the async runtime")?;
-    let ended = runtime.block_on(serve(config));
+    let ended = runtime.block_on(serve(config, until));
     // Dropping it would wait for threads that are stuck in a call.
     runtime.shutdown_background();
     ended
 }
 
-async fn serve(mut config: Config) -> Result<()> {
+async fn serve(mut config: Config, until: Until) -> Result<()> {
     let _kept = threads::keep();
     let cancel = CancellationToken::new();
     stop_on_signal(&cancel)?;
@@ -90,6 +113,7 @@ async fn serve(mut config: Config) -> Result<()> {
     let (healthz_at, config) = (config.healthz, Arc::new(config));
     let workers = Workers::open(config.node.paths.run.as_ref()).context("make the directory of workers")?;
     make_socket_dir(&config.node.paths.run).context("make the directory of sockets")?;
+    let records = store.dir().to_owned();
     let starting = start(Arc::clone(&config), store, workers, cancel.clone());
     let mut tasks = tokio::select! {
         started = starting => started?,
@@ -98,7 +122,11 @@ async fn serve(mut config: Config) -> Result<()> {
     if let Some(address) = healthz_at {
         tasks.spawn(cancelled_with(cancel.clone(), healthz::serve(address)));
     }
-    cancel.cancelled().await;
+    match until {
+        Until::Told => cancel.cancelled().await,
+        Until::Empty => reset::all_gone(&records, &cancel).await?,
+    }
+    cancel.cancel();
     tracing::info!("stopping; pods go on");
     let ended = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(STOP_WITHIN, ended).await.is_err() {

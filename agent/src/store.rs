@@ -125,6 +125,12 @@ impl Store {
         Ok(Self { dir, boot, manifests: BTreeMap::new(), of_version_1: BTreeSet::new(), _lock: lock })
     }
 
+    /// Where the records are.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// What is kept of pods below `root` that have ended.
     #[must_use]
     pub fn ended(&self, root: &Path) -> EndedPods {

@@ -11,6 +11,7 @@ mod audit;
 mod client;
 pub mod images;
 pub mod kubeadm;
+pub mod network;
 mod pki;
 mod programs;
 pub mod proxy;

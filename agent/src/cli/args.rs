@@ -37,6 +37,8 @@ struct Arguments {
 enum Command {
     /// Run the agent
     Run(KubeletFlags),
+    /// End and remove every pod of an agent that was stopped, as `kubeadm reset` does for those of CRI
+    Reset(KubeletFlags),
     /// Check a configuration, and say what of it is not yet acted on
     CheckConfig {
         #[command(flatten)]
@@ -166,6 +168,7 @@ fn shown(error: &clap::Error) -> ExitCode {
 fn perform(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Run(flags) => run::run(flags)?,
+        Command::Reset(flags) => run::reset(flags)?,
         Command::CheckConfig { flags, output } => {
             let settings = Settings::load(flags).map_err(run::wrong)?;
             match output {

@@ -1,24 +1,32 @@
-//! `berth run`: the agent.
+//! `berth run`: the agent, and `berth reset`: its end.
 
 use tracing_subscriber::{EnvFilter, fmt};
 
 use super::ask::Failure;
 use crate::{
     app,
-    config::{Facts, KubeletFlags, Settings, ignored},
+    config::{Config, Facts, KubeletFlags, Settings, ignored},
     document::Faults,
 };
 
 /// Runs the agent until it is told to stop.
 pub(super) fn run(flags: KubeletFlags) -> Result<(), Failure> {
+    app::run(config(flags)?).map_err(|error| Failure::Failed(format!("failed to {error:#}")))
+}
+
+/// Ends and removes every pod of this agent, while it does not run.
+pub(super) fn reset(flags: KubeletFlags) -> Result<(), Failure> {
+    app::reset(config(flags)?).map_err(|error| Failure::Failed(format!("failed to {error:#}")))
+}
+
+fn config(flags: KubeletFlags) -> Result<Config, Failure> {
     let settings = Settings::load(flags).map_err(wrong)?;
     log_to_stderr(&settings);
     for ignored in ignored(&settings) {
         tracing::warn!(place = %ignored.place, "{} is understood, but not yet acted on", ignored.name);
     }
     let facts = Facts::gather(&settings.flags.root_dir).map_err(|error| Failure::from_error(&error))?;
-    let config = settings.resolve(&facts).map_err(unfit)?;
-    app::run(config).map_err(|error| Failure::Failed(format!("failed to {error:#}")))
+    settings.resolve(&facts).map_err(unfit)
 }
 
 /// What is wrong with a configuration, as a failure.

@@ -24,6 +24,10 @@ use crate::registry::{EXAMPLE, PAUSE};
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Where the programs are in their image.
 const PROGRAMS: &str = "usr/local/bin";
+/// The image of the network that is installed by a DaemonSet: the plugins, kubectl and a shell.
+pub(super) const NETWORK: &str = "localhost:5000/network:1";
+/// The plugins of it.
+const PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
 /// What kube-proxy calls, all of them one program.
 const IPTABLES: [&str; 6] =
     ["iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"];
@@ -57,7 +61,7 @@ fn archive() -> Result<PathBuf> {
 
 fn recipe() -> Result<String> {
     let mut hash = Sha256::new();
-    for component in ["kubernetes", "coredns"] {
+    for component in ["kubernetes", "coredns", "cni"] {
         hash.update(components::recipe_of(component)?);
     }
     hash.update(include_str!("images.rs"));
@@ -87,6 +91,7 @@ fn images() -> Result<BTreeMap<String, Image>> {
         };
         images.insert(reference.to_owned(), image);
     }
+    images.insert(NETWORK.to_owned(), Image::of(&[&programs, &base, &Layer::of(&plugins()?)?], &env));
     images.insert(PAUSE.to_owned(), of_pause);
     images.insert(EXAMPLE.to_owned(), Image::new(&base, &json!({ "Cmd": ["/bin/sh"] })));
     Ok(images)
@@ -104,6 +109,12 @@ fn programs() -> Result<Vec<(String, Entry)>> {
     Ok(files)
 }
 
+/// Below `plugins`.
+fn plugins() -> Result<Vec<(String, Entry)>> {
+    let of = |name: &str| Ok((format!("plugins/{name}"), Entry::Program(components::binary(name)?)));
+    PLUGINS.into_iter().map(of).collect()
+}
+
 fn coredns() -> Result<Vec<(String, Entry)>> {
     Ok(vec![("coredns".to_owned(), Entry::Program(components::binary("coredns")?))])
 }
@@ -111,13 +122,12 @@ fn coredns() -> Result<Vec<(String, Entry)>> {
 /// The machine's iptables with its libraries and extensions, at their places.
 fn iptables() -> Result<Vec<(String, Entry)>> {
     let program = fs::canonicalize("/usr/sbin/iptables-nft").context("no iptables: run scripts/setup")?;
-    let mut taken = libraries([&program])?;
+    let mut taken = libraries(&[&program])?;
     let extensions = taken.iter().filter_map(|library| Some(library.parent()?.join("xtables")));
     let extensions = extensions.clone().find(|dir| dir.is_dir()).context("iptables has no extensions")?;
-    let extensions: Vec<PathBuf> =
-        fs::read_dir(&extensions)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    // Some need more than the program: `statistic`, which chooses among several endpoints, the one for mathematics.
-    taken.extend(libraries(&extensions)?);
+    let extensions = fs::read_dir(&extensions)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    // Some need more than the program does.
+    taken.extend(libraries(&extensions.iter().collect::<Vec<_>>())?);
     taken.extend(extensions);
     let mut files = vec![("usr/sbin/iptables".to_owned(), Entry::Program(program))];
     // Links on Debian.
@@ -135,12 +145,12 @@ fn iptables() -> Result<Vec<(String, Entry)>> {
 }
 
 /// What programs and libraries are linked with.
-fn libraries<'a>(of: impl IntoIterator<Item = &'a PathBuf>) -> Result<BTreeSet<PathBuf>> {
-    let of: Vec<String> = of.into_iter().map(|path| path.display().to_string()).collect();
-    let said = system("ldd", &of.iter().map(String::as_str).collect::<Vec<_>>())?;
-    // A word that ends with a colon is the name of what the lines after it are about.
-    let paths = said.split_whitespace().filter(|word| word.starts_with('/') && !word.ends_with(':'));
-    Ok(paths.map(PathBuf::from).collect())
+fn libraries(of: &[&PathBuf]) -> Result<BTreeSet<PathBuf>> {
+    let names: Vec<String> = of.iter().map(|path| path.display().to_string()).collect();
+    let said = system("ldd", &names.iter().map(String::as_str).collect::<Vec<_>>())?;
+    // A line with a colon tells of which file those after it are.
+    let words = said.split_whitespace().filter(|word| word.starts_with('/') && !word.ends_with(':'));
+    Ok(words.map(PathBuf::from).collect())
 }
 
 /// An image layout of the OCI, in which each manifest has the name that containerd is to give it.

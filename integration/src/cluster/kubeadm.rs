@@ -17,23 +17,32 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use super::programs::{PODS, SERVICES};
-use super::{ADDRESS, Client, PORT, TOKEN, VERSION, images};
+use super::programs::{AUDIT_POLICY as AUDIT_RULES, PODS, SERVICES};
+use super::{ADDRESS, AUDIT, AuditEvent, Client, PORT, TOKEN, VERSION, audit, images, network};
 use crate::containerd::{Containerd, SOCKET};
 use crate::lab::World;
 use crate::node::system;
-use crate::process::Process;
+use crate::process::{Process, tail};
 use crate::wait::{self, Look};
 use crate::{binaries, cni, components, links};
 
 /// The name of the node.
 pub const NODE: &str = "lab";
+/// Where packages install the kubelet.
+const PROGRAM: &str = "/usr/bin/kubelet";
 /// The kubelet's directory, which kubeadm takes for granted.
 const KUBELET_DIR: &str = "/var/lib/kubelet";
 /// The one thing that kubeadm is not to mind: control groups of version 1.
 const NOT_MINDED: &str = "--ignore-preflight-errors=SystemVerification";
+/// Where the API server writes what it was asked, on the machine.
+const AUDIT_DIR: &str = "/var/log/kubernetes";
+const AUDIT_POLICY: &str = "/etc/kubernetes/audit.yaml";
+/// What of a machine is in memory.
+const IN_MEMORY: [&str; 3] = ["/run/berth", "/run/containerd", "/run/netns"];
 /// On a machine busy with other tests.
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -50,11 +59,12 @@ pub enum Kubelet {
 #[derive(Debug)]
 pub struct Machine {
     world: World,
+    kubelet: Kubelet,
     dir: PathBuf,
     path: OsString,
     /// Its containerd.
     pub containerd: Containerd,
-    _etc: Overlay,
+    _overlays: Vec<Overlay>,
 }
 
 impl Machine {
@@ -72,19 +82,38 @@ impl Machine {
             Kubelet::Upstream => components::binary("kubelet")?,
             Kubelet::Berth => binaries::path("berth")?,
         };
-        symlink(program, programs.join("kubelet"))?;
         let service_manager = programs.join("systemctl");
         fs::write(&service_manager, systemctl(&dir))?;
         fs::set_permissions(&service_manager, fs::Permissions::from_mode(0o755))?;
         let path = binaries::search_path(Some(&programs))?;
-        let etc = Overlay::mount(Path::new("/etc"), &dir.join("etc"))?;
+        let overlays =
+            ["etc", "opt", "usr/bin"].map(|name| Overlay::mount(&Path::new("/").join(name), &dir.join(name)));
+        let overlays = overlays.into_iter().collect::<Result<Vec<_>>>()?;
+        _ = fs::remove_file(PROGRAM);
+        symlink(program, PROGRAM).context("install the kubelet")?;
         // kubeadm looks the name up, and waits for who does not answer.
         let hosts = fs::read_to_string("/etc/hosts").context("read /etc/hosts")?;
         fs::write("/etc/hosts", format!("{hosts}{ADDRESS} {NODE}\n")).context("write /etc/hosts")?;
         let containerd = Containerd::start(&world.root().join("containerd"), binaries::search_path(None)?)?;
         images::import()?;
-        cni::write(&containerd.cni_conf(), &cni::network(&world.root().join("leases")))?;
-        Ok(Self { world, dir, path, containerd, _etc: etc })
+        Ok(Self { world, kubelet, dir, path, containerd, _overlays: overlays })
+    }
+
+    /// Gives pods a network: containerd's CRI plugin is told of it, or Berth in the usual places.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn add_network(&self) -> Result<()> {
+        let network = cni::network(&self.world.root().join("leases"));
+        match self.kubelet {
+            Kubelet::Upstream => cni::write(&self.containerd.cni_conf(), &network),
+            Kubelet::Berth => {
+                let plugins = Path::new(network::PLUGINS);
+                fs::create_dir_all(plugins.parent().unwrap_or(plugins))?;
+                symlink(components::bin_dir(), plugins).context("link the plugins")?;
+                cni::write(Path::new(network::NETWORKS), &network)
+            }
+        }
     }
 
     /// `kubeadm init`: a control plane of static pods. Gives who asks it.
@@ -92,9 +121,20 @@ impl Machine {
     /// # Errors
     /// kubeadm failed, or not in time; the failure has what it and the kubelet said.
     pub fn init(&self) -> Result<Client> {
+        fs::create_dir_all(AUDIT_DIR)?;
+        fs::create_dir_all("/etc/kubernetes")?;
+        fs::write(AUDIT_POLICY, AUDIT_RULES).context("write what is to be audited")?;
         let config = self.write("init.yaml", &init_documents(&self.world))?;
         self.kubeadm(&["init", NOT_MINDED, "--config", &config])?;
         Client::new(&self.dir, "/etc/kubernetes/admin.conf".into())
+    }
+
+    /// Everything that the API server of [`Machine::init`] was asked so far.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn audit(&self) -> Result<Vec<AuditEvent>> {
+        audit::read(&Path::new(AUDIT_DIR).join(AUDIT))
     }
 
     /// `kubeadm join`: a node of the control plane at an address.
@@ -112,6 +152,96 @@ impl Machine {
     /// As of [`Machine::init`].
     pub fn reset(&self) -> Result<()> {
         self.kubeadm(&["reset", "--force", "--cri-socket", &format!("unix://{SOCKET}")])
+    }
+
+    /// Berth's own word after `kubeadm reset`, which asks CRI alone what runs and finds no pods of Berth's: all of them end.
+    ///
+    /// # Errors
+    /// Something of a pod could not be removed.
+    pub fn reset_berth(&self) -> Result<()> {
+        let root = self.world.cgroup_root();
+        let berth = binaries::path("berth")?.display().to_string();
+        let group = format!("--cgroup-root={root}");
+        system(&berth, &["reset", "--fail-cgroupv1=false", "--cgroup-driver=cgroupfs", &group]).map(drop)
+    }
+
+    /// SIGKILL for everything at once: the kubelet, containerd, shims, every process of every pod. Those of the test stay.
+    ///
+    /// # Errors
+    /// Something does not end.
+    pub fn kill_everything(&mut self, client: &Client) -> Result<()> {
+        let stay = [1, std::process::id(), client.pid()];
+        wait::until("everything to have ended", LIMIT, || {
+            let mut left = self.world.processes()?;
+            left.retain(|pid| !stay.contains(pid) && !has_ended(*pid));
+            for pid in &left {
+                let _may_have_ended = kill(Pid::from_raw(i32::try_from(*pid)?), Signal::SIGKILL);
+            }
+            Ok(if left.is_empty() { Look::Ready(()) } else { Look::NotYet(format!("{left:?}")) })
+        })?;
+        self.containerd.kill()
+    }
+
+    /// The machine is switched off: everything has ended, and what is in memory is gone.
+    ///
+    /// # Errors
+    /// Something could not be removed.
+    pub fn switch_off(&mut self, client: &Client) -> Result<()> {
+        self.kill_everything(client)?;
+        let table = fs::read_to_string("/proc/self/mountinfo")?;
+        let in_memory = |at: &&str| {
+            at.starts_with("/var/lib/kubelet/")
+                || IN_MEMORY.iter().any(|dir| at.starts_with(&format!("{dir}/")))
+        };
+        let mounts: Vec<&str> =
+            table.lines().filter_map(|line| line.split(' ').nth(4)).filter(in_memory).collect();
+        for at in mounts.iter().rev() {
+            system("umount", &["--lazy", at])?;
+        }
+        for dir in IN_MEMORY.into_iter().filter(|dir| Path::new(dir).exists()) {
+            fs::remove_dir_all(dir).with_context(|| format!("remove {dir}"))?;
+        }
+        for what in ["--flush", "--delete-chain"] {
+            system("iptables", &["--table", "nat", what])?;
+        }
+        self.remove_bridge()?;
+        for group in self.world.cgroups()? {
+            // Those with processes of the lab stay.
+            drop(fs::remove_dir(group));
+        }
+        Ok(())
+    }
+
+    /// Starts what a machine starts: containerd and the kubelet.
+    ///
+    /// # Errors
+    /// One does not start.
+    pub fn switch_on(&mut self) -> Result<()> {
+        self.containerd.start_again()?;
+        self.start_kubelet()
+    }
+
+    /// Starts again what has ended by itself, as a service manager does; tells what.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn keep(&mut self) -> Result<Option<&'static str>> {
+        if self.containerd.ended()? {
+            self.containerd.start_again()?;
+            return Ok(Some("containerd"));
+        }
+        if has_ended(self.kubelet_pid()?) {
+            self.start_kubelet()?;
+            return Ok(Some("the kubelet"));
+        }
+        Ok(None)
+    }
+
+    fn remove_bridge(&self) -> Result<()> {
+        if links::names()?.contains(cni::BRIDGE) {
+            system("ip", &["link", "delete", cni::BRIDGE])?;
+        }
+        Ok(())
     }
 
     /// Starts the kubelet, as `systemctl start kubelet`; nothing when it runs.
@@ -140,6 +270,12 @@ impl Machine {
         Ok(text.trim().parse()?)
     }
 
+    /// The end of the kubelet's log.
+    #[must_use]
+    pub fn kubelet_log(&self) -> String {
+        tail(&self.dir.join("kubelet.log"))
+    }
+
     /// Ends what runs, after [`Machine::reset`].
     ///
     /// # Errors
@@ -147,11 +283,7 @@ impl Machine {
     pub fn end(mut self) -> Result<()> {
         self.stop_kubelet()?;
         self.containerd.stop()?;
-        for link in links::names()? {
-            if link == cni::BRIDGE {
-                system("ip", &["link", "delete", cni::BRIDGE])?;
-            }
-        }
+        self.remove_bridge()?;
         // kubeadm leaves the mount of a directory on itself that a kubelet makes of its own.
         while umount2(KUBELET_DIR, MntFlags::MNT_DETACH).is_ok() {}
         self.world.remove_cgroups()
@@ -183,6 +315,12 @@ impl Machine {
         fs::write(&path, documents.join("\n---\n")).with_context(|| format!("write {}", path.display()))?;
         Ok(path.display().to_string())
     }
+}
+
+/// Whether there is no such process, or nobody has waited for it yet.
+fn has_ended(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.map_or(true, |stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
 }
 
 /// What every kubelet of a lab has to be told, whoever it is.
@@ -225,8 +363,24 @@ fn init_documents(world: &World) -> [Value; 4] {
         "kubernetesVersion": VERSION,
         "encryptionAlgorithm": "ECDSA-P256",
         "networking": { "serviceSubnet": SERVICES, "podSubnet": PODS },
+        "apiServer": {
+            "extraArgs": [
+                { "name": "audit-policy-file", "value": AUDIT_POLICY },
+                { "name": "audit-log-path", "value": format!("{AUDIT_DIR}/{AUDIT}") },
+                { "name": "audit-log-mode", "value": "blocking" },
+            ],
+            "extraVolumes": [
+                volume("audit-policy", AUDIT_POLICY, "File", true),
+                volume("audit-log", AUDIT_DIR, "Directory", false),
+            ],
+        },
     });
     [init, cluster, kubelet_configuration(world), kube_proxy_configuration()]
+}
+
+/// What of the machine the API server sees, at the same place.
+fn volume(name: &str, path: &str, kind: &str, is_read_only: bool) -> Value {
+    json!({ "name": name, "hostPath": path, "mountPath": path, "pathType": kind, "readOnly": is_read_only })
 }
 
 fn join_document(address: Ipv4Addr, port: u16) -> Value {
@@ -259,7 +413,7 @@ start() {
     runs && return 0
     KUBELET_KUBEADM_ARGS=
     [ ! -f /var/lib/kubelet/kubeadm-flags.env ] || . /var/lib/kubelet/kubeadm-flags.env
-    setsid sh -c 'echo $$ >DIR/kubelet.pid; exec kubelet "$@"' sh \
+    setsid sh -c 'echo $$ >DIR/kubelet.pid; exec /usr/bin/kubelet "$@"' sh \
         --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf \
         --config=/var/lib/kubelet/config.yaml $KUBELET_KUBEADM_ARGS >>DIR/kubelet.log 2>&1 </dev/null &
 }

@@ -175,6 +175,7 @@ const PARTS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "
 fn init_of_a_kubelet() -> Result<()> {
     let began = Instant::now();
     let machine = Machine::prepare(Kubelet::Upstream)?;
+    machine.add_network()?;
     spent("prepared", began);
     let client = machine.init()?;
     spent("kubeadm init", began);
@@ -201,6 +202,7 @@ fn a_kubelet_joins() -> Result<()> {
     cluster.prepare_for_join()?;
     spent("prepared", began);
     let machine = Machine::prepare(Kubelet::Upstream)?;
+    machine.add_network()?;
     machine.join(cluster::ADDRESS, cluster::PORT)?;
     spent("kubeadm join", began);
     let path = format!("/api/v1/nodes/{NODE}");

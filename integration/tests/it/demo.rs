@@ -25,6 +25,7 @@ const PID_FILE: &str = "/run/berth-demo/pid";
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("demo::up_run_and_down_leave_nothing", up_and_down),
+        test("demo::a_cluster_up_and_down_leaves_nothing", cluster),
         test("demo::it_survives_what_a_reader_tries_first", curious),
         test("demo::down_while_it_starts_leaves_nothing", down_while_it_starts),
         test("demo::down_after_its_supervisor_was_killed_leaves_nothing", killed_supervisor),
@@ -83,6 +84,20 @@ fn demo(args: &[&str]) -> Result<String> {
         String::from_utf8_lossy(&done.stderr)
     );
     Ok(said)
+}
+
+fn cluster() -> Result<()> {
+    // Makes the tables exist, which listing them does once.
+    host()?;
+    let before = host()?;
+    let said = demo(&["--cluster"])?;
+    for word in ["lab    Ready", "kube-apiserver-lab", "coredns-", "hello from two"] {
+        ensure!(said.contains(word), "{word} is not in {said}");
+    }
+    let nodes = demo(&["run", "kubectl", "get", "nodes"])?;
+    ensure!(nodes.contains("Ready"), "{nodes}");
+    demo(&["down"])?;
+    same("the host", host()?, before)
 }
 
 fn up_and_down() -> Result<()> {

@@ -25,6 +25,7 @@ mod images;
 mod interrupted;
 mod kills;
 mod kit;
+mod kubeadm;
 mod lab;
 mod lifecycle;
 mod limits;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         cluster::tests(),
         cluster_node::tests(),
         api_pods::tests(),
+        kubeadm::tests(),
         fixtures::tests(),
         shim::tests(),
         snapshotters::tests(),

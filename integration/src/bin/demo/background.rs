@@ -8,25 +8,27 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::wait::{self, Look};
-use berth_integration::{binaries, lab};
+use berth_integration::{binaries, components, lab};
 
 use crate::state::{self, Running};
 
 /// Pulling and starting, on a slow machine.
-const UP_LIMIT: Duration = Duration::from_secs(180);
+const UP_LIMIT: Duration = Duration::from_secs(360);
+/// The administrator's kubeconfig in a cluster that kubeadm made.
+const ADMIN: &str = "/etc/kubernetes/admin.conf";
 /// What the demo itself gives to clearing up, and the ends of its processes.
 const DOWN_LIMIT: Duration = Duration::from_secs(150);
 /// The end of the lab's namespaces, and the removal of its cgroups.
 const END_LIMIT: Duration = Duration::from_secs(30);
 
-/// Starts the demo and copies what it says until it is ready.
-pub(crate) fn up() -> Result<()> {
+/// Starts the demo, of a node or of `what`, and copies what it says until it is ready.
+pub(crate) fn up(what: &[&str]) -> Result<()> {
     if let Some(running) = Running::find() {
         println!("the demo is running (process {}); `scripts/demo down` ends it", running.supervisor);
         return Ok(());
     }
     // Before a build, which may replace this program.
-    let mut lab = lab::command([])?;
+    let mut lab = lab::command(what.iter().copied())?;
     binaries::build()?;
     if state::forget()? {
         println!("cleared up after a demo that did not end by itself");
@@ -62,6 +64,9 @@ pub(crate) fn up() -> Result<()> {
         return Err(failure);
     }
     println!("\nUp after {} s. It goes on in the background:", began.elapsed().as_secs());
+    if !what.is_empty() {
+        println!("  scripts/demo run kubectl get pods --all-namespaces");
+    }
     println!("  scripts/demo run berth pods     runs a command beside it (berth, ctr, curl, …)");
     println!("  scripts/demo shell              opens a shell there");
     println!("  scripts/demo down               removes it");
@@ -71,7 +76,14 @@ pub(crate) fn up() -> Result<()> {
 /// Becomes a command inside the demo.
 pub(crate) fn enter(command: &[String]) -> Result<()> {
     let running = Running::find().context("the demo is not running: scripts/demo starts it")?;
-    let failure = running.inside(command).env("PATH", binaries::search_path(None)?).exec();
+    let mut entered = running.inside(command);
+    if running.is_cluster() {
+        let kubectl = components::binary("kubectl")?;
+        entered.env("PATH", binaries::search_path(kubectl.parent())?).env("KUBECONFIG", ADMIN);
+    } else {
+        entered.env("PATH", binaries::search_path(None)?);
+    }
+    let failure = entered.exec();
     Err(failure).context("start nsenter")
 }
 

@@ -1,6 +1,7 @@
 //! `scripts/demo`: a node in a private world, with the example pods on it.
 //!
 //! * `up` builds what is missing, starts the lab in the background and shows what runs in it;
+//! * `--cluster` does so with a cluster that kubeadm makes of one machine, on which Berth is the kubelet;
 //! * `run` and `shell` enter it;
 //! * `down` removes the pods, ends the lab and fails when anything was left.
 //!
@@ -9,6 +10,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
 mod background;
+mod cluster;
 mod keeper;
 mod state;
 mod tour;
@@ -23,12 +25,15 @@ use berth_integration::{lab, process::tail};
 
 use crate::keeper::Keeper;
 
-const USAGE: &str = "usage: scripts/demo [up | down | shell | run COMMAND…]";
+const USAGE: &str = "usage: scripts/demo [up | --cluster | down | shell | run COMMAND…]";
+/// A cluster of one machine instead of a node alone.
+const CLUSTER: &str = "--cluster";
 
 fn main() -> ExitCode {
     if lab::inside() {
         let is_outermost = lab::supervises();
-        let code = lab::run(|| ended(node()));
+        let body = if env::args().any(|arg| arg == CLUSTER) { cluster::run } else { node };
+        let code = lab::run(|| ended(body()));
         if is_outermost {
             state::tell_end(code == ExitCode::SUCCESS);
         }
@@ -37,7 +42,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     let (verb, rest) = args.split_first().map_or(("up", &args[..]), |(verb, rest)| (verb.as_str(), rest));
     ended(match (verb, rest) {
-        ("up", []) => background::up(),
+        ("up", []) => background::up(&[]),
+        (CLUSTER, []) => background::up(&[CLUSTER]),
         ("down", []) => background::down(),
         ("shell", []) => background::enter(&["sh".to_owned()]),
         ("run", [_, ..]) => background::enter(rest),

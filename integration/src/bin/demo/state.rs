@@ -85,6 +85,11 @@ impl Running {
         self.in_lab(READY).exists()
     }
 
+    /// Whether it is a cluster, which has kubeadm's files.
+    pub(crate) fn is_cluster(&self) -> bool {
+        fs::read_to_string(self.in_lab(READY)).is_ok_and(|what| what == crate::CLUSTER)
+    }
+
     /// Tells the body to clear up; one that is not ready yet, or cannot be told, is ended with its lab.
     pub(crate) fn ask_to_end(&self) -> Result<()> {
         if self.is_ready() && fs::write(self.in_lab(STOP), "").is_ok() { Ok(()) } else { self.end() }

@@ -1,0 +1,91 @@
+//! A network that a DaemonSet brings to every node, as flannel and kindnet do: a pod on the host's network installs plugins and a
+//! configuration of the addresses that the node was given.
+
+use serde_json::{Value, json};
+
+use super::images;
+use crate::cni::{BRIDGE, NETWORK};
+
+/// Where networks and their plugins are on a machine about which nobody says otherwise.
+pub const NETWORKS: &str = "/etc/cni/net.d";
+/// The plugins.
+pub const PLUGINS: &str = "/opt/cni/bin";
+/// The file that it writes, the last thing that it does.
+pub const FILE: &str = "/etc/cni/net.d/10-lab.conflist";
+
+/// Each file appears whole. The address of the API server answers once kube-proxy has run. With a flag about its request
+/// kubectl would not take itself to be in a cluster.
+const INSTALL: &str = r#"set -e
+for plugin in /plugins/*; do
+    name="${plugin##*/}"
+    cp "$plugin" "/host/bin/.$name.part"
+    mv -f "/host/bin/.$name.part" "/host/bin/$name"
+done
+echo "plugins are installed"
+subnet=
+until [ -n "$subnet" ]; do
+    subnet=`timeout 5 kubectl get node "$NODE" --output jsonpath={.spec.podCIDR} --cache-dir /tmp` || sleep 0.2
+done
+echo "this node has $subnet"
+echo "$CONFIGURATION" | sed "s|SUBNET|$subnet|" >/host/net.d/.part
+mv -f /host/net.d/.part /host/net.d/10-lab.conflist
+echo "the network is there"
+"#;
+
+/// Its objects as one list.
+#[must_use]
+pub fn objects() -> String {
+    let (account, role, binding) = rights();
+    json!({ "apiVersion": "v1", "kind": "List", "items": [account, role, binding, daemon_set()] }).to_string()
+}
+
+/// A service account that may read nodes.
+fn rights() -> (Value, Value, Value) {
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": { "name": "network", "namespace": "kube-system" } });
+    let role = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": { "name": "network" },
+        "rules": [{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["get"] }] });
+    let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": { "name": "network" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "network" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "network", "namespace": "kube-system" }] });
+    (account, role, binding)
+}
+
+fn daemon_set() -> Value {
+    let labels = json!({ "app": "network" });
+    let shell = |name: &str, script: &str| json!({ "name": name, "image": images::NETWORK, "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", script] });
+    let mut install = shell("install", INSTALL);
+    install["env"] = json!([
+        { "name": "NODE", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
+        { "name": "CONFIGURATION", "value": configuration().to_string() },
+    ]);
+    install["volumeMounts"] = json!([
+        { "name": "plugins", "mountPath": "/host/bin" },
+        { "name": "networks", "mountPath": "/host/net.d" },
+    ]);
+    let of_host = |name: &str, path: &str| json!({ "name": name, "hostPath": { "path": path, "type": "DirectoryOrCreate" } });
+    let spec = json!({
+        "hostNetwork": true,
+        "priorityClassName": "system-node-critical",
+        "serviceAccountName": "network",
+        "terminationGracePeriodSeconds": 1,
+        "tolerations": [{ "operator": "Exists" }],
+        "initContainers": [install],
+        "containers": [shell("main", "exec sleep infinity")],
+        "volumes": [of_host("plugins", PLUGINS), of_host("networks", NETWORKS)],
+    });
+    json!({ "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": { "name": "network", "namespace": "kube-system", "labels": labels },
+        "spec": { "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": spec } } })
+}
+
+/// `SUBNET` stands for the addresses of a node.
+fn configuration() -> Value {
+    let bridge = json!({ "type": "bridge", "bridge": BRIDGE, "isGateway": true, "ipMasq": true, "hairpinMode": true,
+        "ipam": { "type": "host-local", "ranges": [[{ "subnet": "SUBNET" }]], "routes": [{ "dst": "0.0.0.0/0" }] } });
+    let ports = json!({ "type": "portmap", "capabilities": { "portMappings": true } });
+    json!({ "cniVersion": "1.0.0", "name": NETWORK, "plugins": [bridge, ports] })
+}

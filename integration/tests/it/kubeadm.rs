@@ -1,0 +1,195 @@
+//! kubeadm unchanged, with Berth installed as the kubelet.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::cluster::kubeadm::{Kubelet, Machine, NODE};
+use berth_integration::cluster::{self, AuditEvent, Client, Cluster, Settings, network};
+use berth_integration::lab::World;
+use berth_integration::wait::{self, Look};
+use serde_json::Value;
+
+use crate::suite::{Test, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("kubeadm::makes_a_control_plane_of_berth_that_heals", init),
+        test("kubeadm::joins_berth_to_a_control_plane", join),
+        test("kubeadm::a_network_of_a_daemon_set_makes_the_node_ready", network_of_a_daemon_set),
+    ]
+}
+
+const PARTS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const SYSTEM: &str = "/api/v1/namespaces/kube-system/pods";
+/// How late a node may be ready, measured from the file that it waits for, on a machine busy with other tests.
+const READY_WITHIN: Duration = Duration::from_secs(5);
+/// Back-offs after the kill, on a machine busy with other tests.
+const HEAL_LIMIT: Duration = Duration::from_secs(180);
+const DNS: &str = "/apis/apps/v1/namespaces/kube-system/deployments/coredns";
+const PROXY: &str = "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy";
+
+#[expect(clippy::print_stderr, reason = "what a step costs")]
+fn spent(what: &str, began: Instant) {
+    eprintln!("{what}: {:.2} s", began.elapsed().as_secs_f64());
+}
+
+fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
+    object["status"]["conditions"].as_array().into_iter().flatten()
+}
+
+fn is(object: &Value, kind: &str) -> bool {
+    conditions(object).any(|one| one["type"] == kind && one["status"] == "True")
+}
+
+/// A pod of a node that asks for a service by its name.
+const ASKS: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asks"}, "spec": {"restartPolicy": "OnFailure",
+    "containers": [{"name": "main", "image": "localhost:5000/busybox:1",
+        "command": ["/bin/sh", "-c", "nslookup kubernetes.default.svc.cluster.local && echo | nc -w 5 kubernetes.default.svc.cluster.local 443"]}]}}"#;
+
+/// A node without a network becomes one with kube-proxy and CoreDNS, and a service is answered by its name.
+fn runs_the_addons(client: &Client, machine: &Machine, began: Instant) -> Result<()> {
+    client.wait_for(PROXY, "ready", |proxy| proxy["status"]["numberReady"] == 1)?;
+    spent("kube-proxy ready", began);
+    machine.add_network()?;
+    let network = Instant::now();
+    client.wait_for(&format!("/api/v1/nodes/{NODE}"), "Ready", |node| is(node, "Ready"))?;
+    spent("node ready after its network", network);
+    client.wait_for(DNS, "ready", |dns| dns["status"]["readyReplicas"] == 2)?;
+    spent("names answered", began);
+    asks(client)?;
+    spent("a service answered by its name", began);
+    Ok(())
+}
+
+fn asks(client: &Client) -> Result<()> {
+    client.apply(ASKS)?;
+    client.wait_for(&format!("{PODS}/asks"), "at its end", |pod| pod["status"]["phase"] == "Succeeded")?;
+    Ok(())
+}
+
+/// Nothing that the node asked for was refused.
+fn was_allowed_everything(audit: &[AuditEvent]) -> Result<()> {
+    let refused: Vec<_> = audit.iter().filter(|event| event.is_by_node(NODE) && event.is_refused()).collect();
+    ensure!(refused.is_empty(), "the node had no right to: {refused:#?}");
+    Ok(())
+}
+
+fn init() -> Result<()> {
+    let began = Instant::now();
+    let mut machine = Machine::prepare(Kubelet::Berth)?;
+    spent("prepared", began);
+    let client = machine.init()?;
+    spent("kubeadm init", began);
+    is_whole(&client, &PARTS)?;
+    spent("the control plane's mirrors ready", began);
+    runs_the_addons(&client, &machine, began)?;
+    was_allowed_everything(&machine.audit()?)?;
+
+    for (what, off) in [
+        ("everything killed", Machine::kill_everything as fn(&mut Machine, &Client) -> Result<()>),
+        ("switched off", Machine::switch_off),
+    ] {
+        let before = containers(&client)?;
+        off(&mut machine, &client)?;
+        let began = Instant::now();
+        machine.switch_on()?;
+        heals(&client, &before)?;
+        spent(&format!("whole after {what}"), began);
+        // An API server that has just begun does not know yet which node has which pod, and refuses what it knows later.
+        let asked = machine.audit()?.len();
+        client.kubectl(&["delete", "pod", "asks", "--ignore-not-found"])?;
+        asks(&client)?;
+        was_allowed_everything(&machine.audit()?[asked..])?;
+    }
+    client.end()?;
+    machine.reset()?;
+    machine.reset_berth()?;
+    spent("kubeadm reset", began);
+    machine.end()
+}
+
+/// Everything of a system that has pods of the control plane by these names is ready.
+fn is_whole(client: &Client, parts: &[&str]) -> Result<()> {
+    for part in parts {
+        let path = format!("{SYSTEM}/{part}-{NODE}");
+        client.wait_for(&path, "Ready", |pod| is(pod, "Ready"))?;
+    }
+    Ok(())
+}
+
+/// The containers that run, by pod.
+fn containers(client: &Client) -> Result<BTreeMap<String, String>> {
+    let pods = client.get_json(SYSTEM)?;
+    let id = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].as_str().map(str::to_owned);
+    let name = |pod: &Value| pod["metadata"]["name"].as_str().map(str::to_owned);
+    Ok(pods["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|pod| Some((name(pod)?, id(pod)?)))
+        .collect())
+}
+
+/// Every pod runs again in another container, is ready, and the node is.
+fn heals(client: &Client, before: &BTreeMap<String, String>) -> Result<()> {
+    let look = || -> Result<bool> {
+        let now = containers(client)?;
+        let pods = client.get_json(SYSTEM)?;
+        let all = pods["items"].as_array().cloned().unwrap_or_default();
+        let is_new = |(name, id): (&String, &String)| now.get(name).is_some_and(|now| now != id);
+        let node = client.get_json(&format!("/api/v1/nodes/{NODE}"))?;
+        Ok(before.iter().all(is_new) && all.iter().all(|pod| is(pod, "Ready")) && is(&node, "Ready"))
+    };
+    let healed = wait::until("the cluster to heal", HEAL_LIMIT, || {
+        Ok(match look() {
+            Ok(true) => Look::Ready(()),
+            Ok(false) => Look::NotYet("not every pod is ready in a new container".to_owned()),
+            Err(failure) => Look::NotYet(format!("{failure:#}")),
+        })
+    });
+    healed.with_context(|| client.situation())
+}
+
+fn join() -> Result<()> {
+    let began = Instant::now();
+    let cluster = Cluster::start(&World::here()?.root().join("cluster"), &Settings::whole())?;
+    cluster.prepare_for_join()?;
+    let machine = Machine::prepare(Kubelet::Berth)?;
+    spent("prepared", began);
+    machine.join(cluster::ADDRESS, cluster::PORT)?;
+    spent("kubeadm join", began);
+    runs_the_addons(&cluster, &machine, began)?;
+    was_allowed_everything(&cluster.audit()?)?;
+    cluster.kubectl(&["drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", "--force"])?;
+    machine.reset()?;
+    machine.reset_berth()?;
+    spent("reset", began);
+    machine.end()?;
+    cluster.end()
+}
+
+/// A network that a DaemonSet brings makes the node ready.
+fn network_of_a_daemon_set() -> Result<()> {
+    let began = Instant::now();
+    let machine = Machine::prepare(Kubelet::Berth)?;
+    let client = machine.init()?;
+    let path = format!("/api/v1/nodes/{NODE}");
+    let node = client
+        .wait_for(&path, "told not to be ready", |node| conditions(node).any(|one| one["type"] == "Ready"))?;
+    ensure!(!is(&node, "Ready"), "the node is ready without a network: {node}");
+    client.apply(&network::objects())?;
+    client.wait_for(&path, "Ready", |node| is(node, "Ready"))?;
+    let late = fs::metadata(network::FILE)?.modified()?.elapsed()?;
+    spent("kubeadm init, and a node with a network", began);
+    ensure!(late < READY_WITHIN, "ready {late:?} after the network was there");
+    client.wait_for(DNS, "ready", |dns| dns["status"]["readyReplicas"] == 2)?;
+    asks(&client)?;
+    was_allowed_everything(&machine.audit()?)?;
+    client.end()?;
+    machine.reset()?;
+    machine.reset_berth()?;
+    machine.end()
+}
