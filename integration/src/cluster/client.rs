@@ -144,7 +144,7 @@ impl Client {
         serde_json::from_slice(&answer.body).with_context(|| format!("{path} is no JSON"))
     }
 
-    /// As [`Cluster::get_json`], with nothing for what is not there.
+    /// As [`Self::get_json`], with nothing for what is not there.
     ///
     /// # Errors
     /// The API server does not answer, or otherwise.
@@ -170,7 +170,7 @@ impl Client {
     /// Makes an object with a `POST` to the path of its kind.
     ///
     /// # Errors
-    /// As of [`Cluster::request`].
+    /// As of [`Self::request`].
     pub fn create(&self, path: &str, object: &Value) -> Result<Value> {
         self.request("POST", path, "application/json", object)
     }
