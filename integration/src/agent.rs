@@ -324,7 +324,7 @@ fn documents(places: &Places, settings: &Settings) -> String {
 }
 
 /// Maps are merged by key, everything else is replaced.
-fn merge(base: &mut Value, over: &Value) {
+pub(crate) fn merge(base: &mut Value, over: &Value) {
     match (base, over) {
         (Value::Object(base), Value::Object(over)) => {
             for (key, value) in over {

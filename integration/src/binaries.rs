@@ -121,6 +121,16 @@ pub fn search_path(first: Option<&Path>) -> Result<OsString> {
     Ok(env::join_paths(all)?)
 }
 
+/// The first program of this name in [`search_path`].
+///
+/// # Errors
+/// There is none.
+pub fn find(name: &str) -> Result<PathBuf> {
+    let path = search_path(None)?;
+    let found = env::split_paths(&path).map(|dir| dir.join(name)).find(|program| program.is_file());
+    found.with_context(|| format!("{name} is in no directory of {}", path.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,6 +15,7 @@ pub mod network;
 mod pki;
 mod programs;
 pub mod proxy;
+pub mod watch;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -128,6 +128,12 @@ impl Containerd {
         self.start_again()
     }
 
+    /// Its process, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::pid)
+    }
+
     /// Goes without more plugins from its next start on.
     pub fn disable(&mut self, plugins: &[&'static str]) {
         self.disabled.extend(plugins);

@@ -56,6 +56,11 @@ impl Client {
         &self.kubeconfig
     }
 
+    /// Where kubectl keeps what it learns of the server.
+    pub(super) fn home(&self) -> &Path {
+        &self.home
+    }
+
     /// Whether the server says that it is ready.
     ///
     /// # Errors
