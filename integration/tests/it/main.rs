@@ -11,6 +11,7 @@ mod checkpoint;
 mod cli;
 mod cluster;
 mod cluster_node;
+mod controllers;
 mod cpu_time;
 mod crash;
 mod dead_fs;
@@ -41,6 +42,7 @@ mod runtimes;
 mod scores;
 mod seccomp;
 mod security;
+mod service;
 mod shim;
 mod silent;
 mod snapshotters;
@@ -63,6 +65,8 @@ fn main() -> ExitCode {
         lab::tests(),
         cluster::tests(),
         cluster_node::tests(),
+        controllers::tests(),
+        service::tests(),
         api_pods::tests(),
         kubeadm::tests(),
         fixtures::tests(),
