@@ -170,10 +170,11 @@ fn with_huge_pages<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The failure of a call, with the last error in its log.
-pub(crate) fn failure(what: &str, id: &Id, code: u32, said: Option<&str>) -> Failure {
+/// The failure of a call, with the last error in its log, in the words of the stock shim (`runtimeError` of
+/// `cmd/containerd-shim-runc-v2/process/init.go`).
+pub(crate) fn failure(what: &str, code: u32, said: Option<&str>) -> Failure {
     let reason = said.map_or_else(|| format!("it exited with {code} and said nothing"), str::to_owned);
-    Failure::new(Code::Internal, format!("OCI runtime {what} of {id} failed: {reason}"))
+    Failure::new(Code::Internal, format!("OCI runtime {what} failed: {reason}"))
 }
 
 /// The last error in the log of a call.

@@ -16,6 +16,7 @@ use berth_core::{
 use containerd_client::{
     services::v1::{CreateImageRequest, Image, TransferOptions, TransferRequest, UpdateImageRequest},
     to_any,
+    tonic::Code,
     types::{
         Descriptor, Platform,
         transfer::{ImageStore, OciRegistry, RegistryResolver, UnpackConfiguration},
@@ -133,10 +134,18 @@ async fn transfer(host: &Host, reference: &str, auth_stream: String) -> Result<(
             GoDuration(Duration::from_secs(silence.as_secs())), GoDuration(patience)
         ))),
     };
-    result.map_err(|error| match error.kind() {
-        FailureKind::RuntimeDown | FailureKind::Unknown => error.into(),
+    result.map_err(|error| match (error.kind(), error.cause()) {
+        (FailureKind::RuntimeDown | FailureKind::Unknown, _) => error.into(),
+        (_, Cause::Refused { code, message }) => failure(refused(reference, *code, message)),
         _ => failure(with_causes(&error)),
     })
+}
+
+/// A refusal in the words that the kubelet has of containerd's CRI (`PullImage` of `internal/cri/server/images/image_pull.go`), by
+/// which people and tools tell such failures apart.
+fn refused(reference: &str, code: Code, message: &str) -> String {
+    let code = if code == Code::Cancelled { "Canceled".to_owned() } else { format!("{code:?}") };
+    format!("rpc error: code = {code} desc = failed to pull and unpack image {reference:?}: {message}")
 }
 
 fn managed() -> HashMap<String, String> {
