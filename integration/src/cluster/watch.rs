@@ -13,6 +13,9 @@ use serde_json::{Deserializer, Value};
 use super::Client;
 use crate::components;
 
+/// Changes that nobody has taken yet: more than the largest measurement makes. What comes beyond them waits in kubectl.
+const CHANGES_MAX: usize = 100_000;
+
 /// A change, and when it was seen.
 #[derive(Debug, Clone)]
 pub struct Seen {
@@ -78,7 +81,7 @@ impl Watch {
             .spawn()
             .context("start kubectl")?;
         let output = child.stdout.take().context("kubectl has no output")?;
-        let (sender, changes) = mpsc::channel();
+        let (sender, changes) = mpsc::sync_channel(CHANGES_MAX);
         thread::Builder::new().name("watch".to_owned()).spawn(move || read(output, &sender))?;
         Ok(Self { child, changes })
     }
@@ -108,7 +111,7 @@ impl Watch {
     }
 }
 
-fn read(output: impl Read, sender: &mpsc::Sender<Seen>) {
+fn read(output: impl Read, sender: &mpsc::SyncSender<Seen>) {
     for event in Deserializer::from_reader(BufReader::new(output)).into_iter::<Event>() {
         let at = SystemTime::now();
         // Who waits is told of an end; what kubectl says of it is in the test's output.

@@ -97,6 +97,24 @@ pub(super) fn ready(pair: &Pair, mut created: BTreeMap<String, SystemTime>) -> R
     lives.into_iter().map(life).collect()
 }
 
+/// Makes a pod whose last instruction leaves the file, and gives the time from then until it was seen to have succeeded.
+pub(super) fn ends(pair: &Pair, side: Side, name: &str) -> Result<Duration> {
+    fs::create_dir_all(BEGUN)?;
+    let mut pod = manifest(side, name, Probe::None);
+    pod["spec"]["restartPolicy"] = json!("Never");
+    pod["spec"]["containers"][0]["command"] = json!(["/bin/sh", "-c", format!("exec touch {BEGUN}/{name}")]);
+    pair.cluster.create(PODS, &pod)?;
+    let told = pair
+        .watch
+        .until("the pod to succeed", LIMIT, |seen| {
+            let is_over = seen.name() == name && seen.object["status"]["phase"] == "Succeeded";
+            is_over.then_some(seen.at)
+        })
+        .with_context(|| pair.cluster.situation())?;
+    let ended = fs::metadata(format!("{BEGUN}/{name}")).and_then(|file| file.modified());
+    Ok(between(ended.with_context(|| format!("{name} has not ended"))?, told))
+}
+
 /// Deletes pods and waits until all are gone.
 pub(super) fn delete(pair: &Pair, names: &[String]) -> Result<Duration> {
     let begun = SystemTime::now();

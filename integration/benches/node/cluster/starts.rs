@@ -11,6 +11,8 @@ use crate::figure::{Figure, Unit, milliseconds};
 
 /// Rounds before those that count.
 const WARM_UP: usize = 2;
+/// Ends of which the kubelet tells are a second apart: so many are enough.
+const ENDS_MAX: usize = 30;
 /// Aims of a start beside the kubelet's, by OCI runtime.
 const AIMS: [(&str, f64); 2] = [("crun", 0.22), ("runc", 0.30)];
 
@@ -30,6 +32,27 @@ pub(super) fn measure(pair: &Pair, oci_runtime: &str, runs: usize) -> Result<Vec
     }
     let mut figures = figures(oci_runtime, &mut lives)?;
     figures.extend(patches(pair, oci_runtime)?);
+    figures.extend(ends(pair, oci_runtime, runs.min(ENDS_MAX))?);
+    Ok(figures)
+}
+
+/// From a container's last instruction until the API has it.
+fn ends(pair: &Pair, oci_runtime: &str, runs: usize) -> Result<Vec<Figure>> {
+    let section = format!("a pod of a cluster, {oci_runtime}");
+    let mut told = Both::<Vec<Duration>>::default();
+    for round in 0..runs {
+        for side in Side::in_turn(round) {
+            let name = format!("end-{side}-{round}");
+            let took = pods::ends(pair, side, &name)?;
+            pods::delete(pair, &[name])?;
+            told.of(side).push(took);
+        }
+    }
+    let mut figures = Vec::new();
+    for side in Side::BOTH {
+        figures.extend(Figure::times(&section, &format!("{side}: last instruction to told"), told.of(side))?);
+    }
+    figures.push(Figure::ratio(&section, "berth / kubelet, told", &told.berth, &told.kubelet)?);
     Ok(figures)
 }
 
