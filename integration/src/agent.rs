@@ -111,6 +111,7 @@ pub struct Agent {
     path: OsString,
     sysctls: PathBuf,
     program: Option<PathBuf>,
+    env: Vec<(&'static str, OsString)>,
     process: Option<Process>,
 }
 
@@ -136,6 +137,7 @@ impl Agent {
             path: binaries::search_path(settings.path_first.as_deref())?,
             sysctls,
             program: None,
+            env: Vec::new(),
             process: None,
         })
     }
@@ -148,6 +150,11 @@ impl Agent {
     /// The flags that it is started with from now on, in place of those of its settings.
     pub fn set_flags(&mut self, flags: &[String]) {
         self.flags = flags.to_vec();
+    }
+
+    /// Adds a variable to the environment in which it is started from now on.
+    pub fn add_env(&mut self, name: &'static str, value: impl Into<OsString>) {
+        self.env.push((name, value.into()));
     }
 
     /// Starts it and waits until its socket answers.
@@ -208,6 +215,7 @@ impl Agent {
         let mut command = Command::new(program);
         command.args(["run", "--root-dir", ROOT_DIR, "--hostname-override", NODE_NAME, "--config"]);
         command.arg(&self.config).args(&self.flags).env("PATH", &self.path).env(SYSCTL_ROOT, &self.sysctls);
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
         Ok(command)
     }
 

@@ -18,7 +18,7 @@ pub mod proxy;
 pub mod watch;
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,6 +35,8 @@ use crate::wait::Look;
 
 /// Where the API server listens: the lab's own address.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
+/// The same of a lab that a test has given one ([`Settings::address`]).
+pub const ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
 /// The port of the API server.
 pub const PORT: u16 = 6443;
 const AUDIT: &str = "audit.log";
@@ -51,7 +53,7 @@ pub enum Part {
 }
 
 /// What a test may want otherwise.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// Without controllers pods need no service account, and nobody takes the taint of a node that became ready away.
     pub parts: Vec<Part>,
@@ -59,6 +61,15 @@ pub struct Settings {
     pub api_server: Vec<String>,
     /// Further arguments of the controllers.
     pub controllers: Vec<String>,
+    /// Where the API server listens. Services and pods have addresses of its family.
+    pub address: IpAddr,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let (parts, api_server, controllers) = (Vec::new(), Vec::new(), Vec::new());
+        Self { parts, api_server, controllers, address: ADDRESS.into() }
+    }
 }
 
 impl Settings {
@@ -88,7 +99,7 @@ impl Cluster {
     /// # Errors
     /// A component is missing, or does not become ready.
     pub fn start(dir: &Path, settings: &Settings) -> Result<Self> {
-        let pki = Pki::make(dir, ADDRESS, PORT)?;
+        let pki = Pki::make(dir, settings.address, PORT)?;
         fs::write(dir.join("audit-policy.yaml"), programs::AUDIT_POLICY)?;
         let etcd = Process::start("etcd", &mut programs::etcd(dir)?, &dir.join("etcd.log"))?;
         let client = Client::new(dir, pki.admin())?;
@@ -110,7 +121,7 @@ impl Cluster {
     /// # Errors
     /// It does not become ready.
     pub fn start_api_server(&mut self) -> Result<()> {
-        let mut command = programs::api_server(&self.dir, &self.pki, ADDRESS, PORT)?;
+        let mut command = programs::api_server(&self.dir, &self.pki, self.settings.address, PORT)?;
         if !self.settings.parts.contains(&Part::Controllers) {
             command.arg("--disable-admission-plugins=ServiceAccount");
         }
@@ -165,7 +176,9 @@ impl Cluster {
     /// It cannot be started.
     pub fn start_part(&mut self, part: Part) -> Result<()> {
         let (name, mut command) = match part {
-            Part::Controllers => ("kube-controller-manager", programs::controllers(&self.pki)?),
+            Part::Controllers => {
+                ("kube-controller-manager", programs::controllers(&self.pki, self.settings.address)?)
+            }
             Part::Scheduler => ("kube-scheduler", programs::scheduler(&self.pki)?),
         };
         if part == Part::Controllers {
@@ -201,7 +214,7 @@ impl Cluster {
     /// Where the API server listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        (ADDRESS, PORT).into()
+        (self.settings.address, PORT).into()
     }
 
     /// The certificate of the authority of everything in it.

@@ -194,4 +194,18 @@ impl Client {
         })
         .with_context(|| self.situation())
     }
+
+    /// Waits until there is no object at a path any more.
+    ///
+    /// # Errors
+    /// It is there for too long, or the API server does not answer.
+    pub fn wait_gone(&self, path: &str) -> Result<()> {
+        wait::until(&format!("{path} to be gone"), START_LIMIT, || {
+            Ok(match self.find_json(path)? {
+                Some(object) => Look::NotYet(object.to_string()),
+                None => Look::Ready(()),
+            })
+        })
+        .with_context(|| self.situation())
+    }
 }

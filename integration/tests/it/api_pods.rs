@@ -121,12 +121,7 @@ fn eprintln_patches(audit: &[AuditEvent], pod: &str) {
 }
 
 fn gone(cluster: &Cluster, pod: &str) -> Result<()> {
-    wait::until(&format!("pod {pod} to be gone"), SOON, || {
-        Ok(match cluster.find_json(&path(pod))? {
-            Some(object) => Look::NotYet(object.to_string()),
-            None => Look::Ready(()),
-        })
-    })
+    cluster.wait_gone(&path(pod))
 }
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -2,6 +2,7 @@
 
 mod allocatable;
 mod api_pods;
+mod as_kubelet;
 mod bad_input;
 mod behind;
 mod by_ctr;
@@ -9,6 +10,7 @@ mod cgroup_files;
 mod chaos;
 mod checkpoint;
 mod cli;
+mod clock_steps;
 mod cluster;
 mod cluster_node;
 mod controllers;
@@ -18,6 +20,7 @@ mod dead_fs;
 mod demo;
 mod examples;
 mod fake_containerd;
+mod families;
 mod few_threads;
 mod fidelity;
 mod fixtures;
@@ -68,6 +71,9 @@ fn main() -> ExitCode {
         controllers::tests(),
         service::tests(),
         api_pods::tests(),
+        families::tests(),
+        as_kubelet::tests(),
+        clock_steps::tests(),
         kubeadm::tests(),
         fixtures::tests(),
         shim::tests(),
