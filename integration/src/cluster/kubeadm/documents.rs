@@ -1,0 +1,84 @@
+//! What kubeadm is told; JSON is YAML.
+
+use std::net::Ipv4Addr;
+
+use serde_json::{Value, json};
+
+use super::{AUDIT_DIR, AUDIT_POLICY, NODE};
+use crate::cluster::programs::{PODS, SERVICES};
+use crate::cluster::{ADDRESS, AUDIT, PORT, TOKEN, VERSION};
+use crate::containerd::SOCKET;
+use crate::lab::World;
+
+/// What every kubelet of a lab has to be told, whoever it is.
+pub(in crate::cluster) fn kubelet_configuration(world: &World) -> Value {
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": world.cgroup_root(),
+        "enforceNodeAllocatable": [],
+        "failCgroupV1": false,
+        "evictionHard": { "memory.available": "1Mi" },
+    })
+}
+
+/// The limit of connections is the machine's, which no network namespace but the first can set.
+pub(in crate::cluster) fn kube_proxy_configuration() -> Value {
+    json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "conntrack": { "maxPerCore": 0, "min": 0 },
+    })
+}
+
+fn node_registration() -> Value {
+    json!({ "name": NODE, "criSocket": format!("unix://{SOCKET}"), "imagePullPolicy": "Never", "taints": [] })
+}
+
+pub(super) fn init(world: &World) -> [Value; 4] {
+    let init = json!({
+        "apiVersion": "kubeadm.k8s.io/v1beta4",
+        "kind": "InitConfiguration",
+        "localAPIEndpoint": { "advertiseAddress": ADDRESS, "bindPort": PORT },
+        "nodeRegistration": node_registration(),
+        "bootstrapTokens": [{ "token": TOKEN }],
+    });
+    let cluster = json!({
+        "apiVersion": "kubeadm.k8s.io/v1beta4",
+        "kind": "ClusterConfiguration",
+        "kubernetesVersion": VERSION,
+        "encryptionAlgorithm": "ECDSA-P256",
+        "networking": { "serviceSubnet": SERVICES, "podSubnet": PODS },
+        "apiServer": {
+            "extraArgs": [
+                { "name": "audit-policy-file", "value": AUDIT_POLICY },
+                { "name": "audit-log-path", "value": format!("{AUDIT_DIR}/{AUDIT}") },
+                { "name": "audit-log-mode", "value": "blocking" },
+            ],
+            "extraVolumes": [
+                volume("audit-policy", AUDIT_POLICY, "File", true),
+                volume("audit-log", AUDIT_DIR, "Directory", false),
+            ],
+        },
+    });
+    [init, cluster, kubelet_configuration(world), kube_proxy_configuration()]
+}
+
+/// What of the machine the API server sees, at the same place.
+fn volume(name: &str, path: &str, kind: &str, is_read_only: bool) -> Value {
+    json!({ "name": name, "hostPath": path, "mountPath": path, "pathType": kind, "readOnly": is_read_only })
+}
+
+pub(super) fn join(address: Ipv4Addr, port: u16) -> Value {
+    json!({
+        "apiVersion": "kubeadm.k8s.io/v1beta4",
+        "kind": "JoinConfiguration",
+        "nodeRegistration": node_registration(),
+        "discovery": { "bootstrapToken": {
+            "apiServerEndpoint": format!("{address}:{port}"),
+            "token": TOKEN,
+            "unsafeSkipCAVerification": true,
+        } },
+    })
+}
