@@ -34,6 +34,7 @@ mod lives;
 mod neighbours;
 mod plugins;
 mod probes;
+mod propagation;
 mod reboot;
 mod registries;
 mod relay;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         volumes::tests(),
         fidelity::tests(),
         probes::tests(),
+        propagation::tests(),
         plugins::tests(),
         neighbours::tests(),
         images::tests(),
