@@ -8,12 +8,13 @@
 //! `/etc` is an overlay as long as the machine lives: what kubeadm writes there is the lab's own.
 
 mod documents;
+mod join;
 mod overlay;
 mod power;
 mod service;
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,6 +25,7 @@ use nix::mount::{MntFlags, umount2};
 use serde_json::Value;
 
 pub(super) use self::documents::{kube_proxy_configuration, kubelet_configuration};
+pub use self::join::Join;
 use self::overlay::Overlay;
 use self::service::{PROGRAM, Service};
 use super::programs::AUDIT_POLICY as AUDIT_RULES;
@@ -133,13 +135,32 @@ impl Machine {
         audit::read(&Path::new(AUDIT_DIR).join(AUDIT))
     }
 
-    /// `kubeadm join`: a node of the control plane at an address.
+    /// `kubeadm join`: a node of a control plane.
     ///
     /// # Errors
     /// As of [`Machine::init`].
-    pub fn join(&self, address: Ipv4Addr, port: u16) -> Result<()> {
-        let config = self.write("join.yaml", &[documents::join(address, port)])?;
+    pub fn join(&self, join: &Join) -> Result<()> {
+        let config = self.write("join.yaml", &[join.document(NODE)])?;
         self.kubeadm(&["join", NOT_MINDED, "--config", &config])
+    }
+
+    /// `kubeadm upgrade node`: the configuration that the cluster has for kubelets takes the place of the node's, for the next
+    /// start of its kubelet.
+    ///
+    /// # Errors
+    /// As of [`Machine::init`].
+    pub fn upgrade(&self) -> Result<()> {
+        self.kubeadm(&["upgrade", "node", NOT_MINDED])
+    }
+
+    /// What kubeadm minded so far and went on with, by the names of its checks.
+    ///
+    /// # Errors
+    /// Its log cannot be read.
+    pub fn minded(&self) -> Result<BTreeSet<String>> {
+        let log = fs::read_to_string(self.dir.join("kubeadm.log"))?;
+        let names = log.lines().filter_map(|line| line.trim().strip_prefix("[WARNING ")?.split_once(']'));
+        Ok(names.map(|(name, _)| name.to_owned()).collect())
     }
 
     /// `kubeadm reset`: no node and no control plane.
@@ -174,6 +195,24 @@ impl Machine {
     /// It cannot be started.
     pub fn start_kubelet(&self) -> Result<()> {
         self.service.systemctl("start")
+    }
+
+    /// Starts the kubelet anew.
+    ///
+    /// # Errors
+    /// It did not end in time, or cannot be started.
+    pub fn restart_kubelet(&self) -> Result<()> {
+        self.service.systemctl("restart")
+    }
+
+    /// Flags of the kubelet beside those of kubeadm, which come first.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn add_kubelet_args(&self, args: &str) -> Result<()> {
+        let file = Path::new("/etc/default/kubelet");
+        fs::write(file, format!("KUBELET_EXTRA_ARGS=\"{args}\"\n"))
+            .context("write what packages leave to the administrator")
     }
 
     /// Ends the kubelet with SIGTERM and waits for its end.

@@ -1,26 +1,27 @@
 //! What kubeadm is told; JSON is YAML.
 
-use std::net::Ipv4Addr;
-
 use serde_json::{Value, json};
 
-use super::{AUDIT_DIR, AUDIT_POLICY, NODE};
+use super::{AUDIT_DIR, AUDIT_POLICY, Join, NODE};
 use crate::cluster::programs::{PODS, SERVICES};
 use crate::cluster::{ADDRESS, AUDIT, PORT, TOKEN, VERSION};
 use crate::containerd::SOCKET;
 use crate::lab::World;
 
-/// What every kubelet of a lab has to be told, whoever it is.
-pub(in crate::cluster) fn kubelet_configuration(world: &World) -> Value {
-    json!({
+/// What every kubelet of a lab has to be told, whoever it is; outside of labs there is a machine for it alone.
+pub(in crate::cluster) fn kubelet_configuration(world: Option<&World>) -> Value {
+    let mut told = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "cgroupDriver": "cgroupfs",
-        "cgroupRoot": world.cgroup_root(),
-        "enforceNodeAllocatable": [],
-        "failCgroupV1": false,
         "evictionHard": { "memory.available": "1Mi" },
-    })
+    });
+    if let Some(world) = world {
+        told["cgroupDriver"] = json!("cgroupfs");
+        told["cgroupRoot"] = json!(world.cgroup_root());
+        told["enforceNodeAllocatable"] = json!([]);
+        told["failCgroupV1"] = json!(false);
+    }
+    told
 }
 
 /// The limit of connections is the machine's, which no network namespace but the first can set.
@@ -32,8 +33,8 @@ pub(in crate::cluster) fn kube_proxy_configuration() -> Value {
     })
 }
 
-fn node_registration() -> Value {
-    json!({ "name": NODE, "criSocket": format!("unix://{SOCKET}"), "imagePullPolicy": "Never", "taints": [] })
+fn node_registration(node: &str) -> Value {
+    json!({ "name": node, "criSocket": format!("unix://{SOCKET}"), "imagePullPolicy": "Never", "taints": [] })
 }
 
 pub(super) fn init(world: &World) -> [Value; 4] {
@@ -41,7 +42,7 @@ pub(super) fn init(world: &World) -> [Value; 4] {
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "InitConfiguration",
         "localAPIEndpoint": { "advertiseAddress": ADDRESS, "bindPort": PORT },
-        "nodeRegistration": node_registration(),
+        "nodeRegistration": node_registration(NODE),
         "bootstrapTokens": [{ "token": TOKEN }],
     });
     let cluster = json!({
@@ -62,7 +63,7 @@ pub(super) fn init(world: &World) -> [Value; 4] {
             ],
         },
     });
-    [init, cluster, kubelet_configuration(world), kube_proxy_configuration()]
+    [init, cluster, kubelet_configuration(Some(world)), kube_proxy_configuration()]
 }
 
 /// What of the machine the API server sees, at the same place.
@@ -70,15 +71,19 @@ fn volume(name: &str, path: &str, kind: &str, is_read_only: bool) -> Value {
     json!({ "name": name, "hostPath": path, "mountPath": path, "pathType": kind, "readOnly": is_read_only })
 }
 
-pub(super) fn join(address: Ipv4Addr, port: u16) -> Value {
+pub(super) fn join(join: &Join, node: &str) -> Value {
+    let mut token = json!({ "apiServerEndpoint": join.api_server, "token": join.token });
+    match &join.ca_hash {
+        Some(hash) => token["caCertHashes"] = json!([hash]),
+        None => token["unsafeSkipCAVerification"] = json!(true),
+    }
+    let mut registration = node_registration(node);
+    let args = join.kubelet_args.iter().map(|(name, value)| json!({ "name": name, "value": value }));
+    registration["kubeletExtraArgs"] = args.collect();
     json!({
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "JoinConfiguration",
-        "nodeRegistration": node_registration(),
-        "discovery": { "bootstrapToken": {
-            "apiServerEndpoint": format!("{address}:{port}"),
-            "token": TOKEN,
-            "unsafeSkipCAVerification": true,
-        } },
+        "nodeRegistration": registration,
+        "discovery": { "bootstrapToken": token },
     })
 }

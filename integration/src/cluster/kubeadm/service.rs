@@ -69,11 +69,14 @@ stop() {
 }
 start() {
     runs && return 0
-    KUBELET_KUBEADM_ARGS=
-    [ ! -f /var/lib/kubelet/kubeadm-flags.env ] || . /var/lib/kubelet/kubeadm-flags.env
+    KUBELET_KUBECONFIG_ARGS="--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
+    KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml
+    KUBELET_KUBEADM_ARGS= KUBELET_EXTRA_ARGS=
+    for file in /var/lib/kubelet/kubeadm-flags.env /etc/default/kubelet; do
+        [ ! -f "$file" ] || . "$file"
+    done
     setsid sh -c 'echo $$ >DIR/kubelet.pid; exec /usr/bin/kubelet "$@"' sh \
-        --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf \
-        --config=/var/lib/kubelet/config.yaml $KUBELET_KUBEADM_ARGS >>DIR/kubelet.log 2>&1 </dev/null &
+        $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS >>DIR/kubelet.log 2>&1 </dev/null &
 }
 echo "$*" >>DIR/systemctl.log
 case "$1" in
