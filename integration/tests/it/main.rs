@@ -32,6 +32,7 @@ mod lifecycle;
 mod limits;
 mod lives;
 mod neighbours;
+mod network_upgrade;
 mod plugins;
 mod probes;
 mod propagation;
@@ -92,6 +93,7 @@ fn main() -> ExitCode {
         probes::tests(),
         propagation::tests(),
         plugins::tests(),
+        network_upgrade::tests(),
         neighbours::tests(),
         images::tests(),
         registries::tests(),
