@@ -26,7 +26,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 
-pub use self::audit::{AuditEvent, ObjectRef, ResponseStatus, User};
+pub use self::audit::{AuditEvent, ObjectRef, ResponseStatus, User, refused};
 pub use self::client::Client;
 use self::pki::Pki;
 pub use self::pki::{TOKEN, VERSION};

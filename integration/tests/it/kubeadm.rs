@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::cluster::kubeadm::{Join, Kubelet, Machine, NODE};
-use berth_integration::cluster::{AuditEvent, Client, Cluster, Settings, network};
+use berth_integration::cluster::{self, AuditEvent, Client, Cluster, Settings, network};
 use berth_integration::lab::World;
 use berth_integration::node::system;
 use berth_integration::wait::{self, Look};
@@ -75,7 +75,7 @@ fn asks(client: &Client) -> Result<()> {
 
 /// Nothing that the node asked for was refused.
 pub(crate) fn was_allowed_everything(audit: &[AuditEvent]) -> Result<()> {
-    let refused: Vec<_> = audit.iter().filter(|event| event.is_by_node(NODE) && event.is_refused()).collect();
+    let refused = cluster::refused(audit, NODE);
     ensure!(refused.is_empty(), "the node had no right to: {refused:#?}");
     Ok(())
 }
