@@ -115,16 +115,24 @@ impl AuditEvent {
     }
 }
 
+/// How the API server refuses what a node asks for about a pod that it does not take for the node's.
+const TOO_EARLY: [&str; 2] = [
+    // `plugin/pkg/auth/authorizer/node`.
+    "no relationship found between node",
+    // `plugin/pkg/admission/noderestriction`.
+    "node requested token bound to a pod scheduled on a different node",
+];
+
 /// What a node had no right to ask for, of events in order.
 ///
-/// The API server learns by a watch of its own which objects a node's pods refer to (`plugin/pkg/auth/authorizer/node`), so a node
-/// that has heard of a pod first is refused and asks again: what it was granted later was not forbidden.
+/// The API server learns by watches of its own which pods a node has, so a node that has heard of a pod first is refused and asks
+/// again: what it was granted later was not forbidden.
 #[must_use]
 pub fn refused<'a>(events: &'a [AuditEvent], node: &str) -> Vec<&'a AuditEvent> {
     let of_node: Vec<&AuditEvent> = events.iter().filter(|event| event.is_by_node(node)).collect();
     let is_early = |at: usize, event: &AuditEvent| {
         let message = event.response_status.as_ref().map_or("", |status| status.message.as_str());
-        message.contains("no relationship found between node")
+        TOO_EARLY.iter().any(|words| message.contains(words))
             && of_node[at..].iter().any(|later| {
                 (&later.verb, &later.request_uri) == (&event.verb, &event.request_uri)
                     && (200..300).contains(&later.code())
