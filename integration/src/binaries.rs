@@ -37,6 +37,8 @@ pub enum TestProgram {
     Lib(&'static str),
     /// A package's test of this name.
     Test(&'static str, &'static str),
+    /// A program that [`build`] builds.
+    Program(&'static str),
 }
 
 /// Builds a test program and gives its path.
@@ -47,6 +49,7 @@ pub fn build_test(program: TestProgram) -> Result<PathBuf> {
     let (selection, package, name, kind) = match program {
         TestProgram::Lib(package) => (vec!["--lib"], package, package, "lib"),
         TestProgram::Test(package, name) => (vec!["--test", name], package, name, "test"),
+        TestProgram::Program(name) => return path(name),
     };
     let mut cargo = cargo("test")?;
     cargo.args(["--quiet", "--no-run", "--message-format", "json-render-diagnostics", "--workspace"]);

@@ -26,10 +26,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 
-pub use self::audit::{AuditEvent, ObjectRef, ResponseStatus, User};
+pub use self::audit::{AuditEvent, ObjectRef, ResponseStatus, User, refused};
 pub use self::client::Client;
 use self::pki::Pki;
 pub use self::pki::{TOKEN, VERSION};
+use crate::components;
+use crate::node::system;
 use crate::process::Process;
 use crate::wait::Look;
 
@@ -279,16 +281,33 @@ impl Cluster {
         self.pki.of_bootstrap()
     }
 
-    /// Does what is left of `kubeadm init` for `kubeadm join` to work: its configuration and that of kubelets as objects, the
-    /// rights of nodes that come, and kube-proxy and CoreDNS.
+    /// Does what is left of `kubeadm init` for `kubeadm join` to work, and brings kube-proxy and CoreDNS.
     ///
     /// # Errors
     /// kubeadm failed.
     pub fn prepare_for_join(&self) -> Result<()> {
-        for phase in [&["upload-config", "all"][..], &["bootstrap-token"], &["addon", "all"]] {
-            self.phase(phase)?;
-        }
-        Ok(())
+        self.let_nodes_join()?;
+        self.phase(&["addon", "all"])
+    }
+
+    /// The same without kube-proxy and CoreDNS: kubeadm's configuration and that of kubelets as objects, and the rights of nodes
+    /// that come.
+    ///
+    /// # Errors
+    /// kubeadm failed.
+    pub fn let_nodes_join(&self) -> Result<()> {
+        self.phase(&["upload-config", "all"])?;
+        self.phase(&["bootstrap-token"])
+    }
+
+    /// What an administrator is told to run on a node that is to join: with a token of its own, and the hash of the authority.
+    ///
+    /// # Errors
+    /// kubeadm failed.
+    pub fn join_command(&self) -> Result<String> {
+        let program = components::binary("kubeadm")?.display().to_string();
+        let admin = self.client.kubeconfig().display().to_string();
+        system(&program, &["token", "create", "--print-join-command", "--kubeconfig", &admin])
     }
 
     fn phase(&self, phase: &[&str]) -> Result<()> {

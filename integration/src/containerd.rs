@@ -223,6 +223,18 @@ impl Containerd {
     }
 }
 
+/// Writes the configuration of one that somebody else starts, with CRI on and its content below a directory; gives the file.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write_config(dir: &Path) -> Result<PathBuf> {
+    let (config, registries) = (dir.join("config.toml"), dir.join("certs.d"));
+    fs::create_dir_all(&registries)?;
+    fs::write(&config, settings(&[], dir, &registries))
+        .with_context(|| format!("write {}", config.display()))?;
+    Ok(config)
+}
+
 /// `ctr`, directed at the lab's containerd and the pods' namespace.
 ///
 /// # Errors

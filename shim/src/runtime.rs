@@ -94,6 +94,8 @@ impl Runtime {
     pub(crate) fn plain(&self) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(&self.args).arg("--root").arg(&self.root);
+        // That of containerd's unit. With one, `start` waits until the container says that it is ready, as go-runc knows too.
+        command.env_remove("NOTIFY_SOCKET");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
@@ -245,6 +247,13 @@ mod tests {
         ] {
             assert_eq!(parse_last_error(text).as_deref(), reason, "{text}");
         }
+    }
+
+    #[test]
+    fn a_runtime_does_not_hear_of_the_socket_of_containerds_unit() {
+        let runtime = Runtime { binary: "runc".into(), root: "/run/r".into(), args: Vec::new() };
+        let plain = runtime.plain();
+        assert!(plain.get_envs().any(|(name, value)| name == "NOTIFY_SOCKET" && value.is_none()));
     }
 
     #[test]

@@ -249,7 +249,9 @@ impl Args for KubeletFlags {
         let passive = PASSIVE
             .iter()
             .map(|name| Arg::new(*name).long(*name).value_name("TEXT").action(ArgAction::Append).hide(true));
+        // The last one counts, as with the kubelet: an administrator's flags come after kubeadm's.
         command
+            .args_override_self(true)
             .args(paths)
             .args(texts)
             .arg(labels)
@@ -310,9 +312,9 @@ fn field_arg(name: &'static str, field: &'static str, kind: FlagType) -> Arg {
     }
 }
 
-fn value(kind: FlagType, given: &[String], place: &Place) -> Value {
-    let parts =
-        || given.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|part| !part.is_empty());
+fn value<'a>(kind: FlagType, given: &'a [String], place: &Place) -> Value {
+    let split = |text: &'a str| text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let parts = || given.iter().flat_map(|text| split(text));
     let node = |value: Value| Node { place: place.clone(), value };
     let map = |separator: char, read: fn(&str) -> Value| {
         let entries = parts().map(|part| {
@@ -330,7 +332,8 @@ fn value(kind: FlagType, given: &[String], place: &Place) -> Value {
         Map => map('=', text),
         Signals => map('<', text),
         Gates => map('=', switch),
-        Taints => Value::List(parts().map(|part| node(taint(part, place))).collect()),
+        // One list of them takes the place of another.
+        Taints => Value::List(split(last).map(|part| node(taint(part, place))).collect()),
     }
 }
 

@@ -29,7 +29,7 @@ impl Pki {
     pub(super) fn make(dir: &Path, address: IpAddr, port: u16) -> Result<Self> {
         let pki = Self { dir: dir.to_owned() };
         fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
-        fs::write(pki.config(), pki.documents(address, port)?)?;
+        fs::write(pki.config(), pki.documents(address, port))?;
         pki.kubeadm(&["init", "phase", "certs", "all"])?;
         let dir = dir.to_str().context("the directory has no name in UTF-8")?;
         pki.kubeadm(&["init", "phase", "kubeconfig", "all", "--kubeconfig-dir", dir])?;
@@ -97,7 +97,7 @@ impl Pki {
     }
 
     /// All documents; JSON is YAML. Keys of elliptic curves are made and checked faster.
-    fn documents(&self, address: IpAddr, port: u16) -> Result<String> {
+    fn documents(&self, address: IpAddr, port: u16) -> String {
         let init = json!({
             "apiVersion": "kubeadm.k8s.io/v1beta4",
             "kind": "InitConfiguration",
@@ -118,7 +118,8 @@ impl Pki {
             "networking": { "serviceSubnet": services(address), "podSubnet": pods(address) },
             "apiServer": { "certSANs": ["127.0.0.1", "::1", "localhost"] },
         });
-        let (kubelet, proxy) = (kubelet_configuration(&World::here()?), kube_proxy_configuration());
-        Ok(format!("{init}\n---\n{cluster}\n---\n{kubelet}\n---\n{proxy}\n"))
+        let world = World::here().ok();
+        let (kubelet, proxy) = (kubelet_configuration(world.as_ref()), kube_proxy_configuration());
+        format!("{init}\n---\n{cluster}\n---\n{kubelet}\n---\n{proxy}\n")
     }
 }

@@ -38,8 +38,7 @@ fn start() -> Result<(Cluster, Node)> {
 /// Everything was allowed, and everything ends.
 fn end(cluster: Cluster, node: Node) -> Result<()> {
     let audit = cluster.audit()?;
-    let refused: Vec<_> =
-        audit.iter().filter(|event| event.is_by_node(NODE_NAME) && event.is_refused()).collect();
+    let refused = cluster::refused(&audit, NODE_NAME);
     ensure!(refused.is_empty(), "the node was refused: {refused:#?}");
     node.end()?;
     cluster.end()

@@ -35,8 +35,10 @@ mod lifecycle;
 mod limits;
 mod lives;
 mod neighbours;
+mod network_upgrade;
 mod plugins;
 mod probes;
+mod propagation;
 mod reboot;
 mod registries;
 mod relay;
@@ -95,7 +97,9 @@ fn main() -> ExitCode {
         volumes::tests(),
         fidelity::tests(),
         probes::tests(),
+        propagation::tests(),
         plugins::tests(),
+        network_upgrade::tests(),
         neighbours::tests(),
         images::tests(),
         registries::tests(),

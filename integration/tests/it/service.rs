@@ -1,8 +1,8 @@
 //! A Service of a cluster, reached by its name through kube-proxy and CoreDNS, whose pods all run on Berth.
 
 use anyhow::{Context, Result, ensure};
-use berth_integration::cluster::kubeadm::{Kubelet, Machine, NODE};
-use berth_integration::cluster::{self, Cluster, Settings};
+use berth_integration::cluster::kubeadm::{Join, Kubelet, Machine, NODE};
+use berth_integration::cluster::{Cluster, Settings};
 use berth_integration::lab::World;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
@@ -34,9 +34,9 @@ fn server() -> Value {
     )
 }
 
-/// Asks for the page by the Service's name, five times a second, and writes down who answered.
-const ASKS: &str =
-    "while :; do wget -T 5 -q -O - http://web.default.svc.cluster.local/ || echo FAILED; sleep 0.2; done";
+/// Asks for the page by the Service's name, five times a second, and writes down who answered. Debian's static busybox cannot
+/// look names up in wget.
+const ASKS: &str = "while :; do printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 web.default.svc.cluster.local 80 | grep '^web-' || echo FAILED; sleep 0.2; done";
 
 fn objects() -> String {
     let labels = json!({ "app": "web" });
@@ -55,7 +55,7 @@ fn answers() -> Result<()> {
     let cluster = Cluster::start(&World::here()?.root().join("cluster"), &Settings::whole())?;
     cluster.prepare_for_join()?;
     let machine = Machine::prepare(Kubelet::Berth)?;
-    machine.join(cluster::ADDRESS, cluster::PORT)?;
+    machine.join(&Join::to(cluster.address()))?;
     machine.add_network()?;
     cluster.wait_for(PROXY, "ready", |proxy| proxy["status"]["numberReady"] == 1)?;
     cluster.wait_for(DNS, "ready", |dns| dns["status"]["readyReplicas"] == 2)?;
