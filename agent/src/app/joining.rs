@@ -30,6 +30,8 @@ pub(super) struct Joining {
     pub(super) network: watch::Receiver<Readiness>,
     pub(super) view: View,
     pub(super) events: mpsc::Sender<Event>,
+    /// Where the addresses of the Node object go.
+    pub(super) addresses: watch::Sender<Vec<(String, String)>>,
     pub(super) cancel: CancellationToken,
 }
 
@@ -46,7 +48,7 @@ impl Joining {
     }
 
     async fn run(self, cluster: Cluster, sinks: Sinks, happened: mpsc::Receiver<Happened>) {
-        let Self { config, clients, containerd, network, view, events, .. } = self;
+        let Self { config, clients, containerd, network, view, events, addresses, .. } = self;
         certificates::bootstrap(&cluster, &clients).await;
         let Sinks { reports, recorder } = sinks;
         let throttle = |Rate { per_second, burst }| Throttle::new(per_second, burst);
@@ -56,7 +58,14 @@ impl Joining {
         tasks.spawn(send_events(clients.clone(), name.clone(), throttle(cluster.events), happened));
         let (images, listed) = watch::channel(None);
         tasks.spawn(follow_images(containerd.clone(), images));
-        let parts = node::Parts { clients: clients.clone(), containerd, network, images: listed, recorder };
+        let parts = node::Parts {
+            clients: clients.clone(),
+            containerd,
+            network,
+            images: listed,
+            recorder,
+            addresses,
+        };
         tasks.spawn(node::run(config, cluster.node.clone(), parts));
         let requests = throttle(cluster.requests);
         tasks.spawn(certificates::keep(clients.clone(), cluster));

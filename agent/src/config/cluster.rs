@@ -9,10 +9,13 @@ use std::{
     path::PathBuf,
 };
 
-use berth_core::cluster::node::{AttachedBy, Cloud, Family, NodeIps, NodeSettings, Taint};
+use berth_core::cluster::{
+    node::{AttachedBy, Cloud, Family, NodeIps, NodeSettings, Taint},
+    proxy::Proxies,
+};
 
 use super::{
-    Cluster, Facts, KubeletConfiguration, KubeletFlags, Rate, Settings,
+    Cluster, Facts, KubeletConfiguration, KubeletFlags, Rate, ServingCertificate, Settings,
     resolve::{duration, node_ips},
 };
 use crate::document::{Fault, Node, Place};
@@ -46,6 +49,15 @@ pub(super) fn check(kubelet: &KubeletConfiguration, tree: &Node, flags: &Kubelet
     if !["", "external"].contains(&flags.cloud_provider.as_str()) {
         let message = format!("`{}` is neither `external` nor empty", flags.cloud_provider);
         faults.push(of_flag("--cloud-provider", message));
+    }
+    let is_given = |file: &Option<String>| file.as_deref().is_some_and(|file| !file.is_empty());
+    for (field, given, other, missing) in [
+        ("tlsCertFile", &kubelet.tls_cert_file, "tlsPrivateKeyFile", &kubelet.tls_private_key_file),
+        ("tlsPrivateKeyFile", &kubelet.tls_private_key_file, "tlsCertFile", &kubelet.tls_cert_file),
+    ] {
+        if is_given(given) && !is_given(missing) {
+            faults.push(tree.fault(field, format!("needs {other}")));
+        }
     }
     for (index, taint) in kubelet.register_with_taints.iter().flatten().enumerate() {
         let field = |name: &str| format!("registerWithTaints[{index}].{name}");
@@ -99,7 +111,8 @@ impl Settings {
         Ok(Some(Cluster {
             kubeconfig,
             bootstrap_kubeconfig: flags.bootstrap_kubeconfig.clone(),
-            cert_dir: flags.cert_dir.clone().unwrap_or_else(|| PathBuf::from(CERT_DIR)),
+            proxies: proxies(),
+            cert_dir: self.cert_dir(),
             rotates: kubelet.rotate_certificates == Some(true),
             node,
             events: rate(kubelet.event_record_qps, kubelet.event_burst),
@@ -109,6 +122,28 @@ impl Settings {
 }
 
 impl Settings {
+    fn cert_dir(&self) -> PathBuf {
+        self.flags.cert_dir.clone().unwrap_or_else(|| PathBuf::from(CERT_DIR))
+    }
+
+    /// Where the certificate of the node's server comes from.
+    pub(super) fn serving(&self) -> Option<ServingCertificate> {
+        let kubelet = &self.kubelet;
+        if kubelet.enable_server == Some(false) {
+            return None;
+        }
+        let dir = self.cert_dir();
+        if kubelet.server_tls_bootstrap == Some(true) {
+            return Some(ServingCertificate::OfCluster { dir });
+        }
+        let certificate = self.path("tlsCertFile", kubelet.tls_cert_file.as_deref());
+        let key = self.path("tlsPrivateKeyFile", kubelet.tls_private_key_file.as_deref());
+        Some(match certificate.zip(key) {
+            Some((certificate, key)) => ServingCertificate::Files { certificate, key },
+            None => ServingCertificate::SelfSigned { dir },
+        })
+    }
+
     /// Where the agent says that it lives.
     pub(super) fn healthz(&self) -> Option<SocketAddr> {
         let port =
@@ -116,6 +151,13 @@ impl Settings {
         let address = self.kubelet.healthz_bind_address.as_deref()?.parse::<IpAddr>().ok()?;
         Some((address, port).into())
     }
+}
+
+/// Proxies of the environment; names in capitals count more.
+fn proxies() -> Proxies {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let either = |name: &str| variable(name).or_else(|| variable(&name.to_lowercase())).unwrap_or_default();
+    Proxies { https: either("HTTPS_PROXY"), http: either("HTTP_PROXY"), no_proxy: either("NO_PROXY") }
 }
 
 fn rate(per_second: Option<i32>, burst: Option<i32>) -> Rate {

@@ -31,7 +31,7 @@ pub use flags::KubeletFlags;
 pub use kubelet::KubeletConfiguration;
 pub use resolve::Settings;
 pub use runtime::{PodRuntime, RuntimeOptions};
-pub use settings::{Cluster, Cni, Config, OciRuntime, Rate};
+pub use settings::{Cluster, Cni, Config, OciRuntime, Rate, ServingCertificate};
 
 #[cfg(test)]
 pub(crate) mod tests;
