@@ -15,6 +15,7 @@ mod duration;
 mod facts;
 mod files;
 mod flags;
+mod gates;
 mod kubelet;
 mod resolve;
 mod runtime;

@@ -5,6 +5,7 @@ mod api_pods;
 mod bad_input;
 mod behind;
 mod by_ctr;
+mod certificates;
 mod cgroup_files;
 mod chaos;
 mod checkpoint;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         lab::tests(),
         cluster::tests(),
         cluster_node::tests(),
+        certificates::tests(),
         controllers::tests(),
         service::tests(),
         api_pods::tests(),
