@@ -42,6 +42,7 @@ use crate::{
     network::{self, Network},
     node_loop::{EVENTS_MAX, NodeLoop},
     objects::Objects,
+    registry_accounts::NodeAccounts,
     runtime::{self, GroupedTasks, ObservedNode, Shims, Watch, probe},
     source,
     store::{EndedPods, Store},
@@ -191,6 +192,7 @@ async fn start(
         oci,
         objects: Objects::of(clients.as_ref(), &sender),
         accounts: AccountsCache::default(),
+        node_accounts: NodeAccounts::of(&config.registry_accounts),
         leases: LeasesInUse::default(),
         ended,
         lanes: Lanes::default(),
@@ -213,11 +215,8 @@ async fn start(
         sources.insert(Source::Api);
         let (joined, cancel, events) = (Arc::clone(&config), cancel.clone(), sender.clone());
         let (containerd, network, view) = (containerd.clone(), network.readiness(), view.clone());
-        let (addresses, observed) = watch::channel(Vec::new());
-        asking = Some(Asking { clients: clients.clone(), addresses: observed });
-        let joining =
-            Joining { config: joined, clients, containerd, network, view, events, addresses, cancel };
-        sinks = Some(joining.join(cluster, &mut tasks));
+        let joining = Joining { config: joined, clients, containerd, network, view, events, cancel };
+        (sinks, asking) = joining.join(cluster, &mut tasks);
     }
     tasks.spawn(cancelled_with(cancel.clone(), serving(Arc::clone(&config), asking)));
     let node = Node::new(config.node.clone(), sources);

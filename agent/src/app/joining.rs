@@ -14,7 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::cancelled_with;
 use crate::{
-    cluster::{Clients, PodLoop, Recorder, Reports, Sinks, certificates, node, send_events},
+    cluster::{
+        Clients, PodLoop, Recorder, Reports, Sinks,
+        certificates::{self, Asking},
+        node, send_events,
+    },
     config::{Cluster, Config, Rate},
     effects::follow_images,
     network::Readiness,
@@ -30,25 +34,33 @@ pub(super) struct Joining {
     pub(super) network: watch::Receiver<Readiness>,
     pub(super) view: View,
     pub(super) events: mpsc::Sender<Event>,
-    /// Where the addresses of the Node object go.
-    pub(super) addresses: watch::Sender<Vec<(String, String)>>,
     pub(super) cancel: CancellationToken,
 }
 
 impl Joining {
-    /// Starts all of them; where the node loop tells what it does. What is told before there is a client waits.
-    pub(super) fn join(self, cluster: &Cluster, tasks: &mut JoinSet<()>) -> Sinks {
+    /// Starts all of them; where the node loop tells what it does, and whom certificates of the server are asked of. What is told
+    /// before there is a client waits.
+    pub(super) fn join(self, cluster: &Cluster, tasks: &mut JoinSet<()>) -> (Option<Sinks>, Option<Asking>) {
         let (recorder, happened) = Recorder::new();
         let reports = Reports::default();
         let sinks = Sinks { reports, recorder };
         let (cancel, cluster) = (self.cancel.clone(), cluster.clone());
         let told = sinks.clone();
-        tasks.spawn(cancelled_with(cancel, async move { self.run(cluster, told, happened).await }));
-        sinks
+        let (addresses, observed) = watch::channel(Vec::new());
+        let asking = Asking { clients: self.clients.clone(), addresses: observed };
+        let run = async move { self.run(cluster, told, happened, addresses).await };
+        tasks.spawn(cancelled_with(cancel, run));
+        (Some(sinks), Some(asking))
     }
 
-    async fn run(self, cluster: Cluster, sinks: Sinks, happened: mpsc::Receiver<Happened>) {
-        let Self { config, clients, containerd, network, view, events, addresses, .. } = self;
+    async fn run(
+        self,
+        cluster: Cluster,
+        sinks: Sinks,
+        happened: mpsc::Receiver<Happened>,
+        addresses: watch::Sender<Vec<(String, String)>>,
+    ) {
+        let Self { config, clients, containerd, network, view, events, .. } = self;
         certificates::bootstrap(&cluster, &clients).await;
         let Sinks { reports, recorder } = sinks;
         let throttle = |Rate { per_second, burst }| Throttle::new(per_second, burst);

@@ -15,10 +15,11 @@ use berth_core::cluster::{
 };
 
 use super::{
-    Cluster, Facts, KubeletConfiguration, KubeletFlags, Rate, ServingCertificate, Settings,
+    Cluster, Facts, KubeletConfiguration, KubeletFlags, Rate, RegistryAccounts, ServingCertificate, Settings,
+    credential_providers,
     resolve::{duration, node_ips},
 };
-use crate::document::{Fault, Node, Place};
+use crate::document::{Fault, Faults, Node, Place};
 
 /// Labels of Kubernetes that a node may give itself, beside those below [`OWN_PREFIXES`].
 const OWN_LABELS: [&str; 11] = [
@@ -122,6 +123,29 @@ impl Settings {
 }
 
 impl Settings {
+    /// Accounts at registries that the node has (`DefaultDockerConfigJSONPaths` of `pkg/credentialprovider/config.go`).
+    pub(super) fn registry_accounts(&self) -> Result<RegistryAccounts, Faults> {
+        let KubeletFlags { root_dir, provider_config, provider_bin_dir, .. } = &self.flags;
+        let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+        let below = |home: &PathBuf| home.join(".docker");
+        let dirs = |home: Option<PathBuf>, last: &str| {
+            [Some(root_dir.clone()), home, Some(PathBuf::from(last))].into_iter().flatten().collect()
+        };
+        let providers = match (provider_config, provider_bin_dir) {
+            (Some(config), Some(bin_dir)) => credential_providers::read(config, bin_dir)?,
+            (None, None) => Vec::new(),
+            (Some(_), None) | (None, Some(_)) => {
+                let why = "--image-credential-provider-config and --image-credential-provider-bin-dir need each other";
+                return Err(of_flag("--image-credential-provider-config", why.to_owned()).into());
+            }
+        };
+        Ok(RegistryAccounts {
+            json_dirs: dirs(home.as_ref().map(below), "/.docker"),
+            plain_dirs: dirs(home, "/"),
+            providers,
+        })
+    }
+
     fn cert_dir(&self) -> PathBuf {
         self.flags.cert_dir.clone().unwrap_or_else(|| PathBuf::from(CERT_DIR))
     }

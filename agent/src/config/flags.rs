@@ -154,8 +154,6 @@ const PASSIVE: &[&str] = &[
     "experimental-mounter-path",
     "global-housekeeping-interval",
     "housekeeping-interval",
-    "image-credential-provider-bin-dir",
-    "image-credential-provider-config",
     "lock-file",
     "machine-id-file",
     "manifest-url-header",
@@ -196,6 +194,10 @@ pub struct KubeletFlags {
     pub bootstrap_kubeconfig: Option<PathBuf>,
     /// `--cert-dir`.
     pub cert_dir: Option<PathBuf>,
+    /// `--image-credential-provider-config`.
+    pub provider_config: Option<PathBuf>,
+    /// `--image-credential-provider-bin-dir`.
+    pub provider_bin_dir: Option<PathBuf>,
     /// `--root-dir`.
     pub root_dir: PathBuf,
     /// `--hostname-override`.
@@ -220,6 +222,8 @@ impl Default for KubeletFlags {
             kubeconfig: None,
             bootstrap_kubeconfig: None,
             cert_dir: None,
+            provider_config: None,
+            provider_bin_dir: None,
             root_dir: PathBuf::from(ROOT_DIR),
             hostname_override: None,
             node_ip: None,
@@ -267,6 +271,11 @@ impl Args for KubeletFlags {
             ("kubeconfig", "How the API server is reached; without it, pods of manifests alone run"),
             ("bootstrap-kubeconfig", "How a client certificate is asked for where the kubeconfig is missing"),
             ("cert-dir", "Directory of certificates [default: /var/lib/kubelet/pki]"),
+            (
+                "image-credential-provider-config",
+                "File or directory that says which programs have accounts at registries",
+            ),
+            ("image-credential-provider-bin-dir", "Directory of these programs"),
             ("root-dir", "Directory of pods' volumes and files [default: /var/lib/kubelet]"),
         ]
         .map(|(name, help)| path_arg(name, help));
@@ -315,6 +324,10 @@ impl FromArgMatches for KubeletFlags {
             kubeconfig: path("kubeconfig").filter(|path| !path.as_os_str().is_empty()),
             bootstrap_kubeconfig: path("bootstrap-kubeconfig"),
             cert_dir: path("cert-dir"),
+            provider_config: path("image-credential-provider-config")
+                .filter(|path| !path.as_os_str().is_empty()),
+            provider_bin_dir: path("image-credential-provider-bin-dir")
+                .filter(|path| !path.as_os_str().is_empty()),
             root_dir: path("root-dir").unwrap_or_else(|| PathBuf::from(ROOT_DIR)),
             hostname_override: text("hostname-override"),
             node_ip: text("node-ip"),

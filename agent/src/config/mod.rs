@@ -10,6 +10,7 @@ mod berth;
 mod cgroups;
 mod check;
 mod cluster;
+mod credential_providers;
 mod defaults;
 mod duration;
 mod facts;
@@ -32,7 +33,9 @@ pub use flags::KubeletFlags;
 pub use kubelet::KubeletConfiguration;
 pub use resolve::Settings;
 pub use runtime::{PodRuntime, RuntimeOptions};
-pub use settings::{Cluster, Cni, Config, OciRuntime, Rate, ServingCertificate};
+pub use settings::{
+    Cluster, Cni, Config, CredentialProvider, OciRuntime, Rate, RegistryAccounts, ServingCertificate,
+};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -120,6 +120,7 @@ impl Settings {
                 .registry_config_dir
                 .clone()
                 .unwrap_or_else(|| PathBuf::from("/etc/containerd/certs.d")),
+            registry_accounts: self.registry_accounts()?,
             pull_progress_timeout: berth.image_pull_progress_timeout.map_or(PULL_PROGRESS, |time| time.0),
             control_socket: run.join("berth.sock"),
             live: LiveFacts {

@@ -40,6 +40,8 @@ pub struct Config {
     pub snapshotter: String,
     /// Directory of registry settings in containerd's `hosts.toml` form.
     pub registry_config_dir: PathBuf,
+    /// Accounts at registries that every pod may use.
+    pub registry_accounts: RegistryAccounts,
     /// How long a pull may wait for a byte of its registry.
     pub pull_progress_timeout: Duration,
     /// The agent's own socket, for the command line.
@@ -54,6 +56,36 @@ pub struct Config {
     pub sysctl_root: PathBuf,
     /// Where the agent kills itself on purpose: tests of crash recovery name a point here (`BERTH_ABORT_AT`).
     pub abort_at: Option<String>,
+}
+
+/// Accounts at registries that the node has, for every pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistryAccounts {
+    /// Directories that may have a `config.json`, the first of which counts.
+    pub json_dirs: Vec<PathBuf>,
+    /// Directories that may have a `.dockercfg`, which counts where there is no `config.json`.
+    pub plain_dirs: Vec<PathBuf>,
+    /// Programs that say accounts (`--image-credential-provider-config`).
+    pub providers: Vec<CredentialProvider>,
+}
+
+/// A program that says accounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CredentialProvider {
+    /// Its name, for the log.
+    pub name: String,
+    /// What is run.
+    pub command: String,
+    /// With these arguments.
+    pub args: Vec<String>,
+    /// And more of the environment.
+    pub env: Vec<(String, String)>,
+    /// Version of what it is asked and answers.
+    pub version: String,
+    /// Images that it is asked for.
+    pub images: Vec<String>,
+    /// How long an answer holds that does not say so.
+    pub keep: Duration,
 }
 
 /// Where the certificate of the node's own server comes from.

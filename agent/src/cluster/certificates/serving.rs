@@ -16,8 +16,7 @@ use tokio::sync::watch;
 use tokio_rustls::rustls::sign::CertifiedKey;
 
 use super::{
-    CertificateError, LOOK_EVERY,
-    pem::{self, only},
+    CertificateError, LOOK_EVERY, pem,
     request::{Wanted, obtain},
     store::{self, Pair, Store, of_disk, read},
 };
@@ -241,8 +240,7 @@ async fn ask_once(store: &Store, wanted: Subject, clients: &Clients) -> Result<P
     let key = KeyPair::generate()?;
     let pair = obtain(clients.get(), &Wanted::of_server(wanted), &key, None).await?;
     store.update(pair).await?;
-    let pair = store.pair().await?;
-    Ok(Pair { certificates: only(&pair.certificates, "CERTIFICATE"), key: pair.key })
+    store.pair().await
 }
 
 fn wanted(node: &str, addresses: &[(String, String)]) -> Option<Subject> {

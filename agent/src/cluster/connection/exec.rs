@@ -2,32 +2,23 @@
 //!
 //! Sources: `k8s.io/client-go/plugin/pkg/client/auth/exec/exec.go`, `k8s.io/client-go/tools/clientcmd/validation.go`.
 
-use std::{process::Stdio, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::config::{ExecAuthCluster, ExecConfig, ExecInteractiveMode};
-use nix::{
-    sys::signal::{Signal, killpg},
-    unistd::Pid,
-};
 use secrecy::SecretString;
 use serde_json::json;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _},
-    process::{Child, Command},
-};
 
 use super::credentials::{Credential, Identity};
-use crate::document::{Node, parse};
+use crate::{
+    document::{Node, parse},
+    program::{Program, ProgramError},
+};
 
 /// Versions of what a plugin is told and prints.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 /// How long a plugin may take: it may have to ask a server of its own.
 const WITHIN: Duration = Duration::from_secs(60);
-/// How much a plugin may print: certificates and tokens have a few KiB.
-const OUTPUT_MAX: u64 = 1 << 20;
-/// How much of its complaints is passed on.
-const COMPLAINT_MAX: u64 = 2 << 10;
 
 /// Why a plugin did not say who the node is.
 #[derive(Debug, thiserror::Error)]
@@ -35,21 +26,14 @@ pub(super) enum PluginError {
     /// The kubeconfig says too little of it, or something that no agent can do.
     #[error("use the credential plugin of the kubeconfig: {0}")]
     Configured(String),
-    /// It cannot be started.
-    #[error("run the credential plugin {command}{hint}")]
-    Start {
-        command: String,
+    /// It has no answer.
+    #[error("ask the credential plugin{hint}")]
+    Run {
         /// What the kubeconfig says of where it comes from.
         hint: String,
         #[source]
-        source: std::io::Error,
+        source: ProgramError,
     },
-    /// It says nothing.
-    #[error("run the credential plugin {0}: it was ended after {1:?}")]
-    Silent(String, Duration),
-    /// It failed.
-    #[error("run the credential plugin {command}: {status}{complaint}")]
-    Failed { command: String, status: String, complaint: String },
     /// What it printed is not what was asked for. Nothing of it is shown: it may be secret.
     #[error("understand what the credential plugin {command} printed: {why}")]
     Output { command: String, why: String },
@@ -58,11 +42,7 @@ pub(super) enum PluginError {
 /// A plugin, ready to be run.
 #[derive(Debug)]
 pub(super) struct Plugin {
-    command: String,
-    args: Vec<String>,
-    env: Vec<(String, String)>,
-    /// What it is told.
-    info: String,
+    program: Program,
     version: String,
     hint: String,
 }
@@ -88,7 +68,7 @@ impl Plugin {
             let part = |name: &str| one.get(name).cloned().unwrap_or_default();
             (part("name"), part("value"))
         });
-        let env: Vec<_> = env.collect();
+        let mut env: Vec<_> = env.collect();
         if env.iter().any(|(name, _)| name.is_empty() || name.contains(['=', '\0'])) {
             return Err(refused("a variable of env has no name"));
         }
@@ -96,66 +76,21 @@ impl Plugin {
         let info = told(&version, cluster);
         let hint =
             config.install_hint.as_ref().map_or_else(String::new, |hint| format!(" ({})", hint.trim()));
-        Ok(Self { command, args: config.args.clone().unwrap_or_default(), env, info, version, hint })
+        env.push(("KUBERNETES_EXEC_INFO".to_owned(), info));
+        let program = Program { command, args: config.args.clone().unwrap_or_default(), env };
+        Ok(Self { program, version, hint })
     }
 
     /// Runs it once.
     pub(super) async fn run(&self) -> Result<Credential, PluginError> {
-        self.run_within(WITHIN).await
-    }
-
-    async fn run_within(&self, limit: Duration) -> Result<Credential, PluginError> {
-        let mut command = Command::new(&self.command);
-        command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
-        command.env("KUBERNETES_EXEC_INFO", &self.info);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // With what it starts itself, which may hold its output open.
-        command.process_group(0).kill_on_drop(true);
-        let mut child = command.spawn().map_err(|source| PluginError::Start {
-            command: self.command.clone(),
-            hint: self.hint.clone(),
-            source,
-        })?;
-        let ran = tokio::time::timeout(limit, self.answer(&mut child)).await;
-        // As long as it was not waited for, the number is its own.
-        if let Some(group) = child.id().and_then(|id| i32::try_from(id).ok())
-            && let Err(error) = killpg(Pid::from_raw(group), Signal::SIGKILL)
-        {
-            tracing::debug!(%error, command = self.command, "end a credential plugin");
-        }
-        ran.unwrap_or_else(|_elapsed| Err(PluginError::Silent(self.command.clone(), limit)))
-    }
-
-    async fn answer(&self, child: &mut Child) -> Result<Credential, PluginError> {
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let (output, complaint) = tokio::join!(bounded(stdout, OUTPUT_MAX), bounded(stderr, COMPLAINT_MAX));
-        let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
-        let complaint = if complaint.is_empty() { complaint } else { format!(": {complaint}") };
-        let bad = |why: &str| PluginError::Output { command: self.command.clone(), why: why.to_owned() };
-        if output.len() as u64 > OUTPUT_MAX {
-            return Err(bad("it is longer than 1 MiB"));
-        }
-        let failed = |status| PluginError::Failed { command: self.command.clone(), status, complaint };
-        match child.wait().await {
-            Ok(status) if status.success() => {}
-            Ok(status) => return Err(failed(status.to_string())),
-            Err(error) => return Err(failed(error.to_string())),
-        }
-        let text = String::from_utf8(output).map_err(|_not_text| bad("it is no text"))?;
+        let text = self.program.answer("", WITHIN).await;
+        let text = text.map_err(|source| PluginError::Run { hint: self.hint.clone(), source })?;
+        let bad =
+            |why: &str| PluginError::Output { command: self.program.command.clone(), why: why.to_owned() };
         let documents = parse("plugin", &text).map_err(|_fault| bad("it is neither JSON nor YAML"))?;
         let document = documents.first().ok_or_else(|| bad("it is empty"))?;
         understood(document, &self.version).map_err(|why| bad(&why))
     }
-}
-
-/// Reads up to a bound and one byte, and lets the rest go by.
-async fn bounded(stream: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
-    let mut read = Vec::new();
-    let Some(mut stream) = stream else { return read };
-    // What was read until an error is what there is.
-    drop((&mut stream).take(most + 1).read_to_end(&mut read).await);
-    drop(tokio::io::copy(&mut stream, &mut tokio::io::sink()).await);
-    read
 }
 
 /// `KUBERNETES_EXEC_INFO`.

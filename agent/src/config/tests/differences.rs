@@ -139,8 +139,13 @@ fn what_others_start_kubelets_with_is_taken() {
              --v=2 --volume-plugin-dir=/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
         ),
     ] {
+        let parse =
+            |words: &[&str]| KubeletFlags::parse(words).unwrap_or_else(|error| panic!("{whose}: {error}"));
         let words: Vec<_> = line.split_whitespace().collect();
-        let flags = KubeletFlags::parse(&words).unwrap_or_else(|error| panic!("{whose}: {error}"));
+        parse(&words);
+        // What these name is there on their machines alone.
+        let is_here = |word: &&str| !word.starts_with("--image-credential-provider-");
+        let flags = parse(&words.into_iter().filter(is_here).collect::<Vec<_>>());
         let settings = Settings::load(flags).unwrap_or_else(|faults| panic!("{whose}: {faults}"));
         let config = settings.resolve(&facts()).unwrap_or_else(|faults| panic!("{whose}: {faults}"));
         assert!(config.cluster.is_some(), "{whose}");
