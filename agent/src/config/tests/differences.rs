@@ -144,7 +144,8 @@ fn what_others_start_kubelets_with_is_taken() {
         let words: Vec<_> = line.split_whitespace().collect();
         parse(&words);
         // What these name is there on their machines alone.
-        let is_here = |word: &&str| !word.starts_with("--image-credential-provider-");
+        let elsewhere = ["--image-credential-provider-", "--config-dir="];
+        let is_here = |word: &&str| !elsewhere.iter().any(|flag| word.starts_with(flag));
         let flags = parse(&words.into_iter().filter(is_here).collect::<Vec<_>>());
         let settings = Settings::load(flags).unwrap_or_else(|faults| panic!("{whose}: {faults}"));
         let config = settings.resolve(&facts()).unwrap_or_else(|faults| panic!("{whose}: {faults}"));
