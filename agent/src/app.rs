@@ -21,7 +21,7 @@ use berth_core::{
 use nix::unistd::geteuid;
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,10 @@ use self::joining::Joining;
 use crate::{
     causes::with_causes,
     cgroup::{Systemd, Tree},
-    cluster,
+    cluster::{
+        self,
+        certificates::{self, Asking},
+    },
     config::Config,
     control,
     effects::{AccountsCache, Host, Lanes, LeasesInUse, changeable, end_unused, manifests},
@@ -39,6 +42,7 @@ use crate::{
     network::{self, Network},
     node_loop::{EVENTS_MAX, NodeLoop},
     objects::Objects,
+    registry_accounts::NodeAccounts,
     runtime::{self, GroupedTasks, ObservedNode, Shims, Watch, probe},
     source,
     store::{EndedPods, Store},
@@ -73,7 +77,7 @@ pub fn run(config: Config) -> Result<()> {
 /// # Errors
 /// As of [`run`]; another agent runs.
 pub fn reset(mut config: Config) -> Result<()> {
-    (config.cluster, config.static_pod_path) = (None, None);
+    (config.cluster, config.static_pod_path, config.serving) = (None, None, None);
     perform(config, Until::Empty)
 }
 
@@ -188,6 +192,7 @@ async fn start(
         oci,
         objects: Objects::of(clients.as_ref(), &sender),
         accounts: AccountsCache::default(),
+        node_accounts: NodeAccounts::of(&config.registry_accounts),
         leases: LeasesInUse::default(),
         ended,
         lanes: Lanes::default(),
@@ -204,15 +209,16 @@ async fn start(
     found.shims.iter().for_each(|id| shims.follow(id));
 
     let mut sources = BTreeSet::from([Source::File]);
-    let mut sinks = None;
+    let (mut sinks, mut asking) = (None, None);
     let mut tasks = JoinSet::new();
     if let Some((cluster, clients)) = config.cluster.as_ref().zip(clients) {
         sources.insert(Source::Api);
         let (joined, cancel, events) = (Arc::clone(&config), cancel.clone(), sender.clone());
         let (containerd, network, view) = (containerd.clone(), network.readiness(), view.clone());
         let joining = Joining { config: joined, clients, containerd, network, view, events, cancel };
-        sinks = Some(joining.join(cluster, &mut tasks));
+        (sinks, asking) = joining.join(cluster, &mut tasks);
     }
+    tasks.spawn(cancelled_with(cancel.clone(), serving(Arc::clone(&config), asking)));
     let node = Node::new(config.node.clone(), sources);
     let node_loop = NodeLoop::new(node, host, store, view.clone(), sinks, sender.clone());
     let socket = &config.control_socket;
@@ -227,6 +233,13 @@ async fn start(
         async move { source::file::run(&config, reads_manifests(&workers), view, sender, cancel).await },
     );
     Ok(tasks)
+}
+
+/// Keeps the certificate of the node's server, where it has one.
+async fn serving(config: Arc<Config>, asking: Option<Asking>) {
+    let Some(source) = config.serving.clone() else { return };
+    let (presented, _server) = watch::channel(None);
+    certificates::serve(source, &config.node.name, asking, presented).await;
 }
 
 fn service(
@@ -249,7 +262,7 @@ fn end_leases(host: Arc<Host>) {
 /// Clients of the API server, where the node has a cluster.
 async fn clients(config: &Config) -> Result<Option<cluster::Clients>> {
     let Some(cluster) = &config.cluster else { return Ok(None) };
-    Ok(Some(cluster::certificates::clients(cluster).await?))
+    Ok(Some(certificates::clients(cluster).await?))
 }
 
 fn asks_for_changes(workers: &Workers) -> network::Changeable {

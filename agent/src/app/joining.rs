@@ -14,7 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::cancelled_with;
 use crate::{
-    cluster::{Clients, PodLoop, Recorder, Reports, Sinks, certificates, node, send_events},
+    cluster::{
+        Clients, PodLoop, Recorder, Reports, Sinks,
+        certificates::{self, Asking},
+        node, send_events,
+    },
     config::{Cluster, Config, Rate},
     effects::follow_images,
     network::Readiness,
@@ -34,18 +38,28 @@ pub(super) struct Joining {
 }
 
 impl Joining {
-    /// Starts all of them; where the node loop tells what it does. What is told before there is a client waits.
-    pub(super) fn join(self, cluster: &Cluster, tasks: &mut JoinSet<()>) -> Sinks {
+    /// Starts all of them; where the node loop tells what it does, and whom certificates of the server are asked of. What is told
+    /// before there is a client waits.
+    pub(super) fn join(self, cluster: &Cluster, tasks: &mut JoinSet<()>) -> (Option<Sinks>, Option<Asking>) {
         let (recorder, happened) = Recorder::new();
         let reports = Reports::default();
         let sinks = Sinks { reports, recorder };
         let (cancel, cluster) = (self.cancel.clone(), cluster.clone());
         let told = sinks.clone();
-        tasks.spawn(cancelled_with(cancel, async move { self.run(cluster, told, happened).await }));
-        sinks
+        let (addresses, observed) = watch::channel(Vec::new());
+        let asking = Asking { clients: self.clients.clone(), addresses: observed };
+        let run = async move { self.run(cluster, told, happened, addresses).await };
+        tasks.spawn(cancelled_with(cancel, run));
+        (Some(sinks), Some(asking))
     }
 
-    async fn run(self, cluster: Cluster, sinks: Sinks, happened: mpsc::Receiver<Happened>) {
+    async fn run(
+        self,
+        cluster: Cluster,
+        sinks: Sinks,
+        happened: mpsc::Receiver<Happened>,
+        addresses: watch::Sender<Vec<(String, String)>>,
+    ) {
         let Self { config, clients, containerd, network, view, events, .. } = self;
         certificates::bootstrap(&cluster, &clients).await;
         let Sinks { reports, recorder } = sinks;
@@ -56,7 +70,14 @@ impl Joining {
         tasks.spawn(send_events(clients.clone(), name.clone(), throttle(cluster.events), happened));
         let (images, listed) = watch::channel(None);
         tasks.spawn(follow_images(containerd.clone(), images));
-        let parts = node::Parts { clients: clients.clone(), containerd, network, images: listed, recorder };
+        let parts = node::Parts {
+            clients: clients.clone(),
+            containerd,
+            network,
+            images: listed,
+            recorder,
+            addresses,
+        };
         tasks.spawn(node::run(config, cluster.node.clone(), parts));
         let requests = throttle(cluster.requests);
         tasks.spawn(certificates::keep(clients.clone(), cluster));

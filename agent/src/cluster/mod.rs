@@ -4,6 +4,7 @@
 
 pub mod certificates;
 mod client;
+mod connection;
 mod error;
 pub mod node;
 mod pods;
@@ -13,7 +14,8 @@ mod requests;
 mod sinks;
 mod watch;
 
-pub use client::{Clients, ConnectError};
+pub use client::Clients;
+pub use connection::ConnectError;
 pub use error::ApiError;
 pub use pods::PodLoop;
 pub use recorder::{Recorder, send_events};

@@ -2,6 +2,7 @@
 
 use super::{
     Settings,
+    gates::is_default,
     kubelet::{ACTED_ON, GATES},
 };
 use crate::document::{Entry, Node, Number, Place, Value};
@@ -51,12 +52,16 @@ fn ignored_of(field: &Entry) -> Vec<Ignored> {
             .collect(),
         ("featureGates", Value::Map(gates)) => gates
             .iter()
-            .filter(|gate| !GATES.contains(&gate.key.as_str()))
+            .filter(|gate| !GATES.contains(&gate.key.as_str()) && !asks_for_default(gate))
             .map(|gate| ignored(&gate.value, format!("featureGates.{}", gate.key)))
             .collect(),
         (name, _) if ACTED_ON.contains(&name) || asks_nothing(&field.value) => Vec::new(),
         (name, _) => vec![ignored(&field.value, name.to_owned())],
     }
+}
+
+fn asks_for_default(gate: &Entry) -> bool {
+    matches!(gate.value.value, Value::Bool(is_on) if is_default(&gate.key, is_on))
 }
 
 fn asks_nothing(node: &Node) -> bool {

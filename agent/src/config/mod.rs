@@ -10,11 +10,13 @@ mod berth;
 mod cgroups;
 mod check;
 mod cluster;
+mod credential_providers;
 mod defaults;
 mod duration;
 mod facts;
 mod files;
 mod flags;
+mod gates;
 mod kubelet;
 mod resolve;
 mod runtime;
@@ -31,7 +33,9 @@ pub use flags::KubeletFlags;
 pub use kubelet::KubeletConfiguration;
 pub use resolve::Settings;
 pub use runtime::{PodRuntime, RuntimeOptions};
-pub use settings::{Cluster, Cni, Config, OciRuntime, Rate};
+pub use settings::{
+    Cluster, Cni, Config, CredentialProvider, OciRuntime, Rate, RegistryAccounts, ServingCertificate,
+};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -100,6 +100,7 @@ impl Settings {
             runtime_timeout: duration(kubelet.runtime_request_timeout),
             cluster: self.cluster(facts)?,
             healthz: self.healthz(),
+            serving: self.serving(),
             static_pod_path: self.path("staticPodPath", kubelet.static_pod_path.as_deref()),
             file_check: duration(kubelet.file_check_frequency),
             cni: Cni {
@@ -119,6 +120,7 @@ impl Settings {
                 .registry_config_dir
                 .clone()
                 .unwrap_or_else(|| PathBuf::from("/etc/containerd/certs.d")),
+            registry_accounts: self.registry_accounts()?,
             pull_progress_timeout: berth.image_pull_progress_timeout.map_or(PULL_PROGRESS, |time| time.0),
             control_socket: run.join("berth.sock"),
             live: LiveFacts {
@@ -235,7 +237,7 @@ impl Settings {
     }
 
     /// A path, relative ones from the directory of the file that names it, as the kubelet reads them.
-    fn path(&self, field: &str, path: Option<&str>) -> Option<PathBuf> {
+    pub(super) fn path(&self, field: &str, path: Option<&str>) -> Option<PathBuf> {
         let path = path.filter(|path| !path.is_empty())?;
         let place = &self.documents.kubelet.nearest(field).place;
         if place.file.starts_with("--") {

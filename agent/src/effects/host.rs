@@ -16,6 +16,7 @@ use crate::{
     failpoint::Failpoint,
     network::Network,
     objects::Objects,
+    registry_accounts::NodeAccounts,
     runtime::{Containerd, GroupedTasks, Shims, probe::OciCommand},
     store::EndedPods,
     workers::Workers,
@@ -44,6 +45,8 @@ pub struct Host {
     pub objects: Objects,
     /// Account files by image.
     pub accounts: AccountsCache,
+    /// The node's accounts at registries.
+    pub node_accounts: NodeAccounts,
     /// Leases under which images are being unpacked.
     pub leases: LeasesInUse,
     /// What is kept of pods that have ended.

@@ -6,6 +6,7 @@ mod as_kubelet;
 mod bad_input;
 mod behind;
 mod by_ctr;
+mod certificates;
 mod cgroup_files;
 mod chaos;
 mod checkpoint;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         lab::tests(),
         cluster::tests(),
         cluster_node::tests(),
+        certificates::tests(),
         controllers::tests(),
         service::tests(),
         api_pods::tests(),

@@ -9,5 +9,6 @@ pub mod lease;
 mod mirror;
 pub mod node;
 pub mod patch;
+pub mod proxy;
 pub mod sync;
 pub mod throttle;

@@ -52,6 +52,8 @@ pub(super) struct Keeper {
     pub(super) notes: Notes,
     /// UID of the object, for the lease.
     pub(super) uid: watch::Sender<Option<String>>,
+    /// Addresses of the object, for who has to be reached by them.
+    pub(super) observed: watch::Sender<Vec<(String, String)>>,
 }
 
 /// The object, as far as is known.
@@ -206,6 +208,7 @@ impl Keeper {
                     state.report.sent(reason, self.settings.report_every, chance(), clock::mono());
                 }
                 state.failures = 0;
+                self.observe(state);
                 every
             }
             Err(error) => {
@@ -217,6 +220,19 @@ impl Keeper {
         let silent = node::next_change(&facts.health, clock::mono());
         let until_silent = silent.map(|at: Mono| at.since(clock::mono()));
         state.next = Instant::now() + until_silent.map_or(pause, |until| pause.min(until));
+    }
+
+    /// Tells the addresses of an object that is as the node is (`setLastObservedNodeAddresses`).
+    fn observe(&self, state: &State) {
+        let Known::Object(object) = &state.known else { return };
+        let all = object.pointer("/status/addresses").and_then(Value::as_array).into_iter().flatten();
+        let text = |one: &Value, name| one.get(name).and_then(Value::as_str).map(str::to_owned);
+        let now: Vec<_> = all.filter_map(|one| Some((text(one, "type")?, text(one, "address")?))).collect();
+        self.observed.send_if_modified(|known| {
+            let differs = *known != now;
+            *known = now;
+            differs
+        });
     }
 
     async fn facts(&mut self) -> Facts {

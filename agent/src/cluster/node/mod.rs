@@ -59,11 +59,13 @@ pub struct Parts {
     pub images: watch::Receiver<Option<Vec<Image>>>,
     /// Where events of the node go.
     pub recorder: Recorder,
+    /// Where the addresses go that the Node object has: type and text of each.
+    pub addresses: watch::Sender<Vec<(String, String)>>,
 }
 
 /// Keeps the Node object and its lease. Runs until the agent stops.
 pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
-    let Parts { clients, containerd, network, images, recorder } = parts;
+    let Parts { clients, containerd, network, images, recorder, addresses } = parts;
     let notes = Notes { recorder, node: settings.name.clone() };
     starting(&config.node.cgroups).into_iter().for_each(|note| notes.tell(note));
     let (health, heard) = watch::channel(Health::default());
@@ -79,6 +81,7 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
         images,
         notes,
         uid,
+        observed: addresses,
         settings,
     };
     tokio::join!(keeper.run(), lease, runtime::ask(containerd, health));

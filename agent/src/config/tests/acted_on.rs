@@ -13,7 +13,7 @@ use crate::config::{
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// A field, and a setting of it that differs from its default.
-const SETTINGS: [(&str, &str); 43] = [
+const SETTINGS: [(&str, &str); 50] = [
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
     ("cgroupDriver", "cgroupfs"),
     ("cgroupRoot", "/x"),
@@ -26,10 +26,15 @@ const SETTINGS: [(&str, &str); 43] = [
     ("cpuCFSQuotaPeriod", "50ms"),
     ("crashLoopBackOff", "{maxContainerRestartPeriod: 10s}"),
     ("enableControllerAttachDetach", "false"),
+    ("enableServer", "false"),
+    ("eventBurst", "7"),
+    ("eventRecordQPS", "7"),
     ("evictionHard", "{memory.available: 1Gi}"),
     ("fileCheckFrequency", "5s"),
     ("healthzBindAddress", "'::1'"),
     ("healthzPort", "10249"),
+    ("kubeAPIBurst", "7"),
+    ("kubeAPIQPS", "7"),
     ("kubeReserved", "{cpu: 100m}"),
     ("maxParallelImagePulls", "3"),
     ("maxPods", "20"),
@@ -42,6 +47,7 @@ const SETTINGS: [(&str, &str); 43] = [
     ("podLogsDir", "/x"),
     ("podPidsLimit", "1000"),
     ("podsPerCore", "3"),
+    ("port", "10251"),
     ("protectKernelDefaults", "true"),
     ("providerID", "kind://x"),
     ("registerNode", "false"),
@@ -53,14 +59,16 @@ const SETTINGS: [(&str, &str); 43] = [
     ("runtimeRequestTimeout", "1m"),
     ("seccompDefault", "true"),
     ("serializeImagePulls", "false"),
+    ("serverTLSBootstrap", "true"),
     ("singleProcessOOMKill", "true"),
     ("staticPodPath", "/x"),
     ("syncFrequency", "10s"),
     ("systemReserved", "{cpu: 100m}"),
 ];
 
-/// Fields whose effect has a test of its own, or is not in [`Config`]: `logging` sets up the log before there is one.
-const ELSEWHERE: [&str; 8] = [
+/// Fields whose effect has a test of its own, or is not in [`Config`]: `logging` sets up the log before there is one, and `runOnce` is
+/// refused.
+const ELSEWHERE: [&str; 11] = [
     "enforceNodeAllocatable",
     "failCgroupV1",
     "failSwapOn",
@@ -69,6 +77,9 @@ const ELSEWHERE: [&str; 8] = [
     "memoryReservationPolicy",
     "memoryThrottlingFactor",
     "mergeDefaultEvictionSettings",
+    "runOnce",
+    "tlsCertFile",
+    "tlsPrivateKeyFile",
 ];
 
 /// Of a node in a cluster.

@@ -210,12 +210,12 @@ fn a_machine_that_swaps_is_refused_unless_told_otherwise() {
 
 #[test]
 fn entries_that_do_nothing_are_named() {
-    let text = "enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: /kube\nfeatureGates: {MemoryQoS: true, Other: true}\n";
+    let text = "enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: /kube\nfeatureGates: {MemoryQoS: true, EventedPLEG: true}\n";
     let names: Vec<_> = ignored(&load_text(text, &[]).unwrap()).into_iter().map(|it| it.name).collect();
     let expected = [
         "enforceNodeAllocatable: kube-reserved",
         "kubeReservedCgroup",
-        "featureGates.Other",
+        "featureGates.EventedPLEG",
         "evictionHard: no pod is evicted",
     ];
     assert_eq!(names, expected);

@@ -1,4 +1,4 @@
-//! The credentials that a pod may use for an image.
+//! The credentials that a pod may use for an image: those of its secrets, then the node's.
 
 use berth_core::{
     image::WantedImage,
@@ -12,7 +12,8 @@ use crate::objects::{Credential, Keyring};
 #[derive(Debug, Clone)]
 pub(super) struct Tracked {
     pub(super) credential: Credential,
-    pub(super) source: SecretRecord,
+    /// `None`: the node has it, for every pod.
+    pub(super) source: Option<SecretRecord>,
 }
 
 /// Those that fit a repository. A secret that cannot be read has none: the pull may work without
@@ -42,8 +43,10 @@ pub(super) async fn find(host: &Host, wanted: &WantedImage, repository: &str) ->
                 name: name.clone(),
                 credential_hash: credential.hash(),
             };
-            found.push(Tracked { credential, source });
+            found.push(Tracked { credential, source: Some(source) });
         }
     }
+    let own = host.node_accounts.find(repository).await;
+    found.extend(own.into_iter().map(|credential| Tracked { credential, source: None }));
     found
 }

@@ -82,7 +82,7 @@ async fn fetch(
     for Tracked { credential, source } in found {
         let (stream, _answered) = auth::open(&host.containerd, repository, credential).await?;
         match transfer(host, reference, stream).await {
-            Ok(()) => return Ok(Some(source)),
+            Ok(()) => return Ok(source),
             Err(failure) => failed = Some(failure),
         }
     }

@@ -93,7 +93,8 @@ impl Access {
         match self {
             Self::All => true,
             Self::With(secrets) => {
-                secrets.iter().any(|secret| found.iter().any(|one| secret.allows(&one.source)))
+                let sources = || found.iter().filter_map(|one| one.source.as_ref());
+                secrets.iter().any(|secret| sources().any(|source| secret.allows(source)))
             }
             Self::Nobody => false,
         }
@@ -244,7 +245,7 @@ mod tests {
                     username: String::new().into(),
                     password: String::new().into(),
                 },
-                source: source.clone(),
+                source: Some(source.clone()),
             })
             .collect();
         access.allows(&found)
