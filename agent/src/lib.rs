@@ -29,6 +29,7 @@ pub mod objects;
 pub mod pod_status;
 mod processes;
 pub mod quantity;
+mod reread;
 pub mod runtime;
 pub mod source;
 pub mod store;

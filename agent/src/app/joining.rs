@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::cancelled_with;
 use crate::{
     cluster::{Clients, PodLoop, Recorder, Reports, Sinks, certificates, node, send_events},
-    config::{Cluster, Config, Rate},
+    config::{Cluster, Config, CurrentRuntime, Rate},
     effects::follow_images,
     network::Readiness,
     runtime::Containerd,
@@ -28,6 +28,7 @@ pub(super) struct Joining {
     pub(super) clients: Clients,
     pub(super) containerd: Containerd,
     pub(super) network: watch::Receiver<Readiness>,
+    pub(super) runtime: watch::Receiver<CurrentRuntime>,
     pub(super) view: View,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) cancel: CancellationToken,
@@ -46,7 +47,7 @@ impl Joining {
     }
 
     async fn run(self, cluster: Cluster, sinks: Sinks, happened: mpsc::Receiver<Happened>) {
-        let Self { config, clients, containerd, network, view, events, .. } = self;
+        let Self { config, clients, containerd, network, runtime, view, events, .. } = self;
         certificates::bootstrap(&cluster, &clients).await;
         let Sinks { reports, recorder } = sinks;
         let throttle = |Rate { per_second, burst }| Throttle::new(per_second, burst);
@@ -56,7 +57,8 @@ impl Joining {
         tasks.spawn(send_events(clients.clone(), name.clone(), throttle(cluster.events), happened));
         let (images, listed) = watch::channel(None);
         tasks.spawn(follow_images(containerd.clone(), images));
-        let parts = node::Parts { clients: clients.clone(), containerd, network, images: listed, recorder };
+        let parts =
+            node::Parts { clients: clients.clone(), containerd, network, runtime, images: listed, recorder };
         tasks.spawn(node::run(config, cluster.node.clone(), parts));
         let requests = throttle(cluster.requests);
         tasks.spawn(certificates::keep(clients.clone(), cluster));

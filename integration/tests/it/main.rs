@@ -22,6 +22,7 @@ mod few_threads;
 mod fidelity;
 mod fixtures;
 mod full_disk;
+mod handlers;
 mod images;
 mod interrupted;
 mod kills;
@@ -95,6 +96,7 @@ fn main() -> ExitCode {
         registries::tests(),
         unpack::tests(),
         runtimes::tests(),
+        handlers::tests(),
         bad_input::tests(),
         restarts::tests(),
         few_threads::tests(),
