@@ -35,7 +35,7 @@ use crate::{
     control,
     effects::{AccountsCache, Host, Lanes, LeasesInUse, SandboxHandlers, changeable, end_unused, manifests},
     failpoint::Failpoint,
-    healthz, kernel, limits, manifest,
+    healthz, iptables, kernel, limits, manifest,
     network::{self, Network},
     node_loop::{EVENTS_MAX, NodeLoop},
     objects::Objects,
@@ -75,6 +75,7 @@ pub fn run(config: Config) -> Result<()> {
 /// As of [`run`]; another agent runs.
 pub fn reset(mut config: Config) -> Result<()> {
     (config.cluster, config.static_pod_path) = (None, None);
+    config.makes_iptables_chains = false;
     perform(config, Until::Empty)
 }
 
@@ -231,6 +232,9 @@ async fn start(
     tasks.spawn(node_loop.run(events, cancel.clone()));
     let watch = Watch { containerd, shims, grouped, events: sender.clone() };
     tasks.spawn(cancelled_with(cancel.clone(), watch.run()));
+    if config.makes_iptables_chains {
+        tasks.spawn(cancelled_with(cancel.clone(), iptables::keep()));
+    }
     let follower = Follower {
         source: Arc::new(config.runtime_source.clone()),
         driver: config.node.cgroups.driver,

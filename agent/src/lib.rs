@@ -15,6 +15,7 @@ pub mod failpoint;
 pub mod healthz;
 pub mod hidden;
 pub mod holder;
+mod iptables;
 pub mod kernel;
 pub mod limits;
 pub mod lock;

@@ -209,6 +209,7 @@ pub(super) const ACTED_ON: &[&str] = &[
     "healthzPort",
     "kubeReserved",
     "logging",
+    "makeIPTablesUtilChains",
     "maxParallelImagePulls",
     "maxPods",
     "memoryReservationPolicy",

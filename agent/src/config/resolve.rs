@@ -139,6 +139,7 @@ impl Settings {
                 resolv_conf: self.path("resolvConf", kubelet.resolv_conf.as_deref()),
                 fixed_ips: Some(node_ips(&self.flags)?).filter(|ips| !ips.is_empty()),
             },
+            makes_iptables_chains: kubelet.make_iptables_util_chains != Some(false),
             oom_score_adj: kubelet.oom_score_adj.unwrap_or(OOM_SCORE),
             protect_kernel_defaults: kubelet.protect_kernel_defaults == Some(true),
             sysctl_root: std::env::var_os("BERTH_SYSCTL_ROOT").map_or_else(|| SYSCTLS.into(), PathBuf::from),

@@ -39,6 +39,8 @@ pub struct Config {
     pub control_socket: PathBuf,
     /// Where what changes on the node is read again.
     pub live: LiveFacts,
+    /// Whether chains of iptables are made for other components (`makeIPTablesUtilChains`).
+    pub makes_iptables_chains: bool,
     /// The agent's own `oom_score_adj`.
     pub oom_score_adj: i32,
     /// Whether settings of the kernel are left as they are, and refused where they do not fit (`protectKernelDefaults`).

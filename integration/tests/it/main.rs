@@ -25,6 +25,7 @@ mod full_disk;
 mod handlers;
 mod images;
 mod interrupted;
+mod iptables;
 mod kills;
 mod kit;
 mod kubeadm;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         cluster_node::tests(),
         controllers::tests(),
         service::tests(),
+        iptables::tests(),
         api_pods::tests(),
         kubeadm::tests(),
         fixtures::tests(),
