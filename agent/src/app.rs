@@ -34,15 +34,16 @@ use crate::{
         self,
         certificates::{self, Asking},
     },
-    config::Config,
+    config::{Config, CurrentRuntime},
     control,
-    effects::{AccountsCache, Host, Lanes, LeasesInUse, changeable, end_unused, manifests},
+    effects::{AccountsCache, Host, Lanes, LeasesInUse, SandboxHandlers, changeable, end_unused, manifests},
     failpoint::Failpoint,
-    healthz, kernel, limits, manifest,
+    healthz, iptables, kernel, limits, manifest,
     network::{self, Network},
     node_loop::{EVENTS_MAX, NodeLoop},
     objects::Objects,
     registry_accounts::NodeAccounts,
+    reread::Follower,
     runtime::{self, GroupedTasks, ObservedNode, Shims, Watch, probe},
     source,
     store::{EndedPods, Store},
@@ -78,6 +79,7 @@ pub fn run(config: Config) -> Result<()> {
 /// As of [`run`]; another agent runs.
 pub fn reset(mut config: Config) -> Result<()> {
     (config.cluster, config.static_pod_path, config.serving) = (None, None, None);
+    config.makes_iptables_chains = false;
     perform(config, Until::Empty)
 }
 
@@ -171,7 +173,8 @@ async fn start(
     let ended = store.ended(config.node.paths.root.as_ref());
     let records = read_back(&mut store)?;
     let found = runtime::observe(&containerd, &shims, recorded(&records)).await?;
-    let (ended_pods, network) = kept_in_root(&config, &ended, &records, &workers).await?;
+    let (changes, current) = runtime_of(&config);
+    let (ended_pods, network) = kept_in_root(&config, &ended, &records, &workers, &current).await?;
     network.find_leftovers(recorded(&records), &known(&records, &found)).await;
     let recorded_pods = records.iter().chain(&ended_pods).map(|(record, _)| record.uid.clone()).collect();
     let (found, orphans) = find_orphans(&config, &cgroups, recorded_pods, found).await?;
@@ -179,6 +182,10 @@ async fn start(
     let grouped = GroupedTasks::default();
     for (container, sandbox) in &found.grouped {
         grouped.add(container, sandbox);
+    }
+    let handlers = SandboxHandlers::default();
+    for (sandbox, handler) in found.handlers {
+        handlers.keep(&sandbox, Arc::new(handler));
     }
     let view = View::default();
     let host = Arc::new(Host {
@@ -190,6 +197,8 @@ async fn start(
         cgroups,
         systemd: (config.node.cgroups.driver == CgroupDriver::Systemd).then(Systemd::default),
         oci,
+        runtime: current.clone(),
+        handlers,
         objects: Objects::of(clients.as_ref(), &sender),
         accounts: AccountsCache::default(),
         node_accounts: NodeAccounts::of(&config.registry_accounts),
@@ -215,7 +224,8 @@ async fn start(
         sources.insert(Source::Api);
         let (joined, cancel, events) = (Arc::clone(&config), cancel.clone(), sender.clone());
         let (containerd, network, view) = (containerd.clone(), network.readiness(), view.clone());
-        let joining = Joining { config: joined, clients, containerd, network, view, events, cancel };
+        let runtime = current.clone();
+        let joining = Joining { config: joined, clients, containerd, network, runtime, view, events, cancel };
         (sinks, asking) = joining.join(cluster, &mut tasks);
     }
     tasks.spawn(cancelled_with(cancel.clone(), serving(Arc::clone(&config), asking)));
@@ -228,6 +238,17 @@ async fn start(
     tasks.spawn(node_loop.run(events, cancel.clone()));
     let watch = Watch { containerd, shims, grouped, events: sender.clone() };
     tasks.spawn(cancelled_with(cancel.clone(), watch.run()));
+    if config.makes_iptables_chains {
+        tasks.spawn(cancelled_with(cancel.clone(), iptables::keep()));
+    }
+    let follower = Follower {
+        source: Arc::new(config.runtime_source.clone()),
+        driver: config.node.cgroups.driver,
+        current: changes,
+        view: view.clone(),
+        told: None,
+    };
+    tasks.spawn(cancelled_with(cancel.clone(), follower.run()));
     tasks.spawn(cancelled_with(cancel.clone(), network.keep(sender.clone())));
     tasks.spawn(
         async move { source::file::run(&config, reads_manifests(&workers), view, sender, cancel).await },
@@ -240,6 +261,11 @@ async fn serving(config: Arc<Config>, asking: Option<Asking>) {
     let Some(source) = config.serving.clone() else { return };
     let (presented, _server) = watch::channel(None);
     certificates::serve(source, &config.node.name, asking, presented).await;
+}
+
+/// What may change while the agent runs: as it is at first, and where a change is told.
+fn runtime_of(config: &Config) -> (watch::Sender<CurrentRuntime>, watch::Receiver<CurrentRuntime>) {
+    watch::channel(CurrentRuntime { settings: Arc::new(config.runtime.clone()), fault: None })
 }
 
 fn service(
@@ -297,11 +323,13 @@ async fn kept_in_root(
     ended: &EndedPods,
     records: &Pods,
     workers: &Workers,
+    current: &watch::Receiver<CurrentRuntime>,
 ) -> Result<(Pods, Network)> {
     let (config, ended, changeable) = (Arc::clone(config), ended.clone(), asks_for_changes(workers));
+    let current = current.clone();
     let known = records.iter().map(|(record, _)| record.uid.clone()).collect();
     of_root(move || {
-        let network = Network::open(&config.cni, &config.node.paths, changeable);
+        let network = Network::open(&config.cni, current, &config.node.paths, changeable);
         Ok((ended_before(&ended, &known)?, network.context("use the CNI directories")?))
     })
     .await

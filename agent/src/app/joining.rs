@@ -19,7 +19,7 @@ use crate::{
         certificates::{self, Asking},
         node, send_events,
     },
-    config::{Cluster, Config, Rate},
+    config::{Cluster, Config, CurrentRuntime, Rate},
     effects::follow_images,
     network::Readiness,
     runtime::Containerd,
@@ -32,6 +32,7 @@ pub(super) struct Joining {
     pub(super) clients: Clients,
     pub(super) containerd: Containerd,
     pub(super) network: watch::Receiver<Readiness>,
+    pub(super) runtime: watch::Receiver<CurrentRuntime>,
     pub(super) view: View,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) cancel: CancellationToken,
@@ -60,7 +61,7 @@ impl Joining {
         happened: mpsc::Receiver<Happened>,
         addresses: watch::Sender<Vec<(String, String)>>,
     ) {
-        let Self { config, clients, containerd, network, view, events, .. } = self;
+        let Self { config, clients, containerd, network, runtime, view, events, .. } = self;
         certificates::bootstrap(&cluster, &clients).await;
         let Sinks { reports, recorder } = sinks;
         let throttle = |Rate { per_second, burst }| Throttle::new(per_second, burst);
@@ -74,6 +75,7 @@ impl Joining {
             clients: clients.clone(),
             containerd,
             network,
+            runtime,
             images: listed,
             recorder,
             addresses,

@@ -20,7 +20,7 @@ pub(super) fn reset(flags: KubeletFlags) -> Result<(), Failure> {
 }
 
 fn config(flags: KubeletFlags) -> Result<Config, Failure> {
-    let settings = Settings::load(flags).map_err(wrong)?;
+    let settings = Settings::load(flags).and_then(Settings::read_containerd).map_err(wrong)?;
     log_to_stderr(&settings);
     for ignored in ignored(&settings) {
         tracing::warn!(place = %ignored.place, "{} is understood, but not yet acted on", ignored.name);

@@ -214,6 +214,7 @@ pub(super) const ACTED_ON: &[&str] = &[
     "kubeAPIQPS",
     "kubeReserved",
     "logging",
+    "makeIPTablesUtilChains",
     "maxParallelImagePulls",
     "maxPods",
     "memoryReservationPolicy",

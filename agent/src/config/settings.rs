@@ -1,13 +1,13 @@
 //! The one value that everything in the agent is built from.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use berth_core::{
     cluster::{node::NodeSettings, proxy::Proxies},
     config::NodeConfig,
 };
 
-use super::{LiveFacts, PodRuntime};
+use super::{LiveFacts, RuntimeSettings, RuntimeSource};
 
 /// Everything that the agent is built from: checked, with every default applied.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,20 +34,20 @@ pub struct Config {
     pub cni: Cni,
     /// The OCI runtime of pods.
     pub oci_runtime: OciRuntime,
-    /// Containerd runtime by handler name; the empty name, which is always there, is the default.
-    pub runtime_handlers: BTreeMap<String, PodRuntime>,
-    /// Containerd's snapshotter for container layers.
-    pub snapshotter: String,
-    /// Directory of registry settings in containerd's `hosts.toml` form.
-    pub registry_config_dir: PathBuf,
     /// Accounts at registries that every pod may use.
     pub registry_accounts: RegistryAccounts,
+    /// What the agent begins with of that which may change while it runs.
+    pub runtime: RuntimeSettings,
+    /// Where that is read again.
+    pub runtime_source: RuntimeSource,
     /// How long a pull may wait for a byte of its registry.
     pub pull_progress_timeout: Duration,
     /// The agent's own socket, for the command line.
     pub control_socket: PathBuf,
     /// Where what changes on the node is read again.
     pub live: LiveFacts,
+    /// Whether chains of iptables are made for other components (`makeIPTablesUtilChains`).
+    pub makes_iptables_chains: bool,
     /// The agent's own `oom_score_adj`.
     pub oom_score_adj: i32,
     /// Whether settings of the kernel are left as they are, and refused where they do not fit (`protectKernelDefaults`).
@@ -143,10 +143,6 @@ pub struct Rate {
 /// Settings of CNI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cni {
-    /// Directory of network configurations.
-    pub conf_dir: PathBuf,
-    /// Directories of plugins, searched in order.
-    pub bin_dirs: Vec<PathBuf>,
     /// Directory in which results are kept for DEL and CHECK.
     pub cache_dir: PathBuf,
     /// How often leftovers are collected.

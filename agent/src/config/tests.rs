@@ -304,8 +304,9 @@ fn the_configuration_of_a_machine() {
     assert_eq!(config.node.dns.node_resolv_conf, ResolvConf::Nothing);
     assert_eq!(config.control_socket, PathBuf::from("/run/b/berth.sock"));
     assert_eq!(config.oci_runtime, OciRuntime::Path("/usr/bin/youki".into()));
-    assert_eq!(config.runtime_handlers[""].name(), "io.containerd.kata.v2");
-    assert_eq!(config.runtime_handlers["berth"], PodRuntime::Berth);
+    assert_eq!(config.runtime.handlers[""].runtime.name(), "io.containerd.kata.v2");
+    assert_eq!(config.runtime.handlers["berth"].runtime, PodRuntime::Berth { binary: None });
+    assert_eq!(config.runtime.snapshotter, "native");
     assert_eq!(config.containerd_socket, PathBuf::from("/run/containerd/containerd.sock"));
     // Relative to the file that names it.
     let static_pods = config.static_pod_path.unwrap();

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use berth_core::{config::NodeConfig, failure::Failure, id::PodUid};
+use tokio::sync::watch;
 
 use super::{
+    SandboxHandlers,
     accounts::AccountsCache,
     failure::unknown,
     lanes::{Lanes, Place},
@@ -12,7 +14,7 @@ use super::{
 };
 use crate::{
     cgroup::{Systemd, Tree},
-    config::Config,
+    config::{Config, CurrentRuntime, RuntimeSettings},
     failpoint::Failpoint,
     network::Network,
     objects::Objects,
@@ -39,8 +41,12 @@ pub struct Host {
     pub cgroups: Arc<Tree>,
     /// systemd, which makes slices, with its driver.
     pub systemd: Option<Systemd>,
-    /// What shims run containers with.
+    /// What shims run containers with, unless the handler names something else.
     pub oci: OciCommand,
+    /// What holds of the settings that may change.
+    pub runtime: watch::Receiver<CurrentRuntime>,
+    /// Handlers of the sandboxes that there are.
+    pub handlers: SandboxHandlers,
     /// Objects of the API server.
     pub objects: Objects,
     /// Account files by image.
@@ -63,6 +69,11 @@ impl Host {
     /// What the core knows of the node.
     pub(super) fn node(&self) -> &NodeConfig {
         &self.config.node
+    }
+
+    /// What holds now of the settings that may change.
+    pub(super) fn settings(&self) -> Arc<RuntimeSettings> {
+        Arc::clone(&self.runtime.borrow().settings)
     }
 
     /// The pod's directory.

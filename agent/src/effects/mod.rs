@@ -28,4 +28,5 @@ pub use kinds::KINDS;
 pub use lanes::Lanes;
 pub use leases::LeasesInUse;
 pub use perform::start;
+pub use runtime::SandboxHandlers;
 pub use worker::perform_work;

@@ -26,8 +26,10 @@ mod few_threads;
 mod fidelity;
 mod fixtures;
 mod full_disk;
+mod handlers;
 mod images;
 mod interrupted;
+mod iptables;
 mod kills;
 mod kit;
 mod kubeadm;
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         certificates::tests(),
         controllers::tests(),
         service::tests(),
+        iptables::tests(),
         api_pods::tests(),
         families::tests(),
         as_kubelet::tests(),
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         registries::tests(),
         unpack::tests(),
         runtimes::tests(),
+        handlers::tests(),
         bad_input::tests(),
         restarts::tests(),
         few_threads::tests(),

@@ -8,8 +8,7 @@ use std::{
 
 use berth_core::{
     cluster::node::{
-        self, Facts, Handler, Health, Image, Machine, NodeSettings, Reason, Report, Written, backoff,
-        jittered,
+        self, Facts, Health, Image, Machine, NodeSettings, Reason, Report, Written, backoff, jittered,
     },
     time::Mono,
 };
@@ -25,10 +24,11 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Addresses, Notes};
+use super::{Addresses, Notes, handlers};
 use crate::{
     clock,
     cluster::{ApiError, Clients, Seen, Watched, client::within},
+    config::CurrentRuntime,
     network::Readiness,
 };
 
@@ -43,7 +43,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 pub(super) struct Keeper {
     pub(super) settings: NodeSettings,
     pub(super) machine: Machine,
-    pub(super) handlers: Vec<Handler>,
+    pub(super) runtime: watch::Receiver<CurrentRuntime>,
     pub(super) addresses: Addresses,
     pub(super) clients: Clients,
     pub(super) network: watch::Receiver<Readiness>,
@@ -109,6 +109,7 @@ impl Keeper {
                 () = sleep_until(state.next) => {}
                 Ok(()) = self.network.changed() => {}
                 Ok(()) = self.health.changed() => {}
+                Ok(()) = self.runtime.changed() => self.tell_runtime_fault(),
             }
             self.look(&mut state).await;
         }
@@ -243,7 +244,7 @@ impl Keeper {
             health: self.health.borrow_and_update().clone(),
             network: network.unwrap_or_else(|| Err("cni plugin not initialized".to_owned())),
             pressure: BTreeSet::new(),
-            handlers: self.handlers.clone(),
+            handlers: handlers(&self.runtime.borrow_and_update().settings),
             images: self.images.borrow_and_update().clone(),
             volumes_in_use: None,
         }
@@ -302,6 +303,12 @@ impl Keeper {
             }
             state.faults.clone_from(&written.faults);
         }
+    }
+
+    /// Tells that containerd's configuration cannot be used, as an event: whoever wrote it looks at the node.
+    fn tell_runtime_fault(&self) {
+        let fault = self.runtime.borrow().fault.clone();
+        fault.into_iter().for_each(|fault| self.notes.tell(node::runtime_fault(&fault)));
     }
 
     fn api(&self) -> Api<DynamicObject> {

@@ -21,7 +21,11 @@ use tokio::sync::watch;
 pub(super) use self::keep::chance;
 use self::{addresses::Addresses, keep::Keeper};
 use super::{Clients, Recorder};
-use crate::{config::Config, network::Readiness, runtime::Containerd};
+use crate::{
+    config::{Config, CurrentRuntime, RuntimeSettings},
+    network::Readiness,
+    runtime::Containerd,
+};
 
 /// Where events of the node go.
 #[derive(Debug)]
@@ -55,6 +59,8 @@ pub struct Parts {
     pub containerd: Containerd,
     /// Whether pods can be wired.
     pub network: watch::Receiver<Readiness>,
+    /// Handlers that pods may name.
+    pub runtime: watch::Receiver<CurrentRuntime>,
     /// Images of the node; `None` as long as nobody knows them.
     pub images: watch::Receiver<Option<Vec<Image>>>,
     /// Where events of the node go.
@@ -65,7 +71,7 @@ pub struct Parts {
 
 /// Keeps the Node object and its lease. Runs until the agent stops.
 pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
-    let Parts { clients, containerd, network, images, recorder, addresses } = parts;
+    let Parts { clients, containerd, network, runtime, images, recorder, addresses } = parts;
     let notes = Notes { recorder, node: settings.name.clone() };
     starting(&config.node.cgroups).into_iter().for_each(|note| notes.tell(note));
     let (health, heard) = watch::channel(Health::default());
@@ -73,7 +79,7 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
     let lease = lease::keep(clients.clone(), settings.name.clone(), settings.lease_seconds, known_uid);
     let keeper = Keeper {
         machine: machine::read(&config.node.capacity, &config.node.allocatable).await,
-        handlers: handlers(&config),
+        runtime,
         addresses: Addresses::of(&settings),
         clients,
         network,
@@ -88,8 +94,8 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
 }
 
 /// Neither user namespaces nor mounts that are read-only all the way down are promised by this version.
-fn handlers(config: &Config) -> Vec<Handler> {
-    let names = config.runtime_handlers.keys();
+fn handlers(settings: &RuntimeSettings) -> Vec<Handler> {
+    let names = settings.handlers.keys();
     names
         .map(|name| Handler { name: name.clone(), recursive_read_only: false, user_namespaces: false })
         .collect()

@@ -150,21 +150,24 @@ fn the_page_has_our_own_fields_with_their_defaults() {
     leaves("", &serde_json::to_value(document).unwrap(), &mut fields);
     let config = defaults();
     assert_eq!(config.oci_runtime, OciRuntime::Auto);
-    assert_eq!(config.runtime_handlers[""], config.runtime_handlers["berth"]);
-    assert_eq!(config.runtime_handlers.len(), 2);
+    let runtime = &config.runtime;
+    let handlers: Vec<_> =
+        runtime.handlers.keys().map(String::as_str).filter(|name| !name.is_empty()).collect();
+    assert!(handlers.iter().all(|name| runtime.handlers[*name] == runtime.handlers[""]), "{runtime:?}");
     let text = |path: &Path| path.display().to_string();
     let defaults = BTreeMap::from([
         ("stateDir", config.node.paths.run.clone()),
-        ("cni.confDir", text(&config.cni.conf_dir)),
-        ("cni.binDirs", config.cni.bin_dirs.iter().map(|path| text(path)).collect()),
+        ("cni.confDir", text(&runtime.cni_conf_dir)),
+        ("cni.binDirs", runtime.cni_bin_dirs.iter().map(|path| text(path)).collect()),
         ("cni.cacheDir", text(&config.cni.cache_dir)),
         ("cni.gcPeriod", format!("{}h", config.cni.gc_period.as_secs() / 3600)),
         ("cni.pluginGC", config.cni.plugin_gc.to_string()),
         ("runtime.ociRuntime", "auto".to_owned()),
-        ("runtime.handlers", "berth".to_owned()),
-        ("runtime.defaultHandler", "berth".to_owned()),
-        ("snapshotter", config.snapshotter.clone()),
-        ("registryConfigDir", text(&config.registry_config_dir)),
+        ("containerdConfig", "/etc/containerd/config.toml".to_owned()),
+        ("runtime.handlers", handlers.join("` `")),
+        ("runtime.defaultHandler", "runc".to_owned()),
+        ("snapshotter", runtime.snapshotter.clone()),
+        ("registryConfigDir", runtime.registry_dirs.iter().map(|path| text(path)).collect()),
         ("imagePullProgressTimeout", format!("{}m", config.pull_progress_timeout.as_secs() / 60)),
     ]);
     let rows: BTreeMap<_, _> =

@@ -291,7 +291,7 @@ pub(in crate::effects) async fn is_unpacked(host: &Host, chain_id: &str) -> Resu
         return Ok(true);
     }
     let request =
-        StatSnapshotRequest { snapshotter: host.config.snapshotter.clone(), key: chain_id.to_owned() };
+        StatSnapshotRequest { snapshotter: host.settings().snapshotter.clone(), key: chain_id.to_owned() };
     let mut client = host.containerd.snapshots();
     match host.containerd.call("look for layers", chain_id, client.stat(request)).await {
         Ok(_) => Ok(true),

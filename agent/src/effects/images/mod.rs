@@ -3,6 +3,7 @@
 mod auth;
 mod credentials;
 mod follow;
+mod hosts;
 pub(super) mod image_root;
 pub(super) mod image_volumes;
 pub(super) mod inspect;

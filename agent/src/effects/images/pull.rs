@@ -28,6 +28,7 @@ use super::{
     auth,
     credentials::{self, Tracked},
     host::Host,
+    hosts,
     inspect::{self, Located, go_arch},
     progress,
     pulled::{self, SecretRecord},
@@ -54,7 +55,7 @@ pub(in crate::effects) async fn pull(host: &Arc<Host>, wanted: &WantedImage) -> 
     })?;
     // Containerd only warns when it is not configured to unpack for this snapshotter.
     if !found.is_unpacked {
-        let snapshotter = &host.config.snapshotter;
+        let snapshotter = &host.settings().snapshotter;
         return Err(failure(format!(
             "pull image {reference:?}: containerd fetched but did not unpack it for snapshotter {snapshotter:?}; add it to \
              unpack_config of the transfer plugin"
@@ -97,12 +98,13 @@ fn failure(message: String) -> Failure {
 }
 
 async fn transfer(host: &Host, reference: &str, auth_stream: String) -> Result<(), Failure> {
+    let host_dir = hosts::dir_of(&host.settings().registry_dirs, reference).await;
     let platform = Platform { os: "linux".to_owned(), architecture: go_arch(), ..Platform::default() };
     let registry = OciRegistry {
         reference: reference.to_owned(),
         resolver: Some(RegistryResolver {
             auth_stream,
-            host_dir: host.config.registry_config_dir.display().to_string(),
+            host_dir: host_dir.display().to_string(),
             ..RegistryResolver::default()
         }),
     };
@@ -112,7 +114,7 @@ async fn transfer(host: &Host, reference: &str, auth_stream: String) -> Result<(
         platforms: vec![platform.clone()],
         unpacks: vec![UnpackConfiguration {
             platform: Some(platform),
-            snapshotter: host.config.snapshotter.clone(),
+            snapshotter: host.settings().snapshotter.clone(),
         }],
         ..ImageStore::default()
     };
