@@ -2,7 +2,7 @@
 
 use std::io::{BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,6 +12,9 @@ use serde_json::{Deserializer, Value};
 
 use super::Client;
 use crate::components;
+
+/// Changes that wait to be looked at: more than any test makes before it looks.
+const CHANGES_MAX: usize = 100_000;
 
 /// A change, and when it was seen.
 #[derive(Debug, Clone)]
@@ -78,7 +81,7 @@ impl Watch {
             .spawn()
             .context("start kubectl")?;
         let output = child.stdout.take().context("kubectl has no output")?;
-        let (sender, changes) = mpsc::channel();
+        let (sender, changes) = mpsc::sync_channel(CHANGES_MAX);
         thread::Builder::new().name("watch".to_owned()).spawn(move || read(output, &sender))?;
         Ok(Self { child, changes })
     }
@@ -108,7 +111,7 @@ impl Watch {
     }
 }
 
-fn read(output: impl Read, sender: &mpsc::Sender<Seen>) {
+fn read(output: impl Read, sender: &SyncSender<Seen>) {
     for event in Deserializer::from_reader(BufReader::new(output)).into_iter::<Event>() {
         let at = SystemTime::now();
         // Who waits is told of an end; what kubectl says of it is in the test's output.
