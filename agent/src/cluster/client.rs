@@ -30,7 +30,7 @@ use kube::{
 use tokio::sync::watch;
 use tower::{BoxError, Service, ServiceBuilder};
 
-use super::ApiError;
+use super::{ApiError, answers::Bounded};
 use crate::{causes::with_causes, config::architecture};
 
 /// How long a connection may take to be made.
@@ -145,7 +145,7 @@ where
         .option_layer(config.auth_layer().map_err(text)?)
         .layer(config.extra_headers_layer().map_err(text)?)
         .map_err(BoxError::from)
-        .service(http);
+        .service(Bounded(http));
     Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
 }
 
@@ -208,10 +208,10 @@ impl Clients {
 ///
 /// # Errors
 /// As the server says, or no answer within the time.
-pub(super) async fn within<T>(
-    time: Duration,
-    request: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<T, ApiError> {
+pub async fn within<T, E>(time: Duration, request: impl Future<Output = Result<T, E>>) -> Result<T, ApiError>
+where
+    ApiError: From<E>,
+{
     match tokio::time::timeout(time, request).await {
         Ok(answer) => answer.map_err(ApiError::from),
         Err(_elapsed) => Err(ApiError::Unanswered(format!("nothing came within {} s", time.as_secs()))),

@@ -2,9 +2,12 @@
 //!
 //! What is to be said, and when, is decided in `berth_core::cluster`; here are connections, watches and requests.
 
+mod answers;
 pub mod certificates;
 mod client;
 mod error;
+mod lines;
+mod list;
 pub mod node;
 mod pods;
 mod recorder;
@@ -13,7 +16,7 @@ mod requests;
 mod sinks;
 mod watch;
 
-pub use client::{Clients, ConnectError};
+pub use client::{Clients, ConnectError, within};
 pub use error::ApiError;
 pub use pods::PodLoop;
 pub use recorder::{Recorder, send_events};

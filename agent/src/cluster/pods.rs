@@ -21,6 +21,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     Clients, Seen, Watched,
+    node::chance,
     reports::{Report, Reports},
     requests::{MIRROR, perform},
 };
@@ -105,7 +106,7 @@ impl PodLoop {
                         self.report(uid, report);
                     }
                 }
-                Some((op, answer)) = ended.recv() => self.sync.answered(op, answer, clock::mono()),
+                Some((op, answer)) = ended.recv() => self.sync.answered(op, answer, clock::mono(), chance()),
                 place = self.events.clone().reserve_owned(), if self.is_untold => match place {
                     Ok(place) => drop(place.send(self.desired())),
                     Err(_closed) => return,
@@ -163,9 +164,9 @@ impl PodLoop {
                 self.want(pod);
             }
             Seen::Gone(pod) => {
-                let Known { uid, name, .. } = known(&pod);
+                let Known { uid, name, version, .. } = known(&pod);
                 self.is_untold |= self.wanted.remove(&uid).is_some();
-                self.sync.gone(&name, &uid);
+                self.sync.gone(&name, &uid, version);
             }
             Seen::Failed(error) => {
                 tracing::warn!(%error, "the API server does not tell which pods are wanted");
@@ -264,3 +265,6 @@ async fn until(wake: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;
