@@ -1,6 +1,8 @@
 //! The whole-node tests: one program, each test in a lab of its own.
 
 mod allocatable;
+mod api_away;
+mod api_faults;
 mod api_pods;
 mod bad_input;
 mod behind;
@@ -68,6 +70,8 @@ fn main() -> ExitCode {
         controllers::tests(),
         service::tests(),
         api_pods::tests(),
+        api_faults::tests(),
+        api_away::tests(),
         kubeadm::tests(),
         fixtures::tests(),
         shim::tests(),
