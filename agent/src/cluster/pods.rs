@@ -144,9 +144,15 @@ impl PodLoop {
         Event::Desired { source: Source::Api, pods, is_whole: true }
     }
 
+    /// A server, or somebody between, that does not know the selector is not to give us the pods of other nodes.
+    fn is_ours(&self, pod: &ApiPod) -> bool {
+        pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(self.node.as_str())
+    }
+
     fn see(&mut self, seen: Seen<ApiPod>) {
         match seen {
-            Seen::Whole(pods) => {
+            Seen::Whole(mut pods) => {
+                pods.retain(|pod| self.is_ours(pod));
                 tracing::info!(pods = pods.len(), "the API server has told which pods are wanted");
                 self.is_untold |= !self.has_spoken;
                 self.has_spoken = true;
@@ -159,6 +165,7 @@ impl PodLoop {
                 }
                 self.sync.listed(known);
             }
+            Seen::Applied(pod) if !self.is_ours(&pod) => {}
             Seen::Applied(pod) => {
                 self.sync.applied(known(&pod));
                 self.want(pod);

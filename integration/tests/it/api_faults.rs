@@ -153,12 +153,12 @@ fn slow() -> Result<()> {
     cluster.wait_for(&path("web"), "told late", is_ready)?;
     // A list that is slow is not begun again and again while pods of the node change.
     let lists = Of::new(&Verb::LISTS, OF_PODS);
-    faults.forget();
-    faults.end_watches(&Of::new(&[], OF_PODS));
     faults.set(&[
         Rule::times(&Of::new(&[Verb::Watch], OF_PODS), Fault::Refuse(410, None), 1),
         Rule::always(&Of::default(), Fault::Delay(DELAY)),
     ]);
+    faults.forget();
+    faults.end_watches(&Of::new(&[], OF_PODS));
     asked(&faults, &lists, 1)?;
     make(&cluster, "listed")?;
     node.apply("crashes", &crate::kit::script("crashes", "sleep 0.3; exit 1"))?;
@@ -170,11 +170,13 @@ fn slow() -> Result<()> {
         node.gone("crashes")?;
         running(&node)?
     };
-    let writes = Of::new(&Verb::WRITES, "/");
+    // Who writes sees by the watch what came of it.
+    faults.set(&[Rule::times(&Of::new(&Verb::WRITES, "/"), Fault::Reset(30), 10)]);
+    make(&cluster, "written")?;
+    cluster.wait_for(&path("written"), "ready", is_ready)?;
     faults.set(&[
         Rule::times(&Of::new(&[Verb::Watch], OF_PODS), Fault::Refuse(410, None), 1),
         Rule::times(&lists, Fault::Reset(700), 2),
-        Rule::times(&writes, Fault::Reset(30), 10),
     ]);
     faults.forget();
     faults.end_watches(&Of::new(&[], OF_PODS));

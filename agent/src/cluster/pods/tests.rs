@@ -39,6 +39,9 @@ fn server(has_told: &Arc<AtomicBool>) -> Client {
         tower::service_fn(move |_: Request<Body>| {
             let has_told = Arc::clone(&has_told);
             let added = (0..PODS).map(|number| line("ADDED", &pod(number, 0)));
+            let other = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": "other", "containers": []},
+                "metadata": {"name": "other", "namespace": "shop", "uid": "other", "resourceVersion": "1"}});
+            let added = added.chain([line("ADDED", &other)]);
             let mark = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"resourceVersion": PODS.to_string(),
                 "annotations": {"k8s.io/initial-events-end": "true"}}});
             let changes = (1..=CHANGES).flat_map(|change| (0..PODS).map(move |number| (number, change)));
