@@ -9,6 +9,7 @@
 
 mod audit;
 mod client;
+pub mod faults;
 pub mod images;
 pub mod kubeadm;
 pub mod network;

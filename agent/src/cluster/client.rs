@@ -59,10 +59,10 @@ impl Clients {
 ///
 /// # Errors
 /// As the server says, or no answer within the time.
-pub(super) async fn within<T>(
-    time: Duration,
-    request: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<T, ApiError> {
+pub async fn within<T, E>(time: Duration, request: impl Future<Output = Result<T, E>>) -> Result<T, ApiError>
+where
+    ApiError: From<E>,
+{
     match tokio::time::timeout(time, request).await {
         Ok(answer) => answer.map_err(ApiError::from),
         Err(_elapsed) => Err(ApiError::Unanswered(format!("nothing came within {} s", time.as_secs()))),

@@ -2,10 +2,13 @@
 //!
 //! What is to be said, and when, is decided in `berth_core::cluster`; here are connections, watches and requests.
 
+mod answers;
 pub mod certificates;
 mod client;
 mod connection;
 mod error;
+mod lines;
+mod list;
 pub mod node;
 mod pods;
 mod recorder;
@@ -14,7 +17,7 @@ mod requests;
 mod sinks;
 mod watch;
 
-pub use client::Clients;
+pub use client::{Clients, within};
 pub use connection::ConnectError;
 pub use error::ApiError;
 pub use pods::PodLoop;

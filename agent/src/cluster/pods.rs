@@ -21,6 +21,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     Clients, Seen, Watched,
+    node::chance,
     reports::{Report, Reports},
     requests::{MIRROR, perform},
 };
@@ -105,7 +106,7 @@ impl PodLoop {
                         self.report(uid, report);
                     }
                 }
-                Some((op, answer)) = ended.recv() => self.sync.answered(op, answer, clock::mono()),
+                Some((op, answer)) = ended.recv() => self.sync.answered(op, answer, clock::mono(), chance()),
                 place = self.events.clone().reserve_owned(), if self.is_untold => match place {
                     Ok(place) => drop(place.send(self.desired())),
                     Err(_closed) => return,
@@ -143,9 +144,15 @@ impl PodLoop {
         Event::Desired { source: Source::Api, pods, is_whole: true }
     }
 
+    /// A server, or somebody between, that does not know the selector is not to give us the pods of other nodes.
+    fn is_ours(&self, pod: &ApiPod) -> bool {
+        pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(self.node.as_str())
+    }
+
     fn see(&mut self, seen: Seen<ApiPod>) {
         match seen {
-            Seen::Whole(pods) => {
+            Seen::Whole(mut pods) => {
+                pods.retain(|pod| self.is_ours(pod));
                 tracing::info!(pods = pods.len(), "the API server has told which pods are wanted");
                 self.is_untold |= !self.has_spoken;
                 self.has_spoken = true;
@@ -158,14 +165,15 @@ impl PodLoop {
                 }
                 self.sync.listed(known);
             }
+            Seen::Applied(pod) if !self.is_ours(&pod) => {}
             Seen::Applied(pod) => {
                 self.sync.applied(known(&pod));
                 self.want(pod);
             }
             Seen::Gone(pod) => {
-                let Known { uid, name, .. } = known(&pod);
+                let Known { uid, name, version, .. } = known(&pod);
                 self.is_untold |= self.wanted.remove(&uid).is_some();
-                self.sync.gone(&name, &uid);
+                self.sync.gone(&name, &uid, version);
             }
             Seen::Failed(error) => {
                 tracing::warn!(%error, "the API server does not tell which pods are wanted");
@@ -264,3 +272,6 @@ async fn until(wake: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,7 @@ use crate::clock;
 
 /// Events that may wait to be sent (`maxQueuedEvents`); what comes beyond that is lost, and said so.
 const WAITING_MAX: usize = 1000;
-/// How often an event is sent that nobody answers, and the pause between (`maxTriesPerEvent`, `defaultSleepDuration`).
+/// How often an event is sent that nobody takes yet, and the pause between (`maxTriesPerEvent`, `defaultSleepDuration`).
 const TRIES: u32 = 12;
 const PAUSE: Duration = Duration::from_secs(10);
 /// How long an answer may take.
@@ -91,13 +91,13 @@ pub async fn send_events(
             tokio::time::sleep(throttle.take(clock::mono())).await;
             match send(&clients, &node, &sending).await {
                 Ok(()) => break,
-                Err(error @ ApiError::Refused { .. }) => {
+                Err(error) if error.is_transient() => {
+                    tracing::debug!(%error, "an event waits for the API server");
+                    tokio::time::sleep(PAUSE.max(error.retry_after())).await;
+                }
+                Err(error) => {
                     tracing::debug!(%error, "the API server refuses an event");
                     break;
-                }
-                Err(ApiError::Unanswered(why)) => {
-                    tracing::debug!(why, "an event waits for the API server");
-                    tokio::time::sleep(PAUSE).await;
                 }
             }
         }

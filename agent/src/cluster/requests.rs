@@ -59,7 +59,10 @@ fn refused(request: &Request, error: &ApiError) -> Answer {
         return Answer::Gone;
     }
     tracing::warn!(pod = %request.name, what, %error, "request to the API server failed");
-    if error.is_forbidden() || error.is_invalid() { Answer::Refused } else { Answer::Failed }
+    if error.is_forbidden() || error.is_invalid() {
+        return Answer::Refused;
+    }
+    Answer::Failed { retry_after: error.retry_after() }
 }
 
 /// Source: `CreateMirrorPod` of `pkg/kubelet/pod/mirror_client.go`. Its owner is the node, so that it goes with it.

@@ -2,7 +2,7 @@
 
 use std::io::{BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -111,7 +111,7 @@ impl Watch {
     }
 }
 
-fn read(output: impl Read, sender: &mpsc::SyncSender<Seen>) {
+fn read(output: impl Read, sender: &SyncSender<Seen>) {
     for event in Deserializer::from_reader(BufReader::new(output)).into_iter::<Event>() {
         let at = SystemTime::now();
         // Who waits is told of an end; what kubectl says of it is in the test's output.

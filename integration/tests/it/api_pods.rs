@@ -24,14 +24,14 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 
-fn path(pod: &str) -> String {
+pub(crate) fn path(pod: &str) -> String {
     format!("{PODS}/{pod}")
 }
 
 /// A control plane without controllers, and a node of it.
-fn start(settings: Settings) -> Result<(Cluster, Node)> {
+pub(crate) fn start(settings: Settings) -> Result<(Cluster, Node)> {
     let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
     let kubeconfig = cluster.node_kubeconfig(NODE_NAME)?;
     let mut flags = settings.flags.clone();
@@ -41,11 +41,11 @@ fn start(settings: Settings) -> Result<(Cluster, Node)> {
 }
 
 /// A pod that is bound to the node.
-fn bound(name: &str, spec: Value) -> Result<Value> {
+pub(crate) fn bound(name: &str, spec: Value) -> Result<Value> {
     Ok(serde_json::from_str(&pod(name, with(json!({ "nodeName": NODE_NAME }), spec)))?)
 }
 
-fn is_ready(pod: &Value) -> bool {
+pub(crate) fn is_ready(pod: &Value) -> bool {
     condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
 }
 
@@ -54,13 +54,13 @@ fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
 }
 
 /// What the node has written of a pod's status, in order.
-fn patches<'a>(audit: &'a [AuditEvent], pod: &str) -> Vec<&'a Value> {
+pub(crate) fn patches<'a>(audit: &'a [AuditEvent], pod: &str) -> Vec<&'a Value> {
     let of_pod = |event: &&AuditEvent| event.is("patch", "pods/status") && event.name() == pod;
     audit.iter().filter(of_pod).filter_map(|event| event.request_object.as_ref()).collect()
 }
 
 /// The node has asked for nothing that it may not have, and has written nothing twice.
-fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
+pub(crate) fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
     let audit = cluster.audit()?;
     let refused: Vec<_> =
         audit.iter().filter(|event| event.is_by_node(NODE_NAME) && event.is_refused()).collect();
@@ -120,7 +120,7 @@ fn eprintln_patches(audit: &[AuditEvent], pod: &str) {
     }
 }
 
-fn gone(cluster: &Cluster, pod: &str) -> Result<()> {
+pub(crate) fn gone(cluster: &Cluster, pod: &str) -> Result<()> {
     cluster.wait_gone(&path(pod))
 }
 
@@ -277,7 +277,7 @@ fn server_away() -> Result<()> {
     cluster.end()
 }
 
-fn restarts(pod: &Value, container: &str) -> u64 {
+pub(crate) fn restarts(pod: &Value, container: &str) -> u64 {
     let statuses = pod["status"]["containerStatuses"].as_array();
     let status = statuses.into_iter().flatten().find(|status| status["name"] == container);
     status.and_then(|status| status["restartCount"].as_u64()).unwrap_or(0)

@@ -1,6 +1,8 @@
 //! The whole-node tests: one program, each test in a lab of its own.
 
 mod allocatable;
+mod api_away;
+mod api_faults;
 mod api_pods;
 mod as_kubelet;
 mod bad_input;
@@ -81,6 +83,8 @@ fn main() -> ExitCode {
         families::tests(),
         as_kubelet::tests(),
         clock_steps::tests(),
+        api_faults::tests(),
+        api_away::tests(),
         kubeadm::tests(),
         fixtures::tests(),
         shim::tests(),

@@ -5,6 +5,7 @@
 
 pub mod certificate;
 pub mod events;
+pub mod follow;
 pub mod lease;
 mod mirror;
 pub mod node;

@@ -23,7 +23,7 @@ use crate::{
 
 /// Requests that are under way at most: more would only wait in the server.
 const AT_ONCE: usize = 16;
-/// Pauses after a request that failed: the first one, and the longest.
+/// Pauses after a request that failed: the first one, and the longest. By chance each is as short as half of it.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// The same after one that the server refused, and will refuse again.
@@ -110,7 +110,10 @@ pub enum Answer {
     /// The server refused, and will refuse again.
     Refused,
     /// It failed, or nobody knows.
-    Failed,
+    Failed {
+        /// How long the server wants to be left alone at least.
+        retry_after: Duration,
+    },
 }
 
 /// The machine.
@@ -118,6 +121,8 @@ pub enum Answer {
 pub struct PodSync {
     /// What the API has, by name: what it had under this name before is gone.
     api: BTreeMap<PodName, ApiPod>,
+    /// Highest version that lists and watches have told: of an answer that is not newer they have told what became of it.
+    told: u64,
     /// Whether all that the API has was seen since the start.
     is_listed: bool,
     /// Whether every source of pods has spoken since the start.
@@ -154,6 +159,12 @@ enum Sent {
 impl PodSync {
     /// All pods that the API has for this node.
     pub fn listed(&mut self, pods: Vec<ApiPod>) {
+        // Versions begin anew when the API server's data were restored from an earlier copy.
+        let newest = pods.iter().map(|pod| pod.version).max().unwrap_or(0);
+        if newest < self.told {
+            self.told = newest;
+            self.api.values_mut().for_each(|known| known.version = 0);
+        }
         let mut new: BTreeMap<PodName, ApiPod> = BTreeMap::new();
         for pod in pods {
             new.insert(pod.name.clone(), pod);
@@ -175,18 +186,20 @@ impl PodSync {
 
     /// A pod was made or changed.
     pub fn applied(&mut self, pod: ApiPod) {
+        self.told = self.told.max(pod.version);
+        self.take(pod);
+    }
+
+    fn take(&mut self, pod: ApiPod) {
         let name = pod.name.clone();
-        match self.api.get(&name) {
-            Some(known) if known.uid == pod.uid => {
-                if pod.version != 0 && known.version > pod.version {
-                    return;
-                }
-            }
+        let known = self.api.get(&name);
+        if known.is_some_and(|known| pod.version != 0 && known.version > pod.version) {
+            return;
+        }
+        if known.is_none_or(|known| known.uid != pod.uid) {
             // What failed was about another one.
-            Some(_) | None => {
-                let state = self.states.entry(name.clone()).or_default();
-                (state.tries, state.not_before, state.settled) = (0, None, None);
-            }
+            let state = self.states.entry(name.clone()).or_default();
+            (state.tries, state.not_before, state.settled) = (0, None, None);
         }
         self.api.insert(name.clone(), pod);
         self.look_at(&name);
@@ -200,8 +213,9 @@ impl PodSync {
         }
     }
 
-    /// A pod is gone.
-    pub fn gone(&mut self, name: &PodName, uid: &PodUid) {
+    /// A pod is gone, as of this version.
+    pub fn gone(&mut self, name: &PodName, uid: &PodUid, version: u64) {
+        self.told = self.told.max(version);
         if self.api.get(name).is_some_and(|known| known.uid == *uid) {
             self.api.remove(name);
             self.look_at(name);
@@ -228,8 +242,8 @@ impl PodSync {
         self.look_at(&pod.name);
     }
 
-    /// What came of a request.
-    pub fn answered(&mut self, op: OpId, answer: Answer, now: Mono) {
+    /// What came of a request. `chance` is within 0 and 1.
+    pub fn answered(&mut self, op: OpId, answer: Answer, now: Mono, chance: f64) {
         let Some((name, sent)) = self.open.remove(&op) else { return };
         let state = self.states.entry(name.clone()).or_default();
         state.is_open = false;
@@ -238,14 +252,17 @@ impl PodSync {
                 if let Sent::Status(wanted) = sent {
                     state.settled = Some((wanted, Arc::clone(&pod.status)));
                 }
-                self.applied(*pod);
+                // It may be gone since, or another one is there: an answer may come late.
+                if pod.version == 0 || pod.version > self.told {
+                    self.take(*pod);
+                }
                 None
             }
             Answer::Done => None,
             // The watch tells what is there now; whatever comes of it, this pod was meant.
             Answer::Gone => Some(PAUSE_MAX),
             Answer::Refused => Some(REFUSED_PAUSE),
-            Answer::Failed => Some(PAUSE_MIN.saturating_mul(1 << state.tries.min(5)).min(PAUSE_MAX)),
+            Answer::Failed { retry_after } => Some(pause(state.tries, chance).max(retry_after)),
         };
         let state = self.states.entry(name.clone()).or_default();
         state.tries = if pause.is_some() { state.tries.saturating_add(1) } else { 0 };
@@ -340,6 +357,12 @@ impl PodSync {
         let is_to_go = api.is_deleted && node.is_torn_down && has_ended;
         is_to_go.then(|| (Call::Delete { uid: api.uid.clone() }, Sent::Other))
     }
+}
+
+/// Many nodes that fail together do not go on asking together.
+fn pause(tries: u32, chance: f64) -> Duration {
+    let most = PAUSE_MIN.saturating_mul(1 << tries.min(5)).min(PAUSE_MAX);
+    most.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0))
 }
 
 fn status_call(api: &ApiPod, node: &NodePod, state: Option<&State>) -> Option<(Call, Sent)> {

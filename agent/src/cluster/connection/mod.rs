@@ -37,6 +37,7 @@ use self::{
     exec::Plugin,
     proxy::Way,
 };
+use super::answers::Bounded;
 use crate::{
     causes::with_causes,
     config::{Cluster, architecture},
@@ -142,7 +143,7 @@ fn client(mut config: Config, way: Way) -> Result<Client, String> {
         .option_layer(auth)
         .layer(headers)
         .map_err(BoxError::from)
-        .service(transport);
+        .service(Bounded(transport));
     Ok(ClientBuilder::new(service, namespace).build())
 }
 

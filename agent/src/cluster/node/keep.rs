@@ -7,8 +7,11 @@ use std::{
 };
 
 use berth_core::{
-    cluster::node::{
-        self, Facts, Health, Image, Machine, NodeSettings, Reason, Report, Written, backoff, jittered,
+    cluster::{
+        follow,
+        node::{
+            self, Facts, Health, Image, Machine, NodeSettings, Reason, Report, Written, backoff, jittered,
+        },
     },
     time::Mono,
 };
@@ -215,7 +218,7 @@ impl Keeper {
             Err(error) => {
                 state.failures = state.failures.saturating_add(1);
                 self.failed(state, &error);
-                backoff(state.failures).min(every)
+                backoff(state.failures).min(every).max(error.retry_after())
             }
         };
         let silent = node::next_change(&facts.health, clock::mono());
@@ -322,9 +325,8 @@ fn nodes(client: Client) -> Api<DynamicObject> {
 
 /// Whether a version lies before the one that is known: a watch tells a change after the answer to the patch that made it.
 fn is_older(version: Option<&str>, known: &Value) -> bool {
-    let number = |text: &str| text.parse::<u64>().ok();
-    let known = known.pointer("/metadata/resourceVersion").and_then(Value::as_str).and_then(number);
-    matches!((version.and_then(number), known), (Some(version), Some(known)) if version < known)
+    let known = known.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    follow::is_older(version.unwrap_or_default(), known.unwrap_or_default())
 }
 
 /// An object of the API as a value.
