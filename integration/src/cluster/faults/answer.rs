@@ -77,12 +77,14 @@ pub(super) fn same(body: Incoming) -> Body {
 pub(super) fn reset(mut body: Incoming, bytes: usize) -> Body {
     streamed(move |sender| async move {
         let mut left = bytes;
-        while let Some(Ok(frame)) = body.frame().await {
+        while left > 0
+            && let Some(Ok(frame)) = body.frame().await
+        {
             let Ok(mut piece) = frame.into_data() else { continue };
             piece.truncate(left);
             left -= piece.len();
-            if sender.send(Ok(piece)).await.is_err() || left == 0 {
-                break;
+            if sender.send(Ok(piece)).await.is_err() {
+                return;
             }
         }
         // What was sent goes out before the end does.
