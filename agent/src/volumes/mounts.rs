@@ -150,10 +150,10 @@ mod tests {
             let worker = scope.spawn(|| {
                 unshare(CloneFlags::CLONE_NEWNS).unwrap();
                 let set = |path: &Path, flags| {
-                    mount(None::<&str>, path, None::<&str>, flags, None::<&str>).unwrap()
+                    mount(None::<&str>, path, None::<&str>, flags, None::<&str>).unwrap();
                 };
                 let tmpfs = |path: &Path| {
-                    mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap()
+                    mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
                 };
                 set(Path::new("/"), MsFlags::MS_REC | MsFlags::MS_PRIVATE);
                 tmpfs(dir.path());

@@ -49,6 +49,8 @@ fn run() -> Result<()> {
     told.step("kubeadm join");
     life::first(&cluster, &told)?;
     fs::write(BOOTED, fs::read(machine::BOOT_ID)?).context("keep what this boot is called")?;
+    // An API server that is asked to end waits for whoever watches.
+    cluster.end()?;
     machine::reboot()?;
     thread::sleep(END_LIMIT);
     anyhow::bail!("the machine did not end in {END_LIMIT:?}")
