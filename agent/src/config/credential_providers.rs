@@ -162,11 +162,16 @@ mod tests {
     const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\n";
 
     fn of(text: &str) -> Result<Vec<CredentialProvider>, String> {
+        let (dir, file) = written(text);
+        let prefix = format!("{}/", dir.path().display());
+        read(&file, Path::new("/bin")).map_err(|faults| faults.to_string().replace(&prefix, ""))
+    }
+
+    fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("config.yaml");
         fs::write(&file, text).unwrap();
-        let prefix = format!("{}/", dir.path().display());
-        read(&file, Path::new("/bin")).map_err(|faults| faults.to_string().replace(&prefix, ""))
+        (dir, file)
     }
 
     #[test]

@@ -61,40 +61,38 @@ fn every_flag_of_the_kubelet_is_taken_and_named_where_it_does_nothing() {
 }
 
 /// What those pass who start kubelets, each as it is found there.
-#[test]
-fn what_others_start_kubelets_with_is_taken() {
-    for (whose, line) in [
-        (
-            "kubeadm",
-            "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf \
+const LINES: [(&str, &str); 7] = [
+    (
+        "kubeadm",
+        "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf \
              --container-runtime-endpoint=unix:///var/run/containerd/containerd.sock \
              --pod-infra-container-image=registry.k8s.io/pause:3.10 --hostname-override=node-1 \
              --register-with-taints=node-role.kubernetes.io/control-plane=:NoSchedule",
-        ),
-        (
-            "kind",
-            "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf \
+    ),
+    (
+        "kind",
+        "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf \
              --container-runtime-endpoint=unix:///run/containerd/containerd.sock --node-ip=172.18.0.2 --node-labels= \
              --provider-id=kind://docker/kind/kind-control-plane --runtime-cgroups=/system.slice/containerd.service",
-        ),
-        (
-            "k3s",
-            "--config-dir=/var/lib/rancher/k3s/agent/etc/kubelet.conf.d --kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig \
+    ),
+    (
+        "k3s",
+        "--config-dir=/var/lib/rancher/k3s/agent/etc/kubelet.conf.d --kubeconfig=/var/lib/rancher/k3s/agent/kubelet.kubeconfig \
              --read-only-port=0 --root-dir=/var/lib/kubelet --cert-dir=/var/lib/rancher/k3s/agent/pki \
              --hostname-override=k3s --node-ip=10.0.0.2 --cloud-provider=external --runtime-cgroups=/k3s \
              --node-labels= --image-credential-provider-bin-dir=/var/lib/rancher/credentialprovider/bin \
              --image-credential-provider-config=/var/lib/rancher/credentialprovider/config.yaml",
-        ),
-        (
-            "EKS",
-            "--cloud-provider=external --hostname-override=i-0123456789abcdef0 --kubeconfig=/var/lib/kubelet/kubeconfig \
+    ),
+    (
+        "EKS",
+        "--cloud-provider=external --hostname-override=i-0123456789abcdef0 --kubeconfig=/var/lib/kubelet/kubeconfig \
              --image-credential-provider-bin-dir=/etc/eks/image-credential-provider \
              --image-credential-provider-config=/etc/eks/image-credential-provider/config.json --node-ip=192.168.10.20 \
              --node-labels=eks.amazonaws.com/nodegroup=ng,eks.amazonaws.com/nodegroup-image=ami-0123456789abcdef0 --v=2",
-        ),
-        (
-            "AKS",
-            "--enable-server --node-labels=agentpool=nodepool1,kubernetes.azure.com/mode=system --v=2 \
+    ),
+    (
+        "AKS",
+        "--enable-server --node-labels=agentpool=nodepool1,kubernetes.azure.com/mode=system --v=2 \
              --volume-plugin-dir=/etc/kubernetes/volumeplugins --kubeconfig /var/lib/kubelet/kubeconfig \
              --bootstrap-kubeconfig /var/lib/kubelet/bootstrap-kubeconfig --address=0.0.0.0 --anonymous-auth=false \
              --authentication-token-webhook=true --authorization-mode=Webhook --cgroups-per-qos=true \
@@ -112,10 +110,10 @@ fn what_others_start_kubelets_with_is_taken() {
              --tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_RSA_WITH_AES_128_GCM_SHA256 \
              --container-runtime-endpoint=unix:///run/containerd/containerd.sock \
              --runtime-cgroups=/system.slice/containerd.service --runtime-request-timeout=15m",
-        ),
-        (
-            "GKE",
-            "--v=2 --cloud-provider=external --experimental-mounter-path=/home/kubernetes/containerized_mounter/mounter \
+    ),
+    (
+        "GKE",
+        "--v=2 --cloud-provider=external --experimental-mounter-path=/home/kubernetes/containerized_mounter/mounter \
              --cert-dir=/var/lib/kubelet/pki/ --kubeconfig=/var/lib/kubelet/kubeconfig --max-pods=110 \
              --volume-plugin-dir=/home/kubernetes/flexvolume --node-status-max-images=25 \
              --container-runtime-endpoint=unix:///run/containerd/containerd.sock \
@@ -123,10 +121,10 @@ fn what_others_start_kubelets_with_is_taken() {
              --image-credential-provider-config=/srv/cri_auth_config.yaml \
              --image-credential-provider-bin-dir=/home/kubernetes/bin \
              --node-labels=cloud.google.com/gke-nodepool=default-pool,topology.kubernetes.io/zone=a",
-        ),
-        (
-            "kOps",
-            "--authentication-token-webhook=true --authorization-mode=Webhook --cgroup-driver=systemd \
+    ),
+    (
+        "kOps",
+        "--authentication-token-webhook=true --authorization-mode=Webhook --cgroup-driver=systemd \
              --client-ca-file=/srv/kubernetes/ca.crt --cloud-provider=external --cluster-dns=100.64.0.10 \
              --cluster-domain=cluster.local --container-runtime-endpoint=unix:///run/containerd/containerd.sock \
              --enable-debugging-handlers=true \
@@ -137,8 +135,12 @@ fn what_others_start_kubelets_with_is_taken() {
              --pod-manifest-path=/etc/kubernetes/manifests --protect-kernel-defaults=true \
              --tls-cert-file=/srv/kubernetes/kubelet-server.crt --tls-private-key-file=/srv/kubernetes/kubelet-server.key \
              --v=2 --volume-plugin-dir=/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
-        ),
-    ] {
+    ),
+];
+
+#[test]
+fn what_others_start_kubelets_with_is_taken() {
+    for (whose, line) in LINES {
         let parse =
             |words: &[&str]| KubeletFlags::parse(words).unwrap_or_else(|error| panic!("{whose}: {error}"));
         let words: Vec<_> = line.split_whitespace().collect();

@@ -5,7 +5,7 @@ use super::*;
 use crate::causes::with_causes;
 
 fn plugin(config: Value) -> Result<Plugin, PluginError> {
-    let mut config: ExecConfig = serde_json::from_value(config).unwrap();
+    let mut config = parsed(config);
     config.cluster = Some(ExecAuthCluster {
         server: Some("https://api.example:6443".to_owned()),
         insecure_skip_tls_verify: None,
@@ -15,6 +15,10 @@ fn plugin(config: Value) -> Result<Plugin, PluginError> {
         config: Some(json!({ "audience": "x" })),
     });
     Plugin::of(&config)
+}
+
+fn parsed(config: Value) -> ExecConfig {
+    serde_json::from_value(config).unwrap()
 }
 
 /// A plugin that is a script.
@@ -112,7 +116,7 @@ fn what_a_plugin_prints_is_taken_whole_or_not_at_all() {
     }
     let other = printed(json!({ "token": "x" })).replace("/v1", "/v1beta1");
     assert!(taken(&other).unwrap_err().contains("another apiVersion"));
-    assert!(taken("{kind: ExecCredential, apiVersion: client.authentication.k8s.io/v1}").is_err());
+    taken("{kind: ExecCredential, apiVersion: client.authentication.k8s.io/v1}").unwrap_err();
 
     let yaml = "kind: ExecCredential\napiVersion: client.authentication.k8s.io/v1\nstatus:\n  token: x\n  \
                 expirationTimestamp: \"2030-01-01T00:00:00Z\"\n  clientCertificateData: c\n  clientKeyData: k\n";
