@@ -187,6 +187,9 @@ async fn start(
         systemd: (config.node.cgroups.driver == CgroupDriver::Systemd).then(Systemd::default),
         oci,
         objects: Objects::of(clients.as_ref(), &sender),
+        node_object: clients
+            .clone()
+            .map(|clients| cluster::node::NodeObject { clients, name: config.node.name.clone() }),
         accounts: AccountsCache::default(),
         leases: LeasesInUse::default(),
         ended,

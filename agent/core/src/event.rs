@@ -39,7 +39,7 @@ pub enum Event {
     },
     /// What of the node may have changed, read before another event that pods are prepared after.
     NodeFacts(NodeFacts),
-    /// What pods are admitted by, as the API server has it.
+    /// What the Node object says, each time it is seen. Before pods of the API server are wanted for the first time.
     NodeInfo(NodeInfo),
     /// Whether pods can be wired: a CNI configuration is there and its plugins are content.
     NetworkReady(Result<(), String>),
@@ -116,6 +116,8 @@ pub enum Outcome {
     TerminationMessage(String),
     /// What a container answered.
     Probed(ProbeAnswer),
+    /// The Node object.
+    NodeObject(Box<NodeInfo>),
     /// What is not as it was made.
     Looked(BTreeSet<Finding>),
 }

@@ -56,11 +56,26 @@ impl Joining {
         tasks.spawn(send_events(clients.clone(), name.clone(), throttle(cluster.events), happened));
         let (images, listed) = watch::channel(None);
         tasks.spawn(follow_images(containerd.clone(), images));
-        let parts = node::Parts { clients: clients.clone(), containerd, network, images: listed, recorder };
+        let (is_told, mut node_told) = watch::channel(false);
+        let (node_clients, told) = (clients.clone(), events.clone());
+        let parts = node::Parts {
+            clients: node_clients,
+            containerd,
+            network,
+            images: listed,
+            recorder,
+            events: told,
+            is_told,
+        };
         tasks.spawn(node::run(config, cluster.node.clone(), parts));
         let requests = throttle(cluster.requests);
         tasks.spawn(certificates::keep(clients.clone(), cluster));
-        tasks.spawn(PodLoop::new(&name, clients, requests, reports, view, events).run());
+        tasks.spawn(async move {
+            // Pods are admitted by what the Node object says (`NewSourceApiserver` of `pkg/kubelet/config/apiserver.go`).
+            if node_told.wait_for(|is_told| *is_told).await.is_ok() {
+                PodLoop::new(&name, clients, requests, reports, view, events).run().await;
+            }
+        });
         while tasks.join_next().await.is_some() {}
     }
 }

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     cgroup::{Systemd, Tree},
+    cluster::node::NodeObject,
     config::Config,
     failpoint::Failpoint,
     network::Network,
@@ -42,6 +43,8 @@ pub struct Host {
     pub oci: OciCommand,
     /// Objects of the API server.
     pub objects: Objects,
+    /// The Node object, where the node has a cluster.
+    pub node_object: Option<NodeObject>,
     /// Account files by image.
     pub accounts: AccountsCache,
     /// Leases under which images are being unpacked.

@@ -15,6 +15,7 @@ mod lanes;
 mod leases;
 mod look;
 mod network;
+mod node_object;
 mod perform;
 mod probe;
 mod runtime;

@@ -204,7 +204,7 @@ mod tests {
             names.push(match act {
                 NodeAct::PullImage(image) => format!("pull {image}"),
                 NodeAct::InspectImage(image) => format!("look {image}"),
-                NodeAct::SetQos(values) => panic!("{values:?}"),
+                NodeAct::SetQos(_) | NodeAct::ReadNodeObject => panic!("{act:?}"),
             });
         }
         names
