@@ -247,6 +247,7 @@ fn is_same_wish(one: &ApiPod, other: &ApiPod) -> bool {
         && a.generation == b.generation
         && a.deletion_timestamp == b.deletion_timestamp
         && a.deletion_grace_period_seconds == b.deletion_grace_period_seconds
+        && manifest::readiness_gates(one) == manifest::readiness_gates(other)
 }
 
 fn without_end(pod: Arc<Pod>) -> Arc<Pod> {
