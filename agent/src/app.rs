@@ -33,7 +33,7 @@ use crate::{
     cluster,
     config::Config,
     control,
-    effects::{AccountsCache, Host, Lanes, LeasesInUse, changeable, end_unused, manifests},
+    effects::{AccountsCache, Host, Lanes, LeasesInUse, PullsUnderWay, changeable, end_unused, manifests},
     failpoint::Failpoint,
     healthz, kernel, limits, manifest,
     network::{self, Network},
@@ -187,11 +187,10 @@ async fn start(
         systemd: (config.node.cgroups.driver == CgroupDriver::Systemd).then(Systemd::default),
         oci,
         objects: Objects::of(clients.as_ref(), &sender),
-        node_object: clients
-            .clone()
-            .map(|clients| cluster::node::NodeObject { clients, name: config.node.name.clone() }),
+        node_object: node_object(&config, clients.as_ref()),
         accounts: AccountsCache::default(),
         leases: LeasesInUse::default(),
+        pulls: PullsUnderWay::default(),
         ended,
         lanes: Lanes::default(),
         workers: workers.clone(),
@@ -253,6 +252,12 @@ fn end_leases(host: Arc<Host>) {
 async fn clients(config: &Config) -> Result<Option<cluster::Clients>> {
     let Some(cluster) = &config.cluster else { return Ok(None) };
     Ok(Some(cluster::certificates::clients(cluster).await?))
+}
+
+/// The Node object, where the node has a cluster.
+fn node_object(config: &Config, clients: Option<&cluster::Clients>) -> Option<cluster::node::NodeObject> {
+    let name = config.node.name.clone();
+    clients.map(|clients| cluster::node::NodeObject { clients: clients.clone(), name })
 }
 
 fn asks_for_changes(workers: &Workers) -> network::Changeable {

@@ -6,7 +6,7 @@ use crate::{
     config::NodeFacts,
     failure::Failure,
     id::{OpId, PodUid, SandboxId},
-    image::ImageInfo,
+    image::{ImageInfo, WantedImage},
     node::NodeInfo,
     observation::{Observation, ObservedTask, SandboxReport},
     oci::Accounts,
@@ -49,6 +49,13 @@ pub enum Event {
         object: ObjectKey,
         /// The pods that use it.
         pods: Vec<PodUid>,
+    },
+    /// Secrets that an image is to be pulled with cannot be read; it is pulled without them.
+    PullSecretsMissing {
+        /// The image that is being pulled.
+        image: WantedImage,
+        /// Names of those of its secrets.
+        names: Vec<String>,
     },
     /// A sandbox reports.
     Sandbox {

@@ -8,6 +8,7 @@ mod error;
 pub mod node;
 mod pods;
 mod recorder;
+mod refused;
 mod reports;
 mod requests;
 mod sinks;

@@ -7,6 +7,7 @@ use berth_core::{config::NodeConfig, failure::Failure, id::PodUid};
 use super::{
     accounts::AccountsCache,
     failure::unknown,
+    images::PullsUnderWay,
     lanes::{Lanes, Place},
     leases::LeasesInUse,
 };
@@ -49,6 +50,8 @@ pub struct Host {
     pub accounts: AccountsCache,
     /// Leases under which images are being unpacked.
     pub leases: LeasesInUse,
+    /// Pulls that are under way.
+    pub pulls: PullsUnderWay,
     /// What is kept of pods that have ended.
     pub ended: EndedPods,
     /// Bounds on concurrency.

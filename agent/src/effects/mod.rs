@@ -24,7 +24,7 @@ mod worker;
 pub use accounts::AccountsCache;
 pub(crate) use files::{changeable, manifests};
 pub use host::Host;
-pub use images::{end_unused, follow_images};
+pub use images::{PullsUnderWay, end_unused, follow_images};
 pub use kinds::KINDS;
 pub use lanes::Lanes;
 pub use leases::LeasesInUse;

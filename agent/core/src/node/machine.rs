@@ -143,6 +143,7 @@ impl Node {
             Event::NodeInfo(info) => self.take_info(info, now),
             Event::NetworkReady(ready) => self.set_network(ready, now),
             Event::ObjectChanged { object, pods } => self.object_changed(&object, &pods, now),
+            Event::PullSecretsMissing { image, names } => self.pull_secrets_missing(&image, &names, now),
             Event::Sandbox { id, report } => self.report(&id, report, now),
             Event::Done { op, outcome } => self.settle(op, outcome, now),
         }

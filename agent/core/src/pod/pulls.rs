@@ -5,7 +5,7 @@
 //! above the rate; here it waits).
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -138,6 +138,13 @@ impl Pulls {
     /// A look has ended: who waits for it.
     pub fn inspected(&mut self, image: &WantedImage) -> Vec<Asker> {
         self.looks.remove(image).map(|look| look.askers).unwrap_or_default()
+    }
+
+    /// The pods that wait for a pull.
+    #[must_use]
+    pub fn pods_that_wait(&self, image: &WantedImage) -> BTreeSet<PodUid> {
+        let pull = self.pulls.get(image);
+        pull.into_iter().flat_map(|pull| &pull.askers).map(|(asker, _)| asker.pod.clone()).collect()
     }
 
     /// A pull has ended: who waits for it.

@@ -19,6 +19,8 @@ mod lives;
 #[cfg(test)]
 mod log;
 #[cfg(test)]
+mod names;
+#[cfg(test)]
 mod oracle;
 #[cfg(test)]
 mod orphans;

@@ -3,6 +3,7 @@
 mod auth;
 mod credentials;
 mod follow;
+mod forget;
 pub(super) mod image_root;
 pub(super) mod image_volumes;
 pub(super) mod inspect;
@@ -16,5 +17,6 @@ pub(super) mod unpack;
 
 pub use follow::follow_images;
 pub use lease::end_unused;
+pub use pulled::PullsUnderWay;
 
 use super::{failure, files, host, kinds, leases};
