@@ -1,5 +1,6 @@
 //! The whole-node tests: one program, each test in a lab of its own.
 
+mod admission;
 mod allocatable;
 mod api_pods;
 mod bad_input;
@@ -34,6 +35,7 @@ mod lives;
 mod neighbours;
 mod plugins;
 mod probes;
+mod pull_secrets;
 mod reboot;
 mod registries;
 mod relay;
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         controllers::tests(),
         service::tests(),
         api_pods::tests(),
+        admission::tests(),
         kubeadm::tests(),
         fixtures::tests(),
         shim::tests(),
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
         neighbours::tests(),
         images::tests(),
         registries::tests(),
+        pull_secrets::tests(),
         unpack::tests(),
         runtimes::tests(),
         bad_input::tests(),
