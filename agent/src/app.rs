@@ -36,7 +36,10 @@ use crate::{
     },
     config::{Config, CurrentRuntime},
     control,
-    effects::{AccountsCache, Host, Lanes, LeasesInUse, SandboxHandlers, changeable, end_unused, manifests},
+    effects::{
+        AccountsCache, Host, Lanes, LeasesInUse, PullsUnderWay, SandboxHandlers, changeable, end_unused,
+        manifests,
+    },
     failpoint::Failpoint,
     healthz, iptables, kernel, limits, manifest,
     network::{self, Network},
@@ -200,9 +203,11 @@ async fn start(
         runtime: current.clone(),
         handlers,
         objects: Objects::of(clients.as_ref(), &sender),
+        node_object: node_object(&config, clients.as_ref()),
         accounts: AccountsCache::default(),
         node_accounts: NodeAccounts::of(&config.registry_accounts),
         leases: LeasesInUse::default(),
+        pulls: PullsUnderWay::default(),
         ended,
         lanes: Lanes::default(),
         workers: workers.clone(),
@@ -289,6 +294,12 @@ fn end_leases(host: Arc<Host>) {
 async fn clients(config: &Config) -> Result<Option<cluster::Clients>> {
     let Some(cluster) = &config.cluster else { return Ok(None) };
     Ok(Some(certificates::clients(cluster).await?))
+}
+
+/// The Node object, where the node has a cluster.
+fn node_object(config: &Config, clients: Option<&cluster::Clients>) -> Option<cluster::node::NodeObject> {
+    let name = config.node.name.clone();
+    clients.map(|clients| cluster::node::NodeObject { clients: clients.clone(), name })
 }
 
 fn asks_for_changes(workers: &Workers) -> network::Changeable {

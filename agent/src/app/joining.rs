@@ -63,27 +63,35 @@ impl Joining {
     ) {
         let Self { config, clients, containerd, network, runtime, view, events, .. } = self;
         certificates::bootstrap(&cluster, &clients).await;
-        let Sinks { reports, recorder } = sinks;
         let throttle = |Rate { per_second, burst }| Throttle::new(per_second, burst);
         let name = config.node.name.clone();
         // All of them end with this one.
         let mut tasks = JoinSet::new();
         tasks.spawn(send_events(clients.clone(), name.clone(), throttle(cluster.events), happened));
         let (images, listed) = watch::channel(None);
-        tasks.spawn(follow_images(containerd.clone(), images));
+        tasks.spawn(follow_images(containerd.clone(), config.node.paths.root.clone(), images));
+        let (is_told, mut node_told) = watch::channel(false);
+        let (node_clients, told) = (clients.clone(), events.clone());
         let parts = node::Parts {
-            clients: clients.clone(),
+            clients: node_clients,
             containerd,
             network,
             runtime,
             images: listed,
-            recorder,
+            recorder: sinks.recorder.clone(),
             addresses,
+            events: told,
+            is_told,
         };
         tasks.spawn(node::run(config, cluster.node.clone(), parts));
         let requests = throttle(cluster.requests);
         tasks.spawn(certificates::keep(clients.clone(), cluster));
-        tasks.spawn(PodLoop::new(&name, clients, requests, reports, view, events).run());
+        tasks.spawn(async move {
+            // Pods are admitted by what the Node object says (`NewSourceApiserver` of `pkg/kubelet/config/apiserver.go`).
+            if node_told.wait_for(|is_told| *is_told).await.is_ok() {
+                PodLoop::new(&name, clients, requests, sinks, view, events).run().await;
+            }
+        });
         while tasks.join_next().await.is_some() {}
     }
 }

@@ -12,6 +12,7 @@ mod list;
 pub mod node;
 mod pods;
 mod recorder;
+mod refused;
 mod reports;
 mod requests;
 mod sinks;

@@ -20,9 +20,10 @@ use serde_json::Value;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    Clients, Seen, Watched,
+    Clients, Seen, Sinks, Watched,
     node::chance,
-    reports::{Report, Reports},
+    refused,
+    reports::Report,
     requests::{MIRROR, perform},
 };
 use crate::{
@@ -41,7 +42,7 @@ pub struct PodLoop {
     watched: Watched<ApiPod>,
     sync: PodSync,
     throttle: Throttle,
-    reports: Reports,
+    sinks: Sinks,
     view: View,
     events: mpsc::Sender<Event>,
     wanted: BTreeMap<PodUid, Wanted>,
@@ -63,13 +64,13 @@ struct Wanted {
 }
 
 impl PodLoop {
-    /// The pods of the node of this name. They are told to `events`, what becomes of them comes from `reports`.
+    /// The pods of the node of this name. They are told to `events`, what becomes of them comes from `sinks`.
     #[must_use]
     pub fn new(
         node: &str,
         clients: Clients,
         throttle: Throttle,
-        reports: Reports,
+        sinks: Sinks,
         view: View,
         events: mpsc::Sender<Event>,
     ) -> Self {
@@ -80,7 +81,7 @@ impl PodLoop {
             watched,
             sync: PodSync::default(),
             throttle,
-            reports,
+            sinks,
             view,
             events,
             wanted: BTreeMap::new(),
@@ -98,7 +99,7 @@ impl PodLoop {
             // Each is cancel safe: what is not taken stays where it is.
             tokio::select! {
                 seen = self.watched.next() => self.see(seen),
-                waiting = self.reports.take() => {
+                waiting = self.sinks.reports.take() => {
                     if waiting.sources_have_spoken {
                         self.sync.sources_have_spoken();
                     }
@@ -157,9 +158,10 @@ impl PodLoop {
                 self.is_untold |= !self.has_spoken;
                 self.has_spoken = true;
                 let known: Vec<Known> = pods.iter().map(known).collect();
-                let before = self.wanted.len();
-                self.wanted.retain(|uid, _| known.iter().any(|pod| pod.uid == *uid && pod.mirrors.is_none()));
-                self.is_untold |= self.wanted.len() != before;
+                let is_known =
+                    |uid: &PodUid| known.iter().any(|pod| pod.uid == *uid && pod.mirrors.is_none());
+                let gone: Vec<PodUid> = self.wanted.keys().filter(|uid| !is_known(uid)).cloned().collect();
+                gone.iter().for_each(|uid| self.forget(uid));
                 for pod in pods {
                     self.want(pod);
                 }
@@ -172,12 +174,21 @@ impl PodLoop {
             }
             Seen::Gone(pod) => {
                 let Known { uid, name, version, .. } = known(&pod);
-                self.is_untold |= self.wanted.remove(&uid).is_some();
+                self.forget(&uid);
                 self.sync.gone(&name, &uid, version);
             }
             Seen::Failed(error) => {
                 tracing::warn!(%error, "the API server does not tell which pods are wanted");
             }
+        }
+    }
+
+    /// The API server wants a pod no more. Of one that could not be run, the node has nothing to tell any more.
+    fn forget(&mut self, uid: &PodUid) {
+        let Some(wanted) = self.wanted.remove(uid) else { return };
+        self.is_untold = true;
+        if wanted.pod.is_err() {
+            self.sync.withdrawn(uid);
         }
     }
 
@@ -194,12 +205,17 @@ impl PodLoop {
         let seen = before.map_or_else(Timestamp::now, |before| before.seen);
         let made = match manifest::api_pod(&given, seen) {
             Ok(manifest) => (Ok(manifest.pod), manifest.unsupported),
-            Err(faults) => {
-                tracing::error!(pod = %name, "pod cannot be run here: {faults}");
-                (Err(faults.to_string()), Vec::new())
-            }
+            Err(faults) => (Err(refused::text(faults)), Vec::new()),
         };
         let (pod, unsupported) = made;
+        if let Err(why) = &pod {
+            let was_told = before.is_some_and(|before| before.pod.as_ref().err() == Some(why));
+            if !was_told && !refused::was_told(&given, why) {
+                tracing::error!(pod = %name, "pod cannot be run here: {why}");
+                self.sinks.note(&uid, &refused::note(&uid, &name, why));
+            }
+            self.sync.published(uid.clone(), refused::node_pod(&given, &name, why));
+        }
         // How a pod has ended counts only where the node did not see it end.
         let was_seen = before.is_some();
         let pod = pod.map(|pod| if was_seen { without_end(pod) } else { pod });
@@ -208,9 +224,17 @@ impl PodLoop {
     }
 
     fn report(&mut self, uid: PodUid, report: Report) {
-        let Report::Is(published) = report else { return self.sync.withdrawn(&uid) };
+        let Report::Is(published) = report else { return self.withdrawn(&uid) };
         let pod = self.node_pod(&uid, &published);
         self.sync.published(uid, pod);
+    }
+
+    /// Nothing of a pod is left on the node. What an earlier agent ran of one that this one cannot run is told of no more.
+    fn withdrawn(&mut self, uid: &PodUid) {
+        self.sync.withdrawn(uid);
+        if let Some(Wanted { name, given, pod: Err(why), .. }) = self.wanted.get(uid) {
+            self.sync.published(uid.clone(), refused::node_pod(given, name, why));
+        }
     }
 
     fn node_pod(&self, uid: &PodUid, published: &Published) -> NodePod {
@@ -255,6 +279,7 @@ fn is_same_wish(one: &ApiPod, other: &ApiPod) -> bool {
         && a.generation == b.generation
         && a.deletion_timestamp == b.deletion_timestamp
         && a.deletion_grace_period_seconds == b.deletion_grace_period_seconds
+        && manifest::readiness_gates(one) == manifest::readiness_gates(other)
 }
 
 fn without_end(pod: Arc<Pod>) -> Arc<Pod> {
@@ -262,7 +287,7 @@ fn without_end(pod: Arc<Pod>) -> Arc<Pod> {
 }
 
 /// Types of the API can always be written as JSON.
-fn json<T: serde::Serialize>(value: &T) -> Value {
+pub(super) fn json<T: serde::Serialize>(value: &T) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 

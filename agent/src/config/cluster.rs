@@ -213,7 +213,7 @@ fn taints(kubelet: &KubeletConfiguration) -> Vec<Taint> {
 }
 
 /// `--node-labels`, checked.
-fn labels(flags: &KubeletFlags) -> Result<BTreeMap<String, String>, Fault> {
+pub(super) fn labels(flags: &KubeletFlags) -> Result<BTreeMap<String, String>, Fault> {
     let written = flags.node_labels.iter().flat_map(|list| list.split(',')).map(str::trim);
     let mut labels = BTreeMap::new();
     for label in written.filter(|label| !label.is_empty()) {

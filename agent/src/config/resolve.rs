@@ -158,7 +158,7 @@ impl Settings {
         let root = text(flags.root_dir.as_path());
         Ok(NodeConfig {
             name,
-            labels: own_labels(&facts.hostname),
+            labels: initial_labels(&facts.hostname, super::cluster::labels(flags)?),
             pods_max: self.pods_max(&facts.capacity),
             ips: ips.unwrap_or_else(|| facts.ips.clone()),
             hostname: facts.kernel_hostname.clone(),
@@ -263,14 +263,19 @@ impl Settings {
     }
 }
 
-/// Labels that every node has (`initialNode` of `pkg/kubelet/kubelet_node_status.go`).
-fn own_labels(hostname: &str) -> BTreeMap<String, String> {
+/// Labels that a node is made with: those of every node, and those that it is given by flag over them (`initialNode` of
+/// `pkg/kubelet/kubelet_node_status.go`).
+fn initial_labels(hostname: &str, given: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let architecture = facts::architecture();
     let labels = [
         ("kubernetes.io/hostname", hostname),
         ("kubernetes.io/os", "linux"),
-        ("kubernetes.io/arch", facts::architecture()),
+        ("kubernetes.io/arch", architecture),
+        ("beta.kubernetes.io/os", "linux"),
+        ("beta.kubernetes.io/arch", architecture),
     ];
-    labels.map(|(label, value)| (label.to_owned(), value.to_owned())).into()
+    let own = labels.map(|(label, value)| (label.to_owned(), value.to_owned()));
+    own.into_iter().chain(given).collect()
 }
 
 /// The least `oom_score_adj` that the agent can give: any, unless it lacks the capability for that.

@@ -9,11 +9,13 @@ use super::{
     SandboxHandlers,
     accounts::AccountsCache,
     failure::unknown,
+    images::PullsUnderWay,
     lanes::{Lanes, Place},
     leases::LeasesInUse,
 };
 use crate::{
     cgroup::{Systemd, Tree},
+    cluster::node::NodeObject,
     config::{Config, CurrentRuntime, RuntimeSettings},
     failpoint::Failpoint,
     network::Network,
@@ -49,12 +51,16 @@ pub struct Host {
     pub handlers: SandboxHandlers,
     /// Objects of the API server.
     pub objects: Objects,
+    /// The Node object, where the node has a cluster.
+    pub node_object: Option<NodeObject>,
     /// Account files by image.
     pub accounts: AccountsCache,
     /// The node's accounts at registries.
     pub node_accounts: NodeAccounts,
     /// Leases under which images are being unpacked.
     pub leases: LeasesInUse,
+    /// Pulls that are under way.
+    pub pulls: PullsUnderWay,
     /// What is kept of pods that have ended.
     pub ended: EndedPods,
     /// Bounds on concurrency.

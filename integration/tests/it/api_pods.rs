@@ -19,6 +19,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("api_pods::a_completed_one_stays_and_is_not_run_again", completed),
         test("api_pods::of_manifests_have_mirrors", mirrors),
         test("api_pods::show_objects_and_their_changes_and_tell_no_secret", objects),
+        test("api_pods::are_ready_when_others_say_so_too", readiness_gates),
         test("api_pods::go_on_without_the_api_server", server_away),
         test("api_pods::are_as_they_were_when_the_agent_is_killed", agent_killed),
     ]
@@ -242,6 +243,60 @@ fn mirrors() -> Result<()> {
 
     node.remove("dns")?;
     gone(&cluster, &name)?;
+    is_well_behaved(&cluster)?;
+    node.end()?;
+    cluster.end()
+}
+
+/// What others write stays, and counts at once.
+fn readiness_gates() -> Result<()> {
+    let (cluster, mut node) = start(Settings::default())?;
+    let gate = "example.com/balanced";
+    let main = shell("main", "exec sleep infinity", json!({}));
+    let spec = json!({ "readinessGates": [{ "conditionType": gate }], "containers": [main] });
+    cluster.create(PODS, &bound("web", spec)?)?;
+    let holds = |pod: &Value, kind: &str, status: &str| {
+        condition(pod, kind).is_some_and(|condition| condition["status"] == status)
+    };
+    let closed = cluster
+        .wait_for(&path("web"), "with ready containers", |pod| holds(pod, "ContainersReady", "True"))?;
+    let ready = condition(&closed, "Ready").context("no condition")?;
+    same("ready", &ready["status"], &json!("False"))?;
+    same("why", &ready["reason"], &json!("ReadinessGatesNotReady"))?;
+    let message = format!("corresponding condition of pod readiness gate \"{gate}\" does not exist.");
+    same("its message", &ready["message"], &json!(message))?;
+
+    let say = |status: &str| {
+        let condition = json!({ "type": gate, "status": status, "message": "by the balancer" });
+        let patch = json!({ "status": { "conditions": [condition] } });
+        let path = format!("{}/status", path("web"));
+        cluster.request("PATCH", &path, "application/strategic-merge-patch+json", &patch).map(drop)
+    };
+    let began = std::time::Instant::now();
+    say("True")?;
+    let open = cluster.wait_for(&path("web"), "ready", is_ready)?;
+    ensure!(began.elapsed().as_secs() < 2, "ready after {:?}", began.elapsed());
+    say("False")?;
+    let shut = cluster.wait_for(&path("web"), "not ready", |pod| holds(pod, "Ready", "False"))?;
+    let message = format!("the status of pod readiness gate \"{gate}\" is not \"True\", but False");
+    same("its message", &condition(&shut, "Ready").context("no condition")?["message"], &json!(message))?;
+    say("True")?;
+    let open_again = cluster.wait_for(&path("web"), "ready", is_ready)?;
+    same("the container", &open_again["status"]["containerStatuses"], &open["status"]["containerStatuses"])?;
+
+    node.agent.kill()?;
+    node.agent.start()?;
+    let main = shell("main", "exec sleep infinity", json!({}));
+    cluster.create(PODS, &bound("later", json!({ "containers": [main] }))?)?;
+    cluster.wait_for(&path("later"), "ready", is_ready)?;
+    let after = cluster.get_json(&path("web"))?;
+    same("the status of before", &after["status"], &open_again["status"])?;
+    let theirs = condition(&after, gate).context("their condition is gone")?;
+    same("what they wrote", &theirs["message"], &json!("by the balancer"))?;
+    for pod in ["web", "later"] {
+        cluster.request("DELETE", &path(pod), "application/json", &json!({}))?;
+        gone(&cluster, pod)?;
+    }
     is_well_behaved(&cluster)?;
     node.end()?;
     cluster.end()

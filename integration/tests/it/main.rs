@@ -1,5 +1,6 @@
 //! The whole-node tests: one program, each test in a lab of its own.
 
+mod admission;
 mod allocatable;
 mod api_away;
 mod api_faults;
@@ -44,6 +45,7 @@ mod network_upgrade;
 mod plugins;
 mod probes;
 mod propagation;
+mod pull_secrets;
 mod reboot;
 mod registries;
 mod relay;
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         clock_steps::tests(),
         api_faults::tests(),
         api_away::tests(),
+        admission::tests(),
         kubeadm::tests(),
         fixtures::tests(),
         shim::tests(),
@@ -112,6 +115,7 @@ fn main() -> ExitCode {
         neighbours::tests(),
         images::tests(),
         registries::tests(),
+        pull_secrets::tests(),
         unpack::tests(),
         runtimes::tests(),
         handlers::tests(),

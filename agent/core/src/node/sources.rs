@@ -42,6 +42,11 @@ impl Sources {
         }
     }
 
+    /// Whether this is one of them.
+    pub(super) fn have(&self, source: Source) -> bool {
+        self.configured.contains(&source)
+    }
+
     /// Whether every configured source has spoken: before that, what nobody wants may still be wanted.
     pub(super) fn have_spoken(&self) -> bool {
         self.configured.iter().all(|source| self.desired.contains_key(source))

@@ -1,6 +1,8 @@
 //! The machine of the node against a model of the world: scripted lives (`golden`) and random ones (`random`).
 
 #[cfg(test)]
+mod admission;
+#[cfg(test)]
 mod anew;
 #[cfg(test)]
 mod ends;
@@ -16,6 +18,8 @@ mod late;
 mod lives;
 #[cfg(test)]
 mod log;
+#[cfg(test)]
+mod names;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]

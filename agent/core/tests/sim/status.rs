@@ -15,7 +15,7 @@ use berth_core::{
         status,
     },
     record::{ContainerRecord, EndedBy, Goal, TerminalRecord, TerminationRecord},
-    spec::{NetworkMode, RestartPolicy, Source},
+    spec::{NetworkMode, ReadinessGate, RestartPolicy, Source},
     status::{Condition, ConditionKind, ContainerState, Phase, PodStatus},
     time::Mono,
 };
@@ -219,6 +219,40 @@ fn conditions_tell_what_is_missing() {
     assert_eq!(condition(&status, ConditionKind::Initialized).reason, "PodCompleted");
     exited(&mut life, "web", 1);
     assert_eq!(condition(&shown(&life), ConditionKind::Ready).reason, "PodFailed");
+}
+
+/// Source: `TestGeneratePodReadyCondition` of `pkg/kubelet/status/generate_test.go`.
+#[test]
+fn a_pod_is_ready_when_others_say_so_too() {
+    let missing = r#"corresponding condition of pod readiness gate "b" does not exist."#;
+    let closed = r#"the status of pod readiness gate "a" is not "True", but False"#;
+    for (gates, expected) in [
+        (&[("a", Some("True"))][..], String::new()),
+        (&[("a", Some("True")), ("b", Some("True"))], String::new()),
+        (&[("b", None)], missing.to_owned()),
+        (&[("a", Some("False"))], closed.to_owned()),
+        (&[("a", Some("Unknown"))], closed.replace("False", "Unknown")),
+        (&[("a", Some("False")), ("b", None)], format!("{closed}, {missing}")),
+        (&[("a", Some("True")), ("b", None)], missing.to_owned()),
+    ] {
+        let mut life = running(&["web"], RestartPolicy::Always);
+        let gate = |(condition, status): &(&str, Option<&str>)| ReadinessGate {
+            condition: (*condition).to_owned(),
+            status: status.map(str::to_owned),
+        };
+        Arc::make_mut(&mut life.spec).readiness_gates = gates.iter().map(gate).collect();
+        let status = shown(&life);
+        let ready = condition(&status, ConditionKind::Ready);
+        assert_eq!((ready.holds, &ready.message), (expected.is_empty(), &expected), "{gates:?}");
+        assert_eq!(ready.reason.is_empty(), ready.holds);
+        assert!(ready.holds || ready.reason == "ReadinessGatesNotReady", "{}", ready.reason);
+        assert!(condition(&status, ConditionKind::ContainersReady).holds, "{gates:?}");
+
+        exited(&mut life, "web", 1);
+        let status = shown(&life);
+        let ready = condition(&status, ConditionKind::Ready);
+        assert_eq!(ready.reason, "ContainersNotReady", "{gates:?}: what its containers lack comes first");
+    }
 }
 
 #[test]

@@ -13,6 +13,8 @@ use berth_core::{
             self, Facts, Health, Image, Machine, NodeSettings, Reason, Report, Written, backoff, jittered,
         },
     },
+    event::Event,
+    node::NodeInfo,
     time::Mono,
 };
 use k8s_openapi::api::core::v1::Node;
@@ -23,11 +25,11 @@ use kube::{
 };
 use serde_json::Value;
 use tokio::{
-    sync::watch,
+    sync::{mpsc, watch},
     time::{Instant, sleep_until},
 };
 
-use super::{Addresses, Notes, handlers};
+use super::{Addresses, Notes, handlers, seen::info};
 use crate::{
     clock,
     cluster::{ApiError, Clients, Seen, Watched, client::within},
@@ -57,6 +59,10 @@ pub(super) struct Keeper {
     pub(super) uid: watch::Sender<Option<String>>,
     /// Addresses of the object, for who has to be reached by them.
     pub(super) observed: watch::Sender<Vec<(String, String)>>,
+    /// Who is told what the object says to pods.
+    pub(super) events: mpsc::Sender<Event>,
+    /// Whether the API server has told of the object, or that there is none, and it was passed on.
+    pub(super) is_told: watch::Sender<bool>,
 }
 
 /// The object, as far as is known.
@@ -74,6 +80,9 @@ enum Known {
 #[derive(Debug)]
 struct State {
     known: Known,
+    /// What of it counts for pods, and whether that is still to be told.
+    info: NodeInfo,
+    is_info_untold: bool,
     report: Report,
     /// Whether what is looked at once in an object's life was.
     is_taken_over: bool,
@@ -94,6 +103,8 @@ impl Keeper {
         self.wait_for_first().await;
         let mut state = State {
             known: Known::Nothing,
+            info: NodeInfo::default(),
+            is_info_untold: false,
             report: Report::default(),
             is_taken_over: false,
             is_closed: None,
@@ -105,7 +116,9 @@ impl Keeper {
             // All of them are cancel safe: the next one is seen, or is told by the value that there is.
             tokio::select! {
                 seen = watched.next() => {
-                    if !self.take(&mut state, seen) {
+                    let is_due = self.take(&mut state, seen);
+                    self.tell(&mut state).await;
+                    if !is_due {
                         continue;
                     }
                 }
@@ -115,6 +128,18 @@ impl Keeper {
                 Ok(()) = self.runtime.changed() => self.tell_runtime_fault(),
             }
             self.look(&mut state).await;
+            self.tell(&mut state).await;
+        }
+    }
+
+    /// Tells the node loop what of the object counts for pods. That there is no object says nothing: what was known last counts on.
+    async fn tell(&self, state: &mut State) {
+        if std::mem::take(&mut state.is_info_untold) {
+            // Fails only when the loop has ended.
+            drop(self.events.send(Event::NodeInfo(state.info.clone())).await);
+        }
+        if !matches!(state.known, Known::Nothing) {
+            self.is_told.send_if_modified(|is_told| !std::mem::replace(is_told, true));
         }
     }
 
@@ -175,6 +200,9 @@ impl Keeper {
                 let (is_closed, note) = node::schedulable_note(&self.settings, state.is_closed, &new);
                 state.is_closed = Some(is_closed);
                 note.into_iter().for_each(|note| self.notes.tell(note));
+                let seen = info(&self.settings.name, &new);
+                state.is_info_untold |= seen != state.info;
+                state.info = seen;
                 state.known = Known::Object(new);
             }
             Err(error) => tracing::warn!(%error, "read the node's object"),

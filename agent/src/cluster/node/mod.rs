@@ -9,16 +9,21 @@ mod keep;
 mod lease;
 mod machine;
 mod runtime;
+mod seen;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use berth_core::cluster::{
-    events::{Happened, Object},
-    node::{Handler, Health, Image, NodeSettings, Note, starting},
+use berth_core::{
+    cluster::{
+        events::{Happened, Object},
+        node::{Handler, Health, Image, NodeSettings, Note, starting},
+    },
+    event::Event,
 };
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 pub(super) use self::keep::chance;
+pub use self::seen::NodeObject;
 use self::{addresses::Addresses, keep::Keeper};
 use super::{Clients, Recorder};
 use crate::{
@@ -67,11 +72,15 @@ pub struct Parts {
     pub recorder: Recorder,
     /// Where the addresses go that the Node object has: type and text of each.
     pub addresses: watch::Sender<Vec<(String, String)>>,
+    /// Who is told what the object says to pods.
+    pub events: mpsc::Sender<Event>,
+    /// Becomes true when the API server has told of the object, or that there is none, and the node loop was told before.
+    pub is_told: watch::Sender<bool>,
 }
 
 /// Keeps the Node object and its lease. Runs until the agent stops.
 pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
-    let Parts { clients, containerd, network, runtime, images, recorder, addresses } = parts;
+    let Parts { clients, containerd, network, runtime, images, recorder, addresses, events, is_told } = parts;
     let notes = Notes { recorder, node: settings.name.clone() };
     starting(&config.node.cgroups).into_iter().for_each(|note| notes.tell(note));
     let (health, heard) = watch::channel(Health::default());
@@ -88,6 +97,8 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
         notes,
         uid,
         observed: addresses,
+        events,
+        is_told,
         settings,
     };
     tokio::join!(keeper.run(), lease, runtime::ask(containerd, health));

@@ -12,6 +12,7 @@ use kube::{Client, client::Body};
 use serde_json::json;
 
 use super::*;
+use crate::cluster::{Recorder, Reports};
 
 /// Pods, and how often each changes.
 const PODS: usize = 100;
@@ -71,7 +72,9 @@ async fn a_flood_of_changes_is_a_few_events_of_which_the_last_one_has_all() {
     let clients = Clients::new(server(&has_told));
     let (events, mut node_loop) = mpsc::channel(WAITING);
     let throttle = Throttle::new(0, 0);
-    let pods = PodLoop::new("n", clients, throttle, Reports::default(), View::default(), events);
+    let (recorder, _happened) = Recorder::new();
+    let sinks = Sinks { reports: Reports::default(), recorder };
+    let pods = PodLoop::new("n", clients, throttle, sinks, View::default(), events);
     let running = tokio::spawn(pods.run());
 
     // The node loop does something else as long as the flood lasts.

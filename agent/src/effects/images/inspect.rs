@@ -122,7 +122,9 @@ async fn may_use(host: &Arc<Host>, wanted: &WantedImage, name: &ImageName, id: &
     match pulled::access(host, &name.to_string(), &repository, id).await {
         Access::All => true,
         Access::Nobody => false,
-        access @ Access::With(_) => access.allows(&credentials::find(host, wanted, &repository).await),
+        access @ Access::With(_) => {
+            access.allows(&credentials::find(host, wanted, &repository).await.credentials)
+        }
     }
 }
 

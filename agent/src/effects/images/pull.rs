@@ -6,7 +6,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use berth_core::{
-    event::Outcome,
+    event::{Event, Outcome},
     failure::{Failure, FailureKind},
     image::{
         ImageInfo, WantedImage,
@@ -26,7 +26,7 @@ use prost_types::FieldMask;
 
 use super::{
     auth,
-    credentials::{self, Tracked},
+    credentials::{self, Found, Tracked},
     host::Host,
     hosts,
     inspect::{self, Located, go_arch},
@@ -45,12 +45,24 @@ const MANAGED: &str = "managed";
 /// Fetches and unpacks an image.
 pub(in crate::effects) async fn pull(host: &Arc<Host>, wanted: &WantedImage) -> Result<Outcome, Failure> {
     let name = inspect::parse(&wanted.image)?;
-    let (reference, repository) = (name.to_string(), name.repository());
+    let reference = name.to_string();
     tracing::info!(image = reference, "pulling");
     pulled::begin(host, &reference).await?;
-    let used = fetch(host, wanted, &reference, &repository).await?;
+    let info = bring(host, wanted, &name, &reference).await;
+    pulled::ended(host, &reference, info.as_ref().map(drop).map_err(|failure| failure.kind)).await;
+    Ok(Outcome::Image(Some(Arc::new(info?))))
+}
+
+async fn bring(
+    host: &Arc<Host>,
+    wanted: &WantedImage,
+    name: &ImageName,
+    reference: &str,
+) -> Result<ImageInfo, Failure> {
+    let repository = name.repository();
+    let used = fetch(host, wanted, reference, &repository).await?;
     host.failpoint.reach("pull.transferred");
-    let found = inspect::locate(host, &name).await?.ok_or_else(|| {
+    let found = inspect::locate(host, name).await?.ok_or_else(|| {
         failure(format!("pull image {reference:?}: containerd says it did, and does not have it"))
     })?;
     // Containerd only warns when it is not configured to unpack for this snapshotter.
@@ -61,14 +73,13 @@ pub(in crate::effects) async fn pull(host: &Arc<Host>, wanted: &WantedImage) -> 
              unpack_config of the transfer plugin"
         )));
     }
-    let digest = name_it(host, &name, &found).await?;
-    pulled::end(host, &reference, &repository, &found.info.id, used).await?;
+    let digest = name_it(host, name, &found).await?;
+    pulled::end(host, reference, &repository, &found.info.id, used).await?;
     host.failpoint.reach("pull.named");
     tracing::info!(image = reference, id = found.info.id, "pulled");
     let names = found.names.iter().map(String::as_str).chain([digest.as_str()]);
     let (tag, repo_digest) = shown_of(names);
-    let info = ImageInfo { tag, repo_digest, ..found.info };
-    Ok(Outcome::Image(Some(Arc::new(info))))
+    Ok(ImageInfo { tag, repo_digest, ..found.info })
 }
 
 /// Fetches with each credential until one works (`pullImage` of `pkg/kubelet/kuberuntime/kuberuntime_image.go`); which one.
@@ -78,9 +89,12 @@ async fn fetch(
     reference: &str,
     repository: &str,
 ) -> Result<Option<SecretRecord>, Failure> {
-    let found = credentials::find(host, wanted, repository).await;
+    let Found { credentials, missing } = credentials::find(host, wanted, repository).await;
+    if !missing.is_empty() {
+        host.objects.tell(Event::PullSecretsMissing { image: wanted.clone(), names: missing }).await;
+    }
     let mut failed = None;
-    for Tracked { credential, source } in found {
+    for Tracked { credential, source } in credentials {
         let (stream, _answered) = auth::open(&host.containerd, repository, credential).await?;
         match transfer(host, reference, stream).await {
             Ok(()) => return Ok(source),
