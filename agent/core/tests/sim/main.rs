@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod anew;
 #[cfg(test)]
+mod cluster;
+#[cfg(test)]
 mod ends;
 #[cfg(test)]
 mod facts;
@@ -32,6 +34,8 @@ mod random;
 mod refresh;
 #[cfg(test)]
 mod run;
+#[cfg(test)]
+mod server;
 #[cfg(test)]
 mod starts;
 #[cfg(test)]
