@@ -210,7 +210,9 @@ async fn start(
         sources.insert(Source::Api);
         let (joined, cancel, events) = (Arc::clone(&config), cancel.clone(), sender.clone());
         let (containerd, network, view) = (containerd.clone(), network.readiness(), view.clone());
-        let joining = Joining { config: joined, clients, containerd, network, view, events, cancel };
+        let failpoint = host.failpoint.clone();
+        let joining =
+            Joining { config: joined, clients, containerd, network, view, events, failpoint, cancel };
         sinks = Some(joining.join(cluster, &mut tasks));
     }
     let node = Node::new(config.node.clone(), sources);

@@ -17,6 +17,7 @@ use crate::{
     cluster::{Clients, PodLoop, Recorder, Reports, Sinks, certificates, node, send_events},
     config::{Cluster, Config, Rate},
     effects::follow_images,
+    failpoint::Failpoint,
     network::Readiness,
     runtime::Containerd,
     view::View,
@@ -30,6 +31,7 @@ pub(super) struct Joining {
     pub(super) network: watch::Receiver<Readiness>,
     pub(super) view: View,
     pub(super) events: mpsc::Sender<Event>,
+    pub(super) failpoint: Failpoint,
     pub(super) cancel: CancellationToken,
 }
 
@@ -46,21 +48,23 @@ impl Joining {
     }
 
     async fn run(self, cluster: Cluster, sinks: Sinks, happened: mpsc::Receiver<Happened>) {
-        let Self { config, clients, containerd, network, view, events, .. } = self;
+        let Self { config, clients, containerd, network, view, events, failpoint, .. } = self;
         certificates::bootstrap(&cluster, &clients).await;
         let Sinks { reports, recorder } = sinks;
         let throttle = |Rate { per_second, burst }| Throttle::new(per_second, burst);
         let name = config.node.name.clone();
         // All of them end with this one.
         let mut tasks = JoinSet::new();
-        tasks.spawn(send_events(clients.clone(), name.clone(), throttle(cluster.events), happened));
+        let events_at = throttle(cluster.events);
+        tasks.spawn(send_events(clients.clone(), name.clone(), events_at, happened, failpoint.clone()));
         let (images, listed) = watch::channel(None);
         tasks.spawn(follow_images(containerd.clone(), images));
         let parts = node::Parts { clients: clients.clone(), containerd, network, images: listed, recorder };
         tasks.spawn(node::run(config, cluster.node.clone(), parts));
         let requests = throttle(cluster.requests);
         tasks.spawn(certificates::keep(clients.clone(), cluster));
-        tasks.spawn(PodLoop::new(&name, clients, requests, reports, view, events).run());
+        let pods = PodLoop::new(&name, clients, requests, reports, view, events).dying_at(failpoint);
+        tasks.spawn(pods.run());
         while tasks.join_next().await.is_some() {}
     }
 }

@@ -24,28 +24,34 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 
-fn path(pod: &str) -> String {
+pub(crate) fn path(pod: &str) -> String {
     format!("{PODS}/{pod}")
 }
 
 /// A control plane without controllers, and a node of it.
-fn start(settings: Settings) -> Result<(Cluster, Node)> {
+pub(crate) fn start(settings: Settings) -> Result<(Cluster, Node)> {
+    let (cluster, settings) = in_a_cluster(settings)?;
+    let node = Node::start_with(&settings)?;
+    Ok((cluster, node))
+}
+
+/// A control plane without controllers, and the settings of a node of it.
+pub(crate) fn in_a_cluster(settings: Settings) -> Result<(Cluster, Settings)> {
     let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
     let kubeconfig = cluster.node_kubeconfig(NODE_NAME)?;
     let mut flags = settings.flags.clone();
     flags.push(format!("--kubeconfig={}", kubeconfig.display()));
-    let node = Node::start_with(&Settings { flags, ..settings })?;
-    Ok((cluster, node))
+    Ok((cluster, Settings { flags, ..settings }))
 }
 
 /// A pod that is bound to the node.
-fn bound(name: &str, spec: Value) -> Result<Value> {
+pub(crate) fn bound(name: &str, spec: Value) -> Result<Value> {
     Ok(serde_json::from_str(&pod(name, with(json!({ "nodeName": NODE_NAME }), spec)))?)
 }
 
-fn is_ready(pod: &Value) -> bool {
+pub(crate) fn is_ready(pod: &Value) -> bool {
     condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
 }
 
@@ -60,7 +66,7 @@ fn patches<'a>(audit: &'a [AuditEvent], pod: &str) -> Vec<&'a Value> {
 }
 
 /// The node has asked for nothing that it may not have, and has written nothing twice.
-fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
+pub(crate) fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
     let audit = cluster.audit()?;
     let refused: Vec<_> =
         audit.iter().filter(|event| event.is_by_node(NODE_NAME) && event.is_refused()).collect();
@@ -129,7 +135,7 @@ fn gone(cluster: &Cluster, pod: &str) -> Result<()> {
     })
 }
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 /// What must not be seen anywhere but in the volume, the environment and the OCI spec.
@@ -282,7 +288,7 @@ fn server_away() -> Result<()> {
     cluster.end()
 }
 
-fn restarts(pod: &Value, container: &str) -> u64 {
+pub(crate) fn restarts(pod: &Value, container: &str) -> u64 {
     let statuses = pod["status"]["containerStatuses"].as_array();
     let status = statuses.into_iter().flatten().find(|status| status["name"] == container);
     status.and_then(|status| status["restartCount"].as_u64()).unwrap_or(0)

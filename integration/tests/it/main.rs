@@ -1,6 +1,7 @@
 //! The whole-node tests: one program, each test in a lab of its own.
 
 mod allocatable;
+mod api_kills;
 mod api_pods;
 mod bad_input;
 mod behind;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         controllers::tests(),
         service::tests(),
         api_pods::tests(),
+        api_kills::tests(),
         kubeadm::tests(),
         fixtures::tests(),
         shim::tests(),
