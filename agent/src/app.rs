@@ -229,8 +229,18 @@ async fn start(
         sources.insert(Source::Api);
         let (joined, cancel, events) = (Arc::clone(&config), cancel.clone(), sender.clone());
         let (containerd, network, view) = (containerd.clone(), network.readiness(), view.clone());
-        let runtime = current.clone();
-        let joining = Joining { config: joined, clients, containerd, network, runtime, view, events, cancel };
+        let (runtime, failpoint) = (current.clone(), host.failpoint.clone());
+        let joining = Joining {
+            config: joined,
+            clients,
+            containerd,
+            network,
+            runtime,
+            view,
+            events,
+            failpoint,
+            cancel,
+        };
         (sinks, asking) = joining.join(cluster, &mut tasks);
     }
     tasks.spawn(cancelled_with(cancel.clone(), serving(Arc::clone(&config), asking)));

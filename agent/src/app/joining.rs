@@ -21,6 +21,7 @@ use crate::{
     },
     config::{Cluster, Config, CurrentRuntime, Rate},
     effects::follow_images,
+    failpoint::Failpoint,
     network::Readiness,
     runtime::Containerd,
     view::View,
@@ -35,6 +36,7 @@ pub(super) struct Joining {
     pub(super) runtime: watch::Receiver<CurrentRuntime>,
     pub(super) view: View,
     pub(super) events: mpsc::Sender<Event>,
+    pub(super) failpoint: Failpoint,
     pub(super) cancel: CancellationToken,
 }
 
@@ -61,13 +63,14 @@ impl Joining {
         happened: mpsc::Receiver<Happened>,
         addresses: watch::Sender<Vec<(String, String)>>,
     ) {
-        let Self { config, clients, containerd, network, runtime, view, events, .. } = self;
+        let Self { config, clients, containerd, network, runtime, view, events, failpoint, .. } = self;
         certificates::bootstrap(&cluster, &clients).await;
         let throttle = |Rate { per_second, burst }| Throttle::new(per_second, burst);
         let name = config.node.name.clone();
         // All of them end with this one.
         let mut tasks = JoinSet::new();
-        tasks.spawn(send_events(clients.clone(), name.clone(), throttle(cluster.events), happened));
+        let events_at = throttle(cluster.events);
+        tasks.spawn(send_events(clients.clone(), name.clone(), events_at, happened, failpoint.clone()));
         let (images, listed) = watch::channel(None);
         tasks.spawn(follow_images(containerd.clone(), config.node.paths.root.clone(), images));
         let (is_told, mut node_told) = watch::channel(false);
@@ -89,7 +92,7 @@ impl Joining {
         tasks.spawn(async move {
             // Pods are admitted by what the Node object says (`NewSourceApiserver` of `pkg/kubelet/config/apiserver.go`).
             if node_told.wait_for(|is_told| *is_told).await.is_ok() {
-                PodLoop::new(&name, clients, requests, sinks, view, events).run().await;
+                PodLoop::new(&name, clients, requests, sinks, view, events).dying_at(failpoint).run().await;
             }
         });
         while tasks.join_next().await.is_some() {}

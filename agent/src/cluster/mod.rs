@@ -24,5 +24,6 @@ pub use error::ApiError;
 pub use pods::PodLoop;
 pub use recorder::{Recorder, send_events};
 pub use reports::Reports;
+pub use requests::REQUESTS;
 pub use sinks::Sinks;
 pub use watch::{Seen, Watched};

@@ -27,7 +27,9 @@ use super::{
     requests::{MIRROR, perform},
 };
 use crate::{
-    clock, manifest, pod_status,
+    clock,
+    failpoint::Failpoint,
+    manifest, pod_status,
     view::{Problem, View},
 };
 
@@ -45,6 +47,7 @@ pub struct PodLoop {
     sinks: Sinks,
     view: View,
     events: mpsc::Sender<Event>,
+    failpoint: Failpoint,
     wanted: BTreeMap<PodUid, Wanted>,
     /// Whether the API server has told what it wants.
     has_spoken: bool,
@@ -84,10 +87,17 @@ impl PodLoop {
             sinks,
             view,
             events,
+            failpoint: Failpoint::default(),
             wanted: BTreeMap::new(),
             has_spoken: false,
             is_untold: false,
         }
+    }
+
+    /// The same, which dies at a request.
+    #[must_use]
+    pub fn dying_at(self, failpoint: Failpoint) -> Self {
+        Self { failpoint, ..self }
     }
 
     /// Runs for as long as the node loop does.
@@ -120,10 +130,11 @@ impl PodLoop {
     fn begin_requests(&mut self, outcomes: &mpsc::Sender<(OpId, Answer)>) {
         while let Some(request) = self.sync.poll_request(clock::mono()) {
             let (client, node, outcomes) = (self.clients.get(), self.node.clone(), outcomes.clone());
+            let failpoint = self.failpoint.clone();
             let wait = self.throttle.take(clock::mono());
             tokio::spawn(async move {
                 tokio::time::sleep(wait).await;
-                let answer = perform(client, &node, &request).await;
+                let answer = perform(client, &node, &request, &failpoint).await;
                 let Request { op, .. } = request;
                 // Fails only when the loop has ended.
                 drop(outcomes.send((op, answer)).await);

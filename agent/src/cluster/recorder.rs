@@ -22,8 +22,8 @@ use kube::{
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{ApiError, Clients, client::within};
-use crate::clock;
+use super::{ApiError, Clients, client::within, requests::SEND_EVENT};
+use crate::{clock, failpoint::Failpoint};
 
 /// Events that may wait to be sent (`maxQueuedEvents`); what comes beyond that is lost, and said so.
 const WAITING_MAX: usize = 1000;
@@ -83,13 +83,17 @@ pub async fn send_events(
     node: String,
     mut throttle: Throttle,
     mut happened: mpsc::Receiver<Happened>,
+    failpoint: Failpoint,
 ) {
     let mut correlator = Correlator::default();
     while let Some(happened) = happened.recv().await {
         let Some(sending) = correlator.take(happened, Timestamp::now(), clock::mono()) else { continue };
         for _ in 0..TRIES {
             tokio::time::sleep(throttle.take(clock::mono())).await;
-            match send(&clients, &node, &sending).await {
+            failpoint.before(SEND_EVENT);
+            let answer = send(&clients, &node, &sending).await;
+            failpoint.after(SEND_EVENT);
+            match answer {
                 Ok(()) => break,
                 Err(error) if error.is_transient() => {
                     tracing::debug!(%error, "an event waits for the API server");

@@ -33,12 +33,18 @@ pub(crate) fn path(pod: &str) -> String {
 
 /// A control plane without controllers, and a node of it.
 pub(crate) fn start(settings: Settings) -> Result<(Cluster, Node)> {
+    let (cluster, settings) = in_a_cluster(settings)?;
+    let node = Node::start_with(&settings)?;
+    Ok((cluster, node))
+}
+
+/// A control plane without controllers, and the settings of a node of it.
+pub(crate) fn in_a_cluster(settings: Settings) -> Result<(Cluster, Settings)> {
     let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
     let kubeconfig = cluster.node_kubeconfig(NODE_NAME)?;
     let mut flags = settings.flags.clone();
     flags.push(format!("--kubeconfig={}", kubeconfig.display()));
-    let node = Node::start_with(&Settings { flags, ..settings })?;
-    Ok((cluster, node))
+    Ok((cluster, Settings { flags, ..settings }))
 }
 
 /// A pod that is bound to the node.
@@ -125,7 +131,7 @@ pub(crate) fn gone(cluster: &Cluster, pod: &str) -> Result<()> {
     cluster.wait_gone(&path(pod))
 }
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 /// What must not be seen anywhere but in the volume, the environment and the OCI spec.

@@ -4,6 +4,7 @@ mod admission;
 mod allocatable;
 mod api_away;
 mod api_faults;
+mod api_kills;
 mod api_pods;
 mod as_kubelet;
 mod bad_input;
@@ -88,6 +89,7 @@ fn main() -> ExitCode {
         api_faults::tests(),
         api_away::tests(),
         admission::tests(),
+        api_kills::tests(),
         kubeadm::tests(),
         fixtures::tests(),
         shim::tests(),

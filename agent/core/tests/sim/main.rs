@@ -5,6 +5,8 @@ mod admission;
 #[cfg(test)]
 mod anew;
 #[cfg(test)]
+mod cluster;
+#[cfg(test)]
 mod ends;
 #[cfg(test)]
 mod facts;
@@ -36,6 +38,8 @@ mod random;
 mod refresh;
 #[cfg(test)]
 mod run;
+#[cfg(test)]
+mod server;
 #[cfg(test)]
 mod starts;
 #[cfg(test)]

@@ -71,7 +71,7 @@ fn addresses_of_the_node_are_those_of_now_and_its_pods_keep_theirs() {
 fn phases() {
     use RestartPolicy::{Always, Never, OnFailure};
     type Case = (&'static str, RestartPolicy, fn(&mut Life), Phase);
-    let cases: [Case; 19] = [
+    let cases: [Case; 20] = [
         ("all run", Always, |_| {}, Phase::Running),
         ("one runs, one ended", Always, |life| exited(life, "web", 1), Phase::Running),
         ("one waits for its first run", Always, |life| prepared(life, "web"), Phase::Pending),
@@ -86,6 +86,7 @@ fn phases() {
         ("an init container failed for good", Never, init_failed, Phase::Failed),
         ("removed, all ended well", Always, |life| removed(life, Source::Api, 0), Phase::Succeeded),
         ("removed, one ended badly", Always, |life| removed(life, Source::Api, 143), Phase::Failed),
+        ("removed while it was initialized", Always, removed_early, Phase::Failed),
         (
             "its manifest removed, all ended well",
             Always,
@@ -150,6 +151,13 @@ fn removed(life: &mut Life, source: Source, code: u32) {
     both_exited(life, 0, code);
     life.record.goal = Goal::Removed;
     life.record.termination = Some(TerminationRecord { began: Mono(NOW), deadline: Mono(NOW) });
+}
+
+/// Before any container of it ran.
+fn removed_early(life: &mut Life) {
+    removed(life, Source::Api, 0);
+    life.record.containers.clear();
+    life.actual.containers.clear();
 }
 
 /// Before its second container ran.

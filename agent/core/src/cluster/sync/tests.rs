@@ -235,6 +235,8 @@ fn a_mirror_is_made_when_the_api_is_known_and_shows_its_pod() {
     let request = only(&mut sync, NOW);
     assert_eq!(request.call, Call::CreateMirror(Mirror { hash: "h1".into(), manifest: "{}".into() }));
     sync.answered(request.op, Answer::Pod(Box::new(mirror("dns", "h1", 1))), NOW, 1.0);
+    assert_eq!(sync.poll_request(NOW), None, "the watch has not told of it");
+    sync.applied(mirror("dns", "h1", 1));
     let request = only(&mut sync, NOW);
     let of = PodUid::new("mirror-dns-1");
     assert_eq!(request.call, Call::PatchStatus { uid: of, patch: json!({"phase": "Running"}) });
@@ -268,5 +270,74 @@ fn an_orphaned_mirror_stays_until_every_source_has_spoken_and_its_pod_is_gone() 
     let mut sync = PodSync::default();
     sync.listed(vec![mirror("dns", "h1", 1)]);
     sync.sources_have_spoken();
+    assert_eq!(only(&mut sync, NOW).call, Call::Delete { uid: PodUid::new("mirror-dns-1") });
+}
+
+#[test]
+fn a_mirror_that_went_before_its_creation_was_answered_is_made_again() {
+    let mut sync = listed(Vec::new());
+    sync.published(uid("dns"), static_pod("dns", "h1", json!({"phase": "Running"})));
+    let request = only(&mut sync, NOW);
+    // The watch was begun anew meanwhile, and tells nothing of it.
+    sync.answered(request.op, Answer::Pod(Box::new(mirror("dns", "h1", 5))), NOW);
+    assert_eq!(sync.poll_request(NOW), None);
+    let later = sync.poll_timeout().expect("it is looked at again");
+    assert!(matches!(only(&mut sync, later).call, Call::CreateMirror(_)));
+}
+
+#[test]
+fn what_is_gone_does_not_come_back_by_a_late_answer_or_a_late_watch() {
+    let deletable = || ApiPod { is_deleted: true, ..api("web", 2, json!({"phase": "Failed"})) };
+    let ended = || NodePod { is_torn_down: true, ..node("web", json!({"phase": "Failed"})) };
+    let mut sync = listed(vec![api("web", 1, json!({"phase": "Running"}))]);
+    sync.published(uid("web"), ended());
+    let request = only(&mut sync, NOW);
+    sync.gone(&request.name, &uid("web"));
+    sync.answered(request.op, Answer::Pod(Box::new(deletable())), NOW);
+    assert_eq!(sync.poll_request(NOW), None, "the watch has told that it is gone");
+
+    let mut sync = listed(vec![deletable()]);
+    sync.published(uid("web"), ended());
+    let request = only(&mut sync, NOW);
+    assert_eq!(request.call, Call::Delete { uid: uid("web") });
+    sync.answered(request.op, Answer::Done, NOW);
+    sync.applied(deletable());
+    assert_eq!(sync.poll_request(NOW), None, "it is deleted once");
+    sync.gone(&request.name, &uid("web"));
+    sync.withdrawn(&uid("web"));
+    assert_eq!(sync.poll_request(NOW), None);
+    assert!(sync.states.is_empty(), "{:?}", sync.states);
+}
+
+#[test]
+fn an_older_object_of_the_same_name_takes_no_place() {
+    let mut sync = listed(vec![mirror("dns", "h1", 7)]);
+    sync.published(uid("dns"), static_pod("dns", "h1", json!({"phase": "Running"})));
+    let request = only(&mut sync, NOW);
+    sync.applied(mirror("dns", "h0", 3));
+    sync.answered(request.op, Answer::Failed, NOW);
+    let later = sync.poll_timeout().expect("it is tried again");
+    let again = only(&mut sync, later);
+    assert_eq!(again.call, request.call);
+}
+
+#[test]
+fn what_another_wrote_beside_a_patch_is_patched_back() {
+    let mut sync = listed(vec![api("web", 1, json!({"phase": "Pending"}))]);
+    sync.published(uid("web"), node("web", json!({"phase": "Running"})));
+    let request = only(&mut sync, NOW);
+    let made = json!({"phase": "Running", "podIP": "203.0.113.9"});
+    sync.answered(request.op, Answer::Pod(Box::new(api("web", 3, made))), NOW);
+    assert_eq!(
+        only(&mut sync, NOW).call,
+        Call::PatchStatus { uid: uid("web"), patch: json!({"podIP": null}) }
+    );
+}
+
+#[test]
+fn a_mirror_that_has_ended_shows_no_pod_that_begins_anew() {
+    let mut sync =
+        listed(vec![ApiPod { status: Arc::new(json!({"phase": "Succeeded"})), ..mirror("dns", "h1", 1) }]);
+    sync.published(uid("dns"), static_pod("dns", "h1", json!({"phase": "Running"})));
     assert_eq!(only(&mut sync, NOW).call, Call::Delete { uid: PodUid::new("mirror-dns-1") });
 }
