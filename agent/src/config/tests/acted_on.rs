@@ -13,7 +13,7 @@ use crate::config::{
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// A field, and a setting of it that differs from its default.
-const SETTINGS: [(&str, &str); 43] = [
+const SETTINGS: [(&str, &str); 44] = [
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
     ("cgroupDriver", "cgroupfs"),
     ("cgroupRoot", "/x"),
@@ -31,6 +31,7 @@ const SETTINGS: [(&str, &str); 43] = [
     ("healthzBindAddress", "'::1'"),
     ("healthzPort", "10249"),
     ("kubeReserved", "{cpu: 100m}"),
+    ("makeIPTablesUtilChains", "false"),
     ("maxParallelImagePulls", "3"),
     ("maxPods", "20"),
     ("memorySwap", "{swapBehavior: LimitedSwap}"),
