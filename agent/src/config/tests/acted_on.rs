@@ -13,7 +13,7 @@ use crate::config::{
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// A field, and a setting of it that differs from its default.
-const SETTINGS: [(&str, &str); 50] = [
+const SETTINGS: [(&str, &str); 51] = [
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
     ("cgroupDriver", "cgroupfs"),
     ("cgroupRoot", "/x"),
@@ -36,6 +36,7 @@ const SETTINGS: [(&str, &str); 50] = [
     ("kubeAPIBurst", "7"),
     ("kubeAPIQPS", "7"),
     ("kubeReserved", "{cpu: 100m}"),
+    ("makeIPTablesUtilChains", "false"),
     ("maxParallelImagePulls", "3"),
     ("maxPods", "20"),
     ("memorySwap", "{swapBehavior: LimitedSwap}"),
