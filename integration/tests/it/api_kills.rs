@@ -144,7 +144,7 @@ fn fifty_pods(seed: &str) -> Result<()> {
     )?;
     for (kind, count) in POPULATION {
         for number in 0..count {
-            cluster.create(PODS, &bound(&format!("{}{number}", kind.prefix()), kind.spec())?)?;
+            create(&cluster, &format!("{}{number}", kind.prefix()), kind)?;
         }
     }
     let before = settled(&cluster)?;
@@ -179,7 +179,7 @@ fn fifty_pods(seed: &str) -> Result<()> {
 fn killed_once(cluster: &Cluster, node: &mut Node, dice: &mut Dice, kill: u64) -> Result<()> {
     thread::sleep(Duration::from_millis(dice.below(CALM)));
     for number in 0..BURST {
-        cluster.create(PODS, &bound(&burst(kill, number), Kind::Asked.spec())?)?;
+        create(cluster, &burst(kill, number), Kind::Asked)?;
         if kill > 0 {
             delete(cluster, &burst(kill - 1, number))?;
         }
@@ -193,6 +193,12 @@ fn killed_once(cluster: &Cluster, node: &mut Node, dice: &mut Dice, kill: u64) -
 
 fn burst(kill: u64, number: u64) -> String {
     format!("burst-{kill}-{number}")
+}
+
+fn create(cluster: &Cluster, pod: &str, kind: Kind) -> Result<()> {
+    // A node without the cluster's name server tells so each time that it prepares a pod which wants it.
+    let spec = with(kind.spec(), json!({ "dnsPolicy": "Default" }));
+    cluster.create(PODS, &bound(pod, spec)?).map(drop)
 }
 
 fn delete(cluster: &Cluster, pod: &str) -> Result<()> {

@@ -279,7 +279,7 @@ fn a_mirror_that_went_before_its_creation_was_answered_is_made_again() {
     sync.published(uid("dns"), static_pod("dns", "h1", json!({"phase": "Running"})));
     let request = only(&mut sync, NOW);
     // The watch was begun anew meanwhile, and tells nothing of it.
-    sync.answered(request.op, Answer::Pod(Box::new(mirror("dns", "h1", 5))), NOW);
+    sync.answered(request.op, Answer::Pod(Box::new(mirror("dns", "h1", 5))), NOW, 1.0);
     assert_eq!(sync.poll_request(NOW), None);
     let later = sync.poll_timeout().expect("it is looked at again");
     assert!(matches!(only(&mut sync, later).call, Call::CreateMirror(_)));
@@ -292,18 +292,18 @@ fn what_is_gone_does_not_come_back_by_a_late_answer_or_a_late_watch() {
     let mut sync = listed(vec![api("web", 1, json!({"phase": "Running"}))]);
     sync.published(uid("web"), ended());
     let request = only(&mut sync, NOW);
-    sync.gone(&request.name, &uid("web"));
-    sync.answered(request.op, Answer::Pod(Box::new(deletable())), NOW);
+    sync.gone(&request.name, &uid("web"), 0);
+    sync.answered(request.op, Answer::Pod(Box::new(deletable())), NOW, 1.0);
     assert_eq!(sync.poll_request(NOW), None, "the watch has told that it is gone");
 
     let mut sync = listed(vec![deletable()]);
     sync.published(uid("web"), ended());
     let request = only(&mut sync, NOW);
     assert_eq!(request.call, Call::Delete { uid: uid("web") });
-    sync.answered(request.op, Answer::Done, NOW);
+    sync.answered(request.op, Answer::Done, NOW, 1.0);
     sync.applied(deletable());
     assert_eq!(sync.poll_request(NOW), None, "it is deleted once");
-    sync.gone(&request.name, &uid("web"));
+    sync.gone(&request.name, &uid("web"), 0);
     sync.withdrawn(&uid("web"));
     assert_eq!(sync.poll_request(NOW), None);
     assert!(sync.states.is_empty(), "{:?}", sync.states);
@@ -315,7 +315,7 @@ fn an_older_object_of_the_same_name_takes_no_place() {
     sync.published(uid("dns"), static_pod("dns", "h1", json!({"phase": "Running"})));
     let request = only(&mut sync, NOW);
     sync.applied(mirror("dns", "h0", 3));
-    sync.answered(request.op, Answer::Failed, NOW);
+    sync.answered(request.op, Answer::Failed { retry_after: Duration::ZERO }, NOW, 1.0);
     let later = sync.poll_timeout().expect("it is tried again");
     let again = only(&mut sync, later);
     assert_eq!(again.call, request.call);
@@ -327,7 +327,7 @@ fn what_another_wrote_beside_a_patch_is_patched_back() {
     sync.published(uid("web"), node("web", json!({"phase": "Running"})));
     let request = only(&mut sync, NOW);
     let made = json!({"phase": "Running", "podIP": "203.0.113.9"});
-    sync.answered(request.op, Answer::Pod(Box::new(api("web", 3, made))), NOW);
+    sync.answered(request.op, Answer::Pod(Box::new(api("web", 3, made))), NOW, 1.0);
     assert_eq!(
         only(&mut sync, NOW).call,
         Call::PatchStatus { uid: uid("web"), patch: json!({"podIP": null}) }
