@@ -3,7 +3,6 @@
 mod collect;
 mod keep;
 mod orphans;
-mod plugins;
 mod reading;
 
 use std::{
@@ -26,9 +25,9 @@ use futures::future::BoxFuture;
 use nix::fcntl::Flock;
 use tokio::{sync::watch, time::Instant};
 
-use self::{collect::Leftovers, orphans::Orphans, plugins::Plugins, reading::Reading};
+use self::{collect::Leftovers, orphans::Orphans, reading::Reading};
 use crate::{
-    config::{Cni, CurrentRuntime},
+    config::Cni,
     lock,
     netns::{Namespaces, NetnsError},
     workers::Sort,
@@ -68,7 +67,6 @@ struct Inner {
     runtime: Runtime,
     namespaces: Namespaces,
     config: Cni,
-    plugins: Plugins,
     leftovers: Leftovers,
     orphans: Orphans,
     reading: Reading,
@@ -156,16 +154,10 @@ impl Network {
     ///
     /// # Errors
     /// When a directory cannot be used, or another agent has it.
-    pub fn open(
-        config: &Cni,
-        current: watch::Receiver<CurrentRuntime>,
-        places: &Paths,
-        changeable: Changeable,
-    ) -> Result<Self, OpenError> {
-        let bin_dirs = current.borrow().settings.cni_bin_dirs.clone();
+    pub fn open(config: &Cni, places: &Paths, changeable: Changeable) -> Result<Self, OpenError> {
         let lock = claim(paths::lasting(places).as_ref())?;
         let runtime = Runtime::new(RuntimeConfig {
-            bin_dirs: bin_dirs.clone(),
+            bin_dirs: config.bin_dirs.clone(),
             cache_dir: config.cache_dir.clone(),
             records_dir: paths::attachments(places).into(),
         })?;
@@ -174,8 +166,7 @@ impl Network {
             namespaces: Namespaces::marked_in(paths::netns_marks(places)),
             config: config.clone(),
             leftovers: Leftovers::default(),
-            plugins: Plugins::new(current),
-            orphans: Orphans::of(bin_dirs),
+            orphans: Orphans::of(config.bin_dirs.clone()),
             changeable,
             directories: [paths::attachments(places).into(), config.cache_dir.clone()],
             reading: Reading::default(),
@@ -213,8 +204,7 @@ impl Network {
     ) -> Result<NetworkStatus, NetworkError> {
         self.records_answer(attachment.container_id.as_str(), Sort::Own).await?;
         self.0.orphans.gone(attachment.container_id.as_str(), deadline).await?;
-        let runtime = self.0.plugins.attaching(&self.0.runtime);
-        let result = runtime.add(list, &attachment, deadline).await?;
+        let result = self.0.runtime.add(list, &attachment, deadline).await?;
         status(&attachment, &result)
     }
 
@@ -230,11 +220,10 @@ impl Network {
         let Attachment { container_id, netns, .. } = attachment;
         self.records_answer(container_id.as_str(), Sort::Ends).await?;
         self.0.orphans.gone(container_id.as_str(), deadline).await?;
-        let runtime = self.0.plugins.detaching(&self.0.runtime);
-        match runtime.del_container(container_id, netns, None, deadline).await {
+        match self.0.runtime.del_container(container_id, netns, None, deadline).await {
             Err(CniError::RecordedConfig { .. }) => {
                 let current = self.load().await.ok();
-                Ok(runtime.del_container(container_id, netns, current.as_ref(), deadline).await?)
+                Ok(self.0.runtime.del_container(container_id, netns, current.as_ref(), deadline).await?)
             }
             result => Ok(result?),
         }
@@ -252,8 +241,7 @@ impl Network {
         let (id, netns) = (ContainerId::new(sandbox.as_str())?, PathBuf::from(paths::netns(sandbox)));
         self.records_answer(sandbox.as_str(), Sort::Ends).await?;
         self.0.orphans.gone(sandbox.as_str(), deadline).await?;
-        let runtime = self.0.plugins.detaching(&self.0.runtime);
-        Ok(runtime.del_container(&id, &netns, None, deadline).await?)
+        Ok(self.0.runtime.del_container(&id, &netns, None, deadline).await?)
     }
 
     /// A pod needs a sandbox: from now on it is no leftover. Waits for a removal that is under way.
@@ -269,7 +257,7 @@ impl Network {
 
     /// The first configuration by name, as containerd takes it.
     async fn load(&self) -> Result<NetworkList, NetworkError> {
-        let dir = self.0.plugins.conf_dir();
+        let dir = self.0.config.conf_dir.clone();
         let unanswered = NetworkError::Unanswered(dir.clone());
         self.0.reading.run(READ_WITHIN, unanswered, move || Ok(NetworkList::load(&dir)?)).await
     }

@@ -15,7 +15,6 @@ pub mod control;
 pub mod cri;
 pub mod http;
 pub mod image;
-pub mod kubelet;
 pub mod lab;
 pub mod links;
 pub mod node;

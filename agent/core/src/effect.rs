@@ -69,8 +69,6 @@ pub enum NodeAct {
     PullImage(WantedImage),
     /// Set the values of the QoS cgroups. Outcome: `Done`.
     SetQos(Box<QosValues>),
-    /// Read the Node object from the API server. Outcome: `NodeObject`.
-    ReadNodeObject,
 }
 
 /// What to do for a pod.
@@ -165,7 +163,6 @@ impl NodeAct {
             Self::InspectImage(_) => "inspect-image",
             Self::PullImage(_) => "pull-image",
             Self::SetQos(_) => "set-qos",
-            Self::ReadNodeObject => "read-node-object",
         }
     }
 }

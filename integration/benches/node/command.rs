@@ -7,8 +7,7 @@ use anyhow::{Context, Result, bail};
 use crate::phase::Phase;
 
 const USAGE: &str = "usage: scripts/bench [--runs N] [--pods N] [--output table|json] [--against COMMIT [--rounds N]] [PHASE…]\n\
-                     phases: start-crun start-runc density shims serving exec stdio calls\n\
-                     beside the real kubelet, in a cluster: cluster-crun cluster-runc cluster-idle; all three: cluster";
+                     phases: start-crun start-runc density shims serving exec stdio calls";
 
 /// What was asked for.
 #[derive(Debug)]
@@ -23,7 +22,7 @@ pub(crate) struct Command {
     pub(crate) against: Option<String>,
     /// Turns of each.
     pub(crate) rounds: usize,
-    /// Phases to run; all but those of a cluster when there are none.
+    /// Phases to run; all when there are none.
     phases: Vec<String>,
 }
 
@@ -52,7 +51,6 @@ impl Command {
                 "--against" => command.against = Some(value()?),
                 "--rounds" => command.rounds = number(&value()?)?,
                 "--output" => command.output = form(&value()?)?,
-                "cluster" => command.phases.extend(Phase::CLUSTER.map(|phase| phase.to_string())),
                 name if Phase::all().iter().any(|phase| phase.to_string() == name) => {
                     command.phases.push(arg);
                 }
@@ -64,8 +62,7 @@ impl Command {
 
     /// Whether a phase is to run.
     pub(crate) fn wants(&self, phase: Phase) -> bool {
-        let is_usual = self.phases.is_empty() && !Phase::CLUSTER.contains(&phase);
-        is_usual || self.phases.contains(&phase.to_string())
+        self.phases.is_empty() || self.phases.contains(&phase.to_string())
     }
 }
 

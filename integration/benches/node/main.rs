@@ -9,7 +9,6 @@
 mod against;
 mod bare;
 mod calls;
-mod cluster;
 mod command;
 mod control;
 mod density;
@@ -43,7 +42,7 @@ fn main() -> ExitCode {
 
 fn run(command: &Command) -> Result<()> {
     let machine = report::Machine::look()?;
-    let programs = programs::build(Phase::CLUSTER.into_iter().any(|phase| command.wants(phase)))?;
+    let programs = programs::build()?;
     if let Some(commit) = &command.against {
         let before = programs::build_of(commit)?;
         let comparisons = against::measure(command, &before, &programs)?;

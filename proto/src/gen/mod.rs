@@ -74,11 +74,6 @@ pub mod io {
         }
     }
 }
-pub mod runtimeoptions {
-    pub mod v1 {
-        include!("runtimeoptions.v1.rs");
-    }
-}
 pub mod ttrpc {
     include!("ttrpc.rs");
 }

@@ -4,7 +4,6 @@ mod admission;
 mod admit;
 mod images;
 mod index;
-mod info;
 mod looks;
 mod machine;
 mod orphans;
@@ -14,7 +13,7 @@ mod sources;
 mod unrecorded;
 mod wanted;
 
-pub use info::{NodeInfo, Taint};
+pub use admission::{NodeInfo, Taint};
 pub use machine::Node;
 pub(crate) use orphans::Orphan;
 pub use unrecorded::{Proven, Seen, prove};

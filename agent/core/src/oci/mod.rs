@@ -10,7 +10,6 @@ mod complete;
 mod error;
 mod exec;
 mod files;
-mod handler;
 mod linux;
 mod mounts;
 mod oom;
@@ -25,7 +24,6 @@ pub use complete::{HostDevice, HostDeviceKind, NodeParts, complete};
 pub use error::ConfigError;
 pub use exec::{ExecTerminal, exec_process};
 pub use files::{ExistingFile, HostFile, pod_files};
-pub use handler::{HandlerTerms, PrivilegedDevices, with_terms};
 pub use oom::score_adj;
 pub use plan::{
     ContainerInputs, ContainerPlan, HostDevices, ImageVolume, MountSource, OCI_VERSION, SubPathBind,

@@ -1,11 +1,7 @@
 //! The machine of the node against a model of the world: scripted lives (`golden`) and random ones (`random`).
 
 #[cfg(test)]
-mod admission;
-#[cfg(test)]
 mod anew;
-#[cfg(test)]
-mod cluster;
 #[cfg(test)]
 mod ends;
 #[cfg(test)]
@@ -20,8 +16,6 @@ mod late;
 mod lives;
 #[cfg(test)]
 mod log;
-#[cfg(test)]
-mod names;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
@@ -38,8 +32,6 @@ mod random;
 mod refresh;
 #[cfg(test)]
 mod run;
-#[cfg(test)]
-mod server;
 #[cfg(test)]
 mod starts;
 #[cfg(test)]

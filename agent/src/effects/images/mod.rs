@@ -3,8 +3,6 @@
 mod auth;
 mod credentials;
 mod follow;
-mod forget;
-mod hosts;
 pub(super) mod image_root;
 pub(super) mod image_volumes;
 pub(super) mod inspect;
@@ -18,6 +16,5 @@ pub(super) mod unpack;
 
 pub use follow::follow_images;
 pub use lease::end_unused;
-pub use pulled::PullsUnderWay;
 
 use super::{failure, files, host, kinds, leases};

@@ -30,17 +30,12 @@ use containerd_client::{
     types::{Sandbox, sandbox::Runtime},
 };
 
-use super::{kill, port::Stdio, records::Recorded};
+use super::{kill, port::Stdio, records};
 use crate::{
     causes::with_causes,
-    effects::{
-        failure::{config, local},
-        host::Host,
-    },
-    runtime::{
-        CallError,
-        probe::{self, OciCommand},
-    },
+    config::PodRuntime,
+    effects::{failure::local, host::Host},
+    runtime::CallError,
 };
 
 /// Which of containerd's sandbox controllers: the one that speaks to shims.
@@ -62,22 +57,17 @@ const LOG_LINE_MAX: u32 = 16384;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Berth<'a> {
     pub(super) host: &'a Arc<Host>,
-    /// The OCI runtime that the handler names.
-    pub(super) binary: Option<&'a str>,
 }
 
 impl Berth<'_> {
     /// Starts the pod's shim, or finds it.
-    pub(super) async fn ensure_sandbox(
-        self,
-        request: &SandboxRequest,
-        Recorded { record, is_new }: Recorded,
-    ) -> Result<Outcome, Failure> {
-        let Self { host, .. } = self;
+    pub(super) async fn ensure_sandbox(self, request: &SandboxRequest) -> Result<Outcome, Failure> {
+        let Self { host } = self;
         let id = &request.id;
+        let record = records::sandbox(host, request, PodRuntime::Berth.name());
+        let is_new = records::create(host, record.clone()).await?;
         host.failpoint.reach("sandbox.record-created");
-        let create = async || create(host, request, &record, self.oci()?).await;
-        if !is_new || !create().await? {
+        if !is_new || !create(host, request, &record).await? {
             let status = status(host, id).await?;
             if status.state == READY {
                 return Ok(found(host, id, status.pid));
@@ -86,7 +76,7 @@ impl Berth<'_> {
             // containers that may run, and was forgotten by containerd: what follows from that is not decided here.
             kill::must_not_serve(host, id).await?;
             shut_down(host, id).await?;
-            create().await?;
+            create(host, request, &record).await?;
         }
         host.failpoint.reach("sandbox.created");
         let start = ControllerStartRequest { sandbox_id: id.to_string(), sandboxer: SANDBOXER.to_owned() };
@@ -94,12 +84,6 @@ impl Berth<'_> {
         let started = host.containerd.call("start sandbox", id.as_str(), client.start(start)).await?;
         host.failpoint.reach("sandbox.started");
         Ok(found(host, id, started.pid))
-    }
-
-    /// What the shim runs containers with.
-    fn oci(self) -> Result<OciCommand, Failure> {
-        let Some(binary) = self.binary else { return Ok(self.host.oci.clone()) };
-        probe::named(binary, self.host.node().cgroups.driver).map_err(|error| config(with_causes(&error)))
     }
 
     /// The shim writes the log itself, and takes input from whoever attaches.
@@ -161,12 +145,7 @@ fn found(host: &Host, id: &SandboxId, pid: u32) -> Outcome {
 }
 
 /// Has containerd start the shim; tells whether there was none. One may be there though its record was gone.
-async fn create(
-    host: &Host,
-    request: &SandboxRequest,
-    record: &Container,
-    oci: OciCommand,
-) -> Result<bool, Failure> {
+async fn create(host: &Host, request: &SandboxRequest, record: &Container) -> Result<bool, Failure> {
     let SandboxRequest { id, pod, .. } = request;
     let netns_path = match pod.network {
         NetworkMode::Pod => paths::netns(id),
@@ -174,7 +153,7 @@ async fn create(
     };
     let create = ControllerCreateRequest {
         sandbox_id: id.to_string(),
-        options: Some(pack(&options(host, request, oci))),
+        options: Some(pack(&options(host, request))),
         netns_path,
         sandbox: Some(Sandbox {
             sandbox_id: id.to_string(),
@@ -219,7 +198,7 @@ async fn shut_down(host: &Host, id: &SandboxId) -> Result<(), Failure> {
     }
 }
 
-fn options(host: &Host, request: &SandboxRequest, oci: OciCommand) -> SandboxOptions {
+fn options(host: &Host, request: &SandboxRequest) -> SandboxOptions {
     let SandboxRequest { id, pod, hostname, sysctls, .. } = request;
     let ipc = match pod.ipc {
         IpcMode::Pod => NamespaceMode::Pod,
@@ -241,8 +220,8 @@ fn options(host: &Host, request: &SandboxRequest, oci: OciCommand) -> SandboxOpt
         uts: uts.into(),
         pid: pid.into(),
         sysctls: sysctls.iter().map(|sysctl| (sysctl.name.clone(), sysctl.value.clone())).collect(),
-        runtime_binary: oci.binary,
-        runtime_args: oci.args,
+        runtime_binary: host.oci.binary.clone(),
+        runtime_args: host.oci.args.clone(),
         oom_score_adj: Some(SHIM_OOM_SCORE.max(host.node().oom_score_floor)),
         shm_size: 0,
         uid_mappings: Vec::new(),

@@ -60,7 +60,6 @@ pub(super) async fn create(
         stderr: if tty { String::new() } else { output.clone() },
         stdout: output,
         terminal: tty,
-        runtime_path: runtime.shim_path(),
         ..CreateTaskRequest::default()
     };
     let mut client = host.containerd.tasks();

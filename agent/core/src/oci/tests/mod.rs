@@ -3,7 +3,6 @@
 mod complete;
 mod exec;
 mod golden;
-mod handler;
 mod linux;
 mod memory;
 mod mounts;

@@ -22,7 +22,7 @@ use crate::{
         text::about_pod,
     },
     record::{Goal, PodRecord},
-    status::{ContainerState, Phase, PodStatus, Severity},
+    status::{ContainerState, PodStatus, Severity},
     time::Mono,
 };
 
@@ -71,8 +71,7 @@ pub(in crate::pod) enum Standing {
 impl PodMachine {
     /// Asks for the record to be written when the one on disk is another.
     pub(in crate::pod) fn save(&mut self, shared: &mut Shared<'_>, now: Mono) -> Standing {
-        let is_being_written = matches!(self.recording, Recording::Saving { .. });
-        if self.life.actual.removals.contains_key(&Leftover::Record) && !is_being_written {
+        if self.life.actual.removals.contains_key(&Leftover::Record) {
             return Standing::Saved;
         }
         let (old, tries) = match mem::replace(&mut self.recording, Recording::Unsaved) {
@@ -156,9 +155,7 @@ impl PodMachine {
             Recording::Failed { retry, .. } => &retry.failure,
             Recording::Unsaved | Recording::Saving { .. } | Recording::Saved(_) => return,
         };
-        // How a pod has ended is what everybody is told for good.
-        let is_final = matches!(status.phase, Phase::Succeeded | Phase::Failed);
-        if status.reason.is_empty() && !is_final {
+        if status.reason.is_empty() {
             NOT_WRITTEN.clone_into(&mut status.reason);
             status.message = text(failure);
         }

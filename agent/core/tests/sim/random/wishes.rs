@@ -24,7 +24,7 @@ impl Chaos {
         self.run.want(pod);
     }
 
-    pub(super) fn random_pod(&mut self, name: &str) -> Pod {
+    fn random_pod(&mut self, name: &str) -> Pod {
         let shapes: [&[&str]; 6] = [
             &["main"],
             &["main", "other"],
