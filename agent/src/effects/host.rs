@@ -7,9 +7,9 @@ use berth_core::{config::NodeConfig, failure::Failure, id::PodUid};
 use super::{
     accounts::AccountsCache,
     failure::unknown,
-    images::PullsUnderWay,
     lanes::{Lanes, Place},
     leases::LeasesInUse,
+    pulls::PullsUnderWay,
 };
 use crate::{
     cgroup::{Systemd, Tree},

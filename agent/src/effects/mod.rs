@@ -18,15 +18,17 @@ mod network;
 mod node_object;
 mod perform;
 mod probe;
+mod pulls;
 mod runtime;
 mod worker;
 
 pub use accounts::AccountsCache;
 pub(crate) use files::{changeable, manifests};
 pub use host::Host;
-pub use images::{PullsUnderWay, end_unused, follow_images};
+pub use images::{end_unused, follow_images};
 pub use kinds::KINDS;
 pub use lanes::Lanes;
 pub use leases::LeasesInUse;
 pub use perform::start;
+pub use pulls::PullsUnderWay;
 pub use worker::perform_work;

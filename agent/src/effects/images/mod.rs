@@ -17,6 +17,5 @@ pub(super) mod unpack;
 
 pub use follow::follow_images;
 pub use lease::end_unused;
-pub use pulled::PullsUnderWay;
 
 use super::{failure, files, host, kinds, leases};

@@ -15,7 +15,6 @@ use std::{
 use berth_core::failure::{Failure, FailureKind};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tokio::sync::Mutex;
 
 use super::{credentials::Tracked, host::Host};
 use crate::effects::{failure::local, host::blocking};
@@ -111,13 +110,9 @@ pub(super) async fn access(host: &Arc<Host>, image: &str, repository: &str, id: 
     }
 }
 
-/// Pulls that are under way, by image: pods may each pull the same with secrets of their own.
-#[derive(Debug, Default)]
-pub struct PullsUnderWay(Mutex<BTreeMap<String, u32>>);
-
 /// Keeps that an image is being pulled: should the agent die in between, nobody gets it without a pull of its own.
 pub(super) async fn begin(host: &Arc<Host>, image: &str) -> Result<(), Failure> {
-    let mut under_way = host.pulls.0.lock().await;
+    let mut under_way = host.pulls.lock().await;
     let (dir, name) = (dir(host), image.to_owned());
     in_time(blocking(move || {
         let text = serde_json::json!({"kind": "ImagePullIntent", "apiVersion": VERSION, "image": name});
@@ -132,7 +127,7 @@ pub(super) async fn begin(host: &Arc<Host>, image: &str) -> Result<(), Failure> 
 /// A pull has ended. After the last one that brought nothing, what is on the node by this name was there before, or is brought by
 /// somebody else. Where nobody knows what a pull brought, that it was begun stays written.
 pub(super) async fn ended(host: &Arc<Host>, image: &str, result: Result<(), FailureKind>) {
-    let mut under_way = host.pulls.0.lock().await;
+    let mut under_way = host.pulls.lock().await;
     let left = under_way.get(image).map_or(0, |count| count.saturating_sub(1));
     if left > 0 {
         under_way.insert(image.to_owned(), left);
