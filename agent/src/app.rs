@@ -21,7 +21,7 @@ use berth_core::{
 use nix::unistd::geteuid;
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -30,15 +30,23 @@ use self::joining::Joining;
 use crate::{
     causes::with_causes,
     cgroup::{Systemd, Tree},
-    cluster,
-    config::Config,
+    cluster::{
+        self,
+        certificates::{self, Asking},
+    },
+    config::{Config, CurrentRuntime},
     control,
-    effects::{AccountsCache, Host, Lanes, LeasesInUse, changeable, end_unused, manifests},
+    effects::{
+        AccountsCache, Host, Lanes, LeasesInUse, PullsUnderWay, SandboxHandlers, changeable, end_unused,
+        manifests,
+    },
     failpoint::Failpoint,
-    healthz, kernel, limits, manifest,
+    healthz, iptables, kernel, limits, manifest,
     network::{self, Network},
     node_loop::{EVENTS_MAX, NodeLoop},
     objects::Objects,
+    registry_accounts::NodeAccounts,
+    reread::Follower,
     runtime::{self, GroupedTasks, ObservedNode, Shims, Watch, probe},
     source,
     store::{EndedPods, Store},
@@ -73,7 +81,8 @@ pub fn run(config: Config) -> Result<()> {
 /// # Errors
 /// As of [`run`]; another agent runs.
 pub fn reset(mut config: Config) -> Result<()> {
-    (config.cluster, config.static_pod_path) = (None, None);
+    (config.cluster, config.static_pod_path, config.serving) = (None, None, None);
+    config.makes_iptables_chains = false;
     perform(config, Until::Empty)
 }
 
@@ -167,7 +176,8 @@ async fn start(
     let ended = store.ended(config.node.paths.root.as_ref());
     let records = read_back(&mut store)?;
     let found = runtime::observe(&containerd, &shims, recorded(&records)).await?;
-    let (ended_pods, network) = kept_in_root(&config, &ended, &records, &workers).await?;
+    let (changes, current) = runtime_of(&config);
+    let (ended_pods, network) = kept_in_root(&config, &ended, &records, &workers, &current).await?;
     network.find_leftovers(recorded(&records), &known(&records, &found)).await;
     let recorded_pods = records.iter().chain(&ended_pods).map(|(record, _)| record.uid.clone()).collect();
     let (found, orphans) = find_orphans(&config, &cgroups, recorded_pods, found).await?;
@@ -175,6 +185,10 @@ async fn start(
     let grouped = GroupedTasks::default();
     for (container, sandbox) in &found.grouped {
         grouped.add(container, sandbox);
+    }
+    let handlers = SandboxHandlers::default();
+    for (sandbox, handler) in found.handlers {
+        handlers.keep(&sandbox, Arc::new(handler));
     }
     let view = View::default();
     let host = Arc::new(Host {
@@ -186,9 +200,14 @@ async fn start(
         cgroups,
         systemd: (config.node.cgroups.driver == CgroupDriver::Systemd).then(Systemd::default),
         oci,
+        runtime: current.clone(),
+        handlers,
         objects: Objects::of(clients.as_ref(), &sender),
+        node_object: node_object(&config, clients.as_ref()),
         accounts: AccountsCache::default(),
+        node_accounts: NodeAccounts::of(&config.registry_accounts),
         leases: LeasesInUse::default(),
+        pulls: PullsUnderWay::default(),
         ended,
         lanes: Lanes::default(),
         workers: workers.clone(),
@@ -204,15 +223,27 @@ async fn start(
     found.shims.iter().for_each(|id| shims.follow(id));
 
     let mut sources = BTreeSet::from([Source::File]);
-    let mut sinks = None;
+    let (mut sinks, mut asking) = (None, None);
     let mut tasks = JoinSet::new();
     if let Some((cluster, clients)) = config.cluster.as_ref().zip(clients) {
         sources.insert(Source::Api);
         let (joined, cancel, events) = (Arc::clone(&config), cancel.clone(), sender.clone());
         let (containerd, network, view) = (containerd.clone(), network.readiness(), view.clone());
-        let joining = Joining { config: joined, clients, containerd, network, view, events, cancel };
-        sinks = Some(joining.join(cluster, &mut tasks));
+        let (runtime, failpoint) = (current.clone(), host.failpoint.clone());
+        let joining = Joining {
+            config: joined,
+            clients,
+            containerd,
+            network,
+            runtime,
+            view,
+            events,
+            failpoint,
+            cancel,
+        };
+        (sinks, asking) = joining.join(cluster, &mut tasks);
     }
+    tasks.spawn(cancelled_with(cancel.clone(), serving(Arc::clone(&config), asking)));
     let node = Node::new(config.node.clone(), sources);
     let node_loop = NodeLoop::new(node, host, store, view.clone(), sinks, sender.clone());
     let socket = &config.control_socket;
@@ -222,11 +253,34 @@ async fn start(
     tasks.spawn(node_loop.run(events, cancel.clone()));
     let watch = Watch { containerd, shims, grouped, events: sender.clone() };
     tasks.spawn(cancelled_with(cancel.clone(), watch.run()));
+    if config.makes_iptables_chains {
+        tasks.spawn(cancelled_with(cancel.clone(), iptables::keep()));
+    }
+    let follower = Follower {
+        source: Arc::new(config.runtime_source.clone()),
+        driver: config.node.cgroups.driver,
+        current: changes,
+        view: view.clone(),
+        told: None,
+    };
+    tasks.spawn(cancelled_with(cancel.clone(), follower.run()));
     tasks.spawn(cancelled_with(cancel.clone(), network.keep(sender.clone())));
     tasks.spawn(
         async move { source::file::run(&config, reads_manifests(&workers), view, sender, cancel).await },
     );
     Ok(tasks)
+}
+
+/// Keeps the certificate of the node's server, where it has one.
+async fn serving(config: Arc<Config>, asking: Option<Asking>) {
+    let Some(source) = config.serving.clone() else { return };
+    let (presented, _server) = watch::channel(None);
+    certificates::serve(source, &config.node.name, asking, presented).await;
+}
+
+/// What may change while the agent runs: as it is at first, and where a change is told.
+fn runtime_of(config: &Config) -> (watch::Sender<CurrentRuntime>, watch::Receiver<CurrentRuntime>) {
+    watch::channel(CurrentRuntime { settings: Arc::new(config.runtime.clone()), fault: None })
 }
 
 fn service(
@@ -249,7 +303,13 @@ fn end_leases(host: Arc<Host>) {
 /// Clients of the API server, where the node has a cluster.
 async fn clients(config: &Config) -> Result<Option<cluster::Clients>> {
     let Some(cluster) = &config.cluster else { return Ok(None) };
-    Ok(Some(cluster::certificates::clients(cluster).await?))
+    Ok(Some(certificates::clients(cluster).await?))
+}
+
+/// The Node object, where the node has a cluster.
+fn node_object(config: &Config, clients: Option<&cluster::Clients>) -> Option<cluster::node::NodeObject> {
+    let name = config.node.name.clone();
+    clients.map(|clients| cluster::node::NodeObject { clients: clients.clone(), name })
 }
 
 fn asks_for_changes(workers: &Workers) -> network::Changeable {
@@ -284,11 +344,13 @@ async fn kept_in_root(
     ended: &EndedPods,
     records: &Pods,
     workers: &Workers,
+    current: &watch::Receiver<CurrentRuntime>,
 ) -> Result<(Pods, Network)> {
     let (config, ended, changeable) = (Arc::clone(config), ended.clone(), asks_for_changes(workers));
+    let current = current.clone();
     let known = records.iter().map(|(record, _)| record.uid.clone()).collect();
     of_root(move || {
-        let network = Network::open(&config.cni, &config.node.paths, changeable);
+        let network = Network::open(&config.cni, current, &config.node.paths, changeable);
         Ok((ended_before(&ended, &known)?, network.context("use the CNI directories")?))
     })
     .await

@@ -2,7 +2,10 @@
 //! behind (invariant 6). The label comes from `BERTH_ABORT_AT`, with `#n` for the n-th time that it is reached; without it,
 //! reaching a point costs one comparison.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -26,6 +29,8 @@ const INNER: &[&str] = &[
     "container.task-deleted",
     "container.snapshot-removed",
     "volume.directory-made",
+    "content.gathered",
+    "content.written",
     "volumes.unmounted",
     "pull.transferred",
     "pull.named",
@@ -38,9 +43,9 @@ const INNER: &[&str] = &[
     "agent.restored",
 ];
 
-/// Where to die. Nowhere by default.
-#[derive(Debug, Default)]
-pub struct Failpoint(Option<Doom>);
+/// Where to die. Nowhere by default. Clones die together.
+#[derive(Debug, Clone, Default)]
+pub struct Failpoint(Option<Arc<Doom>>);
 
 #[derive(Debug)]
 struct Doom {
@@ -53,11 +58,10 @@ impl Failpoint {
     /// Dies at `point`: one of [`labels`], at the first time or, with `#n`, at the n-th.
     #[must_use]
     pub fn at(point: Option<String>) -> Self {
-        Self(point.map(|point| match point.split_once('#') {
-            Some((label, count)) => {
-                Doom { label: label.to_owned(), left: AtomicU32::new(count.parse().unwrap_or(1)) }
-            }
-            None => Doom { label: point, left: AtomicU32::new(1) },
+        Self(point.map(|point| {
+            let (label, count) = point.split_once('#').unwrap_or((&point, "1"));
+            let left = AtomicU32::new(count.parse().unwrap_or(1));
+            Arc::new(Doom { label: label.to_owned(), left })
         }))
     }
 
@@ -67,12 +71,12 @@ impl Failpoint {
         self.pass(label);
     }
 
-    /// Dies here when the point before an effect of this kind was asked for.
+    /// Dies here when the point before an effect or a request of this kind was asked for.
     pub fn before(&self, kind: &str) {
         self.pass(&before(kind));
     }
 
-    /// Dies here when the point after an effect of this kind was asked for.
+    /// Dies here when the point after an effect or a request of this kind was asked for.
     pub fn after(&self, kind: &str) {
         self.pass(&after(kind));
     }
@@ -95,10 +99,14 @@ fn after(kind: &str) -> String {
     format!("{kind}.after")
 }
 
-/// Every label there is: `<effect>.before` and `<effect>.after` for each kind of effect, and the points within them.
+/// Every label of effects: `<effect>.before` and `<effect>.after` for each kind of effect, and the points within them.
 pub fn labels(kinds: &[&str]) -> impl Iterator<Item = String> {
-    let edges = kinds.iter().flat_map(|kind| [before(kind), after(kind)]);
-    edges.chain(INNER.iter().map(|&label| label.to_owned()))
+    edges(kinds).chain(INNER.iter().map(|&label| label.to_owned()))
+}
+
+/// `<kind>.before` and `<kind>.after` for each kind of effect or request.
+pub fn edges(kinds: &[&str]) -> impl Iterator<Item = String> {
+    kinds.iter().flat_map(|kind| [before(kind), after(kind)])
 }
 
 #[cfg(test)]

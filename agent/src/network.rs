@@ -3,6 +3,7 @@
 mod collect;
 mod keep;
 mod orphans;
+mod plugins;
 mod reading;
 
 use std::{
@@ -25,9 +26,9 @@ use futures::future::BoxFuture;
 use nix::fcntl::Flock;
 use tokio::{sync::watch, time::Instant};
 
-use self::{collect::Leftovers, orphans::Orphans, reading::Reading};
+use self::{collect::Leftovers, orphans::Orphans, plugins::Plugins, reading::Reading};
 use crate::{
-    config::Cni,
+    config::{Cni, CurrentRuntime},
     lock,
     netns::{Namespaces, NetnsError},
     workers::Sort,
@@ -67,6 +68,7 @@ struct Inner {
     runtime: Runtime,
     namespaces: Namespaces,
     config: Cni,
+    plugins: Plugins,
     leftovers: Leftovers,
     orphans: Orphans,
     reading: Reading,
@@ -154,10 +156,16 @@ impl Network {
     ///
     /// # Errors
     /// When a directory cannot be used, or another agent has it.
-    pub fn open(config: &Cni, places: &Paths, changeable: Changeable) -> Result<Self, OpenError> {
+    pub fn open(
+        config: &Cni,
+        current: watch::Receiver<CurrentRuntime>,
+        places: &Paths,
+        changeable: Changeable,
+    ) -> Result<Self, OpenError> {
+        let bin_dirs = current.borrow().settings.cni_bin_dirs.clone();
         let lock = claim(paths::lasting(places).as_ref())?;
         let runtime = Runtime::new(RuntimeConfig {
-            bin_dirs: config.bin_dirs.clone(),
+            bin_dirs: bin_dirs.clone(),
             cache_dir: config.cache_dir.clone(),
             records_dir: paths::attachments(places).into(),
         })?;
@@ -166,7 +174,8 @@ impl Network {
             namespaces: Namespaces::marked_in(paths::netns_marks(places)),
             config: config.clone(),
             leftovers: Leftovers::default(),
-            orphans: Orphans::of(config.bin_dirs.clone()),
+            plugins: Plugins::new(current),
+            orphans: Orphans::of(bin_dirs),
             changeable,
             directories: [paths::attachments(places).into(), config.cache_dir.clone()],
             reading: Reading::default(),
@@ -204,7 +213,8 @@ impl Network {
     ) -> Result<NetworkStatus, NetworkError> {
         self.records_answer(attachment.container_id.as_str(), Sort::Own).await?;
         self.0.orphans.gone(attachment.container_id.as_str(), deadline).await?;
-        let result = self.0.runtime.add(list, &attachment, deadline).await?;
+        let runtime = self.0.plugins.attaching(&self.0.runtime);
+        let result = runtime.add(list, &attachment, deadline).await?;
         status(&attachment, &result)
     }
 
@@ -220,10 +230,11 @@ impl Network {
         let Attachment { container_id, netns, .. } = attachment;
         self.records_answer(container_id.as_str(), Sort::Ends).await?;
         self.0.orphans.gone(container_id.as_str(), deadline).await?;
-        match self.0.runtime.del_container(container_id, netns, None, deadline).await {
+        let runtime = self.0.plugins.detaching(&self.0.runtime);
+        match runtime.del_container(container_id, netns, None, deadline).await {
             Err(CniError::RecordedConfig { .. }) => {
                 let current = self.load().await.ok();
-                Ok(self.0.runtime.del_container(container_id, netns, current.as_ref(), deadline).await?)
+                Ok(runtime.del_container(container_id, netns, current.as_ref(), deadline).await?)
             }
             result => Ok(result?),
         }
@@ -241,7 +252,8 @@ impl Network {
         let (id, netns) = (ContainerId::new(sandbox.as_str())?, PathBuf::from(paths::netns(sandbox)));
         self.records_answer(sandbox.as_str(), Sort::Ends).await?;
         self.0.orphans.gone(sandbox.as_str(), deadline).await?;
-        Ok(self.0.runtime.del_container(&id, &netns, None, deadline).await?)
+        let runtime = self.0.plugins.detaching(&self.0.runtime);
+        Ok(runtime.del_container(&id, &netns, None, deadline).await?)
     }
 
     /// A pod needs a sandbox: from now on it is no leftover. Waits for a removal that is under way.
@@ -257,7 +269,7 @@ impl Network {
 
     /// The first configuration by name, as containerd takes it.
     async fn load(&self) -> Result<NetworkList, NetworkError> {
-        let dir = self.0.config.conf_dir.clone();
+        let dir = self.0.plugins.conf_dir();
         let unanswered = NetworkError::Unanswered(dir.clone());
         self.0.reading.run(READ_WITHIN, unanswered, move || Ok(NetworkList::load(&dir)?)).await
     }

@@ -28,6 +28,7 @@ pub struct View(Arc<Mutex<Table>>);
 struct Table {
     pods: BTreeMap<PodUid, Entry>,
     problems: BTreeMap<Source, Vec<Problem>>,
+    runtime_problem: Option<Problem>,
     unsupported: BTreeMap<Source, BTreeMap<PodUid, Vec<String>>>,
 }
 
@@ -70,7 +71,7 @@ pub struct SeenEvent {
     pub last: Timestamp,
 }
 
-/// A manifest that could not be used.
+/// A manifest, or another file, that could not be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// Which file, or which address.
@@ -108,6 +109,11 @@ impl View {
         self.table().problems.insert(source, problems);
     }
 
+    /// Replaces what there is to say about containerd's configuration.
+    pub fn set_runtime_problem(&self, problem: Option<Problem>) {
+        self.table().runtime_problem = problem;
+    }
+
     /// Replaces what is known about fields that this version does not act on, for all pods of a source.
     pub fn set_unsupported(&self, source: Source, fields: BTreeMap<PodUid, Vec<String>>) {
         self.table().unsupported.insert(source, fields);
@@ -135,7 +141,8 @@ impl View {
     /// Manifests that could not be used.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
-        self.table().problems.values().flatten().cloned().collect()
+        let table = self.table();
+        table.problems.values().flatten().chain(&table.runtime_problem).cloned().collect()
     }
 
     fn note_at(&self, uid: &PodUid, event: PodEvent, now: Timestamp) {

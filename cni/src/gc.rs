@@ -64,7 +64,7 @@ impl Runtime {
         let Some(_network) = self.inner.locks.network_if_free(&list.name) else { return Ok(Gc::Busy) };
         let deadline = deadline.min(Instant::now() + GC_WITHIN);
         let cached = self.store(|store| store.cached()).await?;
-        let requests = match plan::gc(list, &cached, besides, &self.inner.cni_path) {
+        let requests = match plan::gc(list, &cached, besides, &self.plugins.cni_path) {
             GcPlan::NotWanted => return Ok(Gc::NotWanted),
             GcPlan::Unsure(unreadable) => return Ok(Gc::Unsure(unreadable)),
             GcPlan::Run(requests) => requests,

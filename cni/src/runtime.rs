@@ -68,12 +68,33 @@ pub enum SetupError {
 #[derive(Debug, Clone)]
 pub struct Runtime {
     pub(crate) inner: Arc<Inner>,
+    pub(crate) plugins: Arc<Plugins>,
+}
+
+/// Where plugins are.
+#[derive(Debug)]
+pub(crate) struct Plugins {
+    bin_dirs: Vec<PathBuf>,
+    /// The same, as plugins are told.
+    pub(crate) cni_path: OsString,
+}
+
+impl Plugins {
+    fn new(bin_dirs: Vec<PathBuf>) -> Result<Self, SetupError> {
+        if bin_dirs.is_empty() {
+            return Err(SetupError::NowhereToSearch);
+        }
+        let unfit = |dir: &&PathBuf| !dir.is_absolute() || dir.as_os_str().as_encoded_bytes().contains(&b':');
+        if let Some(dir) = bin_dirs.iter().find(unfit) {
+            return Err(SetupError::UnfitBinDir(dir.clone()));
+        }
+        let cni_path = plan::cni_path(&bin_dirs);
+        Ok(Self { bin_dirs, cni_path })
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    bin_dirs: Vec<PathBuf>,
-    pub(crate) cni_path: OsString,
     store: Store,
     disk: Disk,
     pub(crate) locks: Locks,
@@ -86,23 +107,24 @@ impl Runtime {
     /// A directory is relative, or cannot be part of `CNI_PATH`.
     pub fn new(config: RuntimeConfig) -> Result<Self, SetupError> {
         let RuntimeConfig { bin_dirs, cache_dir, records_dir } = config;
-        if bin_dirs.is_empty() {
-            return Err(SetupError::NowhereToSearch);
-        }
-        let unfit = |dir: &&PathBuf| !dir.is_absolute() || dir.as_os_str().as_encoded_bytes().contains(&b':');
-        if let Some(dir) = bin_dirs.iter().find(unfit) {
-            return Err(SetupError::UnfitBinDir(dir.clone()));
-        }
+        let plugins = Arc::new(Plugins::new(bin_dirs)?);
         if !cache_dir.is_absolute() {
             return Err(SetupError::RelativeCache(cache_dir));
         }
         if !records_dir.is_absolute() {
             return Err(SetupError::RelativeRecords(records_dir));
         }
-        let cni_path = plan::cni_path(&bin_dirs);
         let store = Store::new(&cache_dir, &records_dir);
         let (disk, locks) = (Disk::default(), Locks::default());
-        Ok(Self { inner: Arc::new(Inner { bin_dirs, cni_path, store, disk, locks }) })
+        Ok(Self { inner: Arc::new(Inner { store, disk, locks }), plugins })
+    }
+
+    /// The same runtime, with its locks and records, which searches plugins elsewhere.
+    ///
+    /// # Errors
+    /// A directory is relative, or cannot be part of `CNI_PATH`.
+    pub fn searching(&self, bin_dirs: Vec<PathBuf>) -> Result<Self, SetupError> {
+        Ok(Self { inner: Arc::clone(&self.inner), plugins: Arc::new(Plugins::new(bin_dirs)?) })
     }
 
     /// Attaches a container to a network.
@@ -204,7 +226,7 @@ impl Runtime {
             ),
         };
         let attachment = record.attachment(attachment.netns.clone());
-        let plan = plan::check(&list, result.as_ref(), &attachment, &self.inner.cni_path);
+        let plan = plan::check(&list, result.as_ref(), &attachment, &self.plugins.cni_path);
         match plan.map_err(|error| unusable(error.to_string()))? {
             CheckPlan::Unsupported => Err(CniError::CheckUnsupported(list.name)),
             CheckPlan::Disabled => Ok(()),
@@ -217,7 +239,7 @@ impl Runtime {
     /// # Errors
     /// The first plugin that said no: see [`crate::PluginError::unavailable`].
     pub async fn status(&self, list: &NetworkList, deadline: Instant) -> Result<(), CniError> {
-        self.run_all(&list.name, plan::status(list, &self.inner.cni_path), deadline).await
+        self.run_all(&list.name, plan::status(list, &self.plugins.cni_path), deadline).await
     }
 
     /// Asks a plugin which versions it supports.
@@ -331,7 +353,7 @@ impl Runtime {
             CachedResult::Absent | CachedResult::Invalid(_) => None,
         };
         let attachment = record.attachment(netns);
-        for request in plan::del(&list, result.as_ref(), &attachment, &self.inner.cni_path) {
+        for request in plan::del(&list, result.as_ref(), &attachment, &self.plugins.cni_path) {
             match self.run(&list.name, request, deadline).await {
                 Err(error)
                     if error
@@ -357,7 +379,7 @@ impl Runtime {
         let mut previous = None;
         for plugin in list.plugins() {
             let step = async {
-                let request = plan::add(list, plugin, previous.as_ref(), attachment, &self.inner.cni_path)
+                let request = plan::add(list, plugin, previous.as_ref(), attachment, &self.plugins.cni_path)
                     .map_err(PluginFailure::PreviousResult)?;
                 let printed = self.invoke(&request, deadline).await?;
                 let result = AddResult::parse(&printed, list.version).map_err(PluginFailure::BadResult)?;
@@ -427,7 +449,7 @@ impl Runtime {
     }
 
     async fn invoke(&self, request: &Request, deadline: Instant) -> Result<Vec<u8>, PluginFailure> {
-        invoke::run(request, &self.inner.bin_dirs, &self.inner.disk, deadline).await
+        invoke::run(request, &self.plugins.bin_dirs, &self.inner.disk, deadline).await
     }
 }
 

@@ -98,6 +98,8 @@ pub struct Places {
     pub cni_conf: PathBuf,
     /// `certs.d` directory.
     pub registries: PathBuf,
+    /// Containerd's own configuration.
+    pub containerd_config: PathBuf,
     /// Parent cgroup.
     pub cgroup: String,
 }
@@ -106,11 +108,14 @@ pub struct Places {
 #[derive(Debug)]
 pub struct Agent {
     config: PathBuf,
+    /// As agents read it that know nothing of containerd's own configuration.
+    earlier_config: PathBuf,
     flags: Vec<String>,
     log: PathBuf,
     path: OsString,
     sysctls: PathBuf,
     program: Option<PathBuf>,
+    env: Vec<(&'static str, OsString)>,
     process: Option<Process>,
 }
 
@@ -122,7 +127,12 @@ impl Agent {
     pub fn new(places: &Places, settings: &Settings) -> Result<Self> {
         fs::create_dir_all(&places.dir)?;
         let config = places.dir.join("config.yaml");
-        fs::write(&config, documents(places, settings))?;
+        fs::write(
+            &config,
+            documents(places, settings, &json!({ "containerdConfig": places.containerd_config })),
+        )?;
+        let earlier_config = places.dir.join("earlier.yaml");
+        fs::write(&earlier_config, documents(places, settings, &json!({})))?;
         let sysctls = places.dir.join("sysctls");
         for (name, value) in SYSCTLS {
             let file = sysctls.join(name);
@@ -131,16 +141,18 @@ impl Agent {
         }
         Ok(Self {
             config,
+            earlier_config,
             flags: settings.flags.clone(),
             log: places.dir.join("agent.log"),
             path: binaries::search_path(settings.path_first.as_deref())?,
             sysctls,
             program: None,
+            env: Vec::new(),
             process: None,
         })
     }
 
-    /// Names the program that is started from now on; `None` is the one that was built with the tests.
+    /// Names the program of an earlier agent that is started from now on; `None` is the one that was built with the tests.
     pub fn set_program(&mut self, program: Option<PathBuf>) {
         self.program = program;
     }
@@ -148,6 +160,11 @@ impl Agent {
     /// The flags that it is started with from now on, in place of those of its settings.
     pub fn set_flags(&mut self, flags: &[String]) {
         self.flags = flags.to_vec();
+    }
+
+    /// Adds a variable to the environment in which it is started from now on.
+    pub fn add_env(&mut self, name: &'static str, value: impl Into<OsString>) {
+        self.env.push((name, value.into()));
     }
 
     /// Starts it and waits until its socket answers.
@@ -207,7 +224,9 @@ impl Agent {
         let program = self.program.clone().map_or_else(|| binaries::path("berth"), Ok)?;
         let mut command = Command::new(program);
         command.args(["run", "--root-dir", ROOT_DIR, "--hostname-override", NODE_NAME, "--config"]);
-        command.arg(&self.config).args(&self.flags).env("PATH", &self.path).env(SYSCTL_ROOT, &self.sysctls);
+        let config = if self.program.is_some() { &self.earlier_config } else { &self.config };
+        command.arg(config).args(&self.flags).env("PATH", &self.path).env(SYSCTL_ROOT, &self.sysctls);
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
         Ok(command)
     }
 
@@ -298,7 +317,7 @@ pub fn berth_json(args: &[&str]) -> Result<Value> {
 }
 
 /// Both documents; JSON is YAML.
-fn documents(places: &Places, settings: &Settings) -> String {
+fn documents(places: &Places, settings: &Settings, of_now: &Value) -> String {
     let mut kubelet = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -319,12 +338,13 @@ fn documents(places: &Places, settings: &Settings) -> String {
         "registryConfigDir": places.registries,
     });
     merge(&mut kubelet, &settings.kubelet);
+    merge(&mut berth, of_now);
     merge(&mut berth, &settings.berth);
     format!("{kubelet}\n---\n{berth}\n")
 }
 
 /// Maps are merged by key, everything else is replaced.
-fn merge(base: &mut Value, over: &Value) {
+pub(crate) fn merge(base: &mut Value, over: &Value) {
     match (base, over) {
         (Value::Object(base), Value::Object(over)) => {
             for (key, value) in over {

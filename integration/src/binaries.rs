@@ -37,6 +37,8 @@ pub enum TestProgram {
     Lib(&'static str),
     /// A package's test of this name.
     Test(&'static str, &'static str),
+    /// A program that [`build`] builds.
+    Program(&'static str),
 }
 
 /// Builds a test program and gives its path.
@@ -47,6 +49,7 @@ pub fn build_test(program: TestProgram) -> Result<PathBuf> {
     let (selection, package, name, kind) = match program {
         TestProgram::Lib(package) => (vec!["--lib"], package, package, "lib"),
         TestProgram::Test(package, name) => (vec!["--test", name], package, name, "test"),
+        TestProgram::Program(name) => return path(name),
     };
     let mut cargo = cargo("test")?;
     cargo.args(["--quiet", "--no-run", "--message-format", "json-render-diagnostics", "--workspace"]);
@@ -119,6 +122,16 @@ pub fn search_path(first: Option<&Path>) -> Result<OsString> {
     let system = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
     let all = first.map(Path::to_owned).into_iter().chain(own).chain(system.map(PathBuf::from));
     Ok(env::join_paths(all)?)
+}
+
+/// The first program of this name in [`search_path`].
+///
+/// # Errors
+/// There is none.
+pub fn find(name: &str) -> Result<PathBuf> {
+    let path = search_path(None)?;
+    let found = env::split_paths(&path).map(|dir| dir.join(name)).find(|program| program.is_file());
+    found.with_context(|| format!("{name} is in no directory of {}", path.display()))
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ const LOG: &str = "containerd.log";
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// Where its CRI plugin looks for networks, below its directory. None there: its pods have the node's, or a test writes one.
 const CNI_DIR: &str = "cni";
+/// Where tools put what is laid over its configuration, below its directory.
+const IMPORTS: &str = "conf.d";
 /// CRI, as containerd 2.0 and later have it.
 pub const CRI_PLUGINS: [&str; 3] =
     ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images"];
@@ -102,7 +104,7 @@ impl Containerd {
     /// # Errors
     /// It does not become ready.
     pub fn start_again(&mut self) -> Result<()> {
-        let config = self.dir.join("config.toml");
+        let config = self.config();
         fs::write(&config, settings(&self.disabled, &self.dir, &self.registries) + &self.more)?;
         let mut process = Process::start(
             "containerd",
@@ -126,6 +128,12 @@ impl Containerd {
     pub fn start_as(&mut self, release: Release) -> Result<()> {
         self.release = release;
         self.start_again()
+    }
+
+    /// Its process, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::pid)
     }
 
     /// Goes without more plugins from its next start on.
@@ -178,6 +186,18 @@ impl Containerd {
         self.process.take().map_or(Ok(()), Process::kill)
     }
 
+    /// Its configuration.
+    #[must_use]
+    pub fn config(&self) -> PathBuf {
+        self.dir.join("config.toml")
+    }
+
+    /// The directory from which its configuration imports files.
+    #[must_use]
+    pub fn imports(&self) -> PathBuf {
+        self.dir.join(IMPORTS)
+    }
+
     /// The directory of networks that its CRI plugin reads.
     #[must_use]
     pub fn cni_conf(&self) -> PathBuf {
@@ -215,6 +235,18 @@ impl Containerd {
             format!("server = \"{url}\"\n[host.\"{url}\"]\ncapabilities = [\"pull\", \"resolve\"]\n{more}");
         fs::write(dir.join("hosts.toml"), hosts).with_context(|| format!("write {}", dir.display()))
     }
+}
+
+/// Writes the configuration of one that somebody else starts, with CRI on and its content below a directory; gives the file.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write_config(dir: &Path) -> Result<PathBuf> {
+    let (config, registries) = (dir.join("config.toml"), dir.join("certs.d"));
+    fs::create_dir_all(&registries)?;
+    fs::write(&config, settings(&[], dir, &registries))
+        .with_context(|| format!("write {}", config.display()))?;
+    Ok(config)
 }
 
 /// `ctr`, directed at the lab's containerd and the pods' namespace.
@@ -259,6 +291,7 @@ pub fn ctr_rows(args: &[&str]) -> Result<Vec<Vec<String>>> {
 fn settings(disabled: &[&str], dir: &Path, registries: &Path) -> String {
     format!(
         r#"version = 3
+imports = ["{imports}/*.toml"]
 root = "{root}"
 state = "/run/containerd"
 oom_score = 0
@@ -295,6 +328,7 @@ restrict_oom_score_adj = true
 bin_dirs = ["{plugins}"]
 conf_dir = "{networks}"
 "#,
+        imports = dir.join(IMPORTS).display(),
         root = Containerd::root(dir).display(),
         registries = registries.display(),
         plugins = components::bin_dir().display(),

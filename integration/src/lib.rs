@@ -15,6 +15,7 @@ pub mod control;
 pub mod cri;
 pub mod http;
 pub mod image;
+pub mod kubelet;
 pub mod lab;
 pub mod links;
 pub mod node;

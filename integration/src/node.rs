@@ -80,6 +80,7 @@ impl Node {
             manifests: root.join("manifests"),
             cni_conf: root.join("cni"),
             registries: containerd.registries().to_owned(),
+            containerd_config: containerd.config(),
             cgroup: world.cgroup_root(),
         };
         let leases = root.join("leases");

@@ -22,6 +22,7 @@ pub use generated::containerd::types;
 pub use generated::containerd::v1::types as process;
 pub use generated::grpc::health::v1 as health;
 pub use generated::io::containerd::cgroups::{v1 as cgroup1, v2 as cgroup2};
+pub use generated::runtimeoptions::v1 as runtimeoptions;
 pub use prost_types::{Any, Timestamp};
 pub use version::{EXEC_BY_COMMAND, SHIM_PROTOCOL, shim_protocol};
 

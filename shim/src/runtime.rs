@@ -94,6 +94,8 @@ impl Runtime {
     pub(crate) fn plain(&self) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(&self.args).arg("--root").arg(&self.root);
+        // That of containerd's unit. With one, `start` waits until the container says that it is ready, as go-runc knows too.
+        command.env_remove("NOTIFY_SOCKET");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
@@ -170,10 +172,11 @@ fn with_huge_pages<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The failure of a call, with the last error in its log.
-pub(crate) fn failure(what: &str, id: &Id, code: u32, said: Option<&str>) -> Failure {
+/// The failure of a call, with the last error in its log, in the words of the stock shim (`runtimeError` of
+/// `cmd/containerd-shim-runc-v2/process/init.go`).
+pub(crate) fn failure(what: &str, code: u32, said: Option<&str>) -> Failure {
     let reason = said.map_or_else(|| format!("it exited with {code} and said nothing"), str::to_owned);
-    Failure::new(Code::Internal, format!("OCI runtime {what} of {id} failed: {reason}"))
+    Failure::new(Code::Internal, format!("OCI runtime {what} failed: {reason}"))
 }
 
 /// The last error in the log of a call.
@@ -244,6 +247,13 @@ mod tests {
         ] {
             assert_eq!(parse_last_error(text).as_deref(), reason, "{text}");
         }
+    }
+
+    #[test]
+    fn a_runtime_does_not_hear_of_the_socket_of_containerds_unit() {
+        let runtime = Runtime { binary: "runc".into(), root: "/run/r".into(), args: Vec::new() };
+        let plain = runtime.plain();
+        assert!(plain.get_envs().any(|(name, value)| name == "NOTIFY_SOCKET" && value.is_none()));
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub enum NodeAct {
     PullImage(WantedImage),
     /// Set the values of the QoS cgroups. Outcome: `Done`.
     SetQos(Box<QosValues>),
+    /// Read the Node object from the API server. Outcome: `NodeObject`.
+    ReadNodeObject,
 }
 
 /// What to do for a pod.
@@ -163,6 +165,7 @@ impl NodeAct {
             Self::InspectImage(_) => "inspect-image",
             Self::PullImage(_) => "pull-image",
             Self::SetQos(_) => "set-qos",
+            Self::ReadNodeObject => "read-node-object",
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     config::NodeFacts,
     failure::Failure,
     id::{OpId, PodUid, SandboxId},
-    image::ImageInfo,
+    image::{ImageInfo, WantedImage},
     node::NodeInfo,
     observation::{Observation, ObservedTask, SandboxReport},
     oci::Accounts,
@@ -39,7 +39,7 @@ pub enum Event {
     },
     /// What of the node may have changed, read before another event that pods are prepared after.
     NodeFacts(NodeFacts),
-    /// What pods are admitted by, as the API server has it.
+    /// What the Node object says, each time it is seen. Before pods of the API server are wanted for the first time.
     NodeInfo(NodeInfo),
     /// Whether pods can be wired: a CNI configuration is there and its plugins are content.
     NetworkReady(Result<(), String>),
@@ -49,6 +49,13 @@ pub enum Event {
         object: ObjectKey,
         /// The pods that use it.
         pods: Vec<PodUid>,
+    },
+    /// Secrets that an image is to be pulled with cannot be read; it is pulled without them.
+    PullSecretsMissing {
+        /// The image that is being pulled.
+        image: WantedImage,
+        /// Names of those of its secrets.
+        names: Vec<String>,
     },
     /// A sandbox reports.
     Sandbox {
@@ -116,6 +123,8 @@ pub enum Outcome {
     TerminationMessage(String),
     /// What a container answered.
     Probed(ProbeAnswer),
+    /// The Node object.
+    NodeObject(Box<NodeInfo>),
     /// What is not as it was made.
     Looked(BTreeSet<Finding>),
 }

@@ -121,6 +121,7 @@ pub(crate) fn pod(containers: Vec<Container>) -> Pod {
         generation: None,
         deletion: None,
         ended: None,
+        readiness_gates: Vec::new(),
         scheduling: Scheduling::default(),
         overhead: Quantities::default(),
         network: NetworkMode::Pod,

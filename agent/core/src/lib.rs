@@ -22,6 +22,7 @@ pub mod event;
 pub mod failure;
 #[cfg(test)]
 mod fixtures;
+pub mod glob;
 pub mod id;
 pub mod image;
 pub mod node;

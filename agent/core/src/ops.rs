@@ -46,6 +46,8 @@ pub enum Purpose {
         /// How often its removal failed before, in a row.
         tries: u32,
     },
+    /// Reading the Node object.
+    NodeObject,
     /// Looking for an image.
     Inspect(WantedImage),
     /// Pulling an image.

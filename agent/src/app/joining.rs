@@ -14,9 +14,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::cancelled_with;
 use crate::{
-    cluster::{Clients, PodLoop, Recorder, Reports, Sinks, certificates, node, send_events},
-    config::{Cluster, Config, Rate},
+    cluster::{
+        Clients, PodLoop, Recorder, Reports, Sinks,
+        certificates::{self, Asking},
+        node, send_events,
+    },
+    config::{Cluster, Config, CurrentRuntime, Rate},
     effects::follow_images,
+    failpoint::Failpoint,
     network::Readiness,
     runtime::Containerd,
     view::View,
@@ -28,39 +33,68 @@ pub(super) struct Joining {
     pub(super) clients: Clients,
     pub(super) containerd: Containerd,
     pub(super) network: watch::Receiver<Readiness>,
+    pub(super) runtime: watch::Receiver<CurrentRuntime>,
     pub(super) view: View,
     pub(super) events: mpsc::Sender<Event>,
+    pub(super) failpoint: Failpoint,
     pub(super) cancel: CancellationToken,
 }
 
 impl Joining {
-    /// Starts all of them; where the node loop tells what it does. What is told before there is a client waits.
-    pub(super) fn join(self, cluster: &Cluster, tasks: &mut JoinSet<()>) -> Sinks {
+    /// Starts all of them; where the node loop tells what it does, and whom certificates of the server are asked of. What is told
+    /// before there is a client waits.
+    pub(super) fn join(self, cluster: &Cluster, tasks: &mut JoinSet<()>) -> (Option<Sinks>, Option<Asking>) {
         let (recorder, happened) = Recorder::new();
         let reports = Reports::default();
         let sinks = Sinks { reports, recorder };
         let (cancel, cluster) = (self.cancel.clone(), cluster.clone());
         let told = sinks.clone();
-        tasks.spawn(cancelled_with(cancel, async move { self.run(cluster, told, happened).await }));
-        sinks
+        let (addresses, observed) = watch::channel(Vec::new());
+        let asking = Asking { clients: self.clients.clone(), addresses: observed };
+        let run = async move { self.run(cluster, told, happened, addresses).await };
+        tasks.spawn(cancelled_with(cancel, run));
+        (Some(sinks), Some(asking))
     }
 
-    async fn run(self, cluster: Cluster, sinks: Sinks, happened: mpsc::Receiver<Happened>) {
-        let Self { config, clients, containerd, network, view, events, .. } = self;
+    async fn run(
+        self,
+        cluster: Cluster,
+        sinks: Sinks,
+        happened: mpsc::Receiver<Happened>,
+        addresses: watch::Sender<Vec<(String, String)>>,
+    ) {
+        let Self { config, clients, containerd, network, runtime, view, events, failpoint, .. } = self;
         certificates::bootstrap(&cluster, &clients).await;
-        let Sinks { reports, recorder } = sinks;
         let throttle = |Rate { per_second, burst }| Throttle::new(per_second, burst);
         let name = config.node.name.clone();
         // All of them end with this one.
         let mut tasks = JoinSet::new();
-        tasks.spawn(send_events(clients.clone(), name.clone(), throttle(cluster.events), happened));
+        let events_at = throttle(cluster.events);
+        tasks.spawn(send_events(clients.clone(), name.clone(), events_at, happened, failpoint.clone()));
         let (images, listed) = watch::channel(None);
-        tasks.spawn(follow_images(containerd.clone(), images));
-        let parts = node::Parts { clients: clients.clone(), containerd, network, images: listed, recorder };
+        tasks.spawn(follow_images(containerd.clone(), config.node.paths.root.clone(), images));
+        let (is_told, mut node_told) = watch::channel(false);
+        let (node_clients, told) = (clients.clone(), events.clone());
+        let parts = node::Parts {
+            clients: node_clients,
+            containerd,
+            network,
+            runtime,
+            images: listed,
+            recorder: sinks.recorder.clone(),
+            addresses,
+            events: told,
+            is_told,
+        };
         tasks.spawn(node::run(config, cluster.node.clone(), parts));
         let requests = throttle(cluster.requests);
         tasks.spawn(certificates::keep(clients.clone(), cluster));
-        tasks.spawn(PodLoop::new(&name, clients, requests, reports, view, events).run());
+        tasks.spawn(async move {
+            // Pods are admitted by what the Node object says (`NewSourceApiserver` of `pkg/kubelet/config/apiserver.go`).
+            if node_told.wait_for(|is_told| *is_told).await.is_ok() {
+                PodLoop::new(&name, clients, requests, sinks, view, events).dying_at(failpoint).run().await;
+            }
+        });
         while tasks.join_next().await.is_some() {}
     }
 }

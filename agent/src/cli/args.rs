@@ -170,14 +170,14 @@ fn perform(command: Command) -> Result<ExitCode, Failure> {
         Command::Run(flags) => run::run(flags)?,
         Command::Reset(flags) => run::reset(flags)?,
         Command::CheckConfig { flags, output } => {
-            let settings = Settings::load(flags).map_err(run::wrong)?;
+            let settings = Settings::load(flags).and_then(Settings::read_containerd).map_err(run::wrong)?;
             match output {
                 TextOrJson::Text => put(|out| check::print(out, &settings))?,
                 TextOrJson::Json => put_json(&check::json(&settings))?,
             }
         }
         Command::Check { flags, output, files } => {
-            let settings = Settings::load(flags).map_err(run::wrong)?;
+            let settings = Settings::load(flags).and_then(Settings::read_containerd).map_err(run::wrong)?;
             let verdicts = check_manifests::verdicts(&settings, &files)?;
             match output {
                 TextOrJson::Text => put(|out| check_manifests::print(out, &verdicts))?,

@@ -74,7 +74,7 @@ fn refusals(pod: &Pod, settings: &Settings) -> Vec<String> {
     });
     let sysctls = sysctls.map(|error| format!("SysctlForbidden: {error}"));
     let runtime = runtime.map(|handler| {
-        format!("runtimeClassName {handler:?}: this node has no runtime handler of that name: name it in runtime.handlers")
+        format!("runtimeClassName {handler:?}: this node has no runtime handler of that name: name it in runtime.handlers, or in containerd's configuration")
     });
     sysctls.into_iter().chain(runtime).chain(images).collect()
 }

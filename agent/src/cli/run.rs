@@ -20,7 +20,7 @@ pub(super) fn reset(flags: KubeletFlags) -> Result<(), Failure> {
 }
 
 fn config(flags: KubeletFlags) -> Result<Config, Failure> {
-    let settings = Settings::load(flags).map_err(wrong)?;
+    let settings = Settings::load(flags).and_then(Settings::read_containerd).map_err(wrong)?;
     log_to_stderr(&settings);
     for ignored in ignored(&settings) {
         tracing::warn!(place = %ignored.place, "{} is understood, but not yet acted on", ignored.name);
@@ -39,13 +39,14 @@ fn unfit(faults: Faults) -> Failure {
     Failure::Usage(format!("the configuration does not fit this machine\n{faults}"))
 }
 
-/// Levels of klog: up to 1 state changes, from 4 decisions, from 6 everything.
+/// Levels of klog: up to 1 state changes, from 4 decisions, from 6 everything. The client of the API server would show answers that it
+/// cannot read, and with them what is secret; whoever asked says that they cannot be read.
 fn log_to_stderr(settings: &Settings) {
     let logging = settings.kubelet.logging.clone().unwrap_or_default();
     let level = match logging.verbosity.unwrap_or(0) {
-        0..=3 => "info",
-        4..=5 => "info,berth=debug,berth_core=debug,berth_cni=debug",
-        _ => "debug,berth=trace,berth_core=trace,berth_cni=trace",
+        0..=3 => "info,kube_client=error",
+        4..=5 => "info,kube_client=error,berth=debug,berth_core=debug,berth_cni=debug",
+        _ => "debug,kube_client=error,berth=trace,berth_core=trace,berth_cni=trace",
     };
     let subscriber = fmt().with_env_filter(EnvFilter::new(level)).with_writer(std::io::stderr);
     if logging.format.as_deref() == Some("json") {

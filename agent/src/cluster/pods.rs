@@ -20,12 +20,16 @@ use serde_json::Value;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    Clients, Seen, Watched,
-    reports::{Report, Reports},
+    Clients, Seen, Sinks, Watched,
+    node::chance,
+    refused,
+    reports::Report,
     requests::{MIRROR, perform},
 };
 use crate::{
-    clock, manifest, pod_status,
+    clock,
+    failpoint::Failpoint,
+    manifest, pod_status,
     view::{Problem, View},
 };
 
@@ -40,9 +44,10 @@ pub struct PodLoop {
     watched: Watched<ApiPod>,
     sync: PodSync,
     throttle: Throttle,
-    reports: Reports,
+    sinks: Sinks,
     view: View,
     events: mpsc::Sender<Event>,
+    failpoint: Failpoint,
     wanted: BTreeMap<PodUid, Wanted>,
     /// Whether the API server has told what it wants.
     has_spoken: bool,
@@ -62,13 +67,13 @@ struct Wanted {
 }
 
 impl PodLoop {
-    /// The pods of the node of this name. They are told to `events`, what becomes of them comes from `reports`.
+    /// The pods of the node of this name. They are told to `events`, what becomes of them comes from `sinks`.
     #[must_use]
     pub fn new(
         node: &str,
         clients: Clients,
         throttle: Throttle,
-        reports: Reports,
+        sinks: Sinks,
         view: View,
         events: mpsc::Sender<Event>,
     ) -> Self {
@@ -79,13 +84,20 @@ impl PodLoop {
             watched,
             sync: PodSync::default(),
             throttle,
-            reports,
+            sinks,
             view,
             events,
+            failpoint: Failpoint::default(),
             wanted: BTreeMap::new(),
             has_spoken: false,
             is_untold: false,
         }
+    }
+
+    /// The same, which dies at a request.
+    #[must_use]
+    pub fn dying_at(self, failpoint: Failpoint) -> Self {
+        Self { failpoint, ..self }
     }
 
     /// Runs for as long as the node loop does.
@@ -97,7 +109,7 @@ impl PodLoop {
             // Each is cancel safe: what is not taken stays where it is.
             tokio::select! {
                 seen = self.watched.next() => self.see(seen),
-                waiting = self.reports.take() => {
+                waiting = self.sinks.reports.take() => {
                     if waiting.sources_have_spoken {
                         self.sync.sources_have_spoken();
                     }
@@ -105,7 +117,7 @@ impl PodLoop {
                         self.report(uid, report);
                     }
                 }
-                Some((op, answer)) = ended.recv() => self.sync.answered(op, answer, clock::mono()),
+                Some((op, answer)) = ended.recv() => self.sync.answered(op, answer, clock::mono(), chance()),
                 place = self.events.clone().reserve_owned(), if self.is_untold => match place {
                     Ok(place) => drop(place.send(self.desired())),
                     Err(_closed) => return,
@@ -118,10 +130,11 @@ impl PodLoop {
     fn begin_requests(&mut self, outcomes: &mpsc::Sender<(OpId, Answer)>) {
         while let Some(request) = self.sync.poll_request(clock::mono()) {
             let (client, node, outcomes) = (self.clients.get(), self.node.clone(), outcomes.clone());
+            let failpoint = self.failpoint.clone();
             let wait = self.throttle.take(clock::mono());
             tokio::spawn(async move {
                 tokio::time::sleep(wait).await;
-                let answer = perform(client, &node, &request).await;
+                let answer = perform(client, &node, &request, &failpoint).await;
                 let Request { op, .. } = request;
                 // Fails only when the loop has ended.
                 drop(outcomes.send((op, answer)).await);
@@ -143,33 +156,50 @@ impl PodLoop {
         Event::Desired { source: Source::Api, pods, is_whole: true }
     }
 
+    /// A server, or somebody between, that does not know the selector is not to give us the pods of other nodes.
+    fn is_ours(&self, pod: &ApiPod) -> bool {
+        pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(self.node.as_str())
+    }
+
     fn see(&mut self, seen: Seen<ApiPod>) {
         match seen {
-            Seen::Whole(pods) => {
+            Seen::Whole(mut pods) => {
+                pods.retain(|pod| self.is_ours(pod));
                 tracing::info!(pods = pods.len(), "the API server has told which pods are wanted");
                 self.is_untold |= !self.has_spoken;
                 self.has_spoken = true;
                 let known: Vec<Known> = pods.iter().map(known).collect();
-                let before = self.wanted.len();
-                self.wanted.retain(|uid, _| known.iter().any(|pod| pod.uid == *uid && pod.mirrors.is_none()));
-                self.is_untold |= self.wanted.len() != before;
+                let is_known =
+                    |uid: &PodUid| known.iter().any(|pod| pod.uid == *uid && pod.mirrors.is_none());
+                let gone: Vec<PodUid> = self.wanted.keys().filter(|uid| !is_known(uid)).cloned().collect();
+                gone.iter().for_each(|uid| self.forget(uid));
                 for pod in pods {
                     self.want(pod);
                 }
                 self.sync.listed(known);
             }
+            Seen::Applied(pod) if !self.is_ours(&pod) => {}
             Seen::Applied(pod) => {
                 self.sync.applied(known(&pod));
                 self.want(pod);
             }
             Seen::Gone(pod) => {
-                let Known { uid, name, .. } = known(&pod);
-                self.is_untold |= self.wanted.remove(&uid).is_some();
-                self.sync.gone(&name, &uid);
+                let Known { uid, name, version, .. } = known(&pod);
+                self.forget(&uid);
+                self.sync.gone(&name, &uid, version);
             }
             Seen::Failed(error) => {
                 tracing::warn!(%error, "the API server does not tell which pods are wanted");
             }
+        }
+    }
+
+    /// The API server wants a pod no more. Of one that could not be run, the node has nothing to tell any more.
+    fn forget(&mut self, uid: &PodUid) {
+        let Some(wanted) = self.wanted.remove(uid) else { return };
+        self.is_untold = true;
+        if wanted.pod.is_err() {
+            self.sync.withdrawn(uid);
         }
     }
 
@@ -186,12 +216,17 @@ impl PodLoop {
         let seen = before.map_or_else(Timestamp::now, |before| before.seen);
         let made = match manifest::api_pod(&given, seen) {
             Ok(manifest) => (Ok(manifest.pod), manifest.unsupported),
-            Err(faults) => {
-                tracing::error!(pod = %name, "pod cannot be run here: {faults}");
-                (Err(faults.to_string()), Vec::new())
-            }
+            Err(faults) => (Err(refused::text(faults)), Vec::new()),
         };
         let (pod, unsupported) = made;
+        if let Err(why) = &pod {
+            let was_told = before.is_some_and(|before| before.pod.as_ref().err() == Some(why));
+            if !was_told && !refused::was_told(&given, why) {
+                tracing::error!(pod = %name, "pod cannot be run here: {why}");
+                self.sinks.note(&uid, &refused::note(&uid, &name, why));
+            }
+            self.sync.published(uid.clone(), refused::node_pod(&given, &name, why));
+        }
         // How a pod has ended counts only where the node did not see it end.
         let was_seen = before.is_some();
         let pod = pod.map(|pod| if was_seen { without_end(pod) } else { pod });
@@ -200,9 +235,17 @@ impl PodLoop {
     }
 
     fn report(&mut self, uid: PodUid, report: Report) {
-        let Report::Is(published) = report else { return self.sync.withdrawn(&uid) };
+        let Report::Is(published) = report else { return self.withdrawn(&uid) };
         let pod = self.node_pod(&uid, &published);
         self.sync.published(uid, pod);
+    }
+
+    /// Nothing of a pod is left on the node. What an earlier agent ran of one that this one cannot run is told of no more.
+    fn withdrawn(&mut self, uid: &PodUid) {
+        self.sync.withdrawn(uid);
+        if let Some(Wanted { name, given, pod: Err(why), .. }) = self.wanted.get(uid) {
+            self.sync.published(uid.clone(), refused::node_pod(given, name, why));
+        }
     }
 
     fn node_pod(&self, uid: &PodUid, published: &Published) -> NodePod {
@@ -247,6 +290,7 @@ fn is_same_wish(one: &ApiPod, other: &ApiPod) -> bool {
         && a.generation == b.generation
         && a.deletion_timestamp == b.deletion_timestamp
         && a.deletion_grace_period_seconds == b.deletion_grace_period_seconds
+        && manifest::readiness_gates(one) == manifest::readiness_gates(other)
 }
 
 fn without_end(pod: Arc<Pod>) -> Arc<Pod> {
@@ -254,7 +298,7 @@ fn without_end(pod: Arc<Pod>) -> Arc<Pod> {
 }
 
 /// Types of the API can always be written as JSON.
-fn json<T: serde::Serialize>(value: &T) -> Value {
+pub(super) fn json<T: serde::Serialize>(value: &T) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
@@ -264,3 +308,6 @@ async fn until(wake: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

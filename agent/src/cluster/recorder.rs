@@ -22,12 +22,12 @@ use kube::{
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{ApiError, Clients, client::within};
-use crate::clock;
+use super::{ApiError, Clients, client::within, requests::SEND_EVENT};
+use crate::{clock, failpoint::Failpoint};
 
 /// Events that may wait to be sent (`maxQueuedEvents`); what comes beyond that is lost, and said so.
 const WAITING_MAX: usize = 1000;
-/// How often an event is sent that nobody answers, and the pause between (`maxTriesPerEvent`, `defaultSleepDuration`).
+/// How often an event is sent that nobody takes yet, and the pause between (`maxTriesPerEvent`, `defaultSleepDuration`).
 const TRIES: u32 = 12;
 const PAUSE: Duration = Duration::from_secs(10);
 /// How long an answer may take.
@@ -83,21 +83,25 @@ pub async fn send_events(
     node: String,
     mut throttle: Throttle,
     mut happened: mpsc::Receiver<Happened>,
+    failpoint: Failpoint,
 ) {
     let mut correlator = Correlator::default();
     while let Some(happened) = happened.recv().await {
         let Some(sending) = correlator.take(happened, Timestamp::now(), clock::mono()) else { continue };
         for _ in 0..TRIES {
             tokio::time::sleep(throttle.take(clock::mono())).await;
-            match send(&clients, &node, &sending).await {
+            failpoint.before(SEND_EVENT);
+            let answer = send(&clients, &node, &sending).await;
+            failpoint.after(SEND_EVENT);
+            match answer {
                 Ok(()) => break,
-                Err(error @ ApiError::Refused { .. }) => {
+                Err(error) if error.is_transient() => {
+                    tracing::debug!(%error, "an event waits for the API server");
+                    tokio::time::sleep(PAUSE.max(error.retry_after())).await;
+                }
+                Err(error) => {
                     tracing::debug!(%error, "the API server refuses an event");
                     break;
-                }
-                Err(ApiError::Unanswered(why)) => {
-                    tracing::debug!(why, "an event waits for the API server");
-                    tokio::time::sleep(PAUSE).await;
                 }
             }
         }

@@ -14,6 +14,7 @@ use kube::{
 use serde_json::json;
 
 use super::{ApiError, client::within, pods::known};
+use crate::failpoint::Failpoint;
 
 /// How long the server may take to answer.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -21,8 +22,26 @@ const WITHIN: Duration = Duration::from_secs(30);
 /// The annotation of a mirror: the hash of the pod that it shows (`pkg/kubelet/types/pod_update.go`).
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
+/// Names of what is asked about pods and what happened to them, for [`crate::failpoint`].
+pub const REQUESTS: &[&str] = &["patch-status", "delete-pod", "create-mirror", SEND_EVENT];
+
+/// See [`super::send_events`].
+pub(super) const SEND_EVENT: &str = "send-event";
+
 /// Carries a request out.
-pub(super) async fn perform(client: Client, node: &str, request: &Request) -> Answer {
+pub(super) async fn perform(client: Client, node: &str, request: &Request, failpoint: &Failpoint) -> Answer {
+    let kind = match &request.call {
+        Call::PatchStatus { .. } => "patch-status",
+        Call::Delete { .. } => "delete-pod",
+        Call::CreateMirror(_) => "create-mirror",
+    };
+    failpoint.before(kind);
+    let answer = answer(client, node, request).await;
+    failpoint.after(kind);
+    answer
+}
+
+async fn answer(client: Client, node: &str, request: &Request) -> Answer {
     let api: Api<ApiPod> = Api::namespaced(client.clone(), &request.name.namespace);
     let name = &request.name.name;
     let answer = match &request.call {
@@ -59,7 +78,10 @@ fn refused(request: &Request, error: &ApiError) -> Answer {
         return Answer::Gone;
     }
     tracing::warn!(pod = %request.name, what, %error, "request to the API server failed");
-    if error.is_forbidden() || error.is_invalid() { Answer::Refused } else { Answer::Failed }
+    if error.is_forbidden() || error.is_invalid() {
+        return Answer::Refused;
+    }
+    Answer::Failed { retry_after: error.retry_after() }
 }
 
 /// Source: `CreateMirrorPod` of `pkg/kubelet/pod/mirror_client.go`. Its owner is the node, so that it goes with it.

@@ -12,6 +12,9 @@ use super::GoDuration;
 pub struct BerthConfiguration {
     /// Runtime state of the agent and its socket; `/run/berth`. Best on a tmpfs: it must not outlive a reboot.
     pub state_dir: Option<PathBuf>,
+    /// Containerd's own configuration, whose section of CRI holds where this document says nothing;
+    /// `/etc/containerd/config.toml`. Empty is none.
+    pub containerd_config: Option<PathBuf>,
     /// Settings of CNI.
     pub cni: Option<CniSection>,
     /// How containers are run.

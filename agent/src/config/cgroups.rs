@@ -38,6 +38,11 @@ impl Settings {
                 "swap is on (see /proc/swaps), and nobody has said that pods may run beside it: turn it off, or set `failSwapOn: false` (or --fail-swap-on=false)",
             ),
             (
+                without_systemd && self.containerd.systemd_cgroup.is_some(),
+                "cgroupDriver",
+                "this machine is not booted with systemd, so nobody makes slices: set `SystemdCgroup = false` in containerd's configuration",
+            ),
+            (
                 without_systemd,
                 "cgroupDriver",
                 "this machine is not booted with systemd, so nobody makes slices: set `cgroupDriver: cgroupfs` (or --cgroup-driver=cgroupfs)",
@@ -72,9 +77,13 @@ impl Settings {
         }
     }
 
-    /// What is set, else what suits the machine: two must not write one tree, and on cgroup v2 systemd writes it where
-    /// it is process 1. The kubelet leaves that to the CRI runtime since 1.34 (KEP-4033).
-    fn cgroup_driver(&self, facts: &Facts) -> CgroupDriver {
+    /// What containerd's configuration says, as it would to a kubelet, whose own word does not count then (KEP-4033); what is
+    /// set, else; else what suits the machine: two must not write one tree, and on cgroup v2 systemd writes it where it is
+    /// process 1.
+    pub(super) fn cgroup_driver(&self, facts: &Facts) -> CgroupDriver {
+        if let Some(said) = &self.containerd.systemd_cgroup {
+            return if said.value { CgroupDriver::Systemd } else { CgroupDriver::Cgroupfs };
+        }
         let is_set = self.documents.kubelet.get("cgroupDriver").and_then(Node::text).is_some();
         let suits = facts.booted_with_systemd && facts.cgroup_version == CgroupVersion::V2;
         match self.kubelet.cgroup_driver.as_deref() {

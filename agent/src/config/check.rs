@@ -2,6 +2,7 @@
 
 use super::{
     Settings,
+    gates::is_default,
     kubelet::{ACTED_ON, GATES},
 };
 use crate::document::{Entry, Node, Number, Place, Value};
@@ -28,7 +29,27 @@ pub fn ignored(settings: &Settings) -> Vec<Ignored> {
         .passive
         .iter()
         .map(|flag| Ignored { place: Place { file: flag.as_str().into(), line: 0 }, name: flag.clone() });
-    fields.chain(flags).chain(std::iter::once(eviction(entries))).collect()
+    let all = fields.chain(flags).chain(std::iter::once(eviction(entries)));
+    all.chain(overruled(settings)).chain(of_containerd(settings)).collect()
+}
+
+/// A kubelet takes the driver that its runtime tells, whatever it is told itself.
+fn overruled(settings: &Settings) -> Option<Ignored> {
+    let said = settings.containerd.systemd_cgroup.as_ref()?;
+    let written = settings.documents.kubelet.get("cgroupDriver").filter(|node| {
+        let wants_systemd = node.text() == Some("systemd");
+        wants_systemd != said.value
+    })?;
+    let name = format!("cgroupDriver: SystemdCgroup = {} in {} holds", said.value, said.file.display());
+    Some(Ignored { place: written.place.clone(), name })
+}
+
+/// What containerd's own configuration asks of CRI.
+fn of_containerd(settings: &Settings) -> impl Iterator<Item = Ignored> {
+    settings.containerd.not_acted_on.iter().map(|said| {
+        let place = Place { file: said.file.display().to_string().into(), line: 0 };
+        Ignored { place, name: format!("containerd's {}", said.value) }
+    })
 }
 
 /// Thresholds count for what is allocatable, by default too; that nothing is evicted has to be known before a disk is full.
@@ -51,12 +72,16 @@ fn ignored_of(field: &Entry) -> Vec<Ignored> {
             .collect(),
         ("featureGates", Value::Map(gates)) => gates
             .iter()
-            .filter(|gate| !GATES.contains(&gate.key.as_str()))
+            .filter(|gate| !GATES.contains(&gate.key.as_str()) && !asks_for_default(gate))
             .map(|gate| ignored(&gate.value, format!("featureGates.{}", gate.key)))
             .collect(),
         (name, _) if ACTED_ON.contains(&name) || asks_nothing(&field.value) => Vec::new(),
         (name, _) => vec![ignored(&field.value, name.to_owned())],
     }
+}
+
+fn asks_for_default(gate: &Entry) -> bool {
+    matches!(gate.value.value, Value::Bool(is_on) if is_default(&gate.key, is_on))
 }
 
 fn asks_nothing(node: &Node) -> bool {

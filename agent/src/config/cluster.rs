@@ -9,13 +9,17 @@ use std::{
     path::PathBuf,
 };
 
-use berth_core::cluster::node::{AttachedBy, Cloud, Family, NodeIps, NodeSettings, Taint};
+use berth_core::cluster::{
+    node::{AttachedBy, Cloud, Family, NodeIps, NodeSettings, Taint},
+    proxy::Proxies,
+};
 
 use super::{
-    Cluster, Facts, KubeletConfiguration, KubeletFlags, Rate, Settings,
+    Cluster, Facts, KubeletConfiguration, KubeletFlags, Rate, RegistryAccounts, ServingCertificate, Settings,
+    credential_providers,
     resolve::{duration, node_ips},
 };
-use crate::document::{Fault, Node, Place};
+use crate::document::{Fault, Faults, Node, Place};
 
 /// Labels of Kubernetes that a node may give itself, beside those below [`OWN_PREFIXES`].
 const OWN_LABELS: [&str; 11] = [
@@ -46,6 +50,15 @@ pub(super) fn check(kubelet: &KubeletConfiguration, tree: &Node, flags: &Kubelet
     if !["", "external"].contains(&flags.cloud_provider.as_str()) {
         let message = format!("`{}` is neither `external` nor empty", flags.cloud_provider);
         faults.push(of_flag("--cloud-provider", message));
+    }
+    let is_given = |file: &Option<String>| file.as_deref().is_some_and(|file| !file.is_empty());
+    for (field, given, other, missing) in [
+        ("tlsCertFile", &kubelet.tls_cert_file, "tlsPrivateKeyFile", &kubelet.tls_private_key_file),
+        ("tlsPrivateKeyFile", &kubelet.tls_private_key_file, "tlsCertFile", &kubelet.tls_cert_file),
+    ] {
+        if is_given(given) && !is_given(missing) {
+            faults.push(tree.fault(field, format!("needs {other}")));
+        }
     }
     for (index, taint) in kubelet.register_with_taints.iter().flatten().enumerate() {
         let field = |name: &str| format!("registerWithTaints[{index}].{name}");
@@ -99,7 +112,8 @@ impl Settings {
         Ok(Some(Cluster {
             kubeconfig,
             bootstrap_kubeconfig: flags.bootstrap_kubeconfig.clone(),
-            cert_dir: flags.cert_dir.clone().unwrap_or_else(|| PathBuf::from(CERT_DIR)),
+            proxies: proxies(),
+            cert_dir: self.cert_dir(),
             rotates: kubelet.rotate_certificates == Some(true),
             node,
             events: rate(kubelet.event_record_qps, kubelet.event_burst),
@@ -109,6 +123,51 @@ impl Settings {
 }
 
 impl Settings {
+    /// Accounts at registries that the node has (`DefaultDockerConfigJSONPaths` of `pkg/credentialprovider/config.go`).
+    pub(super) fn registry_accounts(&self) -> Result<RegistryAccounts, Faults> {
+        let KubeletFlags { root_dir, provider_config, provider_bin_dir, .. } = &self.flags;
+        let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+        let below = |home: &PathBuf| home.join(".docker");
+        let dirs = |home: Option<PathBuf>, last: &str| {
+            [Some(root_dir.clone()), home, Some(PathBuf::from(last))].into_iter().flatten().collect()
+        };
+        let providers = match (provider_config, provider_bin_dir) {
+            (Some(config), Some(bin_dir)) => credential_providers::read(config, bin_dir)?,
+            (None, None) => Vec::new(),
+            (Some(_), None) | (None, Some(_)) => {
+                let why = "--image-credential-provider-config and --image-credential-provider-bin-dir need each other";
+                return Err(of_flag("--image-credential-provider-config", why.to_owned()).into());
+            }
+        };
+        Ok(RegistryAccounts {
+            json_dirs: dirs(home.as_ref().map(below), "/.docker"),
+            plain_dirs: dirs(home, "/"),
+            providers,
+        })
+    }
+
+    fn cert_dir(&self) -> PathBuf {
+        self.flags.cert_dir.clone().unwrap_or_else(|| PathBuf::from(CERT_DIR))
+    }
+
+    /// Where the certificate of the node's server comes from.
+    pub(super) fn serving(&self) -> Option<ServingCertificate> {
+        let kubelet = &self.kubelet;
+        if kubelet.enable_server == Some(false) {
+            return None;
+        }
+        let dir = self.cert_dir();
+        if kubelet.server_tls_bootstrap == Some(true) {
+            return Some(ServingCertificate::OfCluster { dir });
+        }
+        let certificate = self.path("tlsCertFile", kubelet.tls_cert_file.as_deref());
+        let key = self.path("tlsPrivateKeyFile", kubelet.tls_private_key_file.as_deref());
+        Some(match certificate.zip(key) {
+            Some((certificate, key)) => ServingCertificate::Files { certificate, key },
+            None => ServingCertificate::SelfSigned { dir },
+        })
+    }
+
     /// Where the agent says that it lives.
     pub(super) fn healthz(&self) -> Option<SocketAddr> {
         let port =
@@ -116,6 +175,13 @@ impl Settings {
         let address = self.kubelet.healthz_bind_address.as_deref()?.parse::<IpAddr>().ok()?;
         Some((address, port).into())
     }
+}
+
+/// Proxies of the environment; names in capitals count more.
+fn proxies() -> Proxies {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let either = |name: &str| variable(name).or_else(|| variable(&name.to_lowercase())).unwrap_or_default();
+    Proxies { https: either("HTTPS_PROXY"), http: either("HTTP_PROXY"), no_proxy: either("NO_PROXY") }
 }
 
 fn rate(per_second: Option<i32>, burst: Option<i32>) -> Rate {
@@ -147,7 +213,7 @@ fn taints(kubelet: &KubeletConfiguration) -> Vec<Taint> {
 }
 
 /// `--node-labels`, checked.
-fn labels(flags: &KubeletFlags) -> Result<BTreeMap<String, String>, Fault> {
+pub(super) fn labels(flags: &KubeletFlags) -> Result<BTreeMap<String, String>, Fault> {
     let written = flags.node_labels.iter().flat_map(|list| list.split(',')).map(str::trim);
     let mut labels = BTreeMap::new();
     for label in written.filter(|label| !label.is_empty()) {

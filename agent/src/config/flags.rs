@@ -85,6 +85,11 @@ const FIELDS: &[(&str, &str, FlagType)] = &[
     ("kube-reserved", "kubeReserved", Map),
     ("kube-reserved-cgroup", "kubeReservedCgroup", Text),
     ("kubelet-cgroups", "kubeletCgroups", Text),
+    ("log-flush-frequency", "logging.flushFrequency", Text),
+    ("log-json-info-buffer-size", "logging.options.json.infoBufferSize", Text),
+    ("log-json-split-stream", "logging.options.json.splitStream", Switch),
+    ("log-text-info-buffer-size", "logging.options.text.infoBufferSize", Text),
+    ("log-text-split-stream", "logging.options.text.splitStream", Switch),
     ("local-storage-capacity-isolation", "localStorageCapacityIsolation", Switch),
     ("logging-format", "logging.format", Text),
     ("make-iptables-util-chains", "makeIPTablesUtilChains", Switch),
@@ -114,6 +119,7 @@ const FIELDS: &[(&str, &str, FlagType)] = &[
     ("resolv-conf", "resolvConf", Text),
     ("rotate-certificates", "rotateCertificates", Switch),
     ("rotate-server-certificates", "serverTLSBootstrap", Switch),
+    ("runonce", "runOnce", Switch),
     ("runtime-request-timeout", "runtimeRequestTimeout", Text),
     ("seccomp-default", "seccompDefault", Switch),
     ("serialize-image-pulls", "serializeImagePulls", Switch),
@@ -128,6 +134,7 @@ const FIELDS: &[(&str, &str, FlagType)] = &[
     ("tls-min-version", "tlsMinVersion", Text),
     ("tls-private-key-file", "tlsPrivateKeyFile", Text),
     ("topology-manager-policy", "topologyManagerPolicy", Text),
+    ("topology-manager-policy-options", "topologyManagerPolicyOptions", Map),
     ("topology-manager-scope", "topologyManagerScope", Text),
     ("v", "logging.verbosity", Integer),
     ("volume-plugin-dir", "volumePluginDir", Text),
@@ -136,16 +143,42 @@ const FIELDS: &[(&str, &str, FlagType)] = &[
 
 /// Flags of the kubelet that stand for no field and that this version takes but does not act on.
 const PASSIVE: &[&str] = &[
+    "application-metrics-count-limit",
+    "boot-id-file",
     "cloud-config",
-    "image-credential-provider-bin-dir",
-    "image-credential-provider-config",
+    "container-hints",
+    "containerd",
+    "containerd-namespace",
+    "event-storage-age-limit",
+    "event-storage-event-limit",
+    "experimental-mounter-path",
+    "global-housekeeping-interval",
+    "housekeeping-interval",
     "lock-file",
+    "machine-id-file",
+    "manifest-url-header",
     "maximum-dead-containers",
     "maximum-dead-containers-per-container",
     "minimum-container-ttl-duration",
     "pod-infra-container-image",
+    "reserved-memory",
     "runtime-cgroups",
+    "storage-driver-buffer-duration",
+    "storage-driver-db",
+    "storage-driver-host",
+    "storage-driver-password",
+    "storage-driver-table",
+    "storage-driver-user",
     "vmodule",
+];
+
+/// Those of them that may stand without a value.
+const PASSIVE_SWITCHES: &[&str] = &[
+    "enable-load-reader",
+    "exit-on-lock-contention",
+    "experimental-allocatable-ignore-eviction",
+    "log-cadvisor-usage",
+    "storage-driver-secure",
 ];
 
 /// Flags as given.
@@ -161,6 +194,10 @@ pub struct KubeletFlags {
     pub bootstrap_kubeconfig: Option<PathBuf>,
     /// `--cert-dir`.
     pub cert_dir: Option<PathBuf>,
+    /// `--image-credential-provider-config`.
+    pub provider_config: Option<PathBuf>,
+    /// `--image-credential-provider-bin-dir`.
+    pub provider_bin_dir: Option<PathBuf>,
     /// `--root-dir`.
     pub root_dir: PathBuf,
     /// `--hostname-override`.
@@ -185,6 +222,8 @@ impl Default for KubeletFlags {
             kubeconfig: None,
             bootstrap_kubeconfig: None,
             cert_dir: None,
+            provider_config: None,
+            provider_bin_dir: None,
             root_dir: PathBuf::from(ROOT_DIR),
             hostname_override: None,
             node_ip: None,
@@ -232,6 +271,11 @@ impl Args for KubeletFlags {
             ("kubeconfig", "How the API server is reached; without it, pods of manifests alone run"),
             ("bootstrap-kubeconfig", "How a client certificate is asked for where the kubeconfig is missing"),
             ("cert-dir", "Directory of certificates [default: /var/lib/kubelet/pki]"),
+            (
+                "image-credential-provider-config",
+                "File or directory that says which programs have accounts at registries",
+            ),
+            ("image-credential-provider-bin-dir", "Directory of these programs"),
             ("root-dir", "Directory of pods' volumes and files [default: /var/lib/kubelet]"),
         ]
         .map(|(name, help)| path_arg(name, help));
@@ -249,12 +293,16 @@ impl Args for KubeletFlags {
         let passive = PASSIVE
             .iter()
             .map(|name| Arg::new(*name).long(*name).value_name("TEXT").action(ArgAction::Append).hide(true));
+        let switches = PASSIVE_SWITCHES.iter().map(|name| switch_arg(Arg::new(*name).long(*name).hide(true)));
+        // The last one counts, as with the kubelet: an administrator's flags come after kubeadm's.
         command
+            .args_override_self(true)
             .args(paths)
             .args(texts)
             .arg(labels)
             .args(FIELDS.iter().map(|(name, field, kind)| field_arg(name, field, *kind)))
             .args(passive)
+            .args(switches)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -278,12 +326,21 @@ impl FromArgMatches for KubeletFlags {
             kubeconfig: path("kubeconfig").filter(|path| !path.as_os_str().is_empty()),
             bootstrap_kubeconfig: path("bootstrap-kubeconfig"),
             cert_dir: path("cert-dir"),
+            provider_config: path("image-credential-provider-config")
+                .filter(|path| !path.as_os_str().is_empty()),
+            provider_bin_dir: path("image-credential-provider-bin-dir")
+                .filter(|path| !path.as_os_str().is_empty()),
             root_dir: path("root-dir").unwrap_or_else(|| PathBuf::from(ROOT_DIR)),
             hostname_override: text("hostname-override"),
             node_ip: text("node-ip"),
             node_labels: matches.get_many::<String>("node-labels").into_iter().flatten().cloned().collect(),
             cloud_provider: text("cloud-provider").unwrap_or_default(),
-            passive: PASSIVE.iter().filter(given).map(|name| format!("--{name}")).collect(),
+            passive: PASSIVE
+                .iter()
+                .chain(PASSIVE_SWITCHES)
+                .filter(given)
+                .map(|name| format!("--{name}"))
+                .collect(),
             fields: fields.collect(),
         })
     }
@@ -303,16 +360,20 @@ fn field_arg(name: &'static str, field: &'static str, kind: FlagType) -> Arg {
         Arg::new(name).long(name).help(format!("{field} of KubeletConfiguration")).hide_short_help(true);
     let arg = if name == "v" { arg.short('v') } else { arg };
     match kind {
-        Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("BOOL"),
+        Switch => switch_arg(arg),
         Integer => arg.value_name("NUMBER").allow_hyphen_values(true),
         Text => arg.value_name("TEXT"),
         List | Map | Signals | Gates | Taints => arg.action(ArgAction::Append).value_name("LIST"),
     }
 }
 
-fn value(kind: FlagType, given: &[String], place: &Place) -> Value {
-    let parts =
-        || given.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|part| !part.is_empty());
+fn switch_arg(arg: Arg) -> Arg {
+    arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("BOOL")
+}
+
+fn value<'a>(kind: FlagType, given: &'a [String], place: &Place) -> Value {
+    let split = |text: &'a str| text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let parts = || given.iter().flat_map(|text| split(text));
     let node = |value: Value| Node { place: place.clone(), value };
     let map = |separator: char, read: fn(&str) -> Value| {
         let entries = parts().map(|part| {
@@ -330,7 +391,8 @@ fn value(kind: FlagType, given: &[String], place: &Place) -> Value {
         Map => map('=', text),
         Signals => map('<', text),
         Gates => map('=', switch),
-        Taints => Value::List(parts().map(|part| node(taint(part, place))).collect()),
+        // One list of them takes the place of another.
+        Taints => Value::List(split(last).map(|part| node(taint(part, place))).collect()),
     }
 }
 

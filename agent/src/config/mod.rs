@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   --config ─▶ --config-dir/*.conf ─▶ flags ─▶ types ─▶ defaults ─▶ checks ─▶ Settings ──facts──▶ Config
+//!                                   containerd's own configuration ─▶ Section ────┘
 //! ```
 
 mod allocatable;
@@ -10,19 +11,24 @@ mod berth;
 mod cgroups;
 mod check;
 mod cluster;
+mod containerd;
+mod credential_providers;
 mod defaults;
 mod duration;
 mod facts;
 mod files;
 mod flags;
+mod gates;
 mod kubelet;
 mod resolve;
 mod runtime;
+mod runtime_settings;
 mod settings;
 mod validate;
 
 pub use berth::{BerthConfiguration, CniSection, RuntimeSection};
 pub use check::{Ignored, ignored};
+pub use containerd::{Loaded, Said, Section, Shim};
 pub use duration::{DurationError, GoDuration};
 pub(crate) use facts::architecture;
 pub use facts::{Facts, FactsError, LiveFacts, Swap, addresses, hostname};
@@ -30,8 +36,11 @@ pub use files::{Documents, load};
 pub use flags::KubeletFlags;
 pub use kubelet::KubeletConfiguration;
 pub use resolve::Settings;
-pub use runtime::{PodRuntime, RuntimeOptions};
-pub use settings::{Cluster, Cni, Config, OciRuntime, Rate};
+pub use runtime::{BERTH_RUNTIME, Handler, PodRuntime, RuntimeOptions};
+pub use runtime_settings::{CurrentRuntime, Origin, RuntimeSettings, RuntimeSource};
+pub use settings::{
+    Cluster, Cni, Config, CredentialProvider, OciRuntime, Rate, RegistryAccounts, ServingCertificate,
+};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -14,7 +14,8 @@ use berth_core::{
 
 use super::{
     BerthConfiguration, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags, LiveFacts,
-    OciRuntime, PodRuntime, allocatable::units, defaults, facts, validate,
+    OciRuntime, RuntimeSettings, RuntimeSource, Section, allocatable::units, defaults, facts,
+    runtime_settings::UnknownDefault, validate,
 };
 use crate::document::{Fault, Faults, Node, read};
 
@@ -27,9 +28,6 @@ const GC_PERIOD_MIN: Duration = Duration::from_secs(1);
 const PULL_PROGRESS: Duration = Duration::from_secs(300);
 /// The shortest such wait: containerd tells of progress every 300 ms.
 const PULL_PROGRESS_MIN: Duration = Duration::from_secs(1);
-
-/// Handler that is always there.
-const BERTH_HANDLER: &str = "berth";
 
 /// The agent's own `oom_score_adj` by default: `KubeletOOMScoreAdj` of `pkg/kubelet/qos/policy.go`.
 const OOM_SCORE: i32 = -999;
@@ -50,6 +48,8 @@ pub struct Settings {
     pub kubelet: KubeletConfiguration,
     /// Our own.
     pub berth: BerthConfiguration,
+    /// What containerd's own configuration says; its defaults until that is read.
+    pub containerd: Section,
     /// Both as trees, flags laid over.
     pub documents: Documents,
     /// The flags.
@@ -79,7 +79,30 @@ impl Settings {
         faults.extend(berth_faults(&berth, &documents.berth));
         faults.extend(node_ips(&flags).err());
         faults.extend(super::cluster::check(&kubelet, &documents.kubelet, &flags));
-        Faults(faults).or(Self { kubelet, berth, documents, flags })
+        let containerd = Section::default();
+        Faults(faults).or(Self { kubelet, berth, containerd, documents, flags })
+    }
+
+    /// Reads containerd's own configuration, which holds where the documents say nothing.
+    ///
+    /// # Errors
+    /// It is there and cannot be used, or is named and is not there. Containerd would not begin with it either.
+    pub fn read_containerd(mut self) -> Result<Self, Faults> {
+        self.containerd = self.runtime_source().read().section?;
+        self.runtime().map(drop)?;
+        Ok(self)
+    }
+
+    fn runtime(&self) -> Result<RuntimeSettings, Fault> {
+        let fault =
+            |error: UnknownDefault| self.documents.berth.fault("runtime.defaultHandler", error.to_string());
+        self.runtime_source().resolve(&self.containerd).map_err(fault)
+    }
+
+    /// Who says what may change while the agent runs.
+    #[must_use]
+    pub fn runtime_source(&self) -> RuntimeSource {
+        RuntimeSource::of(&self.berth)
     }
 
     /// The configuration of this machine.
@@ -100,31 +123,25 @@ impl Settings {
             runtime_timeout: duration(kubelet.runtime_request_timeout),
             cluster: self.cluster(facts)?,
             healthz: self.healthz(),
+            serving: self.serving(),
             static_pod_path: self.path("staticPodPath", kubelet.static_pod_path.as_deref()),
             file_check: duration(kubelet.file_check_frequency),
             cni: Cni {
-                conf_dir: cni.conf_dir.unwrap_or_else(|| PathBuf::from("/etc/cni/net.d")),
-                bin_dirs: cni.bin_dirs.unwrap_or_else(|| vec![PathBuf::from("/opt/cni/bin")]),
                 cache_dir: cni.cache_dir.unwrap_or_else(|| PathBuf::from("/var/lib/cni")),
                 gc_period: cni.gc_period.map_or(GC_PERIOD, |period| period.0),
                 plugin_gc: cni.plugin_gc == Some(true),
             },
             oci_runtime: oci_runtime(runtime.oci_runtime.as_deref()),
-            runtime_handlers: handlers(
-                runtime.handlers.unwrap_or_default(),
-                runtime.default_handler.as_deref(),
-            ),
-            snapshotter: berth.snapshotter.clone().unwrap_or_else(|| "overlayfs".to_owned()),
-            registry_config_dir: berth
-                .registry_config_dir
-                .clone()
-                .unwrap_or_else(|| PathBuf::from("/etc/containerd/certs.d")),
+            runtime: self.runtime()?,
+            runtime_source: self.runtime_source(),
+            registry_accounts: self.registry_accounts()?,
             pull_progress_timeout: berth.image_pull_progress_timeout.map_or(PULL_PROGRESS, |time| time.0),
             control_socket: run.join("berth.sock"),
             live: LiveFacts {
                 resolv_conf: self.path("resolvConf", kubelet.resolv_conf.as_deref()),
                 fixed_ips: Some(node_ips(&self.flags)?).filter(|ips| !ips.is_empty()),
             },
+            makes_iptables_chains: kubelet.make_iptables_util_chains != Some(false),
             oom_score_adj: kubelet.oom_score_adj.unwrap_or(OOM_SCORE),
             protect_kernel_defaults: kubelet.protect_kernel_defaults == Some(true),
             sysctl_root: std::env::var_os("BERTH_SYSCTL_ROOT").map_or_else(|| SYSCTLS.into(), PathBuf::from),
@@ -141,7 +158,7 @@ impl Settings {
         let root = text(flags.root_dir.as_path());
         Ok(NodeConfig {
             name,
-            labels: own_labels(&facts.hostname),
+            labels: initial_labels(&facts.hostname, super::cluster::labels(flags)?),
             pods_max: self.pods_max(&facts.capacity),
             ips: ips.unwrap_or_else(|| facts.ips.clone()),
             hostname: facts.kernel_hostname.clone(),
@@ -198,8 +215,7 @@ impl Settings {
     /// Whether pods may name this runtime handler.
     #[must_use]
     pub fn has_handler(&self, handler: &str) -> bool {
-        let named = self.berth.runtime.as_ref().and_then(|runtime| runtime.handlers.as_ref());
-        handler == BERTH_HANDLER || named.is_some_and(|named| named.contains_key(handler))
+        self.runtime().is_ok_and(|runtime| runtime.handlers.contains_key(handler))
     }
 
     fn dns(&self, facts: &Facts) -> DnsSettings {
@@ -235,7 +251,7 @@ impl Settings {
     }
 
     /// A path, relative ones from the directory of the file that names it, as the kubelet reads them.
-    fn path(&self, field: &str, path: Option<&str>) -> Option<PathBuf> {
+    pub(super) fn path(&self, field: &str, path: Option<&str>) -> Option<PathBuf> {
         let path = path.filter(|path| !path.is_empty())?;
         let place = &self.documents.kubelet.nearest(field).place;
         if place.file.starts_with("--") {
@@ -247,14 +263,19 @@ impl Settings {
     }
 }
 
-/// Labels that every node has (`initialNode` of `pkg/kubelet/kubelet_node_status.go`).
-fn own_labels(hostname: &str) -> BTreeMap<String, String> {
+/// Labels that a node is made with: those of every node, and those that it is given by flag over them (`initialNode` of
+/// `pkg/kubelet/kubelet_node_status.go`).
+fn initial_labels(hostname: &str, given: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let architecture = facts::architecture();
     let labels = [
         ("kubernetes.io/hostname", hostname),
         ("kubernetes.io/os", "linux"),
-        ("kubernetes.io/arch", facts::architecture()),
+        ("kubernetes.io/arch", architecture),
+        ("beta.kubernetes.io/os", "linux"),
+        ("beta.kubernetes.io/arch", architecture),
     ];
-    labels.map(|(label, value)| (label.to_owned(), value.to_owned())).into()
+    let own = labels.map(|(label, value)| (label.to_owned(), value.to_owned()));
+    own.into_iter().chain(given).collect()
 }
 
 /// The least `oom_score_adj` that the agent can give: any, unless it lacks the capability for that.
@@ -273,6 +294,8 @@ fn berth_faults(berth: &BerthConfiguration, tree: &Node) -> Vec<Fault> {
         }
     };
     absolute("stateDir", berth.state_dir.as_ref());
+    let containerd_config = berth.containerd_config.as_ref();
+    absolute("containerdConfig", containerd_config.filter(|path| !path.as_os_str().is_empty()));
     absolute("registryConfigDir", berth.registry_config_dir.as_ref());
     absolute("cni.confDir", cni.conf_dir.as_ref());
     absolute("cni.cacheDir", cni.cache_dir.as_ref());
@@ -286,12 +309,6 @@ fn berth_faults(berth: &BerthConfiguration, tree: &Node) -> Vec<Fault> {
         faults.push(tree.fault("imagePullProgressTimeout", "must be a second or more".to_owned()));
     }
     let handlers = runtime.handlers.unwrap_or_default();
-    if let Some(name) =
-        runtime.default_handler.filter(|name| name != BERTH_HANDLER && !handlers.contains_key(name))
-    {
-        let message = format!("`{name}` is not one of `{}` and the names in runtime.handlers", BERTH_HANDLER);
-        faults.push(tree.fault("runtime.defaultHandler", message));
-    }
     for (name, runtime) in &handlers {
         // containerd takes `io.containerd.<name>.v<number>` and looks for `containerd-shim-<name>-v<number>`.
         if !runtime.starts_with("io.containerd.") || runtime.split('.').count() != 4 {
@@ -306,15 +323,6 @@ fn berth_faults(berth: &BerthConfiguration, tree: &Node) -> Vec<Fault> {
         faults.push(tree.fault("runtime.ociRuntime", message));
     }
     faults
-}
-
-fn handlers(named: BTreeMap<String, String>, default: Option<&str>) -> BTreeMap<String, PodRuntime> {
-    let named = named.into_iter().map(|(handler, runtime)| (handler, PodRuntime::named(&runtime)));
-    let mut all: BTreeMap<_, _> = named.collect();
-    all.entry(BERTH_HANDLER.to_owned()).or_insert(PodRuntime::Berth);
-    let default = all.get(default.unwrap_or(BERTH_HANDLER)).cloned().unwrap_or(PodRuntime::Berth);
-    all.insert(String::new(), default);
-    all
 }
 
 fn oci_runtime(named: Option<&str>) -> OciRuntime {

@@ -1,10 +1,13 @@
 //! The one value that everything in the agent is built from.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use berth_core::{cluster::node::NodeSettings, config::NodeConfig};
+use berth_core::{
+    cluster::{node::NodeSettings, proxy::Proxies},
+    config::NodeConfig,
+};
 
-use super::{LiveFacts, PodRuntime};
+use super::{LiveFacts, RuntimeSettings, RuntimeSource};
 
 /// Everything that the agent is built from: checked, with every default applied.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +20,8 @@ pub struct Config {
     pub containerd_namespace: String,
     /// Longest time a call to containerd may take (`runtimeRequestTimeout`); pulls are not bound by it.
     pub runtime_timeout: Duration,
+    /// Where the certificate of the node's server comes from; `None` where there is no server (`enableServer`).
+    pub serving: Option<ServingCertificate>,
     /// The cluster that the node is of; `None` where it has none.
     pub cluster: Option<Cluster>,
     /// Where the agent says that it lives (`healthzBindAddress`, `healthzPort`); `None` is nowhere.
@@ -29,18 +34,20 @@ pub struct Config {
     pub cni: Cni,
     /// The OCI runtime of pods.
     pub oci_runtime: OciRuntime,
-    /// Containerd runtime by handler name; the empty name, which is always there, is the default.
-    pub runtime_handlers: BTreeMap<String, PodRuntime>,
-    /// Containerd's snapshotter for container layers.
-    pub snapshotter: String,
-    /// Directory of registry settings in containerd's `hosts.toml` form.
-    pub registry_config_dir: PathBuf,
+    /// Accounts at registries that every pod may use.
+    pub registry_accounts: RegistryAccounts,
+    /// What the agent begins with of that which may change while it runs.
+    pub runtime: RuntimeSettings,
+    /// Where that is read again.
+    pub runtime_source: RuntimeSource,
     /// How long a pull may wait for a byte of its registry.
     pub pull_progress_timeout: Duration,
     /// The agent's own socket, for the command line.
     pub control_socket: PathBuf,
     /// Where what changes on the node is read again.
     pub live: LiveFacts,
+    /// Whether chains of iptables are made for other components (`makeIPTablesUtilChains`).
+    pub makes_iptables_chains: bool,
     /// The agent's own `oom_score_adj`.
     pub oom_score_adj: i32,
     /// Whether settings of the kernel are left as they are, and refused where they do not fit (`protectKernelDefaults`).
@@ -51,6 +58,58 @@ pub struct Config {
     pub abort_at: Option<String>,
 }
 
+/// Accounts at registries that the node has, for every pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistryAccounts {
+    /// Directories that may have a `config.json`, the first of which counts.
+    pub json_dirs: Vec<PathBuf>,
+    /// Directories that may have a `.dockercfg`, which counts where there is no `config.json`.
+    pub plain_dirs: Vec<PathBuf>,
+    /// Programs that say accounts (`--image-credential-provider-config`).
+    pub providers: Vec<CredentialProvider>,
+}
+
+/// A program that says accounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CredentialProvider {
+    /// Its name, for the log.
+    pub name: String,
+    /// What is run.
+    pub command: String,
+    /// With these arguments.
+    pub args: Vec<String>,
+    /// And more of the environment.
+    pub env: Vec<(String, String)>,
+    /// Version of what it is asked and answers.
+    pub version: String,
+    /// Images that it is asked for.
+    pub images: Vec<String>,
+    /// How long an answer holds that does not say so.
+    pub keep: Duration,
+}
+
+/// Where the certificate of the node's own server comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServingCertificate {
+    /// Files that somebody else keeps (`tlsCertFile`, `tlsPrivateKeyFile`).
+    Files {
+        /// The certificate, with those between it and its authority.
+        certificate: PathBuf,
+        /// Its key.
+        key: PathBuf,
+    },
+    /// `kubelet.crt` and `kubelet.key` of a directory (`--cert-dir`), which are made where they are missing.
+    SelfSigned {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The cluster gives it, and another one before it ends (`serverTLSBootstrap`).
+    OfCluster {
+        /// Where it is kept (`--cert-dir`).
+        dir: PathBuf,
+    },
+}
+
 /// The cluster that the node is of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
@@ -58,6 +117,8 @@ pub struct Cluster {
     pub kubeconfig: PathBuf,
     /// How a certificate is asked for where the kubeconfig is missing (`--bootstrap-kubeconfig`).
     pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// Proxies on the way to it that the environment names.
+    pub proxies: Proxies,
     /// Where certificates are (`--cert-dir`).
     pub cert_dir: PathBuf,
     /// Whether the client certificate is replaced before it ends (`rotateCertificates`).
@@ -82,10 +143,6 @@ pub struct Rate {
 /// Settings of CNI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cni {
-    /// Directory of network configurations.
-    pub conf_dir: PathBuf,
-    /// Directories of plugins, searched in order.
-    pub bin_dirs: Vec<PathBuf>,
     /// Directory in which results are kept for DEL and CHECK.
     pub cache_dir: PathBuf,
     /// How often leftovers are collected.

@@ -13,6 +13,7 @@ use crate::document::{Faults, read};
 mod acted_on;
 mod cgroups;
 mod cluster;
+mod differences;
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
@@ -242,7 +243,7 @@ fn flags_stand_for_fields_and_their_faults_name_them() {
         "--seccomp-default",
         "-v=4",
         "--eviction-hard=memory.available<5%,nodefs.available<1Gi",
-        "--feature-gates=A=true,B=false",
+        "--feature-gates=EventedPLEG=true,EnvFiles=false,PodLevelResources=true",
         "--cluster-dns=10.0.0.1,10.0.0.2",
         "--runtime-cgroups=/x",
         "--oom-score-adj",
@@ -258,7 +259,12 @@ fn flags_stand_for_fields_and_their_faults_name_them() {
     let names: Vec<_> = ignored(&settings).into_iter().map(|ignored| ignored.name).collect();
     assert_eq!(
         names,
-        ["featureGates.A", "featureGates.B", "--runtime-cgroups", "evictionHard: no pod is evicted"]
+        [
+            "featureGates.EventedPLEG",
+            "featureGates.EnvFiles",
+            "--runtime-cgroups",
+            "evictionHard: no pod is evicted"
+        ]
     );
     for (flag, expected) in [
         ("--max-pods=x", "--max-pods: maxPods: expected a whole number, found string \"x\""),
@@ -298,8 +304,9 @@ fn the_configuration_of_a_machine() {
     assert_eq!(config.node.dns.node_resolv_conf, ResolvConf::Nothing);
     assert_eq!(config.control_socket, PathBuf::from("/run/b/berth.sock"));
     assert_eq!(config.oci_runtime, OciRuntime::Path("/usr/bin/youki".into()));
-    assert_eq!(config.runtime_handlers[""].name(), "io.containerd.kata.v2");
-    assert_eq!(config.runtime_handlers["berth"], PodRuntime::Berth);
+    assert_eq!(config.runtime.handlers[""].runtime.name(), "io.containerd.kata.v2");
+    assert_eq!(config.runtime.handlers["berth"].runtime, PodRuntime::Berth { binary: None });
+    assert_eq!(config.runtime.snapshotter, "native");
     assert_eq!(config.containerd_socket, PathBuf::from("/run/containerd/containerd.sock"));
     // Relative to the file that names it.
     let static_pods = config.static_pod_path.unwrap();

@@ -219,6 +219,11 @@ impl Checks<'_> {
                 self.fault("evictionSoft", format!("{signal} has no entry in evictionSoftGracePeriod"));
             }
         }
+        for (gate, is_on) in config.feature_gates.iter().flatten() {
+            if let Some(why) = super::gates::refused(gate, *is_on) {
+                self.fault(&format!("featureGates.{gate}"), why);
+            }
+        }
         for (signal, period) in config.eviction_soft_grace_period.iter().flatten() {
             if let Err(error) = period.parse::<super::duration::GoDuration>() {
                 self.fault(&format!("evictionSoftGracePeriod.{signal}"), error.to_string());
@@ -277,6 +282,9 @@ impl Checks<'_> {
 
     /// Rules about fields together.
     fn together(&mut self, config: &KubeletConfiguration) {
+        if config.run_once == Some(true) {
+            self.fault("runOnce", "must be false: kubelets no longer run pods once");
+        }
         if config.image_gc_low_threshold_percent >= config.image_gc_high_threshold_percent {
             self.fault("imageGCLowThresholdPercent", "must be less than imageGCHighThresholdPercent");
         }

@@ -3,19 +3,24 @@
 use std::sync::Arc;
 
 use berth_core::{config::NodeConfig, failure::Failure, id::PodUid};
+use tokio::sync::watch;
 
 use super::{
+    SandboxHandlers,
     accounts::AccountsCache,
     failure::unknown,
     lanes::{Lanes, Place},
     leases::LeasesInUse,
+    pulls::PullsUnderWay,
 };
 use crate::{
     cgroup::{Systemd, Tree},
-    config::Config,
+    cluster::node::NodeObject,
+    config::{Config, CurrentRuntime, RuntimeSettings},
     failpoint::Failpoint,
     network::Network,
     objects::Objects,
+    registry_accounts::NodeAccounts,
     runtime::{Containerd, GroupedTasks, Shims, probe::OciCommand},
     store::EndedPods,
     workers::Workers,
@@ -38,14 +43,24 @@ pub struct Host {
     pub cgroups: Arc<Tree>,
     /// systemd, which makes slices, with its driver.
     pub systemd: Option<Systemd>,
-    /// What shims run containers with.
+    /// What shims run containers with, unless the handler names something else.
     pub oci: OciCommand,
+    /// What holds of the settings that may change.
+    pub runtime: watch::Receiver<CurrentRuntime>,
+    /// Handlers of the sandboxes that there are.
+    pub handlers: SandboxHandlers,
     /// Objects of the API server.
     pub objects: Objects,
+    /// The Node object, where the node has a cluster.
+    pub node_object: Option<NodeObject>,
     /// Account files by image.
     pub accounts: AccountsCache,
+    /// The node's accounts at registries.
+    pub node_accounts: NodeAccounts,
     /// Leases under which images are being unpacked.
     pub leases: LeasesInUse,
+    /// Pulls that are under way.
+    pub pulls: PullsUnderWay,
     /// What is kept of pods that have ended.
     pub ended: EndedPods,
     /// Bounds on concurrency.
@@ -60,6 +75,11 @@ impl Host {
     /// What the core knows of the node.
     pub(super) fn node(&self) -> &NodeConfig {
         &self.config.node
+    }
+
+    /// What holds now of the settings that may change.
+    pub(super) fn settings(&self) -> Arc<RuntimeSettings> {
+        Arc::clone(&self.runtime.borrow().settings)
     }
 
     /// The pod's directory.

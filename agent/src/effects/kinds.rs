@@ -91,6 +91,7 @@ pub const KINDS: &[&str] = &[
     "inspect-image",
     "pull-image",
     "set-qos",
+    "read-node-object",
 ];
 
 /// For effects that only touch memory and local files.
@@ -123,6 +124,7 @@ impl EffectKind {
                 Some(match act {
                     NodeAct::InspectImage(_) => of(None, PULL),
                     NodeAct::PullImage(_) => of(Some(Lane::Pulls), PULL),
+                    NodeAct::ReadNodeObject => of(None, LOCAL),
                     NodeAct::SetQos(_) => {
                         of(Some(Lane::Kernel), LOCAL).alone("cgroups of the QoS classes", &"")
                     }

@@ -15,8 +15,10 @@ mod lanes;
 mod leases;
 mod look;
 mod network;
+mod node_object;
 mod perform;
 mod probe;
+mod pulls;
 mod runtime;
 mod worker;
 
@@ -28,4 +30,6 @@ pub use kinds::KINDS;
 pub use lanes::Lanes;
 pub use leases::LeasesInUse;
 pub use perform::start;
+pub use pulls::PullsUnderWay;
+pub use runtime::SandboxHandlers;
 pub use worker::perform_work;

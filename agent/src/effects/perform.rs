@@ -19,7 +19,7 @@ use super::{
     images::{inspect, pull, rootfs},
     kinds::{self, EffectKind},
     look::{look, write_files},
-    network, probe,
+    network, node_object, probe,
     runtime::{container, kill, look as look_in, sandbox, signal},
 };
 use crate::runtime::Shims;
@@ -94,6 +94,7 @@ async fn perform(host: &Arc<Host>, effect: Effect) -> Result<Outcome, Failure> {
             NodeAct::InspectImage(image) => inspect::inspect(host, &image).await,
             NodeAct::PullImage(image) => pull::pull(host, &image).await,
             NodeAct::SetQos(values) => cgroups::set_qos(host, *values).await,
+            NodeAct::ReadNodeObject => node_object::read(host).await,
         },
     }
 }

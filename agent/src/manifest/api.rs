@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use berth_core::spec::Source;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod as ApiPod;
+use k8s_openapi::api::core::v1::{Pod as ApiPod, PodCondition, PodStatus};
 
 use super::read::{Manifest, convert};
 use crate::document::{Faults, Node, Place, Value};
 
 /// Makes a pod of one that the API server gave, and `seen` first then. What nobody here needs of it is left out: who wrote which field,
-/// and its status but for how it ended.
+/// and its status but for how it ended, and for the conditions that its readiness waits for: an agent that begins anew goes on from these.
 ///
 /// # Errors
 /// What of it this node cannot do.
@@ -25,9 +25,61 @@ pub fn api_pod(given: &ApiPod, seen: Timestamp) -> Result<Manifest, Faults> {
     let place = Place { file: "api".into(), line: 0 };
     let nowhere = Node { place, value: Value::Null };
     let status = written.status.take();
+    written.status = status.as_ref().and_then(|status| of_gates(&written, status));
     let mut manifest = convert(&nowhere, &written, Source::Api)?;
     if let Some(pod) = std::sync::Arc::get_mut(&mut manifest.pod) {
         pod.ended = super::pod::ended(status.as_ref());
     }
     Ok(manifest)
+}
+
+/// The conditions that the readiness of a pod waits for.
+fn of_gates(pod: &ApiPod, status: &PodStatus) -> Option<PodStatus> {
+    let gates = pod.spec.as_ref()?.readiness_gates.as_ref()?;
+    let is_gate = |kind: &str| gates.iter().any(|gate| gate.condition_type == kind);
+    let conditions = status.conditions.iter().flatten().filter(|condition| is_gate(&condition.type_));
+    let bare = conditions.map(|condition| PodCondition {
+        type_: condition.type_.clone(),
+        status: condition.status.clone(),
+        ..PodCondition::default()
+    });
+    Some(PodStatus { conditions: Some(bare.collect()), ..PodStatus::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_core::spec::Pod;
+    use serde_json::json;
+
+    use super::*;
+    use crate::manifest::pod_from_json;
+
+    fn gates(pod: &Pod) -> Vec<(&str, Option<&str>)> {
+        pod.readiness_gates.iter().map(|gate| (gate.condition.as_str(), gate.status.as_deref())).collect()
+    }
+
+    /// What readiness waits for is in the record of the pod, and nothing else of its status.
+    #[test]
+    fn what_others_say_of_a_pod_outlives_the_agent() {
+        let conditions = json!([
+            { "type": "a", "status": "True", "message": "canary" },
+            { "type": "other", "status": "True" },
+        ]);
+        let spec = json!({
+            "containers": [{ "name": "c", "image": "i" }],
+            "readinessGates": [{ "conditionType": "a" }, { "conditionType": "b" }],
+        });
+        let given = json!({
+            "metadata": { "name": "web", "namespace": "default", "uid": "u1" },
+            "spec": spec, "status": { "conditions": conditions, "podIP": "192.0.2.7" },
+        });
+        let given: ApiPod = serde_json::from_value(given).unwrap();
+        let pod = api_pod(&given, Timestamp::UNIX_EPOCH).unwrap().pod;
+        let expected = [("a", Some("True")), ("b", None)];
+        assert_eq!(gates(&pod), expected);
+        for left_out in ["canary", "other", "192.0.2.7"] {
+            assert!(!pod.manifest.contains(left_out), "{left_out} is in {}", pod.manifest);
+        }
+        assert_eq!(gates(&pod_from_json(&pod.manifest, Source::Api).unwrap()), expected);
+    }
 }

@@ -7,7 +7,7 @@ use berth_core::{
     id::{PodName, PodUid},
     spec::{
         Container, ContainerKind, DnsConfig, DnsPolicy, Ended, HostAlias, IpcMode, NetworkMode, PidMode, Pod,
-        RestartPolicy, Source, Volume,
+        ReadinessGate, RestartPolicy, Source, Volume,
     },
 };
 use k8s_openapi::{
@@ -41,7 +41,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         return None;
     };
     let name = metadata(notes, &written.metadata);
-    not_acted_on(notes, spec);
+    not_acted_on(notes, spec, source);
     let volumes = volume::convert(notes, spec.volumes.as_deref().unwrap_or_default(), source);
     let (init_containers, containers) = containers(notes, spec, &volumes, source);
     security::app_armor_annotations(notes, written);
@@ -70,6 +70,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         generation: written.metadata.generation,
         deletion: deletion(written),
         ended: None,
+        readiness_gates: readiness_gates(written),
         scheduling: scheduling::of_pod(notes, written),
         overhead: resources::of_overhead(notes, spec.overhead.as_ref()),
         network,
@@ -103,6 +104,19 @@ fn deletion(written: &ApiPod) -> Option<Duration> {
     written.metadata.deletion_timestamp.as_ref()?;
     let grace = written.metadata.deletion_grace_period_seconds.unwrap_or_default();
     Some(Duration::from_secs(u64::try_from(grace).unwrap_or_default()))
+}
+
+/// What a pod waits for beside its containers, and what its status says of it.
+#[must_use]
+pub fn readiness_gates(written: &ApiPod) -> Vec<ReadinessGate> {
+    let gates = written.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    let conditions = || written.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let gates = gates.map(|gate| {
+        let found = conditions().find(|condition| condition.type_ == gate.condition_type);
+        let status = found.map(|condition| condition.status.clone());
+        ReadinessGate { condition: gate.condition_type.clone(), status }
+    });
+    gates.collect()
 }
 
 /// How a pod has ended, where its status says so.
@@ -162,11 +176,10 @@ fn metadata(notes: &mut Notes<'_>, metadata: &ObjectMeta) -> PodName {
     PodName { namespace, name }
 }
 
-fn not_acted_on(notes: &mut Notes<'_>, spec: &PodSpec) {
+fn not_acted_on(notes: &mut Notes<'_>, spec: &PodSpec, source: Source) {
     for (name, there) in [
         ("hostnameOverride", spec.hostname_override.is_some()),
         ("preemptionPolicy", spec.preemption_policy.is_some()),
-        ("readinessGates", spec.readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty())),
         ("schedulingGates", spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty())),
         ("schedulingGroup", spec.scheduling_group.is_some()),
         (
@@ -186,7 +199,8 @@ fn not_acted_on(notes: &mut Notes<'_>, spec: &PodSpec) {
             "user namespaces are not supported by this version: leave it out to run in the node's",
         );
     }
-    if let Some(os) = spec.os.as_ref().filter(|os| os.name != "linux") {
+    // A pod of the API is refused as the kubelet refuses it.
+    if let Some(os) = spec.os.as_ref().filter(|os| os.name != "linux" && source != Source::Api) {
         notes.fault("spec.os.name", format!("this is a Linux node, the pod is for `{}`", os.name));
     }
 }

@@ -16,6 +16,7 @@ pub(super) fn of_pod(notes: &mut Notes<'_>, written: &ApiPod) -> Scheduling {
     Scheduling {
         created: written.metadata.creation_timestamp.as_ref().map(|time| time.0),
         node_name: spec.node_name.clone(),
+        os: spec.os.as_ref().map(|os| os.name.clone()),
         selector: spec.node_selector.clone().unwrap_or_default(),
         affinity: required.map(|required| {
             let terms = required.node_selector_terms.iter().enumerate();

@@ -119,7 +119,9 @@ impl Network {
                 return Ok(Gc::NotWanted);
             }
             let deadline = Instant::now() + PLUGINS_WITHIN;
-            Ok::<_, NetworkError>(self.0.runtime.gc(&list, &BTreeSet::new(), deadline).await?)
+            Ok::<_, NetworkError>(
+                self.0.plugins.detaching(&self.0.runtime).gc(&list, &BTreeSet::new(), deadline).await?,
+            )
         };
         match told.await {
             Ok(Gc::Asked { failures }) => {

@@ -20,8 +20,9 @@ impl Network {
     }
 
     async fn keep_looking(&self, events: &mpsc::Sender<Event>) {
-        let conf_dir = &self.0.config.conf_dir;
-        let mut watch = Watch::new(conf_dir).await.ok();
+        let mut moved = self.0.plugins.changes();
+        let mut conf_dir = self.0.plugins.conf_dir();
+        let mut watch = Watch::new(&conf_dir).await.ok();
         let mut last = None;
         loop {
             let asked = self.status().await;
@@ -38,8 +39,14 @@ impl Network {
             }
             let again = upkeep::look_after(ready.is_ok());
             last = Some(ready);
-            watch = match changed_or_elapsed(watch, again).await {
-                None => Watch::new(conf_dir).await.ok(),
+            let broken_or_not = tokio::select! {
+                watch = changed_or_elapsed(watch, again) => watch,
+                // One that was changed is looked at anew.
+                Ok(()) = moved.changed() => None,
+            };
+            conf_dir = self.0.plugins.conf_dir();
+            watch = match broken_or_not {
+                None => Watch::new(&conf_dir).await.ok(),
                 watch => watch,
             };
         }
@@ -47,7 +54,8 @@ impl Network {
 
     async fn status(&self) -> Result<(), NetworkError> {
         let list = self.load().await?;
-        Ok(self.0.runtime.status(&list, Instant::now() + PLUGINS_WITHIN).await?)
+        let runtime = self.0.plugins.attaching(&self.0.runtime);
+        Ok(runtime.status(&list, Instant::now() + PLUGINS_WITHIN).await?)
     }
 }
 

@@ -1,9 +1,10 @@
-use std::process::Command;
+use std::{collections::BTreeMap, process::Command};
 
 use berth_cni::{PodIdentity, SpecVersion};
 use futures::FutureExt as _;
 
 use super::*;
+use crate::config::RuntimeSettings;
 
 /// A network without plugins in a directory, whose records can be written or not.
 fn network(dir: &Path, records: Result<(), String>) -> Network {
@@ -15,15 +16,18 @@ fn network(dir: &Path, records: Result<(), String>) -> Network {
         run: at("run"),
         seccomp: at("seccomp"),
     };
-    let cni = Cni {
-        conf_dir: dir.join("net.d"),
-        bin_dirs: vec![dir.join("bin")],
-        cache_dir: dir.join("cache"),
-        gc_period: Duration::MAX,
-        plugin_gc: false,
+    let cni = Cni { cache_dir: dir.join("cache"), gc_period: Duration::MAX, plugin_gc: false };
+    let settings = RuntimeSettings {
+        handlers: BTreeMap::new(),
+        snapshotter: String::new(),
+        registry_dirs: Vec::new(),
+        cni_conf_dir: dir.join("net.d"),
+        cni_bin_dirs: vec![dir.join("bin")],
     };
+    let current = CurrentRuntime { settings: Arc::new(settings), fault: None };
+    let (_, current) = watch::channel(current);
     let answers = Changeable(Box::new(move |_, _, _| std::future::ready(records.clone()).boxed()));
-    Network::open(&cni, &places, answers).unwrap()
+    Network::open(&cni, current, &places, answers).unwrap()
 }
 
 fn attachment(sandbox: &str) -> Attachment {

@@ -168,6 +168,14 @@ impl Objects {
         self.get(&reader, key).await
     }
 
+    /// Tells the node loop what was found out about objects of pods.
+    pub async fn tell(&self, event: Event) {
+        if let Some(shared) = &self.0 {
+            // Fails only when the loop has ended.
+            drop(shared.events.send(event).await);
+        }
+    }
+
     /// The tokens of service accounts.
     pub(super) fn tokens(&self) -> Option<&Tokens> {
         self.0.as_ref().map(|shared| &shared.tokens)

@@ -50,7 +50,31 @@ pub struct Keyring(BTreeMap<String, Vec<Credential>>);
 impl Keyring {
     /// Takes what a secret has; one that is of another kind, or cannot be read, has none.
     pub fn add(&mut self, secret: &Content) {
-        for (of, credential) in credentials(secret) {
+        let (key, is_wrapped) = match secret.kind.as_str() {
+            "kubernetes.io/dockerconfigjson" => (".dockerconfigjson", true),
+            "kubernetes.io/dockercfg" => (".dockercfg", false),
+            _ => return,
+        };
+        if let Some(bytes) = secret.data.get(key).filter(|bytes| bytes.len() <= BYTES_MAX) {
+            self.add_config(bytes.reveal(), is_wrapped);
+        }
+    }
+
+    /// Takes what a file of accounts has, which are within `auths` or not; whether it can be read.
+    pub fn add_config(&mut self, bytes: &[u8], is_wrapped: bool) -> bool {
+        let Ok(whole) = serde_json::from_slice::<Value>(bytes) else { return false };
+        let entries = if is_wrapped { whole.get("auths") } else { Some(&whole) };
+        for (of, entry) in entries.and_then(Value::as_object).into_iter().flatten() {
+            if let Some(credential) = credential(entry) {
+                self.put(of, credential);
+            }
+        }
+        whole.is_object()
+    }
+
+    /// Takes one for a place.
+    pub fn put(&mut self, of: &str, credential: Credential) {
+        if let Some(of) = place(of) {
             self.0.entry(of).or_default().push(credential);
         }
     }
@@ -58,28 +82,13 @@ impl Keyring {
     /// Those that are for a repository, written with its registry: of the most specific place first.
     #[must_use]
     pub fn lookup(&self, repository: &str) -> Vec<Credential> {
-        let fitting = self.0.iter().rev().filter(|(glob, _)| fits(glob, repository));
+        let fitting = self.0.iter().rev().filter(|(glob, _)| is_for(glob, repository));
         let found: Vec<Credential> = fitting.flat_map(|(_, all)| all.iter().cloned()).collect();
         if found.is_empty() && is_of_default_registry(repository) {
             return self.0.get(DEFAULT_REGISTRY).cloned().unwrap_or_default();
         }
         found
     }
-}
-
-fn credentials(secret: &Content) -> Vec<(String, Credential)> {
-    let (key, is_wrapped) = match secret.kind.as_str() {
-        "kubernetes.io/dockerconfigjson" => (".dockerconfigjson", true),
-        "kubernetes.io/dockercfg" => (".dockercfg", false),
-        _ => return Vec::new(),
-    };
-    let Some(bytes) = secret.data.get(key).filter(|bytes| bytes.len() <= BYTES_MAX) else {
-        return Vec::new();
-    };
-    let Ok(whole) = serde_json::from_slice::<Value>(bytes.reveal()) else { return Vec::new() };
-    let entries = if is_wrapped { whole.get("auths") } else { Some(&whole) };
-    let entries = entries.and_then(Value::as_object).into_iter().flatten();
-    entries.filter_map(|(of, entry)| Some((place(of)?, credential(entry)?))).collect()
 }
 
 /// `auth` goes before what is written apart.
@@ -111,7 +120,8 @@ fn place(written: &str) -> Option<String> {
 
 /// Whether a credential's place is that of a repository: the same number of parts of the host, each of which may be a pattern,
 /// the same port, and a path that begins alike.
-fn fits(glob: &str, target: &str) -> bool {
+#[must_use]
+pub fn is_for(glob: &str, target: &str) -> bool {
     let parts = |text: &str| -> (Vec<String>, String, String) {
         let (authority, path) = text.find('/').map_or((text, ""), |at| text.split_at(at));
         let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));

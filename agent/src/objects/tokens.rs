@@ -25,7 +25,7 @@ use kube::{Api, api::PostParams};
 use super::ObjectError;
 use crate::{
     clock,
-    cluster::{ApiError, Clients},
+    cluster::{ApiError, Clients, within},
     hidden::Hidden,
 };
 
@@ -127,12 +127,9 @@ impl Tokens {
         let api = Api::<ServiceAccount>::namespaced(self.clients.get(), &key.name.namespace);
         let (request, options) = (request(key), PostParams::default());
         let asked = api.create_token_request(&key.account, &options, &request);
-        let answer = match tokio::time::timeout(WITHIN, asked).await {
-            Ok(answer) => answer?,
-            Err(_elapsed) => return Err(ApiError::Unanswered("nothing came within 30 s".to_owned())),
-        };
+        let answer = within(WITHIN, asked).await?;
         let text = answer.status.and_then(|status| status.token);
-        let text = text.ok_or_else(|| ApiError::Unanswered("what came is no token".to_owned()))?;
+        let text = text.ok_or_else(|| ApiError::Unusable("it is no token".to_owned()))?;
         // The server may give one that lives otherwise than was asked for.
         let seconds = answer.spec.and_then(|spec| spec.expiration_seconds).unwrap_or(key.seconds);
         Ok((Hidden::new(text.into_bytes()), seconds))

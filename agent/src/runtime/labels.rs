@@ -10,6 +10,8 @@ use berth_core::{
 };
 use containerd_client::services::v1::Container;
 
+use crate::config::{Handler, PodRuntime};
+
 /// Name of a pod.
 pub const POD_NAME: &str = "io.kubernetes.pod.name";
 /// Namespace of a pod.
@@ -29,6 +31,8 @@ pub const SANDBOX: &str = "berth.dev/sandbox";
 /// The run directory of the agent that made it. No two agents of a node have one, since it is locked, and the sockets of a
 /// pod's shim are in it.
 pub const RUN_DIR: &str = "berth.dev/run-dir";
+/// Beside labels, on the record of a sandbox: the handler that it was made by, as JSON.
+pub const HANDLER: &str = "berth.dev/handler";
 /// Keeps a snapshot until it is removed, while no container record does: a value of any kind.
 pub const GC_ROOT: &str = "containerd.io/gc.root";
 
@@ -45,6 +49,16 @@ pub fn is_ours(record: &Container, run_dir: &str) -> bool {
 #[must_use]
 pub fn sandbox_of(record: &Container) -> &str {
     record.labels.get(SANDBOX).unwrap_or(&record.sandbox)
+}
+
+/// The handler that a sandbox was made by. Earlier versions recorded the name of its runtime alone.
+#[must_use]
+pub fn handler_of(sandbox: &Container) -> Option<Handler> {
+    if let Some(kept) = sandbox.extensions.get(HANDLER) {
+        return serde_json::from_slice(&kept.value).ok();
+    }
+    let runtime = sandbox.runtime.as_ref()?;
+    Some(Handler::of(PodRuntime::named(&runtime.name)))
 }
 
 /// The labels of something of ours, as read back.

@@ -20,10 +20,14 @@ use futures::{StreamExt, stream};
 
 use super::{
     CallError, Containerd,
-    labels::{CONTAINER_NAME, Labels, POD_UID, SANDBOX, is_ours, sandbox_of},
+    labels::{CONTAINER_NAME, Labels, POD_UID, SANDBOX, handler_of, is_ours, sandbox_of},
     shims::{ShimLook, Shims, observed_process},
 };
-use crate::{clock, config::PodRuntime, holder};
+use crate::{
+    clock,
+    config::{BERTH_RUNTIME, Handler},
+    holder,
+};
 
 /// Shims asked at once. Each answers from memory in well under a millisecond; more would only queue for the CPU.
 const SHIMS_AT_ONCE: usize = 16;
@@ -45,6 +49,8 @@ pub struct ObservedNode {
     pub foreign: BTreeSet<PodUid>,
     /// Sandboxes that are shims of ours: to be followed.
     pub shims: Vec<SandboxId>,
+    /// Handlers that sandboxes were made by.
+    pub handlers: Vec<(SandboxId, Handler)>,
     /// Containers of ours under shims of others, with their sandboxes.
     pub grouped: Vec<(ContainerId, SandboxId)>,
 }
@@ -79,6 +85,10 @@ pub async fn observe(
     Ok(ObservedNode {
         foreign: foreign.iter().filter_map(|it| Labels(&it.labels).pod()).collect(),
         grouped: grouped.collect(),
+        handlers: sandboxes
+            .iter()
+            .filter_map(|it| Some((SandboxId::from_known(&it.id), handler_of(it)?)))
+            .collect(),
         observation: Observation {
             asked_at,
             sandboxes: sandboxes.iter().filter_map(|it| observed_sandbox(it, &looks, shims)).collect(),
@@ -171,7 +181,7 @@ async fn list_tasks(containerd: &Containerd) -> Result<BTreeMap<String, Process>
 }
 
 fn is_berth(sandbox: &Container) -> bool {
-    sandbox.runtime.as_ref().is_some_and(|runtime| PodRuntime::named(&runtime.name) == PodRuntime::Berth)
+    sandbox.runtime.as_ref().is_some_and(|runtime| runtime.name == BERTH_RUNTIME)
 }
 
 fn observed_sandbox(

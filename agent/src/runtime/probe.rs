@@ -70,12 +70,18 @@ pub async fn probe(config: &Config, tree: &Arc<Tree>) -> Result<OciCommand, Prob
     let driver = config.node.cgroups.driver;
     match &config.oci_runtime {
         OciRuntime::Path(path) => Ok(command(path.clone(), driver)),
-        OciRuntime::Named(name) => {
-            let path = find(name).ok_or_else(|| ProbeError::NotFound(name.clone()))?;
-            Ok(command(path, driver))
-        }
+        OciRuntime::Named(name) => named(name, driver),
         OciRuntime::Auto => choose(config).await,
     }
+}
+
+/// The runtime of a name or a path. One in a path is not looked for.
+///
+/// # Errors
+/// There is none of that name.
+pub fn named(name: &str, driver: CgroupDriver) -> Result<OciCommand, ProbeError> {
+    let path = if name.starts_with('/') { Some(PathBuf::from(name)) } else { find(name) };
+    Ok(command(path.ok_or_else(|| ProbeError::NotFound(name.to_owned()))?, driver))
 }
 
 /// Nothing but the next trial needs the cgroup to be gone, and that one says what keeps it from working.

@@ -3,13 +3,13 @@
 use std::{
     ffi::OsString,
     fs, io,
-    os::unix::ffi::OsStringExt,
+    os::{fd::AsRawFd, unix::ffi::OsStringExt},
     path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx},
-    mount::{UnmountFlags, unmount},
+    fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, open, statx},
+    mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount},
 };
 
 use super::error::{VolumeError, io_error};
@@ -23,8 +23,9 @@ pub(crate) fn is_mount_point(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Unmounts everything at or below a directory. The kernel's own list says what is mounted, so nothing in the directory
-/// is walked; a mount that is in use goes when its last user does. The list knows no links, such as a root directory may be.
+/// Unmounts everything at or below a directory, and nothing elsewhere. The kernel's own list says what is mounted, so nothing in
+/// the directory is walked; a mount that is in use goes when its last user does. The list knows no links, such as a root directory
+/// may be.
 ///
 /// # Errors
 /// When the list cannot be read or a mount cannot be taken away.
@@ -33,6 +34,12 @@ pub fn unmount_below(dir: &Path) -> Result<(), VolumeError> {
     let list =
         fs::read("/proc/thread-self/mountinfo").map_err(io_error("read", "/proc/thread-self/mountinfo"))?;
     let points: Vec<PathBuf> = mount_points(&list).filter(|point| point.starts_with(&dir)).collect();
+    for point in parents(&points) {
+        match make_private(point) {
+            Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
+            Err(errno) => return Err(io_error("make private", point)(errno)),
+        }
+    }
     // Later mounts may cover earlier ones.
     for point in points.iter().rev() {
         match unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
@@ -42,6 +49,21 @@ pub fn unmount_below(dir: &Path) -> Result<(), VolumeError> {
         }
     }
     Ok(())
+}
+
+/// Those of mount points that have others below them.
+fn parents(points: &[PathBuf]) -> Vec<&Path> {
+    let mut sorted: Vec<&Path> = points.iter().map(PathBuf::as_path).collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    sorted.windows(2).filter(|pair| pair[1].starts_with(pair[0])).map(|pair| pair[0]).collect()
+}
+
+/// Keeps to itself what is unmounted in a mount. A bind of a directory that the node shares would take it from the node too
+/// (mount_namespaces(7), peer groups): `/sys/fs/cgroup` with a bind of `/sys`.
+fn make_private(point: &Path) -> rustix::io::Result<()> {
+    let here = open(point, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    mount_change(format!("/proc/thread-self/fd/{}", here.as_raw_fd()), MountPropagationFlags::PRIVATE)
 }
 
 /// Where a directory is, with no link on the way to it; none when there is no way.
@@ -107,6 +129,53 @@ mod tests {
         assert!(is_mount_point(Path::new("/")).unwrap());
         assert!(!is_mount_point(dir.path()).unwrap());
         assert!(!is_mount_point(&dir.path().join("none")).unwrap());
+    }
+
+    #[test]
+    fn mounts_with_others_below_them() {
+        let points = ["/p/a", "/p/b/c", "/p/a", "/p/a-b", "/p/b", "/p/b/c/d", "/p/e"].map(PathBuf::from);
+        assert_eq!(parents(&points), ["/p/b", "/p/b/c"].map(Path::new));
+        assert_eq!(parents(&[]), [] as [&Path; 0]);
+    }
+
+    /// A part of a volume, or what a pod has bound in one for the node to see.
+    #[test]
+    fn what_is_mounted_in_a_bind_of_the_nodes_stays_with_the_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let (node, pod) = (dir.path().join("node"), dir.path().join("pods/u"));
+        let (data, bound) = (node.join("sys/data"), pod.join("volume-subpaths/v/c/0"));
+        fs::create_dir_all(&node).unwrap();
+        fs::create_dir_all(&bound).unwrap();
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                unshare(CloneFlags::CLONE_NEWNS).unwrap();
+                let set = |path: &Path, flags| {
+                    mount(None::<&str>, path, None::<&str>, flags, None::<&str>).unwrap();
+                };
+                let tmpfs = |path: &Path| {
+                    mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+                };
+                set(Path::new("/"), MsFlags::MS_REC | MsFlags::MS_PRIVATE);
+                tmpfs(dir.path());
+                fs::create_dir_all(&node).unwrap();
+                fs::create_dir_all(&bound).unwrap();
+                tmpfs(&node);
+                set(dir.path(), MsFlags::MS_REC | MsFlags::MS_SHARED);
+                fs::create_dir_all(data.join("inner")).unwrap();
+                tmpfs(&data);
+                fs::create_dir(data.join("inner")).unwrap();
+                tmpfs(&data.join("inner"));
+                let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
+                mount(Some(&node.join("sys")), &bound, None::<&str>, bind, None::<&str>).unwrap();
+                assert!(is_mount_point(&bound.join("data/inner")).unwrap());
+                unmount_below(&pod).unwrap();
+                assert!(!is_mount_point(&bound).unwrap());
+                for kept in [&data, &data.join("inner")] {
+                    assert!(is_mount_point(kept).unwrap(), "{}", kept.display());
+                }
+            });
+            worker.join().unwrap();
+        });
     }
 
     /// As where `/var/lib/kubelet` is a link to another disk.

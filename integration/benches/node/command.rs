@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use crate::phase::Phase;
 
 const USAGE: &str = "usage: scripts/bench [--runs N] [--pods N] [--output table|json] [--against COMMIT [--rounds N]] [PHASE…]\n\
-                     phases: start-crun start-runc density shims serving exec stdio calls";
+                     phases: start-crun start-runc density shims serving exec stdio calls\n\
+                     beside the real kubelet, in a cluster: cluster-crun cluster-runc cluster-idle; all three: cluster";
 
 /// What was asked for.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(crate) struct Command {
     pub(crate) against: Option<String>,
     /// Turns of each.
     pub(crate) rounds: usize,
-    /// Phases to run; all when there are none.
+    /// Phases to run; all but those of a cluster when there are none.
     phases: Vec<String>,
 }
 
@@ -51,6 +52,7 @@ impl Command {
                 "--against" => command.against = Some(value()?),
                 "--rounds" => command.rounds = number(&value()?)?,
                 "--output" => command.output = form(&value()?)?,
+                "cluster" => command.phases.extend(Phase::CLUSTER.map(|phase| phase.to_string())),
                 name if Phase::all().iter().any(|phase| phase.to_string() == name) => {
                     command.phases.push(arg);
                 }
@@ -62,7 +64,8 @@ impl Command {
 
     /// Whether a phase is to run.
     pub(crate) fn wants(&self, phase: Phase) -> bool {
-        self.phases.is_empty() || self.phases.contains(&phase.to_string())
+        let is_usual = self.phases.is_empty() && !Phase::CLUSTER.contains(&phase);
+        is_usual || self.phases.contains(&phase.to_string())
     }
 }
 

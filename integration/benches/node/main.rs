@@ -9,6 +9,7 @@
 mod against;
 mod bare;
 mod calls;
+mod cluster;
 mod command;
 mod control;
 mod density;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
 
 fn run(command: &Command) -> Result<()> {
     let machine = report::Machine::look()?;
-    let programs = programs::build()?;
+    let programs = programs::build(Phase::CLUSTER.into_iter().any(|phase| command.wants(phase)))?;
     if let Some(commit) = &command.against {
         let before = programs::build_of(commit)?;
         let comparisons = against::measure(command, &before, &programs)?;

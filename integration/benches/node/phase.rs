@@ -9,7 +9,7 @@ use berth_integration::lab;
 
 use crate::command::Command;
 use crate::figure::Figure;
-use crate::{calls, density, exec, programs, report, serving, shims, start, stdio};
+use crate::{calls, cluster, density, exec, programs, report, serving, shims, start, stdio};
 
 /// What is measured together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +30,20 @@ pub(crate) enum Phase {
     Stdio,
     /// System calls and durable commits of a pod start.
     Calls,
+    /// Pods of a cluster on a node of Berth and on one of the real kubelet, with crun.
+    ClusterCrun,
+    /// The same with runc.
+    ClusterRunc,
+    /// What both nodes cost with many pods of a cluster, idle and probed.
+    ClusterIdle,
 }
 
 impl Phase {
+    /// Those that need a control plane and a kubelet, and take three quarters of an hour.
+    pub(crate) const CLUSTER: [Self; 3] = [Self::ClusterCrun, Self::ClusterRunc, Self::ClusterIdle];
+
     /// In the order of the report.
-    pub(crate) fn all() -> [Self; 8] {
+    pub(crate) fn all() -> [Self; 11] {
         [
             Self::StartCrun,
             Self::StartRunc,
@@ -44,6 +53,9 @@ impl Phase {
             Self::Exec,
             Self::Stdio,
             Self::Calls,
+            Self::ClusterCrun,
+            Self::ClusterRunc,
+            Self::ClusterIdle,
         ]
     }
 
@@ -57,6 +69,9 @@ impl Phase {
             Self::Exec => exec::measure(runs),
             Self::Stdio => stdio::measure(runs),
             Self::Calls => calls::measure(),
+            Self::ClusterCrun => cluster::starts("crun", runs, pods),
+            Self::ClusterRunc => cluster::starts("runc", runs, pods),
+            Self::ClusterIdle => cluster::idle(pods),
         }
     }
 }
@@ -72,6 +87,9 @@ impl fmt::Display for Phase {
             Self::Exec => "exec",
             Self::Stdio => "stdio",
             Self::Calls => "calls",
+            Self::ClusterCrun => "cluster-crun",
+            Self::ClusterRunc => "cluster-runc",
+            Self::ClusterIdle => "cluster-idle",
         })
     }
 }

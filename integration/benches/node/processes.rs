@@ -10,7 +10,8 @@ use nix::unistd::{Pid, SysconfVar, sysconf};
 
 const KIB_PER_MIB: f64 = 1024.0;
 
-/// The processes whose program has this name and whose arguments hold this word, in order of their ids.
+/// The processes whose program has this name and whose arguments hold this word, in order of their ids; any arguments where the word
+/// is empty.
 pub(crate) fn of_program(program: &str, word: &str) -> Result<Vec<u32>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -20,7 +21,7 @@ pub(crate) fn of_program(program: &str, word: &str) -> Result<Vec<u32>> {
         let line = String::from_utf8_lossy(&line);
         let mut words = line.split('\0');
         let name = words.next().map(Path::new).and_then(Path::file_name).unwrap_or_default();
-        if name == program && words.any(|one| one == word) {
+        if name == program && (word.is_empty() || words.any(|one| one == word)) {
             found.push(pid);
         }
     }

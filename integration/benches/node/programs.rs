@@ -17,9 +17,10 @@ pub(crate) const SHIM: &str = "containerd-shim-berth-v1";
 
 const PROGRAMS: [(&str, &str, &str); 2] = [("berth", "berth", "release"), ("berth-shim", SHIM, "shim")];
 
-/// Builds what is stale and gives the directory.
-pub(crate) fn build() -> Result<PathBuf> {
-    components::build(Set::Pinned, crate::report::say)?;
+/// Builds what is stale, peers and a control plane only where they are wanted, and gives the directory.
+pub(crate) fn build(with_peers: bool) -> Result<PathBuf> {
+    let set = if with_peers { Set::PinnedForTests } else { Set::Pinned };
+    components::build(set, crate::report::say)?;
     if let Some(given) = env::var_os(BIN_DIR) {
         return Ok(given.into());
     }

@@ -115,6 +115,34 @@ impl AuditEvent {
     }
 }
 
+/// How the API server refuses what a node asks for about a pod that it does not take for the node's.
+const TOO_EARLY: [&str; 2] = [
+    // `plugin/pkg/auth/authorizer/node`.
+    "no relationship found between node",
+    // `plugin/pkg/admission/noderestriction`.
+    "node requested token bound to a pod scheduled on a different node",
+];
+
+/// What a node had no right to ask for, of events in order.
+///
+/// The API server learns by watches of its own which pods a node has, so a node that has heard of a pod first is refused and asks
+/// again: what it was granted later was not forbidden.
+#[must_use]
+pub fn refused<'a>(events: &'a [AuditEvent], node: &str) -> Vec<&'a AuditEvent> {
+    let of_node: Vec<&AuditEvent> = events.iter().filter(|event| event.is_by_node(node)).collect();
+    let is_early = |at: usize, event: &AuditEvent| {
+        let message = event.response_status.as_ref().map_or("", |status| status.message.as_str());
+        TOO_EARLY.iter().any(|words| message.contains(words))
+            && of_node[at..].iter().any(|later| {
+                (&later.verb, &later.request_uri) == (&event.verb, &event.request_uri)
+                    && (200..300).contains(&later.code())
+            })
+    };
+    let refused =
+        of_node.iter().enumerate().filter(|(at, event)| event.is_refused() && !is_early(*at, event));
+    refused.map(|(_, event)| *event).collect()
+}
+
 /// Every event of a log, in order. A line that is being written is not there yet.
 pub(super) fn read(log: &Path) -> Result<Vec<AuditEvent>> {
     let file = File::open(log).with_context(|| format!("open {}", log.display()))?;
@@ -149,5 +177,21 @@ mod tests {
                 && !event.is("get", "nodes/status")
         );
         assert_eq!((event.name(), event.code(), event.is_refused()), ("two", 403, true));
+    }
+
+    #[test]
+    fn what_was_asked_too_early_and_granted_later_was_not_forbidden() {
+        let event = |code: u16, message: &str| {
+            let mut event: AuditEvent = serde_json::from_str(LINE).unwrap();
+            event.response_status = Some(ResponseStatus { code, message: message.to_owned() });
+            event
+        };
+        let early = || event(403, "no relationship found between node 'one' and this object");
+        let counts = |events: &[AuditEvent]| refused(events, "one").len();
+        assert_eq!(counts(&[early(), event(201, "")]), 0);
+        assert_eq!(counts(&[early(), early(), event(201, "")]), 0);
+        assert_eq!(counts(&[event(201, ""), early()]), 1);
+        assert_eq!(counts(&[event(403, "no"), event(201, "")]), 1);
+        assert_eq!(refused(&[early()], "two").len(), 0);
     }
 }

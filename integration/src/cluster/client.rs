@@ -56,6 +56,11 @@ impl Client {
         &self.kubeconfig
     }
 
+    /// Where kubectl keeps what it learns of the server.
+    pub(super) fn home(&self) -> &Path {
+        &self.home
+    }
+
     /// Whether the server says that it is ready.
     ///
     /// # Errors
@@ -185,6 +190,20 @@ impl Client {
                 Some(object) if wanted(&object) => Look::Ready(object),
                 Some(object) => Look::NotYet(object.to_string()),
                 None => Look::NotYet("it is not there".to_owned()),
+            })
+        })
+        .with_context(|| self.situation())
+    }
+
+    /// Waits until there is no object at a path any more.
+    ///
+    /// # Errors
+    /// It is there for too long, or the API server does not answer.
+    pub fn wait_gone(&self, path: &str) -> Result<()> {
+        wait::until(&format!("{path} to be gone"), START_LIMIT, || {
+            Ok(match self.find_json(path)? {
+                Some(object) => Look::NotYet(object.to_string()),
+                None => Look::Ready(()),
             })
         })
         .with_context(|| self.situation())

@@ -26,6 +26,8 @@ const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 const PROGRAMS: &str = "usr/local/bin";
 /// The image of the network that is installed by a DaemonSet: the plugins, kubectl and a shell.
 pub(super) const NETWORK: &str = "localhost:5000/network:1";
+/// The same by another name, as the next version of it.
+pub(super) const NEXT_NETWORK: &str = "localhost:5000/network:2";
 /// The plugins of it.
 const PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
 /// What kube-proxy calls, all of them one program.
@@ -91,7 +93,8 @@ fn images() -> Result<BTreeMap<String, Image>> {
         };
         images.insert(reference.to_owned(), image);
     }
-    images.insert(NETWORK.to_owned(), Image::of(&[&programs, &base, &Layer::of(&plugins()?)?], &env));
+    let network = Image::of(&[&programs, &base, &Layer::of(&plugins()?)?], &env);
+    images.extend([NETWORK, NEXT_NETWORK].map(|name| (name.to_owned(), network.clone())));
     images.insert(PAUSE.to_owned(), of_pause);
     images.insert(EXAMPLE.to_owned(), Image::new(&base, &json!({ "Cmd": ["/bin/sh"] })));
     Ok(images)

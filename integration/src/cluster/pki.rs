@@ -1,14 +1,14 @@
 //! Certificates, kubeconfigs and tokens of a cluster, made by kubeadm: what a node has of them is what it has in a real one.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::kubeadm::{kube_proxy_configuration, kubelet_configuration};
-use super::programs::{PODS, SERVICES};
+use super::programs::{pods, services};
 use crate::components;
 use crate::lab::World;
 use crate::node::system;
@@ -26,10 +26,10 @@ pub(super) struct Pki {
 
 impl Pki {
     /// Makes them, for an API server at an address and at loopback.
-    pub(super) fn make(dir: &Path, address: Ipv4Addr, port: u16) -> Result<Self> {
+    pub(super) fn make(dir: &Path, address: IpAddr, port: u16) -> Result<Self> {
         let pki = Self { dir: dir.to_owned() };
         fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
-        fs::write(pki.config(), pki.documents(address, port)?)?;
+        fs::write(pki.config(), pki.documents(address, port))?;
         pki.kubeadm(&["init", "phase", "certs", "all"])?;
         let dir = dir.to_str().context("the directory has no name in UTF-8")?;
         pki.kubeadm(&["init", "phase", "kubeconfig", "all", "--kubeconfig-dir", dir])?;
@@ -97,7 +97,7 @@ impl Pki {
     }
 
     /// All documents; JSON is YAML. Keys of elliptic curves are made and checked faster.
-    fn documents(&self, address: Ipv4Addr, port: u16) -> Result<String> {
+    fn documents(&self, address: IpAddr, port: u16) -> String {
         let init = json!({
             "apiVersion": "kubeadm.k8s.io/v1beta4",
             "kind": "InitConfiguration",
@@ -115,10 +115,11 @@ impl Pki {
             "kubernetesVersion": VERSION,
             "certificatesDir": self.dir.join("pki"),
             "encryptionAlgorithm": "ECDSA-P256",
-            "networking": { "serviceSubnet": SERVICES, "podSubnet": PODS },
+            "networking": { "serviceSubnet": services(address), "podSubnet": pods(address) },
             "apiServer": { "certSANs": ["127.0.0.1", "::1", "localhost"] },
         });
-        let (kubelet, proxy) = (kubelet_configuration(&World::here()?), kube_proxy_configuration());
-        Ok(format!("{init}\n---\n{cluster}\n---\n{kubelet}\n---\n{proxy}\n"))
+        let world = World::here().ok();
+        let (kubelet, proxy) = (kubelet_configuration(world.as_ref()), kube_proxy_configuration());
+        format!("{init}\n---\n{cluster}\n---\n{kubelet}\n---\n{proxy}\n")
     }
 }

@@ -1,6 +1,6 @@
 //! The programs of a control plane and how they are called: with kubeadm's arguments, but for what would only cost time here.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -14,8 +14,20 @@ const ETCD: &str = "http://127.0.0.1:2379";
 const ETCD_PEERS: &str = "http://127.0.0.1:2380";
 /// Services have addresses of this network.
 pub(super) const SERVICES: &str = "10.96.0.0/12";
+const SERVICES_V6: &str = "fd00:10:96::/112";
 /// Nodes have parts of this network for their pods.
 pub(super) const PODS: &str = "10.244.0.0/16";
+const PODS_V6: &str = "fd00:10:244::/56";
+
+/// The network of services in a cluster whose API server has this address.
+pub(super) fn services(address: IpAddr) -> &'static str {
+    if address.is_ipv4() { SERVICES } else { SERVICES_V6 }
+}
+
+/// The network of pods in a cluster whose API server has this address.
+pub(super) fn pods(address: IpAddr) -> &'static str {
+    if address.is_ipv4() { PODS } else { PODS_V6 }
+}
 
 /// What goes into the audit log, and how much of it. Everything that nodes write is there whole.
 pub(super) const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
@@ -46,7 +58,7 @@ pub(super) fn etcd(dir: &Path) -> Result<Command> {
 }
 
 /// The API server, with Node and RBAC authorization.
-pub(super) fn api_server(dir: &Path, pki: &Pki, address: Ipv4Addr, port: u16) -> Result<Command> {
+pub(super) fn api_server(dir: &Path, pki: &Pki, address: IpAddr, port: u16) -> Result<Command> {
     let mut command = Command::new(components::binary("kube-apiserver")?);
     command.args([
         "--authorization-mode=Node,RBAC",
@@ -64,7 +76,9 @@ pub(super) fn api_server(dir: &Path, pki: &Pki, address: Ipv4Addr, port: u16) ->
         "--allow-privileged=true",
     ]);
     command.arg(format!("--advertise-address={address}")).arg(format!("--secure-port={port}"));
-    command.arg(format!("--etcd-servers={ETCD}")).arg(format!("--service-cluster-ip-range={SERVICES}"));
+    command
+        .arg(format!("--etcd-servers={ETCD}"))
+        .arg(format!("--service-cluster-ip-range={}", services(address)));
     for (flag, file) in [
         ("client-ca-file", "ca.crt"),
         ("kubelet-client-certificate", "apiserver-kubelet-client.crt"),
@@ -85,7 +99,7 @@ pub(super) fn api_server(dir: &Path, pki: &Pki, address: Ipv4Addr, port: u16) ->
 }
 
 /// All controllers, those that are off by default and that kubeadm turns on among them.
-pub(super) fn controllers(pki: &Pki) -> Result<Command> {
+pub(super) fn controllers(pki: &Pki, address: IpAddr) -> Result<Command> {
     let mut command = of_kubeconfig("kube-controller-manager", pki, "controller-manager.conf")?;
     command.args([
         "--controllers=*,bootstrapsigner,tokencleaner",
@@ -95,7 +109,9 @@ pub(super) fn controllers(pki: &Pki) -> Result<Command> {
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
     ]);
-    command.arg(format!("--cluster-cidr={PODS}")).arg(format!("--service-cluster-ip-range={SERVICES}"));
+    command
+        .arg(format!("--cluster-cidr={}", pods(address)))
+        .arg(format!("--service-cluster-ip-range={}", services(address)));
     for (flag, file) in [
         ("cluster-signing-cert-file", "ca.crt"),
         ("cluster-signing-key-file", "ca.key"),

@@ -73,7 +73,8 @@ impl Job {
     pub fn new(name: &str, init: Init, command: Vec<String>) -> Result<Self> {
         let workspace = components::workspace();
         let built = crate::binaries::dir()?;
-        let held = vec![built.clone(), workspace.join("target/components/bin")];
+        let components = ["bin", "kubernetes"].map(|dir| workspace.join("target/components").join(dir));
+        let held = [vec![built.clone()], components.to_vec()].concat();
         let mut shares = vec![workspace.clone(), built];
         // A link in some workspaces.
         if let Ok(components) = workspace.join("target/components").canonicalize() {

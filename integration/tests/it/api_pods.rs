@@ -19,33 +19,40 @@ pub(crate) fn tests() -> Vec<Test> {
         test("api_pods::a_completed_one_stays_and_is_not_run_again", completed),
         test("api_pods::of_manifests_have_mirrors", mirrors),
         test("api_pods::show_objects_and_their_changes_and_tell_no_secret", objects),
+        test("api_pods::are_ready_when_others_say_so_too", readiness_gates),
         test("api_pods::go_on_without_the_api_server", server_away),
         test("api_pods::are_as_they_were_when_the_agent_is_killed", agent_killed),
     ]
 }
 
-const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 
-fn path(pod: &str) -> String {
+pub(crate) fn path(pod: &str) -> String {
     format!("{PODS}/{pod}")
 }
 
 /// A control plane without controllers, and a node of it.
-fn start(settings: Settings) -> Result<(Cluster, Node)> {
+pub(crate) fn start(settings: Settings) -> Result<(Cluster, Node)> {
+    let (cluster, settings) = in_a_cluster(settings)?;
+    let node = Node::start_with(&settings)?;
+    Ok((cluster, node))
+}
+
+/// A control plane without controllers, and the settings of a node of it.
+pub(crate) fn in_a_cluster(settings: Settings) -> Result<(Cluster, Settings)> {
     let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
     let kubeconfig = cluster.node_kubeconfig(NODE_NAME)?;
     let mut flags = settings.flags.clone();
     flags.push(format!("--kubeconfig={}", kubeconfig.display()));
-    let node = Node::start_with(&Settings { flags, ..settings })?;
-    Ok((cluster, node))
+    Ok((cluster, Settings { flags, ..settings }))
 }
 
 /// A pod that is bound to the node.
-fn bound(name: &str, spec: Value) -> Result<Value> {
+pub(crate) fn bound(name: &str, spec: Value) -> Result<Value> {
     Ok(serde_json::from_str(&pod(name, with(json!({ "nodeName": NODE_NAME }), spec)))?)
 }
 
-fn is_ready(pod: &Value) -> bool {
+pub(crate) fn is_ready(pod: &Value) -> bool {
     condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
 }
 
@@ -54,13 +61,13 @@ fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
 }
 
 /// What the node has written of a pod's status, in order.
-fn patches<'a>(audit: &'a [AuditEvent], pod: &str) -> Vec<&'a Value> {
+pub(crate) fn patches<'a>(audit: &'a [AuditEvent], pod: &str) -> Vec<&'a Value> {
     let of_pod = |event: &&AuditEvent| event.is("patch", "pods/status") && event.name() == pod;
     audit.iter().filter(of_pod).filter_map(|event| event.request_object.as_ref()).collect()
 }
 
 /// The node has asked for nothing that it may not have, and has written nothing twice.
-fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
+pub(crate) fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
     let audit = cluster.audit()?;
     let refused: Vec<_> =
         audit.iter().filter(|event| event.is_by_node(NODE_NAME) && event.is_refused()).collect();
@@ -120,16 +127,11 @@ fn eprintln_patches(audit: &[AuditEvent], pod: &str) {
     }
 }
 
-fn gone(cluster: &Cluster, pod: &str) -> Result<()> {
-    wait::until(&format!("pod {pod} to be gone"), SOON, || {
-        Ok(match cluster.find_json(&path(pod))? {
-            Some(object) => Look::NotYet(object.to_string()),
-            None => Look::Ready(()),
-        })
-    })
+pub(crate) fn gone(cluster: &Cluster, pod: &str) -> Result<()> {
+    cluster.wait_gone(&path(pod))
 }
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 /// What must not be seen anywhere but in the volume, the environment and the OCI spec.
@@ -252,6 +254,60 @@ fn mirrors() -> Result<()> {
     cluster.end()
 }
 
+/// What others write stays, and counts at once.
+fn readiness_gates() -> Result<()> {
+    let (cluster, mut node) = start(Settings::default())?;
+    let gate = "example.com/balanced";
+    let main = shell("main", "exec sleep infinity", json!({}));
+    let spec = json!({ "readinessGates": [{ "conditionType": gate }], "containers": [main] });
+    cluster.create(PODS, &bound("web", spec)?)?;
+    let holds = |pod: &Value, kind: &str, status: &str| {
+        condition(pod, kind).is_some_and(|condition| condition["status"] == status)
+    };
+    let closed = cluster
+        .wait_for(&path("web"), "with ready containers", |pod| holds(pod, "ContainersReady", "True"))?;
+    let ready = condition(&closed, "Ready").context("no condition")?;
+    same("ready", &ready["status"], &json!("False"))?;
+    same("why", &ready["reason"], &json!("ReadinessGatesNotReady"))?;
+    let message = format!("corresponding condition of pod readiness gate \"{gate}\" does not exist.");
+    same("its message", &ready["message"], &json!(message))?;
+
+    let say = |status: &str| {
+        let condition = json!({ "type": gate, "status": status, "message": "by the balancer" });
+        let patch = json!({ "status": { "conditions": [condition] } });
+        let path = format!("{}/status", path("web"));
+        cluster.request("PATCH", &path, "application/strategic-merge-patch+json", &patch).map(drop)
+    };
+    let began = std::time::Instant::now();
+    say("True")?;
+    let open = cluster.wait_for(&path("web"), "ready", is_ready)?;
+    ensure!(began.elapsed().as_secs() < 2, "ready after {:?}", began.elapsed());
+    say("False")?;
+    let shut = cluster.wait_for(&path("web"), "not ready", |pod| holds(pod, "Ready", "False"))?;
+    let message = format!("the status of pod readiness gate \"{gate}\" is not \"True\", but False");
+    same("its message", &condition(&shut, "Ready").context("no condition")?["message"], &json!(message))?;
+    say("True")?;
+    let open_again = cluster.wait_for(&path("web"), "ready", is_ready)?;
+    same("the container", &open_again["status"]["containerStatuses"], &open["status"]["containerStatuses"])?;
+
+    node.agent.kill()?;
+    node.agent.start()?;
+    let main = shell("main", "exec sleep infinity", json!({}));
+    cluster.create(PODS, &bound("later", json!({ "containers": [main] }))?)?;
+    cluster.wait_for(&path("later"), "ready", is_ready)?;
+    let after = cluster.get_json(&path("web"))?;
+    same("the status of before", &after["status"], &open_again["status"])?;
+    let theirs = condition(&after, gate).context("their condition is gone")?;
+    same("what they wrote", &theirs["message"], &json!("by the balancer"))?;
+    for pod in ["web", "later"] {
+        cluster.request("DELETE", &path(pod), "application/json", &json!({}))?;
+        gone(&cluster, pod)?;
+    }
+    is_well_behaved(&cluster)?;
+    node.end()?;
+    cluster.end()
+}
+
 fn server_away() -> Result<()> {
     let (mut cluster, node) = start(Settings::default())?;
     let crashes = shell("main", "sleep 1; exit 1", json!({}));
@@ -282,7 +338,7 @@ fn server_away() -> Result<()> {
     cluster.end()
 }
 
-fn restarts(pod: &Value, container: &str) -> u64 {
+pub(crate) fn restarts(pod: &Value, container: &str) -> u64 {
     let statuses = pod["status"]["containerStatuses"].as_array();
     let status = statuses.into_iter().flatten().find(|status| status["name"] == container);
     status.and_then(|status| status["restartCount"].as_u64()).unwrap_or(0)

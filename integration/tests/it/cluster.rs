@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use berth_integration::cluster::kubeadm::{Kubelet, Machine, NODE};
+use berth_integration::cluster::kubeadm::{Join, Kubelet, Machine, NODE};
 use berth_integration::cluster::proxy::{Network, Proxy};
-use berth_integration::cluster::{self, AuditEvent, Cluster, Settings};
+use berth_integration::cluster::{AuditEvent, Cluster, Settings};
 use berth_integration::lab::World;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
@@ -203,7 +203,7 @@ fn a_kubelet_joins() -> Result<()> {
     spent("prepared", began);
     let machine = Machine::prepare(Kubelet::Upstream)?;
     machine.add_network()?;
-    machine.join(cluster::ADDRESS, cluster::PORT)?;
+    machine.join(&Join::to(cluster.address()))?;
     spent("kubeadm join", began);
     let path = format!("/api/v1/nodes/{NODE}");
     cluster.wait_for(&path, "Ready", |node| condition(node, "Ready") == "True")?;

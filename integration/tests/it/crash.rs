@@ -2,6 +2,7 @@
 //! same state as without: nothing left, nothing started twice, no container started again.
 
 mod points;
+mod requests;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,8 +42,15 @@ const IN_A_WORLD: usize = 8;
 
 pub(crate) fn tests() -> Vec<Test> {
     // A task is looked at only when its start was not answered.
-    let elsewhere =
-        [&OF_GROUPED[..], &OF_CGROUPS, &interrupted::DEATHS, &behind::DEATHS, &silent::DEATHS].concat();
+    let elsewhere = [
+        &OF_GROUPED[..],
+        &OF_CGROUPS,
+        &requests::OF_CONTENT,
+        &interrupted::DEATHS,
+        &behind::DEATHS,
+        &silent::DEATHS,
+    ]
+    .concat();
     let of_kept_ends = |label: &String| label.contains("-end.");
     let labels = berth::failpoint::labels(berth::effects::KINDS);
     let labels = labels.filter(|label| !elsewhere.contains(&label.as_str()) && !of_kept_ends(label));
@@ -51,6 +59,7 @@ pub(crate) fn tests() -> Vec<Test> {
     let labelled =
         worlds.map(|(first, points)| of(format!("crash::from_{first}"), Body::Of(dies_at, points)).long());
     let others = [
+        of("crash::of_requests".to_owned(), Body::Of(requests::dies_at, words(requests::points()))).long(),
         of("crash::of_cgroups".to_owned(), Body::Of(dies_at, OF_CGROUPS.join(" "))).long(),
         of("crash::with_a_handler_of_containerd".to_owned(), Body::Of(dies_grouped, GROUPED.join(" ")))
             .long(),
@@ -64,6 +73,10 @@ pub(crate) fn tests() -> Vec<Test> {
     labelled.chain(kept).chain(others).collect()
 }
 
+fn words(points: impl Iterator<Item = String>) -> String {
+    points.collect::<Vec<_>>().join(" ")
+}
+
 /// A label that no test dies at, or a test that dies at none that there is.
 fn every_label() -> Result<()> {
     let own = tests();
@@ -73,7 +86,8 @@ fn every_label() -> Result<()> {
     });
     let points = lists.flatten().chain(interrupted::DEATHS).chain(behind::DEATHS).chain(silent::DEATHS);
     let tried: BTreeSet<&str> = points.filter_map(|point| point.split('#').next()).collect();
-    let labels: Vec<String> = berth::failpoint::labels(berth::effects::KINDS).collect();
+    let labels = berth::failpoint::labels(berth::effects::KINDS);
+    let labels: Vec<String> = labels.chain(berth::failpoint::edges(berth::cluster::REQUESTS)).collect();
     same("labels", tried, labels.iter().map(String::as_str).collect())
 }
 

@@ -1,17 +1,20 @@
 //! kubeadm unchanged, with Berth installed as the kubelet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use berth_integration::cluster::kubeadm::{Kubelet, Machine, NODE};
+use berth_integration::cluster::kubeadm::{Join, Kubelet, Machine, NODE};
 use berth_integration::cluster::{self, AuditEvent, Client, Cluster, Settings, network};
 use berth_integration::lab::World;
+use berth_integration::node::system;
 use berth_integration::wait::{self, Look};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::suite::{Test, test};
+use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -22,25 +25,25 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 const PARTS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
-const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 const SYSTEM: &str = "/api/v1/namespaces/kube-system/pods";
 /// How late a node may be ready, measured from the file that it waits for, on a machine busy with other tests.
-const READY_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const READY_WITHIN: Duration = Duration::from_secs(5);
 /// Back-offs after the kill, on a machine busy with other tests.
 const HEAL_LIMIT: Duration = Duration::from_secs(180);
 const DNS: &str = "/apis/apps/v1/namespaces/kube-system/deployments/coredns";
 const PROXY: &str = "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy";
 
 #[expect(clippy::print_stderr, reason = "what a step costs")]
-fn spent(what: &str, began: Instant) {
+pub(crate) fn spent(what: &str, began: Instant) {
     eprintln!("{what}: {:.2} s", began.elapsed().as_secs_f64());
 }
 
-fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
     object["status"]["conditions"].as_array().into_iter().flatten()
 }
 
-fn is(object: &Value, kind: &str) -> bool {
+pub(crate) fn is(object: &Value, kind: &str) -> bool {
     conditions(object).any(|one| one["type"] == kind && one["status"] == "True")
 }
 
@@ -71,8 +74,8 @@ fn asks(client: &Client) -> Result<()> {
 }
 
 /// Nothing that the node asked for was refused.
-fn was_allowed_everything(audit: &[AuditEvent]) -> Result<()> {
-    let refused: Vec<_> = audit.iter().filter(|event| event.is_by_node(NODE) && event.is_refused()).collect();
+pub(crate) fn was_allowed_everything(audit: &[AuditEvent]) -> Result<()> {
+    let refused = cluster::refused(audit, NODE);
     ensure!(refused.is_empty(), "the node had no right to: {refused:#?}");
     Ok(())
 }
@@ -153,15 +156,35 @@ fn heals(client: &Client, before: &BTreeMap<String, String>) -> Result<()> {
     healed.with_context(|| client.situation())
 }
 
+/// `nodeRegistration.kubeletExtraArgs`. The address is nobody's: the administrator's own flag comes later.
+const KUBELET_ARGS: [(&str, &str); 4] = [
+    ("node-ip", "192.0.2.99"),
+    ("node-labels", "lab.example/zone=one,node.kubernetes.io/instance-type=small"),
+    ("provider-id", "lab://one/node"),
+    ("register-with-taints", "lab.example/busy=yes:PreferNoSchedule"),
+];
+/// Another address of the machine, and flags of the administrator with it.
+const NODE_IP: &str = "192.0.2.11";
+const EXTRA_ARGS: &str = "--node-ip=192.0.2.11 --node-labels=lab.example/rack=two";
+
 fn join() -> Result<()> {
     let began = Instant::now();
     let cluster = Cluster::start(&World::here()?.root().join("cluster"), &Settings::whole())?;
     cluster.prepare_for_join()?;
     let machine = Machine::prepare(Kubelet::Berth)?;
+    system("ip", &["address", "add", &format!("{NODE_IP}/24"), "dev", "uplink"])?;
+    machine.add_kubelet_args(EXTRA_ARGS)?;
     spent("prepared", began);
-    machine.join(cluster::ADDRESS, cluster::PORT)?;
+    machine.join(&Join::of_command(&cluster.join_command()?)?.with_kubelet_args(&KUBELET_ARGS))?;
     spent("kubeadm join", began);
+    same("what kubeadm minded", machine.minded()?, BTreeSet::from(["SystemVerification".to_owned()]))?;
+    let node = cluster
+        .wait_for(&format!("/api/v1/nodes/{NODE}"), "there", |node| node["status"]["addresses"].is_array())?;
+    is_as_its_flags_say(&node)?;
+    was_let_in_by_its_token(&cluster)?;
     runs_the_addons(&cluster, &machine, began)?;
+    upgrade(&cluster, &machine)?;
+    spent("upgraded", began);
     was_allowed_everything(&cluster.audit()?)?;
     cluster.kubectl(&["drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", "--force"])?;
     machine.reset()?;
@@ -169,6 +192,66 @@ fn join() -> Result<()> {
     spent("reset", began);
     machine.end()?;
     cluster.end()
+}
+
+/// What the flags of kubeadm and those of the administrator say is on the Node.
+fn is_as_its_flags_say(node: &Value) -> Result<()> {
+    let addresses =
+        json!([{ "type": "InternalIP", "address": NODE_IP }, { "type": "Hostname", "address": NODE }]);
+    same("addresses", &node["status"]["addresses"], &addresses)?;
+    for (label, value) in [
+        ("lab.example/zone", "one"),
+        ("node.kubernetes.io/instance-type", "small"),
+        ("lab.example/rack", "two"),
+    ] {
+        same(label, &node["metadata"]["labels"][label], &json!(value))?;
+    }
+    same("provider", &node["spec"]["providerID"], &json!("lab://one/node"))?;
+    let taint = json!({ "key": "lab.example/busy", "value": "yes", "effect": "PreferNoSchedule" });
+    let taints = node["spec"]["taints"].as_array().context("no taints")?;
+    ensure!(taints.contains(&taint), "{taints:?}");
+    Ok(())
+}
+
+/// The node has a certificate that it was given for a token, and nobody else can read its key.
+fn was_let_in_by_its_token(cluster: &Cluster) -> Result<()> {
+    let requests = cluster.get_json("/apis/certificates.k8s.io/v1/certificatesigningrequests")?;
+    let of_node = |request: &&Value| {
+        let spec = &request["spec"];
+        spec["signerName"] == "kubernetes.io/kube-apiserver-client-kubelet"
+            && spec["username"].as_str().is_some_and(|name| name.starts_with("system:bootstrap:"))
+    };
+    let found = requests["items"].as_array().into_iter().flatten().find(of_node);
+    ensure!(found.is_some_and(|one| one["status"]["certificate"].is_string()), "{requests}");
+    let key = fs::metadata("/var/lib/kubelet/pki/kubelet-client-current.pem")?;
+    same("mode of the key", key.permissions().mode() & 0o777, 0o600)?;
+    let left = Path::new("/etc/kubernetes/bootstrap-kubelet.conf").exists();
+    ensure!(!left, "kubeadm took the kubelet not to need its token any more");
+    Ok(())
+}
+
+/// What kubeadm keeps of this node alone, and what the cluster has for all of them.
+fn upgrade(cluster: &Cluster, machine: &Machine) -> Result<()> {
+    const OF_ALL: &str = "/api/v1/namespaces/kube-system/configmaps/kubelet-config";
+    let of_node = fs::read_to_string("/var/lib/kubelet/instance-config.yaml")?;
+    ensure!(of_node.contains("containerRuntimeEndpoint"), "{of_node}");
+    let flags = fs::read_to_string("/var/lib/kubelet/kubeadm-flags.env")?;
+    ensure!(!flags.contains("container-runtime-endpoint"), "{flags}");
+    let before = containers(cluster)?;
+    let map = cluster.get_json(OF_ALL)?;
+    let text = map["data"]["kubelet"].as_str().context("no configuration of kubelets")?;
+    let patch = json!({ "data": { "kubelet": format!("{text}maxPods: 77\n") } });
+    cluster.request("PATCH", OF_ALL, "application/merge-patch+json", &patch)?;
+    machine.upgrade()?;
+    let written = fs::read_to_string("/var/lib/kubelet/config.yaml")?;
+    let of_node = of_node.trim().replace('"', "");
+    ensure!(written.contains("maxPods: 77") && written.contains(&of_node), "{of_node} is not in {written}");
+    machine.restart_kubelet()?;
+    let path = format!("/api/v1/nodes/{NODE}");
+    let node = cluster.wait_for(&path, "larger", |node| node["status"]["capacity"]["pods"] == "77")?;
+    is_as_its_flags_say(&node)?;
+    ensure!(is(&node, "Ready"), "{node}");
+    same("containers", containers(cluster)?, before)
 }
 
 /// A network that a DaemonSet brings makes the node ready.

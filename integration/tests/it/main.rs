@@ -1,28 +1,39 @@
 //! The whole-node tests: one program, each test in a lab of its own.
 
+mod admission;
 mod allocatable;
+mod api_away;
+mod api_faults;
+mod api_kills;
 mod api_pods;
+mod as_kubelet;
 mod bad_input;
 mod behind;
 mod by_ctr;
+mod certificates;
 mod cgroup_files;
 mod chaos;
 mod checkpoint;
 mod cli;
+mod clock_steps;
 mod cluster;
 mod cluster_node;
+mod controllers;
 mod cpu_time;
 mod crash;
 mod dead_fs;
 mod demo;
 mod examples;
 mod fake_containerd;
+mod families;
 mod few_threads;
 mod fidelity;
 mod fixtures;
 mod full_disk;
+mod handlers;
 mod images;
 mod interrupted;
+mod iptables;
 mod kills;
 mod kit;
 mod kubeadm;
@@ -31,8 +42,11 @@ mod lifecycle;
 mod limits;
 mod lives;
 mod neighbours;
+mod network_upgrade;
 mod plugins;
 mod probes;
+mod propagation;
+mod pull_secrets;
 mod reboot;
 mod registries;
 mod relay;
@@ -41,6 +55,7 @@ mod runtimes;
 mod scores;
 mod seccomp;
 mod security;
+mod service;
 mod shim;
 mod silent;
 mod snapshotters;
@@ -63,7 +78,18 @@ fn main() -> ExitCode {
         lab::tests(),
         cluster::tests(),
         cluster_node::tests(),
+        certificates::tests(),
+        controllers::tests(),
+        service::tests(),
+        iptables::tests(),
         api_pods::tests(),
+        families::tests(),
+        as_kubelet::tests(),
+        clock_steps::tests(),
+        api_faults::tests(),
+        api_away::tests(),
+        admission::tests(),
+        api_kills::tests(),
         kubeadm::tests(),
         fixtures::tests(),
         shim::tests(),
@@ -85,12 +111,16 @@ fn main() -> ExitCode {
         volumes::tests(),
         fidelity::tests(),
         probes::tests(),
+        propagation::tests(),
         plugins::tests(),
+        network_upgrade::tests(),
         neighbours::tests(),
         images::tests(),
         registries::tests(),
+        pull_secrets::tests(),
         unpack::tests(),
         runtimes::tests(),
+        handlers::tests(),
         bad_input::tests(),
         restarts::tests(),
         few_threads::tests(),

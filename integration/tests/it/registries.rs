@@ -26,7 +26,7 @@ use crate::unpack::{Gate, release};
 const WITHOUT_ITS_LAYER: usize = 256 << 10;
 
 /// Where the registry that speaks TLS listens.
-const GUARDED: u16 = 5443;
+pub(crate) const GUARDED: u16 = 5443;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -156,7 +156,7 @@ fn credentials(password: &str) -> String {
 }
 
 /// Makes a certificate that is its own authority, and its key.
-fn certificate(dir: &Path, name: &str) -> Result<(PathBuf, PathBuf)> {
+pub(crate) fn certificate(dir: &Path, name: &str) -> Result<(PathBuf, PathBuf)> {
     let (certificate, key) = (dir.join(format!("{name}.pem")), dir.join(format!("{name}.key")));
     let [out, keyout] = [certificate.display().to_string(), key.display().to_string()];
     let kind = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];

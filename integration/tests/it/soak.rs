@@ -1,4 +1,5 @@
-//! Trouble for as long as is asked for, and very many pods: `scripts/soak` runs these, `scripts/test` leaves them out.
+//! Trouble for as long as is asked for, very many pods, and an API server that is away for long: `scripts/soak` runs these, `scripts/test`
+//! leaves them out.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -11,6 +12,7 @@ use berth_integration::agent::{STATE_DIR, Settings};
 use berth_integration::node::Node;
 use berth_integration::wait::{self, Look};
 
+use crate::api_away;
 use crate::chaos::{Churn, Dice, kill_shims};
 use crate::kit::{SOON, eventually, sleeper};
 use crate::suite::{Test, test};
@@ -42,7 +44,18 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("soak::trouble", trouble).within(minutes + AROUND),
         test("soak::ten_thousand_pods", ten_thousand_pods).within(CHURN_LIMIT),
+        test("soak::cluster_ten_minutes_without_the_api_server", server_away).within(AROUND),
+        test("soak::cluster_seven_minutes_cut_off", cut_off).within(AROUND),
     ]
+}
+
+fn server_away() -> Result<()> {
+    api_away::server_away(Duration::from_secs(600))
+}
+
+/// With the controllers' own patience: 50 s without a lease, 300 s of toleration, and a minute more.
+fn cut_off() -> Result<()> {
+    api_away::node_cut_off(&[], 300, Duration::from_secs(60))
 }
 
 fn minutes() -> Option<Duration> {

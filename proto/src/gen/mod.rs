@@ -74,6 +74,11 @@ pub mod io {
         }
     }
 }
+pub mod runtimeoptions {
+    pub mod v1 {
+        include!("runtimeoptions.v1.rs");
+    }
+}
 pub mod ttrpc {
     include!("ttrpc.rs");
 }

@@ -117,7 +117,7 @@ impl Shim {
             if said.is_none() {
                 then.note_silence();
             }
-            Err(runtime::failure(verb, &process.task, code, said.as_deref()))
+            Err(runtime::failure(verb, code, said.as_deref()))
         };
         remove(&log);
         match then {

@@ -1,7 +1,8 @@
-//! When a certificate is replaced. Source: `k8s.io/client-go/util/certificate/certificate_manager.go` (`nextRotationDeadline`,
-//! `jitteryDuration`).
+//! When a certificate is replaced, and what one of the node's server has to say. Sources:
+//! `k8s.io/client-go/util/certificate/certificate_manager.go` (`nextRotationDeadline`, `jitteryDuration`,
+//! `certSatisfiesTemplateLocked`), `pkg/kubelet/certificate/kubelet.go` (`addressesToHostnamesAndIPs`).
 
-use std::time::Duration;
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use jiff::Timestamp;
 
@@ -64,6 +65,101 @@ impl Rotation {
     }
 }
 
+/// Names and addresses by which a server is reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerNames {
+    /// Names of DNS.
+    pub dns: BTreeSet<String>,
+    /// Addresses.
+    pub ips: BTreeSet<IpAddr>,
+}
+
+impl ServerNames {
+    /// Of the addresses of a Node object, type and text of each. None where no IP is among them: a certificate is not asked for
+    /// then.
+    #[must_use]
+    pub fn of<'a>(addresses: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<Self> {
+        let mut names = Self::default();
+        for (kind, text) in addresses.into_iter().filter(|(_, text)| !text.is_empty()) {
+            match (kind, text.parse::<IpAddr>()) {
+                ("Hostname" | "InternalIP" | "ExternalIP", Ok(ip)) => {
+                    names.ips.insert(ip);
+                }
+                ("Hostname" | "InternalDNS" | "ExternalDNS", _) => {
+                    names.dns.insert(text.to_owned());
+                }
+                _ => {}
+            }
+        }
+        (!names.ips.is_empty()).then_some(names)
+    }
+}
+
+/// Whom a certificate is for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// `CN`.
+    pub common_name: String,
+    /// `O`.
+    pub organizations: BTreeSet<String>,
+    /// Its alternative names.
+    pub names: ServerNames,
+}
+
+impl Subject {
+    /// The node, and names of its server where the certificate is for that.
+    #[must_use]
+    pub fn of_node(node: &str, names: ServerNames) -> Self {
+        let organizations = BTreeSet::from(["system:nodes".to_owned()]);
+        Self { common_name: format!("system:node:{node}"), organizations, names }
+    }
+
+    /// Whether it says all that another says. What it says beside that does no harm.
+    #[must_use]
+    pub fn covers(&self, wanted: &Self) -> bool {
+        self.common_name == wanted.common_name
+            && self.organizations.is_superset(&wanted.organizations)
+            && self.names.dns.is_superset(&wanted.names.dns)
+            && self.names.ips.is_superset(&wanted.names.ips)
+    }
+}
+
+/// A certificate that is in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InUse {
+    /// Whom it is for.
+    pub subject: Subject,
+    /// When it is to be replaced.
+    pub rotation: Rotation,
+}
+
+/// What follows for the certificate of the node's server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Nobody knows yet how the node is reached.
+    Wait,
+    /// One is asked for.
+    Ask,
+    /// The one in use is kept for so long.
+    Keep(Duration),
+}
+
+/// What follows, when `asked` was asked for last.
+#[must_use]
+pub fn next(in_use: Option<&InUse>, wanted: Option<&Subject>, asked: Option<&Subject>, now: Now) -> Next {
+    let Some(wanted) = wanted else { return Next::Wait };
+    let Some(in_use) = in_use else { return Next::Ask };
+    let due = if in_use.subject.covers(wanted) {
+        in_use.rotation.due_in(now)
+    } else if asked == Some(wanted) {
+        // The signer gave less than that: it is not asked without a pause.
+        in_use.rotation.not_before.since(now.mono)
+    } else {
+        Duration::ZERO
+    };
+    if due.is_zero() { Next::Ask } else { Next::Keep(due) }
+}
+
 /// How long to wait after this many failures in a row.
 #[must_use]
 pub fn again_after(failures: u32) -> Duration {
@@ -115,5 +211,78 @@ mod tests {
         assert_eq!(rotation.due_in(at(100, 0)), PAUSE_MIN);
         assert_eq!(rotation.due_in(at(110, 10)), Duration::ZERO);
         assert_eq!([1, 2, 6, 7, 99].map(|failures| again_after(failures).as_secs()), [2, 4, 64, 64, 64]);
+    }
+
+    fn names(dns: &[&str], ips: &[&str]) -> ServerNames {
+        ServerNames {
+            dns: dns.iter().map(|&name| name.to_owned()).collect(),
+            ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_server_is_reached_by_the_addresses_of_its_node() {
+        for (addresses, expected) in [
+            (&[][..], None),
+            (&[("Hostname", "a")], None),
+            (&[("InternalDNS", "a"), ("ExternalDNS", "b")], None),
+            (&[("InternalIP", "not-one"), ("InternalIP", "")], None),
+            (&[("Hostname", "10.0.0.1")], Some(names(&[], &["10.0.0.1"]))),
+            (
+                &[
+                    ("InternalIP", "10.0.0.1"),
+                    ("ExternalIP", "fd00::1"),
+                    ("Hostname", "a"),
+                    ("Hostname", "a"),
+                ],
+                Some(names(&["a"], &["10.0.0.1", "fd00::1"])),
+            ),
+            (
+                &[("InternalDNS", "a.in"), ("ExternalDNS", "a.out"), ("InternalIP", "::1"), ("Other", "x")],
+                Some(names(&["a.in", "a.out"], &["::1"])),
+            ),
+        ] {
+            assert_eq!(ServerNames::of(addresses.iter().copied()), expected, "{addresses:?}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_may_say_more_than_is_wanted_and_nothing_less() {
+        let wanted = Subject::of_node("a", names(&["a"], &["10.0.0.1"]));
+        let with = |names| Subject::of_node("a", names);
+        let others = Subject { organizations: BTreeSet::from(["others".to_owned()]), ..wanted.clone() };
+        for (held, covers) in [
+            (wanted.clone(), true),
+            (with(names(&["a", "b"], &["10.0.0.1", "10.0.0.2"])), true),
+            (with(names(&["a"], &["10.0.0.2"])), false),
+            (with(names(&[], &["10.0.0.1"])), false),
+            (Subject::of_node("b", wanted.names.clone()), false),
+            (others, false),
+        ] {
+            assert_eq!(held.covers(&wanted), covers, "{held:?}");
+        }
+    }
+
+    #[test]
+    fn the_servers_certificate_follows_the_addresses_of_the_node() {
+        let validity = Validity { not_before: wall(0), not_after: wall(1000) };
+        let subject = |ip| Subject::of_node("a", names(&["a"], &[ip]));
+        let (one, other) = (subject("10.0.0.1"), subject("10.0.0.2"));
+        let in_use = InUse { subject: one.clone(), rotation: Rotation::plan(validity, at(0, 0), 0.0) };
+        let keep = |seconds| Next::Keep(Duration::from_secs(seconds));
+        for (in_use, wanted, asked, seconds, expected) in [
+            (None, None, None, 0, Next::Wait),
+            (None, Some(&one), None, 0, Next::Ask),
+            (Some(&in_use), None, None, 900, Next::Wait),
+            (Some(&in_use), Some(&one), Some(&one), 0, keep(700)),
+            (Some(&in_use), Some(&one), None, 600, keep(100)),
+            (Some(&in_use), Some(&one), Some(&one), 700, Next::Ask),
+            (Some(&in_use), Some(&other), Some(&one), 1, Next::Ask),
+            (Some(&in_use), Some(&other), Some(&other), 1, keep(9)),
+            (Some(&in_use), Some(&other), Some(&other), 10, Next::Ask),
+        ] {
+            let now = at(seconds, i64::try_from(seconds).unwrap());
+            assert_eq!(next(in_use, wanted, asked, now), expected, "{wanted:?} after {seconds} s");
+        }
     }
 }

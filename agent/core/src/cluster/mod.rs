@@ -5,9 +5,11 @@
 
 pub mod certificate;
 pub mod events;
+pub mod follow;
 pub mod lease;
 mod mirror;
 pub mod node;
 pub mod patch;
+pub mod proxy;
 pub mod sync;
 pub mod throttle;

@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 pub use self::{
     addresses::{Family, Found, NodeIps, given_fault},
     conditions::Pressure,
-    events::{Note, starting},
+    events::{Note, runtime_fault, starting},
     health::{Health, next_change},
     images::Image,
     patch::{differs, patch},

@@ -23,7 +23,7 @@ use crate::{
 
 /// Requests that are under way at most: more would only wait in the server.
 const AT_ONCE: usize = 16;
-/// Pauses after a request that failed: the first one, and the longest.
+/// Pauses after a request that failed: the first one, and the longest. By chance each is as short as half of it.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// The same after one that the server refused, and will refuse again.
@@ -110,7 +110,10 @@ pub enum Answer {
     /// The server refused, and will refuse again.
     Refused,
     /// It failed, or nobody knows.
-    Failed,
+    Failed {
+        /// How long the server wants to be left alone at least.
+        retry_after: Duration,
+    },
 }
 
 /// The machine.
@@ -118,6 +121,8 @@ pub enum Answer {
 pub struct PodSync {
     /// What the API has, by name: what it had under this name before is gone.
     api: BTreeMap<PodName, ApiPod>,
+    /// Highest version that lists and watches have told: of an answer that is not newer they have told what became of it.
+    told: u64,
     /// Whether all that the API has was seen since the start.
     is_listed: bool,
     /// Whether every source of pods has spoken since the start.
@@ -142,26 +147,48 @@ struct State {
     not_before: Option<Mono>,
     /// The status that was wanted last, and what the API made of it: what it writes in another form is not sent again.
     settled: Option<(Arc<Value>, Arc<Value>)>,
+    gone: Option<Gone>,
+}
+
+/// An object that is gone, of which is still told how it was before.
+#[derive(Debug, PartialEq)]
+enum Gone {
+    /// The watch has told; the answer to a request has not come.
+    Unanswered(PodUid),
+    /// A request has deleted it; the watch has not told.
+    Unheard(PodUid),
 }
 
 /// What of a request has to be remembered.
 #[derive(Debug)]
 enum Sent {
-    Status(Arc<Value>),
-    Other,
+    Status(Arc<Value>, Value),
+    Deletion(PodUid),
+    Creation,
 }
 
 impl PodSync {
     /// All pods that the API has for this node.
     pub fn listed(&mut self, pods: Vec<ApiPod>) {
+        // Versions begin anew when the API server's data were restored from an earlier copy.
+        let newest = pods.iter().map(|pod| pod.version).max().unwrap_or(0);
+        if newest < self.told {
+            self.told = newest;
+            self.api.values_mut().for_each(|known| known.version = 0);
+        }
         let mut new: BTreeMap<PodName, ApiPod> = BTreeMap::new();
         for pod in pods {
             new.insert(pod.name.clone(), pod);
         }
-        let gone: Vec<PodName> = self.api.keys().filter(|name| !new.contains_key(*name)).cloned().collect();
-        for name in gone {
-            self.api.remove(&name);
-            self.look_at(&name);
+        let unheard = self.states.iter().filter_map(|(name, state)| match &state.gone {
+            Some(Gone::Unheard(uid)) => Some((name, uid)),
+            Some(Gone::Unanswered(_)) | None => None,
+        });
+        let known = self.api.iter().map(|(name, pod)| (name, &pod.uid)).chain(unheard);
+        let gone = known.filter(|(name, _)| !new.contains_key(*name));
+        let gone: Vec<_> = gone.map(|(name, uid)| (name.clone(), uid.clone())).collect();
+        for (name, uid) in gone {
+            self.gone(&name, &uid, 0);
         }
         let was_listed = std::mem::replace(&mut self.is_listed, true);
         for pod in new.into_values() {
@@ -175,18 +202,25 @@ impl PodSync {
 
     /// A pod was made or changed.
     pub fn applied(&mut self, pod: ApiPod) {
+        self.told = self.told.max(pod.version);
+        self.take(pod);
+    }
+
+    fn take(&mut self, pod: ApiPod) {
         let name = pod.name.clone();
-        match self.api.get(&name) {
-            Some(known) if known.uid == pod.uid => {
-                if pod.version != 0 && known.version > pod.version {
-                    return;
-                }
-            }
+        let known = self.api.get(&name);
+        if known.is_some_and(|known| pod.version != 0 && known.version > pod.version) {
+            return;
+        }
+        let is_known = known.is_some_and(|known| known.uid == pod.uid);
+        let state = self.states.entry(name.clone()).or_default();
+        match &state.gone {
+            Some(Gone::Unanswered(uid) | Gone::Unheard(uid)) if *uid == pod.uid => return,
             // What failed was about another one.
-            Some(_) | None => {
-                let state = self.states.entry(name.clone()).or_default();
-                (state.tries, state.not_before, state.settled) = (0, None, None);
+            _ if !is_known => {
+                (state.tries, state.not_before, state.settled, state.gone) = (0, None, None, None);
             }
+            _ => {}
         }
         self.api.insert(name.clone(), pod);
         self.look_at(&name);
@@ -200,12 +234,16 @@ impl PodSync {
         }
     }
 
-    /// A pod is gone.
-    pub fn gone(&mut self, name: &PodName, uid: &PodUid) {
+    /// A pod is gone, as of this version.
+    pub fn gone(&mut self, name: &PodName, uid: &PodUid, version: u64) {
+        self.told = self.told.max(version);
+        if let Some(state) = self.states.get_mut(name) {
+            state.gone = state.is_open.then(|| Gone::Unanswered(uid.clone()));
+        }
         if self.api.get(name).is_some_and(|known| known.uid == *uid) {
             self.api.remove(name);
-            self.look_at(name);
         }
+        self.look_at(name);
     }
 
     /// The node tells what a pod is.
@@ -228,29 +266,53 @@ impl PodSync {
         self.look_at(&pod.name);
     }
 
-    /// What came of a request.
-    pub fn answered(&mut self, op: OpId, answer: Answer, now: Mono) {
+    /// What came of a request. `chance` is within 0 and 1.
+    pub fn answered(&mut self, op: OpId, answer: Answer, now: Mono, chance: f64) {
         let Some((name, sent)) = self.open.remove(&op) else { return };
         let state = self.states.entry(name.clone()).or_default();
         state.is_open = false;
         let pause = match answer {
             Answer::Pod(pod) => {
-                if let Sent::Status(wanted) = sent {
-                    state.settled = Some((wanted, Arc::clone(&pod.status)));
+                if let Sent::Status(wanted, sent) = sent {
+                    let is_of_form = is_of_form(&pod.status, &wanted, &sent);
+                    state.settled = is_of_form.then(|| (wanted, Arc::clone(&pod.status)));
+                    // It may be gone since, or another one is there: an answer may come late.
+                    if pod.version == 0 || pod.version > self.told {
+                        self.take(*pod);
+                    }
+                    None
+                } else {
+                    // What was made is there when the watch tells: it may be gone by now.
+                    (!self.api.contains_key(&name)).then_some(PAUSE_MAX)
                 }
-                self.applied(*pod);
+            }
+            Answer::Done => {
+                if let Sent::Deletion(uid) = sent {
+                    self.deleted(&name, uid);
+                }
                 None
             }
-            Answer::Done => None,
             // The watch tells what is there now; whatever comes of it, this pod was meant.
             Answer::Gone => Some(PAUSE_MAX),
             Answer::Refused => Some(REFUSED_PAUSE),
-            Answer::Failed => Some(PAUSE_MIN.saturating_mul(1 << state.tries.min(5)).min(PAUSE_MAX)),
+            Answer::Failed { retry_after } => Some(pause(state.tries, chance).max(retry_after)),
         };
         let state = self.states.entry(name.clone()).or_default();
+        state.gone.take_if(|gone| matches!(gone, Gone::Unanswered(_)));
         state.tries = if pause.is_some() { state.tries.saturating_add(1) } else { 0 };
         state.not_before = pause.map(|pause| now + pause);
         self.look_at(&name);
+    }
+
+    /// A request has deleted an object.
+    fn deleted(&mut self, name: &PodName, uid: PodUid) {
+        let state = self.states.entry(name.clone()).or_default();
+        if state.gone != Some(Gone::Unanswered(uid.clone()))
+            && self.api.get(name).is_some_and(|known| known.uid == uid)
+        {
+            self.api.remove(name);
+            state.gone = Some(Gone::Unheard(uid));
+        }
     }
 
     /// The next request.
@@ -303,7 +365,8 @@ impl PodSync {
 
     /// A name of which neither side knows anything.
     fn forget(&mut self, name: &PodName) {
-        if !self.api.contains_key(name) && !self.names.contains_key(name) {
+        let is_told = self.states.get(name).is_none_or(|state| state.gone.is_none());
+        if is_told && !self.api.contains_key(name) && !self.names.contains_key(name) {
             self.states.remove(name);
         }
     }
@@ -321,12 +384,18 @@ impl PodSync {
         let shown = shown.filter(|_| self.is_listed);
         match mirror::next(api, shown, is_here) {
             Mirroring::Nothing => None,
-            Mirroring::Create(mirror) => Some((Call::CreateMirror(mirror), Sent::Other)),
-            Mirroring::Delete(uid) => Some((Call::Delete { uid }, Sent::Other)),
+            Mirroring::Create(mirror) => Some((Call::CreateMirror(mirror), Sent::Creation)),
+            Mirroring::Delete(uid) => Some((Call::Delete { uid: uid.clone() }, Sent::Deletion(uid))),
             Mirroring::Show => {
-                let uid =
-                    uids?.iter().find(|uid| self.node.get(*uid).is_some_and(|pod| pod.mirror.is_some()))?;
-                status_call(api?, self.node.get(uid)?, state)
+                let api = api?;
+                let node =
+                    uids?.iter().filter_map(|uid| self.node.get(uid)).find(|pod| pod.mirror.is_some())?;
+                // A pod that begins anew under its UID cannot be shown by one that has ended.
+                let is_over = |status: &Value| patch::is_terminal(status);
+                if is_over(&api.status) && node.status.as_ref().is_some_and(|status| !is_over(status)) {
+                    return Some((Call::Delete { uid: api.uid.clone() }, Sent::Deletion(api.uid.clone())));
+                }
+                status_call(api, node, state)
             }
         }
     }
@@ -338,8 +407,14 @@ impl PodSync {
         }
         let has_ended = patch::is_terminal(&api.status);
         let is_to_go = api.is_deleted && node.is_torn_down && has_ended;
-        is_to_go.then(|| (Call::Delete { uid: api.uid.clone() }, Sent::Other))
+        is_to_go.then(|| (Call::Delete { uid: api.uid.clone() }, Sent::Deletion(api.uid.clone())))
     }
+}
+
+/// Many nodes that fail together do not go on asking together.
+fn pause(tries: u32, chance: f64) -> Duration {
+    let most = PAUSE_MIN.saturating_mul(1 << tries.min(5)).min(PAUSE_MAX);
+    most.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0))
 }
 
 fn status_call(api: &ApiPod, node: &NodePod, state: Option<&State>) -> Option<(Call, Sent)> {
@@ -349,7 +424,17 @@ fn status_call(api: &ApiPod, node: &NodePod, state: Option<&State>) -> Option<(C
         return None;
     }
     let patch = patch::status(&api.status, wanted)?;
-    Some((Call::PatchStatus { uid: api.uid.clone(), patch }, Sent::Status(Arc::clone(wanted))))
+    let sent = Sent::Status(Arc::clone(wanted), patch.clone());
+    Some((Call::PatchStatus { uid: api.uid.clone(), patch }, sent))
+}
+
+/// Whether what the API made of a patch says otherwise than what is wanted only where it was sent, and so in the API's form. Anything
+/// else was written by another meanwhile.
+fn is_of_form(made: &Value, wanted: &Value, sent: &Value) -> bool {
+    let left = patch::status(made, wanted);
+    left.as_ref()
+        .and_then(Value::as_object)
+        .is_none_or(|left| left.keys().all(|field| sent.get(field).is_some()))
 }
 
 #[cfg(test)]

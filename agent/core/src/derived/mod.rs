@@ -5,6 +5,7 @@ pub mod downward;
 pub mod env;
 pub mod hostname;
 pub mod hosts;
+pub mod iptables;
 pub mod network;
 pub mod qos;
 pub mod resolv;

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     id::PodUid,
     pod::{PodMachine, actual::Stage, port::status::Remains},
-    spec::Pod,
+    spec::{Pod, Source},
     time::Now,
 };
 
@@ -18,7 +18,7 @@ use crate::{
 pub(super) enum Verdict {
     /// It begins.
     Admitted,
-    /// It begins when those that give way to it are gone.
+    /// It begins when those that give way to it are gone, or is judged again when the node was read anew.
     Waits,
     /// It never begins.
     Rejected {
@@ -50,6 +50,10 @@ impl Node {
         }
         self.occupied = Some(here);
         let Some(first) = refusals.first() else { return Verdict::Admitted };
+        let is_by_labels = refusals.iter().all(Refusal::is_by_labels);
+        if is_by_labels && self.sources.have(Source::Api) && !self.doubts.were_settled(&pod.uid) {
+            return Verdict::Waits;
+        }
         if !pod.is_critical() {
             return rejected(first);
         }

@@ -24,6 +24,15 @@ impl Node {
         }
     }
 
+    pub(super) fn pull_secrets_missing(&mut self, wanted: &WantedImage, names: &[String], now: Now) {
+        for uid in self.pulls.pods_that_wait(wanted) {
+            if let Some(pod) = self.pods.get_mut(&uid) {
+                pod.pull_secrets_missing(names);
+                self.advance(&uid, now);
+            }
+        }
+    }
+
     pub(super) fn pulled(
         &mut self,
         wanted: &WantedImage,

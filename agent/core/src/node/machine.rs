@@ -6,8 +6,9 @@ use std::{
 };
 
 use super::{
-    admission::{NodeInfo, Occupied},
+    admission::Occupied,
     index::Index,
+    info::{Doubts, NodeInfo},
     looks::Looks,
     orphans::Orphans,
     probes::Probes,
@@ -41,6 +42,8 @@ pub struct Node {
     pub(super) refused: BTreeSet<PodUid>,
     /// What pods are admitted by.
     pub(super) info: NodeInfo,
+    /// Pods that wait for the node to be read anew.
+    pub(super) doubts: Doubts,
     /// What is taken, as of this comparison.
     pub(super) occupied: Option<Occupied>,
     /// Whether a pod waits for others to be gone, which give way to it.
@@ -92,7 +95,9 @@ impl Node {
     /// whole.
     #[must_use]
     pub fn new(config: NodeConfig, sources: BTreeSet<Source>) -> Self {
-        let info = NodeInfo { name: config.name.clone(), labels: config.labels.clone(), taints: Vec::new() };
+        let (name, labels) = (config.name.clone(), config.labels.clone());
+        let extended = config.allocatable.extended.clone();
+        let info = NodeInfo { name, labels, extended, ..NodeInfo::default() };
         Self {
             pulls: Pulls::new(config.pulls),
             looks: Looks::every(config.sync_frequency),
@@ -101,6 +106,7 @@ impl Node {
             sources: Sources::new(sources),
             refused: BTreeSet::new(),
             info,
+            doubts: Doubts::default(),
             occupied: None,
             has_waiting: false,
             not_given: BTreeSet::new(),
@@ -126,14 +132,18 @@ impl Node {
             }
             Event::RuntimeUp(observation) => self.observe(observation, now),
             Event::RuntimeDown { why } => tracing::warn!(why, "containerd is away"),
-            Event::NodeFacts(facts) => {
+            Event::NodeFacts(mut facts) => {
+                if !self.info.ips.is_empty() {
+                    facts.ips.clone_from(&self.info.ips);
+                }
                 if self.config.take(facts) {
                     self.advance_all(now);
                 }
             }
-            Event::NodeInfo(info) => self.info = info,
+            Event::NodeInfo(info) => self.take_info(info, now),
             Event::NetworkReady(ready) => self.set_network(ready, now),
             Event::ObjectChanged { object, pods } => self.object_changed(&object, &pods, now),
+            Event::PullSecretsMissing { image, names } => self.pull_secrets_missing(&image, &names, now),
             Event::Sandbox { id, report } => self.report(&id, report, now),
             Event::Done { op, outcome } => self.settle(op, outcome, now),
         }
@@ -283,12 +293,13 @@ impl Node {
                 self.orphans.shim_killed(&uid, sandbox, tries, result, now.mono);
             }
             Purpose::Qos { tries } => self.qos.settle(tries, result, now.mono),
+            Purpose::NodeObject => self.node_object_read(result, now),
             Purpose::Inspect(image) => self.inspected(&image, fit::image(result), now),
             Purpose::Pull(image) => self.pulled(&image, fit::image(result), now),
         }
     }
 
-    fn advance_all(&mut self, now: Now) {
+    pub(super) fn advance_all(&mut self, now: Now) {
         let all: Vec<PodUid> = self.pods.keys().cloned().collect();
         for uid in all {
             self.advance(&uid, now);
@@ -339,6 +350,7 @@ impl Node {
         while let Some(effect) = self.orphans.poll_effect(&mut self.ops, now.mono) {
             self.effects.push_back(effect);
         }
+        self.effects.extend(self.doubts.poll_effect(&mut self.ops));
         match self.boot {
             Boot::Waiting => return,
             Boot::Adopting(_) | Boot::Done => {}

@@ -4,6 +4,7 @@ mod admission;
 mod admit;
 mod images;
 mod index;
+mod info;
 mod looks;
 mod machine;
 mod orphans;
@@ -13,7 +14,7 @@ mod sources;
 mod unrecorded;
 mod wanted;
 
-pub use admission::{NodeInfo, Taint};
+pub use info::{NodeInfo, Taint};
 pub use machine::Node;
 pub(crate) use orphans::Orphan;
 pub use unrecorded::{Proven, Seen, prove};

@@ -42,6 +42,11 @@ impl Sources {
         }
     }
 
+    /// Whether this is one of them.
+    pub(super) fn have(&self, source: Source) -> bool {
+        self.configured.contains(&source)
+    }
+
     /// Whether every configured source has spoken: before that, what nobody wants may still be wanted.
     pub(super) fn have_spoken(&self) -> bool {
         self.configured.iter().all(|source| self.desired.contains_key(source))
@@ -59,11 +64,13 @@ impl Sources {
     }
 
     /// Pods by UID, one per name. Of several with one name the pod that is on the node already stays, else the first
-    /// one wins: files before URL before API, each in its own order.
+    /// one wins: files before URL before API, each in its own order. One that is to be deleted begins nothing, and keeps nobody out:
+    /// the API server waits for its end, whoever has its name.
     pub(super) fn merged(&self, is_here: impl Fn(&PodUid) -> bool) -> Merged {
         let all = || self.desired.values().flatten();
+        let is_leaving = |pod: &Pod| pod.deletion.is_some();
         let mut names: BTreeMap<&PodName, &Arc<Pod>> = BTreeMap::new();
-        for pod in all() {
+        for pod in all().filter(|pod| !is_leaving(pod)) {
             let holder = names.entry(&pod.name).or_insert(pod);
             if is_here(&pod.uid) && !is_here(&holder.uid) {
                 *holder = pod;
@@ -72,7 +79,7 @@ impl Sources {
         let mut merged = Merged::default();
         for pod in all() {
             let is_holder = names.get(&pod.name).is_some_and(|holder| Arc::ptr_eq(holder, pod));
-            if is_holder && !merged.pods.contains_key(&pod.uid) {
+            if (is_holder || is_leaving(pod)) && !merged.pods.contains_key(&pod.uid) {
                 merged.pods.insert(pod.uid.clone(), Arc::clone(pod));
             } else {
                 merged.refused.push(Arc::clone(pod));

@@ -33,6 +33,7 @@ impl Node {
                 |uid: &PodUid| self.pods.get(uid).is_some_and(|pod| pod.life().record.goal == Goal::Wanted);
             let Merged { pods, refused } = self.sources.merged(is_here);
             self.not_given.retain(|uid| !pods.contains_key(uid));
+            self.doubts.retain(|uid| pods.contains_key(uid));
             self.refuse(&refused, &pods);
             self.remove_unwanted(&pods, now);
             self.has_waiting = false;

@@ -10,6 +10,7 @@ mod complete;
 mod error;
 mod exec;
 mod files;
+mod handler;
 mod linux;
 mod mounts;
 mod oom;
@@ -24,6 +25,7 @@ pub use complete::{HostDevice, HostDeviceKind, NodeParts, complete};
 pub use error::ConfigError;
 pub use exec::{ExecTerminal, exec_process};
 pub use files::{ExistingFile, HostFile, pod_files};
+pub use handler::{HandlerTerms, PrivilegedDevices, with_terms};
 pub use oom::score_adj;
 pub use plan::{
     ContainerInputs, ContainerPlan, HostDevices, ImageVolume, MountSource, OCI_VERSION, SubPathBind,

@@ -118,11 +118,14 @@ impl PodMachine {
     }
 
     /// Its source has a new version of it. What was made for it once (network, volumes, which containers, where its cgroup
-    /// is) never changes under one UID: the API refuses that, and other sources give another UID.
+    /// is) never changes under one UID: the API refuses that, and other sources give another UID. What has ended by the word of its
+    /// source, which an earlier agent could not write down, ends here too.
     pub fn update(&mut self, spec: Arc<Pod>, now: Mono) {
         let deletion = spec.deletion;
         self.take(spec, now);
-        if deletion.is_some() {
+        if self.life.record.terminal.is_none() {
+            self.begin_at_its_end(now);
+        } else if deletion.is_some() {
             self.terminate(now);
         }
     }

@@ -5,7 +5,7 @@
 //! above the rate; here it waits).
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -140,6 +140,13 @@ impl Pulls {
         self.looks.remove(image).map(|look| look.askers).unwrap_or_default()
     }
 
+    /// The pods that wait for a pull.
+    #[must_use]
+    pub fn pods_that_wait(&self, image: &WantedImage) -> BTreeSet<PodUid> {
+        let pull = self.pulls.get(image);
+        pull.into_iter().flat_map(|pull| &pull.askers).map(|(asker, _)| asker.pod.clone()).collect()
+    }
+
     /// A pull has ended: who waits for it.
     pub fn pulled(&mut self, image: &WantedImage, now: Mono) -> Vec<Pulled> {
         let Some(pull) = self.pulls.remove(image) else { return Vec::new() };
@@ -204,7 +211,7 @@ mod tests {
             names.push(match act {
                 NodeAct::PullImage(image) => format!("pull {image}"),
                 NodeAct::InspectImage(image) => format!("look {image}"),
-                NodeAct::SetQos(values) => panic!("{values:?}"),
+                NodeAct::SetQos(_) | NodeAct::ReadNodeObject => panic!("{act:?}"),
             });
         }
         names

@@ -36,18 +36,18 @@ impl PodMachine {
         let record = first_record(&spec, now);
         let life = Life { spec, record, actual: Actual::fresh() };
         let mut pod = Self::with(life, Recording::Unsaved);
-        pod.begin_at_its_end(now);
+        pod.begin_at_its_end(now.mono);
         pod
     }
 
     /// One that has ended, or is to be deleted, is not begun.
-    fn begin_at_its_end(&mut self, now: Now) {
+    pub(super) fn begin_at_its_end(&mut self, now: Mono) {
         if let Some(Ended { succeeded, reason, message }) = self.life.spec.ended.clone() {
             self.life.record.terminal =
                 Some(TerminalRecord { succeeded, reason, message, by: EndedBy::Itself });
-            self.terminate(now.mono);
+            self.terminate(now);
         } else if self.life.spec.deletion.is_some() {
-            self.terminate(now.mono);
+            self.terminate(now);
         }
     }
 
@@ -109,7 +109,7 @@ impl PodMachine {
             let life = Life { spec, record, actual: Actual::unknown() };
             let mut pod = Self::with(life, Recording::Unsaved);
             pod.adopt(observation, now);
-            pod.begin_at_its_end(now);
+            pod.begin_at_its_end(now.mono);
             return pod;
         }
         let known = |seen: &&ObservedSandbox| seen.pod == uid;
@@ -129,7 +129,7 @@ impl PodMachine {
         let life = Life { spec, record, actual: Actual::unknown() };
         let mut pod = Self::with(life, Recording::Unsaved);
         pod.adopt(observation, now);
-        pod.begin_at_its_end(now);
+        pod.begin_at_its_end(now.mono);
         pod
     }
 

@@ -30,6 +30,8 @@ pub struct Pod {
     pub deletion: Option<Duration>,
     /// How the pod had ended when its source first gave it. Nothing of it is started then.
     pub ended: Option<Ended>,
+    /// What others say of it, without which it is not ready (`spec.readinessGates`).
+    pub readiness_gates: Vec<ReadinessGate>,
     /// Where it may run.
     pub scheduling: Scheduling,
     /// What the pod takes beside its containers (`spec.overhead`).
@@ -92,6 +94,15 @@ impl Pod {
     pub fn is_critical(&self) -> bool {
         self.source != Source::Api || self.priority >= 2_000_000_000
     }
+}
+
+/// A condition that others set, as the API server had it when it was seen last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadinessGate {
+    /// Type of the condition.
+    pub condition: String,
+    /// Its status, once there is one: it has to be `True`.
+    pub status: Option<String>,
 }
 
 /// How a pod has ended, as its source tells: `status.phase`, `.reason` and `.message`.

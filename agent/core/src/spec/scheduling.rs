@@ -11,6 +11,8 @@ pub struct Scheduling {
     pub created: Option<Timestamp>,
     /// `spec.nodeName`.
     pub node_name: Option<String>,
+    /// `spec.os.name`: the system that the pod is made for; absent is any.
+    pub os: Option<String>,
     /// `spec.nodeSelector`: labels that the node has.
     pub selector: BTreeMap<String, String>,
     /// `requiredDuringSchedulingIgnoredDuringExecution` of `spec.affinity.nodeAffinity`: the node fits one of them. Absent is any node.

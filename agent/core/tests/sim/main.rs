@@ -1,7 +1,11 @@
 //! The machine of the node against a model of the world: scripted lives (`golden`) and random ones (`random`).
 
 #[cfg(test)]
+mod admission;
+#[cfg(test)]
 mod anew;
+#[cfg(test)]
+mod cluster;
 #[cfg(test)]
 mod ends;
 #[cfg(test)]
@@ -16,6 +20,8 @@ mod late;
 mod lives;
 #[cfg(test)]
 mod log;
+#[cfg(test)]
+mod names;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
@@ -32,6 +38,8 @@ mod random;
 mod refresh;
 #[cfg(test)]
 mod run;
+#[cfg(test)]
+mod server;
 #[cfg(test)]
 mod starts;
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! knows its effects alone: what it decided must be right by what happened, not by what it wrote down.
 
 mod anew;
+mod api;
 mod happened;
 mod probes;
 mod rest;
@@ -13,7 +14,8 @@ mod shown;
 mod starts;
 mod stops;
 
-use self::probes::Health;
+pub(crate) use self::api::Carried;
+use self::{api::Told, probes::Health};
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -55,6 +57,12 @@ pub(crate) struct Oracle {
     probes: BTreeMap<OpId, (PodUid, ContainerName, ProbeKind)>,
     /// Looks for sandboxes that are not answered yet.
     looks: BTreeMap<OpId, (PodUid, SandboxId)>,
+    /// What the API server was told.
+    told: Told,
+    /// Whether the API server is one of the sources.
+    pub(crate) is_in_a_cluster: bool,
+    /// Whether the agent that is up has heard of the API server what it wants.
+    is_server_heard: bool,
     /// How often each rule was asked: one that never was proves nothing.
     pub(crate) judged: BTreeMap<&'static str, u64>,
     /// How often something became unready.
@@ -81,6 +89,14 @@ struct Account {
     is_unwritten: bool,
     /// The phase that ended it, once shown.
     last_phase: Option<Phase>,
+    /// When what is to be deleted, or is gone, has to have ended.
+    ends_by: Option<Mono>,
+    /// Whether it was last shown to be ready.
+    was_ready: bool,
+    /// How often a run of a container was taken down by an old record, and may begin again under its id.
+    begun_again: BTreeMap<ContainerName, usize>,
+    /// What was told to have happened to its containers: how often, by container and reason.
+    events: BTreeMap<(String, String), usize>,
 }
 
 /// What a run is to do.
@@ -239,6 +255,10 @@ impl Account {
             is_being_written: false,
             is_unwritten: false,
             last_phase: None,
+            ends_by: None,
+            was_ready: false,
+            begun_again: BTreeMap::new(),
+            events: BTreeMap::new(),
         }
     }
 
@@ -333,7 +353,7 @@ const LOST: u32 = 137;
 /// The same, found after the machine was switched off.
 const FORGOTTEN: u32 = 255;
 
-/// Every rule.
+/// Every rule about a node.
 pub(crate) const RULES: [&str; 30] = [
     "SIGKILL comes after the stop signal and the grace period",
     "a container is made from its image",
@@ -367,6 +387,25 @@ pub(crate) const RULES: [&str; 30] = [
     "what is shown to run was started",
 ];
 
+/// Every rule about what a node is in its cluster.
+pub(crate) const RULES_OF_CLUSTERS: [&str; 15] = [
+    "a pod is deleted when none of its processes is left",
+    "a pod that does not fit is rejected, and no other",
+    "an event is told once for what happened",
+    "at rest each pod of a manifest has its mirror, and nothing else has",
+    "at rest the API has what the node shows",
+    "at rest what was to be deleted is gone",
+    "mirrors are of pods that the API did not give",
+    "of one name one pod is here, the first that came",
+    "patches are no more than changes",
+    "readiness is lost for a reason",
+    "requests about a pod wait for each other, and none is sent again",
+    "what has ended stays so in the API",
+    "what is to be deleted ends when the API said",
+    "what the API has of containers never goes back",
+    "who is kept out by a name is told",
+];
+
 impl Oracle {
     fn judge(&mut self, rule: &'static str, broken: Option<String>) {
         *self.judged.entry(rule).or_default() += 1;
@@ -381,12 +420,21 @@ impl Oracle {
             self.wanted_since.entry(uid.clone()).or_insert(now.mono);
         }
         for (uid, account) in &mut self.pods {
+            // Before every source has spoken, nobody knows what is not wanted.
+            let is_unheard = self.is_in_a_cluster && !self.is_server_heard;
             let Some(spec) = self.wanted.get(uid) else {
-                account.unwanted.get_or_insert(now.mono);
+                if is_unheard {
+                    continue;
+                }
+                let spec = Arc::clone(&account.spec);
+                account.is_to_end(&spec, now);
                 continue;
             };
             if account.unwanted.is_none() {
                 account.spec = Arc::clone(spec);
+            }
+            if account.is_over_by(spec) && !is_unheard {
+                account.is_to_end(spec, now);
             }
             for container in spec.all_containers() {
                 let runs = account.runs.entry(container.name.clone()).or_default();
@@ -443,9 +491,16 @@ impl Oracle {
     }
 
     fn intended(&mut self, record: &PodRecord, now: Now) {
+        if !self.pods.contains_key(&record.uid) {
+            self.begun(record);
+        }
         let account = self.pods.entry(record.uid.clone()).or_insert_with(|| {
             let spec = self.wanted.get(&record.uid).expect("a record of what nobody wants");
-            Account::new(Arc::clone(spec), now)
+            let mut account = Account::new(Arc::clone(spec), now);
+            if account.is_over_by(spec) && (self.is_server_heard || !self.is_in_a_cluster) {
+                account.is_to_end(spec, now);
+            }
+            account
         });
         account.intended = Some(record.clone());
         account.is_being_written = true;

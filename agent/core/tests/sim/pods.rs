@@ -70,6 +70,7 @@ pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
         generation: None,
         deletion: None,
         ended: None,
+        readiness_gates: Vec::new(),
         scheduling: Scheduling::default(),
         overhead: Quantities::default(),
         network: NetworkMode::Pod,

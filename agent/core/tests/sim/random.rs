@@ -5,6 +5,7 @@
 //! them. All that fail are named at the end.
 
 mod chaos;
+mod cluster;
 mod dice;
 mod health;
 mod mishaps;
@@ -18,8 +19,12 @@ use crate::oracle;
 
 /// Seeds that are played when nobody says which.
 const SEEDS: u64 = 200;
+/// The same of lives in a cluster.
+const SEEDS_IN_A_CLUSTER: u64 = 60;
 /// Seeds beyond those that found something once.
 const FOUND: [u64; 2] = [326, 471];
+/// The same in a cluster.
+const FOUND_IN_A_CLUSTER: [u64; 0] = [];
 /// How often each thing must happen and each rule be asked in all lives together: what hardly ever comes proves nothing.
 const OFTEN: u64 = 50;
 /// The same of what needs three chances at once.
@@ -35,31 +40,18 @@ const QUIET: Duration = Duration::from_secs(3600);
 /// Names of pods, few, so that they meet again.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
+/// Where a node lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Pods come from manifests alone.
+    Alone,
+    /// They come from an API server too, which is told of all of them.
+    Cluster,
+}
+
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the seed comes from whoever looks for it")]
 fn random_lives() {
-    let named = |name| std::env::var(name).ok();
-    let seeds = seeds(named("SEED").as_deref(), named("SEEDS").as_deref());
-    let is_single = seeds.end - seeds.start == 1;
-    let kept = FOUND.into_iter().filter(|_| !is_single);
-    let (mut counts, mut failed) = (BTreeMap::new(), Vec::new());
-    for seed in seeds.chain(kept) {
-        let life = panic::catch_unwind(|| {
-            let mut chaos = Chaos::new(seed);
-            chaos.is_told = is_single;
-            chaos.play()
-        });
-        let Ok(life) = life else {
-            failed.push(seed);
-            continue;
-        };
-        for (what, count) in life {
-            *counts.entry(what).or_insert(0) += count;
-        }
-    }
-    assert!(failed.is_empty(), "seeds that failed: {failed:?}");
-    println!("{counts:#?}");
-    let must_happen = [
+    let often = [
         "pods begun",
         "pods removed",
         "containers started",
@@ -95,7 +87,68 @@ fn random_lives() {
         "records being written when the agent was killed",
         "a process is removed only when kills have no effect",
     ];
-    for what in must_happen.iter().chain(&oracle::RULES).chain(&seldom) {
+    let often: Vec<&str> = often.into_iter().chain(oracle::RULES).collect();
+    play(Place::Alone, &often, &seldom);
+}
+
+#[test]
+fn random_lives_in_a_cluster() {
+    let often = [
+        "pods bound",
+        "pods deleted",
+        "pods forced out",
+        "requests that failed",
+        "requests whose answer was lost",
+        "requests that nobody waited for",
+        "writes of others",
+        "times that the server was away",
+        "lists anew",
+        "mirrors deleted by others",
+        "agent restarts",
+        "restarts that changed nothing",
+        "arrivals",
+    ];
+    let seldom = [
+        "pods kept out by a name at rest",
+        "who is kept out by a name is told",
+        "grace periods shortened",
+        "pods that do not fit",
+        "what is to be deleted ends when the API said",
+        "at rest what was to be deleted is gone",
+    ];
+    let often: Vec<&str> = often.into_iter().chain(oracle::RULES_OF_CLUSTERS).collect();
+    play(Place::Cluster, &often, &seldom);
+}
+
+/// Plays lives. In all of them together, all of this happens.
+#[expect(clippy::disallowed_methods, reason = "the seed comes from whoever looks for it")]
+fn play(place: Place, often: &[&str], seldom: &[&str]) {
+    let named = |name| std::env::var(name).ok();
+    let (many, found) = match place {
+        Place::Alone => (SEEDS, &FOUND[..]),
+        Place::Cluster => (SEEDS_IN_A_CLUSTER, &FOUND_IN_A_CLUSTER[..]),
+    };
+    let seeds = seeds(named("SEED").as_deref(), named("SEEDS").as_deref(), many);
+    let is_single = seeds.end - seeds.start == 1;
+    let kept = found.iter().copied().filter(|_| !is_single);
+    let (mut counts, mut failed) = (BTreeMap::new(), Vec::new());
+    for seed in seeds.chain(kept) {
+        let life = panic::catch_unwind(|| {
+            let mut chaos = Chaos::new(seed, place);
+            chaos.is_told = is_single;
+            chaos.play()
+        });
+        let Ok(life) = life else {
+            failed.push(seed);
+            continue;
+        };
+        for (what, count) in life {
+            *counts.entry(what).or_insert(0) += count;
+        }
+    }
+    assert!(failed.is_empty(), "seeds that failed: {failed:?}");
+    println!("{counts:#?}");
+    for what in often.iter().chain(seldom) {
         let least = if seldom.contains(what) { SELDOM } else { OFTEN };
         let count = counts.get(what).copied().unwrap_or_default();
         assert!(is_single || count >= least, "{count} times only: {what}");
@@ -103,13 +156,13 @@ fn random_lives() {
 }
 
 /// Which lives are played.
-fn seeds(one: Option<&str>, many: Option<&str>) -> Range<u64> {
+fn seeds(one: Option<&str>, many: Option<&str>, unless_said: u64) -> Range<u64> {
     let number = |text: &str| text.parse::<u64>().expect("a number");
     match (one, many.map(|many| (many, many.split_once("..")))) {
         (Some(one), _) => number(one)..number(one) + 1,
         (None, Some((_, Some((from, to))))) => number(from)..number(to),
         (None, Some((many, None))) => 0..number(many),
-        (None, None) => 0..SEEDS,
+        (None, None) => 0..unless_said,
     }
 }
 
@@ -123,6 +176,6 @@ fn seeds_are_named_by_one_by_their_number_or_by_a_range() {
         (Some("7"), Some("30"), 7..8),
     ];
     for (one, many, expected) in cases {
-        assert_eq!(seeds(one, many), expected, "{one:?} {many:?}");
+        assert_eq!(seeds(one, many, SEEDS), expected, "{one:?} {many:?}");
     }
 }

@@ -1,5 +1,7 @@
 //! The node and the world together, in virtual time.
 
+mod api;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
@@ -19,6 +21,7 @@ use berth_core::{
 use jiff::Timestamp;
 
 use crate::{
+    cluster::Cluster,
     log, pods,
     world::{Container, Report, World},
 };
@@ -52,6 +55,8 @@ pub(crate) struct Run {
     /// What was read of the runtime, and not heard yet.
     pub(crate) observed: Option<Observation>,
     desired: BTreeMap<Source, Vec<Arc<Pod>>>,
+    /// Where the node is one of a cluster.
+    pub(crate) cluster: Option<Cluster>,
     /// Names of wanted pods that their source cannot read.
     pub(crate) unread: BTreeSet<String>,
     versions: u32,
@@ -60,11 +65,23 @@ pub(crate) struct Run {
 impl Run {
     /// A node that was just switched on.
     pub(crate) fn new() -> Self {
+        Self::begin(None)
+    }
+
+    /// The same in a cluster, which has no pods yet.
+    pub(crate) fn in_a_cluster() -> Self {
+        let mut run = Self::begin(Some(Cluster::default()));
+        run.world.oracle.is_in_a_cluster = true;
+        run.settle_cluster();
+        run
+    }
+
+    fn begin(cluster: Option<Cluster>) -> Self {
         log::fail_on_errors();
         let mono = Mono(Duration::from_secs(1000));
         let wall = Timestamp::from_second(1_800_000_000).unwrap();
         let mut run = Self {
-            node: new_node(),
+            node: new_node(cluster.is_some()),
             world: World::default(),
             now: Now { mono, wall },
             open: VecDeque::new(),
@@ -78,6 +95,7 @@ impl Run {
             told: Vec::new(),
             observed: None,
             desired: BTreeMap::from([(Source::File, Vec::new())]),
+            cluster,
             unread: BTreeSet::new(),
             versions: 0,
         };
@@ -87,6 +105,9 @@ impl Run {
     }
 
     fn boot(&mut self, silent: Option<&SandboxId>) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.restarted();
+        }
         self.tick();
         let mut restored = self.world.restored(self.now);
         if let Some(id) = silent {
@@ -108,7 +129,7 @@ impl Run {
         self.written.clear();
         self.observed = None;
         self.world.oracle.restarted(self.now);
-        self.node = new_node();
+        self.node = new_node(self.cluster.is_some());
         self.boot(silent);
     }
 
@@ -119,7 +140,7 @@ impl Run {
         self.drain();
     }
 
-    fn drain(&mut self) {
+    pub(super) fn drain(&mut self) {
         while let Some(effect) = self.node.poll_effect() {
             self.told.push(effect.clone());
             self.world.check_recorded(&effect);
@@ -134,6 +155,7 @@ impl Run {
                     self.finish_writes();
                 }
             } else if is_at_once {
+                self.tell_cluster(&effect);
                 if let Some(outcome) = self.world.perform(&effect, self.now) {
                     self.node.handle(self.now, Event::Done { op: effect.op(), outcome });
                 }
@@ -333,22 +355,36 @@ impl Run {
 
     /// A pod is taken out of its source, and nobody hears of it.
     pub(crate) fn take_out(&mut self, name: &str) {
-        for pods in self.desired.values_mut() {
+        for (_, pods) in self.desired.iter_mut().filter(|(source, _)| **source != Source::Api) {
             pods.retain(|pod| pod.name.name != name);
         }
     }
 
+    /// All pods that the node was told to be wanted.
+    pub(crate) fn all_wanted(&self) -> Vec<Arc<Pod>> {
+        self.desired.values().flatten().cloned().collect()
+    }
+
     pub(crate) fn wanted(&self) -> BTreeSet<String> {
-        self.desired.values().flatten().map(|pod| pod.name.name.clone()).collect()
+        self.of_manifests().map(|pod| pod.name.name.clone()).collect()
     }
 
     pub(crate) fn spec(&self, name: &str) -> Option<Arc<Pod>> {
-        self.desired.values().flatten().find(|pod| pod.name.name == name).cloned()
+        self.of_manifests().find(|pod| pod.name.name == name).cloned()
+    }
+
+    /// What is wanted and not by the API server.
+    fn of_manifests(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.desired.iter().filter(|(source, _)| **source != Source::Api).flat_map(|(_, pods)| pods)
     }
 
     pub(crate) fn send_desired(&mut self) {
         self.world.oracle.desired(self.desired.values().flatten(), self.now);
+        let is_told = self.cluster.as_ref().is_some_and(|cluster| cluster.was_told);
         for (source, mut pods) in self.desired.clone() {
+            if source == Source::Api && !is_told {
+                continue;
+            }
             pods.retain(|pod| !self.unread.contains(&pod.name.name));
             self.handle(Event::Desired { source, pods, is_whole: self.unread.is_empty() });
         }
@@ -386,6 +422,10 @@ fn is_gone(outcome: &Result<Outcome, Failure>) -> bool {
     matches!(outcome, Err(Failure { kind: FailureKind::SandboxGone, .. }))
 }
 
-fn new_node() -> Node {
-    Node::new(pods::node(), BTreeSet::from([Source::File]))
+fn new_node(is_in_a_cluster: bool) -> Node {
+    let mut sources = BTreeSet::from([Source::File]);
+    if is_in_a_cluster {
+        sources.insert(Source::Api);
+    }
+    Node::new(pods::node(), sources)
 }

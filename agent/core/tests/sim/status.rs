@@ -15,7 +15,7 @@ use berth_core::{
         status,
     },
     record::{ContainerRecord, EndedBy, Goal, TerminalRecord, TerminationRecord},
-    spec::{NetworkMode, RestartPolicy, Source},
+    spec::{NetworkMode, ReadinessGate, RestartPolicy, Source},
     status::{Condition, ConditionKind, ContainerState, Phase, PodStatus},
     time::Mono,
 };
@@ -71,7 +71,7 @@ fn addresses_of_the_node_are_those_of_now_and_its_pods_keep_theirs() {
 fn phases() {
     use RestartPolicy::{Always, Never, OnFailure};
     type Case = (&'static str, RestartPolicy, fn(&mut Life), Phase);
-    let cases: [Case; 19] = [
+    let cases: [Case; 20] = [
         ("all run", Always, |_| {}, Phase::Running),
         ("one runs, one ended", Always, |life| exited(life, "web", 1), Phase::Running),
         ("one waits for its first run", Always, |life| prepared(life, "web"), Phase::Pending),
@@ -86,6 +86,7 @@ fn phases() {
         ("an init container failed for good", Never, init_failed, Phase::Failed),
         ("removed, all ended well", Always, |life| removed(life, Source::Api, 0), Phase::Succeeded),
         ("removed, one ended badly", Always, |life| removed(life, Source::Api, 143), Phase::Failed),
+        ("removed while it was initialized", Always, removed_early, Phase::Failed),
         (
             "its manifest removed, all ended well",
             Always,
@@ -150,6 +151,13 @@ fn removed(life: &mut Life, source: Source, code: u32) {
     both_exited(life, 0, code);
     life.record.goal = Goal::Removed;
     life.record.termination = Some(TerminationRecord { began: Mono(NOW), deadline: Mono(NOW) });
+}
+
+/// Before any container of it ran.
+fn removed_early(life: &mut Life) {
+    removed(life, Source::Api, 0);
+    life.record.containers.clear();
+    life.actual.containers.clear();
 }
 
 /// Before its second container ran.
@@ -219,6 +227,40 @@ fn conditions_tell_what_is_missing() {
     assert_eq!(condition(&status, ConditionKind::Initialized).reason, "PodCompleted");
     exited(&mut life, "web", 1);
     assert_eq!(condition(&shown(&life), ConditionKind::Ready).reason, "PodFailed");
+}
+
+/// Source: `TestGeneratePodReadyCondition` of `pkg/kubelet/status/generate_test.go`.
+#[test]
+fn a_pod_is_ready_when_others_say_so_too() {
+    let missing = r#"corresponding condition of pod readiness gate "b" does not exist."#;
+    let closed = r#"the status of pod readiness gate "a" is not "True", but False"#;
+    for (gates, expected) in [
+        (&[("a", Some("True"))][..], String::new()),
+        (&[("a", Some("True")), ("b", Some("True"))], String::new()),
+        (&[("b", None)], missing.to_owned()),
+        (&[("a", Some("False"))], closed.to_owned()),
+        (&[("a", Some("Unknown"))], closed.replace("False", "Unknown")),
+        (&[("a", Some("False")), ("b", None)], format!("{closed}, {missing}")),
+        (&[("a", Some("True")), ("b", None)], missing.to_owned()),
+    ] {
+        let mut life = running(&["web"], RestartPolicy::Always);
+        let gate = |(condition, status): &(&str, Option<&str>)| ReadinessGate {
+            condition: (*condition).to_owned(),
+            status: status.map(str::to_owned),
+        };
+        Arc::make_mut(&mut life.spec).readiness_gates = gates.iter().map(gate).collect();
+        let status = shown(&life);
+        let ready = condition(&status, ConditionKind::Ready);
+        assert_eq!((ready.holds, &ready.message), (expected.is_empty(), &expected), "{gates:?}");
+        assert_eq!(ready.reason.is_empty(), ready.holds);
+        assert!(ready.holds || ready.reason == "ReadinessGatesNotReady", "{}", ready.reason);
+        assert!(condition(&status, ConditionKind::ContainersReady).holds, "{gates:?}");
+
+        exited(&mut life, "web", 1);
+        let status = shown(&life);
+        let ready = condition(&status, ConditionKind::Ready);
+        assert_eq!(ready.reason, "ContainersNotReady", "{gates:?}: what its containers lack comes first");
+    }
 }
 
 #[test]

@@ -25,6 +25,7 @@ use berth_core::{
     failure::{Failure, FailureKind},
     id::{Attempt, ContainerId, ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
     image::{ImageConfig, ImageInfo, WantedImage},
+    node::NodeInfo,
     observation::{ObservedTask, SandboxReport},
     pod::port::{
         probe::ProbeAnswer,
@@ -94,6 +95,8 @@ pub(crate) struct World {
     pub(crate) reports: Vec<(SandboxId, Report)>,
     /// Pods by manifest, to read records back with.
     specs: BTreeMap<Arc<str>, Arc<Pod>>,
+    /// The Node object; without one the API server is away.
+    pub(crate) node_object: Option<NodeInfo>,
     /// What really happened.
     pub(crate) oracle: Oracle,
     /// How often something was swept.
@@ -265,6 +268,10 @@ impl World {
     fn perform_for_node(&mut self, act: &NodeAct) -> Result<Outcome, Failure> {
         match act {
             NodeAct::SetQos(_) => Ok(Outcome::Done),
+            NodeAct::ReadNodeObject => match &self.node_object {
+                Some(info) => Ok(Outcome::NodeObject(Box::new(info.clone()))),
+                None => Err(failure(FailureKind::Transient, "the API server is away")),
+            },
             NodeAct::InspectImage(_) | NodeAct::PullImage(_) if self.runtime_is_down => {
                 Err(failure(FailureKind::RuntimeDown, "containerd is away"))
             }

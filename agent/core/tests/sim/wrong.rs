@@ -1,6 +1,7 @@
 //! The oracle itself: of each rule, what a wrong core would do once, told amid a life that is right so far. That breaks this rule,
 //! and no other. A rule that says several things has a row for each.
 
+mod cluster;
 mod probes;
 mod shown;
 
@@ -84,16 +85,21 @@ fn every_rule_tells_what_breaks_it_and_no_other_does() {
         ("what does not end by its stop signal is killed when its time is up", never_killed),
         ("what is shown to run was started", shown::shown_to_run_before_it_does),
     ];
+    check(table, Run::new, &RULES);
+}
+
+/// Each row breaks its rule alone, and there is one for each rule.
+fn check(table: &[(&str, Wrong)], begin: fn() -> Run, rules: &[&str]) {
     for (rule, wrong) in table.iter().copied() {
-        let mut run = Run::new();
+        let mut run = begin();
         run.settle();
         wrong(&mut run);
         let broken = run.world.violations.iter().map(|text| text.split_once(": ").expect("a rule").0);
         assert_eq!(broken.collect::<BTreeSet<_>>(), BTreeSet::from([rule]), "{:#?}", run.world.violations);
     }
-    let mut rules: Vec<&str> = table.iter().map(|(rule, _)| *rule).collect();
-    rules.dedup();
-    assert_eq!(rules, RULES);
+    let mut there: Vec<&str> = table.iter().map(|(rule, _)| *rule).collect();
+    there.dedup();
+    assert_eq!(there, rules);
 }
 
 /// Tells the oracle something that did not happen, in a life that was right so far.

@@ -1,6 +1,6 @@
 //! Kubeconfigs: whether one can be used, what it holds, and the one that follows from a bootstrap.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
@@ -8,13 +8,16 @@ use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
-use super::store::{CertificateError, Pair, of_disk, read, validity_of, write};
+use super::{
+    pem::{only, told},
+    store::{CertificateError, Pair, of_disk, read, write},
+};
 use crate::cluster::ConnectError;
 
 /// Whether a kubeconfig is there, and the certificate that it holds, if it does, has not ended (`isClientConfigStillValid`).
 pub(super) async fn is_usable(path: &Path) -> bool {
     match identity(path).await {
-        Ok(pair) => validity_of(&pair.certificates).is_some_and(|it| !it.has_ended(Timestamp::now())),
+        Ok(pair) => told(&pair.certificates).is_some_and(|it| !it.validity.has_ended(Timestamp::now())),
         Err(CertificateError::NoIdentity(_)) => true,
         Err(error) => {
             tracing::debug!(why = crate::causes::with_causes(&error), "the kubeconfig is not used");
@@ -83,12 +86,7 @@ pub(super) async fn write_after(
         "current-context": "default-context",
     });
     let (path, text) = (path.to_owned(), format!("{text:#}\n"));
-    of_disk(move || {
-        let part = PathBuf::from(format!("{}.part", path.display()));
-        let failed = |source| CertificateError::Io { act: "write", path: path.clone(), source };
-        write(&part, &text, 0o600).and_then(|()| std::fs::rename(&part, &path)).map_err(failed)
-    })
-    .await
+    of_disk(move || write(&path, &text, 0o600)).await
 }
 
 async fn load(path: &Path) -> Result<Kubeconfig, CertificateError> {
@@ -109,20 +107,4 @@ fn current(config: &Kubeconfig) -> Option<(&Cluster, &AuthInfo)> {
     let user = context.user.as_ref()?;
     let auth = config.auth_infos.iter().find(|one| one.name == *user)?.auth_info.as_ref()?;
     Some((cluster, auth))
-}
-
-/// Blocks of a kind: a file may hold both certificates and key.
-fn only(pem: &str, kind: &str) -> String {
-    let mut kept = String::new();
-    let mut is_in = false;
-    for line in pem.lines() {
-        if line.starts_with("-----BEGIN ") {
-            is_in = line.trim_end().ends_with(&format!("{kind}-----"));
-        }
-        if is_in {
-            kept.push_str(line);
-            kept.push('\n');
-        }
-    }
-    kept
 }

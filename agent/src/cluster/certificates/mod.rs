@@ -5,23 +5,29 @@
 //! replaced is decided in `berth_core::cluster::certificate`.
 
 mod kubeconfig;
+mod pem;
 mod request;
+mod serving;
 mod store;
 
-use std::time::Duration;
+use std::{fs, io::ErrorKind, time::Duration};
 
 use berth_core::cluster::certificate::{Rotation, again_after};
 use jiff::Timestamp;
 use kube::Client;
+use rcgen::KeyPair;
 
-pub use self::store::CertificateError;
 use self::{
     request::{Wanted, obtain},
-    store::Store,
+    store::{Store, of_disk, told},
+};
+pub use self::{
+    serving::{Asking, Presented, serve},
+    store::CertificateError,
 };
 use super::{
     Clients, ConnectError,
-    client::{connect, connect_as},
+    connection::{connect, connect_as, follow},
     node::chance,
 };
 use crate::{causes::with_causes, clock, config::Cluster};
@@ -37,7 +43,7 @@ const CLIENT: &str = "kubelet-client";
 /// The kubeconfig, or what it names, cannot be used.
 pub async fn clients(cluster: &Cluster) -> Result<Clients, ConnectError> {
     Ok(Clients::new(match &cluster.bootstrap_kubeconfig {
-        Some(bootstrap) if is_bootstrap_needed(cluster).await => connect(bootstrap).await?,
+        Some(bootstrap) if is_bootstrap_needed(cluster).await => connect(cluster, bootstrap).await?,
         Some(_) | None => client(cluster).await?,
     }))
 }
@@ -50,11 +56,11 @@ async fn is_bootstrap_needed(cluster: &Cluster) -> bool {
 /// The client of a node that has its kubeconfig. A certificate that was replaced counts more than the one that the kubeconfig
 /// names.
 async fn client(cluster: &Cluster) -> Result<Client, ConnectError> {
-    let current = Store::of(&cluster.cert_dir, CLIENT).current();
-    if cluster.rotates && store::validity(&current).await.is_ok_and(|it| !it.has_ended(Timestamp::now())) {
-        return connect_as(&cluster.kubeconfig, Some(&current)).await;
+    let store = Store::of(&cluster.cert_dir, CLIENT);
+    if cluster.rotates && is_current(&store).await {
+        return connect_as(cluster, &cluster.kubeconfig, Some(&store.current())).await;
     }
-    connect(&cluster.kubeconfig).await
+    connect(cluster, &cluster.kubeconfig).await
 }
 
 /// Gets a certificate with the bootstrap kubeconfig where the node has none, writes the kubeconfig, and has the clients use it.
@@ -87,20 +93,56 @@ async fn bootstrap_once(cluster: &Cluster) -> Result<Client, CertificateError> {
     };
     tracing::info!(kubeconfig = %bootstrap.display(), "asking for a client certificate");
     let store = Store::of(&cluster.cert_dir, CLIENT);
-    let issued = obtain(connect(bootstrap).await?, &Wanted::of_client(&cluster.node.name)).await?;
+    let wanted = Wanted::of_client(&cluster.node.name);
+    let key = pending_key(&store).await?;
+    let name = wanted.name(&key);
+    let issued = obtain(connect(cluster, bootstrap).await?, &wanted, &key, Some(name)).await?;
     store.update(issued).await?;
+    forget_pending_key(&store).await;
     kubeconfig::write_after(bootstrap, &cluster.kubeconfig, &store.current()).await?;
     tracing::info!(kubeconfig = %cluster.kubeconfig.display(), "the node has a client certificate");
-    Ok(connect(&cluster.kubeconfig).await?)
+    Ok(connect(cluster, &cluster.kubeconfig).await?)
 }
 
-/// Replaces the client certificate before it ends, where that is asked for. Runs until the agent stops.
+/// The key with which a node without a certificate asks: that of the certificate that it had, or of the request that it made last.
+async fn pending_key(store: &Store) -> Result<KeyPair, CertificateError> {
+    let path = store.pending_key();
+    let had = store.pair().await.ok().map(|pair| pair.key);
+    of_disk(move || {
+        let known = had.or_else(|| fs::read_to_string(&path).ok());
+        if let Some(key) = known.and_then(|pem| KeyPair::from_pem(&pem).ok()) {
+            return Ok(key);
+        }
+        let key = KeyPair::generate()?;
+        store::write(&path, &key.serialize_pem(), 0o600)?;
+        Ok(key)
+    })
+    .await
+}
+
+async fn forget_pending_key(store: &Store) {
+    let path = store.pending_key();
+    if let Err(error) = tokio::fs::remove_file(&path).await
+        && error.kind() != ErrorKind::NotFound
+    {
+        tracing::debug!(%error, path = %path.display(), "remove a key that is in use elsewhere");
+    }
+}
+
+/// Keeps the clients: the client certificate is replaced before it ends, where that is asked for, and what the kubeconfig names is
+/// read again when it has changed. Runs until the agent stops.
 pub async fn keep(clients: Clients, cluster: Cluster) {
+    let current = Store::of(&cluster.cert_dir, CLIENT).current();
+    let followed = follow(&clients, &cluster.kubeconfig, &current, || client(&cluster));
+    tokio::join!(followed, replace(&clients, &cluster));
+}
+
+async fn replace(clients: &Clients, cluster: &Cluster) {
     if !cluster.rotates {
         return;
     }
     let store = Store::of(&cluster.cert_dir, CLIENT);
-    if let Err(error) = adopt(&cluster, &store).await {
+    if let Err(error) = adopt(cluster, &store).await {
         // A kubeconfig with a token, or a plugin, has none.
         tracing::info!(why = with_causes(&error), "there is no client certificate to be replaced");
         return;
@@ -110,7 +152,7 @@ pub async fn keep(clients: Clients, cluster: Cluster) {
         if let Err(error) = wait_until_due(&store).await {
             tracing::warn!(error = with_causes(&error), "the client certificate cannot be read");
         }
-        match rotate(&clients, &cluster, &store).await {
+        match rotate(clients, cluster, &store).await {
             Ok(()) => failures = 0,
             Err(error) => {
                 failures = failures.saturating_add(1);
@@ -126,15 +168,20 @@ pub async fn keep(clients: Clients, cluster: Cluster) {
 
 /// Takes the certificate that a kubeconfig holds as the first one, as the kubelet does.
 async fn adopt(cluster: &Cluster, store: &Store) -> Result<(), CertificateError> {
-    if store::validity(&store.current()).await.is_ok_and(|it| !it.has_ended(Timestamp::now())) {
+    if is_current(store).await {
         return Ok(());
     }
     let held = kubeconfig::identity(&cluster.kubeconfig).await?;
     store.update(held).await
 }
 
+/// Whether there is a certificate that has not ended.
+async fn is_current(store: &Store) -> bool {
+    told(&store.current()).await.is_ok_and(|it| !it.validity.has_ended(Timestamp::now()))
+}
+
 async fn wait_until_due(store: &Store) -> Result<(), CertificateError> {
-    let validity = store::validity(&store.current()).await?;
+    let validity = told(&store.current()).await?.validity;
     let rotation = Rotation::plan(validity, clock::now(), chance());
     loop {
         let due = rotation.due_in(clock::now());
@@ -147,14 +194,14 @@ async fn wait_until_due(store: &Store) -> Result<(), CertificateError> {
 }
 
 async fn rotate(clients: &Clients, cluster: &Cluster, store: &Store) -> Result<(), CertificateError> {
-    let has_ended = store::validity(&store.current()).await.is_ok_and(|it| it.has_ended(Timestamp::now()));
     let asks = match &cluster.bootstrap_kubeconfig {
-        Some(bootstrap) if has_ended => connect(bootstrap).await?,
+        Some(bootstrap) if !is_current(store).await => connect(cluster, bootstrap).await?,
         _ => clients.get(),
     };
-    let issued = obtain(asks, &Wanted::of_client(&cluster.node.name)).await?;
+    let wanted = Wanted::of_client(&cluster.node.name);
+    let issued = obtain(asks, &wanted, &KeyPair::generate()?, None).await?;
     store.update(issued).await?;
-    clients.replace(connect_as(&cluster.kubeconfig, Some(&store.current())).await?);
+    clients.replace(connect_as(cluster, &cluster.kubeconfig, Some(&store.current())).await?);
     tracing::info!("the client certificate was replaced");
     Ok(())
 }

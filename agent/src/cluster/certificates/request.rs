@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use berth_core::cluster::certificate::{ServerNames, Subject};
 use k8s_openapi::{
     ByteString,
     api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{Api, Client, ResourceExt, api::PostParams};
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _};
+use sha2::{Digest as _, Sha512_256};
 
 use super::store::{CertificateError, Pair};
 use crate::cluster::{Clients, Seen, Watched, client::within};
@@ -21,7 +24,7 @@ const ISSUED_WITHIN: Duration = Duration::from_secs(15 * 60);
 /// A certificate that is asked for.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
-    common_name: String,
+    subject: Subject,
     signer: &'static str,
     usages: [&'static str; 2],
 }
@@ -30,23 +33,62 @@ impl Wanted {
     /// Says who the node is, as a client.
     pub(super) fn of_client(node: &str) -> Self {
         Self {
-            common_name: format!("system:node:{node}"),
+            subject: Subject::of_node(node, ServerNames::default()),
             signer: "kubernetes.io/kube-apiserver-client-kubelet",
             usages: ["digital signature", "client auth"],
         }
     }
+
+    /// Says who the node is, as a server.
+    pub(super) fn of_server(subject: Subject) -> Self {
+        Self {
+            subject,
+            signer: "kubernetes.io/kubelet-serving",
+            usages: ["digital signature", "server auth"],
+        }
+    }
+
+    /// The name of a request that is the same whenever the same is asked with the same key (`digestedName` of
+    /// `pkg/kubelet/certificate/bootstrap/bootstrap.go`).
+    pub(super) fn name(&self, key: &KeyPair) -> String {
+        let mut digest = Sha512_256::new();
+        let mut add = |part: &[u8]| {
+            digest.update(URL_SAFE_NO_PAD.encode(part));
+            digest.update("|");
+        };
+        add(&key.subject_public_key_info());
+        add(self.subject.common_name.as_bytes());
+        self.subject.organizations.iter().for_each(|name| add(name.as_bytes()));
+        self.usages.iter().for_each(|usage| add(usage.as_bytes()));
+        format!("node-csr-{}", URL_SAFE_NO_PAD.encode(digest.finalize()))
+    }
+
+    fn request(&self, key: &KeyPair) -> Result<String, rcgen::Error> {
+        let names = &self.subject.names;
+        let all: Vec<_> =
+            names.dns.iter().cloned().chain(names.ips.iter().map(ToString::to_string)).collect();
+        let mut params = CertificateParams::new(all)?;
+        params.distinguished_name = DistinguishedName::new();
+        for organization in &self.subject.organizations {
+            params.distinguished_name.push(DnType::OrganizationName, organization.as_str());
+        }
+        params.distinguished_name.push(DnType::CommonName, self.subject.common_name.as_str());
+        params.serialize_request(key)?.pem()
+    }
 }
 
-/// Asks with a key that nobody has seen, and waits until somebody has signed.
-pub(super) async fn obtain(client: Client, wanted: &Wanted) -> Result<Pair, CertificateError> {
-    let key = KeyPair::generate()?;
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
-    params.distinguished_name.push(DnType::CommonName, wanted.common_name.as_str());
-    let request = params.serialize_request(&key)?.pem()?;
+/// Asks with a key, and waits until somebody has signed. A request that has its `name` already, of an earlier agent with the same
+/// key, is waited for.
+pub(super) async fn obtain(
+    client: Client,
+    wanted: &Wanted,
+    key: &KeyPair,
+    name: Option<String>,
+) -> Result<Pair, CertificateError> {
+    let request = wanted.request(key)?;
+    let generate_name = name.is_none().then(|| "csr-".to_owned());
     let object = CertificateSigningRequest {
-        metadata: ObjectMeta { generate_name: Some("csr-".to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta { generate_name, name: name.clone(), ..ObjectMeta::default() },
         spec: CertificateSigningRequestSpec {
             request: ByteString(request.into_bytes()),
             signer_name: wanted.signer.to_owned(),
@@ -56,9 +98,17 @@ pub(super) async fn obtain(client: Client, wanted: &Wanted) -> Result<Pair, Cert
         status: None,
     };
     let api: Api<CertificateSigningRequest> = Api::all(client.clone());
-    let sent = within(SENT_WITHIN, api.create(&PostParams::default(), &object)).await?;
-    let name = sent.name_any();
+    let name = match (within(SENT_WITHIN, api.create(&PostParams::default(), &object)).await, name) {
+        (Err(error), Some(name)) if error.is_conflict() => name,
+        (sent, _) => sent?.name_any(),
+    };
     tracing::info!(request = name, signer = wanted.signer, "a certificate is asked for");
+    let certificates = issued(client, &name).await?;
+    Ok(Pair { certificates, key: key.serialize_pem() })
+}
+
+/// Waits for what is issued.
+async fn issued(client: Client, name: &str) -> Result<String, CertificateError> {
     let fields = format!("metadata.name={name}");
     let mut watched: Watched<CertificateSigningRequest> =
         Watched::new(Clients::new(client), Api::all, fields);
@@ -67,20 +117,20 @@ pub(super) async fn obtain(client: Client, wanted: &Wanted) -> Result<Pair, Cert
             let seen = match watched.next().await {
                 Seen::Whole(objects) => objects.into_iter().next(),
                 Seen::Applied(object) => Some(object),
-                Seen::Gone(_) => return Err(refused(&name, "it was deleted".to_owned())),
+                Seen::Gone(_) => return Err(refused(name, "it was deleted".to_owned())),
                 Seen::Failed(error) => {
                     tracing::debug!(%error, "watch the request for a certificate");
                     None
                 }
             };
-            if let Some(certificates) = seen.map(|object| answer(&name, object)).transpose()?.flatten() {
+            if let Some(certificates) = seen.map(|object| answer(name, object)).transpose()?.flatten() {
                 return Ok(certificates);
             }
         }
     };
     match tokio::time::timeout(ISSUED_WITHIN, issued).await {
-        Ok(issued) => Ok(Pair { certificates: issued?, key: key.serialize_pem() }),
-        Err(_elapsed) => Err(CertificateError::Unanswered(name)),
+        Ok(issued) => issued,
+        Err(_elapsed) => Err(CertificateError::Unanswered(name.to_owned())),
     }
 }
 
@@ -103,4 +153,26 @@ fn answer(name: &str, object: CertificateSigningRequest) -> Result<Option<String
 
 fn refused(name: &str, why: String) -> CertificateError {
     CertificateError::Refused { name: name.to_owned(), why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgmTt5Ao2p5RvfYXmM
+7mQonqeoFF1b6pg+6n0Mqh/zNL2hRANCAATgGF8cfDBDzq+Uxxf7092JT5sgiQOY
+c5eTUd6gK8jOtbmarCKA42A5jQk/yCuQAnSbrG98MAhClLa83fL2meiX
+-----END PRIVATE KEY-----
+";
+
+    #[test]
+    fn a_request_has_the_kubelets_name() {
+        let wanted = Wanted::of_client("a");
+        let (key, other) = (KeyPair::from_pem(KEY).unwrap(), KeyPair::generate().unwrap());
+        // SHA-512/256 of the parts, computed apart.
+        assert_eq!(wanted.name(&key), "node-csr-8IUavJyVwbnzQlijlRNNY2NhhFr903WXVC1fmOvr25U");
+        assert_ne!(wanted.name(&other), wanted.name(&key));
+        assert_ne!(Wanted::of_client("b").name(&key), wanted.name(&key));
+    }
 }

@@ -3,14 +3,14 @@
 use std::{
     fs, io,
     io::Write as _,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink},
     path::{Path, PathBuf},
 };
 
-use berth_core::cluster::certificate::Validity;
 use jiff::Timestamp;
-use x509_cert::{Certificate, der::DecodePem as _};
+use tokio_rustls::rustls::sign::CertifiedKey;
 
+use super::pem::{self, Told};
 use crate::cluster::{ApiError, ConnectError};
 
 /// Why there is no certificate.
@@ -30,6 +30,14 @@ pub enum CertificateError {
     /// What should be a certificate is none.
     #[error("read the certificate in {0}: it has none in PEM form")]
     Malformed(String),
+    /// A certificate and a key do not belong together, or one of them cannot be used.
+    #[error("use the certificate and the key in {place}: {why}")]
+    Unusable {
+        /// Where they are.
+        place: String,
+        /// Why not.
+        why: String,
+    },
     /// A kubeconfig has no certificate.
     #[error("find a client certificate in the kubeconfig {0}: it names another way to say who the node is")]
     NoIdentity(String),
@@ -62,6 +70,14 @@ pub(super) struct Pair {
     pub(super) key: String,
 }
 
+impl Pair {
+    /// As it is presented; `place` is where it is, for who reads the error.
+    pub(super) fn certified(&self, place: &Path) -> Result<CertifiedKey, CertificateError> {
+        let unusable = |why| CertificateError::Unusable { place: place.display().to_string(), why };
+        pem::certified(&self.certificates, &self.key).map_err(unusable)
+    }
+}
+
 /// Files of one kind of certificate: each of them with the time of its coming in its name, and a link to the current one.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -76,41 +92,74 @@ impl Store {
 
     /// The link to the current one.
     pub(super) fn current(&self) -> PathBuf {
-        self.dir.join(format!("{}-current.pem", self.name))
+        self.file("current")
     }
 
-    /// Makes another one the current one.
+    /// The current one. A change that was cut off half-way is ended first, as far as it can be (`recover`).
+    pub(super) async fn pair(&self) -> Result<Pair, CertificateError> {
+        let (current, part) = (self.current(), self.file("updated"));
+        of_disk(move || {
+            if !current.exists() && part.is_symlink() {
+                fs::rename(&part, &current).map_err(failed("replace", &current))?;
+            }
+            let text = fs::read_to_string(&current).map_err(failed("read", &current))?;
+            Ok(Pair { certificates: pem::only(&text, "CERTIFICATE"), key: pem::only(&text, "KEY") })
+        })
+        .await
+    }
+
+    /// Makes another one the current one, where its key is its own.
     pub(super) async fn update(&self, pair: Pair) -> Result<(), CertificateError> {
         let time = Timestamp::now().strftime("%Y-%m-%d-%H-%M-%S").to_string();
-        let (dir, file) = (self.dir.clone(), self.dir.join(format!("{}-{time}.pem", self.name)));
-        let (link, part) = (self.current(), self.dir.join(format!("{}-updated.pem", self.name)));
+        let (dir, file) = (self.dir.clone(), self.file(&time));
+        let (link, part) = (self.current(), self.file("updated"));
+        pair.certified(&file)?;
         of_disk(move || {
-            let failed = |act, path: &Path| {
-                let path = path.to_owned();
-                move |source| CertificateError::Io { act, path, source }
-            };
             let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&dir);
             made.map_err(failed("make", &dir))?;
-            write(&file, &format!("{}{}", pair.certificates, pair.key), 0o600)
-                .map_err(failed("write", &file))?;
+            write(&file, &format!("{}{}", pair.certificates, pair.key), 0o600)?;
             match fs::remove_file(&part) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(failed("remove", &part)(error));
                 }
                 Ok(()) | Err(_) => {}
             }
-            symlink(&file, &part).map_err(failed("link", &part))?;
+            let target = std::path::absolute(&file).map_err(failed("find", &file))?;
+            symlink(&target, &part).map_err(failed("link", &part))?;
             fs::rename(&part, &link).map_err(failed("replace", &link))
         })
         .await
     }
+
+    fn file(&self, of: &str) -> PathBuf {
+        self.dir.join(format!("{}-{of}.pem", self.name))
+    }
+
+    /// The key of a request that nobody has answered yet, so that an agent that begins anew asks with the same one
+    /// (`tmpPrivateKeyFile` of `pkg/kubelet/certificate/bootstrap/bootstrap.go`).
+    pub(super) fn pending_key(&self) -> PathBuf {
+        self.dir.join(format!("{}.key.tmp", self.name))
+    }
 }
 
-/// Writes a file that nobody but its owner changes, whole.
-pub(super) fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+fn failed(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CertificateError + use<> {
+    let path = path.to_owned();
+    move |source| CertificateError::Io { act, path, source }
+}
+
+/// Writes a file whole, or leaves what was there.
+pub(super) fn write(path: &Path, text: &str, mode: u32) -> Result<(), CertificateError> {
+    let part = PathBuf::from(format!("{}.part", path.display()));
+    let written = || {
+        let mut file =
+            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&part)?;
+        // One that was there before keeps its own.
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&part, path)
+    };
+    written().map_err(failed("write", path))
 }
 
 /// Works on files in a thread.
@@ -132,21 +181,11 @@ pub(super) async fn read(path: &Path) -> Result<String, CertificateError> {
     .await
 }
 
-/// From when until when the first certificate of a file holds.
-pub(super) async fn validity(path: &Path) -> Result<Validity, CertificateError> {
+/// What the first certificate of a file says.
+pub(super) async fn told(path: &Path) -> Result<Told, CertificateError> {
     let text = read(path).await?;
-    validity_of(&text).ok_or_else(|| CertificateError::Malformed(path.display().to_string()))
+    pem::told(&text).ok_or_else(|| CertificateError::Malformed(path.display().to_string()))
 }
 
-/// From when until when the first certificate of a text holds.
-pub(super) fn validity_of(pem: &str) -> Option<Validity> {
-    const END: &str = "-----END CERTIFICATE-----";
-    let begin = pem.find("-----BEGIN CERTIFICATE-----")?;
-    let end = begin + pem.get(begin..)?.find(END)? + END.len();
-    let certificate = Certificate::from_pem(pem.get(begin..end)?).ok()?;
-    let validity = &certificate.tbs_certificate.validity;
-    let time = |time: x509_cert::time::Time| {
-        Timestamp::from_second(i64::try_from(time.to_unix_duration().as_secs()).ok()?).ok()
-    };
-    Some(Validity { not_before: time(validity.not_before)?, not_after: time(validity.not_after)? })
-}
+#[cfg(test)]
+mod tests;

@@ -7,10 +7,14 @@ use std::{
 };
 
 use berth_core::{
-    cluster::node::{
-        self, Facts, Handler, Health, Image, Machine, NodeSettings, Reason, Report, Written, backoff,
-        jittered,
+    cluster::{
+        follow,
+        node::{
+            self, Facts, Health, Image, Machine, NodeSettings, Reason, Report, Written, backoff, jittered,
+        },
     },
+    event::Event,
+    node::NodeInfo,
     time::Mono,
 };
 use k8s_openapi::api::core::v1::Node;
@@ -21,14 +25,15 @@ use kube::{
 };
 use serde_json::Value;
 use tokio::{
-    sync::watch,
+    sync::{mpsc, watch},
     time::{Instant, sleep_until},
 };
 
-use super::{Addresses, Notes};
+use super::{Addresses, Notes, handlers, seen::info};
 use crate::{
     clock,
     cluster::{ApiError, Clients, Seen, Watched, client::within},
+    config::CurrentRuntime,
     network::Readiness,
 };
 
@@ -43,7 +48,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 pub(super) struct Keeper {
     pub(super) settings: NodeSettings,
     pub(super) machine: Machine,
-    pub(super) handlers: Vec<Handler>,
+    pub(super) runtime: watch::Receiver<CurrentRuntime>,
     pub(super) addresses: Addresses,
     pub(super) clients: Clients,
     pub(super) network: watch::Receiver<Readiness>,
@@ -52,6 +57,12 @@ pub(super) struct Keeper {
     pub(super) notes: Notes,
     /// UID of the object, for the lease.
     pub(super) uid: watch::Sender<Option<String>>,
+    /// Addresses of the object, for who has to be reached by them.
+    pub(super) observed: watch::Sender<Vec<(String, String)>>,
+    /// Who is told what the object says to pods.
+    pub(super) events: mpsc::Sender<Event>,
+    /// Whether the API server has told of the object, or that there is none, and it was passed on.
+    pub(super) is_told: watch::Sender<bool>,
 }
 
 /// The object, as far as is known.
@@ -69,6 +80,9 @@ enum Known {
 #[derive(Debug)]
 struct State {
     known: Known,
+    /// What of it counts for pods, and whether that is still to be told.
+    info: NodeInfo,
+    is_info_untold: bool,
     report: Report,
     /// Whether what is looked at once in an object's life was.
     is_taken_over: bool,
@@ -89,6 +103,8 @@ impl Keeper {
         self.wait_for_first().await;
         let mut state = State {
             known: Known::Nothing,
+            info: NodeInfo::default(),
+            is_info_untold: false,
             report: Report::default(),
             is_taken_over: false,
             is_closed: None,
@@ -100,15 +116,30 @@ impl Keeper {
             // All of them are cancel safe: the next one is seen, or is told by the value that there is.
             tokio::select! {
                 seen = watched.next() => {
-                    if !self.take(&mut state, seen) {
+                    let is_due = self.take(&mut state, seen);
+                    self.tell(&mut state).await;
+                    if !is_due {
                         continue;
                     }
                 }
                 () = sleep_until(state.next) => {}
                 Ok(()) = self.network.changed() => {}
                 Ok(()) = self.health.changed() => {}
+                Ok(()) = self.runtime.changed() => self.tell_runtime_fault(),
             }
             self.look(&mut state).await;
+            self.tell(&mut state).await;
+        }
+    }
+
+    /// Tells the node loop what of the object counts for pods. That there is no object says nothing: what was known last counts on.
+    async fn tell(&self, state: &mut State) {
+        if std::mem::take(&mut state.is_info_untold) {
+            // Fails only when the loop has ended.
+            drop(self.events.send(Event::NodeInfo(state.info.clone())).await);
+        }
+        if !matches!(state.known, Known::Nothing) {
+            self.is_told.send_if_modified(|is_told| !std::mem::replace(is_told, true));
         }
     }
 
@@ -169,6 +200,9 @@ impl Keeper {
                 let (is_closed, note) = node::schedulable_note(&self.settings, state.is_closed, &new);
                 state.is_closed = Some(is_closed);
                 note.into_iter().for_each(|note| self.notes.tell(note));
+                let seen = info(&self.settings.name, &new);
+                state.is_info_untold |= seen != state.info;
+                state.info = seen;
                 state.known = Known::Object(new);
             }
             Err(error) => tracing::warn!(%error, "read the node's object"),
@@ -206,17 +240,31 @@ impl Keeper {
                     state.report.sent(reason, self.settings.report_every, chance(), clock::mono());
                 }
                 state.failures = 0;
+                self.observe(state);
                 every
             }
             Err(error) => {
                 state.failures = state.failures.saturating_add(1);
                 self.failed(state, &error);
-                backoff(state.failures).min(every)
+                backoff(state.failures).min(every).max(error.retry_after())
             }
         };
         let silent = node::next_change(&facts.health, clock::mono());
         let until_silent = silent.map(|at: Mono| at.since(clock::mono()));
         state.next = Instant::now() + until_silent.map_or(pause, |until| pause.min(until));
+    }
+
+    /// Tells the addresses of an object that is as the node is (`setLastObservedNodeAddresses`).
+    fn observe(&self, state: &State) {
+        let Known::Object(object) = &state.known else { return };
+        let all = object.pointer("/status/addresses").and_then(Value::as_array).into_iter().flatten();
+        let text = |one: &Value, name| one.get(name).and_then(Value::as_str).map(str::to_owned);
+        let now: Vec<_> = all.filter_map(|one| Some((text(one, "type")?, text(one, "address")?))).collect();
+        self.observed.send_if_modified(|known| {
+            let differs = *known != now;
+            *known = now;
+            differs
+        });
     }
 
     async fn facts(&mut self) -> Facts {
@@ -227,7 +275,7 @@ impl Keeper {
             health: self.health.borrow_and_update().clone(),
             network: network.unwrap_or_else(|| Err("cni plugin not initialized".to_owned())),
             pressure: BTreeSet::new(),
-            handlers: self.handlers.clone(),
+            handlers: handlers(&self.runtime.borrow_and_update().settings),
             images: self.images.borrow_and_update().clone(),
             volumes_in_use: None,
         }
@@ -288,6 +336,12 @@ impl Keeper {
         }
     }
 
+    /// Tells that containerd's configuration cannot be used, as an event: whoever wrote it looks at the node.
+    fn tell_runtime_fault(&self) {
+        let fault = self.runtime.borrow().fault.clone();
+        fault.into_iter().for_each(|fault| self.notes.tell(node::runtime_fault(&fault)));
+    }
+
     fn api(&self) -> Api<DynamicObject> {
         nodes(self.clients.get())
     }
@@ -299,9 +353,8 @@ fn nodes(client: Client) -> Api<DynamicObject> {
 
 /// Whether a version lies before the one that is known: a watch tells a change after the answer to the patch that made it.
 fn is_older(version: Option<&str>, known: &Value) -> bool {
-    let number = |text: &str| text.parse::<u64>().ok();
-    let known = known.pointer("/metadata/resourceVersion").and_then(Value::as_str).and_then(number);
-    matches!((version.and_then(number), known), (Some(version), Some(known)) if version < known)
+    let known = known.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    follow::is_older(version.unwrap_or_default(), known.unwrap_or_default())
 }
 
 /// An object of the API as a value.

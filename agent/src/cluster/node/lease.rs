@@ -52,7 +52,7 @@ pub(super) async fn keep(
                 if failures == 2 {
                     tracing::warn!(%error, "renew the node's lease");
                 }
-                backoff(failures).min(every)
+                backoff(failures).min(every).max(error.retry_after())
             }
         };
         tokio::time::sleep_until(begun + pause).await;

@@ -9,19 +9,28 @@ mod keep;
 mod lease;
 mod machine;
 mod runtime;
+mod seen;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use berth_core::cluster::{
-    events::{Happened, Object},
-    node::{Handler, Health, Image, NodeSettings, Note, starting},
+use berth_core::{
+    cluster::{
+        events::{Happened, Object},
+        node::{Handler, Health, Image, NodeSettings, Note, starting},
+    },
+    event::Event,
 };
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 pub(super) use self::keep::chance;
+pub use self::seen::NodeObject;
 use self::{addresses::Addresses, keep::Keeper};
 use super::{Clients, Recorder};
-use crate::{config::Config, network::Readiness, runtime::Containerd};
+use crate::{
+    config::{Config, CurrentRuntime, RuntimeSettings},
+    network::Readiness,
+    runtime::Containerd,
+};
 
 /// Where events of the node go.
 #[derive(Debug)]
@@ -55,15 +64,23 @@ pub struct Parts {
     pub containerd: Containerd,
     /// Whether pods can be wired.
     pub network: watch::Receiver<Readiness>,
+    /// Handlers that pods may name.
+    pub runtime: watch::Receiver<CurrentRuntime>,
     /// Images of the node; `None` as long as nobody knows them.
     pub images: watch::Receiver<Option<Vec<Image>>>,
     /// Where events of the node go.
     pub recorder: Recorder,
+    /// Where the addresses go that the Node object has: type and text of each.
+    pub addresses: watch::Sender<Vec<(String, String)>>,
+    /// Who is told what the object says to pods.
+    pub events: mpsc::Sender<Event>,
+    /// Becomes true when the API server has told of the object, or that there is none, and the node loop was told before.
+    pub is_told: watch::Sender<bool>,
 }
 
 /// Keeps the Node object and its lease. Runs until the agent stops.
 pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
-    let Parts { clients, containerd, network, images, recorder } = parts;
+    let Parts { clients, containerd, network, runtime, images, recorder, addresses, events, is_told } = parts;
     let notes = Notes { recorder, node: settings.name.clone() };
     starting(&config.node.cgroups).into_iter().for_each(|note| notes.tell(note));
     let (health, heard) = watch::channel(Health::default());
@@ -71,7 +88,7 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
     let lease = lease::keep(clients.clone(), settings.name.clone(), settings.lease_seconds, known_uid);
     let keeper = Keeper {
         machine: machine::read(&config.node.capacity, &config.node.allocatable).await,
-        handlers: handlers(&config),
+        runtime,
         addresses: Addresses::of(&settings),
         clients,
         network,
@@ -79,14 +96,17 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
         images,
         notes,
         uid,
+        observed: addresses,
+        events,
+        is_told,
         settings,
     };
     tokio::join!(keeper.run(), lease, runtime::ask(containerd, health));
 }
 
 /// Neither user namespaces nor mounts that are read-only all the way down are promised by this version.
-fn handlers(config: &Config) -> Vec<Handler> {
-    let names = config.runtime_handlers.keys();
+fn handlers(settings: &RuntimeSettings) -> Vec<Handler> {
+    let names = settings.handlers.keys();
     names
         .map(|name| Handler { name: name.clone(), recursive_read_only: false, user_namespaces: false })
         .collect()

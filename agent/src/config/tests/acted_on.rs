@@ -13,7 +13,7 @@ use crate::config::{
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// A field, and a setting of it that differs from its default.
-const SETTINGS: [(&str, &str); 43] = [
+const SETTINGS: [(&str, &str); 51] = [
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
     ("cgroupDriver", "cgroupfs"),
     ("cgroupRoot", "/x"),
@@ -26,11 +26,17 @@ const SETTINGS: [(&str, &str); 43] = [
     ("cpuCFSQuotaPeriod", "50ms"),
     ("crashLoopBackOff", "{maxContainerRestartPeriod: 10s}"),
     ("enableControllerAttachDetach", "false"),
+    ("enableServer", "false"),
+    ("eventBurst", "7"),
+    ("eventRecordQPS", "7"),
     ("evictionHard", "{memory.available: 1Gi}"),
     ("fileCheckFrequency", "5s"),
     ("healthzBindAddress", "'::1'"),
     ("healthzPort", "10249"),
+    ("kubeAPIBurst", "7"),
+    ("kubeAPIQPS", "7"),
     ("kubeReserved", "{cpu: 100m}"),
+    ("makeIPTablesUtilChains", "false"),
     ("maxParallelImagePulls", "3"),
     ("maxPods", "20"),
     ("memorySwap", "{swapBehavior: LimitedSwap}"),
@@ -42,6 +48,7 @@ const SETTINGS: [(&str, &str); 43] = [
     ("podLogsDir", "/x"),
     ("podPidsLimit", "1000"),
     ("podsPerCore", "3"),
+    ("port", "10251"),
     ("protectKernelDefaults", "true"),
     ("providerID", "kind://x"),
     ("registerNode", "false"),
@@ -53,14 +60,16 @@ const SETTINGS: [(&str, &str); 43] = [
     ("runtimeRequestTimeout", "1m"),
     ("seccompDefault", "true"),
     ("serializeImagePulls", "false"),
+    ("serverTLSBootstrap", "true"),
     ("singleProcessOOMKill", "true"),
     ("staticPodPath", "/x"),
     ("syncFrequency", "10s"),
     ("systemReserved", "{cpu: 100m}"),
 ];
 
-/// Fields whose effect has a test of its own, or is not in [`Config`]: `logging` sets up the log before there is one.
-const ELSEWHERE: [&str; 8] = [
+/// Fields whose effect has a test of its own, or is not in [`Config`]: `logging` sets up the log before there is one, and `runOnce` is
+/// refused.
+const ELSEWHERE: [&str; 11] = [
     "enforceNodeAllocatable",
     "failCgroupV1",
     "failSwapOn",
@@ -69,6 +78,9 @@ const ELSEWHERE: [&str; 8] = [
     "memoryReservationPolicy",
     "memoryThrottlingFactor",
     "mergeDefaultEvictionSettings",
+    "runOnce",
+    "tlsCertFile",
+    "tlsPrivateKeyFile",
 ];
 
 /// Of a node in a cluster.
@@ -139,21 +151,24 @@ fn the_page_has_our_own_fields_with_their_defaults() {
     leaves("", &serde_json::to_value(document).unwrap(), &mut fields);
     let config = defaults();
     assert_eq!(config.oci_runtime, OciRuntime::Auto);
-    assert_eq!(config.runtime_handlers[""], config.runtime_handlers["berth"]);
-    assert_eq!(config.runtime_handlers.len(), 2);
+    let runtime = &config.runtime;
+    let handlers: Vec<_> =
+        runtime.handlers.keys().map(String::as_str).filter(|name| !name.is_empty()).collect();
+    assert!(handlers.iter().all(|name| runtime.handlers[*name] == runtime.handlers[""]), "{runtime:?}");
     let text = |path: &Path| path.display().to_string();
     let defaults = BTreeMap::from([
         ("stateDir", config.node.paths.run.clone()),
-        ("cni.confDir", text(&config.cni.conf_dir)),
-        ("cni.binDirs", config.cni.bin_dirs.iter().map(|path| text(path)).collect()),
+        ("cni.confDir", text(&runtime.cni_conf_dir)),
+        ("cni.binDirs", runtime.cni_bin_dirs.iter().map(|path| text(path)).collect()),
         ("cni.cacheDir", text(&config.cni.cache_dir)),
         ("cni.gcPeriod", format!("{}h", config.cni.gc_period.as_secs() / 3600)),
         ("cni.pluginGC", config.cni.plugin_gc.to_string()),
         ("runtime.ociRuntime", "auto".to_owned()),
-        ("runtime.handlers", "berth".to_owned()),
-        ("runtime.defaultHandler", "berth".to_owned()),
-        ("snapshotter", config.snapshotter.clone()),
-        ("registryConfigDir", text(&config.registry_config_dir)),
+        ("containerdConfig", "/etc/containerd/config.toml".to_owned()),
+        ("runtime.handlers", handlers.join("` `")),
+        ("runtime.defaultHandler", "runc".to_owned()),
+        ("snapshotter", runtime.snapshotter.clone()),
+        ("registryConfigDir", runtime.registry_dirs.iter().map(|path| text(path)).collect()),
         ("imagePullProgressTimeout", format!("{}m", config.pull_progress_timeout.as_secs() / 60)),
     ]);
     let rows: BTreeMap<_, _> =

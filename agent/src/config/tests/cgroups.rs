@@ -5,7 +5,7 @@ use berth_core::config::{
 };
 
 use super::{facts, load_text};
-use crate::config::{Config, Facts, KubeletFlags, Settings, Swap, ignored};
+use crate::config::{Config, Facts, KubeletFlags, Said, Settings, Swap, ignored};
 
 const GI: u64 = 1 << 30;
 
@@ -75,6 +75,34 @@ fn the_cgroup_driver_is_what_is_set_else_what_suits_the_machine() {
                 assert!(faults.contains("cgroupDriver: this machine is not booted with systemd"), "{faults}");
             }
             (Err(faults), Some(_)) => panic!("{case}: {faults}"),
+        }
+    }
+}
+
+#[test]
+fn containerds_word_on_the_driver_is_before_the_kubelets() {
+    use CgroupDriver::{Cgroupfs, Systemd};
+    for (text, said, booted_with_systemd, expected) in [
+        ("", Some(true), true, Some(Systemd)),
+        ("", Some(false), true, Some(Cgroupfs)),
+        ("cgroupDriver: systemd\n", Some(false), true, Some(Cgroupfs)),
+        ("cgroupDriver: cgroupfs\n", Some(true), true, Some(Systemd)),
+        ("cgroupDriver: cgroupfs\n", Some(true), false, None),
+        ("cgroupDriver: systemd\n", None, true, Some(Systemd)),
+    ] {
+        let facts = Facts { booted_with_systemd, ..facts() };
+        let mut settings = load_text(text, &[]).unwrap();
+        let file = std::path::Path::new("/c.toml").into();
+        settings.containerd.systemd_cgroup = said.map(|value| Said { value, file });
+        let told = ignored(&settings).iter().any(|ignored| ignored.name.contains("in /c.toml holds"));
+        let is_overruled = matches!((text.split_once(": "), said), (Some((_, driver)), Some(said)) if (driver == "systemd\n") != said);
+        assert_eq!(told, is_overruled, "{text:?} {said:?}");
+        match (settings.resolve(&facts), expected) {
+            (Ok(config), expected) => {
+                assert_eq!(Some(config.node.cgroups.driver), expected, "{text:?} {said:?}")
+            }
+            (Err(faults), None) => assert!(faults.to_string().contains("SystemdCgroup = false"), "{faults}"),
+            (Err(faults), Some(_)) => panic!("{text:?} {said:?}: {faults}"),
         }
     }
 }
@@ -210,12 +238,12 @@ fn a_machine_that_swaps_is_refused_unless_told_otherwise() {
 
 #[test]
 fn entries_that_do_nothing_are_named() {
-    let text = "enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: /kube\nfeatureGates: {MemoryQoS: true, Other: true}\n";
+    let text = "enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: /kube\nfeatureGates: {MemoryQoS: true, EventedPLEG: true}\n";
     let names: Vec<_> = ignored(&load_text(text, &[]).unwrap()).into_iter().map(|it| it.name).collect();
     let expected = [
         "enforceNodeAllocatable: kube-reserved",
         "kubeReservedCgroup",
-        "featureGates.Other",
+        "featureGates.EventedPLEG",
         "evictionHard: no pod is evicted",
     ];
     assert_eq!(names, expected);

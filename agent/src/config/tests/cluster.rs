@@ -22,6 +22,26 @@ fn without_a_kubeconfig_there_is_no_cluster() {
     assert_eq!((node.cloud, node.ips), (Cloud::None, NodeIps::Unset));
 }
 
+/// The drop-in of kubeadm's packages has `$KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS`.
+#[test]
+fn an_administrators_flags_come_after_those_of_kubeadm_and_count() {
+    let kubeadm = [
+        "--node-ip=10.1.0.1",
+        "--max-pods=5",
+        "--register-with-taints=k=v:NoSchedule",
+        "--node-labels=a=1,b=1",
+    ];
+    let extra =
+        ["--node-ip=10.1.0.2", "--max-pods=6", "--register-with-taints=l:NoExecute", "--node-labels=b=2"];
+    let settings = node("", &[kubeadm, extra].concat()).unwrap();
+    assert_eq!(settings.ips, NodeIps::Given("10.1.0.2".parse().unwrap(), None));
+    assert_eq!(settings.pods_max, 6);
+    let taint = Taint { key: "l".to_owned(), value: String::new(), effect: "NoExecute".to_owned() };
+    assert_eq!(settings.taints, [taint]);
+    let labels = [("a", "1"), ("b", "2")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(settings.labels, BTreeMap::from(labels));
+}
+
 #[test]
 fn the_node_has_what_kubeadm_kind_and_clouds_pass() {
     let flags = [

@@ -21,7 +21,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use super::{failure::local, host_files};
-use crate::contained::open_within;
+use crate::{contained::open_within, volumes::unmount_below};
 
 /// Longest path below a volume, in parts.
 const PARTS_MAX: usize = 255;
@@ -124,8 +124,10 @@ fn place(source: &OwnedFd, target: &Path) -> io::Result<()> {
 /// Takes away what is mounted at `target`, however often.
 fn remove_mounts(target: &Path) -> io::Result<()> {
     loop {
-        match unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+        match unmount(target, UnmountFlags::NOFOLLOW) {
             Ok(()) => {}
+            // Mounts of the volume are in it, or a process is.
+            Err(rustix::io::Errno::BUSY) => unmount_below(target).map_err(io::Error::other)?,
             // Nothing is mounted there, or nothing is there.
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno.into()),

@@ -51,6 +51,7 @@ pub(in crate::effects) async fn ensure(
             let empty = EmptyDir { medium, size_bytes_max: tmpfs_size_bytes, fs_group };
             let gathered = objects::gather(&host.objects, host.node(), &spec, content).await;
             let payload = gathered.map_err(|error| missing(&error))?;
+            host.failpoint.reach("content.gathered");
             again_in = payload.again_in;
             let mark = paths::content_ready(&host.node().paths, pod, &volume.name);
             let nested = nested_mount_points(&spec, &volume.name);
@@ -65,6 +66,9 @@ pub(in crate::effects) async fn ensure(
     let what = format!("volume {}", volume.name);
     host.work(pod.as_str(), Called { what: &what, path: &path, sort, within }, &work).await?;
     host.failpoint.reach("volume.directory-made");
+    if matches!(volume.source, VolumeSource::Content(_)) {
+        host.failpoint.reach("content.written");
+    }
     Ok(Outcome::Volume { path, again_in })
 }
 

@@ -1,4 +1,4 @@
-//! The credentials that a pod may use for an image.
+//! The credentials that a pod may use for an image: those of its secrets, then the node's.
 
 use berth_core::{
     image::WantedImage,
@@ -12,24 +12,36 @@ use crate::objects::{Credential, Keyring};
 #[derive(Debug, Clone)]
 pub(super) struct Tracked {
     pub(super) credential: Credential,
-    pub(super) source: SecretRecord,
+    /// `None`: the node has it, for every pod.
+    pub(super) source: Option<SecretRecord>,
 }
 
-/// Those that fit a repository. A secret that cannot be read has none: the pull may work without
+/// What of the secrets of a pod can be used.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Credentials that fit the repository.
+    pub(super) credentials: Vec<Tracked>,
+    /// Names of secrets that cannot be read.
+    pub(super) missing: Vec<String>,
+}
+
+/// Credentials that fit a repository. A secret that cannot be read has none: the pull may work without
 /// (`getPullSecretsForPod` of `pkg/kubelet/kubelet_pods.go`).
-pub(super) async fn find(host: &Host, wanted: &WantedImage, repository: &str) -> Vec<Tracked> {
-    let mut found = Vec::new();
+pub(super) async fn find(host: &Host, wanted: &WantedImage, repository: &str) -> Found {
+    let mut found = Found::default();
     for name in &wanted.secrets {
         let namespace = wanted.namespace.clone();
         let key = ObjectKey { kind: ObjectKind::Secret, namespace: namespace.clone(), name: name.clone() };
         let secret = match host.objects.read(&key).await {
             Ok(Some(secret)) => secret,
             Ok(None) => {
-                tracing::warn!(namespace, name, "an image pull secret is not there");
+                tracing::debug!(namespace, name, "an image pull secret is not there");
+                found.missing.push(name.clone());
                 continue;
             }
             Err(error) => {
                 tracing::warn!(namespace, name, %error, "an image pull secret cannot be read");
+                found.missing.push(name.clone());
                 continue;
             }
         };
@@ -42,8 +54,10 @@ pub(super) async fn find(host: &Host, wanted: &WantedImage, repository: &str) ->
                 name: name.clone(),
                 credential_hash: credential.hash(),
             };
-            found.push(Tracked { credential, source });
+            found.credentials.push(Tracked { credential, source: Some(source) });
         }
     }
+    let own = host.node_accounts.find(repository).await;
+    found.credentials.extend(own.into_iter().map(|credential| Tracked { credential, source: None }));
     found
 }

@@ -1,6 +1,6 @@
 //! Images of the node, listed when one has come or gone. Containerd's events tell of that.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use berth_core::cluster::node::Image;
 use containerd_client::services::v1::SubscribeRequest;
@@ -9,7 +9,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::listed::{Weighed, list_images};
+use super::{
+    forget::{There, forget},
+    listed::{Listed, Weighed, list_images},
+};
 use crate::{causes::with_causes, runtime::Containerd};
 
 /// How often images are listed though no event came: one may have been lost.
@@ -19,19 +22,21 @@ const GATHERED: Duration = Duration::from_secs(1);
 /// Between two tries to hear of events.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// Lists them until the agent stops.
-pub async fn follow_images(containerd: Containerd, images: watch::Sender<Option<Vec<Image>>>) {
-    let mut weighed = Weighed::default();
+/// Lists them until the agent stops. What was kept of pulls goes with their images.
+pub async fn follow_images(containerd: Containerd, root: String, images: watch::Sender<Option<Vec<Image>>>) {
+    let mut follower =
+        Follower { containerd, root, images, weighed: Weighed::default(), began: SystemTime::now() };
+    let containerd = follower.containerd.clone();
     loop {
         let request = SubscribeRequest { filters: vec!["topic~=\"^/images/\"".to_owned()] };
         let mut client = containerd.events();
         // A stream without events does not begin, so the list cannot wait for it.
-        list(&containerd, &mut weighed, &images).await;
+        follower.list().await;
         let stream = timeout(LIST_EVERY, client.subscribe(request)).await;
         if let Ok(Ok(answer)) = stream {
             let mut stream = answer.into_inner();
             loop {
-                list(&containerd, &mut weighed, &images).await;
+                follower.list().await;
                 match timeout(LIST_EVERY, stream.message()).await {
                     Ok(Ok(Some(_event))) => gather(&mut stream).await,
                     Ok(Ok(None) | Err(_)) => break,
@@ -50,15 +55,33 @@ async fn gather(stream: &mut tonic::Streaming<containerd_client::types::Envelope
     drop(timeout(GATHERED, all).await);
 }
 
-async fn list(containerd: &Containerd, weighed: &mut Weighed, images: &watch::Sender<Option<Vec<Image>>>) {
-    match list_images(containerd, weighed).await {
-        Ok(found) => {
-            images.send_if_modified(|known| {
-                let is_new = known.as_ref() != Some(&found);
-                *known = Some(found);
-                is_new
-            });
+/// Who lists, and what is known from one time to the next.
+struct Follower {
+    containerd: Containerd,
+    /// The root directory.
+    root: String,
+    images: watch::Sender<Option<Vec<Image>>>,
+    weighed: Weighed,
+    began: SystemTime,
+}
+
+impl Follower {
+    async fn list(&mut self) {
+        let since = SystemTime::now();
+        let Listed { images, is_whole } = match list_images(&self.containerd, &mut self.weighed).await {
+            Ok(listed) => listed,
+            Err(error) => {
+                return tracing::debug!(error = with_causes(&error), "images cannot be listed now");
+            }
+        };
+        let there = is_whole.then(|| There::of(&images, since, self.began));
+        let is_new = self.images.send_if_modified(|known| {
+            let is_new = known.as_ref() != Some(&images);
+            *known = Some(images);
+            is_new
+        });
+        if let Some(there) = there.filter(|_| is_new) {
+            forget(&self.root, there).await;
         }
-        Err(error) => tracing::debug!(error = with_causes(&error), "images cannot be listed now"),
     }
 }

@@ -122,7 +122,9 @@ async fn may_use(host: &Arc<Host>, wanted: &WantedImage, name: &ImageName, id: &
     match pulled::access(host, &name.to_string(), &repository, id).await {
         Access::All => true,
         Access::Nobody => false,
-        access @ Access::With(_) => access.allows(&credentials::find(host, wanted, &repository).await),
+        access @ Access::With(_) => {
+            access.allows(&credentials::find(host, wanted, &repository).await.credentials)
+        }
     }
 }
 
@@ -291,7 +293,7 @@ pub(in crate::effects) async fn is_unpacked(host: &Host, chain_id: &str) -> Resu
         return Ok(true);
     }
     let request =
-        StatSnapshotRequest { snapshotter: host.config.snapshotter.clone(), key: chain_id.to_owned() };
+        StatSnapshotRequest { snapshotter: host.settings().snapshotter.clone(), key: chain_id.to_owned() };
     let mut client = host.containerd.snapshots();
     match host.containerd.call("look for layers", chain_id, client.stat(request)).await {
         Ok(_) => Ok(true),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use berth_core::cluster::node::Image;
 use containerd_client::{services::v1::ListImagesRequest, types::Descriptor};
 
-use super::inspect::{read_documents, size_bytes};
+use super::inspect::{ImageError, read_documents, size_bytes};
 use crate::{
     causes::with_causes,
     runtime::{CallError, Containerd},
@@ -15,14 +15,19 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Weighed(BTreeMap<String, (String, u64)>);
 
+/// What was listed.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    pub(super) images: Vec<Image>,
+    /// Whether each one that is for this machine could be read.
+    pub(super) is_whole: bool,
+}
+
 /// Lists them. Documents are read of those alone that were not there before.
 ///
 /// # Errors
 /// Containerd does not list them.
-pub(super) async fn list_images(
-    containerd: &Containerd,
-    weighed: &mut Weighed,
-) -> Result<Vec<Image>, CallError> {
+pub(super) async fn list_images(containerd: &Containerd, weighed: &mut Weighed) -> Result<Listed, CallError> {
     let request = ListImagesRequest::default();
     let mut client = containerd.images();
     let records = containerd.call("list images", "", client.list(request)).await?.images;
@@ -33,16 +38,24 @@ pub(super) async fn list_images(
         entry.1.push(record.name);
     }
     weighed.0.retain(|digest, _| names.contains_key(digest));
-    let mut images = Vec::new();
+    let mut listed = Listed { images: Vec::new(), is_whole: true };
     for (digest, (target, mut names)) in names {
         names.sort();
         // Records of containerd's CRI that stand for an id are no names.
         names.retain(|name| !name.starts_with("sha256:"));
-        let Some((id, bytes)) = weigh(containerd, weighed, &digest, target).await else { continue };
-        let (digests, tags) = names.into_iter().partition(|name| name.contains('@'));
-        images.push(Image { id, digests, tags, bytes });
+        match weigh(containerd, weighed, &digest, target).await {
+            Ok((id, bytes)) => {
+                let (digests, tags) = names.into_iter().partition(|name| name.contains('@'));
+                listed.images.push(Image { id, digests, tags, bytes });
+            }
+            Err(ImageError::NoPlatform(_)) => {}
+            Err(error) => {
+                tracing::debug!(digest, why = with_causes(&error), "an image is not told of");
+                listed.is_whole = false;
+            }
+        }
     }
-    Ok(images)
+    Ok(listed)
 }
 
 /// Id and size. An image that is not for this machine, or not there whole, has neither.
@@ -51,20 +64,13 @@ async fn weigh(
     weighed: &mut Weighed,
     digest: &str,
     target: Descriptor,
-) -> Option<(String, u64)> {
+) -> Result<(String, u64), ImageError> {
     if let Some(known) = weighed.0.get(digest) {
-        return Some(known.clone());
+        return Ok(known.clone());
     }
-    match read_documents(containerd, digest, target).await {
-        Ok(documents) => {
-            let bytes = size_bytes(documents.above_bytes, &documents.manifest);
-            let known = (documents.config_digest, bytes);
-            weighed.0.insert(digest.to_owned(), known.clone());
-            Some(known)
-        }
-        Err(error) => {
-            tracing::debug!(digest, why = with_causes(&error), "an image is not told of");
-            None
-        }
-    }
+    let documents = read_documents(containerd, digest, target).await?;
+    let bytes = size_bytes(documents.above_bytes, &documents.manifest);
+    let known = (documents.config_digest, bytes);
+    weighed.0.insert(digest.to_owned(), known.clone());
+    Ok(known)
 }

@@ -3,6 +3,8 @@
 mod auth;
 mod credentials;
 mod follow;
+mod forget;
+mod hosts;
 pub(super) mod image_root;
 pub(super) mod image_volumes;
 pub(super) mod inspect;

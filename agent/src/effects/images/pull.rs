@@ -6,7 +6,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use berth_core::{
-    event::Outcome,
+    event::{Event, Outcome},
     failure::{Failure, FailureKind},
     image::{
         ImageInfo, WantedImage,
@@ -16,6 +16,7 @@ use berth_core::{
 use containerd_client::{
     services::v1::{CreateImageRequest, Image, TransferOptions, TransferRequest, UpdateImageRequest},
     to_any,
+    tonic::Code,
     types::{
         Descriptor, Platform,
         transfer::{ImageStore, OciRegistry, RegistryResolver, UnpackConfiguration},
@@ -25,8 +26,9 @@ use prost_types::FieldMask;
 
 use super::{
     auth,
-    credentials::{self, Tracked},
+    credentials::{self, Found, Tracked},
     host::Host,
+    hosts,
     inspect::{self, Located, go_arch},
     progress,
     pulled::{self, SecretRecord},
@@ -43,30 +45,41 @@ const MANAGED: &str = "managed";
 /// Fetches and unpacks an image.
 pub(in crate::effects) async fn pull(host: &Arc<Host>, wanted: &WantedImage) -> Result<Outcome, Failure> {
     let name = inspect::parse(&wanted.image)?;
-    let (reference, repository) = (name.to_string(), name.repository());
+    let reference = name.to_string();
     tracing::info!(image = reference, "pulling");
     pulled::begin(host, &reference).await?;
-    let used = fetch(host, wanted, &reference, &repository).await?;
+    let info = bring(host, wanted, &name, &reference).await;
+    pulled::ended(host, &reference, info.as_ref().map(drop).map_err(|failure| failure.kind)).await;
+    Ok(Outcome::Image(Some(Arc::new(info?))))
+}
+
+async fn bring(
+    host: &Arc<Host>,
+    wanted: &WantedImage,
+    name: &ImageName,
+    reference: &str,
+) -> Result<ImageInfo, Failure> {
+    let repository = name.repository();
+    let used = fetch(host, wanted, reference, &repository).await?;
     host.failpoint.reach("pull.transferred");
-    let found = inspect::locate(host, &name).await?.ok_or_else(|| {
+    let found = inspect::locate(host, name).await?.ok_or_else(|| {
         failure(format!("pull image {reference:?}: containerd says it did, and does not have it"))
     })?;
     // Containerd only warns when it is not configured to unpack for this snapshotter.
     if !found.is_unpacked {
-        let snapshotter = &host.config.snapshotter;
+        let snapshotter = &host.settings().snapshotter;
         return Err(failure(format!(
             "pull image {reference:?}: containerd fetched but did not unpack it for snapshotter {snapshotter:?}; add it to \
              unpack_config of the transfer plugin"
         )));
     }
-    let digest = name_it(host, &name, &found).await?;
-    pulled::end(host, &reference, &repository, &found.info.id, used).await?;
+    let digest = name_it(host, name, &found).await?;
+    pulled::end(host, reference, &repository, &found.info.id, used).await?;
     host.failpoint.reach("pull.named");
     tracing::info!(image = reference, id = found.info.id, "pulled");
     let names = found.names.iter().map(String::as_str).chain([digest.as_str()]);
     let (tag, repo_digest) = shown_of(names);
-    let info = ImageInfo { tag, repo_digest, ..found.info };
-    Ok(Outcome::Image(Some(Arc::new(info))))
+    Ok(ImageInfo { tag, repo_digest, ..found.info })
 }
 
 /// Fetches with each credential until one works (`pullImage` of `pkg/kubelet/kuberuntime/kuberuntime_image.go`); which one.
@@ -76,12 +89,15 @@ async fn fetch(
     reference: &str,
     repository: &str,
 ) -> Result<Option<SecretRecord>, Failure> {
-    let found = credentials::find(host, wanted, repository).await;
+    let Found { credentials, missing } = credentials::find(host, wanted, repository).await;
+    if !missing.is_empty() {
+        host.objects.tell(Event::PullSecretsMissing { image: wanted.clone(), names: missing }).await;
+    }
     let mut failed = None;
-    for Tracked { credential, source } in found {
+    for Tracked { credential, source } in credentials {
         let (stream, _answered) = auth::open(&host.containerd, repository, credential).await?;
         match transfer(host, reference, stream).await {
-            Ok(()) => return Ok(Some(source)),
+            Ok(()) => return Ok(source),
             Err(failure) => failed = Some(failure),
         }
     }
@@ -96,12 +112,13 @@ fn failure(message: String) -> Failure {
 }
 
 async fn transfer(host: &Host, reference: &str, auth_stream: String) -> Result<(), Failure> {
+    let host_dir = hosts::dir_of(&host.settings().registry_dirs, reference).await;
     let platform = Platform { os: "linux".to_owned(), architecture: go_arch(), ..Platform::default() };
     let registry = OciRegistry {
         reference: reference.to_owned(),
         resolver: Some(RegistryResolver {
             auth_stream,
-            host_dir: host.config.registry_config_dir.display().to_string(),
+            host_dir: host_dir.display().to_string(),
             ..RegistryResolver::default()
         }),
     };
@@ -111,7 +128,7 @@ async fn transfer(host: &Host, reference: &str, auth_stream: String) -> Result<(
         platforms: vec![platform.clone()],
         unpacks: vec![UnpackConfiguration {
             platform: Some(platform),
-            snapshotter: host.config.snapshotter.clone(),
+            snapshotter: host.settings().snapshotter.clone(),
         }],
         ..ImageStore::default()
     };
@@ -133,10 +150,18 @@ async fn transfer(host: &Host, reference: &str, auth_stream: String) -> Result<(
             GoDuration(Duration::from_secs(silence.as_secs())), GoDuration(patience)
         ))),
     };
-    result.map_err(|error| match error.kind() {
-        FailureKind::RuntimeDown | FailureKind::Unknown => error.into(),
+    result.map_err(|error| match (error.kind(), error.cause()) {
+        (FailureKind::RuntimeDown | FailureKind::Unknown, _) => error.into(),
+        (_, Cause::Refused { code, message }) => failure(refused(reference, *code, message)),
         _ => failure(with_causes(&error)),
     })
+}
+
+/// A refusal in the words that the kubelet has of containerd's CRI (`PullImage` of `internal/cri/server/images/image_pull.go`), by
+/// which people and tools tell such failures apart.
+fn refused(reference: &str, code: Code, message: &str) -> String {
+    let code = if code == Code::Cancelled { "Canceled".to_owned() } else { format!("{code:?}") };
+    format!("rpc error: code = {code} desc = failed to pull and unpack image {reference:?}: {message}")
 }
 
 fn managed() -> HashMap<String, String> {

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use berth_core::failure::Failure;
+use berth_core::failure::{Failure, FailureKind};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -21,8 +21,8 @@ use crate::effects::{failure::local, host::blocking};
 
 /// Directory of the records, below the root directory.
 const DIRECTORY: &str = "image_manager";
-const PULLED: &str = "pulled";
-const PULLING: &str = "pulling";
+pub(super) const PULLED: &str = "pulled";
+pub(super) const PULLING: &str = "pulling";
 
 /// Version of their form.
 const VERSION: &str = "kubelet.config.k8s.io/v1beta1";
@@ -93,7 +93,8 @@ impl Access {
         match self {
             Self::All => true,
             Self::With(secrets) => {
-                secrets.iter().any(|secret| found.iter().any(|one| secret.allows(&one.source)))
+                let sources = || found.iter().filter_map(|one| one.source.as_ref());
+                secrets.iter().any(|secret| sources().any(|source| secret.allows(source)))
             }
             Self::Nobody => false,
         }
@@ -112,13 +113,41 @@ pub(super) async fn access(host: &Arc<Host>, image: &str, repository: &str, id: 
 
 /// Keeps that an image is being pulled: should the agent die in between, nobody gets it without a pull of its own.
 pub(super) async fn begin(host: &Arc<Host>, image: &str) -> Result<(), Failure> {
-    let (dir, image) = (dir(host), image.to_owned());
+    let mut under_way = host.pulls.lock().await;
+    let (dir, name) = (dir(host), image.to_owned());
     in_time(blocking(move || {
-        let text = serde_json::json!({"kind": "ImagePullIntent", "apiVersion": VERSION, "image": image});
-        put(&path(&dir, PULLING, &image), text.to_string().as_bytes())
+        let text = serde_json::json!({"kind": "ImagePullIntent", "apiVersion": VERSION, "image": name});
+        put(&path(&dir, PULLING, &name), text.to_string().as_bytes())
             .map_err(local("write a record of a pull below", dir.display().to_string()))
     }))
-    .await
+    .await?;
+    *under_way.entry(image.to_owned()).or_default() += 1;
+    Ok(())
+}
+
+/// A pull has ended. After the last one that brought nothing, what is on the node by this name was there before, or is brought by
+/// somebody else. Where nobody knows what a pull brought, that it was begun stays written.
+pub(super) async fn ended(host: &Arc<Host>, image: &str, result: Result<(), FailureKind>) {
+    let mut under_way = host.pulls.lock().await;
+    let left = under_way.get(image).map_or(0, |count| count.saturating_sub(1));
+    if left > 0 {
+        under_way.insert(image.to_owned(), left);
+        return;
+    }
+    under_way.remove(image);
+    let brought_nothing = match result {
+        Ok(()) | Err(FailureKind::Unknown | FailureKind::RuntimeDown) => false,
+        Err(_) => true,
+    };
+    if brought_nothing {
+        let (dir, name) = (dir(host), image.to_owned());
+        let removed = in_time(blocking(move || {
+            remove_intent(&dir, &name).map_err(local("remove a record of a pull below", dir))
+        }));
+        if let Err(failure) = removed.await {
+            tracing::warn!(image, why = failure.message, "the image counts as being pulled");
+        }
+    }
 }
 
 /// Keeps what an image was pulled with: nothing means that everybody could.
@@ -147,7 +176,12 @@ async fn in_time(work: impl Future<Output = Result<(), Failure>>) -> Result<(), 
 }
 
 fn dir(host: &Host) -> PathBuf {
-    Path::new(&host.node().paths.root).join(DIRECTORY)
+    dir_of(&host.node().paths.root)
+}
+
+/// The directory of the records.
+pub(super) fn dir_of(root: &str) -> PathBuf {
+    Path::new(root).join(DIRECTORY)
 }
 
 fn path(dir: &Path, sort: &str, name: &str) -> PathBuf {
@@ -174,12 +208,17 @@ fn read_access(dir: &Path, image: &str, repository: &str, id: &str) -> Access {
 }
 
 fn read(dir: &Path, id: &str) -> io::Result<Option<Record>> {
-    let path = path(dir, PULLED, id);
-    match fs::File::open(&path) {
+    let bytes = read_bounded(&path(dir, PULLED, id))?;
+    bytes.map(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::from)).transpose()
+}
+
+/// What is in a record; `None` where there is none.
+pub(super) fn read_bounded(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match fs::File::open(path) {
         Ok(file) => {
             let mut bytes = Vec::new();
             io::Read::read_to_end(&mut io::Read::take(file, BYTES_MAX), &mut bytes)?;
-            Ok(Some(serde_json::from_slice(&bytes)?))
+            Ok(Some(bytes))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -211,6 +250,10 @@ fn write_used(
     record.image_ref = id.to_owned();
     record.last_updated_time = Some(jiff::Timestamp::now());
     put(&path(dir, PULLED, id), &serde_json::to_vec(&record)?)?;
+    remove_intent(dir, image)
+}
+
+fn remove_intent(dir: &Path, image: &str) -> io::Result<()> {
     match fs::remove_file(path(dir, PULLING, image)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
@@ -244,7 +287,7 @@ mod tests {
                     username: String::new().into(),
                     password: String::new().into(),
                 },
-                source: source.clone(),
+                source: Some(source.clone()),
             })
             .collect();
         access.allows(&found)

@@ -48,7 +48,7 @@ pub(in crate::effects) async fn ensure(
     // it. The label keeps it; it goes with the snapshot.
     let labels = [(GC_ROOT.to_owned(), "berth".to_owned()), (POD_UID.to_owned(), pod.to_string())];
     let prepare = PrepareSnapshotRequest {
-        snapshotter: host.config.snapshotter.clone(),
+        snapshotter: host.settings().snapshotter.clone(),
         key: id.to_owned(),
         parent: request.image.chain_id.clone(),
         labels: labels.into(),
@@ -69,7 +69,7 @@ fn not_prepared(error: CallError) -> Failure {
 
 /// How a container's layer is mounted.
 pub(in crate::effects) async fn mounts(host: &Host, id: &ContainerId) -> Result<Vec<Mount>, Failure> {
-    let request = MountsRequest { snapshotter: host.config.snapshotter.clone(), key: id.to_string() };
+    let request = MountsRequest { snapshotter: host.settings().snapshotter.clone(), key: id.to_string() };
     let mut client = host.containerd.snapshots();
     let answer = host.containerd.call("find root file system", id.as_str(), client.mounts(request)).await?;
     Ok(answer.mounts)

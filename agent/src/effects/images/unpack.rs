@@ -75,7 +75,7 @@ struct Target {
 }
 
 async fn refer(host: &Host, image: &Located) -> Result<(), CallError> {
-    let name = format!("containerd.io/gc.ref.snapshot.{}", host.config.snapshotter);
+    let name = format!("containerd.io/gc.ref.snapshot.{}", host.settings().snapshotter);
     let info = Info {
         digest: image.info.id.clone(),
         labels: HashMap::from([(name.clone(), image.info.chain_id.clone())]),
@@ -99,7 +99,7 @@ async fn apply(
     lease: &Lease,
 ) -> Result<bool, Failure> {
     let Target { chain_id, parent } = target;
-    let snapshotter = host.config.snapshotter.clone();
+    let snapshotter = host.settings().snapshotter.clone();
     // Other images may have the layer too, and be unpacked at this moment.
     let key = lease.key(chain_id);
     let prepare = PrepareSnapshotRequest {

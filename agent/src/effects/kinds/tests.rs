@@ -198,7 +198,7 @@ fn ending() -> Vec<(Act, Row)> {
 #[test]
 fn every_effect_of_a_pod_has_its_lane_its_deadline_and_its_target() {
     let table = [making(), ending()].concat();
-    let of_node = ["inspect-image", "pull-image", "set-qos"];
+    let of_node = ["inspect-image", "pull-image", "set-qos", "read-node-object"];
     let named: BTreeSet<&str> = table.iter().map(|(_, row)| row.0).chain(of_node).collect();
     assert_eq!(named, KINDS.iter().copied().collect(), "a kind is not in the table");
     for (act, expected) in table {
@@ -217,6 +217,7 @@ fn every_effect_of_the_node_has_its_lane_its_deadline_and_its_target() {
             NodeAct::SetQos(Box::default()),
             ("set-qos", Some(Lane::Kernel), 60, Some("cgroups of the QoS classes ")),
         ),
+        (NodeAct::ReadNodeObject, ("read-node-object", None, 60, None)),
     ] {
         is(&Effect::Node { op: OpId(1), act }, expected);
     }

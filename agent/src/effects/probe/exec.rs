@@ -19,7 +19,7 @@ use berth_proto::{
     ttrpc::{Code, Status},
 };
 
-use crate::{causes::with_causes, config::PodRuntime, effects::host::Host, runtime::recorded_spec};
+use crate::{causes::with_causes, config::BERTH_RUNTIME, effects::host::Host, runtime::recorded_spec};
 
 /// Bytes of output that are kept (`maxReadLength`).
 const OUTPUT_BYTES_MAX: usize = 10 << 10;
@@ -31,8 +31,8 @@ pub(super) async fn ask(
     probe: &ExecProbe,
     timeout: Duration,
 ) -> ProbeAnswer {
-    let handler = probe.runtime.as_deref().unwrap_or_default();
-    if !matches!(host.config.runtime_handlers.get(handler), Some(PodRuntime::Berth)) {
+    let handler = host.handlers.get(&probe.sandbox);
+    if handler.is_some_and(|handler| handler.runtime.name() != BERTH_RUNTIME) {
         return errored(format!("run {:?}: a shim of others cannot be asked by this version", probe.command));
     }
     match run(host, id, probe, timeout).await {

@@ -30,12 +30,17 @@ use containerd_client::{
     types::{Sandbox, sandbox::Runtime},
 };
 
-use super::{kill, port::Stdio, records};
+use super::{kill, port::Stdio, records::Recorded};
 use crate::{
     causes::with_causes,
-    config::PodRuntime,
-    effects::{failure::local, host::Host},
-    runtime::CallError,
+    effects::{
+        failure::{config, local},
+        host::Host,
+    },
+    runtime::{
+        CallError,
+        probe::{self, OciCommand},
+    },
 };
 
 /// Which of containerd's sandbox controllers: the one that speaks to shims.
@@ -57,17 +62,22 @@ const LOG_LINE_MAX: u32 = 16384;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Berth<'a> {
     pub(super) host: &'a Arc<Host>,
+    /// The OCI runtime that the handler names.
+    pub(super) binary: Option<&'a str>,
 }
 
 impl Berth<'_> {
     /// Starts the pod's shim, or finds it.
-    pub(super) async fn ensure_sandbox(self, request: &SandboxRequest) -> Result<Outcome, Failure> {
-        let Self { host } = self;
+    pub(super) async fn ensure_sandbox(
+        self,
+        request: &SandboxRequest,
+        Recorded { record, is_new }: Recorded,
+    ) -> Result<Outcome, Failure> {
+        let Self { host, .. } = self;
         let id = &request.id;
-        let record = records::sandbox(host, request, PodRuntime::Berth.name());
-        let is_new = records::create(host, record.clone()).await?;
         host.failpoint.reach("sandbox.record-created");
-        if !is_new || !create(host, request, &record).await? {
+        let create = async || create(host, request, &record, self.oci()?).await;
+        if !is_new || !create().await? {
             let status = status(host, id).await?;
             if status.state == READY {
                 return Ok(found(host, id, status.pid));
@@ -76,7 +86,7 @@ impl Berth<'_> {
             // containers that may run, and was forgotten by containerd: what follows from that is not decided here.
             kill::must_not_serve(host, id).await?;
             shut_down(host, id).await?;
-            create(host, request, &record).await?;
+            create().await?;
         }
         host.failpoint.reach("sandbox.created");
         let start = ControllerStartRequest { sandbox_id: id.to_string(), sandboxer: SANDBOXER.to_owned() };
@@ -84,6 +94,12 @@ impl Berth<'_> {
         let started = host.containerd.call("start sandbox", id.as_str(), client.start(start)).await?;
         host.failpoint.reach("sandbox.started");
         Ok(found(host, id, started.pid))
+    }
+
+    /// What the shim runs containers with.
+    fn oci(self) -> Result<OciCommand, Failure> {
+        let Some(binary) = self.binary else { return Ok(self.host.oci.clone()) };
+        probe::named(binary, self.host.node().cgroups.driver).map_err(|error| config(with_causes(&error)))
     }
 
     /// The shim writes the log itself, and takes input from whoever attaches.
@@ -145,7 +161,12 @@ fn found(host: &Host, id: &SandboxId, pid: u32) -> Outcome {
 }
 
 /// Has containerd start the shim; tells whether there was none. One may be there though its record was gone.
-async fn create(host: &Host, request: &SandboxRequest, record: &Container) -> Result<bool, Failure> {
+async fn create(
+    host: &Host,
+    request: &SandboxRequest,
+    record: &Container,
+    oci: OciCommand,
+) -> Result<bool, Failure> {
     let SandboxRequest { id, pod, .. } = request;
     let netns_path = match pod.network {
         NetworkMode::Pod => paths::netns(id),
@@ -153,7 +174,7 @@ async fn create(host: &Host, request: &SandboxRequest, record: &Container) -> Re
     };
     let create = ControllerCreateRequest {
         sandbox_id: id.to_string(),
-        options: Some(pack(&options(host, request))),
+        options: Some(pack(&options(host, request, oci))),
         netns_path,
         sandbox: Some(Sandbox {
             sandbox_id: id.to_string(),
@@ -198,7 +219,7 @@ async fn shut_down(host: &Host, id: &SandboxId) -> Result<(), Failure> {
     }
 }
 
-fn options(host: &Host, request: &SandboxRequest) -> SandboxOptions {
+fn options(host: &Host, request: &SandboxRequest, oci: OciCommand) -> SandboxOptions {
     let SandboxRequest { id, pod, hostname, sysctls, .. } = request;
     let ipc = match pod.ipc {
         IpcMode::Pod => NamespaceMode::Pod,
@@ -220,8 +241,8 @@ fn options(host: &Host, request: &SandboxRequest) -> SandboxOptions {
         uts: uts.into(),
         pid: pid.into(),
         sysctls: sysctls.iter().map(|sysctl| (sysctl.name.clone(), sysctl.value.clone())).collect(),
-        runtime_binary: host.oci.binary.clone(),
-        runtime_args: host.oci.args.clone(),
+        runtime_binary: oci.binary,
+        runtime_args: oci.args,
         oom_score_adj: Some(SHIM_OOM_SCORE.max(host.node().oom_score_floor)),
         shm_size: 0,
         uid_mappings: Vec::new(),

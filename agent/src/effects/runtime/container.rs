@@ -2,14 +2,14 @@
 //!
 //! The record's id, the task's and the snapshot's are the same computed id, so each step finds what an earlier try made.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use berth_core::{
     event::Outcome,
     failure::{Failure, FailureKind},
     id::{ContainerId, SandboxId},
     observation::ObservedTask,
-    paths,
+    oci, paths,
     pod::{
         port::start::StartRequest,
         retention::{RunLog, log_to_remove},
@@ -22,7 +22,7 @@ use oci_spec::runtime::Spec;
 use prost_types::Any;
 
 use super::{
-    kill,
+    handlers, kill,
     port::Runtime,
     prepare,
     records::{self, SPEC_URL},
@@ -46,9 +46,12 @@ pub(in crate::effects) async fn start(
     host: &Arc<Host>,
     request: &Arc<StartRequest>,
 ) -> Result<Outcome, Failure> {
-    let runtime = Runtime::of(host, &request.pod).await?;
+    let handler = handlers::of_sandbox(host, &request.pod, &request.sandbox).await?;
+    let runtime = Runtime::of(host, &handler);
     let request = &with_values(host, request).await?;
     let spec = prepare::container(host, request).await?;
+    let is_privileged = request.container.security.privileged;
+    let spec = oci::with_terms(spec, &request.pod.annotations, is_privileged, handler.terms());
     // Whose files hang takes nobody's place.
     let _place = host.lanes.enter(Lane::Start, RUNTIME).await?;
     host.failpoint.reach("container.files-written");
@@ -104,6 +107,8 @@ async fn with_values(host: &Host, request: &Arc<StartRequest>) -> Result<Arc<Sta
 /// Removes a container with everything that was made for it, killing it when it runs.
 pub(in crate::effects) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Result<Outcome, Failure> {
     host.grouped.forget(id);
+    // The record is not there, or names another than it is made with by now.
+    let mut snapshotters = BTreeSet::from([host.settings().snapshotter.clone()]);
     if let Some(record) = records::container(host, id).await? {
         if !labels::is_ours(&record, &host.node().paths.run) {
             return Ok(Outcome::Done);
@@ -120,11 +125,14 @@ pub(in crate::effects) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Re
         remove_log(host, &record).await?;
         host.shims.forget_exit(&sandbox, id).map_err(local("forget the end of", id.as_str()))?;
         records::delete_container(host, id).await?;
+        snapshotters.insert(record.snapshotter);
     }
-    let remove = RemoveSnapshotRequest { snapshotter: host.config.snapshotter.clone(), key: id.to_string() };
-    let mut client = host.containerd.snapshots();
-    let removed = host.containerd.call("remove snapshot", id.as_str(), client.remove(remove)).await;
-    records::absent_is_fine(removed)?;
+    for snapshotter in snapshotters {
+        let remove = RemoveSnapshotRequest { snapshotter, key: id.to_string() };
+        let mut client = host.containerd.snapshots();
+        let removed = host.containerd.call("remove snapshot", id.as_str(), client.remove(remove)).await;
+        records::absent_is_fine(removed)?;
+    }
     host.failpoint.reach("container.snapshot-removed");
     Ok(Outcome::Done)
 }
@@ -140,9 +148,9 @@ fn record(
         id: request.id.to_string(),
         labels: request.plan.labels.clone().into_iter().collect(),
         image: request.image.name.clone(),
-        runtime: Some(RuntimeName { name: runtime.name().to_owned(), options: runtime.options() }),
+        runtime: Some(RuntimeName { name: runtime.name().to_owned(), options: runtime.options()? }),
         spec: Some(Any { type_url: SPEC_URL.to_owned(), value }),
-        snapshotter: host.config.snapshotter.clone(),
+        snapshotter: host.settings().snapshotter.clone(),
         snapshot_key: request.id.to_string(),
         ..Container::default()
     };

@@ -5,7 +5,10 @@
 //! container joins them by path. Containers tell which pod they belong to by an annotation that such shims group by. That
 //! a container has ended is learnt from containerd.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use berth_core::{
     config::CgroupDriver,
@@ -17,18 +20,20 @@ use berth_core::{
     pod::port::{sandbox::SandboxRequest, start::StartRequest},
     spec::{IpcMode, NetworkMode, PidMode},
 };
-use berth_proto::runc::Options;
+use berth_proto::{runc::Options, runtimeoptions};
 use oci_spec::runtime::{LinuxNamespaceType, Mount, Spec};
 use prost_types::Any;
 
-use super::{port::Stdio, records};
+use super::port::Stdio;
 use crate::{
-    config::{PodRuntime, RuntimeOptions},
+    causes::with_causes,
+    config::{BERTH_RUNTIME, RuntimeOptions},
     effects::{
         failure::{config, failed, local},
         host::{Host, blocking},
     },
     holder::{self, Holder},
+    runtime::probe,
 };
 
 /// Pods under a shim of others.
@@ -36,21 +41,26 @@ use crate::{
 pub(super) struct Grouped<'a> {
     pub(super) host: &'a Arc<Host>,
     pub(super) name: &'a str,
-    pub(super) options: RuntimeOptions,
+    /// The shim, where it is not found by that name.
+    pub(super) path: Option<&'a Path>,
+    pub(super) options: &'a RuntimeOptions,
 }
 
 impl Grouped<'_> {
-    /// Makes the pod's namespaces and writes the sandbox's record, by which it is found again.
-    pub(super) async fn ensure_sandbox(self, request: &SandboxRequest) -> Result<Outcome, Failure> {
-        let pod = &request.pod;
-        if pod.pid == PidMode::Pod {
+    /// Whether there is a way to give the pod what it asks for.
+    pub(super) fn accepts(self, request: &SandboxRequest) -> Result<(), Failure> {
+        if request.pod.pid == PidMode::Pod {
             return Err(config(format!(
-                "share one process namespace: runtime {} has no sandbox of its own to hold it; use {}",
-                self.name,
-                PodRuntime::Berth.name()
+                "share one process namespace: runtime {} has no sandbox of its own to hold it; use {BERTH_RUNTIME}",
+                self.name
             )));
         }
-        records::create(self.host, records::sandbox(self.host, request, self.name)).await?;
+        Ok(())
+    }
+
+    /// Makes the pod's namespaces, which the sandbox's record is there to find again.
+    pub(super) async fn ensure_sandbox(self, request: &SandboxRequest) -> Result<Outcome, Failure> {
+        let pod = &request.pod;
         self.host.failpoint.reach("grouped.recorded");
         let holder = Holder {
             dir: self.dir(&request.id),
@@ -96,15 +106,31 @@ impl Grouped<'_> {
     }
 
     /// By a label, since containerd refuses containers in sandboxes that have no controller.
-    pub(super) fn options(self) -> Option<Any> {
-        match self.options {
+    pub(super) fn options(self) -> Result<Option<Any>, Failure> {
+        let driver = self.host.node().cgroups.driver;
+        Ok(match self.options {
             RuntimeOptions::None => None,
-            RuntimeOptions::Runc => Some(berth_proto::pack(&Options {
-                binary_name: self.host.oci.binary.clone(),
-                systemd_cgroup: self.host.node().cgroups.driver == CgroupDriver::Systemd,
-                ..Options::default()
-            })),
-        }
+            RuntimeOptions::Runc { binary } => {
+                let oci = match binary {
+                    None => self.host.oci.clone(),
+                    Some(binary) => {
+                        probe::named(binary, driver).map_err(|error| config(with_causes(&error)))?
+                    }
+                };
+                Some(berth_proto::pack(&Options {
+                    binary_name: oci.binary,
+                    systemd_cgroup: driver == CgroupDriver::Systemd,
+                    ..Options::default()
+                }))
+            }
+            RuntimeOptions::Generic { type_url, config_path, config_body } => {
+                Some(berth_proto::pack(&runtimeoptions::Options {
+                    type_url: type_url.clone(),
+                    config_path: config_path.clone(),
+                    config_body: config_body.clone().into_bytes(),
+                }))
+            }
+        })
     }
 
     /// The output goes to this program as a log writer, since such shims write no CRI logs themselves. Nobody could attach

@@ -6,12 +6,13 @@ use berth_core::{
     event::Outcome, failure::Failure, observation::ObservedTask, pod::port::start::TaskRequest,
 };
 
-use super::port::Runtime;
+use super::{handlers, port::Runtime};
 use crate::effects::{failure::sandbox_gone, host::Host};
 
 /// Looks at a task, and makes sure that its end is told. Containerd need not be there for a pod under our own shim.
 pub(in crate::effects) async fn at_task(host: &Arc<Host>, request: &TaskRequest) -> Result<Outcome, Failure> {
-    let runtime = Runtime::of(host, &request.pod).await?;
+    let handler = handlers::of_sandbox(host, &request.pod, &request.sandbox).await?;
+    let runtime = Runtime::of(host, &handler);
     let task = runtime.task(&request.sandbox, &request.id).await?;
     let task = task.ok_or_else(|| sandbox_gone(&request.sandbox))?;
     if let ObservedTask::Running { .. } = task {

@@ -9,6 +9,7 @@
 mod berth;
 pub(super) mod container;
 mod grouped;
+mod handlers;
 pub(super) mod kill;
 pub(super) mod look;
 mod port;
@@ -18,3 +19,5 @@ pub(super) mod sandbox;
 pub(super) mod signal;
 mod task;
 mod text;
+
+pub use handlers::SandboxHandlers;

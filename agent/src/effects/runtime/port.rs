@@ -6,22 +6,18 @@ use std::sync::Arc;
 
 use berth_core::{
     event::Outcome,
-    failure::{Failure, FailureKind},
+    failure::Failure,
     id::{ContainerId, SandboxId},
     observation::ObservedTask,
     pod::port::{sandbox::SandboxRequest, start::StartRequest},
-    spec::{Pod, Source},
 };
 use oci_spec::runtime::Spec;
 use prost_types::Any;
 
-use super::{berth::Berth, grouped::Grouped};
+use super::{berth::Berth, grouped::Grouped, records::Recorded};
 use crate::{
-    config::PodRuntime,
-    effects::{
-        failure::{config, failed},
-        host::Host,
-    },
+    config::{BERTH_RUNTIME, Handler, PodRuntime},
+    effects::host::Host,
     runtime::CallError,
 };
 
@@ -41,41 +37,50 @@ pub(super) struct Stdio {
 }
 
 impl<'a> Runtime<'a> {
-    /// The one that the pod's handler names.
-    pub(super) async fn of(host: &'a Arc<Host>, pod: &Pod) -> Result<Self, Failure> {
-        let handler = match (&pod.runtime, pod.source) {
-            (None, _) => String::new(),
-            // Without API server there are no classes: a manifest names the handler itself.
-            (Some(handler), Source::File | Source::Http) => handler.clone(),
-            (Some(class), Source::Api) => {
-                let handler = host.objects.handler(&pod.uid, class).await;
-                handler.map_err(|error| failed(FailureKind::Transient, &error))?
+    /// The one that runs the pods of a handler.
+    pub(super) fn of(host: &'a Arc<Host>, handler: &'a Handler) -> Self {
+        match &handler.runtime {
+            PodRuntime::Berth { binary } => Self::Berth(Berth { host, binary: binary.as_deref() }),
+            PodRuntime::Grouped { name, path, options } => {
+                Self::Grouped(Grouped { host, name, path: path.as_deref(), options })
             }
-        };
-        match host.config.runtime_handlers.get(&handler) {
-            Some(PodRuntime::Berth) => Ok(Self::Berth(Berth { host })),
-            Some(PodRuntime::Grouped { name, options }) => {
-                Ok(Self::Grouped(Grouped { host, name, options: *options }))
-            }
-            None => Err(config(format!(
-                "run the pod with runtime handler {handler:?}: this node has none of that name; name it in \
-                 runtime.handlers of BerthConfiguration"
-            ))),
         }
     }
 
     /// What containerd calls it.
     pub(super) fn name(self) -> &'a str {
         match self {
-            Self::Berth(_) => PodRuntime::Berth.name(),
+            Self::Berth(_) => BERTH_RUNTIME,
             Self::Grouped(grouped) => grouped.name,
         }
     }
 
-    /// Makes the sandbox, or finds it. Outcome: `Sandbox`.
-    pub(super) async fn ensure_sandbox(self, request: &SandboxRequest) -> Result<Outcome, Failure> {
+    /// The shim itself, where containerd is not to look for it; else empty.
+    pub(super) fn shim_path(self) -> String {
         match self {
-            Self::Berth(berth) => berth.ensure_sandbox(request).await,
+            Self::Berth(_) => String::new(),
+            Self::Grouped(grouped) => {
+                grouped.path.map_or_else(String::new, |path| path.display().to_string())
+            }
+        }
+    }
+
+    /// Whether it can run the pod at all.
+    pub(super) fn accepts(self, request: &SandboxRequest) -> Result<(), Failure> {
+        match self {
+            Self::Berth(_) => Ok(()),
+            Self::Grouped(grouped) => grouped.accepts(request),
+        }
+    }
+
+    /// Makes the sandbox of a record, or finds it. Outcome: `Sandbox`.
+    pub(super) async fn ensure_sandbox(
+        self,
+        request: &SandboxRequest,
+        recorded: Recorded,
+    ) -> Result<Outcome, Failure> {
+        match self {
+            Self::Berth(berth) => berth.ensure_sandbox(request, recorded).await,
             Self::Grouped(grouped) => grouped.ensure_sandbox(request).await,
         }
     }
@@ -89,10 +94,10 @@ impl<'a> Runtime<'a> {
     }
 
     /// Options of the runtime, as containers are recorded with.
-    pub(super) fn options(self) -> Option<Any> {
+    pub(super) fn options(self) -> Result<Option<Any>, Failure> {
         match self {
             // Those of the sandbox hold for all that is in it.
-            Self::Berth(_) => None,
+            Self::Berth(_) => Ok(None),
             Self::Grouped(grouped) => grouped.options(),
         }
     }

@@ -19,7 +19,8 @@ use containerd_client::services::v1::{
 use prost_types::Any;
 
 use crate::{
-    effects::host::Host,
+    config::Handler,
+    effects::{failure::failed, host::Host},
     runtime::{CallError, labels},
 };
 
@@ -27,7 +28,9 @@ use crate::{
 pub(super) const SPEC_URL: &str = "types.containerd.io/opencontainers/runtime-spec/1/Spec";
 
 /// The record of a sandbox: found again by its labels.
-pub(super) fn sandbox(host: &Host, request: &SandboxRequest, runtime: &str) -> Container {
+fn sandbox(host: &Host, request: &SandboxRequest, handler: &Handler) -> Result<Container, Failure> {
+    let kept = serde_json::to_vec(handler).map_err(|error| failed(FailureKind::Config, &error))?;
+    let kept = Any { type_url: labels::HANDLER.to_owned(), value: kept };
     let SandboxRequest { id, attempt, pod, .. } = request;
     let labels = [
         (labels::POD_NAME, pod.name.name.clone()),
@@ -47,13 +50,37 @@ pub(super) fn sandbox(host: &Host, request: &SandboxRequest, runtime: &str) -> C
             "io.kubernetes.cri.sandbox-uid": pod.uid.as_str(),
         },
     });
-    Container {
+    Ok(Container {
         id: id.to_string(),
         labels: labels.map(|(name, value)| (name.to_owned(), value)).into_iter().collect::<HashMap<_, _>>(),
-        runtime: Some(Runtime { name: runtime.to_owned(), options: None }),
+        runtime: Some(Runtime { name: handler.runtime.name().to_owned(), options: None }),
         spec: Some(Any { type_url: SPEC_URL.to_owned(), value: spec.to_string().into_bytes() }),
+        extensions: HashMap::from([(labels::HANDLER.to_owned(), kept)]),
         ..Container::default()
-    }
+    })
+}
+
+/// The record of a sandbox, and whether it was written just now.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) record: Container,
+    pub(super) is_new: bool,
+}
+
+/// Writes the record of a sandbox, or finds it.
+pub(super) async fn ensure_sandbox(
+    host: &Host,
+    request: &SandboxRequest,
+    handler: &Handler,
+) -> Result<Recorded, Failure> {
+    let record = sandbox(host, request, handler)?;
+    let is_new = create(host, record.clone()).await?;
+    Ok(Recorded { record, is_new })
+}
+
+/// The handler that a sandbox was recorded with.
+pub(super) async fn handler(host: &Host, id: &SandboxId) -> Result<Option<Handler>, Failure> {
+    Ok(record(host, id.as_str()).await?.and_then(|record| labels::handler_of(&record)))
 }
 
 /// Removes the record of a sandbox, if there is one, and what an earlier version left in the store of sandboxes.

@@ -9,7 +9,7 @@ use berth_core::{
     pod::port::sandbox::SandboxRequest,
 };
 
-use super::{berth, container, grouped, kill, port::Runtime, records};
+use super::{berth, container, grouped, handlers, kill, port::Runtime, records};
 use crate::effects::host::Host;
 
 /// Makes the pod's sandbox, or finds it.
@@ -17,7 +17,20 @@ pub(in crate::effects) async fn ensure(
     host: &Arc<Host>,
     request: &SandboxRequest,
 ) -> Result<Outcome, Failure> {
-    Runtime::of(host, &request.pod).await?.ensure_sandbox(request).await
+    let known = host.handlers.get(&request.id);
+    let mut handler = match &known {
+        Some(known) => Arc::clone(known),
+        None => handlers::named_by(host, &request.pod).await?,
+    };
+    Runtime::of(host, &handler).accepts(request)?;
+    let recorded = records::ensure_sandbox(host, request, &handler).await?;
+    if !recorded.is_new && known.is_none() {
+        // An earlier try, whose handler may have been another.
+        let earlier = records::handler(host, &request.id).await?;
+        handler = earlier.map_or(handler, Arc::new);
+    }
+    host.handlers.keep(&request.id, Arc::clone(&handler));
+    Runtime::of(host, &handler).ensure_sandbox(request, recorded).await
 }
 
 /// Stops the pod's sandbox with everything in it, and forgets it. Under which runtime it was made, a handler that was taken
@@ -28,6 +41,7 @@ pub(in crate::effects) async fn remove(
     id: &SandboxId,
 ) -> Result<Outcome, Failure> {
     host.shims.forget(id);
+    host.handlers.forget(id);
     if records::of_another(host, id.as_str()).await?.is_some() {
         return Ok(Outcome::Done);
     }

@@ -60,6 +60,7 @@ pub(super) async fn create(
         stderr: if tty { String::new() } else { output.clone() },
         stdout: output,
         terminal: tty,
+        runtime_path: runtime.shim_path(),
         ..CreateTaskRequest::default()
     };
     let mut client = host.containerd.tasks();

@@ -54,15 +54,15 @@ mod tests {
     fn what_was_tried_has_failed_in_whichever_words() {
         let failed = [
             (Code::Unknown, "OCI runtime create failed: exec: \"nope\": executable file not found in $PATH"),
-            (Code::Internal, "OCI runtime create of c1 failed: words that nobody has seen before"),
+            (Code::Internal, "OCI runtime create failed: words that nobody has seen before"),
             (Code::Internal, "failed to mount /run/x: no space left on device"),
             (Code::Unknown, "exec: \"context canceled\": executable file not found in $PATH"),
             (Code::Unknown, "OCI runtime create failed: error running hook: connect: connection refused"),
-            (Code::Internal, "OCI runtime start of c1 failed: hook: context deadline exceeded"),
+            (Code::Internal, "OCI runtime start failed: hook: context deadline exceeded"),
             (Code::ResourceExhausted, "too many containers"),
             (Code::Unknown, "runc start failed: cannot set memory limit"),
             (Code::Unknown, "mkdir /run/task/k8s.io/c2: file exists"),
-            (Code::Internal, "OCI runtime create of c1 failed: mkdir /x/c1: file exists"),
+            (Code::Internal, "OCI runtime create failed: mkdir /x/c1: file exists"),
         ];
         for (code, message) in failed {
             assert_eq!(answer(code, "c1", message), Answer::Failed, "{code:?} {message}");

@@ -13,15 +13,18 @@ struct Suite {
     program: TestProgram,
     /// Those tests of it that are for a guest of this kind; none of them means all.
     only: fn(Init) -> &'static [&'static str],
+    /// It needs systemd.
+    systemd: bool,
     /// Tests that say nothing in User-Mode Linux, and why. Those of nodes ask for what they need themselves.
     not_in_uml: &'static [(&'static str, &'static str)],
 }
 
-const SUITES: [Suite; 4] = [
+const SUITES: [Suite; 5] = [
     Suite {
         name: "shim",
         program: TestProgram::Test("berth-shim", "shim"),
         only: |_| &[],
+        systemd: false,
         not_in_uml: &[
             (
                 "a_gibibyte_in_one_sync",
@@ -37,6 +40,7 @@ const SUITES: [Suite; 4] = [
         name: "conformance",
         program: TestProgram::Test("berth-shim", "conformance"),
         only: |_| &[],
+        systemd: false,
         not_in_uml: &[(
             "memory_is_flat_over_many_lives::berth",
             "its ten thousand lives take minutes there, and know no cgroup",
@@ -46,6 +50,14 @@ const SUITES: [Suite; 4] = [
         name: "node",
         program: TestProgram::Test("berth-integration", "it"),
         only: |_| &[],
+        systemd: false,
+        not_in_uml: &[],
+    },
+    Suite {
+        name: "cluster",
+        program: TestProgram::Program("guest-cluster"),
+        only: |_| &[],
+        systemd: true,
         not_in_uml: &[],
     },
     Suite {
@@ -55,6 +67,7 @@ const SUITES: [Suite; 4] = [
             Init::Plain => &["--ignored", "version_2_of_this_machine"],
             Init::Systemd => &["--ignored", "systemd_of_this_machine"],
         },
+        systemd: false,
         not_in_uml: &[],
     },
 ];
@@ -63,6 +76,7 @@ const SUITES: [Suite; 4] = [
 const AT_ONCE: &str = "--test-threads=3";
 
 /// Runs the suite that the first argument names, or all; what follows is for the test programs.
+#[expect(clippy::print_stderr, reason = "a command line program")]
 pub(crate) fn run(disk: &Disk, init: Init, args: &[&str]) -> Result<u8> {
     let named = args.first().and_then(|first| SUITES.iter().find(|suite| suite.name == *first));
     let (suites, args) = match named {
@@ -73,6 +87,10 @@ pub(crate) fn run(disk: &Disk, init: Init, args: &[&str]) -> Result<u8> {
     stored::build()?;
     let mut worst = 0;
     for suite in suites {
+        if suite.systemd && init == Init::Plain {
+            eprintln!("LEFT OUT, without systemd: the {} tests", suite.name);
+            continue;
+        }
         let code = suite.run(disk, init, args).with_context(|| format!("the {} tests", suite.name))?;
         worst = worst.max(code);
     }

@@ -4,37 +4,26 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::Settings;
+use berth_integration::kubelet::{self, Kubelet, LOGS};
 use berth_integration::node::{Node, POD_LIMIT, system};
-use berth_integration::process::Process;
-use berth_integration::registry::PAUSE;
 use berth_integration::vm::Feature;
 use berth_integration::wait::{self, Look};
-use berth_integration::{binaries, cgroup, components, containerd, cri};
-use nix::mount::{MntFlags, umount2};
-use nix::sys::signal::Signal;
+use berth_integration::{components, containerd, cri};
 use serde_json::{Value, json};
 
 use crate::kit::{sleeper, task_pid};
 use crate::lives::Identity;
 use crate::suite::{LONG_LIMIT, Test, same, test};
 
-/// Everything of it in `/run`.
-const RUN: &str = "/run/theirs";
-/// Its root directory.
-const ROOT_DIR: &str = "/var/lib/theirs";
 /// Where links to logs of both are.
 const LINKS: &str = "/var/log/containers";
 /// Network namespaces of both.
 const NETNS: &str = "/run/netns";
-/// Its pods' logs.
-const LOGS: &str = "/var/log/theirs";
-const START_LIMIT: Duration = Duration::from_secs(60);
 /// Between two collections of a kubelet (`ContainerGCPeriod` of `pkg/kubelet/kubelet.go`).
 const COLLECTED_EVERY: Duration = Duration::from_secs(60);
 
@@ -48,84 +37,20 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 /// A kubelet that runs, without a control plane.
-struct Kubelet {
-    dir: PathBuf,
-    containerd: Option<Process>,
-    kubelet: Option<Process>,
-}
+struct Theirs(Kubelet);
 
-impl Kubelet {
+impl Theirs {
     fn start(node: &Node) -> Result<Self> {
-        let dir = node.world.root().join("theirs");
-        fs::create_dir_all(dir.join("manifests"))?;
-        fs::create_dir_all(RUN)?;
-        let cgroup_root = format!("{}/theirs", node.world.cgroup_root());
-        for hierarchy in cgroup::hierarchies()? {
-            fs::create_dir_all(hierarchy.join(cgroup_root.trim_start_matches('/')))?;
-        }
-        let config = json!({
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "staticPodPath": dir.join("manifests"),
-            "containerRuntimeEndpoint": format!("unix://{}", socket()),
-            "cgroupRoot": cgroup_root,
-            "cgroupDriver": "cgroupfs",
-            "enforceNodeAllocatable": [],
-            "podLogsDir": LOGS,
-            "failCgroupV1": false,
-            "failSwapOn": false,
-            "enableServer": false,
-            "authentication": { "webhook": { "enabled": false } },
-            "authorization": { "mode": "AlwaysAllow" },
-            "fileCheckFrequency": "1s",
-            "evictionHard": { "memory.available": "1Mi" },
-        });
-        fs::write(dir.join("kubelet.yaml"), config.to_string())?;
-        fs::write(dir.join("containerd.toml"), containerd_config(node, &dir))?;
-        let mut theirs = Self { dir, containerd: None, kubelet: None };
-        theirs.start_containerd()?;
-        theirs.start_kubelet()?;
-        Ok(theirs)
-    }
-
-    fn start_containerd(&mut self) -> Result<()> {
-        let mut command = Command::new(components::binary("containerd")?);
-        command
-            .arg("--config")
-            .arg(self.dir.join("containerd.toml"))
-            .env("PATH", binaries::search_path(None)?);
-        let mut process = Process::start("their containerd", &mut command, &self.dir.join("containerd.log"))?;
-        process.ready(START_LIMIT, || {
-            Ok(match containers() {
-                Ok(_answering) => Look::Ready(()),
-                Err(failure) => Look::NotYet(format!("{failure:#}")),
-            })
-        })?;
-        self.containerd = Some(process);
-        Ok(())
-    }
-
-    fn start_kubelet(&mut self) -> Result<()> {
-        let mut command = Command::new(components::binary("kubelet")?);
-        command.args(["--root-dir", ROOT_DIR, "--hostname-override", "theirs", "--config"]);
-        command.arg(self.dir.join("kubelet.yaml")).env("PATH", binaries::search_path(None)?);
-        self.kubelet = Some(Process::start("kubelet", &mut command, &self.dir.join("kubelet.log"))?);
-        Ok(())
-    }
-
-    fn stop_kubelet(&mut self) -> Result<()> {
-        let kubelet = self.kubelet.take().context("no kubelet")?;
-        kubelet.stop_with(Signal::SIGTERM).map(drop)
+        Kubelet::start(node, kubelet::Settings::default()).map(Self)
     }
 
     /// Its one container, once it runs.
     fn runs(&self) -> Result<Value> {
-        let log = || self.kubelet.as_ref().map(Process::log_tail).unwrap_or_default();
         wait::until("their container to run", POD_LIMIT, || {
-            let running = containers()?.into_iter().find(|one| one["state"] == "CONTAINER_RUNNING");
+            let running = kubelet::containers()?.into_iter().find(|one| one["state"] == "CONTAINER_RUNNING");
             Ok(running.map_or_else(|| Look::NotYet("none runs".to_owned()), Look::Ready))
         })
-        .with_context(log)
+        .with_context(|| self.0.log_tail())
     }
 
     /// Waits until it has collected what it takes for left behind, once more than it has done until now: all logs of pods
@@ -144,27 +69,17 @@ impl Kubelet {
 
     /// Ends its pod, then itself. Containerd tells a sandbox as not ready before it has released its network, and cuts that off in
     /// the middle when the kubelet that asked for it ends: the plugin's empty chain would stay.
-    fn end(mut self) -> Result<()> {
-        fs::remove_file(self.dir.join("manifests/theirs.yaml"))?;
+    fn end(self, node: &Node) -> Result<()> {
+        fs::remove_file(self.0.manifests().join("theirs.yaml"))?;
         wait::until("their pod to be gone", POD_LIMIT, || {
-            let left = cri::call_at(&socket(), "RuntimeService/ListPodSandbox", &json!({}))?;
+            let left = cri::call_at(kubelet::SOCKET, "RuntimeService/ListPodSandbox", &json!({}))?;
             let left = left["items"].as_array().cloned().unwrap_or_default();
             let left = left.iter().filter(|one| one["state"] != "SANDBOX_NOTREADY").map(Value::to_string);
             let left: Vec<_> = left.chain(their_netns()?).collect();
             Ok(if left.is_empty() { Look::Ready(()) } else { Look::NotYet(format!("{left:?}")) })
         })?;
-        self.stop_kubelet()?;
-        let listed = cri::call_at(&socket(), "RuntimeService/ListPodSandbox", &json!({}))?;
-        for sandbox in listed["items"].as_array().into_iter().flatten() {
-            let request = json!({ "podSandboxId": sandbox["id"] });
-            cri::call_at(&socket(), "RuntimeService/RemovePodSandbox", &request)?;
-        }
-        self.containerd.take().context("no containerd")?.stop()
+        self.0.end(node)
     }
-}
-
-fn socket() -> String {
-    format!("{RUN}/containerd.sock")
 }
 
 /// Network namespaces that their containerd has made and not removed yet, which it does last.
@@ -172,48 +87,6 @@ fn their_netns() -> Result<Vec<String>> {
     let names = fs::read_dir(NETNS)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     let names: Vec<String> = names.collect::<Result<_>>()?;
     Ok(names.into_iter().filter(|name| name.starts_with("cni-")).collect())
-}
-
-fn containers() -> Result<Vec<Value>> {
-    let listed = cri::call_at(&socket(), "RuntimeService/ListContainers", &json!({}))?;
-    Ok(listed["containers"].as_array().cloned().unwrap_or_default())
-}
-
-fn containerd_config(node: &Node, dir: &Path) -> String {
-    format!(
-        r#"version = 3
-root = "{root}"
-state = "{RUN}/containerd"
-oom_score = 0
-
-[debug]
-level = "warn"
-
-[grpc]
-address = "{socket}"
-
-[ttrpc]
-address = "{socket}.ttrpc"
-
-[plugins."io.containerd.cri.v1.images".pinned_images]
-sandbox = "{PAUSE}"
-
-[plugins."io.containerd.cri.v1.images".registry]
-config_path = "{registries}"
-
-[plugins."io.containerd.cri.v1.runtime"]
-restrict_oom_score_adj = true
-
-[plugins."io.containerd.cri.v1.runtime".cni]
-bin_dirs = ["{plugins}"]
-conf_dir = "{networks}"
-"#,
-        root = dir.join("containerd").display(),
-        socket = socket(),
-        registries = node.containerd.registries().display(),
-        plugins = components::bin_dir().display(),
-        networks = node.cni_conf().display(),
-    )
 }
 
 /// Everything that is anybody's on the machine, a line each.
@@ -229,7 +102,7 @@ fn held(node: &Node) -> Result<BTreeSet<String>> {
     let rules = system("iptables-save", &["-t", "nat"])?;
     held.extend(rules.lines().filter(|line| line.starts_with("-A")).map(|rule| format!("rule {rule}")));
     let ctr = components::binary("ctr")?.display().to_string();
-    for socket in [containerd::SOCKET, &socket()] {
+    for socket in [containerd::SOCKET, kubelet::SOCKET] {
         for list in ["containers", "sandboxes", "snapshots"] {
             let rows =
                 system(&ctr, &["--address", socket, "--namespace", containerd::NAMESPACE, list, "ls"])?;
@@ -259,10 +132,10 @@ fn files(dir: &Path, all: &mut BTreeSet<String>) -> Result<()> {
 }
 
 /// What of a container a neighbour could harm.
-fn of_theirs(kubelet: &Kubelet) -> Result<Value> {
+fn of_theirs(kubelet: &Theirs) -> Result<Value> {
     let container = kubelet.runs()?;
     let request = json!({ "containerId": container["id"], "verbose": true });
-    let answer = cri::call_at(&socket(), "RuntimeService/ContainerStatus", &request)?;
+    let answer = cri::call_at(kubelet::SOCKET, "RuntimeService/ContainerStatus", &request)?;
     let info: Value = serde_json::from_str(answer["info"]["info"].as_str().context("no info")?)?;
     let pid = info["pid"].as_u64().context("no pid")?;
     let read = |what: &str| fs::read_to_string(format!("/proc/{pid}/{what}"));
@@ -288,12 +161,12 @@ fn beside_a_kubelet() -> Result<()> {
         berth: json!({ "cni": { "gcPeriod": "1s" } }),
         ..Settings::with_registry()
     })?;
-    let mut kubelet = Kubelet::start(&node)?;
-    fs::write(kubelet.dir.join("manifests/theirs.yaml"), sleeper("theirs"))?;
+    let mut kubelet = Theirs::start(&node)?;
+    fs::write(kubelet.0.manifests().join("theirs.yaml"), sleeper("theirs"))?;
     let theirs = of_theirs(&kubelet)?;
     same("their network namespaces", their_netns()?.len(), 1)?;
     let before = held(&node)?;
-    let unharmed = |kubelet: &Kubelet, when: &str, node: &Node| -> Result<()> {
+    let unharmed = |kubelet: &Theirs, when: &str, node: &Node| -> Result<()> {
         same(when, &of_theirs(kubelet)?, &theirs)?;
         nothing_went(when, node, &before)
     };
@@ -316,10 +189,10 @@ fn beside_a_kubelet() -> Result<()> {
 
     // Ours, under whatever happens to theirs.
     let both = held(&node)?;
-    kubelet.stop_kubelet()?;
-    kubelet.containerd.take().context("no containerd")?.kill()?;
-    kubelet.start_containerd()?;
-    kubelet.start_kubelet()?;
+    kubelet.0.stop_kubelet()?;
+    kubelet.0.kill_containerd()?;
+    kubelet.0.start_containerd()?;
+    kubelet.0.start_kubelet()?;
     same("theirs after their restart", &of_theirs(&kubelet)?, &theirs)?;
     kubelet.collects()?;
     same("ours after their restart and collection", &of_ours(&node)?, &ours)?;
@@ -332,31 +205,7 @@ fn beside_a_kubelet() -> Result<()> {
     node.agent.start()?;
     node.apply("ours", &sleeper("ours"))?;
     let ours = of_ours(&node)?;
-    kubelet.end()?;
+    kubelet.end(&node)?;
     same("ours after the end of theirs", &of_ours(&node)?, &ours)?;
-    clear_theirs(&node)?;
     node.end()
-}
-
-/// What a kubelet and a containerd leave when they end: a kubelet binds its root directory to itself.
-fn clear_theirs(node: &Node) -> Result<()> {
-    umount2(ROOT_DIR, MntFlags::MNT_DETACH).context("unmount their root directory")?;
-    for dir in [ROOT_DIR, LOGS, RUN] {
-        if Path::new(dir).exists() {
-            fs::remove_dir_all(dir).with_context(|| format!("remove {dir}"))?;
-        }
-    }
-    // Links that lead nowhere: a kubelet removes them every minute.
-    for link in fs::read_dir(LINKS).with_context(|| format!("read {LINKS}"))? {
-        let link = link?;
-        if link.file_name().to_string_lossy().starts_with("theirs-") {
-            fs::remove_file(link.path())?;
-        }
-    }
-    for group in node.world.cgroups()? {
-        if group.components().any(|part| part.as_os_str() == "theirs") {
-            fs::remove_dir(&group).with_context(|| format!("remove cgroup {}", group.display()))?;
-        }
-    }
-    Ok(())
 }

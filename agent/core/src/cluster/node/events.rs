@@ -35,6 +35,14 @@ pub fn starting(cgroups: &CgroupSettings) -> Vec<Note> {
     notes
 }
 
+/// Containerd's configuration cannot be used, and what held before holds on. The kubelet has no such event: containerd itself
+/// does not begin with such a file.
+#[must_use]
+pub fn runtime_fault(fault: &str) -> Note {
+    let message = format!("containerd's configuration cannot be used; what held before holds on: {fault}");
+    Note { severity: Severity::Warning, reason: "InvalidRuntimeConfiguration".to_owned(), message }
+}
+
 /// A condition has become another (`recordNodeStatusEvent`).
 pub(super) fn status_is(node: &str, reason: &str) -> Note {
     normal(reason, format!("Node {node} status is now: {reason}"))

@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::*;
 
+const FAILED: Answer = Answer::Failed { retry_after: Duration::ZERO };
 const NOW: Mono = Mono(Duration::from_secs(100));
 
 fn name(name: &str) -> PodName {
@@ -62,11 +63,11 @@ fn a_status_is_patched_once_and_a_foreign_write_is_patched_back_once() {
         sync.published(uid("web"), node("web", json!({"phase": "Running", "podIP": ip})));
         assert_eq!(sync.poll_request(NOW), None);
     }
-    sync.answered(request.op, Answer::Pod(Box::new(api("web", 2, json!({"phase": "Running"})))), NOW);
+    sync.answered(request.op, Answer::Pod(Box::new(api("web", 2, json!({"phase": "Running"})))), NOW, 1.0);
     let request = only(&mut sync, NOW);
     assert_eq!(request.call, Call::PatchStatus { uid: uid("web"), patch: json!({"podIP": "192.0.2.3"}) });
     let now = json!({"phase": "Running", "podIP": "192.0.2.3"});
-    sync.answered(request.op, Answer::Pod(Box::new(api("web", 3, now.clone()))), NOW);
+    sync.answered(request.op, Answer::Pod(Box::new(api("web", 3, now.clone()))), NOW, 1.0);
     // The watch tells the same once more, and something older.
     sync.applied(api("web", 3, now.clone()));
     sync.applied(api("web", 2, json!({"phase": "Running"})));
@@ -75,7 +76,7 @@ fn a_status_is_patched_once_and_a_foreign_write_is_patched_back_once() {
     sync.applied(api("web", 4, json!({"phase": "Running", "podIP": "203.0.113.9"})));
     let request = only(&mut sync, NOW);
     assert_eq!(request.call, Call::PatchStatus { uid: uid("web"), patch: json!({"podIP": "192.0.2.3"}) });
-    sync.answered(request.op, Answer::Pod(Box::new(api("web", 5, now))), NOW);
+    sync.answered(request.op, Answer::Pod(Box::new(api("web", 5, now))), NOW, 1.0);
     assert_eq!(sync.poll_request(NOW), None);
 }
 
@@ -85,7 +86,7 @@ fn what_the_api_writes_in_another_form_is_not_sent_again() {
     sync.published(uid("web"), node("web", json!({"resources": "0.5"})));
     let request = only(&mut sync, NOW);
     let made = json!({"resources": "500m"});
-    sync.answered(request.op, Answer::Pod(Box::new(api("web", 2, made.clone()))), NOW);
+    sync.answered(request.op, Answer::Pod(Box::new(api("web", 2, made.clone()))), NOW, 1.0);
     sync.applied(api("web", 2, made));
     assert_eq!(sync.poll_request(NOW), None);
     sync.applied(api("web", 3, json!({"resources": "600m"})));
@@ -112,11 +113,11 @@ fn a_pod_is_deleted_when_nothing_of_it_is_left_and_the_api_knows_how_it_ended() 
     let request = only(&mut sync, NOW);
     assert!(matches!(request.call, Call::PatchStatus { .. }));
     let ended = ApiPod { is_deleted: true, ..api("web", 2, json!({"phase": "Failed"})) };
-    sync.answered(request.op, Answer::Pod(Box::new(ended)), NOW);
+    sync.answered(request.op, Answer::Pod(Box::new(ended)), NOW, 1.0);
     let request = only(&mut sync, NOW);
     assert_eq!(request.call, Call::Delete { uid: uid("web") });
-    sync.answered(request.op, Answer::Done, NOW);
-    sync.gone(&name("web"), &uid("web"));
+    sync.answered(request.op, Answer::Done, NOW, 1.0);
+    sync.gone(&name("web"), &uid("web"), 9);
     sync.withdrawn(&uid("web"));
     assert_eq!(sync.poll_request(NOW), None);
     assert!(sync.states.is_empty() && sync.names.is_empty() && sync.open.is_empty(), "{sync:?}");
@@ -136,7 +137,7 @@ fn a_request_that_failed_is_tried_again_later_and_with_what_is_wanted_then() {
     let mut now = NOW;
     for pause in [500, 1000, 2000, 4000, 8000, 10_000, 10_000] {
         let request = only(&mut sync, now);
-        sync.answered(request.op, Answer::Failed, now);
+        sync.answered(request.op, FAILED, now, 1.0);
         assert_eq!(sync.poll_request(now), None);
         let at = now + Duration::from_millis(pause);
         assert_eq!(sync.poll_timeout(), Some(at));
@@ -146,11 +147,62 @@ fn a_request_that_failed_is_tried_again_later_and_with_what_is_wanted_then() {
     let request = only(&mut sync, now);
     assert_eq!(request.call, Call::PatchStatus { uid: uid("web"), patch: json!({"phase": "Failed"}) });
     // A pod of the same name is another one: nothing is waited for.
-    sync.answered(request.op, Answer::Gone, now);
+    sync.answered(request.op, Answer::Gone, now, 1.0);
     let other = ApiPod { uid: uid("other"), ..api("web", 9, json!({})) };
     sync.applied(other);
     sync.published(uid("other"), node("web", json!({"phase": "Pending"})));
     assert!(matches!(only(&mut sync, now).call, Call::PatchStatus { uid: of, .. } if of == uid("other")));
+}
+
+#[test]
+fn pauses_are_as_long_as_chance_and_the_server_say() {
+    for (chance, retry_after, pause) in
+        [(0.0, 0, 250), (0.5, 0, 375), (1.0, 0, 500), (1.0, 7000, 7000), (7.0, 0, 500)]
+    {
+        let mut sync = listed(vec![api("web", 1, json!({}))]);
+        sync.published(uid("web"), node("web", json!({"phase": "Running"})));
+        let request = only(&mut sync, NOW);
+        let failed = Answer::Failed { retry_after: Duration::from_millis(retry_after) };
+        sync.answered(request.op, failed, NOW, chance);
+        assert_eq!(sync.poll_timeout(), Some(NOW + Duration::from_millis(pause)), "{chance} {retry_after}");
+    }
+}
+
+#[test]
+fn an_answer_that_comes_late_brings_nothing_back() {
+    let running = || json!({"phase": "Running"});
+    let asked = || {
+        let mut sync = listed(vec![api("web", 1, json!({}))]);
+        sync.published(uid("web"), node("web", running()));
+        let request = only(&mut sync, NOW);
+        (sync, request.op)
+    };
+    let answer = || Answer::Pod(Box::new(api("web", 2, running())));
+
+    let (mut sync, op) = asked();
+    sync.gone(&name("web"), &uid("web"), 3);
+    sync.answered(op, answer(), NOW, 1.0);
+    sync.published(uid("web"), node("web", json!({"phase": "Failed"})));
+    assert_eq!(sync.poll_request(NOW), None, "the pod is gone, and stays so");
+
+    let (mut sync, op) = asked();
+    let other = ApiPod { uid: uid("other"), ..api("web", 4, json!({})) };
+    sync.gone(&name("web"), &uid("web"), 3);
+    sync.applied(other);
+    sync.answered(op, answer(), NOW, 1.0);
+    sync.published(uid("other"), node("web", running()));
+    let call = only(&mut sync, NOW).call;
+    assert_eq!(call, Call::PatchStatus { uid: uid("other"), patch: running() }, "another one is there");
+}
+
+#[test]
+fn versions_that_begin_anew_are_believed() {
+    let mut sync = listed(vec![api("web", 100, json!({"phase": "Running"}))]);
+    sync.published(uid("web"), node("web", json!({"phase": "Running"})));
+    assert_eq!(sync.poll_request(NOW), None);
+    sync.listed(vec![api("web", 20, json!({"phase": "Pending"}))]);
+    let call = only(&mut sync, NOW).call;
+    assert_eq!(call, Call::PatchStatus { uid: uid("web"), patch: json!({"phase": "Running"}) });
 }
 
 #[test]
@@ -169,7 +221,7 @@ fn requests_under_way_are_bounded_and_none_is_lost() {
         }
         assert!(open.len() <= AT_ONCE);
         let Some(Request { op, name: PodName { name, .. }, .. }) = open.pop_front() else { break };
-        sync.answered(op, Answer::Pod(Box::new(api(&name, 2, json!({"phase": "Running"})))), NOW);
+        sync.answered(op, Answer::Pod(Box::new(api(&name, 2, json!({"phase": "Running"})))), NOW, 1.0);
     }
     assert_eq!(done.len(), pods.len());
 }
@@ -182,7 +234,9 @@ fn a_mirror_is_made_when_the_api_is_known_and_shows_its_pod() {
     sync.listed(Vec::new());
     let request = only(&mut sync, NOW);
     assert_eq!(request.call, Call::CreateMirror(Mirror { hash: "h1".into(), manifest: "{}".into() }));
-    sync.answered(request.op, Answer::Pod(Box::new(mirror("dns", "h1", 1))), NOW);
+    sync.answered(request.op, Answer::Pod(Box::new(mirror("dns", "h1", 1))), NOW, 1.0);
+    assert_eq!(sync.poll_request(NOW), None, "the watch has not told of it");
+    sync.applied(mirror("dns", "h1", 1));
     let request = only(&mut sync, NOW);
     let of = PodUid::new("mirror-dns-1");
     assert_eq!(request.call, Call::PatchStatus { uid: of, patch: json!({"phase": "Running"}) });
@@ -216,5 +270,74 @@ fn an_orphaned_mirror_stays_until_every_source_has_spoken_and_its_pod_is_gone() 
     let mut sync = PodSync::default();
     sync.listed(vec![mirror("dns", "h1", 1)]);
     sync.sources_have_spoken();
+    assert_eq!(only(&mut sync, NOW).call, Call::Delete { uid: PodUid::new("mirror-dns-1") });
+}
+
+#[test]
+fn a_mirror_that_went_before_its_creation_was_answered_is_made_again() {
+    let mut sync = listed(Vec::new());
+    sync.published(uid("dns"), static_pod("dns", "h1", json!({"phase": "Running"})));
+    let request = only(&mut sync, NOW);
+    // The watch was begun anew meanwhile, and tells nothing of it.
+    sync.answered(request.op, Answer::Pod(Box::new(mirror("dns", "h1", 5))), NOW, 1.0);
+    assert_eq!(sync.poll_request(NOW), None);
+    let later = sync.poll_timeout().expect("it is looked at again");
+    assert!(matches!(only(&mut sync, later).call, Call::CreateMirror(_)));
+}
+
+#[test]
+fn what_is_gone_does_not_come_back_by_a_late_answer_or_a_late_watch() {
+    let deletable = || ApiPod { is_deleted: true, ..api("web", 2, json!({"phase": "Failed"})) };
+    let ended = || NodePod { is_torn_down: true, ..node("web", json!({"phase": "Failed"})) };
+    let mut sync = listed(vec![api("web", 1, json!({"phase": "Running"}))]);
+    sync.published(uid("web"), ended());
+    let request = only(&mut sync, NOW);
+    sync.gone(&request.name, &uid("web"), 0);
+    sync.answered(request.op, Answer::Pod(Box::new(deletable())), NOW, 1.0);
+    assert_eq!(sync.poll_request(NOW), None, "the watch has told that it is gone");
+
+    let mut sync = listed(vec![deletable()]);
+    sync.published(uid("web"), ended());
+    let request = only(&mut sync, NOW);
+    assert_eq!(request.call, Call::Delete { uid: uid("web") });
+    sync.answered(request.op, Answer::Done, NOW, 1.0);
+    sync.applied(deletable());
+    assert_eq!(sync.poll_request(NOW), None, "it is deleted once");
+    sync.gone(&request.name, &uid("web"), 0);
+    sync.withdrawn(&uid("web"));
+    assert_eq!(sync.poll_request(NOW), None);
+    assert!(sync.states.is_empty(), "{:?}", sync.states);
+}
+
+#[test]
+fn an_older_object_of_the_same_name_takes_no_place() {
+    let mut sync = listed(vec![mirror("dns", "h1", 7)]);
+    sync.published(uid("dns"), static_pod("dns", "h1", json!({"phase": "Running"})));
+    let request = only(&mut sync, NOW);
+    sync.applied(mirror("dns", "h0", 3));
+    sync.answered(request.op, Answer::Failed { retry_after: Duration::ZERO }, NOW, 1.0);
+    let later = sync.poll_timeout().expect("it is tried again");
+    let again = only(&mut sync, later);
+    assert_eq!(again.call, request.call);
+}
+
+#[test]
+fn what_another_wrote_beside_a_patch_is_patched_back() {
+    let mut sync = listed(vec![api("web", 1, json!({"phase": "Pending"}))]);
+    sync.published(uid("web"), node("web", json!({"phase": "Running"})));
+    let request = only(&mut sync, NOW);
+    let made = json!({"phase": "Running", "podIP": "203.0.113.9"});
+    sync.answered(request.op, Answer::Pod(Box::new(api("web", 3, made))), NOW, 1.0);
+    assert_eq!(
+        only(&mut sync, NOW).call,
+        Call::PatchStatus { uid: uid("web"), patch: json!({"podIP": null}) }
+    );
+}
+
+#[test]
+fn a_mirror_that_has_ended_shows_no_pod_that_begins_anew() {
+    let mut sync =
+        listed(vec![ApiPod { status: Arc::new(json!({"phase": "Succeeded"})), ..mirror("dns", "h1", 1) }]);
+    sync.published(uid("dns"), static_pod("dns", "h1", json!({"phase": "Running"})));
     assert_eq!(only(&mut sync, NOW).call, Call::Delete { uid: PodUid::new("mirror-dns-1") });
 }

@@ -9,34 +9,16 @@ mod occupied;
 mod preemption;
 mod resources;
 
-use std::collections::BTreeMap;
-
 pub(super) use self::{occupied::Occupied, preemption::victims};
 
+use super::{NodeInfo, Taint};
 use crate::{
     derived::security,
     spec::{Pod, Quantities, Source, Toleration, TolerationOperator},
 };
 
-/// What a pod is bound to.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NodeInfo {
-    /// Name of the node.
-    pub name: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// Its taints with the effect `NoExecute`.
-    pub taints: Vec<Taint>,
-}
-
-/// A taint.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taint {
-    /// Key.
-    pub key: String,
-    /// Value.
-    pub value: String,
-}
+/// Reason of a pod that asks for another node.
+const NODE_AFFINITY: &str = "NodeAffinity";
 
 /// What the node has for pods.
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +69,11 @@ impl Refusal {
         }
     }
 
+    /// Whether the node is another than the pod asks for.
+    pub(super) fn is_by_labels(&self) -> bool {
+        matches!(self, Self::Unfit { reason: NODE_AFFINITY, .. })
+    }
+
     /// For people.
     pub(super) fn message(&self) -> String {
         match self {
@@ -114,7 +101,7 @@ pub(super) fn check(pod: &Pod, here: &Occupied, room: Room<'_>) -> Vec<Refusal> 
     let NodeInfo { name, taints, .. } = room.node;
     predicate(
         affinity::fits(&pod.scheduling, room.node),
-        "NodeAffinity",
+        NODE_AFFINITY,
         "node(s) didn't match Pod's node affinity/selector",
     );
     let is_meant = pod.scheduling.node_name.as_ref().is_none_or(|wanted| wanted.is_empty() || wanted == name);
@@ -144,6 +131,10 @@ fn of_its_own(pod: &Pod, room: Room<'_>) -> Option<Refusal> {
             message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
                 .to_owned(),
         });
+    }
+    if pod.scheduling.os.as_ref().is_some_and(|os| os != "linux") {
+        let message = "Failed to admit pod as the OS field doesn't match node OS".to_owned();
+        return Some(Refusal::Unfit { reason: "PodOSNotSupported", message });
     }
     None
 }

@@ -12,7 +12,7 @@ fn node() -> NodeInfo {
     NodeInfo {
         name: "node-1".into(),
         labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-        taints: Vec::new(),
+        ..NodeInfo::default()
     }
 }
 
@@ -130,6 +130,9 @@ fn the_node_is_the_one_that_is_asked_for() {
     let mut windows = api_pod("new", (0, 0));
     windows.labels.insert("kubernetes.io/os".into(), "windows".into());
     assert_eq!(reasons(&windows, &[], &node()), ["PodOSSelectorNodeLabelDoesNotMatch"]);
+    let scheduling = Scheduling { os: Some("windows".into()), ..Scheduling::default() };
+    let windows = Pod { scheduling, ..api_pod("new", (0, 0)) };
+    assert_eq!(reasons(&windows, &[], &node()), ["PodOSNotSupported"]);
 }
 
 #[test]

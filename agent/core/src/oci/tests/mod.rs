@@ -3,6 +3,7 @@
 mod complete;
 mod exec;
 mod golden;
+mod handler;
 mod linux;
 mod memory;
 mod mounts;

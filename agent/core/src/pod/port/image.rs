@@ -11,7 +11,7 @@ use crate::{
         machine::{PodMachine, Shared},
         pulls::Pulled,
         resource::Retry,
-        text::{about, go_duration, pull_back_off},
+        text::{about, about_pod, go_duration, pull_back_off},
     },
     spec::ImagePullPolicy,
     status::Severity,
@@ -103,6 +103,17 @@ impl PodMachine {
 
     fn wanted(&self, image: &ImageRef) -> WantedImage {
         WantedImage::of(&self.life.spec, image)
+    }
+
+    /// Tells that secrets cannot be read which an image of the pod is pulled with. Source: `getPullSecretsForPod` of
+    /// `pkg/kubelet/kubelet_pods.go`.
+    pub fn pull_secrets_missing(&mut self, names: &[String]) {
+        let named = self.life.spec.pull_secrets.iter().filter(|name| names.contains(name));
+        let named = named.map(String::as_str).collect::<Vec<_>>().join(", ");
+        let text = format!(
+            "Unable to retrieve some image pull secrets ({named}); attempting to pull the image may not succeed."
+        );
+        self.notes.push(about_pod(Severity::Warning, "FailedToRetrieveImagePullSecret", text));
     }
 
     /// Says that the next pull of an image waits.

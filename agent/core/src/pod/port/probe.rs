@@ -81,8 +81,6 @@ pub enum ProbeCall {
 pub struct ExecProbe {
     /// The sandbox, whose shim is asked.
     pub sandbox: SandboxId,
-    /// The handler of its pod, `None` for the default: who asks depends on it.
-    pub runtime: Option<String>,
     /// The command, expanded.
     pub command: Vec<String>,
 }
@@ -393,11 +391,9 @@ fn answer(result: Result<Outcome, Failure>) -> ProbeAnswer {
 fn call(life: &Life, container: &Container, probe: &Probe, address: IpAddr) -> Result<ProbeCall, String> {
     let at = |host: &Option<String>| host.clone().unwrap_or_else(|| address.to_string());
     Ok(match &probe.handler {
-        ProbeHandler::Exec(command) => ProbeCall::Exec(ExecProbe {
-            sandbox: life.sandbox_id(),
-            runtime: life.spec.runtime.clone(),
-            command: expanded(container, command),
-        }),
+        ProbeHandler::Exec(command) => {
+            ProbeCall::Exec(ExecProbe { sandbox: life.sandbox_id(), command: expanded(container, command) })
+        }
         ProbeHandler::Http(HttpGet { tls, host, port, path, headers }) => ProbeCall::Http(HttpProbe {
             tls: *tls,
             host: at(host),

@@ -22,7 +22,7 @@ use crate::{
         text::about_pod,
     },
     record::{Goal, PodRecord},
-    status::{ContainerState, PodStatus, Severity},
+    status::{ContainerState, Phase, PodStatus, Severity},
     time::Mono,
 };
 
@@ -71,7 +71,8 @@ pub(in crate::pod) enum Standing {
 impl PodMachine {
     /// Asks for the record to be written when the one on disk is another.
     pub(in crate::pod) fn save(&mut self, shared: &mut Shared<'_>, now: Mono) -> Standing {
-        if self.life.actual.removals.contains_key(&Leftover::Record) {
+        let is_being_written = matches!(self.recording, Recording::Saving { .. });
+        if self.life.actual.removals.contains_key(&Leftover::Record) && !is_being_written {
             return Standing::Saved;
         }
         let (old, tries) = match mem::replace(&mut self.recording, Recording::Unsaved) {
@@ -155,7 +156,9 @@ impl PodMachine {
             Recording::Failed { retry, .. } => &retry.failure,
             Recording::Unsaved | Recording::Saving { .. } | Recording::Saved(_) => return,
         };
-        if status.reason.is_empty() {
+        // How a pod has ended is what everybody is told for good.
+        let is_final = matches!(status.phase, Phase::Succeeded | Phase::Failed);
+        if status.reason.is_empty() && !is_final {
             NOT_WRITTEN.clone_into(&mut status.reason);
             status.message = text(failure);
         }

@@ -7,7 +7,7 @@ use crate::{
         resource::Resource,
     },
     record::EndedBy,
-    spec::ContainerKind,
+    spec::{ContainerKind, ReadinessGate},
     status::{Condition, ConditionKind, ContainerStatus, Phase},
     time::Now,
 };
@@ -40,7 +40,7 @@ pub(super) fn of(
     let verdicts = [
         (ConditionKind::PodReadyToStartContainers, startable),
         (ConditionKind::Initialized, initialized(life, phase, init_containers, containers)),
-        (ConditionKind::Ready, ready(phase, init_containers, containers)),
+        (ConditionKind::Ready, gated(ready(phase, init_containers, containers), &life.spec.readiness_gates)),
         (ConditionKind::ContainersReady, ready(phase, init_containers, containers)),
         (ConditionKind::PodScheduled, Verdict::yes()),
     ];
@@ -112,6 +112,23 @@ fn ready(phase: Phase, init: &[ContainerStatus], containers: &[ContainerStatus])
         return Verdict::yes();
     }
     Verdict::no("ContainersNotReady", format!("containers with unready status: [{names}]"))
+}
+
+/// A pod whose containers are ready waits for what others say of it. Source: `GeneratePodReadyCondition`.
+fn gated(containers: Verdict, gates: &[ReadinessGate]) -> Verdict {
+    let closed = gates.iter().filter_map(|gate| match gate.status.as_deref() {
+        Some("True") => None,
+        Some(status) => Some(format!(
+            "the status of pod readiness gate {:?} is not \"True\", but {status}",
+            gate.condition
+        )),
+        None => Some(format!(
+            "corresponding condition of pod readiness gate {:?} does not exist.",
+            gate.condition
+        )),
+    });
+    let closed: Vec<String> = if containers.holds { closed.collect() } else { Vec::new() };
+    if closed.is_empty() { containers } else { Verdict::no("ReadinessGatesNotReady", closed.join(", ")) }
 }
 
 fn names<'a>(statuses: impl Iterator<Item = &'a ContainerStatus>) -> String {

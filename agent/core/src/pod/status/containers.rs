@@ -54,8 +54,8 @@ fn status(life: &Life, container: &Container) -> ContainerStatus {
         (ContainerKind::Init, ContainerState::Terminated(end)) => end.exit_code == 0,
         (ContainerKind::Init, ContainerState::Running { .. } | ContainerState::Waiting { .. }) => false,
     };
-    let image = record.and_then(|record| record.image.as_ref());
     let (id, restart_count) = shown_run(record, &state, last);
+    let image = record.filter(|_| id.is_some()).and_then(|record| record.image.as_ref());
     ContainerStatus {
         name: container.name.clone(),
         kind: container.kind,
@@ -71,8 +71,8 @@ fn status(life: &Life, container: &Container) -> ContainerStatus {
     }
 }
 
-/// The run that the id and the number of restarts are of. One that is decided and has no container yet shows to nobody:
-/// while it waits, the run before is still the newest.
+/// The run that the id and the number of restarts are of. One that has not run yet shows to nobody: while it waits, the run before
+/// is still the newest. Nor does its image, which the kubelet knows from the container.
 fn shown_run(
     record: Option<&ContainerRecord>,
     state: &ContainerState,
@@ -81,8 +81,8 @@ fn shown_run(
     let Some(record) = record else { return (None, 0) };
     match (state, last) {
         (ContainerState::Waiting { .. }, Some(last)) => (Some(last.id.clone()), last.attempt),
-        (ContainerState::Waiting { .. }, None)
-        | (ContainerState::Running { .. } | ContainerState::Terminated(_), _) => {
+        (ContainerState::Waiting { .. }, None) => (None, record.attempt),
+        (ContainerState::Running { .. } | ContainerState::Terminated(_), _) => {
             (record.started_in.map(|_| record.id.clone()), record.attempt)
         }
     }

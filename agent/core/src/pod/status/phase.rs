@@ -7,7 +7,20 @@ use crate::{
     status::{ContainerState, ContainerStatus, Phase},
 };
 
+/// A pod of the API that was taken down has ended, however far it had come: the server waits for that. A pod of a manifest never gets
+/// a final phase by being taken down. Source: `TerminatePod` of `pkg/kubelet/status/status_manager.go`.
 pub(super) fn of(life: &Life, init_containers: &[ContainerStatus], containers: &[ContainerStatus]) -> Phase {
+    match seen(life, init_containers, containers) {
+        Phase::Pending | Phase::Running if is_taken_down(life) => Phase::Failed,
+        phase => phase,
+    }
+}
+
+fn is_taken_down(life: &Life) -> bool {
+    has_stopped(life) && life.spec.source == Source::Api
+}
+
+fn seen(life: &Life, init_containers: &[ContainerStatus], containers: &[ContainerStatus]) -> Phase {
     let init = Init::of(init_containers);
     let main = Main::of(containers);
     let policy = life.spec.restart_policy;
@@ -25,9 +38,8 @@ pub(super) fn of(life: &Life, init_containers: &[ContainerStatus], containers: &
         return Phase::Pending;
     }
     let all_succeeded = main.stopped == main.succeeded;
-    // A pod of a manifest never gets a final phase by being taken down.
-    if has_stopped(life) && life.spec.source == Source::Api {
-        return if all_succeeded { Phase::Succeeded } else { Phase::Failed };
+    if is_taken_down(life) && all_succeeded {
+        return Phase::Succeeded;
     }
     if is_one_replaced(life) {
         return Phase::Running;

@@ -25,6 +25,7 @@ impl Oracle {
         self.up.clear();
         self.looks.clear();
         self.probes_restarted();
+        self.server_restarted();
         // One that was never written down begins anew.
         self.pods
             .retain(|_, account| account.stored.is_some() || account.runs.values().any(|of| !of.is_empty()));
@@ -213,7 +214,7 @@ impl Account {
         }
         let ends = |record: &PodRecord| record.termination.is_some() || record.terminal.is_some();
         if !self.stored.as_ref().is_some_and(ends) {
-            self.unwanted = None;
+            (self.unwanted, self.ends_by) = (None, None);
         }
         self.last_phase = None;
         let is_replaced = self.stored.as_ref().is_some_and(|record| record.replacing.is_some());
@@ -233,6 +234,7 @@ impl Account {
                     // What is on disk as stopped with its sandbox went with it.
                     let given_up = run.given_up.filter(|_| is_replaced);
                     *run = Run { answer: Answer::Unasked, given_up, ..anew };
+                    *self.begun_again.entry(name.clone()).or_default() += 1;
                 }
             }
         }

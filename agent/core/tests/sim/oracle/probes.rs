@@ -18,7 +18,7 @@ use berth_core::{
     time::{Mono, Now},
 };
 
-use super::{Account, Oracle, Run, Trust};
+use super::{Account, Oracle, Run, Trust, stops::Over};
 
 /// What the probes of a run said.
 #[derive(Debug, Clone, Copy, Default)]
@@ -121,8 +121,12 @@ impl Oracle {
         let Some(account) = self.pods.get_mut(pod) else { return };
         let policy = account.spec.restart_policy;
         let pod_grace = account.spec.grace;
-        let is_unasked =
-            account.find(&request.id).is_none_or(|(_, run)| account.is_unasked(run, request.kind).is_some());
+        let is_out_of_time =
+            account.over(now) == Some(Over::Deadline) && request.kind != ProbeKind::Readiness;
+        let is_unasked = is_out_of_time
+            || account
+                .find(&request.id)
+                .is_none_or(|(_, run)| account.is_unasked(run, request.kind).is_some());
         let Some(run) = account.find_mut(&request.id).filter(|_| !is_unasked) else { return };
         let container = std::sync::Arc::clone(&run.container);
         let Some(probe) = container.probes.of(request.kind) else { return };

@@ -48,7 +48,7 @@ impl Oracle {
         let mains_and_sidecars = account.spec.all_containers().filter(|one| one.kind != ContainerKind::Init);
         let is_ready = mains_and_sidecars.into_iter().all(|one| running(&one.name));
         let ready = status.conditions.iter().find(|one| one.kind == ConditionKind::Ready);
-        expect("at rest a pod is ready when all of it runs", ready.is_some_and(|one| one.holds == is_ready));
+        expect("at rest a pod is ready when all of it runs", ready.is_some_and(|one| one.holds) == is_ready);
         for (rule, broken) in broken {
             self.judge(rule, broken);
         }

@@ -53,11 +53,14 @@ impl Oracle {
         for container in status.init_containers.iter().chain(&status.containers) {
             account.check_container(container, &self.silent, &mut broken);
         }
+        let is_silent = |id: &SandboxId| self.silent.contains(id);
+        broken.push(("readiness is lost for a reason", account.check_ready(status, is_silent, now)));
+        broken.push(("a pod that does not fit is rejected, and no other", account.check_fit(status)));
         broken.push(("phases that end a pod stay", account.stays(status.phase)));
         if !account.is_unwritten {
             account.check_on_disk(status, &mut broken);
         }
-        if matches!(status.phase, Phase::Succeeded | Phase::Failed) {
+        if matches!(status.phase, Phase::Succeeded | Phase::Failed) && !account.is_ended_otherwise() {
             broken.push(("a pod that has ended ended so", account.check_last_phase(status, now).err()));
         }
         for (rule, broken) in broken {

@@ -6,7 +6,7 @@ use berth_core::{
     id::{ContainerId, ContainerName, PodUid, SandboxId},
     pod::port::signal::StopSignal,
     record::{Afterwards, PodRecord},
-    spec::{Container, ContainerKind, RestartPolicy},
+    spec::{Container, ContainerKind, Pod, RestartPolicy},
     time::{Mono, Now},
 };
 
@@ -111,16 +111,24 @@ impl Oracle {
 
     /// Nothing happens until time passes: what was asked to stop is not given more time than it has.
     pub(crate) fn check_overdue(&mut self, is_silent: impl Fn(&SandboxId) -> bool, now: Now) {
-        let mut broken = Vec::new();
+        let (mut broken, mut deleted) = (Vec::new(), Vec::new());
         for (pod, account) in &self.pods {
             for run in account.runs.values().flatten().filter(|run| run.is_running()) {
                 let Some(term) = run.term.filter(|_| run.kills == 0 && !is_silent(&run.sandbox)) else {
                     continue;
                 };
                 let waited = now.mono.since(term);
-                let longest = account.grace().max(STOP_MIN).max(run.health.grace) + LATENESS;
+                let given = account.ends_by.map_or(Duration::ZERO, |by| by.since(term));
+                let longest = account.grace().max(STOP_MIN).max(run.health.grace).max(given) + LATENESS;
                 broken.push((waited > longest).then(|| format!("{pod}: {waited:?} of {longest:?}: {run:?}")));
+                let by = account.ends_by.filter(|_| account.spec.deletion.is_some());
+                let by = by.map(|by| by.max(term + STOP_MIN) + LATENESS);
+                let late = by.filter(|by| *by < now.mono).map(|by| format!("{pod}: by {by:?}: {run:?}"));
+                deleted.push(late);
             }
+        }
+        for broken in deleted {
+            self.judge("what is to be deleted ends when the API said", broken);
         }
         for broken in broken {
             self.judge("what does not end by its stop signal is killed when its time is up", broken);
@@ -171,6 +179,11 @@ fn means_to_stop(record: Option<&PodRecord>, name: &ContainerName) -> bool {
 impl Account {
     /// Since when the pod is to end, if it is.
     fn ends_since(&self, now: Now) -> Option<Mono> {
+        [self.unwanted, self.ended_since(now)].into_iter().flatten().min()
+    }
+
+    /// The same, of its own accord.
+    fn ended_since(&self, now: Now) -> Option<Mono> {
         let deadline = self.deadline().filter(|at| *at <= now.mono);
         // It may have been over before its time was up.
         let over = match self.over_by_ends(|name, run| self.is_known(name, run)) {
@@ -180,7 +193,28 @@ impl Account {
         };
         // Of a run without a process nobody knows when it failed: not before the pod began.
         let over = over.map(|at| at.unwrap_or(self.began.mono));
-        [self.unwanted, deadline, over].into_iter().flatten().min()
+        [deadline, over].into_iter().flatten().min()
+    }
+
+    /// Its source wants it to end, or has it no more. What the API gives a deletion counts before what the pod asks for, and no later
+    /// word gives it more.
+    pub(super) fn is_to_end(&mut self, spec: &Pod, now: Now) {
+        let given = spec.deletion.filter(|grace| !grace.is_zero()).unwrap_or(spec.grace);
+        let is_news = self.unwanted.is_none() || spec.deletion.is_some();
+        self.unwanted.get_or_insert(now.mono);
+        if is_news {
+            let by = now.mono + given.max(Duration::from_secs(1));
+            self.ends_by = Some(self.ends_by.map_or(by, |known| known.min(by)));
+        }
+    }
+
+    fn is_time_up(&self, now: Now) -> bool {
+        self.ends_by.is_some_and(|by| by <= now.mono)
+    }
+
+    /// The shortest time that it has to end, from some moment on.
+    fn shortest(&self, from: Mono) -> Duration {
+        self.ends_by.map_or(self.grace(), |by| by.since(from).min(self.grace()))
     }
 
     /// When the last runs of containers ended.
@@ -220,10 +254,12 @@ impl Account {
             return Err(format!("{who}: killed for no reason"));
         };
         let waited = now.mono.since(first);
-        let others = [self.ends_since(now), run.changed, run.given_up];
+        let others = [self.ended_since(now), run.changed, run.given_up];
         let grace = match others.into_iter().flatten().min() {
+            _ if self.is_time_up(now) => Duration::ZERO,
             Some(at) if at <= now.mono && now.mono.since(at) >= self.grace() => Duration::ZERO,
             Some(_) if run.health.failed.is_none() => self.grace(),
+            None if run.health.failed.is_none() => self.ends_by.map_or(Duration::ZERO, |by| by.since(first)),
             Some(_) | None => run.health.grace,
         };
         if waited < grace {
@@ -235,7 +271,7 @@ impl Account {
             }
             // One that is known too late gets none.
             _ if run.termed == Termed::No
-                && run.learned < first + self.grace().min(run.health.shortest()) =>
+                && run.learned < first + self.shortest(first).min(run.health.shortest()) =>
             {
                 Err(format!("{who}: killed without a stop signal"))
             }
@@ -247,7 +283,7 @@ impl Account {
     fn may_be_given_up(&self, name: &ContainerName, run: &Run, now: Now) -> Result<(), String> {
         let first = self.reasons(run, now).into_iter().min();
         let waited = first.map(|first| now.mono.since(first));
-        if waited.is_some_and(|waited| waited >= self.grace()) {
+        if self.is_time_up(now) || waited.is_some_and(|waited| waited >= self.grace()) {
             return Ok(());
         }
         Err(format!("{}/{name}: removed unlooked {waited:?} after it was to stop: {run:?}", self.spec.uid))
@@ -266,6 +302,7 @@ impl Account {
         if run.changed.is_some()
             || run.health.failed.is_some()
             || is_at_once
+            || self.is_time_up(now)
             || now.mono.since(since) >= self.grace()
         {
             return None;

@@ -16,7 +16,7 @@ use berth_core::{
     time::Mono,
 };
 
-use super::{NAMES, STEPS, WORK_STEPS, dice::Dice};
+use super::{NAMES, Place, STEPS, WORK_STEPS, dice::Dice};
 use crate::{
     run::Run,
     world::{Container, Disk, Manner, failure, not_started},
@@ -30,6 +30,7 @@ pub(super) struct Chaos {
     pub(super) dice: Dice,
     pub(super) behind: Dice,
     pub(super) health: Dice,
+    pub(super) cluster: Dice,
     pub(super) run: Run,
     /// Whether nothing fails or ends by itself.
     pub(super) is_calm: bool,
@@ -41,17 +42,23 @@ pub(super) struct Chaos {
     pub(super) counts: BTreeMap<&'static str, u64>,
     /// When something was last asked for that is more than a look.
     pub(super) asked_at: Mono,
+    /// How often the API server was asked for something.
+    pub(super) requests: u64,
 }
 
 impl Chaos {
-    pub(super) fn new(seed: u64) -> Self {
-        let mut run = Run::new();
+    pub(super) fn new(seed: u64, place: Place) -> Self {
+        let mut run = match place {
+            Place::Alone => Run::new(),
+            Place::Cluster => Run::in_a_cluster(),
+        };
         run.world.registry.insert(ImageRef::new("pulled:1"));
         Self {
             seed,
             dice: Dice(seed),
             behind: Dice(!seed),
             health: Dice(seed.rotate_left(32)),
+            cluster: Dice(!seed.rotate_left(32)),
             run,
             is_calm: false,
             is_told: false,
@@ -59,6 +66,7 @@ impl Chaos {
             known: BTreeMap::new(),
             counts: BTreeMap::new(),
             asked_at: Mono::default(),
+            requests: 0,
         }
     }
 
@@ -91,6 +99,7 @@ impl Chaos {
         for name in NAMES {
             self.run.unwant(name);
         }
+        self.delete_all();
         if self.dice.is_one_in(2) {
             self.work();
             self.restart();
@@ -100,6 +109,7 @@ impl Chaos {
     fn step(&mut self) {
         self.behind();
         self.change_health();
+        self.change_cluster();
         match self.dice.below(105) {
             0..26 => self.perform(),
             26..50 => self.deliver(),
@@ -121,7 +131,10 @@ impl Chaos {
             99 => self.change(),
             103 => self.run.hear_runtime(),
             104 => self.unrecord(),
-            100 => self.run.world.disk = self.dice.pick(&[Disk::Full, Disk::Unsure]).unwrap(),
+            // In a cluster, what is shown and not written down is not judged.
+            100 if self.run.cluster.is_none() => {
+                self.run.world.disk = self.dice.pick(&[Disk::Full, Disk::Unsure]).unwrap()
+            }
             _ => self.run.world.disk = Disk::Works,
         }
     }

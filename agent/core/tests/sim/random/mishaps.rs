@@ -164,6 +164,7 @@ impl Chaos {
                 self.run.writes.pop_front();
             }
         }
+        self.carry_out_some();
         match self.behind.below(6) {
             0 => self.stray(),
             1 => {

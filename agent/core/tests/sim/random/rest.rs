@@ -10,7 +10,8 @@ use berth_core::{
     effect::{Act, Effect},
     event::Event,
     id::{PodUid, SandboxId},
-    spec::{ContainerKind, Pod},
+    record::PodRecord,
+    spec::{ContainerKind, Pod, Source},
 };
 
 use super::{QUIET, REST_STEPS, chaos::Chaos};
@@ -29,6 +30,7 @@ impl Chaos {
         let began = self.run.now.mono;
         self.run.world.disk = Disk::Works;
         self.run.world.sick.clear();
+        self.calm_cluster();
         // Those of pods that are to go stay silent, and must not keep them.
         let ending = |run: &Run, id: &SandboxId| {
             let pod = run.world.sandboxes.get(id).map(|one| &one.pod);
@@ -55,10 +57,12 @@ impl Chaos {
                 self.deliver();
             } else if self.run.world.has_news() {
                 self.run.report();
+            } else if self.run.settle_cluster_once() {
+                self.note_requests();
             } else if self.run.look() || self.run.probe() {
             } else if !self.end_init_container() {
                 self.check_overdue();
-                let Some(at) = self.run.node.poll_timeout() else { return };
+                let Some(at) = self.run.wake_at() else { return };
                 if at > self.asked_at.max(began) + QUIET {
                     return;
                 }
@@ -135,19 +139,20 @@ impl Chaos {
         self.run.node.pods().map(|pod| pod.life()).collect()
     }
 
-    fn fail(&self, why: &str) -> ! {
+    pub(super) fn fail(&self, why: &str) -> ! {
         panic!("SEED={}: {why}", self.seed);
     }
 
     /// Every wanted pod is as it should be, and nothing else is there.
     pub(super) fn check_arrival(&mut self) {
-        for name in self.run.wanted() {
-            let pod = self.run.spec(&name).unwrap();
-            self.check_pod(&pod);
+        let mut wanted = self.run.all_wanted();
+        wanted.retain(|pod| !self.run.world.oracle.is_kept_out(pod));
+        for pod in &wanted {
+            self.check_pod(pod);
             self.count("arrivals");
         }
-        let wanted: Vec<PodUid> =
-            self.run.wanted().iter().filter_map(|name| Some(self.run.spec(name)?.uid.clone())).collect();
+        self.check_cluster(&wanted);
+        let wanted: Vec<PodUid> = wanted.iter().map(|pod| pod.uid.clone()).collect();
         let strangers: BTreeSet<&PodUid> =
             self.run.world.uids().filter(|uid| !wanted.contains(uid)).collect();
         if !strangers.is_empty() {
@@ -167,7 +172,8 @@ impl Chaos {
         let world = &self.run.world;
         if record.terminal.is_some() {
             let left = world.left_of(uid);
-            if !world.ends.contains_key(uid) {
+            // The API server knows of its own.
+            if pod.source != Source::Api && !world.ends.contains_key(uid) {
                 self.fail(&format!("{uid} has ended and nothing is kept of that"));
             }
             if left.iter().any(|what| what != "dirs" && what != "end") {
@@ -204,7 +210,8 @@ impl Chaos {
     pub(super) fn check_restart_changes_nothing(&mut self) {
         let starts = self.run.world.starts.clone();
         let statuses = self.run.world.statuses.clone();
-        let records = self.run.world.records.clone();
+        let records = self.records();
+        let requests = self.requests;
         self.run.advance(Duration::from_secs(5), |_| {});
         self.run.restart(None);
         let after_boot = self.run.world.statuses.clone();
@@ -219,10 +226,22 @@ impl Chaos {
         if starts != self.run.world.starts {
             self.fail("a restart started containers");
         }
-        if records != self.run.world.records {
+        if records != self.records() {
             self.fail("a restart changed records");
         }
+        if requests != self.requests {
+            self.fail("a restart told the API server something");
+        }
         self.count("restarts that changed nothing");
+    }
+
+    /// Of what the API gave, each agent notes anew when it saw it first.
+    fn records(&self) -> BTreeMap<PodUid, PodRecord> {
+        let mut records = self.run.world.records.clone();
+        for record in records.values_mut().filter(|record| record.source == Source::Api) {
+            record.manifest = "".into();
+        }
+        records
     }
 
     pub(super) fn check_empty(&self) {
@@ -238,6 +257,7 @@ impl Chaos {
             (world.sandboxes.len(), "sandboxes"),
             (world.snapshots.len(), "snapshots"),
             (world.containers.len(), "containers"),
+            (self.run.cluster.as_ref().map_or(0, |cluster| cluster.server.objects.len()), "objects"),
         ];
         for (count, what) in left {
             if count != 0 {

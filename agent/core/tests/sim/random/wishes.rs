@@ -24,7 +24,7 @@ impl Chaos {
         self.run.want(pod);
     }
 
-    fn random_pod(&mut self, name: &str) -> Pod {
+    pub(super) fn random_pod(&mut self, name: &str) -> Pod {
         let shapes: [&[&str]; 6] = [
             &["main"],
             &["main", "other"],

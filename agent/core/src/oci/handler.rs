@@ -1,0 +1,62 @@
+//! What the configuration of a runtime handler changes of its containers.
+//!
+//! Source: containerd `internal/cri/server/container_create.go` `runtimeSpec`, `internal/cri/util/util.go`
+//! `GetPassthroughAnnotations`.
+
+use std::collections::BTreeMap;
+
+use oci_spec::runtime::Spec;
+
+use crate::glob;
+
+/// The part of a handler that the OCI spec shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandlerTerms<'a> {
+    /// Patterns of annotations of the pod that the runtime sees (`pod_annotations`).
+    pub pod_annotations: &'a [String],
+    /// What privileged containers get of the node's devices.
+    pub devices: PrivilegedDevices,
+}
+
+/// What a privileged container gets of the node's devices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PrivilegedDevices {
+    /// All of them.
+    #[default]
+    All,
+    /// None, and it may use all (`privileged_without_host_devices_all_devices_allowed`): a virtual machine has its own.
+    Allowed,
+    /// None (`privileged_without_host_devices`).
+    None,
+}
+
+/// The spec as the handler wants it. What Berth itself annotates stays.
+#[must_use]
+pub fn with_terms(
+    mut spec: Spec,
+    annotations: &BTreeMap<String, String>,
+    is_privileged: bool,
+    terms: HandlerTerms<'_>,
+) -> Spec {
+    let passed = annotations
+        .iter()
+        .filter(|(name, _)| terms.pod_annotations.iter().any(|pattern| glob::matches(pattern, name)));
+    let own = spec.annotations_mut().get_or_insert_default();
+    for (name, value) in passed {
+        own.entry(name.clone()).or_insert_with(|| value.clone());
+    }
+    let Some(linux) = spec.linux_mut().as_mut().filter(|_| is_privileged) else { return spec };
+    if terms.devices == PrivilegedDevices::All {
+        return spec;
+    }
+    linux.set_devices(None);
+    if terms.devices == PrivilegedDevices::None
+        && let Some(rules) =
+            linux.resources_mut().as_mut().and_then(|resources| resources.devices_mut().as_mut())
+    {
+        rules.iter_mut().for_each(|rule| {
+            rule.set_allow(false);
+        });
+    }
+    spec
+}

@@ -1,0 +1,174 @@
+//! What the Node object says decides who begins, and nobody waits for it who needs it not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use berth_core::{
+    effect::{Act, Effect, NodeAct},
+    event::{Event, Restored},
+    node::{Node, NodeInfo, Taint},
+    spec::{Pod, Scheduling, Source},
+};
+
+use crate::{pods, run::Run};
+
+/// A node in a cluster.
+fn in_cluster() -> Run {
+    let mut run = Run::new();
+    run.node = Node::new(pods::node(), BTreeSet::from([Source::File, Source::Api]));
+    run.handle(Event::Restored(Box::<Restored>::default()));
+    run.handle(Event::NetworkReady(Ok(())));
+    run
+}
+
+fn labelled(zone: &str) -> NodeInfo {
+    let labels = BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
+    NodeInfo { name: "node".into(), labels, ..NodeInfo::default() }
+}
+
+/// A pod of the API server that asks for a zone.
+fn asking(name: &str, zone: &str) -> Pod {
+    let selector = BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
+    let scheduling = Scheduling { selector, ..Scheduling::default() };
+    Pod { source: Source::Api, scheduling, ..pods::pod(name, &[name]) }
+}
+
+/// Reasons of events of rejected pods.
+fn rejections(run: &Run) -> Vec<&str> {
+    let reasons = run.told.iter().filter_map(|effect| match effect {
+        Effect::Pod { act: Act::Note(note), .. } => Some(&*note.event.reason),
+        Effect::Pod { .. } | Effect::Node { .. } => None,
+    });
+    reasons
+        .filter(|reason| ["NodeAffinity", "TaintToleration", "OutOfexample.com/gpu"].contains(reason))
+        .collect()
+}
+
+fn readings(run: &Run) -> usize {
+    let is_reading = |effect: &&Effect| matches!(effect, Effect::Node { act: NodeAct::ReadNodeObject, .. });
+    run.told.iter().filter(is_reading).count()
+}
+
+fn runs(run: &Run, name: &str) -> bool {
+    run.world.containers.values().any(|one| one.name.as_str() == name && one.is_running())
+}
+
+/// Watches tell of the pod and of the node in any order.
+#[test]
+fn a_pod_that_labels_keep_out_is_judged_by_the_object_of_that_moment() {
+    for (watched, there, readings_expected, rejected) in [
+        (Some("a"), None, 0, &[][..]),
+        (Some("b"), Some("a"), 1, &[]),
+        (None, Some("a"), 1, &[]),
+        (Some("b"), Some("b"), 1, &["NodeAffinity"]),
+        (Some("b"), None, 1, &["NodeAffinity"]),
+    ] {
+        let mut run = in_cluster();
+        if let Some(zone) = watched {
+            run.handle(Event::NodeInfo(labelled(zone)));
+        }
+        run.world.node_object = there.map(labelled);
+        run.want(asking("web", "a"));
+        run.settle();
+        let what = format!("watched {watched:?}, there {there:?}");
+        assert_eq!(rejections(&run), rejected, "{what}");
+        assert_eq!(readings(&run), readings_expected, "{what}");
+        assert_eq!(runs(&run, "web"), rejected.is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn one_that_comes_during_a_reading_has_its_own() {
+    let mut run = in_cluster();
+    run.want(asking("early", "a"));
+    assert_eq!(readings(&run), 1);
+    run.want(asking("late", "a"));
+    assert_eq!(readings(&run), 1, "two at a time");
+    run.settle();
+    assert_eq!(readings(&run), 2);
+    assert_eq!(rejections(&run), ["NodeAffinity"; 2]);
+}
+
+#[test]
+fn one_that_is_gone_when_the_object_was_read_is_not_judged() {
+    let mut run = in_cluster();
+    run.want(asking("web", "a"));
+    run.unwant("web");
+    run.settle();
+    assert!(rejections(&run).is_empty());
+    run.want(asking("web", "a"));
+    run.settle();
+    assert_eq!(readings(&run), 2, "what was read for the one before counts for none");
+}
+
+/// A node without a cluster has no object to read, and a pod that fits waits for none.
+#[test]
+fn nobody_else_waits_for_it() {
+    let mut run = Run::new();
+    run.want(Pod { source: Source::File, ..asking("web", "a") });
+    run.settle();
+    assert_eq!((readings(&run), rejections(&run)), (0, vec!["NodeAffinity"]));
+
+    let mut run = in_cluster();
+    run.want(pods::pod("web", &["web"]));
+    run.settle();
+    assert_eq!(readings(&run), 0);
+    assert!(runs(&run, "web"), "a pod of a manifest waits for the API server");
+}
+
+/// Pods that were admitted stay (`requiredDuringSchedulingIgnoredDuringExecution`); taints end pods of the API by a controller.
+#[test]
+fn what_changes_on_the_node_concerns_those_that_come_later() {
+    let mut run = in_cluster();
+    run.handle(Event::NodeInfo(labelled("a")));
+    run.want(asking("early", "a"));
+    run.settle();
+    let taint = Taint { key: "down".into(), value: String::new() };
+    let changed = NodeInfo { taints: vec![taint], ..labelled("b") };
+    run.world.node_object = Some(changed.clone());
+    run.handle(Event::NodeInfo(changed));
+    run.want(asking("late", "b"));
+    run.want(Pod { source: Source::File, ..asking("static", "b") });
+    run.settle();
+    assert_eq!(rejections(&run), ["TaintToleration"]);
+    assert!(runs(&run, "early") && runs(&run, "static") && !runs(&run, "late"));
+}
+
+/// Others advertise resources on the node by its object (`removeMissingExtendedResources` of `pkg/kubelet/lifecycle/predicate.go`).
+#[test]
+fn resources_that_others_put_on_the_node_are_counted() {
+    let gpus = |name: &str| {
+        let mut pod = Pod { source: Source::Api, ..pods::pod(name, &[name]) };
+        pods::edit(&mut pod, name).resources.requests.extended.insert("example.com/gpu".into(), 2);
+        pod
+    };
+    let mut run = in_cluster();
+    let extended = BTreeMap::from([("example.com/gpu".to_owned(), 3)]);
+    run.handle(Event::NodeInfo(NodeInfo { extended, ..labelled("a") }));
+    for name in ["one", "two"] {
+        run.want(gpus(name));
+        run.settle();
+    }
+    assert_eq!(rejections(&run), ["OutOfexample.com/gpu"]);
+}
+
+/// A cloud's controller may know other addresses than the machine; what the machine has changes nothing then.
+#[test]
+fn pods_see_the_addresses_of_the_object() {
+    let mut run = in_cluster();
+    run.want(pods::pod("web", &["web"]));
+    run.settle();
+    let seen = |run: &Run| run.world.statuses.values().next().map(|status| status.host_ips.clone());
+    assert_eq!(seen(&run), Some(pods::node().ips));
+    let ips = vec!["198.51.100.1".parse().unwrap()];
+    run.handle(Event::NodeInfo(NodeInfo { ips: ips.clone(), ..labelled("a") }));
+    run.settle();
+    assert_eq!(seen(&run), Some(ips.clone()));
+    let facts = berth_core::config::NodeFacts {
+        ips: pods::node().ips,
+        hostname: "node".into(),
+        ..Default::default()
+    };
+    run.handle(Event::NodeFacts(facts));
+    run.settle();
+    assert_eq!(seen(&run), Some(ips));
+}

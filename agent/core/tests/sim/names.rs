@@ -1,0 +1,101 @@
+//! One namespace and name in several sources, and what else is told of a pod that has to wait.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use berth_core::{
+    effect::{Act, Effect, NodeAct},
+    event::{Event, Restored},
+    id::PodUid,
+    image::WantedImage,
+    node::Node,
+    spec::{Pod, Source},
+};
+
+use crate::{pods, run::Run};
+
+/// A pod of the one name, whose container is named after its source.
+fn of(source: Source) -> Pod {
+    let pod = pods::pod("web", &[source.as_str()]);
+    Pod { source, uid: PodUid::new(format!("uid-{}", source.as_str())), ..pod }
+}
+
+fn notes<'a>(run: &'a Run, reason: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    run.told.iter().filter_map(move |effect| match effect {
+        Effect::Pod { pod, act: Act::Note(note), .. } if note.event.reason == reason => {
+            Some((pod.as_str(), note.event.message.as_str()))
+        }
+        Effect::Pod { .. } | Effect::Node { .. } => None,
+    })
+}
+
+fn runs(run: &Run, source: Source) -> bool {
+    run.world.containers.values().any(|one| one.name.as_str() == source.as_str() && one.is_running())
+}
+
+/// Who is there stays; of two that come at once, files go before URLs and those before the API server. The other is told why it waits,
+/// and begins when the first is gone.
+#[test]
+fn a_name_is_one_pods_and_then_the_others() {
+    use Source::{Api, File, Http};
+    for (there, comes, wins) in [
+        (Some(File), Api, File),
+        (Some(Api), File, Api),
+        (Some(Http), File, Http),
+        (None, Api, File),
+        (None, Http, File),
+    ] {
+        let mut run = Run::new();
+        run.node = Node::new(pods::node(), BTreeSet::from([File, Http, Api]));
+        for source in [File, Http, Api] {
+            run.handle(Event::Desired { source, pods: Vec::new(), is_whole: true });
+        }
+        let other = there.unwrap_or(File);
+        if there.is_none() {
+            // Nothing begins before the node knows what there was.
+            run.want(of(other));
+            run.want(of(comes));
+        }
+        run.handle(Event::Restored(Box::<Restored>::default()));
+        run.handle(Event::NetworkReady(Ok(())));
+        if there.is_some() {
+            run.want(of(other));
+            run.settle();
+            run.want(of(comes));
+        }
+        run.settle();
+        let loses = if wins == other { comes } else { other };
+        let what = format!("{there:?} there, {comes:?} comes");
+        assert!(runs(&run, wins) && !runs(&run, loses), "{what}");
+        let (uid, name) = (format!("uid-{}", loses.as_str()), loses.as_str());
+        let why = format!(
+            "Error validating pod web_default({uid}) from {name} due to duplicate pod name \"web\", ignoring"
+        );
+        assert_eq!(notes(&run, "FailedValidation").collect::<Vec<_>>(), [(&*uid, &*why)], "{what}");
+
+        run.handle(Event::Desired { source: wins, pods: Vec::new(), is_whole: true });
+        run.settle();
+        run.advance(Duration::from_secs(120), Run::settle);
+        assert!(runs(&run, loses) && !runs(&run, wins), "{what}, and goes");
+        assert_eq!(notes(&run, "FailedValidation").count(), 1, "{what}, and goes");
+    }
+}
+
+/// Secrets are named in the order of the pod, once for each of its pulls, and to no other pod.
+#[test]
+fn pull_secrets_that_are_missing_are_told() {
+    let mut run = Run::new();
+    run.world.images.clear();
+    let with_secrets =
+        Pod { pull_secrets: vec!["b".into(), "a".into(), "c".into()], ..pods::pod("web", &["web"]) };
+    let image = WantedImage::of(&with_secrets, &with_secrets.containers[0].image);
+    run.want(with_secrets);
+    run.want(pods::pod("open", &["open"]));
+    let is_pull = |effect: &Effect| matches!(effect, Effect::Node { act: NodeAct::PullImage(one), .. } if *one == image);
+    while !run.open.iter().any(is_pull) {
+        assert!(run.settle_one(), "nothing is pulled");
+    }
+    run.handle(Event::PullSecretsMissing { image, names: vec!["a".into(), "b".into()] });
+    let expected =
+        "Unable to retrieve some image pull secrets (b, a); attempting to pull the image may not succeed.";
+    assert_eq!(notes(&run, "FailedToRetrieveImagePullSecret").collect::<Vec<_>>(), [("uid-web", expected)]);
+}

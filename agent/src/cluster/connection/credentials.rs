@@ -1,0 +1,211 @@
+//! What proves who the node is and changes: tokens in files, and what plugins say.
+//!
+//! A file is read again after a minute, a plugin run again when what it said has ended, and both when the server has refused
+//! (`NewCachedFileTokenSource` of `k8s.io/client-go/transport/token_source.go`, `exec.go` of client-go).
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Shared},
+};
+use http::HeaderValue;
+use jiff::Timestamp;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
+
+use super::exec::Plugin;
+use crate::causes::with_causes;
+
+/// How often a file is read: a minute, and somewhat before that.
+const FILE_EVERY: Duration = Duration::from_secs(50);
+/// How long what a server refuses is not asked for anew: it may refuse whatever it gets.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+/// Pauses after failures: the first one, and the longest.
+const AGAIN_MIN: Duration = Duration::from_secs(1);
+const AGAIN_MAX: Duration = Duration::from_secs(30);
+/// How long a token in a file may be: longer than any header that a server takes.
+const TOKEN_MAX: usize = 64 << 10;
+
+/// A client certificate and its key, in PEM form.
+#[derive(Debug, Clone)]
+pub(super) struct Identity {
+    pub(super) certificates: String,
+    pub(super) key: SecretString,
+}
+
+/// What proves who the node is.
+#[derive(Debug, Clone)]
+pub(super) struct Credential {
+    pub(super) token: Option<SecretString>,
+    pub(super) identity: Option<Identity>,
+    /// When it ends; `None` is when the server says so.
+    pub(super) until: Option<Timestamp>,
+}
+
+impl Credential {
+    /// The header of a request.
+    pub(super) fn header(&self) -> Result<Option<HeaderValue>, String> {
+        let Some(token) = &self.token else { return Ok(None) };
+        let value = HeaderValue::try_from(format!("Bearer {}", token.expose_secret()));
+        let mut value =
+            value.map_err(|_not_one| "the token has characters that no header can have".to_owned())?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+}
+
+/// Where it comes from.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// A file with a token.
+    File(PathBuf),
+    /// A program.
+    Plugin(Plugin),
+}
+
+/// How long what came of a source is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keeps {
+    /// [`FILE_EVERY`], and on while there is nothing new.
+    ForAWhile,
+    /// Until the time that it says.
+    UntilItEnds,
+}
+
+type Answer = Result<Arc<Credential>, String>;
+
+/// The credential of now, whoever asks.
+pub(super) struct Credentials {
+    source: Source,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    last: Option<(Arc<Credential>, Instant)>,
+    is_refused: bool,
+    failures: u32,
+    /// Until when nothing is tried, and why.
+    failed: Option<(Instant, String)>,
+    /// The attempt that everybody waits for.
+    running: Option<Shared<BoxFuture<'static, Answer>>>,
+}
+
+impl Credentials {
+    pub(super) fn of(source: Source) -> Arc<Self> {
+        Arc::new(Self { source, state: Mutex::default() })
+    }
+
+    /// The one of now. Those who ask at once wait for the same attempt, which goes on when they no longer wait.
+    pub(super) async fn now(self: &Arc<Self>) -> Answer {
+        let running = {
+            let mut state = self.lock();
+            if let Some(answer) = state.known(self.source.keeps(), Instant::now()) {
+                return answer;
+            }
+            state.running.get_or_insert_with(|| Self::begin(self)).clone()
+        };
+        running.await
+    }
+
+    /// Tells that the server did not take this one.
+    pub(super) fn refused(&self, used: &Arc<Credential>) {
+        self.lock().refuse(used, Instant::now());
+    }
+
+    fn begin(this: &Arc<Self>) -> Shared<BoxFuture<'static, Answer>> {
+        let this = Arc::clone(this);
+        let task = tokio::spawn(async move {
+            let got = this.source.get().await;
+            this.lock().take(got, this.source.keeps(), Instant::now())
+        });
+        let ended = |_stopping| Err("the agent is stopping".to_owned());
+        async move { task.await.unwrap_or_else(ended) }.boxed().shared()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// What needs no attempt.
+    fn known(&self, keeps: Keeps, now: Instant) -> Option<Answer> {
+        if let Some((credential, taken)) = self.last.as_ref().filter(|_| !self.is_refused) {
+            let holds = match keeps {
+                Keeps::ForAWhile => now.duration_since(*taken) < FILE_EVERY,
+                Keeps::UntilItEnds => credential.until.is_none_or(|until| Timestamp::now() < until),
+            };
+            if holds {
+                return Some(Ok(Arc::clone(credential)));
+            }
+        }
+        let waits = self.failed.as_ref().filter(|(until, _)| now < *until);
+        waits.map(|(_, why)| Err(why.clone()))
+    }
+
+    fn refuse(&mut self, used: &Arc<Credential>, now: Instant) {
+        let last = self.last.as_ref();
+        self.is_refused |= last.is_some_and(|(last, taken)| {
+            Arc::ptr_eq(last, used) && now.duration_since(*taken) >= REFUSED_PAUSE
+        });
+    }
+
+    /// Takes what came of an attempt. A file that cannot be read leaves the token that it had.
+    fn take(&mut self, got: Result<Credential, String>, keeps: Keeps, now: Instant) -> Answer {
+        self.running = None;
+        self.is_refused = false;
+        let why = match got {
+            Ok(credential) => {
+                let credential = Arc::new(credential);
+                self.last = Some((Arc::clone(&credential), now));
+                (self.failures, self.failed) = (0, None);
+                return Ok(credential);
+            }
+            Err(why) => why,
+        };
+        tracing::warn!(why, "there is nothing new that says who the node is");
+        if let Some((credential, taken)) = self.last.as_mut().filter(|_| keeps == Keeps::ForAWhile) {
+            *taken = now;
+            return Ok(Arc::clone(credential));
+        }
+        self.last = None;
+        self.failures = self.failures.saturating_add(1);
+        let pause = AGAIN_MIN.saturating_mul(1 << (self.failures - 1).min(8)).min(AGAIN_MAX);
+        self.failed = Some((now + pause, why.clone()));
+        Err(why)
+    }
+}
+
+impl Source {
+    fn keeps(&self) -> Keeps {
+        match self {
+            Self::File(_) => Keeps::ForAWhile,
+            Self::Plugin(_) => Keeps::UntilItEnds,
+        }
+    }
+
+    async fn get(&self) -> Result<Credential, String> {
+        match self {
+            Self::File(path) => {
+                let read = tokio::fs::read_to_string(path).await;
+                let text =
+                    read.map_err(|error| format!("read the token file {}: {error}", path.display()))?;
+                let token = text.trim();
+                if token.is_empty() || token.len() > TOKEN_MAX {
+                    return Err(format!("read the token file {}: it has no token", path.display()));
+                }
+                Ok(Credential { token: Some(SecretString::from(token)), identity: None, until: None })
+            }
+            Self::Plugin(plugin) => plugin.run().await.map_err(|error| with_causes(&error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

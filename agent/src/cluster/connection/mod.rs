@@ -1,0 +1,226 @@
+//! The connection to the API server, as a kubeconfig says.
+//!
+//! One HTTP/2 connection carries all requests and watches of the agent. A server that is gone without a word is found
+//! out by pings, as in client-go (`k8s.io/apimachinery/pkg/util/net/http.go`).
+
+mod authenticated;
+mod credentials;
+mod exec;
+mod proxy;
+mod reload;
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http::{HeaderName, HeaderValue, Request, Response};
+use hyper::body::Incoming;
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_timeout::TimeoutConnector;
+use hyper_util::{
+    client::legacy::{self, connect::Connection},
+    rt::{TokioExecutor, TokioTimer},
+};
+use kube::{
+    Client, Config,
+    client::{Body, ClientBuilder, ConfigExt},
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
+};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, util::BoxCloneSyncService};
+
+pub(super) use self::reload::follow;
+use self::{
+    authenticated::Authenticated,
+    credentials::{Credentials, Source},
+    exec::Plugin,
+    proxy::Way,
+};
+use super::answers::Bounded;
+use crate::{
+    causes::with_causes,
+    config::{Cluster, architecture},
+};
+
+/// How long a connection may take to be made.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// How long nothing may come before the server is asked for a sign of life (`ReadIdleTimeout`).
+const PING_AFTER: Duration = Duration::from_secs(30);
+/// How long that may take (`PingTimeout`).
+const PING_WITHIN: Duration = Duration::from_secs(15);
+/// How long a connection without pings (HTTP/1.1) may be silent: longer than any watch.
+const READ_WITHIN: Duration = Duration::from_secs(330);
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The kubeconfig.
+    #[error("use the kubeconfig {path}", path = .path.display())]
+    Kubeconfig {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: Box<kube::config::KubeconfigError>,
+    },
+    /// What it names: certificates, keys, a token file, a credential plugin, a proxy.
+    #[error("use what the kubeconfig {path} names: {why}", path = .path.display())]
+    Credentials {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// Sends a request over a connection.
+type Transport = BoxCloneSyncService<Request<Body>, Response<Incoming>, BoxError>;
+
+/// A client for the cluster of a kubeconfig: that of the node, or the one with which it asks for its certificate. Reads every
+/// certificate that it names. No connection is made yet; a credential plugin is run with the first request.
+///
+/// # Errors
+/// The kubeconfig, or what it names, cannot be used.
+pub(super) async fn connect(cluster: &Cluster, kubeconfig: &Path) -> Result<Client, ConnectError> {
+    connect_as(cluster, kubeconfig, None).await
+}
+
+/// As [`connect`], with the certificate and the key of another file.
+///
+/// # Errors
+/// As of [`connect`], and where the file cannot be used.
+pub(super) async fn connect_as(
+    cluster: &Cluster,
+    kubeconfig: &Path,
+    identity: Option<&Path>,
+) -> Result<Client, ConnectError> {
+    let path = kubeconfig.to_owned();
+    let unusable = |source| ConnectError::Kubeconfig { path: path.clone(), source: Box::new(source) };
+    let mut named = Kubeconfig::read_from(kubeconfig).map_err(unusable)?;
+    if let Some(identity) = identity {
+        let file = identity.display().to_string();
+        for auth in named.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut()) {
+            (auth.client_certificate, auth.client_certificate_data) = (Some(file.clone()), None);
+            (auth.client_key, auth.client_key_data) = (Some(file.clone()), None);
+            (auth.exec, auth.token, auth.token_file) = (None, None, None);
+        }
+    }
+    let named_proxy = proxy::named(&named);
+    let config =
+        Config::from_custom_kubeconfig(named, &KubeConfigOptions::default()).await.map_err(unusable)?;
+    let wrong = |why| ConnectError::Credentials { path: path.clone(), why };
+    let proxies = cluster.proxies.clone();
+    // Files are read, which may take its time. Client asks for the runtime that it is made in.
+    let runtime = tokio::runtime::Handle::current();
+    let made = tokio::task::spawn_blocking(move || {
+        let _runtime = runtime.enter();
+        let way = Way::of(named_proxy.as_deref(), &proxies, &config.cluster_url)?;
+        client(config, way)
+    });
+    let made = made.await.unwrap_or_else(|_cancelled| Err("the agent is stopping".to_owned()));
+    made.map_err(wrong)
+}
+
+fn client(mut config: Config, way: Way) -> Result<Client, String> {
+    config.headers.push((HeaderName::from_static("user-agent"), agent_name()));
+    // The client would go another way than ours (NO_PROXY is compared with the proxy there).
+    config.proxy_url = None;
+    let source = source(&mut config.auth_info)?;
+    let text = |error: kube::Error| with_causes(&error);
+    let (base, auth) = (config.base_uri_layer(), config.auth_layer().map_err(text)?);
+    let (headers, namespace) =
+        (config.extra_headers_layer().map_err(text)?, config.default_namespace.clone());
+    let transport = transport(&config, &way)?;
+    let transport = match source {
+        None => transport,
+        Some(source) => {
+            BoxCloneSyncService::new(Authenticated::of(Credentials::of(source), config, way, transport))
+        }
+    };
+    let service = ServiceBuilder::new()
+        .layer(base)
+        .option_layer(auth)
+        .layer(headers)
+        .map_err(BoxError::from)
+        .service(Bounded(transport));
+    Ok(ClientBuilder::new(service, namespace).build())
+}
+
+/// What of the user's credentials changes by itself, taken out: the client knows of the others alone.
+fn source(user: &mut AuthInfo) -> Result<Option<Source>, String> {
+    if let Some(provider) = user.auth_provider.take() {
+        return Err(format!(
+            "its auth-provider `{}` is no longer a part of Kubernetes: name a credential plugin as `exec`",
+            provider.name
+        ));
+    }
+    let (file, exec) = (user.token_file.take(), user.exec.take());
+    if user.token.is_some() {
+        return Ok(None);
+    }
+    match (file, exec) {
+        (Some(file), _) if !file.is_empty() => Ok(Some(Source::File(file.into()))),
+        (_, Some(exec)) => Ok(Some(Source::Plugin(Plugin::of(&exec).map_err(|error| with_causes(&error))?))),
+        (_, None) => Ok(None),
+    }
+}
+
+/// Connections with the certificate of the configuration.
+fn transport(config: &Config, way: &Way) -> Result<Transport, String> {
+    match way {
+        Way::Direct => through(proxy::tcp(), config),
+        Way::Http(proxy) => through(proxy.tunnel(proxy::tcp()), config),
+        Way::Https(proxy) => {
+            // Who the node is, is no business of the proxy's.
+            let mut anonymous = config.clone();
+            anonymous.auth_info = AuthInfo::default();
+            let tls = anonymous.rustls_client_config().map_err(|error| with_causes(&error))?;
+            let to_proxy = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1();
+            through(proxy.tunnel(to_proxy.wrap_connector(proxy::tcp())), config)
+        }
+        Way::Socks(proxy) => through(proxy.socks(proxy::tcp()), config),
+    }
+}
+
+fn through<C>(connector: C, config: &Config) -> Result<Transport, String>
+where
+    C: Service<http::Uri> + Clone + Send + Sync + 'static,
+    C::Response: Connection + hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
+    C::Future: Send + 'static,
+    C::Error: Into<BoxError>,
+{
+    let tls = config.rustls_client_config().map_err(|error| with_causes(&error))?;
+    let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    let https = match &config.tls_server_name {
+        Some(name) => {
+            let name =
+                name.clone().try_into().map_err(|_not_one| format!("tls-server-name `{name}` is no name"))?;
+            https.with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(name))
+        }
+        None => https,
+    };
+    let mut timed = TimeoutConnector::new(https.enable_all_versions().wrap_connector(connector));
+    timed.set_connect_timeout(Some(CONNECT_WITHIN));
+    timed.set_read_timeout(Some(READ_WITHIN));
+    let http: legacy::Client<_, Body> = legacy::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .http2_keep_alive_interval(PING_AFTER)
+        .http2_keep_alive_timeout(PING_WITHIN)
+        .build(timed);
+    Ok(BoxCloneSyncService::new(http.map_err(BoxError::from)))
+}
+
+/// Who the server hears asking: the kubelet whose place this is.
+fn agent_name() -> HeaderValue {
+    let processor = architecture();
+    let name = format!("kubelet/v1.36.3 (linux/{processor}) berth/{}", env!("CARGO_PKG_VERSION"));
+    HeaderValue::from_str(&name).unwrap_or_else(|_not_ascii| HeaderValue::from_static("kubelet"))
+}
+
+fn base64(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+#[cfg(test)]
+mod tests;

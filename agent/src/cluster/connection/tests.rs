@@ -1,0 +1,275 @@
+//! Kubeconfigs and a server that tells who asked.
+
+mod server;
+
+use std::{
+    fs,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use berth_core::cluster::proxy::Proxies;
+use serde_json::{Value, json};
+
+use self::server::{Authority, Proxy, Server};
+use super::*;
+use crate::cluster::{ApiError, Clients, client::within};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// A kubeconfig in a directory.
+struct Node {
+    dir: tempfile::TempDir,
+    cluster: Cluster,
+}
+
+impl Node {
+    fn with(cluster: Value, user: Value) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let kubeconfig = dir.path().join("kubelet.conf");
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "x",
+            "clusters": [{ "name": "x", "cluster": cluster }],
+            "users": [{ "name": "x", "user": user }],
+            "contexts": [{ "name": "x", "context": { "cluster": "x", "user": "x" } }],
+        });
+        fs::write(&kubeconfig, text.to_string()).unwrap();
+        let flags = [format!("--kubeconfig={}", kubeconfig.display())];
+        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+        let facts = crate::config::tests::facts();
+        let config = crate::config::tests::load_text("", &flags).unwrap().resolve(&facts).unwrap();
+        let cluster = Cluster { proxies: Proxies::default(), ..config.cluster.unwrap() };
+        Self { dir, cluster }
+    }
+
+    async fn client(&self) -> Result<Client, ConnectError> {
+        connect(&self.cluster, &self.cluster.kubeconfig).await
+    }
+
+    /// Who the server says that is asking.
+    async fn who(&self) -> Result<Value, ApiError> {
+        let client = self.client().await.map_err(|error| ApiError::Unanswered(with_causes(&error)))?;
+        who(&client).await
+    }
+}
+
+async fn who(client: &Client) -> Result<Value, ApiError> {
+    within(SOON, client.request(Request::get("/who").body(Vec::new()).unwrap())).await
+}
+
+fn data(text: &str) -> String {
+    base64(text.as_bytes())
+}
+
+#[tokio::test]
+async fn the_server_is_trusted_by_its_authority_and_its_name() {
+    let (authority, other) = (Authority::new("ours"), Authority::new("other"));
+    let named = Server::start(&authority, &["127.0.0.1", "api.example"]).await;
+    let foreign = Server::start(&authority, &["api.example"]).await;
+    let (pem, dir) = (authority.pem(), tempfile::tempdir().unwrap());
+    let file = dir.path().join("ca.crt");
+    fs::write(&file, &pem).unwrap();
+    let ca = |server: &Server| json!({ "server": server.url(), "certificate-authority-data": data(&pem) });
+    let with = |mut cluster: Value, more: Value| {
+        cluster.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        cluster
+    };
+    for (cluster, is_trusted) in [
+        (ca(&named), true),
+        (json!({ "server": named.url(), "certificate-authority": file }), true),
+        (json!({ "server": named.url(), "certificate-authority-data": data(&other.pem()) }), false),
+        (json!({ "server": named.url() }), false),
+        (json!({ "server": named.url(), "insecure-skip-tls-verify": true }), true),
+        (ca(&foreign), false),
+        (with(ca(&foreign), json!({ "tls-server-name": "api.example" })), true),
+        (with(ca(&named), json!({ "tls-server-name": "other.example" })), false),
+    ] {
+        let answer = Node::with(cluster.clone(), json!({})).who().await;
+        assert_eq!(answer.is_ok(), is_trusted, "{cluster}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_node_is_who_its_kubeconfig_says() {
+    let authority = Authority::new("ours");
+    let server = Server::start(&authority, &["127.0.0.1"]).await;
+    let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+    let (certificate, key) = authority.client("file");
+    let dir = tempfile::tempdir().unwrap();
+    let files = ["client.crt", "client.key", "token"].map(|name| dir.path().join(name));
+    for (file, text) in files.iter().zip([&certificate, &key, &"of-file\n".to_owned()]) {
+        fs::write(file, text).unwrap();
+    }
+    let (certificate, key) = authority.client("data");
+    let plugin = |status: Value| {
+        let printed = json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
+        });
+        json!({ "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+            "command": "echo", "args": [printed.to_string()],
+        } })
+    };
+    let (theirs, their_key) = authority.client("plugin");
+    for (user, token, name) in [
+        (json!({}), Value::Null, Value::Null),
+        (json!({ "token": "inline" }), json!("Bearer inline"), Value::Null),
+        (json!({ "token": "inline", "tokenFile": files[2] }), json!("Bearer inline"), Value::Null),
+        (json!({ "tokenFile": files[2] }), json!("Bearer of-file"), Value::Null),
+        (json!({ "username": "a", "password": "b" }), json!("Basic YTpi"), Value::Null),
+        (json!({ "client-certificate": files[0], "client-key": files[1] }), Value::Null, json!("file")),
+        (
+            json!({ "client-certificate-data": data(&certificate), "client-key-data": data(&key) }),
+            Value::Null,
+            json!("data"),
+        ),
+        (plugin(json!({ "token": "said" })), json!("Bearer said"), Value::Null),
+        (
+            plugin(json!({ "clientCertificateData": theirs, "clientKeyData": their_key })),
+            Value::Null,
+            json!("plugin"),
+        ),
+        (
+            plugin(json!({ "token": "said", "clientCertificateData": theirs, "clientKeyData": their_key })),
+            json!("Bearer said"),
+            json!("plugin"),
+        ),
+    ] {
+        let node = Node::with(cluster.clone(), user.clone());
+        let who = node.who().await.unwrap_or_else(|error| panic!("{user}: {error}"));
+        assert_eq!((&who["authorization"], &who["certificate"]), (&token, &name), "{user}");
+        assert!(who["agent"].as_str().unwrap().starts_with("kubelet/v1.36"), "{who}");
+    }
+    let gone = json!({ "auth-provider": { "name": "gcp" } });
+    let refused = Node::with(cluster, gone).client().await.err().unwrap();
+    assert!(
+        with_causes(&refused).contains("auth-provider `gcp` is no longer a part of Kubernetes"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn another_certificate_of_a_plugin_is_used_on_another_connection() {
+    let authority = Authority::new("ours");
+    let server = Server::start(&authority, &["127.0.0.1"]).await;
+    let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("printed");
+    let print = |name: &str| {
+        let (certificate, key) = authority.client(name);
+        let status = json!({
+            "clientCertificateData": certificate, "clientKeyData": key, "expirationTimestamp": "2000-01-01T00:00:00Z",
+        });
+        let printed = json!({ "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status });
+        fs::write(&file, printed.to_string()).unwrap();
+    };
+    let user = json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": "cat", "args": [file],
+    } });
+    let client = Node::with(cluster, user).client().await.unwrap();
+    for name in ["first", "second"] {
+        print(name);
+        assert_eq!(who(&client).await.unwrap()["certificate"], name);
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_is_told_by_the_request_and_not_by_the_client() {
+    let user = json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+        "command": "sh", "args": ["-c", "echo 'the cloud is away' >&2; exit 1"],
+    } });
+    let node = Node::with(json!({ "server": "https://127.0.0.1:1" }), user);
+    let client = node.client().await.unwrap();
+    let error = who(&client).await.unwrap_err().to_string();
+    assert!(error.contains("the cloud is away"), "{error}");
+}
+
+#[tokio::test]
+async fn requests_go_through_the_proxy_that_the_kubeconfig_names() {
+    let authority = Authority::new("ours");
+    let server = Server::start(&authority, &["api.example"]).await;
+    // Nobody but the proxy knows where the server is.
+    let url = format!("https://api.example:{}", server.port());
+    let mut made = Vec::new();
+    for (scheme, user, expected) in [
+        ("http", "", None),
+        ("http", "a:p%40ss@", Some("Basic YTpwQHNz")),
+        ("https", "", None),
+        ("socks5", "", None),
+    ] {
+        let proxy = Proxy::start(scheme, &authority, server.port()).await;
+        let cluster = json!({
+            "server": url, "certificate-authority-data": data(&authority.pem()),
+            "proxy-url": format!("{scheme}://{user}127.0.0.1:{}", proxy.port()),
+        });
+        let answer = Node::with(cluster, json!({ "token": "x" })).who().await;
+        assert_eq!(answer.unwrap_or_else(|error| panic!("{scheme}: {error}"))["authorization"], "Bearer x");
+        assert_eq!(proxy.authorization().as_deref(), expected, "{scheme}");
+        made.push(proxy.connections());
+    }
+    assert_eq!(made, [1, 1, 1, 1]);
+    let cluster = json!({ "server": url, "proxy-url": "ftp://127.0.0.1" });
+    let refused = Node::with(cluster, json!({})).client().await.err().unwrap();
+    assert!(refused.to_string().contains("its proxy-url is of `ftp`"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_proxy_of_the_environment_is_used_where_it_does_not_say_otherwise() {
+    let authority = Authority::new("ours");
+    let server = Server::start(&authority, &["api.example"]).await;
+    let proxy = Proxy::start("http", &authority, server.port()).await;
+    let url = format!("https://api.example:{}", server.port());
+    let cluster = json!({ "server": url, "certificate-authority-data": data(&authority.pem()) });
+    let mut node = Node::with(cluster, json!({}));
+    node.cluster.proxies.https = format!("127.0.0.1:{}", proxy.port());
+    node.who().await.unwrap();
+    assert_eq!(proxy.connections(), 1);
+    node.cluster.proxies.no_proxy = ".example".to_owned();
+    node.who().await.unwrap_err();
+    assert_eq!(proxy.connections(), 1, "asked without");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_kubeconfig_names_is_read_again_when_it_has_changed() {
+    let authority = Authority::new("ours");
+    let server = Server::start(&authority, &["127.0.0.1"]).await;
+    let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+    let node = Node::with(cluster, json!({ "token": "first" }));
+    let clients = Clients::new(node.client().await.unwrap());
+    let write = |text: String| {
+        let part = node.dir.path().join("part");
+        fs::write(&part, text).unwrap();
+        fs::rename(&part, &node.cluster.kubeconfig).unwrap();
+    };
+    let first = fs::read_to_string(&node.cluster.kubeconfig).unwrap();
+    let (none, tries) = (node.dir.path().join("none"), AtomicUsize::new(0));
+    let connect = || {
+        tries.fetch_add(1, Ordering::SeqCst);
+        node.client()
+    };
+    let look = Duration::from_millis(20);
+    let following = reload::follow_every(look, &clients, &node.cluster.kubeconfig, &none, connect);
+    let token = async || who(&clients.get()).await.unwrap()["authorization"].clone();
+    let changing = async {
+        assert_eq!(token().await, "Bearer first");
+        // What is there at the first look passes for what there was, so that there may have to be another change.
+        let mut changes = 0;
+        while token().await == "Bearer first" {
+            changes += 1;
+            write(first.replace("first", &format!("next-{changes}")));
+            tokio::time::sleep(look).await;
+        }
+        // What cannot be used leaves the client that there is.
+        let tried = tries.load(Ordering::SeqCst);
+        write("{".to_owned());
+        write(first.replace("https://", "broken://"));
+        while tries.load(Ordering::SeqCst) == tried {
+            tokio::time::sleep(look).await;
+        }
+        assert!(token().await.as_str().unwrap().starts_with("Bearer next-"));
+    };
+    tokio::select! {
+        () = following => {}
+        changed = tokio::time::timeout(SOON, changing) => changed.unwrap(),
+    }
+}

@@ -1,0 +1,222 @@
+//! A server that answers who asked, and proxies to it.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use http::{Request, Response, header};
+use http_body_util::Full;
+use hyper::{body::Bytes, service::service_fn};
+use hyper_util::rt::TokioIo;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
+    net::{TcpListener, TcpStream},
+};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        RootCertStore, ServerConfig,
+        crypto::ring,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+        server::WebPkiClientVerifier,
+    },
+};
+use x509_cert::der::Decode as _;
+
+/// Signs certificates.
+pub(super) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    pub(super) fn new(name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { issuer: Issuer::new(params, key), pem }
+    }
+
+    pub(super) fn pem(&self) -> String {
+        self.pem.clone()
+    }
+
+    fn signed(&self, name: &str, hosts: &[&str]) -> (String, String) {
+        let mut params =
+            CertificateParams::new(hosts.iter().map(|&host| host.to_owned()).collect::<Vec<_>>()).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+
+    /// The certificate of a client, and its key.
+    pub(super) fn client(&self, name: &str) -> (String, String) {
+        self.signed(name, &[])
+    }
+
+    fn acceptor(&self, hosts: &[&str]) -> TlsAcceptor {
+        let (certificate, key) = self.signed("server", hosts);
+        let provider = Arc::new(ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()).unwrap();
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(clients.allow_unauthenticated().build().unwrap())
+            .with_single_cert(
+                vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
+                PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+            )
+            .unwrap();
+        TlsAcceptor::from(Arc::new(config))
+    }
+}
+
+/// A server at loopback; it ends with the test.
+pub(super) struct Server {
+    port: u16,
+}
+
+impl Server {
+    pub(super) async fn start(authority: &Authority, hosts: &[&str]) -> Self {
+        let acceptor = authority.acceptor(hosts);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let acceptor = acceptor.clone();
+                // Clients that do not trust it go.
+                tokio::spawn(async move { drop(serve(acceptor, stream).await) });
+            }
+        });
+        Self { port }
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+}
+
+async fn serve(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let stream = acceptor.accept(stream).await?;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(|der| {
+        let certificate = x509_cert::Certificate::from_der(der).unwrap();
+        let subject = certificate.tbs_certificate.subject.to_string();
+        subject.trim_start_matches("CN=").to_owned()
+    });
+    let answer = service_fn(|request: Request<hyper::body::Incoming>| {
+        let text = |name| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        let said = json!({
+            "authorization": text(header::AUTHORIZATION),
+            "agent": text(header::USER_AGENT),
+            "certificate": certificate,
+        });
+        let said = Response::new(Full::new(Bytes::from(said.to_string())));
+        async move { Ok::<_, std::convert::Infallible>(said) }
+    });
+    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await?;
+    Ok(())
+}
+
+/// A proxy that leads to a server, whatever name is asked for.
+pub(super) struct Proxy {
+    port: u16,
+    seen: Arc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    connections: AtomicUsize,
+    authorization: Mutex<Option<String>>,
+}
+
+impl Proxy {
+    pub(super) async fn start(scheme: &'static str, authority: &Authority, to: u16) -> Self {
+        let acceptor = authority.acceptor(&["127.0.0.1"]);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let seen = Arc::new(Seen::default());
+        let all = Arc::clone(&seen);
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (acceptor, seen) = (acceptor.clone(), Arc::clone(&all));
+                tokio::spawn(async move {
+                    match scheme {
+                        "https" => drop(tunnel(acceptor.accept(stream).await.unwrap(), to, &seen).await),
+                        "http" => drop(tunnel(stream, to, &seen).await),
+                        _ => drop(socks(stream, to, &seen).await),
+                    }
+                });
+            }
+        });
+        Self { port, seen }
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.seen.connections.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn authorization(&self) -> Option<String> {
+        self.seen.authorization.lock().unwrap().clone()
+    }
+}
+
+async fn tunnel(stream: impl AsyncRead + AsyncWrite + Unpin, to: u16, seen: &Seen) -> std::io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        stream.read_line(&mut line).await?;
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("proxy-authorization: ") {
+            let value = line[line.len() - value.len()..].trim().to_owned();
+            *seen.authorization.lock().unwrap() = Some(value);
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+    }
+    stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+    pass(stream, to, seen).await
+}
+
+async fn socks(mut stream: TcpStream, to: u16, seen: &Seen) -> std::io::Result<()> {
+    let mut head = [0; 2];
+    stream.read_exact(&mut head).await?;
+    let mut methods = vec![0; usize::from(head[1])];
+    stream.read_exact(&mut methods).await?;
+    stream.write_all(&[5, 0]).await?;
+    // A name: the proxy is to find where it is.
+    let mut request = [0; 5];
+    stream.read_exact(&mut request).await?;
+    assert_eq!(request[3], 3, "the type of the address");
+    let mut rest = vec![0; usize::from(request[4]) + 2];
+    stream.read_exact(&mut rest).await?;
+    stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
+    pass(stream, to, seen).await
+}
+
+async fn pass(mut stream: impl AsyncRead + AsyncWrite + Unpin, to: u16, seen: &Seen) -> std::io::Result<()> {
+    seen.connections.fetch_add(1, Ordering::SeqCst);
+    let mut server = TcpStream::connect(("127.0.0.1", to)).await?;
+    tokio::io::copy_bidirectional(&mut stream, &mut server).await.map(drop)
+}

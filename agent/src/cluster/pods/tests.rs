@@ -1,0 +1,95 @@
+use std::{
+    convert::Infallible,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use futures::{StreamExt, stream};
+use http::{Request, Response};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Bytes, Frame};
+use kube::{Client, client::Body};
+use serde_json::json;
+
+use super::*;
+use crate::cluster::{Recorder, Reports};
+
+/// Pods, and how often each changes.
+const PODS: usize = 100;
+const CHANGES: usize = 100;
+/// Events that wait for the node loop.
+const WAITING: usize = 4;
+const LONG: Duration = Duration::from_secs(60);
+
+fn line(kind: &str, object: &Value) -> Bytes {
+    Bytes::from(format!("{}\n", json!({"type": kind, "object": object})))
+}
+
+fn pod(number: usize, change: usize) -> Value {
+    let version = (1 + number + change * PODS).to_string();
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("p{number}"), "namespace": "shop", "uid": format!("u{number}"),
+            "resourceVersion": version, "annotations": {"change": change.to_string()}},
+        "spec": {"nodeName": "n", "containers": [{"name": "main", "image": "a"}]}})
+}
+
+/// A server that has the pods, and then changes of them as fast as they are read.
+fn server(has_told: &Arc<AtomicBool>) -> Client {
+    let has_told = Arc::clone(has_told);
+    Client::new(
+        tower::service_fn(move |_: Request<Body>| {
+            let has_told = Arc::clone(&has_told);
+            let added = (0..PODS).map(|number| line("ADDED", &pod(number, 0)));
+            let other = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": "other", "containers": []},
+                "metadata": {"name": "other", "namespace": "shop", "uid": "other", "resourceVersion": "1"}});
+            let added = added.chain([line("ADDED", &other)]);
+            let mark = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"resourceVersion": PODS.to_string(),
+                "annotations": {"k8s.io/initial-events-end": "true"}}});
+            let changes = (1..=CHANGES).flat_map(|change| (0..PODS).map(move |number| (number, change)));
+            let changes = changes.map(|(number, change)| line("MODIFIED", &pod(number, change)));
+            let end = stream::poll_fn(move |_| {
+                has_told.store(true, Ordering::SeqCst);
+                std::task::Poll::Pending
+            });
+            let lines = stream::iter(added.chain([line("BOOKMARK", &mark)]).chain(changes)).chain(end);
+            let body = StreamBody::new(lines.map(|line| Ok::<_, Infallible>(Frame::data(line))));
+            async move { Ok::<_, Infallible>(Response::new(body.boxed_unsync())) }
+        }),
+        "default",
+    )
+}
+
+/// How often each pod has changed, as the node loop is told.
+fn told(event: Option<Event>) -> Vec<usize> {
+    let Some(Event::Desired { pods, .. }) = event else { panic!("{event:?}") };
+    let change = |pod: &Arc<Pod>| pod.annotations.get("change").and_then(|change| change.parse().ok());
+    pods.iter().map(|pod| change(pod).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_flood_of_changes_is_a_few_events_of_which_the_last_one_has_all() {
+    let has_told = Arc::new(AtomicBool::new(false));
+    let clients = Clients::new(server(&has_told));
+    let (events, mut node_loop) = mpsc::channel(WAITING);
+    let throttle = Throttle::new(0, 0);
+    let (recorder, _happened) = Recorder::new();
+    let sinks = Sinks { reports: Reports::default(), recorder };
+    let pods = PodLoop::new("n", clients, throttle, sinks, View::default(), events);
+    let running = tokio::spawn(pods.run());
+
+    // The node loop does something else as long as the flood lasts.
+    let flood = async {
+        while !has_told.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(LONG, flood).await.unwrap();
+    let (mut before, mut count) = (vec![0; PODS], 0);
+    while before != [CHANGES; PODS] {
+        let now = told(tokio::time::timeout(LONG, node_loop.recv()).await.unwrap());
+        assert!(now.len() == PODS && now.iter().zip(&before).all(|(now, before)| now >= before), "{now:?}");
+        (before, count) = (now, count + 1);
+    }
+    assert!(count <= WAITING + 2, "{count} events");
+    running.abort();
+}

@@ -1,0 +1,323 @@
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use futures::{StreamExt, stream};
+use http::{Request, Response};
+use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::{Bytes, Frame};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// As long as any of these tests may take.
+const LONG: Duration = Duration::from_secs(60);
+
+/// What a request is answered with.
+#[derive(Clone)]
+enum Reply {
+    /// These lines; then it ends.
+    Ends(Vec<String>),
+    /// These lines; then nothing more.
+    Stays(Vec<String>),
+    /// A whole answer.
+    Whole(u16, Value),
+    /// The same after a while.
+    Late(Duration, Value),
+    /// This, for ever.
+    Endless(&'static str),
+}
+
+/// A server that answers each request with the next of its replies, and the last one to all that follow.
+#[derive(Clone)]
+struct Server(Arc<Mutex<(VecDeque<Reply>, Vec<String>)>>);
+
+impl Server {
+    fn of(replies: Vec<Reply>) -> Self {
+        Self(Arc::new(Mutex::new((replies.into(), Vec::new()))))
+    }
+
+    fn watched(&self) -> Watched<ConfigMap> {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move {
+                let query = request.uri().query().unwrap_or_default().to_owned();
+                Ok::<_, Infallible>(server.answer(&query).await)
+            }
+        });
+        let client = Client::new(crate::cluster::answers::Bounded(service), "default");
+        Watched::new(Clients::new(client), Api::all, "metadata.name=m")
+    }
+
+    /// What was asked: whether for a list as a stream, in pages, or a watch, and from which version.
+    fn asked(&self) -> Vec<String> {
+        self.0.lock().unwrap().1.clone()
+    }
+
+    async fn answer(&self, query: &str) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+        let reply = {
+            let mut state = self.0.lock().unwrap();
+            state.1.push(asked(query));
+            if state.0.len() > 1 { state.0.pop_front().unwrap() } else { state.0[0].clone() }
+        };
+        let pieces = |lines: Vec<String>| lines.into_iter().map(|line| Bytes::from(format!("{line}\n")));
+        let (code, pieces) = match reply {
+            Reply::Ends(lines) => (200, stream::iter(pieces(lines)).boxed()),
+            Reply::Stays(lines) => (200, stream::iter(pieces(lines)).chain(stream::pending()).boxed()),
+            Reply::Whole(code, value) => (code, stream::iter(pieces(vec![value.to_string()])).boxed()),
+            Reply::Late(after, value) => {
+                tokio::time::sleep(after).await;
+                (200, stream::iter(pieces(vec![value.to_string()])).boxed())
+            }
+            Reply::Endless(piece) => (200, stream::repeat(Bytes::from(piece)).boxed()),
+        };
+        let body = StreamBody::new(pieces.map(|piece| Ok(Frame::data(piece)))).boxed_unsync();
+        Response::builder().status(code).body(body).unwrap()
+    }
+}
+
+fn asked(query: &str) -> String {
+    let value = |key: &str| {
+        query
+            .split('&')
+            .filter_map(|part| part.split_once('='))
+            .find(|(name, _)| *name == key)
+            .map(|part| part.1)
+    };
+    let kind = match (value("watch"), value("sendInitialEvents")) {
+        (Some(_), Some(_)) => "stream",
+        (Some(_), None) => "watch",
+        (None, _) => "pages",
+    };
+    let from = value("resourceVersion").unwrap_or_default();
+    let is_bounded = value("resourceVersionMatch") == Some("NotOlderThan");
+    assert_eq!(is_bounded, kind == "stream" || (kind == "pages" && !from.is_empty()), "{query}");
+    match value("continue") {
+        Some(token) => format!("{kind} {token}"),
+        None => format!("{kind} {from}").trim_end().to_owned(),
+    }
+}
+
+fn map(name: &str, version: u64) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "a", "resourceVersion": version.to_string()}})
+}
+
+fn line(kind: &str, object: &Value) -> String {
+    json!({"type": kind, "object": object}).to_string()
+}
+
+fn mark(version: u64, ends_list: bool) -> String {
+    let annotations = if ends_list { json!({"k8s.io/initial-events-end": "true"}) } else { json!({}) };
+    let metadata = json!({"resourceVersion": version.to_string(), "annotations": annotations});
+    line("BOOKMARK", &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}))
+}
+
+fn failure(code: u16) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": format!("no: {code}")})
+}
+
+fn list(version: u64, names: &[(&str, u64)], next: &str) -> Value {
+    let items: Vec<Value> = names.iter().map(|(name, version)| map(name, *version)).collect();
+    json!({"apiVersion": "v1", "kind": "ConfigMapList", "items": items,
+        "metadata": {"resourceVersion": version.to_string(), "continue": next}})
+}
+
+/// A list as a stream.
+fn listed(version: u64, names: &[(&str, u64)]) -> Vec<String> {
+    let objects = names.iter().map(|(name, version)| line("ADDED", &map(name, *version)));
+    objects.chain([mark(version, true)]).collect()
+}
+
+fn told(seen: Seen<ConfigMap>) -> String {
+    let one = |object: ConfigMap| format!("{} {}", object.name_any(), object.resource_version().unwrap());
+    match seen {
+        Seen::Whole(objects) => {
+            format!("all {}", objects.into_iter().map(one).collect::<Vec<_>>().join(", "))
+        }
+        Seen::Applied(object) => format!("is {}", one(object)),
+        Seen::Gone(object) => format!("gone {}", one(object)),
+        Seen::Failed(error) => format!("failed: {error}"),
+    }
+}
+
+/// What is seen, and what was asked for it.
+async fn lives(replies: Vec<Reply>, count: usize) -> (Vec<String>, Vec<String>) {
+    let server = Server::of(replies);
+    let mut watched = server.watched();
+    let mut seen = Vec::new();
+    for _ in 0..count {
+        let next = tokio::time::timeout(LONG, watched.next()).await;
+        seen.push(told(next.unwrap_or_else(|_late| panic!("after {seen:?}: asked {:?}", server.asked()))));
+    }
+    (seen, server.asked())
+}
+
+#[tokio::test]
+async fn a_list_that_comes_as_a_stream_goes_on_and_is_resumed_where_it_ended() {
+    let mut first = vec![
+        line("ADDED", &map("m", 3)),
+        line("ADDED", &map("gone", 4)),
+        mark(5, false),
+        line("DELETED", &map("gone", 6)),
+        line("MODIFIED", &map("m", 7)),
+    ];
+    first.extend([mark(8, true), line("MODIFIED", &map("m", 9)), mark(20, false)]);
+    let second = vec![line("DELETED", &map("m", 21)), line("ADDED", &map("m", 22))];
+    let replies =
+        vec![Reply::Ends(first), Reply::Ends(second), Reply::Stays(vec![line("MODIFIED", &map("m", 23))])];
+    let (seen, asked) = lives(replies, 5).await;
+    assert_eq!(seen, ["all m 7", "is m 9", "gone m 21", "is m 22", "is m 23"]);
+    assert_eq!(asked, ["stream", "watch 20", "watch 22"]);
+}
+
+#[tokio::test]
+async fn a_server_that_streams_no_lists_is_asked_for_pages() {
+    let replies = vec![
+        Reply::Whole(422, failure(422)),
+        Reply::Whole(200, list(7, &[("a", 1), ("b", 2)], "token")),
+        Reply::Whole(200, list(7, &[("c", 3)], "")),
+        Reply::Stays(vec![line("MODIFIED", &map("a", 8))]),
+    ];
+    let (seen, asked) = lives(replies, 2).await;
+    assert_eq!(seen, ["all a 1, b 2, c 3", "is a 8"]);
+    assert_eq!(asked, ["stream", "pages", "pages token", "watch 7"]);
+}
+
+#[tokio::test]
+async fn a_version_that_is_kept_no_more_is_listed_anew_and_nobody_is_told() {
+    for expired in [Reply::Whole(410, failure(410)), Reply::Ends(vec![line("ERROR", &failure(410))])] {
+        let replies = vec![
+            Reply::Ends(listed(7, &[("m", 3)])),
+            Reply::Ends(vec![mark(9, false)]),
+            expired,
+            Reply::Stays(listed(30, &[("m", 3), ("n", 12)])),
+        ];
+        let (seen, asked) = lives(replies, 2).await;
+        assert_eq!(seen, ["all m 3", "all m 3, n 12"]);
+        assert_eq!(asked, ["stream", "watch 7", "watch 9", "stream"]);
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_is_older_than_what_was_seen_is_not_believed_in_either_form() {
+    let refused = || Reply::Whole(400, failure(400));
+    let stale = [
+        (vec![Reply::Ends(listed(8, &[]))], vec!["stream 9"]),
+        (vec![refused(), Reply::Whole(200, list(8, &[], ""))], vec!["stream 9", "pages 9"]),
+    ];
+    for (stale, asked_for_it) in stale {
+        let mut replies =
+            vec![Reply::Ends([listed(7, &[("m", 3)]), vec![mark(9, false), "x".to_owned()]].concat())];
+        replies.extend(stale);
+        replies.push(Reply::Stays(listed(9, &[("m", 3)])));
+        let (seen, asked) = lives(replies, 4).await;
+        assert_eq!(seen[0], "all m 3");
+        assert!(seen[1].contains("cannot be understood"), "{seen:?}");
+        assert!(seen[2].contains("as of version 8, and version 9 was seen"), "{seen:?}");
+        assert_eq!(seen[3], "all m 3");
+        assert_eq!(asked, [vec!["stream"], asked_for_it, vec!["stream 9"]].concat());
+    }
+}
+
+#[tokio::test]
+async fn a_server_whose_data_are_of_an_earlier_time_is_believed_once_it_has_said_so() {
+    let mut too_new = failure(504);
+    too_new["details"] = json!({"causes": [{"reason": "ResourceVersionTooLarge"}]});
+    let replies = vec![
+        Reply::Ends([listed(90, &[("m", 80)]), vec!["x".to_owned()]].concat()),
+        Reply::Whole(504, too_new),
+        Reply::Stays([listed(7, &[("m", 3)]), vec![line("MODIFIED", &map("m", 8))]].concat()),
+    ];
+    let (seen, asked) = lives(replies, 4).await;
+    assert!(seen[1].starts_with("failed"), "{seen:?}");
+    assert_eq!([&seen[0], &seen[2], &seen[3]], ["all m 80", "all m 3", "is m 8"]);
+    assert_eq!(asked, ["stream", "stream 90", "stream"]);
+}
+
+#[tokio::test]
+async fn a_watch_that_tells_what_is_older_is_not_believed() {
+    let lines =
+        vec![line("DELETED", &map("m", 6)), line("MODIFIED", &map("m", 5)), line("MODIFIED", &map("m", 8))];
+    let (seen, _) = lives(vec![Reply::Stays([listed(7, &[("m", 3)]), lines].concat())], 2).await;
+    assert_eq!(seen, ["all m 3", "is m 8"]);
+}
+
+#[tokio::test]
+async fn what_is_no_event_ends_the_watch_and_all_is_listed_anew() {
+    for garbage in
+        ["\u{0}\u{1}", "{\"type\":\"MODIFIED\"", "{}", "[]", "{\"type\":\"OTHER\",\"object\":{}}", "null"]
+    {
+        let replies = vec![
+            Reply::Stays(
+                [listed(7, &[("m", 3)]), vec![garbage.to_owned(), line("MODIFIED", &map("m", 9))]].concat(),
+            ),
+            Reply::Stays(listed(9, &[("m", 9)])),
+        ];
+        let (seen, asked) = lives(replies, 3).await;
+        assert!(seen[1].contains("cannot be understood") && !seen[1].contains("MODIFIED"), "{seen:?}");
+        assert_eq!((seen[2].as_str(), asked), ("all m 9", vec!["stream".to_owned(), "stream 7".to_owned()]));
+    }
+}
+
+#[tokio::test]
+async fn an_error_in_a_watch_is_told_and_the_watch_goes_on_where_it_was() {
+    let replies = vec![
+        Reply::Stays([listed(7, &[("m", 3)]), vec![line("ERROR", &failure(500))]].concat()),
+        Reply::Stays(vec![line("MODIFIED", &map("m", 9))]),
+    ];
+    let (seen, asked) = lives(replies, 3).await;
+    assert_eq!(seen, ["all m 3", "failed: no: 500", "is m 9"]);
+    assert_eq!(asked, ["stream", "watch 7"]);
+}
+
+#[tokio::test]
+async fn answers_without_end_are_given_up() {
+    let piece: &'static str = Box::leak("x".repeat(1 << 20).into_boxed_str());
+    let (seen, _) = lives(vec![Reply::Endless(piece)], 1).await;
+    assert_eq!(
+        seen,
+        ["failed: the answer of the API server is not used: one line of it is longer than 20 MiB"]
+    );
+
+    let event: &'static str =
+        Box::leak(format!("{}\n", line("ADDED", &map(&"n".repeat(1 << 16), 3))).into_boxed_str());
+    let (seen, _) = lives(vec![Reply::Endless(event)], 1).await;
+    assert!(seen[0].contains("larger than 64 MiB"), "{seen:?}");
+
+    let page = Reply::Whole(200, list(7, &[], "more"));
+    let (seen, asked) = lives(vec![Reply::Whole(400, failure(400)), page], 1).await;
+    assert!(seen[0].contains("more than 1000 pages"), "{seen:?}");
+    assert_eq!(asked.len(), 1001);
+}
+
+#[tokio::test]
+async fn a_slow_list_is_not_begun_anew_by_who_does_something_else_meanwhile() {
+    let late = Reply::Late(Duration::from_millis(300), list(7, &[("m", 3)], ""));
+    let server = Server::of(vec![Reply::Whole(400, failure(400)), late, Reply::Stays(Vec::new())]);
+    let mut watched = server.watched();
+    let seen = loop {
+        // Whoever follows pods takes reports of the node meanwhile.
+        match tokio::time::timeout(Duration::from_millis(20), watched.next()).await {
+            Ok(seen) => break seen,
+            Err(_elsewhere) => assert!(server.asked().len() <= 2, "{:?}", server.asked()),
+        }
+    };
+    assert_eq!(told(seen), "all m 3");
+}
+
+#[tokio::test]
+async fn a_server_that_ends_every_watch_at_once_is_not_asked_all_the_time() {
+    let server = Server::of(vec![Reply::Ends(listed(7, &[])), Reply::Ends(Vec::new())]);
+    let mut watched = server.watched();
+    assert_eq!(told(watched.next().await), "all ");
+    tokio::time::timeout(Duration::from_secs(3), watched.next()).await.unwrap_err();
+    // At once, after 0.8 s at least, and after 1.6 s more at least.
+    let asked = server.asked();
+    assert!((2..=4).contains(&asked.len()) && asked[1..].iter().all(|one| one == "watch 7"), "{asked:?}");
+}

@@ -1,0 +1,173 @@
+//! Programs of others that answer a question: run with a bound on their time and on what they print.
+
+use std::{process::Stdio, time::Duration};
+
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    process::{Child, Command},
+};
+
+/// How much a program may print: certificates and tokens have a few KiB.
+pub(crate) const OUTPUT_MAX: u64 = 1 << 20;
+/// How much of its complaints is passed on.
+const COMPLAINT_MAX: u64 = 2 << 10;
+
+/// Why a program did not answer. What it printed is not shown: it may be secret.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProgramError {
+    /// It cannot be started.
+    #[error("run {command}")]
+    Start {
+        command: String,
+        #[source]
+        source: std::io::Error,
+    },
+    /// It says nothing.
+    #[error("run {0}: it was ended after {1:?}")]
+    Silent(String, Duration),
+    /// It failed.
+    #[error("run {command}: {status}{complaint}")]
+    Failed { command: String, status: String, complaint: String },
+    /// It prints without end, or no text.
+    #[error("run {command}: what it prints is {why}")]
+    Output { command: String, why: &'static str },
+}
+
+/// A program and how it is run, with the environment of the agent and more.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Program {
+    pub(crate) command: String,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+}
+
+impl Program {
+    /// Runs it once with an input, and takes what it prints. It is ended after `limit`, with all that it began.
+    pub(crate) async fn answer(&self, input: &str, limit: Duration) -> Result<String, ProgramError> {
+        let mut command = Command::new(&self.command);
+        command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // With what it starts itself, which may hold its output open.
+        command.process_group(0).kill_on_drop(true);
+        let mut child = command
+            .spawn()
+            .map_err(|source| ProgramError::Start { command: self.command.clone(), source })?;
+        let ran = tokio::time::timeout(limit, self.talk(&mut child, input)).await;
+        // As long as it was not waited for, the number is its own.
+        if let Some(group) = child.id().and_then(|id| i32::try_from(id).ok())
+            && let Err(error) = killpg(Pid::from_raw(group), Signal::SIGKILL)
+        {
+            tracing::debug!(%error, command = self.command, "end a program");
+        }
+        ran.unwrap_or_else(|_elapsed| Err(ProgramError::Silent(self.command.clone(), limit)))
+    }
+
+    async fn talk(&self, child: &mut Child, input: &str) -> Result<String, ProgramError> {
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let say = async {
+            if let Some(mut stdin) = stdin {
+                // Who does not read it may answer all the same.
+                drop(stdin.write_all(input.as_bytes()).await);
+            }
+        };
+        let ((), output, complaint) =
+            tokio::join!(say, bounded(stdout, OUTPUT_MAX), bounded(stderr, COMPLAINT_MAX));
+        let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
+        let complaint = if complaint.is_empty() { complaint } else { format!(": {complaint}") };
+        let bad = |why| ProgramError::Output { command: self.command.clone(), why };
+        if output.len() as u64 > OUTPUT_MAX {
+            return Err(bad("longer than 1 MiB"));
+        }
+        let failed = |status| ProgramError::Failed { command: self.command.clone(), status, complaint };
+        match child.wait().await {
+            Ok(status) if status.success() => {}
+            Ok(status) => return Err(failed(status.to_string())),
+            Err(error) => return Err(failed(error.to_string())),
+        }
+        String::from_utf8(output).map_err(|_not_text| bad("no text"))
+    }
+}
+
+/// Reads up to a bound and one byte, and lets the rest go by.
+async fn bounded(stream: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
+    let mut read = Vec::new();
+    let Some(mut stream) = stream else { return read };
+    // What was read until an error is what there is.
+    drop((&mut stream).take(most + 1).read_to_end(&mut read).await);
+    drop(tokio::io::copy(&mut stream, &mut tokio::io::sink()).await);
+    read
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::PathBuf};
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    fn script(text: &str) -> Program {
+        let args = ["-c", text].map(str::to_owned).to_vec();
+        Program { command: "sh".to_owned(), args, env: vec![("NAME".to_owned(), "node".to_owned())] }
+    }
+
+    #[tokio::test]
+    async fn it_answers_what_it_is_asked() {
+        let text = "printf '%s %s' \"$NAME\" \"$(cat)\"";
+        assert_eq!(script(text).answer("asked", SOON).await.unwrap(), "node asked");
+        // More than a pipe holds, and nobody reads it.
+        assert_eq!(script("exec 0<&-; echo x").answer(&"y".repeat(1 << 20), SOON).await.unwrap(), "x\n");
+    }
+
+    #[tokio::test]
+    async fn what_it_prints_is_bounded_and_not_shown() {
+        for (text, why) in [
+            ("echo secret; echo 'not today' >&2; exit 3", "exit status: 3: not today"),
+            ("printf '\\377'", "is no text"),
+            ("kill -9 $$", "signal: 9"),
+            ("head -c 1500000 /dev/zero", "longer than 1 MiB"),
+            ("head -c 100000 /dev/zero | tr '\\0' x >&2; exit 1", "exit status: 1: xxx"),
+        ] {
+            let error = script(text).answer("", SOON).await.unwrap_err().to_string();
+            assert!(error.contains(why) && !error.contains("secret"), "{text}: {error}");
+            assert!(error.len() < 4096, "{text}: {} bytes", error.len());
+        }
+        let missing = Program { command: "/nowhere/program".to_owned(), ..Program::default() };
+        assert!(matches!(missing.answer("", SOON).await, Err(ProgramError::Start { .. })));
+    }
+
+    #[tokio::test]
+    async fn what_never_ends_is_ended_with_all_that_it_began() {
+        let dir = tempfile::tempdir().unwrap();
+        let pid = dir.path().join("pid");
+        let write = format!("echo $! > {}", pid.display());
+        for text in [
+            format!("sleep 1000 & {write}; wait"),
+            format!("sleep 1000 & {write}; exit 0"),
+            format!("yes & {write}; wait"),
+        ] {
+            drop(fs::remove_file(&pid));
+            let program = script(&text);
+            let mut limit = Duration::from_millis(100);
+            // A busy machine may need longer until it has begun anything.
+            while !pid.exists() {
+                limit *= 2;
+                let error = program.answer("", limit).await.unwrap_err();
+                assert!(matches!(error, ProgramError::Silent(..)), "{text}: {error}");
+            }
+            let began = fs::read_to_string(&pid).unwrap();
+            let process = PathBuf::from(format!("/proc/{}/stat", began.trim()));
+            let lives = || fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z "));
+            let ended = async {
+                while lives() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(SOON, ended).await.unwrap();
+        }
+    }
+}

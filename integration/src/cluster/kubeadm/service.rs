@@ -1,0 +1,97 @@
+//! The service `kubelet` and who manages it: a script by the name of `systemctl`, which kubeadm finds in `PATH`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::binaries;
+use crate::process::tail;
+
+/// Where packages install the kubelet.
+pub(super) const PROGRAM: &str = "/usr/bin/kubelet";
+
+/// The service of a machine.
+#[derive(Debug)]
+pub(super) struct Service {
+    dir: PathBuf,
+    /// `PATH` of whoever is to find it, and its own.
+    pub(super) path: OsString,
+}
+
+impl Service {
+    /// Writes the script below a directory, where the service's log and number are too.
+    pub(super) fn install(dir: &Path) -> Result<Self> {
+        let programs = dir.join("bin");
+        fs::create_dir_all(&programs)?;
+        let manager = programs.join("systemctl");
+        fs::write(&manager, systemctl(dir))?;
+        fs::set_permissions(&manager, fs::Permissions::from_mode(0o755))?;
+        Ok(Self { dir: dir.to_owned(), path: binaries::search_path(Some(&programs))? })
+    }
+
+    /// `systemctl VERB kubelet`.
+    pub(super) fn systemctl(&self, verb: &str) -> Result<()> {
+        let program = self.dir.join("bin/systemctl");
+        let done = Command::new(program).args([verb, "kubelet"]).env("PATH", &self.path).status()?;
+        ensure!(done.success(), "systemctl {verb} kubelet ended with {done}");
+        Ok(())
+    }
+
+    /// The process that was started last.
+    pub(super) fn pid(&self) -> Result<u32> {
+        let file = self.dir.join("kubelet.pid");
+        let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+        Ok(text.trim().parse()?)
+    }
+
+    /// The end of what it said.
+    pub(super) fn log(&self) -> String {
+        tail(&self.dir.join("kubelet.log"))
+    }
+}
+
+/// Knows one service. What it starts is the lab's init's, as that of a service manager is.
+fn systemctl(dir: &Path) -> String {
+    let script = r#"#!/bin/sh
+# systemctl VERB [--quiet] SERVICE: as far as kubeadm calls it.
+for last; do :; done
+pid="$(cat DIR/kubelet.pid 2>/dev/null || echo 0)"
+runs() { [ "$pid" -gt 0 ] && kill -0 "$pid" 2>/dev/null; }
+stop() {
+    runs || return 0
+    kill "$pid"
+    for _ in $(seq 200); do runs || return 0; sleep 0.1; done
+    return 1
+}
+start() {
+    runs && return 0
+    KUBELET_KUBECONFIG_ARGS="--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
+    KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml
+    KUBELET_KUBEADM_ARGS= KUBELET_EXTRA_ARGS=
+    for file in /var/lib/kubelet/kubeadm-flags.env /etc/default/kubelet; do
+        [ ! -f "$file" ] || . "$file"
+    done
+    setsid sh -c 'echo $$ >DIR/kubelet.pid; exec /usr/bin/kubelet "$@"' sh \
+        $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS >>DIR/kubelet.log 2>&1 </dev/null &
+}
+echo "$*" >>DIR/systemctl.log
+case "$1" in
+    daemon-reload) exit 0 ;;
+esac
+[ "${last%.service}" = kubelet ] || exit 4
+case "$1" in
+    start) start ;;
+    stop) stop ;;
+    restart) stop && pid=0 && start ;;
+    is-active) runs ;;
+    is-enabled) echo enabled ;;
+    status) echo "Loaded: loaded" ;;
+    *) exit 1 ;;
+esac
+"#;
+    script.replace("DIR", &dir.display().to_string())
+}

@@ -1,0 +1,236 @@
+//! An API server that is away for long, and a node that is cut off from one that is not.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::agent::{NODE_NAME, Settings};
+use berth_integration::cluster::proxy::{Network, Proxy};
+use berth_integration::cluster::{self, AuditEvent, Cluster};
+use berth_integration::lab::World;
+use berth_integration::node::{Node, PodState};
+use berth_integration::wait::{self, Look};
+use serde_json::{Value, json};
+
+use crate::api_pods::{PODS, bound, gone, is_ready, is_well_behaved, patches, path, restarts, start};
+use crate::kit::{FOR_EVER, SOON, script, shell, with};
+use crate::suite::{LONG_LIMIT, Test, same, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("api_away::a_server_that_is_away_for_two_minutes_changes_nothing", two_minutes)
+            .long()
+            .within(LONG_LIMIT),
+        test("api_away::a_node_that_was_cut_off_ends_what_was_evicted", cut_off).long(),
+    ]
+}
+
+/// Between two looks at what must not change.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+fn two_minutes() -> Result<()> {
+    server_away(Duration::from_secs(120))
+}
+
+/// The API server is away for so long.
+pub(crate) fn server_away(long: Duration) -> Result<()> {
+    let (mut cluster, node) = start(Settings::default())?;
+    let main = |script: &str| shell("main", script, json!({}));
+    let probe = json!({ "exec": { "command": ["true"] }, "periodSeconds": 1 });
+    let probed = shell("main", FOR_EVER, json!({ "readinessProbe": probe }));
+    cluster.create(PODS, &bound("stays", json!({ "containers": [probed] }))?)?;
+    cluster.create(PODS, &bound("crashes", json!({ "containers": [main("sleep 1; exit 1")] }))?)?;
+    let once = json!({ "restartPolicy": "Never", "containers": [main("sleep 20; exit 7")] });
+    cluster.create(PODS, &bound("ends", once)?)?;
+    node.apply("static", &script("static", "sleep 1; exit 1"))?;
+    cluster.wait_for(&path("stays"), "ready", is_ready)?;
+    cluster.wait_for(&path("crashes"), "restarted", |pod| restarts(pod, "main") >= 1)?;
+    node.wait("static", "restarted", SOON, |pod| pod.restarts("main") >= 1)?;
+    let before = node.ready("stays")?;
+    let id = before.container_id("main")?.to_owned();
+    let count = |name: &str| Ok::<_, anyhow::Error>(node.pod(name)?.context("no pod")?.restarts("main"));
+    let restarted = (count("static")?, count("crashes")?);
+    cluster.kill_api_server()?;
+    let patched = counts(&cluster.audit()?);
+
+    let began = Instant::now();
+    while began.elapsed() < long {
+        thread::sleep(LOOK_EVERY);
+        let now = node.pod("stays")?.context("the pod is gone")?;
+        ensure!(now.is_ready() && now.container_id("main")? == id, "after {:?}: {now}", began.elapsed());
+    }
+    let now = (count("static")?, count("crashes")?);
+    ensure!(now.0 > restarted.0 && now.1 > restarted.1, "restarts were {restarted:?}, and are {now:?}");
+
+    cluster.start_api_server()?;
+    let told = cluster.wait_for(&path("ends"), "told", |pod| pod["status"]["phase"] == "Failed")?;
+    same("exit code", exit_code(&told), &json!(7))?;
+    cluster.wait_for(&path("crashes"), "told", |pod| restarts(pod, "main") >= now.1)?;
+    cluster.wait_for(&path(&format!("static-{NODE_NAME}")), "told", |pod| restarts(pod, "main") >= now.0)?;
+    let audit = is_well_behaved(&cluster)?;
+    let after = counts(&audit);
+    for (name, most) in [("stays", 0), ("ends", 1), ("crashes", 3), (&format!("static-{NODE_NAME}"), 3)] {
+        // Those that crash go on crashing meanwhile.
+        let of = |counts: &BTreeMap<String, usize>| counts.get(name).copied().unwrap_or(0);
+        let sent = of(&after) - of(&patched);
+        ensure!(sent <= most, "{sent} patches of {name}");
+    }
+    for name in after.keys() {
+        never_back(&audit, name)?;
+    }
+    let stays = cluster.get_json(&path("stays"))?;
+    same("restarts", restarts(&stays, "main"), 0)?;
+    for name in ["stays", "crashes", "ends"] {
+        cluster.request("DELETE", &path(name), "application/json", &json!({}))?;
+        gone(&cluster, name)?;
+    }
+    node.end()?;
+    cluster.end()
+}
+
+fn exit_code(pod: &Value) -> &Value {
+    &pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"]
+}
+
+/// How often the status of each pod was patched.
+fn counts(audit: &[AuditEvent]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for event in audit.iter().filter(|event| event.is("patch", "pods/status")) {
+        *counts.entry(event.name().to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+/// No patch of a status tells of fewer restarts than one before.
+fn never_back(audit: &[AuditEvent], name: &str) -> Result<()> {
+    let told =
+        patches(audit, name).into_iter().filter(|patch| patch["status"]["containerStatuses"].is_array());
+    let told: Vec<u64> = told.map(|patch| restarts(patch, "main")).collect();
+    ensure!(told.is_sorted(), "restarts of {name} as they were told: {told:?}");
+    Ok(())
+}
+
+fn cut_off() -> Result<()> {
+    let quick = ["--node-monitor-grace-period=10s", "--node-monitor-period=1s"].map(str::to_owned);
+    node_cut_off(&quick, 2, Duration::ZERO)
+}
+
+/// A node is cut off for as long as it takes until its pods are evicted, and so much longer. Pods tolerate that for so many seconds.
+pub(crate) fn node_cut_off(controllers: &[String], tolerated: u32, longer: Duration) -> Result<()> {
+    let settings = cluster::Settings { controllers: controllers.to_vec(), ..cluster::Settings::whole() };
+    let cluster = Cluster::start(&World::here()?.root().join("cluster"), &settings)?;
+    let network = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), cluster.address())?;
+    let kubeconfig = cluster.kubeconfig_through(&cluster.node_kubeconfig(NODE_NAME)?, network.at())?;
+    let flags = vec![format!("--kubeconfig={}", kubeconfig.display())];
+    let kubelet = json!({ "nodeLeaseDurationSeconds": 4 });
+    let node = Node::start_with(&Settings { flags, kubelet, ..Settings::default() })?;
+    beside_another(&cluster, || evicted(&cluster, &network, &node, tolerated, longer))?;
+    node.end()?;
+    drop(network);
+    cluster.end()
+}
+
+fn evicted(cluster: &Cluster, network: &Proxy, node: &Node, tolerated: u32, longer: Duration) -> Result<()> {
+    let out = node.world.root().join("out");
+    fs::create_dir_all(&out)?;
+    let stops = format!("trap 'echo >/out/asked; sleep 2; echo >/out/ended; exit 0' TERM; {FOR_EVER}");
+    let mounts = json!({ "volumeMounts": [{ "name": "out", "mountPath": "/out" }] });
+    let tolerates = |seconds: Option<u32>| {
+        let of = |key: &str| {
+            let seconds = seconds.map_or(json!({}), |seconds| json!({ "tolerationSeconds": seconds }));
+            with(json!({ "key": key, "operator": "Exists", "effect": "NoExecute" }), seconds)
+        };
+        json!([of("node.kubernetes.io/unreachable"), of("node.kubernetes.io/not-ready")])
+    };
+    let goes = json!({ "containers": [shell("main", &stops, mounts)], "tolerations": tolerates(Some(tolerated)),
+        "volumes": [{ "name": "out", "hostPath": { "path": out } }], "terminationGracePeriodSeconds": 20 });
+    cluster.create(PODS, &bound("goes", goes)?)?;
+    let stays = json!({ "containers": [shell("main", FOR_EVER, json!({}))], "tolerations": tolerates(None) });
+    cluster.create(PODS, &bound("stays", stays)?)?;
+    let mut ids = Vec::new();
+    for name in ["goes", "stays"] {
+        cluster.wait_for(&path(name), "ready", is_ready)?;
+        ids.push(node.ready(name)?.container_id("main")?.to_owned());
+    }
+    let patched = patches(&cluster.audit()?, "stays").len();
+
+    network.set(Network::SILENT);
+    let deadline = Duration::from_secs(u64::from(tolerated) + 90);
+    wait::until("the eviction", deadline, || {
+        let pod = cluster.get_json(&path("goes"))?;
+        Ok(match &pod["metadata"]["deletionTimestamp"] {
+            Value::Null => Look::NotYet(pod["status"].to_string()),
+            _evicted => Look::Ready(()),
+        })
+    })
+    .with_context(|| cluster.situation())?;
+    thread::sleep(longer);
+    for (name, id) in ["goes", "stays"].iter().zip(&ids) {
+        let runs = |pod: PodState| Ok::<_, anyhow::Error>(pod.is_ready() && pod.container_id("main")? == id);
+        ensure!(runs(node.pod(name)?.context("a pod is gone")?)?, "{name} does not run as before");
+    }
+    ensure!(!out.join("asked").exists(), "who cannot be asked has asked the pod to end");
+
+    network.set(Network::default());
+    gone(cluster, "goes")?;
+    ensure!(out.join("asked").exists() && out.join("ended").exists(), "the pod had no time to end");
+    // Controllers have said that it is not ready, since they could not know.
+    let stays = cluster.wait_for(&path("stays"), "ready again", is_ready)?;
+    same("restarts", restarts(&stays, "main"), 0)?;
+    same("its container", node.ready("stays")?.container_id("main")?, ids[1].as_str())?;
+    let audit = is_well_behaved(cluster)?;
+    let all = patches(&audit, "stays");
+    ensure!(all.len() - patched <= 1, "{:?}", &all[patched..]);
+    let is_back = |node: &Value| {
+        let taints = node["spec"]["taints"].as_array();
+        taints.is_none_or(|all| all.iter().all(|taint| taint["effect"] != "NoExecute"))
+    };
+    cluster.wait_for(&format!("/api/v1/nodes/{NODE_NAME}"), "reachable", is_back)?;
+    cluster.request("DELETE", &path("stays"), "application/json", &json!({}))?;
+    gone(cluster, "stays")
+}
+
+/// Tells another thread to end, however its maker ends.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does something while there is another node that is well: where all nodes are silent, controllers evict nobody.
+fn beside_another(cluster: &Cluster, body: impl FnOnce() -> Result<()>) -> Result<()> {
+    const OTHER: &str = "other";
+    let object = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": OTHER },
+        "spec": { "unschedulable": true },
+        "status": { "conditions": [{ "type": "Ready", "status": "True", "reason": "KubeletReady" }] } });
+    cluster.create("/api/v1/nodes", &object)?;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    let lease = || {
+        let now =
+            jiff::Timestamp::try_from(SystemTime::now())?.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+        Ok::<_, anyhow::Error>(json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": OTHER },
+            "spec": { "holderIdentity": OTHER, "leaseDurationSeconds": 40, "renewTime": now } }))
+    };
+    cluster.create(leases, &lease()?)?;
+    let has_ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends = Ends(&has_ended);
+        scope.spawn(|| {
+            while !has_ended.load(Ordering::Relaxed) {
+                // One that is late is followed by the next.
+                drop(lease().and_then(|lease| {
+                    cluster.request("PUT", &format!("{leases}/{OTHER}"), "application/json", &lease)
+                }));
+                thread::sleep(Duration::from_secs(1));
+            }
+        });
+        body()
+    })
+}

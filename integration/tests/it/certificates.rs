@@ -1,0 +1,203 @@
+//! Who the node is: the certificate of its server, and kubeconfigs that others keep.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::agent::{NODE_NAME, Settings};
+use berth_integration::cluster::proxy::Proxy;
+use berth_integration::cluster::{self, Cluster, Part};
+use berth_integration::lab::World;
+use berth_integration::node::{Node, system};
+use berth_integration::wait::{self, Look};
+use serde_json::{Value, json};
+
+use crate::kit::SOON;
+use crate::suite::{Test, same, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test("certificates::the_cluster_signs_that_of_the_server_for_its_addresses", serving).long(),
+        test("certificates::a_node_joins_by_a_credential_plugin_and_its_kubeconfig_is_read_again", plugin),
+    ]
+}
+
+const SERVING: &str = "kubernetes.io/kubelet-serving";
+const STATUS: &str = "/api/v1/nodes/lab/status";
+
+fn is_ready(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.filter(|one| one["type"] == "Ready").any(|one| one["status"] == "True")
+}
+
+fn path() -> String {
+    format!("/api/v1/nodes/{NODE_NAME}")
+}
+
+/// Nothing that the node asked was refused.
+fn none_refused(cluster: &Cluster) -> Result<()> {
+    let events = cluster.audit()?.into_iter().filter(|event| event.is_by_node(NODE_NAME));
+    let refused: Vec<_> = events.filter(cluster::AuditEvent::is_refused).collect();
+    ensure!(refused.is_empty(), "refused: {refused:#?}");
+    Ok(())
+}
+
+/// Waits until the node has asked for a certificate that nobody has decided on, checks what it asks, and approves it.
+fn approve(cluster: &Cluster) -> Result<()> {
+    let asked = wait::until("a request for a certificate", SOON * 2, || {
+        let all = cluster.get_json("/apis/certificates.k8s.io/v1/certificatesigningrequests")?;
+        let all = all["items"].as_array().cloned().unwrap_or_default();
+        let is_open =
+            |one: &&Value| one["spec"]["signerName"] == SERVING && one["status"]["conditions"].is_null();
+        Ok(match all.iter().filter(is_open).collect::<Vec<_>>().as_slice() {
+            [] => Look::NotYet(format!("{} requests", all.len())),
+            [one] => Look::Ready((*one).clone()),
+            more => Look::NotYet(format!("{} requests at once", more.len())),
+        })
+    })?;
+    same("who asks", &asked["spec"]["username"], &json!(format!("system:node:{NODE_NAME}")))?;
+    same("for what", &asked["spec"]["usages"], &json!(["digital signature", "server auth"]))?;
+    let name = asked["metadata"]["name"].as_str().context("a name")?;
+    ensure!(name.starts_with("csr-"), "{name}");
+    cluster.kubectl(&["certificate", "approve", name]).map(drop)
+}
+
+/// The link to the current certificate, where it leads, and what it says.
+fn held(pki: &Path, after: Option<&PathBuf>) -> Result<(PathBuf, String)> {
+    let current = pki.join("kubelet-server-current.pem");
+    let file = wait::until("another certificate of the server", SOON, || {
+        Ok(match fs::read_link(&current) {
+            Ok(file) if Some(&file) != after => Look::Ready(file),
+            Ok(file) => Look::NotYet(format!("{}", file.display())),
+            Err(error) => Look::NotYet(error.to_string()),
+        })
+    })?;
+    let mode = fs::metadata(&file)?.permissions().mode() & 0o777;
+    ensure!(mode == 0o600, "{} has mode {mode:o}", file.display());
+    let text = system("openssl", &["x509", "-noout", "-text", "-in", &file.display().to_string()])?;
+    Ok((file, text))
+}
+
+fn serving() -> Result<()> {
+    // What is given is nearly over when it comes (the signer has it begin five minutes earlier), and is asked for again.
+    let settings = cluster::Settings {
+        parts: vec![Part::Controllers],
+        controllers: vec!["--cluster-signing-duration=60s".to_owned()],
+        ..cluster::Settings::default()
+    };
+    let root = World::here()?.root().to_owned();
+    let cluster = Cluster::start(&root.join("cluster"), &settings)?;
+    let kubelet = json!({
+        "serverTLSBootstrap": true, "nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "1s",
+    });
+    let mut node = Node::prepare(&Settings { kubelet, ..Settings::default() })?;
+    let pki = root.join("pki");
+    node.agent.set_flags(&[
+        format!("--kubeconfig={}", cluster.node_kubeconfig(NODE_NAME)?.display()),
+        format!("--cert-dir={}", pki.display()),
+        "--cloud-provider=external".to_owned(),
+    ]);
+    node.agent.start()?;
+    cluster.wait_for(&path(), "registered", |_| true)?;
+    // The cloud has not said yet how the node is reached, so nothing can be asked for; then it does.
+    let addresses = |more: &[Value]| {
+        let mut all = vec![json!({ "type": "InternalIP", "address": "10.99.0.7" })];
+        all.extend_from_slice(more);
+        json!({ "status": { "addresses": all } })
+    };
+    let patch = "application/strategic-merge-patch+json";
+    cluster.request("PATCH", STATUS, patch, &addresses(&[]))?;
+    approve(&cluster)?;
+    let (first, text) = held(&pki, None)?;
+    for expected in
+        ["O = system:nodes", "CN = system:node:lab", "IP Address:10.99.0.7", "TLS Web Server Authentication"]
+    {
+        ensure!(text.contains(expected), "no `{expected}` in {text}");
+    }
+    // It is reached by another name.
+    let name = json!({ "type": "ExternalDNS", "address": "lab.example" });
+    cluster.request("PATCH", STATUS, patch, &addresses(&[name]))?;
+    approve(&cluster)?;
+    let (second, text) = held(&pki, Some(&first))?;
+    ensure!(text.contains("DNS:lab.example") && text.contains("IP Address:10.99.0.7"), "{text}");
+    // It is nearly over, and replaced; an agent that begins anew goes on with the last one.
+    approve(&cluster)?;
+    held(&pki, Some(&second))?;
+    node.agent.kill()?;
+    node.agent.start()?;
+    approve(&cluster)?;
+    none_refused(&cluster)?;
+    node.end()?;
+    cluster.end()
+}
+
+/// A kubeconfig with a plugin in place of the certificate that another one holds; the plugin says that certificate.
+fn with_plugin(cluster: &Cluster, root: &Path) -> Result<PathBuf> {
+    let held = cluster.node_kubeconfig(NODE_NAME)?;
+    let shown = cluster.kubectl_as(&held, &["config", "view", "--raw", "--output=json"], "")?;
+    let mut config: Value = serde_json::from_str(&shown)?;
+    let user = config["users"][0]["user"].take();
+    for name in ["client-certificate-data", "client-key-data"] {
+        fs::write(root.join(name), user[name].as_str().context("a certificate")?)?;
+    }
+    let plugin = root.join("plugin");
+    let script = r#"#!/bin/sh
+here=$(dirname "$0")
+echo "$KUBERNETES_EXEC_INFO" >> "$here/info"
+text() { base64 -d "$here/$1" | awk '{ printf "%s\\n", $0 }'; }
+printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{' 
+printf '"clientCertificateData":"%s","clientKeyData":"%s"}}' "$(text client-certificate-data)" "$(text client-key-data)"
+"#;
+    fs::write(&plugin, script)?;
+    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755))?;
+    config["users"][0]["user"] = json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+        "command": "./plugin", "provideClusterInfo": true,
+    } });
+    let path = root.join("kubelet.conf");
+    fs::write(&path, config.to_string())?;
+    Ok(path)
+}
+
+fn plugin() -> Result<()> {
+    let root = World::here()?.root().to_owned();
+    let cluster = Cluster::start(&root.join("cluster"), &cluster::Settings::default())?;
+    let kubelet = json!({ "nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "1s" });
+    let mut node = Node::prepare(&Settings { kubelet, ..Settings::default() })?;
+    let kubeconfig = with_plugin(&cluster, &root)?;
+    node.agent.set_flags(&[format!("--kubeconfig={}", kubeconfig.display())]);
+    node.agent.start()?;
+    let before = cluster.wait_for(&path(), "ready", is_ready)?;
+    let info = fs::read_to_string(root.join("info"))?;
+    let info: Vec<Value> = info.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    same("runs of the plugin", info.len(), 1)?;
+    let server = info[0]["spec"]["cluster"]["server"].as_str().unwrap_or_default().to_owned();
+    ensure!(server.starts_with("https://"), "{info:?}");
+
+    // The server is reached otherwise from now on, and nobody restarts the agent.
+    let proxy = Proxy::start((Ipv4Addr::LOCALHOST, 0).into(), cluster.address())?;
+    let text = fs::read_to_string(&kubeconfig)?.replace(&server, &format!("https://{}", proxy.at()));
+    let part = root.join("part");
+    fs::write(&part, text)?;
+    fs::rename(&part, &kubeconfig)?;
+    wait::until("connections through the proxy", SOON * 2, || {
+        Ok(if proxy.connections() > 0 { Look::Ready(()) } else { Look::NotYet("none".to_owned()) })
+    })?;
+    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE_NAME}");
+    let time = |lease: &Value| lease["spec"]["renewTime"].clone();
+    let renewed = cluster.get_json(&lease)?;
+    cluster.wait_for(&lease, "renewed", |lease| time(lease) != time(&renewed))?;
+    let since = |node: &Value| {
+        let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+        conditions
+            .filter(|one| one["type"] == "Ready")
+            .map(|one| one["lastTransitionTime"].clone())
+            .collect::<Vec<_>>()
+    };
+    same("ready since", since(&cluster.get_json(&path())?), since(&before))?;
+    none_refused(&cluster)?;
+    node.end()?;
+    cluster.end()
+}

@@ -1,0 +1,200 @@
+//! The wall clock of the agent is set an hour ahead and back, under a cluster whose clock is right.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::agent::{NODE_NAME, Settings};
+use berth_integration::cluster::watch::{Seen, Watch};
+use berth_integration::cluster::{self, Cluster};
+use berth_integration::lab::World;
+use berth_integration::node::Node;
+use berth_integration::wait::{self, Look};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::kit::{FOR_EVER, SOON, eventually, inside, pod, shell, with};
+use crate::suite::{LONG_LIMIT, Test, same, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![test("clock_steps::of_an_hour_change_nothing", of_an_hour).long().within(LONG_LIMIT)]
+}
+
+/// Debian's `libfaketime`, which reads how far the clock is off from a file, each time that it is asked.
+const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+/// How long a pod that ends after a step goes on.
+const GRACE: u64 = 8;
+/// Renewals of the lease after which what happens in every 10 s has happened.
+const RENEWALS: usize = 6;
+
+/// The wall clock of an agent.
+struct Clock(PathBuf);
+
+impl Clock {
+    fn of(node: &mut Node) -> Result<Self> {
+        ensure!(Path::new(LIBRARY).exists(), "{LIBRARY} is missing: scripts/setup tests installs it");
+        let clock = Self(node.world.root().join("clock"));
+        clock.set("+0")?;
+        let variables = [
+            ("LD_PRELOAD", LIBRARY),
+            ("FAKETIME_TIMESTAMP_FILE", clock.0.to_str().context("no UTF-8")?),
+            ("FAKETIME_NO_CACHE", "1"),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+            ("NO_FAKE_STAT", "1"),
+        ];
+        for (name, value) in variables {
+            node.agent.add_env(name, value);
+        }
+        Ok(clock)
+    }
+
+    /// Sets how far it is off.
+    fn set(&self, offset: &str) -> Result<()> {
+        let part = self.0.with_extension("part");
+        fs::write(&part, offset)?;
+        fs::rename(part, &self.0).context("set the clock")
+    }
+}
+
+fn bound(name: &str, spec: Value) -> Result<Value> {
+    Ok(serde_json::from_str(&pod(name, with(json!({ "nodeName": NODE_NAME }), spec)))?)
+}
+
+/// A pod that is probed each second, with a token; it says how often it was started.
+fn web() -> Result<Value> {
+    let script = format!("touch /tmp/ready; {FOR_EVER}");
+    let probe = json!({ "exec": { "command": ["test", "-e", "/tmp/ready"] }, "periodSeconds": 1, "failureThreshold": 1 });
+    let mounts = json!([{ "name": "v", "mountPath": "/v" }]);
+    let probes = json!({ "readinessProbe": probe, "livenessProbe": probe, "volumeMounts": mounts });
+    let token = json!({ "serviceAccountToken": { "path": "token", "expirationSeconds": 3600 } });
+    let volumes = json!([{ "name": "v", "projected": { "sources": [token] } }]);
+    bound(
+        "web",
+        json!({ "serviceAccountName": "web", "automountServiceAccountToken": false,
+        "containers": [shell("main", &script, probes)], "volumes": volumes }),
+    )
+}
+
+fn start() -> Result<(Cluster, Node, Clock)> {
+    let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "web" } });
+    cluster.create("/api/v1/namespaces/default/serviceaccounts", &account)?;
+    let kubelet = json!({ "nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "1s" });
+    let mut node = Node::prepare(&Settings { kubelet, ..Settings::default() })?;
+    let clock = Clock::of(&mut node)?;
+    node.agent.set_flags(&[format!("--kubeconfig={}", cluster.node_kubeconfig(NODE_NAME)?.display())]);
+    node.agent.start()?;
+    Ok((cluster, node, clock))
+}
+
+fn is_ready(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
+}
+
+fn of_an_hour() -> Result<()> {
+    let (cluster, node, clock) = start()?;
+    cluster.create(PODS, &web()?)?;
+    let crashes = shell("main", "exit 1", json!({}));
+    cluster.create(PODS, &bound("crashes", json!({ "containers": [crashes] }))?)?;
+    cluster.wait_for(&format!("{PODS}/web"), "ready", is_ready)?;
+    cluster.wait_for(&format!("/api/v1/nodes/{NODE_NAME}"), "ready", is_ready)?;
+    let watch = Watch::start(&cluster, "pods", "default")?;
+    let nodes = Watch::start(&cluster, "nodes", "default")?;
+    let before = cluster.get_json(&format!("{PODS}/web"))?;
+
+    for (number, offset) in ["+3600", "-3600", "+0"].into_iter().enumerate() {
+        let restarted = restarts(&cluster)?;
+        let asked = tokens(&cluster)?;
+        let ends = format!("ends{number}");
+        is_asked_to_end(&cluster, &node, &ends)?;
+        let begun = Instant::now();
+        clock.set(offset)?;
+        cluster.wait_gone(&format!("{PODS}/{ends}"))?;
+        let took = begun.elapsed();
+        let grace = Duration::from_secs(GRACE);
+        ensure!(
+            took + Duration::from_secs(2) > grace && took < grace + Duration::from_secs(10),
+            "with the clock {offset} a grace of {grace:?} took {took:?}"
+        );
+        let lease =
+            renewed(&cluster, RENEWALS).with_context(|| format!("the lease with the clock {offset}"))?;
+        let renewed: Timestamp = lease["spec"]["renewTime"].as_str().context("no time")?.parse()?;
+        let off = renewed.duration_since(Timestamp::now()).as_secs() - offset.parse::<i64>()?;
+        ensure!(off.abs() < 60, "the lease was renewed at {renewed} with the clock {offset}");
+        let limit = Duration::from_secs(100);
+        wait::until(&format!("another restart with the clock {offset}"), limit, || {
+            let now = restarts(&cluster)?;
+            Ok(if now > restarted { Look::Ready(()) } else { Look::NotYet(format!("{now}")) })
+        })?;
+        let more = tokens(&cluster)? - asked;
+        ensure!(more <= 1, "{more} tokens were asked for when the clock was set {offset}");
+    }
+    let web = node.ready("web")?;
+    ensure!(inside(&web, "cat /v/token")?.split('.').count() == 3, "no token");
+    let after = cluster.get_json(&format!("{PODS}/web"))?;
+    same("the status", &after["status"], &before["status"])?;
+    never_unready(&cluster, &watch, PODS, "web")?;
+    never_unready(&cluster, &nodes, "/api/v1/nodes", NODE_NAME)?;
+    for name in ["web", "crashes"] {
+        cluster.request("DELETE", &format!("{PODS}/{name}"), "application/json", &json!({}))?;
+        cluster.wait_gone(&format!("{PODS}/{name}"))?;
+    }
+    node.end()?;
+    cluster.end()
+}
+
+/// Makes a pod that hears no signal, and deletes it once it runs.
+fn is_asked_to_end(cluster: &Cluster, node: &Node, name: &str) -> Result<()> {
+    let path = format!("{PODS}/{name}");
+    let deaf = shell("main", &format!("trap '' TERM; {FOR_EVER}"), json!({}));
+    let spec = json!({ "terminationGracePeriodSeconds": GRACE, "containers": [deaf] });
+    cluster.create(PODS, &bound(name, spec)?)?;
+    cluster.wait_for(&path, "ready", is_ready)?;
+    cluster.request("DELETE", &path, "application/json", &json!({}))?;
+    eventually("the end to have begun", &true, || {
+        let pod = node.pod(name)?;
+        Ok(pod.is_none_or(|pod| !pod.0["metadata"]["deletionTimestamp"].is_null()))
+    })
+}
+
+/// How often the pod that crashes was started again.
+fn restarts(cluster: &Cluster) -> Result<u64> {
+    let pod = cluster.get_json(&format!("{PODS}/crashes"))?;
+    Ok(pod["status"]["containerStatuses"][0]["restartCount"].as_u64().unwrap_or(0))
+}
+
+/// How many tokens the node has asked for.
+fn tokens(cluster: &Cluster) -> Result<usize> {
+    let audit = cluster.audit()?;
+    Ok(audit.iter().filter(|event| event.is("create", "serviceaccounts/token")).count())
+}
+
+/// The lease after so many renewals.
+fn renewed(cluster: &Cluster, times: usize) -> Result<Value> {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE_NAME}");
+    let time = |lease: &Value| lease["spec"]["renewTime"].clone();
+    let mut last = cluster.get_json(&path)?;
+    for _ in 0..times {
+        last = cluster.wait_for(&path, "renewed", |lease| time(lease) != time(&last))?;
+    }
+    Ok(last)
+}
+
+/// Nothing that a watch has seen of an object until now was unready. A mark tells where that is.
+fn never_unready(cluster: &Cluster, watch: &Watch, kind: &str, name: &str) -> Result<()> {
+    let mark = json!({ "metadata": { "annotations": { "mark": "last" } } });
+    cluster.request("PATCH", &format!("{kind}/{name}"), "application/merge-patch+json", &mark)?;
+    let is_marked = |seen: &Seen| seen.object["metadata"]["annotations"]["mark"] == "last";
+    let mut unready = Vec::new();
+    watch.until("everything that was seen", SOON, |seen| {
+        if seen.name() == name && !seen.is("Ready") {
+            unready.push(seen.object["status"].clone());
+        }
+        (seen.name() == name && is_marked(&seen)).then_some(())
+    })?;
+    ensure!(unready.is_empty(), "{name} was unready: {unready:#?}");
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! The agent dies before and after each kind of request to the API server, and before and after it writes what objects hold.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use berth_integration::agent::Settings;
+use berth_integration::cluster::Cluster;
+use berth_integration::node::Node;
+use serde_json::{Value, json};
+
+use super::dies;
+use crate::api_pods::{MAPS, PODS, bound, in_a_cluster, is_ready, path, restarts};
+use crate::kit::{eventually, pod, shell, with};
+use crate::suite::same;
+
+/// Labels that a pod of a node without a cluster does not come to.
+pub(super) const OF_CONTENT: [&str; 2] = ["content.gathered", "content.written"];
+
+/// All points of a node in a cluster.
+pub(super) fn points() -> impl Iterator<Item = String> {
+    berth::failpoint::edges(berth::cluster::REQUESTS).chain(OF_CONTENT.map(str::to_owned))
+}
+
+/// Whether a point is reached while pods start, and while they end.
+fn phases(point: &str) -> (bool, bool) {
+    let is_of_an_end = point.starts_with("delete-pod");
+    let is_of_a_start = point.starts_with("create-mirror") || OF_CONTENT.contains(&point);
+    (!is_of_an_end, !is_of_a_start)
+}
+
+/// Points in one cluster, one after the other.
+pub(super) fn dies_at(points: &str) -> Result<()> {
+    let (cluster, settings) = in_a_cluster(Settings::default())?;
+    let mut node = Node::prepare(&settings)?;
+    let map =
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "a": "b" } });
+    cluster.create(MAPS, &map)?;
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "web" } });
+    cluster.create("/api/v1/namespaces/default/serviceaccounts", &account)?;
+    for (number, point) in points.split(' ').enumerate() {
+        lives_through(&cluster, &mut node, number, point).with_context(|| format!("killed at {point}"))?;
+    }
+    node.agent.start()?;
+    node.end()?;
+    cluster.end()
+}
+
+/// A pod of the API and one of a manifest start and end while the agent dies at a point of each, and the next one does.
+fn lives_through(cluster: &Cluster, node: &mut Node, number: usize, point: &str) -> Result<()> {
+    let dir = node.world.root().join(format!("shared-{number}"));
+    fs::create_dir(&dir)?;
+    let given = bound("given", spec("given", &dir, &of_objects()))?;
+    cluster.create(PODS, &given)?;
+    node.apply("shown", &pod("shown", spec("shown", &dir, &json!({}))))?;
+    let names = ["given".to_owned(), format!("shown-{}", berth_integration::agent::NODE_NAME)];
+    let are_ready = || {
+        let objects: Result<Vec<_>> = names.iter().map(|name| cluster.find_json(&path(name))).collect();
+        Ok(objects?.iter().all(|pod| pod.as_ref().is_some_and(is_ready)))
+    };
+    let are_gone = || {
+        let objects: Result<Vec<_>> = names.iter().map(|name| cluster.find_json(&path(name))).collect();
+        Ok(objects?.iter().all(Option::is_none))
+    };
+    let (starts, ends) = phases(point);
+
+    dies(node, point, starts, |_| are_ready()).context("while pods start")?;
+    node.agent.start()?;
+    eventually("both to be ready in the API", &true, are_ready)?;
+    for name in &names {
+        same(&format!("restarts of {name}"), restarts(&cluster.get_json(&path(name))?, "main"), 0)?;
+    }
+    let begun = || {
+        let mut begun: Vec<String> =
+            fs::read_to_string(dir.join("starts")).unwrap_or_default().lines().map(str::to_owned).collect();
+        begun.sort();
+        Ok(begun)
+    };
+    eventually("each to have begun once", &vec!["given".to_owned(), "shown".to_owned()], begun)?;
+
+    node.agent.kill()?;
+    node.remove("shown")?;
+    cluster.request("DELETE", &path("given"), "application/json", &json!({}))?;
+    dies(node, point, ends, |_| are_gone()).context("while pods end")?;
+    node.agent.start()?;
+    eventually("both to be gone from the API", &true, are_gone)?;
+    node.clear()?;
+    same("what has begun", begun()?, vec!["given".to_owned(), "shown".to_owned()])?;
+    node.agent.kill()
+}
+
+fn spec(name: &str, dir: &Path, more: &Value) -> Value {
+    let shared = json!({ "name": "shared", "mountPath": "/shared" });
+    let mounts: Vec<Value> =
+        more["mounts"].as_array().into_iter().flatten().cloned().chain([shared]).collect();
+    let shared = json!({ "name": "shared", "hostPath": { "path": dir } });
+    let volumes: Vec<Value> =
+        more["volumes"].as_array().into_iter().flatten().cloned().chain([shared]).collect();
+    let script = format!("echo {name} >> /shared/starts; exec sleep infinity");
+    let main = shell("main", &script, json!({ "volumeMounts": mounts }));
+    with(
+        json!({ "terminationGracePeriodSeconds": 1, "containers": [main], "volumes": volumes }),
+        more["spec"].clone(),
+    )
+}
+
+/// What a pod has of a ConfigMap and of its service account.
+fn of_objects() -> Value {
+    let sources = json!([
+        { "configMap": { "name": "m" } },
+        { "serviceAccountToken": { "path": "token", "expirationSeconds": 3600 } },
+    ]);
+    json!({
+        "mounts": [{ "name": "objects", "mountPath": "/objects" }],
+        "volumes": [{ "name": "objects", "projected": { "sources": sources } }],
+        "spec": { "serviceAccountName": "web", "automountServiceAccountToken": false },
+    })
+}

@@ -1,0 +1,141 @@
+//! Images that a registry gives to those alone who have an account.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::agent::{NODE_NAME, ROOT_DIR, Settings};
+use berth_integration::cluster::{self, Cluster};
+use berth_integration::containerd::ctr;
+use berth_integration::lab::World;
+use berth_integration::node::Node;
+use berth_integration::registry::ACCOUNT;
+use serde_json::{Value, json};
+
+use crate::kit::eventually;
+use crate::registries::{GUARDED, certificate};
+use crate::suite::{Test, same, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![test("pull_secrets::an_image_is_for_pods_that_could_have_pulled_it", of_whom)]
+}
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn path(pod: &str) -> String {
+    format!("{PODS}/{pod}")
+}
+
+fn image() -> String {
+    format!("localhost:{GUARDED}/busybox:1")
+}
+
+/// A pod that sleeps in the private image, and has secrets.
+fn pod(name: &str, secrets: &[&str]) -> Value {
+    let secrets: Vec<Value> = secrets.iter().map(|name| json!({ "name": name })).collect();
+    let main = json!({
+        "name": "main", "image": image(), "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/sh", "-c", "exec sleep infinity"],
+    });
+    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
+        "nodeName": NODE_NAME, "terminationGracePeriodSeconds": 1, "imagePullSecrets": secrets, "containers": [main],
+    } })
+}
+
+fn secret(name: &str, password: &str) -> Value {
+    let auths = json!({ "auths": {
+        format!("localhost:{GUARDED}"): { "username": ACCOUNT.0, "password": password },
+    } });
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name },
+        "type": "kubernetes.io/dockerconfigjson",
+        "stringData": { ".dockerconfigjson": auths.to_string() },
+    })
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
+}
+
+fn is_refused(pod: &Value) -> bool {
+    let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+    let reason = waiting["reason"].as_str().unwrap_or_default();
+    ["ErrImagePull", "ImagePullBackOff"].contains(&reason)
+        && waiting["message"].as_str().is_some_and(|message| message.contains("401 Unauthorized"))
+}
+
+/// Messages of the events of a pod with this reason.
+fn told(cluster: &Cluster, pod: &str, reason: &str) -> Result<Vec<String>> {
+    let path = format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={pod}");
+    let events = cluster.get_json(&path)?;
+    let events = events["items"].as_array().into_iter().flatten().filter(|event| event["reason"] == reason);
+    Ok(events.filter_map(|event| Some(event["message"].as_str()?.to_owned())).collect())
+}
+
+/// Records of images that were pulled.
+fn records() -> Result<Vec<String>> {
+    let dir = Path::new(ROOT_DIR).join("image_manager/pulled");
+    let files = fs::read_dir(&dir).with_context(|| format!("read {}", dir.display()))?;
+    files.map(|file| Ok(fs::read_to_string(file?.path())?)).collect()
+}
+
+fn of_whom() -> Result<()> {
+    let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
+    let kubeconfig = format!("--kubeconfig={}", cluster.node_kubeconfig(NODE_NAME)?.display());
+    let flags = vec![kubeconfig, "--v=10".to_owned()];
+    let node = Node::start_with(&Settings { flags, ..Settings::with_registry() })?;
+    let (ca, key) = certificate(node.world.root(), "ours")?;
+    let registry = node.registry.as_ref().context("registry")?.guarded(GUARDED, &ca, &key)?;
+    let url = format!("https://localhost:{GUARDED}");
+    let trusted = format!("ca = \"{}\"\n", ca.display());
+    node.containerd.add_registry_with(&format!("localhost:{GUARDED}"), &url, &trusted)?;
+    for (name, password) in [("account", ACCOUNT.1), ("same", ACCOUNT.1), ("wrong", "parrots-of-eight")] {
+        cluster.create("/api/v1/namespaces/default/secrets", &secret(name, password))?;
+    }
+
+    cluster.create(PODS, &pod("has", &["account"]))?;
+    cluster.wait_for(&path("has"), "ready", is_ready)?;
+    let record = records()?.into_iter().find(|record| record.contains(&format!("localhost:{GUARDED}")));
+    let record = record.context("no record of the pull")?;
+    ensure!(record.contains("\"account\"") && !record.contains(ACCOUNT.1), "{record}");
+
+    // The image is on the node by now.
+    for (name, secrets) in [("bare", &[][..]), ("wrong", &["wrong"]), ("missing", &["none"])] {
+        cluster.create(PODS, &pod(name, secrets))?;
+    }
+    cluster.create(PODS, &pod("same", &["none", "same"]))?;
+    cluster.wait_for(&path("same"), "ready", is_ready)?;
+    eventually("what it found", &1, || Ok(told(&cluster, "same", "Pulled")?.len()))?;
+    let pulled = told(&cluster, "same", "Pulled")?;
+    ensure!(pulled[0].contains("already present on machine and can be accessed by the pod"), "{pulled:?}");
+    for name in ["bare", "wrong", "missing"] {
+        cluster.wait_for(&path(name), "refused by the registry", is_refused)?;
+    }
+    let reason = "FailedToRetrieveImagePullSecret";
+    let message =
+        "Unable to retrieve some image pull secrets (none); attempting to pull the image may not succeed.";
+    eventually("what is missing", &Some(message.to_owned()), || {
+        Ok(told(&cluster, "missing", reason)?.into_iter().next())
+    })?;
+    same("what others miss", told(&cluster, "wrong", reason)?.len(), 0)?;
+
+    for name in ["has", "same", "bare", "wrong", "missing"] {
+        cluster.request("DELETE", &path(name), "application/json", &json!({}))?;
+        eventually(&format!("{name} to be gone"), &None, || cluster.find_json(&path(name)))?;
+    }
+    // With the image goes what was kept of its pull.
+    let id = serde_json::from_str::<Value>(&record)?["imageRef"].as_str().context("no id")?.to_owned();
+    let names = ctr(&["images", "list", "--quiet"])?;
+    let of_image = |name: &&str| name.contains(&format!("localhost:{GUARDED}")) || **name == *id;
+    for name in names.lines().filter(of_image) {
+        ctr(&["images", "remove", name])?;
+    }
+    eventually("the record to go", &false, || Ok(records()?.iter().any(|record| record.contains(&id))))?;
+
+    let log = fs::read_to_string(node.agent.log())?;
+    ensure!(!log.contains(ACCOUNT.1) && !log.contains("parrots-of-eight"), "the log tells a password");
+    registry.stop()?;
+    node.end()?;
+    cluster.end()
+}
