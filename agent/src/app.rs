@@ -2,6 +2,7 @@
 
 mod joining;
 mod reset;
+mod tasks;
 mod threads;
 
 use std::{
@@ -13,10 +14,10 @@ use anyhow::{Context, Result, anyhow, ensure};
 use berth_core::{
     config::CgroupDriver,
     event::{Event, Restored},
-    id::{PodUid, SandboxId},
-    node::{Node, Proven, prove},
+    id::{ContainerId, PodUid, SandboxId},
+    node::{Proven, prove},
     record::PodRecord,
-    spec::{Pod, Source},
+    spec::Pod,
 };
 use nix::unistd::geteuid;
 use tokio::{
@@ -26,29 +27,22 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::joining::Joining;
+use self::tasks::Parts;
 use crate::{
     causes::with_causes,
     cgroup::{Systemd, Tree},
-    cluster::{
-        self,
-        certificates::{self, Asking},
-    },
-    config::{Config, CurrentRuntime},
-    control,
+    cluster::{self, certificates},
+    config::{Config, CurrentRuntime, Handler},
     effects::{
         AccountsCache, Host, Lanes, LeasesInUse, PullsUnderWay, SandboxHandlers, changeable, end_unused,
-        manifests,
     },
     failpoint::Failpoint,
-    healthz, iptables, kernel, limits, manifest,
+    healthz, kernel, limits, manifest,
     network::{self, Network},
-    node_loop::{EVENTS_MAX, NodeLoop},
+    node_loop::EVENTS_MAX,
     objects::Objects,
     registry_accounts::NodeAccounts,
-    reread::Follower,
-    runtime::{self, GroupedTasks, ObservedNode, Shims, Watch, probe},
-    source,
+    runtime::{self, GroupedTasks, ObservedNode, Shims, probe},
     store::{EndedPods, Store},
     sys,
     view::View,
@@ -182,14 +176,7 @@ async fn start(
     let recorded_pods = records.iter().chain(&ended_pods).map(|(record, _)| record.uid.clone()).collect();
     let (found, orphans) = find_orphans(&config, &cgroups, recorded_pods, found).await?;
 
-    let grouped = GroupedTasks::default();
-    for (container, sandbox) in &found.grouped {
-        grouped.add(container, sandbox);
-    }
-    let handlers = SandboxHandlers::default();
-    for (sandbox, handler) in found.handlers {
-        handlers.keep(&sandbox, Arc::new(handler));
-    }
+    let (grouped, handlers) = served_before(&found.grouped, found.handlers);
     let view = View::default();
     let host = Arc::new(Host {
         config: Arc::clone(&config),
@@ -222,75 +209,28 @@ async fn start(
     sender.send(Event::Restored(Box::new(restored))).await.context("start the loop")?;
     found.shims.iter().for_each(|id| shims.follow(id));
 
-    let mut sources = BTreeSet::from([Source::File]);
-    let (mut sinks, mut asking) = (None, None);
-    let mut tasks = JoinSet::new();
-    if let Some((cluster, clients)) = config.cluster.as_ref().zip(clients) {
-        sources.insert(Source::Api);
-        let (joined, cancel, events) = (Arc::clone(&config), cancel.clone(), sender.clone());
-        let (containerd, network, view) = (containerd.clone(), network.readiness(), view.clone());
-        let (runtime, failpoint) = (current.clone(), host.failpoint.clone());
-        let joining = Joining {
-            config: joined,
-            clients,
-            containerd,
-            network,
-            runtime,
-            view,
-            events,
-            failpoint,
-            cancel,
-        };
-        (sinks, asking) = joining.join(cluster, &mut tasks);
-    }
-    tasks.spawn(cancelled_with(cancel.clone(), serving(Arc::clone(&config), asking)));
-    let node = Node::new(config.node.clone(), sources);
-    let node_loop = NodeLoop::new(node, host, store, view.clone(), sinks, sender.clone());
-    let socket = &config.control_socket;
-    let listener = control::listen(socket).with_context(|| format!("listen on {}", socket.display()))?;
-    let service = service(&config, &view, &containerd, &workers);
-    tasks.spawn(control::serve(listener, Arc::new(service), cancel.clone()));
-    tasks.spawn(node_loop.run(events, cancel.clone()));
-    let watch = Watch { containerd, shims, grouped, events: sender.clone() };
-    tasks.spawn(cancelled_with(cancel.clone(), watch.run()));
-    if config.makes_iptables_chains {
-        tasks.spawn(cancelled_with(cancel.clone(), iptables::keep()));
-    }
-    let follower = Follower {
-        source: Arc::new(config.runtime_source.clone()),
-        driver: config.node.cgroups.driver,
-        current: changes,
-        view: view.clone(),
-        told: None,
-    };
-    tasks.spawn(cancelled_with(cancel.clone(), follower.run()));
-    tasks.spawn(cancelled_with(cancel.clone(), network.keep(sender.clone())));
-    tasks.spawn(
-        async move { source::file::run(&config, reads_manifests(&workers), view, sender, cancel).await },
-    );
-    Ok(tasks)
+    let parts = Parts { config, host, clients, view, events: sender, cancel };
+    parts.spawn(store, events, changes)
 }
 
-/// Keeps the certificate of the node's server, where it has one.
-async fn serving(config: Arc<Config>, asking: Option<Asking>) {
-    let Some(source) = config.serving.clone() else { return };
-    let (presented, _server) = watch::channel(None);
-    certificates::serve(source, &config.node.name, asking, presented).await;
+/// Tasks and sandboxes of shims of others that an earlier agent began.
+fn served_before(
+    grouped: &[(ContainerId, SandboxId)],
+    handlers: Vec<(SandboxId, Handler)>,
+) -> (GroupedTasks, SandboxHandlers) {
+    let (tasks, kept) = (GroupedTasks::default(), SandboxHandlers::default());
+    for (container, sandbox) in grouped {
+        tasks.add(container, sandbox);
+    }
+    for (sandbox, handler) in handlers {
+        kept.keep(&sandbox, Arc::new(handler));
+    }
+    (tasks, kept)
 }
 
 /// What may change while the agent runs: as it is at first, and where a change is told.
 fn runtime_of(config: &Config) -> (watch::Sender<CurrentRuntime>, watch::Receiver<CurrentRuntime>) {
     watch::channel(CurrentRuntime { settings: Arc::new(config.runtime.clone()), fault: None })
-}
-
-fn service(
-    config: &Config,
-    view: &View,
-    containerd: &runtime::Containerd,
-    workers: &Workers,
-) -> control::Service<runtime::Containerd> {
-    let (view, paths) = (view.clone(), config.node.paths.clone());
-    control::Service { view, paths, runtime: containerd.clone(), workers: workers.clone() }
 }
 
 /// Ends leases of an earlier agent beside everything else: containerd answers when all its garbage is gone.
@@ -318,14 +258,6 @@ fn asks_for_changes(workers: &Workers) -> network::Changeable {
         let workers = workers.clone();
         Box::pin(async move { changeable(&workers, &sandbox, sort, &directories).await })
     }))
-}
-
-fn reads_manifests(workers: &Workers) -> source::file::Read {
-    let workers = workers.clone();
-    Box::new(move |path| {
-        let workers = workers.clone();
-        Box::pin(async move { manifests(&workers, &path).await })
-    })
 }
 
 /// Waits for the disk of the root directory, which threads use from now on: a worker that waits can be given up, and the agent

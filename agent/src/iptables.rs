@@ -113,7 +113,7 @@ impl Iptables {
                 Ok(Answer::Yes) => {}
                 Ok(Answer::Unknown) => tracing::debug!("a canary of iptables cannot be looked at"),
                 Err(error) => {
-                    tracing::warn!(error = with_causes(&error), "a canary of iptables cannot be looked at")
+                    tracing::warn!(error = with_causes(&error), "a canary of iptables cannot be looked at");
                 }
             }
         }

@@ -5,6 +5,7 @@ use berth_core::{
     id::{ContainerId, ContainerName},
     observation::{ObservedContainer, ObservedSandbox, ObservedTask},
     record::Goal,
+    spec::Source,
 };
 use jiff::Timestamp;
 

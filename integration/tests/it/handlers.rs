@@ -45,9 +45,9 @@ fn calls_of(name: &str) -> PathBuf {
 }
 
 /// Whether the OCI runtime made a container.
-fn made(name: &str, container: &str) -> Result<bool> {
+fn made(name: &str, container: &str) -> bool {
     let calls = fs::read_to_string(calls_of(name)).unwrap_or_default();
-    Ok(calls.lines().any(|call| call.contains(" create ") && call.contains(container)))
+    calls.lines().any(|call| call.contains(" create ") && call.contains(container))
 }
 
 /// Puts a file where containerd's configuration imports it, whole or not at all.
@@ -83,7 +83,7 @@ fn added() -> Result<()> {
     import(&node, "99-nvidia.toml", &(handler("nvidia", &first)))?;
     node.apply("one", &of_class("one", "nvidia"))?;
     let one = node.ready("one")?;
-    ensure!(made("first", one.container_id("main")?)?, "not by the handler's OCI runtime");
+    ensure!(made("first", one.container_id("main")?), "not by the handler's OCI runtime");
     same("shim", runtime_of(&one)?.as_str(), Some("io.containerd.berth.v1"))?;
 
     // What is there stays as it was made; what comes is as it is written now.
@@ -93,16 +93,16 @@ fn added() -> Result<()> {
     kill(Pid::from_raw(i32::try_from(task_pid(one.container_id("main")?)?)?), Signal::SIGKILL)?;
     let again =
         node.wait("one", "up again", crate::kit::SOON, |pod| pod.is_ready() && pod.restarts("main") == 1)?;
-    ensure!(made("first", again.container_id("main")?)?, "another OCI runtime in a running pod");
+    ensure!(made("first", again.container_id("main")?), "another OCI runtime in a running pod");
     node.apply("two", &of_class("two", "nvidia"))?;
     let two = node.ready("two")?;
-    ensure!(made("second", two.container_id("main")?)?, "not by the OCI runtime of now");
+    ensure!(made("second", two.container_id("main")?), "not by the OCI runtime of now");
 
     // The document of the agent is before containerd's.
     node.apply("mine", &of_class("mine", "mine"))?;
     let mine = node.ready("mine")?;
     same("shim", runtime_of(&mine)?.as_str(), Some("io.containerd.runc.v2"))?;
-    ensure!(!made("never", mine.container_id("main")?)?, "containerd's word was taken");
+    ensure!(!made("never", mine.container_id("main")?), "containerd's word was taken");
 
     broken(&node)?;
     node.end()
@@ -115,7 +115,7 @@ fn broken(node: &Node) -> Result<()> {
     eventually("the fault to be told", &true, || Ok(problems()?.contains("98-slip.toml:2")))?;
     node.apply("three", &of_class("three", "nvidia"))?;
     let three = node.ready("three")?;
-    ensure!(made("second", three.container_id("main")?)?, "what held does not hold");
+    ensure!(made("second", three.container_id("main")?), "what held does not hold");
     fs::remove_file(node.containerd.imports().join("98-slip.toml"))?;
     eventually("the fault to be gone", &false, || Ok(problems()?.contains("98-slip.toml")))
 }
@@ -165,10 +165,7 @@ fn of_a_class() -> Result<()> {
     cluster.create("/api/v1/namespaces/default/pods", &object)?;
     let web = cluster.wait_for(WEB, "running", |pod| pod["status"]["phase"] == "Running")?;
     let id = web["status"]["containerStatuses"][0]["containerID"].as_str().unwrap_or_default();
-    ensure!(
-        made("first", id.trim_start_matches("containerd://"))?,
-        "not by the handler's OCI runtime: {web}"
-    );
+    ensure!(made("first", id.trim_start_matches("containerd://")), "not by the handler's OCI runtime: {web}");
     import(&node, "98-slip.toml", "version = 3\n[plugins\n")?;
     let told = |list: &Value| {
         let all = list["items"].as_array().cloned().unwrap_or_default();

@@ -19,6 +19,7 @@ use crate::server::{News, Object, Server};
 
 /// The server and the agent's end.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Cluster {
     pub(crate) server: Server,
     pub(crate) sync: PodSync,

@@ -10,12 +10,16 @@ mod api;
 mod happened;
 mod probes;
 mod rest;
+mod run;
 mod shown;
 mod starts;
 mod stops;
 
 pub(crate) use self::api::Carried;
-use self::{api::Told, probes::Health};
+use self::{
+    api::Told,
+    run::{Answer, Meant, Process, Run, Termed, Trust},
+};
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,15 +29,13 @@ use std::{
 
 use berth_core::{
     effect::{Act, Effect},
-    id::{Attempt, ContainerId, ContainerName, OpId, PodUid, SandboxId},
-    observation::Exit,
+    id::{ContainerId, ContainerName, OpId, PodUid, SandboxId},
     pod::port::signal::StopSignal,
     record::PodRecord,
-    spec::{Container, ContainerKind, Pod, ProbeKind},
+    spec::{ContainerKind, Pod, ProbeKind},
     status::Phase,
     time::{Mono, Now},
 };
-use jiff::Timestamp;
 
 /// What happened to every pod, and what was wrong with it.
 #[derive(Debug, Default)]
@@ -73,6 +75,7 @@ pub(crate) struct Oracle {
 
 /// One pod from its first record to the last.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Account {
     spec: Arc<Pod>,
     began: Now,
@@ -97,150 +100,6 @@ struct Account {
     begun_again: BTreeMap<ContainerName, usize>,
     /// What was told to have happened to its containers: how often, by container and reason.
     events: BTreeMap<(String, String), usize>,
-}
-
-/// What a run is to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Meant {
-    ToRun,
-    ToStop,
-}
-
-/// One run of a container: what was asked for, and what came of it.
-#[derive(Debug, Clone)]
-struct Run {
-    id: ContainerId,
-    attempt: Attempt,
-    sandbox: SandboxId,
-    /// What it was made from.
-    container: Arc<Container>,
-    /// Its process, if one was ever made.
-    process: Option<Process>,
-    answer: Answer,
-    /// Whether the agent knows that it ended.
-    is_told: bool,
-    /// Since when another spec is wanted than the one it was made from.
-    changed: Option<Mono>,
-    /// What its probes said.
-    health: Health,
-    /// When it was first asked to stop.
-    term: Option<Mono>,
-    /// How far its stop signal is.
-    termed: Termed,
-    /// Whether the agent that is up took it to run.
-    trust: Trust,
-    /// What a record on disk says, or said, of it.
-    meant: Meant,
-    /// When this agent could know that it runs.
-    learned: Mono,
-    /// How often it was asked to be killed.
-    kills: u32,
-    /// Whether it went, alone or with its sandbox, before anybody wrote down how it ended.
-    is_lost: bool,
-    /// When its sandbox was found to be one that cannot go on.
-    given_up: Option<Mono>,
-    /// When it was removed by an old record, with a pod that nobody wanted and whose last record could not be written.
-    taken_down: Option<Mono>,
-    /// The code that it was last shown to have ended with while that could not be written down.
-    shown_code: Option<u32>,
-    /// How often the agent began again since: it may have been away at a deadline.
-    agents: u32,
-}
-
-/// How far a stop signal is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Termed {
-    /// It was not asked for, as far as the agent that is up knows.
-    No,
-    /// It was asked for by this agent.
-    Asked,
-    /// It was sent.
-    Sent,
-}
-
-/// Whether an agent takes something to run, since its shim did not answer when that agent began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trust {
-    /// It does not.
-    No,
-    /// It does, or did.
-    Taken,
-    /// It did, and asked for its termination message since, which makes its end whole.
-    Ending,
-}
-
-/// What the agent knows of a start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    /// That the record says it was to be asked for, by an agent that was killed before it asked.
-    Unasked,
-    /// Nothing.
-    None,
-    /// That there is a process, or was.
-    Started,
-    /// That the OCI runtime refused it.
-    Refused,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Process {
-    began: Timestamp,
-    /// How and when it ended.
-    end: Option<(Exit, Mono)>,
-}
-
-impl Run {
-    fn new(id: ContainerId, attempt: Attempt, sandbox: SandboxId, container: Arc<Container>) -> Self {
-        Self {
-            id,
-            attempt,
-            sandbox,
-            container,
-            process: None,
-            answer: Answer::None,
-            is_told: false,
-            changed: None,
-            health: Health::default(),
-            term: None,
-            termed: Termed::No,
-            trust: Trust::No,
-            meant: Meant::ToRun,
-            learned: Mono::default(),
-            kills: 0,
-            is_lost: false,
-            given_up: None,
-            taken_down: None,
-            shown_code: None,
-            agents: 0,
-        }
-    }
-
-    /// Whether the agent does not know if there was a process.
-    fn is_unanswered(&self) -> bool {
-        matches!(self.answer, Answer::Unasked | Answer::None)
-    }
-
-    /// The agent hears how it ended, and so that there was a process, unless it had given it up before.
-    fn hear_end(&mut self, undecided: &BTreeSet<ContainerId>) {
-        self.is_told = true;
-        if self.is_unanswered() && undecided.contains(&self.id) {
-            self.answer = Answer::Started;
-        }
-    }
-
-    fn is_running(&self) -> bool {
-        self.process.is_some_and(|process| process.end.is_none())
-    }
-
-    /// How it ended, by its process.
-    fn end(&self) -> Option<(Exit, Mono)> {
-        self.process.and_then(|process| process.end)
-    }
-
-    /// Whether nobody could say how it ended, so that it counts as failed.
-    fn may_be_unknown(&self) -> bool {
-        self.is_lost || self.is_unanswered() || self.kills >= KILLS_BEFORE_REMOVAL
-    }
 }
 
 impl Account {

@@ -355,7 +355,8 @@ impl Run {
 
     /// A pod is taken out of its source, and nobody hears of it.
     pub(crate) fn take_out(&mut self, name: &str) {
-        for (_, pods) in self.desired.iter_mut().filter(|(source, _)| **source != Source::Api) {
+        let server = self.server();
+        for (_, pods) in self.desired.iter_mut().filter(|(source, _)| Some(**source) != server) {
             pods.retain(|pod| pod.name.name != name);
         }
     }
@@ -375,12 +376,18 @@ impl Run {
 
     /// What is wanted and not by the API server.
     fn of_manifests(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        self.desired.iter().filter(|(source, _)| **source != Source::Api).flat_map(|(_, pods)| pods)
+        let server = self.server();
+        self.desired.iter().filter(move |(source, _)| Some(**source) != server).flat_map(|(_, pods)| pods)
+    }
+
+    /// The source that is the model of the API server, where there is one.
+    fn server(&self) -> Option<Source> {
+        self.cluster.is_some().then_some(Source::Api)
     }
 
     pub(crate) fn send_desired(&mut self) {
         self.world.oracle.desired(self.desired.values().flatten(), self.now);
-        let is_told = self.cluster.as_ref().is_some_and(|cluster| cluster.was_told);
+        let is_told = self.cluster.as_ref().is_none_or(|cluster| cluster.was_told);
         for (source, mut pods) in self.desired.clone() {
             if source == Source::Api && !is_told {
                 continue;

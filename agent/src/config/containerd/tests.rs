@@ -9,6 +9,12 @@ use crate::config::{Handler, PodRuntime, RuntimeOptions};
 
 /// What is said of files in a directory, of which `config.toml` is the first. Paths in it are without the directory.
 fn section(files: &[(&str, &str)]) -> Result<Section, String> {
+    let (dir, root) = directory(files);
+    let loaded = load(&dir.path().join("config.toml"), false);
+    loaded.section.map_err(|faults| faults.to_string().replace(&format!("{root}/"), ""))
+}
+
+fn directory(files: &[(&str, &str)]) -> (TempDir, String) {
     let dir = TempDir::new().unwrap();
     let root = dir.path().display().to_string();
     for (name, text) in files {
@@ -16,8 +22,7 @@ fn section(files: &[(&str, &str)]) -> Result<Section, String> {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text.replace("ROOT", &root)).unwrap();
     }
-    let loaded = load(&dir.path().join("config.toml"), false);
-    loaded.section.map_err(|faults| faults.to_string().replace(&format!("{root}/"), ""))
+    (dir, root)
 }
 
 fn name(file: &Path) -> String {
@@ -279,7 +284,7 @@ fn files_of_any_kind_end() {
 fn a_file_may_be_absent_where_nobody_names_it() {
     let gone = Path::new("/no/such/config.toml");
     assert_eq!(load(gone, true).section, Ok(Section::default()));
-    assert!(load(gone, false).section.is_err());
+    load(gone, false).section.unwrap_err();
     // It may come.
     assert_eq!(load(gone, true).directories, [Path::new("/no/such").to_owned()].into());
 }

@@ -9,12 +9,16 @@ fn resolved(
     shims: &[(&str, Shim)],
     default: &str,
 ) -> Result<RuntimeSettings, UnknownDefault> {
-    RuntimeSource::of(&serde_json::from_value(document).unwrap()).resolve(&section(shims, default))
+    source(document).resolve(&section(shims, default))
+}
+
+fn source(document: Value) -> RuntimeSource {
+    RuntimeSource::of(&serde_json::from_value(document).unwrap())
 }
 
 fn section(shims: &[(&str, Shim)], default: &str) -> Section {
-    let mut section = Section::default();
-    section.default_runtime = Said { value: default.to_owned(), file: Path::new("/c.toml").into() };
+    let default_runtime = Said { value: default.to_owned(), file: Path::new("/c.toml").into() };
+    let mut section = Section { default_runtime, ..Section::default() };
     section.runtimes.extend(shims.iter().map(|(name, shim)| ((*name).to_owned(), shim.clone())));
     section
 }
@@ -48,7 +52,7 @@ fn the_document_is_before_containerd_and_that_before_the_default() {
         (json!({ "runtime": { "ociRuntime": "crun" } }), "nvidia", "", Some(berth(None))),
         (json!({ "runtime": { "ociRuntime": "crun" } }), "nvidia", "nvidia", Some(berth(Some("/nvidia")))),
         (json!({ "runtime": { "ociRuntime": "auto" } }), "nvidia", "", Some(berth(Some("/nvidia")))),
-        (json!({ "runtime": { "ociRuntime": "crun" } }), "kata", "", Some(kata_runtime.clone())),
+        (json!({ "runtime": { "ociRuntime": "crun" } }), "kata", "", Some(kata_runtime)),
         (json!({ "runtime": { "defaultHandler": "berth" } }), "kata", "", Some(berth(None))),
         (json!({ "runtime": { "defaultHandler": "nvidia" } }), "kata", "", Some(berth(Some("/nvidia")))),
         (
@@ -87,7 +91,7 @@ fn directories_and_the_snapshotter() {
     section.cni_conf_dir = Some(Said { value: "/net.d".into(), file: Arc::clone(&file) });
     section.cni_bin_dirs = Some(Said { value: paths(&["/bin"]), file });
     let document = json!({ "cni": { "confDir": "/own/net.d" }, "registryConfigDir": "/own/certs.d" });
-    let source = RuntimeSource::of(&serde_json::from_value(document).unwrap());
+    let source = source(document);
     let settings = source.resolve(&section).unwrap();
     assert_eq!(settings.snapshotter, "zfs");
     assert_eq!(settings.registry_dirs, paths(&["/own/certs.d"]));

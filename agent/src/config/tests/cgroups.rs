@@ -99,7 +99,7 @@ fn containerds_word_on_the_driver_is_before_the_kubelets() {
         assert_eq!(told, is_overruled, "{text:?} {said:?}");
         match (settings.resolve(&facts), expected) {
             (Ok(config), expected) => {
-                assert_eq!(Some(config.node.cgroups.driver), expected, "{text:?} {said:?}")
+                assert_eq!(Some(config.node.cgroups.driver), expected, "{text:?} {said:?}");
             }
             (Err(faults), None) => assert!(faults.to_string().contains("SystemdCgroup = false"), "{faults}"),
             (Err(faults), Some(_)) => panic!("{text:?} {said:?}: {faults}"),

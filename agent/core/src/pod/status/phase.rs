@@ -10,10 +10,9 @@ use crate::{
 /// A pod of the API that was taken down has ended, however far it had come: the server waits for that. A pod of a manifest never gets
 /// a final phase by being taken down. Source: `TerminatePod` of `pkg/kubelet/status/status_manager.go`.
 pub(super) fn of(life: &Life, init_containers: &[ContainerStatus], containers: &[ContainerStatus]) -> Phase {
-    match seen(life, init_containers, containers) {
-        Phase::Pending | Phase::Running if is_taken_down(life) => Phase::Failed,
-        phase => phase,
-    }
+    let phase = seen(life, init_containers, containers);
+    let has_ended = matches!(phase, Phase::Succeeded | Phase::Failed);
+    if is_taken_down(life) && !has_ended { Phase::Failed } else { phase }
 }
 
 fn is_taken_down(life: &Life) -> bool {

@@ -125,10 +125,10 @@ impl Oracle {
                 (*patches > *allowed).then(|| format!("{name}: {patches} for {allowed} changes: {patch}"));
             self.judge("patches are no more than changes", broken);
         }
-        if let Call::Delete { uid } = &request.call {
-            if !self.told.deleted.insert(uid.clone()) {
-                wrong.get_or_insert_with(|| format!("{name}: {uid} is deleted again"));
-            }
+        if let Call::Delete { uid } = &request.call
+            && !self.told.deleted.insert(uid.clone())
+        {
+            wrong.get_or_insert_with(|| format!("{name}: {uid} is deleted again"));
         }
         self.told.open.insert(request.op, request.clone());
         self.judge("requests about a pod wait for each other, and none is sent again", wrong);
@@ -376,8 +376,7 @@ fn went_back(before: &Value, after: &Value) -> Option<String> {
 
 /// The field in which what the API has is not what is shown. Of what is empty neither says anything.
 fn differs(there: &Value, shown: &Value) -> Option<String> {
-    let shown_fields = shown.as_object().expect("a status");
-    let fields = shown_fields.keys().filter(|field| *field != "conditions");
+    let fields = shown.as_object()?.keys().filter(|field| *field != "conditions");
     // How it ended is never written again, whoever wrote it.
     let has_ended = matches!(there["phase"].as_str(), Some("Succeeded" | "Failed"));
     let fields = fields.filter(|field| !(has_ended && matches!(field.as_str(), "reason" | "message")));

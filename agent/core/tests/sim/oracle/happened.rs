@@ -11,7 +11,7 @@ use berth_core::{
     time::Now,
 };
 
-use super::{Answer, Health, LOST, Oracle, Process, Run, Termed};
+use super::{Answer, LOST, Oracle, Process, Run, Termed, probes::Health};
 
 impl Oracle {
     /// The agent learns what came of an effect.

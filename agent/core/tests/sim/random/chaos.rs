@@ -133,7 +133,7 @@ impl Chaos {
             104 => self.unrecord(),
             // In a cluster, what is shown and not written down is not judged.
             100 if self.run.cluster.is_none() => {
-                self.run.world.disk = self.dice.pick(&[Disk::Full, Disk::Unsure]).unwrap()
+                self.run.world.disk = self.dice.pick(&[Disk::Full, Disk::Unsure]).unwrap();
             }
             _ => self.run.world.disk = Disk::Works,
         }

@@ -283,13 +283,14 @@ fn patched_again_by_the_next_agent(run: &mut Run) {
     });
 }
 
-fn status_of(object: &Object, version: u64, status: Value) -> Option<Object> {
-    Some(Object { version, status, ..object.clone() })
+fn status_of(object: &Object, version: u64, status: Value) -> Object {
+    Object { version, status, ..object.clone() }
 }
 
 fn patched(run: &mut Run, before: Value, after: Value) {
     let object = bound(run);
     let (before, after) = (status_of(&object, 900, before), status_of(&object, 901, after));
+    let (before, after) = (Some(before), Some(after));
     carried(run, Call::PatchStatus { uid: uid(), patch: json!({}) }, (before, after), &[]);
 }
 

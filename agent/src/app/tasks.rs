@@ -1,0 +1,129 @@
+//! The tasks of the agent.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use anyhow::{Context, Result};
+use berth_core::{event::Event, node::Node, spec::Source};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{cancelled_with, joining::Joining};
+use crate::{
+    cluster::{
+        self, Sinks,
+        certificates::{self, Asking},
+    },
+    config::{Config, CurrentRuntime},
+    control,
+    effects::{Host, manifests},
+    iptables,
+    node_loop::NodeLoop,
+    reread::Follower,
+    runtime::{self, Watch},
+    source,
+    store::Store,
+    view::View,
+    workers::Workers,
+};
+
+/// What tasks share.
+pub(super) struct Parts {
+    pub(super) config: Arc<Config>,
+    pub(super) host: Arc<Host>,
+    pub(super) clients: Option<cluster::Clients>,
+    pub(super) view: View,
+    pub(super) events: mpsc::Sender<Event>,
+    pub(super) cancel: CancellationToken,
+}
+
+impl Parts {
+    /// Starts every task.
+    pub(super) fn spawn(
+        self,
+        store: Store,
+        events: mpsc::Receiver<Event>,
+        changes: watch::Sender<CurrentRuntime>,
+    ) -> Result<JoinSet<()>> {
+        let mut tasks = JoinSet::new();
+        let (sources, sinks, asking) = self.join_cluster(&mut tasks);
+        let Self { config, host, view, events: sender, cancel, clients: _ } = self;
+        tasks.spawn(cancelled_with(cancel.clone(), serving(Arc::clone(&config), asking)));
+        let socket = &config.control_socket;
+        let listener = control::listen(socket).with_context(|| format!("listen on {}", socket.display()))?;
+        let service = service(&config, &view, &host.containerd, &host.workers);
+        tasks.spawn(control::serve(listener, Arc::new(service), cancel.clone()));
+        let node = Node::new(config.node.clone(), sources);
+        let node_loop = NodeLoop::new(node, Arc::clone(&host), store, view.clone(), sinks, sender.clone());
+        tasks.spawn(node_loop.run(events, cancel.clone()));
+        let watch = Watch {
+            containerd: host.containerd.clone(),
+            shims: host.shims.clone(),
+            grouped: host.grouped.clone(),
+            events: sender.clone(),
+        };
+        tasks.spawn(cancelled_with(cancel.clone(), watch.run()));
+        if config.makes_iptables_chains {
+            tasks.spawn(cancelled_with(cancel.clone(), iptables::keep()));
+        }
+        let follower = Follower {
+            source: Arc::new(config.runtime_source.clone()),
+            driver: config.node.cgroups.driver,
+            current: changes,
+            view: view.clone(),
+            told: None,
+        };
+        tasks.spawn(cancelled_with(cancel.clone(), follower.run()));
+        tasks.spawn(cancelled_with(cancel.clone(), host.network.clone().keep(sender.clone())));
+        let read = reads_manifests(&host.workers);
+        tasks.spawn(async move { source::file::run(&config, read, view, sender, cancel).await });
+        Ok(tasks)
+    }
+
+    /// Starts what speaks with the API server, where the node has one: sources of pods, where they are told, and who asks for certificates.
+    fn join_cluster(&self, tasks: &mut JoinSet<()>) -> (BTreeSet<Source>, Option<Sinks>, Option<Asking>) {
+        let Some((cluster, clients)) = self.config.cluster.as_ref().zip(self.clients.clone()) else {
+            return (BTreeSet::from([Source::File]), None, None);
+        };
+        let joining = Joining {
+            config: Arc::clone(&self.config),
+            clients,
+            containerd: self.host.containerd.clone(),
+            network: self.host.network.readiness(),
+            runtime: self.host.runtime.clone(),
+            view: self.view.clone(),
+            events: self.events.clone(),
+            failpoint: self.host.failpoint.clone(),
+            cancel: self.cancel.clone(),
+        };
+        let (sinks, asking) = joining.join(cluster, tasks);
+        (BTreeSet::from([Source::File, Source::Api]), sinks, asking)
+    }
+}
+
+/// Keeps the certificate of the node's server, where it has one.
+async fn serving(config: Arc<Config>, asking: Option<Asking>) {
+    let Some(source) = config.serving.clone() else { return };
+    let (presented, _server) = watch::channel(None);
+    certificates::serve(source, &config.node.name, asking, presented).await;
+}
+
+fn service(
+    config: &Config,
+    view: &View,
+    containerd: &runtime::Containerd,
+    workers: &Workers,
+) -> control::Service<runtime::Containerd> {
+    let (view, paths) = (view.clone(), config.node.paths.clone());
+    control::Service { view, paths, runtime: containerd.clone(), workers: workers.clone() }
+}
+
+fn reads_manifests(workers: &Workers) -> source::file::Read {
+    let workers = workers.clone();
+    Box::new(move |path| {
+        let workers = workers.clone();
+        Box::pin(async move { manifests(&workers, &path).await })
+    })
+}
