@@ -35,8 +35,10 @@ const KILL_LIMIT: Duration = Duration::from_secs(150);
 /// Kills of shims between one pod's coming and the next's.
 const KILLS_A_TURN: usize = 3;
 const WORKERS: u64 = 2;
-/// Containers that each worker makes, at most.
-const ROUNDS: usize = 60;
+/// Containers of each worker that run, at most.
+const RUNS_MAX: usize = 60;
+/// Between two tries while nobody answers.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Containers that must have run all the same.
 const RUNS_MIN: usize = 4;
 const PODS: usize = 5;
@@ -92,13 +94,19 @@ fn work(world: &World, worker: u64, seed: &str, stop: &AtomicBool, ran: &AtomicU
     let mut dice = Dice(Dice::of(seed)?.0 ^ (worker << 32));
     let mut done = Done::default();
     let succeeds = |command: &mut Command| -> Result<bool> { Ok(begin(command)?.wait()?.success()) };
-    for round in 0..ROUNDS {
-        if stop.load(Ordering::Relaxed) {
+    let mut ran_here = 0;
+    for round in 0.. {
+        if stop.load(Ordering::Relaxed) || ran_here == RUNS_MAX {
             break;
         }
         let id = format!("w{worker}-{round}");
         let runs = succeeds(&mut detached(world, &[], &id, "echo up; exec sleep 1000")?)?;
-        ran.fetch_add(usize::from(runs), Ordering::Relaxed);
+        if runs {
+            ran_here += 1;
+            ran.fetch_add(1, Ordering::Relaxed);
+        } else {
+            thread::sleep(AGAIN_AFTER);
+        }
         if dice.below(2) == 0 {
             succeeds(ctr_command()?.args(["tasks", "exec", "--exec-id", "e", &id, "true"]))?;
         }

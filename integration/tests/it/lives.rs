@@ -60,9 +60,12 @@ pub(crate) fn waits_for_a_file(name: &str, dir: &Path) -> String {
     )
 }
 
-/// The process that is a pod's sandbox.
+/// The process that is the sandbox of a pod, of which containerd has a container, running or not.
 pub(crate) fn shim_of(pod: &PodState) -> Result<u32> {
-    let info = ctr(&["containers", "info", pod.container_id("main")?])?;
+    let of_pod = format!("labels.\"io.kubernetes.pod.uid\"=={}", pod.uid());
+    let ids = ctr(&["containers", "ls", "-q", &of_pod])?;
+    let id = ids.lines().next().context("no container")?;
+    let info = ctr(&["containers", "info", id])?;
     let info: Value = serde_json::from_str(&info)?;
     let sandbox =
         info["Spec"]["annotations"]["io.kubernetes.cri.sandbox-id"].as_str().context("no sandbox id")?;

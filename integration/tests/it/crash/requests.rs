@@ -17,15 +17,20 @@ use crate::suite::same;
 /// Labels that a pod of a node without a cluster does not come to.
 pub(super) const OF_CONTENT: [&str; 2] = ["content.gathered", "content.written"];
 
+/// Labels that only a pod comes to which the node refuses by what it knows of its own object.
+pub(super) const OF_REFUSALS: [&str; 2] = ["read-node-object.before", "read-node-object.after"];
+
 /// All points of a node in a cluster.
 pub(super) fn points() -> impl Iterator<Item = String> {
-    berth::failpoint::edges(berth::cluster::REQUESTS).chain(OF_CONTENT.map(str::to_owned))
+    let others = OF_CONTENT.into_iter().chain(OF_REFUSALS).map(str::to_owned);
+    berth::failpoint::edges(berth::cluster::REQUESTS).chain(others)
 }
 
 /// Whether a point is reached while pods start, and while they end.
 fn phases(point: &str) -> (bool, bool) {
     let is_of_an_end = point.starts_with("delete-pod");
-    let is_of_a_start = point.starts_with("create-mirror") || OF_CONTENT.contains(&point);
+    let is_of_a_start =
+        point.starts_with("create-mirror") || OF_CONTENT.contains(&point) || OF_REFUSALS.contains(&point);
     (!is_of_an_end, !is_of_a_start)
 }
 
@@ -52,6 +57,8 @@ fn lives_through(cluster: &Cluster, node: &mut Node, number: usize, point: &str)
     fs::create_dir(&dir)?;
     let given = bound("given", spec("given", &dir, &of_objects()))?;
     cluster.create(PODS, &given)?;
+    let elsewhere = json!({ "spec": { "nodeSelector": { "zone": "elsewhere" } } });
+    cluster.create(PODS, &bound("refused", spec("refused", &dir, &elsewhere))?)?;
     node.apply("shown", &pod("shown", spec("shown", &dir, &json!({}))))?;
     let names = ["given".to_owned(), format!("shown-{}", berth_integration::agent::NODE_NAME)];
     let are_ready = || {
@@ -70,6 +77,9 @@ fn lives_through(cluster: &Cluster, node: &mut Node, number: usize, point: &str)
     for name in &names {
         same(&format!("restarts of {name}"), restarts(&cluster.get_json(&path(name))?, "main"), 0)?;
     }
+    eventually("the other to be refused", &json!("NodeAffinity"), || {
+        Ok(cluster.get_json(&path("refused"))?["status"]["reason"].clone())
+    })?;
     let begun = || {
         let mut begun: Vec<String> =
             fs::read_to_string(dir.join("starts")).unwrap_or_default().lines().map(str::to_owned).collect();
@@ -80,7 +90,9 @@ fn lives_through(cluster: &Cluster, node: &mut Node, number: usize, point: &str)
 
     node.agent.kill()?;
     node.remove("shown")?;
-    cluster.request("DELETE", &path("given"), "application/json", &json!({}))?;
+    for name in ["given", "refused"] {
+        cluster.request("DELETE", &path(name), "application/json", &json!({}))?;
+    }
     dies(node, point, ends, |_| are_gone()).context("while pods end")?;
     node.agent.start()?;
     eventually("both to be gone from the API", &true, are_gone)?;
