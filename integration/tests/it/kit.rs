@@ -182,3 +182,9 @@ pub(crate) fn eventually<T: PartialEq + std::fmt::Debug>(
         Ok(if found == *wanted { Look::Ready(()) } else { Look::NotYet(format!("{found:?}")) })
     })
 }
+
+/// A figure, shown when the test fails.
+#[expect(clippy::print_stderr, reason = "what was measured")]
+pub(crate) fn measured(figure: &str) {
+    eprintln!("{figure}");
+}

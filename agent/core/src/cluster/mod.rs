@@ -13,3 +13,4 @@ pub mod patch;
 pub mod proxy;
 pub mod sync;
 pub mod throttle;
+mod urgency;

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::{
     mirror::{self, Mirroring},
     patch,
+    urgency::{self, SOON, Urgency},
 };
 use crate::{
     id::{OpId, PodName, PodUid},
@@ -145,6 +146,8 @@ struct State {
     is_open: bool,
     tries: u32,
     not_before: Option<Mono>,
+    /// When a change that may wait is told, unless one comes before that may not.
+    told_by: Option<Mono>,
     /// The status that was wanted last, and what the API made of it: what it writes in another form is not sent again.
     settled: Option<(Arc<Value>, Arc<Value>)>,
     gone: Option<Gone>,
@@ -332,7 +335,12 @@ impl PodSync {
             if state.is_open {
                 continue;
             }
-            if let Some((call, sent)) = self.next_call(&name) {
+            let next = self.next_call(&name);
+            if self.may_wait(&name, next.as_ref(), now) {
+                self.look_at(&name);
+                continue;
+            }
+            if let Some(Next { call, sent, .. }) = next {
                 self.next_op += 1;
                 let op = OpId(self.next_op);
                 self.open.insert(op, (name.clone(), sent));
@@ -346,13 +354,28 @@ impl PodSync {
         None
     }
 
-    /// When a request that failed is to be tried again.
+    /// Whether what is to be told may wait for more.
+    fn may_wait(&mut self, name: &PodName, next: Option<&Next>, now: Mono) -> bool {
+        let Some(state) = self.states.get_mut(name) else { return false };
+        if next.is_none_or(|next| next.urgency != Urgency::Soon) {
+            state.told_by = None;
+            return false;
+        }
+        let told_by = *state.told_by.get_or_insert(now + SOON);
+        if now >= told_by {
+            state.told_by = None;
+        }
+        now < told_by
+    }
+
+    /// When a request that failed is to be tried again, or a change that may wait has waited long enough.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Mono> {
         if self.open.len() >= AT_ONCE {
             return None;
         }
-        self.due.iter().filter_map(|name| self.states.get(name)?.not_before).min()
+        let wakes = self.due.iter().filter_map(|name| self.states.get(name)?.wake_at());
+        wakes.min()
     }
 
     fn look_at(&mut self, name: &PodName) {
@@ -371,7 +394,7 @@ impl PodSync {
         }
     }
 
-    fn next_call(&self, name: &PodName) -> Option<(Call, Sent)> {
+    fn next_call(&self, name: &PodName) -> Option<Next> {
         let api = self.api.get(name);
         let state = self.states.get(name);
         if let Some(pod) = api.filter(|pod| pod.mirrors.is_none()) {
@@ -384,8 +407,8 @@ impl PodSync {
         let shown = shown.filter(|_| self.is_listed);
         match mirror::next(api, shown, is_here) {
             Mirroring::Nothing => None,
-            Mirroring::Create(mirror) => Some((Call::CreateMirror(mirror), Sent::Creation)),
-            Mirroring::Delete(uid) => Some((Call::Delete { uid: uid.clone() }, Sent::Deletion(uid))),
+            Mirroring::Create(mirror) => Some(Next::now(Call::CreateMirror(mirror), Sent::Creation)),
+            Mirroring::Delete(uid) => Some(Next::deletion(uid)),
             Mirroring::Show => {
                 let api = api?;
                 let node =
@@ -393,7 +416,7 @@ impl PodSync {
                 // A pod that begins anew under its UID cannot be shown by one that has ended.
                 let is_over = |status: &Value| patch::is_terminal(status);
                 if is_over(&api.status) && node.status.as_ref().is_some_and(|status| !is_over(status)) {
-                    return Some((Call::Delete { uid: api.uid.clone() }, Sent::Deletion(api.uid.clone())));
+                    return Some(Next::deletion(api.uid.clone()));
                 }
                 status_call(api, node, state)
             }
@@ -401,13 +424,36 @@ impl PodSync {
     }
 
     /// A pod of the API server: its status, and at last its end.
-    fn call_for(&self, api: &ApiPod, node: &NodePod, state: Option<&State>) -> Option<(Call, Sent)> {
-        if let Some(call) = status_call(api, node, state) {
-            return Some(call);
+    fn call_for(&self, api: &ApiPod, node: &NodePod, state: Option<&State>) -> Option<Next> {
+        if let Some(next) = status_call(api, node, state) {
+            return Some(next);
         }
         let has_ended = patch::is_terminal(&api.status);
         let is_to_go = api.is_deleted && node.is_torn_down && has_ended;
-        is_to_go.then(|| (Call::Delete { uid: api.uid.clone() }, Sent::Deletion(api.uid.clone())))
+        is_to_go.then(|| Next::deletion(api.uid.clone()))
+    }
+}
+
+/// What is to be asked next about a pod.
+struct Next {
+    call: Call,
+    sent: Sent,
+    urgency: Urgency,
+}
+
+impl Next {
+    fn now(call: Call, sent: Sent) -> Self {
+        Self { call, sent, urgency: Urgency::Now }
+    }
+
+    fn deletion(uid: PodUid) -> Self {
+        Self::now(Call::Delete { uid: uid.clone() }, Sent::Deletion(uid))
+    }
+}
+
+impl State {
+    fn wake_at(&self) -> Option<Mono> {
+        self.not_before.max(self.told_by)
     }
 }
 
@@ -417,15 +463,19 @@ fn pause(tries: u32, chance: f64) -> Duration {
     most.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0))
 }
 
-fn status_call(api: &ApiPod, node: &NodePod, state: Option<&State>) -> Option<(Call, Sent)> {
+fn status_call(api: &ApiPod, node: &NodePod, state: Option<&State>) -> Option<Next> {
     let wanted = node.status.as_ref()?;
     let settled = state.and_then(|state| state.settled.as_ref());
     if settled.is_some_and(|(sent, made)| sent == wanted && *made == api.status) {
         return None;
     }
     let patch = patch::status(&api.status, wanted)?;
+    let urgency = urgency::of(&api.status, wanted, api.is_deleted);
+    if urgency == Urgency::WithTheNext {
+        return None;
+    }
     let sent = Sent::Status(Arc::clone(wanted), patch.clone());
-    Some((Call::PatchStatus { uid: api.uid.clone(), patch }, sent))
+    Some(Next { call: Call::PatchStatus { uid: api.uid.clone(), patch }, sent, urgency })
 }
 
 /// Whether what the API made of a patch says otherwise than what is wanted only where it was sent, and so in the API's form. Anything

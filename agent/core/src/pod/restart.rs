@@ -100,6 +100,19 @@ pub(super) fn first_back_off(longest: Duration, now: Mono) -> RestartBackoff {
     in_force(CRASH_BACKOFF_FIRST.min(longest), now)
 }
 
+/// How long a run that is being made has waited, as far as the delay after it tells: that one is twice as long, unless it is the
+/// longest there is.
+#[must_use]
+pub(super) fn waited(record: &ContainerRecord) -> Duration {
+    let delay = Duration::from_millis(record.backoff.delay_ms);
+    let doubled = (0..16).map(|times| CRASH_BACKOFF_FIRST * 2_u32.pow(times)).position(|one| one == delay);
+    match (record.attempt, doubled) {
+        (0 | 1, _) | (_, Some(0)) => Duration::ZERO,
+        (_, Some(_)) => delay / 2,
+        (_, None) => delay,
+    }
+}
+
 fn in_force(delay: Duration, since: Mono) -> RestartBackoff {
     RestartBackoff { delay_ms: u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), since }
 }
@@ -229,6 +242,24 @@ mod tests {
             assert_eq!(due.since(exit.at).as_millis(), waits_ms, "{ran} {delay}");
             let next = next_back_off(&record, LONGEST, due);
             assert_eq!(next.delay_ms == 10_000, is_first, "{ran} {delay}: {next:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_run_has_waited_follows_from_the_delay_after_it() {
+        for (attempt, delay_s, expected) in [
+            (0, 0, 0),
+            (1, 10, 0),
+            (2, 20, 10),
+            (5, 160, 80),
+            (6, 300, 300),
+            (9, 10, 0),
+            (1, 3, 0),
+            (2, 3, 3),
+        ] {
+            let (mut record, _) = ended(100, 101, delay_s * 1000);
+            record.attempt = attempt;
+            assert_eq!(waited(&record), Duration::from_secs(expected), "{attempt} {delay_s}");
         }
     }
 

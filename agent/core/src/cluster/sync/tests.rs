@@ -341,3 +341,37 @@ fn a_mirror_that_has_ended_shows_no_pod_that_begins_anew() {
     sync.published(uid("dns"), static_pod("dns", "h1", json!({"phase": "Running"})));
     assert_eq!(only(&mut sync, NOW).call, Call::Delete { uid: PodUid::new("mirror-dns-1") });
 }
+
+#[test]
+fn a_step_on_the_way_is_told_with_what_others_act_on_or_soon() {
+    let seen = json!({"phase": "Pending", "startTime": "1"});
+    let step = json!({"phase": "Pending", "startTime": "1", "podIP": "192.0.2.1"});
+    let runs = json!({"phase": "Running", "startTime": "1", "podIP": "192.0.2.1"});
+    let at = |ms| NOW + Duration::from_millis(ms);
+
+    let mut sync = listed(vec![api("web", 1, seen.clone())]);
+    sync.published(uid("web"), node("web", step.clone()));
+    assert_eq!(sync.poll_request(NOW), None);
+    assert_eq!(sync.poll_timeout(), Some(NOW + SOON));
+    sync.published(uid("web"), node("web", runs.clone()));
+    let patch = json!({"phase": "Running", "podIP": "192.0.2.1"});
+    assert_eq!(only(&mut sync, at(20)).call, Call::PatchStatus { uid: uid("web"), patch });
+
+    // It waits once, however often it changes, and one that is taken back is not told.
+    let mut sync = listed(vec![api("web", 1, seen.clone())]);
+    sync.published(uid("web"), node("web", step.clone()));
+    assert_eq!(sync.poll_request(NOW), None);
+    sync.published(
+        uid("web"),
+        node("web", json!({"phase": "Pending", "startTime": "1", "podIP": "192.0.2.2"})),
+    );
+    assert_eq!(sync.poll_request(at(900)), None);
+    let patch = json!({"podIP": "192.0.2.2"});
+    assert_eq!(only(&mut sync, at(1000)).call, Call::PatchStatus { uid: uid("web"), patch });
+
+    let mut sync = listed(vec![api("web", 1, seen.clone())]);
+    sync.published(uid("web"), node("web", step));
+    assert_eq!(sync.poll_request(NOW), None);
+    sync.published(uid("web"), node("web", seen));
+    assert_eq!((sync.poll_request(at(5000)), sync.poll_timeout()), (None, None));
+}

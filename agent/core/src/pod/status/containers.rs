@@ -11,7 +11,7 @@ use crate::{
         actual::{Life, Preparing, Run, Stage},
         port::image::{ImageUse, PullBackoff},
         probe::{has_started, is_ready},
-        restart::{could_not_start, runs_again},
+        restart::{could_not_start, runs_again, waited},
         text::{crash_loop, pull_waits},
     },
     record::{ContainerRecord, ExitRecord},
@@ -54,7 +54,7 @@ fn status(life: &Life, container: &Container) -> ContainerStatus {
         (ContainerKind::Init, ContainerState::Terminated(end)) => end.exit_code == 0,
         (ContainerKind::Init, ContainerState::Running { .. } | ContainerState::Waiting { .. }) => false,
     };
-    let (id, restart_count) = shown_run(record, &state, last);
+    let (id, restart_count) = shown_run(record, &state);
     let image = record.filter(|_| id.is_some()).and_then(|record| record.image.as_ref());
     ContainerStatus {
         name: container.name.clone(),
@@ -71,18 +71,18 @@ fn status(life: &Life, container: &Container) -> ContainerStatus {
     }
 }
 
-/// The run that the id and the number of restarts are of. One that has not run yet shows to nobody: while it waits, the run before
+/// The run that the id and the number of restarts are of. One that has not run yet shows to nobody: while it is made, the run before
 /// is still the newest. Nor does its image, which the kubelet knows from the container.
-fn shown_run(
-    record: Option<&ContainerRecord>,
-    state: &ContainerState,
-    last: Option<&ExitRecord>,
-) -> (Option<ContainerId>, Attempt) {
+fn shown_run(record: Option<&ContainerRecord>, state: &ContainerState) -> (Option<ContainerId>, Attempt) {
     let Some(record) = record else { return (None, 0) };
-    match (state, last) {
-        (ContainerState::Waiting { .. }, Some(last)) => (Some(last.id.clone()), last.attempt),
+    let exits = [record.exit.as_ref(), record.last_exit.as_ref()];
+    let newest_end = exits.into_iter().flatten().next();
+    match (state, newest_end) {
         (ContainerState::Waiting { .. }, None) => (None, record.attempt),
-        (ContainerState::Running { .. } | ContainerState::Terminated(_), _) => {
+        (ContainerState::Waiting { .. } | ContainerState::Terminated(_), Some(end)) => {
+            (Some(end.id.clone()), end.attempt)
+        }
+        (ContainerState::Running { .. }, _) | (ContainerState::Terminated(_), None) => {
             (record.started_in.map(|_| record.id.clone()), record.attempt)
         }
     }
@@ -95,36 +95,64 @@ fn states<'a>(
     record: Option<&'a ContainerRecord>,
     run: &Run,
 ) -> (ContainerState, Option<&'a ExitRecord>) {
-    let waiting = || default_waiting(life);
-    let Some(record) = record else { return (waiting(), None) };
+    let Some(record) = record else { return (default_waiting(life), None) };
     let last = record.last_exit.as_ref();
     match run {
         Run::Running(running) => (ContainerState::Running { started_at: running.started_at }, last),
-        Run::Starting(_) => (waiting(), last),
-        Run::Preparing(preparing) => (preparing_state(life, container, preparing), last),
+        Run::Starting(_) => being_made(life, container, record),
+        Run::Preparing(preparing) => match held_up(life, container, preparing) {
+            Some(state) => (state, last),
+            None => being_made(life, container, record),
+        },
         // Its end is shown whole, with its termination message.
         Run::Ended(ended) => match ended.shown_since {
             Some(started_at) => (ContainerState::Running { started_at }, last),
-            None => (waiting(), last),
+            None => being_made(life, container, record),
         },
         Run::BackingOff if life.stage() == Stage::Run => {
             let delay = Duration::from_millis(record.backoff.delay_ms);
-            let state = ContainerState::Waiting {
-                reason: "CrashLoopBackOff".into(),
-                message: crash_loop(&container.name, &life.record, delay),
-            };
-            (state, record.exit.as_ref().or(last))
+            (backing_off(life, container, delay), record.exit.as_ref().or(last))
         }
         Run::Idle | Run::BackingOff => match &record.exit {
             Some(exit) if could_not_start(exit) && starts_again(life, container, exit) => {
-                let message = exit.message.clone();
-                let state = ContainerState::Waiting { reason: "RunContainerError".into(), message };
-                (state, Some(exit))
+                (start_failed(exit), Some(exit))
             }
             Some(exit) => (ContainerState::Terminated(terminated(life, exit)), last),
-            None => (waiting(), last),
+            None => (default_waiting(life), last),
         },
     }
+}
+
+/// A run that is being made. Until it runs, what was shown of the run before stays: how it ended, or what the next one waited for.
+/// Source: `convertStatusToAPIStatus`, where the reason of a container's last failure stays until a start succeeds.
+fn being_made<'a>(
+    life: &Life,
+    container: &Container,
+    record: &'a ContainerRecord,
+) -> (ContainerState, Option<&'a ExitRecord>) {
+    let Some(before) = record.last_exit.as_ref() else { return (default_waiting(life), None) };
+    if !is_in_turn(life, container) {
+        return (default_waiting(life), Some(before));
+    }
+    let has_waited = waited(record);
+    if life.stage() == Stage::Run && !has_waited.is_zero() {
+        return (backing_off(life, container, has_waited), Some(before));
+    }
+    if could_not_start(before) && starts_again(life, container, before) {
+        return (start_failed(before), Some(before));
+    }
+    (ContainerState::Terminated(terminated(life, before)), None)
+}
+
+fn backing_off(life: &Life, container: &Container, delay: Duration) -> ContainerState {
+    ContainerState::Waiting {
+        reason: "CrashLoopBackOff".into(),
+        message: crash_loop(&container.name, &life.record, delay),
+    }
+}
+
+fn start_failed(exit: &ExitRecord) -> ContainerState {
+    ContainerState::Waiting { reason: "RunContainerError".into(), message: exit.message.clone() }
 }
 
 /// Whether a container that ended will be started again in this pod.
@@ -138,11 +166,12 @@ fn default_waiting(life: &Life) -> ContainerState {
 }
 
 /// What holds a run up is shown when it is its turn: the image of a main container may be missing long before.
-fn preparing_state(life: &Life, container: &Container, preparing: &Preparing) -> ContainerState {
+fn held_up(life: &Life, container: &Container, preparing: &Preparing) -> Option<ContainerState> {
     if !is_in_turn(life, container) {
-        return default_waiting(life);
+        return None;
     }
-    let waiting = |reason: &str, message: String| ContainerState::Waiting { reason: reason.into(), message };
+    let waiting =
+        |reason: &str, message: String| Some(ContainerState::Waiting { reason: reason.into(), message });
     if let Some(refusal) = &preparing.refused {
         return waiting(refusal.reason, refusal.retry.failure.message.clone());
     }
@@ -160,10 +189,8 @@ fn preparing_state(life: &Life, container: &Container, preparing: &Preparing) ->
         }
         ImageUse::Wanted | ImageUse::Inspecting { .. } | ImageUse::Ready(_) => {}
     }
-    match preparing.rootfs.retry() {
-        Some(retry) => waiting("CreateContainerError", retry.failure.message.clone()),
-        None => default_waiting(life),
-    }
+    let retry = preparing.rootfs.retry()?;
+    waiting("CreateContainerError", retry.failure.message.clone())
 }
 
 /// Whether all init containers before this one have ended well and all sidecars before it have started.

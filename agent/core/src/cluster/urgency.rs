@@ -1,0 +1,155 @@
+//! How soon a change of a pod's status is told.
+//!
+//! What others act on is told at once: the phase, readiness, why something waits. Steps on the way there are told with the next of
+//! these, or after [`SOON`]: about as soon as the kubelet sees them, which looks at its runtime once a second
+//! (`genericPlegRelistPeriod` of `pkg/kubelet/kubelet.go`).
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::patch;
+
+/// The longest time that a step is not told.
+pub(super) const SOON: Duration = Duration::from_secs(1);
+
+/// When a change is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// At once.
+    Now,
+    /// With the next change that is told at once, or after [`SOON`].
+    Soon,
+    /// With the next change, if there is one.
+    WithTheNext,
+}
+
+/// How urgent it is that what the API has (`seen`) becomes what is `wanted`.
+pub(super) fn of(seen: &Value, wanted: &Value, is_deleted: bool) -> Urgency {
+    if is_deleted && patch::status(&without_generation(seen), &without_generation(wanted)).is_none() {
+        return Urgency::WithTheNext;
+    }
+    let is_new = seen.get("startTime").is_none();
+    if is_new || patch::is_terminal(seen) {
+        return Urgency::Now;
+    }
+    if patch::is_terminal(wanted) {
+        return if goes_down_next(wanted, is_deleted) { Urgency::Soon } else { Urgency::Now };
+    }
+    let is_starting = said(wanted, "phase") == "Pending";
+    let is_same = ["phase", "reason", "message"].iter().all(|field| said(seen, field) == said(wanted, field))
+        && ["Ready", "ContainersReady"].iter().all(|kind| holds(seen, kind) == holds(wanted, kind));
+    if is_starting && is_same && !is_held_up_anew(seen, wanted) { Urgency::Soon } else { Urgency::Now }
+}
+
+/// Whether no container of a pod runs that was taken down, and its sandbox is still there: that it goes is the last that is told.
+fn goes_down_next(wanted: &Value, is_deleted: bool) -> bool {
+    let was_ended = !said(wanted, "reason").is_empty();
+    (is_deleted || was_ended) && holds(wanted, "PodReadyToStartContainers")
+}
+
+fn said<'a>(status: &'a Value, field: &str) -> &'a str {
+    status.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn holds(status: &Value, kind: &str) -> bool {
+    conditions(status).any(|one| one["type"] == kind && one["status"] == "True")
+}
+
+fn conditions(status: &Value) -> impl Iterator<Item = &Value> {
+    status.get("conditions").and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Whether a container waits for something else than before that somebody may have to see to.
+fn is_held_up_anew(seen: &Value, wanted: &Value) -> bool {
+    ["initContainerStatuses", "containerStatuses"].iter().any(|list| {
+        let of = |status: &Value| status.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
+        let seen = of(seen);
+        of(wanted).iter().any(|one| {
+            let waiting = &one["state"]["waiting"];
+            let is_in_the_way = waiting.is_object()
+                && !matches!(waiting["reason"].as_str(), Some("ContainerCreating" | "PodInitializing"));
+            let before = seen.iter().find(|before| before["name"] == one["name"]);
+            is_in_the_way && before.is_none_or(|before| before["state"]["waiting"] != *waiting)
+        })
+    })
+}
+
+/// A status without the generation of the pod that it is of.
+fn without_generation(status: &Value) -> Value {
+    let mut status = status.clone();
+    if let Some(fields) = status.as_object_mut() {
+        fields.remove("observedGeneration");
+        let conditions = fields.get_mut("conditions").and_then(Value::as_array_mut);
+        for one in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+            one.remove("observedGeneration");
+        }
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(phase: &str, state: Value, ready: bool, sandbox: bool) -> Value {
+        let word = |holds: bool| if holds { "True" } else { "False" };
+        json!({
+            "phase": phase,
+            "startTime": "1",
+            "conditions": [
+                { "type": "PodReadyToStartContainers", "status": word(sandbox) },
+                { "type": "Ready", "status": word(ready) },
+            ],
+            "containerStatuses": [{ "name": "main", "state": state }],
+        })
+    }
+
+    #[test]
+    fn what_others_act_on_is_told_at_once() {
+        use Urgency::{Now, Soon};
+        let creating = json!({ "waiting": { "reason": "ContainerCreating" } });
+        let refused = json!({ "waiting": { "reason": "ErrImagePull", "message": "no such image" } });
+        let running = json!({ "running": {} });
+        let ended = json!({ "terminated": { "exitCode": 1 } });
+        let begun = || status("Pending", creating.clone(), false, false);
+        let runs = || status("Running", running.clone(), true, true);
+        let over = |phase: &str, sandbox| status(phase, ended.clone(), false, sandbox);
+        let with_reason = |mut status: Value| {
+            status["reason"] = json!("DeadlineExceeded");
+            status
+        };
+        for (what, seen, wanted, is_deleted, expected) in [
+            ("the first one", json!({ "phase": "Pending" }), begun(), false, Now),
+            ("its sandbox", begun(), status("Pending", creating.clone(), false, true), false, Soon),
+            ("one of two runs", begun(), status("Pending", running.clone(), false, true), false, Soon),
+            ("a failed pull", begun(), status("Pending", refused.clone(), false, true), false, Now),
+            ("another try", status("Pending", refused.clone(), false, true), begun(), false, Soon),
+            ("the phase", begun(), status("Running", running.clone(), false, true), false, Now),
+            ("ready", begun(), status("Pending", running.clone(), true, true), false, Now),
+            ("a crash", runs(), status("Running", ended.clone(), true, true), false, Now),
+            ("its own end", runs(), over("Succeeded", true), false, Now),
+            ("the end of one that is deleted", runs(), over("Failed", true), true, Soon),
+            ("with its sandbox", runs(), over("Failed", false), true, Now),
+            ("the end by its deadline", runs(), with_reason(over("Failed", true)), false, Soon),
+            ("a refused one", begun(), with_reason(over("Failed", false)), false, Now),
+            ("its sandbox at last", over("Failed", true), over("Failed", false), true, Now),
+        ] {
+            assert_eq!(of(&seen, &wanted, is_deleted), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn that_a_deletion_was_seen_is_told_with_what_comes_of_it() {
+        let seen = status("Running", json!({ "running": {} }), true, true);
+        let mut wanted = seen.clone();
+        wanted["observedGeneration"] = json!(2);
+        wanted["conditions"][0]["observedGeneration"] = json!(2);
+        assert_eq!(of(&seen, &wanted, true), Urgency::WithTheNext);
+        assert_eq!(of(&seen, &wanted, false), Urgency::Now, "somebody may wait for a resize");
+        wanted["phase"] = json!("Failed");
+        assert_ne!(of(&seen, &wanted, true), Urgency::WithTheNext);
+    }
+}
