@@ -305,6 +305,8 @@ pub struct Preparing {
     pub hash: u64,
     /// Its image.
     pub image: ImageUse,
+    /// Whether it was told that the image is there, or may have been by an agent before.
+    pub is_image_told: bool,
     /// Its writable layer.
     pub rootfs: Resource<Arc<Accounts>>,
     /// Why it was not started.

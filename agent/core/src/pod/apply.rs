@@ -73,6 +73,7 @@ impl PodMachine {
         let preparing = Preparing {
             hash: container.hash,
             image: ImageUse::Wanted,
+            is_image_told: rootfs == Resource::Unknown,
             rootfs,
             refused: None,
             is_under_way: false,

@@ -278,7 +278,7 @@ pub(super) fn seen(id: &SandboxId, observation: &Observation) -> Seen {
 pub(super) fn again(hash: u64, task: &ObservedTask) -> Preparing {
     let is_under_way = *task == ObservedTask::Starting;
     let (image, rootfs) = (ImageUse::Wanted, Resource::Unknown);
-    Preparing { hash, image, rootfs, refused: None, is_under_way, end: None }
+    Preparing { hash, image, is_image_told: true, rootfs, refused: None, is_under_way, end: None }
 }
 
 #[cfg(test)]

@@ -112,6 +112,8 @@ pub(crate) fn prepared(life: &mut Life, one: &str) {
     record(life, one);
     let image = ImageUse::Ready(crate::world::image_info(&ImageRef::new("busybox:1")));
     let rootfs = Resource::Ready(Arc::default());
-    let preparing = Preparing { hash: 1, image, rootfs, refused: None, is_under_way: false, end: None };
+    let is_image_told = false;
+    let preparing =
+        Preparing { hash: 1, image, is_image_told, rootfs, refused: None, is_under_way: false, end: None };
     life.actual.containers.insert(name(one), Run::Preparing(preparing));
 }

@@ -147,8 +147,10 @@ impl PodMachine {
         let Some(container) = self.container(name).filter(|container| container.image == *image) else {
             return;
         };
-        let tries = match self.life.run(name) {
-            Run::Preparing(Preparing { image: ImageUse::Inspecting { tries }, .. }) => *tries,
+        let (tries, is_told) = match self.life.run(name) {
+            Run::Preparing(Preparing { image: ImageUse::Inspecting { tries }, is_image_told, .. }) => {
+                (*tries, *is_image_told)
+            }
             Run::Idle
             | Run::BackingOff
             | Run::Preparing(_)
@@ -163,7 +165,9 @@ impl PodMachine {
                 let text = format!(
                     "Container image {quoted} already present on machine and can be accessed by the pod"
                 );
-                self.notes.push(about(name, Severity::Normal, "Pulled", text));
+                if !is_told {
+                    self.notes.push(about(name, Severity::Normal, "Pulled", text));
+                }
                 ImageUse::Ready(Arc::clone(info))
             }
             Ok(None) if container.pull_policy == ImagePullPolicy::Never => {
@@ -270,6 +274,7 @@ impl PodMachine {
 
     fn use_image(&mut self, name: &ContainerName, state: ImageUse) {
         if let Some(Run::Preparing(preparing)) = self.life.actual.containers.get_mut(name) {
+            preparing.is_image_told |= matches!(state, ImageUse::Ready(_));
             preparing.image = state;
         }
     }
