@@ -12,4 +12,5 @@ pub mod node;
 pub mod patch;
 pub mod proxy;
 pub mod sync;
+pub mod telling;
 pub mod throttle;
