@@ -72,6 +72,9 @@ impl NodeLoop {
             while let Some(effect) = self.node.poll_effect() {
                 self.begin(effect);
             }
+            // What was begun has its turn, and what the runtime, shims and plugins have answered is read, before the next event: however
+            // many events wait, an effect goes on after one of them.
+            tokio::task::yield_now().await;
             let wake = self.node.poll_timeout().map(|at| Instant::now() + at.since(clock::mono()));
             tokio::select! {
                 // Cancel safe: an event that is not taken stays in the channel.

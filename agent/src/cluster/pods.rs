@@ -1,12 +1,17 @@
 //! Pods of the API server: what it wants is told to the node loop, what becomes of it is told to the server.
 //!
 //! One loop, as the node's: what happens goes into the machine of `berth_core::cluster::sync`, requests come out. The node loop is told
-//! what is wanted when it has room for it, with whatever has changed until then, so a flood of changes is one event.
+//! what is wanted when that is due (`berth_core::cluster::telling`), with whatever has changed until then: of a pod that has changed
+//! many times, the last version alone is read.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use berth_core::{
     cluster::sync::{Answer, ApiPod as Known, Mirror, NodePod, PodSync, Request},
+    cluster::telling::Telling,
     cluster::throttle::Throttle,
     event::Event,
     id::{OpId, PodName, PodUid},
@@ -49,10 +54,11 @@ pub struct PodLoop {
     events: mpsc::Sender<Event>,
     failpoint: Failpoint,
     wanted: BTreeMap<PodUid, Wanted>,
+    /// Newest versions of pods that the node loop has not been told of yet.
+    unread: BTreeMap<PodUid, ApiPod>,
     /// Whether the API server has told what it wants.
     has_spoken: bool,
-    /// Whether the node loop knows less than this one.
-    is_untold: bool,
+    telling: Telling,
 }
 
 /// A pod that the API server wants on the node.
@@ -89,8 +95,9 @@ impl PodLoop {
             events,
             failpoint: Failpoint::default(),
             wanted: BTreeMap::new(),
+            unread: BTreeMap::new(),
             has_spoken: false,
-            is_untold: false,
+            telling: Telling::default(),
         }
     }
 
@@ -105,7 +112,13 @@ impl PodLoop {
         let (outcomes, mut ended) = mpsc::channel(OUTCOMES_MAX);
         loop {
             self.begin_requests(&outcomes);
-            let wake = self.sync.poll_timeout().map(|at| Instant::now() + at.since(clock::mono()));
+            // Others have their turn between any two events, and what came for them is read: nobody waits for a flood of them.
+            tokio::task::yield_now().await;
+            let now = clock::mono();
+            let is_due = self.telling.is_due(now);
+            let told_at = self.telling.poll_timeout().filter(|_| !is_due);
+            let wake = self.sync.poll_timeout().into_iter().chain(told_at).min();
+            let wake = wake.map(|at| Instant::now() + at.since(now));
             // Each is cancel safe: what is not taken stays where it is.
             tokio::select! {
                 seen = self.watched.next() => self.see(seen),
@@ -118,7 +131,7 @@ impl PodLoop {
                     }
                 }
                 Some((op, answer)) = ended.recv() => self.sync.answered(op, answer, clock::mono(), chance()),
-                place = self.events.clone().reserve_owned(), if self.is_untold => match place {
+                place = self.events.clone().reserve_owned(), if is_due => match place {
                     Ok(place) => drop(place.send(self.desired())),
                     Err(_closed) => return,
                 },
@@ -144,7 +157,10 @@ impl PodLoop {
 
     /// What the API server wants, for the node loop.
     fn desired(&mut self) -> Event {
-        self.is_untold = false;
+        for (uid, given) in std::mem::take(&mut self.unread) {
+            self.read(uid, given);
+        }
+        self.telling.told(clock::mono());
         let problems = self.wanted.values().filter_map(|wanted| {
             let message = wanted.pod.as_ref().err()?.clone();
             Some(Problem { place: format!("pod {}", wanted.name), message })
@@ -166,12 +182,14 @@ impl PodLoop {
             Seen::Whole(mut pods) => {
                 pods.retain(|pod| self.is_ours(pod));
                 tracing::info!(pods = pods.len(), "the API server has told which pods are wanted");
-                self.is_untold |= !self.has_spoken;
-                self.has_spoken = true;
+                if !std::mem::replace(&mut self.has_spoken, true) {
+                    self.telling.hurries(clock::mono());
+                }
                 let known: Vec<Known> = pods.iter().map(known).collect();
                 let is_known =
                     |uid: &PodUid| known.iter().any(|pod| pod.uid == *uid && pod.mirrors.is_none());
-                let gone: Vec<PodUid> = self.wanted.keys().filter(|uid| !is_known(uid)).cloned().collect();
+                let all = self.wanted.keys().chain(self.unread.keys());
+                let gone: BTreeSet<PodUid> = all.filter(|uid| !is_known(uid)).cloned().collect();
                 gone.iter().for_each(|uid| self.forget(uid));
                 for pod in pods {
                     self.want(pod);
@@ -196,23 +214,36 @@ impl PodLoop {
 
     /// The API server wants a pod no more. Of one that could not be run, the node has nothing to tell any more.
     fn forget(&mut self, uid: &PodUid) {
+        self.unread.remove(uid);
         let Some(wanted) = self.wanted.remove(uid) else { return };
-        self.is_untold = true;
+        self.telling.hurries(clock::mono());
         if wanted.pod.is_err() {
             self.sync.withdrawn(uid);
         }
     }
 
-    /// Takes a pod in. Mirrors are wanted by nobody.
+    /// Takes a version of a pod in. Mirrors are wanted by nobody.
     fn want(&mut self, given: ApiPod) {
-        let Known { uid, name, mirrors, .. } = known(&given);
-        if mirrors.is_some() {
+        if given.annotations().contains_key(MIRROR) {
             return;
         }
+        let uid = uid_of(&given);
+        let before = self.unread.get(&uid).or_else(|| self.wanted.get(&uid).map(|wanted| &*wanted.given));
+        match before.map_or(Change::Wish, |before| Change::of(before, &given)) {
+            Change::Nothing => return,
+            Change::Shown => self.telling.can_wait(clock::mono()),
+            Change::Wish => self.telling.hurries(clock::mono()),
+        }
+        self.unread.insert(uid, given);
+    }
+
+    /// Makes of a version of a pod what the node is told.
+    fn read(&mut self, uid: PodUid, given: ApiPod) {
         let before = self.wanted.get(&uid);
-        if before.is_some_and(|before| is_same_wish(&before.given, &given)) {
+        if before.is_some_and(|before| Change::of(&before.given, &given) == Change::Nothing) {
             return;
         }
+        let name = name_of(&given);
         let seen = before.map_or_else(Timestamp::now, |before| before.seen);
         let made = match manifest::api_pod(&given, seen) {
             Ok(manifest) => (Ok(manifest.pod), manifest.unsupported),
@@ -231,7 +262,6 @@ impl PodLoop {
         let was_seen = before.is_some();
         let pod = pod.map(|pod| if was_seen { without_end(pod) } else { pod });
         self.wanted.insert(uid, Wanted { name, seen, given: Arc::new(given), pod, unsupported });
-        self.is_untold = true;
     }
 
     fn report(&mut self, uid: PodUid, report: Report) {
@@ -272,8 +302,8 @@ impl PodLoop {
 /// What is kept of a pod of the API.
 pub(super) fn known(pod: &ApiPod) -> Known {
     Known {
-        uid: PodUid::new(pod.uid().unwrap_or_default()),
-        name: PodName { namespace: pod.namespace().unwrap_or_default(), name: pod.name_any() },
+        uid: uid_of(pod),
+        name: name_of(pod),
         version: pod.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0),
         status: Arc::new(pod.status.as_ref().map_or(Value::Null, json)),
         is_deleted: pod.metadata.deletion_timestamp.is_some(),
@@ -281,16 +311,41 @@ pub(super) fn known(pod: &ApiPod) -> Known {
     }
 }
 
-/// Whether two versions of a pod differ only in what the node does not act on.
-fn is_same_wish(one: &ApiPod, other: &ApiPod) -> bool {
-    let (a, b) = (&one.metadata, &other.metadata);
-    one.spec == other.spec
-        && a.labels == b.labels
-        && a.annotations == b.annotations
-        && a.generation == b.generation
-        && a.deletion_timestamp == b.deletion_timestamp
-        && a.deletion_grace_period_seconds == b.deletion_grace_period_seconds
-        && manifest::readiness_gates(one) == manifest::readiness_gates(other)
+fn uid_of(pod: &ApiPod) -> PodUid {
+    PodUid::new(pod.uid().unwrap_or_default())
+}
+
+fn name_of(pod: &ApiPod) -> PodName {
+    PodName { namespace: pod.namespace().unwrap_or_default(), name: pod.name_any() }
+}
+
+/// What the node sees of the difference between two versions of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// Nothing: the node does not act on what has changed.
+    Nothing,
+    /// What volumes show of the pod itself.
+    Shown,
+    /// What it is to do.
+    Wish,
+}
+
+impl Change {
+    fn of(one: &ApiPod, other: &ApiPod) -> Self {
+        let (a, b) = (&one.metadata, &other.metadata);
+        let is_same_wish = a.generation == b.generation
+            && a.deletion_timestamp == b.deletion_timestamp
+            && a.deletion_grace_period_seconds == b.deletion_grace_period_seconds
+            && one.spec == other.spec
+            && manifest::readiness_gates(one) == manifest::readiness_gates(other);
+        if !is_same_wish {
+            Self::Wish
+        } else if a.labels == b.labels && a.annotations == b.annotations {
+            Self::Nothing
+        } else {
+            Self::Shown
+        }
+    }
 }
 
 fn without_end(pod: Arc<Pod>) -> Arc<Pod> {

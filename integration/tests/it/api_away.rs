@@ -219,15 +219,19 @@ fn beside_another(cluster: &Cluster, body: impl FnOnce() -> Result<()>) -> Resul
             "spec": { "holderIdentity": OTHER, "leaseDurationSeconds": 40, "renewTime": now } }))
     };
     cluster.create(leases, &lease()?)?;
+    // A lease is not replaced without saying which version of it.
+    let renew = || {
+        let renewed = json!({ "spec": lease()?["spec"] });
+        cluster.request("PATCH", &format!("{leases}/{OTHER}"), "application/merge-patch+json", &renewed)
+    };
+    renew().context("renew the lease of the other node")?;
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {
         let _ends = Ends(&has_ended);
         scope.spawn(|| {
             while !has_ended.load(Ordering::Relaxed) {
                 // One that is late is followed by the next.
-                drop(lease().and_then(|lease| {
-                    cluster.request("PUT", &format!("{leases}/{OTHER}"), "application/json", &lease)
-                }));
+                drop(renew());
                 thread::sleep(Duration::from_secs(1));
             }
         });

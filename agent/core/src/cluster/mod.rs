@@ -12,5 +12,6 @@ pub mod node;
 pub mod patch;
 pub mod proxy;
 pub mod sync;
+pub mod telling;
 pub mod throttle;
 mod urgency;

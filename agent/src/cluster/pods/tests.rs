@@ -66,17 +66,31 @@ fn told(event: Option<Event>) -> Vec<usize> {
     pods.iter().map(|pod| change(pod).unwrap()).collect()
 }
 
+/// Pods as the server tells of them, and what the node loop gets.
+fn start(has_told: &Arc<AtomicBool>) -> (tokio::task::JoinHandle<()>, mpsc::Receiver<Event>) {
+    let clients = Clients::new(server(has_told));
+    let (events, node_loop) = mpsc::channel(WAITING);
+    let (recorder, _happened) = Recorder::new();
+    let sinks = Sinks { reports: Reports::default(), recorder };
+    let pods = PodLoop::new("n", clients, Throttle::new(0, 0), sinks, View::default(), events);
+    (tokio::spawn(pods.run()), node_loop)
+}
+
+/// How many events tell of all changes.
+async fn count(node_loop: &mut mpsc::Receiver<Event>) -> usize {
+    let (mut before, mut count) = (vec![0; PODS], 0);
+    while before != [CHANGES; PODS] {
+        let now = told(tokio::time::timeout(LONG, node_loop.recv()).await.unwrap());
+        assert!(now.len() == PODS && now.iter().zip(&before).all(|(now, before)| now >= before), "{now:?}");
+        (before, count) = (now, count + 1);
+    }
+    count
+}
+
 #[tokio::test]
 async fn a_flood_of_changes_is_a_few_events_of_which_the_last_one_has_all() {
     let has_told = Arc::new(AtomicBool::new(false));
-    let clients = Clients::new(server(&has_told));
-    let (events, mut node_loop) = mpsc::channel(WAITING);
-    let throttle = Throttle::new(0, 0);
-    let (recorder, _happened) = Recorder::new();
-    let sinks = Sinks { reports: Reports::default(), recorder };
-    let pods = PodLoop::new("n", clients, throttle, sinks, View::default(), events);
-    let running = tokio::spawn(pods.run());
-
+    let (running, mut node_loop) = start(&has_told);
     // The node loop does something else as long as the flood lasts.
     let flood = async {
         while !has_told.load(Ordering::SeqCst) {
@@ -84,12 +98,42 @@ async fn a_flood_of_changes_is_a_few_events_of_which_the_last_one_has_all() {
         }
     };
     tokio::time::timeout(LONG, flood).await.unwrap();
-    let (mut before, mut count) = (vec![0; PODS], 0);
-    while before != [CHANGES; PODS] {
-        let now = told(tokio::time::timeout(LONG, node_loop.recv()).await.unwrap());
-        assert!(now.len() == PODS && now.iter().zip(&before).all(|(now, before)| now >= before), "{now:?}");
-        (before, count) = (now, count + 1);
-    }
+    let count = count(&mut node_loop).await;
     assert!(count <= WAITING + 2, "{count} events");
     running.abort();
+}
+
+#[tokio::test]
+async fn nor_is_it_more_for_a_node_loop_that_waits_for_it() {
+    let (running, mut node_loop) = start(&Arc::default());
+    let began = std::time::Instant::now();
+    let count = count(&mut node_loop).await;
+    let seconds = usize::try_from(began.elapsed().as_secs()).unwrap();
+    assert!(count <= seconds + 3, "{count} events in {seconds} s");
+    running.abort();
+}
+
+#[test]
+fn what_volumes_show_of_a_pod_is_told_from_what_it_is_to_do() {
+    let read = |pod: Value| serde_json::from_value::<ApiPod>(pod).unwrap();
+    let with = |path: &str, value: Value| {
+        let mut changed = pod(0, 1);
+        let (parent, field) = path.rsplit_once('/').unwrap();
+        changed.pointer_mut(parent).unwrap()[field] = value;
+        read(changed)
+    };
+    let before = read(pod(0, 1));
+    for (path, value, change) in [
+        ("/metadata/resourceVersion", json!("77"), Change::Nothing),
+        ("/metadata/managedFields", json!([{"manager": "a"}]), Change::Nothing),
+        ("/metadata/annotations", json!({"change": "2"}), Change::Shown),
+        ("/metadata/labels", json!({"a": "b"}), Change::Shown),
+        ("/metadata/generation", json!(2), Change::Wish),
+        ("/metadata/deletionTimestamp", json!("2026-11-01T00:00:00Z"), Change::Wish),
+        ("/metadata/deletionGracePeriodSeconds", json!(1), Change::Wish),
+        ("/spec/containers", json!([{"name": "main", "image": "b"}]), Change::Wish),
+        ("/spec/activeDeadlineSeconds", json!(9), Change::Wish),
+    ] {
+        assert_eq!(Change::of(&before, &with(path, value)), change, "{path}");
+    }
 }
