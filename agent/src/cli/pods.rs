@@ -17,7 +17,7 @@ pub(super) enum Columns {
     Wide,
 }
 
-/// Writes the table, and what is wrong with manifests below it.
+/// Writes the table, and below it what is wrong with manifests and with containerd's configuration.
 pub(super) fn print(
     out: &mut impl Write,
     overview: &Overview,
@@ -36,7 +36,7 @@ pub(super) fn print(
         write!(out, "{}", layout(header.into_iter().map(str::to_owned).collect(), rows, width))?;
     }
     for problem in &overview.problems {
-        writeln!(out, "\nmanifest not used: {}", problem.place)?;
+        writeln!(out, "\nnot used: {}", problem.place)?;
         for line in problem.message.lines() {
             writeln!(out, "  {line}")?;
         }

@@ -184,7 +184,7 @@ fn the_table_is_kubectls() {
         table(Columns::Usual, None),
         "NAMESPACE   NAME         READY   STATUS             RESTARTS   IP          AGE\n\
          default     web-node-1   1/2     CrashLoopBackOff   0          10.85.0.7   10m\n\
-         \nmanifest not used: x.yaml\n  x.yaml:1: spec: is missing\n"
+         \nnot used: x.yaml\n  x.yaml:1: spec: is missing\n"
     );
     assert!(table(Columns::Wide, None).contains("AGE   QOS          UID\n"));
     for line in table(Columns::Usual, Some(60)).lines() {

@@ -17,7 +17,7 @@ use crate::{
 pub struct Overview {
     /// Pods, by namespace and name.
     pub pods: Vec<PodObject>,
-    /// Manifests that cannot be used.
+    /// Manifests that cannot be used, and containerd's configuration when it cannot.
     pub problems: Vec<Problem>,
 }
 

@@ -16,6 +16,9 @@ use tokio::{task::spawn_blocking, time::timeout};
 /// How often files are read without a change being seen: a link may lead to where nobody watches.
 const AGAIN: Duration = Duration::from_secs(60);
 
+/// How often they are read, and inotify is tried again, where it cannot be used: others may have all instances that a user may have.
+const UNSEEN: Duration = Duration::from_secs(10);
+
 /// How long directories that have just been read may take to be watched.
 const ADD_WITHIN: Duration = Duration::from_secs(10);
 
@@ -31,7 +34,7 @@ const DIRECTORIES_MAX: usize = 100;
 /// Bytes of events read at once: some dozens of names.
 const EVENT_BYTES: usize = 4096;
 
-/// Inotify on some directories, where that works; nothing but time, where not.
+/// Inotify on some directories, where that works; nothing but time, as long as not.
 pub(super) struct Watched {
     inotify: Option<(Watches, EventStream<Vec<u8>>)>,
     armed: Vec<WatchDescriptor>,
@@ -49,6 +52,9 @@ impl Watched {
 
     /// Watches these directories and no others; whether one of them was not watched before.
     pub(super) async fn begins(&mut self, directories: BTreeSet<PathBuf>) -> bool {
+        if self.inotify.is_none() {
+            self.inotify = open().ok();
+        }
         let Some((watches, _)) = &self.inotify else { return false };
         let watches = watches.clone();
         let adding = spawn_blocking(move || arm(&directories, watches));
@@ -66,7 +72,7 @@ impl Watched {
 
     /// Waits for a change, and for the end of the changes that come with it, or for the time to look again.
     pub(super) async fn changed(&mut self) {
-        let Some((_, events)) = &mut self.inotify else { return tokio::time::sleep(AGAIN).await };
+        let Some((_, events)) = &mut self.inotify else { return tokio::time::sleep(UNSEEN).await };
         let Ok(Some(_change)) = timeout(AGAIN, events.next()).await else { return };
         for _ in 0..BURST_MAX {
             let Ok(Some(_change)) = timeout(QUIET, events.next()).await else { return };
@@ -95,4 +101,22 @@ fn arm(directories: &BTreeSet<PathBuf>, mut watches: Watches) -> Vec<WatchDescri
         armed.extend(existing.flat_map(|path| watches.add(path, mask)).next());
     }
     armed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_that_could_not_be_opened_is_opened_later() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let directories = BTreeSet::from([dir.path().to_owned()]);
+        let mut watched = Watched { inotify: None, armed: Vec::new() };
+        assert!(watched.begins(directories.clone()).await, "what changed before is not read");
+        assert!(!watched.begins(directories).await);
+        fs::write(dir.path().join("file"), "").unwrap();
+        timeout(UNSEEN, watched.changed()).await.expect("a change is not seen");
+    }
 }

@@ -141,7 +141,7 @@ impl Reader {
     }
 }
 
-/// Inotify on the directory of the manifests, where that works; nothing but time, where not.
+/// Inotify on the directory of the manifests, where that works; nothing but time, as long as not.
 struct Watch {
     watches: Option<Watches>,
     changes: Either<stream::BoxStream<'static, Change>, stream::Pending<Change>>,
@@ -196,6 +196,11 @@ impl Watch {
             | WatchMask::ATTRIB
             | WatchMask::DELETE_SELF
             | WatchMask::MOVE_SELF;
+        if self.watches.is_none()
+            && let Ok((watches, changes)) = open()
+        {
+            (self.watches, self.changes) = (Some(watches), Either::Left(changes));
+        }
         let Some(mut watches) = self.watches.clone() else { return false };
         let path = directory.clone();
         // Adding the same directory again changes nothing; a directory made anew is another one.

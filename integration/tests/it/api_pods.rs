@@ -69,8 +69,7 @@ pub(crate) fn patches<'a>(audit: &'a [AuditEvent], pod: &str) -> Vec<&'a Value> 
 /// The node has asked for nothing that it may not have, and has written nothing twice.
 pub(crate) fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
     let audit = cluster.audit()?;
-    let refused: Vec<_> =
-        audit.iter().filter(|event| event.is_by_node(NODE_NAME) && event.is_refused()).collect();
+    let refused = cluster::refused(&audit, NODE_NAME);
     ensure!(refused.is_empty(), "the node was refused: {refused:?}");
     let mut names = BTreeSet::new();
     for event in audit.iter().filter(|event| event.is("patch", "pods/status")) {

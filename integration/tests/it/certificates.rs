@@ -38,8 +38,8 @@ fn path() -> String {
 
 /// Nothing that the node asked was refused.
 fn none_refused(cluster: &Cluster) -> Result<()> {
-    let events = cluster.audit()?.into_iter().filter(|event| event.is_by_node(NODE_NAME));
-    let refused: Vec<_> = events.filter(cluster::AuditEvent::is_refused).collect();
+    let audit = cluster.audit()?;
+    let refused = cluster::refused(&audit, NODE_NAME);
     ensure!(refused.is_empty(), "refused: {refused:#?}");
     Ok(())
 }

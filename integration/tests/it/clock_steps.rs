@@ -26,6 +26,8 @@ const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 /// How long a pod that ends after a step goes on.
 const GRACE: u64 = 8;
+/// How long a probe may take, in seconds: more than a busy machine needs to start a command, and less than a step.
+const PATIENCE: u64 = 30;
 /// Renewals of the lease after which what happens in every 10 s has happened.
 const RENEWALS: usize = 6;
 
@@ -65,7 +67,9 @@ fn bound(name: &str, spec: Value) -> Result<Value> {
 /// A pod that is probed each second, with a token; it says how often it was started.
 fn web() -> Result<Value> {
     let script = format!("touch /tmp/ready; {FOR_EVER}");
-    let probe = json!({ "exec": { "command": ["test", "-e", "/tmp/ready"] }, "periodSeconds": 1, "failureThreshold": 1 });
+    let command = json!({ "command": ["test", "-e", "/tmp/ready"] });
+    let probe =
+        json!({ "exec": command, "periodSeconds": 1, "timeoutSeconds": PATIENCE, "failureThreshold": 1 });
     let mounts = json!([{ "name": "v", "mountPath": "/v" }]);
     let probes = json!({ "readinessProbe": probe, "livenessProbe": probe, "volumeMounts": mounts });
     let token = json!({ "serviceAccountToken": { "path": "token", "expirationSeconds": 3600 } });

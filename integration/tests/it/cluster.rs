@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use berth_integration::cluster::kubeadm::{Join, Kubelet, Machine, NODE};
 use berth_integration::cluster::proxy::{Network, Proxy};
-use berth_integration::cluster::{AuditEvent, Cluster, Settings};
+use berth_integration::cluster::{self, AuditEvent, Cluster, Settings};
 use berth_integration::lab::World;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
@@ -214,8 +214,8 @@ fn a_kubelet_joins() -> Result<()> {
     cluster.apply(ASKS)?;
     cluster.wait_for(&format!("{PODS}/asks"), "at its end", |pod| pod["status"]["phase"] == "Succeeded")?;
     spent("a service answered by its name", began);
-    let refused: Vec<_> =
-        cluster.audit()?.into_iter().filter(|event| event.is_by_node(NODE) && event.is_refused()).collect();
+    let audit = cluster.audit()?;
+    let refused = cluster::refused(&audit, NODE);
     ensure!(refused.is_empty(), "the kubelet had no right to: {refused:#?}");
 
     cluster.kubectl(&["drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", "--force"])?;

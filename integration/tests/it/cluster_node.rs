@@ -91,7 +91,7 @@ fn patches(cluster: &Cluster) -> Result<Vec<Value>> {
 fn none_refused(cluster: &Cluster) -> Result<()> {
     let events = by_node(cluster)?;
     ensure!(!events.is_empty(), "the node asked nothing");
-    let refused: Vec<_> = events.iter().filter(|event| event.is_refused()).collect();
+    let refused = cluster::refused(&events, NODE_NAME);
     ensure!(refused.is_empty(), "refused: {refused:#?}");
     Ok(())
 }

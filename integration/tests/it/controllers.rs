@@ -97,6 +97,20 @@ fn no_pods(cluster: &Cluster, app: &str) -> Result<()> {
     })
 }
 
+/// Waits until there are as many pods as before, all others, and of version 2. A controller counts a pod no more, and makes the
+/// next, as soon as the pod's containers have ended: its object is there until the node has cleaned up.
+fn replaced(cluster: &Cluster, app: &str, before: &[[String; 3]]) -> Result<()> {
+    wait::until(&format!("the pods of before to be gone from {app}"), SOON, || {
+        let now = pods(cluster, app)?;
+        let is_new = |pod: &[String; 3]| pod[2] == "2" && before.iter().all(|old| old[1] != pod[1]);
+        Ok(if now.len() == before.len() && now.iter().all(is_new) {
+            Look::Ready(())
+        } else {
+            Look::NotYet(format!("{now:?}"))
+        })
+    })
+}
+
 fn roll_out() -> Result<()> {
     let (cluster, node) = start()?;
     cluster.create(
@@ -112,15 +126,7 @@ fn roll_out() -> Result<()> {
     let first = pods(&cluster, "web")?;
     change(&cluster, &web, "2")?;
     cluster.wait_for(&web, "rolled out again", |web| is_rolled_out(web, 2))?;
-    wait::until("the pods of before to be gone", SOON, || {
-        let now = pods(&cluster, "web")?;
-        let is_new = |pod: &[String; 3]| pod[2] == "2" && first.iter().all(|old| old[1] != pod[1]);
-        Ok(if now.len() == 2 && now.iter().all(is_new) {
-            Look::Ready(())
-        } else {
-            Look::NotYet(format!("{now:?}"))
-        })
-    })?;
+    replaced(&cluster, "web", &first)?;
 
     let db = format!("{APPS}/statefulsets/db");
     cluster.wait_for(&db, "rolled out", |db| is_rolled_out(db, 2))?;
@@ -139,9 +145,10 @@ fn roll_out() -> Result<()> {
             && set["status"]["numberAvailable"] == 1
     };
     cluster.wait_for(&each, "on its node", is_each)?;
+    let first = pods(&cluster, "each")?;
     change(&cluster, &each, "2")?;
     cluster.wait_for(&each, "on its node again", is_each)?;
-    same("version of the DaemonSet's pod", &pods(&cluster, "each")?[0][2], &"2".to_owned())?;
+    replaced(&cluster, "each", &first)?;
 
     scale(&cluster, &web, 0)?;
     no_pods(&cluster, "web")?;

@@ -128,8 +128,7 @@ fn end(cluster: Cluster, node: Node) -> Result<()> {
     cluster.request("DELETE", &format!("{PODS}/web"), "application/json", &json!({}))?;
     cluster.wait_gone(&format!("{PODS}/web"))?;
     let audit = cluster.audit()?;
-    let refused: Vec<_> =
-        audit.iter().filter(|event| event.is_by_node(NODE_NAME) && event.is_refused()).collect();
+    let refused = cluster::refused(&audit, NODE_NAME);
     ensure!(refused.is_empty(), "the node was refused: {refused:#?}");
     node.end()?;
     cluster.end()

@@ -90,6 +90,8 @@ struct State {
     failures: u32,
     /// What could not be said last, told once.
     faults: Vec<String>,
+    /// What keeps containerd's configuration from being used, as an event told it last.
+    runtime_fault: Option<String>,
     next: Instant,
 }
 
@@ -110,6 +112,7 @@ impl Keeper {
             is_closed: None,
             failures: 0,
             faults: Vec::new(),
+            runtime_fault: None,
             next: Instant::now(),
         };
         loop {
@@ -125,7 +128,7 @@ impl Keeper {
                 () = sleep_until(state.next) => {}
                 Ok(()) = self.network.changed() => {}
                 Ok(()) = self.health.changed() => {}
-                Ok(()) = self.runtime.changed() => self.tell_runtime_fault(),
+                Ok(()) = self.runtime.changed() => {}
             }
             self.look(&mut state).await;
             self.tell(&mut state).await;
@@ -219,6 +222,7 @@ impl Keeper {
     async fn look(&mut self, state: &mut State) {
         let now = clock::now();
         let facts = self.facts().await;
+        self.tell_runtime_fault(state);
         let sent = match &state.known {
             Known::Nothing => Ok(None),
             Known::Absent if !self.settings.registers => Ok(None),
@@ -336,10 +340,14 @@ impl Keeper {
         }
     }
 
-    /// Tells that containerd's configuration cannot be used, as an event: whoever wrote it looks at the node.
-    fn tell_runtime_fault(&self) {
+    /// Tells once that containerd's configuration cannot be used, as an event: whoever wrote it looks at the node. Compared with
+    /// what was told, since a look for another reason takes the change as well.
+    fn tell_runtime_fault(&self, state: &mut State) {
         let fault = self.runtime.borrow().fault.clone();
-        fault.into_iter().for_each(|fault| self.notes.tell(node::runtime_fault(&fault)));
+        if let Some(fault) = fault.as_ref().filter(|fault| state.runtime_fault.as_ref() != Some(*fault)) {
+            self.notes.tell(node::runtime_fault(fault));
+        }
+        state.runtime_fault = fault;
     }
 
     fn api(&self) -> Api<DynamicObject> {

@@ -286,3 +286,14 @@ async fn a_directory_that_cannot_be_listed_is_not_taken_for_empty() {
         is_whole = world.desired().await.1;
     }
 }
+
+#[tokio::test]
+async fn a_watch_that_could_not_be_opened_is_opened_later() {
+    let directory = TempDir::new().unwrap();
+    let mut watch = Watch::new();
+    (watch.watches, watch.changes) = (None, Either::Right(stream::pending()));
+    assert!(watch.begins(directory.path().to_owned()).await, "what changed before is not read");
+    assert!(!watch.begins(directory.path().to_owned()).await);
+    fs::write(directory.path().join("a.yaml"), pod("a")).unwrap();
+    timeout(LONG, watch.changed(LONG * 2)).await.expect("a change is not seen");
+}
