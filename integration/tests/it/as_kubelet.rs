@@ -276,16 +276,15 @@ fn patches(audit: &[AuditEvent], name: &str) -> Vec<String> {
 fn told(events: &Value, pod: &Value) -> String {
     let all = events["items"].as_array().into_iter().flatten();
     let of_pod = all.filter(|event| event["involvedObject"]["uid"] == pod["metadata"]["uid"]);
-    // A probe that the kubelet itself cancels when its pod is deleted, which it tells as the probe's own; and the image of a main
-    // container that never has its turn, which Berth looks at while init containers run (decision 0033).
+    // A probe that asks just when its pod is deleted, of the one whose probe never fails; one that the kubelet itself cancels; and
+    // the image of a main container that never has its turn, which Berth looks at while init containers run (decision 0033).
+    let is_of = |case: &str| pod["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(case));
     let is_other = |event: &&Value| {
         let message = event["message"].as_str().unwrap_or_default();
-        let never_begins =
-            pod["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("init-fails-"));
-        message.ends_with("context canceled")
-            || (never_begins
-                && event["reason"] == "Pulled"
-                && event["involvedObject"]["fieldPath"] == "spec.containers{main}")
+        let is_of_main = event["involvedObject"]["fieldPath"] == "spec.containers{main}";
+        (is_of("runs-") && event["reason"] == "Unhealthy")
+            || message.ends_with("context canceled")
+            || (is_of("init-fails-") && event["reason"] == "Pulled" && is_of_main)
     };
     of_pod
         .filter(|event| !is_other(event))

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{
     mirror::{self, Mirroring},
     patch,
-    urgency::{self, SOON, Urgency},
+    urgency::{self, Urgency},
 };
 use crate::{
     id::{OpId, PodName, PodUid},
@@ -357,11 +357,11 @@ impl PodSync {
     /// Whether what is to be told may wait for more.
     fn may_wait(&mut self, name: &PodName, next: Option<&Next>, now: Mono) -> bool {
         let Some(state) = self.states.get_mut(name) else { return false };
-        if next.is_none_or(|next| next.urgency != Urgency::Soon) {
+        let Some(Next { urgency: Urgency::Within(time), .. }) = next else {
             state.told_by = None;
             return false;
-        }
-        let told_by = *state.told_by.get_or_insert(now + SOON);
+        };
+        let told_by = *state.told_by.get_or_insert(now + *time);
         if now >= told_by {
             state.told_by = None;
         }

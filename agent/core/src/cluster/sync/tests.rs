@@ -352,8 +352,8 @@ fn a_step_on_the_way_is_told_with_what_others_act_on_or_soon() {
     let mut sync = listed(vec![api("web", 1, seen.clone())]);
     sync.published(uid("web"), node("web", step.clone()));
     assert_eq!(sync.poll_request(NOW), None);
-    assert_eq!(sync.poll_timeout(), Some(NOW + SOON));
-    sync.published(uid("web"), node("web", runs.clone()));
+    assert_eq!(sync.poll_timeout(), Some(NOW + urgency::STEP));
+    sync.published(uid("web"), node("web", runs));
     let patch = json!({"phase": "Running", "podIP": "192.0.2.1"});
     assert_eq!(only(&mut sync, at(20)).call, Call::PatchStatus { uid: uid("web"), patch });
 
