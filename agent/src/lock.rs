@@ -1,7 +1,8 @@
 //! Locks on files that only one agent may have.
 
 use std::{
-    fs::File,
+    fs::{self, File},
+    os::linux::fs::MetadataExt,
     thread,
     time::{Duration, Instant},
 };
@@ -9,11 +10,16 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::{Flock, FlockArg},
+    sys::stat::{major, minor},
 };
 
 /// How long a lock may outlive its agent. Between fork and exec a child has its parent's descriptors, and with them the
 /// lock, also when the parent is killed just then.
 const OUTLIVES_WITHIN: Duration = Duration::from_secs(1);
+
+/// The same where the kernel says that whoever took the lock is gone: such a child may wait for a busy processor, or for the file
+/// system that its program is on.
+const ORPHANED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -26,16 +32,55 @@ pub fn exclusive(mut file: File) -> Result<Flock<File>, (File, Errno)> {
     let began = Instant::now();
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Err((taken, Errno::EWOULDBLOCK)) if began.elapsed() < OUTLIVES_WITHIN => file = taken,
+            Err((taken, Errno::EWOULDBLOCK))
+                if began.elapsed() < OUTLIVES_WITHIN
+                    || (began.elapsed() < ORPHANED_WITHIN && is_orphaned(&taken)) =>
+            {
+                file = taken;
+            }
             result => return result,
         }
         thread::sleep(PAUSE);
     }
 }
 
+/// Whether the process that took the lock is gone, by proc_locks(5).
+fn is_orphaned(file: &File) -> bool {
+    let Ok(found) = file.metadata() else { return false };
+    let device = found.st_dev();
+    let place = format!("{:02x}:{:02x}:{}", major(device), minor(device), found.st_ino());
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    locks.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(1) == Some(&"FLOCK")
+            && words.get(5) == Some(&place.as_str())
+            && words.get(4).and_then(|pid| pid.parse::<u32>().ok()).is_some_and(is_gone)
+    })
+}
+
+/// Of another pid namespace it is not known.
+fn is_gone(pid: u32) -> bool {
+    pid != 0 && !fs::exists(format!("/proc/{pid}")).unwrap_or(true)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
+
+    #[test]
+    fn a_lock_whose_agent_is_gone_is_waited_for_longer() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let script = "exec 9>\"$1\"; flock -n 9; sleep 2 &";
+        let begun = Command::new("sh").args(["-c", script, "sh"]).arg(&path).status().unwrap();
+        assert!(begun.success());
+        let open = || File::options().write(true).open(&path).unwrap();
+        let (file, errno) = Flock::lock(open(), FlockArg::LockExclusiveNonblock).unwrap_err();
+        assert!(errno == Errno::EWOULDBLOCK && is_orphaned(&file), "nobody has it, or one that is there");
+        exclusive(open()).unwrap();
+    }
 
     #[test]
     fn a_lock_that_a_child_has_for_a_moment_is_waited_for() {

@@ -57,7 +57,7 @@ pub struct User {
 }
 
 /// An object, or all of a kind.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ObjectRef {
     /// `pods`, `nodes`, …
@@ -134,7 +134,8 @@ pub fn refused<'a>(events: &'a [AuditEvent], node: &str) -> Vec<&'a AuditEvent> 
         let message = event.response_status.as_ref().map_or("", |status| status.message.as_str());
         TOO_EARLY.iter().any(|words| message.contains(words))
             && of_node[at..].iter().any(|later| {
-                (&later.verb, &later.request_uri) == (&event.verb, &event.request_uri)
+                // Not its address: each try has another length of time in it.
+                (&later.verb, &later.object_ref) == (&event.verb, &event.object_ref)
                     && (200..300).contains(&later.code())
             })
     };
@@ -190,6 +191,11 @@ mod tests {
         let counts = |events: &[AuditEvent]| refused(events, "one").len();
         assert_eq!(counts(&[early(), event(201, "")]), 0);
         assert_eq!(counts(&[early(), early(), event(201, "")]), 0);
+        let another_try =
+            AuditEvent { request_uri: "/another?timeoutSeconds=2".to_owned(), ..event(201, "") };
+        assert_eq!(counts(&[early(), another_try]), 0);
+        let of_another = AuditEvent { object_ref: None, ..event(201, "") };
+        assert_eq!(counts(&[early(), of_another]), 1);
         assert_eq!(counts(&[event(201, ""), early()]), 1);
         assert_eq!(counts(&[event(403, "no"), event(201, "")]), 1);
         assert_eq!(refused(&[early()], "two").len(), 0);
