@@ -35,10 +35,31 @@ pub(super) fn was_told(given: &ApiPod, why: &str) -> bool {
     containers.any(|one| waiting(one).is_some_and(|waiting| waiting.message.as_deref() == Some(why)))
 }
 
+/// Faults that are named: each container of the pod shows all of them, and the API takes so much for a pod and no more.
+const NAMED_MAX: usize = 5;
+
+/// The longest fault that is told whole, bytes.
+const FAULT_MAX: usize = 200;
+
+/// Containers of a pod that say why: a pod may have thousands, and its status must not become larger than the API takes.
+const SHOWN_MAX: usize = 50;
+
 /// Why a pod cannot be run, in a line.
 pub(super) fn text(faults: Faults) -> String {
-    let all = faults.0.into_iter().map(|fault| Fault { place: None, ..fault }.to_string());
-    all.collect::<Vec<_>>().join("; ")
+    let more = faults.0.len().saturating_sub(NAMED_MAX);
+    let named = faults.0.into_iter().take(NAMED_MAX).map(|fault| {
+        let mut text = Fault { place: None, ..fault }.to_string();
+        if text.len() > FAULT_MAX {
+            text.truncate(text.floor_char_boundary(FAULT_MAX));
+            text.push('…');
+        }
+        text
+    });
+    let mut all: Vec<String> = named.collect();
+    if more > 0 {
+        all.push(format!("and {more} more"));
+    }
+    all.join("; ")
 }
 
 /// What the node shows of it: everything that the API has, with containers that wait and say why. Nothing of it is on the node, so it is
@@ -49,7 +70,8 @@ pub(super) fn node_pod(given: &ApiPod, name: &PodName, why: &str) -> NodePod {
     status.phase = Some(if is_deleted { "Failed" } else { "Pending" }.to_owned());
     let spec = given.spec.as_ref();
     let waiting = |containers: Option<&Vec<Container>>| -> Option<Vec<ContainerStatus>> {
-        Some(containers?.iter().map(|container| waits(container, why)).collect())
+        let why = |at: usize| if at < SHOWN_MAX { why } else { "" };
+        Some(containers?.iter().enumerate().map(|(at, container)| waits(container, why(at))).collect())
     };
     status.init_container_statuses = waiting(spec.and_then(|spec| spec.init_containers.as_ref()));
     status.container_statuses = waiting(spec.map(|spec| &spec.containers));
@@ -62,7 +84,10 @@ pub(super) fn node_pod(given: &ApiPod, name: &PodName, why: &str) -> NodePod {
 }
 
 fn waits(container: &Container, why: &str) -> ContainerStatus {
-    let waiting = ContainerStateWaiting { reason: Some(WAITING.to_owned()), message: Some(why.to_owned()) };
+    let waiting = ContainerStateWaiting {
+        reason: Some(WAITING.to_owned()),
+        message: (!why.is_empty()).then(|| why.to_owned()),
+    };
     ContainerStatus {
         name: container.name.clone(),
         image: container.image.clone().unwrap_or_default(),
@@ -115,6 +140,24 @@ mod tests {
             note.event.message,
             format!("Error validating pod web_shop(u1) from api, ignoring: {why}")
         );
+    }
+
+    /// The API takes so much for an object and no more: with a larger status it would never be told, and the pod never go.
+    #[test]
+    fn its_status_stays_small() {
+        let fault = |number: usize| Fault {
+            place: None,
+            field: format!("spec.containers[{number}]"),
+            message: "ä".repeat(1000),
+        };
+        let why = text(Faults((0..3000).map(fault).collect()));
+        assert!(why.len() < 1500 && why.ends_with("…; and 2995 more"), "{why}");
+        let containers: Vec<Value> =
+            (0..3000).map(|number| json!({ "name": format!("c{number}") })).collect();
+        let pod: ApiPod =
+            serde_json::from_value(json!({ "metadata": {}, "spec": { "containers": containers } })).unwrap();
+        let status = node_pod(&pod, &name(), &why).status.unwrap();
+        assert!(status.to_string().len() < 1 << 19);
     }
 
     /// Else nobody could delete it: its node has the last word.

@@ -190,7 +190,13 @@ fn not_acted_on(notes: &mut Notes<'_>, spec: &PodSpec, source: Source) {
         notes.unsupported_if(there, format!("spec.{name}"));
     }
     if spec.ephemeral_containers.as_ref().is_some_and(|containers| !containers.is_empty()) {
-        notes.fault("spec.ephemeralContainers", "cannot be given when a pod is made");
+        match source {
+            // They come to a pod that runs, which goes on.
+            Source::Api => notes.unsupported_if(true, "spec.ephemeralContainers"),
+            Source::File | Source::Http => {
+                notes.fault("spec.ephemeralContainers", "cannot be given when a pod is made");
+            }
+        }
     }
     // Without a user namespace the pod would have more rights than it asks for.
     if spec.host_users == Some(false) {

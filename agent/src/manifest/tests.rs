@@ -351,3 +351,13 @@ fn a_pod_that_is_too_large_as_json_is_refused() {
     let refused = faults(&pod(6 << 20));
     assert!(refused.contains("as JSON it is larger than"), "{refused}");
 }
+
+/// `kubectl debug` gives one to a pod that runs.
+#[test]
+fn an_ephemeral_container_ends_no_pod_of_the_api() {
+    let pod = r#"{"metadata": {"name": "web", "namespace": "shop", "uid": "u1"}, "spec": {"containers": [{"name": "c", "image": "i"}],
+        "ephemeralContainers": [{"name": "debugger", "image": "i"}]}}"#;
+    pod_from_json(pod, Source::Api).unwrap();
+    let faults = pod_from_json(pod, Source::File).unwrap_err().to_string();
+    assert!(faults.contains("spec.ephemeralContainers"), "{faults}");
+}

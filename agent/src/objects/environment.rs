@@ -10,6 +10,9 @@ use berth_core::{
 
 use super::{Content, ObjectError, Objects, services};
 
+/// Most bytes that a container's environment has of objects: more than the kernel lets a program begin with (execve(2)).
+const BYTES_MAX: usize = 8 << 20;
+
 /// Reads what the environment of a container needs of the API server.
 ///
 /// # Errors
@@ -20,9 +23,15 @@ pub async fn environment(
     container: &Container,
 ) -> Result<ObjectValues, ObjectError> {
     let mut values = ObjectValues { services: links(objects, pod).await?, ..ObjectValues::default() };
+    let mut left = BYTES_MAX;
+    let mut take = |value: &str| {
+        left = left.checked_sub(value.len()).ok_or(ObjectError::EnvironmentTooLarge { max: BYTES_MAX })?;
+        Ok(())
+    };
     for from in &container.env_from {
         let Some(content) = read(objects, pod, from.kind, &from.name, from.optional).await? else { continue };
         for (key, value) in texts(&content) {
+            take(&value)?;
             values.from.push((format!("{}{key}", from.prefix), value));
         }
     }
@@ -30,7 +39,10 @@ pub async fn environment(
         let EnvSource::Key(wanted) = &variable.source else { continue };
         let found = read(objects, pod, wanted.kind, &wanted.name, wanted.optional).await?;
         match found.and_then(|content| text(&content, &wanted.key)) {
-            Some(value) => drop(values.keys.insert(index, value)),
+            Some(value) => {
+                take(&value)?;
+                values.keys.insert(index, value);
+            }
             None if wanted.optional => {}
             None => {
                 return Err(ObjectError::NoKey {

@@ -71,6 +71,12 @@ pub enum ObjectError {
         /// The bound.
         max: usize,
     },
+    /// More than a container can begin with.
+    #[error("what objects give the environment is larger than {max} bytes")]
+    EnvironmentTooLarge {
+        /// The bound.
+        max: usize,
+    },
     /// Several at once.
     #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Several(Vec<ObjectError>),

@@ -134,15 +134,31 @@ pub fn is_for(glob: &str, target: &str) -> bool {
         && glob_host.iter().zip(&host).all(|(pattern, text)| matches(pattern.as_bytes(), text.as_bytes()))
 }
 
-/// `*` stands for any letters, `?` for one. (`filepath.Match` also knows sets, which no host has.)
+/// `*` stands for any letters, `?` for one. (`filepath.Match` also knows sets, which no host has.) A pod chooses both: only the last
+/// `*` is ever tried again, so that the time is bounded by the product of their lengths.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    match (pattern.first(), text.first()) {
-        (None, None) => true,
-        (Some(b'*'), _) => matches(&pattern[1..], text) || (!text.is_empty() && matches(pattern, &text[1..])),
-        (Some(b'?'), Some(_)) => matches(&pattern[1..], &text[1..]),
-        (Some(one), Some(other)) if one == other => matches(&pattern[1..], &text[1..]),
-        (Some(_), _) | (None, Some(_)) => false,
+    let (mut at, mut read) = (0, 0);
+    // Behind the last `*`, and how far the text was read when it was met.
+    let mut last: Option<(usize, usize)> = None;
+    while read < text.len() {
+        match (pattern.get(at), last) {
+            (Some(b'*'), _) => {
+                at += 1;
+                last = Some((at, read));
+            }
+            (Some(one), _) if *one == b'?' || *one == text[read] => {
+                at += 1;
+                read += 1;
+            }
+            (_, Some((behind, from))) => {
+                at = behind;
+                read = from + 1;
+                last = Some((behind, read));
+            }
+            (_, None) => return false,
+        }
     }
+    pattern[at..].iter().all(|one| *one == b'*')
 }
 
 fn is_of_default_registry(repository: &str) -> bool {
@@ -205,6 +221,28 @@ mod tests {
             let users: Vec<&str> = found.iter().map(|one| one.username.as_str()).collect();
             assert_eq!(users, expected, "{places:?} {repository}");
         }
+    }
+
+    #[test]
+    fn a_pattern_is_matched_in_bounded_time() {
+        for (pattern, text, expected) in [
+            ("", "", true),
+            ("", "a", false),
+            ("*", "", true),
+            ("**", "ab", true),
+            ("a*", "a", true),
+            ("*a", "ba", true),
+            ("*a", "ab", false),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b*c", "aXcYb", false),
+            ("?*", "", false),
+            ("?*", "a", true),
+            ("*?b", "aab", true),
+        ] {
+            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
+        }
+        let (pattern, text) = (format!("{}b", "*a".repeat(100)), "a".repeat(250));
+        assert!(!matches(pattern.as_bytes(), text.as_bytes()));
     }
 
     #[test]

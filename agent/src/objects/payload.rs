@@ -3,7 +3,7 @@
 //! Source: `MakePayload` of `pkg/volume/configmap/configmap.go` and `pkg/volume/secret/secret.go`, `CollectData` of
 //! `pkg/volume/downwardapi/downwardapi.go`, `collectData` of `pkg/volume/projected/projected.go`.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use berth_core::{
     config::NodeConfig,
@@ -29,7 +29,7 @@ const TOKEN_MODE: u32 = 0o600;
 /// The files of a volume.
 #[derive(Debug, Clone, Default)]
 pub struct Payload {
-    /// In order: of two with one path the later one is seen.
+    /// By path: of two with one path the later one is seen.
     pub files: Vec<ContentFile>,
     /// When a token among them is to be renewed.
     pub again_in: Option<Duration>,
@@ -45,8 +45,9 @@ pub async fn gather(
     pod: &Pod,
     volume: &ContentVolume,
 ) -> Result<Payload, ObjectError> {
-    let mut payload = Payload::default();
-    let mut errors = Vec::new();
+    let (mut again_in, mut errors) = (None, Vec::new());
+    // A pod may name one object as often as it likes.
+    let mut shown: BTreeMap<String, ContentFile> = BTreeMap::new();
     for source in &volume.sources {
         let files = match source {
             Projection::Object(wanted) => match read(objects, pod, wanted).await {
@@ -56,24 +57,26 @@ pub async fn gather(
             Projection::Downward(wanted) => of_pod(node, pod, wanted, volume.default_mode),
             Projection::Token(wanted) => match token(objects, pod, wanted).await {
                 Ok(token) => {
-                    let again_in = payload.again_in.into_iter().chain([token.again_in]).min();
-                    payload.again_in = again_in;
+                    again_in = again_in.into_iter().chain([token.again_in]).min();
                     Ok(vec![of_token(pod, wanted, volume.default_mode, &token)])
                 }
                 Err(error) => Err(error),
             },
         };
         match files {
-            Ok(files) => payload.files.extend(files),
+            Ok(files) => shown.extend(files.into_iter().map(|file| (file.path.clone(), file))),
             Err(error) => errors.push(error),
+        }
+        if shown.values().map(size).sum::<usize>() > BYTES_MAX {
+            return Err(ObjectError::TooLarge { max: BYTES_MAX });
         }
     }
     ObjectError::all(errors)?;
-    let bytes: usize = payload.files.iter().map(|file| file.bytes.len() + file.path.len()).sum();
-    if bytes > BYTES_MAX {
-        return Err(ObjectError::TooLarge { max: BYTES_MAX });
-    }
-    Ok(payload)
+    Ok(Payload { files: shown.into_values().collect(), again_in })
+}
+
+fn size(file: &ContentFile) -> usize {
+    file.bytes.len() + file.path.len()
 }
 
 /// What is in the object; nothing where there is none and need not be.
@@ -106,10 +109,16 @@ fn of_object(
         let all = content.into_iter().flat_map(|content| &content.data);
         return Ok(all.map(|(key, bytes)| file(key, None, bytes)).collect());
     }
-    let mut files = Vec::new();
+    let (mut files, mut bytes_so_far) = (Vec::new(), 0);
     for item in &wanted.items {
         match content.and_then(|content| content.data.get(&item.key)) {
-            Some(bytes) => files.push(file(&item.path, item.mode, bytes)),
+            Some(bytes) if bytes_so_far + bytes.len() > BYTES_MAX => {
+                return Err(ObjectError::TooLarge { max: BYTES_MAX });
+            }
+            Some(bytes) => {
+                bytes_so_far += bytes.len();
+                files.push(file(&item.path, item.mode, bytes));
+            }
             None if wanted.optional => {}
             None => {
                 let key = item.key.clone();

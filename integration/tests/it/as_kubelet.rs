@@ -28,6 +28,8 @@ pub(crate) fn tests() -> Vec<Test> {
 const PODS: &str = "/api/v1/namespaces/default/pods";
 /// A kubelet looks at a pod that waits every 10 to 15 s.
 const SETTLE_LIMIT: Duration = Duration::from_secs(180);
+/// Seconds: whatever else the machine does, the pod runs by then.
+const DEADLINE: u64 = 45;
 const NODES: [&str; 2] = [NODE_NAME, kubelet::NODE_NAME];
 
 /// A pod, and what it comes to.
@@ -109,7 +111,11 @@ fn ending() -> Vec<Case> {
         Case::of("fails", never(main("echo badly >/dev/termination-log; exit 3", json!({}))), is_over),
         Case::of("no-command", never(main("true", json!({ "command": ["/absent"] }))), is_over),
         Case::of("init-fails", never(with(main("true", json!({})), init_fails)), is_over),
-        Case::of("deadline", with(main(FOR_EVER, json!({})), json!({ "activeDeadlineSeconds": 4 })), is_over),
+        Case::of(
+            "deadline",
+            with(main(FOR_EVER, json!({})), json!({ "activeDeadlineSeconds": DEADLINE })),
+            is_over,
+        ),
     ]
 }
 

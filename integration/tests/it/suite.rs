@@ -35,7 +35,7 @@ const END_LIMIT: Duration = Duration::from_secs(20);
 /// More than a machine has processors: they mostly wait.
 const AT_ONCE: usize = 6;
 /// Those that wait for long, beside these.
-const LONG_AT_ONCE: usize = 6;
+const LONG_AT_ONCE: usize = 5;
 
 /// One test.
 pub(crate) struct Test {

@@ -27,8 +27,9 @@ const AT_ONCE: usize = 16;
 /// Pauses after a request that failed: the first one, and the longest. By chance each is as short as half of it.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// The same after one that the server refused, and will refuse again.
-const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+/// The longest pause after one that the server refused, and will refuse again, unless it has just begun or knows the node no more for a
+/// moment.
+const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// A pod as the API has it.
 #[derive(Debug, Clone, PartialEq)]
@@ -297,8 +298,8 @@ impl PodSync {
             }
             // The watch tells what is there now; whatever comes of it, this pod was meant.
             Answer::Gone => Some(PAUSE_MAX),
-            Answer::Refused => Some(REFUSED_PAUSE),
-            Answer::Failed { retry_after } => Some(pause(state.tries, chance).max(retry_after)),
+            Answer::Refused => Some(pause(state.tries, chance, REFUSED_PAUSE_MAX)),
+            Answer::Failed { retry_after } => Some(pause(state.tries, chance, PAUSE_MAX).max(retry_after)),
         };
         let state = self.states.entry(name.clone()).or_default();
         state.gone.take_if(|gone| matches!(gone, Gone::Unanswered(_)));
@@ -458,8 +459,8 @@ impl State {
 }
 
 /// Many nodes that fail together do not go on asking together.
-fn pause(tries: u32, chance: f64) -> Duration {
-    let most = PAUSE_MIN.saturating_mul(1 << tries.min(5)).min(PAUSE_MAX);
+fn pause(tries: u32, chance: f64, longest: Duration) -> Duration {
+    let most = PAUSE_MIN.saturating_mul(1 << tries.min(7)).min(longest);
     most.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0))
 }
 

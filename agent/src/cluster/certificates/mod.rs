@@ -142,9 +142,8 @@ async fn replace(clients: &Clients, cluster: &Cluster) {
         return;
     }
     let store = Store::of(&cluster.cert_dir, CLIENT);
-    if let Err(error) = adopt(cluster, &store).await {
-        // A kubeconfig with a token, or a plugin, has none.
-        tracing::info!(why = with_causes(&error), "there is no client certificate to be replaced");
+    if let Err(none) = adopt_at_last(cluster, &store).await {
+        tracing::info!(why = with_causes(&none), "there is no client certificate to be replaced");
         return;
     }
     let mut failures = 0_u32;
@@ -162,6 +161,21 @@ async fn replace(clients: &Clients, cluster: &Cluster) {
                 );
                 tokio::time::sleep(again_after(failures)).await;
             }
+        }
+    }
+}
+
+/// The same as [`adopt`], however often the disk refuses; an error where there is none: a kubeconfig with a token, or a plugin.
+async fn adopt_at_last(cluster: &Cluster, store: &Store) -> Result<(), CertificateError> {
+    let mut failures = 0_u32;
+    loop {
+        match adopt(cluster, store).await {
+            Err(error) if !matches!(error, CertificateError::NoIdentity(_)) => {
+                failures = failures.saturating_add(1);
+                tracing::warn!(error = with_causes(&error), "keep the client certificate; it is tried again");
+                tokio::time::sleep(again_after(failures)).await;
+            }
+            ended => return ended,
         }
     }
 }

@@ -163,7 +163,11 @@ impl Keeper {
             Seen::Whole(objects) => {
                 let was_known = matches!(state.known, Known::Object(_));
                 match objects.first() {
-                    Some(object) => self.know(state, object),
+                    // Whatever its version: the server's data may have been restored from an earlier copy.
+                    Some(object) => {
+                        state.known = Known::Nothing;
+                        self.know(state, object);
+                    }
                     None => self.miss(state),
                 }
                 !was_known || objects.is_empty()

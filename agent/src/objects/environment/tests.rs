@@ -115,3 +115,14 @@ async fn services_are_followed_while_some_pod_wants_them() {
         tokio::task::yield_now().await;
     }
 }
+
+/// A pod may name one object as often as it likes.
+#[tokio::test]
+async fn an_environment_has_a_bound() {
+    let server = server();
+    server.put("/api/v1/namespaces/shop/configmaps", "large", json!({"data": {"a": "x".repeat(1 << 20)}}));
+    let often = |count: usize| json!({"envFrom": vec![json!({"configMapRef": {"name": "large"}}); count]});
+    values(&server, often(8)).await.unwrap();
+    let error = values(&server, often(9)).await.unwrap_err();
+    assert_eq!(error, "what objects give the environment is larger than 8388608 bytes");
+}

@@ -144,6 +144,14 @@ async fn a_volume_has_a_bound() {
         json!({"projected": {"sources": sources}})
     };
     assert_eq!(payload(&server, of(&["m1", "m2", "m3"]), json!({})).await.unwrap().files.len(), 3);
+    let too_large = "the content of the volume is larger than 10485760 bytes";
     let error = payload(&server, of(&["m1", "m2", "m3", "m4"]), json!({})).await.unwrap_err();
-    assert_eq!(error, "the content of the volume is larger than 10485760 bytes");
+    assert_eq!(error, too_large);
+    // One object as often as a pod likes: under one path it is there once, under others each counts.
+    let again = json!({"projected": {"sources": vec![json!({"configMap": {"name": "m1"}}); 2000]}});
+    assert_eq!(payload(&server, again, json!({})).await.unwrap().files.len(), 1);
+    let paths: Vec<Value> = (0..2000).map(|n| json!({"key": "a", "path": format!("p{n}")})).collect();
+    let error =
+        payload(&server, json!({"configMap": {"name": "m1", "items": paths}}), json!({})).await.unwrap_err();
+    assert_eq!(error, too_large);
 }

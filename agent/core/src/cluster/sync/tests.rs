@@ -169,6 +169,20 @@ fn pauses_are_as_long_as_chance_and_the_server_say() {
 }
 
 #[test]
+fn pauses_after_refusals_grow_to_a_minute() {
+    let mut sync = listed(vec![api("web", 1, json!({}))]);
+    sync.published(uid("web"), node("web", json!({"phase": "Running"})));
+    let mut now = NOW;
+    for expected_ms in [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000] {
+        let request = only(&mut sync, now);
+        sync.answered(request.op, Answer::Refused, now, 1.0);
+        let at = sync.poll_timeout().unwrap();
+        assert_eq!(at.since(now), Duration::from_millis(expected_ms));
+        now = at;
+    }
+}
+
+#[test]
 fn an_answer_that_comes_late_brings_nothing_back() {
     let running = || json!({"phase": "Running"});
     let asked = || {
