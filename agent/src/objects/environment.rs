@@ -24,7 +24,7 @@ pub async fn environment(
 ) -> Result<ObjectValues, ObjectError> {
     let mut values = ObjectValues { services: links(objects, pod).await?, ..ObjectValues::default() };
     let mut left = BYTES_MAX;
-    let mut take = |value: &str| {
+    let mut take = |value: &str| -> Result<(), ObjectError> {
         left = left.checked_sub(value.len()).ok_or(ObjectError::EnvironmentTooLarge { max: BYTES_MAX })?;
         Ok(())
     };
