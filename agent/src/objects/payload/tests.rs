@@ -76,7 +76,7 @@ async fn volumes_show_keys_fields_and_tokens_with_their_modes() {
                 {"path": "tier", "fieldRef": {"fieldPath": "metadata.annotations['tier']"}},
                 {"path": "mem", "resourceFieldRef": {"containerName": "c", "resource": "limits.memory", "divisor": "1Mi"}}]}}),
             json!({}),
-            "ns:644:shop labels:600:app=\"web\" tier:644:a\"b mem:644:64",
+            "labels:600:app=\"web\" mem:644:64 ns:644:shop tier:644:a\"b",
         ),
         (
             json!({"projected": {"defaultMode": 0o444, "sources": [
@@ -85,7 +85,7 @@ async fn volumes_show_keys_fields_and_tokens_with_their_modes() {
                 {"secret": {"name": "s"}},
                 {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}}]}}),
             json!({}),
-            "token:444:token-1 ca.crt:444:1 k:444:secret namespace:444:shop",
+            "ca.crt:444:1 k:444:secret namespace:444:shop token:444:token-1",
         ),
         (
             json!({"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}),
