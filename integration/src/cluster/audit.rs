@@ -115,12 +115,15 @@ impl AuditEvent {
     }
 }
 
-/// How the API server refuses what a node asks for about a pod that it does not take for the node's.
-const TOO_EARLY: [&str; 2] = [
+/// How the API server refuses what a node asks for about a pod that it does not take for the node's, or before it has made what it
+/// needs itself.
+const TOO_EARLY: [&str; 3] = [
     // `plugin/pkg/auth/authorizer/node`.
     "no relationship found between node",
     // `plugin/pkg/admission/noderestriction`.
     "node requested token bound to a pod scheduled on a different node",
+    // `plugin/pkg/admission/priority`: the server makes its own classes when it has begun (`pkg/registry/scheduling/rest`).
+    "no PriorityClass with name system-",
 ];
 
 /// What a node had no right to ask for, of events in order.
