@@ -78,7 +78,8 @@ pub fn is_terminal(status: &Value) -> bool {
     matches!(status.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed"))
 }
 
-fn list<'a>(status: &'a Value, field: &str) -> &'a [Value] {
+/// The elements of a list of a status; none where it is not there.
+pub(super) fn list<'a>(status: &'a Value, field: &str) -> &'a [Value] {
     status.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 

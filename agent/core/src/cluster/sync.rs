@@ -147,7 +147,7 @@ struct State {
     is_open: bool,
     tries: u32,
     not_before: Option<Mono>,
-    /// When a change that may wait is told, unless one comes before that may not.
+    /// When a change that may wait is told, unless one comes before that may not. Until then nothing is compared again.
     told_by: Option<Mono>,
     /// The status that was wanted last, and what the API made of it: what it writes in another form is not sent again.
     settled: Option<(Arc<Value>, Arc<Value>)>,
@@ -324,6 +324,9 @@ impl PodSync {
         if self.open.len() >= AT_ONCE {
             return None;
         }
+        let have_waited = self.states.iter().filter(|(_, state)| state.told_by.is_some_and(|at| at <= now));
+        let have_waited: Vec<PodName> = have_waited.map(|(name, _)| name.clone()).collect();
+        have_waited.iter().for_each(|name| self.look_at(name));
         // Each name is looked at once: those that wait come back by their time.
         for _ in 0..self.due.len() {
             let name = self.due.pop_front()?;
@@ -338,7 +341,6 @@ impl PodSync {
             }
             let next = self.next_call(&name);
             if self.may_wait(&name, next.as_ref(), now) {
-                self.look_at(&name);
                 continue;
             }
             if let Some(Next { call, sent, .. }) = next {
@@ -375,8 +377,8 @@ impl PodSync {
         if self.open.len() >= AT_ONCE {
             return None;
         }
-        let wakes = self.due.iter().filter_map(|name| self.states.get(name)?.wake_at());
-        wakes.min()
+        let again = self.due.iter().filter_map(|name| self.states.get(name)?.not_before);
+        again.chain(self.states.values().filter_map(|state| state.told_by)).min()
     }
 
     fn look_at(&mut self, name: &PodName) {
@@ -452,12 +454,6 @@ impl Next {
     }
 }
 
-impl State {
-    fn wake_at(&self) -> Option<Mono> {
-        self.not_before.max(self.told_by)
-    }
-}
-
 /// Many nodes that fail together do not go on asking together.
 fn pause(tries: u32, chance: f64, longest: Duration) -> Duration {
     let most = PAUSE_MIN.saturating_mul(1 << tries.min(7)).min(longest);
@@ -471,7 +467,7 @@ fn status_call(api: &ApiPod, node: &NodePod, state: Option<&State>) -> Option<Ne
         return None;
     }
     let patch = patch::status(&api.status, wanted)?;
-    let urgency = urgency::of(&api.status, wanted, api.is_deleted);
+    let urgency = urgency::of(&api.status, wanted, &patch, api.is_deleted);
     if urgency == Urgency::WithTheNext {
         return None;
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::patch;
+use super::patch::{self, list};
 
 /// The longest time that a step on the way is not told.
 pub(super) const STEP: Duration = Duration::from_secs(1);
@@ -28,9 +28,9 @@ pub(super) enum Urgency {
     WithTheNext,
 }
 
-/// How urgent it is that what the API has (`seen`) becomes what is `wanted`.
-pub(super) fn of(seen: &Value, wanted: &Value, is_deleted: bool) -> Urgency {
-    if is_deleted && patch::status(&without_generation(seen), &without_generation(wanted)).is_none() {
+/// How urgent it is that what the API has (`seen`) becomes what is `wanted`, by this patch.
+pub(super) fn of(seen: &Value, wanted: &Value, patch: &Value, is_deleted: bool) -> Urgency {
+    if is_deleted && is_of_generation_alone(patch) {
         return Urgency::WithTheNext;
     }
     let is_new = seen.get("startTime").is_none();
@@ -61,39 +61,29 @@ fn said<'a>(status: &'a Value, field: &str) -> &'a str {
 }
 
 fn holds(status: &Value, kind: &str) -> bool {
-    conditions(status).any(|one| one["type"] == kind && one["status"] == "True")
-}
-
-fn conditions(status: &Value) -> impl Iterator<Item = &Value> {
-    status.get("conditions").and_then(Value::as_array).into_iter().flatten()
+    list(status, "conditions").iter().any(|one| one["type"] == kind && one["status"] == "True")
 }
 
 /// Whether a container waits for something else than before that somebody may have to see to.
 fn is_held_up_anew(seen: &Value, wanted: &Value) -> bool {
-    ["initContainerStatuses", "containerStatuses"].iter().any(|list| {
-        let of = |status: &Value| status.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
-        let seen = of(seen);
-        of(wanted).iter().any(|one| {
+    ["initContainerStatuses", "containerStatuses"].iter().any(|field| {
+        list(wanted, field).iter().any(|one| {
             let waiting = &one["state"]["waiting"];
             let is_in_the_way = waiting.is_object()
                 && !matches!(waiting["reason"].as_str(), Some("ContainerCreating" | "PodInitializing"));
-            let before = seen.iter().find(|before| before["name"] == one["name"]);
+            let before = list(seen, field).iter().find(|before| before["name"] == one["name"]);
             is_in_the_way && before.is_none_or(|before| before["state"]["waiting"] != *waiting)
         })
     })
 }
 
-/// A status without the generation of the pod that it is of.
-fn without_generation(status: &Value) -> Value {
-    let mut status = status.clone();
-    if let Some(fields) = status.as_object_mut() {
-        fields.remove("observedGeneration");
-        let conditions = fields.get_mut("conditions").and_then(Value::as_array_mut);
-        for one in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
-            one.remove("observedGeneration");
-        }
-    }
-    status
+/// Whether a patch tells nothing but the generation of the pod that the status is of.
+fn is_of_generation_alone(patch: &Value) -> bool {
+    let only = |value: &Value, of: &[&str]| {
+        value.as_object().is_some_and(|fields| fields.keys().all(|field| of.contains(&field.as_str())))
+    };
+    only(patch, &["observedGeneration", "conditions"])
+        && list(patch, "conditions").iter().all(|one| only(one, &["type", "observedGeneration"]))
 }
 
 #[cfg(test)]
@@ -101,6 +91,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn urgency(seen: &Value, wanted: &Value, is_deleted: bool) -> Urgency {
+        of(seen, wanted, &patch::status(seen, wanted).unwrap(), is_deleted)
+    }
 
     fn status(phase: &str, state: Value, [ready, sandbox]: [bool; 2]) -> Value {
         let word = |holds: bool| if holds { "True" } else { "False" };
@@ -146,7 +140,7 @@ mod tests {
             ("a refused one", begun(), with_reason(over("Failed", false)), false, Now),
             ("its sandbox at last", over("Failed", true), over("Failed", false), true, Now),
         ] {
-            assert_eq!(of(&seen, &wanted, is_deleted), expected, "{what}");
+            assert_eq!(urgency(&seen, &wanted, is_deleted), expected, "{what}");
         }
     }
 
@@ -156,9 +150,9 @@ mod tests {
         let mut wanted = seen.clone();
         wanted["observedGeneration"] = json!(2);
         wanted["conditions"][0]["observedGeneration"] = json!(2);
-        assert_eq!(of(&seen, &wanted, true), Urgency::WithTheNext);
-        assert_eq!(of(&seen, &wanted, false), Urgency::Now, "somebody may wait for a resize");
+        assert_eq!(urgency(&seen, &wanted, true), Urgency::WithTheNext);
+        assert_eq!(urgency(&seen, &wanted, false), Urgency::Now, "somebody may wait for a resize");
         wanted["phase"] = json!("Failed");
-        assert_ne!(of(&seen, &wanted, true), Urgency::WithTheNext);
+        assert_ne!(urgency(&seen, &wanted, true), Urgency::WithTheNext);
     }
 }
