@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
+use berth_core::glob;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
@@ -131,34 +132,12 @@ pub fn is_for(glob: &str, target: &str) -> bool {
     glob_port == port
         && glob_host.len() == host.len()
         && path.starts_with(&glob_path)
-        && glob_host.iter().zip(&host).all(|(pattern, text)| matches(pattern.as_bytes(), text.as_bytes()))
+        && glob_host.iter().zip(&host).all(|(pattern, text)| matches(pattern, text))
 }
 
-/// `*` stands for any letters, `?` for one. (`filepath.Match` also knows sets, which no host has.) A pod chooses both: only the last
-/// `*` is ever tried again, so that the time is bounded by the product of their lengths.
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut at, mut read) = (0, 0);
-    // Behind the last `*`, and how far the text was read when it was met.
-    let mut last: Option<(usize, usize)> = None;
-    while read < text.len() {
-        match (pattern.get(at), last) {
-            (Some(b'*'), _) => {
-                at += 1;
-                last = Some((at, read));
-            }
-            (Some(one), _) if *one == b'?' || *one == text[read] => {
-                at += 1;
-                read += 1;
-            }
-            (_, Some((behind, from))) => {
-                at = behind;
-                read = from + 1;
-                last = Some((behind, read));
-            }
-            (_, None) => return false,
-        }
-    }
-    pattern[at..].iter().all(|one| *one == b'*')
+/// `*` stands for any letters, `?` for one. (`filepath.Match` also knows sets, which no host has: brackets are of an address.)
+fn matches(pattern: &str, text: &str) -> bool {
+    glob::matches(&pattern.replace('\\', r"\\").replace('[', r"\["), text)
 }
 
 fn is_of_default_registry(repository: &str) -> bool {
@@ -238,11 +217,14 @@ mod tests {
             ("?*", "", false),
             ("?*", "a", true),
             ("*?b", "aab", true),
+            ("[::1]", "[::1]", true),
+            ("[ab]", "a", false),
+            (r"\a", r"\a", true),
         ] {
-            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
+            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
         }
         let (pattern, text) = (format!("{}b", "*a".repeat(100)), "a".repeat(250));
-        assert!(!matches(pattern.as_bytes(), text.as_bytes()));
+        assert!(!matches(&pattern, &text));
     }
 
     #[test]
