@@ -13,7 +13,7 @@ use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
 use crate::api_pods::{PODS, bound, gone, is_ready, is_well_behaved, path, restarts};
-use crate::kit::{SOON, eventually, inside, shell, sleeper};
+use crate::kit::{SOON, eventually, inside, measured, shell, sleeper};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -375,7 +375,7 @@ fn flood() -> Result<()> {
     }
     let all = began.elapsed();
     let peak = memory(&node, "VmHWM")?;
-    tell(&format!(
+    measured(&format!(
         "flood: told in {told:?}, done after {all:?}; static pods took {usual:?} before and {during:?} meanwhile; \
          {rss} KiB before and {peak} KiB at most"
     ));
@@ -402,10 +402,4 @@ fn changes(pods: &[Value]) -> Vec<String> {
         json!({ "type": "MODIFIED", "object": pod }).to_string()
     };
     all.map(line).collect()
-}
-
-/// Shown when a test fails, and with `--nocapture`.
-#[expect(clippy::print_stderr, reason = "what was measured")]
-fn tell(line: &str) {
-    eprintln!("{line}");
 }

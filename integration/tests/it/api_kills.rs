@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fmt::Debug;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -169,7 +168,7 @@ fn fifty_pods(seed: &str) -> Result<()> {
     for pod in pods(&cluster)?.keys() {
         delete(&cluster, pod)?;
     }
-    same_within("pods that are left", POD_LIMIT, &Vec::new(), || Ok(pods(&cluster)?.into_keys().collect()))?;
+    wait_for_no("pods that are left", || Ok(pods(&cluster)?.into_keys().collect()))?;
     node.end()?;
     cluster.end()
 }
@@ -190,10 +189,10 @@ fn killed_once(cluster: &Cluster, node: &mut Node, dice: &mut Dice, kill: u64) -
     let back = Instant::now();
     let is_burst = |pod: &String| pod.starts_with("burst-");
     let wrong_but_bursts = || Ok(wrong(cluster, node)?.into_iter().filter(|pod| !is_burst(pod)).collect());
-    same_within("pods of which the API is wrong", POD_LIMIT, &Vec::new(), wrong_but_bursts)?;
+    wait_for_no("pods of which the API is wrong", wrong_but_bursts)?;
     // How long that takes on a machine with nothing else to do is for the soak to look at.
     measured(&format!("kill {kill}: the API was right {:?} after the agent's return", back.elapsed()));
-    same_within("pods of which the API is wrong", POD_LIMIT, &Vec::new(), || wrong(cluster, node))
+    wait_for_no("pods of which the API is wrong", || wrong(cluster, node))
 }
 
 fn burst(kill: u64, number: u64) -> String {
@@ -229,22 +228,12 @@ fn settled(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
     })
 }
 
-/// As `kit::eventually`, within a time of its own.
-fn same_within<T: PartialEq + Debug>(
-    what: &str,
-    limit: Duration,
-    wanted: &T,
-    mut look: impl FnMut() -> Result<T>,
-) -> Result<()> {
-    let begun = Instant::now();
-    loop {
+/// Waits until there is none.
+fn wait_for_no(what: &str, mut look: impl FnMut() -> Result<Vec<String>>) -> Result<()> {
+    wait::until(&format!("no {what}"), POD_LIMIT, || {
         let found = look()?;
-        if found == *wanted {
-            return Ok(());
-        }
-        ensure!(begun.elapsed() < limit, "{what} after {:?}: {found:?}", begun.elapsed());
-        thread::sleep(Duration::from_millis(50));
-    }
+        Ok(if found.is_empty() { Look::Ready(()) } else { Look::NotYet(format!("{found:?}")) })
+    })
 }
 
 /// Pods that the API shows otherwise than the node, one of them not at all.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::proxy::Proxy;
-use berth_integration::cluster::{self, Cluster, Part};
+use berth_integration::cluster::{self, Cluster};
 use berth_integration::lab::World;
 use berth_integration::node::{Node, system};
 use berth_integration::wait::{self, Look};
@@ -81,12 +81,7 @@ fn held(pki: &Path, after: Option<&PathBuf>) -> Result<(PathBuf, String)> {
 }
 
 fn serving() -> Result<()> {
-    // What is given is nearly over when it comes (the signer has it begin five minutes earlier), and is asked for again.
-    let settings = cluster::Settings {
-        parts: vec![Part::Controllers],
-        controllers: vec!["--cluster-signing-duration=60s".to_owned()],
-        ..cluster::Settings::default()
-    };
+    let settings = cluster::Settings::with_brief_certificates();
     let root = World::here()?.root().to_owned();
     let cluster = Cluster::start(&root.join("cluster"), &settings)?;
     let kubelet = json!({

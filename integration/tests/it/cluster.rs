@@ -13,7 +13,7 @@ use berth_integration::lab::World;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
-use crate::kit::SOON;
+use crate::kit::{SOON, spent};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -32,11 +32,6 @@ fn start(settings: &Settings) -> Result<Cluster> {
     let cluster = Cluster::start(&World::here()?.root().join("cluster"), settings)?;
     cost("start", began, &cluster)?;
     Ok(cluster)
-}
-
-#[expect(clippy::print_stderr, reason = "what a control plane costs")]
-fn spent(what: &str, began: Instant) {
-    eprintln!("{what}: {:.2} s", began.elapsed().as_secs_f64());
 }
 
 /// Shown when a test fails, and with `--nocapture`.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
-use berth_integration::cluster::{self, AuditEvent, Cluster, Part};
+use berth_integration::cluster::{self, AuditEvent, Cluster};
 use berth_integration::lab::World;
 use berth_integration::node::Node;
 use berth_integration::process::Process;
@@ -290,12 +290,7 @@ fn target(link: &Path) -> Result<String> {
 }
 
 fn bootstrap() -> Result<()> {
-    // The signer lets certificates begin five minutes before they are given: those of a minute are nearly over when they come.
-    let settings = cluster::Settings {
-        parts: vec![Part::Controllers],
-        controllers: vec!["--cluster-signing-duration=60s".to_owned()],
-        ..cluster::Settings::default()
-    };
+    let settings = cluster::Settings::with_brief_certificates();
     let root = World::here()?.root().to_owned();
     let cluster = Cluster::start(&root.join("cluster"), &settings)?;
     let kubelet = json!({ "rotateCertificates": true, "nodeLeaseDurationSeconds": 4 });

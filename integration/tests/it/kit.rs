@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::agent::{ROOT_DIR, berth, berth_output};
@@ -187,4 +187,9 @@ pub(crate) fn eventually<T: PartialEq + std::fmt::Debug>(
 #[expect(clippy::print_stderr, reason = "what was measured")]
 pub(crate) fn measured(figure: &str) {
     eprintln!("{figure}");
+}
+
+/// What a step took.
+pub(crate) fn spent(what: &str, began: Instant) {
+    measured(&format!("{what}: {:.2} s", began.elapsed().as_secs_f64()));
 }

@@ -14,6 +14,7 @@ use berth_integration::node::system;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
+use crate::kit::spent;
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -33,11 +34,6 @@ pub(crate) const READY_WITHIN: Duration = Duration::from_secs(5);
 const HEAL_LIMIT: Duration = Duration::from_secs(180);
 const DNS: &str = "/apis/apps/v1/namespaces/kube-system/deployments/coredns";
 const PROXY: &str = "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy";
-
-#[expect(clippy::print_stderr, reason = "what a step costs")]
-pub(crate) fn spent(what: &str, began: Instant) {
-    eprintln!("{what}: {:.2} s", began.elapsed().as_secs_f64());
-}
 
 pub(crate) fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
     object["status"]["conditions"].as_array().into_iter().flatten()

@@ -18,8 +18,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::kit::{FOR_EVER, SOON, eventually, shell};
-use crate::kubeadm::{PODS, READY_WITHIN, conditions, is, spent, was_allowed_everything};
+use crate::kit::{FOR_EVER, SOON, eventually, shell, spent};
+use crate::kubeadm::{PODS, READY_WITHIN, conditions, is, was_allowed_everything};
 use crate::suite::{LONG_LIMIT, Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
