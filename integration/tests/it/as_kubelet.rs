@@ -185,7 +185,9 @@ fn start() -> Result<(Cluster, Node, Kubelet)> {
     node.agent.set_flags(&[format!("--kubeconfig={}", cluster.node_kubeconfig(NODE_NAME)?.display())]);
     node.agent.start()?;
     let kubeconfig = Some(cluster.node_kubeconfig(kubelet::NODE_NAME)?);
-    let settings = kubelet::Settings { kubeconfig, kubelet: dns, ..kubelet::Settings::default() };
+    // Else it asks for its name in vain, for about as long as it waits for its Node object before it gives up its CSINode.
+    let flags = vec![format!("--node-ip={}", cluster::ADDRESS)];
+    let settings = kubelet::Settings { kubeconfig, kubelet: dns, flags, ..kubelet::Settings::default() };
     let kubelet = Kubelet::start(&node, settings)?;
     let pulls = Case::of("pulls", never(main("true", json!({}))), is_over);
     for name in NODES {
