@@ -3,15 +3,16 @@
 //! Best effort, as in the kubelet: a machine without iptables has nobody who would need them. Which they are is in
 //! `berth_core::derived::iptables`.
 
-use std::{path::PathBuf, process::Stdio, time::Duration};
+use std::time::Duration;
 
 use berth_core::derived::iptables::{Answer, CANARIES, Family, Item, PRESENT, answer, wanted};
-use tokio::{
-    process::Command,
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::{Instant, sleep};
 
-use crate::causes::with_causes;
+use crate::{
+    causes::with_causes,
+    one_thread::OneThread,
+    program::{Program, ProgramError},
+};
 
 /// How often the canary is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -32,33 +33,35 @@ const OUTPUT_MAX: usize = 300;
 /// Why something could not be made.
 #[derive(Debug, thiserror::Error)]
 enum IptablesError {
-    #[error("run {0}")]
-    Run(PathBuf, #[source] std::io::Error),
+    #[error(transparent)]
+    Run(#[from] ProgramError),
     #[error("run {program} {arguments}: {output}")]
-    Failed { program: PathBuf, arguments: String, output: String },
-    #[error("run {0}: it did not end within a minute")]
-    Timeout(PathBuf),
+    Failed { program: String, arguments: String, output: String },
 }
 
 /// The program of a family.
 #[derive(Debug, Clone)]
 struct Iptables {
     family: Family,
-    program: PathBuf,
+    program: String,
+    starter: OneThread,
 }
 
 /// Keeps the chains of both families until the agent stops.
 pub(crate) async fn keep() {
-    let program = |family: Family| Iptables { family, program: family.program().into() };
-    let (v4, v6) = (program(Family::V4), program(Family::V6));
+    let (v4, v6) = (Iptables::of(Family::V4), Iptables::of(Family::V6));
     tokio::join!(v4.keep(LOOK_EVERY), v6.keep(LOOK_EVERY));
 }
 
 impl Iptables {
+    fn of(family: Family) -> Self {
+        Self { family, program: family.program().to_owned(), starter: OneThread::default() }
+    }
+
     async fn keep(self, every: Duration) {
-        let program = self.program.display();
-        if !matches!(self.is_there(&PRESENT).await, Ok(Answer::Yes)) {
-            tracing::info!(%program, "does not work here: chains for other components are not made");
+        let program = &self.program;
+        if !self.works(every).await {
+            tracing::info!(program, "does not work here: chains for other components are not made");
             return;
         }
         if let Err(error) = self.make_all(wanted(self.family)).await {
@@ -71,10 +74,29 @@ impl Iptables {
                 sleep(every).await;
             }
             self.flushed(every).await;
-            tracing::info!(%program, "the tables were flushed: chains for other components are made again");
+            tracing::info!(program, "the tables were flushed: chains for other components are made again");
             if let Err(error) = self.make_all(wanted(self.family)).await {
                 tracing::warn!(error = with_causes(&error), "chains for other components are not made");
             }
+        }
+    }
+
+    /// Whether the machine has it. Who holds its lock for long, or a disk that does not answer, decides nothing.
+    async fn works(&self, every: Duration) -> bool {
+        loop {
+            match self.is_there(&PRESENT).await {
+                Ok(Answer::Yes) => return true,
+                Ok(Answer::No) => return false,
+                Ok(Answer::Unknown)
+                | Err(IptablesError::Run(ProgramError::Silent(..) | ProgramError::Unreadable(..))) => {
+                    tracing::debug!(program = self.program, "it is not known whether it works here");
+                }
+                Err(error) => {
+                    tracing::debug!(error = with_causes(&error), "look for iptables");
+                    return false;
+                }
+            }
+            sleep(every).await;
         }
     }
 
@@ -127,23 +149,24 @@ impl Iptables {
 
     /// Its exit code and what it said.
     async fn call(&self, arguments: &[&str]) -> Result<(Option<i32>, String), IptablesError> {
-        let mut command = Command::new(&self.program);
-        command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-        let ended = timeout(CALL_WITHIN, command.output())
-            .await
-            .map_err(|_elapsed| IptablesError::Timeout(self.program.clone()))?
-            .map_err(|error| IptablesError::Run(self.program.clone(), error))?;
-        let text = String::from_utf8_lossy(&ended.stderr);
-        let end = text.floor_char_boundary(OUTPUT_MAX);
-        Ok((ended.status.code(), text[..end].trim().to_owned()))
+        let program = Program {
+            command: self.program.clone(),
+            args: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            env: Vec::new(),
+            starter: self.starter.clone(),
+        };
+        let ended = program.run("", CALL_WITHIN).await?;
+        let end = ended.complaint.floor_char_boundary(OUTPUT_MAX);
+        Ok((ended.status.code(), ended.complaint[..end].to_owned()))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+    use std::{fs, os::unix::fs::PermissionsExt};
 
     use tempfile::TempDir;
+    use tokio::time::timeout;
 
     use super::*;
 
@@ -167,7 +190,7 @@ esac
         let program = dir.path().join(family.program());
         fs::write(&program, FAKE).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        (dir, Iptables { family, program })
+        (dir, Iptables { program: program.display().to_string(), ..Iptables::of(family) })
     }
 
     fn state(dir: &TempDir) -> Vec<String> {
@@ -197,6 +220,13 @@ esac
         "nat.KUBE-KUBELET-CANARY",
     ];
 
+    const OF_V6: [&str; 4] = [
+        "filter.KUBE-KUBELET-CANARY",
+        "mangle.KUBE-IPTABLES-HINT",
+        "mangle.KUBE-KUBELET-CANARY",
+        "nat.KUBE-KUBELET-CANARY",
+    ];
+
     #[tokio::test]
     async fn chains_are_made_and_made_again_after_a_flush() {
         let (dir, iptables) = fake(Family::V4);
@@ -217,14 +247,28 @@ esac
     async fn version_6_has_the_hint_alone() {
         let (dir, iptables) = fake(Family::V6);
         let keeping = tokio::spawn(iptables.keep(Duration::from_secs(60)));
-        let canaries = ["filter", "mangle", "nat"].map(|table| format!("{table}.KUBE-KUBELET-CANARY"));
-        until(&dir, &[&canaries[0], "mangle.KUBE-IPTABLES-HINT", &canaries[1], &canaries[2]]).await;
+        until(&dir, &OF_V6).await;
+        keeping.abort();
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_is_held_for_long_decides_nothing() {
+        let (dir, iptables) = fake(Family::V6);
+        let held = dir.path().join("held");
+        fs::write(&held, "").unwrap();
+        let fake = FAKE.replacen('\n', "\ntest ! -e \"$(dirname \"$0\")/held\" || exit 4\n", 1);
+        fs::write(&iptables.program, fake).unwrap();
+        assert_eq!(iptables.is_there(&PRESENT).await.unwrap(), Answer::Unknown);
+        let keeping = tokio::spawn(iptables.clone().keep(Duration::from_millis(10)));
+        sleep(Duration::from_millis(100)).await;
+        fs::remove_file(&held).unwrap();
+        until(&dir, &OF_V6).await;
         keeping.abort();
     }
 
     #[tokio::test]
     async fn a_machine_without_iptables_is_left_alone() {
-        let missing = Iptables { family: Family::V4, program: Path::new("/no/such/iptables").into() };
+        let missing = Iptables { program: "/no/such/iptables".to_owned(), ..Iptables::of(Family::V4) };
         let ended = timeout(Duration::from_secs(30), missing.keep(Duration::from_secs(60))).await;
         ended.expect("nothing is waited for");
     }

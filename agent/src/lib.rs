@@ -27,6 +27,7 @@ pub mod netns;
 pub mod network;
 pub mod node_loop;
 pub mod objects;
+mod one_thread;
 pub mod pod_status;
 mod processes;
 mod program;

@@ -4,7 +4,6 @@ mod collect;
 mod keep;
 mod orphans;
 mod plugins;
-mod reading;
 
 use std::{
     collections::BTreeSet,
@@ -26,11 +25,12 @@ use futures::future::BoxFuture;
 use nix::fcntl::Flock;
 use tokio::{sync::watch, time::Instant};
 
-use self::{collect::Leftovers, orphans::Orphans, plugins::Plugins, reading::Reading};
+use self::{collect::Leftovers, orphans::Orphans, plugins::Plugins};
 use crate::{
     config::{Cni, CurrentRuntime},
     lock,
     netns::{Namespaces, NetnsError},
+    one_thread::OneThread,
     workers::Sort,
 };
 
@@ -71,7 +71,7 @@ struct Inner {
     plugins: Plugins,
     leftovers: Leftovers,
     orphans: Orphans,
-    reading: Reading,
+    reading: OneThread,
     changeable: Changeable,
     /// Whether pods can be wired, in the words of containerd's CRI; `None` before the first look.
     readiness: watch::Sender<Readiness>,
@@ -178,7 +178,7 @@ impl Network {
             orphans: Orphans::of(bin_dirs),
             changeable,
             directories: [paths::attachments(places).into(), config.cache_dir.clone()],
-            reading: Reading::default(),
+            reading: OneThread::default(),
             readiness: watch::Sender::new(None),
             _lock: lock,
         })))
@@ -271,7 +271,8 @@ impl Network {
     async fn load(&self) -> Result<NetworkList, NetworkError> {
         let dir = self.0.plugins.conf_dir();
         let unanswered = NetworkError::Unanswered(dir.clone());
-        self.0.reading.run(READ_WITHIN, unanswered, move || Ok(NetworkList::load(&dir)?)).await
+        let loaded = self.0.reading.run(READ_WITHIN, move || NetworkList::load(&dir)).await;
+        Ok(loaded.map_err(|_elapsed| unanswered)??)
     }
 }
 

@@ -1,6 +1,10 @@
 //! Programs of others that answer a question: run with a bound on their time and on what they print.
 
-use std::{process::Stdio, time::Duration};
+use std::{
+    io,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
 
 use nix::{
     sys::signal::{Signal, killpg},
@@ -9,7 +13,10 @@ use nix::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, Command},
+    time::{Instant, timeout_at},
 };
+
+use crate::one_thread::OneThread;
 
 /// How much a program may print: certificates and tokens have a few KiB.
 pub(crate) const OUTPUT_MAX: u64 = 1 << 20;
@@ -24,8 +31,11 @@ pub(crate) enum ProgramError {
     Start {
         command: String,
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
+    /// Its file system does not answer.
+    #[error("run {0}: its file system has not answered for {1:?}")]
+    Unreadable(String, Duration),
     /// It says nothing.
     #[error("run {0}: it was ended after {1:?}")]
     Silent(String, Duration),
@@ -37,36 +47,74 @@ pub(crate) enum ProgramError {
     Output { command: String, why: &'static str },
 }
 
-/// A program and how it is run, with the environment of the agent and more.
+/// A program and how it is run, with the environment of the agent and more. Clones are started one after the other.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Program {
     pub(crate) command: String,
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
+    /// Starts it, which takes as long as its file system does.
+    pub(crate) starter: OneThread,
+}
+
+/// How a program ended, and what it printed.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    output: Vec<u8>,
+    /// The beginning of its complaints.
+    pub(crate) complaint: String,
 }
 
 impl Program {
     /// Runs it once with an input, and takes what it prints. It is ended after `limit`, with all that it began.
     pub(crate) async fn answer(&self, input: &str, limit: Duration) -> Result<String, ProgramError> {
+        let Ended { status, output, complaint } = self.run(input, limit).await?;
+        let bad = |why| ProgramError::Output { command: self.command.clone(), why };
+        if output.len() as u64 > OUTPUT_MAX {
+            return Err(bad("longer than 1 MiB"));
+        }
+        if !status.success() {
+            let complaint = if complaint.is_empty() { complaint } else { format!(": {complaint}") };
+            return Err(self.failed(status.to_string(), complaint));
+        }
+        String::from_utf8(output).map_err(|_not_text| bad("no text"))
+    }
+
+    /// As [`answer`](Self::answer), whichever way it ends.
+    pub(crate) async fn run(&self, input: &str, limit: Duration) -> Result<Ended, ProgramError> {
+        let deadline = Instant::now() + limit;
+        let mut running = self.start(limit).await?;
+        let ended = timeout_at(deadline, running.talk(input)).await;
+        ended
+            .map_err(|_elapsed| ProgramError::Silent(self.command.clone(), limit))?
+            .map_err(|error| self.failed(error.to_string(), String::new()))
+    }
+
+    /// The kernel reads the program before a start returns.
+    async fn start(&self, limit: Duration) -> Result<Running, ProgramError> {
         let mut command = Command::new(&self.command);
         command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // With what it starts itself, which may hold its output open.
         command.process_group(0).kill_on_drop(true);
-        let mut child = command
-            .spawn()
-            .map_err(|source| ProgramError::Start { command: self.command.clone(), source })?;
-        let ran = tokio::time::timeout(limit, self.talk(&mut child, input)).await;
-        // As long as it was not waited for, the number is its own.
-        if let Some(group) = child.id().and_then(|id| i32::try_from(id).ok())
-            && let Err(error) = killpg(Pid::from_raw(group), Signal::SIGKILL)
-        {
-            tracing::debug!(%error, command = self.command, "end a program");
-        }
-        ran.unwrap_or_else(|_elapsed| Err(ProgramError::Silent(self.command.clone(), limit)))
+        let started = self.starter.run(limit, move || command.spawn().map(Running)).await;
+        started
+            .map_err(|_elapsed| ProgramError::Unreadable(self.command.clone(), limit))?
+            .map_err(|source| ProgramError::Start { command: self.command.clone(), source })
     }
 
-    async fn talk(&self, child: &mut Child, input: &str) -> Result<String, ProgramError> {
+    fn failed(&self, status: String, complaint: String) -> ProgramError {
+        ProgramError::Failed { command: self.command.clone(), status, complaint }
+    }
+}
+
+/// A program that runs. Dropped, it is ended with all that it began.
+struct Running(Child);
+
+impl Running {
+    async fn talk(&mut self, input: &str) -> io::Result<Ended> {
+        let Self(child) = self;
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let say = async {
             if let Some(mut stdin) = stdin {
@@ -77,18 +125,18 @@ impl Program {
         let ((), output, complaint) =
             tokio::join!(say, bounded(stdout, OUTPUT_MAX), bounded(stderr, COMPLAINT_MAX));
         let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
-        let complaint = if complaint.is_empty() { complaint } else { format!(": {complaint}") };
-        let bad = |why| ProgramError::Output { command: self.command.clone(), why };
-        if output.len() as u64 > OUTPUT_MAX {
-            return Err(bad("longer than 1 MiB"));
+        Ok(Ended { status: child.wait().await?, output, complaint })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // As long as it was not waited for, the number is its own.
+        if let Some(group) = self.0.id().and_then(|id| i32::try_from(id).ok())
+            && let Err(error) = killpg(Pid::from_raw(group), Signal::SIGKILL)
+        {
+            tracing::debug!(%error, "end a program");
         }
-        let failed = |status| ProgramError::Failed { command: self.command.clone(), status, complaint };
-        match child.wait().await {
-            Ok(status) if status.success() => {}
-            Ok(status) => return Err(failed(status.to_string())),
-            Err(error) => return Err(failed(error.to_string())),
-        }
-        String::from_utf8(output).map_err(|_not_text| bad("no text"))
     }
 }
 
@@ -112,7 +160,12 @@ mod tests {
 
     fn script(text: &str) -> Program {
         let args = ["-c", text].map(str::to_owned).to_vec();
-        Program { command: "sh".to_owned(), args, env: vec![("NAME".to_owned(), "node".to_owned())] }
+        Program {
+            command: "sh".to_owned(),
+            args,
+            env: vec![("NAME".to_owned(), "node".to_owned())],
+            ..Program::default()
+        }
     }
 
     #[tokio::test]
@@ -138,6 +191,19 @@ mod tests {
         }
         let missing = Program { command: "/nowhere/program".to_owned(), ..Program::default() };
         assert!(matches!(missing.answer("", SOON).await, Err(ProgramError::Start { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_start_that_hangs_holds_up_its_own_program_alone() {
+        let hung = script("echo x");
+        let (answer, hangs) = std::sync::mpsc::sync_channel::<()>(0);
+        let start = hung.starter.run(Duration::from_millis(10), move || hangs.recv().is_ok());
+        start.await.unwrap_err();
+        let error = hung.answer("", Duration::from_millis(10)).await.unwrap_err();
+        assert!(matches!(error, ProgramError::Unreadable(..)), "{error}");
+        assert_eq!(script("echo x").answer("", SOON).await.unwrap(), "x\n");
+        drop(answer);
+        assert_eq!(hung.answer("", SOON).await.unwrap(), "x\n");
     }
 
     #[tokio::test]

@@ -20,6 +20,7 @@ use crate::{
     failpoint::Failpoint,
     network::Network,
     objects::Objects,
+    one_thread::OneThread,
     registry_accounts::NodeAccounts,
     runtime::{Containerd, GroupedTasks, Shims, probe::OciCommand},
     store::EndedPods,
@@ -57,6 +58,8 @@ pub struct Host {
     pub accounts: AccountsCache,
     /// The node's accounts at registries.
     pub node_accounts: NodeAccounts,
+    /// Looks for settings of registries.
+    pub(crate) registries: OneThread,
     /// Leases under which images are being unpacked.
     pub leases: LeasesInUse,
     /// Pulls that are under way.

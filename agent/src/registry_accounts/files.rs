@@ -10,6 +10,7 @@ use std::{
 use crate::{
     config::RegistryAccounts,
     objects::{Credential, Keyring},
+    one_thread::{OneThread, Unanswered},
 };
 
 /// Largest file that is read.
@@ -18,22 +19,24 @@ const BYTES_MAX: u64 = 1 << 20;
 const WITHIN: Duration = Duration::from_secs(10);
 
 /// The files in which they may be, those that count more first; and whether accounts are within `auths`.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Files(Vec<(PathBuf, bool)>);
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    paths: Vec<(PathBuf, bool)>,
+    reader: OneThread,
+}
 
 impl Files {
     pub(super) fn of(settings: &RegistryAccounts) -> Self {
         let json = settings.json_dirs.iter().map(|dir| (dir.join("config.json"), true));
         let plain = settings.plain_dirs.iter().map(|dir| (dir.join(".dockercfg"), false));
-        Self(json.chain(plain).collect())
+        Self { paths: json.chain(plain).collect(), reader: OneThread::default() }
     }
 
     pub(super) async fn find(&self, repository: &str) -> Vec<Credential> {
-        let files = self.0.clone();
-        let read = tokio::task::spawn_blocking(move || keyring(&files));
-        match tokio::time::timeout(WITHIN, read).await {
-            Ok(Ok(keyring)) => keyring.lookup(repository),
-            Ok(Err(_)) | Err(_) => {
+        let paths = self.paths.clone();
+        match self.reader.run(WITHIN, move || keyring(&paths)).await {
+            Ok(keyring) => keyring.lookup(repository),
+            Err(Unanswered) => {
                 tracing::warn!("the node's accounts at registries cannot be read in time");
                 Vec::new()
             }

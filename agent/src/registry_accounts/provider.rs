@@ -74,7 +74,11 @@ struct Account {
 impl Provider {
     pub(super) fn of(settings: CredentialProvider) -> Self {
         let CredentialProvider { command, args, env, .. } = settings.clone();
-        Self { settings, program: Program { command, args, env }, state: Mutex::default() }
+        Self {
+            settings,
+            program: Program { command, args, env, ..Program::default() },
+            state: Mutex::default(),
+        }
     }
 
     /// Its accounts for a repository; those who ask at once for the same wait for one run. A provider that fails has none: the pull

@@ -4,7 +4,9 @@
 //! (`NewCachedFileTokenSource` of `k8s.io/client-go/transport/token_source.go`, `exec.go` of client-go).
 
 use std::{
-    path::PathBuf,
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -17,9 +19,10 @@ use http::HeaderValue;
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
+use zeroize::Zeroizing;
 
 use super::exec::Plugin;
-use crate::causes::with_causes;
+use crate::{causes::with_causes, one_thread::OneThread};
 
 /// How often a file is read: a minute, and somewhat before that.
 const FILE_EVERY: Duration = Duration::from_secs(50);
@@ -29,7 +32,9 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 const AGAIN_MIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 /// How long a token in a file may be: longer than any header that a server takes.
-const TOKEN_MAX: usize = 64 << 10;
+const TOKEN_MAX: u64 = 64 << 10;
+/// How long a file may take to be read. The token of before is used meanwhile, if there is one.
+const FILE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A client certificate and its key, in PEM form.
 #[derive(Debug, Clone)]
@@ -62,8 +67,8 @@ impl Credential {
 /// Where it comes from.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// A file with a token.
-    File(PathBuf),
+    /// A file with a token, and the thread that reads it.
+    File(PathBuf, OneThread),
     /// A program.
     Plugin(Plugin),
 }
@@ -185,26 +190,35 @@ impl State {
 impl Source {
     fn keeps(&self) -> Keeps {
         match self {
-            Self::File(_) => Keeps::ForAWhile,
+            Self::File(..) => Keeps::ForAWhile,
             Self::Plugin(_) => Keeps::UntilItEnds,
         }
     }
 
     async fn get(&self) -> Result<Credential, String> {
         match self {
-            Self::File(path) => {
-                let read = tokio::fs::read_to_string(path).await;
-                let text =
-                    read.map_err(|error| format!("read the token file {}: {error}", path.display()))?;
-                let token = text.trim();
-                if token.is_empty() || token.len() > TOKEN_MAX {
-                    return Err(format!("read the token file {}: it has no token", path.display()));
-                }
-                Ok(Credential { token: Some(SecretString::from(token)), identity: None, until: None })
+            Self::File(path, reader) => {
+                let failed =
+                    |why: &dyn std::fmt::Display| format!("read the token file {}: {why}", path.display());
+                let file = path.clone();
+                let read = reader.run(FILE_WITHIN, move || token(&file)).await;
+                let token = read.map_err(|silent| failed(&silent))?.map_err(|error| failed(&error))?;
+                Ok(Credential { token: Some(token), identity: None, until: None })
             }
             Self::Plugin(plugin) => plugin.run().await.map_err(|error| with_causes(&error)),
         }
     }
+}
+
+/// The token in a file.
+fn token(path: &Path) -> io::Result<SecretString> {
+    let mut text = Zeroizing::new(String::new());
+    File::open(path)?.take(TOKEN_MAX + 1).read_to_string(&mut text)?;
+    let token = text.trim();
+    if token.is_empty() || text.len() as u64 > TOKEN_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it has no token"));
+    }
+    Ok(SecretString::from(token))
 }
 
 #[cfg(test)]

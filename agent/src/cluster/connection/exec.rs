@@ -77,7 +77,8 @@ impl Plugin {
         let hint =
             config.install_hint.as_ref().map_or_else(String::new, |hint| format!(" ({})", hint.trim()));
         env.push(("KUBERNETES_EXEC_INFO".to_owned(), info));
-        let program = Program { command, args: config.args.clone().unwrap_or_default(), env };
+        let args = config.args.clone().unwrap_or_default();
+        let program = Program { command, args, env, ..Program::default() };
         Ok(Self { program, version, hint })
     }
 

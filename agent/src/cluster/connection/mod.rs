@@ -41,6 +41,7 @@ use super::answers::Bounded;
 use crate::{
     causes::with_causes,
     config::{Cluster, architecture},
+    one_thread::OneThread,
 };
 
 /// How long a connection may take to be made.
@@ -160,7 +161,7 @@ fn source(user: &mut AuthInfo) -> Result<Option<Source>, String> {
         return Ok(None);
     }
     match (file, exec) {
-        (Some(file), _) if !file.is_empty() => Ok(Some(Source::File(file.into()))),
+        (Some(file), _) if !file.is_empty() => Ok(Some(Source::File(file.into(), OneThread::default()))),
         (_, Some(exec)) => Ok(Some(Source::Plugin(Plugin::of(&exec).map_err(|error| with_causes(&error))?))),
         (_, None) => Ok(None),
     }

@@ -1,21 +1,31 @@
 //! Which of several directories has the settings of a registry: containerd's transfer service takes one.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use crate::one_thread::{OneThread, Unanswered};
 
 /// What a registry without settings of its own uses.
 const DEFAULT: &str = "_default";
+/// Longest look.
+const WITHIN: Duration = Duration::from_secs(10);
 
 /// The first directory with settings for the registry of a reference; the first of all where none has any.
-pub(super) async fn dir_of(dirs: &[PathBuf], reference: &str) -> PathBuf {
+pub(super) async fn dir_of(
+    reader: &OneThread,
+    dirs: &[PathBuf],
+    reference: &str,
+) -> Result<PathBuf, Unanswered> {
     let host = reference.split('/').next().unwrap_or_default();
-    for dir in dirs.iter().filter(|_| dirs.len() > 1) {
-        for name in names(host) {
-            if tokio::fs::try_exists(dir.join(name)).await.unwrap_or(false) {
-                return dir.clone();
-            }
-        }
+    let first = dirs.first().map_or_else(|| Path::new("").to_owned(), Clone::clone);
+    if dirs.len() < 2 {
+        return Ok(first);
     }
-    dirs.first().map_or_else(|| Path::new("").to_owned(), Clone::clone)
+    let (dirs, names) = (dirs.to_vec(), names(host));
+    let known = move || dirs.into_iter().find(|dir| names.iter().any(|name| dir.join(name).exists()));
+    Ok(reader.run(WITHIN, known).await?.unwrap_or(first))
 }
 
 /// What containerd looks for, in its order (`hostPaths` of `core/remotes/docker/config/config_unix.go`).
@@ -30,7 +40,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_that_knows_the_registry() {
-        let root = tempfile::tempdir().unwrap();
+        let (root, reader) = (tempfile::tempdir().unwrap(), OneThread::default());
         let dirs = ["a", "b", "c"].map(|name| root.path().join(name));
         for made in ["b/registry.test_5000_", "b/quay.test", "c/_default", "c/quay.test"] {
             std::fs::create_dir_all(root.path().join(made)).unwrap();
@@ -42,8 +52,8 @@ mod tests {
             (&dirs[..2], "docker.io/library/app:1", 0),
             (&dirs[..1], "quay.test/app:1", 0),
         ] {
-            assert_eq!(dir_of(dirs, reference).await, dirs[expected], "{reference}");
+            assert_eq!(dir_of(&reader, dirs, reference).await.as_ref(), Ok(&dirs[expected]), "{reference}");
         }
-        assert_eq!(dir_of(&[], "quay.test/app:1").await, PathBuf::new());
+        assert_eq!(dir_of(&reader, &[], "quay.test/app:1").await, Ok(PathBuf::new()));
     }
 }

@@ -112,7 +112,10 @@ fn failure(message: String) -> Failure {
 }
 
 async fn transfer(host: &Host, reference: &str, auth_stream: String) -> Result<(), Failure> {
-    let host_dir = hosts::dir_of(&host.settings().registry_dirs, reference).await;
+    let dirs = &host.settings().registry_dirs;
+    let host_dir = hosts::dir_of(&host.registries, dirs, reference).await.map_err(|silent| {
+        failure(format!("pull image {reference:?}: look for the registry's settings in {dirs:?}: {silent}"))
+    })?;
     let platform = Platform { os: "linux".to_owned(), architecture: go_arch(), ..Platform::default() };
     let registry = OciRegistry {
         reference: reference.to_owned(),

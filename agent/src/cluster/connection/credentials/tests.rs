@@ -78,9 +78,9 @@ fn a_plugin_that_fails_is_not_run_for_each_request() {
 async fn a_token_is_what_a_file_has_without_blanks() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("token");
-    let get = async || Credentials::of(Source::File(file.clone())).now().await;
+    let get = async || Credentials::of(Source::File(file.clone(), OneThread::default())).now().await;
     assert!(get().await.unwrap_err().contains("read the token file"));
-    for empty in [" \n".to_owned(), "x".repeat(TOKEN_MAX + 1)] {
+    for empty in [" \n".to_owned(), "x".repeat((64 << 10) + 1)] {
         fs::write(&file, empty).unwrap();
         assert!(get().await.unwrap_err().contains("it has no token"));
     }
