@@ -5,6 +5,8 @@ mod provider;
 
 use std::sync::Arc;
 
+use futures::future::join_all;
+
 use self::{files::Files, provider::Provider};
 use crate::{config::RegistryAccounts, objects::Credential};
 
@@ -25,10 +27,9 @@ impl NodeAccounts {
 
     /// Those for a repository, written with its registry.
     pub async fn find(&self, repository: &str) -> Vec<Credential> {
-        let mut found = self.files.find(repository).await;
-        for provider in &self.providers {
-            found.extend(provider.find(repository).await);
-        }
+        let providers = join_all(self.providers.iter().map(|provider| provider.find(repository)));
+        let (mut found, provided) = tokio::join!(self.files.find(repository), providers);
+        found.extend(provided.into_iter().flatten());
         found
     }
 }

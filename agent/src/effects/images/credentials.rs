@@ -4,9 +4,13 @@ use berth_core::{
     image::WantedImage,
     spec::{ObjectKey, ObjectKind},
 };
+use futures::stream::{self, StreamExt as _};
 
 use super::{host::Host, pulled::SecretRecord};
 use crate::objects::{Credential, Keyring};
+
+/// Secrets that are asked for at once.
+const AT_ONCE: usize = 8;
 
 /// One of them, and what is kept of where it is from.
 #[derive(Debug, Clone)]
@@ -26,38 +30,53 @@ pub(super) struct Found {
 }
 
 /// Credentials that fit a repository. A secret that cannot be read has none: the pull may work without
-/// (`getPullSecretsForPod` of `pkg/kubelet/kubelet_pods.go`).
+/// (`getPullSecretsForPod` of `pkg/kubelet/kubelet_pods.go`). They are asked for at once: who does not answer holds up few others.
 pub(super) async fn find(host: &Host, wanted: &WantedImage, repository: &str) -> Found {
+    let secrets = wanted.secrets.clone().into_iter();
+    let secrets = secrets.map(|name| of_secret(host, wanted, name, repository));
+    let secrets = stream::iter(secrets).buffered(AT_ONCE).collect::<Vec<_>>();
+    let (secrets, own) = tokio::join!(secrets, host.node_accounts.find(repository));
     let mut found = Found::default();
-    for name in &wanted.secrets {
-        let namespace = wanted.namespace.clone();
-        let key = ObjectKey { kind: ObjectKind::Secret, namespace: namespace.clone(), name: name.clone() };
-        let secret = match host.objects.read(&key).await {
-            Ok(Some(secret)) => secret,
-            Ok(None) => {
-                tracing::debug!(namespace, name, "an image pull secret is not there");
-                found.missing.push(name.clone());
-                continue;
-            }
-            Err(error) => {
-                tracing::warn!(namespace, name, %error, "an image pull secret cannot be read");
-                found.missing.push(name.clone());
-                continue;
-            }
-        };
-        let mut keyring = Keyring::default();
-        keyring.add(&secret);
-        for credential in keyring.lookup(repository) {
-            let source = SecretRecord {
-                uid: secret.uid.clone(),
-                namespace: namespace.clone(),
-                name: name.clone(),
-                credential_hash: credential.hash(),
-            };
-            found.credentials.push(Tracked { credential, source: Some(source) });
+    for (name, credentials) in wanted.secrets.iter().zip(secrets) {
+        match credentials {
+            Some(credentials) => found.credentials.extend(credentials),
+            None => found.missing.push(name.clone()),
         }
     }
-    let own = host.node_accounts.find(repository).await;
     found.credentials.extend(own.into_iter().map(|credential| Tracked { credential, source: None }));
     found
+}
+
+/// Those of one secret, if that can be read.
+async fn of_secret(
+    host: &Host,
+    wanted: &WantedImage,
+    name: String,
+    repository: &str,
+) -> Option<Vec<Tracked>> {
+    let namespace = wanted.namespace.clone();
+    let key = ObjectKey { kind: ObjectKind::Secret, namespace: namespace.clone(), name: name.clone() };
+    let secret = match host.objects.read(&key).await {
+        Ok(Some(secret)) => secret,
+        Ok(None) => {
+            tracing::debug!(namespace, name, "an image pull secret is not there");
+            return None;
+        }
+        Err(error) => {
+            tracing::warn!(namespace, name, %error, "an image pull secret cannot be read");
+            return None;
+        }
+    };
+    let mut keyring = Keyring::default();
+    keyring.add(&secret);
+    let tracked = keyring.lookup(repository).into_iter().map(|credential| {
+        let source = SecretRecord {
+            uid: secret.uid.clone(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+            credential_hash: credential.hash(),
+        };
+        Tracked { credential, source: Some(source) }
+    });
+    Some(tracked.collect())
 }
