@@ -25,7 +25,7 @@ use super::{
     error::{VolumeError, io_error},
     remove_tree,
 };
-use crate::{contained::open_within, hidden::Hidden};
+use crate::{causes::with_causes, contained::open_within, hidden::Hidden};
 
 /// The link to the files of now, and the link that takes its place.
 const DATA: &str = "..data";
@@ -116,12 +116,15 @@ fn exchange(
         },
         None => false,
     };
-    let kept = match (is_same, current) {
-        (true, Some(name)) => name,
-        (_, _) => replace(&root, &files, group)?,
+    // First of all, what a kill or a full disk has left: its place may be needed.
+    prune_moments(volume, &root, current.as_deref())?;
+    let kept = match current {
+        Some(name) if is_same => name,
+        _ => replace(volume, &root, &files, group)?,
     };
     show(&root, &files)?;
-    prune(volume, &root, &files, &kept)
+    prune_moments(volume, &root, Some(&kept))?;
+    prune_links(&root, &files)
 }
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -184,22 +187,45 @@ fn list(dir: &OwnedFd, prefix: &str, most: usize, found: &mut BTreeSet<String>) 
     Ok(true)
 }
 
-/// Writes the files into a directory of their own, and has `..data` lead there. Its name.
-fn replace(root: &OwnedFd, files: &BTreeMap<&str, &ContentFile>, group: Option<u32>) -> io::Result<String> {
+/// Writes the files into a directory of their own, and has `..data` lead there. Its name. A directory that does not come to that
+/// goes at once: it holds secrets, and what fills a disk.
+fn replace(
+    volume: &Path,
+    root: &OwnedFd,
+    files: &BTreeMap<&str, &ContentFile>,
+    group: Option<u32>,
+) -> io::Result<String> {
     let name = make_moment(root)?;
-    let dir = open_dir(root, &name)?;
+    let filled = fill(root, &name, files, group).and_then(|()| lead_to(root, &name));
+    if let Err(error) = filled {
+        if let Err(left) = remove_tree(&volume.join(&name)) {
+            tracing::debug!(error = with_causes(&left), "a moment of a volume is left for later");
+        }
+        return Err(error);
+    }
+    Ok(name)
+}
+
+fn fill(
+    root: &OwnedFd,
+    moment: &str,
+    files: &BTreeMap<&str, &ContentFile>,
+    group: Option<u32>,
+) -> io::Result<()> {
+    let dir = open_dir(root, moment)?;
     fchmod(&dir, Mode::from_raw_mode(0o755))?;
     give(&dir, 0o755, DIRECTORY_BITS, group)?;
-    for file in files.values() {
-        put(&dir, file, group)?;
-    }
+    files.values().try_for_each(|file| put(&dir, file, group))
+}
+
+/// Has `..data` lead to a moment, all at once.
+fn lead_to(root: &OwnedFd, moment: &str) -> io::Result<()> {
     match unlinkat(root, NEXT_DATA, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno.into()),
     }
-    symlinkat(&name, root, NEXT_DATA)?;
-    renameat(root, NEXT_DATA, root, DATA)?;
-    Ok(name)
+    symlinkat(moment, root, NEXT_DATA)?;
+    Ok(renameat(root, NEXT_DATA, root, DATA)?)
 }
 
 /// A new directory, named by the moment as upstream names it.
@@ -285,24 +311,40 @@ fn top(path: &str) -> &str {
     path.split('/').next().unwrap_or_default()
 }
 
-/// Removes links to files that are no more, and directories of other moments: also those that a kill left.
-fn prune(volume: &Path, root: &OwnedFd, files: &BTreeMap<&str, &ContentFile>, kept: &str) -> io::Result<()> {
-    let shown: BTreeSet<&str> = files.keys().map(|path| top(path)).collect();
-    for entry in Dir::read_from(root)? {
-        let entry = entry?;
-        let Ok(name) = entry.file_name().to_str() else { continue };
-        if name.starts_with("..") {
-            if !matches!(name, ".." | DATA) && name != kept {
-                remove_tree(&volume.join(name))?;
-            }
-        } else if !shown.contains(name) && leads_to(root.as_fd(), name) {
-            match unlinkat(root, name, AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+/// Removes directories of other moments: also those that a kill left.
+fn prune_moments(volume: &Path, root: &OwnedFd, kept: Option<&str>) -> io::Result<()> {
+    for name in names(root)? {
+        if name.starts_with("..") && name != DATA && Some(name.as_str()) != kept {
+            remove_tree(&volume.join(name))?;
         }
     }
     Ok(())
+}
+
+/// Removes links to files that are no more.
+fn prune_links(root: &OwnedFd, files: &BTreeMap<&str, &ContentFile>) -> io::Result<()> {
+    let shown: BTreeSet<&str> = files.keys().map(|path| top(path)).collect();
+    for name in names(root)? {
+        if shown.contains(name.as_str()) || !leads_to(root.as_fd(), &name) {
+            continue;
+        }
+        match unlinkat(root, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// What is in a directory, by names that are text.
+fn names(dir: &OwnedFd) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        names.extend(
+            entry?.file_name().to_str().ok().filter(|name| !matches!(*name, "." | "..")).map(str::to_owned),
+        );
+    }
+    Ok(names)
 }
 
 /// Whether a name is the link to the file of that name.

@@ -194,6 +194,23 @@ fn what_a_kill_left_is_finished() {
 }
 
 #[test]
+fn what_cannot_be_written_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = dir.path();
+    put_all(volume, &[file("a", 0o644, "1")]);
+    // The second has no place, as on a full disk.
+    let both = [file("a", 0o644, "2"), file("a/b", 0o644, "2")];
+    write(volume, &both, &BTreeSet::new(), None).unwrap_err();
+    assert_eq!(shown(volume), ["(moment)", "..data", "a -> ..data/a"]);
+    assert_eq!(fs::read_to_string(volume.join("a")).unwrap(), "1");
+
+    // What an earlier try left makes room before another one is begun.
+    fs::create_dir(volume.join("..2020_01_01_00_00_00.1")).unwrap();
+    write(volume, &both, &BTreeSet::new(), None).unwrap_err();
+    assert_eq!(shown(volume), ["(moment)", "..data", "a -> ..data/a"]);
+}
+
+#[test]
 fn a_group_reads_everything_and_a_user_owns_its_token() {
     let dir = tempfile::tempdir().unwrap();
     let volume = dir.path();
