@@ -97,7 +97,7 @@ async fn bootstrap_once(cluster: &Cluster) -> Result<Client, CertificateError> {
     let key = pending_key(&store).await?;
     let name = wanted.name(&key);
     let issued = obtain(connect(cluster, bootstrap).await?, &wanted, &key, Some(name)).await?;
-    store.update(issued).await?;
+    store.update_at_last(issued).await?;
     forget_pending_key(&store).await;
     kubeconfig::write_after(bootstrap, &cluster.kubeconfig, &store.current()).await?;
     tracing::info!(kubeconfig = %cluster.kubeconfig.display(), "the node has a client certificate");
@@ -214,7 +214,7 @@ async fn rotate(clients: &Clients, cluster: &Cluster, store: &Store) -> Result<(
     };
     let wanted = Wanted::of_client(&cluster.node.name);
     let issued = obtain(asks, &wanted, &KeyPair::generate()?, None).await?;
-    store.update(issued).await?;
+    store.update_at_last(issued).await?;
     clients.replace(connect_as(cluster, &cluster.kubeconfig, Some(&store.current())).await?);
     tracing::info!("the client certificate was replaced");
     Ok(())

@@ -239,7 +239,7 @@ async fn ask(store: &Store, node: &str, mut asking: Asking, presented: &Presente
 async fn ask_once(store: &Store, wanted: Subject, clients: &Clients) -> Result<Pair, CertificateError> {
     let key = KeyPair::generate()?;
     let pair = obtain(clients.get(), &Wanted::of_server(wanted), &key, None).await?;
-    store.update(pair).await?;
+    store.update_at_last(pair).await?;
     store.pair().await
 }
 

@@ -5,13 +5,17 @@ use std::{
     io::Write as _,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use jiff::Timestamp;
 use tokio_rustls::rustls::sign::CertifiedKey;
 
 use super::pem::{self, Told};
-use crate::cluster::{ApiError, ConnectError};
+use crate::{
+    causes::with_causes,
+    cluster::{ApiError, ConnectError},
+};
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +66,10 @@ pub enum CertificateError {
     #[error("get the certificate of request {0}: nobody approved it in time; see `kubectl get csr`")]
     Unanswered(String),
 }
+
+/// Pauses before a certificate is written again: the first one, and the longest.
+const WRITE_AGAIN_MIN: Duration = Duration::from_millis(500);
+const WRITE_AGAIN_MAX: Duration = Duration::from_secs(30);
 
 /// A certificate, its chain and its key, in PEM form.
 #[derive(Clone)]
@@ -129,6 +137,24 @@ impl Store {
             fs::rename(&part, &link).map_err(failed("replace", &link))
         })
         .await
+    }
+
+    /// As [`update`](Self::update), as soon as the disk takes it: what was issued is not asked for again.
+    pub(super) async fn update_at_last(&self, pair: Pair) -> Result<(), CertificateError> {
+        let mut pause = WRITE_AGAIN_MIN;
+        loop {
+            match self.update(pair.clone()).await {
+                Err(error @ CertificateError::Io { .. }) => {
+                    tracing::warn!(
+                        error = with_causes(&error),
+                        "a certificate that was issued cannot be written"
+                    );
+                }
+                done => return done,
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(WRITE_AGAIN_MAX);
+        }
     }
 
     fn file(&self, of: &str) -> PathBuf {

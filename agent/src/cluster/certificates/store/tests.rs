@@ -56,6 +56,24 @@ async fn what_is_of_another_key_leaves_the_current_one() {
     assert_eq!(store.pair().await.unwrap().key, first.key);
 }
 
+#[tokio::test]
+async fn what_was_issued_is_written_as_soon_as_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("pki");
+    let store = Store::of(&place, "kubelet-client");
+    // Nothing can be made there, as on a full disk.
+    fs::write(&place, "").unwrap();
+    let issued = pair();
+    store.update(issued.clone()).await.unwrap_err();
+    let room = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        fs::remove_file(&place).unwrap();
+    };
+    let (written, ()) = tokio::join!(store.update_at_last(issued.clone()), room);
+    written.unwrap();
+    assert_eq!(store.pair().await.unwrap().key, issued.key);
+}
+
 #[test]
 fn a_file_is_written_whole_and_with_its_mode_whatever_was_there() {
     let dir = tempfile::tempdir().unwrap();
