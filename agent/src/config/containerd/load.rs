@@ -110,6 +110,10 @@ impl Reading {
                     }
                     _ => next.push(base.join(component)),
                 }
+                if next.len() > ENTRIES_MAX {
+                    let why = format!("its import {import:?} leads to more than {ENTRIES_MAX} paths");
+                    return Err(whole(importer, why).into());
+                }
             }
             found = next;
         }

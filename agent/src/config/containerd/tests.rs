@@ -272,6 +272,16 @@ fn files_of_any_kind_end() {
     }
     let text = fault(format!("version = 3\nimports = [{}]\n", many.join(",")).as_bytes()).unwrap();
     assert!(text.ends_with("more than 100 files are imported"), "{text}");
+    // Each level alone has few enough.
+    for number in 0..120 {
+        let level = dir.path().join(format!("deep/{number}"));
+        fs::create_dir_all(&level).unwrap();
+        for inner in 0..100 {
+            fs::write(level.join(format!("{inner}.toml")), "version = 3\n").unwrap();
+        }
+    }
+    let text = fault(b"version = 3\nimports = ['deep/*/*.toml']\n").unwrap();
+    assert!(text.ends_with("leads to more than 10000 paths"), "{text}");
     nix::unistd::mkfifo(&dir.path().join("pipe.toml"), nix::sys::stat::Mode::from_bits_truncate(0o600))
         .unwrap();
     let text = fault(b"version = 3\nimports = ['*.toml']\nplugins = {}\n");
