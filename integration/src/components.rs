@@ -7,7 +7,7 @@
 mod criu;
 mod system;
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -233,6 +233,7 @@ pub fn recipe_of(component: &str) -> Result<String> {
 /// Go is missing or a build failed.
 pub fn build(set: Set, mut say: impl FnMut(&str)) -> Result<()> {
     let go = output(Command::new("go").args(["env", "GOVERSION"]))?;
+    let _lock = alone(&mut say)?;
     let for_tests = if set == Set::PinnedForTests { FOR_TESTS } else { &[] };
     for component in NODE.iter().chain(for_tests) {
         fs::create_dir_all(component.bin_dir())?;
@@ -261,6 +262,18 @@ pub fn build(set: Set, mut say: impl FnMut(&str)) -> Result<()> {
         fs::write(&stamp, recipe)?;
     }
     if set == Set::PinnedForTests { criu::install(say) } else { Ok(()) }
+}
+
+/// Waits until nobody else builds components here; the lock is held until it is dropped.
+fn alone(say: &mut impl FnMut(&str)) -> Result<File> {
+    let path = dir(".lock");
+    fs::create_dir_all(dir(""))?;
+    let lock = File::create(&path).with_context(|| format!("open {}", path.display()))?;
+    if lock.try_lock().is_err() {
+        say("waiting for another build of components");
+        lock.lock().with_context(|| format!("lock {}", path.display()))?;
+    }
+    Ok(lock)
 }
 
 impl Component {

@@ -145,13 +145,35 @@ pub(crate) fn main(tests: Vec<Test>) -> ExitCode {
             );
         }
         let is_left_out = lacking.is_some() || cut_off.is_some();
-        Trial::test(test.name.clone(), move || in_a_lab(&test)).with_ignored_flag(is_left_out)
+        let name = test.name.clone();
+        let run = move || {
+            in_a_lab(&test).inspect_err(|failed| remember(&test.name, failed.message().unwrap_or_default()))
+        };
+        Trial::test(name, run).with_ignored_flag(is_left_out)
     };
     let (mut long, others): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| test.long);
     // Else they would end last, alone.
     long.sort_by_key(|test| Reverse(test.limit));
     let trials = long.into_iter().chain(others).map(trial).collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    // Logs are long, and what a reader sees of them is often their end.
+    for why in REASONS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        eprintln!("FAILED {why}");
+    }
+    conclusion.exit_code()
+}
+
+/// Why tests failed, each in a few lines.
+static REASONS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Most of a reason that is told again.
+const REASON_MAX: usize = 2_000;
+
+fn remember(name: &str, why: &str) {
+    // What the lab said last, after its logs, or why there was none.
+    let why = why.rsplit_once(&format!("\n{name}: ")).map_or(why, |(_logs, why)| why);
+    let why = &why[..why.floor_char_boundary(REASON_MAX)];
+    REASONS.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{name}: {}", why.trim()));
 }
 
 /// The commits whose programs the tests need that are to run.
@@ -194,6 +216,8 @@ fn run_one(tests: &[Test]) -> ExitCode {
     if let Err(failure) = World::here().and_then(|world| world.show_logs()) {
         eprintln!("no logs: {failure:#}");
     }
+    // Once more, where it is found at once.
+    eprintln!("\n{name}: {failure}");
     ExitCode::FAILURE
 }
 
