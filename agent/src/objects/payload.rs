@@ -20,8 +20,9 @@ use super::{
 };
 use crate::{hidden::Hidden, volumes::ContentFile};
 
-/// Most bytes in one volume. An object has at most a mebibyte or so; a message to a worker holds this much as base64.
-const BYTES_MAX: usize = 10 << 20;
+/// Most bytes in one volume: as many as 64 objects of the largest size have. The kubelet has no bound; a message to a worker holds
+/// this much as base64.
+const BYTES_MAX: usize = 64 << 20;
 
 /// Mode of a token that only its owner reads.
 const TOKEN_MODE: u32 = 0o600;

@@ -4,8 +4,8 @@ use std::io::{self, Read, Write};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Largest message: two account files of the largest size that is read, every byte of them escaped.
-pub(super) const MESSAGE_MAX: usize = 16 << 20;
+/// Largest message: the files of the largest volume of objects, as base64.
+pub(super) const MESSAGE_MAX: usize = 96 << 20;
 
 /// The bytes to send.
 pub(super) fn encode(message: &[u8]) -> io::Result<Vec<u8>> {
@@ -55,7 +55,7 @@ fn bounded(length: [u8; 4]) -> io::Result<usize> {
 }
 
 fn too_large() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a message of more than 16 MiB")
+    io::Error::new(io::ErrorKind::InvalidData, "a message of more than 96 MiB")
 }
 
 #[cfg(test)]

@@ -55,7 +55,40 @@ impl ServerCertVerifier for Anybody {
         Ok(HandshakeSignatureValid::assertion())
     }
 
+    /// No signature is looked at, so what the library cannot verify and Go's client takes can be offered too: a server with a key of
+    /// such a curve has nothing else.
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        let mut schemes = self.0.signature_verification_algorithms.supported_schemes();
+        schemes.push(SignatureScheme::ECDSA_NISTP521_SHA512);
+        schemes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_rustls::{LazyConfigAcceptor, rustls::server::Acceptor};
+
+    use super::*;
+
+    /// What Go's client offers to a server with a key of the curve P-521.
+    #[tokio::test]
+    async fn a_server_with_a_key_of_any_curve_can_answer() {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let asks = tokio::spawn(CONNECTOR.as_ref().unwrap().connect(name, ours));
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), theirs).await.unwrap();
+        let offered = hello.client_hello().signature_schemes().to_vec();
+        for scheme in [
+            SignatureScheme::ECDSA_NISTP256_SHA256,
+            SignatureScheme::ECDSA_NISTP384_SHA384,
+            SignatureScheme::ECDSA_NISTP521_SHA512,
+            SignatureScheme::ED25519,
+            SignatureScheme::RSA_PSS_SHA256,
+            SignatureScheme::RSA_PKCS1_SHA256,
+        ] {
+            assert!(offered.contains(&scheme), "{scheme:?} is not in {offered:?}");
+        }
+        drop(hello);
+        drop(asks.await);
     }
 }

@@ -132,7 +132,7 @@ async fn what_is_missing_is_told_in_the_kubelets_words() {
 #[tokio::test]
 async fn a_volume_has_a_bound() {
     let server = Fake::default();
-    let large = "x".repeat(3 << 20);
+    let large = "x".repeat(20 << 20);
     for name in ["m1", "m2", "m3", "m4"] {
         server.put(MAPS, name, json!({"data": {"a": large}}));
     }
@@ -144,7 +144,7 @@ async fn a_volume_has_a_bound() {
         json!({"projected": {"sources": sources}})
     };
     assert_eq!(payload(&server, of(&["m1", "m2", "m3"]), json!({})).await.unwrap().files.len(), 3);
-    let too_large = "the content of the volume is larger than 10485760 bytes";
+    let too_large = "the content of the volume is larger than 67108864 bytes";
     let error = payload(&server, of(&["m1", "m2", "m3", "m4"]), json!({})).await.unwrap_err();
     assert_eq!(error, too_large);
     // One object as often as a pod likes: under one path it is there once, under others each counts.
