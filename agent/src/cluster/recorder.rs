@@ -146,8 +146,7 @@ fn object(event: &Event, node: &str) -> ApiEvent {
             ..ObjectMeta::default()
         },
         involved_object: ObjectReference {
-            // References to nodes bear no version, as the kubelet writes them.
-            api_version: (object.kind != "Node").then(|| "v1".to_owned()),
+            api_version: text("v1"),
             kind: Some(object.kind.to_owned()),
             namespace: text(&object.namespace),
             name: text(&object.name),

@@ -206,8 +206,13 @@ fn others() -> Result<()> {
     same("their condition", &condition(&object, "NetworkUnavailable")["reason"], &json!("RouteCreated"))?;
     let taints = object["spec"]["taints"].as_array().context("no taints")?;
     ensure!(taints.iter().any(|taint| taint["key"] == "theirs"), "{taints:?}");
-    let gpus = |object: &Value| object["status"]["allocatable"]["example.com/gpu"] == "3";
-    cluster.wait_for(&path(), "allocatable as others say", gpus)?;
+    // Nobody knows whose they were, so there are none until somebody counts them again.
+    let gpus = |count: &'static str| {
+        move |object: &Value| object["status"]["allocatable"]["example.com/gpu"] == count
+    };
+    cluster.wait_for(&path(), "no device of before", gpus("0"))?;
+    put(&cluster)?;
+    cluster.wait_for(&path(), "allocatable as others say", gpus("3"))?;
 
     connect(&node)?;
     cluster.wait_for(&path(), "ready", is_ready)?;

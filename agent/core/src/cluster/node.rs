@@ -138,6 +138,18 @@ pub struct Machine {
     pub capacity: Quantities,
     /// What pods may use of it.
     pub allocatable: Quantities,
+    /// What a kubelet left of device plugins.
+    pub devices: Devices,
+}
+
+/// What the checkpoint of a kubelet's device manager says (`pkg/kubelet/cm/devicemanager/checkpoint`). Berth has no such manager, so
+/// no plugin of it is there any more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Devices {
+    /// Whether there is one.
+    pub has_checkpoint: bool,
+    /// Resources that plugins had registered.
+    pub registered: BTreeSet<String>,
 }
 
 /// A handler that RuntimeClasses can name; the empty name is the default.
@@ -206,7 +218,7 @@ pub fn made(settings: &NodeSettings, facts: &Facts, now: Now) -> Written {
 }
 
 /// An existing object as the agent wants it when it starts, or when somebody else has made it: what a new one would say of
-/// labels, volumes and huge pages, and everything of [`updated`] (`tryRegisterWithAPIServer`).
+/// labels, volumes, devices and huge pages, and everything of [`updated`] (`tryRegisterWithAPIServer`).
 #[must_use]
 pub fn taken_over(settings: &NodeSettings, facts: &Facts, existing: &Value, now: Now) -> Written {
     let mut object = existing.clone();
@@ -228,6 +240,7 @@ pub fn taken_over(settings: &NodeSettings, facts: &Facts, existing: &Value, now:
         AttachedBy::Node => remove(&mut object, "metadata", "annotations", ATTACHED_BY_CONTROLLER),
     }
     resources::forget_huge_pages(&mut object, &facts.machine.capacity);
+    resources::forget_devices(&mut object, &facts.machine.devices);
     updated(settings, facts, &object, now)
 }
 

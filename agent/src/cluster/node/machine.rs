@@ -1,9 +1,15 @@
 //! What hardly ever changes on the machine, read once: `Info` of cadvisor's `machine/info.go` and `utils/sysfs`.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, io, path::Path};
 
-use berth_core::{cluster::node::Machine, spec::Quantities};
+use berth_core::{
+    cluster::node::{Devices, Machine},
+    spec::Quantities,
+};
 use nix::sys::utsname::uname;
+use serde_json::Value;
+
+use crate::causes::with_causes;
 
 /// Where the firmware's id is, on different machines.
 const SYSTEM_UUID: [&str; 4] = [
@@ -16,9 +22,13 @@ const MACHINE_ID: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
 const BOOT_ID: [&str; 1] = ["/proc/sys/kernel/random/boot_id"];
 const OS_RELEASE: [&str; 2] = ["/etc/os-release", "/usr/lib/os-release"];
 
-/// Reads it. What is not there is said to be nothing, as the kubelet says it.
-pub(super) async fn read(capacity: &Quantities, allocatable: &Quantities) -> Machine {
+/// Below the root directory: what the device manager of a kubelet keeps (`pkg/kubelet/cm/devicemanager/types.go`).
+const DEVICES: &str = "device-plugins/kubelet_internal_checkpoint";
+
+/// Reads it. What is not there is said to be nothing, as the kubelet says it. `root` is the kubelet's root directory.
+pub(super) async fn read(capacity: &Quantities, allocatable: &Quantities, root: &str) -> Machine {
     let (capacity, allocatable) = (capacity.clone(), allocatable.clone());
+    let checkpoint = Path::new(root).join(DEVICES);
     let read = tokio::task::spawn_blocking(move || Machine {
         machine_id: first(&MACHINE_ID),
         system_uuid: first(&SYSTEM_UUID),
@@ -32,8 +42,28 @@ pub(super) async fn read(capacity: &Quantities, allocatable: &Quantities) -> Mac
         swap_bytes: swap_bytes(),
         capacity,
         allocatable,
+        devices: devices(&checkpoint),
     });
     read.await.unwrap_or_default()
+}
+
+/// One that cannot be understood is one all the same, as to the kubelet.
+fn devices(checkpoint: &Path) -> Devices {
+    let text = match fs::read_to_string(checkpoint) {
+        Ok(text) => text,
+        Err(error) => {
+            let has_checkpoint = error.kind() != io::ErrorKind::NotFound;
+            if has_checkpoint {
+                let file = checkpoint.display();
+                tracing::warn!(%file, error = with_causes(&error), "which devices a kubelet had is not known");
+            }
+            return Devices { has_checkpoint, registered: BTreeSet::new() };
+        }
+    };
+    let known: Value = serde_json::from_str(&text).unwrap_or_default();
+    let registered = known.pointer("/Data/RegisteredDevices").and_then(Value::as_object);
+    let registered = registered.into_iter().flat_map(|all| all.keys().cloned()).collect();
+    Devices { has_checkpoint: true, registered }
 }
 
 /// As Go calls it.
@@ -79,9 +109,29 @@ mod tests {
         }
     }
 
+    /// As a kubelet wrote it.
+    #[test]
+    fn the_checkpoint_of_a_device_manager_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("checkpoint");
+        let registered: BTreeSet<String> = ["vendor.com/gpu".to_owned()].into();
+        for (text, registered) in [
+            (
+                r#"{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"vendor.com/gpu":["0","1"]}},"Checksum":7}"#,
+                registered,
+            ),
+            (r#"{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null},"Checksum":7}"#, BTreeSet::new()),
+            ("{", BTreeSet::new()),
+        ] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(devices(&path), Devices { has_checkpoint: true, registered }, "{text}");
+        }
+    }
+
     #[tokio::test]
     async fn this_machine_is_read() {
-        let machine = read(&Quantities::default(), &Quantities::default()).await;
+        let machine = read(&Quantities::default(), &Quantities::default(), "/nowhere").await;
+        assert_eq!(machine.devices, Devices::default());
         assert_eq!(machine.boot_id.len(), 36);
         assert!(!machine.kernel_version.is_empty() && !machine.os_image.is_empty());
     }

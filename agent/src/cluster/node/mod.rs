@@ -40,7 +40,7 @@ struct Notes {
 }
 
 impl Notes {
-    /// Tells one. The UID of the node is its name there, as in the kubelet's (`nodeRef` of `pkg/kubelet/kubelet.go`).
+    /// Tells one. No UID is in it, as in the kubelet's (`nodeRef` of `pkg/kubelet/kubelet.go`).
     fn tell(&self, note: Note) {
         let Note { severity, reason, message } = note;
         tracing::info!(reason, message, "node event");
@@ -48,7 +48,7 @@ impl Notes {
             kind: "Node",
             namespace: String::new(),
             name: self.node.clone(),
-            uid: self.node.clone(),
+            uid: String::new(),
             field_path: String::new(),
         };
         self.recorder.record(Happened { object, severity, reason, message, annotations: BTreeMap::new() });
@@ -80,14 +80,25 @@ pub struct Parts {
 
 /// Keeps the Node object and its lease. Runs until the agent stops.
 pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
-    let Parts { clients, containerd, network, runtime, images, recorder, addresses, events, is_told } = parts;
+    let Parts {
+        clients,
+        containerd,
+        network,
+        runtime,
+        images,
+        recorder,
+        addresses,
+        events,
+        is_told,
+    } = parts;
     let notes = Notes { recorder, node: settings.name.clone() };
     starting(&config.node.cgroups).into_iter().for_each(|note| notes.tell(note));
     let (health, heard) = watch::channel(Health::default());
     let (uid, known_uid) = watch::channel(None);
     let lease = lease::keep(clients.clone(), settings.name.clone(), settings.lease_seconds, known_uid);
     let keeper = Keeper {
-        machine: machine::read(&config.node.capacity, &config.node.allocatable).await,
+        machine: machine::read(&config.node.capacity, &config.node.allocatable, &config.node.paths.root)
+            .await,
         runtime,
         addresses: Addresses::of(&settings),
         clients,

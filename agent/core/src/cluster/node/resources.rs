@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Machine, map};
+use super::{Devices, Machine, map};
 use crate::spec::Quantities;
 
 const HUGE_PAGES: &str = "hugepages-";
@@ -34,6 +34,21 @@ pub(super) fn forget_huge_pages(object: &mut Value, capacity: &Quantities) {
         let amounts = object.pointer_mut("/status").and_then(|status| status.get_mut(name));
         if let Some(amounts) = amounts.and_then(Value::as_object_mut) {
             amounts.retain(|name, _| !name.starts_with(HUGE_PAGES) || known.contains(name));
+        }
+    }
+}
+
+/// Nothing is left of resources whose plugins are gone. Without a checkpoint nobody knows whose resources of vendors are, and there is
+/// none of any, until whoever counts them says so again (`reconcileExtendedResource`, and `GetCapacity` of
+/// `pkg/kubelet/cm/devicemanager/manager.go`).
+pub(super) fn forget_devices(object: &mut Value, devices: &Devices) {
+    let Some(capacity) = object.pointer("/status/capacity").and_then(Value::as_object) else { return };
+    let is_gone = |name: &&String| !devices.has_checkpoint || devices.registered.contains(*name);
+    let gone: Vec<String> =
+        capacity.keys().filter(|name| is_extended(name)).filter(is_gone).cloned().collect();
+    for name in gone {
+        for amounts in ["capacity", "allocatable"] {
+            map(object, "status", amounts).insert(name.clone(), json!("0"));
         }
     }
 }

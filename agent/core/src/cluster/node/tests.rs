@@ -49,6 +49,7 @@ fn facts() -> Facts {
             swap_bytes: 0,
             capacity,
             allocatable,
+            devices: Devices { has_checkpoint: true, registered: BTreeSet::new() },
         },
         found: Found { routed: vec!["10.0.0.7".parse().unwrap()], ..Found::default() },
         health: Health { version: Some("v2.3.4".to_owned()), silent_since: None },
@@ -274,6 +275,33 @@ fn taking_over_mends_default_labels_the_annotation_and_huge_pages() {
     assert_eq!(patch["status"]["capacity"], json!({ "hugepages-32Mi": null }));
     let later = updated(&by_node, &facts(), &before, at(1)).object;
     assert_eq!(later["metadata"], before["metadata"], "labels but those of the machine are looked at once");
+}
+
+/// No plugin of an earlier kubelet is there any more; what others count stays where it is known to be theirs.
+#[test]
+fn taking_over_leaves_no_devices_of_plugins_that_are_gone() {
+    let mut before = shared();
+    for amounts in ["capacity", "allocatable"] {
+        before["status"][amounts]["vendor.com/gpu"] = json!("2");
+        before["status"][amounts]["example.com/theirs"] = json!("3");
+    }
+    let registered: BTreeSet<String> = ["vendor.com/gpu".to_owned(), "vendor.com/other".to_owned()].into();
+    for (devices, gpus, theirs) in [
+        (Devices::default(), "0", "0"),
+        (Devices { has_checkpoint: true, registered: BTreeSet::new() }, "2", "3"),
+        (Devices { has_checkpoint: true, registered: registered.clone() }, "0", "3"),
+    ] {
+        let facts = Facts { machine: Machine { devices: devices.clone(), ..facts().machine }, ..facts() };
+        let after = taken_over(&settings(), &facts, &before, at(1)).object;
+        for amounts in ["capacity", "allocatable"] {
+            let shown = &after["status"][amounts];
+            let is = (&shown["vendor.com/gpu"], &shown["example.com/theirs"], &shown["vendor.com/other"]);
+            assert_eq!(is, (&json!(gpus), &json!(theirs), &Value::Null), "{amounts} {devices:?}");
+        }
+        assert_eq!(after["status"]["capacity"]["cpu"], json!("2"));
+        let later = updated(&settings(), &facts, &before, at(1)).object;
+        assert_eq!(later["status"]["capacity"]["vendor.com/gpu"], json!("2"), "it is looked at once");
+    }
 }
 
 #[test]
