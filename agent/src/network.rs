@@ -4,6 +4,7 @@ mod collect;
 mod keep;
 mod orphans;
 mod plugins;
+mod template;
 
 use std::{
     collections::BTreeSet,
@@ -108,6 +109,9 @@ pub enum NetworkError {
     /// There is no usable configuration.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// None can be made.
+    #[error(transparent)]
+    Make(#[from] template::MakeError),
     /// The pod's names do not fit.
     #[error(transparent)]
     Attachment(#[from] AttachmentError),

@@ -34,6 +34,8 @@ pub(super) struct Joining {
     pub(super) containerd: Containerd,
     pub(super) network: watch::Receiver<Readiness>,
     pub(super) runtime: watch::Receiver<CurrentRuntime>,
+    /// Where ranges of addresses go that the Node object has for pods.
+    pub(super) pod_cidrs: watch::Sender<Vec<String>>,
     pub(super) view: View,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) failpoint: Failpoint,
@@ -63,7 +65,18 @@ impl Joining {
         happened: mpsc::Receiver<Happened>,
         addresses: watch::Sender<Vec<(String, String)>>,
     ) {
-        let Self { config, clients, containerd, network, runtime, view, events, failpoint, .. } = self;
+        let Self {
+            config,
+            clients,
+            containerd,
+            network,
+            runtime,
+            pod_cidrs,
+            view,
+            events,
+            failpoint,
+            ..
+        } = self;
         certificates::bootstrap(&cluster, &clients).await;
         let throttle = |Rate { per_second, burst }| Throttle::new(per_second, burst);
         let name = config.node.name.clone();
@@ -83,6 +96,7 @@ impl Joining {
             images: listed,
             recorder: sinks.recorder.clone(),
             addresses,
+            pod_cidrs,
             events: told,
             is_told,
         };

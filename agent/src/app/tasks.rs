@@ -48,7 +48,8 @@ impl Parts {
         changes: watch::Sender<CurrentRuntime>,
     ) -> Result<JoinSet<()>> {
         let mut tasks = JoinSet::new();
-        let (sources, sinks, asking) = self.join_cluster(&mut tasks);
+        let (pod_cidrs, given_cidrs) = watch::channel(Vec::new());
+        let (sources, sinks, asking) = self.join_cluster(&mut tasks, pod_cidrs);
         let Self { config, host, view, events: sender, cancel, clients: _ } = self;
         tasks.spawn(cancelled_with(cancel.clone(), serving(Arc::clone(&config), asking)));
         let socket = &config.control_socket;
@@ -76,14 +77,18 @@ impl Parts {
             told: None,
         };
         tasks.spawn(cancelled_with(cancel.clone(), follower.run()));
-        tasks.spawn(cancelled_with(cancel.clone(), host.network.clone().keep(sender.clone())));
+        tasks.spawn(cancelled_with(cancel.clone(), host.network.clone().keep(sender.clone(), given_cidrs)));
         let read = reads_manifests(&host.workers);
         tasks.spawn(async move { source::file::run(&config, read, view, sender, cancel).await });
         Ok(tasks)
     }
 
     /// Starts what speaks with the API server, where the node has one: sources of pods, where they are told, and who asks for certificates.
-    fn join_cluster(&self, tasks: &mut JoinSet<()>) -> (BTreeSet<Source>, Option<Sinks>, Option<Asking>) {
+    fn join_cluster(
+        &self,
+        tasks: &mut JoinSet<()>,
+        pod_cidrs: watch::Sender<Vec<String>>,
+    ) -> (BTreeSet<Source>, Option<Sinks>, Option<Asking>) {
         let Some((cluster, clients)) = self.config.cluster.as_ref().zip(self.clients.clone()) else {
             return (BTreeSet::from([Source::File]), None, None);
         };
@@ -93,6 +98,7 @@ impl Parts {
             containerd: self.host.containerd.clone(),
             network: self.host.network.readiness(),
             runtime: self.host.runtime.clone(),
+            pod_cidrs,
             view: self.view.clone(),
             events: self.events.clone(),
             failpoint: self.host.failpoint.clone(),

@@ -29,6 +29,8 @@ pub struct RuntimeSettings {
     pub registry_dirs: Vec<PathBuf>,
     /// Directory of network configurations.
     pub cni_conf_dir: PathBuf,
+    /// What a network configuration is made from once the node has ranges of addresses, where there is none.
+    pub cni_conf_template: Option<PathBuf>,
     /// Directories of network plugins, searched in order.
     pub cni_bin_dirs: Vec<PathBuf>,
 }
@@ -102,6 +104,7 @@ impl RuntimeSource {
             snapshotter: self.snapshotter(section).0,
             registry_dirs: self.registry_dirs(section).0,
             cni_conf_dir: self.cni_conf_dir(section).0,
+            cni_conf_template: section.cni_conf_template.as_ref().map(|said| said.value.clone()),
             cni_bin_dirs: self.cni_bin_dirs(section).0,
         })
     }

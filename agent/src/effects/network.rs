@@ -64,6 +64,7 @@ fn failure(error: NetworkError) -> Failure {
         NetworkError::Attachment(_) | NetworkError::Id(_) => FailureKind::Config,
         NetworkError::Cni(_)
         | NetworkError::Load(_)
+        | NetworkError::Make(_)
         | NetworkError::Netns(_)
         | NetworkError::NoAddress(_)
         | NetworkError::Orphan { .. }

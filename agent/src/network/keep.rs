@@ -4,28 +4,45 @@ use std::time::Duration;
 
 use berth_cni::{LoadError, Watch};
 use berth_core::{derived::network::upkeep, event::Event};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 
 use super::{Network, NetworkError, PLUGINS_WITHIN};
 use crate::causes::with_causes;
 
 impl Network {
-    /// Watches the configuration and tells whether pods can be wired; removes what is left over. Runs until the agent
-    /// stops.
-    pub async fn keep(self, events: mpsc::Sender<Event>) {
+    /// Watches the configuration and tells whether pods can be wired; removes what is left over. `cidrs` are the ranges of addresses that
+    /// the cluster gives the node. Runs until the agent stops.
+    pub async fn keep(self, events: mpsc::Sender<Event>, cidrs: watch::Receiver<Vec<String>>) {
         tokio::select! {
-            () = self.keep_looking(&events) => {}
+            () = self.keep_looking(&events, cidrs) => {}
             () = self.keep_collecting() => {}
         }
     }
 
-    async fn keep_looking(&self, events: &mpsc::Sender<Event>) {
+    async fn keep_looking(&self, events: &mpsc::Sender<Event>, mut cidrs: watch::Receiver<Vec<String>>) {
         let mut moved = self.0.plugins.changes();
         let mut conf_dir = self.0.plugins.conf_dir();
         let mut watch = Watch::new(&conf_dir).await.ok();
         let mut last = None;
+        let mut configured = Vec::new();
         loop {
-            let asked = self.status().await;
+            let mut asked = self.status().await;
+            let given = cidrs.borrow_and_update().clone();
+            // Where others have put one, theirs counts; one that goes later is not made again.
+            if given != configured {
+                match asked {
+                    Err(NetworkError::Load(_)) if self.make_conf(&given).await => {
+                        configured = given;
+                        asked = self.status().await;
+                    }
+                    // Whether there is one is not known, or none could be made: looked at anew.
+                    Err(NetworkError::Load(_) | NetworkError::Unanswered(_)) => {}
+                    Ok(()) | Err(_) => configured = given,
+                }
+            }
             self.0.readiness.send_replace(Some(asked.as_ref().map(drop).map_err(condition)));
             let ready = asked.map_err(|error| with_causes(&error));
             if last.as_ref() != Some(&ready) {
@@ -43,6 +60,7 @@ impl Network {
                 watch = changed_or_elapsed(watch, again) => watch,
                 // One that was changed is looked at anew.
                 Ok(()) = moved.changed() => None,
+                Ok(()) = cidrs.changed() => None,
             };
             conf_dir = self.0.plugins.conf_dir();
             watch = match broken_or_not {

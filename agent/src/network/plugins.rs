@@ -35,6 +35,11 @@ impl Plugins {
         self.settings().cni_conf_dir.clone()
     }
 
+    /// What a configuration is made from where there is none.
+    pub(super) fn conf_template(&self) -> Option<PathBuf> {
+        self.settings().cni_conf_template.clone()
+    }
+
     /// For being told of changes.
     pub(super) fn changes(&self) -> watch::Receiver<CurrentRuntime> {
         self.current.clone()

@@ -22,6 +22,7 @@ fn network(dir: &Path, records: Result<(), String>) -> Network {
         snapshotter: String::new(),
         registry_dirs: Vec::new(),
         cni_conf_dir: dir.join("net.d"),
+        cni_conf_template: None,
         cni_bin_dirs: vec![dir.join("bin")],
     };
     let current = CurrentRuntime { settings: Arc::new(settings), fault: None };

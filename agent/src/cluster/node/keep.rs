@@ -59,6 +59,8 @@ pub(super) struct Keeper {
     pub(super) uid: watch::Sender<Option<String>>,
     /// Addresses of the object, for who has to be reached by them.
     pub(super) observed: watch::Sender<Vec<(String, String)>>,
+    /// Ranges of addresses that the object has for pods, once it has some.
+    pub(super) pod_cidrs: watch::Sender<Vec<String>>,
     /// Who is told what the object says to pods.
     pub(super) events: mpsc::Sender<Event>,
     /// Whether the API server has told of the object, or that there is none, and it was passed on.
@@ -202,6 +204,14 @@ impl Keeper {
                 self.uid.send_if_modified(|known| {
                     let is_new = *known != uid;
                     *known = uid;
+                    is_new
+                });
+                self.pod_cidrs.send_if_modified(|known| {
+                    let given = pod_cidrs(&new);
+                    let is_new = !given.is_empty() && *known != given;
+                    if is_new {
+                        *known = given;
+                    }
                     is_new
                 });
                 let (is_closed, note) = node::schedulable_note(&self.settings, state.is_closed, &new);
@@ -359,6 +369,14 @@ impl Keeper {
     }
 }
 
+/// `spec.podCIDRs`; where a controller of old knows one alone, that.
+fn pod_cidrs(object: &Value) -> Vec<String> {
+    let all = object.pointer("/spec/podCIDRs").and_then(Value::as_array).into_iter().flatten();
+    let all: Vec<String> = all.filter_map(|one| one.as_str().map(str::to_owned)).collect();
+    let one = object.pointer("/spec/podCIDR").and_then(Value::as_str).filter(|one| !one.is_empty());
+    if all.is_empty() { one.map(str::to_owned).into_iter().collect() } else { all }
+}
+
 fn nodes(client: Client) -> Api<DynamicObject> {
     Api::all_with(client, &ApiResource::erase::<Node>(&()))
 }
@@ -398,6 +416,21 @@ mod tests {
         let all: Vec<f64> = (0..64).map(|_| chance()).collect();
         assert!(all.iter().all(|chance| (0.0..=1.0).contains(chance)));
         assert!(all.iter().any(|chance| *chance < 0.5) && all.iter().any(|chance| *chance > 0.5), "{all:?}");
+    }
+
+    #[test]
+    fn ranges_of_addresses_are_those_of_the_object() {
+        for (spec, given) in [
+            (
+                json!({ "podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24", "2001:db8::/64"] }),
+                &["10.1.0.0/24", "2001:db8::/64"][..],
+            ),
+            (json!({ "podCIDR": "10.1.0.0/24" }), &["10.1.0.0/24"]),
+            (json!({ "podCIDR": "" }), &[]),
+            (json!({}), &[]),
+        ] {
+            assert_eq!(pod_cidrs(&json!({ "spec": spec })), given, "{spec}");
+        }
     }
 
     #[test]

@@ -72,6 +72,8 @@ pub struct Parts {
     pub recorder: Recorder,
     /// Where the addresses go that the Node object has: type and text of each.
     pub addresses: watch::Sender<Vec<(String, String)>>,
+    /// Where ranges of addresses go that the Node object has for pods.
+    pub pod_cidrs: watch::Sender<Vec<String>>,
     /// Who is told what the object says to pods.
     pub events: mpsc::Sender<Event>,
     /// Becomes true when the API server has told of the object, or that there is none, and the node loop was told before.
@@ -88,6 +90,7 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
         images,
         recorder,
         addresses,
+        pod_cidrs,
         events,
         is_told,
     } = parts;
@@ -108,6 +111,7 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
         notes,
         uid,
         observed: addresses,
+        pod_cidrs,
         events,
         is_told,
         settings,

@@ -37,6 +37,8 @@ pub struct Section {
     pub registry_dirs: Option<Said<Vec<PathBuf>>>,
     /// Network configurations.
     pub cni_conf_dir: Option<Said<PathBuf>>,
+    /// `cni.conf_template`: what a network configuration is made from where there is none.
+    pub cni_conf_template: Option<Said<PathBuf>>,
     /// Network plugins, searched in order.
     pub cni_bin_dirs: Option<Said<Vec<PathBuf>>>,
     /// What is said, is not what containerd does by default, and is not acted on.
@@ -53,6 +55,7 @@ impl Default for Section {
             snapshotter: None,
             registry_dirs: None,
             cni_conf_dir: None,
+            cni_conf_template: None,
             cni_bin_dirs: None,
             not_acted_on: Vec::new(),
         }
@@ -123,6 +126,7 @@ impl Section {
             snapshotter: of_images.text(&["snapshotter"]),
             registry_dirs: of_images.text(&["registry", "config_path"]).map(search_list),
             cni_conf_dir: of_runtime.text(&["cni", "conf_dir"]).map(path),
+            cni_conf_template: of_runtime.text(&["cni", "conf_template"]).map(path),
             cni_bin_dirs: of_runtime
                 .texts(&["cni", "bin_dirs"])
                 .or_else(|| {
@@ -149,7 +153,9 @@ impl Section {
             .iter()
             .flat_map(|said| said.value.iter().map(|dir| ("cni.bin_dirs", dir, &said.file)));
         let conf = self.cni_conf_dir.iter().map(|said| ("cni.conf_dir", &said.value, &said.file));
-        let relative = dirs.chain(conf).filter(|(_, dir, _)| !dir.is_absolute());
+        let template = &self.cni_conf_template;
+        let template = template.iter().map(|said| ("cni.conf_template", &said.value, &said.file));
+        let relative = dirs.chain(conf).chain(template).filter(|(_, dir, _)| !dir.is_absolute());
         relative.map(|(field, dir, file)| {
             fault(file, field, format!("`{}` is not an absolute path", dir.display()))
         })

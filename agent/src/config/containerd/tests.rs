@@ -235,6 +235,10 @@ fn what_is_wrong_is_told_with_its_place() {
             format!("version = 3\n{runtime}cni.conf_dir = 'net.d'\n"),
             "config.toml: cni.conf_dir: `net.d` is not an absolute path",
         ),
+        (
+            format!("version = 3\n{runtime}cni.conf_template = 'net.tmpl'\n"),
+            "config.toml: cni.conf_template: `net.tmpl` is not an absolute path",
+        ),
     ] {
         let fault = section(&[("config.toml", &text)]).unwrap_err();
         assert!(fault.starts_with(expected), "{text}: {fault}");

@@ -37,10 +37,9 @@ impl Default {
 }
 
 /// Of running.
-const RUNTIME: [(&[&str], Default); 19] = [
+const RUNTIME: [(&[&str], Default); 18] = [
     // No device of a plugin reaches a pod yet.
     (&["cdi_spec_dirs"], Default::Texts(&["/etc/cdi", "/var/run/cdi"])),
-    (&["cni", "conf_template"], Default::Empty),
     (&["cni", "ip_pref"], Default::Empty),
     (&["cni", "max_conf_num"], Default::Number(1)),
     (&["containerd", "ignore_blockio_not_enabled_errors"], Default::Empty),
