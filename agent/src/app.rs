@@ -16,6 +16,7 @@ use berth_core::{
     event::{Event, Restored},
     id::{ContainerId, PodUid, SandboxId},
     node::{Proven, prove},
+    pod::resize,
     record::PodRecord,
     spec::Pod,
 };
@@ -33,6 +34,7 @@ use crate::{
     cgroup::{Systemd, Tree},
     cluster::{self, certificates},
     config::{Config, CurrentRuntime, Handler},
+    document::Faults,
     effects::{
         AccountsCache, Host, Lanes, LeasesInUse, PullsUnderWay, SandboxHandlers, changeable, end_unused,
     },
@@ -314,7 +316,7 @@ async fn of_root<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 's
 fn read_back(store: &mut Store) -> Result<Pods> {
     let mut records = Vec::new();
     for record in store.load()? {
-        match manifest::pod_from_json(&record.manifest, record.source) {
+        match recorded_pod(&record) {
             Ok(pod) => records.push((record, pod)),
             Err(faults) => {
                 store.set_aside(
@@ -325,6 +327,14 @@ fn read_back(store: &mut Store) -> Result<Pods> {
         }
     }
     Ok(records)
+}
+
+/// The pod of a record, with the resources that it has.
+fn recorded_pod(record: &PodRecord) -> Result<Arc<Pod>, Faults> {
+    let pod = manifest::pod_from_json(&record.manifest, record.source)?;
+    let Some(resize) = record.resize.clone() else { return Ok(pod) };
+    let allocated = manifest::pod_from_json(&resize.allocated, record.source)?;
+    Ok(resize::read_back(&allocated, &pod, resize))
 }
 
 /// Pods that had ended before the machine was switched off: what is kept of those that have no record.

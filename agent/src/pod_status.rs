@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use berth_core::{
     spec::Pod,
-    status::{Condition, ContainerState, ContainerStatus, PodStatus, RunUser, Terminated},
+    status::{Condition, ConditionKind, ContainerState, ContainerStatus, PodStatus, RunUser, Terminated},
 };
 use k8s_openapi::{
     api::core::v1::{
         Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
         ContainerStateWaiting, ContainerStatus as ApiContainerStatus, ContainerUser, HostIP,
-        LinuxContainerUser, PodCondition, PodIP, PodSpec, PodStatus as ApiStatus, ResourceRequirements,
-        VolumeMount, VolumeMountStatus,
+        LinuxContainerUser, Pod as ApiPod, PodCondition, PodIP, PodSpec, PodStatus as ApiStatus,
+        ResourceRequirements, VolumeMount, VolumeMountStatus,
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
@@ -37,20 +37,34 @@ pub fn of(status: &PodStatus, pod: &Pod, spec: Option<&PodSpec>) -> ApiStatus {
         ..ApiStatus::default()
     };
     if let Some(spec) = spec {
-        add_spec(&mut shown.init_container_statuses, spec.init_containers.as_deref().unwrap_or_default());
-        add_spec(&mut shown.container_statuses, &spec.containers);
+        let kept = pod.resize.as_ref().and_then(|resize| spec_of(&resize.allocated));
+        let allocated = kept.as_ref().unwrap_or(spec);
+        let init = |spec: &PodSpec| spec.init_containers.clone().unwrap_or_default();
+        add_spec(&mut shown.init_container_statuses, &init(spec), &init(allocated));
+        add_spec(&mut shown.container_statuses, &spec.containers, &allocated.containers);
     }
     shown
 }
 
+/// The spec of a manifest that was kept.
+#[must_use]
+pub fn spec_of(manifest: &str) -> Option<PodSpec> {
+    serde_json::from_str::<ApiPod>(manifest).ok()?.spec
+}
+
 /// What the status of a container repeats of its spec. Source: `convertToAPIContainerStatuses` of
-/// `pkg/kubelet/kubelet_pods.go`: mounts always, resources once there is a container.
-fn add_spec(statuses: &mut Option<Vec<ApiContainerStatus>>, containers: &[Container]) {
+/// `pkg/kubelet/kubelet_pods.go`: mounts always, resources once there is a container, and those that it has.
+fn add_spec(
+    statuses: &mut Option<Vec<ApiContainerStatus>>,
+    containers: &[Container],
+    allocated: &[Container],
+) {
     for status in statuses.iter_mut().flatten() {
-        let Some(container) = containers.iter().find(|one| one.name == status.name) else { continue };
+        let of_name = |all: &[Container]| all.iter().find(|one| one.name == status.name).cloned();
+        let Some(container) = of_name(containers) else { continue };
         status.volume_mounts = some(container.volume_mounts.iter().flatten().map(volume_mount));
         if status.container_id.is_some() {
-            let resources = resources(container);
+            let resources = resources(&of_name(allocated).unwrap_or(container));
             status.allocated_resources.clone_from(&resources.requests);
             status.resources = Some(resources);
         }
@@ -97,7 +111,10 @@ fn condition(condition: &Condition, pod: &Pod) -> PodCondition {
         reason: text(&condition.reason),
         message: text(&condition.message),
         last_transition_time: Some(Time(condition.since)),
-        observed_generation: pod.generation,
+        observed_generation: match (condition.kind, &pod.resize) {
+            (ConditionKind::PodResizePending, Some(resize)) => resize.generation,
+            _ => pod.generation,
+        },
         ..PodCondition::default()
     }
 }
@@ -162,7 +179,7 @@ fn text(text: &str) -> Option<String> {
 mod tests {
     use berth_core::{
         id::{ContainerId, ContainerName, PodName, PodUid},
-        spec::{ContainerKind, QosClass, Source},
+        spec::{ContainerKind, QosClass, Resize, Source},
         status::Phase,
     };
     use jiff::Timestamp;
@@ -244,6 +261,28 @@ mod tests {
         assert_eq!(
             shown["initContainerStatuses"][0]["volumeMounts"],
             json!([{ "name": "data", "mountPath": "/d" }])
+        );
+        let resize = Resize { allocated: pod.manifest.clone(), generation: Some(2) };
+        let kept = json!({ "spec": { "containers": [{ "name": "web", "resources": { "requests": { "cpu": "1" } } }] } });
+        let resize = Resize { allocated: kept.to_string().into(), ..resize };
+        let pending = Condition {
+            kind: ConditionKind::PodResizePending,
+            holds: true,
+            reason: "Infeasible".to_owned(),
+            message: String::new(),
+            since: Timestamp::UNIX_EPOCH,
+        };
+        let asks = PodStatus { conditions: vec![pending], ..known };
+        let asking = Pod { resize: Some(resize), ..Pod::clone(&pod) };
+        let kept = serde_json::to_value(of(&asks, &asking, Some(&spec))).unwrap();
+        let web_kept = &kept["containerStatuses"][0];
+        assert_eq!(web_kept["resources"], json!({ "requests": { "cpu": "1" } }), "what it has");
+        assert_eq!(web_kept["allocatedResources"], json!({ "cpu": "1" }));
+        assert_eq!(web_kept["volumeMounts"], web["volumeMounts"]);
+        let condition = &kept["conditions"][0];
+        assert_eq!(
+            (&condition["type"], &condition["observedGeneration"]),
+            (&json!("PodResizePending"), &json!(2))
         );
         assert_eq!(
             web["user"],

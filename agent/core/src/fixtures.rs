@@ -12,8 +12,8 @@ use crate::{
     oci::Accounts,
     spec::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
-        NetworkMode, PidMode, Pod, PodSecurity, Probe, ProbeHandler, ProbePort, Probes, QosClass, Quantities,
-        Resources, RestartPolicy, Scheduling, Source, Stdin, Stdio, TerminationMessage,
+        NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler, ProbePort, Probes,
+        QosClass, Quantities, Resources, RestartPolicy, Scheduling, Source, Stdin, Stdio, TerminationMessage,
         TerminationMessagePolicy,
     },
 };
@@ -87,6 +87,7 @@ pub(crate) fn container(name: &str) -> Container {
     Container {
         name: ContainerName::new(name),
         kind: ContainerKind::Main,
+        restarts: OwnRestarts::default(),
         image: ImageRef::new("busybox"),
         pull_policy: ImagePullPolicy::IfNotPresent,
         command: Vec::new(),
@@ -128,6 +129,7 @@ pub(crate) fn pod(containers: Vec<Container>) -> Pod {
         pid: PidMode::Container,
         ipc: IpcMode::Pod,
         hostname: None,
+        hostname_override: None,
         subdomain: None,
         hostname_as_fqdn: false,
         host_aliases: Vec::new(),
@@ -146,6 +148,7 @@ pub(crate) fn pod(containers: Vec<Container>) -> Pod {
         init_containers: Vec::new(),
         containers: containers.into_iter().map(Arc::new).collect(),
         manifest: "{}".into(),
+        resize: None,
     }
 }
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::{
     id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId},
     observation::Exit,
-    spec::Source,
+    spec::{Resize, Source},
     status::{ConditionKind, NetworkStatus, RunUser},
     time::Mono,
 };
@@ -26,6 +26,8 @@ pub struct PodRecord {
     pub source: Source,
     /// The manifest as JSON.
     pub manifest: Arc<str>,
+    /// Set while its resources are those of an earlier manifest.
+    pub resize: Option<Resize>,
     /// When the agent first saw the pod: `status.startTime`.
     pub started_at: Timestamp,
     /// What the pod is to become.

@@ -103,6 +103,8 @@ pub enum ConditionKind {
     PodScheduled,
     /// The node ended the pod for the sake of others.
     DisruptionTarget,
+    /// Other resources are asked for than the pod has.
+    PodResizePending,
 }
 
 impl ConditionKind {
@@ -116,6 +118,7 @@ impl ConditionKind {
             Self::ContainersReady => "ContainersReady",
             Self::PodScheduled => "PodScheduled",
             Self::DisruptionTarget => "DisruptionTarget",
+            Self::PodResizePending => "PodResizePending",
         }
     }
 }

@@ -37,6 +37,7 @@ fn recorded_pod() -> (PodRecord, Arc<Pod>) {
         name: pod.name.clone(),
         source: pod.source,
         manifest: Arc::clone(&pod.manifest),
+        resize: None,
         started_at: seen,
         goal: Goal::Wanted,
         sandbox: 0,

@@ -16,7 +16,8 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{
-    hash, is_dns_label, is_dns_subdomain, is_env_name, is_port_name, notes::Notes, probe, resources, security,
+    hash, is_dns_label, is_dns_subdomain, is_env_name, is_port_name, notes::Notes, probe, resources,
+    restarts, security,
 };
 use crate::quantity::Quantity;
 
@@ -62,17 +63,18 @@ pub(super) fn convert(
     if image.is_empty() || image.trim() != image {
         notes.fault(&at("image"), "must be the name of an image, without blanks around it");
     }
-    not_acted_on(notes, field, written);
+    not_acted_on(notes, field, written, around.of);
     let security = security::of_container(notes, &at("securityContext"), written.security_context.as_ref());
     let env = written.env.iter().flatten().enumerate();
     let of = around.of;
     let env =
         env.filter_map(|(index, var)| variable(notes, &at(&format!("env[{index}]")), var, of)).collect();
-    let kind = kind(notes, &at("restartPolicy"), written, role);
+    let (kind, restarts) = restarts::convert(notes, field, written, role);
     let ports = ports(notes, &at("ports"), written, around.host_network);
     Arc::new(Container {
         name: ContainerName::new(&written.name),
         kind,
+        restarts,
         image: ImageRef::new(image),
         pull_policy: pull_policy(notes, &at("imagePullPolicy"), written),
         command: written.command.clone().unwrap_or_default(),
@@ -91,15 +93,11 @@ pub(super) fn convert(
     })
 }
 
-fn not_acted_on(notes: &mut Notes<'_>, field: &str, written: &ApiContainer) {
+fn not_acted_on(notes: &mut Notes<'_>, field: &str, written: &ApiContainer, of: Source) {
     let at = |name: &str| format!("{field}.{name}");
-    for (name, there) in [
-        ("lifecycle", written.lifecycle.is_some()),
-        ("resizePolicy", written.resize_policy.is_some()),
-        ("restartPolicyRules", written.restart_policy_rules.is_some()),
-    ] {
-        notes.unsupported_if(there, at(name));
-    }
+    notes.unsupported_if(written.lifecycle.is_some(), at("lifecycle"));
+    // The API server writes one into every pod; a resize that is asked for is told when it is.
+    notes.unsupported_if(written.resize_policy.is_some() && of != Source::Api, at("resizePolicy"));
     if written.volume_devices.as_ref().is_some_and(|devices| !devices.is_empty()) {
         notes.fault(
             &at("volumeDevices"),
@@ -144,21 +142,6 @@ fn names_object(notes: &mut Notes<'_>, field: &str, name: &str, of: Source) -> b
     };
     notes.fault(field, message);
     false
-}
-
-fn kind(notes: &mut Notes<'_>, field: &str, written: &ApiContainer, role: ContainerKind) -> ContainerKind {
-    match (role, written.restart_policy.as_deref()) {
-        (ContainerKind::Init, Some("Always")) => ContainerKind::Sidecar,
-        (_, None) => role,
-        (_, Some("Always" | "OnFailure" | "Never")) => {
-            notes.unsupported(field);
-            role
-        }
-        (_, other) => {
-            notes.one_of(field, other, &[("Always", ()), ("OnFailure", ()), ("Never", ())]);
-            role
-        }
-    }
 }
 
 fn pull_policy(notes: &mut Notes<'_>, field: &str, written: &ApiContainer) -> ImagePullPolicy {

@@ -77,6 +77,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         pid,
         ipc,
         hostname: label(notes, "spec.hostname", spec.hostname.as_ref()),
+        hostname_override: hostname_override(notes, spec),
         subdomain: label(notes, "spec.subdomain", spec.subdomain.as_ref()),
         hostname_as_fqdn: spec.set_hostname_as_fqdn == Some(true),
         host_aliases: host_aliases(notes, spec),
@@ -96,11 +97,13 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         init_containers,
         containers,
         manifest: manifest(notes, written),
+        resize: None,
     })
 }
 
 /// The grace period of a deletion that was asked for. Without one the pod has its own.
-fn deletion(written: &ApiPod) -> Option<Duration> {
+#[must_use]
+pub fn deletion(written: &ApiPod) -> Option<Duration> {
     written.metadata.deletion_timestamp.as_ref()?;
     let grace = written.metadata.deletion_grace_period_seconds.unwrap_or_default();
     Some(Duration::from_secs(u64::try_from(grace).unwrap_or_default()))
@@ -177,8 +180,8 @@ fn metadata(notes: &mut Notes<'_>, metadata: &ObjectMeta) -> PodName {
 }
 
 fn not_acted_on(notes: &mut Notes<'_>, spec: &PodSpec, source: Source) {
-    for (name, there) in [
-        ("hostnameOverride", spec.hostname_override.is_some()),
+    // In a cluster they are the scheduler's.
+    let of_the_scheduler = [
         ("preemptionPolicy", spec.preemption_policy.is_some()),
         ("schedulingGates", spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty())),
         ("schedulingGroup", spec.scheduling_group.is_some()),
@@ -186,8 +189,9 @@ fn not_acted_on(notes: &mut Notes<'_>, spec: &PodSpec, source: Source) {
             "topologySpreadConstraints",
             spec.topology_spread_constraints.as_ref().is_some_and(|list| !list.is_empty()),
         ),
-    ] {
-        notes.unsupported_if(there, format!("spec.{name}"));
+    ];
+    for (name, there) in of_the_scheduler {
+        notes.unsupported_if(there && source != Source::Api, format!("spec.{name}"));
     }
     if spec.ephemeral_containers.as_ref().is_some_and(|containers| !containers.is_empty()) {
         match source {
@@ -197,6 +201,10 @@ fn not_acted_on(notes: &mut Notes<'_>, spec: &PodSpec, source: Source) {
                 notes.fault("spec.ephemeralContainers", "cannot be given when a pod is made");
             }
         }
+    }
+    // They are devices that the pod waits for. Of a static pod they are refused as all that needs an object.
+    if source == Source::Api && spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
+        notes.fault("spec.resourceClaims", "devices by claims are not supported by this version");
     }
     // Without a user namespace the pod would have more rights than it asks for.
     if spec.host_users == Some(false) {
@@ -306,6 +314,14 @@ fn label(notes: &mut Notes<'_>, field: &str, written: Option<&String>) -> Option
         notes.fault(field, format!("`{written}` is not a DNS label"));
     }
     Some(written.clone())
+}
+
+fn hostname_override(notes: &mut Notes<'_>, spec: &PodSpec) -> Option<String> {
+    let written = spec.hostname_override.clone()?;
+    if !is_dns_subdomain(&written) {
+        notes.fault("spec.hostnameOverride", format!("`{written}` is not a DNS name"));
+    }
+    Some(written)
 }
 
 fn host_aliases(notes: &mut Notes<'_>, spec: &PodSpec) -> Vec<HostAlias> {

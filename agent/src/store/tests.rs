@@ -7,7 +7,7 @@ use berth_core::{
         Afterwards, ContainerRecord, EndedBy, ExitRecord, Goal, Probed, RestartBackoff, RunImage,
         TerminalRecord, TerminationRecord, Transition,
     },
-    spec::Source,
+    spec::{Resize, Source},
     status::{ConditionKind, NetworkStatus, RunUser},
     time::Mono,
 };
@@ -55,12 +55,14 @@ fn record() -> PodRecord {
         (ConditionKind::Ready, Transition { holds: false, since }),
         (ConditionKind::ContainersReady, Transition { holds: false, since }),
         (ConditionKind::PodScheduled, Transition { holds: true, since }),
+        (ConditionKind::PodResizePending, Transition { holds: true, since }),
     ];
     PodRecord {
         uid: PodUid::new("0b1c-22"),
         name: PodName { namespace: "default".to_owned(), name: "web-node".to_owned() },
         source: Source::File,
         manifest: Arc::from("{\"kind\":\"Pod\"}"),
+        resize: Some(Resize { allocated: "{\"kind\":\"Pod\",\"a\":1}".into(), generation: Some(3) }),
         started_at: Timestamp::from_second(5).unwrap(),
         goal: Goal::Removed,
         sandbox: 2,

@@ -12,7 +12,7 @@ use berth_core::{
         Afterwards, ContainerRecord, EndedBy, ExitRecord, Goal, PodRecord, Probed, RestartBackoff, RunImage,
         TerminalRecord, TerminationRecord, Transition,
     },
-    spec::Source,
+    spec::{Resize, Source},
     status::{ConditionKind, NetworkStatus, RunUser},
     time::Mono,
 };
@@ -23,12 +23,13 @@ use serde::{Deserialize, Serialize};
 pub(super) const VERSION: u32 = 2;
 
 /// Every condition that a record can hold. One that is missing here would be forgotten, which a test shows.
-const CONDITIONS: [ConditionKind; 5] = [
+const CONDITIONS: [ConditionKind; 6] = [
     ConditionKind::PodReadyToStartContainers,
     ConditionKind::Initialized,
     ConditionKind::Ready,
     ConditionKind::ContainersReady,
     ConditionKind::PodScheduled,
+    ConditionKind::PodResizePending,
 ];
 
 /// Why a record cannot be understood.
@@ -64,6 +65,9 @@ struct Wire {
     /// In version 1 only.
     #[serde(skip_serializing_if = "Option::is_none")]
     manifest: Option<String>,
+    /// Earlier agents of version 2 pass over it, and take the resources of the manifest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resize: Option<WireResize>,
     started_at: Timestamp,
     /// Since version 2.
     goal: Option<WireGoal>,
@@ -80,6 +84,12 @@ struct Wire {
     replacing: Option<WireTermination>,
     termination: Option<WireTermination>,
     terminal: Option<WireTerminal>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireResize {
+    allocated: String,
+    generation: Option<i64>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Copy)]
@@ -209,6 +219,10 @@ pub(super) fn encode(record: &PodRecord, boot: &str) -> String {
             Source::Api => WireSource::Api,
         },
         manifest: None,
+        resize: record.resize.as_ref().map(|resize| WireResize {
+            allocated: resize.allocated.to_string(),
+            generation: resize.generation,
+        }),
         started_at: record.started_at,
         goal: Some(match record.goal {
             Goal::Wanted => WireGoal::Wanted,
@@ -296,6 +310,9 @@ pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<P
             WireSource::Api => Source::Api,
         },
         manifest: Arc::from(manifest),
+        resize: wire
+            .resize
+            .map(|resize| Resize { allocated: resize.allocated.into(), generation: resize.generation }),
         started_at: wire.started_at,
         goal,
         sandbox: wire.sandbox,

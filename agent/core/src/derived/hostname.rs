@@ -82,6 +82,10 @@ pub fn of(pod: &Pod, node: &NodeConfig) -> Result<String, HostnameError> {
 ///
 /// When the pod asks for a name that cannot be given.
 pub fn names(pod: &Pod, node: &NodeConfig) -> Result<HostNames, HostnameError> {
+    if let Some(name) = &pod.hostname_override {
+        let hostname = truncated(name).to_owned();
+        return Ok(HostNames { hostname, domain: String::new() });
+    }
     let wanted = match pod.hostname.as_deref().filter(|name| !name.is_empty()) {
         Some(name) => label("Hostname", name)?,
         None => &pod.name.name,

@@ -14,6 +14,7 @@ use super::{
         status::Publishing,
     },
     pulls::{Asker, Pulls},
+    resize,
     restart::change_back_off,
     status,
     text::about_pod,
@@ -141,8 +142,14 @@ impl PodMachine {
             }
             return;
         }
+        let spec = resize::with_allocated(&self.life.spec, spec);
+        if spec == self.life.spec {
+            return;
+        }
+        self.notes.extend(resize::note(&self.life.spec, &spec));
         self.change_back_offs(&spec, now);
         self.life.record.manifest = Arc::clone(&spec.manifest);
+        self.life.record.resize.clone_from(&spec.resize);
         let before = std::mem::replace(&mut self.life.spec, spec);
         if !shows_the_same(&before, &self.life.spec) {
             self.pod_changed(now);

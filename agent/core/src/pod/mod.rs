@@ -17,6 +17,7 @@ pub mod port;
 mod probe;
 pub(crate) mod pulls;
 mod report;
+pub mod resize;
 pub mod resource;
 pub mod restart;
 mod restore;

@@ -10,7 +10,7 @@ use super::port::start::START_ERROR;
 use crate::{
     id::digest,
     record::{ContainerRecord, ExitRecord, RestartBackoff},
-    spec::{Container, ContainerKind, RestartPolicy},
+    spec::{Container, ContainerKind, OwnRestarts, RestartAction, RestartPolicy},
     time::Mono,
 };
 
@@ -48,15 +48,32 @@ pub(super) fn change_back_off(record: &mut ContainerRecord, old: &Container, new
     }
 }
 
-/// Whether a container that ended with `code` runs again by its policy.
+/// Whether a container that ended with `code` runs again, in a pod of this policy. Source: `ContainerShouldRestart` of
+/// `pkg/api/v1/pod/util.go`.
 #[must_use]
-pub(super) fn runs_again(kind: ContainerKind, policy: RestartPolicy, code: u32) -> bool {
-    match (kind, policy) {
-        (ContainerKind::Sidecar, _) | (ContainerKind::Main, RestartPolicy::Always) => true,
-        (ContainerKind::Init, RestartPolicy::Always | RestartPolicy::OnFailure)
-        | (ContainerKind::Main, RestartPolicy::OnFailure) => code != 0,
-        (ContainerKind::Init | ContainerKind::Main, RestartPolicy::Never) => false,
+pub(super) fn runs_again(container: &Container, pod: RestartPolicy, code: u32) -> bool {
+    match container.kind {
+        ContainerKind::Sidecar => true,
+        ContainerKind::Main => has_another_run(&container.restarts, pod, code),
+        ContainerKind::Init => code != 0 && has_another_run(&container.restarts, pod, code),
     }
+}
+
+fn has_another_run(own: &OwnRestarts, pod: RestartPolicy, code: u32) -> bool {
+    let rule = own.rules.iter().find(|rule| rule.codes.contains(&code) == rule.is_in);
+    match (rule.map(|rule| rule.action), own.policy.unwrap_or(pod)) {
+        (Some(RestartAction::Restart), _) | (_, RestartPolicy::Always) => true,
+        (Some(RestartAction::ByPolicy) | None, RestartPolicy::OnFailure) => code != 0,
+        (Some(RestartAction::ByPolicy) | None, RestartPolicy::Never) => false,
+    }
+}
+
+/// Whether a container that is stopped since a probe failed runs again: no rule counts, since it had not ended by itself. Source:
+/// `computePodActions` of `pkg/kubelet/kuberuntime/kuberuntime_manager.go`.
+#[must_use]
+pub(super) fn runs_again_unhealthy(container: &Container, pod: RestartPolicy) -> bool {
+    let policy = container.restarts.policy.unwrap_or(pod);
+    container.kind == ContainerKind::Sidecar || policy != RestartPolicy::Never
 }
 
 /// Whether a run ended before it began.
@@ -128,7 +145,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::{fixtures, id::ImageRef, observation::Exit, record::Probed};
+    use crate::{fixtures, id::ImageRef, observation::Exit, record::Probed, spec::RestartRule};
 
     const LONGEST: Duration = Duration::from_secs(300);
 
@@ -305,7 +322,42 @@ mod tests {
             (Sidecar, Never, 1, true),
         ];
         for (kind, policy, code, again) in cases {
-            assert_eq!(runs_again(kind, policy, code), again, "{kind:?} {policy:?} {code}");
+            let container = Container { kind, ..fixtures::container("main") };
+            assert_eq!(runs_again(&container, policy, code), again, "{kind:?} {policy:?} {code}");
+        }
+    }
+
+    #[test]
+    fn what_a_container_says_itself_goes_before_its_pods_policy() {
+        use ContainerKind::{Init, Main};
+        use RestartPolicy::{Always, Never, OnFailure};
+        let rule = |codes: &[u32], is_in, action| RestartRule { codes: codes.to_vec(), is_in, action };
+        let on = |codes: &[u32]| vec![rule(codes, true, RestartAction::Restart)];
+        let but_on = |codes: &[u32]| vec![rule(codes, false, RestartAction::Restart)];
+        let first_by_policy =
+            vec![rule(&[42], true, RestartAction::ByPolicy), rule(&[42, 43], true, RestartAction::Restart)];
+        for (kind, pod, own, rules, code, again) in [
+            (Main, Never, Some(Always), vec![], 0, true),
+            (Main, Always, Some(Never), vec![], 1, false),
+            (Main, Always, Some(OnFailure), vec![], 0, false),
+            (Main, Never, Some(OnFailure), vec![], 1, true),
+            (Main, Never, None, vec![], 1, false),
+            (Main, Never, Some(Never), on(&[42]), 42, true),
+            (Main, Never, Some(Never), on(&[42]), 1, false),
+            (Main, Never, Some(Never), but_on(&[0, 1]), 42, true),
+            (Main, Never, Some(Never), but_on(&[0, 1]), 1, false),
+            (Main, Never, Some(Never), first_by_policy.clone(), 42, false),
+            (Main, Never, Some(Never), first_by_policy, 43, true),
+            (Init, Always, Some(Never), vec![], 1, false),
+            (Init, Never, Some(OnFailure), vec![], 1, true),
+            (Init, Never, Some(Never), on(&[0, 42]), 42, true),
+            (Init, Never, Some(Never), on(&[0, 42]), 0, false),
+        ] {
+            let restarts = OwnRestarts { policy: own, rules };
+            let container = Container { kind, restarts, ..fixtures::container("main") };
+            assert_eq!(runs_again(&container, pod, code), again, "{pod:?} {code} {:?}", container.restarts);
+            let unhealthy = own.unwrap_or(pod) != Never;
+            assert_eq!(runs_again_unhealthy(&container, pod), unhealthy, "{pod:?} {:?}", container.restarts);
         }
     }
 }

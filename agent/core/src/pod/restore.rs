@@ -344,6 +344,7 @@ fn first_record(spec: &Pod, now: Now) -> PodRecord {
         name: spec.name.clone(),
         source: spec.source,
         manifest: Arc::clone(&spec.manifest),
+        resize: None,
         started_at: now.wall,
         goal: Goal::Wanted,
         sandbox: 0,

@@ -1,6 +1,6 @@
 //! A container.
 
-use super::{ContainerSecurity, ObjectKind, Probes, ResourceSelector, Resources};
+use super::{ContainerSecurity, ObjectKind, Probes, ResourceSelector, Resources, RestartPolicy};
 use crate::id::{ContainerName, ImageRef, VolumeName};
 
 /// One container of a pod.
@@ -10,6 +10,8 @@ pub struct Container {
     pub name: ContainerName,
     /// Main, init or sidecar.
     pub kind: ContainerKind,
+    /// What it says itself of being started again.
+    pub restarts: OwnRestarts,
     /// Image as written.
     pub image: ImageRef,
     /// When to ask the registry.
@@ -51,6 +53,35 @@ pub enum ContainerKind {
     Init,
     /// `spec.initContainers` with `restartPolicy: Always` (KEP-753).
     Sidecar,
+}
+
+/// `restartPolicy` and `restartPolicyRules` of a container that is no sidecar (KEP-5307).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnRestarts {
+    /// Takes the place of the pod's policy. Without it there are no rules.
+    pub policy: Option<RestartPolicy>,
+    /// The first that matches an exit code decides, before the policy.
+    pub rules: Vec<RestartRule>,
+}
+
+/// One entry of `restartPolicyRules`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestartRule {
+    /// Exit codes.
+    pub codes: Vec<u32>,
+    /// Whether it matches these codes (`In`) or all others (`NotIn`).
+    pub is_in: bool,
+    /// What follows.
+    pub action: RestartAction,
+}
+
+/// What follows an exit code that a rule matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestartAction {
+    /// The container runs again.
+    Restart,
+    /// What the policy says.
+    ByPolicy,
 }
 
 /// `imagePullPolicy`, with the default already applied (`Always` for `:latest` or no tag, else `IfNotPresent`).

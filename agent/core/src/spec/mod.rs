@@ -12,12 +12,13 @@ mod volume;
 
 pub use container::{
     Container, ContainerKind, EnvFrom, EnvSource, EnvVar, ImagePullPolicy, Mount, MountPropagation,
-    ObjectKeyRef, Port, Protocol, Stdin, Stdio, SubPath, TerminationMessage, TerminationMessagePolicy,
+    ObjectKeyRef, OwnRestarts, Port, Protocol, RestartAction, RestartRule, Stdin, Stdio, SubPath,
+    TerminationMessage, TerminationMessagePolicy,
 };
 pub use object::{ObjectKey, ObjectKind};
 pub use pod::{
-    DnsConfig, DnsPolicy, Ended, HostAlias, IpcMode, NetworkMode, PidMode, Pod, ReadinessGate, RestartPolicy,
-    Source, Sysctl,
+    DnsConfig, DnsPolicy, Ended, HostAlias, IpcMode, NetworkMode, PidMode, Pod, ReadinessGate, Resize,
+    RestartPolicy, Source, Sysctl,
 };
 pub use probe::{HttpGet, Probe, ProbeHandler, ProbeKind, ProbePort, Probes};
 pub use resources::{QosClass, Quantities, ResourceField, ResourceSelector, Resources};

@@ -44,6 +44,8 @@ pub struct Pod {
     pub ipc: IpcMode,
     /// `spec.hostname`.
     pub hostname: Option<String>,
+    /// `spec.hostnameOverride`: a DNS name that takes the place of every other, domain included.
+    pub hostname_override: Option<String>,
     /// `spec.subdomain`.
     pub subdomain: Option<String>,
     /// `spec.setHostnameAsFQDN`.
@@ -80,6 +82,17 @@ pub struct Pod {
     pub containers: Vec<Arc<Container>>,
     /// The manifest as JSON, kept so that a record of the pod can be read back after a restart.
     pub manifest: Arc<str>,
+    /// Set while its resources are those of an earlier version than its manifest.
+    pub resize: Option<Resize>,
+}
+
+/// A resize that is asked for and not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resize {
+    /// The manifest, as JSON, of the version whose resources the pod has.
+    pub allocated: Arc<str>,
+    /// The generation that asked for it.
+    pub generation: Option<i64>,
 }
 
 impl Pod {

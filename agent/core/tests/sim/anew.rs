@@ -68,6 +68,25 @@ fn what_was_made_for_a_run_that_was_given_up_is_never_started() {
     }
 }
 
+/// What is wrong with a pod's DNS is told when its sandbox is made, and the next agent finds that one.
+#[test]
+fn that_there_is_no_dns_of_the_cluster_is_told_once() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(berth_core::spec::Pod {
+        dns_policy: berth_core::spec::DnsPolicy::ClusterFirst,
+        ..pods::pod("web", &["main"])
+    });
+    run.settle();
+    let is_note = |effect: &&Effect| matches!(effect, Effect::Pod { act: Act::Note(note), .. } if note.event.reason == "MissingClusterDNS");
+    for _ in 0..2 {
+        assert_eq!(run.told.iter().filter(is_note).count(), 1);
+        run.restart(None);
+        run.settle();
+    }
+    assert!(run.world.running(&uid(), "main").is_some());
+}
+
 /// A shim that does not answer a new agent is taken to hold what its record says, until it is known to be gone.
 #[test]
 fn what_was_taken_to_run_ends_with_a_shim_that_never_answered() {

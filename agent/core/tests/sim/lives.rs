@@ -35,6 +35,7 @@ pub(crate) fn furnished(pod: Pod) -> Life {
         name: pod.name.clone(),
         source: pod.source,
         manifest: Arc::clone(&pod.manifest),
+        resize: None,
         started_at: Timestamp::UNIX_EPOCH,
         goal: Goal::Wanted,
         sandbox: 0,

@@ -37,6 +37,8 @@ mod random;
 #[cfg(test)]
 mod refresh;
 #[cfg(test)]
+mod resize;
+#[cfg(test)]
 mod run;
 #[cfg(test)]
 mod server;

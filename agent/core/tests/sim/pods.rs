@@ -10,8 +10,8 @@ use berth_core::{
     id::{ContainerName, ImageRef, PodName, PodUid, VolumeName},
     spec::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode, Medium,
-        NetworkMode, PidMode, Pod, PodSecurity, Probe, ProbeHandler, ProbePort, Probes, QosClass, Quantities,
-        Resources, RestartPolicy, Scheduling, Source, Stdin, Stdio, TerminationMessage,
+        NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler, ProbePort, Probes,
+        QosClass, Quantities, Resources, RestartPolicy, Scheduling, Source, Stdin, Stdio, TerminationMessage,
         TerminationMessagePolicy, Volume, VolumeSource,
     },
 };
@@ -77,6 +77,7 @@ pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
         pid: PidMode::Container,
         ipc: IpcMode::Pod,
         hostname: None,
+        hostname_override: None,
         subdomain: None,
         hostname_as_fqdn: false,
         host_aliases: Vec::new(),
@@ -95,6 +96,7 @@ pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
         init_containers,
         containers,
         manifest: format!("{{\"name\":\"{name}\"}}").into(),
+        resize: None,
     }
 }
 
@@ -107,6 +109,7 @@ pub(crate) fn container(name: &str) -> Container {
     Container {
         name: ContainerName::new(name),
         kind,
+        restarts: OwnRestarts::default(),
         image: ImageRef::new("busybox:1"),
         pull_policy: ImagePullPolicy::IfNotPresent,
         command: vec!["/bin/sh".into()],

@@ -42,6 +42,23 @@ fn waiting(life: &Life) -> (String, String) {
     }
 }
 
+/// Nothing is told of it but that it was rejected.
+#[test]
+fn a_rejected_pod_shows_no_addresses() {
+    let mut pod = pods::pod("web", &["web"]);
+    (pod.network, pod.source) = (NetworkMode::Node, Source::Api);
+    let mut life = furnished(pod);
+    assert_eq!(shown(&life).host_ips, pods::node().ips);
+    life.record.terminal = Some(TerminalRecord {
+        succeeded: false,
+        reason: "OutOfcpu".into(),
+        message: "Pod was rejected: no room".into(),
+        by: EndedBy::Admission,
+    });
+    let status = shown(&life);
+    assert_eq!((status.host_ips, status.pod_ips), (Vec::new(), Vec::new()));
+}
+
 /// Addresses of a pod in the node's network stay when the node's change; one of the other family is added.
 #[test]
 fn addresses_of_the_node_are_those_of_now_and_its_pods_keep_theirs() {

@@ -54,6 +54,7 @@ fn record() -> Box<PodRecord> {
         name: pod.name.clone(),
         source: Source::File,
         manifest: "{}".into(),
+        resize: None,
         started_at: Timestamp::UNIX_EPOCH,
         goal: Goal::Wanted,
         sandbox: 0,

@@ -28,6 +28,19 @@ fn short_name_and_domain() {
     }
 }
 
+/// Source: `GeneratePodHostNameAndDomain` of `pkg/kubelet/kubelet_pods.go`.
+#[test]
+fn an_override_takes_the_place_of_name_and_domain() {
+    let long = format!("{}.example", "a".repeat(62));
+    for (name, hostname) in [("db.example.com", "db.example.com"), (&*long, &*"a".repeat(62))] {
+        let mut pod = pod("web", Some("own"), Some("sub"));
+        pod.hostname_override = Some(name.to_owned());
+        let expected = HostNames { hostname: hostname.into(), domain: String::new() };
+        assert_eq!(names(&pod, &fixtures::node()), Ok(expected));
+        assert_eq!(of(&pod, &fixtures::node()).as_deref(), Ok(hostname));
+    }
+}
+
 #[test]
 fn names_that_cannot_be_given() {
     for (pod, message) in [

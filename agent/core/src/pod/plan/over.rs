@@ -60,7 +60,7 @@ pub(in crate::pod) fn is_ending(life: &Life) -> bool {
         let is_stopped_alone =
             life.record.containers.get(&container.name).is_some_and(|run| life.record.is_replaced(run));
         code(container)
-            .filter(|code| !is_stopped_alone && !runs_again(container.kind, life.spec.restart_policy, *code))
+            .filter(|code| !is_stopped_alone && !runs_again(container, life.spec.restart_policy, *code))
     };
     let mut init = life.spec.init_containers.iter().filter(|one| one.kind == ContainerKind::Init);
     init.any(|one| has_ended(one).is_some_and(|code| code != 0))
@@ -87,7 +87,7 @@ fn has_failed_for_good(life: &Life, container: &Container) -> bool {
 fn is_over(life: &Life, container: &Container) -> bool {
     let Some(record) = life.record.containers.get(&container.name) else { return false };
     let Some(exit) = &record.exit else { return false };
-    !life.record.is_replaced(record) && !runs_again(container.kind, life.spec.restart_policy, exit.exit.code)
+    !life.record.is_replaced(record) && !runs_again(container, life.spec.restart_policy, exit.exit.code)
 }
 
 fn exit_code(life: &Life, container: &Container) -> Option<u32> {

@@ -143,7 +143,7 @@ impl Planner<'_> {
             return Next::Now;
         }
         let again = self.life.record.is_replaced(record)
-            || runs_again(container.kind, self.life.spec.restart_policy, exit.exit.code);
+            || runs_again(container, self.life.spec.restart_policy, exit.exit.code);
         if !again || (container.kind == ContainerKind::Init && self.is_initialized()) {
             return Next::None;
         }

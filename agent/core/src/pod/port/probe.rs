@@ -23,13 +23,11 @@ use crate::{
         outcome::Slot,
         plan::STOP_MIN,
         probe::{Rhythm, State, Worker, has_started, is_ready, is_wanted},
+        restart::runs_again_unhealthy,
         text::about,
     },
     record::{Afterwards, TerminationRecord},
-    spec::{
-        Container, ContainerKind, EnvSource, HttpGet, Probe, ProbeHandler, ProbeKind, ProbePort,
-        RestartPolicy,
-    },
+    spec::{Container, ContainerKind, EnvSource, HttpGet, Probe, ProbeHandler, ProbeKind, ProbePort},
     status::{Note, Severity},
     time::{Mono, Now},
 };
@@ -335,8 +333,7 @@ impl PodMachine {
     /// `pkg/kubelet/kuberuntime/kuberuntime_manager.go`, `computeInitContainerActions` and `setTerminationGracePeriod` of
     /// `kuberuntime_container.go`.
     fn stop_unhealthy(&mut self, container: &Container, kind: ProbeKind, probe: &Probe, now: Mono) {
-        let runs_again =
-            container.kind == ContainerKind::Sidecar || self.life.spec.restart_policy != RestartPolicy::Never;
+        let runs_again = runs_again_unhealthy(container, self.life.spec.restart_policy);
         let grace = probe.grace.unwrap_or(self.life.spec.grace).max(STOP_MIN);
         let Some(run) = self.life.record.containers.get_mut(&container.name) else { return };
         run.stopping = Some(TerminationRecord { began: now, deadline: now + grace });

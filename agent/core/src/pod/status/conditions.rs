@@ -4,6 +4,7 @@ use super::any_main_started;
 use crate::{
     pod::{
         actual::{Life, Stage},
+        resize,
         resource::Resource,
     },
     record::EndedBy,
@@ -47,6 +48,7 @@ pub(super) fn of(
     let known = &life.record.conditions;
     let own = verdicts.into_iter().filter(|_| !life.is_rejected());
     own.chain(disrupted(life, phase))
+        .chain(resize_pending(life, phase))
         .map(|(kind, Verdict { holds, reason, message })| {
             let before = known.get(&kind).filter(|before| before.holds == holds);
             let since = before.map_or(now.wall, |before| before.since);
@@ -60,6 +62,14 @@ fn disrupted(life: &Life, phase: Phase) -> Option<(ConditionKind, Verdict)> {
     let EndedBy::Node(message) = &life.record.terminal.as_ref()?.by else { return None };
     let verdict = Verdict { holds: true, reason: "TerminationByKubelet", message: message.clone() };
     (phase == Phase::Failed).then_some((ConditionKind::DisruptionTarget, verdict))
+}
+
+/// Source: `determinePodResizeStatus` of `pkg/kubelet/kubelet_pods.go`: one that has ended asks for nothing.
+fn resize_pending(life: &Life, phase: Phase) -> Option<(ConditionKind, Verdict)> {
+    life.spec.resize.as_ref()?;
+    let verdict = Verdict { holds: true, reason: resize::REASON, message: resize::MESSAGE.to_owned() };
+    let has_ended = matches!(phase, Phase::Succeeded | Phase::Failed);
+    (!has_ended).then_some((ConditionKind::PodResizePending, verdict))
 }
 
 /// A pod that is being taken down does not become startable again because the agent began anew, and one whose sandbox is

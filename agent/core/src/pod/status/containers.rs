@@ -157,7 +157,7 @@ fn start_failed(exit: &ExitRecord) -> ContainerState {
 
 /// Whether a container that ended will be started again in this pod.
 fn starts_again(life: &Life, container: &Container, exit: &ExitRecord) -> bool {
-    life.stage() == Stage::Run && runs_again(container.kind, life.spec.restart_policy, exit.exit.code)
+    life.stage() == Stage::Run && runs_again(container, life.spec.restart_policy, exit.exit.code)
 }
 
 fn default_waiting(life: &Life) -> ContainerState {

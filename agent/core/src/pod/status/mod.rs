@@ -12,7 +12,7 @@ use crate::{
     derived::network::known_ips,
     record::{Goal, PodRecord, Transition},
     spec::{ContainerKind, NetworkMode, Source},
-    status::{ContainerStatus, Phase, PodStatus},
+    status::{ConditionKind, ContainerStatus, Phase, PodStatus},
     time::Now,
 };
 
@@ -31,7 +31,10 @@ pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: N
         Source::File | Source::Http => before,
     };
     let conditions = conditions::of(life, phase, &init_containers, &containers, now);
+    // Of one that was rejected nothing is told but that (`rejectPod` of `pkg/kubelet/kubelet.go`).
+    let host_ips = if life.is_rejected() { Vec::new() } else { config.ips.clone() };
     let pod_ips = match (life.spec.network, &life.record.network) {
+        (NetworkMode::Node, _) if life.is_rejected() => Vec::new(),
         (NetworkMode::Node, _) => node_ips(config, previous),
         (NetworkMode::Pod, Some(network)) => known_ips(&network.ips, &config.ips),
         (NetworkMode::Pod, None) => Vec::new(),
@@ -44,7 +47,7 @@ pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: N
         message,
         terminating: life.record.goal == Goal::Removed || life.spec.deletion.is_some(),
         conditions,
-        host_ips: config.ips.clone(),
+        host_ips,
         pod_ips,
         start_time: Some(life.record.started_at),
         qos: life.spec.qos,
@@ -70,6 +73,9 @@ fn node_ips(config: &NodeConfig, previous: Option<&PodStatus>) -> Vec<IpAddr> {
 
 /// Writes into the record what of a status must not change with a restart of the agent.
 pub fn remember(record: &mut PodRecord, status: &PodStatus) {
+    let is_shown = |kind: ConditionKind| status.conditions.iter().any(|one| one.kind == kind);
+    // The next resize that waits does so since then.
+    record.conditions.retain(|kind, _| *kind != ConditionKind::PodResizePending || is_shown(*kind));
     for condition in &status.conditions {
         let transition = Transition { holds: condition.holds, since: condition.since };
         record.conditions.insert(condition.kind, transition);

@@ -2,9 +2,9 @@
 
 use super::{any_main_started, has_stopped};
 use crate::{
-    pod::actual::Life,
-    spec::{ContainerKind, RestartPolicy, Source},
-    status::{ContainerState, ContainerStatus, Phase},
+    pod::{actual::Life, restart::runs_again},
+    spec::{ContainerKind, Source},
+    status::{ContainerState, ContainerStatus, Phase, Terminated},
 };
 
 /// A pod of the API that was taken down has ended, however far it had come: the server waits for that. A pod of a manifest never gets
@@ -20,10 +20,9 @@ fn is_taken_down(life: &Life) -> bool {
 }
 
 fn seen(life: &Life, init_containers: &[ContainerStatus], containers: &[ContainerStatus]) -> Phase {
-    let init = Init::of(init_containers);
-    let main = Main::of(containers);
-    let policy = life.spec.restart_policy;
-    if init.failed > 0 && policy == RestartPolicy::Never {
+    let init = Init::of(life, init_containers);
+    let main = Main::of(life, containers);
+    if init.failed_for_good > 0 {
         return Phase::Failed;
     }
     let is_initializing = init.pending > 0 || (init.pending_sidecars > 0 && !any_main_started(containers));
@@ -43,11 +42,17 @@ fn seen(life: &Life, init_containers: &[ContainerStatus], containers: &[Containe
     if is_one_replaced(life) {
         return Phase::Running;
     }
-    match (policy, all_succeeded) {
-        (RestartPolicy::Always, _) | (RestartPolicy::OnFailure, false) => Phase::Running,
-        (RestartPolicy::OnFailure | RestartPolicy::Never, true) => Phase::Succeeded,
-        (RestartPolicy::Never, false) => Phase::Failed,
+    match (main.stopped == main.stopped_for_good, all_succeeded) {
+        (false, _) => Phase::Running,
+        (true, true) => Phase::Succeeded,
+        (true, false) => Phase::Failed,
     }
+}
+
+/// Whether the end of a container is the last one by what its pod and itself say of it.
+fn is_for_good(life: &Life, status: &ContainerStatus, end: &Terminated) -> bool {
+    let container = life.spec.all_containers().find(|one| one.name == status.name);
+    container.is_none_or(|one| !runs_again(one, life.spec.restart_policy, end.exit_code))
 }
 
 /// Whether a main container was stopped to follow its spec, or was decided to run again after that: it does so whatever the
@@ -62,23 +67,23 @@ fn is_one_replaced(life: &Life) -> bool {
 #[derive(Default)]
 struct Init {
     pending: usize,
-    failed: usize,
+    failed_for_good: usize,
     pending_sidecars: usize,
 }
 
 impl Init {
-    fn of(statuses: &[ContainerStatus]) -> Self {
+    fn of(life: &Life, statuses: &[ContainerStatus]) -> Self {
         let mut counts = Self::default();
         for status in statuses {
             match status.kind {
-                ContainerKind::Init | ContainerKind::Main => counts.add_init(status),
+                ContainerKind::Init | ContainerKind::Main => counts.add_init(life, status),
                 ContainerKind::Sidecar => counts.add_sidecar(status),
             }
         }
         counts
     }
 
-    fn add_init(&mut self, status: &ContainerStatus) {
+    fn add_init(&mut self, life: &Life, status: &ContainerStatus) {
         let ended = match (&status.state, &status.last_state) {
             (ContainerState::Terminated(end), _) | (ContainerState::Waiting { .. }, Some(end)) => end,
             (ContainerState::Running { .. }, _) | (ContainerState::Waiting { .. }, None) => {
@@ -86,8 +91,8 @@ impl Init {
                 return;
             }
         };
-        if ended.exit_code != 0 {
-            self.failed += 1;
+        if ended.exit_code != 0 && is_for_good(life, status, ended) {
+            self.failed_for_good += 1;
         }
     }
 
@@ -107,20 +112,25 @@ struct Main {
     running: usize,
     waiting: usize,
     stopped: usize,
+    stopped_for_good: usize,
     succeeded: usize,
 }
 
 impl Main {
-    fn of(statuses: &[ContainerStatus]) -> Self {
+    fn of(life: &Life, statuses: &[ContainerStatus]) -> Self {
         let mut counts = Self::default();
         for status in statuses {
             match (&status.state, &status.last_state) {
                 (ContainerState::Running { .. }, _) => counts.running += 1,
                 (ContainerState::Terminated(end), _) => {
                     counts.stopped += 1;
+                    counts.stopped_for_good += usize::from(is_for_good(life, status, end));
                     counts.succeeded += usize::from(end.exit_code == 0);
                 }
-                (ContainerState::Waiting { .. }, Some(_)) => counts.stopped += 1,
+                (ContainerState::Waiting { .. }, Some(end)) => {
+                    counts.stopped += 1;
+                    counts.stopped_for_good += usize::from(is_for_good(life, status, end));
+                }
                 (ContainerState::Waiting { .. }, None) => counts.waiting += 1,
             }
         }

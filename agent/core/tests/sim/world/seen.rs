@@ -6,6 +6,7 @@ use berth_core::{
     event::Restored,
     id::{PodUid, SandboxId},
     observation::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
+    pod::resize,
     record::PodRecord,
     time::Now,
 };
@@ -92,7 +93,14 @@ impl World {
         for uid in std::mem::take(&mut self.unwritten) {
             self.statuses.remove(&uid);
         }
-        let read_back = |record: &PodRecord| (record.clone(), Arc::clone(&self.specs[&record.manifest]));
+        let read_back = |record: &PodRecord| {
+            let pod = &self.specs[&record.manifest];
+            let pod = match &record.resize {
+                Some(resize) => resize::read_back(&self.specs[&resize.allocated], pod, resize.clone()),
+                None => Arc::clone(pod),
+            };
+            (record.clone(), pod)
+        };
         let ended = self.ends.iter().filter(|(uid, _)| !self.records.contains_key(*uid));
         let ended = ended.map(|(_, record)| read_back(record)).collect();
         let pods = self.records.values().map(read_back).collect();

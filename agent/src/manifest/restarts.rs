@@ -1,0 +1,93 @@
+//! What a container says itself of being started again: `restartPolicy` and `restartPolicyRules`.
+
+use berth_core::spec::{ContainerKind, OwnRestarts, RestartAction, RestartPolicy, RestartRule};
+use k8s_openapi::api::core::v1::{Container as ApiContainer, ContainerRestartRule};
+
+use super::notes::Notes;
+
+/// The role of a container in its pod, and its own rules. An init container that always runs again is a sidecar.
+pub(super) fn convert(
+    notes: &mut Notes<'_>,
+    field: &str,
+    written: &ApiContainer,
+    role: ContainerKind,
+) -> (ContainerKind, OwnRestarts) {
+    let known = [
+        ("Always", RestartPolicy::Always),
+        ("OnFailure", RestartPolicy::OnFailure),
+        ("Never", RestartPolicy::Never),
+    ];
+    let policy = written.restart_policy.as_deref().filter(|policy| !policy.is_empty());
+    let policy = policy.map(|policy| notes.one_of(&format!("{field}.restartPolicy"), Some(policy), &known));
+    let rules = written.restart_policy_rules.as_deref().unwrap_or_default();
+    if (role, policy) == (ContainerKind::Init, Some(RestartPolicy::Always)) {
+        return (ContainerKind::Sidecar, OwnRestarts::default());
+    }
+    if policy.is_none() && !rules.is_empty() {
+        notes.fault(&format!("{field}.restartPolicyRules"), "go with `restartPolicy` only");
+    }
+    let rules = rules.iter().enumerate();
+    let rules = rules.filter_map(|(at, one)| rule(notes, &format!("{field}.restartPolicyRules[{at}]"), one));
+    (role, OwnRestarts { policy, rules: rules.collect() })
+}
+
+fn rule(notes: &mut Notes<'_>, field: &str, written: &ContainerRestartRule) -> Option<RestartRule> {
+    let known = [("Restart", RestartAction::Restart), ("RestartAllContainers", RestartAction::ByPolicy)];
+    let action = notes.one_of(&format!("{field}.action"), Some(&written.action), &known);
+    if action == RestartAction::ByPolicy {
+        notes.unsupported(format!("{field}.action"));
+    }
+    let on = written.exit_codes.as_ref()?;
+    let known = [("In", true), ("NotIn", false)];
+    let is_in = notes.one_of(&format!("{field}.exitCodes.operator"), Some(&on.operator), &known);
+    // Nothing ends with a code below zero.
+    let codes = on.values.iter().flatten().filter_map(|code| u32::try_from(*code).ok()).collect();
+    Some(RestartRule { codes, is_in, action })
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_core::spec::{Pod, Source};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::manifest::api_pod;
+
+    fn read(init: &Value, main: &Value, rules: &Value) -> Result<(Pod, Vec<String>), String> {
+        let spec = json!({
+            "initContainers": [{ "name": "init", "image": "i", "restartPolicy": init }],
+            "containers": [{ "name": "main", "image": "i", "restartPolicy": main, "restartPolicyRules": rules }],
+        });
+        let metadata = json!({ "name": "web", "namespace": "default", "uid": "u1" });
+        let pod = serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap();
+        let manifest = api_pod(&pod, jiff::Timestamp::UNIX_EPOCH).map_err(|faults| faults.to_string())?;
+        assert_eq!(manifest.pod.source, Source::Api);
+        Ok((Pod::clone(&manifest.pod), manifest.unsupported))
+    }
+
+    #[test]
+    fn containers_say_themselves_whether_they_run_again() {
+        let on = |action: &str, operator: &str| json!([{ "action": action, "exitCodes": { "operator": operator, "values": [42] } }]);
+        let (pod, unsupported) = read(&json!("Always"), &json!("Never"), &on("Restart", "In")).unwrap();
+        assert_eq!(pod.init_containers[0].kind, ContainerKind::Sidecar);
+        let rule = |is_in, action| vec![RestartRule { codes: vec![42], is_in, action }];
+        let own = |policy, rules| OwnRestarts { policy: Some(policy), rules };
+        let expected = own(RestartPolicy::Never, rule(true, RestartAction::Restart));
+        assert_eq!((&pod.containers[0].restarts, unsupported.len()), (&expected, 0));
+
+        let (pod, unsupported) =
+            read(&json!("OnFailure"), &json!("Always"), &on("RestartAllContainers", "NotIn")).unwrap();
+        assert_eq!(pod.init_containers[0].kind, ContainerKind::Init);
+        assert_eq!(pod.init_containers[0].restarts, own(RestartPolicy::OnFailure, vec![]));
+        let expected = own(RestartPolicy::Always, rule(false, RestartAction::ByPolicy));
+        assert_eq!(pod.containers[0].restarts, expected);
+        assert_eq!(unsupported, ["spec.containers[0].restartPolicyRules[0].action"]);
+    }
+
+    #[test]
+    fn rules_without_a_policy_are_refused() {
+        let rules = json!([{ "action": "Restart" }]);
+        let refused = read(&Value::Null, &Value::Null, &rules).unwrap_err();
+        assert!(refused.contains("spec.containers[0].restartPolicyRules"), "{refused}");
+    }
+}
