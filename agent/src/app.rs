@@ -209,11 +209,13 @@ async fn start(
     end_leases(Arc::clone(&host));
 
     // The first event, while the channel is still empty; then the shims may speak.
+    let recorded = records.iter().chain(&ended_pods);
+    let recorded = recorded.map(|(record, pod)| (record.uid.clone(), Arc::clone(pod))).collect();
     let restored = Restored { pods: records, ended: ended_pods, observation: found.observation, orphans };
     sender.send(Event::Restored(Box::new(restored))).await.context("start the loop")?;
     found.shims.iter().for_each(|id| shims.follow(id));
 
-    let parts = Parts { config, host, clients, view, events: sender, cancel };
+    let parts = Parts { config, host, clients, recorded, view, events: sender, cancel };
     parts.spawn(store, events, changes)
 }
 

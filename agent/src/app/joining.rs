@@ -1,10 +1,12 @@
 //! The tasks that a node has in its cluster.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use berth_core::{
     cluster::{events::Happened, throttle::Throttle},
     event::Event,
+    id::PodUid,
+    spec::Pod,
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -36,6 +38,8 @@ pub(super) struct Joining {
     pub(super) runtime: watch::Receiver<CurrentRuntime>,
     /// Where ranges of addresses go that the Node object has for pods.
     pub(super) pod_cidrs: watch::Sender<Vec<String>>,
+    /// Pods that an earlier agent had.
+    pub(super) recorded: BTreeMap<PodUid, Arc<Pod>>,
     pub(super) view: View,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) failpoint: Failpoint,
@@ -72,6 +76,7 @@ impl Joining {
             network,
             runtime,
             pod_cidrs,
+            recorded,
             view,
             events,
             failpoint,
@@ -106,7 +111,8 @@ impl Joining {
         tasks.spawn(async move {
             // Pods are admitted by what the Node object says (`NewSourceApiserver` of `pkg/kubelet/config/apiserver.go`).
             if node_told.wait_for(|is_told| *is_told).await.is_ok() {
-                PodLoop::new(&name, clients, requests, sinks, view, events).dying_at(failpoint).run().await;
+                let pods = PodLoop::new(&name, clients, requests, sinks, view, events);
+                pods.going_on_with(recorded).dying_at(failpoint).run().await;
             }
         });
         while tasks.join_next().await.is_some() {}

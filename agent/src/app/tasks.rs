@@ -1,9 +1,17 @@
 //! The tasks of the agent.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use anyhow::{Context, Result};
-use berth_core::{event::Event, node::Node, spec::Source};
+use berth_core::{
+    event::Event,
+    id::PodUid,
+    node::Node,
+    spec::{Pod, Source},
+};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -34,6 +42,8 @@ pub(super) struct Parts {
     pub(super) config: Arc<Config>,
     pub(super) host: Arc<Host>,
     pub(super) clients: Option<cluster::Clients>,
+    /// Pods that an earlier agent had.
+    pub(super) recorded: BTreeMap<PodUid, Arc<Pod>>,
     pub(super) view: View,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) cancel: CancellationToken,
@@ -50,7 +60,7 @@ impl Parts {
         let mut tasks = JoinSet::new();
         let (pod_cidrs, given_cidrs) = watch::channel(Vec::new());
         let (sources, sinks, asking) = self.join_cluster(&mut tasks, pod_cidrs);
-        let Self { config, host, view, events: sender, cancel, clients: _ } = self;
+        let Self { config, host, view, events: sender, cancel, clients: _, recorded: _ } = self;
         tasks.spawn(cancelled_with(cancel.clone(), serving(Arc::clone(&config), asking)));
         let socket = &config.control_socket;
         let listener = control::listen(socket).with_context(|| format!("listen on {}", socket.display()))?;
@@ -99,6 +109,7 @@ impl Parts {
             network: self.host.network.readiness(),
             runtime: self.host.runtime.clone(),
             pod_cidrs,
+            recorded: self.recorded.clone(),
             view: self.view.clone(),
             events: self.events.clone(),
             failpoint: self.host.failpoint.clone(),

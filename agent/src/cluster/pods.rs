@@ -54,6 +54,8 @@ pub struct PodLoop {
     events: mpsc::Sender<Event>,
     failpoint: Failpoint,
     wanted: BTreeMap<PodUid, Wanted>,
+    /// What an earlier agent ran, until the API server has told of it.
+    recorded: BTreeMap<PodUid, Arc<Pod>>,
     /// Newest versions of pods that the node loop has not been told of yet.
     unread: BTreeMap<PodUid, ApiPod>,
     /// Whether the API server has told what it wants.
@@ -69,7 +71,16 @@ struct Wanted {
     given: Arc<ApiPod>,
     /// What the node makes of it.
     pod: Result<Arc<Pod>, String>,
+    /// Why `given` cannot be read, while the pod goes on as the version before.
+    unread: Option<String>,
     unsupported: Vec<String>,
+}
+
+impl Wanted {
+    /// What is wrong with the version that is wanted now.
+    fn fault(&self) -> Option<&String> {
+        self.unread.as_ref().or(self.pod.as_ref().err())
+    }
 }
 
 impl PodLoop {
@@ -95,10 +106,17 @@ impl PodLoop {
             events,
             failpoint: Failpoint::default(),
             wanted: BTreeMap::new(),
+            recorded: BTreeMap::new(),
             unread: BTreeMap::new(),
             has_spoken: false,
             telling: Telling::default(),
         }
+    }
+
+    /// The same, after an agent that had these pods.
+    #[must_use]
+    pub fn going_on_with(self, recorded: BTreeMap<PodUid, Arc<Pod>>) -> Self {
+        Self { recorded, ..self }
     }
 
     /// The same, which dies at a request.
@@ -162,7 +180,7 @@ impl PodLoop {
         }
         self.telling.told(clock::mono());
         let problems = self.wanted.values().filter_map(|wanted| {
-            let message = wanted.pod.as_ref().err()?.clone();
+            let message = wanted.fault()?.clone();
             Some(Problem { place: format!("pod {}", wanted.name), message })
         });
         self.view.set_problems(Source::Api, problems.collect());
@@ -245,23 +263,47 @@ impl PodLoop {
         }
         let name = name_of(&given);
         let seen = before.map_or_else(Timestamp::now, |before| before.seen);
-        let made = match manifest::api_pod(&given, seen) {
-            Ok(manifest) => (Ok(manifest.pod), manifest.unsupported),
-            Err(faults) => (Err(refused::text(faults)), Vec::new()),
-        };
-        let (pod, unsupported) = made;
-        if let Err(why) = &pod {
-            let was_told = before.is_some_and(|before| before.pod.as_ref().err() == Some(why));
-            if !was_told && !refused::was_told(&given, why) {
-                tracing::error!(pod = %name, "pod cannot be run here: {why}");
-                self.sinks.note(&uid, &refused::note(&uid, &name, why));
+        let recorded = self.recorded.remove(&uid);
+        let known = before.and_then(|before| before.pod.as_ref().ok()).or(recorded.as_ref());
+        let (pod, unread, unsupported) = match (manifest::api_pod(&given, seen), known) {
+            (Ok(manifest), _) => (Ok(manifest.pod), None, manifest.unsupported),
+            (Err(faults), Some(known)) => {
+                let unsupported = before.map(|before| before.unsupported.clone()).unwrap_or_default();
+                (Ok(refused::as_before(known, &given)), Some(refused::text(faults)), unsupported)
             }
-            self.sync.published(uid.clone(), refused::node_pod(&given, &name, why));
-        }
+            (Err(faults), None) => (Err(refused::text(faults)), None, Vec::new()),
+        };
         // How a pod has ended counts only where the node did not see it end.
         let was_seen = before.is_some();
         let pod = pod.map(|pod| if was_seen { without_end(pod) } else { pod });
-        self.wanted.insert(uid, Wanted { name, seen, given: Arc::new(given), pod, unsupported });
+        let told = before.and_then(|before| before.fault().cloned());
+        // An earlier agent that had this version has told it.
+        let is_told = before.is_some_and(|before| before.unsupported == unsupported)
+            || recorded.is_some_and(|recorded| recorded.generation == given.metadata.generation);
+        if !unsupported.is_empty() && !is_told {
+            self.sinks.note(&uid, &refused::not_acted_on(&name, &unsupported));
+        }
+        let wanted = Wanted { name, seen, given: Arc::new(given), pod, unread, unsupported };
+        self.tell_fault(&uid, &wanted, told.as_ref());
+        self.wanted.insert(uid, wanted);
+    }
+
+    /// Tells once what is wrong with a version of a pod, beside `told`, which was of the one before.
+    fn tell_fault(&mut self, uid: &PodUid, wanted: &Wanted, told: Option<&String>) {
+        let Wanted { name, given, pod, .. } = wanted;
+        let Some(why) = wanted.fault() else { return };
+        if told != Some(why) && !refused::was_told(given, why) {
+            match pod {
+                Ok(_) => {
+                    tracing::error!(pod = %name, "pod goes on as its last version that can be run: {why}");
+                }
+                Err(_) => tracing::error!(pod = %name, "pod cannot be run here: {why}"),
+            }
+            self.sinks.note(uid, &refused::note(uid, name, why));
+        }
+        if pod.is_err() {
+            self.sync.published(uid.clone(), refused::node_pod(given, name, why));
+        }
     }
 
     fn report(&mut self, uid: PodUid, report: Report) {
@@ -280,11 +322,12 @@ impl PodLoop {
 
     fn node_pod(&self, uid: &PodUid, published: &Published) -> NodePod {
         let Published { pod, status, remains, .. } = published;
-        let given = self.wanted.get(uid).and_then(|wanted| wanted.given.spec.as_ref());
-        let read: Option<PodSpec> = match given {
-            Some(_) => None,
-            None => serde_json::from_str::<ApiPod>(&pod.manifest).ok().and_then(|pod| pod.spec),
+        // What is told is of the version that the node has, which may not be the one that was given last.
+        let is_same = |wanted: &&Wanted| {
+            wanted.pod.as_ref().is_ok_and(|told| Arc::ptr_eq(&told.manifest, &pod.manifest))
         };
+        let given = self.wanted.get(uid).filter(is_same).and_then(|wanted| wanted.given.spec.as_ref());
+        let read: Option<PodSpec> = if given.is_some() { None } else { pod_status::spec_of(&pod.manifest) };
         let shown = pod_status::of(status, pod, given.or(read.as_ref()));
         let mirror = (pod.source != Source::Api).then(|| Mirror {
             hash: pod.annotations.get("kubernetes.io/config.hash").cloned().unwrap_or_default(),

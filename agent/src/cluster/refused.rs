@@ -5,6 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use berth_core::{
     cluster::sync::NodePod,
     id::{PodName, PodUid},
+    spec::Pod,
     status::{Note, PodEvent, Severity},
 };
 use k8s_openapi::api::core::v1::{
@@ -12,7 +13,10 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::pods::json;
-use crate::document::{Fault, Faults};
+use crate::{
+    document::{Fault, Faults},
+    manifest,
+};
 
 /// Reason of the containers' waiting: nothing of them can be begun as they are written (`ErrCreateContainerConfig` of
 /// `pkg/kubelet/kuberuntime/kuberuntime_container.go`).
@@ -25,6 +29,31 @@ pub(super) fn note(uid: &PodUid, name: &PodName, why: &str) -> Note {
     let reason = Cow::Borrowed("FailedValidation");
     let event = PodEvent { container: None, severity: Severity::Warning, reason, message };
     Note { name: name.clone(), field_path: String::new(), event }
+}
+
+/// What of a pod nothing is done about here.
+pub(super) fn not_acted_on(name: &PodName, fields: &[String]) -> Note {
+    let more = fields.len().saturating_sub(NAMED_MAX);
+    let named = fields.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let message = format!("This node's agent does not act on {named}{more}: the pod runs without");
+    let event = PodEvent {
+        container: None,
+        severity: Severity::Warning,
+        reason: Cow::Borrowed("UnsupportedField"),
+        message,
+    };
+    Note { name: name.clone(), field_path: String::new(), event }
+}
+
+/// A pod whose newest version cannot be run goes on as it was known; that it is to be deleted counts all the same.
+pub(super) fn as_before(known: &Arc<Pod>, given: &ApiPod) -> Arc<Pod> {
+    let deletion = manifest::deletion(given);
+    if known.deletion == deletion {
+        Arc::clone(known)
+    } else {
+        Arc::new(Pod { deletion, ..Pod::clone(known) })
+    }
 }
 
 /// Whether an earlier agent has told this of the pod.

@@ -7,6 +7,8 @@ use berth_core::spec::{
 
 use super::*;
 
+mod unacted;
+
 pub(super) fn origin() -> Origin<'static> {
     let seen = "2026-11-21T07:00:00Z".parse().unwrap();
     Origin { source: Source::File, place: "web.yaml", node: "node-1", seen }

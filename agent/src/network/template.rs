@@ -56,7 +56,7 @@ impl Network {
             self.0.reading.run(READ_WITHIN, unanswered, move || Ok(make(&template, &dir, &cidrs)?)).await;
         match &made {
             Ok(file) => {
-                tracing::info!(file = %file.display(), "network configuration made from its template")
+                tracing::info!(file = %file.display(), "network configuration made from its template");
             }
             Err(error) => tracing::error!(error = with_causes(error), "no network configuration is made"),
         }

@@ -3,6 +3,7 @@
 mod admission;
 mod allocatable;
 mod api_away;
+mod api_changes;
 mod api_faults;
 mod api_kills;
 mod api_pods;
@@ -88,6 +89,7 @@ fn main() -> ExitCode {
         clock_steps::tests(),
         api_faults::tests(),
         api_away::tests(),
+        api_changes::tests(),
         admission::tests(),
         api_kills::tests(),
         kubeadm::tests(),

@@ -137,3 +137,92 @@ fn what_volumes_show_of_a_pod_is_told_from_what_it_is_to_do() {
         assert_eq!(Change::of(&before, &with(path, value)), change, "{path}");
     }
 }
+
+/// A pod whose name of an image may be one that there cannot be.
+fn version(generation: i64, image: &str, deletion: Option<i64>) -> ApiPod {
+    let mut pod = pod(0, 0);
+    pod["metadata"]["generation"] = json!(generation);
+    pod["spec"]["containers"][0]["image"] = json!(image);
+    if let Some(seconds) = deletion {
+        pod["metadata"]["deletionTimestamp"] = json!("2026-11-01T00:00:00Z");
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(seconds);
+    }
+    serde_json::from_value(pod).unwrap()
+}
+
+/// What runs does not end since the API server took a change that this node cannot read; nor does it when the agent begins anew.
+#[tokio::test]
+async fn a_pod_whose_later_version_cannot_be_read_goes_on_and_can_be_deleted() {
+    for has_record in [false, true] {
+        let (recorder, mut happened) = Recorder::new();
+        let sinks = Sinks { reports: Reports::default(), recorder };
+        let clients = Clients::new(server(&Arc::default()));
+        let (events, _node_loop) = mpsc::channel(WAITING);
+        let mut pods = PodLoop::new("n", clients, Throttle::new(0, 0), sinks, View::default(), events);
+        let first = version(1, "a", None);
+        if has_record {
+            let pod = manifest::api_pod(&first, Timestamp::UNIX_EPOCH).unwrap().pod;
+            pods = pods.going_on_with(BTreeMap::from([(pod.uid.clone(), pod)]));
+        } else {
+            pods.want(first);
+            pods.desired();
+        }
+        for (given, image, generation, deletion, is_told) in [
+            (version(2, "", None), "a", 1, None, true),
+            (version(3, "", None), "a", 1, None, false),
+            (version(4, "b", None), "b", 4, None, false),
+            (version(5, " ", None), "b", 4, None, true),
+            (version(6, " ", Some(7)), "b", 4, Some(Duration::from_secs(7)), false),
+        ] {
+            pods.want(given);
+            let Event::Desired { pods: wanted, is_whole: true, .. } = pods.desired() else { panic!() };
+            let [pod] = wanted.as_slice() else { panic!("{wanted:?}") };
+            let is = (pod.containers[0].image.as_str(), pod.generation, pod.deletion);
+            assert_eq!(is, (image, Some(generation), deletion), "of a record: {has_record}");
+            let told = happened.try_recv().ok().map(|told| told.reason);
+            assert_eq!(told.as_deref(), is_told.then_some("FailedValidation"), "{is:?}");
+        }
+    }
+}
+
+/// What is not done about a pod is told once for each version that asks for other than the one before.
+#[tokio::test]
+async fn fields_that_nobody_acts_on_are_told_once() {
+    let with = |generation: i64, containers: Value| -> ApiPod {
+        let mut pod = pod(0, 0);
+        pod["metadata"]["generation"] = json!(generation);
+        pod["spec"]["preemptionPolicy"] = json!("PreemptLowerPriority");
+        pod["spec"]["containers"] = containers;
+        serde_json::from_value(pod).unwrap()
+    };
+    let plain = |image: &str| json!({"name": "main", "image": image, "resizePolicy": []});
+    let hooked = |image: &str| {
+        let sleep = json!({"preStop": {"sleep": {"seconds": 5}}});
+        json!({"name": "main", "image": image, "lifecycle": sleep})
+    };
+    for recorded in [None, Some(1)] {
+        let (recorder, mut happened) = Recorder::new();
+        let sinks = Sinks { reports: Reports::default(), recorder };
+        let clients = Clients::new(server(&Arc::default()));
+        let (events, _node_loop) = mpsc::channel(WAITING);
+        let mut pods = PodLoop::new("n", clients, Throttle::new(0, 0), sinks, View::default(), events);
+        if let Some(generation) = recorded {
+            let pod = manifest::api_pod(&with(generation, json!([hooked("a")])), Timestamp::UNIX_EPOCH);
+            let pod = pod.unwrap().pod;
+            pods = pods.going_on_with(BTreeMap::from([(pod.uid.clone(), pod)]));
+        }
+        for (generation, container, is_told) in [
+            (1, hooked("a"), recorded.is_none()),
+            (2, hooked("b"), false),
+            (3, plain("b"), false),
+            (4, hooked("b"), true),
+        ] {
+            pods.want(with(generation, json!([container])));
+            pods.desired();
+            let told = happened.try_recv().ok().map(|told| (told.reason, told.message));
+            let text = "This node's agent does not act on spec.containers[0].lifecycle: the pod runs without";
+            let expected = is_told.then(|| ("UnsupportedField".to_owned(), text.to_owned()));
+            assert_eq!(told, expected, "{generation} after {recorded:?}");
+        }
+    }
+}

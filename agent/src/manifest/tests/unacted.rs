@@ -1,0 +1,197 @@
+//! `docs/differences.md` names the fields of pods that are not acted on, all of them and nothing else.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{
+    Container, EnvVarSource, PodSecurityContext, PodSpec, SecurityContext, Volume, VolumeMount,
+};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, Visitor, value::Error},
+    forward_to_deserialize_any,
+};
+use serde_json::{Value, json};
+
+use crate::manifest::api_pod;
+
+const PAGE: &str = include_str!("../../../../docs/differences.md");
+
+/// Takes from a type of the API the names of its fields.
+struct Names<'a>(&'a mut Vec<&'static str>);
+
+impl<'de> Deserializer<'de> for Names<'_> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {
+        Err(Error::custom("not a struct"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, Error> {
+        self.0.extend(fields);
+        Err(Error::custom("its names are known"))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct seq tuple
+        tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// The fields of a type below `place` that are not among those of `acted_on`, which it has to have.
+fn others<T: for<'de> Deserialize<'de>>(place: &str, acted_on: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    assert!(T::deserialize(Names(&mut names)).is_err());
+    let acted_on: BTreeSet<&str> = acted_on.split_whitespace().collect();
+    let all: BTreeSet<&str> = names.into_iter().collect();
+    assert_eq!(&acted_on - &all, BTreeSet::new(), "{place}");
+    (&all - &acted_on).into_iter().map(|name| format!("{place}{name}")).collect()
+}
+
+/// The first cells of the table.
+fn named() -> BTreeSet<String> {
+    let section = PAGE.split("\n## ").find(|section| section.starts_with("Fields of pods")).unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    rows.map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn every_field_of_pods_is_acted_on_or_named() {
+    let pod = "activeDeadlineSeconds affinity containers dnsConfig dnsPolicy enableServiceLinks hostAliases hostIPC hostNetwork hostPID \
+        hostname hostnameOverride imagePullSecrets initContainers nodeName nodeSelector os overhead priority priorityClassName \
+        readinessGates resources restartPolicy runtimeClassName securityContext serviceAccountName setHostnameAsFQDN \
+        shareProcessNamespace subdomain terminationGracePeriodSeconds tolerations volumes";
+    let container = "args command env envFrom image imagePullPolicy livenessProbe name ports readinessProbe resources restartPolicy \
+        restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy tty \
+        volumeMounts workingDir";
+    let security = "allowPrivilegeEscalation capabilities privileged procMount readOnlyRootFilesystem runAsGroup runAsNonRoot \
+        runAsUser seccompProfile";
+    let pod_security = "fsGroup fsGroupChangePolicy runAsGroup runAsNonRoot runAsUser seccompProfile supplementalGroups \
+        supplementalGroupsPolicy sysctls";
+    let mount = "mountPath mountPropagation name readOnly subPath subPathExpr";
+    let mut all: BTreeSet<String> = [
+        others::<PodSpec>("spec.", pod),
+        others::<Container>("containers[].", container),
+        others::<SecurityContext>("containers[].securityContext.", security),
+        others::<PodSecurityContext>("spec.securityContext.", pod_security),
+        others::<VolumeMount>("volumeMounts[].", mount),
+        others::<EnvVarSource>("env[].valueFrom.", "configMapKeyRef fieldRef resourceFieldRef secretKeyRef"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    // A part of a field, and kinds of volumes together.
+    all.extend(["containers[].restartPolicyRules[].action", "spec.volumes[].*"].map(str::to_owned));
+    assert_eq!(named(), all);
+}
+
+/// What becomes of a pod with a field.
+#[derive(Debug, PartialEq)]
+enum Fate {
+    /// It is refused.
+    Refused,
+    /// It runs without, and that is told.
+    Told,
+    /// It runs, and nothing is said: others act on it, or the API server writes it into every pod.
+    Nothing,
+}
+
+fn fate(change: impl FnOnce(&mut Value)) -> Fate {
+    let mut pod = json!({
+        "metadata": { "name": "web", "namespace": "default", "uid": "u1" },
+        "spec": { "containers": [{ "name": "main", "image": "i" }] },
+    });
+    change(&mut pod);
+    let pod = serde_json::from_value(pod).unwrap();
+    match api_pod(&pod, jiff::Timestamp::UNIX_EPOCH) {
+        Ok(manifest) if manifest.unsupported.is_empty() => Fate::Nothing,
+        Ok(_) => Fate::Told,
+        Err(_) => Fate::Refused,
+    }
+}
+
+/// The page says the same of each.
+#[test]
+fn what_is_not_acted_on_is_refused_or_told() {
+    let section = PAGE.split("\n## ").find(|section| section.starts_with("Fields of pods")).unwrap();
+    let written = |field: &str| {
+        let row = section.lines().find(|line| line.starts_with(&format!("| `{field}` |"))).unwrap();
+        match row.split('|').nth(2).unwrap().trim() {
+            "refused" => Fate::Refused,
+            "told" => Fate::Told,
+            "others act on it" => Fate::Nothing,
+            other => panic!("{field}: {other}"),
+        }
+    };
+    let named_object = json!([{ "name": "a" }]);
+    let sleep = json!({ "preStop": { "sleep": { "seconds": 1 } } });
+    let rules =
+        json!([{ "action": "RestartAllContainers", "exitCodes": { "operator": "In", "values": [1] } }]);
+    for (field, place, value) in [
+        ("spec.automountServiceAccountToken", "/spec/automountServiceAccountToken", json!(false)),
+        ("spec.ephemeralContainers", "/spec/ephemeralContainers", json!([{ "name": "e", "image": "i" }])),
+        ("spec.hostUsers", "/spec/hostUsers", json!(false)),
+        ("spec.preemptionPolicy", "/spec/preemptionPolicy", json!("Never")),
+        ("spec.resourceClaims", "/spec/resourceClaims", named_object.clone()),
+        ("spec.schedulerName", "/spec/schedulerName", json!("mine")),
+        ("spec.schedulingGates", "/spec/schedulingGates", named_object),
+        ("spec.serviceAccount", "/spec/serviceAccount", json!("mine")),
+        (
+            "spec.securityContext.seLinuxOptions",
+            "/spec/securityContext",
+            json!({ "seLinuxOptions": { "level": "s0" } }),
+        ),
+        ("spec.securityContext.windowsOptions", "/spec/securityContext", json!({ "windowsOptions": {} })),
+        (
+            "spec.volumes[].*",
+            "/spec/volumes",
+            json!([{ "name": "v", "nfs": { "server": "s", "path": "/" } }]),
+        ),
+        ("containers[].lifecycle", "/spec/containers/0/lifecycle", sleep),
+        (
+            "containers[].resizePolicy",
+            "/spec/containers/0/resizePolicy",
+            json!([{ "resourceName": "cpu", "restartPolicy": "NotRequired" }]),
+        ),
+        (
+            "containers[].volumeDevices",
+            "/spec/containers/0/volumeDevices",
+            json!([{ "name": "a", "devicePath": "/d" }]),
+        ),
+        (
+            "env[].valueFrom.fileKeyRef",
+            "/spec/containers/0/env",
+            json!([{ "name": "A", "valueFrom": { "fileKeyRef": { "volumeName": "v", "path": "p", "key": "k" } } }]),
+        ),
+    ] {
+        let (parent, name) = place.rsplit_once('/').unwrap();
+        let found = fate(|pod| pod.pointer_mut(parent).unwrap()[name] = value);
+        assert_eq!(found, written(field), "{field}");
+    }
+    let of_rules = fate(|pod| {
+        let container = &mut pod["spec"]["containers"][0];
+        container["restartPolicy"] = json!("Never");
+        container["restartPolicyRules"] = rules;
+    });
+    assert_eq!(of_rules, written("containers[].restartPolicyRules[].action"));
+}
+
+#[test]
+fn every_kind_of_volume_is_acted_on_or_refused() {
+    let known = "configMap downwardAPI emptyDir hostPath projected secret";
+    let mut names = Vec::new();
+    assert!(Volume::deserialize(Names(&mut names)).is_err());
+    for name in names.into_iter().filter(|name| *name != "name" && !known.contains(name)) {
+        // Fields without which there is no such volume; each kind passes over those of others.
+        let source = json!({ "volumeID": "v", "diskName": "d", "diskURI": "d", "shareName": "s", "secretName": "s", "driver": "d",
+            "repository": "r", "pdName": "p", "endpoints": "e", "path": "/", "iqn": "i", "lun": 1, "targetPortal": "t",
+            "server": "s", "claimName": "c", "pdID": "p", "volumePath": "v", "gateway": "g", "system": "s", "monitors": [],
+            "image": "i", "registry": "r", "volume": "v", "secretRef": { "name": "s" }, "spec": {} });
+        let volume = json!([{ "name": "v", (name): source }]);
+        assert_eq!(fate(|pod| pod["spec"]["volumes"] = volume), Fate::Refused, "{name}");
+    }
+}
