@@ -73,9 +73,14 @@ fn refused(request: &Request, error: &ApiError) -> Answer {
         Call::Delete { .. } => "delete a pod",
         Call::CreateMirror(_) => "make a mirror pod",
     };
-    if error.is_not_found() || error.is_conflict() {
+    let is_made = matches!(request.call, Call::CreateMirror(_));
+    if error.is_not_found() || (error.is_conflict() && is_made) {
         tracing::debug!(pod = %request.name, what, %error, "another pod is there, or none");
         return Answer::Gone;
+    }
+    if error.is_conflict() {
+        tracing::debug!(pod = %request.name, what, %error, "it was changed meanwhile, or is another one");
+        return Answer::Conflict;
     }
     tracing::warn!(pod = %request.name, what, %error, "request to the API server failed");
     if error.is_forbidden() || error.is_invalid() {

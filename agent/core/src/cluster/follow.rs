@@ -2,7 +2,9 @@
 //! to wait after a failure.
 //!
 //! Versions of one kind of object are numbers that grow (KEP-5504), so what is older than what was seen is known to be: it comes from a
-//! server that is behind. Sources: `NewReflector` of `k8s.io/client-go/tools/cache/reflector.go`,
+//! server that is behind. Of the first list there is nothing to compare with: it is asked for as of now, which the server answers as etcd
+//! has it and not from a cache that may be behind, as client-go asks for its first stream (`rewatchResourceVersion`; its first list in
+//! pages, `relistResourceVersion`, takes whatever version the cache has, ours does not). Sources: `NewReflector` of `k8s.io/client-go/tools/cache/reflector.go`,
 //! `k8s.io/apimachinery/pkg/util/resourceversion`.
 
 use std::time::Duration;
@@ -151,7 +153,7 @@ mod tests {
     #[test]
     fn a_watch_goes_on_from_what_was_seen_last() {
         let mut follow = Follow::default();
-        assert_eq!(follow.next(), list(""));
+        assert_eq!(follow.next(), list(""), "of now, not of any version");
         follow.listed("7").unwrap();
         assert_eq!(follow.next(), watch("7"));
         for (version, is_believed, then) in

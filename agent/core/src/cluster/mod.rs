@@ -11,6 +11,7 @@ mod mirror;
 pub mod node;
 pub mod patch;
 pub mod proxy;
+pub mod spread;
 pub mod sync;
 pub mod telling;
 pub mod throttle;

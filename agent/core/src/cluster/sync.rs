@@ -4,6 +4,8 @@
 //! sent, one at a time. A backlog is one request per pod, however long the server was away. Source:
 //! `pkg/kubelet/status/status_manager.go`, `pkg/kubelet/pod/mirror_client.go`, `pkg/kubelet/kubelet_pods.go` `HandlePodCleanups`.
 
+mod asked;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
@@ -12,6 +14,7 @@ use std::{
 
 use serde_json::Value;
 
+pub use self::asked::{Answer, ApiPod, Call, Mirror, NodePod, Request};
 use super::{
     mirror::{self, Mirroring},
     patch,
@@ -30,93 +33,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// The longest pause after one that the server refused, and will refuse again, unless it has just begun or knows the node no more for a
 /// moment.
 const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(60);
-
-/// A pod as the API has it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ApiPod {
-    /// UID of the object.
-    pub uid: PodUid,
-    /// Namespace and name.
-    pub name: PodName,
-    /// How new this is; 0 where that cannot be told.
-    pub version: u64,
-    /// `status`.
-    pub status: Arc<Value>,
-    /// Whether it is to be deleted.
-    pub is_deleted: bool,
-    /// Of a mirror: the hash of the pod that it shows (`kubernetes.io/config.mirror`).
-    pub mirrors: Option<String>,
-}
-
-/// A pod as the node has it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NodePod {
-    /// Namespace and name.
-    pub name: PodName,
-    /// `status`; nothing when the node has nothing to say: the API knows how the pod ended, the node does not.
-    pub status: Option<Arc<Value>>,
-    /// Whether nothing of it is left but its directories.
-    pub is_torn_down: bool,
-    /// What its mirror is made of, when the API server did not give it.
-    pub mirror: Option<Mirror>,
-}
-
-/// What a mirror is made of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mirror {
-    /// The hash that it bears (`kubernetes.io/config.hash` of the pod).
-    pub hash: String,
-    /// The pod as JSON.
-    pub manifest: Arc<str>,
-}
-
-/// One request to the API server.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Request {
-    /// Given back with the answer.
-    pub op: OpId,
-    /// Which pod.
-    pub name: PodName,
-    /// What.
-    pub call: Call,
-}
-
-/// What is asked of the API server.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Call {
-    /// Patch the status of the pod with this UID, by strategic merge. Answer: the pod.
-    PatchStatus {
-        /// Whose.
-        uid: PodUid,
-        /// Of `status`.
-        patch: Value,
-    },
-    /// Delete the pod with this UID at once: nothing of it is left. Answer: nothing.
-    Delete {
-        /// Whose.
-        uid: PodUid,
-    },
-    /// Make the mirror of a pod. Answer: the pod.
-    CreateMirror(Mirror),
-}
-
-/// What came of a request.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
-    /// It was carried out; the pod as it is now.
-    Pod(Box<ApiPod>),
-    /// It was carried out.
-    Done,
-    /// There is no such pod, or it is another one.
-    Gone,
-    /// The server refused, and will refuse again.
-    Refused,
-    /// It failed, or nobody knows.
-    Failed {
-        /// How long the server wants to be left alone at least.
-        retry_after: Duration,
-    },
-}
 
 /// The machine.
 #[derive(Debug, Default)]
@@ -202,6 +118,12 @@ impl PodSync {
             let names: Vec<PodName> = self.names.keys().cloned().collect();
             names.iter().for_each(|name| self.look_at(name));
         }
+    }
+
+    /// The same, but of pods with these UIDs, of which nobody knows more than that they are there: what was known of them stays.
+    pub fn listed_beside(&mut self, mut pods: Vec<ApiPod>, unread: &BTreeSet<PodUid>) {
+        pods.extend(self.api.values().filter(|pod| unread.contains(&pod.uid)).cloned());
+        self.listed(pods);
     }
 
     /// A pod was made or changed.
@@ -298,6 +220,11 @@ impl PodSync {
             }
             // The watch tells what is there now; whatever comes of it, this pod was meant.
             Answer::Gone => Some(PAUSE_MAX),
+            // At once with what is there now; later where that is not enough.
+            Answer::Conflict => Some(match state.tries.checked_sub(1) {
+                None => Duration::ZERO,
+                Some(before) => pause(before, chance, PAUSE_MAX),
+            }),
             Answer::Refused => Some(pause(state.tries, chance, REFUSED_PAUSE_MAX)),
             Answer::Failed { retry_after } => Some(pause(state.tries, chance, PAUSE_MAX).max(retry_after)),
         };

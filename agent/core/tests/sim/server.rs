@@ -109,15 +109,18 @@ impl Server {
         let there = self.objects.get(&request.name);
         match &request.call {
             Call::PatchStatus { uid, patch } => {
-                let Some(mut object) = there.filter(|one| one.uid == *uid).cloned() else {
-                    return Answer::Gone;
-                };
+                let Some(mut object) = there.cloned() else { return Answer::Gone };
+                if object.uid != *uid {
+                    return Answer::Conflict;
+                }
                 merge(&mut object.status, patch);
                 self.put(object);
             }
             Call::Delete { uid } => {
-                if there.is_none_or(|one| one.uid != *uid) {
-                    return Answer::Gone;
+                match there {
+                    None => return Answer::Gone,
+                    Some(other) if other.uid != *uid => return Answer::Conflict,
+                    Some(_) => {}
                 }
                 self.remove(&request.name);
                 return Answer::Done;

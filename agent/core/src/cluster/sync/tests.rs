@@ -154,6 +154,58 @@ fn a_request_that_failed_is_tried_again_later_and_with_what_is_wanted_then() {
     assert!(matches!(only(&mut sync, now).call, Call::PatchStatus { uid: of, .. } if of == uid("other")));
 }
 
+/// Upstream patches for the UID alone, and the next look of its status manager comes at once for whatever has changed.
+#[test]
+fn a_conflict_is_tried_again_at_once_and_later_only_when_it_repeats() {
+    let mut sync = listed(vec![api("web", 1, json!({"phase": "Pending"}))]);
+    sync.published(uid("web"), node("web", json!({"phase": "Running", "reason": "a"})));
+    let mut now = NOW;
+    let first = only(&mut sync, now);
+    // Somebody else has written what was to be written.
+    sync.applied(api("web", 2, json!({"phase": "Running"})));
+    sync.answered(first.op, Answer::Conflict, now, 1.0);
+    let patch = |request: Request| match request.call {
+        Call::PatchStatus { patch, .. } => patch,
+        call => panic!("{call:?}"),
+    };
+    for pause in [500, 1000, 2000, 4000, 8000, 10_000, 10_000] {
+        let request = only(&mut sync, now);
+        let op = request.op;
+        assert_eq!(patch(request), json!({"reason": "a"}), "with what is there now");
+        sync.answered(op, Answer::Conflict, now, 1.0);
+        assert_eq!(sync.poll_request(now), None);
+        now = now + Duration::from_millis(pause);
+        assert_eq!(sync.poll_timeout(), Some(now));
+    }
+    let request = only(&mut sync, now);
+    sync.answered(
+        request.op,
+        Answer::Pod(Box::new(api("web", 3, json!({"phase": "Running", "reason": "a"})))),
+        now,
+        1.0,
+    );
+    sync.published(uid("web"), node("web", json!({"phase": "Failed", "reason": "a"})));
+    let request = only(&mut sync, now);
+    sync.answered(request.op, Answer::Conflict, now, 1.0);
+    only(&mut sync, now);
+}
+
+#[test]
+fn a_pod_that_is_there_and_cannot_be_read_is_not_gone() {
+    let mut sync = listed(vec![api("web", 1, json!({"phase": "Running"})), api("db", 2, json!({}))]);
+    sync.published(uid("web"), node("web", json!({"phase": "Running"})));
+    sync.published(uid("db"), node("db", json!({"phase": "Running"})));
+    while let Some(request) = sync.poll_request(NOW) {
+        sync.answered(request.op, Answer::Refused, NOW, 1.0);
+    }
+    let unread = BTreeSet::from([uid("web"), uid("never known")]);
+    sync.listed_beside(Vec::new(), &unread);
+    sync.published(uid("web"), node("web", json!({"phase": "Failed"})));
+    sync.published(uid("db"), node("db", json!({"phase": "Failed"})));
+    let request = only(&mut sync, NOW + REFUSED_PAUSE_MAX);
+    assert_eq!(request.call, Call::PatchStatus { uid: uid("web"), patch: json!({"phase": "Failed"}) });
+}
+
 #[test]
 fn pauses_are_as_long_as_chance_and_the_server_say() {
     for (chance, retry_after, pause) in

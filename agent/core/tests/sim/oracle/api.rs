@@ -138,7 +138,7 @@ impl Oracle {
         let Some(request) = self.told.open.remove(&op) else { return };
         match answer {
             Answer::Pod(_) | Answer::Done => {}
-            Answer::Gone | Answer::Refused | Answer::Failed { .. } => {
+            Answer::Gone | Answer::Conflict | Answer::Refused | Answer::Failed { .. } => {
                 self.published(&request.name);
                 self.may_be_asked_again(&request);
             }
