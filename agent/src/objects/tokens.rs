@@ -38,6 +38,10 @@ const JITTER_MAX: Duration = Duration::from_secs(10);
 /// When it is tried again after the API server gave none; upstream tries at the pod's next sync.
 const AGAIN: Duration = Duration::from_secs(30);
 
+/// Of a token that is to be renewed at once, as one that lives for no time or a moment, the next one is asked for after this at the
+/// earliest, and after twice as long each time that it happens again, as far as after a token that was not given.
+const AGAIN_MIN: Duration = Duration::from_secs(1);
+
 /// How long the API server may take.
 const WITHIN: Duration = Duration::from_secs(30);
 
@@ -63,6 +67,8 @@ pub(super) struct Token {
 struct Known {
     text: Arc<Hidden>,
     life: Life,
+    /// How many tokens in a row were to be renewed too soon.
+    brief: u32,
 }
 
 /// From when to when a token is good.
@@ -75,12 +81,15 @@ struct Life {
 }
 
 impl Life {
-    /// Of a token that was asked for at `asked` and is to live so many seconds.
-    fn of(asked: Mono, seconds: i64, jitter: Duration) -> Self {
+    /// Of a token that was asked for at `asked` and is to live so many seconds; the ones before it, so many in a row, lived too briefly.
+    /// With how many do now.
+    fn of(asked: Mono, seconds: i64, jitter: Duration, brief: u32) -> (Self, u32) {
         let seconds = u64::try_from(seconds).unwrap_or(0);
         let whole = Duration::from_secs(seconds);
-        let most = whole.saturating_sub(Duration::from_secs(seconds * 20 / 100)).min(AGE_MAX);
-        Self { renew_at: asked + most.saturating_sub(jitter), ends_at: asked + whole }
+        let used = Duration::from_secs(seconds - seconds / 5).min(AGE_MAX).saturating_sub(jitter);
+        let least = AGAIN_MIN.saturating_mul(1 << brief.min(5)).min(AGAIN);
+        let brief = if used <= least { brief.saturating_add(1) } else { 0 };
+        (Self { renew_at: asked + used.max(least), ends_at: asked + whole }, brief)
     }
 }
 
@@ -109,8 +118,10 @@ impl Tokens {
             return Ok(token.given(now));
         }
         match (self.ask(key).await, known) {
-            (Ok(text), _) => {
-                let token = Known { text: Arc::new(text.0), life: Life::of(now, text.1, jitter(key)) };
+            (Ok(text), known) => {
+                let before = known.map_or(0, |known| known.brief);
+                let (life, brief) = Life::of(now, text.1, jitter(key), before);
+                let token = Known { text: Arc::new(text.0), life, brief };
                 self.known().insert(key.clone(), token.clone());
                 Ok(token.given(now))
             }
@@ -189,13 +200,34 @@ mod tests {
             (86_400, 0, 69_120),
             (1 << 32, 0, 86_400),
             (1 << 32, 10, 86_390),
-            (0, 10, 0),
-            (-5, 10, 0),
+            (10, 0, 8),
+            (0, 10, 1),
+            (-5, 10, 1),
+            (i64::MIN, 10, 1),
+            (i64::MAX, 0, 86_400),
+            (1, 0, 1),
         ] {
-            let life = Life::of(asked, seconds, Duration::from_secs(jitter));
+            let (life, _) = Life::of(asked, seconds, Duration::from_secs(jitter), 0);
             assert_eq!(life.renew_at.since(asked).as_secs(), renew_after, "{seconds} {jitter}");
             assert_eq!(life.ends_at.since(asked).as_secs(), u64::try_from(seconds).unwrap_or(0));
         }
+    }
+
+    /// Whatever the server gives, it is asked no more often than one that gives nothing.
+    #[test]
+    fn tokens_that_live_too_briefly_are_asked_for_ever_less_often() {
+        let asked = Mono(Duration::from_secs(1000));
+        let mut brief = 0;
+        let mut renewed = |seconds| {
+            let (life, now) = Life::of(asked, seconds, Duration::from_secs(3), brief);
+            brief = now;
+            life.renew_at.since(asked).as_secs()
+        };
+        let pauses: Vec<u64> = (0..8).map(|_| renewed(0)).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
+        assert_eq!(renewed(10), 30, "sooner than the pause");
+        assert_eq!(renewed(600), 477);
+        assert_eq!([renewed(4), renewed(4)], [1, 2], "from the beginning");
     }
 
     #[test]
