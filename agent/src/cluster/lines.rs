@@ -4,19 +4,35 @@ use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use kube::client::Body;
 
-use super::ApiError;
+use super::{ApiError, head::HEAD_BYTES};
 
-/// Most bytes of a line. A request has three mebibytes at most (`MaxRequestBodyBytes`), of which JSON may make six times as much.
+/// Most bytes of a line that is kept. A request has three mebibytes at most (`MaxRequestBodyBytes`), of which JSON may make six times as
+/// much.
 pub(super) const LINE_BYTES_MAX: usize = 20 << 20;
+/// Most bytes of a line whose end is waited for: what has none is no line.
+const END_WITHIN: usize = 64 << 20;
 /// What is kept for the next lines once they are read: that a line was long is no reason to keep its memory.
 const KEPT_BYTES: usize = 64 << 10;
+
+/// A line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// All of it.
+    Whole(Vec<u8>),
+    /// Its beginning: it has more bytes than are kept.
+    Head {
+        /// What it begins with.
+        bytes: Vec<u8>,
+        /// How long it is.
+        length: usize,
+    },
+}
 
 /// Lines as they come.
 #[derive(Debug)]
 pub(super) struct Lines {
     body: Body,
     rest: Rest,
-    read: usize,
 }
 
 /// What came, and is no line yet.
@@ -27,37 +43,30 @@ struct Rest {
     looked_at: usize,
     /// So many of them were taken.
     taken: usize,
+    /// Of a line that is too long: so many bytes after its beginning were given up.
+    given_up: usize,
 }
 
 impl Lines {
     pub(super) fn of(body: Body) -> Self {
-        Self { body, rest: Rest::default(), read: 0 }
+        Self { body, rest: Rest::default() }
     }
 
     /// The next line; `None` at the end, where the beginning of a line is none. Nothing is lost when it is given up.
-    pub(super) async fn next(&mut self) -> Option<Result<Vec<u8>, ApiError>> {
+    pub(super) async fn next(&mut self) -> Option<Result<Line, ApiError>> {
         loop {
             if let Some(line) = self.rest.line() {
                 return Some(Ok(line));
             }
-            if self.rest.bytes.len() - self.rest.taken > LINE_BYTES_MAX {
-                let why = format!("one line of it is longer than {} MiB", LINE_BYTES_MAX >> 20);
+            if self.rest.waiting() > END_WITHIN {
+                let why = format!("one line of it is longer than {} MiB", END_WITHIN >> 20);
                 return Some(Err(ApiError::Unusable(why)));
             }
             match self.body.frame().await? {
-                Ok(frame) => {
-                    let piece = frame.into_data().unwrap_or_else(|_trailers| Bytes::new());
-                    self.read += piece.len();
-                    self.rest.push(&piece);
-                }
+                Ok(frame) => self.rest.push(&frame.into_data().unwrap_or_else(|_trailers| Bytes::new())),
                 Err(error) => return Some(Err(ApiError::of_transport(&error))),
             }
         }
-    }
-
-    /// How many bytes came so far.
-    pub(super) fn bytes_read(&self) -> usize {
-        self.read
     }
 }
 
@@ -69,20 +78,44 @@ impl Rest {
         if self.bytes.is_empty() {
             self.bytes.shrink_to(KEPT_BYTES);
         }
+        self.give_up();
         self.bytes.extend_from_slice(piece);
     }
 
+    /// Of a line that is too long, and goes on, nothing but its beginning is kept.
+    fn give_up(&mut self) {
+        let is_too_long = self.bytes.len() > LINE_BYTES_MAX || self.given_up > 0;
+        if is_too_long && self.bytes.len() > HEAD_BYTES {
+            self.given_up += self.bytes.len() - HEAD_BYTES;
+            self.bytes.truncate(HEAD_BYTES);
+            self.bytes.shrink_to(HEAD_BYTES + KEPT_BYTES);
+            self.looked_at = HEAD_BYTES;
+        }
+    }
+
+    /// Bytes that came of a line whose end has not come.
+    fn waiting(&self) -> usize {
+        self.bytes.len() - self.taken + self.given_up
+    }
+
     /// The next line without its end. Empty lines are none.
-    fn line(&mut self) -> Option<Vec<u8>> {
+    fn line(&mut self) -> Option<Line> {
         loop {
-            let Some(at) = self.bytes[self.looked_at..].iter().position(|byte| *byte == b'\n') else {
+            let Some(at) = memchr::memchr(b'\n', &self.bytes[self.looked_at..]) else {
                 self.looked_at = self.bytes.len();
                 return None;
             };
             let end = self.looked_at + at;
-            let line = self.bytes[self.taken..end].trim_ascii().to_vec();
+            let (line, given_up) =
+                (self.bytes[self.taken..end].trim_ascii(), std::mem::take(&mut self.given_up));
+            let length = line.len() + given_up;
+            let line = if length > LINE_BYTES_MAX {
+                Line::Head { bytes: line[..line.len().min(HEAD_BYTES)].to_vec(), length }
+            } else {
+                Line::Whole(line.to_vec())
+            };
             (self.taken, self.looked_at) = (end + 1, end + 1);
-            if !line.is_empty() {
+            if length > 0 {
                 return Some(line);
             }
         }
@@ -99,6 +132,7 @@ mod tests {
         for piece in pieces {
             rest.push(piece.as_bytes());
             while let Some(line) = rest.line() {
+                let Line::Whole(line) = line else { panic!("{line:?}") };
                 lines.push(String::from_utf8(line).unwrap());
             }
         }
@@ -125,14 +159,45 @@ mod tests {
         }
     }
 
+    fn whole(text: &str) -> Option<Result<Line, ApiError>> {
+        Some(Ok(Line::Whole(text.as_bytes().to_vec())))
+    }
+
     #[tokio::test]
-    async fn a_line_is_bounded_and_the_beginning_of_one_is_none() {
+    async fn the_beginning_of_a_line_is_none_and_one_without_end_is_given_up() {
         let mut lines = Lines::of(Body::from(b"a\nb".to_vec()));
-        assert_eq!(lines.next().await, Some(Ok(b"a".to_vec())));
+        assert_eq!(lines.next().await, whole("a"));
         assert_eq!(lines.next().await, None);
-        assert_eq!(lines.bytes_read(), 3);
-        let mut endless = Lines::of(Body::from(vec![b'x'; LINE_BYTES_MAX + 1]));
+        let mut endless = Lines::of(Body::from(vec![b'x'; END_WITHIN + 1]));
         let error = endless.next().await.unwrap().unwrap_err().to_string();
-        assert!(error.contains("longer than 20 MiB"), "{error}");
+        assert!(error.contains("longer than 64 MiB"), "{error}");
+    }
+
+    /// However it is cut, and with the memory of its beginning alone.
+    #[test]
+    fn of_a_line_that_is_too_long_the_beginning_is_kept_and_the_next_one_is_whole() {
+        for (length, piece, is_whole) in [
+            (LINE_BYTES_MAX, 1 << 20, true),
+            (LINE_BYTES_MAX + 1, 1 << 20, false),
+            (LINE_BYTES_MAX + 1, usize::MAX, false),
+            (2 * LINE_BYTES_MAX, 16 << 10, false),
+            (2 * LINE_BYTES_MAX, 3 << 20, false),
+        ] {
+            let text = [&b"first\n"[..], &vec![b'x'; length], b"\nlast\n"].concat();
+            let (mut rest, mut found, mut most) = (Rest::default(), Vec::new(), 0);
+            for piece in text.chunks(piece.min(text.len())) {
+                rest.push(piece);
+                most = most.max(rest.bytes.capacity());
+                while let Some(line) = rest.line() {
+                    found.push(match line {
+                        Line::Whole(bytes) => (true, bytes.len(), bytes.len()),
+                        Line::Head { bytes, length } => (false, bytes.len(), length),
+                    });
+                }
+            }
+            let long = if is_whole { (true, length, length) } else { (false, HEAD_BYTES, length) };
+            assert_eq!(found, [(true, 5, 5), long, (true, 4, 4)], "{length} by {piece}");
+            assert!(piece == usize::MAX || most <= 2 * LINE_BYTES_MAX + (8 << 20), "{most}");
+        }
     }
 }

@@ -13,16 +13,18 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    ApiError,
-    answers::{BYTES_MAX, TooLarge},
+    ApiError, Unread,
+    answers::TooLarge,
     client::within,
+    head::{HEAD_BYTES, Head},
     lines::Lines,
+    watch::{AT_ONCE_BYTES, stopping},
 };
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
-/// Pages of a list: who says that there are more has no end.
-const PAGES_MAX: usize = 1000;
+/// Objects of a list: who says that there are more has no end.
+pub(super) const OBJECTS_MAX: usize = 500_000;
 /// How long one page may take, and the first bytes of a watch.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
@@ -42,37 +44,79 @@ impl fmt::Debug for Collection {
     }
 }
 
+/// What a list has.
+#[derive(Debug)]
+pub(super) struct Listed<K> {
+    pub(super) objects: Vec<K>,
+    /// Those that are too large to be read.
+    pub(super) unread: Vec<Unread>,
+    /// As of which version it is.
+    pub(super) version: String,
+}
+
+/// A page as it came.
+enum Page {
+    Whole(Bytes),
+    /// It is larger than answers may be.
+    Beginning(Vec<u8>, usize),
+}
+
 impl Collection {
-    /// All objects page by page, and the version as of which they are: not older than `from`, of now when it is empty.
-    pub(super) async fn list<K>(self, from: String) -> Result<(Vec<K>, String), ApiError>
+    /// All objects page by page, as of a version that is not older than `from`, of now when it is empty. A page that is too large is asked
+    /// for in smaller ones.
+    pub(super) async fn list<K>(self, mut from: String) -> Result<Listed<K>, ApiError>
     where
-        K: Clone + DeserializeOwned,
+        K: Clone + DeserializeOwned + Send + 'static,
     {
-        let mut params = ListParams::default().fields(&self.fields).limit(PAGE);
-        if !from.is_empty() {
-            params = params.at(&from).matching(VersionMatch::NotOlderThan);
-        }
-        let (mut objects, mut bytes) = (Vec::new(), 0);
-        for _ in 0..PAGES_MAX {
-            let text = within(ANSWER_WITHIN, self.page(&params)).await?;
-            bytes += text.len();
-            if bytes > BYTES_MAX {
-                return Err(ApiError::Unusable(TooLarge.to_string()));
+        let (mut limit, mut next) = (PAGE, None);
+        let mut all = Listed { objects: Vec::new(), unread: Vec::new(), version: String::new() };
+        let mut left = OBJECTS_MAX;
+        while left > 0 {
+            left = left.saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
+            let params = self.params(limit, &from, next.as_deref());
+            match within(ANSWER_WITHIN, self.page(&params)).await? {
+                Page::Whole(text) => {
+                    let page = read::<K>(text).await?;
+                    all.objects.extend(page.items);
+                    all.version = page.metadata.resource_version.unwrap_or_default();
+                    next = page.metadata.continue_.filter(|next| !next.is_empty());
+                    if next.is_none() {
+                        return Ok(all);
+                    }
+                }
+                // A server that answers from its cache may pass over the limit: that of now is never older, and has it.
+                Page::Beginning(..) if next.is_none() && !from.is_empty() => from.clear(),
+                Page::Beginning(..) if limit > 1 => limit = (limit / 10).max(1),
+                Page::Beginning(beginning, bytes) => next = Some(pass_over(&mut all, &beginning, bytes)?),
             }
-            let page: ObjectList<K> =
-                serde_json::from_slice(&text).map_err(|error| ApiError::of_json(&error))?;
-            objects.extend(page.items);
-            match page.metadata.continue_.filter(|next| !next.is_empty()) {
-                Some(next) => params = params.continue_token(&next),
-                None => return Ok((objects, page.metadata.resource_version.unwrap_or_default())),
-            }
         }
-        Err(ApiError::Unusable(format!("the list has more than {PAGES_MAX} pages")))
+        Err(ApiError::Unusable(format!("the list has more than {OBJECTS_MAX} objects")))
     }
 
-    async fn page(&self, params: &ListParams) -> Result<Bytes, ApiError> {
-        let body = self.send(Request::new(self.url.as_str()).list(params)).await?;
-        whole(body).await
+    fn params(&self, limit: u32, from: &str, next: Option<&str>) -> ListParams {
+        let params = ListParams::default().fields(&self.fields).limit(limit);
+        match next {
+            Some(next) => params.continue_token(next),
+            None if from.is_empty() => params,
+            None => params.at(from).matching(VersionMatch::NotOlderThan),
+        }
+    }
+
+    async fn page(&self, params: &ListParams) -> Result<Page, ApiError> {
+        let mut body = self.send(Request::new(self.url.as_str()).list(params)).await?;
+        let mut text = Vec::new();
+        while let Some(frame) = body.frame().await {
+            match frame {
+                Ok(frame) => text.extend_from_slice(&frame.into_data().unwrap_or_default()),
+                Err(kube::Error::Service(error)) if error.is::<TooLarge>() => {
+                    let length = text.len();
+                    text.truncate(HEAD_BYTES);
+                    return Ok(Page::Beginning(text, length));
+                }
+                Err(error) => return Err(ApiError::of_transport(&error)),
+            }
+        }
+        Ok(Page::Whole(text.into()))
     }
 
     /// A watch from a version; with initial events a list that comes as a stream, which is not older.
@@ -100,4 +144,32 @@ impl Collection {
 async fn whole(body: Body) -> Result<Bytes, ApiError> {
     let collected = body.collect().await.map_err(|error| ApiError::of_transport(&error))?;
     Ok(collected.to_bytes())
+}
+
+/// A large page is read on a thread of its own.
+async fn read<K>(text: Bytes) -> Result<ObjectList<K>, ApiError>
+where
+    K: Clone + DeserializeOwned + Send + 'static,
+{
+    let is_small = text.len() <= AT_ONCE_BYTES;
+    let read = move || serde_json::from_slice(&text).map_err(|error| ApiError::of_json(&error));
+    if is_small {
+        return read();
+    }
+    tokio::task::spawn_blocking(read).await.unwrap_or_else(|_cancelled| Err(stopping()))
+}
+
+/// A page of one object is too large: it is named, and the list goes on behind it.
+fn pass_over<K>(all: &mut Listed<K>, beginning: &[u8], bytes: usize) -> Result<String, ApiError> {
+    let head = Head::of(beginning);
+    let (version, next) = head.list.clone();
+    // Without a next page the limit may have been passed over, and this be all that there is.
+    match head.object(bytes).filter(|_| !next.is_empty()) {
+        Some(unread) => {
+            all.unread.push(unread);
+            all.version = version;
+            Ok(next)
+        }
+        None => Err(ApiError::Unusable(TooLarge.to_string())),
+    }
 }

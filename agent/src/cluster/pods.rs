@@ -25,7 +25,7 @@ use serde_json::Value;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    Clients, Seen, Sinks, Watched,
+    Clients, Seen, Sinks, Unread, Watched,
     node::chance,
     refused,
     reports::Report,
@@ -58,6 +58,8 @@ pub struct PodLoop {
     recorded: BTreeMap<PodUid, Arc<Pod>>,
     /// Newest versions of pods that the node loop has not been told of yet.
     unread: BTreeMap<PodUid, ApiPod>,
+    /// Pods that were told to be too large.
+    too_large: BTreeSet<PodUid>,
     /// Whether the API server has told what it wants.
     has_spoken: bool,
     telling: Telling,
@@ -108,6 +110,7 @@ impl PodLoop {
             wanted: BTreeMap::new(),
             recorded: BTreeMap::new(),
             unread: BTreeMap::new(),
+            too_large: BTreeSet::new(),
             has_spoken: false,
             telling: Telling::default(),
         }
@@ -197,23 +200,26 @@ impl PodLoop {
 
     fn see(&mut self, seen: Seen<ApiPod>) {
         match seen {
-            Seen::Whole(mut pods) => {
+            Seen::Whole { objects: mut pods, unread } => {
                 pods.retain(|pod| self.is_ours(pod));
                 tracing::info!(pods = pods.len(), "the API server has told which pods are wanted");
+                let unread: BTreeSet<PodUid> = unread.into_iter().map(|one| self.leave(one)).collect();
                 if !std::mem::replace(&mut self.has_spoken, true) {
                     self.telling.hurries(clock::mono());
                 }
                 let known: Vec<Known> = pods.iter().map(known).collect();
-                let is_known =
-                    |uid: &PodUid| known.iter().any(|pod| pod.uid == *uid && pod.mirrors.is_none());
+                let is_known = |uid: &PodUid| {
+                    unread.contains(uid) || known.iter().any(|pod| pod.uid == *uid && pod.mirrors.is_none())
+                };
                 let all = self.wanted.keys().chain(self.unread.keys());
                 let gone: BTreeSet<PodUid> = all.filter(|uid| !is_known(uid)).cloned().collect();
                 gone.iter().for_each(|uid| self.forget(uid));
                 for pod in pods {
                     self.want(pod);
                 }
-                self.sync.listed(known);
+                self.sync.listed_beside(known, &unread);
             }
+            Seen::Unread(pod) => drop(self.leave(pod)),
             Seen::Applied(pod) if !self.is_ours(&pod) => {}
             Seen::Applied(pod) => {
                 self.sync.applied(known(&pod));
@@ -230,9 +236,23 @@ impl PodLoop {
         }
     }
 
+    /// A pod is too large to be read: what is known of it stays, and users are told once. Whether it is a pod of this node nobody can
+    /// see.
+    fn leave(&mut self, pod: Unread) -> PodUid {
+        let Unread { namespace, name, uid, bytes } = pod;
+        let (uid, name) = (PodUid::new(uid), PodName { namespace, name });
+        if self.too_large.insert(uid.clone()) {
+            let why = refused::too_large(bytes);
+            tracing::error!(pod = %name, "pod cannot be run here: {why}");
+            self.sinks.note(&uid, &refused::note(&uid, &name, &why));
+        }
+        uid
+    }
+
     /// The API server wants a pod no more. Of one that could not be run, the node has nothing to tell any more.
     fn forget(&mut self, uid: &PodUid) {
         self.unread.remove(uid);
+        self.too_large.remove(uid);
         let Some(wanted) = self.wanted.remove(uid) else { return };
         self.telling.hurries(clock::mono());
         if wanted.pod.is_err() {
@@ -246,6 +266,7 @@ impl PodLoop {
             return;
         }
         let uid = uid_of(&given);
+        self.too_large.remove(&uid);
         let before = self.unread.get(&uid).or_else(|| self.wanted.get(&uid).map(|wanted| &*wanted.given));
         match before.map_or(Change::Wish, |before| Change::of(before, &given)) {
             Change::Nothing => return,

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateWaiting, ContainerStatus, Pod as ApiPod, PodStatus,
 };
 
-use super::pods::json;
+use super::{lines::LINE_BYTES_MAX, pods::json};
 use crate::{
     document::{Fault, Faults},
     manifest,
@@ -54,6 +54,15 @@ pub(super) fn as_before(known: &Arc<Pod>, given: &ApiPod) -> Arc<Pod> {
     } else {
         Arc::new(Pod { deletion, ..Pod::clone(known) })
     }
+}
+
+/// Why a pod is not read.
+pub(super) fn too_large(bytes: usize) -> String {
+    format!(
+        "the pod is {} MiB large, and pods of more than {} MiB are not read",
+        bytes >> 20,
+        LINE_BYTES_MAX >> 20
+    )
 }
 
 /// Whether an earlier agent has told this of the pod.

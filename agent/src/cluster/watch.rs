@@ -2,7 +2,9 @@
 //!
 //! The list comes as a stream where the server has that (KEP-3157), else in pages; the watch goes on from the version that was
 //! seen last, silently, when the server ends it. What is asked next, what is believed and how long to wait is decided in
-//! `berth_core::cluster::follow`.
+//! `berth_core::cluster::follow`. However large all of it is, it is listed; an object that is too large by itself is told by its name.
+
+mod events;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -13,13 +15,16 @@ use berth_core::cluster::{
 use futures::{FutureExt, TryFutureExt, future::BoxFuture};
 use kube::{Api, Client, Resource, ResourceExt, api::WatchParams, core::WatchEvent};
 use serde::de::DeserializeOwned;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
+pub(super) use self::events::{AT_ONCE_BYTES, stopping};
+use self::events::{Events, Next};
 use super::{
-    ApiError, Clients,
-    answers::{BYTES_MAX, TooLarge},
-    lines::Lines,
-    list::{ANSWER_WITHIN, Collection},
+    ApiError, Clients, Unread,
+    client::Place,
+    head::Head,
+    lines::{LINE_BYTES_MAX, Lines},
+    list::{ANSWER_WITHIN, Collection, Listed, OBJECTS_MAX},
     node::chance,
 };
 use crate::clock;
@@ -29,6 +34,9 @@ use crate::clock;
 const WATCH_FOR: Duration = Duration::from_secs(270);
 /// After so long a watch that the server has not ended has ended: somebody between does not pass its end on.
 const WATCH_WITHIN: Duration = Duration::from_secs(310);
+/// What a list that comes as a stream may tell again of objects that it has told, bytes: they change while it comes, but whoever tells
+/// nothing else does not end.
+const AGAIN_BYTES_MAX: usize = 64 << 20;
 /// Annotation of the bookmark that ends a list that comes as a stream.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
@@ -36,9 +44,16 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 #[derive(Debug, Clone)]
 pub enum Seen<K> {
     /// All objects that there are: what is not among them is gone.
-    Whole(Vec<K>),
+    Whole {
+        /// Those that could be read.
+        objects: Vec<K>,
+        /// Those that are too large: they are there, and what was known of them stays.
+        unread: Vec<Unread>,
+    },
     /// One was made or changed.
     Applied(K),
+    /// So was one that is too large to be read: what was known of it stays.
+    Unread(Unread),
     /// One is gone; how it was at last.
     Gone(K),
     /// The server does not answer, refuses, or what it answers is not used. Told once per failure; what is known stays as it is.
@@ -52,9 +67,18 @@ pub struct Watched<K> {
     fields: String,
     follow: Follow,
     state: State<K>,
+    carried: Carried,
     /// Whether the next list comes in pages: the server did not stream the last one.
     is_in_pages: bool,
     not_before: Option<Instant>,
+}
+
+/// On which connection it is.
+enum Carried {
+    /// The one of everything else.
+    First,
+    /// One of those that carry many, where it has been asked already.
+    Spread(Option<Place>),
 }
 
 enum State<K> {
@@ -65,44 +89,42 @@ enum State<K> {
     /// A list comes as a stream.
     Listing(Listing<K>),
     /// What has changed comes.
-    Watching(Watching),
+    Watching(Events<K>),
 }
 
 enum Answer<K> {
-    List(Vec<K>, String),
+    List(Listed<K>),
     StreamedList(Lines),
     Watch(Lines),
 }
 
 struct Listing<K> {
-    watching: Watching,
+    events: Events<K>,
     /// By namespace and name.
     objects: BTreeMap<(String, String), K>,
+    unread: BTreeMap<(String, String), Unread>,
+    /// Bytes of what was told again.
+    again: usize,
     /// When it is given up unless more of it has come.
     until: Instant,
 }
 
-struct Watching {
-    lines: Lines,
-    began: Instant,
-    has_told: bool,
-}
-
-impl Watching {
-    fn of(lines: Lines) -> Self {
-        Self { lines, began: Instant::now(), has_told: false }
+impl<K> Listing<K> {
+    fn of(events: Events<K>) -> Self {
+        let (objects, unread, until) = (BTreeMap::new(), BTreeMap::new(), Instant::now() + ANSWER_WITHIN);
+        Self { events, objects, unread, again: 0, until }
     }
-}
 
-/// What a stream brings.
-enum Next {
-    Line(Vec<u8>),
-    /// It has ended.
-    End,
-    /// Nothing more came in time.
-    Silence,
-    /// There is another client.
-    Replaced,
+    /// Forgets what was told of an object, since it is told anew with so many bytes.
+    fn forget(&mut self, key: &(String, String), bytes: usize) {
+        let was_known = self.objects.remove(key).is_some() | self.unread.remove(key).is_some();
+        self.again += if was_known { bytes } else { 0 };
+    }
+
+    /// Whether it does not come to an end.
+    fn is_endless(&self) -> bool {
+        self.again > AGAIN_BYTES_MAX || self.objects.len() + self.unread.len() > OBJECTS_MAX
+    }
 }
 
 impl<K> fmt::Debug for Watched<K> {
@@ -127,9 +149,16 @@ where
             fields: fields.into(),
             follow: Follow::default(),
             state: State::Idle,
+            carried: Carried::First,
             is_in_pages: false,
             not_before: None,
         }
+    }
+
+    /// The same, as one of many: on connections that carry nothing else.
+    #[must_use]
+    pub fn of_many(self) -> Self {
+        Self { carried: Carried::Spread(None), ..self }
     }
 
     /// What is seen next. Nothing is lost when it is given up: what was asked goes on with the next call.
@@ -167,17 +196,18 @@ where
     }
 
     fn ask(&mut self) {
-        let api = (self.api)(self.clients.take());
+        let client = match &mut self.carried {
+            Carried::First => self.clients.take(),
+            Carried::Spread(place) => self.clients.take_place(place),
+        };
+        let api = (self.api)(client);
         let (url, fields) = (api.resource_url().to_owned(), self.fields.clone());
         let collection = Collection { client: api.into_client(), url, fields };
         let seconds = u32::try_from(jittered(WATCH_FOR, chance()).as_secs()).unwrap_or(u32::MAX);
         let watch = WatchParams::default().timeout(seconds);
         self.state = State::Asking(match self.follow.next() {
             Ask::Watch(from) => collection.watch(watch, from).map_ok(Answer::Watch).boxed(),
-            Ask::List(from) if self.is_in_pages => {
-                let listed = collection.list(from);
-                listed.map_ok(|(objects, version)| Answer::List(objects, version)).boxed()
-            }
+            Ask::List(from) if self.is_in_pages => collection.list(from).map_ok(Answer::List).boxed(),
             Ask::List(from) => {
                 collection.watch(watch.initial_events(), from).map_ok(Answer::StreamedList).boxed()
             }
@@ -186,21 +216,16 @@ where
 
     fn take(&mut self, answer: Result<Answer<K>, ApiError>) -> Result<Option<Seen<K>>, ApiError> {
         match answer {
-            Ok(Answer::List(objects, version)) => {
+            Ok(Answer::List(listed)) => {
                 self.is_in_pages = false;
-                self.listed(objects, &version).map(Some)
+                self.listed(listed).map(Some)
             }
             Ok(Answer::StreamedList(lines)) => {
-                let until = Instant::now() + ANSWER_WITHIN;
-                self.state = State::Listing(Listing {
-                    watching: Watching::of(lines),
-                    objects: BTreeMap::new(),
-                    until,
-                });
+                self.state = State::Listing(Listing::of(Events::of(lines)));
                 Ok(None)
             }
             Ok(Answer::Watch(lines)) => {
-                self.state = State::Watching(Watching::of(lines));
+                self.state = State::Watching(Events::of(lines));
                 Ok(None)
             }
             Err(error) => {
@@ -217,9 +242,10 @@ where
     }
 
     /// All that there is has come. What is older than what is known is not used.
-    fn listed(&mut self, objects: Vec<K>, version: &str) -> Result<Seen<K>, ApiError> {
-        self.follow.listed(version).map_err(|older| ApiError::Unusable(older.to_string()))?;
-        Ok(Seen::Whole(objects))
+    fn listed(&mut self, listed: Listed<K>) -> Result<Seen<K>, ApiError> {
+        let Listed { objects, unread, version } = listed;
+        self.follow.listed(&version).map_err(|older| ApiError::Unusable(older.to_string()))?;
+        Ok(Seen::Whole { objects, unread })
     }
 
     /// The server refuses. That it does not begin at what was seen is nobody's trouble, unless it was not asked to.
@@ -239,94 +265,124 @@ where
     /// Takes the next event of a list that comes as a stream.
     async fn read_list(&mut self) -> Result<Option<Seen<K>>, ApiError> {
         let State::Listing(list) = &mut self.state else { return Ok(None) };
-        let until = list.until.min(list.watching.began + WATCH_WITHIN);
-        let event = match next(&mut list.watching.lines, until, &mut self.clients).await {
-            Ok(Next::Line(line)) => read(&line),
+        let until = list.until.min(list.events.began + WATCH_WITHIN);
+        let next = list.events.next(until, &mut self.clients).await;
+        list.until = Instant::now() + ANSWER_WITHIN;
+        let failed = match next {
+            Ok(Next::Event(event, bytes)) => match self.take_listed(event, bytes) {
+                Ok(None) => return Ok(None),
+                Ok(Some(version)) => return self.end_list(version),
+                Err(error) => error,
+            },
+            Ok(Next::Head(head, bytes)) => match take_unread(list, head, bytes) {
+                Ok(()) => return Ok(None),
+                Err(error) => error,
+            },
             Ok(Next::Replaced) => return Ok(self.begin_anew()),
-            Ok(Next::End) => Err(ApiError::Unanswered("the list ended half-way".to_owned())),
+            Ok(Next::End) => ApiError::Unanswered("the list ended half-way".to_owned()),
             Ok(Next::Silence) => {
                 // So does a server that does not know the parameters and takes them.
                 self.is_in_pages = true;
-                Err(ApiError::Unanswered("the list came half-way".to_owned()))
+                ApiError::Unanswered("the list came half-way".to_owned())
             }
-            Err(error) => Err(error),
+            Ok(Next::Broken(error)) | Err(error) => error,
         };
-        if list.watching.lines.bytes_read() > BYTES_MAX {
-            self.begin_anew();
-            return Err(ApiError::Unusable(TooLarge.to_string()));
-        }
-        list.until = Instant::now() + ANSWER_WITHIN;
+        self.begin_anew();
+        Err(failed)
+    }
+
+    /// Takes an event of a list; its version, where it is the last one.
+    fn take_listed(&mut self, event: WatchEvent<K>, bytes: usize) -> Result<Option<String>, ApiError> {
+        let State::Listing(list) = &mut self.state else { return Ok(None) };
         match event {
-            Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-                list.objects.insert(key(&object), object);
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                let key = key(&object);
+                list.forget(&key, bytes);
+                list.objects.insert(key, object);
             }
-            Ok(WatchEvent::Deleted(object)) => drop(list.objects.remove(&key(&object))),
-            Ok(WatchEvent::Bookmark(mark)) => {
-                if mark.metadata.annotations.contains_key(INITIAL_EVENTS_END) {
-                    return self.end_list(&mark.metadata.resource_version);
-                }
+            WatchEvent::Deleted(object) => list.forget(&key(&object), bytes),
+            WatchEvent::Bookmark(mark) => {
+                let metadata = mark.metadata;
+                let ends = metadata.annotations.contains_key(INITIAL_EVENTS_END);
+                return Ok(ends.then_some(metadata.resource_version));
             }
-            Ok(WatchEvent::Error(status)) => {
+            WatchEvent::Error(status) => {
                 self.begin_anew();
-                self.refused(ApiError::from(*status))?;
-            }
-            Err(error) => {
-                self.begin_anew();
-                return Err(error);
+                return self.refused(ApiError::from(*status)).map(|()| None);
             }
         }
-        Ok(None)
+        if list.is_endless() { Err(ApiError::Unusable("the list has no end".to_owned())) } else { Ok(None) }
     }
 
     /// The stream has told all that there is; the same stream goes on with what changes.
-    fn end_list(&mut self, version: &str) -> Result<Option<Seen<K>>, ApiError> {
+    fn end_list(&mut self, version: String) -> Result<Option<Seen<K>>, ApiError> {
         let State::Listing(list) = std::mem::replace(&mut self.state, State::Idle) else { return Ok(None) };
-        let seen = self.listed(list.objects.into_values().collect(), version)?;
-        self.state = State::Watching(list.watching);
+        let (objects, unread) = (list.objects.into_values().collect(), list.unread.into_values().collect());
+        let seen = self.listed(Listed { objects, unread, version })?;
+        self.state = State::Watching(list.events);
         Ok(Some(seen))
     }
 
     /// Takes the next event of a watch.
     async fn read_watch(&mut self) -> Result<Option<Seen<K>>, ApiError> {
-        let State::Watching(watching) = &mut self.state else { return Ok(None) };
-        let until = watching.began + WATCH_WITHIN;
-        let line = match next(&mut watching.lines, until, &mut self.clients).await {
-            Ok(Next::Line(line)) => line,
-            Ok(Next::Replaced) => return Ok(self.begin_anew()),
+        let State::Watching(events) = &mut self.state else { return Ok(None) };
+        let until = events.began + WATCH_WITHIN;
+        match events.next(until, &mut self.clients).await {
+            Ok(Next::Event(event, _)) => self.take_watched(event),
+            Ok(Next::Head(head, bytes)) => self.unread(head, bytes),
+            Ok(Next::Replaced) => Ok(self.begin_anew()),
             Ok(Next::End | Next::Silence) => {
-                let (has_told, lasted) = (watching.has_told, watching.began.elapsed());
+                let (has_told, lasted) = (events.has_told, events.began.elapsed());
                 self.begin_anew();
                 if !self.follow.ended(has_told, lasted) {
                     tracing::debug!(fields = self.fields, "a watch ended at once");
                     self.pause(Duration::ZERO);
                 }
-                return Ok(None);
-            }
-            Err(error) => {
-                self.begin_anew();
-                return Err(error);
-            }
-        };
-        watching.has_told = true;
-        match read(&line) {
-            Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-                Ok(self.is_told(&object).then_some(Seen::Applied(object)))
-            }
-            Ok(WatchEvent::Deleted(object)) => Ok(self.is_told(&object).then_some(Seen::Gone(object))),
-            Ok(WatchEvent::Bookmark(mark)) => {
-                self.follow.told(&mark.metadata.resource_version);
                 Ok(None)
             }
-            Ok(WatchEvent::Error(status)) => {
-                self.begin_anew();
-                self.refused(ApiError::from(*status)).map(|()| None)
-            }
-            Err(error) => {
+            Ok(Next::Broken(error)) => {
                 self.begin_anew();
                 self.follow.is_broken();
                 Err(error)
             }
+            Err(error) => {
+                self.begin_anew();
+                Err(error)
+            }
         }
+    }
+
+    fn take_watched(&mut self, event: WatchEvent<K>) -> Result<Option<Seen<K>>, ApiError> {
+        match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                Ok(self.is_told(&object).then_some(Seen::Applied(object)))
+            }
+            WatchEvent::Deleted(object) => Ok(self.is_told(&object).then_some(Seen::Gone(object))),
+            WatchEvent::Bookmark(mark) => {
+                self.follow.told(&mark.metadata.resource_version);
+                Ok(None)
+            }
+            WatchEvent::Error(status) => {
+                self.begin_anew();
+                self.refused(ApiError::from(*status)).map(|()| None)
+            }
+        }
+    }
+
+    /// An event is too large to be read. Where it may have been the end of something, all is listed.
+    fn unread(&mut self, head: Head, bytes: usize) -> Result<Option<Seen<K>>, ApiError> {
+        if !matches!(head.event.as_str(), "ADDED" | "MODIFIED") {
+            self.begin_anew();
+            self.follow.is_broken();
+            return Ok(None);
+        }
+        let is_told = self.follow.told(&head.version);
+        let Some(unread) = head.object(bytes) else {
+            self.begin_anew();
+            self.follow.is_broken();
+            return Err(nameless());
+        };
+        Ok(is_told.then_some(Seen::Unread(unread)))
     }
 
     fn is_told(&mut self, object: &K) -> bool {
@@ -353,20 +409,21 @@ where
     }
 }
 
-async fn next(lines: &mut Lines, until: Instant, clients: &mut Clients) -> Result<Next, ApiError> {
-    // Both are cancel safe.
-    tokio::select! {
-        line = timeout_at(until, lines.next()) => match line {
-            Ok(Some(line)) => line.map(Next::Line),
-            Ok(None) => Ok(Next::End),
-            Err(_elapsed) => Ok(Next::Silence),
-        },
-        () = clients.replaced() => Ok(Next::Replaced),
+/// An event of a list is too large to be read.
+fn take_unread<K>(list: &mut Listing<K>, head: Head, bytes: usize) -> Result<(), ApiError> {
+    let is_gone = head.event == "DELETED";
+    let unread = head.object(bytes).ok_or_else(nameless)?;
+    let key = (unread.namespace.clone(), unread.name.clone());
+    list.forget(&key, bytes);
+    if !is_gone {
+        list.unread.insert(key, unread);
     }
+    if list.is_endless() { Err(ApiError::Unusable("the list has no end".to_owned())) } else { Ok(()) }
 }
 
-fn read<K: DeserializeOwned>(line: &[u8]) -> Result<WatchEvent<K>, ApiError> {
-    serde_json::from_slice(line).map_err(|error| ApiError::of_json(&error))
+fn nameless() -> ApiError {
+    let most = LINE_BYTES_MAX >> 20;
+    ApiError::Unusable(format!("something in it is larger than {most} MiB, and does not say what it is"))
 }
 
 fn key<K: Resource>(object: &K) -> (String, String) {

@@ -52,8 +52,8 @@ impl Network {
         };
         let (dir, cidrs) = (self.0.plugins.conf_dir(), cidrs.to_vec());
         let unanswered = NetworkError::Unanswered(dir.clone());
-        let made =
-            self.0.reading.run(READ_WITHIN, unanswered, move || Ok(make(&template, &dir, &cidrs)?)).await;
+        let made = self.0.reading.run(READ_WITHIN, move || make(&template, &dir, &cidrs)).await;
+        let made = made.map_err(|_elapsed| unanswered).and_then(|made| Ok(made?));
         match &made {
             Ok(file) => {
                 tracing::info!(file = %file.display(), "network configuration made from its template");

@@ -295,14 +295,22 @@ where
 {
     let namespace = key.namespace.clone();
     let api = move |client| Api::<K>::namespaced(client, &namespace);
-    let mut watched = Watched::new(clients, api, format!("metadata.name={}", key.name));
+    let mut watched = Watched::new(clients, api, format!("metadata.name={}", key.name)).of_many();
     loop {
         let seen = match watched.next().await {
             // A server that does not know the selector is not to give us another's content.
-            Seen::Whole(objects) => objects.into_iter().find(|object| object.name_any() == key.name),
+            Seen::Whole { unread, .. } if unread.iter().any(|one| one.name == key.name) => {
+                too_large(&key);
+                continue;
+            }
+            Seen::Whole { objects, .. } => objects.into_iter().find(|object| object.name_any() == key.name),
             Seen::Applied(object) if object.name_any() == key.name => Some(object),
             Seen::Gone(object) if object.name_any() == key.name => None,
-            Seen::Applied(_) | Seen::Gone(_) => continue,
+            Seen::Unread(unread) if unread.name == key.name => {
+                too_large(&key);
+                continue;
+            }
+            Seen::Applied(_) | Seen::Gone(_) | Seen::Unread(_) => continue,
             Seen::Failed(error) => {
                 let (kind, namespace, name) = (key.kind.as_str(), &key.namespace, &key.name);
                 tracing::warn!(
@@ -329,6 +337,17 @@ where
             return;
         }
     }
+}
+
+/// What is known of it stays.
+fn too_large(key: &ObjectKey) {
+    let ObjectKey { kind, namespace, name } = key;
+    tracing::error!(
+        kind = kind.as_str(),
+        namespace,
+        name,
+        "an object is too large to be read: make it smaller"
+    );
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tokio::{sync::watch, task::AbortHandle};
 
 use crate::{
     causes::with_causes,
-    cluster::{Clients, Seen, Watched},
+    cluster::{Clients, Seen, Unread, Watched},
 };
 
 /// How long somebody waits for the first answer.
@@ -65,7 +65,7 @@ where
         inner.users.insert(pod.clone());
         let list = inner.list.get_or_insert_with(|| {
             let (sender, list) = watch::channel(None);
-            let watched = Watched::new(self.clients.clone(), self.of.0, self.of.1);
+            let watched = Watched::new(self.clients.clone(), self.of.0, self.of.1).of_many();
             (list, tokio::spawn(follow(watched, self.keep, sender)).abort_handle())
         });
         list.0.clone()
@@ -83,6 +83,12 @@ where
     }
 }
 
+/// What is known of it stays.
+fn too_large(one: &Unread) {
+    let Unread { namespace, name, bytes, .. } = one;
+    tracing::error!(namespace, name, bytes, "an object of a list is too large to be read: make it smaller");
+}
+
 async fn follow<K, V>(mut watched: Watched<K>, keep: fn(K) -> V, list: watch::Sender<Option<All<V>>>)
 where
     K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
@@ -92,9 +98,16 @@ where
     let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
     loop {
         match watched.next().await {
-            Seen::Whole(objects) => {
+            Seen::Whole { objects, unread } => {
+                let before = std::mem::take(&mut all);
                 all = objects.into_iter().map(|one| (key(&one), Arc::new(keep(one)))).collect();
+                for one in unread {
+                    too_large(&one);
+                    let key = (one.namespace, one.name);
+                    all.extend(before.get(&key).map(|known| (key, Arc::clone(known))));
+                }
             }
+            Seen::Unread(one) => too_large(&one),
             Seen::Applied(object) => drop(all.insert(key(&object), Arc::new(keep(object)))),
             Seen::Gone(object) => drop(all.remove(&key(&object))),
             Seen::Failed(error) => {

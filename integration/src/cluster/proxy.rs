@@ -84,6 +84,8 @@ struct State {
     /// What the listener has done of the last change of the door.
     listens: bool,
     made: u64,
+    /// Connections that were made before the one of this number pass nothing on for as long as they live.
+    speaks_from: u64,
     connections: Vec<(u64, TcpStream, TcpStream)>,
 }
 
@@ -123,6 +125,13 @@ impl Proxy {
         let wanted = network.door == Door::Open;
         let waits = |state: &mut State| state.listens != wanted && !state.ended;
         drop(self.shared.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Has the connections that there are pass nothing on any more, ever, though nobody closes them: as when somebody between forgets them.
+    /// New ones are as the network is.
+    pub fn silence(&self) {
+        let mut state = self.shared.lock();
+        state.speaks_from = state.made + 1;
     }
 
     /// How many connections were made through it so far.
@@ -242,7 +251,7 @@ impl Shared {
                 Ok(0) | Err(_) => break,
                 Ok(read) => read,
             };
-            if !self.wait_for(way) || to.write_all(&piece[..read]).is_err() {
+            if !self.wait_for(id, way) || to.write_all(&piece[..read]).is_err() {
                 break;
             }
         }
@@ -255,8 +264,10 @@ impl Shared {
     }
 
     /// Waits as long as a direction is silent or slow; false when everything has ended.
-    fn wait_for(&self, way: Direction) -> bool {
-        let silent = |state: &mut State| way(&state.network) == Way::Silent && !state.ended;
+    fn wait_for(&self, id: u64, way: Direction) -> bool {
+        let silent = |state: &mut State| {
+            (way(&state.network) == Way::Silent || id < state.speaks_from) && !state.ended
+        };
         let state = self.changed.wait_while(self.lock(), silent).unwrap_or_else(PoisonError::into_inner);
         let (way, ended) = (way(&state.network), state.ended);
         drop(state);
@@ -324,6 +335,19 @@ mod tests {
         let mut answer = [0];
         stream.read_exact(&mut answer).unwrap();
         assert_eq!((answer, proxy.made(), proxy.connections()), ([2], 1, 1));
+    }
+
+    #[test]
+    fn a_connection_that_was_silenced_stays_so_and_others_speak() {
+        let proxy = Proxy::start(ANY, echo()).unwrap();
+        let mut stream = connect(&proxy);
+        assert_eq!(ask(&mut stream, 1).unwrap(), 1);
+        proxy.silence();
+        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        ask(&mut stream, 2).unwrap_err();
+        assert_eq!(ask(&mut connect(&proxy), 3).unwrap(), 3);
+        proxy.set(Network::default());
+        ask(&mut stream, 4).unwrap_err();
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod api_changes;
 mod api_faults;
 mod api_kills;
 mod api_pods;
+mod api_streams;
 mod as_kubelet;
 mod bad_input;
 mod behind;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         service::tests(),
         iptables::tests(),
         api_pods::tests(),
+        api_streams::tests(),
         families::tests(),
         as_kubelet::tests(),
         clock_steps::tests(),

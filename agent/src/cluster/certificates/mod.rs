@@ -10,11 +10,10 @@ mod request;
 mod serving;
 mod store;
 
-use std::{fs, io::ErrorKind, time::Duration};
+use std::{fs, io::ErrorKind, path::Path, time::Duration};
 
 use berth_core::cluster::certificate::{Rotation, again_after};
 use jiff::Timestamp;
-use kube::Client;
 use rcgen::KeyPair;
 
 use self::{
@@ -27,7 +26,8 @@ pub use self::{
 };
 use super::{
     Clients, ConnectError,
-    connection::{connect, connect_as, follow},
+    client::Connection,
+    connection::{Named, connect, connect_as, follow},
     node::chance,
 };
 use crate::{causes::with_causes, clock, config::Cluster};
@@ -43,7 +43,7 @@ const CLIENT: &str = "kubelet-client";
 /// The kubeconfig, or what it names, cannot be used.
 pub async fn clients(cluster: &Cluster) -> Result<Clients, ConnectError> {
     Ok(Clients::new(match &cluster.bootstrap_kubeconfig {
-        Some(bootstrap) if is_bootstrap_needed(cluster).await => connect(cluster, bootstrap).await?,
+        Some(bootstrap) if is_bootstrap_needed(cluster).await => through(cluster, bootstrap).await?,
         Some(_) | None => client(cluster).await?,
     }))
 }
@@ -55,12 +55,24 @@ async fn is_bootstrap_needed(cluster: &Cluster) -> bool {
 
 /// The client of a node that has its kubeconfig. A certificate that was replaced counts more than the one that the kubeconfig
 /// names.
-async fn client(cluster: &Cluster) -> Result<Client, ConnectError> {
-    let store = Store::of(&cluster.cert_dir, CLIENT);
-    if cluster.rotates && is_current(&store).await {
-        return connect_as(cluster, &cluster.kubeconfig, Some(&store.current())).await;
+async fn client(cluster: &Cluster) -> Result<Connection, ConnectError> {
+    let current = Store::of(&cluster.cert_dir, CLIENT);
+    if cluster.rotates && is_current(&current).await {
+        return with_current(cluster, &current).await;
     }
-    connect(cluster, &cluster.kubeconfig).await
+    through(cluster, &cluster.kubeconfig).await
+}
+
+/// As a kubeconfig says.
+async fn through(cluster: &Cluster, kubeconfig: &Path) -> Result<Connection, ConnectError> {
+    let known = Store::of(&cluster.cert_dir, CLIENT).current();
+    connect(cluster, Named { kubeconfig, known: &known }).await
+}
+
+/// As the kubeconfig says, with the certificate that was got last.
+async fn with_current(cluster: &Cluster, store: &Store) -> Result<Connection, ConnectError> {
+    let current = store.current();
+    connect_as(cluster, Named { kubeconfig: &cluster.kubeconfig, known: &current }, Some(&current)).await
 }
 
 /// Gets a certificate with the bootstrap kubeconfig where the node has none, writes the kubeconfig, and has the clients use it.
@@ -72,7 +84,7 @@ pub async fn bootstrap(cluster: &Cluster, clients: &Clients) {
     let mut failures = 0_u32;
     loop {
         match bootstrap_once(cluster).await {
-            Ok(client) => return clients.replace(client),
+            Ok(connection) => return clients.replace(connection),
             Err(error) => {
                 failures = failures.saturating_add(1);
                 tracing::warn!(
@@ -85,7 +97,7 @@ pub async fn bootstrap(cluster: &Cluster, clients: &Clients) {
     }
 }
 
-async fn bootstrap_once(cluster: &Cluster) -> Result<Client, CertificateError> {
+async fn bootstrap_once(cluster: &Cluster) -> Result<Connection, CertificateError> {
     let bootstrap = match &cluster.bootstrap_kubeconfig {
         Some(bootstrap) if is_bootstrap_needed(cluster).await => bootstrap,
         // Somebody has written the kubeconfig meanwhile.
@@ -96,12 +108,12 @@ async fn bootstrap_once(cluster: &Cluster) -> Result<Client, CertificateError> {
     let wanted = Wanted::of_client(&cluster.node.name);
     let key = pending_key(&store).await?;
     let name = wanted.name(&key);
-    let issued = obtain(connect(cluster, bootstrap).await?, &wanted, &key, Some(name)).await?;
+    let issued = obtain(through(cluster, bootstrap).await?.client, &wanted, &key, Some(name)).await?;
     store.update_at_last(issued).await?;
     forget_pending_key(&store).await;
     kubeconfig::write_after(bootstrap, &cluster.kubeconfig, &store.current()).await?;
     tracing::info!(kubeconfig = %cluster.kubeconfig.display(), "the node has a client certificate");
-    Ok(connect(cluster, &cluster.kubeconfig).await?)
+    Ok(through(cluster, &cluster.kubeconfig).await?)
 }
 
 /// The key with which a node without a certificate asks: that of the certificate that it had, or of the request that it made last.
@@ -133,7 +145,8 @@ async fn forget_pending_key(store: &Store) {
 /// read again when it has changed. Runs until the agent stops.
 pub async fn keep(clients: Clients, cluster: Cluster) {
     let current = Store::of(&cluster.cert_dir, CLIENT).current();
-    let followed = follow(&clients, &cluster.kubeconfig, &current, || client(&cluster));
+    let named = Named { kubeconfig: &cluster.kubeconfig, known: &current };
+    let followed = follow(&clients, named, || client(&cluster));
     tokio::join!(followed, replace(&clients, &cluster));
 }
 
@@ -209,13 +222,13 @@ async fn wait_until_due(store: &Store) -> Result<(), CertificateError> {
 
 async fn rotate(clients: &Clients, cluster: &Cluster, store: &Store) -> Result<(), CertificateError> {
     let asks = match &cluster.bootstrap_kubeconfig {
-        Some(bootstrap) if !is_current(store).await => connect(cluster, bootstrap).await?,
+        Some(bootstrap) if !is_current(store).await => through(cluster, bootstrap).await?.client,
         _ => clients.get(),
     };
     let wanted = Wanted::of_client(&cluster.node.name);
     let issued = obtain(asks, &wanted, &KeyPair::generate()?, None).await?;
     store.update_at_last(issued).await?;
-    clients.replace(connect_as(cluster, &cluster.kubeconfig, Some(&store.current())).await?);
+    clients.replace(with_current(cluster, store).await?);
     tracing::info!("the client certificate was replaced");
     Ok(())
 }

@@ -115,8 +115,9 @@ async fn issued(client: Client, name: &str) -> Result<String, CertificateError> 
     let issued = async {
         loop {
             let seen = match watched.next().await {
-                Seen::Whole(objects) => objects.into_iter().next(),
+                Seen::Whole { objects, .. } => objects.into_iter().find(|object| object.name_any() == name),
                 Seen::Applied(object) => Some(object),
+                Seen::Unread(_) => None,
                 Seen::Gone(_) => return Err(refused(name, "it was deleted".to_owned())),
                 Seen::Failed(error) => {
                     tracing::debug!(%error, "watch the request for a certificate");

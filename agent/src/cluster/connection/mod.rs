@@ -1,16 +1,19 @@
 //! The connection to the API server, as a kubeconfig says.
 //!
-//! One HTTP/2 connection carries all requests and watches of the agent. A server that is gone without a word is found
-//! out by pings, as in client-go (`k8s.io/apimachinery/pkg/util/net/http.go`).
+//! One HTTP/2 connection carries all requests and watches of a client, however many begin at the same moment. One that is silent is
+//! found out by pings, as in client-go (`k8s.io/apimachinery/pkg/util/net/http.go`).
 
 mod authenticated;
 mod credentials;
 mod exec;
+mod gate;
 mod proxy;
 mod reload;
 
 use std::{
+    fs,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -20,7 +23,7 @@ use hyper::body::Incoming;
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
-    client::legacy::{self, connect::Connection},
+    client::legacy,
     rt::{TokioExecutor, TokioTimer},
 };
 use kube::{
@@ -30,14 +33,15 @@ use kube::{
 };
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, util::BoxCloneSyncService};
 
-pub(super) use self::reload::follow;
+pub(super) use self::reload::{Content, follow};
 use self::{
     authenticated::Authenticated,
     credentials::{Credentials, Source},
     exec::Plugin,
+    gate::OneByOne,
     proxy::Way,
 };
-use super::answers::Bounded;
+use super::{answers::Bounded, client::Connection};
 use crate::{
     causes::with_causes,
     config::{Cluster, architecture},
@@ -50,6 +54,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 const PING_AFTER: Duration = Duration::from_secs(30);
 /// How long that may take (`PingTimeout`).
 const PING_WITHIN: Duration = Duration::from_secs(15);
+/// Requests that are sent before the server has told its settings, which takes as long as the first answer.
+const FIRST_STREAMS: usize = 8;
 /// How long a connection without pings (HTTP/1.1) may be silent: longer than any watch.
 const READ_WITHIN: Duration = Duration::from_secs(330);
 
@@ -78,13 +84,22 @@ pub enum ConnectError {
 /// Sends a request over a connection.
 type Transport = BoxCloneSyncService<Request<Body>, Response<Incoming>, BoxError>;
 
+/// Whose kubeconfig, and what of it is known to change otherwise.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Named<'a> {
+    /// The file.
+    pub(super) kubeconfig: &'a Path,
+    /// A file whose changes are no changes of the kubeconfig: the certificate that the agent replaces itself.
+    pub(super) known: &'a Path,
+}
+
 /// A client for the cluster of a kubeconfig: that of the node, or the one with which it asks for its certificate. Reads every
 /// certificate that it names. No connection is made yet; a credential plugin is run with the first request.
 ///
 /// # Errors
 /// The kubeconfig, or what it names, cannot be used.
-pub(super) async fn connect(cluster: &Cluster, kubeconfig: &Path) -> Result<Client, ConnectError> {
-    connect_as(cluster, kubeconfig, None).await
+pub(super) async fn connect(cluster: &Cluster, named: Named<'_>) -> Result<Connection, ConnectError> {
+    connect_as(cluster, named, None).await
 }
 
 /// As [`connect`], with the certificate and the key of another file.
@@ -93,9 +108,12 @@ pub(super) async fn connect(cluster: &Cluster, kubeconfig: &Path) -> Result<Clie
 /// As of [`connect`], and where the file cannot be used.
 pub(super) async fn connect_as(
     cluster: &Cluster,
-    kubeconfig: &Path,
+    named: Named<'_>,
     identity: Option<&Path>,
-) -> Result<Client, ConnectError> {
+) -> Result<Connection, ConnectError> {
+    let Named { kubeconfig, known } = named;
+    // Before anything is read: what changes meanwhile is seen as a change.
+    let made_from = reload::look(kubeconfig, known).await.ok();
     let path = kubeconfig.to_owned();
     let unusable = |source| ConnectError::Kubeconfig { path: path.clone(), source: Box::new(source) };
     let mut named = Kubeconfig::read_from(kubeconfig).map_err(unusable)?;
@@ -117,35 +135,69 @@ pub(super) async fn connect_as(
     let made = tokio::task::spawn_blocking(move || {
         let _runtime = runtime.enter();
         let way = Way::of(named_proxy.as_deref(), &proxies, &config.cluster_url)?;
-        client(config, way)
+        let recipe = Recipe::of(config, way)?;
+        Ok(Connection { client: recipe.client()?, further: Box::new(move || recipe.client()), made_from })
     });
     let made = made.await.unwrap_or_else(|_cancelled| Err("the agent is stopping".to_owned()));
     made.map_err(wrong)
 }
 
-fn client(mut config: Config, way: Way) -> Result<Client, String> {
-    config.headers.push((HeaderName::from_static("user-agent"), agent_name()));
-    // The client would go another way than ours (NO_PROXY is compared with the proxy there).
-    config.proxy_url = None;
-    let source = source(&mut config.auth_info)?;
-    let text = |error: kube::Error| with_causes(&error);
-    let (base, auth) = (config.base_uri_layer(), config.auth_layer().map_err(text)?);
-    let (headers, namespace) =
-        (config.extra_headers_layer().map_err(text)?, config.default_namespace.clone());
-    let transport = transport(&config, &way)?;
-    let transport = match source {
-        None => transport,
-        Some(source) => {
-            BoxCloneSyncService::new(Authenticated::of(Credentials::of(source), config, way, transport))
-        }
-    };
-    let service = ServiceBuilder::new()
-        .layer(base)
-        .option_layer(auth)
-        .layer(headers)
-        .map_err(BoxError::from)
-        .service(Bounded(transport));
-    Ok(ClientBuilder::new(service, namespace).build())
+/// What clients are made of: everything that was to be read for them was read.
+struct Recipe {
+    config: Config,
+    way: Way,
+    /// Of all of them: a plugin is run once for all.
+    credentials: Option<Arc<Credentials>>,
+}
+
+impl Recipe {
+    fn of(mut config: Config, way: Way) -> Result<Self, String> {
+        config.headers.push((HeaderName::from_static("user-agent"), agent_name()));
+        // The client would go another way than ours (NO_PROXY is compared with the proxy there).
+        config.proxy_url = None;
+        let credentials = source(&mut config.auth_info)?.map(Credentials::of);
+        take_in(&mut config.auth_info);
+        Ok(Self { config, way, credentials })
+    }
+
+    /// A client with connections of its own.
+    fn client(&self) -> Result<Client, String> {
+        let Self { config, way, credentials } = self;
+        let text = |error: kube::Error| with_causes(&error);
+        let (base, auth) = (config.base_uri_layer(), config.auth_layer().map_err(text)?);
+        let (headers, namespace) =
+            (config.extra_headers_layer().map_err(text)?, config.default_namespace.clone());
+        let transport = transport(config, way)?;
+        let transport = match credentials {
+            None => transport,
+            Some(credentials) => {
+                let (credentials, config, way) = (Arc::clone(credentials), config.clone(), way.clone());
+                BoxCloneSyncService::new(Authenticated::of(credentials, config, way, transport))
+            }
+        };
+        let service = ServiceBuilder::new()
+            .layer(base)
+            .option_layer(auth)
+            .layer(headers)
+            .map_err(BoxError::from)
+            .service(Bounded(transport));
+        Ok(ClientBuilder::new(service, namespace).build())
+    }
+}
+
+/// Reads a certificate and its key, so that no client that is made later reads others. Where they cannot be read, who uses them says so.
+fn take_in(user: &mut AuthInfo) {
+    let read = |path: &Option<String>| path.as_ref().and_then(|path| fs::read(path).ok());
+    if user.client_certificate_data.is_none()
+        && let Some(bytes) = read(&user.client_certificate)
+    {
+        user.client_certificate_data = Some(base64(&bytes));
+    }
+    if user.client_key_data.is_none()
+        && let Some(bytes) = read(&user.client_key)
+    {
+        user.client_key_data = Some(base64(&bytes).into());
+    }
 }
 
 /// What of the user's credentials changes by itself, taken out: the client knows of the others alone.
@@ -187,7 +239,7 @@ fn transport(config: &Config, way: &Way) -> Result<Transport, String> {
 fn through<C>(connector: C, config: &Config) -> Result<Transport, String>
 where
     C: Service<http::Uri> + Clone + Send + Sync + 'static,
-    C::Response: Connection + hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
+    C::Response: legacy::connect::Connection + hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
     C::Future: Send + 'static,
     C::Error: Into<BoxError>,
 {
@@ -208,8 +260,14 @@ where
         .timer(TokioTimer::new())
         .http2_keep_alive_interval(PING_AFTER)
         .http2_keep_alive_timeout(PING_WITHIN)
+        // As client-go: one that is dead is not found out by the next request alone.
+        .http2_keep_alive_while_idle(true)
+        // Until the server has said how many streams it takes: one that takes fewer breaks off those beyond.
+        .http2_initial_max_send_streams(FIRST_STREAMS)
+        // A connection that carries watches is idle to the pool, which would forget it and make another one for the next.
+        .pool_idle_timeout(None)
         .build(timed);
-    Ok(BoxCloneSyncService::new(http.map_err(BoxError::from)))
+    Ok(BoxCloneSyncService::new(OneByOne::of(http).map_err(BoxError::from)))
 }
 
 /// Who the server hears asking: the kubelet whose place this is.

@@ -8,61 +8,58 @@ use std::{
 
 use kube::config::Kubeconfig;
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
-use super::ConnectError;
-use crate::{causes::with_causes, cluster::Clients};
+use super::{ConnectError, Named};
+use crate::{
+    causes::with_causes,
+    cluster::{Clients, client::Connection},
+};
 
 /// How often files are looked at. Whoever changes certificates does so long before the old ones end.
 const EVERY: Duration = Duration::from_secs(10);
 /// What is read of a file: more than any certificate or kubeconfig has.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// What files hold.
-type Content = [u8; 32];
+/// The longest pause between tries with the same content. What it is refused for may be elsewhere: a file of a plugin, or memory.
+const AGAIN_MAX: Duration = Duration::from_secs(300);
 
-/// Has the clients replaced by what `connect` makes whenever the kubeconfig, or a file that it names, has changed; files that
-/// are `known` to change otherwise are left out. What is read wrong leaves the client that there is. Runs until the agent stops.
-pub(in crate::cluster) async fn follow<F>(
-    clients: &Clients,
-    kubeconfig: &Path,
-    known: &Path,
-    connect: impl Fn() -> F,
-) where
-    F: Future<Output = Result<kube::Client, ConnectError>>,
+/// What files hold.
+pub(in crate::cluster) type Content = [u8; 32];
+
+/// Has the clients replaced by what `connect` makes whenever the kubeconfig, or a file that it names, holds something else than what they
+/// were made from. What is read wrong leaves the clients that there are. Runs until the agent stops.
+pub(in crate::cluster) async fn follow<F>(clients: &Clients, named: Named<'_>, connect: impl Fn() -> F)
+where
+    F: Future<Output = Result<Connection, ConnectError>>,
 {
-    follow_every(EVERY, clients, kubeconfig, known, connect).await;
+    follow_every(EVERY, clients, named, connect).await;
 }
 
 pub(super) async fn follow_every<F>(
     every: Duration,
     clients: &Clients,
-    kubeconfig: &Path,
-    known: &Path,
+    named: Named<'_>,
     connect: impl Fn() -> F,
 ) where
-    F: Future<Output = Result<kube::Client, ConnectError>>,
+    F: Future<Output = Result<Connection, ConnectError>>,
 {
-    // What the client of now was made from, and what no client could be made from.
-    let (mut used, mut refused) = (None, None);
+    let Named { kubeconfig, known } = named;
+    let mut refused: Option<Refused> = None;
     loop {
-        let (path, without) = (kubeconfig.to_owned(), known.to_owned());
-        let looked = tokio::task::spawn_blocking(move || content(&path, &without)).await;
-        if let Ok(Ok(now)) = looked
-            && used != Some(now)
-            && refused != Some(now)
+        if let Ok(now) = look(kubeconfig, known).await
+            && clients.made_from() != Some(now)
         {
-            let client = if used.is_some() { connect().await.map(Some) } else { Ok(None) };
-            match client {
-                Ok(client) => {
-                    if let Some(client) = client {
+            let before = refused.take().filter(|refused| refused.content == now);
+            if before.as_ref().is_some_and(|before| Instant::now() < before.again_at) {
+                refused = before;
+            } else {
+                match connect().await {
+                    Ok(connection) => {
                         tracing::info!(path = %kubeconfig.display(), "the kubeconfig, or what it names, has changed");
-                        clients.replace(client);
+                        clients.replace(connection);
                     }
-                    (used, refused) = (Some(now), None);
-                }
-                Err(error) => {
-                    tracing::error!(error = with_causes(&error), "the client that there is stays");
-                    refused = Some(now);
+                    Err(error) => refused = Some(Refused::again(before, now, every, &error)),
                 }
             }
         }
@@ -70,7 +67,34 @@ pub(super) async fn follow_every<F>(
     }
 }
 
-/// What the kubeconfig and the files that it names hold.
+/// What no client could be made from.
+struct Refused {
+    content: Content,
+    pause: Duration,
+    again_at: Instant,
+}
+
+impl Refused {
+    /// Once more: the error is told the first time.
+    fn again(before: Option<Self>, content: Content, every: Duration, error: &ConnectError) -> Self {
+        let error = with_causes(error);
+        if before.is_none() {
+            tracing::error!(error, "the client that there is stays; it is tried again");
+        } else {
+            tracing::debug!(error, "the client that there is stays");
+        }
+        let pause = before.map_or(every, |before| before.pause.saturating_mul(2)).min(AGAIN_MAX);
+        Self { content, pause, again_at: Instant::now() + pause }
+    }
+}
+
+/// What the kubeconfig and the files that it names hold, without the one that is known to change.
+pub(super) async fn look(kubeconfig: &Path, known: &Path) -> io::Result<Content> {
+    let (kubeconfig, known) = (kubeconfig.to_owned(), known.to_owned());
+    let looked = tokio::task::spawn_blocking(move || content(&kubeconfig, &known)).await;
+    looked.unwrap_or_else(|_cancelled| Err(io::ErrorKind::Interrupted.into()))
+}
+
 fn content(kubeconfig: &Path, known: &Path) -> io::Result<Content> {
     let mut sum = Sha256::new();
     add(&mut sum, kubeconfig)?;

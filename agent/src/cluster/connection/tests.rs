@@ -41,8 +41,17 @@ impl Node {
         Self { dir, cluster }
     }
 
+    fn named(&self) -> Named<'_> {
+        // No file that it names changes by itself.
+        Named { kubeconfig: &self.cluster.kubeconfig, known: Path::new("none") }
+    }
+
+    async fn connection(&self) -> Result<Connection, ConnectError> {
+        connect(&self.cluster, self.named()).await
+    }
+
     async fn client(&self) -> Result<Client, ConnectError> {
-        connect(&self.cluster, &self.cluster.kubeconfig).await
+        self.connection().await.map(|connection| connection.client)
     }
 
     /// Who the server says that is asking.
@@ -229,47 +238,134 @@ async fn a_proxy_of_the_environment_is_used_where_it_does_not_say_otherwise() {
     assert_eq!(proxy.connections(), 1, "asked without");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
+async fn however_many_requests_begin_at_once_a_client_makes_one_connection() {
+    let authority = Authority::new("ours");
+    for (is_http2, connections) in [(true, 1), (false, REQUESTS)] {
+        let hosts = ["127.0.0.1"];
+        // As long as the client does not know better, it sends no more than a server of few streams takes.
+        let server = match is_http2 {
+            true => Server::start_http2(&authority, &hosts, u32::try_from(FIRST_STREAMS).unwrap()).await,
+            false => Server::start(&authority, &hosts).await,
+        };
+        let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+        let client = Node::with(cluster, json!({})).client().await.unwrap();
+        let ask = || within(SOON, client.request::<Value>(Request::get("/slow").body(Vec::new()).unwrap()));
+        let answers = futures::future::join_all((0..REQUESTS).map(|_| ask())).await;
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        assert_eq!(server.connections(), connections, "HTTP/2: {is_http2}");
+    }
+}
+
+const REQUESTS: usize = 40;
+
+#[tokio::test]
+async fn a_further_client_has_a_connection_of_its_own_with_what_was_read_then() {
+    let authority = Authority::new("ours");
+    let server = Server::start_http2(&authority, &["127.0.0.1"], 100).await;
+    let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+    let (certificate, key) = authority.client("first");
+    let dir = tempfile::tempdir().unwrap();
+    let files = ["client.crt", "client.key"].map(|name| dir.path().join(name));
+    fs::write(&files[0], certificate).unwrap();
+    fs::write(&files[1], key).unwrap();
+    let user = json!({ "client-certificate": files[0], "client-key": files[1] });
+    let connection = Node::with(cluster, user).connection().await.unwrap();
+    files.iter().for_each(|file| fs::remove_file(file).unwrap());
+    for client in [connection.client.clone(), (connection.further)().unwrap(), connection.client.clone()] {
+        assert_eq!(who(&client).await.unwrap()["certificate"], "first");
+    }
+    assert_eq!(server.connections(), 2);
+}
+
+/// A kubeconfig with a token, and the clients that it makes.
+async fn followed(server: &Server, authority: &Authority) -> (Node, Clients, String) {
+    let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+    let node = Node::with(cluster, json!({ "token": "first" }));
+    let clients = Clients::new(node.connection().await.unwrap());
+    let text = fs::read_to_string(&node.cluster.kubeconfig).unwrap();
+    (node, clients, text)
+}
+
+impl Node {
+    fn write(&self, text: &str) {
+        let part = self.dir.path().join("part");
+        fs::write(&part, text).unwrap();
+        fs::rename(&part, &self.cluster.kubeconfig).unwrap();
+    }
+}
+
+/// Waits until this token is used.
+async fn uses(clients: &Clients, token: &str) {
+    while who(&clients.get()).await.unwrap()["authorization"] != format!("Bearer {token}") {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+const LOOK: Duration = Duration::from_millis(20);
+
+#[tokio::test]
 async fn what_a_kubeconfig_names_is_read_again_when_it_has_changed() {
     let authority = Authority::new("ours");
     let server = Server::start(&authority, &["127.0.0.1"]).await;
-    let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
-    let node = Node::with(cluster, json!({ "token": "first" }));
-    let clients = Clients::new(node.client().await.unwrap());
-    let write = |text: String| {
-        let part = node.dir.path().join("part");
-        fs::write(&part, text).unwrap();
-        fs::rename(&part, &node.cluster.kubeconfig).unwrap();
-    };
-    let first = fs::read_to_string(&node.cluster.kubeconfig).unwrap();
-    let (none, tries) = (node.dir.path().join("none"), AtomicUsize::new(0));
+    let (node, clients, first) = followed(&server, &authority).await;
+    let tries = AtomicUsize::new(0);
     let connect = || {
         tries.fetch_add(1, Ordering::SeqCst);
-        node.client()
+        node.connection()
     };
-    let look = Duration::from_millis(20);
-    let following = reload::follow_every(look, &clients, &node.cluster.kubeconfig, &none, connect);
-    let token = async || who(&clients.get()).await.unwrap()["authorization"].clone();
+    // Before anybody looks at it for the first time.
+    node.write(&first.replace("first", "second"));
+    let following = reload::follow_every(LOOK, &clients, node.named(), connect);
     let changing = async {
-        assert_eq!(token().await, "Bearer first");
-        // What is there at the first look passes for what there was, so that there may have to be another change.
-        let mut changes = 0;
-        while token().await == "Bearer first" {
-            changes += 1;
-            write(first.replace("first", &format!("next-{changes}")));
-            tokio::time::sleep(look).await;
-        }
+        uses(&clients, "second").await;
+        assert_eq!(tries.load(Ordering::SeqCst), 1);
+        node.write(&first.replace("first", "third"));
+        uses(&clients, "third").await;
         // What cannot be used leaves the client that there is.
         let tried = tries.load(Ordering::SeqCst);
-        write("{".to_owned());
-        write(first.replace("https://", "broken://"));
+        node.write("{");
+        node.write(&first.replace("https://", "broken://"));
         while tries.load(Ordering::SeqCst) == tried {
-            tokio::time::sleep(look).await;
+            tokio::time::sleep(LOOK).await;
         }
-        assert!(token().await.as_str().unwrap().starts_with("Bearer next-"));
+        uses(&clients, "third").await;
+        // What it was made from at first is another change.
+        node.write(&first);
+        uses(&clients, "first").await;
     };
     tokio::select! {
         () = following => {}
         changed = tokio::time::timeout(SOON, changing) => changed.unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn what_was_refused_is_tried_again_ever_less_often() {
+    let authority = Authority::new("ours");
+    let server = Server::start(&authority, &["127.0.0.1"]).await;
+    let (node, clients, first) = followed(&server, &authority).await;
+    node.write(&first.replace("first", "second"));
+    let tries = std::sync::Mutex::new(Vec::new());
+    // What it is refused for is in no file that is looked at.
+    let connect = || {
+        let mut tries = tries.lock().unwrap();
+        tries.push(std::time::Instant::now());
+        let is_refused = tries.len() <= 4;
+        let why =
+            ConnectError::Credentials { path: node.cluster.kubeconfig.clone(), why: "no memory".to_owned() };
+        let node = &node;
+        async move { if is_refused { Err(why) } else { node.connection().await } }
+    };
+    let following = reload::follow_every(LOOK, &clients, node.named(), connect);
+    tokio::select! {
+        () = following => {}
+        used = tokio::time::timeout(SOON, uses(&clients, "second")) => used.unwrap(),
+    }
+    let tries = tries.into_inner().unwrap();
+    assert_eq!(tries.len(), 5);
+    for (at, pair) in tries.windows(2).enumerate() {
+        let (paused, least) = (pair[1] - pair[0], LOOK * (1 << at));
+        assert!(paused >= least, "the pause {at} is {paused:?}");
     }
 }

@@ -161,8 +161,9 @@ impl Keeper {
 
     /// Takes what was seen of the object; whether it is to be looked at now.
     fn take(&self, state: &mut State, seen: Seen<DynamicObject>) -> bool {
+        let Some(seen) = of_node(&self.settings.name, seen) else { return false };
         match seen {
-            Seen::Whole(objects) => {
+            Seen::Whole { objects, .. } => {
                 let was_known = matches!(state.known, Known::Object(_));
                 match objects.first() {
                     // Whatever its version: the server's data may have been restored from an earlier copy.
@@ -183,6 +184,10 @@ impl Keeper {
                 tracing::warn!("the node's object was deleted; it is made again");
                 self.miss(state);
                 state.next = state.next.min(Instant::now() + AGAIN_AFTER);
+                false
+            }
+            Seen::Unread(_) => {
+                tracing::error!("the node's object is too large to be read: take annotations away from it");
                 false
             }
             Seen::Failed(error) => {
@@ -377,6 +382,23 @@ fn pod_cidrs(object: &Value) -> Vec<String> {
     if all.is_empty() { one.map(str::to_owned).into_iter().collect() } else { all }
 }
 
+/// What of it is about the node of this name: a server, or somebody between, that does not know the selector tells of others too. A
+/// node that is too large to be read is not one that is gone.
+fn of_node(name: &str, seen: Seen<DynamicObject>) -> Option<Seen<DynamicObject>> {
+    match seen {
+        Seen::Whole { mut objects, unread } => Some(match unread.into_iter().find(|one| one.name == name) {
+            Some(node) => Seen::Unread(node),
+            None => {
+                objects.retain(|object| object.name_any() == name);
+                Seen::Whole { objects, unread: Vec::new() }
+            }
+        }),
+        Seen::Unread(other) if other.name != name => None,
+        Seen::Applied(other) | Seen::Gone(other) if other.name_any() != name => None,
+        seen => Some(seen),
+    }
+}
+
 fn nodes(client: Client) -> Api<DynamicObject> {
     Api::all_with(client, &ApiResource::erase::<Node>(&()))
 }
@@ -410,6 +432,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::Unread;
 
     #[test]
     fn chances_differ_and_stay_within_0_and_1() {
@@ -430,6 +453,50 @@ mod tests {
             (json!({}), &[]),
         ] {
             assert_eq!(pod_cidrs(&json!({ "spec": spec })), given, "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_is_told_of_other_nodes_is_not_the_node() {
+        let node = |name: &str| -> DynamicObject {
+            serde_json::from_value(
+                json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } }),
+            )
+            .unwrap()
+        };
+        let unread = |name: &str| Unread {
+            namespace: String::new(),
+            name: name.to_owned(),
+            uid: String::new(),
+            bytes: 1,
+        };
+        let whole = |names: &[&str], too_large: &[&str]| Seen::Whole {
+            objects: names.iter().map(|name| node(name)).collect(),
+            unread: too_large.iter().map(|name| unread(name)).collect(),
+        };
+        for (seen, about) in [
+            (whole(&["a", "n", "z"], &["x"]), "all n"),
+            (whole(&["a"], &[]), "all "),
+            (whole(&["a"], &["n"]), "unread n"),
+            (Seen::Applied(node("n")), "is n"),
+            (Seen::Applied(node("a")), "nothing"),
+            (Seen::Gone(node("n")), "gone n"),
+            (Seen::Gone(node("a")), "nothing"),
+            (Seen::Unread(unread("n")), "unread n"),
+            (Seen::Unread(unread("a")), "nothing"),
+        ] {
+            let told = match of_node("n", seen) {
+                None => "nothing".to_owned(),
+                Some(Seen::Whole { objects, unread }) => {
+                    assert_eq!(unread, []);
+                    format!("all {}", objects.iter().map(ResourceExt::name_any).collect::<Vec<_>>().join(" "))
+                }
+                Some(Seen::Applied(node)) => format!("is {}", node.name_any()),
+                Some(Seen::Gone(node)) => format!("gone {}", node.name_any()),
+                Some(Seen::Unread(node)) => format!("unread {}", node.name),
+                Some(Seen::Failed(error)) => panic!("{error}"),
+            };
+            assert_eq!(told, about);
         }
     }
 

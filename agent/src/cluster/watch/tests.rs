@@ -17,6 +17,9 @@ use super::*;
 /// As long as any of these tests may take.
 const LONG: Duration = Duration::from_secs(60);
 
+/// Bytes that come at once.
+const FRAME: usize = 64 << 10;
+
 /// What a request is answered with.
 #[derive(Clone)]
 enum Reply {
@@ -65,7 +68,14 @@ impl Server {
             state.1.push(asked(query));
             if state.0.len() > 1 { state.0.pop_front().unwrap() } else { state.0[0].clone() }
         };
-        let pieces = |lines: Vec<String>| lines.into_iter().map(|line| Bytes::from(format!("{line}\n")));
+        // As a connection brings them.
+        let pieces = |lines: Vec<String>| {
+            lines.into_iter().flat_map(|line| {
+                let whole = Bytes::from(format!("{line}\n"));
+                let starts = (0..whole.len()).step_by(FRAME);
+                starts.map(move |at| whole.slice(at..whole.len().min(at + FRAME)))
+            })
+        };
         let (code, pieces) = match reply {
             Reply::Ends(lines) => (200, stream::iter(pieces(lines)).boxed()),
             Reply::Stays(lines) => (200, stream::iter(pieces(lines)).chain(stream::pending()).boxed()),
@@ -97,10 +107,10 @@ fn asked(query: &str) -> String {
     let from = value("resourceVersion").unwrap_or_default();
     let is_bounded = value("resourceVersionMatch") == Some("NotOlderThan");
     assert_eq!(is_bounded, kind == "stream" || (kind == "pages" && !from.is_empty()), "{query}");
-    match value("continue") {
-        Some(token) => format!("{kind} {token}"),
-        None => format!("{kind} {from}").trim_end().to_owned(),
-    }
+    let by = value("limit")
+        .filter(|limit| *limit != "500")
+        .map_or_else(String::new, |limit| format!(" by {limit}"));
+    format!("{kind}{by} {}", value("continue").unwrap_or(from)).trim_end().to_owned()
 }
 
 fn map(name: &str, version: u64) -> Value {
@@ -137,9 +147,11 @@ fn listed(version: u64, names: &[(&str, u64)]) -> Vec<String> {
 fn told(seen: Seen<ConfigMap>) -> String {
     let one = |object: ConfigMap| format!("{} {}", object.name_any(), object.resource_version().unwrap());
     match seen {
-        Seen::Whole(objects) => {
-            format!("all {}", objects.into_iter().map(one).collect::<Vec<_>>().join(", "))
+        Seen::Whole { objects, unread } => {
+            let unread = unread.into_iter().map(|one| format!("unread {}", one.name));
+            format!("all {}", objects.into_iter().map(one).chain(unread).collect::<Vec<_>>().join(", "))
         }
+        Seen::Unread(object) => format!("unread {} {} {}", object.namespace, object.name, object.bytes),
         Seen::Applied(object) => format!("is {}", one(object)),
         Seen::Gone(object) => format!("gone {}", one(object)),
         Seen::Failed(error) => format!("failed: {error}"),
@@ -282,18 +294,130 @@ async fn answers_without_end_are_given_up() {
     let (seen, _) = lives(vec![Reply::Endless(piece)], 1).await;
     assert_eq!(
         seen,
-        ["failed: the answer of the API server is not used: one line of it is longer than 20 MiB"]
+        ["failed: the answer of the API server is not used: one line of it is longer than 64 MiB"]
     );
 
     let event: &'static str =
         Box::leak(format!("{}\n", line("ADDED", &map(&"n".repeat(1 << 16), 3))).into_boxed_str());
     let (seen, _) = lives(vec![Reply::Endless(event)], 1).await;
-    assert!(seen[0].contains("larger than 64 MiB"), "{seen:?}");
+    assert_eq!(seen, ["failed: the answer of the API server is not used: the list has no end"]);
 
     let page = Reply::Whole(200, list(7, &[], "more"));
     let (seen, asked) = lives(vec![Reply::Whole(400, failure(400)), page], 1).await;
-    assert!(seen[0].contains("more than 1000 pages"), "{seen:?}");
+    assert!(seen[0].contains("more than 500000 objects"), "{seen:?}");
     assert_eq!(asked.len(), 1001);
+}
+
+/// An object with so many bytes in it.
+fn padded(name: &str, version: u64, bytes: usize) -> Value {
+    let mut object = map(name, version);
+    object["data"] = json!({ "padding": "x".repeat(bytes) });
+    object
+}
+
+const MEBIBYTE: usize = 1 << 20;
+
+#[tokio::test]
+async fn a_list_may_be_as_large_as_it_is() {
+    let names: Vec<String> = (0..70).map(|number| format!("m{number:02}")).collect();
+    let mut lines: Vec<String> = names.iter().map(|name| line("ADDED", &padded(name, 3, MEBIBYTE))).collect();
+    lines.push(mark(9, true));
+    let (seen, _) = lives(vec![Reply::Stays(lines)], 1).await;
+    let all: Vec<String> = names.iter().map(|name| format!("{name} 3")).collect();
+    assert_eq!(seen, [format!("all {}", all.join(", "))]);
+
+    let page = |names: &[String], next: &str| {
+        let mut page = list(9, &[], next);
+        page["items"] = names.iter().map(|name| padded(name, 3, MEBIBYTE)).collect();
+        Reply::Whole(200, page)
+    };
+    let replies = vec![
+        Reply::Whole(400, failure(400)),
+        page(&names, ""),
+        page(&names[..40], "token"),
+        page(&names[40..], ""),
+        Reply::Stays(Vec::new()),
+    ];
+    let (seen, asked) = lives(replies, 1).await;
+    assert_eq!(seen, [format!("all {}", all.join(", "))]);
+    assert_eq!(asked[..4], ["stream", "pages", "pages by 50", "pages by 50 token"]);
+}
+
+#[tokio::test]
+async fn an_object_that_is_too_large_is_named_and_stops_no_other() {
+    // In the order in which a server writes it.
+    let object = |name: &str, version: u64, bytes: usize| {
+        let (metadata, padding) = (&map(name, version)["metadata"], "x".repeat(bytes));
+        format!(
+            r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{metadata},"data":{{"padding":"{padding}"}}}}"#
+        )
+    };
+    let large = |kind: &str, name: &str, version| {
+        format!(r#"{{"type":"{kind}","object":{}}}"#, object(name, version, 20 * MEBIBYTE))
+    };
+    let replies = vec![
+        Reply::Ends(vec![
+            line("ADDED", &map("a", 1)),
+            large("ADDED", "m", 3),
+            large("ADDED", "gone", 4),
+            line("ADDED", &map("z", 5)),
+            large("DELETED", "gone", 6),
+            mark(7, true),
+            large("MODIFIED", "m", 8),
+            line("MODIFIED", &map("z", 9)),
+            // What is gone may have been known: all is listed anew.
+            large("DELETED", "a", 10),
+        ]),
+        Reply::Stays(listed(11, &[("z", 9)])),
+    ];
+    let (seen, asked) = lives(replies, 4).await;
+    assert_eq!([&seen[0], &seen[2], &seen[3]], ["all a 1, z 5, unread m", "is z 9", "all z 9"]);
+    assert!(seen[1].starts_with("unread a m 2097"), "{seen:?}");
+    assert_eq!(asked, ["stream", "stream 9"]);
+
+    let page = |item: String, next: &str| {
+        let metadata = json!({ "resourceVersion": "7", "continue": next });
+        Reply::Ends(vec![format!(
+            r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{metadata},"items":[{item}]}}"#
+        )])
+    };
+    let too_large = page(object("m", 3, 65 * MEBIBYTE), "behind");
+    let replies = vec![
+        Reply::Whole(400, failure(400)),
+        page(object("a", 1, 0), "token"),
+        too_large.clone(),
+        too_large.clone(),
+        too_large.clone(),
+        too_large,
+        page(object("z", 5, 0), ""),
+        Reply::Stays(Vec::new()),
+    ];
+    let (seen, asked) = lives(replies, 1).await;
+    assert_eq!(seen, ["all a 1, z 5, unread m"]);
+    let by = |limit: &str| format!("pages{limit} token");
+    assert_eq!(asked[2..6], [by(""), by(" by 50"), by(" by 5"), by(" by 1")]);
+    assert_eq!(asked[6], "pages by 1 behind");
+}
+
+/// A server that answers from its cache may pass over the limit: then what is too large is not one object.
+#[tokio::test]
+async fn a_page_of_a_server_that_passes_over_the_limit_is_asked_for_without_a_version() {
+    let mut all = list(9, &[], "");
+    all["items"] = json!([padded("a", 3, 33 * MEBIBYTE), padded("b", 3, 33 * MEBIBYTE)]);
+    let replies = vec![
+        Reply::Ends([listed(7, &[("a", 3)]), vec!["x".to_owned()]].concat()),
+        Reply::Whole(400, failure(400)),
+        Reply::Whole(200, all.clone()),
+        Reply::Whole(200, list(9, &[("a", 3), ("b", 3)], "")),
+        Reply::Stays(Vec::new()),
+    ];
+    let (seen, asked) = lives(replies, 3).await;
+    assert_eq!(seen[2], "all a 3, b 3");
+    assert_eq!(asked[..4], ["stream", "stream 7", "pages 7", "pages"]);
+    let replies = vec![Reply::Whole(400, failure(400)), Reply::Whole(200, all)];
+    let (seen, asked) = lives(replies, 1).await;
+    assert!(seen[0].contains("larger than 64 MiB"), "nothing is gone: {seen:?}");
+    assert_eq!(asked.len(), 5);
 }
 
 #[tokio::test]

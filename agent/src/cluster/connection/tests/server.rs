@@ -8,7 +8,7 @@ use std::sync::{
 use http::{Request, Response, header};
 use http_body_util::Full;
 use hyper::{body::Bytes, service::service_fn};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::json;
 use tokio::{
@@ -25,6 +25,9 @@ use tokio_rustls::{
     },
 };
 use x509_cert::der::Decode as _;
+
+/// How long an answer takes that takes its time.
+const SLOW: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// Signs certificates.
 pub(super) struct Authority {
@@ -60,13 +63,13 @@ impl Authority {
         self.signed(name, &[])
     }
 
-    fn acceptor(&self, hosts: &[&str]) -> TlsAcceptor {
+    fn acceptor(&self, hosts: &[&str], is_http2: bool) -> TlsAcceptor {
         let (certificate, key) = self.signed("server", hosts);
         let provider = Arc::new(ring::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()).unwrap();
         let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
-        let config = ServerConfig::builder_with_provider(provider)
+        let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_client_cert_verifier(clients.allow_unauthenticated().build().unwrap())
@@ -75,6 +78,9 @@ impl Authority {
                 PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
             )
             .unwrap();
+        if is_http2 {
+            config.alpn_protocols = vec![b"h2".to_vec()];
+        }
         TlsAcceptor::from(Arc::new(config))
     }
 }
@@ -82,22 +88,40 @@ impl Authority {
 /// A server at loopback; it ends with the test.
 pub(super) struct Server {
     port: u16,
+    connections: Arc<AtomicUsize>,
 }
 
 impl Server {
     pub(super) async fn start(authority: &Authority, hosts: &[&str]) -> Self {
-        let acceptor = authority.acceptor(hosts);
+        Self::start_with(authority, hosts, None).await
+    }
+
+    /// One that speaks HTTP/2, with so many streams on a connection.
+    pub(super) async fn start_http2(authority: &Authority, hosts: &[&str], streams: u32) -> Self {
+        Self::start_with(authority, hosts, Some(streams)).await
+    }
+
+    async fn start_with(authority: &Authority, hosts: &[&str], streams: Option<u32>) -> Self {
+        let acceptor = authority.acceptor(hosts, streams.is_some());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&connections);
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
+                counted.fetch_add(1, Ordering::SeqCst);
                 let acceptor = acceptor.clone();
                 // Clients that do not trust it go.
-                tokio::spawn(async move { drop(serve(acceptor, stream).await) });
+                tokio::spawn(async move { drop(serve(acceptor, stream, streams).await) });
             }
         });
-        Self { port }
+        Self { port, connections }
+    }
+
+    /// How many were made to it.
+    pub(super) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -112,6 +136,7 @@ impl Server {
 async fn serve(
     acceptor: TlsAcceptor,
     stream: TcpStream,
+    streams: Option<u32>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let stream = acceptor.accept(stream).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(|der| {
@@ -127,8 +152,19 @@ async fn serve(
             "certificate": certificate,
         });
         let said = Response::new(Full::new(Bytes::from(said.to_string())));
-        async move { Ok::<_, std::convert::Infallible>(said) }
+        let is_slow = request.uri().path() == "/slow";
+        async move {
+            if is_slow {
+                tokio::time::sleep(SLOW).await;
+            }
+            Ok::<_, std::convert::Infallible>(said)
+        }
     });
+    if let Some(streams) = streams {
+        let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        server.max_concurrent_streams(streams);
+        return Ok(server.serve_connection(TokioIo::new(stream), answer).await?);
+    }
     hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await?;
     Ok(())
 }
@@ -147,7 +183,7 @@ struct Seen {
 
 impl Proxy {
     pub(super) async fn start(scheme: &'static str, authority: &Authority, to: u16) -> Self {
-        let acceptor = authority.acceptor(&["127.0.0.1"]);
+        let acceptor = authority.acceptor(&["127.0.0.1"], false);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let seen = Arc::new(Seen::default());
