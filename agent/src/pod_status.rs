@@ -203,9 +203,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_status_repeats_mounts_and_resources_as_the_kubelet_shows_them() {
-        let spec: PodSpec = serde_json::from_value(json!({
+    fn spec() -> PodSpec {
+        serde_json::from_value(json!({
             "containers": [{
                 "name": "web",
                 "resources": { "limits": { "cpu": "500m", "memory": "64Mi" }, "requests": { "cpu": "250m" } },
@@ -216,8 +215,11 @@ mod tests {
             }, { "name": "other" }],
             "initContainers": [{ "name": "first", "volumeMounts": [{ "name": "data", "mountPath": "/d" }] }],
         }))
-        .unwrap();
-        let known = PodStatus {
+        .unwrap()
+    }
+
+    fn known() -> PodStatus {
+        PodStatus {
             uid: PodUid::new("1-a"),
             name: PodName { namespace: "default".to_owned(), name: "web".to_owned() },
             phase: Phase::Running,
@@ -234,11 +236,18 @@ mod tests {
                 running("web", ContainerKind::Main, Some("1")),
                 running("other", ContainerKind::Main, None),
             ],
-        };
+        }
+    }
+
+    fn pod() -> std::sync::Arc<Pod> {
         let manifest = r#"{"metadata": {"name": "web", "namespace": "default", "uid": "1-a", "generation": 3},
                            "spec": {"containers": [{"name": "web", "image": "i"}]}}"#;
-        let pod = crate::manifest::pod_from_json(manifest, Source::Api).unwrap();
-        let shown = serde_json::to_value(of(&known, &pod, Some(&spec))).unwrap();
+        crate::manifest::pod_from_json(manifest, Source::Api).unwrap()
+    }
+
+    #[test]
+    fn a_status_repeats_mounts_and_resources_as_the_kubelet_shows_them() {
+        let shown = serde_json::to_value(of(&known(), &pod(), Some(&spec()))).unwrap();
         assert_eq!(shown["observedGeneration"], 3);
         let (web, other) = (&shown["containerStatuses"][0], &shown["containerStatuses"][1]);
         assert_eq!(
@@ -262,6 +271,16 @@ mod tests {
             shown["initContainerStatuses"][0]["volumeMounts"],
             json!([{ "name": "data", "mountPath": "/d" }])
         );
+        assert_eq!(
+            web["user"],
+            json!({ "linux": { "uid": 1000, "gid": 2000, "supplementalGroups": [2000, 3000] } })
+        );
+    }
+
+    #[test]
+    fn a_pod_that_asks_for_other_resources_shows_those_that_it_has() {
+        let (pod, known) = (pod(), known());
+        let before = serde_json::to_value(of(&known, &pod, Some(&spec()))).unwrap();
         let resize = Resize { allocated: pod.manifest.clone(), generation: Some(2) };
         let kept = json!({ "spec": { "containers": [{ "name": "web", "resources": { "requests": { "cpu": "1" } } }] } });
         let resize = Resize { allocated: kept.to_string().into(), ..resize };
@@ -274,19 +293,15 @@ mod tests {
         };
         let asks = PodStatus { conditions: vec![pending], ..known };
         let asking = Pod { resize: Some(resize), ..Pod::clone(&pod) };
-        let kept = serde_json::to_value(of(&asks, &asking, Some(&spec))).unwrap();
+        let kept = serde_json::to_value(of(&asks, &asking, Some(&spec()))).unwrap();
         let web_kept = &kept["containerStatuses"][0];
         assert_eq!(web_kept["resources"], json!({ "requests": { "cpu": "1" } }), "what it has");
         assert_eq!(web_kept["allocatedResources"], json!({ "cpu": "1" }));
-        assert_eq!(web_kept["volumeMounts"], web["volumeMounts"]);
+        assert_eq!(web_kept["volumeMounts"], before["containerStatuses"][0]["volumeMounts"]);
         let condition = &kept["conditions"][0];
         assert_eq!(
             (&condition["type"], &condition["observedGeneration"]),
             (&json!("PodResizePending"), &json!(2))
-        );
-        assert_eq!(
-            web["user"],
-            json!({ "linux": { "uid": 1000, "gid": 2000, "supplementalGroups": [2000, 3000] } })
         );
     }
 }

@@ -159,14 +159,14 @@ mod tests {
         }
     }
 
-    fn whole(text: &str) -> Option<Result<Line, ApiError>> {
-        Some(Ok(Line::Whole(text.as_bytes().to_vec())))
+    fn whole(text: &str) -> Line {
+        Line::Whole(text.as_bytes().to_vec())
     }
 
     #[tokio::test]
     async fn the_beginning_of_a_line_is_none_and_one_without_end_is_given_up() {
         let mut lines = Lines::of(Body::from(b"a\nb".to_vec()));
-        assert_eq!(lines.next().await, whole("a"));
+        assert_eq!(lines.next().await, Some(Ok(whole("a"))));
         assert_eq!(lines.next().await, None);
         let mut endless = Lines::of(Body::from(vec![b'x'; END_WITHIN + 1]));
         let error = endless.next().await.unwrap().unwrap_err().to_string();

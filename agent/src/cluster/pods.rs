@@ -200,7 +200,7 @@ impl PodLoop {
 
     fn see(&mut self, seen: Seen<ApiPod>) {
         match seen {
-            Seen::Whole { objects: mut pods, unread } => {
+            Seen::Whole { objects: mut pods, unread, version } => {
                 pods.retain(|pod| self.is_ours(pod));
                 tracing::info!(pods = pods.len(), "the API server has told which pods are wanted");
                 let unread: BTreeSet<PodUid> = unread.into_iter().map(|one| self.leave(one)).collect();
@@ -217,7 +217,7 @@ impl PodLoop {
                 for pod in pods {
                     self.want(pod);
                 }
-                self.sync.listed_beside(known, &unread);
+                self.sync.listed_beside(known, version, &unread);
             }
             Seen::Unread(pod) => drop(self.leave(pod)),
             Seen::Applied(pod) if !self.is_ours(&pod) => {}

@@ -49,6 +49,8 @@ pub enum Seen<K> {
         objects: Vec<K>,
         /// Those that are too large: they are there, and what was known of them stays.
         unread: Vec<Unread>,
+        /// As of which version; 0 where it is no number.
+        version: u64,
     },
     /// One was made or changed.
     Applied(K),
@@ -245,7 +247,8 @@ where
     fn listed(&mut self, listed: Listed<K>) -> Result<Seen<K>, ApiError> {
         let Listed { objects, unread, version } = listed;
         self.follow.listed(&version).map_err(|older| ApiError::Unusable(older.to_string()))?;
-        Ok(Seen::Whole { objects, unread })
+        let version = version.parse().unwrap_or(0);
+        Ok(Seen::Whole { objects, unread, version })
     }
 
     /// The server refuses. That it does not begin at what was seen is nobody's trouble, unless it was not asked to.

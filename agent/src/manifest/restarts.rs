@@ -59,7 +59,8 @@ mod tests {
             "containers": [{ "name": "main", "image": "i", "restartPolicy": main, "restartPolicyRules": rules }],
         });
         let metadata = json!({ "name": "web", "namespace": "default", "uid": "u1" });
-        let pod = serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap();
+        let pod = json!({ "metadata": metadata, "spec": spec });
+        let pod = serde_json::from_value(pod).map_err(|error| error.to_string())?;
         let manifest = api_pod(&pod, jiff::Timestamp::UNIX_EPOCH).map_err(|faults| faults.to_string())?;
         assert_eq!(manifest.pod.source, Source::Api);
         Ok((Pod::clone(&manifest.pod), manifest.unsupported))

@@ -98,7 +98,7 @@ where
     let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
     loop {
         match watched.next().await {
-            Seen::Whole { objects, unread } => {
+            Seen::Whole { objects, unread, .. } => {
                 let before = std::mem::take(&mut all);
                 all = objects.into_iter().map(|one| (key(&one), Arc::new(keep(one)))).collect();
                 for one in unread {

@@ -88,12 +88,12 @@ enum Sent {
 }
 
 impl PodSync {
-    /// All pods that the API has for this node.
-    pub fn listed(&mut self, pods: Vec<ApiPod>) {
-        // Versions begin anew when the API server's data were restored from an earlier copy.
-        let newest = pods.iter().map(|pod| pod.version).max().unwrap_or(0);
-        if newest < self.told {
-            self.told = newest;
+    /// All pods that the API has for this node, as of this version; 0 where that cannot be told.
+    pub fn listed(&mut self, pods: Vec<ApiPod>, version: u64) {
+        // Versions begin anew when the API server's data were restored from an earlier copy. What was deleted last is in no list: that
+        // all of a list is older tells nothing.
+        if version < self.told {
+            self.told = version;
             self.api.values_mut().for_each(|known| known.version = 0);
         }
         let mut new: BTreeMap<PodName, ApiPod> = BTreeMap::new();
@@ -121,9 +121,9 @@ impl PodSync {
     }
 
     /// The same, but of pods with these UIDs, of which nobody knows more than that they are there: what was known of them stays.
-    pub fn listed_beside(&mut self, mut pods: Vec<ApiPod>, unread: &BTreeSet<PodUid>) {
+    pub fn listed_beside(&mut self, mut pods: Vec<ApiPod>, version: u64, unread: &BTreeSet<PodUid>) {
         pods.extend(self.api.values().filter(|pod| unread.contains(&pod.uid)).cloned());
-        self.listed(pods);
+        self.listed(pods, version);
     }
 
     /// A pod was made or changed.

@@ -92,7 +92,7 @@ impl Cluster {
         let mut made = Vec::new();
         match self.server.news.pop_front() {
             None => {}
-            Some(News::Whole(objects)) => {
+            Some(News::Whole(objects, version)) => {
                 self.is_untold |= !self.has_spoken;
                 self.has_spoken = true;
                 let before = self.wanted.len();
@@ -102,7 +102,7 @@ impl Cluster {
                 self.wanted.retain(|uid, _| is_there(uid));
                 self.is_untold |= self.wanted.len() != before;
                 made.extend(objects.iter().filter_map(|object| self.want(object)));
-                self.sync.listed(objects.iter().map(Object::known).collect());
+                self.sync.listed(objects.iter().map(Object::known).collect(), version);
             }
             Some(News::Applied(object)) => {
                 self.sync.applied(object.known());

@@ -41,7 +41,8 @@ pub(crate) struct Object {
 /// What a watch tells.
 #[derive(Debug, Clone)]
 pub(crate) enum News {
-    Whole(Vec<Object>),
+    /// All that there is, as of this version.
+    Whole(Vec<Object>, u64),
     Applied(Box<Object>),
     Gone(Box<Object>),
 }
@@ -57,6 +58,18 @@ impl Object {
             is_deleted: self.grace.is_some(),
             mirrors: self.mirrors.clone(),
         }
+    }
+
+    /// The pod of the node that it shows.
+    pub(crate) fn shows(&self) -> PodUid {
+        self.mirrors.as_ref().map_or_else(|| self.uid.clone(), |hash| PodUid::new(hash.clone()))
+    }
+
+    /// Whether a patch of its status says anything that the status does not.
+    pub(crate) fn is_changed_by(&self, patch: &Value) -> bool {
+        let mut status = self.status.clone();
+        merge(&mut status, patch);
+        status != self.status
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -98,7 +111,7 @@ impl Server {
     /// The watch breaks off: all is listed anew, and what it had not told is in the list.
     pub(crate) fn relist(&mut self) {
         self.news.clear();
-        self.news.push_back(News::Whole(self.objects.values().cloned().collect()));
+        self.news.push_back(News::Whole(self.objects.values().cloned().collect(), self.version));
     }
 
     /// Carries a request out.

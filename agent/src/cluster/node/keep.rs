@@ -386,13 +386,15 @@ fn pod_cidrs(object: &Value) -> Vec<String> {
 /// node that is too large to be read is not one that is gone.
 fn of_node(name: &str, seen: Seen<DynamicObject>) -> Option<Seen<DynamicObject>> {
     match seen {
-        Seen::Whole { mut objects, unread } => Some(match unread.into_iter().find(|one| one.name == name) {
-            Some(node) => Seen::Unread(node),
-            None => {
-                objects.retain(|object| object.name_any() == name);
-                Seen::Whole { objects, unread: Vec::new() }
-            }
-        }),
+        Seen::Whole { mut objects, unread, version } => {
+            Some(match unread.into_iter().find(|one| one.name == name) {
+                Some(node) => Seen::Unread(node),
+                None => {
+                    objects.retain(|object| object.name_any() == name);
+                    Seen::Whole { objects, unread: Vec::new(), version }
+                }
+            })
+        }
         Seen::Unread(other) if other.name != name => None,
         Seen::Applied(other) | Seen::Gone(other) if other.name_any() != name => None,
         seen => Some(seen),
@@ -473,6 +475,7 @@ mod tests {
         let whole = |names: &[&str], too_large: &[&str]| Seen::Whole {
             objects: names.iter().map(|name| node(name)).collect(),
             unread: too_large.iter().map(|name| unread(name)).collect(),
+            version: 1,
         };
         for (seen, about) in [
             (whole(&["a", "n", "z"], &["x"]), "all n"),
@@ -487,7 +490,7 @@ mod tests {
         ] {
             let told = match of_node("n", seen) {
                 None => "nothing".to_owned(),
-                Some(Seen::Whole { objects, unread }) => {
+                Some(Seen::Whole { objects, unread, .. }) => {
                     assert_eq!(unread, []);
                     format!("all {}", objects.iter().map(ResourceExt::name_any).collect::<Vec<_>>().join(" "))
                 }

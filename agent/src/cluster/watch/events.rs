@@ -74,7 +74,7 @@ impl<K: DeserializeOwned + Send + 'static> Events<K> {
                 Some(Line::Head { bytes, length }) => return Ok(Next::Head(Head::of(&bytes), length)),
                 Some(Line::Whole(line)) if line.len() <= AT_ONCE_BYTES => return Ok(read(&line)),
                 Some(Line::Whole(line)) => {
-                    self.reading = Some(tokio::task::spawn_blocking(move || read(&line)))
+                    self.reading = Some(tokio::task::spawn_blocking(move || read(&line)));
                 }
             }
         }

@@ -147,7 +147,7 @@ fn listed(version: u64, names: &[(&str, u64)]) -> Vec<String> {
 fn told(seen: Seen<ConfigMap>) -> String {
     let one = |object: ConfigMap| format!("{} {}", object.name_any(), object.resource_version().unwrap());
     match seen {
-        Seen::Whole { objects, unread } => {
+        Seen::Whole { objects, unread, .. } => {
             let unread = unread.into_iter().map(|one| format!("unread {}", one.name));
             format!("all {}", objects.into_iter().map(one).chain(unread).collect::<Vec<_>>().join(", "))
         }

@@ -184,7 +184,8 @@ fn what_is_not_acted_on_is_refused_or_told() {
 fn every_kind_of_volume_is_acted_on_or_refused() {
     let known = "configMap downwardAPI emptyDir hostPath projected secret";
     let mut names = Vec::new();
-    assert!(Volume::deserialize(Names(&mut names)).is_err());
+    drop(Volume::deserialize(Names(&mut names)));
+    assert!(names.len() > 20, "{names:?}");
     for name in names.into_iter().filter(|name| *name != "name" && !known.contains(name)) {
         // Fields without which there is no such volume; each kind passes over those of others.
         let source = json!({ "volumeID": "v", "diskName": "d", "diskURI": "d", "shareName": "s", "secretName": "s", "driver": "d",

@@ -289,7 +289,7 @@ fn taking_over_leaves_no_devices_of_plugins_that_are_gone() {
     for (devices, gpus, theirs) in [
         (Devices::default(), "0", "0"),
         (Devices { has_checkpoint: true, registered: BTreeSet::new() }, "2", "3"),
-        (Devices { has_checkpoint: true, registered: registered.clone() }, "0", "3"),
+        (Devices { has_checkpoint: true, registered }, "0", "3"),
     ] {
         let facts = Facts { machine: Machine { devices: devices.clone(), ..facts().machine }, ..facts() };
         let after = taken_over(&settings(), &facts, &before, at(1)).object;

@@ -31,7 +31,8 @@ fn uid(pod: &str) -> PodUid {
 /// A machine that knows what the API has.
 fn listed(pods: Vec<ApiPod>) -> PodSync {
     let mut sync = PodSync::default();
-    sync.listed(pods);
+    let newest = pods.iter().map(|pod| pod.version).max().unwrap_or(0);
+    sync.listed(pods, newest);
     sync
 }
 
@@ -166,7 +167,7 @@ fn a_conflict_is_tried_again_at_once_and_later_only_when_it_repeats() {
     sync.answered(first.op, Answer::Conflict, now, 1.0);
     let patch = |request: Request| match request.call {
         Call::PatchStatus { patch, .. } => patch,
-        call => panic!("{call:?}"),
+        call @ (Call::Delete { .. } | Call::CreateMirror(_)) => panic!("{call:?}"),
     };
     for pause in [500, 1000, 2000, 4000, 8000, 10_000, 10_000] {
         let request = only(&mut sync, now);
@@ -199,7 +200,7 @@ fn a_pod_that_is_there_and_cannot_be_read_is_not_gone() {
         sync.answered(request.op, Answer::Refused, NOW, 1.0);
     }
     let unread = BTreeSet::from([uid("web"), uid("never known")]);
-    sync.listed_beside(Vec::new(), &unread);
+    sync.listed_beside(Vec::new(), 2, &unread);
     sync.published(uid("web"), node("web", json!({"phase": "Failed"})));
     sync.published(uid("db"), node("db", json!({"phase": "Failed"})));
     let request = only(&mut sync, NOW + REFUSED_PAUSE_MAX);
@@ -266,9 +267,21 @@ fn versions_that_begin_anew_are_believed() {
     let mut sync = listed(vec![api("web", 100, json!({"phase": "Running"}))]);
     sync.published(uid("web"), node("web", json!({"phase": "Running"})));
     assert_eq!(sync.poll_request(NOW), None);
-    sync.listed(vec![api("web", 20, json!({"phase": "Pending"}))]);
+    sync.listed(vec![api("web", 20, json!({"phase": "Pending"}))], 20);
     let call = only(&mut sync, NOW).call;
     assert_eq!(call, Call::PatchStatus { uid: uid("web"), patch: json!({"phase": "Running"}) });
+}
+
+#[test]
+fn a_list_of_the_time_before_an_answer_takes_nothing_back_though_what_was_newest_is_deleted() {
+    let pending = || json!({"phase": "Pending"});
+    let mut sync = listed(vec![api("web", 1, pending()), api("other", 2, pending())]);
+    sync.gone(&name("other"), &uid("other"), 3);
+    sync.published(uid("web"), node("web", json!({"phase": "Running"})));
+    let op = only(&mut sync, NOW).op;
+    sync.answered(op, Answer::Pod(Box::new(api("web", 4, json!({"phase": "Running"})))), NOW, 1.0);
+    sync.listed(vec![api("web", 1, pending())], 3);
+    assert_eq!(sync.poll_request(NOW), None, "it was told already");
 }
 
 #[test]
@@ -297,7 +310,7 @@ fn a_mirror_is_made_when_the_api_is_known_and_shows_its_pod() {
     let mut sync = PodSync::default();
     sync.published(uid("dns"), static_pod("dns", "h1", json!({"phase": "Running"})));
     assert_eq!(sync.poll_request(NOW), None, "it may be there");
-    sync.listed(Vec::new());
+    sync.listed(Vec::new(), 0);
     let request = only(&mut sync, NOW);
     assert_eq!(request.call, Call::CreateMirror(Mirror { hash: "h1".into(), manifest: "{}".into() }));
     sync.answered(request.op, Answer::Pod(Box::new(mirror("dns", "h1", 1))), NOW, 1.0);
@@ -325,7 +338,7 @@ fn a_mirror_of_another_pod_or_of_none_is_deleted() {
 #[test]
 fn an_orphaned_mirror_stays_until_every_source_has_spoken_and_its_pod_is_gone() {
     let mut sync = PodSync::default();
-    sync.listed(vec![mirror("dns", "h1", 1)]);
+    sync.listed(vec![mirror("dns", "h1", 1)], 1);
     assert_eq!(sync.poll_request(NOW), None, "its pod may come");
     sync.published(uid("dns"), static_pod("dns", "h1", json!({})));
     sync.sources_have_spoken();
@@ -334,7 +347,7 @@ fn an_orphaned_mirror_stays_until_every_source_has_spoken_and_its_pod_is_gone() 
     assert_eq!(only(&mut sync, NOW).call, Call::Delete { uid: PodUid::new("mirror-dns-1") });
 
     let mut sync = PodSync::default();
-    sync.listed(vec![mirror("dns", "h1", 1)]);
+    sync.listed(vec![mirror("dns", "h1", 1)], 1);
     sync.sources_have_spoken();
     assert_eq!(only(&mut sync, NOW).call, Call::Delete { uid: PodUid::new("mirror-dns-1") });
 }
