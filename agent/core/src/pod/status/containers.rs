@@ -101,8 +101,10 @@ fn states<'a>(
         Run::Running(running) => (ContainerState::Running { started_at: running.started_at }, last),
         Run::Starting(_) => being_made(life, container, record),
         Run::Preparing(preparing) => match held_up(life, container, preparing) {
-            Some(state) => (state, last),
-            None => being_made(life, container, record),
+            // In a pod that ends nothing is made any more: the run before was the last (`ShouldContainerBeRestarted` of
+            // `pkg/kubelet/container/helpers.go`).
+            Some(state) if last.is_none() || life.stage() == Stage::Run => (state, last),
+            Some(_) | None => being_made(life, container, record),
         },
         // Its end is shown whole, with its termination message.
         Run::Ended(ended) => match ended.shown_since {
@@ -118,6 +120,8 @@ fn states<'a>(
                 (start_failed(exit), Some(exit))
             }
             Some(exit) => (ContainerState::Terminated(terminated(life, exit)), last),
+            // What was being made is gone again.
+            None if life.stage() != Stage::Run => being_made(life, container, record),
             None => (default_waiting(life), last),
         },
     }
