@@ -248,6 +248,7 @@ pub(crate) const RULES: [&str; 30] = [
 
 /// Every rule about what a node is in its cluster.
 pub(crate) const RULES_OF_CLUSTERS: [&str; 15] = [
+    "a patch follows a change and makes one",
     "a pod is deleted when none of its processes is left",
     "a pod that does not fit is rejected, and no other",
     "an event is told once for what happened",
@@ -256,12 +257,11 @@ pub(crate) const RULES_OF_CLUSTERS: [&str; 15] = [
     "at rest what was to be deleted is gone",
     "mirrors are of pods that the API did not give",
     "of one name one pod is here, the first that came",
-    "patches are no more than changes",
     "readiness is lost for a reason",
     "requests about a pod wait for each other, and none is sent again",
     "what has ended stays so in the API",
     "what is to be deleted ends when the API said",
-    "what the API has of containers never goes back",
+    "what the API has of a pod never goes back",
     "who is kept out by a name is told",
 ];
 
@@ -399,6 +399,7 @@ impl Oracle {
 
     /// The record is gone: nothing of the pod is left, and one that comes back begins anew.
     pub(crate) fn forgotten(&mut self, pod: &PodUid) {
+        self.told.forget(pod.clone());
         let Some(account) = self.pods.remove(pod) else { return };
         let all = [ContainerKind::Main, ContainerKind::Init, ContainerKind::Sidecar];
         let running = account.any_running(&all).map(|name| format!("{pod}/{name} still runs"));

@@ -25,10 +25,20 @@ pub(super) struct Told {
     last: BTreeMap<PodUid, Value>,
     /// Pods of manifests that the agent shows.
     shown: BTreeMap<PodUid, PodName>,
-    /// How many patches of a name there may be, and how many there were.
-    patches: BTreeMap<PodName, (u64, u64)>,
-    /// Pods of which the agent knew what nobody else did: what was told of them may be taken back.
-    forgotten: BTreeSet<PodName>,
+    /// What was last shown of each pod.
+    statuses: BTreeMap<PodUid, Value>,
+    /// Names of which something was shown since the last patch, or a request came to nothing.
+    news: BTreeSet<PodName>,
+    /// What happened in the API to objects of a name: the agent hears of each when it does.
+    happened: BTreeMap<PodName, u64>,
+    /// Pods of which the agent knew what nobody else did, each with the number of that forgetting: the next patch may take back
+    /// what was told of them.
+    forgotten: BTreeMap<PodUid, u64>,
+    /// Patches that may, and which forgetting they follow.
+    takes_back: BTreeMap<OpId, u64>,
+    forgettings: u64,
+    /// Objects of which the agent may not know what the API has.
+    uncertain: BTreeSet<PodUid>,
     /// Pods that were told, since the agent began, that their name keeps them out.
     kept_out: BTreeSet<PodUid>,
     /// Objects whose deletion was asked for, and did not fail.
@@ -47,20 +57,37 @@ pub(crate) struct Carried<'a> {
     pub(crate) left: Vec<String>,
 }
 
+impl Told {
+    /// What comes back under a UID begins anew, and so does its mirror.
+    pub(super) fn forget(&mut self, uid: PodUid) {
+        self.forgettings += 1;
+        self.forgotten.insert(uid, self.forgettings);
+    }
+
+    /// Whether something happened in the API that no patch followed yet; one follows now.
+    fn take_happened(&mut self, name: &PodName) -> bool {
+        let left = self.happened.get_mut(name).filter(|left| **left > 0);
+        left.map(|left| *left -= 1).is_some()
+    }
+}
+
 impl Oracle {
     /// The agent has heard what the API server wants.
     pub(crate) fn server_heard(&mut self) {
         self.is_server_heard = true;
     }
 
-    /// The agent shows something of a pod: a patch may follow.
+    /// Something of a pod is new: one patch may follow.
     pub(crate) fn published(&mut self, name: &PodName) {
-        self.told.patches.entry(name.clone()).or_default().0 += 1;
+        self.told.news.insert(name.clone());
     }
 
-    /// The same of a pod, which has a mirror then.
-    pub(crate) fn is_shown(&mut self, pod: &Pod) {
-        self.published(&pod.name);
+    /// The agent shows a status of a pod, which has a mirror then if the API did not give it.
+    pub(crate) fn is_shown(&mut self, pod: &Pod, status: Value) {
+        if self.told.statuses.get(&pod.uid) != Some(&status) {
+            self.told.statuses.insert(pod.uid.clone(), status);
+            self.published(&pod.name);
+        }
         if pod.source != Source::Api {
             self.told.shown.insert(pod.uid.clone(), pod.name.clone());
         }
@@ -68,14 +95,15 @@ impl Oracle {
 
     /// The agent shows nothing of a pod any more.
     pub(crate) fn withdrawn(&mut self, uid: &PodUid) {
-        // What comes back under its UID begins anew, and so does its mirror.
-        self.told.forgotten.extend(self.told.shown.remove(uid));
+        self.told.statuses.remove(uid);
+        self.told.shown.remove(uid);
     }
 
     /// Something happened to an object that makes another patch right, the same one even.
     pub(crate) fn touched(&mut self, object: &Object) {
         self.told.last.remove(&object.uid);
-        self.published(&object.name);
+        self.told.uncertain.insert(object.uid.clone());
+        *self.told.happened.entry(object.name.clone()).or_default() += 1;
     }
 
     /// What was asked for before the agent was killed is carried out, or not, and nobody hears of it.
@@ -85,11 +113,9 @@ impl Oracle {
             self.may_be_asked_again(&request);
         }
         let unwritten = self.pods.values().filter(|account| account.is_unwritten || account.is_being_written);
-        let unwritten: Vec<PodName> = unwritten.map(|account| account.spec.name.clone()).collect();
-        for name in &unwritten {
-            self.published(name);
-        }
-        self.told.forgotten.extend(unwritten);
+        let unwritten: Vec<PodUid> = unwritten.map(|account| account.spec.uid.clone()).collect();
+        unwritten.into_iter().for_each(|uid| self.told.forget(uid));
+        self.told.statuses.clear();
         self.is_server_heard = false;
         // What is not on disk has to be heard again.
         let pods = self.pods.values_mut().filter(|_| self.is_in_a_cluster);
@@ -100,6 +126,7 @@ impl Oracle {
         }
         self.told.kept_out.clear();
         self.told.shown.clear();
+        self.told.takes_back.clear();
     }
 
     /// How many requests there were since this was last asked.
@@ -119,11 +146,19 @@ impl Oracle {
             if before.as_ref() == Some(patch) {
                 wrong.get_or_insert_with(|| format!("{name}: patched twice with {patch}"));
             }
-            let (allowed, patches) = self.told.patches.entry(name.clone()).or_default();
-            *patches += 1;
-            let broken =
-                (*patches > *allowed).then(|| format!("{name}: {patches} for {allowed} changes: {patch}"));
-            self.judge("patches are no more than changes", broken);
+            let is_news = self.told.news.remove(name) || self.told.take_happened(name);
+            let is_certain = !self.told.uncertain.contains(uid);
+            let is_void = object.is_some_and(|object| object.uid == *uid && !object.is_changed_by(patch));
+            let why = match (is_news, is_certain && is_void) {
+                (false, _) => Some("nothing is new"),
+                (true, true) => Some("it changes nothing"),
+                (true, false) => None,
+            };
+            let broken = why.map(|why| format!("{name}: {why}: {patch}"));
+            self.judge("a patch follows a change and makes one", broken);
+            if let Some(which) = object.and_then(|object| self.told.forgotten.get(&object.shows())) {
+                self.told.takes_back.insert(request.op, *which);
+            }
         }
         if let Call::Delete { uid } = &request.call
             && !self.told.deleted.insert(uid.clone())
@@ -137,7 +172,8 @@ impl Oracle {
     pub(crate) fn request_answered(&mut self, op: OpId, answer: &Answer) {
         let Some(request) = self.told.open.remove(&op) else { return };
         match answer {
-            Answer::Pod(_) | Answer::Done => {}
+            Answer::Pod(object) => drop(self.told.uncertain.remove(&object.uid)),
+            Answer::Done => {}
             Answer::Gone | Answer::Conflict | Answer::Refused | Answer::Failed { .. } => {
                 self.published(&request.name);
                 self.may_be_asked_again(&request);
@@ -147,7 +183,10 @@ impl Oracle {
 
     fn may_be_asked_again(&mut self, request: &Request) {
         match &request.call {
-            Call::PatchStatus { uid, .. } => drop(self.told.last.remove(uid)),
+            Call::PatchStatus { uid, .. } => {
+                self.told.last.remove(uid);
+                self.told.uncertain.insert(uid.clone());
+            }
             Call::Delete { uid } => drop(self.told.deleted.remove(uid)),
             Call::CreateMirror(_) => {}
         }
@@ -157,7 +196,11 @@ impl Oracle {
         let Carried { request, before, after, left } = carried;
         match (&request.call, before, after) {
             (Call::PatchStatus { .. }, Some(before), Some(after)) if before.version != after.version => {
-                self.check_patched(before, after);
+                let takes_back = self.told.takes_back.remove(&request.op);
+                if takes_back == self.told.forgotten.get(&after.shows()).copied() {
+                    self.told.forgotten.remove(&after.shows());
+                }
+                self.check_patched(before, after, takes_back.is_some());
             }
             (Call::Delete { uid }, Some(before), None) if before.mirrors.is_none() => {
                 self.check_deleted(uid, before, left);
@@ -167,15 +210,14 @@ impl Oracle {
         }
     }
 
-    fn check_patched(&mut self, before: &Object, after: &Object) {
+    fn check_patched(&mut self, before: &Object, after: &Object, takes_back: bool) {
         let name = &after.name;
         let is_taken_back = before.has_ended() && before.status["phase"] != after.status["phase"];
         let text = || format!("{name}: {} became {}", before.status["phase"], after.status["phase"]);
         self.judge("what has ended stays so in the API", is_taken_back.then(text));
-        let is_exempt = self.told.forgotten.contains(name);
-        let broken = went_back(&before.status, &after.status).filter(|_| !is_exempt);
+        let broken = went_back(&before.status, &after.status).filter(|_| !takes_back);
         let broken = broken.map(|what| format!("{name}: {what}"));
-        self.judge("what the API has of containers never goes back", broken);
+        self.judge("what the API has of a pod never goes back", broken);
     }
 
     /// "The kubelet triggers forcible removal of the Pod object, by setting grace period to 0", once its containers are gone.
@@ -356,12 +398,25 @@ impl Account {
     }
 }
 
-/// A container of which less is told than before.
+/// What less is told of than before.
 fn went_back(before: &Value, after: &Value) -> Option<String> {
-    let list = |status: &Value| status["containerStatuses"].as_array().cloned().unwrap_or_default();
+    let began = [before, after].map(|status| said(&status["startTime"]));
+    if !began[0].is_null() && began[0] != began[1] {
+        return Some(format!("it began {}, and then {}", began[0], began[1]));
+    }
+    ["initContainerStatuses", "containerStatuses"]
+        .iter()
+        .find_map(|field| container_went_back(&before[field], &after[field]))
+}
+
+/// A container of which less is told than before.
+fn container_went_back(before: &Value, after: &Value) -> Option<String> {
+    let list = |containers: &Value| containers.as_array().cloned().unwrap_or_default();
     let now = list(after);
     list(before).iter().find_map(|before| {
-        let after = now.iter().find(|one| one["name"] == before["name"])?;
+        let Some(after) = now.iter().find(|one| one["name"] == before["name"]) else {
+            return Some(format!("{} is told of no more", before["name"]));
+        };
         let count = |one: &Value| one["restartCount"].as_u64().unwrap_or(0);
         if count(after) < count(before) {
             return Some(format!("{} restarts became {}", count(before), count(after)));

@@ -9,7 +9,10 @@ use berth_core::{
 };
 
 use super::Run;
-use crate::{cluster::Cluster, oracle::Carried};
+use crate::{
+    cluster::{Cluster, shown},
+    oracle::Carried,
+};
 
 impl Run {
     /// What of an effect the agent's loop for the cluster is told.
@@ -22,7 +25,7 @@ impl Run {
         match act {
             Act::Publish(published) => {
                 cluster.published(published);
-                self.world.oracle.is_shown(&published.pod);
+                self.world.oracle.is_shown(&published.pod, shown(&published.status));
             }
             Act::Withdraw => {
                 cluster.withdrawn(pod);

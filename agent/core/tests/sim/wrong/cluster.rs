@@ -21,6 +21,9 @@ use crate::{
 #[test]
 fn every_rule_of_clusters_tells_what_breaks_it_and_no_other_does() {
     let table: &[(&str, Wrong)] = &[
+        ("a patch follows a change and makes one", patched_again_and_again),
+        ("a patch follows a change and makes one", patched_after_what_was_shown_before),
+        ("a patch follows a change and makes one", patched_with_what_is_there),
         ("a pod is deleted when none of its processes is left", deleted_while_it_is_there),
         ("a pod is deleted when none of its processes is left", deleted_unasked),
         ("a pod is deleted when none of its processes is left", deleted_before_its_end_is_told),
@@ -35,7 +38,6 @@ fn every_rule_of_clusters_tells_what_breaks_it_and_no_other_does() {
         ("mirrors are of pods that the API did not give", mirror_deleted),
         ("of one name one pod is here, the first that came", begun_beside_another),
         ("of one name one pod is here, the first that came", begun_before_a_manifests),
-        ("patches are no more than changes", patched_again_and_again),
         ("readiness is lost for a reason", unready_for_nothing),
         ("requests about a pod wait for each other, and none is sent again", two_requests),
         ("requests about a pod wait for each other, and none is sent again", deleted_twice),
@@ -43,8 +45,12 @@ fn every_rule_of_clusters_tells_what_breaks_it_and_no_other_does() {
         ("requests about a pod wait for each other, and none is sent again", patched_again_by_the_next_agent),
         ("what has ended stays so in the API", runs_again_in_the_api),
         ("what is to be deleted ends when the API said", never_killed_in_time),
-        ("what the API has of containers never goes back", fewer_restarts),
-        ("what the API has of containers never goes back", runs_after_its_end),
+        ("what the API has of a pod never goes back", fewer_restarts),
+        ("what the API has of a pod never goes back", fewer_restarts_of_an_init_container),
+        ("what the API has of a pod never goes back", runs_after_its_end),
+        ("what the API has of a pod never goes back", told_of_no_more),
+        ("what the API has of a pod never goes back", began_anew),
+        ("what the API has of a pod never goes back", taken_back_twice),
         ("who is kept out by a name is told", kept_out_and_not_told),
     ];
     check(table, Run::in_a_cluster, &RULES_OF_CLUSTERS);
@@ -246,6 +252,29 @@ fn patched_again_and_again(run: &mut Run) {
     });
 }
 
+fn patched_after_what_was_shown_before(run: &mut Run) {
+    let object = bound(run);
+    let answer = Answer::Pod(Box::new(object.known()));
+    let (pod, shown) = (object.spec.expect("it is of the API"), shown(&status(run)));
+    lie(run, |oracle, _| {
+        oracle.is_shown(&pod, shown.clone());
+        // What of the last real one is left.
+        oracle.published(&name());
+        oracle.request_asked(&patch(900, json!({ "message": "one" })), None);
+        oracle.request_answered(OpId(900), &answer);
+        oracle.is_shown(&pod, shown);
+        oracle.request_asked(&patch(901, json!({ "message": "two" })), None);
+    });
+}
+
+fn patched_with_what_is_there(run: &mut Run) {
+    let object = bound(run);
+    lie(run, |oracle, _| {
+        oracle.published(&name());
+        oracle.request_asked(&patch(900, json!({ "phase": object.status["phase"] })), Some(&object));
+    });
+}
+
 fn unready_for_nothing(run: &mut Run) {
     bound(run);
     let shown = unready(status(run));
@@ -255,6 +284,7 @@ fn unready_for_nothing(run: &mut Run) {
 fn two_requests(run: &mut Run) {
     bound(run);
     lie(run, |oracle, _| {
+        oracle.published(&name());
         oracle.request_asked(&request(900, Call::Delete { uid: uid() }), None);
         oracle.request_asked(&patch(901, json!({ "message": "one" })), None);
     });
@@ -264,9 +294,9 @@ fn patched_twice(run: &mut Run) {
     let answer = Answer::Pod(Box::new(bound(run).known()));
     lie(run, |oracle, _| {
         oracle.published(&name());
-        oracle.published(&name());
         oracle.request_asked(&patch(900, json!({ "message": "one" })), None);
         oracle.request_answered(OpId(900), &answer);
+        oracle.published(&name());
         oracle.request_asked(&patch(901, json!({ "message": "one" })), None);
     });
 }
@@ -275,10 +305,10 @@ fn patched_again_by_the_next_agent(run: &mut Run) {
     let answer = Answer::Pod(Box::new(bound(run).known()));
     lie(run, |oracle, now| {
         oracle.published(&name());
-        oracle.published(&name());
         oracle.request_asked(&patch(900, json!({ "message": "one" })), None);
         oracle.request_answered(OpId(900), &answer);
         oracle.restarted(now);
+        oracle.published(&name());
         oracle.request_asked(&patch(1, json!({ "message": "one" })), None);
     });
 }
@@ -312,6 +342,41 @@ fn containers(restarts: u32, state: &Value) -> Value {
 
 fn fewer_restarts(run: &mut Run) {
     patched(run, containers(2, &json!({})), containers(1, &json!({})));
+}
+
+fn fewer_restarts_of_an_init_container(run: &mut Run) {
+    let statuses =
+        |restarts| json!({ "initContainerStatuses": containers(restarts, &json!({}))["containerStatuses"] });
+    patched(run, statuses(2), statuses(1));
+}
+
+fn told_of_no_more(run: &mut Run) {
+    patched(run, containers(0, &json!({})), json!({ "containerStatuses": [] }));
+}
+
+fn began_anew(run: &mut Run) {
+    patched(run, json!({ "startTime": "1" }), json!({ "startTime": "2" }));
+}
+
+/// Of what an agent knew alone the next one takes back what was told; once.
+fn taken_back_twice(run: &mut Run) {
+    let object = bound(run);
+    let answer = Answer::Pod(Box::new(object.known()));
+    let restarts = |version, count| Some(status_of(&object, version, containers(count, &json!({}))));
+    for op in [900, 901] {
+        let request = patch(op, json!({ "message": op.to_string() }));
+        lie(run, |oracle, now| {
+            if op == 900 {
+                oracle.written(&uid(), false);
+                oracle.restarted(now);
+            }
+            oracle.published(&name());
+            oracle.request_asked(&request, Some(&object));
+            let (before, after) = (restarts(op, 2), restarts(op + 1, 1));
+            oracle.carried_out(&Carried { request: &request, before, after, left: Vec::new() });
+            oracle.request_answered(OpId(op), &answer);
+        });
+    }
 }
 
 fn runs_after_its_end(run: &mut Run) {
