@@ -87,6 +87,12 @@ impl AuditEvent {
         self.user.username.strip_prefix("system:node:").is_some_and(|node| node == name)
     }
 
+    /// Whether nobody is known to have asked: without credentials, or with some that the server does not take.
+    #[must_use]
+    pub fn is_by_nobody(&self) -> bool {
+        self.user.username.is_empty() || self.user.username == "system:anonymous"
+    }
+
     /// Whether it is of this verb and about this kind: `pods`, `pods/status`.
     #[must_use]
     pub fn is(&self, verb: &str, kind: &str) -> bool {
@@ -126,7 +132,8 @@ const TOO_EARLY: [&str; 3] = [
     "no PriorityClass with name system-",
 ];
 
-/// What a node had no right to ask for, of events in order.
+/// What a node had no right to ask for, of events in order, and what was asked by nobody: who has a right names itself, so it is the node's
+/// in a cluster in which the test asks for nothing that way.
 ///
 /// The API server learns by watches of its own which pods a node has, so a node that has heard of a pod first is refused and asks
 /// again: what it was granted later was not forbidden.
@@ -144,7 +151,7 @@ pub fn refused<'a>(events: &'a [AuditEvent], node: &str) -> Vec<&'a AuditEvent> 
     };
     let refused =
         of_node.iter().enumerate().filter(|(at, event)| event.is_refused() && !is_early(*at, event));
-    refused.map(|(_, event)| *event).collect()
+    refused.map(|(_, event)| *event).chain(events.iter().filter(|event| event.is_by_nobody())).collect()
 }
 
 /// Every event of a log, in order. A line that is being written is not there yet.
@@ -202,5 +209,10 @@ mod tests {
         assert_eq!(counts(&[event(201, ""), early()]), 1);
         assert_eq!(counts(&[event(403, "no"), event(201, "")]), 1);
         assert_eq!(refused(&[early()], "two").len(), 0);
+        for nobody in ["", "system:anonymous"] {
+            let user = User { username: nobody.to_owned(), groups: Vec::new() };
+            let event = AuditEvent { user, ..event(if nobody.is_empty() { 401 } else { 200 }, "") };
+            assert_eq!(refused(&[event], "one").len(), 1, "{nobody}");
+        }
     }
 }

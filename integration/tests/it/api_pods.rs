@@ -1,15 +1,17 @@
 //! Pods of a real API server on a node of its: run, told and deleted.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use berth_integration::agent::{NODE_NAME, Settings};
+use berth_integration::agent::{NODE_NAME, STATE_DIR, Settings};
 use berth_integration::cluster::{self, AuditEvent, Cluster};
 use berth_integration::lab::World;
 use berth_integration::node::Node;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
+use crate::canary::{self, Canary};
 use crate::kit::{FOR_EVER, SOON, eventually, inside, pod, shell, sleeper, with};
 use crate::suite::{Test, same, test};
 
@@ -84,6 +86,37 @@ pub(crate) fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
     Ok(audit)
 }
 
+/// The audit log, once it has the request that made a pod what it is: the server answers, and tells watches, before it writes.
+pub(crate) fn audit_of(cluster: &Cluster, pod: &Value) -> Result<Vec<AuditEvent>> {
+    let version = &pod["metadata"]["resourceVersion"];
+    wait::until("the last change of a pod in the audit log", SOON, || {
+        let audit = cluster.audit()?;
+        let made = |event: &AuditEvent| {
+            let object = event.response_object.as_ref().map(|object| &object["metadata"]["resourceVersion"]);
+            object == Some(version)
+        };
+        Ok(if audit.iter().any(made) {
+            Look::Ready(audit)
+        } else {
+            Look::NotYet(format!("{} events", audit.len()))
+        })
+    })
+}
+
+/// The audit log, once it has that the node deleted a pod.
+fn audit_of_deletion(cluster: &Cluster, pod: &str) -> Result<Vec<AuditEvent>> {
+    let is_deletion =
+        |event: &AuditEvent| event.is_by_node(NODE_NAME) && event.is("delete", "pods") && event.name() == pod;
+    wait::until("the deletion in the audit log", SOON, || {
+        let audit = cluster.audit()?;
+        Ok(if audit.iter().any(is_deletion) {
+            Look::Ready(audit)
+        } else {
+            Look::NotYet(format!("{} events", audit.len()))
+        })
+    })
+}
+
 fn lives() -> Result<()> {
     let (cluster, node) = start(Settings::default())?;
     let main = shell("main", &format!("trap 'exit 3' TERM; {FOR_EVER}"), json!({}));
@@ -103,6 +136,7 @@ fn lives() -> Result<()> {
     cluster.request("DELETE", &path("web"), "application/json", &json!({}))?;
     let uid = &made["metadata"]["uid"];
     gone(&cluster, "web")?;
+    audit_of_deletion(&cluster, "web")?;
     let audit = is_well_behaved(&cluster)?;
     let phases: Vec<_> =
         patches(&audit, "web").iter().filter_map(|patch| patch["status"]["phase"].as_str()).collect();
@@ -131,13 +165,14 @@ pub(crate) fn gone(cluster: &Cluster, pod: &str) -> Result<()> {
 }
 
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+pub(crate) const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 /// What must not be seen anywhere but in the volume, the environment and the OCI spec.
 const CANARY: &str = "canary-7f3a91";
 
-/// A ConfigMap, a Secret and a token as volumes and variables; changes are seen within two seconds.
+/// A ConfigMap, a Secret and a token as volumes and variables; changes are seen.
 fn objects() -> Result<()> {
+    canary::is_found_in_every_form()?;
     let settings = Settings { flags: vec!["--v=10".to_owned()], ..Settings::default() };
     let (cluster, node) = start(settings)?;
     let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "web" } });
@@ -173,12 +208,13 @@ fn objects() -> Result<()> {
     cluster.wait_for(&path("web"), "ready", is_ready)?;
     let web = node.ready("web")?;
     same("files", inside(&web, "cat /v/a /v/b /v/k /v/namespace")?, format!("onekept{CANARY}default"))?;
-    ensure!(inside(&web, "cat /v/token")?.split('.').count() == 3, "no token");
+    let token = inside(&web, "cat /v/token")?;
+    let parts: Vec<&str> = token.split('.').collect();
+    ensure!(parts.len() == 3, "no token");
     same("variables", inside(&web, "echo $SECRET $BOTH $M_b")?, format!("{CANARY} {CANARY} one kept"))?;
     let host = inside(&web, "echo $KUBERNETES_SERVICE_HOST")?;
     ensure!(!host.is_empty(), "no variables of the API server");
 
-    let began = std::time::Instant::now();
     cluster.request("PUT", &format!("{MAPS}/m"), "application/json", &map("two"))?;
     eventually("the change", &"two".to_owned(), || inside(&web, "cat /v/a"))?;
     cluster.request("PUT", &format!("{SECRETS}/s"), "application/json", &secret("canary-7f3a92"))?;
@@ -188,14 +224,19 @@ fn objects() -> Result<()> {
     eventually("what came later", &"here".to_owned(), || inside(&web, "cat /v/c 2>/dev/null; true"))?;
     cluster.request("DELETE", &format!("{MAPS}/later"), "application/json", &json!({}))?;
     eventually("its end", &"no".to_owned(), || inside(&web, "test -e /v/c || echo no"))?;
-    let took = began.elapsed();
-    ensure!(took.as_secs() < 8, "four changes took {took:?}");
 
     let log = std::fs::read_to_string(node.agent.log())?;
     ensure!(log.contains("TRACE"), "the log does not tell everything");
-    let run = std::process::Command::new("grep").args(["-rlF", "canary-7f3a9", "/run/berth"]).output()?;
-    same("records that tell it", String::from_utf8_lossy(&run.stdout).as_ref(), "")?;
-    ensure!(!log.contains("canary-7f3a9"), "the log tells the secret");
+    let agent = node.agent.pid().context("no agent")?;
+    // With its signature a token is one; the rest of it is no secret.
+    for secret in [CANARY, "canary-7f3a92", parts[2]] {
+        let canary = Canary::of(secret)?;
+        let volume = inside(&web, "cat /v/k /v/token")?;
+        ensure!(secret == CANARY || canary.is_in(volume.as_bytes()), "it is not even in the volume");
+        ensure!(!canary.is_in(log.as_bytes()), "the log tells a secret");
+        same("records that tell it", canary.files(Path::new(STATE_DIR))?, Vec::new())?;
+        same("processes that tell it", canary.processes(agent)?, Vec::new())?;
+    }
     cluster.request("DELETE", &path("web"), "application/json", &json!({}))?;
     gone(&cluster, "web")?;
     is_well_behaved(&cluster)?;
@@ -229,10 +270,8 @@ fn completed() -> Result<()> {
 fn mirrors() -> Result<()> {
     let (cluster, node) = start(Settings::default())?;
     let name = format!("dns-{NODE_NAME}");
-    if cluster.find_json(&format!("/api/v1/nodes/{NODE_NAME}"))?.is_none() {
-        let object = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE_NAME } });
-        cluster.create("/api/v1/nodes", &object)?;
-    }
+    // The node makes its object itself.
+    cluster.wait_for(&format!("/api/v1/nodes/{NODE_NAME}"), "registered", |_| true)?;
     node.apply("dns", &sleeper("dns"))?;
     let mirror = cluster.wait_for(&path(&name), "ready", is_ready)?;
     let hash = &mirror["metadata"]["annotations"]["kubernetes.io/config.hash"];
@@ -277,10 +316,8 @@ fn readiness_gates() -> Result<()> {
         let path = format!("{}/status", path("web"));
         cluster.request("PATCH", &path, "application/strategic-merge-patch+json", &patch).map(drop)
     };
-    let began = std::time::Instant::now();
     say("True")?;
     let open = cluster.wait_for(&path("web"), "ready", is_ready)?;
-    ensure!(began.elapsed().as_secs() < 2, "ready after {:?}", began.elapsed());
     say("False")?;
     let shut = cluster.wait_for(&path("web"), "not ready", |pod| holds(pod, "Ready", "False"))?;
     let message = format!("the status of pod readiness gate \"{gate}\" is not \"True\", but False");
@@ -312,8 +349,8 @@ fn server_away() -> Result<()> {
     let crashes = shell("main", "sleep 1; exit 1", json!({}));
     let stays = shell("stays", "exec sleep infinity", json!({}));
     cluster.create(PODS, &bound("web", json!({ "containers": [stays, crashes] }))?)?;
-    cluster.wait_for(&path("web"), "restarted", |pod| restarts(pod, "main") >= 1)?;
-    let patched = patches(&cluster.audit()?, "web").len();
+    let restarted = cluster.wait_for(&path("web"), "restarted", |pod| restarts(pod, "main") >= 1)?;
+    let patched = patches(&audit_of(&cluster, &restarted)?, "web").len();
     cluster.kill_api_server()?;
     let here = || Ok::<_, anyhow::Error>(node.pod("web")?.context("no pod")?.0);
     let before = here()?;
@@ -354,12 +391,16 @@ fn agent_killed() -> Result<()> {
     for name in pods {
         before.push(cluster.wait_for(&path(name), "ready", is_ready)?);
     }
+    for pod in &before {
+        audit_of(&cluster, pod)?;
+    }
     let patched = is_well_behaved(&cluster)?.iter().filter(|event| event.is("patch", "pods/status")).count();
     node.agent.kill()?;
     let late = shell("main", "exec sleep infinity", json!({}));
     cluster.create(PODS, &bound("late", json!({ "containers": [late] }))?)?;
     node.agent.start()?;
-    cluster.wait_for(&path("late"), "ready", is_ready)?;
+    let late = cluster.wait_for(&path("late"), "ready", is_ready)?;
+    audit_of(&cluster, &late)?;
     for (name, before) in pods.iter().zip(&before) {
         let now = cluster.get_json(&path(name))?;
         same(&format!("the status of {name}"), &now["status"], &before["status"])?;

@@ -4,14 +4,17 @@ mod admission;
 mod allocatable;
 mod api_away;
 mod api_changes;
+mod api_deletion;
 mod api_faults;
 mod api_kills;
 mod api_pods;
+mod api_rights;
 mod api_streams;
 mod as_kubelet;
 mod bad_input;
 mod behind;
 mod by_ctr;
+mod canary;
 mod certificates;
 mod cgroup_files;
 mod chaos;
@@ -89,6 +92,8 @@ fn main() -> ExitCode {
         families::tests(),
         as_kubelet::tests(),
         clock_steps::tests(),
+        api_deletion::tests(),
+        api_rights::tests(),
         api_faults::tests(),
         api_away::tests(),
         api_changes::tests(),

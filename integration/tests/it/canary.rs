@@ -1,0 +1,113 @@
+//! Where a secret is told, in whatever form it is written.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+
+/// What is looked for: the forms of one secret.
+#[derive(Debug)]
+pub(crate) struct Canary(Vec<Vec<u8>>);
+
+impl Canary {
+    /// A secret as it is, in base64 of either alphabet wherever it begins in what was encoded, and in hexadecimal. What JSON escapes is
+    /// not to be in it: then it is the same there.
+    pub(crate) fn of(secret: &str) -> Result<Self> {
+        ensure!(secret.len() >= 12, "too short to be found in base64");
+        ensure!(serde_json::to_string(secret)? == format!("\"{secret}\""), "JSON writes it otherwise");
+        let mut forms = BTreeSet::from([secret.as_bytes().to_vec()]);
+        for before in 0..3 {
+            let bytes = [&b"..."[..before], secret.as_bytes()].concat();
+            // Sextets that hold bits of what is before or behind are left out.
+            let (first, last) = ((before * 8).div_ceil(6), bytes.len() * 8 / 6);
+            for text in [STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)] {
+                forms.insert(text.as_bytes()[first..last].to_vec());
+            }
+        }
+        let hex = |byte: &u8| format!("{byte:02x}");
+        let hex: String = secret.as_bytes().iter().map(hex).collect();
+        forms.extend([hex.to_uppercase().into_bytes(), hex.into_bytes()]);
+        Ok(Self(forms.into_iter().collect()))
+    }
+
+    /// Whether it is in these bytes, in any form.
+    pub(crate) fn is_in(&self, bytes: &[u8]) -> bool {
+        self.0.iter().any(|form| bytes.windows(form.len()).any(|window| window == form))
+    }
+
+    /// The files at and below a path that tell it. What is no file, and what goes meanwhile, tells nothing.
+    pub(crate) fn files(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        let mut open = vec![path.to_owned()];
+        while let Some(path) = open.pop() {
+            let Some(meta) =
+                there(fs::symlink_metadata(&path)).with_context(|| format!("look at {}", path.display()))?
+            else {
+                continue;
+            };
+            if meta.is_dir() {
+                let entries =
+                    there(fs::read_dir(&path)).with_context(|| format!("list {}", path.display()))?;
+                for entry in entries.into_iter().flatten() {
+                    open.push(entry?.path());
+                }
+            } else if meta.is_file() {
+                let bytes = there(fs::read(&path)).with_context(|| format!("read {}", path.display()))?;
+                found.extend(bytes.filter(|bytes| self.is_in(bytes)).map(|_| path));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The variables and command lines of a process and of all below it that tell it.
+    pub(crate) fn processes(&self, root: u32) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        let mut open = vec![root];
+        while let Some(pid) = open.pop() {
+            for what in ["environ", "cmdline"] {
+                let path = format!("/proc/{pid}/{what}");
+                let bytes = there(fs::read(&path)).with_context(|| format!("read {path}"))?;
+                found.extend(bytes.filter(|bytes| self.is_in(bytes)).map(|_| path));
+            }
+            let threads = there(fs::read_dir(format!("/proc/{pid}/task")))?;
+            for thread in threads.into_iter().flatten().flatten() {
+                let children = there(fs::read_to_string(thread.path().join("children")))?.unwrap_or_default();
+                open.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// What was read, unless it is gone.
+fn there<T>(read: std::io::Result<T>) -> std::io::Result<Option<T>> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        // Of a process that has ended (`ESRCH`).
+        Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Every form is found, wherever the secret begins.
+pub(crate) fn is_found_in_every_form() -> Result<()> {
+    let secret = "canary-7f3a91";
+    let canary = Canary::of(secret)?;
+    for before in ["", "a", "ab", "abc", "{\"k\":\""] {
+        let text = format!("{before}{secret}\"}}");
+        for form in [
+            text.clone(),
+            base64::engine::general_purpose::STANDARD.encode(&text),
+            base64::engine::general_purpose::URL_SAFE.encode(&text),
+            text.bytes().map(|byte| format!("{byte:02X}")).collect(),
+        ] {
+            ensure!(canary.is_in(format!("x {form} x").as_bytes()), "not found in {form}");
+        }
+    }
+    ensure!(!canary.is_in(b"canary-8f3a91 Y2FuYXJ5LThmM2E5MQ=="), "another one is found");
+    Ok(())
+}
