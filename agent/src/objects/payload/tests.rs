@@ -132,7 +132,7 @@ async fn what_is_missing_is_told_in_the_kubelets_words() {
 #[tokio::test]
 async fn a_volume_has_a_bound() {
     let server = Fake::default();
-    let large = "x".repeat(20 << 20);
+    let large = "x".repeat(19 << 20);
     for name in ["m1", "m2", "m3", "m4"] {
         server.put(MAPS, name, json!({"data": {"a": large}}));
     }
