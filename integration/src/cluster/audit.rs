@@ -93,6 +93,12 @@ impl AuditEvent {
         self.user.username.is_empty() || self.user.username == "system:anonymous"
     }
 
+    /// Whether it is about an object, and nobody is known to have asked. What everybody may see before it has joined is none: `kubeadm`
+    /// asks for it so.
+    fn is_of_nobody(&self) -> bool {
+        self.is_by_nobody() && self.object_ref.as_ref().is_some_and(|about| about.namespace != "kube-public")
+    }
+
     /// Whether it is of this verb and about this kind: `pods`, `pods/status`.
     #[must_use]
     pub fn is(&self, verb: &str, kind: &str) -> bool {
@@ -151,7 +157,7 @@ pub fn refused<'a>(events: &'a [AuditEvent], node: &str) -> Vec<&'a AuditEvent> 
     };
     let refused =
         of_node.iter().enumerate().filter(|(at, event)| event.is_refused() && !is_early(*at, event));
-    refused.map(|(_, event)| *event).chain(events.iter().filter(|event| event.is_by_nobody())).collect()
+    refused.map(|(_, event)| *event).chain(events.iter().filter(|event| event.is_of_nobody())).collect()
 }
 
 /// Every event of a log, in order. A line that is being written is not there yet.
@@ -212,7 +218,9 @@ mod tests {
         for nobody in ["", "system:anonymous"] {
             let user = User { username: nobody.to_owned(), groups: Vec::new() };
             let event = AuditEvent { user, ..event(if nobody.is_empty() { 401 } else { 200 }, "") };
-            assert_eq!(refused(&[event], "one").len(), 1, "{nobody}");
+            let discovery = ObjectRef { namespace: "kube-public".to_owned(), ..ObjectRef::default() };
+            let discovery = AuditEvent { object_ref: Some(discovery), ..event.clone() };
+            assert_eq!(refused(&[event, discovery], "one").len(), 1, "{nobody}");
         }
     }
 }
