@@ -256,6 +256,15 @@ fn api_server_gone() -> Result<()> {
     cluster.end()
 }
 
+fn containerd_answers() -> Result<()> {
+    wait::until("containerd to answer", SOON, || {
+        Ok(match ctr(&["version"]) {
+            Ok(_) => Look::Ready(()),
+            Err(failure) => Look::NotYet(format!("{failure:#}")),
+        })
+    })
+}
+
 fn silent() -> Result<()> {
     let (cluster, mut node) = pair(json!({ "nodeLeaseDurationSeconds": 4 }), &[])?;
     connect(&node)?;
@@ -265,12 +274,7 @@ fn silent() -> Result<()> {
     node.containerd.kill()?;
     renewed(&cluster, 3)?;
     node.containerd.start_again()?;
-    wait::until("containerd to answer", SOON, || {
-        Ok(match ctr(&["version"]) {
-            Ok(_) => Look::Ready(()),
-            Err(failure) => Look::NotYet(format!("{failure:#}")),
-        })
-    })?;
+    containerd_answers()?;
     renewed(&cluster, 2)?;
     let since = |object: &Value| condition(object, "Ready")["lastTransitionTime"].clone();
     same("ready since", since(&cluster.get_json(&path())?), since(&before))?;
@@ -281,6 +285,7 @@ fn silent() -> Result<()> {
     ensure!(began.elapsed() >= DOWN_AFTER, "not ready after {:?}", began.elapsed());
     same("why", &condition(&down, "Ready")["message"], &json!("container runtime is down"))?;
     node.containerd.thaw()?;
+    containerd_answers()?;
     let began = Instant::now();
     cluster.wait_for(&path(), "ready", is_ready)?;
     ensure!(began.elapsed() < AT_ONCE, "ready {:?} after containerd answered", began.elapsed());
