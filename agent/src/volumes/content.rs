@@ -118,12 +118,11 @@ fn exchange(
     };
     // First of all, what a kill or a full disk has left: its place may be needed.
     prune_moments(volume, &root, current.as_deref())?;
-    let kept = match current {
-        Some(name) if is_same => name,
-        _ => replace(volume, &root, &files, group)?,
-    };
+    let replaced = if is_same { None } else { Some(replace(volume, &root, &files, group)?) };
     show(&root, &files)?;
-    prune_moments(volume, &root, Some(&kept))?;
+    if let Some(now) = &replaced {
+        prune_moments(volume, &root, Some(now))?;
+    }
     prune_links(&root, &files)
 }
 
