@@ -25,6 +25,12 @@ impl Add<Duration> for Mono {
     }
 }
 
+/// The pause after so many pauses: `first`, and twice as long each time, as far as `longest`.
+#[must_use]
+pub fn doubled(first: Duration, times: u32, longest: Duration) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(times)).min(longest)
+}
+
 /// Both clocks, read once per event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
@@ -32,4 +38,15 @@ pub struct Now {
     pub mono: Mono,
     /// For what people and the API see.
     pub wall: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let of = |times| doubled(Duration::from_millis(200), times, Duration::from_secs(7)).as_millis();
+        assert_eq!([0, 1, 2, 5, 6, 31, 32, u32::MAX].map(of), [200, 400, 800, 6400, 7000, 7000, 7000, 7000]);
+    }
 }

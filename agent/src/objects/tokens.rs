@@ -14,7 +14,7 @@ use std::{
 
 use berth_core::{
     id::{PodName, PodUid},
-    time::Mono,
+    time::{Mono, doubled},
 };
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
@@ -87,7 +87,7 @@ impl Life {
         let seconds = u64::try_from(seconds).unwrap_or(0);
         let whole = Duration::from_secs(seconds);
         let used = Duration::from_secs(seconds - seconds / 5).min(AGE_MAX).saturating_sub(jitter);
-        let least = AGAIN_MIN.saturating_mul(1 << brief.min(5)).min(AGAIN);
+        let least = doubled(AGAIN_MIN, brief, AGAIN);
         let brief = if used <= least { brief.saturating_add(1) } else { 0 };
         (Self { renew_at: asked + used.max(least), ends_at: asked + whole }, brief)
     }

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use jiff::Timestamp;
 
-use crate::time::{Mono, Now};
+use crate::time::{Mono, Now, doubled};
 
 /// Part of its life after which a certificate is replaced: from this on, by chance up to as much more as the second says.
 const FROM: f64 = 0.7;
@@ -163,7 +163,7 @@ pub fn next(in_use: Option<&InUse>, wanted: Option<&Subject>, asked: Option<&Sub
 /// How long to wait after this many failures in a row.
 #[must_use]
 pub fn again_after(failures: u32) -> Duration {
-    AGAIN_MIN.saturating_mul(1 << failures.saturating_sub(1).min(8)).min(AGAIN_MAX)
+    doubled(AGAIN_MIN, failures.saturating_sub(1), AGAIN_MAX)
 }
 
 /// From one time to another; zero when that lies before.

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::time::Mono;
+use crate::time::{Mono, doubled};
 
 /// Pauses after failures: the first one, and the longest. Each is as much as doubled by chance.
 const PAUSE_MIN: Duration = Duration::from_millis(800);
@@ -124,7 +124,7 @@ impl Follow {
         if now.since(self.failed_at) >= RESET_AFTER {
             self.failures = 0;
         }
-        let pause = PAUSE_MIN.saturating_mul(1 << self.failures.min(6)).min(PAUSE_MAX);
+        let pause = doubled(PAUSE_MIN, self.failures, PAUSE_MAX);
         self.failures = self.failures.saturating_add(1);
         self.failed_at = now;
         pause.mul_f64(1.0 + chance.clamp(0.0, 1.0)).max(asked)

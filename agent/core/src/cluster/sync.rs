@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     id::{OpId, PodName, PodUid},
-    time::Mono,
+    time::{Mono, doubled},
 };
 
 /// Requests that are under way at most: more would only wait in the server.
@@ -383,7 +383,7 @@ impl Next {
 
 /// Many nodes that fail together do not go on asking together.
 fn pause(tries: u32, chance: f64, longest: Duration) -> Duration {
-    let most = PAUSE_MIN.saturating_mul(1 << tries.min(7)).min(longest);
+    let most = doubled(PAUSE_MIN, tries, longest);
     most.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     failure::{Failure, FailureKind},
     id::OpId,
-    time::Mono,
+    time::{Mono, doubled},
 };
 
 /// First delay after a failure that may pass; doubled by each further one.
@@ -137,7 +137,7 @@ impl Retry {
 /// The delay after `tries` failures: 1 s, 2 s, 4 s … one minute.
 #[must_use]
 pub fn growing(tries: u32) -> Duration {
-    RETRY_FIRST.saturating_mul(1 << tries.min(6)).min(RETRY_MAX)
+    doubled(RETRY_FIRST, tries, RETRY_MAX)
 }
 
 #[cfg(test)]

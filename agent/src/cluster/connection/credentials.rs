@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use berth_core::time::doubled;
 use futures::{
     FutureExt as _,
     future::{BoxFuture, Shared},
@@ -181,7 +182,7 @@ impl State {
         }
         self.last = None;
         self.failures = self.failures.saturating_add(1);
-        let pause = AGAIN_MIN.saturating_mul(1 << (self.failures - 1).min(8)).min(AGAIN_MAX);
+        let pause = doubled(AGAIN_MIN, self.failures - 1, AGAIN_MAX);
         self.failed = Some((now + pause, why.clone()));
         Err(why)
     }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::time::Mono;
+use crate::time::{Mono, doubled};
 
 /// Part of a period that it may be longer by (`wait.JitterUntil(..., 0.04, ...)`).
 const JITTER: f64 = 0.04;
@@ -57,5 +57,5 @@ pub fn jittered(period: Duration, chance: f64) -> Duration {
 /// How long to wait after this many failures in a row.
 #[must_use]
 pub fn backoff(failures: u32) -> Duration {
-    PAUSE_MIN.saturating_mul(1 << failures.saturating_sub(1).min(8)).min(PAUSE_MAX)
+    doubled(PAUSE_MIN, failures.saturating_sub(1), PAUSE_MAX)
 }
