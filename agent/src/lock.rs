@@ -17,8 +17,8 @@ use nix::{
 /// lock, also when the parent is killed just then.
 const OUTLIVES_WITHIN: Duration = Duration::from_secs(1);
 
-/// The same where the kernel says that whoever took the lock is gone: such a child may wait for a busy processor, or for the file
-/// system that its program is on.
+/// The same where no process that is there has taken the lock: such a child may wait for a busy processor, or for the file system
+/// that its program is on.
 const ORPHANED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Between two tries.
@@ -34,7 +34,7 @@ pub fn exclusive(mut file: File) -> Result<Flock<File>, (File, Errno)> {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Err((taken, Errno::EWOULDBLOCK))
                 if began.elapsed() < OUTLIVES_WITHIN
-                    || (began.elapsed() < ORPHANED_WITHIN && is_orphaned(&taken)) =>
+                    || (began.elapsed() < ORPHANED_WITHIN && !has_owner(&taken)) =>
             {
                 file = taken;
             }
@@ -44,8 +44,9 @@ pub fn exclusive(mut file: File) -> Result<Flock<File>, (File, Errno)> {
     }
 }
 
-/// Whether the process that took the lock is gone, by proc_locks(5).
-fn is_orphaned(file: &File) -> bool {
+/// Whether a process that is there took the lock, by proc_locks(5). Nobody has it also where it was let go a moment ago, or where
+/// the kernel leaves a lock out because others changed while it told of them.
+fn has_owner(file: &File) -> bool {
     let Ok(found) = file.metadata() else { return false };
     let device = found.st_dev();
     let place = format!("{:02x}:{:02x}:{}", major(device), minor(device), found.st_ino());
@@ -54,13 +55,8 @@ fn is_orphaned(file: &File) -> bool {
         let words: Vec<&str> = line.split_whitespace().collect();
         words.get(1) == Some(&"FLOCK")
             && words.get(5) == Some(&place.as_str())
-            && words.get(4).and_then(|pid| pid.parse::<u32>().ok()).is_some_and(is_gone)
+            && words.get(4).is_some_and(|pid| fs::exists(format!("/proc/{pid}")).unwrap_or(true))
     })
-}
-
-/// Of another pid namespace it is not known.
-fn is_gone(pid: u32) -> bool {
-    pid != 0 && !fs::exists(format!("/proc/{pid}")).unwrap_or(true)
 }
 
 #[cfg(test)]
@@ -78,7 +74,7 @@ mod tests {
         assert!(begun.success());
         let open = || File::options().write(true).open(&path).unwrap();
         let (file, errno) = Flock::lock(open(), FlockArg::LockExclusiveNonblock).unwrap_err();
-        assert!(errno == Errno::EWOULDBLOCK && is_orphaned(&file), "nobody has it, or one that is there");
+        assert!(errno == Errno::EWOULDBLOCK && !has_owner(&file), "nobody has it, or one that is there");
         exclusive(open()).unwrap();
     }
 
