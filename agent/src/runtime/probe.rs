@@ -58,20 +58,24 @@ pub enum ProbeError {
     NoneWorks(String),
 }
 
-/// Chooses the runtime: the configured one, or the first that passes a trial. What a trial of this agent that was cut off left
-/// in the tree of cgroups is removed.
+/// Chooses the runtime: the configured one, or the first that passes a trial. What a trial of this agent left in the tree of
+/// cgroups is removed, of one that was cut off and of its own.
 ///
 /// # Errors
 /// See [`ProbeError`].
 pub async fn probe(config: &Config, tree: &Arc<Tree>) -> Result<OciCommand, ProbeError> {
-    if let Some(cgroup) = names::trial(&config.node.cgroups, &config.node.paths.run) {
-        remove_leftover(tree, cgroup).await;
-    }
+    let cgroup = names::trial(&config.node.cgroups, &config.node.paths.run);
+    remove_leftover(tree, cgroup.clone()).await;
     let driver = config.node.cgroups.driver;
     match &config.oci_runtime {
         OciRuntime::Path(path) => Ok(command(path.clone(), driver)),
         OciRuntime::Named(name) => named(name, driver),
-        OciRuntime::Auto => choose(config).await,
+        OciRuntime::Auto => {
+            let chosen = choose(config).await;
+            // A runtime tries a few times where a hierarchy is busy for longer, and says that it deleted the container.
+            remove_leftover(tree, cgroup).await;
+            chosen
+        }
     }
 }
 
@@ -85,7 +89,8 @@ pub fn named(name: &str, driver: CgroupDriver) -> Result<OciCommand, ProbeError>
 }
 
 /// Nothing but the next trial needs the cgroup to be gone, and that one says what keeps it from working.
-async fn remove_leftover(tree: &Arc<Tree>, cgroup: String) {
+async fn remove_leftover(tree: &Arc<Tree>, cgroup: Option<String>) {
+    let Some(cgroup) = cgroup else { return };
     let tree = Arc::clone(tree);
     let removed = tokio::task::spawn_blocking(move || tree.remove(&cgroup)).await;
     // Fails only when the agent is stopping.
