@@ -27,14 +27,14 @@ impl Network {
         let mut conf_dir = self.0.plugins.conf_dir();
         let mut watch = Watch::new(&conf_dir).await.ok();
         let mut last = None;
-        let mut configured = Vec::new();
+        let (mut configured, mut unmade) = (Vec::new(), None);
         loop {
             let mut asked = self.status().await;
             let given = cidrs.borrow_and_update().clone();
             // Where others have put one, theirs counts; one that goes later is not made again.
             if given != configured {
                 match asked {
-                    Err(NetworkError::Load(_)) if self.make_conf(&given).await => {
+                    Err(NetworkError::Load(_)) if self.make_conf(&given, &mut unmade).await => {
                         configured = given;
                         asked = self.status().await;
                     }

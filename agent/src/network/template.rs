@@ -34,6 +34,9 @@ pub enum MakeError {
         /// Why it failed.
         source: io::Error,
     },
+    /// The template is none that somebody wrote.
+    #[error("read template {0}: it has more than {TEMPLATE_MAX} bytes")]
+    TooLarge(PathBuf),
     /// The template says something that is not understood.
     #[error("use template {path}")]
     Template {
@@ -45,8 +48,9 @@ pub enum MakeError {
 }
 
 impl Network {
-    /// Makes a configuration for the node's ranges where a template is named. Whether there is one now.
-    pub(super) async fn make_conf(&self, cidrs: &[String]) -> bool {
+    /// Makes a configuration for the node's ranges where a template is named. Whether there is one now. Why not is told when it is not what
+    /// kept it from being made the last time, which `failed` has.
+    pub(super) async fn make_conf(&self, cidrs: &[String], failed: &mut Option<String>) -> bool {
         let Some(template) = self.0.plugins.conf_template().filter(|_| !cidrs.is_empty()) else {
             return false;
         };
@@ -54,12 +58,17 @@ impl Network {
         let unanswered = NetworkError::Unanswered(dir.clone());
         let made = self.0.reading.run(READ_WITHIN, move || make(&template, &dir, &cidrs)).await;
         let made = made.map_err(|_elapsed| unanswered).and_then(|made| Ok(made?));
-        match &made {
+        let why = match &made {
             Ok(file) => {
                 tracing::info!(file = %file.display(), "network configuration made from its template");
+                None
             }
-            Err(error) => tracing::error!(error = with_causes(error), "no network configuration is made"),
+            Err(error) => Some(with_causes(error)),
+        };
+        if let Some(error) = why.as_ref().filter(|why| failed.as_ref() != Some(why)) {
+            tracing::error!(error, "no network configuration is made");
         }
+        *failed = why;
         made.is_ok()
     }
 }
@@ -72,7 +81,10 @@ fn make(template: &Path, dir: &Path, cidrs: &[String]) -> Result<PathBuf, MakeEr
     };
     let mut text = String::new();
     let file = fs::File::open(template).map_err(failed("open template", template))?;
-    file.take(TEMPLATE_MAX).read_to_string(&mut text).map_err(failed("read template", template))?;
+    file.take(TEMPLATE_MAX + 1).read_to_string(&mut text).map_err(failed("read template", template))?;
+    if text.len() as u64 > TEMPLATE_MAX {
+        return Err(MakeError::TooLarge(template.to_owned()));
+    }
     let conf =
         render(&text, cidrs).map_err(|source| MakeError::Template { path: template.to_owned(), source })?;
     fs::create_dir_all(dir).map_err(failed("make directory", dir))?;
@@ -109,6 +121,11 @@ mod tests {
         fs::write(&template, "{{.Nothing}}").unwrap();
         let wrong = with_causes(&make(&template, &conf_dir, &cidrs).unwrap_err());
         assert!(wrong.contains(".Nothing"), "{wrong}");
+        fs::write(&template, format!("{TEMPLATE}{}", " ".repeat(1 << 20))).unwrap();
+        assert!(
+            matches!(make(&template, &conf_dir, &cidrs), Err(MakeError::TooLarge(_))),
+            "cut off it would do"
+        );
         assert!(!conf_dir.exists(), "nothing was begun");
         fs::write(&template, TEMPLATE).unwrap();
         let file = make(&template, &conf_dir, &cidrs).unwrap();
