@@ -132,20 +132,23 @@ async fn what_is_missing_is_told_in_the_kubelets_words() {
 #[tokio::test]
 async fn a_volume_has_a_bound() {
     let server = Fake::default();
-    let large = "x".repeat(19 << 20);
-    for name in ["m1", "m2", "m3", "m4"] {
+    let large = "x".repeat(1 << 20);
+    for name in ["m1", "m2", "m3"] {
         server.put(MAPS, name, json!({"data": {"a": large}}));
     }
-    let of = |names: &[&str]| {
-        let sources: Vec<Value> = names
-            .iter()
-            .map(|name| json!({"configMap": {"name": name, "items": [{"key": "a", "path": name}]}}))
-            .collect();
-        json!({"projected": {"sources": sources}})
+    // Each object under so many paths.
+    let of = |paths: &[(&str, u32)]| {
+        let source = |(name, count): &(&str, u32)| {
+            let items: Vec<Value> =
+                (0..*count).map(|n| json!({"key": "a", "path": format!("{name}/{n}")})).collect();
+            json!({"configMap": {"name": name, "items": items}})
+        };
+        json!({"projected": {"sources": paths.iter().map(source).collect::<Vec<_>>()}})
     };
-    assert_eq!(payload(&server, of(&["m1", "m2", "m3"]), json!({})).await.unwrap().files.len(), 3);
+    let most = [("m1", 32), ("m2", 30), ("m3", 1)];
+    assert_eq!(payload(&server, of(&most), json!({})).await.unwrap().files.len(), 63);
     let too_large = "the content of the volume is larger than 67108864 bytes";
-    let error = payload(&server, of(&["m1", "m2", "m3", "m4"]), json!({})).await.unwrap_err();
+    let error = payload(&server, of(&[("m1", 32), ("m2", 31), ("m3", 2)]), json!({})).await.unwrap_err();
     assert_eq!(error, too_large);
     // One object as often as a pod likes: under one path it is there once, under others each counts.
     let again = json!({"projected": {"sources": vec![json!({"configMap": {"name": "m1"}}); 2000]}});
