@@ -1,6 +1,6 @@
 //! Pods of a real API server on a node of its: run, told and deleted.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -73,17 +73,33 @@ pub(crate) fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
     let audit = cluster.audit()?;
     let refused = cluster::refused(&audit, NODE_NAME);
     ensure!(refused.is_empty(), "the node was refused: {refused:?}");
-    let mut names = BTreeSet::new();
-    for event in audit.iter().filter(|event| event.is("patch", "pods/status")) {
-        names.insert(event.name().to_owned());
-    }
-    for name in names {
-        let patches = patches(&audit, &name);
-        for pair in patches.windows(2) {
-            ensure!(pair[0] != pair[1], "{name} was patched twice with {}", pair[0]);
-        }
+    let mut written: BTreeMap<&str, &AuditEvent> = BTreeMap::new();
+    for event in audit.iter().filter(|event| event.is("patch", "pods/status") && event.code() == 200) {
+        let Some(before) = written.insert(event.name(), event) else { continue };
+        let is_again = before.request_object == event.request_object;
+        ensure!(
+            !is_again || looks(&audit).any(|at| is_under_way(before, at)),
+            "{} was patched twice, with {:?}, at {} and {}; the node looked at its pods at {:?}",
+            event.name(),
+            event.request_object,
+            before.stage_timestamp,
+            event.request_received_timestamp,
+            looks(&audit).collect::<Vec<_>>(),
+        );
     }
     Ok(audit)
+}
+
+/// When the node began to watch its pods.
+fn looks(audit: &[AuditEvent]) -> impl Iterator<Item = &str> {
+    let is_look = |event: &&AuditEvent| event.is("watch", "pods") && event.is_by_node(NODE_NAME);
+    audit.iter().filter(is_look).map(|event| event.request_received_timestamp.as_str())
+}
+
+/// Whether the server had a request then and had not answered it: an agent that was killed after it asked has not heard, and the next one
+/// may not see what came of it.
+fn is_under_way(request: &AuditEvent, at: &str) -> bool {
+    (request.request_received_timestamp.as_str()..=request.stage_timestamp.as_str()).contains(&at)
 }
 
 /// The audit log, once it has the request that made a pod what it is: the server answers, and tells watches, before it writes.
