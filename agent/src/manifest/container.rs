@@ -223,14 +223,17 @@ fn value_from(notes: &mut Notes<'_>, field: &str, from: &EnvVarSource, of: Sourc
     }
 }
 
-pub(super) fn resource_field(
-    notes: &mut Notes<'_>,
-    field: &str,
-    selector: &ResourceFieldSelector,
-) -> ResourceSelector {
-    let resource = notes.one_of(
-        &format!("{field}.resource"),
-        Some(&selector.resource),
+fn resource_name(notes: &mut Notes<'_>, field: &str, name: &str) -> ResourceField {
+    let pages = |kind: &str| name.strip_prefix(kind).and_then(resources::page_size);
+    if let Some(size) = pages("limits.hugepages-") {
+        return ResourceField::LimitsHugePages(size);
+    }
+    if let Some(size) = pages("requests.hugepages-") {
+        return ResourceField::RequestsHugePages(size);
+    }
+    notes.one_of(
+        field,
+        Some(name),
         &[
             ("limits.cpu", ResourceField::LimitsCpu),
             ("limits.memory", ResourceField::LimitsMemory),
@@ -239,7 +242,15 @@ pub(super) fn resource_field(
             ("requests.memory", ResourceField::RequestsMemory),
             ("requests.ephemeral-storage", ResourceField::RequestsEphemeralStorage),
         ],
-    );
+    )
+}
+
+pub(super) fn resource_field(
+    notes: &mut Notes<'_>,
+    field: &str,
+    selector: &ResourceFieldSelector,
+) -> ResourceSelector {
+    let resource = resource_name(notes, &format!("{field}.resource"), &selector.resource);
     let cpu = matches!(resource, ResourceField::LimitsCpu | ResourceField::RequestsCpu);
     let divisor = selector.divisor.as_ref().map(|divisor| divisor.0.parse::<Quantity>());
     let divisor = match divisor {
@@ -336,8 +347,8 @@ fn mounts(
 
 fn mount(notes: &mut Notes<'_>, field: &str, written: &VolumeMount, privileged: bool) -> Mount {
     let path = written.mount_path.as_str();
-    if path.is_empty() || path.contains([':', '\0']) {
-        notes.fault(&format!("{field}.mountPath"), "must be a path without `:`");
+    if path.is_empty() || path.contains('\0') {
+        notes.fault(&format!("{field}.mountPath"), "must be a path");
     }
     let read_only = written.read_only == Some(true);
     match written.recursive_read_only.as_deref() {

@@ -67,7 +67,10 @@ pub(super) fn convert(notes: &mut Notes<'_>, field: &str, volume: &ApiVolume) ->
         (ContentKind::Projected, written.default_mode, field, sources)
     };
     let default_mode = self::mode(notes, &format!("{field}.defaultMode"), mode).unwrap_or(MODE);
-    check_paths(notes, &field, &sources);
+    // Of the others upstream has the later one seen.
+    if kind == ContentKind::Projected {
+        check_paths(notes, &field, &sources);
+    }
     Some(ContentVolume { kind, default_mode, sources })
 }
 
@@ -97,8 +100,8 @@ fn projection(notes: &mut Notes<'_>, field: &str, written: &VolumeProjection) ->
             return None;
         }
     }
-    if found.len() != 1 {
-        notes.fault(field, "must have exactly one source");
+    if found.len() > 1 {
+        notes.fault(field, "must have one source");
     }
     found.into_iter().next()
 }

@@ -50,12 +50,8 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
     let all = init_containers.iter().chain(&containers).map(|container| &container.resources);
     let qos = qos::class(pod_resources.as_ref(), all);
     let (network, pid, ipc) = namespaces(notes, spec);
-    let grace = notes.number(
-        "spec.terminationGracePeriodSeconds",
-        spec.termination_grace_period_seconds,
-        0,
-        i64::from(i32::MAX),
-    );
+    // Any number: validation asks only that there is one, and the kubelet takes the least that it gives (`pod_workers.go`).
+    let grace = spec.termination_grace_period_seconds.unwrap_or(GRACE_SECONDS).clamp(0, i64::from(i32::MAX));
     let deadline =
         notes.number("spec.activeDeadlineSeconds", spec.active_deadline_seconds, 1, i64::from(i32::MAX));
     Some(Pod {
@@ -65,7 +61,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         labels: written.metadata.labels.clone().unwrap_or_default(),
         annotations: written.metadata.annotations.clone().unwrap_or_default(),
         restart_policy: restart_policy(notes, spec),
-        grace: Duration::from_secs(grace.unwrap_or(GRACE_SECONDS.unsigned_abs())),
+        grace: Duration::from_secs(grace.unsigned_abs()),
         active_deadline: deadline.map(Duration::from_secs),
         generation: written.metadata.generation,
         deletion: deletion(written),

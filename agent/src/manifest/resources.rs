@@ -106,14 +106,15 @@ fn amounts(notes: &mut Notes<'_>, field: &str, written: Option<&Amounts>) -> Qua
     amounts
 }
 
+/// Bytes of a page, of what is behind `hugepages-`.
+pub(super) fn page_size(text: &str) -> Option<u64> {
+    let size = text.parse::<Quantity>().ok()?;
+    u64::try_from(size.units()).ok().filter(|size| *size > 0)
+}
+
 fn other(notes: &mut Notes<'_>, path: &str, name: &str, units: u64, amounts: &mut Quantities) {
     if let Some(size) = name.strip_prefix("hugepages-") {
-        match size
-            .parse::<Quantity>()
-            .ok()
-            .and_then(|size| u64::try_from(size.units()).ok())
-            .filter(|size| *size > 0)
-        {
+        match page_size(size) {
             Some(size) if units.is_multiple_of(size) => drop(amounts.hugepages_bytes.insert(size, units)),
             Some(_) => notes.fault(path, "must be a multiple of the page size"),
             None => notes.fault(path, format!("`{size}` is not a page size, such as `2Mi`")),

@@ -76,9 +76,9 @@ pub(super) fn of_container(
         if privileged {
             notes.fault(&at("allowPrivilegeEscalation"), "cannot be false while `privileged` is true");
         }
-        if added.is_some_and(|names| names.iter().any(|name| name == "SYS_ADMIN" || name == "CAP_SYS_ADMIN"))
-        {
-            notes.fault(&at("allowPrivilegeEscalation"), "cannot be false while SYS_ADMIN is added");
+        // Only by this name: validation upstream does not know the usual one (`ValidateSecurityContext`).
+        if added.is_some_and(|names| names.iter().any(|name| name == "CAP_SYS_ADMIN")) {
+            notes.fault(&at("allowPrivilegeEscalation"), "cannot be false while CAP_SYS_ADMIN is added");
         }
     }
     // Validation: without a user namespace, /proc unmasked is the node's. `hostUsers: false` has a fault of its own.

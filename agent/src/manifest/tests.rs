@@ -206,7 +206,6 @@ fn every_fault_names_file_line_and_field() {
     for (spec, container, expected) in [
         ("restartPolicy: Sometimes", "", "web.yaml:9: spec.restartPolicy: `Sometimes` is not one of `Always`, `OnFailure`, `Never`".to_owned()),
         ("hostNetwork: 1", "", "web.yaml:9: spec.hostNetwork: expected `true` or `false`, found integer `1`".to_owned()),
-        ("terminationGracePeriodSeconds: -1", "", "web.yaml:9: spec.terminationGracePeriodSeconds: -1 is not within 0 and 2147483647".to_owned()),
         ("serviceAccountName: x", "", format!("web.yaml:9: spec.serviceAccountName: {API}")),
         ("volumes: [{name: v, secret: {secretName: s}}]", "", format!("web.yaml:9: spec.volumes[0].secret: {API}")),
         ("volumes: [{name: v, configMap: {name: s}}]", "", format!("web.yaml:9: spec.volumes[0].configMap: {API}")),
@@ -257,6 +256,33 @@ fn every_fault_names_file_line_and_field() {
         // The place of a field that is not there is that of what is around it.
         assert!(found == expected || expected.contains("spec.dnsConfig") && found.ends_with(&expected[11..]), "{found}\n{expected}");
     }
+}
+
+/// Source: `pkg/apis/core/validation/validation.go`, which knows nothing against these.
+#[test]
+fn what_validation_lets_in_is_let_in() {
+    for (written, grace) in [("-1", 0), ("0", 0), ("9999999999", u64::from(i32::MAX.unsigned_abs()))] {
+        let pod = one(&pod(&format!("terminationGracePeriodSeconds: {written}"), "")).pod;
+        assert_eq!(pod.grace.as_secs(), grace, "{written}");
+    }
+    const FILE: &str = "{path: f, fieldRef: {fieldPath: metadata.name}}";
+    for (spec, container) in [
+        ("", "securityContext: {allowPrivilegeEscalation: false, capabilities: {add: [SYS_ADMIN]}}"),
+        (
+            "volumes: [{name: v, emptyDir: {}}]",
+            "volumeMounts: [{name: v, mountPath: '/sys/bus/pci/devices/0000:00:1e.0'}]",
+        ),
+        (
+            "",
+            "env: [{name: P, valueFrom: {resourceFieldRef: {resource: limits.hugepages-2Mi}}}, {name: Q, valueFrom: {resourceFieldRef: {resource: requests.hugepages-1Gi}}}]",
+        ),
+        (&format!("volumes: [{{name: v, downwardAPI: {{items: [{FILE}, {FILE}]}}}}]"), ""),
+        ("volumes: [{name: v, projected: {sources: [{}]}}]", ""),
+    ] {
+        assert_eq!(one(&pod(spec, container)).unknown, Vec::<String>::new(), "{spec} {container}");
+    }
+    let no_pages = "env: [{name: P, valueFrom: {resourceFieldRef: {resource: limits.hugepages-0}}}]";
+    assert!(faults(&pod("", no_pages)).contains("`limits.hugepages-0` is not one of"));
 }
 
 #[test]

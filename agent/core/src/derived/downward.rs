@@ -97,6 +97,9 @@ pub fn resource(
         ResourceField::RequestsCpu => request(|all| all.cpu_milli),
         ResourceField::RequestsMemory => request(|all| all.memory_bytes),
         ResourceField::RequestsEphemeralStorage => request(|all| all.ephemeral_storage_bytes),
+        // Of a container alone: neither its pod nor the node stands in (`MergeContainerResourceLimits`).
+        ResourceField::LimitsHugePages(size) => limits.hugepages_bytes.get(&size).copied().unwrap_or(0),
+        ResourceField::RequestsHugePages(size) => requests.hugepages_bytes.get(&size).copied().unwrap_or(0),
     };
     Ok(amount.div_ceil(selector.divisor.max(1)).to_string())
 }

@@ -77,4 +77,8 @@ pub enum ResourceField {
     RequestsMemory,
     /// `requests.ephemeral-storage`.
     RequestsEphemeralStorage,
+    /// `limits.hugepages-<size>`, of pages of so many bytes.
+    LimitsHugePages(u64),
+    /// `requests.hugepages-<size>`, of pages of so many bytes.
+    RequestsHugePages(u64),
 }

@@ -73,6 +73,7 @@ fn resources_in_divisors_rounded_up() {
     use ResourceField::{LimitsCpu, LimitsEphemeralStorage, LimitsMemory, RequestsCpu, RequestsMemory};
     let mut own = fixtures::container("web");
     own.resources = fixtures::resources((250, 3 << 20), (1500, 64 << 20));
+    own.resources.limits.hugepages_bytes = [(2 << 20, 8 << 20)].into();
     let (pod, node) = (fixtures::pod(vec![own.clone()]), fixtures::node());
     for (field, divisor, expected) in [
         (LimitsCpu, 1000, "2"),
@@ -86,6 +87,9 @@ fn resources_in_divisors_rounded_up() {
         (LimitsMemory, 1 << 30, "1"),
         (LimitsEphemeralStorage, 1 << 30, "90"),
         (ResourceField::RequestsEphemeralStorage, 1, "0"),
+        (ResourceField::LimitsHugePages(2 << 20), 1 << 20, "8"),
+        (ResourceField::RequestsHugePages(2 << 20), 1 << 20, "0"),
+        (ResourceField::LimitsHugePages(1 << 30), 1, "0"),
     ] {
         let value = resource(&select(field, divisor), &pod, &own, &node);
         assert_eq!(value.as_deref(), Ok(expected), "{field:?} / {divisor}");
