@@ -58,12 +58,12 @@ pub enum ContentKind {
 }
 
 impl ContentKind {
-    /// Where it is kept: what may be secret never reaches a disk (`wrappedVolumeSpec` of `pkg/volume/{secret,projected}`).
+    /// Where it is kept: what may be secret never reaches a disk (`wrappedVolumeSpec` of `pkg/volume/{secret,projected,downwardapi}`).
     #[must_use]
     pub fn medium(self) -> Medium {
         match self {
-            Self::ConfigMap | Self::DownwardApi => Medium::Disk,
-            Self::Secret | Self::Projected => Medium::Memory,
+            Self::ConfigMap => Medium::Disk,
+            Self::Secret | Self::DownwardApi | Self::Projected => Medium::Memory,
         }
     }
 
