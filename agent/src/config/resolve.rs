@@ -157,8 +157,8 @@ impl Settings {
             kubelet.crash_loop_back_off.as_ref().and_then(|section| section.max_container_restart_period);
         let root = text(flags.root_dir.as_path());
         Ok(NodeConfig {
+            labels: initial_labels(&name, super::cluster::labels(flags)?),
             name,
-            labels: initial_labels(&facts.hostname, super::cluster::labels(flags)?),
             pods_max: self.pods_max(&facts.capacity),
             ips: ips.unwrap_or_else(|| facts.ips.clone()),
             hostname: facts.kernel_hostname.clone(),

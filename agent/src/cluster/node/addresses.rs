@@ -1,11 +1,9 @@
 //! Addresses of the machine, as far as its settings leave a choice.
 
-use std::{
-    net::{IpAddr, UdpSocket},
-    time::Duration,
-};
+use std::{net::IpAddr, time::Duration};
 
 use berth_core::cluster::node::{Found, NodeIps, NodeSettings, given_fault};
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use tokio::{net::lookup_host, task::JoinHandle, time::Instant};
 
 use crate::config;
@@ -65,9 +63,14 @@ async fn named(name: &str) -> Vec<IpAddr> {
     found.map(|address| address.ip()).filter(|ip| given_fault(*ip, is_local(*ip)).is_none()).collect()
 }
 
-/// Whether an interface has the address. Only then can a socket be bound to it; nothing is sent.
+/// Whether an interface has the address. That a socket can be bound to it says nothing where `ip_nonlocal_bind` is set.
 fn is_local(ip: IpAddr) -> bool {
-    UdpSocket::bind((ip, 0)).is_ok()
+    let has = |address: InterfaceAddress| {
+        let address = address.address?;
+        let of_v4 = address.as_sockaddr_in().map(|found| IpAddr::from(found.ip()));
+        of_v4.or_else(|| address.as_sockaddr_in6().map(|found| IpAddr::from(found.ip())))
+    };
+    getifaddrs().is_ok_and(|mut all| all.any(|one| has(one) == Some(ip)))
 }
 
 #[cfg(test)]
@@ -77,6 +80,8 @@ mod tests {
     #[test]
     fn addresses_of_the_machine_are_told_from_others() {
         assert!(is_local("127.0.0.1".parse().unwrap()));
+        // All of this network are the machine's, and sockets can be bound to them, but the interface has one.
+        assert!(!is_local("127.0.0.77".parse().unwrap()));
         assert!(!is_local("192.0.2.77".parse().unwrap()));
     }
 }
