@@ -154,8 +154,15 @@ fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
     if arguments.iter().skip(1).any(|argument| argument == "--version" || argument == "--version=true") {
         return Ok(Invocation::KubeletVersion);
     }
-    let matches = command.try_get_matches_from(arguments)?;
+    let matches = command.try_get_matches_from(arguments.iter().map(with_dashes))?;
     Ok(Invocation::Kubelet(Box::new(KubeletFlags::from_arg_matches(&matches)?)))
+}
+
+/// The kubelet takes `_` for `-` in names of flags (`WordSepNormalizeFunc` of `k8s.io/component-base/cli/flag`).
+fn with_dashes(argument: &OsString) -> OsString {
+    let Some(flag) = argument.to_str().filter(|text| text.starts_with("--")) else { return argument.clone() };
+    let (name, value) = flag.split_at(flag.find('=').unwrap_or(flag.len()));
+    format!("{}{value}", name.replace('_', "-")).into()
 }
 
 fn shown(error: &clap::Error) -> ExitCode {
@@ -229,4 +236,24 @@ async fn show_pods(socket: &Path, namespace: Option<&str>, output: PodsOutput) -
 fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| Failure::Failed(format!("failed to start: {error}")))?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_may_be_written_with_underscores() {
+        for (written, read) in [
+            ("--max_pods=1", "--max-pods=1"),
+            ("--node_labels=a_b=c_d", "--node-labels=a_b=c_d"),
+            ("--fail_swap_on", "--fail-swap-on"),
+            ("a_file", "a_file"),
+        ] {
+            assert_eq!(with_dashes(&written.into()), read);
+        }
+        let Ok(Invocation::Kubelet(_)) = parse(&["kubelet".into(), "--max_pods=1".into()]) else {
+            panic!("not taken")
+        };
+    }
 }

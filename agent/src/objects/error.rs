@@ -51,7 +51,7 @@ pub enum ObjectError {
     #[error("services have not yet been read at least once, cannot construct envvars")]
     NoServices,
     /// RuntimeClasses were not read in time, or there is none of that name.
-    #[error("RuntimeClass.node.k8s.io {name:?} not found")]
+    #[error("runtimeclass.node.k8s.io {name:?} not found")]
     NoRuntimeClass {
         /// The name.
         name: String,
