@@ -250,7 +250,9 @@ impl Keeper {
                 self.send_new(state, made).await.map(Some)
             }
             Known::Object(object) => {
-                let write = if state.is_taken_over { node::updated } else { node::taken_over };
+                // Of an object that others make only what is the node's own is kept (`syncNodeStatus`).
+                let is_taken_over = state.is_taken_over || !self.settings.registers;
+                let write = if is_taken_over { node::updated } else { node::taken_over };
                 let wanted = write(&self.settings, &facts, object, now);
                 let object = object.clone();
                 self.send_changes(state, &object, wanted).await
@@ -269,7 +271,7 @@ impl Keeper {
             Err(error) => {
                 state.failures = state.failures.saturating_add(1);
                 self.failed(state, &error);
-                backoff(state.failures).min(every).max(error.retry_after())
+                backoff(state.failures, error.retry_after(), every)
             }
         };
         let silent = node::next_change(&facts.health, clock::mono());

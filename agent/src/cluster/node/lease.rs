@@ -52,7 +52,7 @@ pub(super) async fn keep(
                 if failures == 2 {
                     tracing::warn!(%error, "renew the node's lease");
                 }
-                backoff(failures).min(every).max(error.retry_after())
+                backoff(failures, error.retry_after(), every)
             }
         };
         tokio::time::sleep_until(begun + pause).await;

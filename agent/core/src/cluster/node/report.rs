@@ -54,8 +54,9 @@ pub fn jittered(period: Duration, chance: f64) -> Duration {
     period.mul_f64(1.0 + JITTER * chance.clamp(0.0, 1.0))
 }
 
-/// How long to wait after this many failures in a row.
+/// How long to wait after this many failures in a row, and as long as the server asks for, but never longer than a period: a node
+/// that was silent for longer is taken for dead.
 #[must_use]
-pub fn backoff(failures: u32) -> Duration {
-    doubled(PAUSE_MIN, failures.saturating_sub(1), PAUSE_MAX)
+pub fn backoff(failures: u32, asked: Duration, period: Duration) -> Duration {
+    doubled(PAUSE_MIN, failures.saturating_sub(1), PAUSE_MAX).max(asked).min(period)
 }

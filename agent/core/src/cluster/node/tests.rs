@@ -417,8 +417,11 @@ fn reports_come_after_changes_and_then_at_a_time_of_their_own() {
     assert_eq!(report.reason(false, now(900)), Some(Reason::Due));
     let second = Duration::from_secs(1);
     assert_eq!((jittered(second, 0.0), jittered(second, 1.0)), (second, Duration::from_millis(1040)));
-    let pauses = [1, 2, 3, 6, 7, 99].map(|failures| backoff(failures).as_millis());
+    let period = 10 * second;
+    let pauses = [1, 2, 3, 6, 7, 99].map(|failures| backoff(failures, Duration::ZERO, period).as_millis());
     assert_eq!(pauses, [200, 400, 800, 6400, 7000, 7000]);
+    let asked = [0, 1, 9, 60].map(|asked| backoff(4, asked * second, period).as_millis());
+    assert_eq!(asked, [1600, 1600, 9000, 10_000], "a server may ask for more than a lease lives");
 }
 
 #[test]
