@@ -92,10 +92,13 @@ impl PodSync {
     pub fn listed(&mut self, pods: Vec<ApiPod>, version: u64) {
         // Versions begin anew when the API server's data were restored from an earlier copy. What was deleted last is in no list: that
         // all of a list is older tells nothing.
-        if version < self.told {
+        let is_older = version < self.told;
+        if is_older {
             self.told = version;
-            self.api.values_mut().for_each(|known| known.version = 0);
         }
+        // What was known before the list counts no more. Only what an answer has told since is newer than it.
+        let counts_no_more = |known: &&mut ApiPod| is_older || known.version <= version;
+        self.api.values_mut().filter(counts_no_more).for_each(|known| known.version = 0);
         let mut new: BTreeMap<PodName, ApiPod> = BTreeMap::new();
         for pod in pods {
             new.insert(pod.name.clone(), pod);

@@ -272,6 +272,17 @@ fn versions_that_begin_anew_are_believed() {
     assert_eq!(call, Call::PatchStatus { uid: uid("web"), patch: json!({"phase": "Running"}) });
 }
 
+/// Others wrote much before the node listed again, so that only the pod is older.
+#[test]
+fn versions_that_begin_anew_are_believed_of_each_pod() {
+    let running = || json!({"phase": "Running"});
+    let mut sync = listed(vec![api("web", 990, running()), api("other", 1000, running())]);
+    sync.published(uid("web"), node("web", running()));
+    sync.listed(vec![api("web", 880, json!({"phase": "Pending"})), api("new", 1100, json!({}))], 1100);
+    let call = only(&mut sync, NOW).call;
+    assert_eq!(call, Call::PatchStatus { uid: uid("web"), patch: running() });
+}
+
 #[test]
 fn a_list_of_the_time_before_an_answer_takes_nothing_back_though_what_was_newest_is_deleted() {
     let pending = || json!({"phase": "Pending"});
