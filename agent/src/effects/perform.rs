@@ -111,7 +111,7 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         Act::StartContainer(request) => container::start(host, &Arc::from(request)).await,
         Act::WriteFiles(files) => write_files(host, pod, &files).await,
         Act::Look(request) => look(host, pod, *request).await,
-        Act::Probe(request) => probe::ask(host, &request).await,
+        Act::Probe(request) => probe::ask(host, pod, &request).await,
         Act::KeepEnd(record) => end::keep(host, *record).await,
         Act::LookAtTask(request) => look_in::at_task(host, &request).await,
         Act::Signal(request) => signal::send(host, &request).await,

@@ -3,7 +3,10 @@
 
 use std::{pin::pin, time::Duration};
 
-use berth_core::pod::{go_duration, port::probe::ProbeAnswer};
+use berth_core::{
+    id::PodUid,
+    pod::{go_duration, port::probe::ProbeAnswer},
+};
 use berth_proto::health::{
     HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus, health_service,
 };
@@ -56,13 +59,13 @@ struct Status {
 }
 
 /// Asks whether a service is healthy.
-pub(super) async fn ask(host: &str, port: u16, service: &str, within: Duration) -> ProbeAnswer {
+pub(super) async fn ask(pod: &PodUid, host: &str, port: u16, service: &str, within: Duration) -> ProbeAnswer {
     let deadline = Instant::now() + within;
     let address = authority(host, port);
-    let stream = match timeout_at(deadline, socket::connect(host, port)).await {
+    let stream = match timeout_at(deadline, socket::connect(pod, host, port)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
-            return ProbeAnswer::Failure(format!("error: failed to connect service at {address:?}: {error}"));
+            return error.told(|why| format!("error: failed to connect service at {address:?}: {why}"));
         }
         Err(_elapsed) => return late_connection(&address, within),
     };

@@ -3,7 +3,10 @@
 
 use std::{io::ErrorKind, pin::pin, time::Duration};
 
-use berth_core::pod::port::probe::{HttpProbe, ProbeAnswer};
+use berth_core::{
+    id::PodUid,
+    pod::port::probe::{HttpProbe, ProbeAnswer},
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::{body::Incoming, client::conn::http1};
@@ -17,7 +20,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::{
     USER_AGENT,
-    socket::{self, ProbeStream},
+    socket::{self, DialError, ProbeStream},
     tls,
     url::ProbeUrl,
 };
@@ -48,6 +51,8 @@ enum Failed {
     Answer(String),
     /// It was broken off.
     Body(String),
+    /// There is no connection.
+    Dial(DialError),
 }
 
 /// The beginning of an answer.
@@ -58,7 +63,7 @@ struct Answer {
 }
 
 /// Asks, and follows redirects to the same host.
-pub(super) async fn ask(probe: &HttpProbe, within: Duration) -> ProbeAnswer {
+pub(super) async fn ask(pod: &PodUid, probe: &HttpProbe, within: Duration) -> ProbeAnswer {
     let deadline = Instant::now() + within;
     let mut url = ProbeUrl::new(probe.tls, &probe.host, probe.port, &probe.path);
     let (headers, written_host) = match headers(&probe.headers) {
@@ -67,9 +72,10 @@ pub(super) async fn ask(probe: &HttpProbe, within: Duration) -> ProbeAnswer {
     };
     let mut host = written_host;
     for redirects in 0..=REDIRECTS_MAX {
-        let answer = match get(&url, &headers, host.as_ref(), deadline).await {
+        let answer = match get(pod, &url, &headers, host.as_ref(), deadline).await {
             Ok(answer) => answer,
             Err(Failed::Answer(why)) => return ProbeAnswer::Failure(format!("Get \"{url}\": {why}")),
+            Err(Failed::Dial(error)) => return error.told(|why| format!("Get \"{url}\": {why}")),
             Err(Failed::Body(why)) => return ProbeAnswer::Errored { state: "failure", message: why },
         };
         let Some(location) = answer.location.as_ref().filter(|_| is_redirect(answer.status)) else {
@@ -146,14 +152,15 @@ fn headers(written: &[(String, String)]) -> Result<(HeaderMap, Option<HeaderValu
 }
 
 async fn get(
+    pod: &PodUid,
     url: &ProbeUrl,
     headers: &HeaderMap,
     host: Option<&HeaderValue>,
     deadline: Instant,
 ) -> Result<Answer, Failed> {
     let late = |_elapsed| Failed::Answer(LATE.to_owned());
-    let stream = timeout_at(deadline, socket::connect(&url.host, url.port)).await.map_err(late)?;
-    let stream = stream.map_err(|error| Failed::Answer(error.to_string()))?;
+    let stream = timeout_at(deadline, socket::connect(pod, &url.host, url.port)).await.map_err(late)?;
+    let stream = stream.map_err(Failed::Dial)?;
     let own = HeaderValue::try_from(url.authority());
     let own = own.map_err(|_invalid| Failed::Answer("http: invalid Host header".to_owned()))?;
     let mut request = Request::get(url.target.as_str())

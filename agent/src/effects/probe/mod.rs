@@ -6,6 +6,7 @@
 mod exec;
 mod grpc;
 mod http;
+mod names;
 mod socket;
 mod tls;
 mod url;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use berth_core::{
     event::Outcome,
     failure::Failure,
+    id::PodUid,
     pod::port::probe::{ProbeAnswer, ProbeCall, ProbeRequest},
 };
 
@@ -24,23 +26,23 @@ use super::host::Host;
 const USER_AGENT: &str = "kube-probe/1.36";
 
 /// Asks.
-pub(super) async fn ask(host: &Arc<Host>, request: &ProbeRequest) -> Result<Outcome, Failure> {
+pub(super) async fn ask(host: &Arc<Host>, pod: &PodUid, request: &ProbeRequest) -> Result<Outcome, Failure> {
     let timeout = request.timeout;
     let answer = match &request.call {
         ProbeCall::Exec(probe) => exec::ask(host, &request.id, probe, timeout).await,
-        ProbeCall::Http(probe) => http::ask(probe, timeout).await,
-        ProbeCall::Tcp { host, port } => tcp(host, *port, timeout).await,
-        ProbeCall::Grpc { host, port, service } => grpc::ask(host, *port, service, timeout).await,
+        ProbeCall::Http(probe) => http::ask(pod, probe, timeout).await,
+        ProbeCall::Tcp { host, port } => tcp(pod, host, *port, timeout).await,
+        ProbeCall::Grpc { host, port, service } => grpc::ask(pod, host, *port, service, timeout).await,
     };
     Ok(Outcome::Probed(answer))
 }
 
 /// Whether a TCP connection can be made. Source: `pkg/probe/tcp/tcp.go`.
-async fn tcp(host: &str, port: u16, timeout: std::time::Duration) -> ProbeAnswer {
-    let dial = socket::connect(host, port);
+async fn tcp(pod: &PodUid, host: &str, port: u16, timeout: std::time::Duration) -> ProbeAnswer {
+    let dial = socket::connect(pod, host, port);
     match tokio::time::timeout(timeout, dial).await {
         Ok(Ok(_connected)) => ProbeAnswer::Success,
-        Ok(Err(error)) => ProbeAnswer::Failure(error.to_string()),
+        Ok(Err(error)) => error.told(|why| why),
         Err(_elapsed) => {
             ProbeAnswer::Failure(format!("dial tcp {}: i/o timeout", url::authority(host, port)))
         }

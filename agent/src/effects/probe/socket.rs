@@ -6,28 +6,20 @@
 
 use std::{
     io,
-    net::{IpAddr, Shutdown, SocketAddr, ToSocketAddrs},
+    net::Shutdown,
     os::fd::AsRawFd,
     pin::Pin,
     task::{Context, Poll},
 };
 
+use berth_core::{id::PodUid, pod::port::probe::ProbeAnswer};
 use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
-    sync::Semaphore,
 };
 
-use super::url::authority;
-use crate::effects::{failure::unknown, host::blocking};
-
-/// Names that are looked up at once: each is a thread that may wait for a name server as long as that takes.
-const LOOKUPS_MAX: usize = 8;
-static LOOKUPS: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
-
-/// Addresses of a name that are tried.
-const ADDRESSES_MAX: usize = 4;
+use super::{names::addresses, url::authority};
 
 /// Why there is no connection, as Go says it.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +27,9 @@ pub(super) enum DialError {
     /// The name has no address.
     #[error("dial tcp: lookup {name}: {why}")]
     Lookup { name: String, why: String },
+    /// Whether it has one is not asked: too many lookups of other pods have not ended.
+    #[error("lookup {name}: too many names are being looked up for probes on this node")]
+    Busy { name: String },
     /// Nobody listens, or there is no way.
     #[error("dial tcp {address}: connect: {}", text(source))]
     Connect { address: String, source: io::Error },
@@ -44,10 +39,21 @@ pub(super) enum DialError {
 #[derive(Debug)]
 pub(super) struct ProbeStream(Option<TcpStream>);
 
-/// Connects to an address or a name.
-pub(super) async fn connect(host: &str, port: u16) -> Result<ProbeStream, DialError> {
+impl DialError {
+    /// What a probe tells of it, given what its handler says of a connection that failed: of the container this says nothing when
+    /// nobody was asked.
+    pub(super) fn told(&self, as_failure: impl FnOnce(String) -> String) -> ProbeAnswer {
+        match self {
+            Self::Busy { .. } => ProbeAnswer::Errored { state: "unknown", message: self.to_string() },
+            Self::Lookup { .. } | Self::Connect { .. } => ProbeAnswer::Failure(as_failure(self.to_string())),
+        }
+    }
+}
+
+/// Connects to an address or a name for a pod.
+pub(super) async fn connect(pod: &PodUid, host: &str, port: u16) -> Result<ProbeStream, DialError> {
     let mut last = None;
-    for address in addresses(host, port).await? {
+    for address in addresses(pod, host, port).await? {
         match TcpStream::connect(address).await {
             Ok(stream) => return Ok(ProbeStream(Some(stream))),
             Err(source) => last = Some(DialError::Connect { address: address.to_string(), source }),
@@ -55,21 +61,6 @@ pub(super) async fn connect(host: &str, port: u16) -> Result<ProbeStream, DialEr
     }
     let none = || DialError::Lookup { name: authority(host, port), why: "no such host".to_owned() };
     Err(last.unwrap_or_else(none))
-}
-
-async fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
-    if let Ok(ip) = host.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(ip, port)]);
-    }
-    let failed = |why: String| DialError::Lookup { name: host.to_owned(), why };
-    let permit = LOOKUPS.acquire().await.map_err(|_closed| failed("the agent is stopping".to_owned()))?;
-    let name = host.to_owned();
-    let found = blocking(move || {
-        let _permit = permit;
-        let found = (name.as_str(), port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
-        Ok(found.take(ADDRESSES_MAX).collect())
-    });
-    found.await.map_err(|failure| failed(failure.message))
 }
 
 /// An error of the system as Go says it.

@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use berth_core::pod::port::probe::{HttpProbe, ProbeAnswer};
+use berth_core::{
+    id::PodUid,
+    pod::port::probe::{HttpProbe, ProbeAnswer},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -21,6 +24,10 @@ const ENOUGH: Duration = Duration::from_secs(20);
 
 /// For what never answers.
 const SHORT: Duration = Duration::from_millis(300);
+
+fn pod() -> PodUid {
+    PodUid::new("uid-web")
+}
 
 /// What was heard by a server that does the same for every client.
 struct Server {
@@ -84,7 +91,7 @@ impl Server {
     }
 
     async fn ask(&self) -> ProbeAnswer {
-        http::ask(&self.probe("/x", &[]), ENOUGH).await
+        http::ask(&pod(), &self.probe("/x", &[]), ENOUGH).await
     }
 }
 
@@ -138,11 +145,11 @@ async fn a_request_is_as_the_kubelets() {
         ),
     ];
     for (path, headers, expected) in cases {
-        assert_eq!(http::ask(&server.probe(path, headers), ENOUGH).await, ProbeAnswer::Success);
+        assert_eq!(http::ask(&pod(), &server.probe(path, headers), ENOUGH).await, ProbeAnswer::Success);
         assert_eq!(server.heard.lock().await.pop(), Some(expected), "{path} {headers:?}");
     }
     let injected = server.probe("/", &[("X", "a\r\nY: b")]);
-    let answer = http::ask(&injected, ENOUGH).await;
+    let answer = http::ask(&pod(), &injected, ENOUGH).await;
     let expected = format!("Get \"http://{address}/\": net/http: invalid header field value for \"X\"");
     assert_eq!(answer, failure(expected));
     assert_eq!(server.heard.lock().await.len(), 0);
@@ -179,15 +186,15 @@ async fn whoever_does_not_listen_or_breaks_off_has_failed_in_gos_words() {
         path: "/".into(),
         headers: vec![],
     };
-    let answer = http::ask(&probe, ENOUGH).await;
+    let answer = http::ask(&pod(), &probe, ENOUGH).await;
     assert_eq!(answer, failure(format!("Get \"http://{closed}/\": {refused}")));
-    assert_eq!(tcp("127.0.0.1", closed.port(), ENOUGH).await, failure(refused.clone()));
-    let answer = grpc::ask("127.0.0.1", closed.port(), "", ENOUGH).await;
+    assert_eq!(tcp(&pod(), "127.0.0.1", closed.port(), ENOUGH).await, failure(refused.clone()));
+    let answer = grpc::ask(&pod(), "127.0.0.1", closed.port(), "", ENOUGH).await;
     assert_eq!(answer, failure(format!("error: failed to connect service at \"{closed}\": {refused}")));
 
-    let answer = http::ask(&HttpProbe { port: nobody.port(), ..probe.clone() }, ENOUGH).await;
+    let answer = http::ask(&pod(), &HttpProbe { port: nobody.port(), ..probe.clone() }, ENOUGH).await;
     assert_eq!(answer, failure(format!("Get \"http://{nobody}/\": EOF")));
-    assert_eq!(tcp("127.0.0.1", nobody.port(), ENOUGH).await, ProbeAnswer::Success);
+    assert_eq!(tcp(&pod(), "127.0.0.1", nobody.port(), ENOUGH).await, ProbeAnswer::Success);
 }
 
 #[tokio::test]
@@ -199,12 +206,12 @@ async fn whoever_takes_too_long_has_failed_and_holds_nothing() {
     .await;
     let address = silent.address;
     let late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
-    let answer = http::ask(&silent.probe("/", &[]), SHORT).await;
+    let answer = http::ask(&pod(), &silent.probe("/", &[]), SHORT).await;
     assert_eq!(answer, failure(format!("Get \"http://{address}/\": {late}")));
     let tls = HttpProbe { tls: true, ..silent.probe("/", &[]) };
-    assert_eq!(http::ask(&tls, SHORT).await, failure(format!("Get \"https://{address}/\": {late}")));
+    assert_eq!(http::ask(&pod(), &tls, SHORT).await, failure(format!("Get \"https://{address}/\": {late}")));
     // It takes the call and never answers.
-    let answer = grpc::ask("127.0.0.1", address.port(), "", Duration::from_secs(1)).await;
+    let answer = grpc::ask(&pod(), "127.0.0.1", address.port(), "", Duration::from_secs(1)).await;
     assert_eq!(answer, failure("timeout: health rpc did not complete within 1s".into()));
 }
 
@@ -238,7 +245,7 @@ async fn hostile_servers_are_bounded_by_time_and_size() {
     })
     .await;
     let message = "context deadline exceeded (Client.Timeout or context cancellation while reading body)";
-    let answer = http::ask(&stalled.probe("/", &[]), SHORT).await;
+    let answer = http::ask(&pod(), &stalled.probe("/", &[]), SHORT).await;
     assert_eq!(answer, ProbeAnswer::Errored { state: "failure", message: message.into() });
     // One that is broken off.
     let short = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx").await;
@@ -249,10 +256,10 @@ async fn hostile_servers_are_bounded_by_time_and_size() {
     {
         let server = Server::says(garbage).await;
         assert!(matches!(server.ask().await, ProbeAnswer::Failure(_)), "{garbage:?}");
-        let answer = grpc::ask("127.0.0.1", server.address.port(), "", ENOUGH).await;
+        let answer = grpc::ask(&pod(), "127.0.0.1", server.address.port(), "", ENOUGH).await;
         assert!(matches!(answer, ProbeAnswer::Failure(_)), "{garbage:?}: {answer:?}");
         let tls = HttpProbe { tls: true, ..server.probe("/", &[]) };
-        let answer = http::ask(&tls, SHORT).await;
+        let answer = http::ask(&pod(), &tls, SHORT).await;
         assert!(matches!(answer, ProbeAnswer::Failure(_)), "{garbage:?}: {answer:?}");
     }
 }
@@ -267,7 +274,7 @@ async fn ipv6_is_asked_too() {
     assert_eq!(server.ask().await, ProbeAnswer::Success);
     let host = format!("\r\nHost: [::1]:{}\r\n", server.address.port());
     assert!(server.heard.lock().await[0].contains(&host));
-    assert_eq!(tcp("::1", server.address.port(), ENOUGH).await, ProbeAnswer::Success);
+    assert_eq!(tcp(&pod(), "::1", server.address.port(), ENOUGH).await, ProbeAnswer::Success);
 }
 
 /// Whoever closes first, connections do not wait for their ports to be free, but for the few whose two ends meet on the way.
@@ -283,7 +290,7 @@ async fn nothing_piles_up_in_time_wait() {
     for server in [&closing, &staying] {
         for _probe in 0..PROBES {
             assert_eq!(server.ask().await, ProbeAnswer::Success);
-            let _any = tcp("127.0.0.1", server.address.port(), ENOUGH).await;
+            let _any = tcp(&pod(), "127.0.0.1", server.address.port(), ENOUGH).await;
         }
     }
     let until = tokio::time::Instant::now() + ENOUGH;
@@ -392,7 +399,7 @@ async fn a_health_service_says_how_it_is_in_the_kubelets_words() {
         ),
     ] {
         let address = health(does).await;
-        let answer = grpc::ask("127.0.0.1", address.port(), "some", ENOUGH).await;
+        let answer = grpc::ask(&pod(), "127.0.0.1", address.port(), "some", ENOUGH).await;
         let expected = match expected {
             Ok(()) => ProbeAnswer::Success,
             Err(text) => ProbeAnswer::Failure(text.into()),
