@@ -51,6 +51,12 @@ async fn one_that_is_over_is_made_again_and_what_others_left_is_not() {
     fs::write(&files[1], key.serialize_pem()).unwrap();
     let made = look(&files[0], &files[1], Some("node-1")).await.unwrap();
     assert_ne!(made.key, key.serialize_pem());
+    // What keeps the next key from being written, a kill as much as a full disk, leaves no certificate of another one.
+    let no_file = dir.path().join("directory");
+    fs::create_dir(&no_file).unwrap();
+    write(&files[0], &no_file, made).await.unwrap_err();
+    assert!(!files[0].exists());
+    look(&files[0], &files[1], Some("node-1")).await.unwrap();
     // A certificate without its key is somebody's.
     fs::remove_file(&files[1]).unwrap();
     look(&files[0], &files[1], Some("node-1")).await.err().unwrap();
