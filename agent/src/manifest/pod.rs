@@ -25,6 +25,8 @@ use crate::document::BYTES_MAX;
 
 /// Seconds from the first signal to SIGKILL when the pod does not say.
 const GRACE_SECONDS: i64 = 30;
+/// Most of them: 68 years.
+const GRACE_SECONDS_MAX: i64 = i32::MAX as i64;
 
 /// Longest `dnsConfig.searches` and longest list of nameservers (`pkg/apis/core/validation`).
 const SEARCHES_MAX: usize = 32;
@@ -51,7 +53,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
     let qos = qos::class(pod_resources.as_ref(), all);
     let (network, pid, ipc) = namespaces(notes, spec);
     // Any number: validation asks only that there is one, and the kubelet takes the least that it gives (`pod_workers.go`).
-    let grace = spec.termination_grace_period_seconds.unwrap_or(GRACE_SECONDS).clamp(0, i64::from(i32::MAX));
+    let grace = spec.termination_grace_period_seconds.unwrap_or(GRACE_SECONDS).clamp(0, GRACE_SECONDS_MAX);
     let deadline =
         notes.number("spec.activeDeadlineSeconds", spec.active_deadline_seconds, 1, i64::from(i32::MAX));
     Some(Pod {
@@ -97,12 +99,12 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
     })
 }
 
-/// The grace period of a deletion that was asked for. Without one the pod has its own.
+/// The grace period of a deletion that was asked for, as bounded as a pod's own. Without one the pod has its own.
 #[must_use]
 pub fn deletion(written: &ApiPod) -> Option<Duration> {
     written.metadata.deletion_timestamp.as_ref()?;
     let grace = written.metadata.deletion_grace_period_seconds.unwrap_or_default();
-    Some(Duration::from_secs(u64::try_from(grace).unwrap_or_default()))
+    Some(Duration::from_secs(grace.clamp(0, GRACE_SECONDS_MAX).unsigned_abs()))
 }
 
 /// What a pod waits for beside its containers, and what its status says of it.

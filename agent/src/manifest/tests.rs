@@ -389,3 +389,15 @@ fn an_ephemeral_container_ends_no_pod_of_the_api() {
     let faults = pod_from_json(pod, Source::File).unwrap_err().to_string();
     assert!(faults.contains("spec.ephemeralContainers"), "{faults}");
 }
+
+#[test]
+fn the_grace_of_a_deletion_is_bounded_like_a_pods_own() {
+    for (asked, expected) in [("5", 5), ("-1", 0), ("null", 0), ("9223372036854775807", 2_147_483_647)] {
+        let pod = format!(
+            r#"{{"metadata": {{"name": "web", "namespace": "shop", "uid": "u1", "deletionTimestamp": "2026-11-21T07:00:00Z",
+                "deletionGracePeriodSeconds": {asked}}}, "spec": {{"containers": [{{"name": "c", "image": "i"}}]}}}}"#
+        );
+        let pod = pod_from_json(&pod, Source::Api).unwrap();
+        assert_eq!(pod.deletion, Some(Duration::from_secs(expected)), "{asked}");
+    }
+}
