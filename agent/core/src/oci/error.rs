@@ -112,13 +112,13 @@ pub enum ConfigError {
     /// `subPath` is absolute.
     #[error("error SubPath `{path}` must not be an absolute path")]
     SubPathAbsolute {
-        /// The path, expanded.
+        /// The path as written: expanded it may be secret.
         path: String,
     },
     /// `subPath` goes up.
     #[error("unable to provision SubPath `{path}`: must not contain '..'")]
     SubPathBacksteps {
-        /// The path, expanded.
+        /// The path as written: expanded it may be secret.
         path: String,
     },
     /// A `VOLUME` of the image that is no path below the root (CVE-2022-23648).

@@ -152,22 +152,23 @@ fn is_content(inputs: &ContainerInputs<'_>, mount: &Mount) -> bool {
     })
 }
 
-/// The part of the volume that is mounted; an expression is checked after it was expanded.
+/// The part of the volume that is mounted; an expression is checked after it was expanded, and told as it is written: what it
+/// refers to may be secret.
 fn sub_path(mount: &Mount, environment: &Environment) -> Result<Option<String>, ConfigError> {
-    let path = match &mount.sub_path {
+    let (path, written) = match &mount.sub_path {
         SubPath::Root => return Ok(None),
-        SubPath::Fixed(path) => path.clone(),
+        SubPath::Fixed(path) => (path.clone(), path),
         SubPath::Expression(text) => match env::expand_path(text, &environment.known) {
-            Ok(path) => path,
+            Ok(path) => (path, text),
             Err(_to_come) if environment.is_partial => return Ok(None),
             Err(names) => return Err(ConfigError::SubPathVariables { names }),
         },
     };
     if path.starts_with('/') {
-        return Err(ConfigError::SubPathAbsolute { path });
+        return Err(ConfigError::SubPathAbsolute { path: written.clone() });
     }
     if path.split('/').any(|part| part == "..") || path.contains('\0') {
-        return Err(ConfigError::SubPathBacksteps { path });
+        return Err(ConfigError::SubPathBacksteps { path: written.clone() });
     }
     Ok(Some(path).filter(|path| !path.is_empty()))
 }
