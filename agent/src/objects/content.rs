@@ -1,6 +1,6 @@
 //! What is in an object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 
@@ -12,7 +12,7 @@ pub struct Content {
     /// By key. A ConfigMap's `binaryData` is among them: no key is in both.
     pub data: BTreeMap<String, Hidden>,
     /// Keys whose value is binary: a ConfigMap's, which no variable shows.
-    pub binary: Vec<String>,
+    pub binary: BTreeSet<String>,
     /// UID of a Secret.
     pub uid: String,
     /// `type` of a Secret.
@@ -31,13 +31,13 @@ impl HasContent for ConfigMap {
     /// other; the API server lets no key be in both).
     fn content(self) -> Content {
         let mut data: BTreeMap<String, Hidden> = BTreeMap::new();
-        let mut binary = Vec::new();
+        let mut binary = BTreeSet::new();
         for (key, bytes) in self.binary_data.into_iter().flatten() {
-            binary.push(key.clone());
+            binary.insert(key.clone());
             data.insert(key, Hidden::new(bytes.0));
         }
         for (key, text) in self.data.into_iter().flatten() {
-            binary.retain(|known| *known != key);
+            binary.remove(&key);
             data.insert(key, Hidden::new(text.into_bytes()));
         }
         Content {
@@ -54,6 +54,6 @@ impl HasContent for Secret {
     fn content(self) -> Content {
         let data = self.data.into_iter().flatten().map(|(key, bytes)| (key, Hidden::new(bytes.0))).collect();
         let (uid, kind) = (self.metadata.uid.unwrap_or_default(), self.type_.unwrap_or_default());
-        Content { data, binary: Vec::new(), uid, kind, is_immutable: self.immutable == Some(true) }
+        Content { data, binary: BTreeSet::new(), uid, kind, is_immutable: self.immutable == Some(true) }
     }
 }

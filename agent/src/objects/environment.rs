@@ -10,8 +10,11 @@ use berth_core::{
 
 use super::{Content, ObjectError, Objects, services};
 
-/// Most bytes that a container's environment has of objects: more than the kernel lets a program begin with (execve(2)).
+/// Most bytes that a container's environment has of objects and services: more than the kernel lets a program begin with
+/// (execve(2)).
 const BYTES_MAX: usize = 8 << 20;
+/// What a variable counts beside its name and value: about what it takes in memory, which bounds their number as well.
+const VARIABLE_BYTES: usize = 128;
 
 /// Reads what the environment of a container needs of the API server.
 ///
@@ -24,15 +27,21 @@ pub async fn environment(
 ) -> Result<ObjectValues, ObjectError> {
     let mut values = ObjectValues { services: links(objects, pod).await?, ..ObjectValues::default() };
     let mut left = BYTES_MAX;
-    let mut take = |value: &str| -> Result<(), ObjectError> {
-        left = left.checked_sub(value.len()).ok_or(ObjectError::EnvironmentTooLarge { max: BYTES_MAX })?;
+    let mut take = |text_bytes: usize| -> Result<(), ObjectError> {
+        let too_large = ObjectError::EnvironmentTooLarge { max: BYTES_MAX, each: VARIABLE_BYTES };
+        left = left.checked_sub(VARIABLE_BYTES + text_bytes).ok_or(too_large)?;
         Ok(())
     };
+    for (name, value) in &values.services {
+        take(name.len() + value.len())?;
+    }
     for from in &container.env_from {
         let Some(content) = read(objects, pod, from.kind, &from.name, from.optional).await? else { continue };
-        for (key, value) in texts(&content) {
-            take(&value)?;
-            values.from.push((format!("{}{key}", from.prefix), value));
+        for key in content.data.keys() {
+            let value = text(&content, key);
+            // What no variable shows is looked at all the same.
+            take(from.prefix.len() + key.len() + value.as_ref().map_or(0, String::len))?;
+            values.from.extend(value.map(|value| (format!("{}{key}", from.prefix), value)));
         }
     }
     for (index, variable) in container.env.iter().enumerate() {
@@ -40,7 +49,7 @@ pub async fn environment(
         let found = read(objects, pod, wanted.kind, &wanted.name, wanted.optional).await?;
         match found.and_then(|content| text(&content, &wanted.key)) {
             Some(value) => {
-                take(&value)?;
+                take(variable.name.len() + value.len())?;
                 values.keys.insert(index, value);
             }
             None if wanted.optional => {}
@@ -83,15 +92,10 @@ async fn links(objects: &Objects, pod: &Pod) -> Result<BTreeMap<String, String>,
     Ok(services::variables(known, &pod.name.namespace, pod.service_links))
 }
 
-fn texts(content: &Content) -> impl Iterator<Item = (&String, String)> {
-    content.data.keys().filter_map(|key| Some((key, text(content, key)?)))
-}
-
 /// Binary data of a ConfigMap is for volumes alone. What is no UTF-8 is shown as in Go's JSON, which the OCI spec is written in.
 fn text(content: &Content, key: &str) -> Option<String> {
     let value = content.data.get(key)?;
-    let is_binary = content.binary.iter().any(|binary| binary == key);
-    (!is_binary).then(|| String::from_utf8_lossy(value.reveal()).into_owned())
+    (!content.binary.contains(key)).then(|| String::from_utf8_lossy(value.reveal()).into_owned())
 }
 
 #[cfg(test)]

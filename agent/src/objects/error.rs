@@ -72,10 +72,15 @@ pub enum ObjectError {
         max: usize,
     },
     /// More than a container can begin with.
-    #[error("what objects give the environment is larger than {max} bytes")]
+    #[error(
+        "what objects and services give the environment is larger than {max} bytes, of which each variable takes {each} \
+         beside its name and value"
+    )]
     EnvironmentTooLarge {
         /// The bound.
         max: usize,
+        /// What each variable counts beside its text.
+        each: usize,
     },
     /// Several at once.
     #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]

@@ -125,38 +125,55 @@ fn arguments(
 /// `PATH`, `TERM` and `HOSTNAME`, then the image's variables, then the pod's. A later value takes the place of an earlier
 /// one; an entry of the image without `=` removes the variable.
 fn merged(inputs: &ContainerInputs<'_>, environment: &Environment) -> Result<Vec<String>, ConfigError> {
-    let mut all = vec![DEFAULT_PATH.to_owned()];
+    let mut all = Variables::default();
+    all.put("PATH", DEFAULT_PATH.to_owned());
     if inputs.container.stdio.tty {
-        all.push("TERM=xterm".to_owned());
+        all.put("TERM", "TERM=xterm".to_owned());
     }
     let hostname = match inputs.pod.network {
         NetworkMode::Node => inputs.node.hostname.clone(),
         NetworkMode::Pod => hostname::of(inputs.pod, inputs.node)?,
     };
-    all.push(format!("HOSTNAME={hostname}"));
+    all.put("HOSTNAME", format!("HOSTNAME={hostname}"));
     for entry in &inputs.image.config.env {
-        let entry = without_nul("environment variable of the image", entry.clone())?;
+        let whole = without_nul("environment variable of the image", entry.clone())?;
         match entry.split_once('=') {
-            Some((name, _)) if !name.is_empty() => put(&mut all, entry),
+            Some((name, _)) if !name.is_empty() => all.put(name, whole),
             Some(_) => return Err(ConfigError::EnvName { name: String::new() }),
-            None => all.retain(|old| name_of(old) != entry),
+            None => all.remove(entry),
         }
     }
     for (name, value) in &environment.variables {
-        put(&mut all, format!("{name}={value}"));
+        all.put(name, format!("{name}={value}"));
     }
-    Ok(all)
+    Ok(all.in_order())
 }
 
-fn put(all: &mut Vec<String>, entry: String) {
-    match all.iter_mut().find(|old| name_of(old) == name_of(&entry)) {
-        Some(old) => *old = entry,
-        None => all.push(entry),
-    }
+/// Entries by the names of their variables: there may be many.
+#[derive(Default)]
+struct Variables<'a> {
+    /// Each with its place.
+    entries: BTreeMap<&'a str, (usize, String)>,
+    next: usize,
 }
 
-fn name_of(entry: &str) -> &str {
-    entry.split_once('=').map_or(entry, |(name, _)| name)
+impl<'a> Variables<'a> {
+    /// Gives a variable a value: in its place, or in the last when it has none.
+    fn put(&mut self, name: &'a str, entry: String) {
+        let (_, old) = self.entries.entry(name).or_insert((self.next, String::new()));
+        *old = entry;
+        self.next += 1;
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.entries.remove(name);
+    }
+
+    fn in_order(self) -> Vec<String> {
+        let mut all: Vec<(usize, String)> = self.entries.into_values().collect();
+        all.sort_unstable_by_key(|(place, _)| *place);
+        all.into_iter().map(|(_, entry)| entry).collect()
+    }
 }
 
 /// The container's working directory, the image's, or the root. Descriptors of a process are refused: through one that the

@@ -120,9 +120,24 @@ async fn services_are_followed_while_some_pod_wants_them() {
 #[tokio::test]
 async fn an_environment_has_a_bound() {
     let server = server();
-    server.put("/api/v1/namespaces/shop/configmaps", "large", json!({"data": {"a": "x".repeat(1 << 20)}}));
-    let often = |count: usize| json!({"envFrom": vec![json!({"configMapRef": {"name": "large"}}); count]});
-    values(&server, often(8)).await.unwrap();
-    let error = values(&server, often(9)).await.unwrap_err();
-    assert_eq!(error, "what objects give the environment is larger than 8388608 bytes");
+    let maps = "/api/v1/namespaces/shop/configmaps";
+    server.put(maps, "large", json!({"data": {"a": "x".repeat(1 << 20)}}));
+    let keys = (0..10_000).map(|number| (format!("k{number}"), json!("")));
+    server.put(maps, "many", json!({"data": keys.clone().collect::<serde_json::Map<_, _>>()}));
+    server.put(maps, "binary", json!({"binaryData": keys.collect::<serde_json::Map<_, _>>()}));
+    for (name, prefix, fits) in [
+        ("large", "", 7),
+        ("large", &"P".repeat(1 << 20), 3),
+        ("many", "", 6),
+        ("many", "PREFIX_", 5),
+        ("binary", "", 6),
+    ] {
+        let often = |count: usize| {
+            let from = json!({"prefix": prefix, "configMapRef": {"name": name}});
+            json!({"envFrom": vec![from; count]})
+        };
+        values(&server, often(fits)).await.unwrap();
+        let error = values(&server, often(fits + 1)).await.unwrap_err();
+        assert!(error.starts_with("what objects and services give the environment is larger"), "{error}");
+    }
 }

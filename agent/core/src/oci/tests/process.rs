@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 use super::Bench;
 use crate::{
     derived::downward::DownwardError,
-    oci::ConfigError,
+    oci::{ConfigError, ObjectValues},
     spec::{EnvSource, EnvVar, NetworkMode, ResourceField, ResourceSelector, Source, Stdin, Stdio},
 };
 
@@ -95,6 +95,24 @@ fn an_entry_of_the_image_without_a_value_removes_the_variable() {
     let bench =
         Bench::with(|bench| bench.image.config.env = vec!["PATH".into(), "X=1".into(), "UNKNOWN".into()]);
     assert_eq!(bench.env(), ["HOSTNAME=web-node-1", "X=1"]);
+}
+
+/// Each compared with all before it takes minutes.
+#[test]
+fn many_variables_are_planned_at_once() {
+    const MANY: usize = 200_000;
+    let names = || (0..MANY).map(|number| format!("V{number}"));
+    let mut bench = Bench::with(|bench| {
+        bench.image.config.env = names().map(|name| format!("{name}=image")).chain(names()).collect();
+        bench.image.config.env.extend(["LAST=1".into(), "V1=image".into()]);
+        bench.container.env = vec![value("V7", "pod")];
+    });
+    let from = names().map(|name| (name, String::new())).collect();
+    bench.values = Some(ObjectValues { from, ..ObjectValues::default() });
+    let env = bench.env();
+    assert_eq!(env.len(), MANY + 3, "PATH, HOSTNAME, LAST and all of them");
+    assert_eq!(env[2..6], ["LAST=1", "V1=", "V0=", "V2="], "what was removed comes anew");
+    assert_eq!(env[10], "V7=pod");
 }
 
 #[test]
@@ -221,10 +239,7 @@ fn new_privileges_are_off_only_when_escalation_is_refused() {
 
 #[test]
 fn objects_come_first_services_last_and_references_see_both() {
-    use crate::{
-        oci::ObjectValues,
-        spec::{ObjectKeyRef, ObjectKind},
-    };
+    use crate::spec::{ObjectKeyRef, ObjectKind};
 
     let key = || {
         let (name, key) = ("s".to_owned(), "k".to_owned());
