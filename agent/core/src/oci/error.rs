@@ -3,7 +3,8 @@
 use thiserror::Error;
 
 use crate::{
-    derived::downward::DownwardError, derived::hostname::HostnameError, derived::resolv::ResolvError,
+    derived::downward::DownwardError, derived::env::TooLong, derived::hostname::HostnameError,
+    derived::resolv::ResolvError,
 };
 
 /// What in a pod or an image cannot be met. The words are the kubelet's and containerd's where they have some: people
@@ -16,6 +17,9 @@ pub enum ConfigError {
     /// An environment variable's value cannot be given.
     #[error(transparent)]
     Downward(#[from] DownwardError),
+    /// What references in its texts come to.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
     /// The pod's host name.
     #[error(transparent)]
     Hostname(#[from] HostnameError),
@@ -151,6 +155,7 @@ impl ConfigError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Downward(_)
+            | Self::TooLong(_)
             | Self::Hostname(_)
             | Self::Resolv(_)
             | Self::RootAskedFor { .. }

@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{
     config::CgroupVersion,
-    derived::{env, hostname::HostNames},
+    derived::{
+        env::{self, Budget, NoPath},
+        hostname::HostNames,
+    },
     paths,
     spec::{IpcMode, Mount, MountPropagation, SubPath, VolumeSource},
 };
@@ -39,10 +42,11 @@ pub(super) struct Mounts {
 pub(super) fn mounts(
     inputs: &ContainerInputs<'_>,
     environment: &Environment,
+    budget: &mut Budget,
     names: &HostNames,
 ) -> Result<Mounts, ConfigError> {
     let mut all = Mounts::default();
-    let mut binds = volume_binds(inputs, environment, &mut all)?;
+    let mut binds = volume_binds(inputs, environment, budget, &mut all)?;
     let taken = |binds: &[Bind], path: &str| binds.iter().any(|bind| bind.to == path);
     if !taken(&binds, ETC_HOSTS) {
         binds.extend(etc_hosts(inputs, names, &mut all.files));
@@ -97,6 +101,7 @@ impl Bind {
 fn volume_binds(
     inputs: &ContainerInputs<'_>,
     environment: &Environment,
+    budget: &mut Budget,
     all: &mut Mounts,
 ) -> Result<Vec<Bind>, ConfigError> {
     let ContainerInputs { node, pod, container, .. } = *inputs;
@@ -106,7 +111,7 @@ fn volume_binds(
             volume: mount.volume.to_string(),
             container: container.name.to_string(),
         })?;
-        let from = match sub_path(mount, environment)? {
+        let from = match sub_path(mount, environment, budget)? {
             None => volume.clone(),
             Some(sub_path) => {
                 let target =
@@ -154,14 +159,19 @@ fn is_content(inputs: &ContainerInputs<'_>, mount: &Mount) -> bool {
 
 /// The part of the volume that is mounted; an expression is checked after it was expanded, and told as it is written: what it
 /// refers to may be secret.
-fn sub_path(mount: &Mount, environment: &Environment) -> Result<Option<String>, ConfigError> {
+fn sub_path(
+    mount: &Mount,
+    environment: &Environment,
+    budget: &mut Budget,
+) -> Result<Option<String>, ConfigError> {
     let (path, written) = match &mount.sub_path {
         SubPath::Root => return Ok(None),
         SubPath::Fixed(path) => (path.clone(), path),
-        SubPath::Expression(text) => match env::expand_path(text, &environment.known) {
+        SubPath::Expression(text) => match env::expand_path(text, budget, &environment.known) {
             Ok(path) => (path, text),
-            Err(_to_come) if environment.is_partial => return Ok(None),
-            Err(names) => return Err(ConfigError::SubPathVariables { names }),
+            Err(NoPath::TooLong(error)) => return Err(error.into()),
+            Err(NoPath::Missing(_to_come)) if environment.is_partial => return Ok(None),
+            Err(NoPath::Missing(names)) => return Err(ConfigError::SubPathVariables { names }),
         },
     };
     if path.starts_with('/') {

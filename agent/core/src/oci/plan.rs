@@ -7,7 +7,7 @@ use oci_spec::runtime::{Root, Spec};
 use super::{Accounts, ConfigError, ObjectValues, annotations, capabilities, linux, mounts, process, user};
 use crate::{
     config::NodeConfig,
-    derived::hostname,
+    derived::{env::Budget, hostname},
     id::{Attempt, ContainerId, SandboxId, VolumeName},
     image::ImageInfo,
     oci::HostFile,
@@ -149,9 +149,10 @@ pub fn container_plan(inputs: &ContainerInputs<'_>) -> Result<ContainerPlan, Con
     let ContainerInputs { node, pod, container, .. } = *inputs;
     let names = hostname::names(pod, node)?;
     let user = user::resolve(inputs)?;
-    let env = process::environment(inputs)?;
-    let process = process::process(inputs, &env, user)?;
-    let mounts = mounts::mounts(inputs, &env, &names)?;
+    let mut budget = Budget::whole();
+    let env = process::environment(inputs, &mut budget)?;
+    let process = process::process(inputs, &env, &mut budget, user)?;
+    let mounts = mounts::mounts(inputs, &env, &mut budget, &names)?;
     let seccomp = linux::seccomp_choice(inputs);
 
     let mut root = Root::default();

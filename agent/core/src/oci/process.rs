@@ -10,7 +10,7 @@ use oci_spec::runtime::{Process, User};
 use super::{ConfigError, ContainerInputs, ObjectValues, capabilities, oom};
 use crate::{
     derived::downward,
-    derived::env,
+    derived::env::{self, Budget, TooLong},
     derived::hostname,
     spec::{EnvSource, NetworkMode, Source},
 };
@@ -28,7 +28,10 @@ pub(super) struct Environment {
 
 /// Values of the container's variables: each may refer to those before it, and to services. What objects give comes first, what
 /// services give last, where no variable has that name.
-pub(super) fn environment(inputs: &ContainerInputs<'_>) -> Result<Environment, ConfigError> {
+pub(super) fn environment(
+    inputs: &ContainerInputs<'_>,
+    budget: &mut Budget,
+) -> Result<Environment, ConfigError> {
     let ContainerInputs { node, pod, container, .. } = *inputs;
     let none = ObjectValues::default();
     let values = inputs.values.unwrap_or(&none);
@@ -48,11 +51,11 @@ pub(super) fn environment(inputs: &ContainerInputs<'_>) -> Result<Environment, C
     }
     for (index, variable) in container.env.iter().enumerate() {
         let value = match &variable.source {
-            EnvSource::Value(text) => env::expand(text, |name| {
+            EnvSource::Value(text) => env::expand(text, budget, |name| {
                 let value = known.get(name).or_else(|| values.services.get(name));
                 value.cloned().unwrap_or_else(|| format!("$({name})"))
-            }),
-            EnvSource::Field(path) => downward::field(path, pod, node, inputs.pod_ips())?,
+            })?,
+            EnvSource::Field(path) => budget.count(downward::field(path, pod, node, inputs.pod_ips())?)?,
             EnvSource::Resource(selector) => downward::resource(selector, pod, container, node)?,
             EnvSource::Key(_) => match values.keys.get(&index) {
                 Some(value) => value.clone(),
@@ -76,6 +79,7 @@ pub(super) fn environment(inputs: &ContainerInputs<'_>) -> Result<Environment, C
 pub(super) fn process(
     inputs: &ContainerInputs<'_>,
     environment: &Environment,
+    budget: &mut Budget,
     user: User,
 ) -> Result<Process, ConfigError> {
     let ContainerInputs { node, pod, container, .. } = *inputs;
@@ -84,7 +88,7 @@ pub(super) fn process(
     process
         .set_terminal(Some(container.stdio.tty))
         .set_user(user)
-        .set_args(Some(arguments(inputs, &environment.known)?))
+        .set_args(Some(arguments(inputs, &environment.known, budget)?))
         .set_env(Some(merged(inputs, environment)?))
         .set_cwd(working_dir(inputs)?.into())
         .set_capabilities(Some(capabilities::capabilities(node, &container.security)?))
@@ -101,11 +105,14 @@ pub(super) fn process(
 fn arguments(
     inputs: &ContainerInputs<'_>,
     known: &BTreeMap<String, String>,
+    budget: &mut Budget,
 ) -> Result<Vec<String>, ConfigError> {
     let (container, image) = (inputs.container, &inputs.image.config);
-    let expand = |words: &[String]| words.iter().map(|word| env::expand_known(word, known)).collect();
-    let mut command: Vec<String> = expand(&container.command);
-    let mut arguments: Vec<String> = expand(&container.args);
+    let mut expand = |words: &[String]| -> Result<Vec<String>, TooLong> {
+        words.iter().map(|word| env::expand_known(word, budget, known)).collect()
+    };
+    let mut command = expand(&container.command)?;
+    let mut arguments = expand(&container.args)?;
     if command.is_empty() {
         if arguments.is_empty() {
             arguments.clone_from(&image.cmd);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use super::Bench;
 use crate::{
-    derived::downward::DownwardError,
+    derived::{downward::DownwardError, env::TooLong},
     oci::{ConfigError, ObjectValues},
     spec::{EnvSource, EnvVar, NetworkMode, ResourceField, ResourceSelector, Source, Stdin, Stdio},
 };
@@ -113,6 +113,30 @@ fn many_variables_are_planned_at_once() {
     assert_eq!(env.len(), MANY + 3, "PATH, HOSTNAME, LAST and all of them");
     assert_eq!(env[2..6], ["LAST=1", "V1=", "V0=", "V2="], "what was removed comes anew");
     assert_eq!(env[10], "V7=pod");
+}
+
+/// A few lines of a pod, which come to more than a node has memory.
+#[test]
+fn what_references_and_fields_come_to_has_a_bound() {
+    let doubled = (1..64).map(|number| value(&format!("V{number}"), &format!("$(V{0})$(V{0})", number - 1)));
+    let benches = [
+        Bench::with(|bench| {
+            bench.container.env = [value("V0", "xxxxxxxx")].into_iter().chain(doubled).collect()
+        }),
+        Bench::with(|bench| {
+            bench.container.env = vec![value("A", &"x".repeat(1 << 10))];
+            bench.container.args = vec!["$(A)".repeat(250_000)];
+        }),
+        Bench::with(|bench| {
+            bench.pod.annotations.insert("a".into(), "x".repeat(256 << 10));
+            bench.container.env = vec![field("A", "metadata.annotations"); 20_000];
+        }),
+    ];
+    for bench in benches {
+        let error = bench.error();
+        assert_eq!(error, ConfigError::TooLong(TooLong));
+        assert_eq!(error.reason(), "CreateContainerConfigError");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    derived::env::expand_known,
+    derived::env::{Budget, TooLong, expand_known},
     effect::{Act, Effect},
     event::Outcome,
     failure::Failure,
@@ -389,7 +389,8 @@ fn call(life: &Life, container: &Container, probe: &Probe, address: IpAddr) -> R
     let at = |host: &Option<String>| host.clone().unwrap_or_else(|| address.to_string());
     Ok(match &probe.handler {
         ProbeHandler::Exec(command) => {
-            ProbeCall::Exec(ExecProbe { sandbox: life.sandbox_id(), command: expanded(container, command) })
+            let command = expanded(container, command).map_err(|error| error.to_string())?;
+            ProbeCall::Exec(ExecProbe { sandbox: life.sandbox_id(), command })
         }
         ProbeHandler::Http(HttpGet { tls, host, port, path, headers }) => ProbeCall::Http(HttpProbe {
             tls: *tls,
@@ -415,9 +416,9 @@ fn number(port: &ProbePort) -> Result<u16, String> {
 
 /// A command with what is written of the container's variables. Source: `ExpandContainerCommandOnlyStatic` of
 /// `pkg/kubelet/container/helpers.go`.
-fn expanded(container: &Container, command: &[String]) -> Vec<String> {
+fn expanded(container: &Container, command: &[String]) -> Result<Vec<String>, TooLong> {
     if !command.iter().any(|word| word.contains('$')) {
-        return command.to_vec();
+        return Ok(command.to_vec());
     }
     let known: BTreeMap<String, String> = container
         .env
@@ -429,5 +430,26 @@ fn expanded(container: &Container, command: &[String]) -> Vec<String> {
             }
         })
         .collect();
-    command.iter().map(|word| expand_known(word, &known)).collect()
+    let mut budget = Budget::whole();
+    command.iter().map(|word| expand_known(word, &mut budget, &known)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{fixtures, spec::EnvVar};
+
+    #[test]
+    fn a_command_that_comes_to_too_much_is_not_asked() {
+        let mut container = fixtures::container("web");
+        container.env = vec![EnvVar { name: "A".into(), source: EnvSource::Value("x".repeat(1 << 10)) }];
+        for (word, expected) in [
+            ("$(A)$(B)".to_owned(), Ok((1 << 10) + 4)),
+            ("x".repeat(8 << 20), Ok(8 << 20)),
+            ("$(A)".repeat(250_000), Err(TooLong)),
+        ] {
+            let bytes = expanded(&container, &[word]).map(|words| words.concat().len());
+            assert_eq!(bytes, expected);
+        }
+    }
 }
