@@ -47,6 +47,8 @@ pub async fn gather(
     volume: &ContentVolume,
 ) -> Result<Payload, ObjectError> {
     let (mut again_in, mut errors) = (None, Vec::new());
+    // What the pod tells of itself is made for each file anew, also for one that is not seen.
+    let mut left = BYTES_MAX;
     // A pod may name one object as often as it likes.
     let mut shown: BTreeMap<String, ContentFile> = BTreeMap::new();
     for source in &volume.sources {
@@ -55,7 +57,7 @@ pub async fn gather(
                 Ok(content) => of_object(wanted, content.as_deref(), volume.default_mode),
                 Err(error) => Err(error),
             },
-            Projection::Downward(wanted) => of_pod(node, pod, wanted, volume.default_mode),
+            Projection::Downward(wanted) => of_pod(node, pod, wanted, volume.default_mode, &mut left),
             Projection::Token(wanted) => match token(objects, pod, wanted).await {
                 Ok(token) => {
                     again_in = again_in.into_iter().chain([token.again_in]).min();
@@ -66,6 +68,7 @@ pub async fn gather(
         };
         match files {
             Ok(files) => shown.extend(files.into_iter().map(|file| (file.path.clone(), file))),
+            Err(error @ ObjectError::TooLarge { .. }) => return Err(error),
             Err(error) => errors.push(error),
         }
         if shown.values().map(size).sum::<usize>() > BYTES_MAX {
@@ -138,6 +141,7 @@ fn of_pod(
     pod: &Pod,
     wanted: &[DownwardFile],
     default_mode: u32,
+    left: &mut usize,
 ) -> Result<Vec<ContentFile>, ObjectError> {
     let mut files = Vec::new();
     let mut errors = Vec::new();
@@ -149,12 +153,16 @@ fn of_pod(
             (DownwardSource::Resource(_), None) => Ok(String::new()),
         };
         match text {
-            Ok(text) => files.push(ContentFile {
-                path: path.clone(),
-                mode: mode.unwrap_or(default_mode),
-                owner: None,
-                bytes: Hidden::new(text.into_bytes()),
-            }),
+            Ok(text) => {
+                let too_large = ObjectError::TooLarge { max: BYTES_MAX };
+                *left = left.checked_sub(path.len() + text.len()).ok_or(too_large)?;
+                files.push(ContentFile {
+                    path: path.clone(),
+                    mode: mode.unwrap_or(default_mode),
+                    owner: None,
+                    bytes: Hidden::new(text.into_bytes()),
+                });
+            }
             Err(error) => errors.push(ObjectError::from(error)),
         }
     }

@@ -1,4 +1,4 @@
-use berth_core::spec::{Source, VolumeSource};
+use berth_core::spec::{ContentKind, Source, VolumeSource};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -157,4 +157,30 @@ async fn a_volume_has_a_bound() {
     let error =
         payload(&server, json!({"configMap": {"name": "m1", "items": paths}}), json!({})).await.unwrap_err();
     assert_eq!(error, too_large);
+}
+
+/// 20,000 files with a pod's annotations would be 5 GB.
+#[tokio::test]
+async fn what_a_pod_tells_of_itself_has_the_bound_of_a_volume() {
+    let (sender, _events) = mpsc::channel(8);
+    let objects = Objects::new(Fake::default().clients(), sender);
+    let config = load_text("", &[]).unwrap().resolve(&facts()).unwrap();
+    let mut pod = Pod::clone(&pod(&json!({"emptyDir": {}}), &json!({})));
+    pod.annotations.insert("a".to_owned(), "x".repeat(256 << 10));
+    let told = |count: usize| {
+        let source = DownwardSource::Field("metadata.annotations".into());
+        let file = |number| DownwardFile { path: format!("p{number}"), mode: None, source: source.clone() };
+        Projection::Downward((0..count).map(file).collect())
+    };
+    let too_large = Err(ObjectError::TooLarge { max: BYTES_MAX });
+    for (sources, expected) in [
+        (vec![told(200)], Ok(200)),
+        (vec![told(20_000)], too_large.clone()),
+        // What is not seen was made all the same.
+        (vec![told(100); 3], too_large),
+    ] {
+        let volume = ContentVolume { kind: ContentKind::Projected, default_mode: 0o644, sources };
+        let payload = gather(&objects, &config.node, &pod, &volume).await;
+        assert_eq!(payload.map(|payload| payload.files.len()), expected);
+    }
 }
