@@ -126,8 +126,10 @@ impl Node {
             return;
         }
         let mut pod = match &self.boot {
-            Boot::Adopting(inherited) => PodMachine::found(spec, &inherited.observation, now),
-            Boot::Waiting | Boot::Done => PodMachine::new(spec, now),
+            Boot::Adopting(inherited) if !inherited.is_gone(&uid) => {
+                PodMachine::found(spec, &inherited.observation, now)
+            }
+            Boot::Waiting | Boot::Adopting(_) | Boot::Done => PodMachine::new(spec, now),
         };
         if let Verdict::Rejected { reason, message } = verdict {
             pod.reject(&reason, &message, now);

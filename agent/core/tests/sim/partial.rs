@@ -72,17 +72,35 @@ fn what_may_be_in_what_cannot_be_read_goes_on() {
     }
 }
 
+/// What was read of the runtime before a pod went tells nothing of what comes back under its UID.
 #[test]
-fn what_was_read_since_is_removed_while_something_else_cannot_be_read() {
-    let mut run = begun_again(|run| unread(run, &["other"]));
-    run.unwant("web");
-    run.settle();
-    assert!(!running(&run, "web"), "its file is gone, and was read before");
-    assert!(running(&run, "other"));
-    run.want(pods::pod("web", &["main"]));
-    run.settle();
-    assert!(running(&run, "web"), "it begins anew");
-    assert_eq!(run.world.violations, Vec::<String>::new());
+fn what_was_read_since_is_removed_and_begins_anew_while_something_else_cannot_be_read() {
+    type Change = fn(&mut Run);
+    let rows: [(&str, Change, Change); 3] = [
+        ("nothing else happens", |_| {}, |_| {}),
+        (
+            "containerd has lost the records of sandboxes",
+            |run| run.world.sandboxes.values_mut().for_each(|one| one.is_recorded = false),
+            |_| {},
+        ),
+        ("the runtime is read before it goes, and heard of later", |_| {}, Run::read_runtime),
+    ];
+    for (case, before, meanwhile) in rows {
+        let mut run = begun_again(|run| {
+            before(run);
+            unread(run, &["other"]);
+        });
+        meanwhile(&mut run);
+        run.unwant("web");
+        run.settle();
+        assert!(!running(&run, "web"), "{case}: its file is gone, and was read before");
+        assert!(running(&run, "other"), "{case}");
+        run.hear_runtime();
+        run.want(pods::pod("web", &["main"]));
+        run.settle();
+        assert!(running(&run, "web"), "{case}: it begins anew");
+        assert_eq!(run.world.violations, Vec::<String>::new(), "{case}");
+    }
 }
 
 /// A manifest that was changed meanwhile gives a pod with the same name and another UID.
