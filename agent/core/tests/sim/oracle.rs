@@ -55,8 +55,8 @@ pub(crate) struct Oracle {
     /// Sandboxes of which the agent knows that they are up, and since when. Any other is looked for: then a reading of the whole
     /// runtime tells of ends alone.
     up: BTreeMap<SandboxId, Mono>,
-    /// Probes that are not answered yet.
-    probes: BTreeMap<OpId, (PodUid, ContainerName, ProbeKind)>,
+    /// Probes that are not answered yet, and when they were asked.
+    probes: BTreeMap<OpId, (Question, Mono)>,
     /// Looks for sandboxes that are not answered yet.
     looks: BTreeMap<OpId, (PodUid, SandboxId)>,
     /// What the API server was told.
@@ -72,6 +72,9 @@ pub(crate) struct Oracle {
     /// Rules that were broken.
     pub(crate) violations: Vec<String>,
 }
+
+/// What is asked of which container.
+type Question = (PodUid, ContainerName, ProbeKind);
 
 /// One pod from its first record to the last.
 #[derive(Debug)]
@@ -315,7 +318,7 @@ impl Oracle {
             return;
         }
         match act {
-            Act::Probe(request) => self.probe_asked(pod, *op, request),
+            Act::Probe(request) => self.probe_asked(pod, *op, request, now),
             Act::EnsureSandbox(request) => {
                 self.up.remove(&request.id);
                 self.looks.insert(*op, (pod.clone(), request.id.clone()));
@@ -363,6 +366,11 @@ impl Oracle {
         });
         account.intended = Some(record.clone());
         account.is_being_written = true;
+        for container in record.containers.values() {
+            if let Some(run) = account.find_mut(&container.id) {
+                run.stopped = container.stopping.map(|stopping| stopping.began);
+            }
+        }
     }
 
     /// A record is on disk.
@@ -379,7 +387,7 @@ impl Oracle {
         }
     }
 
-    /// Whether a pod was wanted when the agent began, and ever since.
+    /// Whether a pod was wanted when the agent began and ever since, and nothing kept it out meanwhile.
     pub(crate) fn was_always_wanted(&self, pod: &PodUid) -> bool {
         self.wanted_since.get(pod).is_some_and(|since| *since <= self.agent_since)
     }
@@ -400,6 +408,7 @@ impl Oracle {
     /// The record is gone: nothing of the pod is left, and one that comes back begins anew.
     pub(crate) fn forgotten(&mut self, pod: &PodUid) {
         self.told.forget(pod.clone());
+        self.wanted_since.remove(pod);
         let Some(account) = self.pods.remove(pod) else { return };
         let all = [ContainerKind::Main, ContainerKind::Init, ContainerKind::Sidecar];
         let running = account.any_running(&all).map(|name| format!("{pod}/{name} still runs"));

@@ -225,9 +225,11 @@ impl Run {
     /// Tells what came of a probe.
     pub(crate) fn answer_probe(&mut self, at: usize, outcome: Result<Outcome, Failure>) {
         let Some(effect) = self.probes.remove(at) else { return };
+        self.tick();
         let now = self.now;
         self.world.judge(|oracle| oracle.probed(&effect, &outcome, now));
         self.handle(Event::Done { op: effect.op(), outcome });
+        self.tick();
     }
 
     /// Tells the node the outcome of an effect.

@@ -52,6 +52,7 @@ fn every_rule_tells_what_breaks_it_and_no_other_does() {
         ("a probe asks what runs, one question at a time", probes::asked_before_it_has_started),
         ("a probe asks what runs, one question at a time", probes::asked_in_a_pod_that_ends),
         ("a probe asks what runs, one question at a time", probes::asked_after_its_end),
+        ("a probe asks what runs, one question at a time", probes::asked_when_it_cannot_start_any_more),
         ("a probe's verdict is on disk before it is shown", probes::ready_without_a_record),
         ("a process is removed only when kills have no effect", removed_while_it_runs),
         ("a run is on disk before it starts", begun_without_a_record),

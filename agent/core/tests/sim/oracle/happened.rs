@@ -96,7 +96,7 @@ impl Oracle {
         let Some(run) = account.find_mut(&request.id) else { return };
         if !is_to_stop {
             (run.term, run.termed) = (None, Termed::No);
-            run.health = Health::default();
+            (run.health, run.stopped) = (Health::default(), None);
         }
         // An earlier start under this id, with another spec, came to nothing.
         run.changed = is_changed.then(|| run.changed.unwrap_or(now.mono));

@@ -1,8 +1,9 @@
 //! Probes: what they said, counted once more, and what follows from it, from "Liveness, Readiness, and Startup Probes" of the
 //! concepts of Kubernetes.
 //!
-//! Of a probe that decides what is not so yet, a failure may be one of an early try, which counts for nothing: a startup probe
-//! may have failed for good a few answers later than is counted here, and never earlier.
+//! Of a probe that decides what is not so yet, a failure may be one of an early try, which counts for nothing, and all of those
+//! come within a period of the first question. So a startup probe may have failed for good a few answers later than is counted
+//! here, and never earlier: whether it is why a run is to stop is told by when the record says that the stop began.
 
 use std::time::Duration;
 
@@ -33,6 +34,10 @@ pub(super) struct Health {
     pub(super) grace: Duration,
     /// What follows that.
     pub(super) afterwards: Afterwards,
+    /// When its startup probe was first asked.
+    asked: Option<Mono>,
+    /// Failures of that in a row that were no early tries.
+    missed: u32,
     /// Successes and failures in a row, per kind.
     counts: [(u32, u32); 3],
 }
@@ -42,9 +47,9 @@ impl Health {
         container.probes.startup.is_none() || self.started
     }
 
-    /// Whether a probe failed before something else happened.
-    pub(super) fn is_before(&self, other: Option<Mono>) -> bool {
-        self.failed.is_some_and(|failed| other.is_none_or(|other| failed < other))
+    /// Whether its startup probe has failed, whatever early tries there were.
+    fn never_started(&self, container: &Container) -> bool {
+        container.probes.startup.as_ref().is_some_and(|probe| self.missed >= probe.failures)
     }
 
     /// The time that it gets at least, should a probe have failed.
@@ -60,7 +65,7 @@ impl Health {
     ) {
         let (id, record) = run;
         let stored = record.and_then(|record| record.containers.get(name)).filter(|stored| stored.id == *id);
-        self.counts = Default::default();
+        (self.asked, self.missed, self.counts) = Default::default();
         let Some(stored) = stored else { return };
         (self.started, self.ready) = (stored.probed.started, stored.probed.ready);
         if stored.stopping.is_none() {
@@ -78,6 +83,10 @@ impl Oracle {
             for (name, runs) in &mut account.runs {
                 for run in runs {
                     run.health.restored(name, (&run.id, stored.as_ref()));
+                    let record = stored.as_ref().and_then(|record| record.containers.get(name));
+                    if let Some(record) = record.filter(|record| record.id == run.id) {
+                        run.stopped = record.stopping.map(|stopping| stopping.began);
+                    }
                 }
             }
         }
@@ -88,14 +97,14 @@ impl Oracle {
         std::mem::take(&mut self.unready)
     }
 
-    pub(super) fn probe_asked(&mut self, pod: &PodUid, op: OpId, request: &ProbeRequest) {
+    pub(super) fn probe_asked(&mut self, pod: &PodUid, op: OpId, request: &ProbeRequest, now: Now) {
         let account = &self.pods[pod];
         let wrong = match account.find(&request.id) {
             None => Some("it was never asked to start".to_owned()),
             Some((name, run)) => {
                 let key = (pod.clone(), name.clone(), request.kind);
-                let is_doubled = self.probes.values().any(|open| *open == key);
-                self.probes.insert(op, key);
+                let is_doubled = self.probes.values().any(|(open, _)| *open == key);
+                self.probes.insert(op, (key, now.mono));
                 let account = &self.pods[pod];
                 let why = if is_doubled {
                     Some("it was asked already")
@@ -107,12 +116,16 @@ impl Oracle {
         };
         let broken = wrong.map(|why| format!("{pod}: {:?} of {}: {why}", request.kind, request.id));
         self.judge("a probe asks what runs, one question at a time", broken);
+        let run = self.pods.get_mut(pod).and_then(|account| account.find_mut(&request.id));
+        if let Some(run) = run.filter(|_| request.kind == ProbeKind::Startup) {
+            run.health.asked.get_or_insert(now.mono);
+        }
     }
 
     /// A probe was answered, and the agent hears it.
     pub(crate) fn probed(&mut self, effect: &Effect, outcome: &Result<Outcome, Failure>, now: Now) {
         let Effect::Pod { op, pod, act: Act::Probe(request) } = effect else { return };
-        self.probes.remove(op);
+        let asked = self.probes.remove(op).map(|(_, at)| at);
         let is_success = match outcome {
             Ok(Outcome::Probed(ProbeAnswer::Success | ProbeAnswer::Warning(_))) => true,
             Ok(Outcome::Probed(ProbeAnswer::Failure(_))) => false,
@@ -121,19 +134,22 @@ impl Oracle {
         let Some(account) = self.pods.get_mut(pod) else { return };
         let policy = account.spec.restart_policy;
         let pod_grace = account.spec.grace;
-        let is_out_of_time =
-            account.over(now) == Some(Over::Deadline) && request.kind != ProbeKind::Readiness;
-        let is_unasked = is_out_of_time
-            || account
-                .find(&request.id)
-                .is_none_or(|(_, run)| account.is_unasked(run, request.kind).is_some());
-        let Some(run) = account.find_mut(&request.id).filter(|_| !is_unasked) else { return };
+        let is_out_of_time = account.over(now) == Some(Over::Deadline);
+        let is_void = account.find(&request.id).is_none_or(|(_, run)| match request.kind {
+            ProbeKind::Startup | ProbeKind::Liveness if is_out_of_time => true,
+            kind => account.is_unasked(run, kind).is_some(),
+        });
+        let Some(run) = account.find_mut(&request.id).filter(|_| !is_void) else { return };
         let container = std::sync::Arc::clone(&run.container);
         let Some(probe) = container.probes.of(request.kind) else { return };
         let health = &mut run.health;
         let (successes, failures) = &mut health.counts[request.kind as usize];
         (*successes, *failures) = if is_success { (*successes + 1, 0) } else { (0, *failures + 1) };
         let (is_good, is_bad) = (*successes >= probe.successes, *failures >= probe.failures);
+        let is_early = health.asked.zip(asked).is_none_or(|(first, asked)| asked < first + probe.period);
+        if request.kind == ProbeKind::Startup && !is_success && !is_early {
+            health.missed += 1;
+        }
         match request.kind {
             ProbeKind::Startup if is_good => (health.started, health.failed) = (true, None),
             ProbeKind::Readiness if is_good => health.ready = true,
@@ -155,6 +171,17 @@ impl Oracle {
 impl Account {
     /// Why a run is not to be asked.
     fn is_unasked(&self, run: &Run, kind: ProbeKind) -> Option<&'static str> {
+        let is_to_stop = self.unwanted.is_some() || self.last_phase.is_some();
+        self.is_void(run, kind).or_else(|| match kind {
+            ProbeKind::Startup | ProbeKind::Liveness if is_to_stop => Some("its pod ends"),
+            ProbeKind::Startup if run.health.never_started(&run.container) => Some("it is to stop"),
+            ProbeKind::Liveness if run.health.failed.is_some() => Some("it is to stop"),
+            ProbeKind::Startup | ProbeKind::Readiness | ProbeKind::Liveness => None,
+        })
+    }
+
+    /// Why an answer tells nothing of a run.
+    fn is_void(&self, run: &Run, kind: ProbeKind) -> Option<&'static str> {
         let has_started = run.health.has_started(&run.container);
         let is_last = self
             .find(&run.id)
@@ -165,12 +192,9 @@ impl Account {
         if run.container.probes.of(kind).is_none() {
             return Some("it has no such probe");
         }
-        let is_to_stop = self.unwanted.is_some() || self.last_phase.is_some();
         match kind {
             ProbeKind::Startup if has_started => Some("it has started"),
             ProbeKind::Readiness | ProbeKind::Liveness if !has_started => Some("it has not started"),
-            ProbeKind::Startup | ProbeKind::Liveness if is_to_stop => Some("its pod ends"),
-            ProbeKind::Liveness if run.health.failed.is_some() => Some("it is to stop"),
             ProbeKind::Startup | ProbeKind::Readiness | ProbeKind::Liveness => None,
         }
     }

@@ -36,6 +36,8 @@ pub(super) struct Run {
     pub(super) changed: Option<Mono>,
     /// What its probes said.
     pub(super) health: Health,
+    /// When its stop began, by the record as it was last asked to be written.
+    pub(super) stopped: Option<Mono>,
     /// When it was first asked to stop.
     pub(super) term: Option<Mono>,
     /// How far its stop signal is.
@@ -119,6 +121,7 @@ impl Run {
             is_told: false,
             changed: None,
             health: Health::default(),
+            stopped: None,
             term: None,
             termed: Termed::No,
             trust: Trust::No,

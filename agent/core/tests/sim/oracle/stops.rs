@@ -158,14 +158,22 @@ impl Run {
     /// not, whether the other spec came meanwhile or the agent learned only then that it runs; what was to stop and ended before
     /// its signal is: nobody can tell the one from the other.
     pub(super) fn is_replaced(&self) -> bool {
-        let is_final = self.health.afterwards == Afterwards::Never && self.health.is_before(self.changed);
-        let why = [self.changed, self.health.failed].into_iter().flatten().min();
+        let failed = self.health.failed.filter(|_| self.is_stopped_for_its_health());
+        let why = [self.changed, failed].into_iter().flatten().min();
+        let is_final = self.health.afterwards == Afterwards::Never && failed.is_some() && failed == why;
         let Some(changed) = why.filter(|_| !is_final && (self.term.is_some() || self.meant == Meant::ToStop))
         else {
             return false;
         };
         let known = self.term.map_or(self.learned, |term| term.min(self.learned));
         self.given_up.is_none_or(|given_up| changed < given_up && known < given_up)
+    }
+
+    /// Whether a probe that failed was why its stop began. That of a startup probe may have been an early try.
+    fn is_stopped_for_its_health(&self) -> bool {
+        let others = [self.changed, self.given_up].into_iter().flatten().min();
+        let is_first = |began| others.is_none_or(|other| began < other);
+        self.health.has_started(&self.container) || self.stopped.is_some_and(is_first)
     }
 }
 

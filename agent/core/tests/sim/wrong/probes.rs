@@ -80,6 +80,23 @@ pub(super) fn asked_after_its_end(run: &mut Run) {
     lie(run, |oracle, now| ask(oracle, late, now));
 }
 
+/// It failed three times at intervals of its period, and before that as early tries may.
+pub(super) fn asked_when_it_cannot_start_any_more(run: &mut Run) {
+    begin_asked(run, startup(), RestartPolicy::Always);
+    let sick = ProbeAnswer::Failure("sick".into());
+    run.world.sick.insert((ContainerName::new("main"), ProbeKind::Startup), sick);
+    while run.probe() {}
+    let question = question(run, ProbeKind::Startup);
+    lie(run, |oracle, now| {
+        let at = |periods: u32| later(now, pods::probe().period * periods);
+        for periods in 1..=3 {
+            said(oracle, &question, false, at(periods));
+            assert_eq!(oracle.violations, Vec::<String>::new());
+        }
+        ask(oracle, question, at(4));
+    });
+}
+
 pub(super) fn ready_without_a_record(run: &mut Run) {
     begin_asked(run, readiness(), RestartPolicy::Always);
     run.settle();
