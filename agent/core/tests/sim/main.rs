@@ -33,6 +33,8 @@ mod plan;
 #[cfg(test)]
 mod pods;
 #[cfg(test)]
+mod probed;
+#[cfg(test)]
 mod random;
 #[cfg(test)]
 mod refresh;

@@ -260,17 +260,19 @@ impl PodMachine {
     ) -> Verdict {
         let key = (name.clone(), kind);
         let Some(container) = self.container(name) else { return Verdict::Same };
-        let Some(probe) = container.probes.of(kind) else { return Verdict::Same };
         let Some(worker) = self.probing.workers.get_mut(&key) else { return Verdict::Same };
         match worker.state {
             State::Asking { op: asked, .. } if asked == op => {}
             State::Ending { op: asked } if asked == op => {
+                let run = worker.run.clone();
                 self.probing.workers.remove(&key);
+                let verdict = self.probed_late(&run, &container, kind, answer(result), now.mono);
                 self.keep_probes(now);
-                return Verdict::Same;
+                return verdict;
             }
             State::Due { .. } | State::Asking { .. } | State::Ending { .. } => return Verdict::Same,
         }
+        let Some(probe) = container.probes.of(kind) else { return Verdict::Same };
         let answer = answer(result);
         let is_success = match &answer {
             ProbeAnswer::Success | ProbeAnswer::Warning(_) => Some(true),
@@ -292,6 +294,31 @@ impl PodMachine {
             self.keep_probes(now);
         }
         verdict
+    }
+
+    /// Takes an answer that is not wanted any more. That a container has started is so even though it is to stop by now. Source:
+    /// `doProbe` of `pkg/kubelet/prober/worker.go`, which looks at nothing between its question and the answer.
+    fn probed_late(
+        &mut self,
+        run: &ContainerId,
+        container: &Container,
+        kind: ProbeKind,
+        answer: ProbeAnswer,
+        now: Mono,
+    ) -> Verdict {
+        let name = &container.name;
+        let is_there = self.life.container_id(name) == *run && matches!(self.life.run(name), Run::Running(_));
+        let is_success = match answer {
+            ProbeAnswer::Success | ProbeAnswer::Warning(_) => true,
+            ProbeAnswer::Failure(_) | ProbeAnswer::Errored { .. } => false,
+        };
+        match (kind, container.probes.of(kind)) {
+            (ProbeKind::Startup, Some(probe)) if is_there && is_success => {
+                self.tell_answer(name, kind, answer);
+                self.judge(container, kind, probe, true, now)
+            }
+            (ProbeKind::Startup | ProbeKind::Readiness | ProbeKind::Liveness, _) => Verdict::Same,
+        }
     }
 
     fn tell_answer(&mut self, name: &ContainerName, kind: ProbeKind, answer: ProbeAnswer) {

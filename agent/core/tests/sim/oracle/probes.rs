@@ -136,6 +136,8 @@ impl Oracle {
         let pod_grace = account.spec.grace;
         let is_out_of_time = account.over(now) == Some(Over::Deadline);
         let is_void = account.find(&request.id).is_none_or(|(_, run)| match request.kind {
+            // That it has started is so, whatever is to become of it.
+            ProbeKind::Startup if is_success => account.is_void(run, request.kind).is_some(),
             ProbeKind::Startup | ProbeKind::Liveness if is_out_of_time => true,
             kind => account.is_unasked(run, kind).is_some(),
         });
