@@ -121,6 +121,7 @@ pub(crate) fn pod(containers: Vec<Container>) -> Pod {
         active_deadline: None,
         generation: None,
         deletion: None,
+        started_at: None,
         ended: None,
         readiness_gates: Vec::new(),
         scheduling: Scheduling::default(),

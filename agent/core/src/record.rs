@@ -28,7 +28,7 @@ pub struct PodRecord {
     pub manifest: Arc<str>,
     /// Set while its resources are those of an earlier manifest.
     pub resize: Option<Resize>,
-    /// When the agent first saw the pod: `status.startTime`.
+    /// When the pod began: when the agent first saw it, unless its source knew (`status.startTime`).
     pub started_at: Timestamp,
     /// What the pod is to become.
     pub goal: Goal,

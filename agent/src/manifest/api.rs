@@ -10,7 +10,8 @@ use super::read::{Manifest, convert};
 use crate::document::{Faults, Node, Place, Value};
 
 /// Makes a pod of one that the API server gave, and `seen` first then. What nobody here needs of it is left out: who wrote which field,
-/// and its status but for how it ended, and for the conditions that its readiness waits for: an agent that begins anew goes on from these.
+/// and its status but for when it began, how it ended, and the conditions that its readiness waits for: an agent that begins anew goes on
+/// from these.
 ///
 /// # Errors
 /// What of it this node cannot do.
@@ -29,6 +30,7 @@ pub fn api_pod(given: &ApiPod, seen: Timestamp) -> Result<Manifest, Faults> {
     let mut manifest = convert(&nowhere, &written, Source::Api)?;
     if let Some(pod) = std::sync::Arc::get_mut(&mut manifest.pod) {
         pod.ended = super::pod::ended(status.as_ref());
+        pod.started_at = status.and_then(|status| status.start_time).map(|began| began.0);
     }
     Ok(manifest)
 }
@@ -56,6 +58,28 @@ mod tests {
 
     fn gates(pod: &Pod) -> Vec<(&str, Option<&str>)> {
         pod.readiness_gates.iter().map(|gate| (gate.condition.as_str(), gate.status.as_deref())).collect()
+    }
+
+    #[test]
+    fn a_pod_began_when_its_status_says() {
+        let given = |status: serde_json::Value| -> ApiPod {
+            let json = json!({
+                "metadata": { "name": "web", "namespace": "default", "uid": "u1" },
+                "spec": { "containers": [{ "name": "c", "image": "i" }] },
+                "status": status,
+            });
+            serde_json::from_value(json).unwrap()
+        };
+        for (status, began) in [
+            (json!({}), None),
+            (json!({ "phase": "Pending", "startTime": null }), None),
+            (json!({ "startTime": "2026-11-01T10:00:00Z" }), Some("2026-11-01T10:00:00Z")),
+            (json!({ "startTime": "0001-01-01T00:00:00Z" }), Some("0001-01-01T00:00:00Z")),
+            (json!({ "startTime": "9999-12-30T00:00:00Z" }), Some("9999-12-30T00:00:00Z")),
+        ] {
+            let pod = api_pod(&given(status.clone()), Timestamp::UNIX_EPOCH).unwrap().pod;
+            assert_eq!(pod.started_at.map(|at| at.to_string()).as_deref(), began, "{status}");
+        }
     }
 
     /// What readiness waits for is in the record of the pod, and nothing else of its status.

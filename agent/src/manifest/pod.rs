@@ -67,6 +67,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         active_deadline: deadline.map(Duration::from_secs),
         generation: written.metadata.generation,
         deletion: deletion(written),
+        started_at: None,
         ended: None,
         readiness_gates: readiness_gates(written),
         scheduling: scheduling::of_pod(notes, written),

@@ -9,6 +9,7 @@ mod api_faults;
 mod api_kills;
 mod api_pods;
 mod api_rights;
+mod api_status;
 mod api_streams;
 mod as_kubelet;
 mod bad_input;
@@ -93,6 +94,7 @@ fn main() -> ExitCode {
         as_kubelet::tests(),
         clock_steps::tests(),
         api_deletion::tests(),
+        api_status::tests(),
         api_rights::tests(),
         api_faults::tests(),
         api_away::tests(),

@@ -24,6 +24,9 @@ const WHOLE: &[&str] = &[
     "allocatedResources",
 ];
 
+/// What never changes once it is told.
+const ONCE: &str = "startTime";
+
 /// What of a pod that has ended never changes.
 const OF_THE_END: &[&str] = &["phase", "reason", "message"];
 
@@ -46,16 +49,15 @@ const CONDITIONS: &[&str] = &[
 const OF_A_CONDITION: &[&str] = &["status", "reason", "message", "lastTransitionTime", "observedGeneration"];
 
 /// What has to be patched in `status` so that it becomes `wanted`; `None` when nothing has. A pod that has ended stays ended, as it
-/// ended.
+/// ended, and one that has begun began when it was first told to have.
 #[must_use]
 pub fn status(seen: &Value, wanted: &Value) -> Option<Value> {
     let mut patch = Map::new();
     let has_ended = is_terminal(seen);
     for field in WHOLE {
-        if has_ended && OF_THE_END.contains(field) {
-            continue;
-        }
-        if !is_same(seen.get(field), wanted.get(field)) {
+        let is_told = *field == ONCE && !is_same(seen.get(field), None);
+        let is_final = is_told || (has_ended && OF_THE_END.contains(field));
+        if !is_final && !is_same(seen.get(field), wanted.get(field)) {
             patch.insert((*field).to_owned(), wanted.get(field).cloned().unwrap_or(Value::Null));
         }
     }
@@ -228,6 +230,26 @@ mod tests {
             assert_eq!(status(&seen, &wanted), expected);
         }
         assert_eq!(status(&json!({"containerStatuses": []}), &json!({})), None);
+    }
+
+    /// Another agent has told it, or an earlier record that is gone.
+    #[test]
+    fn when_a_pod_began_is_told_once() {
+        let began = |at: Value| json!({"phase": "Pending", "startTime": at});
+        for (seen, wanted, patch) in [
+            (json!({"phase": "Pending"}), began(json!("2")), Some(json!({"startTime": "2"}))),
+            (began(Value::Null), began(json!("2")), Some(json!({"startTime": "2"}))),
+            (began(json!("1")), began(json!("1")), None),
+            (began(json!("1")), began(json!("2")), None),
+            (began(json!("1")), json!({"phase": "Pending"}), None),
+            (
+                began(json!("1")),
+                json!({"phase": "Running", "startTime": "2"}),
+                Some(json!({"phase": "Running"})),
+            ),
+        ] {
+            assert_eq!(status(&seen, &wanted), patch, "{seen} {wanted}");
+        }
     }
 
     #[test]

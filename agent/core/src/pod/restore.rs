@@ -345,7 +345,7 @@ fn first_record(spec: &Pod, now: Now) -> PodRecord {
         source: spec.source,
         manifest: Arc::clone(&spec.manifest),
         resize: None,
-        started_at: now.wall,
+        started_at: spec.started_at.unwrap_or(now.wall),
         goal: Goal::Wanted,
         sandbox: 0,
         sandbox_id: SandboxId::of(&spec.uid, 0),
@@ -365,6 +365,26 @@ mod tests {
 
     use super::*;
     use crate::{fixtures, id::ContainerId, spec::RestartPolicy};
+
+    /// What the API server had of it counts, also of a pod of which nothing else is known.
+    #[test]
+    fn a_pod_without_a_record_began_when_its_source_says() {
+        let now = Now { mono: Mono(std::time::Duration::from_secs(500)), wall: at(1000) };
+        for (told, began) in [(None, at(1000)), (Some(at(900)), at(900)), (Some(at(2000)), at(2000))] {
+            let spec = Arc::new(Pod { started_at: told, ..fixtures::pod(vec![fixtures::container("web")]) });
+            let new = PodMachine::new(Arc::clone(&spec), now);
+            let found = PodMachine::found(Arc::clone(&spec), &Observation::default(), now);
+            // What was written down counts before what a source says later.
+            let record = PodRecord { started_at: at(800), ..first_record(&spec, now) };
+            let known = PodMachine::restored(record, spec, &Observation::default(), now);
+            let all = [new, found, known].map(|pod| pod.life.record.started_at);
+            assert_eq!(all, [began, began, at(800)], "{told:?}");
+        }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
 
     /// The sandbox of both is gone. After the machine was switched off there is no record.
     #[test]

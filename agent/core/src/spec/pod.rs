@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use jiff::Timestamp;
+
 use super::{Container, PodSecurity, QosClass, Quantities, Resources, Scheduling, Volume};
 use crate::id::{PodName, PodUid};
 
@@ -28,6 +30,8 @@ pub struct Pod {
     pub generation: Option<i64>,
     /// Set when the API server wants the pod deleted: `metadata.deletionGracePeriodSeconds`.
     pub deletion: Option<Duration>,
+    /// When it began by the word of its source: of another agent, or of one before whose record is gone (`status.startTime`).
+    pub started_at: Option<Timestamp>,
     /// How the pod had ended when its source first gave it. Nothing of it is started then.
     pub ended: Option<Ended>,
     /// What others say of it, without which it is not ready (`spec.readinessGates`).

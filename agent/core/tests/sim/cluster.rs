@@ -134,7 +134,9 @@ impl Cluster {
             ..Pod::clone(spec)
         });
         let ended = before.is_none().then(|| ended(object)).flatten();
-        let wanted = Arc::new(Pod { ended, ..Pod::clone(&pod) });
+        let began = object.status["startTime"].as_str();
+        let started_at = began.and_then(|at| at.parse().ok());
+        let wanted = Arc::new(Pod { ended, started_at, ..Pod::clone(&pod) });
         self.wanted.insert(object.uid.clone(), (Arc::new(object.clone()), wanted));
         self.is_untold = true;
         Some(pod)

@@ -51,6 +51,8 @@ mod status;
 #[cfg(test)]
 mod tell;
 #[cfg(test)]
+mod told;
+#[cfg(test)]
 mod trust;
 #[cfg(test)]
 mod world;

@@ -106,7 +106,11 @@ struct Account {
 }
 
 impl Account {
-    fn new(spec: Arc<Pod>, began: Now) -> Self {
+    fn new(spec: Arc<Pod>, now: Now) -> Self {
+        let began = spec.started_at.map_or(now, |wall| {
+            let before = Duration::try_from(now.wall.duration_since(wall)).unwrap_or_default();
+            Now { mono: Mono(now.mono.0.saturating_sub(before)), wall }
+        });
         Self {
             spec,
             began,

@@ -69,6 +69,7 @@ pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
         active_deadline: None,
         generation: None,
         deletion: None,
+        started_at: None,
         ended: None,
         readiness_gates: Vec::new(),
         scheduling: Scheduling::default(),

@@ -98,3 +98,41 @@ fn exit_code(life: &Life, container: &Container) -> Option<u32> {
     let record = life.record.containers.get(&container.name)?;
     record.exit.as_ref().map(|exit| exit.exit.code)
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::{fixtures, pod::machine::PodMachine, spec::Pod};
+
+    /// When a pod began is what somebody wrote into the API: any moment that there is.
+    #[test]
+    fn the_time_that_a_pod_has_is_counted_from_when_it_began() {
+        let at = |seconds: i64| Timestamp::from_second(seconds).unwrap();
+        let now = Now { mono: Mono(Duration::from_secs(500)), wall: at(1_000_000) };
+        let longest = Duration::from_secs(u64::from(u32::MAX >> 1));
+        for (began, has, left) in [
+            (at(1_000_000), Duration::from_secs(60), Some(60)),
+            (at(999_960), Duration::from_secs(60), Some(20)),
+            (at(999_940), Duration::from_secs(60), None),
+            (at(999_000), Duration::from_secs(60), None),
+            (at(1_000_900), Duration::from_secs(60), Some(60)),
+            (Timestamp::MIN, Duration::from_secs(60), None),
+            (Timestamp::MIN, longest, None),
+            (Timestamp::MAX, longest, Some(longest.as_secs())),
+        ] {
+            let pod = fixtures::pod(vec![fixtures::container("web")]);
+            let spec = Pod { started_at: Some(began), active_deadline: Some(has), ..pod };
+            let pod = PodMachine::new(spec.into(), now);
+            let ends_at = match over(pod.life(), now) {
+                Over::Ended(end) => {
+                    assert_eq!(end.reason, "DeadlineExceeded");
+                    None
+                }
+                Over::GoesOn(deadline) => deadline.map(|at| at.since(now.mono).as_secs()),
+            };
+            assert_eq!(ends_at, left, "began {began}, has {has:?}");
+        }
+    }
+}

@@ -11,6 +11,7 @@ use berth_core::{
     id::{ContainerId, PodUid, SandboxId},
     observation::{Observation, ObservedTask, SandboxReport},
     record::PodRecord,
+    spec::Source,
     time::Now,
 };
 
@@ -65,7 +66,8 @@ impl Oracle {
         for (uid, account) in &mut self.pods {
             account.stored = ends.get(uid).cloned();
             account.intended.clone_from(&account.stored);
-            if account.stored.is_none() {
+            // The API server has when a pod of it began.
+            if account.stored.is_none() && account.spec.source != Source::Api {
                 account.began = now;
             }
         }

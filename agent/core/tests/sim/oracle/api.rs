@@ -216,6 +216,7 @@ impl Oracle {
         let text = || format!("{name}: {} became {}", before.status["phase"], after.status["phase"]);
         self.judge("what has ended stays so in the API", is_taken_back.then(text));
         let broken = went_back(&before.status, &after.status).filter(|_| !takes_back);
+        let broken = began_anew(&before.status, &after.status).or(broken);
         let broken = broken.map(|what| format!("{name}: {what}"));
         self.judge("what the API has of a pod never goes back", broken);
     }
@@ -398,12 +399,14 @@ impl Account {
     }
 }
 
+/// When a pod began is told once, whoever told it.
+fn began_anew(before: &Value, after: &Value) -> Option<String> {
+    let [first, then] = [before, after].map(|status| said(&status["startTime"]));
+    (!first.is_null() && first != then).then(|| format!("it began {first}, and then {then}"))
+}
+
 /// What less is told of than before.
 fn went_back(before: &Value, after: &Value) -> Option<String> {
-    let began = [before, after].map(|status| said(&status["startTime"]));
-    if !began[0].is_null() && began[0] != began[1] {
-        return Some(format!("it began {}, and then {}", began[0], began[1]));
-    }
     ["initContainerStatuses", "containerStatuses"]
         .iter()
         .find_map(|field| container_went_back(&before[field], &after[field]))
@@ -435,6 +438,9 @@ fn differs(there: &Value, shown: &Value) -> Option<String> {
     // How it ended is never written again, whoever wrote it.
     let has_ended = matches!(there["phase"].as_str(), Some("Succeeded" | "Failed"));
     let fields = fields.filter(|field| !(has_ended && matches!(field.as_str(), "reason" | "message")));
+    // An agent that knew nothing of it may show another beginning, which is not written either.
+    let began = !said(&there["startTime"]).is_null();
+    let fields = fields.filter(|field| !(began && *field == "startTime"));
     let field = fields.into_iter().find(|field| said(&there[*field]) != said(&shown[*field]));
     if let Some(field) = field {
         return Some(field.clone());

@@ -50,6 +50,7 @@ fn every_rule_of_clusters_tells_what_breaks_it_and_no_other_does() {
         ("what the API has of a pod never goes back", runs_after_its_end),
         ("what the API has of a pod never goes back", told_of_no_more),
         ("what the API has of a pod never goes back", began_anew),
+        ("what the API has of a pod never goes back", began_anew_by_the_next_agent),
         ("what the API has of a pod never goes back", taken_back_twice),
         ("who is kept out by a name is told", kept_out_and_not_told),
     ];
@@ -356,6 +357,21 @@ fn told_of_no_more(run: &mut Run) {
 
 fn began_anew(run: &mut Run) {
     patched(run, json!({ "startTime": "1" }), json!({ "startTime": "2" }));
+}
+
+/// Also an agent that knows nothing of a pod leaves when it began.
+fn began_anew_by_the_next_agent(run: &mut Run) {
+    let object = bound(run);
+    let request = patch(900, json!({ "message": "one" }));
+    lie(run, |oracle, now| {
+        oracle.written(&uid(), false);
+        oracle.restarted(now);
+        oracle.published(&name());
+        oracle.request_asked(&request, Some(&object));
+        let [before, after] = [(900, "1"), (901, "2")]
+            .map(|(version, at)| Some(status_of(&object, version, json!({ "startTime": at }))));
+        oracle.carried_out(&Carried { request: &request, before, after, left: Vec::new() });
+    });
 }
 
 /// Of what an agent knew alone the next one takes back what was told; once.
