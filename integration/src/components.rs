@@ -27,6 +27,20 @@ pub enum Set {
     /// The pinned ones, the minor versions of containerd that a node comes from and goes to, what runs beside Berth, a control
     /// plane, and criu.
     PinnedForTests,
+    /// Those, and what only the soak uses.
+    PinnedForSoak,
+}
+
+impl Set {
+    /// What there is beside what a node consists of.
+    fn beside_the_node(self) -> impl Iterator<Item = &'static Component> {
+        let (tests, soak) = match self {
+            Self::Node | Self::Pinned => (&[][..], &[][..]),
+            Self::PinnedForTests => (FOR_TESTS, &[][..]),
+            Self::PinnedForSoak => (FOR_TESTS, FOR_SOAK),
+        };
+        tests.iter().chain(soak)
+    }
 }
 
 /// A Go module with `tool` directives, and how it is built.
@@ -167,6 +181,20 @@ const FOR_TESTS: &[Component] = &[
     },
 ];
 
+/// The oldest API server that the soak has a node of 1.36 beside.
+pub const OLD_API_SERVER: &str = "kube-apiserver-1.34";
+
+const FOR_SOAK: &[Component] = &[Component {
+    name: OLD_API_SERVER,
+    dir: OLD_API_SERVER,
+    binaries: &[OLD_API_SERVER],
+    names: &[],
+    cgo: "0",
+    tags: "",
+    version: Some(KUBERNETES_VERSION),
+    system: Wanted::Nothing,
+}];
+
 const fn neighbour(name: &'static str) -> Component {
     Component {
         name,
@@ -234,8 +262,7 @@ pub fn recipe_of(component: &str) -> Result<String> {
 pub fn build(set: Set, mut say: impl FnMut(&str)) -> Result<()> {
     let go = output(Command::new("go").args(["env", "GOVERSION"]))?;
     let _lock = alone(&mut say)?;
-    let for_tests = if set == Set::PinnedForTests { FOR_TESTS } else { &[] };
-    for component in NODE.iter().chain(for_tests) {
+    for component in NODE.iter().chain(set.beside_the_node()) {
         fs::create_dir_all(component.bin_dir())?;
         let stamp = component.bin_dir().join(format!(".{}.stamp", component.name));
         let system = if set == Set::Node { system::find(component) } else { None };
@@ -261,7 +288,10 @@ pub fn build(set: Set, mut say: impl FnMut(&str)) -> Result<()> {
         }
         fs::write(&stamp, recipe)?;
     }
-    if set == Set::PinnedForTests { criu::install(say) } else { Ok(()) }
+    match set {
+        Set::PinnedForTests | Set::PinnedForSoak => criu::install(say),
+        Set::Node | Set::Pinned => Ok(()),
+    }
 }
 
 /// Waits until nobody else builds components here; the lock is held until it is dropped.

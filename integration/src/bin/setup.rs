@@ -1,7 +1,7 @@
 //! `scripts/setup`, second half: builds the real components.
 //!
 //! `setup` takes the machine's own where they are new enough, `setup pinned` none of them, and `setup tests` builds what only
-//! tests use besides.
+//! tests use besides, `setup soak` what the soak does.
 
 use std::env;
 
@@ -14,7 +14,8 @@ fn main() -> Result<()> {
         None => Set::Node,
         Some("pinned") => Set::Pinned,
         Some("tests") => Set::PinnedForTests,
-        Some(other) => bail!("{other:?} is no set of components: say `pinned`, `tests` or nothing"),
+        Some("soak") => Set::PinnedForSoak,
+        Some(other) => bail!("{other:?} is no set of components: say `pinned`, `tests`, `soak` or nothing"),
     };
     components::build(set, |step| println!("setup: {step}"))
 }

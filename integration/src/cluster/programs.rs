@@ -57,9 +57,15 @@ pub(super) fn etcd(dir: &Path) -> Result<Command> {
     Ok(command)
 }
 
+/// Set, it has every cluster have the older API server.
+const OLD: &str = "BERTH_TEST_OLD_API_SERVER";
+
 /// The API server, with Node and RBAC authorization.
 pub(super) fn api_server(dir: &Path, pki: &Pki, address: IpAddr, port: u16) -> Result<Command> {
-    let mut command = Command::new(components::binary("kube-apiserver")?);
+    let mut command = Command::new(match env::var_os(OLD) {
+        None => components::binary("kube-apiserver")?,
+        Some(_) => components::binary_in(components::OLD_API_SERVER, components::OLD_API_SERVER)?,
+    });
     command.args([
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
