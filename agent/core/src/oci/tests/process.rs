@@ -121,7 +121,7 @@ fn what_references_and_fields_come_to_has_a_bound() {
     let doubled = (1..64).map(|number| value(&format!("V{number}"), &format!("$(V{0})$(V{0})", number - 1)));
     let benches = [
         Bench::with(|bench| {
-            bench.container.env = [value("V0", "xxxxxxxx")].into_iter().chain(doubled).collect()
+            bench.container.env = [value("V0", "xxxxxxxx")].into_iter().chain(doubled).collect();
         }),
         Bench::with(|bench| {
             bench.container.env = vec![value("A", &"x".repeat(1 << 10))];
