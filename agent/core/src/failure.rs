@@ -1,5 +1,7 @@
 //! Why an effect failed, as far as the core acts on it.
 
+use crate::short::{FAILURE_BYTES_MAX, short};
+
 /// Why an effect failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -7,6 +9,14 @@ pub struct Failure {
     pub kind: FailureKind,
     /// What was tried, on what, why it failed and what to do: shown to people.
     pub message: String,
+}
+
+impl Failure {
+    /// A failure whose message is as long as it may be: for one that has something of a pod, an image or a program in it.
+    #[must_use]
+    pub fn new(kind: FailureKind, message: String) -> Self {
+        Self { kind, message: short(message, FAILURE_BYTES_MAX) }
+    }
 }
 
 /// Kinds of failure that the core treats differently.

@@ -32,6 +32,7 @@ mod ops;
 pub mod paths;
 pub mod pod;
 pub mod record;
+pub mod short;
 pub mod spec;
 pub mod status;
 pub mod time;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use sha2::{Digest, Sha256};
 
 use crate::{status::Severity, time::Mono};
 
@@ -85,9 +86,12 @@ pub struct Correlator {
     spam: Kept<Tokens>,
 }
 
+/// Stands in the caches for texts, which may be long.
+type Key = [u8; 32];
+
 #[derive(Debug, Clone, Default)]
 struct Texts {
-    messages: BTreeSet<String>,
+    messages: BTreeSet<Key>,
     last: Mono,
 }
 
@@ -114,20 +118,22 @@ impl Correlator {
     }
 
     /// Many texts for one reason become one event.
-    fn aggregate(&mut self, mut happened: Happened, now: Mono) -> (Happened, String) {
-        let whole = key(&happened, &[&happened.object.field_path, &happened.reason, &happened.message]);
-        let alike = key(&happened, &["\u{1}", &happened.reason]);
+    fn aggregate(&mut self, mut happened: Happened, now: Mono) -> (Happened, Key) {
+        let message: Key = Sha256::digest(&happened.message).into();
+        let (path, reason) = (happened.object.field_path.as_bytes(), happened.reason.as_bytes());
+        let whole = key(&happened, &[path, reason, &message]);
+        let alike = key(&happened, &[b"\x01", reason]);
         let mut texts = self.texts.get(&alike).cloned().unwrap_or_default();
         if now.since(texts.last) > TOGETHER {
             texts.messages.clear();
         }
-        texts.messages.insert(happened.message.clone());
+        texts.messages.insert(message);
         texts.last = now;
         let is_much = texts.messages.len() >= TEXTS_MAX;
         if is_much {
             texts.messages.pop_first();
         }
-        self.texts.put(alike.clone(), texts);
+        self.texts.put(alike, texts);
         if !is_much {
             return (happened, whole);
         }
@@ -135,7 +141,7 @@ impl Correlator {
         (happened, alike)
     }
 
-    fn observe(&mut self, happened: Happened, key: String, wall: Timestamp) -> Sending {
+    fn observe(&mut self, happened: Happened, key: Key, wall: Timestamp) -> Sending {
         let known = self.sent.get(&key).cloned();
         let is_known = known.is_some();
         let Sent { name, count, first } = known.unwrap_or_else(|| Sent {
@@ -149,7 +155,7 @@ impl Correlator {
         if is_known { Sending::Count(event) } else { Sending::Create(event) }
     }
 
-    fn may_send(&mut self, key: String, now: Mono) -> bool {
+    fn may_send(&mut self, key: Key, now: Mono) -> bool {
         let full_at = self.spam.get(&key).map_or(now, |tokens| tokens.full_at.max(now));
         let after = full_at + REFILL;
         let may = after.since(now) <= REFILL * BURST;
@@ -159,22 +165,25 @@ impl Correlator {
 }
 
 /// What events have in common, with `more` of it.
-fn key(happened: &Happened, more: &[&str]) -> String {
+fn key(happened: &Happened, more: &[&[u8]]) -> Key {
     let Object { kind, namespace, name, uid, field_path: _ } = &happened.object;
     let severity = match happened.severity {
         Severity::Normal => "Normal",
         Severity::Warning => "Warning",
     };
-    let mut parts = vec![*kind, namespace, name, uid, severity];
-    parts.extend(more);
-    parts.join("\0")
+    let mut hash = Sha256::new();
+    for part in [*kind, namespace, name, uid, severity].map(str::as_bytes).iter().chain(more) {
+        hash.update(part);
+        hash.update([0]);
+    }
+    hash.finalize().into()
 }
 
 /// The entries that were used last.
 #[derive(Debug)]
 struct Kept<V> {
-    entries: BTreeMap<String, (u64, V)>,
-    used: BTreeMap<u64, String>,
+    entries: BTreeMap<Key, (u64, V)>,
+    used: BTreeMap<u64, Key>,
     next: u64,
 }
 
@@ -185,13 +194,13 @@ impl<V> Default for Kept<V> {
 }
 
 impl<V> Kept<V> {
-    fn get(&self, key: &str) -> Option<&V> {
+    fn get(&self, key: &Key) -> Option<&V> {
         self.entries.get(key).map(|(_, value)| value)
     }
 
-    fn put(&mut self, key: String, value: V) {
+    fn put(&mut self, key: Key, value: V) {
         self.next += 1;
-        self.used.insert(self.next, key.clone());
+        self.used.insert(self.next, key);
         if let Some((before, _)) = self.entries.insert(key, (self.next, value)) {
             self.used.remove(&before);
         }
@@ -206,6 +215,7 @@ impl<V> Kept<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::short::EVENT_BYTES_MAX;
 
     const WALL: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -276,6 +286,17 @@ mod tests {
         let Some(Sending::Count(event)) = take("web", 300) else { panic!() };
         assert_eq!(event.count, 28, "what is not told is counted");
         assert!(take("web", 300).is_none());
+    }
+
+    #[test]
+    fn caches_keep_no_texts() {
+        let mut correlator = Correlator::default();
+        for number in 0..5000 {
+            let message = format!("{number}{}", "x".repeat(EVENT_BYTES_MAX));
+            correlator.take(happened(&format!("p{number}"), "Failed", &message), WALL, at(0));
+        }
+        let told = format!("{correlator:?}").len();
+        assert!(told < 8 << 20, "{told} bytes for 80 MiB of texts");
     }
 
     #[test]

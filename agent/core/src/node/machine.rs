@@ -300,6 +300,7 @@ impl Node {
 
     fn settle(&mut self, op: OpId, result: Result<Outcome, Failure>, now: Now) {
         let Some(purpose) = self.ops.close(op) else { return };
+        let result = result.map_err(|Failure { kind, message }| Failure::new(kind, message));
         match purpose {
             Purpose::Pod { uid, slot: Slot::Probe(name, kind), .. } => {
                 self.probed(&uid, op, (name, kind), result, now);

@@ -22,5 +22,5 @@ pub(crate) fn image(result: Result<Outcome, Failure>) -> Result<Option<Arc<Image
 /// What was done is not known.
 pub(crate) fn unfitting(outcome: &Outcome) -> Failure {
     let message = format!("the effect ended with an outcome that does not fit it: {outcome:?}");
-    Failure { kind: FailureKind::Unknown, message }
+    Failure::new(FailureKind::Unknown, message)
 }

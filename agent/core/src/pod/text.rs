@@ -5,6 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use crate::{
     id::{ContainerId, ContainerName, ImageRef},
     record::PodRecord,
+    short::{EVENT_BYTES_MAX, short},
     status::{PodEvent, Severity},
 };
 
@@ -14,7 +15,8 @@ pub(super) fn about_pod(
     reason: impl Into<Cow<'static, str>>,
     message: impl Into<String>,
 ) -> PodEvent {
-    PodEvent { container: None, severity, reason: reason.into(), message: message.into() }
+    let message = short(message.into(), EVENT_BYTES_MAX);
+    PodEvent { container: None, severity, reason: reason.into(), message }
 }
 
 /// An event about a container.
@@ -24,7 +26,7 @@ pub(super) fn about(
     reason: &'static str,
     message: impl Into<String>,
 ) -> PodEvent {
-    PodEvent { container: Some(name.clone()), severity, reason: reason.into(), message: message.into() }
+    PodEvent { container: Some(name.clone()), ..about_pod(severity, reason, message) }
 }
 
 /// `name_namespace(uid)`. Source: `pkg/kubelet/util/format/pod.go` `Pod`.

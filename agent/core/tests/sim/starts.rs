@@ -12,6 +12,7 @@ use berth_core::{
         look::Finding,
         start_failure::{Answer, Call, Sandbox},
     },
+    short::FAILURE_BYTES_MAX,
     spec::{Pod, RestartPolicy},
 };
 use jiff::Timestamp;
@@ -89,6 +90,37 @@ fn a_run_ends_as_its_start_or_its_shim_tells_whoever_knows_more() {
         let record = &run.world.records[&uid()].containers.values().next().unwrap();
         let told = record.exit.as_ref().map(|end| (end.exit.code, end.reason.as_deref().unwrap_or("Error")));
         assert_eq!(told, expected, "{what}");
+    }
+}
+
+/// What a pod, an image or a program says may be as long as it likes.
+#[test]
+fn why_nothing_is_started_is_told_in_as_much_as_a_status_can_carry() {
+    let long = || "x".repeat(1 << 20);
+    let mut refused = Run::new();
+    refused.settle();
+    let mut pod = pods::pod("web", &["main"]);
+    pods::edit(&mut pod, "main").working_dir = Some(long());
+    refused.want(pod);
+    refused.settle();
+
+    let mut failed = Run::new();
+    failed.settle();
+    let (op, ..) = begin_start(&mut failed);
+    failed.handle(Event::Done { op, outcome: Err(failure(FailureKind::Config, &long())) });
+
+    for run in [refused, failed] {
+        let texts = run.told.iter().filter_map(|effect| {
+            if let Effect::Pod { act: Act::Note(note), .. } = effect {
+                return Some(note.event.message.clone());
+            }
+            let Effect::Pod { act: Act::Publish(told), .. } = effect else { return None };
+            Some(format!("{:?}", told.status))
+        });
+        let long: Vec<usize> =
+            texts.map(|text| text.len()).filter(|bytes| *bytes >= FAILURE_BYTES_MAX).collect();
+        assert_eq!(long.len(), 2, "the event and the status");
+        assert!(long.iter().all(|bytes| *bytes < 2 * FAILURE_BYTES_MAX), "{long:?}");
     }
 }
 

@@ -83,7 +83,7 @@ impl PodMachine {
             | Run::Ended(_) => 0,
         };
         if let Err(error) = image::name::parse(container.image.as_str()) {
-            let failure = Failure { kind: FailureKind::InvalidImageName, message: error.to_string() };
+            let failure = Failure::new(FailureKind::InvalidImageName, error.to_string());
             let state =
                 self.not_inspected(name, &format!("{:?}", container.image.as_str()), &failure, tries, now);
             return self.use_image(name, state);
@@ -174,7 +174,7 @@ impl PodMachine {
                 let message = format!("Container image {quoted} is not present with pull policy of Never");
                 self.notes.push(about(name, Severity::Warning, "ErrImageNeverPull", message.clone()));
                 self.notes.push(about(name, Severity::Warning, "Failed", "Error: ErrImageNeverPull"));
-                let failure = Failure { kind: FailureKind::Config, message };
+                let failure = Failure::new(FailureKind::Config, message);
                 let retry = Retry { failure, at: now + NEVER_PULL_RETRY, tries: 1 };
                 ImageUse::Refused { reason: "ErrImageNeverPull", retry }
             }
@@ -210,7 +210,7 @@ impl PodMachine {
             self.notes.push(about(name, Severity::Warning, "InspectFailed", message.clone()));
             self.notes.push(about(name, Severity::Warning, "Failed", format!("Error: {reason}")));
         }
-        let failure = Failure { kind: failure.kind, message };
+        let failure = Failure::new(failure.kind, message);
         ImageUse::Refused { reason, retry: Retry::after(failure, tries, now) }
     }
 

@@ -90,7 +90,7 @@ impl PodMachine {
                 self.life.actual.sandbox = Resource::Ensuring(op);
             }
             Err(message) => {
-                let failure = Failure { kind: FailureKind::Config, message };
+                let failure = Failure::new(FailureKind::Config, message);
                 let text = format!("Failed to create pod sandbox: {}", failure.message);
                 self.notes.push(about_pod(Severity::Warning, "FailedCreatePodSandBox", text));
                 self.life.actual.sandbox = Resource::Failed(Retry::after(failure, tries, now));

@@ -143,8 +143,9 @@ impl PodMachine {
             Ok(Some(request)) => request,
             Ok(None) => return,
             Err(error) => {
-                let failure = Failure { kind: FailureKind::Config, message: error.to_string() };
-                self.notes.push(about(name, Severity::Warning, "Failed", format!("Error: {error}")));
+                let failure = Failure::new(FailureKind::Config, error.to_string());
+                let text = format!("Error: {}", failure.message);
+                self.notes.push(about(name, Severity::Warning, "Failed", text));
                 let refused = preparing.refused.as_ref().map_or(0, |refusal| refusal.retry.tries);
                 let retry = Retry::after(failure, refused, now);
                 let refused = Some(Refusal { reason: error.reason(), retry });

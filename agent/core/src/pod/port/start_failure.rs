@@ -73,7 +73,7 @@ impl StartFailure {
             }
             _ => self.message,
         };
-        Failure { kind, message }
+        Failure::new(kind, message)
     }
 
     fn kind(&self) -> FailureKind {
