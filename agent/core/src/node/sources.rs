@@ -5,6 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use jiff::Timestamp;
+
 use crate::{
     id::{PodName, PodUid},
     spec::{Pod, Source},
@@ -64,15 +66,16 @@ impl Sources {
     }
 
     /// Pods by UID, one per name. Of several with one name the pod that is on the node already stays, else the first
-    /// one wins: files before URL before API, each in its own order. One that is to be deleted begins nothing, and keeps nobody out:
-    /// the API server waits for its end, whoever has its name.
-    pub(super) fn merged(&self, is_here: impl Fn(&PodUid) -> bool) -> Merged {
+    /// one wins: files before URL before API, each in its own order. Of two that are on the node the one that began last stays: the
+    /// other was to go then, which an agent that was killed could not write down. One that is to be deleted begins nothing, and keeps
+    /// nobody out: the API server waits for its end, whoever has its name.
+    pub(super) fn merged(&self, here_since: impl Fn(&PodUid) -> Option<Timestamp>) -> Merged {
         let all = || self.desired.values().flatten();
         let is_leaving = |pod: &Pod| pod.deletion.is_some();
         let mut names: BTreeMap<&PodName, &Arc<Pod>> = BTreeMap::new();
         for pod in all().filter(|pod| !is_leaving(pod)) {
             let holder = names.entry(&pod.name).or_insert(pod);
-            if is_here(&pod.uid) && !is_here(&holder.uid) {
+            if here_since(&pod.uid) > here_since(&holder.uid) {
                 *holder = pod;
             }
         }
@@ -86,5 +89,36 @@ impl Sources {
             }
         }
         merged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn a_name_is_the_last_ones_that_is_here_and_else_the_first_ones() {
+        let pod = |source: Source| {
+            Arc::new(Pod { source, uid: PodUid::new(source.as_str()), ..fixtures::pod(Vec::new()) })
+        };
+        let of = [Source::File, Source::Api];
+        let mut sources = Sources::new(of.into());
+        for source in of {
+            sources.set(source, vec![pod(source)], true);
+        }
+        for (file, api, expected) in [
+            (None, None, Source::File),
+            (Some(1), None, Source::File),
+            (None, Some(1), Source::Api),
+            (Some(1), Some(2), Source::Api),
+            (Some(2), Some(1), Source::File),
+            (Some(1), Some(1), Source::File),
+        ] {
+            let since = |uid: &PodUid| if uid.as_str() == Source::File.as_str() { file } else { api };
+            let merged = sources.merged(|uid| Timestamp::from_second(since(uid)?).ok());
+            let kept: Vec<Source> = merged.pods.values().map(|pod| pod.source).collect();
+            assert_eq!((kept, merged.refused.len()), (vec![expected], 1), "{file:?} {api:?}");
+        }
     }
 }

@@ -29,9 +29,11 @@ impl Node {
         }
         // Each further round follows a pod that is gone, so this ends.
         while std::mem::take(&mut self.is_uncompared) {
-            let is_here =
-                |uid: &PodUid| self.pods.get(uid).is_some_and(|pod| pod.life().record.goal == Goal::Wanted);
-            let Merged { pods, refused } = self.sources.merged(is_here);
+            let here_since = |uid: &PodUid| {
+                let record = &self.pods.get(uid)?.life().record;
+                (record.goal == Goal::Wanted).then_some(record.started_at)
+            };
+            let Merged { pods, refused } = self.sources.merged(here_since);
             self.not_given.retain(|uid| !pods.contains_key(uid));
             self.doubts.retain(|uid| pods.contains_key(uid));
             self.refuse(&refused, &pods);

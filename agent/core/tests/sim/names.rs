@@ -11,7 +11,7 @@ use berth_core::{
     spec::{Pod, Source},
 };
 
-use crate::{pods, run::Run};
+use crate::{pods, run::Run, tell};
 
 /// A pod of the one name, whose container is named after its source.
 fn of(source: Source) -> Pod {
@@ -78,6 +78,34 @@ fn a_name_is_one_pods_and_then_the_others() {
         assert!(runs(&run, loses) && !runs(&run, wins), "{what}, and goes");
         assert_eq!(notes(&run, "FailedValidation").count(), 1, "{what}, and goes");
     }
+}
+
+/// An agent that was killed before it could write down that a pod was to go finds it beside the one that took its name then.
+#[test]
+fn of_two_that_have_one_name_the_one_that_began_last_goes_on() {
+    let mut run = Run::in_a_cluster();
+    run.cluster.as_mut().expect("a cluster").server.bind(of(Source::Api));
+    run.want(of(Source::File));
+    run.settle();
+    run.settle_cluster();
+    run.settle();
+    assert!(runs(&run, Source::File) && !runs(&run, Source::Api));
+    run.advance(Duration::from_secs(1), Run::settle);
+
+    run.are_writes_slow = true;
+    run.unwant("web");
+    let written: Vec<_> = run.writes.iter().map(tell::kind_of).collect();
+    assert_eq!(written, ["persist", "persist"], "that one goes, and that the other begins");
+    run.writes.pop_front();
+    run.write();
+    run.are_writes_slow = false;
+    run.want(of(Source::File));
+    run.restart(None);
+    run.settle_cluster();
+    run.settle();
+    run.advance(Duration::from_secs(120), Run::settle);
+    assert!(runs(&run, Source::Api) && !runs(&run, Source::File));
+    assert_eq!(run.world.violations, Vec::<String>::new());
 }
 
 /// Secrets are named in the order of the pod, once for each of its pulls, and to no other pod.

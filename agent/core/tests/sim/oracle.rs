@@ -128,7 +128,7 @@ impl Account {
         }
     }
 
-    /// Takes out a run that was intended and is asked for only now.
+    /// Takes out a run that was intended and is asked for only now, or never began.
     fn take_intended(&mut self, name: &ContainerName, id: &ContainerId) {
         if let Some(runs) = self.runs.get_mut(name) {
             runs.retain(|run| run.answer != Answer::Unasked || run.id != *id);
@@ -285,6 +285,7 @@ impl Oracle {
         for uid in self.wanted.keys() {
             self.wanted_since.entry(uid.clone()).or_insert(now.mono);
         }
+        let passed_over = self.passed_over();
         for (uid, account) in &mut self.pods {
             // Before every source has spoken, nobody knows what is not wanted.
             let is_unheard = self.is_in_a_cluster && !self.is_server_heard;
@@ -299,7 +300,7 @@ impl Oracle {
             if account.unwanted.is_none() {
                 account.spec = Arc::clone(spec);
             }
-            if account.is_over_by(spec) && !is_unheard {
+            if (account.is_over_by(spec) || passed_over.contains(uid)) && !is_unheard {
                 account.is_to_end(spec, now);
             }
             for container in spec.all_containers() {
