@@ -43,7 +43,7 @@ impl Oracle {
                 if !written.contains(&run.id) {
                     // What refused it told the killed agent alone.
                     run.answer = match run.answer {
-                        Answer::Refused => Answer::None,
+                        Answer::Refused | Answer::Nothing => Answer::None,
                         _ if run.process.is_some() => Answer::Started,
                         answer => answer,
                     };

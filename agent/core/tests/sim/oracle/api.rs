@@ -288,6 +288,13 @@ impl Oracle {
         passed_over.map(|(uid, _)| (*uid).clone()).collect()
     }
 
+    /// Whether a pod had ended when the agent heard of it, and never had a container here: nothing is told of it, and what others say
+    /// stays.
+    pub(crate) fn is_told_by_others(&self, pod: &Pod) -> bool {
+        let record = self.pods.get(&pod.uid).and_then(|account| account.stored.as_ref());
+        pod.ended.is_some() && record.is_none_or(|record| record.containers.is_empty())
+    }
+
     /// Whether a wanted pod is not on the node since another one has its name.
     pub(crate) fn is_kept_out(&self, pod: &Pod) -> bool {
         let has_its_name = |(uid, account): (&PodUid, &Account)| {

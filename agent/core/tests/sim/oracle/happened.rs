@@ -62,10 +62,15 @@ impl Oracle {
         outcome: &Result<Outcome, Failure>,
         now: Now,
     ) {
-        let Some(run) = self.pods.get_mut(pod).and_then(|account| account.find_mut(id)) else { return };
+        let Some(account) = self.pods.get_mut(pod) else { return };
+        let Some(run) = account.find_mut(id) else { return };
         match outcome {
             // There was none: what nobody knew is known.
-            Ok(Outcome::Task(ObservedTask::Absent | ObservedTask::Created)) => {}
+            Ok(Outcome::Task(ObservedTask::Absent | ObservedTask::Created)) => {
+                run.suppose(Answer::Nothing);
+                let name = run.container.name.clone();
+                account.take_intended(&name, id);
+            }
             // There may be one yet.
             Ok(Outcome::Started(ObservedTask::Starting) | Outcome::Task(ObservedTask::Starting)) => {}
             Ok(Outcome::NotStarted(_)) => run.answer = Answer::Refused,
@@ -89,6 +94,7 @@ impl Oracle {
         run.process = Some(Process { began: now.wall, end: None });
         // What went before it began is there again.
         run.is_lost = false;
+        run.suppose(Answer::None);
         // There was nothing to stop before, unless that is still on disk as what is to be.
         let record =
             account.stored.as_ref().and_then(|record| record.containers.get(&request.container.name));

@@ -91,6 +91,8 @@ pub(super) enum Answer {
     Unasked,
     /// Nothing.
     None,
+    /// That it came to nothing, as somebody saw who looked: then it is no run yet.
+    Nothing,
     /// That there is a process, or was.
     Started,
     /// That the OCI runtime refused it.
@@ -138,7 +140,14 @@ impl Run {
 
     /// Whether the agent does not know if there was a process.
     pub(super) fn is_unanswered(&self) -> bool {
-        matches!(self.answer, Answer::Unasked | Answer::None)
+        matches!(self.answer, Answer::Unasked | Answer::None | Answer::Nothing)
+    }
+
+    /// Takes what is known of a start that nobody has answered.
+    pub(super) fn suppose(&mut self, answer: Answer) {
+        if matches!(self.answer, Answer::None | Answer::Nothing) {
+            self.answer = answer;
+        }
     }
 
     /// The agent hears how it ended, and so that there was a process, unless it had given it up before.

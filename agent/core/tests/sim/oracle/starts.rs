@@ -9,7 +9,7 @@ use berth_core::{
     time::Now,
 };
 
-use super::{Account, KILLS_BEFORE_REMOVAL, Oracle, Run};
+use super::{Account, Answer, KILLS_BEFORE_REMOVAL, Oracle, Run};
 
 /// "The kubelet restarts them with an exponential back-off delay (10s, 20s, 40s, …)", the first time at once.
 const BACKOFF_FIRST: Duration = Duration::from_secs(10);
@@ -60,6 +60,7 @@ impl Oracle {
                 run.given_up = None;
             }
             run.container = Arc::clone(&request.container);
+            run.suppose(Answer::None);
         }
     }
 }

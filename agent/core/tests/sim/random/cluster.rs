@@ -218,7 +218,8 @@ impl Chaos {
             if pod.source == Source::Api && object.uid != pod.uid {
                 self.fail(&format!("{} is wanted, {} is there", pod.uid, object.uid));
             }
-            if object.mirrors.is_none() && pod.source != Source::Api {
+            let is_anothers = object.mirrors.is_none() && pod.source != Source::Api;
+            if is_anothers || self.run.world.oracle.is_told_by_others(pod) {
                 continue;
             }
             let shown = shown(&self.run.world.statuses[&pod.uid]);
