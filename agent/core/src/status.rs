@@ -61,6 +61,15 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Whether a pod in it has ended.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        match self {
+            Self::Pending | Self::Running => false,
+            Self::Succeeded | Self::Failed => true,
+        }
+    }
+
     /// As in `status.phase`.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -268,7 +268,7 @@ impl PodLoop {
         let uid = uid_of(&given);
         self.too_large.remove(&uid);
         let before = self.unread.get(&uid).or_else(|| self.wanted.get(&uid).map(|wanted| &*wanted.given));
-        match before.map_or(Change::Wish, |before| Change::of(before, &given)) {
+        match before.map_or(Change::Wish, |before| self.change(&uid, before, &given)) {
             Change::Nothing => return,
             Change::Shown => self.telling.can_wait(clock::mono()),
             Change::Wish => self.telling.hurries(clock::mono()),
@@ -276,10 +276,17 @@ impl PodLoop {
         self.unread.insert(uid, given);
     }
 
+    /// What the node sees of the difference between two versions of a pod. An end that is not its own word is a wish. Source: `UpdatePod`
+    /// of `pkg/kubelet/pod_workers.go`.
+    fn change(&self, uid: &PodUid, one: &ApiPod, other: &ApiPod) -> Change {
+        let [before, after] = [one, other].map(|pod| manifest::ended(pod.status.as_ref()));
+        if before != after && !self.sync.shows_end(uid) { Change::Wish } else { Change::of(one, other) }
+    }
+
     /// Makes of a version of a pod what the node is told.
     fn read(&mut self, uid: PodUid, given: ApiPod) {
         let before = self.wanted.get(&uid);
-        if before.is_some_and(|before| Change::of(&before.given, &given) == Change::Nothing) {
+        if before.is_some_and(|before| self.change(&uid, &before.given, &given) == Change::Nothing) {
             return;
         }
         let name = name_of(&given);
@@ -294,9 +301,8 @@ impl PodLoop {
             }
             (Err(faults), None) => (Err(refused::text(faults)), None, Vec::new()),
         };
-        // How a pod has ended counts only where the node did not see it end.
-        let was_seen = before.is_some();
-        let pod = pod.map(|pod| if was_seen { without_end(pod) } else { pod });
+        let is_own_end = before.is_some() && self.sync.shows_end(&uid);
+        let pod = pod.map(|pod| if is_own_end { without_end(pod) } else { pod });
         let told = before.and_then(|before| before.fault().cloned());
         // An earlier agent that had this version has told it.
         let is_told = before.is_some_and(|before| before.unsupported == unsupported)

@@ -46,13 +46,13 @@ pub(super) fn not_acted_on(name: &PodName, fields: &[String]) -> Note {
     Note { name: name.clone(), field_path: String::new(), event }
 }
 
-/// A pod whose newest version cannot be run goes on as it was known; that it is to be deleted counts all the same.
+/// A pod whose newest version cannot be run goes on as it was known; that it is to be deleted or to end counts all the same.
 pub(super) fn as_before(known: &Arc<Pod>, given: &ApiPod) -> Arc<Pod> {
-    let deletion = manifest::deletion(given);
-    if known.deletion == deletion {
+    let (deletion, ended) = (manifest::deletion(given), manifest::ended(given.status.as_ref()));
+    if (known.deletion, &known.ended) == (deletion, &ended) {
         Arc::clone(known)
     } else {
-        Arc::new(Pod { deletion, ..Pod::clone(known) })
+        Arc::new(Pod { deletion, ended, ..Pod::clone(known) })
     }
 }
 

@@ -23,7 +23,7 @@ mod volume;
 pub use api::api_pod;
 pub use names::is_dns_subdomain;
 use names::{is_dns_label, is_env_name, is_label_text, is_port_name, is_qualified_name};
-pub use pod::{deletion, readiness_gates};
+pub use pod::{deletion, ended, readiness_gates};
 pub use read::{Manifest, Origin, pod_from_json, read};
 
 #[cfg(test)]

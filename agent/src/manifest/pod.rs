@@ -122,7 +122,8 @@ pub fn readiness_gates(written: &ApiPod) -> Vec<ReadinessGate> {
 }
 
 /// How a pod has ended, where its status says so.
-pub(super) fn ended(status: Option<&PodStatus>) -> Option<Ended> {
+#[must_use]
+pub fn ended(status: Option<&PodStatus>) -> Option<Ended> {
     let status = status?;
     let succeeded = match status.phase.as_deref() {
         Some("Succeeded") => true,

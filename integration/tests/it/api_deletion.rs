@@ -39,7 +39,7 @@ fn delete(cluster: &Cluster, name: &str, grace: u64) -> Result<()> {
 }
 
 /// Containers that have a task.
-fn running(ids: &[String]) -> Result<usize> {
+pub(crate) fn running(ids: &[String]) -> Result<usize> {
     let tasks = Records::open()?.tasks()?;
     Ok(ids.iter().filter(|id| tasks.iter().any(|task| task.id == **id)).count())
 }

@@ -6,12 +6,16 @@ use berth_integration::cluster::Cluster;
 use berth_integration::node::Node;
 use serde_json::{Value, json};
 
-use crate::api_pods::{PODS, bound, gone, in_a_cluster, is_ready, is_well_behaved, path};
+use crate::api_deletion::running;
+use crate::api_pods::{PODS, bound, condition, gone, in_a_cluster, is_ready, is_well_behaved, path, start};
 use crate::kit::shell;
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![test("api_status::a_pod_began_when_the_api_server_has_it", began)]
+    vec![
+        test("api_status::a_pod_began_when_the_api_server_has_it", began),
+        test("api_status::a_pod_ends_when_another_says_that_it_has", ended),
+    ]
 }
 
 /// Somebody else writes into the status of a pod.
@@ -41,6 +45,42 @@ fn began() -> Result<()> {
     for name in ["over", "goes-on"] {
         let now = json!({ "gracePeriodSeconds": 1 });
         cluster.request("DELETE", &path(name), "application/json", &now)?;
+        gone(&cluster, name)?;
+    }
+    is_well_behaved(&cluster)?;
+    node.end()?;
+    cluster.end()
+}
+
+/// Somebody writes how a pod has ended while it runs: it is stopped, and that stays so.
+fn ended() -> Result<()> {
+    let (cluster, mut node) = start(Settings::default())?;
+    let main = shell("main", "trap 'exit 7' TERM; sleep infinity & wait", json!({}));
+    let spec = json!({ "terminationGracePeriodSeconds": 600, "containers": [main] });
+    cluster.create(PODS, &bound("web", spec)?)?;
+    cluster.wait_for(&path("web"), "ready", is_ready)?;
+    let id = node.ready("web")?.container_id("main")?.to_owned();
+    let end = json!({ "phase": "Failed", "reason": "NodeLost", "message": "by an administrator" });
+    write(&cluster, "web", &end)?;
+    let over = cluster.wait_for(&path("web"), "stopped and taken down", |pod| {
+        let is_down = condition(pod, "PodReadyToStartContainers").is_some_and(|one| one["status"] == "False");
+        is_down && pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 7
+    })?;
+    same("what runs", running(&[id])?, 0)?;
+    node.agent.kill()?;
+    node.agent.start()?;
+    cluster.create(
+        PODS,
+        &bound("later", json!({ "containers": [shell("main", "exec sleep infinity", json!({}))] }))?,
+    )?;
+    cluster.wait_for(&path("later"), "ready", is_ready)?;
+    let after = cluster.get_json(&path("web"))?;
+    same("the status of before", &after["status"], &over["status"])?;
+    for (field, value) in end.as_object().into_iter().flatten() {
+        same(field, &after["status"][field], value)?;
+    }
+    for name in ["web", "later"] {
+        cluster.request("DELETE", &path(name), "application/json", &json!({ "gracePeriodSeconds": 1 }))?;
         gone(&cluster, name)?;
     }
     is_well_behaved(&cluster)?;

@@ -183,6 +183,13 @@ impl PodSync {
         self.look_at(&name);
     }
 
+    /// Whether what the node shows of a pod is its end: the one that the API has may be the node's own word then, and nobody's wish.
+    #[must_use]
+    pub fn shows_end(&self, uid: &PodUid) -> bool {
+        let status = self.node.get(uid).and_then(|pod| pod.status.as_ref());
+        status.is_some_and(|status| patch::is_terminal(status))
+    }
+
     /// Nothing of a pod is left on the node.
     pub fn withdrawn(&mut self, uid: &PodUid) {
         let Some(pod) = self.node.remove(uid) else { return };

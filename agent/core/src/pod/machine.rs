@@ -120,7 +120,7 @@ impl PodMachine {
 
     /// Its source has a new version of it. What was made for it once (network, volumes, which containers, where its cgroup
     /// is) never changes under one UID: the API refuses that, and other sources give another UID. What has ended by the word of its
-    /// source, which an earlier agent could not write down, ends here too.
+    /// source ends here too: an earlier agent could not write it down, or somebody else wishes it.
     pub fn update(&mut self, spec: Arc<Pod>, now: Mono) {
         let deletion = spec.deletion;
         self.take(spec, now);
@@ -136,9 +136,10 @@ impl PodMachine {
             let text = "volumes, namespaces, class of service and which containers there are cannot be changed under one \
                         UID: the pod goes on as it was";
             self.notes.push(about_pod(Severity::Warning, "UpdateIgnored", text));
-            let (deletion, generation) = (spec.deletion, spec.generation);
-            if (self.life.spec.deletion, self.life.spec.generation) != (deletion, generation) {
-                self.life.spec = Arc::new(Pod { deletion, generation, ..Pod::clone(&self.life.spec) });
+            let (deletion, generation, ended) = (spec.deletion, spec.generation, spec.ended.clone());
+            let known = &self.life.spec;
+            if (known.deletion, known.generation, &known.ended) != (deletion, generation, &ended) {
+                self.life.spec = Arc::new(Pod { deletion, generation, ended, ..Pod::clone(known) });
             }
             return;
         }

@@ -40,9 +40,11 @@ impl PodMachine {
         pod
     }
 
-    /// One that has ended, or is to be deleted, is not begun.
+    /// One that has ended, or is to be deleted, is not begun. Of one that was shown to have ended the source has nothing to say.
     pub(super) fn begin_at_its_end(&mut self, now: Mono) {
-        if let Some(Ended { succeeded, reason, message }) = self.life.spec.ended.clone() {
+        let has_ended = self.status().is_some_and(|status| status.phase.is_final());
+        let ended = self.life.spec.ended.clone().filter(|_| !has_ended);
+        if let Some(Ended { succeeded, reason, message }) = ended {
             self.life.record.terminal =
                 Some(TerminalRecord { succeeded, reason, message, by: EndedBy::Itself });
             self.terminate(now);

@@ -32,7 +32,8 @@ pub struct Pod {
     pub deletion: Option<Duration>,
     /// When it began by the word of its source: of another agent, or of one before whose record is gone (`status.startTime`).
     pub started_at: Option<Timestamp>,
-    /// How the pod had ended when its source first gave it. Nothing of it is started then.
+    /// How the pod has ended by the word of its source, which is not the node's own. Nothing of it is started then, and what runs is
+    /// stopped.
     pub ended: Option<Ended>,
     /// What others say of it, without which it is not ready (`spec.readinessGates`).
     pub readiness_gates: Vec<ReadinessGate>,

@@ -120,8 +120,10 @@ impl Cluster {
     fn want(&mut self, object: &Object) -> Option<Arc<Pod>> {
         let spec = object.spec.as_ref()?;
         let before = self.wanted.get(&object.uid).map(|(before, _)| before);
+        let is_own_end = self.sync.shows_end(&object.uid);
         let is_same = |before: &Arc<Object>| {
             before.grace == object.grace
+                && (is_own_end || ended(before) == ended(object))
                 && before.spec.as_ref().is_some_and(|before| Arc::ptr_eq(before, spec))
         };
         if before.is_some_and(is_same) {
@@ -133,7 +135,7 @@ impl Cluster {
             manifest: format!("{{\"api\":{}}}", self.made).into(),
             ..Pod::clone(spec)
         });
-        let ended = before.is_none().then(|| ended(object)).flatten();
+        let ended = ended(object).filter(|_| before.is_none() || !is_own_end);
         let began = object.status["startTime"].as_str();
         let started_at = began.and_then(|at| at.parse().ok());
         let wanted = Arc::new(Pod { ended, started_at, ..Pod::clone(&pod) });
@@ -154,7 +156,7 @@ impl Cluster {
     }
 }
 
-/// How a pod had ended when the agent first saw it.
+/// How a pod has ended by what the API has.
 fn ended(object: &Object) -> Option<Ended> {
     let text = |field: &str| object.status[field].as_str().unwrap_or_default().to_owned();
     object.has_ended().then(|| Ended {

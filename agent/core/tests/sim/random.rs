@@ -109,6 +109,7 @@ fn random_lives_in_a_cluster() {
         "arrivals",
     ];
     let seldom = [
+        "pods ended by others",
         "pods kept out by a name at rest",
         "who is kept out by a name is told",
         "grace periods shortened",

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use berth_core::{
     id::{PodName, PodUid},
-    spec::{Pod, Source},
+    spec::{Pod, RestartPolicy, Source},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{pods, run::Run, server::Object};
 
@@ -59,5 +59,69 @@ fn a_pod_of_which_no_record_is_left_began_when_it_was_told_to_have() {
     let over = status(&run, "web");
     assert!(!is_running(&run, "web"));
     assert_eq!((&over["reason"], &over["startTime"]), (&"DeadlineExceeded".into(), &began));
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// Whoever writes that a pod has ended ends it; what its containers come to is told beside that.
+#[test]
+fn a_pod_that_another_ends_in_the_api_ends_here() {
+    for phase in ["Failed", "Succeeded"] {
+        let mut run = Run::in_a_cluster();
+        bind(&mut run, pods::pod("web", &["main"]));
+        assert!(is_running(&run, "web"));
+        let written = object(&run, "web");
+        run.cluster.as_mut().unwrap().server.change(&written.name, |object| {
+            object.status["phase"] = json!(phase);
+            object.status["reason"] = json!("NodeLost");
+        });
+        run.world.oracle.touched(&written);
+        rest(&mut run);
+        run.advance(Duration::from_secs(1), rest);
+        assert!(!is_running(&run, "web"), "{phase}");
+        let over = status(&run, "web");
+        assert_eq!((&over["phase"], &over["reason"]), (&json!(phase), &json!("NodeLost")));
+        assert!(over["containerStatuses"][0]["state"]["terminated"].is_object(), "{over}");
+        // The next agent knows.
+        run.restart(None);
+        rest(&mut run);
+        assert!(!is_running(&run, "web") && status(&run, "web")["phase"] == phase);
+        assert_eq!(run.world.violations, Vec::<String>::new());
+    }
+}
+
+/// A mirror is only shown: its pod is as its manifest says.
+#[test]
+fn a_mirror_that_another_ends_is_made_again_and_its_pod_goes_on() {
+    let mut run = Run::in_a_cluster();
+    run.want(pods::pod("web", &["main"]));
+    rest(&mut run);
+    let (mirror, runs) = (object(&run, "web"), run.world.running(&PodUid::new("uid-web"), "main"));
+    assert!(mirror.mirrors.is_some() && runs.is_some());
+    run.cluster
+        .as_mut()
+        .unwrap()
+        .server
+        .change(&mirror.name, |object| object.status["phase"] = json!("Failed"));
+    run.world.oracle.touched(&mirror);
+    rest(&mut run);
+    assert_eq!(run.world.running(&PodUid::new("uid-web"), "main"), runs);
+    assert!(object(&run, "web").uid != mirror.uid && status(&run, "web")["phase"] == "Running");
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// What the node says of an end comes back to it, and is no news.
+#[test]
+fn an_end_that_the_node_told_is_nobodys_wish() {
+    let mut run = Run::in_a_cluster();
+    bind(&mut run, Pod { restart_policy: RestartPolicy::Never, ..pods::pod("job", &["main"]) });
+    let id = run.world.running(&PodUid::new("uid-job"), "main").unwrap();
+    let now = run.now;
+    run.world.exit(&id, 0, now);
+    rest(&mut run);
+    run.advance(Duration::from_secs(60), rest);
+    assert_eq!(status(&run, "job")["phase"], "Succeeded");
+    assert!(!run.cluster.as_ref().unwrap().is_untold, "the node is not told what it said");
+    let pods = run.all_wanted();
+    assert!(pods.len() == 1 && pods[0].ended.is_none(), "{pods:?}");
     assert_eq!(run.world.violations, Vec::<String>::new());
 }

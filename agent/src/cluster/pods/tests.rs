@@ -226,3 +226,44 @@ async fn fields_that_nobody_acts_on_are_told_once() {
         }
     }
 }
+
+/// An end that another wrote into the API is a wish, whatever else of the version can be read; what the node wrote itself is not.
+#[tokio::test]
+async fn an_end_that_the_node_did_not_tell_ends_the_pod() {
+    let ended = |phase: &str, image: &str, generation: i64| {
+        let mut pod = version(generation, image, None);
+        pod.status =
+            serde_json::from_value(json!({"phase": phase, "reason": "why", "message": "text"})).unwrap();
+        pod
+    };
+    let uid = PodUid::new("u0");
+    let name = PodName { namespace: "shop".into(), name: "p0".into() };
+    for (shown, phase, image, is_told, succeeded) in [
+        ("Running", "Failed", "a", true, Some(false)),
+        ("Running", "Succeeded", "a", true, Some(true)),
+        ("Running", "Failed", "", true, Some(false)),
+        ("Running", "Running", "a", false, None),
+        ("Failed", "Failed", "a", false, None),
+        ("Failed", "Failed", "b", true, None),
+        ("Failed", "Succeeded", "a", false, None),
+    ] {
+        let (recorder, _happened) = Recorder::new();
+        let sinks = Sinks { reports: Reports::default(), recorder };
+        let clients = Clients::new(server(&Arc::default()));
+        let (events, _node_loop) = mpsc::channel(WAITING);
+        let mut pods = PodLoop::new("n", clients, Throttle::new(0, 0), sinks, View::default(), events);
+        pods.want(ended("Running", "a", 1));
+        pods.desired();
+        let status = Some(Arc::new(json!({"phase": shown})));
+        let told = NodePod { name: name.clone(), status, is_torn_down: false, mirror: None };
+        pods.sync.published(uid.clone(), told);
+        let generation = if image == "a" { 1 } else { 2 };
+        pods.want(ended(phase, image, generation));
+        let what = format!("{phase} while {shown} is shown, image {image:?}");
+        assert_eq!(!pods.unread.is_empty(), is_told, "{what}");
+        let Event::Desired { pods: wanted, .. } = pods.desired() else { panic!() };
+        let end =
+            wanted[0].ended.as_ref().map(|end| (end.succeeded, end.reason.as_str(), end.message.as_str()));
+        assert_eq!(end, succeeded.map(|succeeded| (succeeded, "why", "text")), "{what}");
+    }
+}

@@ -465,3 +465,25 @@ fn a_step_on_the_way_is_told_with_what_others_act_on_or_soon() {
     sync.published(uid("web"), node("web", seen));
     assert_eq!((sync.poll_request(at(5000)), sync.poll_timeout()), (None, None));
 }
+
+/// A pod of which nothing is told, or that is gone, ends by the word of others alone.
+#[test]
+fn whose_word_an_end_is() {
+    let uid = PodUid::new("u1");
+    for (status, shows_end) in [
+        (json!({"phase": "Pending"}), false),
+        (json!({"phase": "Running"}), false),
+        (json!({"phase": "Succeeded"}), true),
+        (json!({"phase": "Failed"}), true),
+        (json!({}), false),
+    ] {
+        let mut sync = PodSync::default();
+        assert!(!sync.shows_end(&uid));
+        sync.published(uid.clone(), node("web", status.clone()));
+        assert_eq!(sync.shows_end(&uid), shows_end, "{status}");
+        sync.published(uid.clone(), NodePod { status: None, ..node("web", status) });
+        assert!(!sync.shows_end(&uid));
+        sync.withdrawn(&uid);
+        assert!(!sync.shows_end(&uid));
+    }
+}

@@ -94,11 +94,7 @@ fn shown_phase(
         Some(end) => (Phase::Failed, end.reason.clone(), end.message.clone()),
         None => (computed, String::new(), String::new()),
     };
-    let is_final = match phase {
-        Phase::Succeeded | Phase::Failed => true,
-        Phase::Pending | Phase::Running => false,
-    };
-    if is_final && may_run(life) {
+    if phase.is_final() && may_run(life) {
         let before = previous.map_or(Phase::Running, |status| status.phase);
         return (before, String::new(), String::new());
     }

@@ -458,8 +458,12 @@ fn container_went_back(before: &Value, after: &Value) -> Option<String> {
 fn differs(there: &Value, shown: &Value) -> Option<String> {
     let fields = shown.as_object()?.keys().filter(|field| *field != "conditions");
     // How it ended is never written again, whoever wrote it.
-    let has_ended = matches!(there["phase"].as_str(), Some("Succeeded" | "Failed"));
-    let fields = fields.filter(|field| !(has_ended && matches!(field.as_str(), "reason" | "message")));
+    let has_ended = |status: &Value| matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let fields = fields.filter(|field| match field.as_str() {
+        "reason" | "message" => !has_ended(there),
+        "phase" => !(has_ended(there) && has_ended(shown)),
+        _ => true,
+    });
     // An agent that knew nothing of it may show another beginning, which is not written either.
     let began = !said(&there["startTime"]).is_null();
     let fields = fields.filter(|field| !(began && *field == "startTime"));

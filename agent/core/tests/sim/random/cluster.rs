@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use berth_core::{
     cluster::sync::Answer,
     id::{ImageRef, PodName},
+    pod::port::status::Remains,
     spec::{Pod, Source},
 };
 use serde_json::json;
@@ -175,6 +176,9 @@ impl Chaos {
     /// Somebody else writes a status: what is the node's, and what is not.
     fn write_as_another(&mut self) {
         let Some(object) = self.pick(|_| true) else { return };
+        if object.mirrors.is_none() && self.cluster.is_one_in(4) {
+            return self.end_as_another(&object);
+        }
         let which = self.cluster.below(3);
         self.server().change(&object.name, |object| match which {
             0 => object.status["podIPs"] = json!([{ "ip": "203.0.113.9" }]),
@@ -190,6 +194,23 @@ impl Chaos {
         });
         self.run.world.oracle.touched(&object);
         self.count("writes of others");
+    }
+
+    /// Somebody else writes that a pod has ended. Of two who say so at the same time the last one is heard, so it is nothing that the node
+    /// asks for just now, and it hears of it.
+    fn end_as_another(&mut self, object: &Object) {
+        let end = self.end();
+        if object.has_ended() || end.server.is_away || !end.requests.is_empty() {
+            return;
+        }
+        let phase = self.cluster.pick(&["Failed", "Succeeded"]).expect("some");
+        self.server().change(&object.name, |object| {
+            object.status["phase"] = json!(phase);
+            object.status["reason"] = json!("ByAnother");
+        });
+        self.run.world.oracle.touched(object);
+        self.count("pods ended by others");
+        while self.run.hear_server() {}
     }
 
     /// Everything of the API is to be deleted.
@@ -220,6 +241,12 @@ impl Chaos {
             }
             let is_anothers = object.mirrors.is_none() && pod.source != Source::Api;
             if is_anothers || self.run.world.oracle.is_told_by_others(pod) {
+                continue;
+            }
+            let mut here = self.run.node.pods();
+            let remains = here.find(|one| *one.uid() == pod.uid).map(|one| one.life().remains());
+            // It ended elsewhere before anything of it began here.
+            if remains == Some(Remains::NothingToTell) {
                 continue;
             }
             let shown = shown(&self.run.world.statuses[&pod.uid]);
