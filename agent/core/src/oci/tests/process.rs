@@ -115,7 +115,7 @@ fn many_variables_are_planned_at_once() {
     assert_eq!(env[10], "V7=pod");
 }
 
-/// A few lines of a pod, which come to more than a node has memory.
+/// A few lines of a pod, which come to far more than a program can begin with.
 #[test]
 fn what_references_and_fields_come_to_has_a_bound() {
     let doubled = (1..64).map(|number| value(&format!("V{number}"), &format!("$(V{0})$(V{0})", number - 1)));
