@@ -94,7 +94,6 @@ fn main() -> ExitCode {
         as_kubelet::tests(),
         clock_steps::tests(),
         api_deletion::tests(),
-        api_status::tests(),
         api_rights::tests(),
         api_faults::tests(),
         api_away::tests(),
@@ -150,5 +149,5 @@ fn main() -> ExitCode {
         systemd::tests(),
         soak::tests(),
     ];
-    suite::main(all.into_iter().flatten().collect())
+    suite::main(all.into_iter().flatten().chain(api_status::tests()).collect())
 }
