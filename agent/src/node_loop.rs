@@ -14,6 +14,7 @@ use berth_core::{
     failure::{Failure, FailureKind},
     id::OpId,
     node::Node,
+    spec::Source,
 };
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -86,6 +87,7 @@ impl NodeLoop {
                         }
                         tracing::trace!(?event, "event");
                         let is_source = matches!(event, Event::Desired { .. });
+                        self.expect_services(&event);
                         self.node.handle(clock::now(), event);
                         if is_source && self.node.sources_have_spoken()
                             && let Some(sinks) = &self.sinks
@@ -107,6 +109,15 @@ impl NodeLoop {
                 () = cancel.cancelled() => return,
             }
         }
+    }
+
+    /// Pods of manifests begin without waiting for services, which are read before where that can be.
+    fn expect_services(&self, event: &Event) {
+        let Event::Desired { source: Source::File | Source::Http, pods, is_whole } = event else { return };
+        // What cannot be read for the moment goes on.
+        let here = self.node.pods().filter(|_| !is_whole).map(|pod| &**pod.spec());
+        let here = here.filter(|pod| pod.source != Source::Api);
+        self.host.objects.expect(pods.iter().map(|pod| &**pod).chain(here));
     }
 
     /// Tells the core what changed on the node since the last look; what cannot be read stays as it was.

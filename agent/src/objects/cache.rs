@@ -13,7 +13,7 @@ use std::{
 use berth_core::{
     event::Event,
     id::PodUid,
-    spec::{ObjectKey, ObjectKind},
+    spec::{ObjectKey, ObjectKind, Pod},
 };
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -195,6 +195,18 @@ impl Objects {
         let all = self.lists().ok_or_else(missing)?.classes.get(pod).await.ok_or_else(missing)?;
         let handler = all.get(&(String::new(), class.to_owned())).ok_or_else(missing)?;
         Ok(handler.as_ref().clone())
+    }
+
+    /// These are all the pods of manifests that are wanted now: services are followed for them before they begin, since none of them waits
+    /// for services when it does.
+    pub fn expect<'a>(&self, pods: impl Iterator<Item = &'a Pod>) {
+        let Some(lists) = self.lists() else { return };
+        // No UID of a pod has a blank.
+        let reader = PodUid::new("pods of manifests");
+        let (linked, plain): (Vec<_>, Vec<_>) = pods.partition(|pod| pod.service_links);
+        for (list, is_wanted) in [(&lists.services, !linked.is_empty()), (&lists.master, !plain.is_empty())] {
+            if is_wanted { list.follow(&reader) } else { list.release(&reader) }
+        }
     }
 
     /// The pod names nothing any more: what no other names is no longer watched, and forgotten.

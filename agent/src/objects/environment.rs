@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use berth_core::{
     oci::ObjectValues,
-    spec::{Container, EnvSource, ObjectKey, ObjectKind, Pod},
+    spec::{Container, EnvSource, ObjectKey, ObjectKind, Pod, Source},
 };
 
 use super::{Content, ObjectError, Objects, services};
@@ -87,7 +87,11 @@ async fn read(
 async fn links(objects: &Objects, pod: &Pod) -> Result<BTreeMap<String, String>, ObjectError> {
     let Some(lists) = objects.lists() else { return Ok(BTreeMap::new()) };
     let list = if pod.service_links { &lists.services } else { &lists.master };
-    let all = list.get(&pod.uid).await.ok_or(ObjectError::NoServices)?;
+    let all = match pod.source {
+        Source::Api => list.get(&pod.uid).await.ok_or(ObjectError::NoServices)?,
+        // The API server that they tell of may run in this very pod: it has what is known, and waits for nothing.
+        Source::File | Source::Http => list.known().unwrap_or_default(),
+    };
     let known = all.iter().filter_map(|(key, link)| Some((key, link.as_ref().as_ref()?)));
     Ok(services::variables(known, &pod.name.namespace, pod.service_links))
 }

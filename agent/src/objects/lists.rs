@@ -60,6 +60,17 @@ where
         heard.ok()?.ok()?.clone()
     }
 
+    /// All of them as far as anything was heard, without waiting; only what somebody has followed is known.
+    pub(super) fn known(&self) -> Option<All<V>> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.list.as_ref()?.0.borrow().clone()
+    }
+
+    /// Has them followed from now on until `reader` is released.
+    pub(super) fn follow(&self, reader: &PodUid) {
+        drop(self.begin(reader));
+    }
+
     fn begin(&self, pod: &PodUid) -> watch::Receiver<Option<All<V>>> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.users.insert(pod.clone());

@@ -12,7 +12,7 @@ use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
 use crate::canary::{self, Canary};
-use crate::kit::{FOR_EVER, SOON, eventually, inside, pod, shell, sleeper, with};
+use crate::kit::{FOR_EVER, SOON, eventually, inside, pod, shell, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -288,7 +288,9 @@ fn mirrors() -> Result<()> {
     let name = format!("dns-{NODE_NAME}");
     // The node makes its object itself.
     cluster.wait_for(&format!("/api/v1/nodes/{NODE_NAME}"), "registered", |_| true)?;
-    node.apply("dns", &sleeper("dns"))?;
+    // It waits for no services, and may begin before they are known.
+    let main = "test -n \"$KUBERNETES_SERVICE_HOST\" || exit 1; exec sleep infinity";
+    node.apply("dns", &pod("dns", json!({ "containers": [shell("main", main, json!({}))] })))?;
     let mirror = cluster.wait_for(&path(&name), "ready", is_ready)?;
     let hash = &mirror["metadata"]["annotations"]["kubernetes.io/config.hash"];
     same("hash", &mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"], hash)?;

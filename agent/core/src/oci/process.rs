@@ -12,7 +12,7 @@ use crate::{
     derived::downward,
     derived::env::{self, Budget, TooLong},
     derived::hostname,
-    spec::{EnvSource, NetworkMode, Source},
+    spec::{EnvSource, NetworkMode},
 };
 
 const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -22,7 +22,7 @@ pub(super) struct Environment {
     variables: Vec<(String, String)>,
     /// By name, for `$(NAME)`.
     pub(super) known: BTreeMap<String, String>,
-    /// Whether values of objects are still to come.
+    /// Whether values of objects and services are still to come.
     pub(super) is_partial: bool,
 }
 
@@ -72,8 +72,7 @@ pub(super) fn environment(
         }
     }
     let variables = order.into_iter().filter_map(|name| Some((name.to_owned(), known.get(name)?.clone())));
-    let is_partial = inputs.values.is_none() && pod.source == Source::Api;
-    Ok(Environment { variables: variables.collect(), known, is_partial })
+    Ok(Environment { variables: variables.collect(), known, is_partial: inputs.values.is_none() })
 }
 
 pub(super) fn process(

@@ -8,12 +8,13 @@ use berth_core::{
     failure::{Failure, FailureKind},
     id::{ContainerId, OpId, PodUid, SandboxId},
     observation::{Exit, ObservedTask, SandboxReport},
+    oci::ObjectValues,
     pod::port::{
         look::Finding,
         start_failure::{Answer, Call, Sandbox},
     },
     short::FAILURE_BYTES_MAX,
-    spec::{Pod, RestartPolicy},
+    spec::{EnvSource, EnvVar, Pod, RestartPolicy, Source},
 };
 use jiff::Timestamp;
 
@@ -433,5 +434,43 @@ fn read_termination_message(run: &mut Run) {
     while let Some(at) = run.open.iter().position(is_read) {
         run.perform(at);
         run.deliver(0);
+    }
+}
+
+/// Whatever source a pod has, it is made anew when services are known; until then nothing of it hangs on them.
+#[test]
+fn a_start_takes_what_services_give() {
+    for source in [Source::File, Source::Api] {
+        let mut pod = Pod { source, ..pods::pod("web", &["main"]) };
+        let main = pods::edit(&mut pod, "main");
+        main.args = vec!["$(KUBERNETES_SERVICE_HOST)".into(), "$(AT)".into()];
+        let at = EnvSource::Value("https://$(KUBERNETES_SERVICE_HOST)".into());
+        main.env = vec![EnvVar { name: "AT".into(), source: at }];
+        let mut run = if source == Source::Api { Run::in_a_cluster() } else { Run::new() };
+        if let Some(cluster) = &mut run.cluster {
+            cluster.server.bind(pod);
+            run.settle_cluster();
+        } else {
+            run.want(pod);
+        }
+        run.settle();
+        let started = run.told.iter().find_map(|effect| match effect {
+            Effect::Pod { act: Act::StartContainer(request), .. } => Some(request.clone()),
+            _ => None,
+        });
+        let request = started.expect("it is started");
+        let host = ("KUBERNETES_SERVICE_HOST".to_owned(), "10.0.0.1".to_owned());
+        let with = ObjectValues { services: [host].into(), ..ObjectValues::default() };
+        for (values, host) in [(ObjectValues::default(), None), (with, Some("10.0.0.1"))] {
+            let planned = request.with_values(&values).unwrap().plan.spec;
+            let process = planned.process().as_ref().unwrap();
+            let env = process.env().as_ref().unwrap();
+            let shown = host.unwrap_or("$(KUBERNETES_SERVICE_HOST)");
+            assert!(env.contains(&format!("AT=https://{shown}")), "{source:?}: {env:?}");
+            let variable = env.iter().find_map(|one| one.strip_prefix("KUBERNETES_SERVICE_HOST="));
+            assert_eq!(variable, host, "{source:?}");
+            let args = process.args().as_ref().unwrap();
+            assert!(args.ends_with(&[shown.to_owned(), format!("https://{shown}")]), "{source:?}: {args:?}");
+        }
     }
 }

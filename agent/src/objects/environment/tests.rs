@@ -116,6 +116,54 @@ async fn services_are_followed_while_some_pod_wants_them() {
     }
 }
 
+/// The API server that services tell of may be a pod of a manifest, which never waits for it.
+#[tokio::test]
+async fn pods_of_manifests_have_the_services_that_are_known() {
+    let server = server();
+    let link = |ip: &str| json!({"spec": {"clusterIP": ip, "ports": [{"port": 443}]}});
+    for collection in [SERVICES, "/api/v1/namespaces/default/services"] {
+        server.put_in(collection, "default", "kubernetes", link("10.0.0.1"));
+    }
+    server.put_in(SERVICES, "shop", "web", link("10.0.0.2"));
+    let (sender, _events) = mpsc::channel(8);
+    let objects = Objects::new(server.clients(), sender);
+    let pod = |uid: &str, links: bool| {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "api", "namespace": "shop", "uid": uid},
+            "spec": {"enableServiceLinks": links, "containers": [{"name": "c", "image": "i"}]}});
+        pod_from_json(&pod.to_string(), Source::File).unwrap()
+    };
+    let pods = [pod("u1", true), pod("u2", false)];
+    let hosts = async |objects: &Objects, pod: &Pod| -> Vec<String> {
+        let found = environment(objects, pod, &pod.containers[0]);
+        let found = tokio::time::timeout(std::time::Duration::from_secs(4), found).await;
+        let services = found.expect("nobody waits").unwrap().services;
+        services.into_keys().filter(|name| name.ends_with("_HOST")).collect()
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(hosts(&Objects::none(), &pods[0]).await, none, "without an API server");
+    assert_eq!(hosts(&objects, &pods[0]).await, none, "which nobody has expected");
+    assert_eq!(server.watches(), 0);
+    objects.expect(pods.iter().map(|pod| &**pod));
+    assert_eq!(hosts(&objects, &pods[0]).await, none, "not answered yet");
+    let master = "KUBERNETES_SERVICE_HOST";
+    let began = std::time::Instant::now();
+    for (pod, expected) in [(&pods[0], vec![master, "WEB_SERVICE_HOST"]), (&pods[1], vec![master])] {
+        while hosts(&objects, pod).await != expected {
+            assert!(began.elapsed().as_secs() < 60, "never told of {expected:?}");
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(server.watches(), 2, "one of all services, one of the API server's");
+    for (left, watches) in [(&pods[1..], 1), (&[][..], 0)] {
+        objects.expect(left.iter().map(|pod| &**pod));
+        while server.watches() != watches {
+            assert!(began.elapsed().as_secs() < 60, "{} watches", server.watches());
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
 /// A pod may name one object as often as it likes.
 #[tokio::test]
 async fn an_environment_has_a_bound() {

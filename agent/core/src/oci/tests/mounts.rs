@@ -5,7 +5,7 @@ use std::path::Path;
 use super::Bench;
 use crate::{
     id::VolumeName,
-    oci::{ConfigError, ExistingFile, ImageVolume, SubPathBind},
+    oci::{ConfigError, ExistingFile, ImageVolume, ObjectValues, SubPathBind},
     spec::{EnvSource, EnvVar, IpcMode, Mount, MountPropagation, NetworkMode, SubPath},
 };
 
@@ -215,6 +215,7 @@ fn a_part_of_a_volume_is_bound_first() {
         (SubPath::Fixed("/x".into()), Err(ConfigError::SubPathAbsolute { path: "/x".into() })),
     ] {
         let mut bench = bench(vec![at("/first"), Mount { sub_path: sub_path.clone(), ..at("/data") }]);
+        bench.values = Some(ObjectValues::default());
         for (name, value) in [("NAME", "web"), ("ABS", "/etc"), ("UP", ".."), ("EMPTY", "")] {
             bench.container.env.push(EnvVar { name: name.into(), source: EnvSource::Value(value.into()) });
         }
@@ -236,6 +237,13 @@ fn a_part_of_a_volume_is_bound_first() {
         ConfigError::SubPathVariables { names: vec!["A".into(), "B".into()] }.to_string(),
         "missing value for A, B"
     );
+    let by_service = SubPath::Expression("$(KUBERNETES_SERVICE_HOST)".into());
+    let mut to_come = bench(vec![Mount { sub_path: by_service, ..at("/data") }]);
+    assert!(to_come.plan().is_ok(), "before services are known");
+    let host = ("KUBERNETES_SERVICE_HOST".to_owned(), "10.0.0.1".to_owned());
+    to_come.values = Some(ObjectValues { services: [host].into(), ..ObjectValues::default() });
+    let known = to_come.plan();
+    assert_eq!(known.unwrap().sub_paths[0].sub_path, "10.0.0.1");
     let whole = bench(vec![Mount { sub_path: SubPath::Fixed(String::new()), ..at("/data") }]);
     assert!(line(&whole, "/data").contains("bind /vol/data "));
 }

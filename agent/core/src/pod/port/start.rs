@@ -25,7 +25,7 @@ use crate::{
         text::about,
     },
     record::{Probed, RunImage},
-    spec::{Container, Pod, Source},
+    spec::{Container, Pod},
     status::{NetworkStatus, RunUser, Severity},
     time::{Mono, Now},
 };
@@ -59,7 +59,7 @@ pub struct StartRequest {
     pub image: Arc<ImageInfo>,
     /// Everything that is prepared on the node and written into its OCI spec.
     pub plan: ContainerPlan,
-    /// Where objects and services have a part in its environment: what the plan is made from anew, once those are known.
+    /// What the plan is made from anew, once what objects and services give its environment is known.
     pub unplanned: Option<Box<Unplanned>>,
 }
 
@@ -369,16 +369,13 @@ fn request(
         volumes: &volumes,
         values: None,
     })?;
-    let unplanned = (life.spec.source == Source::Api).then(|| {
-        let (accounts, network) = (Arc::clone(accounts), life.record.network.clone());
-        Box::new(Unplanned {
-            node: config.clone(),
-            sandbox_attempt: life.record.sandbox,
-            accounts,
-            network,
-            volumes,
-        })
-    });
+    let unplanned = Unplanned {
+        node: config.clone(),
+        sandbox_attempt: life.record.sandbox,
+        accounts: Arc::clone(accounts),
+        network: life.record.network.clone(),
+        volumes,
+    };
     Ok(Some(StartRequest {
         id,
         attempt: record.attempt,
@@ -387,7 +384,7 @@ fn request(
         container: Arc::clone(container),
         image: Arc::clone(image),
         plan,
-        unplanned,
+        unplanned: Some(Box::new(unplanned)),
     }))
 }
 
