@@ -121,8 +121,33 @@ impl Oracle {
         runs.map(|run| run.id.clone()).collect()
     }
 
+    /// What was taken to run was shown to. Where a shim, or containerd for all, tells that it never began, that is taken back.
+    fn hear_of_none(&mut self, event: &Event) {
+        let (sandbox, there): (_, BTreeSet<&ContainerId>) = match event {
+            Event::Sandbox { id, report: SandboxReport::Resync { tasks, .. } } => {
+                let begun = tasks.iter().filter(|(_, task)| has_begun(task));
+                (Some(id), begun.map(|(id, _)| id).collect())
+            }
+            Event::RuntimeUp(observation) => {
+                let begun = observation.containers.iter().filter(|seen| has_begun(&seen.task));
+                (None, begun.map(|seen| &seen.id).collect())
+            }
+            _ => return,
+        };
+        let is_none = |run: &Run| {
+            run.trust != Trust::No
+                && run.process.is_none()
+                && sandbox.is_none_or(|id| run.sandbox == *id)
+                && !there.contains(&run.id)
+        };
+        let pods = self.pods.iter().filter(|(_, account)| account.runs.values().flatten().any(is_none));
+        let pods: Vec<PodUid> = pods.map(|(uid, _)| uid.clone()).collect();
+        pods.into_iter().for_each(|uid| self.told.forget(uid));
+    }
+
     /// A shim, or containerd for all, tells what there is.
     pub(crate) fn heard(&mut self, event: &Event) {
+        self.hear_of_none(event);
         let undecided = match event {
             Event::Sandbox { .. } | Event::RuntimeUp(_) => self.undecided(),
             _ => BTreeSet::new(),
@@ -170,6 +195,14 @@ impl Oracle {
             }
             _ => {}
         }
+    }
+}
+
+/// Whether there is, or was, or may be a process.
+fn has_begun(task: &ObservedTask) -> bool {
+    match task {
+        ObservedTask::Running { .. } | ObservedTask::Exited(_) | ObservedTask::Unknown => true,
+        ObservedTask::Absent | ObservedTask::Created | ObservedTask::Starting => false,
     }
 }
 

@@ -11,7 +11,7 @@ use berth_core::{
     time::Now,
 };
 
-use super::{Answer, LOST, Oracle, Process, Run, Termed, probes::Health};
+use super::{Answer, LOST, Oracle, Process, Run, Termed, Trust, probes::Health};
 
 impl Oracle {
     /// The agent learns what came of an effect.
@@ -102,7 +102,11 @@ impl Oracle {
         let Some(run) = account.find_mut(&request.id) else { return };
         if !is_to_stop {
             (run.term, run.termed) = (None, Termed::No);
-            (run.health, run.stopped) = (Health::default(), None);
+            run.stopped = None;
+            // What was taken to run has been asked already.
+            if run.trust == Trust::No {
+                run.health = Health::default();
+            }
         }
         // An earlier start under this id, with another spec, came to nothing.
         run.changed = is_changed.then(|| run.changed.unwrap_or(now.mono));

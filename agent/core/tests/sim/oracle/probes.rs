@@ -57,6 +57,11 @@ impl Health {
         if self.failed.is_some() { self.grace } else { Duration::MAX }
     }
 
+    /// It is asked from the beginning.
+    pub(super) fn forget_answers(&mut self) {
+        (self.asked, self.missed, self.counts) = Default::default();
+    }
+
     /// What the next agent knows of it.
     fn restored(
         &mut self,
@@ -65,7 +70,7 @@ impl Health {
     ) {
         let (id, record) = run;
         let stored = record.and_then(|record| record.containers.get(name)).filter(|stored| stored.id == *id);
-        (self.asked, self.missed, self.counts) = Default::default();
+        self.forget_answers();
         let Some(stored) = stored else { return };
         (self.started, self.ready) = (stored.probed.started, stored.probed.ready);
         if stored.stopping.is_none() {

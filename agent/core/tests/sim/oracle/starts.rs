@@ -61,6 +61,7 @@ impl Oracle {
             }
             run.container = Arc::clone(&request.container);
             run.suppose(Answer::None);
+            run.health.forget_answers();
         }
     }
 }
