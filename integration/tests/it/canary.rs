@@ -1,12 +1,21 @@
 //! Where a secret is told, in whatever form it is written.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use berth_integration::lab::World;
+use berth_integration::node::Node;
+use berth_integration::wait::{self, Look};
+use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
+use nix::sys::signal::Signal;
+
+use crate::kit::SOON;
 
 /// What is looked for: the forms of one secret.
 #[derive(Debug)]
@@ -38,16 +47,15 @@ impl Canary {
         self.0.iter().any(|form| bytes.windows(form.len()).any(|window| window == form))
     }
 
-    /// The files at and below a path that tell it. What is no file, and what goes meanwhile, tells nothing.
-    pub(crate) fn files(&self, path: &Path) -> Result<Vec<PathBuf>> {
-        let mut found = Vec::new();
-        let mut open = vec![path.to_owned()];
+    /// The files below a directory that tell it, but for what is at and below places that are left out. There is one to look at. What
+    /// is no file, and what goes meanwhile, tells nothing.
+    pub(crate) fn files(&self, dir: &Path, is_left_out: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>> {
+        let (mut found, mut looked_at) = (Vec::new(), 0);
+        let mut open = vec![dir.to_owned()];
         while let Some(path) = open.pop() {
-            let Some(meta) =
-                there(fs::symlink_metadata(&path)).with_context(|| format!("look at {}", path.display()))?
-            else {
-                continue;
-            };
+            let meta =
+                there(fs::symlink_metadata(&path)).with_context(|| format!("look at {}", path.display()))?;
+            let Some(meta) = meta.filter(|_| !is_left_out(&path)) else { continue };
             if meta.is_dir() {
                 let entries =
                     there(fs::read_dir(&path)).with_context(|| format!("list {}", path.display()))?;
@@ -56,9 +64,11 @@ impl Canary {
                 }
             } else if meta.is_file() {
                 let bytes = there(fs::read(&path)).with_context(|| format!("read {}", path.display()))?;
+                looked_at += 1;
                 found.extend(bytes.filter(|bytes| self.is_in(bytes)).map(|_| path));
             }
         }
+        ensure!(looked_at > 0, "there is no file in {}", dir.display());
         Ok(found)
     }
 
@@ -80,6 +90,25 @@ impl Canary {
         }
         Ok(found)
     }
+}
+
+/// Lets whatever this process starts from now on leave a core dump of any size where it runs, which is in a directory of the test's.
+pub(crate) fn allow_core_dumps() -> Result<()> {
+    env::set_current_dir(World::here()?.root())?;
+    setrlimit(Resource::RLIMIT_CORE, RLIM_INFINITY, RLIM_INFINITY)?;
+    let another = Command::new("/bin/sh").args(["-c", "kill -ABRT $$"]).status()?;
+    ensure!(another.core_dumped(), "this machine leaves no core dumps of anybody: {another}");
+    Ok(())
+}
+
+/// The agent's memory is on no disk after a crash, though [`allow_core_dumps`] let it be. The next agent goes on.
+pub(crate) fn is_in_no_core_dump(node: &mut Node) -> Result<()> {
+    node.agent.signal(Signal::SIGABRT)?;
+    let ended = wait::until("the agent to crash", SOON, || {
+        Ok(node.agent.status()?.map_or_else(|| Look::NotYet("it lives".to_owned()), Look::Ready))
+    })?;
+    ensure!(ended.signal() == Some(Signal::SIGABRT as i32) && !ended.core_dumped(), "it ended with {ended}");
+    node.agent.start()
 }
 
 /// What was read, unless it is gone.
