@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
@@ -10,7 +10,6 @@ use berth_integration::cluster::watch::{Seen, Watch};
 use berth_integration::cluster::{self, Cluster};
 use berth_integration::lab::World;
 use berth_integration::node::Node;
-use berth_integration::wait::{self, Look};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -28,6 +27,9 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const GRACE: u64 = 8;
 /// How long a probe may take, in seconds: more than a busy machine needs to start a command, and less than a step.
 const PATIENCE: u64 = 30;
+/// How long a container waits that has ended twice, and how that is shown.
+const BACK_OFF: Duration = Duration::from_secs(10);
+const BACK_OFF_SHOWN: &str = "back-off 10s ";
 /// Renewals of the lease after which what happens in every 10 s has happened.
 const RENEWALS: usize = 6;
 
@@ -81,6 +83,19 @@ fn web() -> Result<Value> {
     )
 }
 
+/// A pod that is ready as long as a file is there.
+fn flips() -> Result<Value> {
+    let command = json!({ "command": ["test", "-e", "/tmp/well"] });
+    let probe =
+        json!({ "exec": command, "periodSeconds": 1, "timeoutSeconds": PATIENCE, "failureThreshold": 1 });
+    let script = format!("touch /tmp/well; {FOR_EVER}");
+    bound("flips", json!({ "containers": [shell("main", &script, json!({ "readinessProbe": probe }))] }))
+}
+
+fn path(pod: &str) -> String {
+    format!("{PODS}/{pod}")
+}
+
 fn start() -> Result<(Cluster, Node, Clock)> {
     let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
     let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "web" } });
@@ -101,73 +116,121 @@ fn is_ready(object: &Value) -> bool {
 fn of_an_hour() -> Result<()> {
     let (cluster, node, clock) = start()?;
     cluster.create(PODS, &web()?)?;
-    let crashes = shell("main", "exit 1", json!({}));
-    cluster.create(PODS, &bound("crashes", json!({ "containers": [crashes] }))?)?;
-    cluster.wait_for(&format!("{PODS}/web"), "ready", is_ready)?;
+    cluster.create(PODS, &flips()?)?;
+    for name in ["web", "flips"] {
+        cluster.wait_for(&path(name), "ready", is_ready)?;
+    }
     cluster.wait_for(&format!("/api/v1/nodes/{NODE_NAME}"), "ready", is_ready)?;
     let watch = Watch::start(&cluster, "pods", "default")?;
     let nodes = Watch::start(&cluster, "nodes", "default")?;
-    let before = cluster.get_json(&format!("{PODS}/web"))?;
+    let before = cluster.get_json(&path("web"))?;
 
     for (number, offset) in ["+3600", "-3600", "+0"].into_iter().enumerate() {
-        let restarted = restarts(&cluster)?;
-        let asked = tokens(&cluster)?;
-        let ends = format!("ends{number}");
-        is_asked_to_end(&cluster, &node, &ends)?;
-        let begun = Instant::now();
-        clock.set(offset)?;
-        cluster.wait_gone(&format!("{PODS}/{ends}"))?;
-        let took = begun.elapsed();
-        let grace = Duration::from_secs(GRACE);
-        ensure!(
-            took + Duration::from_secs(2) > grace && took < grace + Duration::from_secs(10),
-            "with the clock {offset} a grace of {grace:?} took {took:?}"
-        );
-        let lease =
-            renewed(&cluster, RENEWALS).with_context(|| format!("the lease with the clock {offset}"))?;
-        let renewed: Timestamp = lease["spec"]["renewTime"].as_str().context("no time")?.parse()?;
-        let off = renewed.duration_since(Timestamp::now()).as_secs() - offset.parse::<i64>()?;
-        ensure!(off.abs() < 60, "the lease was renewed at {renewed} with the clock {offset}");
-        let limit = Duration::from_secs(100);
-        wait::until(&format!("another restart with the clock {offset}"), limit, || {
-            let now = restarts(&cluster)?;
-            Ok(if now > restarted { Look::Ready(()) } else { Look::NotYet(format!("{now}")) })
-        })?;
-        let more = tokens(&cluster)? - asked;
-        ensure!(more <= 1, "{more} tokens were asked for when the clock was set {offset}");
+        stepped(&cluster, &node, &clock, (number, offset))
+            .with_context(|| format!("the clock was set {offset}"))?;
     }
     let web = node.ready("web")?;
     ensure!(inside(&web, "cat /v/token")?.split('.').count() == 3, "no token");
-    let after = cluster.get_json(&format!("{PODS}/web"))?;
+    let after = cluster.get_json(&path("web"))?;
     same("the status", &after["status"], &before["status"])?;
     never_unready(&cluster, &watch, PODS, "web")?;
     never_unready(&cluster, &nodes, "/api/v1/nodes", NODE_NAME)?;
-    for name in ["web", "crashes"] {
-        cluster.request("DELETE", &format!("{PODS}/{name}"), "application/json", &json!({}))?;
-        cluster.wait_gone(&format!("{PODS}/{name}"))?;
+    for name in ["web", "flips"] {
+        cluster.request("DELETE", &path(name), "application/json", &json!({}))?;
+        cluster.wait_gone(&path(name))?;
     }
     node.end()?;
     cluster.end()
 }
 
-/// Makes a pod that hears no signal, and deletes it once it runs.
-fn is_asked_to_end(cluster: &Cluster, node: &Node, name: &str) -> Result<()> {
-    let path = format!("{PODS}/{name}");
+/// Sets the clock while a pod ends and another waits for its next run, and looks at what goes on by time.
+fn stepped(cluster: &Cluster, node: &Node, clock: &Clock, (number, offset): (usize, &str)) -> Result<()> {
+    let asked = tokens(cluster)?;
+    let ends = format!("ends{number}");
+    is_up_and_deaf(cluster, &ends)?;
+    let back_off = BackOff::begin(cluster, &format!("crashes{number}"))?;
+    is_asked_to_end(cluster, node, &ends)?;
+    let begun = Instant::now();
+    clock.set(offset)?;
+    cluster.wait_gone(&path(&ends))?;
+    let took = begun.elapsed();
+    let grace = Duration::from_secs(GRACE);
+    ensure!(
+        took + Duration::from_secs(2) > grace && took < grace + Duration::from_secs(10),
+        "a grace of {grace:?} took {took:?}"
+    );
+    back_off.wait_for_its_end(cluster)?;
+    let flips = node.ready("flips")?;
+    for (act, ready) in [("rm", false), ("touch", true)] {
+        inside(&flips, &format!("{act} /tmp/well"))?;
+        cluster.wait_for(&path("flips"), &format!("ready: {ready}"), |pod| is_ready(pod) == ready)?;
+    }
+    let lease = renewed(cluster, RENEWALS).context("the lease")?;
+    let renewed: Timestamp = lease["spec"]["renewTime"].as_str().context("no time")?.parse()?;
+    let off = renewed.duration_since(Timestamp::now()).as_secs() - offset.parse::<i64>()?;
+    ensure!(off.abs() < 60, "the lease was renewed at {renewed}");
+    let more = tokens(cluster)? - asked;
+    ensure!(more <= 1, "{more} tokens were asked for");
+    Ok(())
+}
+
+/// Makes a pod that hears no signal, and waits until it runs.
+fn is_up_and_deaf(cluster: &Cluster, name: &str) -> Result<()> {
     let deaf = shell("main", &format!("trap '' TERM; {FOR_EVER}"), json!({}));
     let spec = json!({ "terminationGracePeriodSeconds": GRACE, "containers": [deaf] });
     cluster.create(PODS, &bound(name, spec)?)?;
-    cluster.wait_for(&path, "ready", is_ready)?;
-    cluster.request("DELETE", &path, "application/json", &json!({}))?;
+    cluster.wait_for(&path(name), "ready", is_ready).map(drop)
+}
+
+/// Deletes a pod, and waits until its node knows.
+fn is_asked_to_end(cluster: &Cluster, node: &Node, name: &str) -> Result<()> {
+    cluster.request("DELETE", &path(name), "application/json", &json!({}))?;
     eventually("the end to have begun", &true, || {
         let pod = node.pod(name)?;
         Ok(pod.is_none_or(|pod| !pod.0["metadata"]["deletionTimestamp"].is_null()))
     })
 }
 
-/// How often the pod that crashes was started again.
-fn restarts(cluster: &Cluster) -> Result<u64> {
-    let pod = cluster.get_json(&format!("{PODS}/crashes"))?;
-    Ok(pod["status"]["containerStatuses"][0]["restartCount"].as_u64().unwrap_or(0))
+/// A pod whose container has ended twice, and is not to run again before the first back-off is over.
+struct BackOff {
+    pod: String,
+    /// When it was asked for: its container has ended later.
+    made: SystemTime,
+    restarts: u64,
+    /// Which has shown it.
+    watch: Watch,
+}
+
+impl BackOff {
+    /// Makes it, and waits until its back-off is shown.
+    fn begin(cluster: &Cluster, pod: &str) -> Result<Self> {
+        let watch = Watch::start(cluster, "pods", "default")?;
+        let made = SystemTime::now();
+        cluster.create(PODS, &bound(pod, json!({ "containers": [shell("main", "exit 1", json!({}))] }))?)?;
+        let restarts = watch.until(&format!("the back-off of {pod}"), SOON, |seen| {
+            let message = &seen.object["status"]["containerStatuses"][0]["state"]["waiting"]["message"];
+            let is_shown = message.as_str().is_some_and(|message| message.starts_with(BACK_OFF_SHOWN));
+            (seen.name() == pod && is_shown).then(|| restarts(&seen.object))
+        })?;
+        Ok(Self { pod: pod.to_owned(), made, restarts, watch })
+    }
+
+    /// Waits until it has run again, which must not have been sooner than was shown.
+    fn wait_for_its_end(self, cluster: &Cluster) -> Result<()> {
+        let Self { pod, made, restarts: before, watch } = self;
+        let is_again = |seen: &Seen| seen.name() == pod && restarts(&seen.object) > before;
+        let again =
+            watch.until(&format!("another run of {pod}"), SOON, |seen| is_again(&seen).then_some(seen.at))?;
+        let after = again.duration_since(made)?;
+        ensure!(after >= BACK_OFF, "{pod} ran again {after:?} after it was made");
+        cluster.request("DELETE", &path(&pod), "application/json", &json!({}))?;
+        cluster.wait_gone(&path(&pod))
+    }
+}
+
+/// How often the container of a pod was started again.
+fn restarts(pod: &Value) -> u64 {
+    pod["status"]["containerStatuses"][0]["restartCount"].as_u64().unwrap_or(0)
 }
 
 /// How many tokens the node has asked for.
