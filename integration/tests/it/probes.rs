@@ -4,6 +4,7 @@
 mod server;
 
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -51,12 +52,15 @@ fn all_ready(node: &Node, name: &str, containers: &[&str], expected: bool) -> Re
 fn handlers() -> Result<()> {
     let node = Node::start()?;
     let (http, grpc) = (Server::http()?, Server::grpc()?);
+    // Connections wait in it for as long as it is there: nobody takes them.
+    let listen = |port: u16| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).context("listen");
+    let listener = listen(0)?;
+    let port = listener.local_addr()?.port();
     let probe = |handler: Value| {
         let timing = json!({ "periodSeconds": 1, "failureThreshold": 1 });
         json!({ "readinessProbe": with(timing, handler) })
     };
     let names = ["http", "grpc", "tcp", "exec"];
-    let tcp = json!({ "tcpSocket": { "port": http.port() } });
     node.apply(
         "all",
         &on_node(
@@ -64,7 +68,7 @@ fn handlers() -> Result<()> {
             json!({ "containers": [
         sleeps("http", probe(json!({ "httpGet": { "port": http.port(), "path": "/http" } }))),
         sleeps("grpc", probe(json!({ "grpc": { "port": grpc.port(), "service": "some" } }))),
-        sleeps("tcp", probe(tcp)),
+        sleeps("tcp", probe(json!({ "tcpSocket": { "port": port } }))),
         sleeps("exec", probe(json!({ "exec": { "command": ["/bin/sh", "-c", "cat /dev/shm/well"] } }))),
     ] }),
         ),
@@ -81,11 +85,12 @@ fn handlers() -> Result<()> {
     http.set(Mode::Bad);
     grpc.set(Mode::Bad);
     fs::remove_file(&well)?;
-    let sick = ["http", "grpc", "exec"];
-    let all = all_ready(&node, "all", &sick, false)?;
-    ensure!(is_ready(&all, "tcp"), "a connection is enough: {all}");
+    drop(listener);
+    let all = all_ready(&node, "all", &names, false)?;
     let told = events(&all)?;
+    let refused = format!(":{port}: connect: connection refused");
     for text in [
+        refused.as_str(),
         "Readiness probe failed: HTTP probe failed with statuscode: 503",
         "Readiness probe failed: service unhealthy (responded with \"NOT_SERVING\")",
         "Readiness probe failed: cat: can't open '/dev/shm/well': No such file or directory",
@@ -96,6 +101,7 @@ fn handlers() -> Result<()> {
     http.set(Mode::Good);
     grpc.set(Mode::Good);
     fs::write(&well, "")?;
+    let _listener = listen(port)?;
     all_ready(&node, "all", &names, true)?;
 
     // Whoever hangs is cut off in time; what was run in the container is killed.
@@ -103,7 +109,8 @@ fn handlers() -> Result<()> {
     grpc.set(Mode::Silent);
     fs::remove_file(&well)?;
     nix::unistd::mkfifo(&well, nix::sys::stat::Mode::S_IRWXU)?;
-    let all = all_ready(&node, "all", &sick, false)?;
+    let all = all_ready(&node, "all", &["http", "grpc", "exec"], false)?;
+    ensure!(is_ready(&all, "tcp"), "a connection is enough: {all}");
     let told = events(&all)?;
     let late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
     for text in [
