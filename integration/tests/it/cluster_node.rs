@@ -19,11 +19,13 @@ use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::kit::SOON;
+use crate::kit::{SOON, eventually};
 use crate::suite::{LONG_LIMIT, Test, same, test};
 
 /// How soon a change is to be seen at the API server, which the issue of this asks for, and what a busy machine needs beside it.
 const AT_ONCE: Duration = Duration::from_secs(1);
+/// What the agent logs, at this level or the next one, when the API server does not take what it says of the node.
+const REPORT_FAILED: &str = "report the node";
 /// How long containerd may say nothing.
 const DOWN_AFTER: Duration = Duration::from_secs(30);
 
@@ -87,6 +89,20 @@ fn patches(cluster: &Cluster) -> Result<Vec<Value>> {
     Ok(events.filter_map(|event| event.request_object).collect())
 }
 
+/// Each patch tells of more than that the node still lives, which is for its report alone.
+fn none_is_a_mere_heartbeat(patches: &[Value]) -> Result<()> {
+    let is_time = |field: &String| field == "type" || field == "lastHeartbeatTime";
+    let is_one = |patch: &Value| {
+        let conditions = patch["status"]["conditions"].as_array().into_iter().flatten();
+        let mut fields = conditions.filter_map(Value::as_object).flat_map(serde_json::Map::keys);
+        let others = patch["status"].as_object().into_iter().flat_map(serde_json::Map::keys);
+        patch.get("metadata").is_none() && others.eq(["conditions"]) && fields.all(is_time)
+    };
+    let found: Vec<_> = patches.iter().filter(|patch| is_one(patch)).collect();
+    ensure!(found.is_empty(), "reports before it is time for one: {found:?}");
+    Ok(())
+}
+
 /// Nothing that the node asked was refused for want of a right.
 fn none_refused(cluster: &Cluster) -> Result<()> {
     ensure!(!by_node(cluster)?.is_empty(), "the node asked nothing");
@@ -145,6 +161,7 @@ fn registers() -> Result<()> {
     renewed(&cluster, 5)?;
     let more = patches(&cluster)?.split_off(before);
     ensure!(more.len() <= 1, "patches in 5 s in which nothing changed: {more:?}");
+    none_is_a_mere_heartbeat(&more)?;
 
     wait::until("the events of the node", SOON, || {
         let events = cluster.get_json("/api/v1/namespaces/default/events")?;
@@ -230,7 +247,7 @@ fn others() -> Result<()> {
 
 fn api_server_gone() -> Result<()> {
     let kubelet = json!({ "nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "1s" });
-    let (mut cluster, mut node) = pair(kubelet, &[])?;
+    let (mut cluster, mut node) = pair(kubelet, &["--v=4"])?;
     connect(&node)?;
     node.agent.start()?;
     let before = cluster.wait_for(&path(), "ready", is_ready)?;
@@ -246,9 +263,13 @@ fn api_server_gone() -> Result<()> {
     same("ready since", since(&after), since(&before))?;
     same("the object", &after["metadata"]["uid"], &before["metadata"]["uid"])?;
     // A server that takes what is said and answers nothing is left for another connection.
+    let failed =
+        || Ok::<_, anyhow::Error>(fs::read_to_string(node.agent.log())?.matches(REPORT_FAILED).count());
+    let failures = failed()?;
     cluster.freeze_api_server()?;
     fs::remove_dir_all(node.cni_conf())?;
     fs::create_dir(node.cni_conf())?;
+    eventually("a report that was not answered", &true, || Ok(failed()? > failures))?;
     cluster.thaw_api_server()?;
     cluster.wait_for(&path(), "not ready", is_unready)?;
     none_refused(&cluster)?;
@@ -266,7 +287,11 @@ fn containerd_answers() -> Result<()> {
 }
 
 fn silent() -> Result<()> {
-    let (cluster, mut node) = pair(json!({ "nodeLeaseDurationSeconds": 4 }), &[])?;
+    // It looks at itself often while nothing changes for most of a minute, and reports itself seldom.
+    let kubelet = json!({
+        "nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "5m",
+    });
+    let (cluster, mut node) = pair(kubelet, &[])?;
     connect(&node)?;
     node.agent.start()?;
     let before = cluster.wait_for(&path(), "ready", is_ready)?;
@@ -284,6 +309,7 @@ fn silent() -> Result<()> {
     let down = cluster.wait_for(&path(), "not ready", is_unready)?;
     ensure!(began.elapsed() >= DOWN_AFTER, "not ready after {:?}", began.elapsed());
     same("why", &condition(&down, "Ready")["message"], &json!("container runtime is down"))?;
+    none_is_a_mere_heartbeat(&patches(&cluster)?)?;
     node.containerd.thaw()?;
     containerd_answers()?;
     let began = Instant::now();
