@@ -1,7 +1,7 @@
 //! A whole node: containerd, network and agent, and a registry where one is asked for.
 
 pub mod cgroups;
-mod leftovers;
+pub(crate) mod leftovers;
 mod pod;
 
 use std::fs;

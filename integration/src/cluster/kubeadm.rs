@@ -32,6 +32,7 @@ use super::programs::AUDIT_POLICY as AUDIT_RULES;
 use super::{ADDRESS, AUDIT, AuditEvent, Client, audit, images, network};
 use crate::containerd::{Containerd, SOCKET};
 use crate::lab::World;
+use crate::node::leftovers::Baseline;
 use crate::node::system;
 use crate::process::Process;
 use crate::wait::{self, Look};
@@ -67,6 +68,7 @@ pub struct Machine {
     service: Service,
     /// Its containerd.
     pub containerd: Containerd,
+    before: Baseline,
     _overlays: Vec<Overlay>,
 }
 
@@ -94,7 +96,8 @@ impl Machine {
         fs::write("/etc/hosts", format!("{hosts}{ADDRESS} {NODE}\n")).context("write /etc/hosts")?;
         let containerd = Containerd::start(&world.root().join("containerd"), binaries::search_path(None)?)?;
         images::import()?;
-        Ok(Self { world, kubelet, dir, service, containerd, _overlays: overlays })
+        let before = Baseline::take()?;
+        Ok(Self { world, kubelet, dir, service, containerd, before, _overlays: overlays })
     }
 
     /// Gives pods a network: containerd's CRI plugin is told of it, or Berth in the usual places.
@@ -237,12 +240,16 @@ impl Machine {
         self.service.log()
     }
 
-    /// Ends what runs, after [`Machine::reset`].
+    /// Ends what runs, after [`Machine::reset`] and, where the node was Berth's, [`Machine::reset_berth`].
     ///
     /// # Errors
-    /// Something did not end.
+    /// Something did not end, or was left of a pod of Berth's.
     pub fn end(mut self) -> Result<()> {
         self.stop_kubelet()?;
+        if self.kubelet == Kubelet::Berth {
+            let left = self.before.left(&self.world, &self.world.root().join("leases"))?;
+            ensure!(left.is_empty(), "left of pods:\n  {}", left.join("\n  "));
+        }
         self.containerd.stop()?;
         self.remove_bridge()?;
         // kubeadm leaves the mount of a directory on itself that a kubelet makes of its own.

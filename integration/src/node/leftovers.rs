@@ -23,17 +23,17 @@ const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
 
 /// What was there before the node.
 #[derive(Debug)]
-pub(super) struct Baseline {
+pub(crate) struct Baseline {
     mounts: BTreeMap<String, usize>,
 }
 
 impl Baseline {
-    pub(super) fn take() -> Result<Self> {
+    pub(crate) fn take() -> Result<Self> {
         Ok(Self { mounts: mounts()? })
     }
 
     /// Everything that only a pod can have made.
-    pub(super) fn left(&self, world: &World, leases: &Path) -> Result<Vec<String>> {
+    pub(crate) fn left(&self, world: &World, leases: &Path) -> Result<Vec<String>> {
         let mut left = in_containerd()?;
         left.extend(shims(world)?);
         let stacked = |at: &String| self.mounts.get(at).copied().unwrap_or_default();
