@@ -1,16 +1,17 @@
 //! The agent dies before and after each kind of request to the API server, and before and after it writes what objects hold.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use berth_integration::agent::Settings;
 use berth_integration::cluster::Cluster;
 use berth_integration::node::Node;
 use serde_json::{Value, json};
 
 use super::dies;
-use crate::api_pods::{MAPS, PODS, bound, in_a_cluster, is_ready, path, restarts};
+use crate::api_pods::{MAPS, PODS, bound, in_a_cluster, is_ready, is_well_behaved, path, restarts};
 use crate::kit::{eventually, pod, shell, with};
 use crate::suite::same;
 
@@ -98,7 +99,25 @@ fn lives_through(cluster: &Cluster, node: &mut Node, number: usize, point: &str)
     eventually("both to be gone from the API", &true, are_gone)?;
     node.clear()?;
     same("what has begun", begun()?, vec!["given".to_owned(), "shown".to_owned()])?;
+    is_well_behaved(cluster)?;
+    is_told_once(cluster)?;
     node.agent.kill()
+}
+
+/// That a container was made, and has started, is told at most once of each pod: an event is lost with an agent that dies before it
+/// was sent, and not repeated by the next one.
+fn is_told_once(cluster: &Cluster) -> Result<()> {
+    let list = cluster.get_json("/api/v1/namespaces/default/events")?;
+    let mut told: BTreeMap<[String; 3], u64> = BTreeMap::new();
+    for event in list["items"].as_array().context("no list")? {
+        let pod = &event["involvedObject"];
+        let key = [&pod["name"], &pod["uid"], &event["reason"]];
+        let key = key.map(|part| part.as_str().unwrap_or_default().to_owned());
+        *told.entry(key).or_default() += event["count"].as_u64().unwrap_or(1);
+    }
+    told.retain(|[_, _, reason], times| ["Created", "Started"].contains(&reason.as_str()) && *times > 1);
+    ensure!(told.is_empty(), "told more than once: {told:?}");
+    Ok(())
 }
 
 fn spec(name: &str, dir: &Path, more: &Value) -> Value {
