@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::proxy::Proxy;
-use berth_integration::cluster::{self, Cluster};
+use berth_integration::cluster::{self, AuditEvent, Cluster};
 use berth_integration::lab::World;
 use berth_integration::node::{Node, system};
 use berth_integration::wait::{self, Look};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::kit::SOON;
@@ -25,6 +26,8 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 const SERVING: &str = "kubernetes.io/kubelet-serving";
+/// How long a certificate is in use at least before another one is asked for, however soon it ends.
+const IN_USE_FOR: SignedDuration = SignedDuration::from_secs(10);
 const STATUS: &str = "/api/v1/nodes/lab/status";
 
 fn is_ready(node: &Value) -> bool {
@@ -62,6 +65,15 @@ fn approve(cluster: &Cluster) -> Result<()> {
     let name = asked["metadata"]["name"].as_str().context("a name")?;
     ensure!(name.starts_with("csr-"), "{name}");
     cluster.kubectl(&["certificate", "approve", name]).map(drop)
+}
+
+/// When the node asked for a certificate last.
+fn last_asked(cluster: &Cluster) -> Result<Timestamp> {
+    let audit = cluster.audit()?;
+    let is_asked =
+        |event: &&AuditEvent| event.is_by_node(NODE_NAME) && event.is("create", "certificatesigningrequests");
+    let last = audit.iter().rev().find(is_asked).context("it asked for none")?;
+    Ok(last.request_received_timestamp.parse()?)
 }
 
 /// The link to the current certificate, where it leads, and what it says.
@@ -117,12 +129,17 @@ fn serving() -> Result<()> {
     approve(&cluster)?;
     let (second, text) = held(&pki, Some(&first))?;
     ensure!(text.contains("DNS:lab.example") && text.contains("IP Address:10.99.0.7"), "{text}");
-    // It is nearly over, and replaced; an agent that begins anew goes on with the last one.
+    // It is nearly over, and replaced; an agent that begins anew goes on with the last one, which is not replaced before it was in
+    // use for a while.
     approve(&cluster)?;
-    held(&pki, Some(&second))?;
+    let (third, _) = held(&pki, Some(&second))?;
     node.agent.kill()?;
+    let begun = Timestamp::now();
     node.agent.start()?;
     approve(&cluster)?;
+    let asked = last_asked(&cluster)?.duration_since(begun);
+    ensure!(asked >= IN_USE_FOR, "another certificate was asked for {asked} after the agent began anew");
+    held(&pki, Some(&third))?;
     none_refused(&cluster)?;
     node.end()?;
     cluster.end()

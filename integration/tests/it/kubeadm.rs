@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use berth_integration::cluster::kubeadm::{Join, Kubelet, Machine, NODE};
 use berth_integration::cluster::{self, AuditEvent, Client, Cluster, Settings, network};
 use berth_integration::lab::World;
@@ -180,6 +180,8 @@ fn join() -> Result<()> {
     was_let_in_by_its_token(&cluster)?;
     runs_the_addons(&cluster, &machine, began)?;
     upgrade(&cluster, &machine)?;
+    // A kubelet that begins anew goes on with the certificate that it has, which is far from its end.
+    same("requests for a certificate", certificate_requests(&cluster)?.len(), 1)?;
     spent("upgraded", began);
     was_allowed_everything(&cluster.audit()?)?;
     cluster.kubectl(&["drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", "--force"])?;
@@ -209,16 +211,23 @@ fn is_as_its_flags_say(node: &Value) -> Result<()> {
     Ok(())
 }
 
+/// What certificates of kubelets as clients were asked for.
+fn certificate_requests(cluster: &Cluster) -> Result<Vec<Value>> {
+    let mut list = cluster.get_json("/apis/certificates.k8s.io/v1/certificatesigningrequests")?;
+    let Value::Array(mut all) = list["items"].take() else { bail!("no list: {list}") };
+    all.retain(|request| request["spec"]["signerName"] == "kubernetes.io/kube-apiserver-client-kubelet");
+    Ok(all)
+}
+
 /// The node has a certificate that it was given for a token, and nobody else can read its key.
 fn was_let_in_by_its_token(cluster: &Cluster) -> Result<()> {
-    let requests = cluster.get_json("/apis/certificates.k8s.io/v1/certificatesigningrequests")?;
-    let of_node = |request: &&Value| {
-        let spec = &request["spec"];
-        spec["signerName"] == "kubernetes.io/kube-apiserver-client-kubelet"
-            && spec["username"].as_str().is_some_and(|name| name.starts_with("system:bootstrap:"))
-    };
-    let found = requests["items"].as_array().into_iter().flatten().find(of_node);
-    ensure!(found.is_some_and(|one| one["status"]["certificate"].is_string()), "{requests}");
+    let requests = certificate_requests(cluster)?;
+    let [request] = requests.as_slice() else { bail!("not one request: {requests:?}") };
+    let who = request["spec"]["username"].as_str().unwrap_or_default();
+    ensure!(
+        who.starts_with("system:bootstrap:") && request["status"]["certificate"].is_string(),
+        "{request}"
+    );
     let key = fs::metadata("/var/lib/kubelet/pki/kubelet-client-current.pem")?;
     same("mode of the key", key.permissions().mode() & 0o777, 0o600)?;
     let left = Path::new("/etc/kubernetes/bootstrap-kubelet.conf").exists();
