@@ -58,7 +58,8 @@ pub enum ContentKind {
 }
 
 impl ContentKind {
-    /// Where it is kept: what may be secret never reaches a disk (`wrappedVolumeSpec` of `pkg/volume/{secret,projected,downwardapi}`).
+    /// Where it is kept: what may be secret never reaches a disk (`wrappedVolumeSpec` of
+    /// `pkg/volume/{secret,downwardapi,projected}`).
     #[must_use]
     pub fn medium(self) -> Medium {
         match self {
@@ -173,4 +174,21 @@ pub enum HostPathType {
     CharDevice,
     /// A block device.
     BlockDevice,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_secret_is_kept_in_memory() {
+        for (kind, medium) in [
+            (ContentKind::ConfigMap, Medium::Disk),
+            (ContentKind::Secret, Medium::Memory),
+            (ContentKind::DownwardApi, Medium::Memory),
+            (ContentKind::Projected, Medium::Memory),
+        ] {
+            assert_eq!(kind.medium(), medium, "{kind:?}");
+        }
+    }
 }
