@@ -18,7 +18,7 @@ use crate::cluster::Clients;
 
 /// The server. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct Fake(Arc<Mutex<State>>);
+pub(crate) struct Fake(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
@@ -41,7 +41,7 @@ struct Watch {
 type Answer = UnsyncBoxBody<Bytes, Infallible>;
 
 impl Fake {
-    pub(super) fn clients(&self) -> Clients {
+    pub(crate) fn clients(&self) -> Clients {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let server = server.clone();
@@ -51,7 +51,7 @@ impl Fake {
     }
 
     /// Makes or changes an object; `fields` are beside its metadata.
-    pub(super) fn put(&self, collection: &str, name: &str, fields: Value) {
+    pub(crate) fn put(&self, collection: &str, name: &str, fields: Value) {
         let namespace = collection.split('/').nth_back(1).unwrap().to_owned();
         self.put_in(collection, &namespace, name, fields);
     }

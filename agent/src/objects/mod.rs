@@ -9,7 +9,7 @@ mod content;
 mod environment;
 mod error;
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 mod keyring;
 mod lists;
 mod payload;

@@ -1,8 +1,9 @@
 //! Volumes of pods.
 
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use berth_core::{
+    config::NodeConfig,
     derived::content::nested_mount_points,
     event::Outcome,
     failure::{Failure, FailureKind},
@@ -18,10 +19,20 @@ use super::{
     work::{Called, FILES, PATH, TREE, Work},
 };
 use crate::{
-    objects::{self, ObjectError},
+    objects::{self, ObjectError, Objects},
     volumes::{self, ContentFile, EmptyDir, VolumeError},
     workers::Sort,
 };
+
+/// What is to be done for a volume.
+#[derive(Debug)]
+struct Asked {
+    path: String,
+    /// By whom, within what time. Nothing where nothing is looked at, so that nothing can hang.
+    work: Option<(Sort, Duration, Work)>,
+    /// When its content is to be made anew though nothing has changed.
+    again_in: Option<Duration>,
+}
 
 /// Makes and mounts one volume.
 pub(in crate::effects) async fn ensure(
@@ -29,47 +40,57 @@ pub(in crate::effects) async fn ensure(
     pod: &PodUid,
     request: VolumeRequest,
 ) -> Result<Outcome, Failure> {
+    let what = format!("volume {}", request.volume.name);
+    let is_content = matches!(request.volume.source, VolumeSource::Content(_));
+    let Asked { path, work, again_in } = asked(&host.objects, host.node(), pod, request).await?;
+    if is_content {
+        host.failpoint.reach("content.gathered");
+    }
+    if let Some((sort, within, work)) = work {
+        host.work(pod.as_str(), Called { what: &what, path: &path, sort, within }, &work).await?;
+        host.failpoint.reach("volume.directory-made");
+    }
+    if is_content {
+        host.failpoint.reach("content.written");
+    }
+    Ok(Outcome::Volume { path, again_in })
+}
+
+/// Reads what a volume shows, and says what is to be done for it.
+async fn asked(
+    objects: &Objects,
+    node: &NodeConfig,
+    pod: &PodUid,
+    request: VolumeRequest,
+) -> Result<Asked, Failure> {
     let VolumeRequest { pod: spec, volume, fs_group, tmpfs_size_bytes } = request;
     let mut again_in = None;
-    let path = paths::volume(&host.node().paths, pod, &volume.name, &volume.source);
-    let (sort, within, work) = match &volume.source {
-        // Nothing is looked at, so nothing can hang.
-        VolumeSource::HostPath { kind: HostPathType::Unset, .. } => {
-            return Ok(Outcome::Volume { path, again_in });
-        }
+    let path = paths::volume(&node.paths, pod, &volume.name, &volume.source);
+    let work = match &volume.source {
+        VolumeSource::HostPath { kind: HostPathType::Unset, .. } => None,
         VolumeSource::HostPath { kind, .. } => {
-            (Sort::Chosen, PATH, Work::HostPath { path: path.clone(), kind: (*kind).into() })
+            Some((Sort::Chosen, PATH, Work::HostPath { path: path.clone(), kind: (*kind).into() }))
         }
         VolumeSource::EmptyDir { medium, .. } => {
             let empty = EmptyDir { medium: *medium, size_bytes_max: tmpfs_size_bytes, fs_group };
             let within = if fs_group.is_some() { TREE } else { FILES };
-            let mark = paths::empty_dir_ready(&host.node().paths, pod, &volume.name);
-            (Sort::Own, within, Work::EmptyDir { path: path.clone(), mark, request: empty.into() })
+            let mark = paths::empty_dir_ready(&node.paths, pod, &volume.name);
+            Some((Sort::Own, within, Work::EmptyDir { path: path.clone(), mark, request: empty.into() }))
         }
         VolumeSource::Content(content) => {
             let medium = content.kind.medium();
             let empty = EmptyDir { medium, size_bytes_max: tmpfs_size_bytes, fs_group };
-            let gathered = objects::gather(&host.objects, host.node(), &spec, content).await;
+            let gathered = objects::gather(objects, node, &spec, content).await;
             let payload = gathered.map_err(|error| missing(&error))?;
-            host.failpoint.reach("content.gathered");
             again_in = payload.again_in;
-            let mark = paths::content_ready(&host.node().paths, pod, &volume.name);
+            let mark = paths::content_ready(&node.paths, pod, &volume.name);
             let nested = nested_mount_points(&spec, &volume.name);
             let files = payload.files;
-            (
-                Sort::Own,
-                FILES,
-                Work::Content { path: path.clone(), mark, request: empty.into(), files, nested },
-            )
+            let work = Work::Content { path: path.clone(), mark, request: empty.into(), files, nested };
+            Some((Sort::Own, FILES, work))
         }
     };
-    let what = format!("volume {}", volume.name);
-    host.work(pod.as_str(), Called { what: &what, path: &path, sort, within }, &work).await?;
-    host.failpoint.reach("volume.directory-made");
-    if matches!(volume.source, VolumeSource::Content(_)) {
-        host.failpoint.reach("content.written");
-    }
-    Ok(Outcome::Volume { path, again_in })
+    Ok(Asked { path, work, again_in })
 }
 
 /// What a volume shows may come, or come back: its objects are watched.
@@ -117,4 +138,54 @@ pub(in crate::effects) fn failure(error: VolumeError) -> Failure {
         VolumeError::Io { .. } => FailureKind::Transient,
     };
     failed(kind, &error)
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_core::spec::Source;
+    use serde_json::{Value, json};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::{
+        config::tests::{facts, load_text},
+        manifest::pod_from_json,
+        objects::fake::Fake,
+    };
+
+    async fn asked_for(server: &Fake, source: Value) -> Asked {
+        let (sender, _events) = mpsc::channel(8);
+        let objects = Objects::new(server.clients(), sender);
+        let config = load_text("", &[]).unwrap().resolve(&facts()).unwrap();
+        let mut volume = source;
+        volume["name"] = json!("v");
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop", "uid": "u1"},
+            "spec": {"serviceAccountName": "web", "volumes": [volume], "containers": [{"name": "c", "image": "i"}]},
+        });
+        let pod = pod_from_json(&pod.to_string(), Source::Api).unwrap_or_else(|faults| panic!("{faults}"));
+        let volume = pod.volumes[0].clone();
+        let uid = pod.uid.clone();
+        let request = VolumeRequest { pod, volume, fs_group: None, tmpfs_size_bytes: None };
+        asked(&objects, &config.node, &uid, request).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_volume_with_a_token_is_made_anew_before_that_ends_and_no_other_is() {
+        let server = Fake::default();
+        server.put("/api/v1/namespaces/shop/configmaps", "m", json!({"data": {"a": "1"}}));
+        let token = json!({"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}});
+        let map = json!({"configMap": {"name": "m"}});
+        // At four fifths of its life, and a few seconds before that.
+        let due = |asked: &Asked| asked.again_in.map(|time| (2870..=2880).contains(&time.as_secs()));
+        for (source, expected) in [
+            (json!({"projected": {"sources": [token, map]}}), Some(true)),
+            (map, None),
+            (json!({"emptyDir": {}}), None),
+            (json!({"hostPath": {"path": "/p"}}), None),
+        ] {
+            let asked = asked_for(&server, source.clone()).await;
+            assert_eq!(due(&asked), expected, "{source}: {asked:?}");
+        }
+    }
 }
