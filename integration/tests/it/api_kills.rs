@@ -13,11 +13,13 @@ use berth_integration::cluster::Cluster;
 use berth_integration::cluster::watch::{Seen, Watch};
 use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::wait::{self, Look};
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::api_pods::{MAPS, PODS, bound, is_ready, is_well_behaved, path, restarts, start};
 use crate::chaos::Dice;
-use crate::kit::{FOR_EVER, measured, shell, with};
+use crate::kit::{FOR_EVER, measured, shell, task_pid, with};
 use crate::suite::{Body, Test, of, same};
 
 /// Seeds when nobody asks for more.
@@ -31,6 +33,10 @@ const GRACE: u64 = 20;
 /// How late their end may be seen, with an agent that may have been dead at the deadline, and takes seconds to come back on a busy
 /// machine. A period that had begun anew at one of the later kills would end later still.
 const LATENESS: Duration = Duration::from_secs(12);
+/// How soon after the agent's return the API is right of all that went on, and is told of an end that the agent has missed, where the
+/// machine has time: after one of the kills it has.
+const RIGHT_WITHIN: Duration = Duration::from_secs(1);
+const TOLD_WITHIN: Duration = Duration::from_secs(2);
 /// Longest time between two kills, and that the agent is away, milliseconds.
 const CALM: u64 = 2500;
 const AWAY: u64 = 1500;
@@ -60,17 +66,20 @@ enum Kind {
     Missing,
     /// It is deleted, and ignores that.
     Ends,
+    /// It runs until it is killed while the agent is away, one of them each time.
+    Falls,
 }
 
 /// Fifty in all.
-const POPULATION: [(Kind, usize); 7] = [
-    (Kind::Asked, 10),
-    (Kind::Serves, 8),
-    (Kind::Mapped, 8),
-    (Kind::Crashes, 8),
-    (Kind::Done, 6),
+const POPULATION: [(Kind, usize); 8] = [
+    (Kind::Asked, 8),
+    (Kind::Serves, 7),
+    (Kind::Mapped, 7),
+    (Kind::Crashes, 7),
+    (Kind::Done, 5),
     (Kind::Missing, 4),
     (Kind::Ends, 6),
+    (Kind::Falls, 6),
 ];
 
 impl Kind {
@@ -92,6 +101,9 @@ impl Kind {
             }
             Self::Crashes => of(shell("main", "sleep 1; exit 1", json!({}))),
             Self::Done => with(of(shell("main", "exit 0", json!({}))), json!({ "restartPolicy": "Never" })),
+            Self::Falls => {
+                with(of(shell("main", FOR_EVER_AT_ONCE, json!({}))), json!({ "restartPolicy": "Never" }))
+            }
             Self::Missing => {
                 of(json!({ "name": "main", "image": "registry.invalid/nowhere:1", "command": ["true"] }))
             }
@@ -105,7 +117,7 @@ impl Kind {
     /// Whether a pod is as it will stay.
     fn is_settled(self, pod: &Value) -> bool {
         match self {
-            Self::Asked | Self::Serves | Self::Mapped | Self::Ends => is_ready(pod),
+            Self::Asked | Self::Serves | Self::Mapped | Self::Ends | Self::Falls => is_ready(pod),
             Self::Crashes => restarts(pod, "main") >= 1,
             Self::Done => pod["status"]["phase"] == "Succeeded",
             Self::Missing => {
@@ -151,9 +163,12 @@ fn fifty_pods(seed: &str) -> Result<()> {
         delete(&cluster, pod)?;
     }
     let deleted = SystemTime::now();
+    let mut returns = Vec::new();
     for kill in 0..KILLS {
-        killed_once(&cluster, &mut node, &mut dice, kill)
+        let victim = before.get(&falls(kill)).context("nobody falls")?;
+        let back = killed_once(&cluster, &mut node, &mut dice, (kill, victim))
             .with_context(|| format!("kill {kill} of seed {seed}"))?;
+        returns.push(back);
     }
     for number in 0..BURST {
         delete(&cluster, &burst(KILLS - 1, number))?;
@@ -162,6 +177,7 @@ fn fifty_pods(seed: &str) -> Result<()> {
 
     check_seen(&seen, &before)?;
     check_grace(&seen, deleted)?;
+    check_returns(&seen, &returns)?;
     check_events(&cluster)?;
     is_well_behaved(&cluster)?;
     drop(watch);
@@ -173,8 +189,13 @@ fn fifty_pods(seed: &str) -> Result<()> {
     cluster.end()
 }
 
-/// Pods come, those of the time before go, and in the middle of it the agent is killed and comes back.
-fn killed_once(cluster: &Cluster, node: &mut Node, dice: &mut Dice, kill: u64) -> Result<()> {
+/// Pods come, those of the time before go, and in the middle of it the agent is killed, another pod ends, and the agent comes back.
+fn killed_once(
+    cluster: &Cluster,
+    node: &mut Node,
+    dice: &mut Dice,
+    (kill, victim): (u64, &Value),
+) -> Result<Return> {
     thread::sleep(Duration::from_millis(dice.below(CALM)));
     for number in 0..BURST {
         create(cluster, &burst(kill, number), Kind::Asked)?;
@@ -184,15 +205,33 @@ fn killed_once(cluster: &Cluster, node: &mut Node, dice: &mut Dice, kill: u64) -
     }
     dice.rest();
     node.agent.kill()?;
+    let container = victim["status"]["containerStatuses"][0]["containerID"].as_str().unwrap_or_default();
+    let pid = task_pid(container.strip_prefix("containerd://").context("no container")?)?;
+    signal::kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGKILL)?;
     thread::sleep(Duration::from_millis(dice.below(AWAY)));
     node.agent.start()?;
-    let back = Instant::now();
+    let (back, began) = (SystemTime::now(), Instant::now());
     let is_burst = |pod: &String| pod.starts_with("burst-");
     let wrong_but_bursts = || Ok(wrong(cluster, node)?.into_iter().filter(|pod| !is_burst(pod)).collect());
     wait_for_no("pods of which the API is wrong", wrong_but_bursts)?;
-    // How long that takes on a machine with nothing else to do is for the soak to look at.
-    measured(&format!("kill {kill}: the API was right {:?} after the agent's return", back.elapsed()));
-    wait_for_no("pods of which the API is wrong", || wrong(cluster, node))
+    let right_after = began.elapsed();
+    wait_for_no("pods of which the API is wrong", || wrong(cluster, node))?;
+    Ok(Return { falls: falls(kill), back, right_after })
+}
+
+/// How the agent came back.
+struct Return {
+    /// The pod that had ended while it was away.
+    falls: String,
+    /// When.
+    back: SystemTime,
+    /// How long after that the API was as the agent shows pods, but for those that come and go.
+    right_after: Duration,
+}
+
+/// The pod that ends while the agent is away.
+fn falls(kill: u64) -> String {
+    format!("{}{kill}", Kind::Falls.prefix())
 }
 
 fn burst(kill: u64, number: u64) -> String {
@@ -287,7 +326,8 @@ fn check_seen(seen: &[Seen], before: &BTreeMap<String, Value>) -> Result<()> {
             continue;
         };
         let is_to_go = pod["metadata"]["deletionTimestamp"].is_string();
-        if is_ready(earlier) && !is_to_go && Kind::of(name) != Some(Kind::Crashes) {
+        let may_end = matches!(Kind::of(name), Some(Kind::Crashes | Kind::Falls));
+        if is_ready(earlier) && !is_to_go && !may_end {
             ensure!(is_ready(pod), "{name} was ready: {}", pod["status"]);
         }
         if Kind::of(name).is_some_and(Kind::goes_on) {
@@ -310,6 +350,24 @@ fn check_grace(seen: &[Seen], deleted: SystemTime) -> Result<()> {
         let is_right = took + Duration::from_secs(2) >= grace && took <= grace + LATENESS;
         ensure!(is_right, "{} took {took:?} to end", end.name());
     }
+    Ok(())
+}
+
+/// Soon after the agent's return the API is right, and has been told of what ended meanwhile.
+fn check_returns(seen: &[Seen], returns: &[Return]) -> Result<()> {
+    let told_after = |Return { falls, back, .. }: &Return| {
+        let is_told = |seen: &&Seen| seen.name() == falls && seen.object["status"]["phase"] == "Failed";
+        let told = seen.iter().find(is_told).with_context(|| format!("{falls} was not seen to end"))?;
+        // It may be told before the agent answers whoever has started it.
+        Ok(told.at.duration_since(*back).unwrap_or_default())
+    };
+    let told: Vec<Duration> = returns.iter().map(told_after).collect::<Result<_>>()?;
+    let right: Vec<Duration> = returns.iter().map(|back| back.right_after).collect();
+    let figure =
+        format!("the API was right {right:?} after the agent's returns, and ends were told after {told:?}");
+    measured(&figure);
+    let is_soon = |all: &[Duration], within| all.iter().any(|took| *took < within);
+    ensure!(is_soon(&right, RIGHT_WITHIN) && is_soon(&told, TOLD_WITHIN), "{figure}");
     Ok(())
 }
 
