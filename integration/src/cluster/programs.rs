@@ -62,7 +62,7 @@ const OLD: &str = "BERTH_TEST_OLD_API_SERVER";
 
 /// The API server, with Node and RBAC authorization.
 pub(super) fn api_server(dir: &Path, pki: &Pki, address: IpAddr, port: u16) -> Result<Command> {
-    let mut command = Command::new(match env::var_os(OLD) {
+    let mut command = Command::new(match std::env::var_os(OLD) {
         None => components::binary("kube-apiserver")?,
         Some(_) => components::binary_in(components::OLD_API_SERVER, components::OLD_API_SERVER)?,
     });
