@@ -23,7 +23,7 @@ use crate::{
     id::{ContainerName, PodUid, SandboxId},
     observation::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
     paths,
-    record::{ContainerRecord, EndedBy, Goal, PodRecord, TerminalRecord},
+    record::{ContainerRecord, EndedBy, Goal, PodRecord, Probed, TerminalRecord},
     spec::{Ended, Pod},
     status::Severity,
     time::{Mono, Now},
@@ -245,10 +245,12 @@ impl PodMachine {
                 self.set_run(name, Run::Preparing(again(hash, task)));
             }
             ObservedTask::Absent if seen.is_none() => {
-                // The runtime never heard of it: the agent ended between its record and the start. So it did not go with
-                // this sandbox.
+                // The runtime never heard of it: the agent ended between its record and the start, or took it down by an old record.
+                // So it did not go with this sandbox, and what is begun in its place is not to stop.
                 if let Some(record) = self.life.record.containers.get_mut(name) {
                     record.started_in = None;
+                    record.stopping = None;
+                    record.probed = Probed::default();
                 }
                 self.set_run(name, Run::Preparing(again(hash, task)));
             }

@@ -32,8 +32,8 @@ pub struct Pod {
     pub deletion: Option<Duration>,
     /// When it began by the word of its source: of another agent, or of one before whose record is gone (`status.startTime`).
     pub started_at: Option<Timestamp>,
-    /// How the pod has ended by the word of its source, which is not the node's own. Nothing of it is started then, and what runs is
-    /// stopped.
+    /// How the pod has ended by the word of its source, where the node has not shown so itself. Nothing of it is started then, and what
+    /// runs is stopped.
     pub ended: Option<Ended>,
     /// What others say of it, without which it is not ready (`spec.readinessGates`).
     pub readiness_gates: Vec<ReadinessGate>,

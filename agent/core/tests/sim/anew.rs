@@ -5,7 +5,7 @@ use std::time::Duration;
 use berth_core::{
     effect::{Act, Effect},
     failure::FailureKind,
-    id::{PodUid, SandboxId},
+    id::{ContainerName, PodUid, SandboxId},
     status::ContainerState,
 };
 
@@ -243,6 +243,33 @@ fn a_run_that_was_taken_down_with_its_sandbox_and_without_a_record_is_begun_agai
     run.restart(None);
     run.settle();
     assert_eq!(run.world.running(&uid(), "main"), Some(main), "it is not begun again");
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// The same where it was to stop, by the record: what is begun again is not.
+#[test]
+fn a_run_that_was_to_stop_and_was_taken_down_without_a_record_is_begun_again_and_goes_on() {
+    let mut run = Run::new();
+    run.settle();
+    run.world.deaf.insert(ContainerName::new("main"));
+    run.want(pods::pod("web", &["main"]));
+    run.settle();
+    let main = run.world.running(&uid(), "main").expect("it runs");
+    let mut changed = pods::pod("web", &["main"]);
+    pods::edit(&mut changed, "main").hash = 2;
+    run.want(changed.clone());
+    run.settle();
+    assert!(run.world.records[&uid()].containers.values().all(|one| one.stopping.is_some()));
+    run.world.disk = Disk::Full;
+    run.unwant("web");
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert_eq!((run.world.sandboxes.len(), run.world.records.len()), (0, 1));
+    run.world.disk = Disk::Works;
+    run.want(changed);
+    run.restart(None);
+    run.settle();
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert_eq!(run.world.running(&uid(), "main"), Some(main), "it was stopped");
     assert_eq!(run.world.violations, Vec::<String>::new());
 }
 

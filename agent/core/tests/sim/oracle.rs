@@ -99,7 +99,7 @@ struct Account {
     ends_by: Option<Mono>,
     /// Whether it was last shown to be ready.
     was_ready: bool,
-    /// How often a run of a container was taken down by an old record, and may begin again under its id.
+    /// How often a run of a container was taken down by an old record, or refused without a new one, and may begin again under its id.
     begun_again: BTreeMap<ContainerName, usize>,
     /// What was told to have happened to its containers: how often, by container and reason.
     events: BTreeMap<(String, String), usize>,

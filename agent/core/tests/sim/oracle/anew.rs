@@ -263,6 +263,9 @@ impl Account {
                 run.shown_code = None;
                 // What is on disk still counts on it: should the manifest be back, it is begun again.
                 let is_to_run = record.is_some_and(|it| it.id == run.id && it.exit.is_none());
+                if run.answer == Answer::Refused && is_to_run {
+                    *self.begun_again.entry(name.clone()).or_default() += 1;
+                }
                 if run.taken_down.is_some() && is_to_run {
                     let container = Arc::clone(&run.container);
                     let anew = Run::new(run.id.clone(), run.attempt, run.sandbox.clone(), container);

@@ -245,7 +245,7 @@ impl Chaos {
             }
             let mut here = self.run.node.pods();
             let remains = here.find(|one| *one.uid() == pod.uid).map(|one| one.life().remains());
-            // It ended elsewhere before anything of it began here.
+            // It was ended by others before anything of it began here.
             if remains == Some(Remains::NothingToTell) {
                 continue;
             }
