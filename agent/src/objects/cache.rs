@@ -201,7 +201,6 @@ impl Objects {
     /// for services when it does.
     pub fn expect<'a>(&self, pods: impl Iterator<Item = &'a Pod>) {
         let Some(lists) = self.lists() else { return };
-        // No UID of a pod has a blank.
         let reader = PodUid::new("pods of manifests");
         let (linked, plain): (Vec<_>, Vec<_>) = pods.partition(|pod| pod.service_links);
         for (list, is_wanted) in [(&lists.services, !linked.is_empty()), (&lists.master, !plain.is_empty())] {
