@@ -36,7 +36,7 @@ const LATENESS: Duration = Duration::from_secs(12);
 /// How soon after the agent's return the API is right of all that went on, and is told of an end that the agent has missed, where the
 /// machine has time: after one of the kills it has.
 const RIGHT_WITHIN: Duration = Duration::from_secs(1);
-const TOLD_WITHIN: Duration = Duration::from_secs(2);
+const TOLD_WITHIN: Duration = Duration::from_secs(4);
 /// Longest time between two kills, and that the agent is away, milliseconds.
 const CALM: u64 = 2500;
 const AWAY: u64 = 1500;

@@ -318,9 +318,11 @@ fn mirrors() -> Result<()> {
     let name = format!("dns-{NODE_NAME}");
     // The node makes its object itself.
     cluster.wait_for(&format!("/api/v1/nodes/{NODE_NAME}"), "registered", |_| true)?;
-    // It waits for no services, and may begin before they are known.
-    let main = "test -n \"$KUBERNETES_SERVICE_HOST\" || exit 1; exec sleep infinity";
-    node.apply("dns", &pod("dns", json!({ "containers": [shell("main", main, json!({}))] })))?;
+    // It waits for no services, and may begin before they are known: then it ends, and was never ready.
+    let has_services = "test -n \"$KUBERNETES_SERVICE_HOST\"";
+    let probe = json!({ "readinessProbe": { "periodSeconds": 1, "exec": { "command": ["sh", "-c", has_services] } } });
+    let main = shell("main", &format!("{has_services} || exit 1; exec sleep infinity"), probe);
+    node.apply("dns", &pod("dns", json!({ "containers": [main] })))?;
     let mirror = cluster.wait_for(&path(&name), "ready", is_ready)?;
     let hash = &mirror["metadata"]["annotations"]["kubernetes.io/config.hash"];
     same("hash", &mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"], hash)?;

@@ -38,8 +38,8 @@ fn counts(event: &AuditEvent) -> bool {
 }
 
 fn needed() -> Result<()> {
-    // It is renewed in every three seconds, which is as long as its answer may take.
-    let kubelet = json!({ "nodeLeaseDurationSeconds": 12 });
+    // It is renewed every ten seconds, which is as long as its answer may take.
+    let kubelet = json!({ "nodeLeaseDurationSeconds": 40 });
     let (cluster, node) = start(Settings { kubelet, ..Settings::default() })?;
     let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "web" } });
     cluster.create("/api/v1/namespaces/default/serviceaccounts", &account)?;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api_deletion::running;
 use crate::api_pods::{PODS, bound, condition, gone, in_a_cluster, is_ready, is_well_behaved, path, start};
-use crate::kit::shell;
+use crate::kit::{logged, shell};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -55,11 +55,13 @@ fn began() -> Result<()> {
 /// Somebody writes how a pod has ended while it runs: it is stopped, and that stays so.
 fn ended() -> Result<()> {
     let (cluster, mut node) = start(Settings::default())?;
-    let main = shell("main", "trap 'exit 7' TERM; sleep infinity & wait", json!({}));
+    let main = shell("main", "trap 'exit 7' TERM; echo hears; sleep infinity & wait", json!({}));
     let spec = json!({ "terminationGracePeriodSeconds": 600, "containers": [main] });
     cluster.create(PODS, &bound("web", spec)?)?;
     cluster.wait_for(&path("web"), "ready", is_ready)?;
-    let id = node.ready("web")?.container_id("main")?.to_owned();
+    let web = node.ready("web")?;
+    logged(&web, "main", "hears")?;
+    let id = web.container_id("main")?.to_owned();
     let end = json!({ "phase": "Failed", "reason": "NodeLost", "message": "by an administrator" });
     write(&cluster, "web", &end)?;
     let over = cluster.wait_for(&path("web"), "stopped and taken down", |pod| {

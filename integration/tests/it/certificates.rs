@@ -67,29 +67,33 @@ fn approve(cluster: &Cluster) -> Result<()> {
     cluster.kubectl(&["certificate", "approve", name]).map(drop)
 }
 
-/// When the node asked for a certificate last.
-fn last_asked(cluster: &Cluster) -> Result<Timestamp> {
-    let audit = cluster.audit()?;
+/// When the node asked for a certificate, after some time: the server answers before it writes the request down.
+fn asked_after(cluster: &Cluster, after: Timestamp) -> Result<Timestamp> {
     let is_asked =
         |event: &&AuditEvent| event.is_by_node(NODE_NAME) && event.is("create", "certificatesigningrequests");
-    let last = audit.iter().rev().find(is_asked).context("it asked for none")?;
-    Ok(last.request_received_timestamp.parse()?)
+    wait::until("the request for a certificate in the audit log", SOON, || {
+        let audit = cluster.audit()?;
+        let last = audit.iter().rev().find(is_asked).context("it asked for none")?;
+        let at: Timestamp = last.request_received_timestamp.parse()?;
+        Ok(if at > after { Look::Ready(at) } else { Look::NotYet(format!("the last is of {at}")) })
+    })
 }
 
-/// The link to the current certificate, where it leads, and what it says.
-fn held(pki: &Path, after: Option<&PathBuf>) -> Result<(PathBuf, String)> {
+/// What the link to the current certificate leads to, and what that says. Two of one second have one name.
+fn held(pki: &Path, after: Option<&str>) -> Result<(String, String)> {
     let current = pki.join("kubelet-server-current.pem");
-    let file = wait::until("another certificate of the server", SOON, || {
-        Ok(match fs::read_link(&current) {
-            Ok(file) if Some(&file) != after => Look::Ready(file),
-            Ok(file) => Look::NotYet(format!("{}", file.display())),
+    let pair = wait::until("another certificate of the server", SOON, || {
+        Ok(match fs::read_to_string(&current) {
+            Ok(pair) if Some(pair.as_str()) != after => Look::Ready(pair),
+            Ok(_) => Look::NotYet("the one before".to_owned()),
             Err(error) => Look::NotYet(error.to_string()),
         })
     })?;
+    let file = fs::read_link(&current)?;
     let mode = fs::metadata(&file)?.permissions().mode() & 0o777;
     ensure!(mode == 0o600, "{} has mode {mode:o}", file.display());
     let text = system("openssl", &["x509", "-noout", "-text", "-in", &file.display().to_string()])?;
-    Ok((file, text))
+    Ok((pair, text))
 }
 
 fn serving() -> Result<()> {
@@ -137,7 +141,7 @@ fn serving() -> Result<()> {
     let begun = Timestamp::now();
     node.agent.start()?;
     approve(&cluster)?;
-    let asked = last_asked(&cluster)?.duration_since(begun);
+    let asked = asked_after(&cluster, begun)?.duration_since(begun);
     ensure!(asked >= IN_USE_FOR, "another certificate was asked for {asked} after the agent began anew");
     held(&pki, Some(&third))?;
     none_refused(&cluster)?;

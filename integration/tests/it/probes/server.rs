@@ -5,10 +5,14 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use berth_integration::node::POD_LIMIT;
 use berth_integration::wait::{self, Look};
+
+/// Between the end of what a client says and that of the connection: a client that resets it has done so by then, on a busy machine too.
+const BETWEEN: Duration = Duration::from_millis(100);
 
 /// What it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +119,7 @@ fn http(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
         if stream.read(&mut byte)? == 0 {
+            thread::sleep(BETWEEN);
             return Ok(());
         }
         head.push(byte[0]);
