@@ -59,9 +59,12 @@ pub(crate) fn tests() -> Vec<Test> {
     let worlds = points.chunks(IN_A_WORLD).map(|chunk| (chunk[0].replace('#', "_"), chunk.join(" ")));
     let labelled =
         worlds.map(|(first, points)| of(format!("crash::from_{first}"), Body::Of(dies_at, points)).long());
+    // In guests too, where everything takes longer.
+    let cgroups = OF_CGROUPS.chunks(OF_CGROUPS.len() / 2).map(|points| {
+        of(format!("crash::of_cgroups_from_{}", points[0]), Body::Of(dies_at, points.join(" "))).long()
+    });
     let others = [
         of("crash::of_requests".to_owned(), Body::Of(requests::dies_at, words(requests::points()))).long(),
-        of("crash::of_cgroups".to_owned(), Body::Of(dies_at, OF_CGROUPS.join(" "))).long(),
         of("crash::with_a_handler_of_containerd".to_owned(), Body::Of(dies_grouped, GROUPED.join(" ")))
             .long(),
         test("crash::every_label_is_in_the_list_of_a_test", every_label),
@@ -71,7 +74,7 @@ pub(crate) fn tests() -> Vec<Test> {
     ];
     let kept = berth::failpoint::labels(berth::effects::KINDS).filter(of_kept_ends);
     let kept = kept.map(|label| of(format!("crash::at_{label}"), Body::Of(dies_while_an_end_is_kept, label)));
-    labelled.chain(kept).chain(others).collect()
+    labelled.chain(cgroups).chain(kept).chain(others).collect()
 }
 
 fn words(points: impl Iterator<Item = String>) -> String {

@@ -24,7 +24,9 @@ fn ctr_runs() -> Result<()> {
     ensure!(String::from_utf8_lossy(&failed.stderr).contains("oops"), "stderr: {failed:?}");
 
     ctr(&["run", "--detach", "--runtime", RUNTIME, "--cgroup", &cgroup, IMAGE, "three", "sleep", "100"])?;
-    let said = ctr(&["tasks", "exec", "--exec-id", "e", "three", "cat", "/proc/1/comm"])?;
+    // It is started before it has become its program.
+    let look = "until grep -x sleep /proc/1/comm; do :; done";
+    let said = ctr(&["tasks", "exec", "--exec-id", "e", "three", "sh", "-c", look])?;
     same("exec", said.as_str(), "sleep\n")?;
     ctr(&["tasks", "kill", "--signal", "SIGKILL", "three"])?;
     ctr(&["tasks", "rm", "--force", "three"])?;
