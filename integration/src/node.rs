@@ -24,7 +24,7 @@ pub use pod::PodState;
 /// How long a pod may take from its manifest to Ready, on a machine busy with other tests.
 pub const POD_LIMIT: Duration = Duration::from_secs(90);
 /// How long the pods of a test may take to be gone; grace periods in tests are short.
-const GONE_LIMIT: Duration = Duration::from_secs(90);
+pub const GONE_LIMIT: Duration = Duration::from_secs(90);
 
 /// A node with everything running.
 #[derive(Debug)]

@@ -33,7 +33,7 @@ use super::{ADDRESS, AUDIT, AuditEvent, Client, audit, images, network};
 use crate::containerd::{Containerd, SOCKET};
 use crate::lab::World;
 use crate::node::leftovers::Baseline;
-use crate::node::system;
+use crate::node::{GONE_LIMIT, system};
 use crate::process::Process;
 use crate::wait::{self, Look};
 use crate::{binaries, cni, components, links};
@@ -247,8 +247,11 @@ impl Machine {
     pub fn end(mut self) -> Result<()> {
         self.stop_kubelet()?;
         if self.kubelet == Kubelet::Berth {
-            let left = self.before.left(&self.world, &self.world.root().join("leases"))?;
-            ensure!(left.is_empty(), "left of pods:\n  {}", left.join("\n  "));
+            // The kernel takes the links of a network namespace away when it comes to it.
+            wait::until("nothing to be left of pods", GONE_LIMIT, || {
+                let left = self.before.left(&self.world, &self.world.root().join("leases"))?;
+                Ok(if left.is_empty() { Look::Ready(()) } else { Look::NotYet(left.join("\n  ")) })
+            })?;
         }
         self.containerd.stop()?;
         self.remove_bridge()?;

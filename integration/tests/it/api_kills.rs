@@ -386,7 +386,7 @@ fn check_events(cluster: &Cluster) -> Result<()> {
     for ([name, path, reason, message], times) in &told {
         let most = match (Kind::of(name), reason.as_str()) {
             // What goes on for as long as a fault does is told again and again, as by the kubelet.
-            (_, "BackOff" | "Unhealthy") | (Some(Kind::Missing), _) => continue,
+            (_, "BackOff" | "FailedKillPod" | "Unhealthy") | (Some(Kind::Missing), _) => continue,
             (Some(Kind::Crashes), _) => runs(name),
             (Some(_), _) => 1,
             (None, _) if name.starts_with("burst-") => 1,
