@@ -14,17 +14,7 @@ fn bind(run: &mut Run, pod: Pod) {
     let pod = Pod { source: Source::Api, ..pod };
     run.world.oracle.published(&pod.name);
     run.cluster.as_mut().unwrap().server.bind(pod);
-    rest(run);
-}
-
-fn rest(run: &mut Run) {
-    loop {
-        run.settle();
-        run.settle_cluster();
-        if !run.settle_one() {
-            return;
-        }
-    }
+    run.rest();
 }
 
 fn object(run: &Run, name: &str) -> Object {
@@ -47,15 +37,15 @@ fn a_pod_of_which_no_record_is_left_began_when_it_was_told_to_have() {
     bind(&mut run, Pod { active_deadline: Some(Duration::from_secs(60)), ..pods::pod("web", &["main"]) });
     let began = status(&run, "web")["startTime"].clone();
     assert!(began.is_string() && is_running(&run, "web"));
-    run.advance(Duration::from_secs(30), rest);
+    run.advance(Duration::from_secs(30), Run::rest);
     let now = run.now;
     run.world.reboot(now);
     run.restart(None);
-    rest(&mut run);
+    run.rest();
     assert!(is_running(&run, "web"));
     assert_eq!(status(&run, "web")["startTime"], began);
-    run.advance(Duration::from_secs(31), rest);
-    rest(&mut run);
+    run.advance(Duration::from_secs(31), Run::rest);
+    run.rest();
     let over = status(&run, "web");
     assert!(!is_running(&run, "web"));
     assert_eq!((&over["reason"], &over["startTime"]), (&"DeadlineExceeded".into(), &began));
@@ -75,15 +65,15 @@ fn a_pod_that_another_ends_in_the_api_ends_here() {
             object.status["reason"] = json!("NodeLost");
         });
         run.world.oracle.touched(&written);
-        rest(&mut run);
-        run.advance(Duration::from_secs(1), rest);
+        run.rest();
+        run.advance(Duration::from_secs(1), Run::rest);
         assert!(!is_running(&run, "web"), "{phase}");
         let over = status(&run, "web");
         assert_eq!((&over["phase"], &over["reason"]), (&json!(phase), &json!("NodeLost")));
         assert!(over["containerStatuses"][0]["state"]["terminated"].is_object(), "{over}");
         // The next agent knows.
         run.restart(None);
-        rest(&mut run);
+        run.rest();
         assert!(!is_running(&run, "web") && status(&run, "web")["phase"] == phase);
         assert_eq!(run.world.violations, Vec::<String>::new());
     }
@@ -94,7 +84,7 @@ fn a_pod_that_another_ends_in_the_api_ends_here() {
 fn a_mirror_that_another_ends_is_made_again_and_its_pod_goes_on() {
     let mut run = Run::in_a_cluster();
     run.want(pods::pod("web", &["main"]));
-    rest(&mut run);
+    run.rest();
     let (mirror, runs) = (object(&run, "web"), run.world.running(&PodUid::new("uid-web"), "main"));
     assert!(mirror.mirrors.is_some() && runs.is_some());
     run.cluster
@@ -103,7 +93,7 @@ fn a_mirror_that_another_ends_is_made_again_and_its_pod_goes_on() {
         .server
         .change(&mirror.name, |object| object.status["phase"] = json!("Failed"));
     run.world.oracle.touched(&mirror);
-    rest(&mut run);
+    run.rest();
     assert_eq!(run.world.running(&PodUid::new("uid-web"), "main"), runs);
     assert!(object(&run, "web").uid != mirror.uid && status(&run, "web")["phase"] == "Running");
     assert_eq!(run.world.violations, Vec::<String>::new());
@@ -117,8 +107,8 @@ fn an_end_that_the_node_told_is_nobodys_wish() {
     let id = run.world.running(&PodUid::new("uid-job"), "main").unwrap();
     let now = run.now;
     run.world.exit(&id, 0, now);
-    rest(&mut run);
-    run.advance(Duration::from_secs(60), rest);
+    run.rest();
+    run.advance(Duration::from_secs(60), Run::rest);
     assert_eq!(status(&run, "job")["phase"], "Succeeded");
     assert!(!run.cluster.as_ref().unwrap().is_untold, "the node is not told what it said");
     let pods = run.all_wanted();

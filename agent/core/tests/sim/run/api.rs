@@ -129,6 +129,17 @@ impl Run {
         while self.settle_cluster_once() {}
     }
 
+    /// Does all that can be done without time passing, on the node and between it and the API server.
+    pub(crate) fn rest(&mut self) {
+        loop {
+            self.settle();
+            self.settle_cluster();
+            if !self.settle_one() {
+                return;
+            }
+        }
+    }
+
     /// When something is to be done next, were nothing to happen.
     pub(crate) fn wake_at(&self) -> Option<Mono> {
         let of_cluster = self.cluster.as_ref().and_then(|cluster| cluster.sync.poll_timeout());

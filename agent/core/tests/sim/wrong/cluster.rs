@@ -66,7 +66,7 @@ fn bound(run: &mut Run) -> Object {
     let pod = Pod { source: Source::Api, ..pods::pod("web", &["main"]) };
     run.cluster.as_mut().expect("a cluster").server.bind(pod.clone());
     run.world.oracle.published(&pod.name);
-    rest(run);
+    run.rest();
     assert!(run.world.running(&uid(), "main").is_some());
     object(run)
 }
@@ -74,18 +74,8 @@ fn bound(run: &mut Run) -> Object {
 /// A pod of a manifest at rest; its mirror.
 fn mirrored(run: &mut Run) -> Object {
     run.want(pods::pod("web", &["main"]));
-    rest(run);
+    run.rest();
     object(run)
-}
-
-fn rest(run: &mut Run) {
-    loop {
-        run.settle();
-        run.settle_cluster();
-        if !run.settle_one() {
-            return;
-        }
-    }
 }
 
 fn objects(run: &Run) -> BTreeMap<PodName, Object> {
@@ -333,7 +323,7 @@ fn never_killed_in_time(run: &mut Run) {
     run.world.deaf.insert(ContainerName::new("main"));
     bound(run);
     run.cluster.as_mut().expect("a cluster").server.delete(&name(), Duration::from_secs(5));
-    rest(run);
+    run.rest();
     lie(run, |oracle, now| oracle.check_overdue(|_| false, later(now, Duration::from_secs(6))));
 }
 
