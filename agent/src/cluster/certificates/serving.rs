@@ -139,12 +139,7 @@ async fn write(certificate: &Path, key: &Path, pair: Pair) -> Result<(), Certifi
             })?;
         }
         // One that has ended goes first: beside the next key it would belong to nothing, which only others can have made.
-        match std::fs::remove_file(&certificate) {
-            Err(source) if source.kind() != ErrorKind::NotFound => {
-                return Err(CertificateError::Io { act: "remove", path: certificate, source });
-            }
-            Ok(()) | Err(_) => {}
-        }
+        store::remove(&certificate)?;
         store::write(&key, &pair.key, 0o600)?;
         store::write(&certificate, &pair.certificates, 0o644)
     })

@@ -126,12 +126,7 @@ impl Store {
             let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&dir);
             made.map_err(failed("make", &dir))?;
             write(&file, &format!("{}{}", pair.certificates, pair.key), 0o600)?;
-            match fs::remove_file(&part) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(failed("remove", &part)(error));
-                }
-                Ok(()) | Err(_) => {}
-            }
+            remove(&part)?;
             let target = std::path::absolute(&file).map_err(failed("find", &file))?;
             symlink(&target, &part).map_err(failed("link", &part))?;
             fs::rename(&part, &link).map_err(failed("replace", &link))
@@ -186,6 +181,14 @@ pub(super) fn write(path: &Path, text: &str, mode: u32) -> Result<(), Certificat
         fs::rename(&part, path)
     };
     written().map_err(failed("write", path))
+}
+
+/// Removes a file, where it is there.
+pub(super) fn remove(path: &Path) -> Result<(), CertificateError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Works on files in a thread.
