@@ -150,8 +150,15 @@ pub(crate) fn read_shim_pid(bundle: &Path) -> Option<u32> {
     read_text(&bundle.join(SHIM_PID))?.trim().parse().ok()
 }
 
-/// A shim that ends by itself needs no ending.
-pub(crate) fn remove_shim_pid(bundle: &Path) {
+/// A shim that ends by itself needs no ending. Where containerd has removed its bundle and made another of that name, the note is
+/// another shim's.
+pub(crate) fn remove_own_pid(bundle: &Path) {
+    if read_shim_pid(bundle) == Some(std::process::id()) {
+        remove_shim_pid(bundle);
+    }
+}
+
+fn remove_shim_pid(bundle: &Path) {
     // containerd may have removed the whole bundle by now.
     let _absent = fs::remove_file(bundle.join(SHIM_PID)).is_err();
 }

@@ -70,6 +70,8 @@ pub(crate) struct Shim {
     events: VecDeque<Event>,
     performing: bool,
     clients: Clients,
+    /// What the machine was told of them.
+    has_clients: bool,
     processes: Processes,
     streams: Streams,
     calls: Calls,
@@ -97,6 +99,7 @@ impl Shim {
             events: VecDeque::new(),
             performing: false,
             clients,
+            has_clients: false,
             processes: Processes::default(),
             streams,
             calls: Calls::default(),
@@ -110,6 +113,7 @@ impl Shim {
 
     /// Runs until the machine ends the shim and what it said is sent.
     pub(crate) fn run(&mut self) -> nix::Result<()> {
+        self.happen(Event::Clients { any: self.has_clients });
         while !self.is_over() {
             let timeout = self.deadline_ms().map(|at| at.saturating_sub(self.now().mono_ms));
             for ready in self.watches.wait(timeout)? {
@@ -179,6 +183,15 @@ impl Shim {
         self.processes.sweep_again(now.mono_ms);
         self.publisher.drive(now.mono_ms, self.watches.poll());
         self.flush_conns();
+        self.count_clients();
+    }
+
+    fn count_clients(&mut self) {
+        let any = self.clients.are_there();
+        if self.phase == Phase::Serving && any != self.has_clients {
+            self.has_clients = any;
+            self.happen(Event::Clients { any });
+        }
     }
 
     fn deadline_ms(&self) -> Option<u64> {

@@ -1,6 +1,7 @@
 //! Invariant 6: SIGKILL of the agent at each of its labelled points, then a restart, ends in the
 //! same state as without: nothing left, nothing started twice, no container started again.
 
+mod deserted;
 mod points;
 mod requests;
 
@@ -68,6 +69,7 @@ pub(crate) fn tests() -> Vec<Test> {
         of("crash::with_a_handler_of_containerd".to_owned(), Body::Of(dies_grouped, GROUPED.join(" ")))
             .long(),
         test("crash::every_label_is_in_the_list_of_a_test", every_label),
+        test("crash::a_shim_that_containerd_gave_up_holds_no_pod_up", deserted::holds_no_pod_up),
         test("crash::between_network_plugins", between_plugins),
         test("crash::in_a_network_plugin_that_goes_on", in_a_plugin),
         test("crash::a_task_that_containerd_has_lost_is_made_anew", containerd_loses_a_task),

@@ -137,6 +137,11 @@ pub enum Event {
     Request(ReqId, Request),
     /// The connection of a request that is not answered yet is gone.
     Gone(ReqId),
+    /// The first client has connected, or the last one has gone. A shim begins without any, and is told so.
+    Clients {
+        /// Whether there is one now.
+        any: bool,
+    },
     /// A child process was reaped. Runtime commands do not come here; they end in the two outcomes below.
     ChildExited {
         /// Process id in the shim's own pid namespace.

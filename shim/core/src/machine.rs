@@ -22,6 +22,10 @@ const TASKS_MAX: usize = 1024;
 /// during one runtime call; the oldest go, which are the orphans.
 const UNCLAIMED_MAX: usize = 4096;
 
+/// Time that a shim with nothing in it waits for a client, milliseconds. containerd connects as soon as `start` has told where, and
+/// stays connected; one that was told to give up in that moment, or died in it, leaves a shim that nobody knows.
+const DESERTED_MS: u64 = 10_000;
+
 const SIGKILL: i32 = 9;
 
 /// The shim's decisions. Feed it with [`handle`](Self::handle), then empty it with
@@ -35,6 +39,8 @@ pub struct Machine {
     effects: VecDeque<Effect>,
     unclaimed: VecDeque<Unclaimed>,
     closing: Option<Closing>,
+    /// When the last client went, milliseconds of [`Now::mono_ms`].
+    deserted_ms: Option<u64>,
     last_op: u64,
     last_exec: u64,
 }
@@ -112,6 +118,7 @@ impl Machine {
         match event {
             Event::Request(from, request) => self.request(now, from, request),
             Event::Gone(from) => self.gone(from),
+            Event::Clients { any } => self.deserted_ms = (!any).then_some(now.mono_ms),
             Event::ChildExited { pid, code } => self.child_exited(now, pid, code),
             Event::Spawned { op, result } => self.spawned(now, op, result),
             Event::Finished { op, result } => self.finished(now, op, result),
@@ -134,7 +141,7 @@ impl Machine {
     pub fn poll_timeout(&self) -> Option<u64> {
         let leaving = self.tasks.values().filter_map(Task::leaves_at);
         let execs = self.tasks.values().flat_map(|task| task.execs.values()).filter_map(Exec::due_at);
-        leaving.chain(execs).min()
+        leaving.chain(execs).chain(self.ends_at()).min()
     }
 
     fn effect(&mut self, effect: Effect) {
@@ -167,9 +174,24 @@ impl Machine {
     /// Ends a shim in which nothing is left and which nobody will end: the client went away before it had its answer, and
     /// what comes next of it takes the task for one that goes on. The end of the process tells it.
     fn end_when_deserted(&mut self) {
-        if self.tasks.is_empty() && !self.sandbox.is_present() && self.closing.is_none() {
-            self.effect(Effect::Exit);
+        if self.is_empty() {
+            self.exit();
         }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.tasks.is_empty() && !self.sandbox.is_present() && self.closing.is_none()
+    }
+
+    /// When a shim that nobody knows ends.
+    fn ends_at(&self) -> Option<u64> {
+        let is_idle = self.is_empty() && self.ops.is_empty();
+        self.deserted_ms.filter(|_| is_idle).map(|since| since.saturating_add(DESERTED_MS))
+    }
+
+    fn exit(&mut self) {
+        self.deserted_ms = None;
+        self.effect(Effect::Exit);
     }
 
     /// Ends everything in a container.

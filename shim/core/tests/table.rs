@@ -105,6 +105,45 @@ fn a_shim_in_which_nothing_is_left_ends_when_its_client_has_gone() {
     assert!(!ends(&failed(&mut member)), "a creation in a sandbox, which goes on");
 }
 
+/// As of a containerd that was killed, or told to give up, after `start` and before it connected.
+#[test]
+fn a_shim_with_nothing_in_it_and_no_client_for_ten_seconds_ends() {
+    let at = |mono_ms| Now { unix_ns: 0, mono_ms };
+    let without_clients = |mut rig: Rig| {
+        rig.happen_at(at(1_000), Event::Clients { any: false });
+        rig
+    };
+    for (what, rig, expected) in [
+        ("nothing", Rig::new(), true),
+        ("a sandbox that is not started", sandbox_in("created"), false),
+        ("a sandbox", sandbox_in("ready"), false),
+        ("a sandbox that is stopped", sandbox_in("stopped"), false),
+        ("a sandbox that is being released", sandbox_in("closing"), false),
+        ("a task that is being made", task_in("creating"), false),
+        ("a task", task_in("running"), false),
+        ("a task that has ended", task_in("stopped"), false),
+        ("a task that is being deleted", task_in("deleting-stopped"), false),
+    ] {
+        let mut rig = without_clients(rig);
+        assert_eq!(rig.tick(10_999), [], "{what}: a moment before");
+        assert_eq!(rig.machine.poll_timeout() == Some(11_000), expected, "{what}");
+        assert_eq!(rig.tick(11_000) == [Effect::Exit], expected, "{what}");
+        assert_eq!(rig.tick(60_000), [], "{what}: it ends once");
+        assert_eq!(rig.machine.poll_timeout(), None, "{what}");
+    }
+    let mut rig = without_clients(Rig::new());
+    rig.happen_at(at(10_999), Event::Clients { any: true });
+    assert_eq!((rig.tick(60_000), rig.machine.poll_timeout()), (vec![], None), "somebody came");
+    rig.happen_at(at(60_000), Event::Clients { any: false });
+    assert_eq!(rig.tick(69_999), [], "and went");
+    assert_eq!(rig.tick(70_000), [Effect::Exit]);
+
+    let mut rig = without_clients(task_in("deleting-nobodys"));
+    let done = Event::Finished { op: rig.op, result: Ok(()) };
+    assert!(rig.happen_at(at(2_000), done).contains(&Effect::Exit), "the last task has gone");
+    assert_eq!(rig.tick(60_000), [], "and the shim with it");
+}
+
 /// Whoever learns of an exit reads the log next; a disk that does not answer keeps nobody from learning it.
 #[test]
 fn an_exit_is_told_once_its_last_words_are_on_disk_or_take_too_long() {

@@ -113,6 +113,10 @@ impl Clients {
         self.conns.insert(id, Conn::new(socket, token));
     }
 
+    pub(super) fn are_there(&self) -> bool {
+        !self.conns.is_empty()
+    }
+
     pub(super) fn conns(&self) -> Vec<u64> {
         self.conns.keys().copied().collect()
     }

@@ -42,7 +42,7 @@ impl Shim {
     /// Lets nobody come any more, neither clients nor `delete`; what was said is still sent.
     fn end(&mut self) {
         self.unlink_sockets();
-        bundle::remove_shim_pid(&self.home.bundle);
+        bundle::remove_own_pid(&self.home.bundle);
         let now_ms = self.now().mono_ms;
         self.calls.dismiss_loggers(now_ms);
         self.phase = Phase::Ending { until_ms: now_ms + LINGER_MS, reader: self.clients.answered() };

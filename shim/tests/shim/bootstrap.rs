@@ -36,6 +36,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_shim_that_dies_at_once_is_an_error", FAKE, a_shim_that_dies_at_once_is_an_error),
     ("a_shim_that_cannot_be_started_is_an_error", FAKE, a_shim_that_cannot_be_started_is_an_error),
     ("an_unheard_start_leaves_nothing", FAKE, an_unheard_start_leaves_nothing),
+    ("a_shim_that_nobody_comes_to_ends", FAKE, a_shim_that_nobody_comes_to_ends),
     ("events_find_containerd_without_the_environment", FAKE, events_find_containerd_without_the_environment),
     ("strangers_are_not_served_cve_2020_15257", FAKE, strangers_are_not_served),
     ("no_socket_is_abstract_cve_2020_15257", FAKE, no_socket_is_abstract),
@@ -209,6 +210,22 @@ fn an_unheard_start_leaves_nothing(world: &World) {
     let status = until("the end of start", || child.try_wait().unwrap());
     assert_eq!(status.code(), Some(1));
     assert_nothing_is_left(&raw, &directory);
+}
+
+/// As of a containerd that was killed, or whose client was, after `start` and before it connected. Another shim may have its name by then.
+fn a_shim_that_nobody_comes_to_ends(world: &World) {
+    let raw = Raw::new(world, "p1");
+    let directory = world.dir().join("s");
+    let socket = raw.start_well(&params(world, "p1", &directory.display().to_string()));
+    let shim = raw.shim_pid().unwrap();
+    fs::remove_dir_all(&raw.bundle).unwrap();
+    let next = Raw::new(world, "p1");
+    fs::write(next.bundle.join("shim.pid"), "1").unwrap();
+    let shim = Pid::from_raw(shim.cast_signed());
+    until("the end of the shim", || kill(shim, None).is_err().then_some(()));
+    assert!(!socket.exists());
+    assert_eq!(next.shim_pid(), Some(1), "what the other shim has noted");
+    fs::remove_file(next.bundle.join("shim.pid")).unwrap();
 }
 
 fn events_find_containerd_without_the_environment(world: &World) {

@@ -210,6 +210,9 @@ impl Machine {
         for process in self.late_execs(now) {
             self.exec_late(now, &process);
         }
+        if self.ends_at().is_some_and(|at| at <= now.mono_ms) {
+            self.exit();
+        }
     }
 
     fn late_execs(&self, now: Now) -> Vec<Process> {

@@ -350,7 +350,7 @@ impl Machine {
     fn shutdown(&mut self, from: ReqId) {
         self.reply(from, Reply::Empty);
         if self.tasks.is_empty() && !self.sandbox.is_present() {
-            self.effect(Effect::Exit);
+            self.exit();
         }
     }
 

@@ -1,7 +1,7 @@
 //! Requests about the sandbox, and its end.
 
 use super::{Closing, Machine, Op};
-use crate::effect::{Action, Effect};
+use crate::effect::Action;
 use crate::event::{Now, ReqId};
 use crate::feed::FeedEvent;
 use crate::id::Id;
@@ -143,7 +143,7 @@ impl Machine {
         if let Some(closing) = self.closing.take() {
             self.reply(closing.from, Reply::Empty);
         }
-        self.effect(Effect::Exit);
+        self.exit();
     }
 
     /// The process that is the pod's PID 1, or the shim itself, which never exits as its own child.
