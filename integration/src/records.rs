@@ -13,6 +13,7 @@ use containerd_client::services::v1::{
 };
 use containerd_client::tonic::Request;
 use containerd_client::tonic::transport::Channel;
+use containerd_client::types::v1::Status;
 use containerd_client::with_namespace;
 use tokio::runtime::{Builder, Runtime};
 
@@ -37,6 +38,8 @@ pub struct Task {
     pub id: String,
     /// Its init.
     pub pid: u32,
+    /// Whether that lives, and was started.
+    pub runs: bool,
 }
 
 impl Records {
@@ -79,7 +82,11 @@ impl Records {
         let mut client = TasksClient::new(self.channel.clone());
         let request = with_namespace!(ListTasksRequest::default(), NAMESPACE);
         let list = self.answer("list tasks", async { Ok(client.list(request).await?.into_inner()) })?;
-        Ok(list.tasks.into_iter().map(|task| Task { id: task.id, pid: task.pid }).collect())
+        Ok(list
+            .tasks
+            .into_iter()
+            .map(|task| Task { runs: task.status() == Status::Running, id: task.id, pid: task.pid })
+            .collect())
     }
 
     /// Sandboxes, by id.

@@ -2,7 +2,7 @@
 //! back, the API becomes right; nothing was started again, no pod lost its readiness for a moment, no grace period began anew, and
 //! no event was told twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,6 +12,7 @@ use berth_integration::agent::Settings;
 use berth_integration::cluster::Cluster;
 use berth_integration::cluster::watch::{Seen, Watch};
 use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
@@ -216,6 +217,7 @@ fn killed_once(
     wait_for_no("pods of which the API is wrong", wrong_but_bursts)?;
     let right_after = began.elapsed();
     wait_for_no("pods of which the API is wrong", || wrong(cluster, node))?;
+    wait_for_no("containers that run in containerd alone or in the API alone", || run_in_one(cluster))?;
     Ok(Return { falls: falls(kill), back, right_after })
 }
 
@@ -287,6 +289,18 @@ fn wrong(cluster: &Cluster, node: &Node) -> Result<Vec<String>> {
     let unknown =
         here.keys().filter(|name| !there.contains_key(**name)).map(|name| format!("{name} is gone"));
     Ok(there.iter().filter_map(differs).chain(unknown).collect())
+}
+
+/// Containers that run by what containerd says alone, or by what the API says alone.
+fn run_in_one(cluster: &Cluster) -> Result<Vec<String>> {
+    let tasks = Records::open()?.tasks()?.into_iter().filter(|task| task.runs);
+    let in_containerd: BTreeSet<String> = tasks.map(|task| task.id).collect();
+    let pods = pods(cluster)?;
+    let containers = pods.values().filter_map(|pod| pod["status"]["containerStatuses"].as_array()).flatten();
+    let told = containers.filter(|one| one["state"]["running"].is_object());
+    let told = told.filter_map(|one| one["containerID"].as_str()?.strip_prefix("containerd://"));
+    let told = told.map(ToOwned::to_owned).collect();
+    Ok(in_containerd.symmetric_difference(&told).cloned().collect())
 }
 
 /// What a status tells of what runs.
