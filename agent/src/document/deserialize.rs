@@ -8,21 +8,23 @@ use serde::de::{
 
 use super::{Entry, Fault, Faults, Node, Number, Value, suggestion};
 
-/// What to do with fields that a type does not have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unknown {
-    /// They are faults.
-    Refuse,
-    /// They are passed over: for documents that newer versions may have written.
-    Ignore,
-}
-
 /// Reads a value of a type. Unknown fields are all found; of other faults the first ends the reading.
 ///
 /// # Errors
 /// What is wrong with the document.
 pub fn read<T: DeserializeOwned>(node: &Node) -> Result<T, Faults> {
-    read_with(node, Unknown::Refuse)
+    let found = RefCell::new(Vec::new());
+    let reader = Reader { node, path: Path::Root, found: &found, numbers: Numbers::AsNumbers };
+    let result = T::deserialize(reader);
+    let mut faults = found.into_inner();
+    match result {
+        Ok(value) => Faults(faults).or(value),
+        Err(fault) => {
+            faults.push(fault);
+            faults.sort();
+            Err(Faults(faults))
+        }
+    }
 }
 
 /// As [`read`], and gives back what it found of fields that the type does not have, instead of refusing them.
@@ -34,25 +36,6 @@ pub fn read_noting<T: DeserializeOwned>(node: &Node) -> Result<(T, Faults), Faul
     let reader = Reader { node, path: Path::Root, found: &found, numbers: Numbers::AsNumbers };
     let value = T::deserialize(reader)?;
     Ok((value, Faults(found.into_inner())))
-}
-
-/// As [`read`], with a choice about fields that the type does not have.
-///
-/// # Errors
-/// What is wrong with the document.
-pub fn read_with<T: DeserializeOwned>(node: &Node, unknown: Unknown) -> Result<T, Faults> {
-    let found = RefCell::new(Vec::new());
-    let reader = Reader { node, path: Path::Root, found: &found, numbers: Numbers::AsNumbers };
-    let result = T::deserialize(reader);
-    let mut faults = if unknown == Unknown::Refuse { found.into_inner() } else { Vec::new() };
-    match result {
-        Ok(value) => Faults(faults).or(value),
-        Err(fault) => {
-            faults.push(fault);
-            faults.sort();
-            Err(Faults(faults))
-        }
-    }
 }
 
 #[derive(Clone, Copy)]

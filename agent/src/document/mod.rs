@@ -12,7 +12,7 @@ mod fault;
 mod scalar;
 mod tree;
 
-pub use deserialize::{Unknown, read, read_noting, read_with};
+pub use deserialize::{read, read_noting};
 pub use fault::{Fault, Faults, Place, suggestion};
 pub use tree::{BYTES_MAX, Entry, Node, Number, Value, parse};
 

@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 
 use super::{hash, notes::Notes, pod};
-use crate::document::{self, Fault, Faults, Node, Unknown, Value};
+use crate::document::{self, Fault, Faults, Node, Place, Value};
 
 /// A pod of a manifest.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,12 +59,14 @@ pub fn read(text: &str, origin: &Origin<'_>) -> Result<Vec<Manifest>, Faults> {
 /// # Errors
 /// What is wrong with it, when something else than Berth wrote it.
 pub fn pod_from_json(json: &str, source: Source) -> Result<Arc<Pod>, Faults> {
-    let documents = document::parse("record", json)?;
-    let [node] = documents.as_slice() else {
-        return Err(Fault { place: None, field: String::new(), message: "not one pod".to_owned() }.into());
-    };
-    let written: ApiPod = document::read_with(node, Unknown::Ignore)?;
-    convert(node, &written, source).map(|manifest| manifest.pod)
+    // A text of a person's may not have every character that a pod of the API has, and no more values than a person writes.
+    let written: ApiPod = serde_json::from_str(json).map_err(|error| Fault {
+        place: None,
+        field: String::new(),
+        message: format!("not a pod: {error}"),
+    })?;
+    let nowhere = Node { place: Place { file: "record".into(), line: 0 }, value: Value::Null };
+    convert(&nowhere, &written, source).map(|manifest| manifest.pod)
 }
 
 /// The nodes of all pods in a document.

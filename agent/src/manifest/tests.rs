@@ -129,6 +129,22 @@ fn a_pod_read_back_from_its_record_is_the_same() {
     assert_eq!(pod_from_json("{", Source::File).unwrap_err().0.len(), 1);
 }
 
+/// A pod of the API may have characters that no manifest has, and more values than any.
+#[test]
+fn whatever_a_pod_of_the_api_has_is_read_back_from_its_record() {
+    let args: Vec<String> = (0..250_000).map(|_| String::new()).collect();
+    let odd = "\u{7f}\u{80}\u{9b}\u{fffe}\u{ffff}";
+    let given = serde_json::from_value(serde_json::json!({
+        "metadata": { "name": "web", "namespace": "shop", "uid": "u1", "annotations": { "a": odd } },
+        "spec": { "containers": [
+            { "name": "c", "image": "i", "args": args, "env": [{ "name": "E", "value": odd }] },
+        ] },
+    }));
+    let pod = api_pod(&given.unwrap(), jiff::Timestamp::UNIX_EPOCH).unwrap().pod;
+    assert_eq!(pod.annotations["a"], odd);
+    assert_eq!(pod_from_json(&pod.manifest, Source::Api), Ok(pod));
+}
+
 /// As under a kubelet, which drops them: a field of a newer API must not stop a pod. They are told.
 #[test]
 fn fields_that_are_not_known_are_told_and_stop_nothing() {
