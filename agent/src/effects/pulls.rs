@@ -4,13 +4,73 @@ use std::collections::BTreeMap;
 
 use tokio::sync::{Mutex, MutexGuard};
 
-/// How many of each image there are.
+/// Those of each image.
 #[derive(Debug, Default)]
-pub struct PullsUnderWay(Mutex<BTreeMap<String, u32>>);
+pub struct PullsUnderWay(Mutex<BTreeMap<String, UnderWay>>);
 
 impl PullsUnderWay {
     /// The table, which nobody else sees while what is written of a pull is changed with it.
-    pub(in crate::effects) async fn lock(&self) -> MutexGuard<'_, BTreeMap<String, u32>> {
+    pub(in crate::effects) async fn lock(&self) -> MutexGuard<'_, BTreeMap<String, UnderWay>> {
         self.0.lock().await
+    }
+}
+
+/// What a pull brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::effects) enum Came {
+    /// Nothing.
+    Nothing,
+    /// An image, and what it was pulled with is written down.
+    Recorded,
+    /// Perhaps an image, of which nothing is written down.
+    Perhaps,
+}
+
+/// Pulls of one name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::effects) struct UnderWay {
+    count: usize,
+    /// Whether one that has ended may have brought what no record tells of.
+    is_unsure: bool,
+}
+
+impl UnderWay {
+    pub(in crate::effects) fn begun(&mut self) {
+        self.count += 1;
+    }
+
+    /// One has ended. `None` while there are others; else whether what is on the node by this name is known: it was there before, is
+    /// recorded, or is brought by somebody else.
+    pub(in crate::effects) fn ended(&mut self, came: Came) -> Option<bool> {
+        self.count = self.count.saturating_sub(1);
+        self.is_unsure |= came == Came::Perhaps;
+        (self.count == 0).then_some(!self.is_unsure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_pulls_of_a_name_brought_is_known_when_none_is_under_way_and_none_is_unsure() {
+        use Came::{Nothing, Perhaps, Recorded};
+        for (ends, expected) in [
+            (vec![Nothing], true),
+            (vec![Recorded], true),
+            (vec![Perhaps], false),
+            (vec![Recorded, Nothing], true),
+            (vec![Perhaps, Recorded], false),
+            (vec![Nothing, Perhaps], false),
+            (vec![Perhaps, Nothing, Nothing], false),
+        ] {
+            let mut under_way = UnderWay::default();
+            ends.iter().for_each(|_| under_way.begun());
+            let (last, before) = ends.split_last().unwrap();
+            for came in before {
+                assert_eq!(under_way.ended(*came), None, "{ends:?}: others are under way");
+            }
+            assert_eq!(under_way.ended(*last), Some(expected), "{ends:?}");
+        }
     }
 }

@@ -36,6 +36,7 @@ use super::{
 use crate::{
     causes::with_causes,
     config::GoDuration,
+    effects::pulls::Came,
     runtime::{CallError, Cause, labels},
 };
 
@@ -48,19 +49,30 @@ pub(in crate::effects) async fn pull(host: &Arc<Host>, wanted: &WantedImage) -> 
     let reference = name.to_string();
     tracing::info!(image = reference, "pulling");
     pulled::begin(host, &reference).await?;
-    let info = bring(host, wanted, &name, &reference).await;
-    pulled::ended(host, &reference, info.as_ref().map(drop).map_err(|failure| failure.kind)).await;
+    let repository = name.repository();
+    let (info, came) = match fetch(host, wanted, &reference, &repository).await {
+        Ok(used) => {
+            let info = keep(host, &name, &reference, &repository, used).await;
+            let came = if info.is_ok() { Came::Recorded } else { Came::Perhaps };
+            (info, came)
+        }
+        Err(failure) => {
+            let is_unknown = matches!(failure.kind, FailureKind::Unknown | FailureKind::RuntimeDown);
+            (Err(failure), if is_unknown { Came::Perhaps } else { Came::Nothing })
+        }
+    };
+    pulled::ended(host, &reference, came).await;
     Ok(Outcome::Image(Some(Arc::new(info?))))
 }
 
-async fn bring(
+/// Looks at what came, and keeps with what.
+async fn keep(
     host: &Arc<Host>,
-    wanted: &WantedImage,
     name: &ImageName,
     reference: &str,
+    repository: &str,
+    used: Option<SecretRecord>,
 ) -> Result<ImageInfo, Failure> {
-    let repository = name.repository();
-    let used = fetch(host, wanted, reference, &repository).await?;
     host.failpoint.reach("pull.transferred");
     let found = inspect::locate(host, name).await?.ok_or_else(|| {
         failure(format!("pull image {reference:?}: containerd says it did, and does not have it"))
@@ -74,7 +86,7 @@ async fn bring(
         )));
     }
     let digest = name_it(host, name, &found).await?;
-    pulled::end(host, reference, &repository, &found.info.id, used).await?;
+    pulled::record(host, repository, &found.info.id, used).await?;
     host.failpoint.reach("pull.named");
     tracing::info!(image = reference, id = found.info.id, "pulled");
     let names = found.names.iter().map(String::as_str).chain([digest.as_str()]);

@@ -12,12 +12,12 @@ use std::{
     time::Duration,
 };
 
-use berth_core::failure::{Failure, FailureKind};
+use berth_core::failure::Failure;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{credentials::Tracked, host::Host};
-use crate::effects::{failure::local, host::blocking};
+use crate::effects::{failure::local, host::blocking, pulls::Came};
 
 /// Directory of the records, below the root directory.
 const DIRECTORY: &str = "image_manager";
@@ -121,25 +121,16 @@ pub(super) async fn begin(host: &Arc<Host>, image: &str) -> Result<(), Failure> 
             .map_err(local("write a record of a pull below", dir.display().to_string()))
     }))
     .await?;
-    *under_way.entry(image.to_owned()).or_default() += 1;
+    under_way.entry(image.to_owned()).or_default().begun();
     Ok(())
 }
 
-/// A pull has ended. After the last one that brought nothing, what is on the node by this name was there before, or is brought by
-/// somebody else. Where nobody knows what a pull brought, that it was begun stays written.
-pub(super) async fn ended(host: &Arc<Host>, image: &str, result: Result<(), FailureKind>) {
+/// A pull has ended. Where nobody knows what the pulls of a name brought, that they were begun stays written.
+pub(super) async fn ended(host: &Arc<Host>, image: &str, came: Came) {
     let mut under_way = host.pulls.lock().await;
-    let left = under_way.get(image).map_or(0, |count| count.saturating_sub(1));
-    if left > 0 {
-        under_way.insert(image.to_owned(), left);
-        return;
-    }
+    let Some(is_known) = under_way.entry(image.to_owned()).or_default().ended(came) else { return };
     under_way.remove(image);
-    let brought_nothing = match result {
-        Ok(()) | Err(FailureKind::Unknown | FailureKind::RuntimeDown) => false,
-        Err(_) => true,
-    };
-    if brought_nothing {
+    if is_known {
         let (dir, name) = (dir(host), image.to_owned());
         let removed = in_time(blocking(move || {
             remove_intent(&dir, &name).map_err(local("remove a record of a pull below", dir))
@@ -151,16 +142,15 @@ pub(super) async fn ended(host: &Arc<Host>, image: &str, result: Result<(), Fail
 }
 
 /// Keeps what an image was pulled with: nothing means that everybody could.
-pub(super) async fn end(
+pub(super) async fn record(
     host: &Arc<Host>,
-    image: &str,
     repository: &str,
     id: &str,
     used: Option<SecretRecord>,
 ) -> Result<(), Failure> {
-    let (dir, image, repository, id) = (dir(host), image.to_owned(), repository.to_owned(), id.to_owned());
+    let (dir, repository, id) = (dir(host), repository.to_owned(), id.to_owned());
     in_time(blocking(move || {
-        write_used(&dir, &image, &repository, &id, used)
+        write_used(&dir, &repository, &id, used)
             .map_err(local("write a record of a pull below", dir.display().to_string()))
     }))
     .await
@@ -227,7 +217,6 @@ pub(super) fn read_bounded(path: &Path) -> io::Result<Option<Vec<u8>>> {
 
 fn write_used(
     dir: &Path,
-    image: &str,
     repository: &str,
     id: &str,
     used: Option<SecretRecord>,
@@ -249,8 +238,7 @@ fn write_used(
     record.api_version = VERSION.to_owned();
     record.image_ref = id.to_owned();
     record.last_updated_time = Some(jiff::Timestamp::now());
-    put(&path(dir, PULLED, id), &serde_json::to_vec(&record)?)?;
-    remove_intent(dir, image)
+    put(&path(dir, PULLED, id), &serde_json::to_vec(&record)?)
 }
 
 fn remove_intent(dir: &Path, image: &str) -> io::Result<()> {
@@ -302,7 +290,7 @@ mod tests {
 
         put(&path(root, PULLING, image), b"{}").unwrap();
         assert_eq!(access(repository), Access::Nobody, "the agent died while it pulled it");
-        write_used(root, image, repository, id, Some(secret("u1", "h1"))).unwrap();
+        write_used(root, repository, id, Some(secret("u1", "h1"))).unwrap();
         let known = access(repository);
         for (with, expected) in [
             (vec![], false),
@@ -314,11 +302,11 @@ mod tests {
             assert_eq!(may(&known, &with), expected, "{with:?}");
         }
         assert_eq!(access("b.io/web"), Access::Nobody, "by another name it was never pulled");
-        write_used(root, image, repository, id, Some(secret("u1", "h2"))).unwrap();
+        write_used(root, repository, id, Some(secret("u1", "h2"))).unwrap();
         assert_eq!(access(repository), Access::With(vec![secret("u1", "h2")]));
-        write_used(root, image, repository, id, None).unwrap();
+        write_used(root, repository, id, None).unwrap();
         assert_eq!(access(repository), Access::All);
-        write_used(root, image, repository, id, Some(secret("u1", "h2"))).unwrap();
+        write_used(root, repository, id, Some(secret("u1", "h2"))).unwrap();
         assert_eq!(access(repository), Access::All, "it stays so");
         fs::write(path(root, PULLED, id), "{").unwrap();
         assert_eq!(access(repository), Access::Nobody);
