@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 /// Bytes of a beginning that are kept: more than the first fields of metadata have.
 pub(super) const HEAD_BYTES: usize = 64 << 10;
 
-/// An object that is there, and is too large to be read.
+/// An object that is there, and is too large to be read, or written otherwise than is understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unread {
     /// `namespace`; empty where it is in none.
@@ -20,6 +20,8 @@ pub struct Unread {
     pub uid: String,
     /// How many bytes came, or more.
     pub bytes: usize,
+    /// What is not understood; `None` when it is too large.
+    pub fault: Option<String>,
 }
 
 /// What a beginning says: of an event, of an object, or of a list with its first object.
@@ -34,6 +36,8 @@ pub(super) struct Head {
     pub(super) version: String,
     /// `resourceVersion` and `continue` of a list.
     pub(super) list: (String, String),
+    /// See [`Unread`].
+    pub(super) fault: Option<String>,
 }
 
 impl Head {
@@ -47,8 +51,8 @@ impl Head {
 
     /// The object that it is of, where it says one.
     pub(super) fn object(self, bytes: usize) -> Option<Unread> {
-        let Self { namespace, name, uid, .. } = self;
-        (!name.is_empty()).then_some(Unread { namespace, name, uid, bytes })
+        let Self { namespace, name, uid, fault, .. } = self;
+        (!name.is_empty()).then_some(Unread { namespace, name, uid, bytes, fault })
     }
 }
 

@@ -17,6 +17,7 @@ use super::{
     answers::TooLarge,
     client::within,
     head::{HEAD_BYTES, Head},
+    lenient,
     lines::Lines,
     watch::{AT_ONCE_BYTES, stopping},
 };
@@ -48,7 +49,7 @@ impl fmt::Debug for Collection {
 #[derive(Debug)]
 pub(super) struct Listed<K> {
     pub(super) objects: Vec<K>,
-    /// Those that are too large to be read.
+    /// Those that are too large to be read, or not understood.
     pub(super) unread: Vec<Unread>,
     /// As of which version it is.
     pub(super) version: String,
@@ -78,6 +79,7 @@ impl Collection {
                 Page::Whole(text) => {
                     let page = read::<K>(text).await?;
                     all.objects.extend(page.items);
+                    all.unread.extend(page.unread.into_iter().filter_map(|(head, bytes)| head.object(bytes)));
                     all.version = page.metadata.resource_version.unwrap_or_default();
                     next = page.metadata.continue_.filter(|next| !next.is_empty());
                     if next.is_none() {
@@ -147,12 +149,15 @@ async fn whole(body: Body) -> Result<Bytes, ApiError> {
 }
 
 /// A large page is read on a thread of its own.
-async fn read<K>(text: Bytes) -> Result<ObjectList<K>, ApiError>
+async fn read<K>(text: Bytes) -> Result<lenient::Page<K>, ApiError>
 where
     K: Clone + DeserializeOwned + Send + 'static,
 {
     let is_small = text.len() <= AT_ONCE_BYTES;
-    let read = move || serde_json::from_slice(&text).map_err(|error| ApiError::of_json(&error));
+    let read = move || match serde_json::from_slice::<ObjectList<K>>(&text) {
+        Ok(ObjectList { metadata, items, .. }) => Ok(lenient::Page { metadata, items, unread: Vec::new() }),
+        Err(error) => lenient::page(&text).ok_or_else(|| ApiError::of_json(&error)),
+    };
     if is_small {
         return read();
     }

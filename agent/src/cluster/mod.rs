@@ -8,6 +8,7 @@ mod client;
 mod connection;
 mod error;
 mod head;
+mod lenient;
 mod lines;
 mod list;
 pub mod node;

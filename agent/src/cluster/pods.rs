@@ -59,7 +59,7 @@ pub struct PodLoop {
     /// Newest versions of pods that the node loop has not been told of yet.
     unread: BTreeMap<PodUid, ApiPod>,
     /// Pods that were told to be too large.
-    too_large: BTreeSet<PodUid>,
+    not_read: BTreeSet<PodUid>,
     /// Whether the API server has told what it wants.
     has_spoken: bool,
     telling: Telling,
@@ -110,7 +110,7 @@ impl PodLoop {
             wanted: BTreeMap::new(),
             recorded: BTreeMap::new(),
             unread: BTreeMap::new(),
-            too_large: BTreeSet::new(),
+            not_read: BTreeSet::new(),
             has_spoken: false,
             telling: Telling::default(),
         }
@@ -236,13 +236,13 @@ impl PodLoop {
         }
     }
 
-    /// A pod is too large to be read: what is known of it stays, and users are told once. Whether it is a pod of this node nobody can
+    /// A pod is too large to be read, or not understood: what is known of it stays, and users are told once. Whether it is a pod of this node nobody can
     /// see.
     fn leave(&mut self, pod: Unread) -> PodUid {
-        let Unread { namespace, name, uid, bytes } = pod;
+        let Unread { namespace, name, uid, bytes, fault } = pod;
         let (uid, name) = (PodUid::new(uid), PodName { namespace, name });
-        if self.too_large.insert(uid.clone()) {
-            let why = refused::too_large(bytes);
+        if self.not_read.insert(uid.clone()) {
+            let why = refused::unread(bytes, fault.as_deref());
             tracing::error!(pod = %name, "pod cannot be run here: {why}");
             self.sinks.note(&uid, &refused::note(&uid, &name, &why));
         }
@@ -252,7 +252,7 @@ impl PodLoop {
     /// The API server wants a pod no more. Of one that could not be run, the node has nothing to tell any more.
     fn forget(&mut self, uid: &PodUid) {
         self.unread.remove(uid);
-        self.too_large.remove(uid);
+        self.not_read.remove(uid);
         let Some(wanted) = self.wanted.remove(uid) else { return };
         self.telling.hurries(clock::mono());
         if wanted.pod.is_err() {
@@ -266,7 +266,7 @@ impl PodLoop {
             return;
         }
         let uid = uid_of(&given);
-        self.too_large.remove(&uid);
+        self.not_read.remove(&uid);
         let before = self.unread.get(&uid).or_else(|| self.wanted.get(&uid).map(|wanted| &*wanted.given));
         match before.map_or(Change::Wish, |before| self.change(&uid, before, &given)) {
             Change::Nothing => return,

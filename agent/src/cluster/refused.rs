@@ -57,7 +57,10 @@ pub(super) fn as_before(known: &Arc<Pod>, given: &ApiPod) -> Arc<Pod> {
 }
 
 /// Why a pod is not read.
-pub(super) fn too_large(bytes: usize) -> String {
+pub(super) fn unread(bytes: usize, fault: Option<&str>) -> String {
+    if let Some(fault) = fault {
+        return format!("the pod is not understood: {fault}");
+    }
     format!(
         "the pod is {} MiB large, and pods of more than {} MiB are not read",
         bytes >> 20,

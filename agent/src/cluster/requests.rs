@@ -8,12 +8,12 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{ApiError, client::within, pods::known};
+use super::{ApiError, client::within, lenient, pods::known};
 use crate::failpoint::Failpoint;
 
 /// How long the server may take to answer.
@@ -47,8 +47,7 @@ async fn answer(client: Client, node: &str, request: &Request) -> Answer {
     let answer = match &request.call {
         Call::PatchStatus { uid, patch } => {
             let patch = Patch::Strategic(json!({"metadata": {"uid": uid.as_str()}, "status": patch}));
-            let params = PatchParams::default();
-            within(WITHIN, api.patch_status(name, &params, &patch)).await.map(Some)
+            within(WITHIN, patch_status(client, request, &patch)).await.map(Some)
         }
         Call::Delete { uid } => {
             let preconditions = Preconditions { uid: Some(uid.as_str().to_owned()), resource_version: None };
@@ -65,6 +64,14 @@ async fn answer(client: Client, node: &str, request: &Request) -> Answer {
         Ok(None) => Answer::Done,
         Err(error) => refused(request, &error),
     }
+}
+
+async fn patch_status(client: Client, request: &Request, patch: &Patch<Value>) -> Result<ApiPod, ApiError> {
+    let url = ApiPod::url_path(&(), Some(&request.name.namespace));
+    let sent = kube::core::Request::new(url);
+    let sent = sent.patch_subresource("status", &request.name.name, &PatchParams::default(), patch);
+    let sent = sent.map_err(|error| ApiError::Unusable(error.to_string()))?;
+    lenient::object(client.request(sent).await?)
 }
 
 fn refused(request: &Request, error: &ApiError) -> Answer {

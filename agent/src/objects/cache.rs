@@ -310,15 +310,17 @@ where
     loop {
         let seen = match watched.next().await {
             // A server that does not know the selector is not to give us another's content.
-            Seen::Whole { unread, .. } if unread.iter().any(|one| one.name == key.name) => {
-                too_large(&key);
-                continue;
+            Seen::Whole { objects, unread, .. } => {
+                if let Some(one) = unread.iter().find(|one| one.name == key.name) {
+                    not_read(&key, one.fault.as_deref());
+                    continue;
+                }
+                objects.into_iter().find(|object| object.name_any() == key.name)
             }
-            Seen::Whole { objects, .. } => objects.into_iter().find(|object| object.name_any() == key.name),
             Seen::Applied(object) if object.name_any() == key.name => Some(object),
             Seen::Gone(object) if object.name_any() == key.name => None,
             Seen::Unread(unread) if unread.name == key.name => {
-                too_large(&key);
+                not_read(&key, unread.fault.as_deref());
                 continue;
             }
             Seen::Applied(_) | Seen::Gone(_) | Seen::Unread(_) => continue,
@@ -351,14 +353,10 @@ where
 }
 
 /// What is known of it stays.
-fn too_large(key: &ObjectKey) {
-    let ObjectKey { kind, namespace, name } = key;
-    tracing::error!(
-        kind = kind.as_str(),
-        namespace,
-        name,
-        "an object is too large to be read: make it smaller"
-    );
+fn not_read(key: &ObjectKey, fault: Option<&str>) {
+    let (kind, ObjectKey { namespace, name, .. }) = (key.kind.as_str(), key);
+    let why = fault.unwrap_or("it is too large: make it smaller");
+    tracing::error!(kind, namespace, name, why, "an object is not read");
 }
 
 #[cfg(test)]

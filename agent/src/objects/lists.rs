@@ -8,6 +8,7 @@ use std::{
 };
 
 use berth_core::id::PodUid;
+use futures::FutureExt;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::{sync::watch, task::AbortHandle};
@@ -17,11 +18,16 @@ use crate::{
     cluster::{Clients, Seen, Unread, Watched},
 };
 
+/// Changes that are taken in before the whole is shown and others have their turn.
+const AT_ONCE: usize = 256;
+
 /// How long somebody waits for the first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
 /// What is kept of every object, by namespace (empty where there is none) and name.
-pub(super) type All<V> = Arc<BTreeMap<(String, String), Arc<V>>>;
+pub(super) type All<V> = Arc<Contents<V>>;
+
+type Contents<V> = BTreeMap<(String, String), Arc<V>>;
 
 /// A list that is followed while some pod uses it.
 pub(super) struct Followed<K, V> {
@@ -95,9 +101,10 @@ where
 }
 
 /// What is known of it stays.
-fn too_large(one: &Unread) {
-    let Unread { namespace, name, bytes, .. } = one;
-    tracing::error!(namespace, name, bytes, "an object of a list is too large to be read: make it smaller");
+fn not_read(one: &Unread) {
+    let Unread { namespace, name, bytes, fault, .. } = one;
+    let why = fault.as_deref().unwrap_or("it is too large: make it smaller");
+    tracing::error!(namespace, name, bytes, why, "an object of a list is not read");
 }
 
 async fn follow<K, V>(mut watched: Watched<K>, keep: fn(K) -> V, list: watch::Sender<Option<All<V>>>)
@@ -105,27 +112,42 @@ where
     K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
     V: Send + Sync + 'static,
 {
-    let mut all: BTreeMap<(String, String), Arc<V>> = BTreeMap::new();
-    let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
+    let mut all = None;
     loop {
-        match watched.next().await {
-            Seen::Whole { objects, unread, .. } => {
-                let before = std::mem::take(&mut all);
-                all = objects.into_iter().map(|one| (key(&one), Arc::new(keep(one)))).collect();
-                for one in unread {
-                    too_large(&one);
-                    let key = (one.namespace, one.name);
-                    all.extend(before.get(&key).map(|known| (key, Arc::clone(known))));
-                }
-            }
-            Seen::Unread(one) => too_large(&one),
-            Seen::Applied(object) => drop(all.insert(key(&object), Arc::new(keep(object)))),
-            Seen::Gone(object) => drop(all.remove(&key(&object))),
-            Seen::Failed(error) => {
-                tracing::warn!(error = with_causes(&error), "a list of objects is not followed");
-                continue;
-            }
+        take(&mut all, watched.next().await, keep);
+        // The whole is copied once for all that has come meanwhile, and others have their turn in between.
+        for _more in 1..AT_ONCE {
+            let Some(seen) = watched.next().now_or_never() else { break };
+            take(&mut all, seen, keep);
         }
-        list.send_replace(Some(Arc::new(all.clone())));
+        if let Some(all) = &all {
+            list.send_replace(Some(Arc::new(all.clone())));
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Takes in what was seen. There is nothing before the first whole.
+fn take<K: Resource, V>(all: &mut Option<Contents<V>>, seen: Seen<K>, keep: fn(K) -> V) {
+    let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
+    match (seen, &mut *all) {
+        (Seen::Whole { objects, unread, .. }, _) => {
+            let before = all.take().unwrap_or_default();
+            let mut now: Contents<V> =
+                objects.into_iter().map(|one| (key(&one), Arc::new(keep(one)))).collect();
+            for one in unread {
+                not_read(&one);
+                let key = (one.namespace, one.name);
+                now.extend(before.get(&key).map(|known| (key, Arc::clone(known))));
+            }
+            *all = Some(now);
+        }
+        (Seen::Unread(one), _) => not_read(&one),
+        (Seen::Applied(object), Some(all)) => drop(all.insert(key(&object), Arc::new(keep(object)))),
+        (Seen::Gone(object), Some(all)) => drop(all.remove(&key(&object))),
+        (Seen::Applied(_) | Seen::Gone(_), None) => {}
+        (Seen::Failed(error), _) => {
+            tracing::warn!(error = with_causes(&error), "a list of objects is not followed");
+        }
     }
 }

@@ -473,6 +473,7 @@ mod tests {
             name: name.to_owned(),
             uid: String::new(),
             bytes: 1,
+            fault: None,
         };
         let whole = |names: &[&str], too_large: &[&str]| Seen::Whole {
             objects: names.iter().map(|name| node(name)).collect(),

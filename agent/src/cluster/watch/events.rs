@@ -12,6 +12,7 @@ use tokio::{
 use crate::cluster::{
     ApiError, Clients,
     head::Head,
+    lenient::{self, Read},
     lines::{Line, Lines},
 };
 
@@ -23,7 +24,7 @@ pub(in crate::cluster) const AT_ONCE_BYTES: usize = 256 << 10;
 pub(super) enum Next<K> {
     /// An event, of so many bytes.
     Event(WatchEvent<K>, usize),
-    /// The beginning of one that is too large, and how long it is.
+    /// The beginning of one that is too large or cannot be read, and how long it is.
     Head(Head, usize),
     /// What is no event.
     Broken(ApiError),
@@ -84,7 +85,11 @@ impl<K: DeserializeOwned + Send + 'static> Events<K> {
 fn read<K: DeserializeOwned>(line: &[u8]) -> Next<K> {
     match serde_json::from_slice(line) {
         Ok(event) => Next::Event(event, line.len()),
-        Err(error) => Next::Broken(ApiError::of_json(&error)),
+        Err(error) => match lenient::event(line, &error) {
+            Some(Read::Event(event)) => Next::Event(event, line.len()),
+            Some(Read::Head(head)) => Next::Head(head, line.len()),
+            None => Next::Broken(ApiError::of_json(&error)),
+        },
     }
 }
 

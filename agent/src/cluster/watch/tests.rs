@@ -399,6 +399,44 @@ async fn an_object_that_is_too_large_is_named_and_stops_no_other() {
     assert_eq!(asked[6], "pages by 1 behind");
 }
 
+/// Whoever may write to an object says who wrote its fields, and when: the API server takes a time that we have no type for.
+#[tokio::test]
+async fn an_object_that_is_not_understood_stops_no_other() {
+    let by = |fields: Value| {
+        let at = "9999-12-31T23:59:59Z";
+        json!([{ "manager": "x", "operation": "Update", "time": at, "fieldsType": "FieldsV1", "fieldsV1": fields }])
+    };
+    let with = |name: &str, version, key: &str, value: Value| {
+        let mut object = map(name, version);
+        object["metadata"][key] = value;
+        object
+    };
+    let written = |name: &str, version| with(name, version, "managedFields", by(json!({})));
+    let deep = (0..200).fold(json!({}), |inner, _| json!({ "f:x": inner }));
+    let deep = with("deep", 5, "managedFields", by(deep));
+    let broken = |name: &str, version| with(name, version, "creationTimestamp", json!("no time"));
+    let replies = vec![Reply::Stays(vec![
+        line("ADDED", &written("m", 3)),
+        line("ADDED", &broken("odd", 4)),
+        line("ADDED", &deep),
+        line("ADDED", &map("z", 6)),
+        mark(7, true),
+        line("MODIFIED", &broken("odd", 8)),
+        line("MODIFIED", &written("m", 9)),
+    ])];
+    let (seen, asked) = lives(replies, 3).await;
+    assert_eq!(seen[0], "all m 3, z 6, unread deep, unread odd");
+    assert!(seen[1].starts_with("unread a odd ") && seen[2] == "is m 9", "{seen:?}");
+    assert_eq!(asked, ["stream"]);
+
+    let mut page = list(7, &[("a", 1)], "");
+    let more = [written("m", 3), broken("odd", 4), map("z", 6)];
+    page["items"].as_array_mut().unwrap().extend(more);
+    let replies = vec![Reply::Whole(400, failure(400)), Reply::Whole(200, page), Reply::Stays(Vec::new())];
+    let (seen, _) = lives(replies, 1).await;
+    assert_eq!(seen, ["all a 1, m 3, z 6, unread odd"]);
+}
+
 /// A server that answers from its cache may pass over the limit: then what is too large is not one object.
 #[tokio::test]
 async fn a_page_of_a_server_that_passes_over_the_limit_is_asked_for_without_a_version() {
