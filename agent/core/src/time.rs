@@ -40,9 +40,41 @@ pub struct Now {
     pub wall: Timestamp,
 }
 
+impl Now {
+    /// How long ago a time of day was; not at all when it is still to come. That is true as long as nobody sets the clock, so it is
+    /// asked once, as soon as the time is known, and the answer kept.
+    #[must_use]
+    pub fn age(self, wall: Timestamp) -> Duration {
+        Duration::try_from(self.wall.duration_since(wall)).unwrap_or_default()
+    }
+
+    /// A time of day, as a time since boot; the boot when it was before.
+    #[must_use]
+    pub fn mono_of(self, wall: Timestamp) -> Mono {
+        Mono(self.mono.0.saturating_sub(self.age(wall)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_of_day_was_at_some_time_since_boot_and_never_will_be() {
+        let wall = |seconds| Timestamp::from_second(seconds).unwrap();
+        let seconds = Duration::from_secs;
+        let now = Now { mono: Mono(seconds(500)), wall: wall(1_000_000) };
+        for (time, age, mono) in [
+            (wall(1_000_000), 0, 500),
+            (wall(999_960), 40, 460),
+            (wall(999_500), 500, 0),
+            (wall(990_000), 10_000, 0),
+            (wall(1_003_600), 0, 500),
+            (Timestamp::MAX, 0, 500),
+        ] {
+            assert_eq!((now.age(time), now.mono_of(time)), (seconds(age), Mono(seconds(mono))), "{time}");
+        }
+    }
 
     #[test]
     fn pauses_double_up_to_the_longest() {

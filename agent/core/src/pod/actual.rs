@@ -22,7 +22,7 @@ use crate::{
     },
     record::{EndedBy, Goal, PodRecord},
     spec::{NetworkMode, Pod, Source},
-    time::Mono,
+    time::{Mono, Now},
 };
 
 /// One pod: what is wanted, what is on disk, what there is.
@@ -34,6 +34,8 @@ pub struct Life {
     pub record: PodRecord,
     /// What there is.
     pub actual: Actual,
+    /// When this agent took it in: from then on its time runs by the clock that nobody sets.
+    pub taken_in: Now,
 }
 
 impl Life {
@@ -358,6 +360,8 @@ pub struct Running {
 pub struct EndedRun {
     /// How it ended.
     pub exit: Exit,
+    /// When, for back-off.
+    pub at: Mono,
     /// Since when it was shown as running, and still is until its termination message is read.
     pub shown_since: Option<Timestamp>,
     /// Its termination message.

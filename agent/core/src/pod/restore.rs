@@ -34,7 +34,7 @@ impl PodMachine {
     #[must_use]
     pub fn new(spec: Arc<Pod>, now: Now) -> Self {
         let record = first_record(&spec, now);
-        let life = Life { spec, record, actual: Actual::fresh() };
+        let life = Life { spec, record, actual: Actual::fresh(), taken_in: now };
         let mut pod = Self::with(life, Recording::Unsaved);
         pod.begin_at_its_end(now.mono);
         pod
@@ -94,7 +94,8 @@ impl PodMachine {
         now: Now,
     ) -> Self {
         let end = if record.terminal.is_some() { Resource::Unknown } else { Resource::Absent };
-        let life = Life { spec, record, actual: Actual { end, ..Actual::unknown() } };
+        let actual = Actual { end, ..Actual::unknown() };
+        let life = Life { spec, record, actual, taken_in: now };
         let mut pod = Self::with(life, recording);
         pod.adopt(observation, now);
         pod
@@ -108,7 +109,7 @@ impl PodMachine {
         let uid = record.uid.clone();
         if spec.ended.is_some() {
             // Whatever the runtime has of it goes: how it ended is known.
-            let life = Life { spec, record, actual: Actual::unknown() };
+            let life = Life { spec, record, actual: Actual::unknown(), taken_in: now };
             let mut pod = Self::with(life, Recording::Unsaved);
             pod.adopt(observation, now);
             pod.begin_at_its_end(now.mono);
@@ -128,7 +129,7 @@ impl PodMachine {
                 record.containers.insert(container.name.clone(), run);
             }
         }
-        let life = Life { spec, record, actual: Actual::unknown() };
+        let life = Life { spec, record, actual: Actual::unknown(), taken_in: now };
         let mut pod = Self::with(life, Recording::Unsaved);
         pod.adopt(observation, now);
         pod.begin_at_its_end(now.mono);

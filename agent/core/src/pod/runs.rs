@@ -1,7 +1,5 @@
 //! What follows for the run of a container: it started, or not; was signalled; ended; its end is complete.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 
 use super::{
@@ -38,40 +36,45 @@ impl PodMachine {
                     // What a lost shim left on disk may not tell.
                     exit.started_at.get_or_insert(running.started_at);
                 }
-                self.wait_for_message(name, exit);
+                self.wait_for_message(name, exit, now);
             }
             RunEnd::Lost(at) => {
                 let started_at = self.started_at(name, now);
                 let exit = Exit { code: LOST, started_at, finished_at: at, oom_killed: false };
                 match self.life.run(name) {
-                    Run::Running(_) => self.wait_for_message(name, exit),
+                    Run::Running(_) => self.wait_for_message(name, exit, now),
                     // Adopted: nothing tells that it ever ran.
                     Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Starting(_) | Run::Ended(_) => {
-                        self.conclude(name, exit, String::new(), None, now);
+                        self.conclude(name, exit, String::new(), None, now.mono_of(at));
                     }
                 }
             }
             RunEnd::Forgotten(at) => {
                 let exit = Exit { code: FORGOTTEN, started_at: None, finished_at: at, oom_killed: false };
-                self.conclude(name, exit, String::new(), Some(UNKNOWN.into()), now);
+                self.conclude(name, exit, String::new(), Some(UNKNOWN.into()), now.mono_of(at));
             }
             RunEnd::Unseen(at) => {
                 let exit = Exit { code: LOST, started_at: None, finished_at: at, oom_killed: false };
                 let message = "The container could not be located: no end was reported after SIGKILL";
-                self.conclude(name, exit, message.into(), Some("ContainerStatusUnknown".into()), now);
+                let reason = "ContainerStatusUnknown";
+                self.conclude(name, exit, message.into(), Some(reason.into()), now.mono_of(at));
             }
         }
     }
 
     /// All that is known of an end but the termination message, which is still to be read.
-    fn wait_for_message(&mut self, name: &ContainerName, exit: Exit) {
+    fn wait_for_message(&mut self, name: &ContainerName, exit: Exit, now: Now) {
+        let at = now.mono_of(exit.finished_at);
         let shown_since = match self.life.run(name) {
             Run::Running(running) => Some(running.started_at),
             // Adopted: an earlier agent showed it.
             Run::Idle => exit.started_at,
             Run::BackingOff | Run::Preparing(_) | Run::Starting(_) | Run::Ended(_) => None,
         };
-        self.set_run(name, Run::Ended(EndedRun { exit, shown_since, message: TerminationMessage::Unread }));
+        self.set_run(
+            name,
+            Run::Ended(EndedRun { exit, at, shown_since, message: TerminationMessage::Unread }),
+        );
     }
 
     /// Since when the current run of a container ran; of one that an earlier agent started, since when it was to.
@@ -87,17 +90,15 @@ impl PodMachine {
     }
 
     /// The end of a run, complete, goes into the record; what is left of the run is removed. Only then is the next run
-    /// prepared: at no time are there two.
+    /// prepared: at no time are there two. It ended at `at`, and not before it was begun, whatever the clock says.
     pub(super) fn conclude(
         &mut self,
         name: &ContainerName,
         exit: Exit,
         message: String,
         reason: Option<String>,
-        now: Now,
+        at: Mono,
     ) {
-        let age = Duration::try_from(now.wall.duration_since(exit.finished_at)).unwrap_or_default();
-        let at = Mono(now.mono.0.saturating_sub(age));
         if let Some(record) = self.life.record.containers.get_mut(name) {
             let at = at.max(record.begun_at);
             let (id, attempt) = (record.id.clone(), record.attempt);

@@ -112,7 +112,7 @@ impl PodMachine {
             Step::Look(name) => self.look_at_task(&name, shared),
             Step::Term(name) => self.signal(&name, Sent::Term, shared, now),
             Step::Kill(name) => self.signal(&name, Sent::Kill, shared, now),
-            Step::ReadTerminationMessage(name) => self.read_termination_message(&name, shared, now),
+            Step::ReadTerminationMessage(name) => self.read_termination_message(&name, shared),
             Step::Remove(leftover) => self.remove_leftover(leftover, shared),
             Step::KillShim(sandbox) => self.kill_shim(sandbox, shared),
         }

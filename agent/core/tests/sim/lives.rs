@@ -56,7 +56,7 @@ pub(crate) fn furnished(pod: Pod) -> Life {
         sandbox: Resource::Ready(Up { pid: 100, known_at: Mono(NOW) }),
         ..Actual::fresh()
     };
-    Life { spec: Arc::new(pod), record, actual }
+    Life { spec: Arc::new(pod), record, actual, taken_in: now() }
 }
 
 /// A pod all of whose containers run, its init containers being done.

@@ -5,6 +5,8 @@ mod admission;
 #[cfg(test)]
 mod anew;
 #[cfg(test)]
+mod clock;
+#[cfg(test)]
 mod cluster;
 #[cfg(test)]
 mod ends;

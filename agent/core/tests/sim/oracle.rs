@@ -36,6 +36,7 @@ use berth_core::{
     status::Phase,
     time::{Mono, Now},
 };
+use jiff::SignedDuration;
 
 /// What happened to every pod, and what was wrong with it.
 #[derive(Debug, Default)]
@@ -81,7 +82,12 @@ type Question = (PodUid, ContainerName, ProbeKind);
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Account {
     spec: Arc<Pod>,
+    /// When it was first here, and when it began by the word of its source.
     began: Now,
+    /// When the agent that is up took it in.
+    taken_in: Now,
+    /// When its time was up, where an earlier agent wrote down that it has ended.
+    overdue: Option<Mono>,
     /// Since when its source does not have it any more. It never comes back from that.
     unwanted: Option<Mono>,
     runs: BTreeMap<ContainerName, Vec<Run>>,
@@ -107,13 +113,12 @@ struct Account {
 
 impl Account {
     fn new(spec: Arc<Pod>, now: Now) -> Self {
-        let began = spec.started_at.map_or(now, |wall| {
-            let before = Duration::try_from(now.wall.duration_since(wall)).unwrap_or_default();
-            Now { mono: Mono(now.mono.0.saturating_sub(before)), wall }
-        });
+        let began = Now { mono: now.mono, wall: spec.started_at.unwrap_or(now.wall) };
         Self {
             spec,
             began,
+            taken_in: now,
+            overdue: None,
             unwanted: None,
             runs: BTreeMap::new(),
             intended: None,
@@ -389,6 +394,19 @@ impl Oracle {
                 }
             }
             self.check_record(record);
+        }
+    }
+
+    /// The wall clock is set. When something ended is told by it, until the agent has that on disk: so its wait may be as much shorter.
+    pub(crate) fn clock_stepped(&mut self, by: SignedDuration) {
+        for account in self.pods.values_mut() {
+            let written = account.ended_in(account.stored.as_ref());
+            for run in account.runs.values_mut().flatten() {
+                if run.end().is_some() && !written.contains(&run.id) {
+                    run.stepped += by;
+                    run.ahead = run.ahead.max(Duration::try_from(run.stepped).unwrap_or_default());
+                }
+            }
         }
     }
 

@@ -392,8 +392,12 @@ fn a_pod_is_taken_down_in_order() {
     let mut life = running(&["web"], RestartPolicy::Always);
     stopping(&mut life);
     life.actual.volumes.insert(VolumeName::new("data"), Resource::Ready("/v".into()));
-    let ended_now =
-        Run::Ended(EndedRun { exit: exit(0), shown_since: None, message: TerminationMessage::Unread });
+    let ended_now = Run::Ended(EndedRun {
+        exit: exit(0),
+        at: now().mono,
+        shown_since: None,
+        message: TerminationMessage::Unread,
+    });
     life.actual.containers.insert(name("web"), ended_now);
     assert_eq!(planned(&life).steps, [Step::ReadTerminationMessage(name("web"))]);
     exited(&mut life, "web", 0);

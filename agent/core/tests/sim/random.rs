@@ -38,6 +38,8 @@ const WORK_STEPS: u32 = 12;
 const REST_STEPS: u32 = 60_000;
 /// How long a node asks for nothing but looks when it is at rest.
 const QUIET: Duration = Duration::from_secs(3600);
+/// How far the wall clock is set forward or back at most.
+const CLOCK_STEP_MAX: Duration = Duration::from_secs(3600);
 /// Names of pods, few, so that they meet again.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -80,6 +82,7 @@ fn random_lives() {
         "probes that failed",
         "probes that could not be asked",
         "containers that failed a probe",
+        "steps of the clock",
     ];
     let seldom = [
         "containers that became unready",
@@ -108,6 +111,7 @@ fn random_lives_in_a_cluster() {
         "agent restarts",
         "restarts that changed nothing",
         "arrivals",
+        "steps of the clock",
     ];
     let seldom = [
         "pods ended by others",

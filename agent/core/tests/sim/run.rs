@@ -18,7 +18,7 @@ use berth_core::{
     spec::{Pod, Source},
     time::{Mono, Now},
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     cluster::Cluster,
@@ -327,6 +327,12 @@ impl Run {
     pub(crate) fn set_clock(&mut self, mono: Mono) {
         self.now.wall += mono.since(self.now.mono);
         self.now.mono = mono;
+    }
+
+    /// Somebody sets the wall clock, and nobody is told.
+    pub(crate) fn step_clock(&mut self, by: SignedDuration) {
+        self.now.wall += by;
+        self.world.oracle.clock_stepped(by);
     }
 
     /// A pod is added to a source, or replaced.

@@ -206,7 +206,12 @@ fn an_end_is_shown_with_its_termination_message_or_not_yet() {
     let mut life = running(&["web"], RestartPolicy::Never);
     let before = shown(&life);
     let ended = |shown_since| {
-        Run::Ended(EndedRun { exit: exit(1), shown_since, message: TerminationMessage::Unread })
+        Run::Ended(EndedRun {
+            exit: exit(1),
+            at: now().mono,
+            shown_since,
+            message: TerminationMessage::Unread,
+        })
     };
     life.actual.containers.insert(name("web"), ended(Some(Timestamp::UNIX_EPOCH)));
     assert_eq!(shown(&life), before, "it ran");

@@ -19,6 +19,7 @@ use berth_core::{
     status::{ContainerStatus, Phase, PodStatus},
     time::Now,
 };
+use jiff::SignedDuration;
 
 use crate::{
     oracle::{Oracle, RULES},
@@ -45,6 +46,7 @@ fn every_rule_tells_what_breaks_it_and_no_other_does() {
         ("a container is made from its image", made_from_another_image),
         ("a crashing container waits before it runs again", begun_again_at_once),
         ("a crashing container waits before it runs again", begun_again_after_the_first_wait),
+        ("a crashing container waits before it runs again", begun_again_since_the_clock_was_set),
         ("a pod is forgotten when none of its processes is left", forgotten_while_it_runs),
         ("a pod that has ended ended so", shown::succeeded_while_it_runs),
         ("a pod that has ended ended so", shown::succeeded_in_place_of_failed),
@@ -281,6 +283,14 @@ fn begun_again_after_the_first_wait(run: &mut Run) {
     exit(run, "main", 1);
     run.advance(FIRST_WAIT, Run::settle);
     assert!(run.world.running(&uid(), "main").is_none(), "it waits twice as long");
+    start_next(run, "main");
+}
+
+/// That its end was an hour ago is said by a clock that was set since.
+fn begun_again_since_the_clock_was_set(run: &mut Run) {
+    crashed(run);
+    exit(run, "main", 1);
+    run.step_clock(SignedDuration::from_hours(1));
     start_next(run, "main");
 }
 

@@ -1,7 +1,5 @@
 //! When a pod has ended for good.
 
-use std::time::Duration;
-
 use crate::{
     pod::{
         actual::{Life, Run},
@@ -31,7 +29,7 @@ pub(in crate::pod) fn over(life: &Life, now: Now) -> Over {
             by: EndedBy::Itself,
         })
     };
-    let deadline = deadline(life, now);
+    let deadline = deadline(life);
     if deadline.is_some_and(|deadline| deadline <= now.mono) {
         let message = "Pod was active on the node longer than the specified deadline";
         return ended(false, "DeadlineExceeded", message);
@@ -67,11 +65,12 @@ pub(in crate::pod) fn is_ending(life: &Life) -> bool {
         || life.spec.containers.iter().all(|one| has_ended(one).is_some())
 }
 
-/// When the pod has been active for as long as it may; now when that has passed.
-fn deadline(life: &Life, now: Now) -> Option<Mono> {
+/// When the pod has been active for as long as it may. How long it was so when this agent took it in is told by the wall clock;
+/// whoever sets that later ends no pod.
+fn deadline(life: &Life) -> Option<Mono> {
     let longest = life.spec.active_deadline?;
-    let active = Duration::try_from(now.wall.duration_since(life.record.started_at)).unwrap_or_default();
-    Some(now.mono + longest.saturating_sub(active))
+    let active = life.taken_in.age(life.record.started_at);
+    Some(life.taken_in.mono + longest.saturating_sub(active))
 }
 
 fn has_failed_for_good(life: &Life, container: &Container) -> bool {
@@ -101,7 +100,9 @@ fn exit_code(life: &Life, container: &Container) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
+    use std::time::Duration;
+
+    use jiff::{SignedDuration, Timestamp};
 
     use super::*;
     use crate::{fixtures, pod::machine::PodMachine, spec::Pod};
@@ -133,6 +134,28 @@ mod tests {
                 Over::GoesOn(deadline) => deadline.map(|at| at.since(now.mono).as_secs()),
             };
             assert_eq!(ends_at, left, "began {began}, has {has:?}");
+        }
+    }
+
+    /// The pod is taken in when it has been active for 40 seconds of its 60, and asked about 10 seconds later.
+    #[test]
+    fn whoever_sets_the_clock_gives_a_pod_no_time_and_takes_none() {
+        let wall = Timestamp::from_second(1_000_000).unwrap();
+        let now = Now { mono: Mono(Duration::from_secs(500)), wall };
+        let spec = Pod {
+            started_at: Some(wall - Duration::from_secs(40)),
+            active_deadline: Some(Duration::from_secs(60)),
+            ..fixtures::pod(vec![fixtures::container("web")])
+        };
+        let pod = PodMachine::new(spec.into(), now);
+        for step in [-3600, -30, 0, 30, 3600] {
+            let later = Duration::from_secs(10);
+            let later =
+                Now { mono: now.mono + later, wall: now.wall + later + SignedDuration::from_secs(step) };
+            let Over::GoesOn(Some(deadline)) = over(pod.life(), later) else {
+                panic!("{step}: it has ended")
+            };
+            assert_eq!(deadline.since(later.mono), Duration::from_secs(10), "{step}");
         }
     }
 }

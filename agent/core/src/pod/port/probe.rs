@@ -185,8 +185,7 @@ impl PodMachine {
 
     /// When a container began to run. What the runtime says is a time of day, which may have been set since.
     fn began(&self, container: &Container, running: &Running, now: Now) -> Mono {
-        let age = Duration::try_from(now.wall.duration_since(running.started_at)).unwrap_or_default();
-        let began = Mono(now.mono.0.saturating_sub(age));
+        let began = now.mono_of(running.started_at);
         let begun_at = self.life.record.containers.get(&container.name).map_or(began, |run| run.begun_at);
         began.max(begun_at.min(now.mono))
     }

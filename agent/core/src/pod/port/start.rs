@@ -291,7 +291,7 @@ impl PodMachine {
                 // A run that never started has the time that is none in containerd's CRI.
                 let started_at = Some(Timestamp::UNIX_EPOCH);
                 let exit = Exit { code: START_FAILED, started_at, finished_at: now.wall, oom_killed: false };
-                return self.conclude(name, exit, failure.message, Some(START_ERROR.into()), now);
+                return self.conclude(name, exit, failure.message, Some(START_ERROR.into()), now.mono);
             }
             FailureKind::Config => "CreateContainerConfigError",
             FailureKind::Transient

@@ -50,16 +50,11 @@ pub enum TerminationMessage {
 
 impl PodMachine {
     /// Asks for the termination message of a container that ended.
-    pub(in crate::pod) fn read_termination_message(
-        &mut self,
-        name: &ContainerName,
-        shared: &mut Shared<'_>,
-        now: Now,
-    ) {
+    pub(in crate::pod) fn read_termination_message(&mut self, name: &ContainerName, shared: &mut Shared<'_>) {
         let Some(container) = self.container(name) else { return };
         let Run::Ended(mut ended) = self.life.run(name).clone() else { return };
         let Some(request) = request(&self.life, &container, &ended.exit, shared.config) else {
-            return self.conclude(name, ended.exit, String::new(), None, now);
+            return self.conclude(name, ended.exit, String::new(), None, ended.at);
         };
         let tries = match &ended.message {
             TerminationMessage::Unread => 0,
@@ -88,11 +83,11 @@ impl PodMachine {
             | TerminationMessage::Unread
             | TerminationMessage::Failed(_) => return,
         }
-        let exit = ended.exit;
+        let (exit, at) = (ended.exit, ended.at);
         match result {
-            Ok(Outcome::TerminationMessage(message)) => self.conclude(name, exit, message, None, now),
-            Ok(_) => self.conclude(name, exit, String::new(), None, now),
-            Err(_) if tries + 1 >= READ_TRIES_MAX => self.conclude(name, exit, String::new(), None, now),
+            Ok(Outcome::TerminationMessage(message)) => self.conclude(name, exit, message, None, at),
+            Ok(_) => self.conclude(name, exit, String::new(), None, at),
+            Err(_) if tries + 1 >= READ_TRIES_MAX => self.conclude(name, exit, String::new(), None, at),
             Err(failure) => {
                 ended.message = TerminationMessage::Failed(Retry::after(failure, tries, now.mono));
             }

@@ -32,6 +32,7 @@ impl Oracle {
             .retain(|_, account| account.stored.is_some() || account.runs.values().any(|of| !of.is_empty()));
         for account in self.pods.values_mut() {
             account.forget_unwritten();
+            account.take_in(now);
             account.expect_intended();
             let written = account.written();
             for run in account.runs.values_mut().flatten() {

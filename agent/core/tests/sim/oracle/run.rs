@@ -1,6 +1,6 @@
 //! One run of a container.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use berth_core::{
     id::{Attempt, ContainerId, SandboxId},
@@ -8,7 +8,7 @@ use berth_core::{
     spec::Container,
     time::Mono,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{KILLS_BEFORE_REMOVAL, probes::Health};
 
@@ -58,6 +58,10 @@ pub(super) struct Run {
     pub(super) taken_down: Option<Mono>,
     /// The code that it was last shown to have ended with while that could not be written down.
     pub(super) shown_code: Option<u32>,
+    /// How far the wall clock was set since it ended, as long as that is not on disk.
+    pub(super) stepped: SignedDuration,
+    /// How far forward at most.
+    pub(super) ahead: Duration,
     /// How often the agent began again since: it may have been away at a deadline.
     pub(super) agents: u32,
 }
@@ -134,6 +138,8 @@ impl Run {
             given_up: None,
             taken_down: None,
             shown_code: None,
+            stepped: SignedDuration::ZERO,
+            ahead: Duration::ZERO,
             agents: 0,
         }
     }

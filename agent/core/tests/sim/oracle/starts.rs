@@ -183,7 +183,8 @@ impl Account {
         let ends = recorded.into_iter().flat_map(|record| [&record.exit, &record.last_exit]).flatten();
         let mut lost = ends.filter(|end| end.attempt == last.attempt && end.exit.code == super::LOST);
         let at = lost.next().map_or(at, |end| at.min(end.at));
-        let waited = now.mono.since(at);
+        // How long ago it ended is told by the wall clock, as under the kubelet, but once.
+        let waited = now.mono.since(at) + last.ahead;
         // It is forgiven that long after the last restart, which came after the end before it.
         let forgiven = (began_after + BACKOFF_RESET).since(at);
         let due = doubled(runs, is_same).min(forgiven).max(BACKOFF_FIRST);

@@ -236,8 +236,20 @@ impl Account {
         self.is_unwritten && self.unwanted.is_some()
     }
 
+    /// When its time is up. How long it was active when the agent that is up took it in is told by the wall clock, as under the kubelet,
+    /// but once; what an earlier agent wrote down stays.
     fn deadline(&self) -> Option<Mono> {
-        Some(self.began.mono + self.spec.active_deadline?)
+        let longest = self.spec.active_deadline?;
+        let before = self.taken_in.wall.duration_since(self.began.wall);
+        let left = longest.saturating_sub(Duration::try_from(before).unwrap_or_default());
+        Some(self.overdue.unwrap_or(self.taken_in.mono + left))
+    }
+
+    /// The next agent takes it in.
+    pub(super) fn take_in(&mut self, now: Now) {
+        let has_ended = self.stored.as_ref().is_some_and(|record| record.terminal.is_some());
+        self.overdue = self.deadline().filter(|at| has_ended && *at <= now.mono);
+        self.taken_in = now;
     }
 
     /// Whether a signal waited for the record while its sandbox went, which that record tells of: it meets nothing.

@@ -31,6 +31,7 @@ pub(super) struct Chaos {
     pub(super) behind: Dice,
     pub(super) health: Dice,
     pub(super) cluster: Dice,
+    pub(super) clock: Dice,
     pub(super) run: Run,
     /// Whether nothing fails or ends by itself.
     pub(super) is_calm: bool,
@@ -59,6 +60,7 @@ impl Chaos {
             behind: Dice(!seed),
             health: Dice(seed.rotate_left(32)),
             cluster: Dice(!seed.rotate_left(32)),
+            clock: Dice(seed.rotate_left(16)),
             run,
             is_calm: false,
             is_told: false,
@@ -110,6 +112,9 @@ impl Chaos {
         self.behind();
         self.change_health();
         self.change_cluster();
+        if self.clock.is_one_in(20) {
+            self.set_clock();
+        }
         match self.dice.below(105) {
             0..26 => self.perform(),
             26..50 => self.deliver(),

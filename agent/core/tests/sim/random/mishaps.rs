@@ -7,7 +7,12 @@ use berth_core::{
     pod::port::look::Finding,
 };
 
-use super::chaos::{Chaos, STRAY};
+use jiff::SignedDuration;
+
+use super::{
+    CLOCK_STEP_MAX,
+    chaos::{Chaos, STRAY},
+};
 use crate::world::{Report, failure};
 
 impl Chaos {
@@ -107,6 +112,15 @@ impl Chaos {
         while self.run.world.has_news() {
             self.run.report();
         }
+    }
+
+    /// Somebody sets the wall clock, forward or back.
+    pub(super) fn set_clock(&mut self) {
+        let longest = i64::try_from(CLOCK_STEP_MAX.as_millis()).unwrap();
+        let within = usize::try_from(2 * longest + 1).unwrap();
+        let step = i64::try_from(self.clock.below(within)).unwrap() - longest;
+        self.run.step_clock(SignedDuration::from_millis(step));
+        self.count("steps of the clock");
     }
 
     /// Containerd goes, or is there again, which the agent may hear later.
