@@ -9,7 +9,9 @@ use jiff::Timestamp;
 
 use crate::{
     id::{PodName, PodUid},
+    record::{Goal, PodRecord},
     spec::{Pod, Source},
+    time::Mono,
 };
 
 /// What each source wants.
@@ -28,6 +30,24 @@ pub(super) struct Merged {
     pub(super) pods: BTreeMap<PodUid, Arc<Pod>>,
     /// Those that another one keeps out: it has the same name.
     pub(super) refused: Vec<Arc<Pod>>,
+}
+
+/// Since when a pod is on the node; the greater of two began later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct HereSince {
+    /// When the oldest of its runs was begun. Only this node knows that, and nobody sets the clock that it goes by. A pod begins its
+    /// containers with its record, so one that has none did not come so far, and keeps out none that did.
+    begun_at: Option<Mono>,
+    /// When it began, by its source or by a clock that may have been set: where nothing better tells.
+    started_at: Timestamp,
+}
+
+impl HereSince {
+    /// `None` when the pod is to go.
+    pub(super) fn of(record: &PodRecord) -> Option<Self> {
+        let begun_at = record.containers.values().map(|run| run.begun_at).min();
+        (record.goal == Goal::Wanted).then_some(Self { begun_at, started_at: record.started_at })
+    }
 }
 
 impl Sources {
@@ -69,7 +89,7 @@ impl Sources {
     /// one wins: files before URL before API, each in its own order. Of two that are on the node the one that began last stays: the
     /// other was to go then, which an agent that was killed could not write down. One that is to be deleted begins nothing, and keeps
     /// nobody out: the API server waits for its end, whoever has its name.
-    pub(super) fn merged(&self, here_since: impl Fn(&PodUid) -> Option<Timestamp>) -> Merged {
+    pub(super) fn merged(&self, here_since: impl Fn(&PodUid) -> Option<HereSince>) -> Merged {
         let all = || self.desired.values().flatten();
         let is_leaving = |pod: &Pod| pod.deletion.is_some();
         let mut names: BTreeMap<&PodName, &Arc<Pod>> = BTreeMap::new();
@@ -94,8 +114,16 @@ impl Sources {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::fixtures;
+    use crate::{
+        fixtures,
+        id::{ContainerId, ContainerName},
+        pod::PodMachine,
+        record::ContainerRecord,
+        time::Now,
+    };
 
     #[test]
     fn a_name_is_the_last_ones_that_is_here_and_else_the_first_ones() {
@@ -107,18 +135,58 @@ mod tests {
         for source in of {
             sources.set(source, vec![pod(source)], true);
         }
+        // When the oldest run was begun by the clock that nobody sets, and when the pod began by what was told.
+        let here = |begun: Option<u64>, told: i64| {
+            let begun_at = begun.map(|seconds| Mono(Duration::from_secs(seconds)));
+            Some(HereSince { begun_at, started_at: Timestamp::from_second(told).unwrap() })
+        };
         for (file, api, expected) in [
             (None, None, Source::File),
-            (Some(1), None, Source::File),
-            (None, Some(1), Source::Api),
-            (Some(1), Some(2), Source::Api),
-            (Some(2), Some(1), Source::File),
-            (Some(1), Some(1), Source::File),
+            (here(Some(1), 1), None, Source::File),
+            (None, here(Some(1), 1), Source::Api),
+            (here(None, 9), None, Source::File),
+            (None, here(None, 1), Source::Api),
+            (here(Some(1), 1), here(Some(2), 2), Source::Api),
+            (here(Some(2), 2), here(Some(1), 1), Source::File),
+            (here(Some(1), 1), here(Some(1), 1), Source::File),
+            // Whatever the source says, or a clock that was set.
+            (here(Some(1), 9), here(Some(2), 1), Source::Api),
+            (here(Some(2), 1), here(Some(1), 9), Source::File),
+            // What never came to begin anything keeps nobody out that did.
+            (here(Some(1), 1), here(None, 9), Source::File),
+            (here(None, 9), here(Some(1), 1), Source::Api),
+            // Nothing better tells.
+            (here(None, 1), here(None, 2), Source::Api),
+            (here(None, 2), here(None, 1), Source::File),
         ] {
             let since = |uid: &PodUid| if uid.as_str() == Source::File.as_str() { file } else { api };
-            let merged = sources.merged(|uid| Timestamp::from_second(since(uid)?).ok());
+            let merged = sources.merged(since);
             let kept: Vec<Source> = merged.pods.values().map(|pod| pod.source).collect();
             assert_eq!((kept, merged.refused.len()), (vec![expected], 1), "{file:?} {api:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_is_here_since_the_oldest_of_its_runs_was_begun_until_it_is_to_go() {
+        let pod = fixtures::pod(vec![fixtures::container("web"), fixtures::container("log")]);
+        let at = |seconds| Mono(Duration::from_secs(seconds));
+        for (goal, begun, expected) in [
+            (Goal::Wanted, &[][..], Some(None)),
+            (Goal::Wanted, &[("web", 7)], Some(Some(7))),
+            (Goal::Wanted, &[("web", 7), ("log", 5)], Some(Some(5))),
+            (Goal::Wanted, &[("web", 5), ("log", 7)], Some(Some(5))),
+            (Goal::Removed, &[("web", 5)], None),
+        ] {
+            let now = Now { mono: at(9), wall: Timestamp::UNIX_EPOCH };
+            let mut record = PodMachine::new(Arc::new(pod.clone()), now).life().record.clone();
+            record.goal = goal;
+            for (name, seconds) in begun {
+                let name = ContainerName::new(*name);
+                let id = ContainerId::of(&pod.uid, &name, 0);
+                record.containers.insert(name, ContainerRecord::begun(id, 0, at(*seconds)));
+            }
+            let since = HereSince::of(&record);
+            assert_eq!(since.map(|since| since.begun_at), expected.map(|at_s| at_s.map(at)), "{begun:?}");
         }
     }
 }

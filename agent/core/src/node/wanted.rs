@@ -8,7 +8,7 @@ use std::{
 use super::{
     admit::Verdict,
     machine::{Boot, Node, withdraw},
-    sources::Merged,
+    sources::{HereSince, Merged},
 };
 use crate::{
     effect::{Act, Effect},
@@ -29,10 +29,7 @@ impl Node {
         }
         // Each further round follows a pod that is gone, so this ends.
         while std::mem::take(&mut self.is_uncompared) {
-            let here_since = |uid: &PodUid| {
-                let record = &self.pods.get(uid)?.life().record;
-                (record.goal == Goal::Wanted).then_some(record.started_at)
-            };
+            let here_since = |uid: &PodUid| HereSince::of(&self.pods.get(uid)?.life().record);
             let Merged { pods, refused } = self.sources.merged(here_since);
             self.not_given.retain(|uid| !pods.contains_key(uid));
             self.doubts.retain(|uid| pods.contains_key(uid));

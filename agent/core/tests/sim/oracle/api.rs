@@ -274,16 +274,19 @@ impl Oracle {
     }
 
     /// Wanted pods that are here though another one began since that has their name: they were to go before that, which an agent that
-    /// was killed did not write down.
+    /// was killed did not write down. One that never came to begin anything does not count beside one that did.
     pub(super) fn passed_over(&self) -> BTreeSet<PodUid> {
         let is_here = |(uid, account): &(&PodUid, &Account)| {
             account.unwanted.is_none()
                 && self.wanted.get(*uid).is_some_and(|wanted| wanted.deletion.is_none())
         };
         let here: Vec<(&PodUid, &Account)> = self.pods.iter().filter(is_here).collect();
-        let is_later = |one: &Account, other: &Account| {
-            other.spec.name == one.spec.name && other.began.wall > one.began.wall
+        let place = |account: &Account| {
+            let record = account.believed();
+            (record.is_some_and(|record| !record.containers.is_empty()), account.began.mono)
         };
+        let is_later =
+            |one: &Account, other: &Account| other.spec.name == one.spec.name && place(other) > place(one);
         let passed_over = here.iter().filter(|(_, one)| here.iter().any(|(_, other)| is_later(one, other)));
         passed_over.map(|(uid, _)| (*uid).clone()).collect()
     }
