@@ -9,6 +9,7 @@ use super::{
     admission::Occupied,
     index::Index,
     info::{Doubts, NodeInfo},
+    inherited::Inherited,
     looks::Looks,
     orphans::Orphans,
     probes::Probes,
@@ -73,42 +74,6 @@ pub(super) enum Boot {
     Adopting(Box<Inherited>),
     /// What nobody wants was taken in as orphans.
     Done,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Inherited {
-    pub(super) observation: Observation,
-    pub(super) orphans: BTreeSet<PodUid>,
-    /// Pods that went since the runtime was read, and when: what was read tells nothing of one that comes back under its UID.
-    gone: BTreeMap<PodUid, Mono>,
-}
-
-impl Inherited {
-    /// Nothing of the pod is left.
-    fn forget(&mut self, uid: &PodUid, now: Mono) {
-        self.drop_seen(uid);
-        self.orphans.remove(uid);
-        self.gone.insert(uid.clone(), now);
-    }
-
-    /// The runtime was read anew, perhaps before some pods went.
-    fn read(&mut self, observation: Observation) {
-        self.gone.retain(|_, at| observation.asked_at <= *at);
-        self.observation = observation;
-        for uid in self.gone.keys().cloned().collect::<Vec<_>>() {
-            self.drop_seen(&uid);
-        }
-    }
-
-    /// Whether nothing that was read can be of a pod.
-    pub(super) fn is_gone(&self, uid: &PodUid) -> bool {
-        self.gone.contains_key(uid)
-    }
-
-    fn drop_seen(&mut self, uid: &PodUid) {
-        self.observation.sandboxes.retain(|seen| seen.pod != *uid);
-        self.observation.containers.retain(|seen| seen.pod != *uid);
-    }
 }
 
 impl Node {
@@ -248,11 +213,7 @@ impl Node {
             self.pods.entry(uid).or_insert(pod);
         }
         let orphans = restored.orphans.into_iter().collect();
-        self.boot = Boot::Adopting(Box::new(Inherited {
-            observation: restored.observation,
-            orphans,
-            gone: BTreeMap::new(),
-        }));
+        self.boot = Boot::Adopting(Box::new(Inherited::new(restored.observation, orphans)));
         self.is_uncompared = true;
         self.advance_all(now);
     }
@@ -350,14 +311,14 @@ impl Node {
         };
         pod.advance(&mut shared, now);
         if pod.is_forgotten() {
+            if let Boot::Adopting(inherited) = &mut self.boot {
+                inherited.forget(&pod.life().record, now.mono);
+            }
             self.pods.remove(uid);
             self.index.remove(uid);
             self.looks.remove(uid);
             self.probes.set(uid, None);
             self.not_given.remove(uid);
-            if let Boot::Adopting(inherited) = &mut self.boot {
-                inherited.forget(uid, now.mono);
-            }
             self.effects.push_back(withdraw(&mut self.ops, uid.clone()));
             self.is_uncompared = true;
         } else {

@@ -5,6 +5,7 @@ mod admit;
 mod images;
 mod index;
 mod info;
+mod inherited;
 mod looks;
 mod machine;
 mod orphans;
