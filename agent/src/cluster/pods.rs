@@ -363,6 +363,7 @@ impl PodLoop {
         NodePod {
             name: pod.name.clone(),
             status: (*remains != Remains::NothingToTell).then(|| Arc::new(json(&shown))),
+            unless_known: (*remains == Remains::NothingToTell).then(|| Arc::new(json(&shown))),
             is_torn_down: *remains != Remains::Something,
             mirror,
         }

@@ -119,6 +119,7 @@ pub(super) fn node_pod(given: &ApiPod, name: &PodName, why: &str) -> NodePod {
     NodePod {
         name: name.clone(),
         status: Some(Arc::new(json::<PodStatus>(&status))),
+        unless_known: None,
         is_torn_down: true,
         mirror: None,
     }

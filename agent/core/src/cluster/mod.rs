@@ -4,6 +4,7 @@
 //! made of it; nothing here knows their types.
 
 pub mod certificate;
+mod ended;
 pub mod events;
 pub mod follow;
 pub mod lease;

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 pub use self::asked::{Answer, ApiPod, Call, Mirror, NodePod, Request};
 use super::{
+    ended,
     mirror::{self, Mirroring},
     patch,
     urgency::{self, Urgency},
@@ -398,7 +399,7 @@ fn pause(tries: u32, chance: f64, longest: Duration) -> Duration {
 }
 
 fn status_call(api: &ApiPod, node: &NodePod, state: Option<&State>) -> Option<Next> {
-    let wanted = node.status.as_ref()?;
+    let wanted = &wanted(api, node)?;
     let settled = state.and_then(|state| state.settled.as_ref());
     if settled.is_some_and(|(sent, made)| sent == wanted && *made == api.status) {
         return None;
@@ -410,6 +411,15 @@ fn status_call(api: &ApiPod, node: &NodePod, state: Option<&State>) -> Option<Ne
     }
     let sent = Sent::Status(Arc::clone(wanted), patch.clone());
     Some(Next { call: Call::PatchStatus { uid: api.uid.clone(), patch }, sent, urgency })
+}
+
+/// The status that the API is to have, where the node has something to say.
+fn wanted(api: &ApiPod, node: &NodePod) -> Option<Arc<Value>> {
+    let of_others = || {
+        let shown = node.unless_known.as_ref().filter(|_| patch::is_terminal(&api.status))?;
+        Some(Arc::new(ended::by_others(&api.status, shown)))
+    };
+    node.status.clone().or_else(of_others)
 }
 
 /// Whether what the API made of a patch says otherwise than what is wanted only where it was sent, and so in the API's form. Anything

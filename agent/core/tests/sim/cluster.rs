@@ -56,6 +56,7 @@ impl Cluster {
         let shown = NodePod {
             name: pod.name.clone(),
             status: (*remains != Remains::NothingToTell).then(|| Arc::new(shown(status))),
+            unless_known: (*remains == Remains::NothingToTell).then(|| Arc::new(shown(status))),
             is_torn_down: *remains != Remains::Something,
             mirror,
         };

@@ -255,7 +255,8 @@ async fn an_end_that_the_node_did_not_tell_ends_the_pod() {
         pods.want(ended("Running", "a", 1));
         pods.desired();
         let status = Some(Arc::new(json!({"phase": shown})));
-        let told = NodePod { name: name.clone(), status, is_torn_down: false, mirror: None };
+        let told =
+            NodePod { name: name.clone(), status, unless_known: None, is_torn_down: false, mirror: None };
         pods.sync.published(uid.clone(), told);
         let generation = if image == "a" { 1 } else { 2 };
         pods.want(ended(phase, image, generation));

@@ -30,6 +30,8 @@ pub struct NodePod {
     pub name: PodName,
     /// `status`; nothing when the node has nothing to say: the API knows how the pod ended, the node does not.
     pub status: Option<Arc<Value>>,
+    /// What the node shows of such a pod, which it never ran: told where the API knows no better.
+    pub unless_known: Option<Arc<Value>>,
     /// Whether nothing of it is left but its directories.
     pub is_torn_down: bool,
     /// What its mirror is made of, when the API server did not give it.

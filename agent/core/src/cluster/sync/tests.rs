@@ -21,7 +21,13 @@ fn api(pod: &str, version: u64, status: Value) -> ApiPod {
 }
 
 fn node(pod: &str, status: Value) -> NodePod {
-    NodePod { name: name(pod), status: Some(Arc::new(status)), is_torn_down: false, mirror: None }
+    NodePod {
+        name: name(pod),
+        status: Some(Arc::new(status)),
+        unless_known: None,
+        is_torn_down: false,
+        mirror: None,
+    }
 }
 
 fn uid(pod: &str) -> PodUid {
@@ -127,8 +133,41 @@ fn a_pod_is_deleted_when_nothing_of_it_is_left_and_the_api_knows_how_it_ended() 
 #[test]
 fn a_pod_that_the_node_never_ran_keeps_its_status() {
     let mut sync = listed(vec![ApiPod { is_deleted: true, ..api("web", 1, json!({"phase": "Succeeded"})) }]);
-    sync.published(uid("web"), NodePod { name: name("web"), status: None, is_torn_down: true, mirror: None });
+    sync.published(uid("web"), NodePod { status: None, is_torn_down: true, ..node("web", json!({})) });
     assert_eq!(only(&mut sync, NOW).call, Call::Delete { uid: uid("web") });
+}
+
+/// What the API has of a pod that the node never ran, what the node shows of it, and what is patched.
+#[test]
+fn what_nobody_told_of_a_pod_that_others_ended_is_told_once() {
+    let conditions =
+        |status: &str, reason: &str| json!([{"type": "Ready", "status": status, "reason": reason}]);
+    for (phase, conditions_known, reason, patch) in [
+        ("Failed", conditions("True", ""), "PodFailed", Some(conditions("False", "PodFailed"))),
+        ("Succeeded", conditions("True", ""), "PodCompleted", Some(conditions("False", "PodCompleted"))),
+        ("Failed", json!([]), "PodFailed", Some(conditions("False", "PodFailed"))),
+        ("Failed", conditions("False", "PodFailed"), "PodFailed", None),
+        // It is not so any more.
+        ("Running", conditions("True", ""), "PodFailed", None),
+    ] {
+        let known = json!({"phase": phase, "startTime": "t1", "conditions": conditions_known});
+        let mut sync = listed(vec![api("web", 1, known)]);
+        let shown = json!({"phase": phase, "startTime": "t9", "conditions": conditions("False", reason)});
+        let unless_known = Some(Arc::new(shown));
+        let told = NodePod { status: None, unless_known, is_torn_down: true, ..node("web", json!({})) };
+        sync.published(uid("web"), told);
+        assert!(!sync.shows_end(&uid("web")), "that it has ended stays the word of others");
+        let Some(patch) = patch else {
+            assert_eq!(sync.poll_request(NOW), None, "{phase} {conditions_known}");
+            continue;
+        };
+        let request = only(&mut sync, NOW);
+        let patch = json!({"conditions": patch});
+        assert_eq!(request.call, Call::PatchStatus { uid: uid("web"), patch: patch.clone() });
+        let now = json!({"phase": phase, "startTime": "t1", "conditions": patch["conditions"]});
+        sync.answered(request.op, Answer::Pod(Box::new(api("web", 2, now))), NOW, 1.0);
+        assert_eq!(sync.poll_request(NOW), None, "{phase}: it is told once");
+    }
 }
 
 #[test]
