@@ -302,7 +302,8 @@ impl Keeper {
             pressure: BTreeSet::new(),
             handlers: handlers(&self.runtime.borrow_and_update().settings),
             images: self.images.borrow_and_update().clone(),
-            volumes_in_use: None,
+            // Volumes that attach are refused: none is in use.
+            volumes_in_use: Some(Vec::new()),
         }
     }
 

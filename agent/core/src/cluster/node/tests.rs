@@ -304,6 +304,21 @@ fn taking_over_leaves_no_devices_of_plugins_that_are_gone() {
     }
 }
 
+/// Of volumes that a kubelet had told of, the controller would detach none for as long as they are named.
+#[test]
+fn volumes_in_use_are_those_of_now() {
+    let mut before = made(&settings(), &facts(), at(0)).object;
+    before["status"]["volumesInUse"] = json!(["kubernetes.io/csi/driver^a"]);
+    let none = Facts { volumes_in_use: Some(Vec::new()), ..facts() };
+    for write in [updated, taken_over] {
+        let after = write(&settings(), &none, &before, at(0)).object;
+        assert_eq!(patch(&before, &after), Some(json!({ "status": { "volumesInUse": null } })));
+        assert!(differs(&before, &after));
+        let unknown = write(&settings(), &facts(), &before, at(0)).object;
+        assert_eq!(patch(&before, &unknown), None);
+    }
+}
+
 #[test]
 fn addresses_are_replaced_as_a_whole() {
     let before = made(&settings(), &facts(), at(0)).object;
