@@ -24,11 +24,13 @@ use crate::quantity::Quantity;
 /// Where the termination message is left when the pod does not say (`pkg/apis/core/v1/defaults.go`).
 const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 
-/// Fields of the pod that a variable can show (`pkg/apis/core/validation`).
-const ENV_FIELDS: [&str; 9] = [
+/// Fields of the pod that a variable can show (`pkg/apis/core/validation`); `spec.host` is an old name of `spec.nodeName`
+/// (`ConvertDownwardAPIFieldLabel` of `pkg/apis/core/pods/helpers.go`).
+const ENV_FIELDS: [&str; 10] = [
     "metadata.name",
     "metadata.namespace",
     "metadata.uid",
+    "spec.host",
     "spec.nodeName",
     "spec.serviceAccountName",
     "status.hostIP",

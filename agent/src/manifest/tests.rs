@@ -162,6 +162,15 @@ fn fields_that_are_not_known_are_told_and_stop_nothing() {
 }
 
 #[test]
+fn a_variable_can_show_the_node_by_both_of_its_names() {
+    for path in ["spec.nodeName", "spec.host"] {
+        let found =
+            one(&pod("", &format!("env: [{{name: A, valueFrom: {{fieldRef: {{fieldPath: {path}}}}}}}]")));
+        assert_eq!(found.pod.containers[0].env[0].source, EnvSource::Field(path.to_owned()));
+    }
+}
+
+#[test]
 fn a_relative_mount_path_begins_at_the_root() {
     let found = one(&pod("volumes: [{name: v}]", "volumeMounts: [{name: v, mountPath: a/b}]"));
     assert_eq!(found.pod.containers[0].mounts[0].path, "/a/b");
@@ -241,6 +250,7 @@ fn every_fault_names_file_line_and_field() {
         ("volumes: [{name: v, downwardAPI: {items: [{path: ../x, fieldRef: {fieldPath: metadata.name}}]}}]", "", "web.yaml:9: spec.volumes[0].downwardAPI.items[0].path: `../x` is not a relative path without `..`, also not at its start".to_owned()),
         ("volumes: [{name: v, downwardAPI: {items: [{path: ..x, fieldRef: {fieldPath: metadata.name}}]}}]", "", "web.yaml:9: spec.volumes[0].downwardAPI.items[0].path: `..x` is not a relative path without `..`, also not at its start".to_owned()),
         ("volumes: [{name: v, downwardAPI: {items: [{path: x, fieldRef: {fieldPath: spec.nodeName}}]}}]", "", "web.yaml:9: spec.volumes[0].downwardAPI.items[0].fieldRef.fieldPath: `spec.nodeName` is not a field that a file can show".to_owned()),
+        ("volumes: [{name: v, downwardAPI: {items: [{path: x, fieldRef: {fieldPath: spec.host}}]}}]", "", "web.yaml:9: spec.volumes[0].downwardAPI.items[0].fieldRef.fieldPath: `spec.host` is not a field that a file can show".to_owned()),
         ("volumes: [{name: v, downwardAPI: {defaultMode: 512, items: []}}]", "", "web.yaml:9: spec.volumes[0].downwardAPI.defaultMode: 512 is not within 0 and 511".to_owned()),
         ("volumes: [{name: v, downwardAPI: {items: [{path: x, resourceFieldRef: {resource: limits.cpu}}]}}]", "", "web.yaml:9: spec.volumes[0].downwardAPI.items[0].resourceFieldRef.containerName: is missing".to_owned()),
         ("volumes: [{name: v, projected: {sources: [{downwardAPI: {items: [{path: a/b, fieldRef: {fieldPath: metadata.name}}]}}, {downwardAPI: {items: [{path: a//b, fieldRef: {fieldPath: metadata.uid}}]}}]}}]", "", "web.yaml:9: spec.volumes[0].projected: `a/b` is given to two files".to_owned()),

@@ -1,7 +1,7 @@
 //! What a container may know of its pod and of itself.
 //!
 //! Source: `pkg/kubelet/kubelet_pods.go` `podFieldSelectorRuntimeValue`, `pkg/fieldpath/fieldpath.go`,
-//! `pkg/api/v1/resource/helpers.go` `ExtractContainerResourceValue`.
+//! `pkg/apis/core/pods/helpers.go` `ConvertDownwardAPIFieldLabel`, `pkg/api/v1/resource/helpers.go` `ExtractContainerResourceValue`.
 
 use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr};
 
@@ -52,7 +52,7 @@ pub fn field(path: &str, pod: &Pod, node: &NodeConfig, pod_ips: &[IpAddr]) -> Re
         "metadata.uid" => pod.uid.to_string(),
         "metadata.labels" => quoted(&pod.labels),
         "metadata.annotations" => quoted(&pod.annotations),
-        "spec.nodeName" => node.name.clone(),
+        "spec.nodeName" | "spec.host" => node.name.clone(),
         "spec.serviceAccountName" => pod.service_account.clone(),
         "status.hostIP" => first(&node.ips),
         "status.hostIPs" => joined(&node.ips),

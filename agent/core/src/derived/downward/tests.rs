@@ -33,6 +33,7 @@ fn fields() {
         ("metadata.labels", "app=\"web\"\nexample.com/tier=\"front\""),
         ("metadata.annotations", "a[b]'c=\"odd\"\nlines=\"one\\ntwo\\t\\x01é\\\\\"\nnote=\"a \\\"b\\\"\""),
         ("spec.nodeName", "node-1"),
+        ("spec.host", "node-1"),
         ("spec.serviceAccountName", "default"),
         ("status.hostIP", "192.0.2.10"),
         ("status.hostIPs", "192.0.2.10,2001:db8::1"),
