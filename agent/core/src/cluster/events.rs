@@ -14,6 +14,8 @@ use sha2::{Digest, Sha256};
 
 use crate::{status::Severity, time::Mono};
 
+/// Longest name of an object in the API (`DNS1123SubdomainMaxLength`).
+const NAME_BYTES_MAX: usize = 253;
 /// Entries of each cache (`maxLruCacheEntries`).
 const KEPT: usize = 4096;
 /// Texts for one reason that are told each by itself (`defaultAggregateMaxEvents`).
@@ -144,11 +146,8 @@ impl Correlator {
     fn observe(&mut self, happened: Happened, key: Key, wall: Timestamp) -> Sending {
         let known = self.sent.get(&key).cloned();
         let is_known = known.is_some();
-        let Sent { name, count, first } = known.unwrap_or_else(|| Sent {
-            name: format!("{}.{:x}", happened.object.name, wall.as_nanosecond()),
-            count: 0,
-            first: wall,
-        });
+        let Sent { name, count, first } =
+            known.unwrap_or_else(|| Sent { name: name(&happened.object, &key, wall), count: 0, first: wall });
         let count = count.saturating_add(1);
         self.sent.put(key, Sent { name: name.clone(), count, first });
         let event = Event { name, happened, count, first, last: wall };
@@ -162,6 +161,19 @@ impl Correlator {
         self.spam.put(key, Tokens { full_at: if may { after } else { full_at } });
         may
     }
+}
+
+/// The name of an event: that of its object with the time, or where that is too long, a digest of what it tells and the time
+/// (`GenerateEventName` of `staging/src/k8s.io/client-go/tools/record/util/util.go`, which takes a UUID).
+fn name(object: &Object, key: &Key, wall: Timestamp) -> String {
+    let name = format!("{}.{:x}", object.name, wall.as_nanosecond());
+    if name.len() <= NAME_BYTES_MAX {
+        return name;
+    }
+    let mut hash = Sha256::new();
+    hash.update(key);
+    hash.update(wall.as_nanosecond().to_be_bytes());
+    hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What events have in common, with `more` of it.
@@ -258,6 +270,36 @@ mod tests {
         {
             assert!(matches!(correlator.take(other, WALL, at(9)), Some(Sending::Create(_))));
         }
+    }
+
+    #[test]
+    fn names_are_no_longer_than_the_api_takes_and_each_is_another_one() {
+        let nanosecond = |nanosecond| Timestamp::from_nanosecond(nanosecond).unwrap();
+        let now = nanosecond(0x18a1_b2c3_d4e5_f607);
+        let name = |pod: &str, reason: &str, wall| {
+            let sending = Correlator::default().take(happened(pod, reason, "a"), wall, at(0));
+            let Some(Sending::Create(event)) = sending else { panic!("{sending:?}") };
+            event.name
+        };
+        assert_eq!(name("web", "Pulled", now), "web.18a1b2c3d4e5f607");
+        let longest = "p".repeat(NAME_BYTES_MAX - 17);
+        assert_eq!(name(&longest, "Pulled", now), format!("{longest}.18a1b2c3d4e5f607"));
+        let (long, other) = ("p".repeat(NAME_BYTES_MAX), "q".repeat(NAME_BYTES_MAX));
+        let later = nanosecond(0x18a1_b2c3_d4e5_f608);
+        let names = [
+            name(&format!("{longest}p"), "Pulled", now),
+            name(&long, "Pulled", now),
+            name(&long, "Pulled", later),
+            name(&long, "Started", now),
+            name(&other, "Pulled", now),
+        ];
+        for name in &names {
+            assert!(
+                name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')),
+                "{name}"
+            );
+        }
+        assert_eq!(BTreeSet::from(names.clone()).len(), names.len(), "{names:?}");
     }
 
     #[test]
