@@ -57,7 +57,11 @@ async fn answer(client: Client, node: &str, request: &Request) -> Answer {
             };
             within(WITHIN, api.delete(name, &params)).await.map(|_deleted| None)
         }
-        Call::CreateMirror(mirror) => create_mirror(client, &api, node, mirror).await.map(Some),
+        Call::CreateMirror(mirror) => {
+            let made = create_mirror(client, &api, node, mirror).await;
+            let Some(made) = made.transpose() else { return Answer::Gone };
+            made.map(Some)
+        }
     };
     match answer {
         Ok(Some(pod)) => Answer::Pod(Box::new(known(&pod))),
@@ -96,15 +100,20 @@ fn refused(request: &Request, error: &ApiError) -> Answer {
     Answer::Failed { retry_after: error.retry_after() }
 }
 
-/// Source: `CreateMirrorPod` of `pkg/kubelet/pod/mirror_client.go`. Its owner is the node, so that it goes with it.
+/// Source: `CreateMirrorPod` of `pkg/kubelet/pod/mirror_client.go`. Its owner is the node, so that it goes with it. `None`: the node is
+/// being removed from the cluster (`tryReconcileMirrorPods` of `pkg/kubelet/kubelet.go`).
 async fn create_mirror(
     client: Client,
     api: &Api<ApiPod>,
     node: &str,
     mirror: &Mirror,
-) -> Result<ApiPod, ApiError> {
+) -> Result<Option<ApiPod>, ApiError> {
     let nodes: Api<Node> = Api::all(client);
     let owner = within(WITHIN, nodes.get(node)).await?;
+    if owner.metadata.deletion_timestamp.is_some() {
+        tracing::debug!(node, "no mirror pod is made: the node is being removed");
+        return Ok(None);
+    }
     let mut pod: ApiPod = serde_json::from_str(&mirror.manifest)
         .map_err(|error| ApiError::Unanswered(format!("read the pod that is to be mirrored: {error}")))?;
     pod.metadata.uid = None;
@@ -118,5 +127,39 @@ async fn create_mirror(
         controller: Some(true),
         block_owner_deletion: None,
     }]);
-    within(WITHIN, api.create(&PostParams::default(), &pod)).await
+    within(WITHIN, api.create(&PostParams::default(), &pod)).await.map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use berth_core::id::{OpId, PodName};
+    use kube::client::Body;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_node_that_is_being_removed_gets_no_mirrors() {
+        let manifest =
+            r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dns-n", "namespace": "a"}}"#;
+        let mirror = Mirror { hash: "h".to_owned(), manifest: manifest.into() };
+        let name = PodName { namespace: "a".to_owned(), name: "dns-n".to_owned() };
+        let request = Request { op: OpId(1), name, call: Call::CreateMirror(mirror) };
+        for (metadata, is_made) in [
+            (json!({"name": "n", "uid": "u"}), true),
+            (json!({"name": "n", "uid": "u", "deletionTimestamp": "2026-11-23T20:00:00Z"}), false),
+        ] {
+            let service = tower::service_fn(move |request: http::Request<Body>| {
+                let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dns-n", "namespace": "a"}});
+                let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata.clone()});
+                let object = if request.method() == http::Method::POST { pod } else { node };
+                let body = Body::from(object.to_string().into_bytes());
+                async move { Ok::<_, Infallible>(http::Response::new(body)) }
+            });
+            let told = answer(Client::new(service, "default"), "n", &request).await;
+            assert_eq!(matches!(told, Answer::Pod(_)), is_made, "{told:?}");
+            assert_eq!(told == Answer::Gone, !is_made, "{told:?}");
+        }
+    }
 }
