@@ -67,11 +67,14 @@ impl Node {
             return Verdict::Waits;
         }
         let others: Vec<&Pod> = staying.iter().map(|pod| &**pod).collect();
-        let Some(victims) = admission::victims(pod, &others, &insufficient) else {
-            return Verdict::Rejected {
-                reason: "UnexpectedAdmissionError".to_owned(),
-                message: no_victims(&insufficient),
-            };
+        let victims = match admission::victims(pod, &others, &insufficient) {
+            Ok(victims) => victims,
+            Err(missing) => {
+                return Verdict::Rejected {
+                    reason: "UnexpectedAdmissionError".to_owned(),
+                    message: no_victims(&missing),
+                };
+            }
         };
         let victims: Vec<PodUid> = victims.into_iter().map(|pod| pod.uid.clone()).collect();
         for uid in victims {
@@ -110,9 +113,9 @@ fn insufficient(refusal: Refusal) -> Option<Insufficient> {
 }
 
 /// Source: `toString` of `pkg/kubelet/preemption/preemption.go`, with what is put around it.
-fn no_victims(insufficient: &[Insufficient]) -> String {
+fn no_victims(missing: &[(String, u64)]) -> String {
     let missing: String =
-        insufficient.iter().map(|one| format!("(res: {}, q: {}), ", one.resource, one.missing())).collect();
+        missing.iter().map(|(resource, amount)| format!("(res: {resource}, q: {amount}), ")).collect();
     format!(
         "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: \
          no set of running pods found to reclaim resources: [{missing}]"

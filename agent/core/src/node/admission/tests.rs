@@ -189,25 +189,28 @@ fn a_critical_pod_takes_the_place_of_as_few_as_can_be_of_the_lowest_class() {
     let large = api_pod("large", (2000, 1));
     let idle = api_pod("idle", (0, 0));
     let static_pod = Pod { source: Source::File, ..api_pod("static", (3000, 0)) };
-    let names = |others: &[&Pod], missing: u64| -> Option<Vec<String>> {
+    let names = |others: &[&Pod], missing: u64| -> Result<Vec<String>, Vec<(String, u64)>> {
         let insufficient =
             [Insufficient { resource: "cpu".into(), requested: missing, used: 0, capacity: 0 }];
         let victims = victims(&critical, others, &insufficient)?;
-        Some(victims.iter().map(|pod| pod.uid.to_string()).collect())
+        Ok(victims.iter().map(|pod| pod.uid.to_string()).collect())
     };
     for (others, missing, expected) in [
-        (&[&idle, &small, &large, &guaranteed][..], 400, Some(&["small"][..])),
-        (&[&small, &large, &guaranteed], 600, Some(&["large"])),
-        (&[&small, &large, &guaranteed], 2500, Some(&["large", "small"])),
-        (&[&small, &large, &guaranteed], 2600, Some(&["large", "guaranteed"])),
-        (&[&small, &guaranteed, &static_pod], 3000, None),
-        (&[], 1, None),
+        (&[&idle, &small, &large, &guaranteed][..], 400, Ok(&["small"][..])),
+        (&[&small, &large, &guaranteed], 600, Ok(&["large"])),
+        (&[&small, &large, &guaranteed], 2500, Ok(&["large", "small"])),
+        (&[&small, &large, &guaranteed], 2600, Ok(&["large", "guaranteed"])),
+        (&[&small, &guaranteed, &static_pod], 3000, Err(500)),
+        (&[], 1, Err(1)),
     ] {
-        let expected = expected.map(|names| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let expected = expected
+            .map(|names| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+            .map_err(|still| vec![("cpu".to_owned(), still)]);
         assert_eq!(names(others, missing), expected, "{missing}");
     }
     let same = [&Pod { priority: 5, ..api_pod("same", (2000, 0)) }];
     let insufficient = [Insufficient { resource: "cpu".into(), requested: 1, used: 0, capacity: 0 }];
-    assert!(victims(&Pod { priority: 5, ..api_pod("new", (1, 0)) }, &same, &insufficient).is_none());
-    assert!(victims(&Pod { priority: 6, ..api_pod("new", (1, 0)) }, &same, &insufficient).is_some());
+    let of = |priority| victims(&Pod { priority, ..api_pod("new", (1, 0)) }, &same, &insufficient);
+    assert_eq!(of(5), Err(vec![("cpu".to_owned(), 1)]));
+    assert_eq!(of(6), Ok(same.to_vec()));
 }
