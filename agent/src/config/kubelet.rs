@@ -261,6 +261,13 @@ impl KubeletConfiguration {
         let gate = |name: &str| gates.and_then(|gates| gates.get(name)).copied();
         gate(name).or_else(|| gate("AllAlpha")).unwrap_or(false)
     }
+
+    /// Whether a beta feature that is on by default stays so, by its own gate or with all others.
+    pub(super) fn keeps_gate(&self, name: &str) -> bool {
+        let gates = self.feature_gates.as_ref();
+        let gate = |name: &str| gates.and_then(|gates| gates.get(name)).copied();
+        gate(name).or_else(|| gate("AllBeta")).unwrap_or(true)
+    }
 }
 
 macro_rules! section {

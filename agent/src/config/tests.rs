@@ -170,6 +170,68 @@ fn faults_name_file_line_and_field() {
 }
 
 #[test]
+fn rules_about_several_values_are_the_kubelets() {
+    const ENFORCE: &str = "enforceNodeAllocatable";
+    const BY_PRIORITY: &str =
+        "shutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 10}]\n";
+    for (text, expected) in [
+        ("kubeAPIQPS: -1\n".to_owned(), "3: kubeAPIQPS: -1 is not within 0 and 2147483647"),
+        (
+            format!("{ENFORCE}: [none, pods]\n"),
+            "3: enforceNodeAllocatable: `none` goes without other entries only",
+        ),
+        (format!("{ENFORCE}: [pods, pods]\n"), "3: enforceNodeAllocatable[1]: `pods` is given twice"),
+        (
+            format!("{ENFORCE}: [kube-reserved, kube-reserved-compressible]\nkubeReservedCgroup: /k\n"),
+            "3: enforceNodeAllocatable: kube-reserved goes without kube-reserved-compressible only",
+        ),
+        (
+            format!("{ENFORCE}: [system-reserved-compressible, system-reserved]\nsystemReservedCgroup: /s\n"),
+            "3: enforceNodeAllocatable: system-reserved goes without system-reserved-compressible only",
+        ),
+        (
+            format!("{ENFORCE}: [kube-reserved-compressible]\n"),
+            "3: enforceNodeAllocatable: kube-reserved needs kubeReservedCgroup",
+        ),
+        ("shutdownGracePeriod: 500ms\n".to_owned(), "3: shutdownGracePeriod: must be 0 or at least 1s"),
+        (
+            "shutdownGracePeriod: 1s\nshutdownGracePeriodCriticalPods: 999ms\n".to_owned(),
+            "4: shutdownGracePeriodCriticalPods: must be 0 or at least 1s",
+        ),
+        (
+            "shutdownGracePeriod: 1s\nshutdownGracePeriodCriticalPods: 2s\n".to_owned(),
+            "4: shutdownGracePeriodCriticalPods: must not be more than shutdownGracePeriod",
+        ),
+        (
+            format!("shutdownGracePeriod: 1s\n{BY_PRIORITY}"),
+            "4: shutdownGracePeriodByPodPriority: goes without shutdownGracePeriod and shutdownGracePeriodCriticalPods only",
+        ),
+        (
+            "serverTLSBootstrap: true\nfeatureGates: {RotateKubeletServerCertificate: false}\n".to_owned(),
+            "3: serverTLSBootstrap: needs `featureGates: {RotateKubeletServerCertificate: true}`",
+        ),
+        (
+            "serverTLSBootstrap: true\nfeatureGates: {AllBeta: false}\n".to_owned(),
+            "3: serverTLSBootstrap: needs `featureGates: {RotateKubeletServerCertificate: true}`",
+        ),
+    ] {
+        assert_eq!(load_text(&text, &[]).unwrap_err(), format!("config.yaml:{expected}"));
+    }
+    for text in [
+        "kubeAPIQPS: 0\n",
+        "enforceNodeAllocatable: [none]\n",
+        "enforceNodeAllocatable: [pods, kube-reserved, system-reserved-compressible]\nkubeReservedCgroup: /k\nsystemReservedCgroup: /s\n",
+        "shutdownGracePeriod: 1s\nshutdownGracePeriodCriticalPods: 1s\n",
+        "shutdownGracePeriod: 1ms\nfeatureGates: {GracefulNodeShutdown: false}\n",
+        BY_PRIORITY,
+        "serverTLSBootstrap: true\nfeatureGates: {AllBeta: false, RotateKubeletServerCertificate: true}\n",
+        "serverTLSBootstrap: false\nfeatureGates: {RotateKubeletServerCertificate: false}\n",
+    ] {
+        load_text(text, &[]).unwrap_or_else(|fault| panic!("{text}: {fault}"));
+    }
+}
+
+#[test]
 fn all_faults_are_told_at_once() {
     let faults = load_text("foo: 1\nport: 0\nhealthzPort: -1\nbar: 2\n", &[]).unwrap_err();
     assert_eq!(faults.lines().count(), 2, "{faults}");

@@ -32,6 +32,8 @@ pub(super) fn check(config: &KubeletConfiguration, tree: &Node) -> Vec<Fault> {
     checks.maps(config);
     checks.paths(config);
     checks.together(config);
+    checks.enforced(config);
+    checks.shutdown(config);
     checks.faults
 }
 
@@ -81,6 +83,7 @@ impl Checks<'_> {
             ("eventRecordQPS", config.event_record_qps, 0..=i32::MAX),
             ("eventBurst", config.event_burst, 0..=i32::MAX),
             ("kubeAPIBurst", config.kube_api_burst, 0..=i32::MAX),
+            ("kubeAPIQPS", config.kube_api_qps, 0..=i32::MAX),
         ] {
             self.within(field, value, range);
         }
@@ -295,20 +298,6 @@ impl Checks<'_> {
         if config.serialize_image_pulls == Some(true) && config.max_parallel_image_pulls > Some(1) {
             self.fault("maxParallelImagePulls", "must be 1 or absent while serializeImagePulls is true");
         }
-        let enforced = config.enforce_node_allocatable.as_deref().unwrap_or_default();
-        if config.cgroups_per_qos == Some(false) && enforced.iter().any(|name| name != "none") {
-            self.fault("enforceNodeAllocatable", "must be empty or [none] while cgroupsPerQOS is false");
-        }
-        for (name, field, path) in [
-            ("system-reserved", "systemReservedCgroup", &config.system_reserved_cgroup),
-            ("kube-reserved", "kubeReservedCgroup", &config.kube_reserved_cgroup),
-        ] {
-            let named =
-                enforced.iter().any(|entry| entry.strip_suffix("-compressible").unwrap_or(entry) == name);
-            if named && path.as_deref().unwrap_or_default().is_empty() {
-                self.fault("enforceNodeAllocatable", format!("{name} needs {field}"));
-            }
-        }
         let tiered = config.memory_reservation_policy.as_deref() == Some("TieredReservation");
         if tiered && !config.has_gate("MemoryQoS") {
             self.fault(
@@ -316,12 +305,67 @@ impl Checks<'_> {
                 "TieredReservation needs `featureGates: {MemoryQoS: true}`",
             );
         }
-        if config.shutdown_grace_period_critical_pods > config.shutdown_grace_period {
-            self.fault("shutdownGracePeriodCriticalPods", "must not be more than shutdownGracePeriod");
+        if config.server_tls_bootstrap == Some(true) && !config.keeps_gate("RotateKubeletServerCertificate") {
+            self.fault("serverTLSBootstrap", "needs `featureGates: {RotateKubeletServerCertificate: true}`");
         }
         let root = config.cgroup_root.as_deref().unwrap_or_default();
         if config.system_cgroups.as_ref().is_some_and(|name| !name.is_empty()) && root.is_empty() {
             self.fault("systemCgroups", "needs cgroupRoot");
+        }
+    }
+
+    /// Levels of cgroups that are to be enforced.
+    fn enforced(&mut self, config: &KubeletConfiguration) {
+        let enforced = config.enforce_node_allocatable.as_deref().unwrap_or_default();
+        let has = |wanted: &str| enforced.iter().any(|name| name == wanted);
+        if config.cgroups_per_qos == Some(false) && enforced.iter().any(|name| name != "none") {
+            self.fault("enforceNodeAllocatable", "must be empty or [none] while cgroupsPerQOS is false");
+        }
+        if has("none") && enforced.len() > 1 {
+            self.fault("enforceNodeAllocatable", "`none` goes without other entries only");
+        }
+        for (index, name) in enforced.iter().enumerate() {
+            if enforced.iter().take(index).any(|before| before == name) {
+                self.fault(&format!("enforceNodeAllocatable[{index}]"), format!("`{name}` is given twice"));
+            }
+        }
+        for (name, field, path) in [
+            ("system-reserved", "systemReservedCgroup", &config.system_reserved_cgroup),
+            ("kube-reserved", "kubeReservedCgroup", &config.kube_reserved_cgroup),
+        ] {
+            let compressible = format!("{name}-compressible");
+            let (whole, part) = (has(name), has(&compressible));
+            if (whole || part) && path.as_deref().unwrap_or_default().is_empty() {
+                self.fault("enforceNodeAllocatable", format!("{name} needs {field}"));
+            }
+            if whole && part {
+                let message = format!("{name} goes without {compressible} only");
+                self.fault("enforceNodeAllocatable", message);
+            }
+        }
+    }
+
+    /// How long pods have when the node is shut down.
+    fn shutdown(&mut self, config: &KubeletConfiguration) {
+        let of_all = config.shutdown_grace_period.unwrap_or_default().0;
+        let of_critical = config.shutdown_grace_period_critical_pods.unwrap_or_default().0;
+        if of_critical > of_all {
+            self.fault("shutdownGracePeriodCriticalPods", "must not be more than shutdownGracePeriod");
+        }
+        let is_on = config.keeps_gate("GracefulNodeShutdown");
+        for (field, period) in
+            [("shutdownGracePeriod", of_all), ("shutdownGracePeriodCriticalPods", of_critical)]
+        {
+            if is_on && !period.is_zero() && period < Duration::from_secs(1) {
+                self.fault(field, "must be 0 or at least 1s");
+            }
+        }
+        let by_priority = config.shutdown_grace_period_by_pod_priority.as_deref().unwrap_or_default();
+        let has_periods = !of_all.is_zero() || !of_critical.is_zero();
+        let is_on = config.keeps_gate("GracefulNodeShutdownBasedOnPodPriority");
+        if is_on && !by_priority.is_empty() && has_periods {
+            let message = "goes without shutdownGracePeriod and shutdownGracePeriodCriticalPods only";
+            self.fault("shutdownGracePeriodByPodPriority", message);
         }
     }
 }
