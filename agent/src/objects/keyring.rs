@@ -2,10 +2,14 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
+use base64::{
+    Engine, alphabet,
+    engine::general_purpose::{GeneralPurpose, NO_PAD},
+};
 use berth_core::glob;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use thiserror::Error;
 use zeroize::Zeroizing;
 
 use super::Content;
@@ -15,6 +19,15 @@ const BYTES_MAX: usize = 1 << 20;
 
 /// The registry of images that name none.
 const DEFAULT_REGISTRY: &str = "index.docker.io";
+
+/// How `auth` is written. Go takes what is left of the last byte, whatever it is.
+const AUTH: GeneralPurpose =
+    GeneralPurpose::new(&alphabet::STANDARD, NO_PAD.with_decode_allow_trailing_bits(true));
+
+/// An `auth` of which no user and no password can be had (`decodeDockerConfigFieldAuth`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("unable to parse auth field, must be formatted as base64(username:password)")]
+pub struct MalformedAuth;
 
 /// What a registry is told.
 #[derive(Clone, PartialEq, Eq)]
@@ -50,27 +63,35 @@ pub struct Keyring(BTreeMap<String, Vec<Credential>>);
 
 impl Keyring {
     /// Takes what a secret has; one that is of another kind, or cannot be read, has none.
-    pub fn add(&mut self, secret: &Content) {
+    ///
+    /// # Errors
+    ///
+    /// When an entry of it is malformed, for whatever registry.
+    pub fn add(&mut self, secret: &Content) -> Result<(), MalformedAuth> {
         let (key, is_wrapped) = match secret.kind.as_str() {
             "kubernetes.io/dockerconfigjson" => (".dockerconfigjson", true),
             "kubernetes.io/dockercfg" => (".dockercfg", false),
-            _ => return,
+            _ => return Ok(()),
         };
-        if let Some(bytes) = secret.data.get(key).filter(|bytes| bytes.len() <= BYTES_MAX) {
-            self.add_config(bytes.reveal(), is_wrapped);
-        }
+        let bytes = secret.data.get(key).filter(|bytes| bytes.len() <= BYTES_MAX);
+        let whole = bytes.and_then(|bytes| serde_json::from_slice::<Value>(bytes.reveal()).ok());
+        whole.map_or(Ok(()), |whole| self.take(&whole, is_wrapped))
     }
 
     /// Takes what a file of accounts has, which are within `auths` or not; whether it can be read.
     pub fn add_config(&mut self, bytes: &[u8], is_wrapped: bool) -> bool {
         let Ok(whole) = serde_json::from_slice::<Value>(bytes) else { return false };
-        let entries = if is_wrapped { whole.get("auths") } else { Some(&whole) };
+        self.take(&whole, is_wrapped).is_ok() && whole.is_object()
+    }
+
+    fn take(&mut self, whole: &Value, is_wrapped: bool) -> Result<(), MalformedAuth> {
+        let entries = if is_wrapped { whole.get("auths") } else { Some(whole) };
         for (of, entry) in entries.and_then(Value::as_object).into_iter().flatten() {
-            if let Some(credential) = credential(entry) {
+            if let Some(credential) = credential(entry)? {
                 self.put(of, credential);
             }
         }
-        whole.is_object()
+        Ok(())
     }
 
     /// Takes one for a place.
@@ -92,21 +113,22 @@ impl Keyring {
     }
 }
 
-/// `auth` goes before what is written apart.
-fn credential(entry: &Value) -> Option<Credential> {
+/// `auth` goes before what is written apart. One that is not text is none.
+fn credential(entry: &Value) -> Result<Option<Credential>, MalformedAuth> {
     let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
     let (username, password) = match text("auth") {
         "" => (text("username").to_owned(), text("password").to_owned()),
         auth => {
             // Some write it with line breaks, some without padding.
-            let auth: String =
-                auth.trim_end_matches('=').chars().filter(|one| !one.is_whitespace()).collect();
-            let decoded = Zeroizing::new(STANDARD_NO_PAD.decode(auth).ok()?);
-            let (user, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
+            let auth: String = auth.chars().filter(|one| !one.is_whitespace()).collect();
+            let decoded = AUTH.decode(auth.trim_end_matches('=')).map_err(|_not_base64| MalformedAuth)?;
+            let decoded = Zeroizing::new(decoded);
+            let Ok(text) = std::str::from_utf8(&decoded) else { return Ok(None) };
+            let (user, password) = text.split_once(':').ok_or(MalformedAuth)?;
             (user.to_owned(), password.to_owned())
         }
     };
-    Some(Credential { username: Zeroizing::new(username), password: Zeroizing::new(password) })
+    Ok(Some(Credential { username: Zeroizing::new(username), password: Zeroizing::new(password) }))
 }
 
 /// What a credential is for: a host with what of a path is written; `/v1/` and `/v2/` stand for the host.
@@ -169,7 +191,8 @@ mod tests {
             .map(|(place, user)| ((*place).to_owned(), json!({"username": user, "password": "p"})))
             .collect();
         let mut keyring = Keyring::default();
-        keyring.add(&secret("kubernetes.io/dockerconfigjson", ".dockerconfigjson", &json!({"auths": auths})));
+        let auths = json!({"auths": auths});
+        keyring.add(&secret("kubernetes.io/dockerconfigjson", ".dockerconfigjson", &auths)).unwrap();
         keyring
     }
 
@@ -236,22 +259,42 @@ mod tests {
             ("Opaque", ".dockercfg", entry.clone(), 0),
             ("kubernetes.io/dockercfg", ".dockerconfigjson", entry, 0),
             ("kubernetes.io/dockercfg", ".dockercfg", json!("canary"), 0),
-            ("kubernetes.io/dockercfg", ".dockercfg", json!({"a.io": {"auth": "%%%"}}), 0),
-            (
-                "kubernetes.io/dockercfg",
-                ".dockercfg",
-                json!({"a.io": {"auth": STANDARD.encode("nouser")}}),
-                0,
-            ),
         ] {
             let mut keyring = Keyring::default();
-            keyring.add(&secret(kind, key, &value));
+            keyring.add(&secret(kind, key, &value)).unwrap();
             let found = keyring.lookup("a.io/web");
             assert_eq!(found.len(), expected, "{kind} {key} {value}");
             if let Some(one) = found.first() {
                 assert_eq!((one.username.as_str(), one.password.as_str()), ("user", "pass:word"));
                 assert!(!format!("{keyring:?}{one:?}").contains("pass"));
             }
+        }
+    }
+
+    #[test]
+    fn a_malformed_account_of_any_registry_is_an_error() {
+        let account =
+            |auth: String| json!({"a.io": {"username": "u", "password": "p"}, "b.io": {"auth": auth}});
+        for (auth, expected) in [
+            ("dXNlcjpwdw==".to_owned(), Ok(())),
+            ("dXNlcjpwdw".to_owned(), Ok(())),
+            ("dXNl\ncjpwdw==\n".to_owned(), Ok(())),
+            // Bits after the last byte.
+            ("dTp=".to_owned(), Ok(())),
+            (String::new(), Ok(())),
+            (STANDARD.encode("nouser"), Err(MalformedAuth)),
+            ("%%%".to_owned(), Err(MalformedAuth)),
+        ] {
+            let value = account(auth.clone());
+            let mut keyring = Keyring::default();
+            assert_eq!(
+                keyring.add(&secret("kubernetes.io/dockercfg", ".dockercfg", &value)),
+                expected,
+                "{auth}"
+            );
+            assert_eq!(Keyring::default().add(&secret("Opaque", ".dockercfg", &value)), Ok(()), "{auth}");
+            let is_usable = Keyring::default().add_config(value.to_string().as_bytes(), false);
+            assert_eq!(is_usable, expected.is_ok(), "{auth}");
         }
     }
 }

@@ -20,5 +20,5 @@ pub use cache::Objects;
 pub use content::Content;
 pub use environment::environment;
 pub use error::ObjectError;
-pub use keyring::{Credential, Keyring, is_for};
+pub use keyring::{Credential, Keyring, MalformedAuth, is_for};
 pub use payload::{Payload, gather};

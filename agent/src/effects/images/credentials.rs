@@ -7,7 +7,7 @@ use berth_core::{
 use futures::stream::{self, StreamExt as _};
 
 use super::{host::Host, pulled::SecretRecord};
-use crate::objects::{Credential, Keyring};
+use crate::objects::{Credential, Keyring, MalformedAuth};
 
 /// Secrets that are asked for at once.
 const AT_ONCE: usize = 8;
@@ -27,6 +27,8 @@ pub(super) struct Found {
     pub(super) credentials: Vec<Tracked>,
     /// Names of secrets that cannot be read.
     pub(super) missing: Vec<String>,
+    /// What is wrong with one: nothing is pulled then (`makeLookupPullCredentialsFunc` of `pkg/kubelet/images/image_manager.go`).
+    pub(super) malformed: Option<MalformedAuth>,
 }
 
 /// Credentials that fit a repository. A secret that cannot be read has none: the pull may work without
@@ -39,8 +41,9 @@ pub(super) async fn find(host: &Host, wanted: &WantedImage, repository: &str) ->
     let mut found = Found::default();
     for (name, credentials) in wanted.secrets.iter().zip(secrets) {
         match credentials {
-            Some(credentials) => found.credentials.extend(credentials),
-            None => found.missing.push(name.clone()),
+            Ok(Some(credentials)) => found.credentials.extend(credentials),
+            Ok(None) => found.missing.push(name.clone()),
+            Err(malformed) => found.malformed = Some(malformed),
         }
     }
     found.credentials.extend(own.into_iter().map(|credential| Tracked { credential, source: None }));
@@ -53,22 +56,22 @@ async fn of_secret(
     wanted: &WantedImage,
     name: String,
     repository: &str,
-) -> Option<Vec<Tracked>> {
+) -> Result<Option<Vec<Tracked>>, MalformedAuth> {
     let namespace = wanted.namespace.clone();
     let key = ObjectKey { kind: ObjectKind::Secret, namespace: namespace.clone(), name: name.clone() };
     let secret = match host.objects.read(&key).await {
         Ok(Some(secret)) => secret,
         Ok(None) => {
             tracing::debug!(namespace, name, "an image pull secret is not there");
-            return None;
+            return Ok(None);
         }
         Err(error) => {
             tracing::warn!(namespace, name, %error, "an image pull secret cannot be read");
-            return None;
+            return Ok(None);
         }
     };
     let mut keyring = Keyring::default();
-    keyring.add(&secret);
+    keyring.add(&secret)?;
     let tracked = keyring.lookup(repository).into_iter().map(|credential| {
         let source = SecretRecord {
             uid: secret.uid.clone(),
@@ -78,5 +81,5 @@ async fn of_secret(
         };
         Tracked { credential, source: Some(source) }
     });
-    Some(tracked.collect())
+    Ok(Some(tracked.collect()))
 }

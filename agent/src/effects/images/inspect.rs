@@ -123,7 +123,8 @@ async fn may_use(host: &Arc<Host>, wanted: &WantedImage, name: &ImageName, id: &
         Access::All => true,
         Access::Nobody => false,
         access @ Access::With(_) => {
-            access.allows(&credentials::find(host, wanted, &repository).await.credentials)
+            let found = credentials::find(host, wanted, &repository).await;
+            found.malformed.is_none() && access.allows(&found.credentials)
         }
     }
 }

@@ -101,9 +101,12 @@ async fn fetch(
     reference: &str,
     repository: &str,
 ) -> Result<Option<SecretRecord>, Failure> {
-    let Found { credentials, missing } = credentials::find(host, wanted, repository).await;
+    let Found { credentials, missing, malformed } = credentials::find(host, wanted, repository).await;
     if !missing.is_empty() {
         host.objects.tell(Event::PullSecretsMissing { image: wanted.clone(), names: missing }).await;
+    }
+    if let Some(malformed) = malformed {
+        return Err(failure(malformed.to_string()));
     }
     let mut failed = None;
     for Tracked { credential, source } in credentials {
