@@ -10,7 +10,7 @@ use berth_integration::node::Node;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
-use crate::kit::{FOR_EVER, SOON, shell, with};
+use crate::kit::{FOR_EVER, SOON, eventually, shell, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -255,7 +255,8 @@ fn drain() -> Result<()> {
     cluster.kubectl(&["drain", NODE_NAME, "--timeout=60s"])?;
     let waits = pods(&cluster, "web")?;
     ensure!(waits.iter().all(|pod| before.iter().all(|old| old[1] != pod[1])), "{waits:?}");
-    same("pods of the node", node.pods()?.len(), 0)?;
+    // The node shows a pod for a moment after its object has gone.
+    eventually("pods of the node", &0, || Ok(node.pods()?.len()))?;
     cluster.kubectl(&["uncordon", NODE_NAME])?;
     cluster.wait_for(&web, "rolled out on the node again", |web| is_rolled_out(web, 2))?;
 
