@@ -85,6 +85,13 @@ fn static_start(node: &Node, name: &str) -> Result<Duration> {
     Ok(began.elapsed())
 }
 
+/// The quickest of three of them.
+fn quickest_static_start(node: &Node, name: &str) -> Result<Duration> {
+    let starts = (0..3).map(|number| static_start(node, &format!("{name}-{number}")));
+    let starts = starts.collect::<Result<Vec<_>>>()?;
+    starts.into_iter().min().context("no start")
+}
+
 fn asked(faults: &Faults, of: &Of, count: usize) -> Result<Vec<Asked>> {
     wait::until(&format!("{count} requests of {of:?}"), SOON, || {
         let all = faults.asked(of);
@@ -136,20 +143,23 @@ fn refused() -> Result<()> {
 
 /// Answers that take their time, or break off, are waited for by nobody but who asked.
 fn slow() -> Result<()> {
+    // Longer than a pod takes to begin on a busy machine.
+    const LONG: Duration = Duration::from_secs(15);
     const DELAY: Duration = Duration::from_secs(4);
     let (cluster, faults, node) = start()?;
     make(&cluster, "before")?;
     cluster.wait_for(&path("before"), "ready", is_ready)?;
-    let usual = static_start(&node, "usual")?;
+    let usual = quickest_static_start(&node, "usual")?;
 
-    faults.set(&[Rule::always(&Of::default(), Fault::Delay(DELAY))]);
+    faults.set(&[Rule::always(&Of::default(), Fault::Delay(LONG))]);
     let began = Instant::now();
     make(&cluster, "web")?;
     // The watch goes on, so the pod is there before any request of it is answered.
     node.ready("web")?;
-    ensure!(began.elapsed() < DELAY, "a pod of a slow server began after {:?}", began.elapsed());
-    let slow = static_start(&node, "beside")?;
+    ensure!(began.elapsed() < LONG, "a pod of a slow server began after {:?}", began.elapsed());
+    let slow = quickest_static_start(&node, "beside")?;
     ensure!(slow < usual * 3 + Duration::from_secs(1), "a static pod took {slow:?}, and {usual:?} before");
+    faults.set(&[Rule::always(&Of::default(), Fault::Delay(DELAY))]);
     cluster.wait_for(&path("web"), "told late", is_ready)?;
     // A list that is slow is not begun again and again while pods of the node change.
     let lists = Of::new(&Verb::LISTS, OF_PODS);
