@@ -42,7 +42,7 @@ fn two_minutes() -> Result<()> {
 pub(crate) fn server_away(long: Duration) -> Result<()> {
     let (mut cluster, node) = start(Settings::default())?;
     let main = |script: &str| shell("main", script, json!({}));
-    let probe = json!({ "exec": { "command": ["true"] }, "periodSeconds": 1 });
+    let probe = json!({ "exec": { "command": ["true"] }, "periodSeconds": 1, "timeoutSeconds": 30 });
     let probed = shell("main", FOR_EVER, json!({ "readinessProbe": probe }));
     cluster.create(PODS, &bound("stays", json!({ "containers": [probed] }))?)?;
     cluster.create(PODS, &bound("crashes", json!({ "containers": [main("sleep 1; exit 1")] }))?)?;
