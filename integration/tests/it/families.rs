@@ -12,6 +12,7 @@ use berth_integration::node::{Node, system};
 use berth_integration::vm::Feature;
 use serde_json::{Value, json};
 
+use crate::api_pods::{PODS, audit_of, patches};
 use crate::kit::{FOR_EVER, inside, page, pod, shell, with};
 use crate::suite::{Test, same, test};
 
@@ -23,7 +24,6 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 const SUBNET_V6: &str = "fd00:10:88::/64";
-const PODS: &str = "/api/v1/namespaces/default/pods";
 const PORT: u16 = 8080;
 const HOST_PORT: u16 = 18080;
 
@@ -134,21 +134,33 @@ fn end(cluster: Cluster, node: Node) -> Result<()> {
     cluster.end()
 }
 
+/// A pod as it is now, once its last change is in the audit log.
+fn audited(cluster: &Cluster, name: &str) -> Result<Value> {
+    let pod = cluster.get_json(&format!("{PODS}/{name}"))?;
+    audit_of(cluster, &pod)?;
+    Ok(pod)
+}
+
 fn both() -> Result<()> {
     add_v6()?;
     let ips = [IpAddr::from(ADDRESS_V6), IpAddr::from(ADDRESS)];
     let flag = format!("--node-ip={},{}", ips[0], ips[1]);
     let (cluster, mut node) = start(ADDRESS.into(), &[cni::SUBNET, SUBNET_V6], &[flag])?;
     is_known_everywhere(&cluster, &node, &ips)?;
-    let before = cluster.get_json(&format!("{PODS}/web"))?;
+    let before = audited(&cluster, "web")?;
+    let patched = patches(&cluster.audit()?, "web").len();
     node.agent.kill()?;
     node.agent.start()?;
-    node.ready("web")?;
-    same(
-        "what is told after a kill",
-        &cluster.get_json(&format!("{PODS}/web"))?["status"],
-        &before["status"],
-    )?;
+    // Once another one is told, all that the agent has to say of the first has been said.
+    let later = json!({ "nodeName": NODE_NAME, "containers": [shell("main", FOR_EVER, json!({}))] });
+    cluster.create(PODS, &serde_json::from_str(&pod("later", later))?)?;
+    cluster.wait_for(&format!("{PODS}/later"), "ready", is_ready)?;
+    audited(&cluster, "later")?;
+    let after = cluster.get_json(&format!("{PODS}/web"))?;
+    same("what is told after a kill", &after["status"], &before["status"])?;
+    same("patches after a kill", patches(&cluster.audit()?, "web").len(), patched)?;
+    cluster.request("DELETE", &format!("{PODS}/later"), "application/json", &json!({}))?;
+    cluster.wait_gone(&format!("{PODS}/later"))?;
     end(cluster, node)
 }
 
