@@ -143,8 +143,8 @@ fn many() -> Result<()> {
 
 /// A connection is silent for good, and nobody closes it: the node finds that out, and goes on with others.
 fn silent() -> Result<()> {
-    // Pings after 30 s without a word, 15 s for their answer, and as long as a pause is at most.
-    const FOUND_OUT: Duration = Duration::from_secs(50);
+    // Pings after 30 s without a word, 15 s for their answer, as long as a pause is at most, and what a busy machine needs.
+    const FOUND_OUT: Duration = Duration::from_secs(60);
     // Longer than a pool keeps connections that nobody begins a request on.
     const IDLE: Duration = Duration::from_secs(95);
     let (cluster, proxy, node) = start(&[])?;
@@ -168,7 +168,7 @@ fn silent() -> Result<()> {
     cluster.wait_for(&path("after"), "ready", is_ready)?;
     follows(&cluster, &node, "before", "one", "second")?;
     let took = began.elapsed();
-    ensure!(took < Duration::from_secs(75), "all of it goes on after {took:?}");
+    ensure!(took < Duration::from_secs(90), "all of it goes on after {took:?}");
     same("connections that were made", proxy.made(), 4)?;
     is_renewed(&cluster, Duration::from_secs(4))?;
     end(cluster, proxy, node, &["before", "later", "after"])

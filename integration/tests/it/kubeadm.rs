@@ -29,7 +29,7 @@ const PARTS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 const SYSTEM: &str = "/api/v1/namespaces/kube-system/pods";
 /// How late a node may be ready, measured from the file that it waits for, on a machine busy with other tests.
-pub(crate) const READY_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const READY_WITHIN: Duration = Duration::from_secs(15);
 /// Back-offs after the kill, on a machine busy with other tests.
 const HEAL_LIMIT: Duration = Duration::from_secs(180);
 const DNS: &str = "/apis/apps/v1/namespaces/kube-system/deployments/coredns";
