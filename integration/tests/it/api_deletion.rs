@@ -14,7 +14,7 @@ use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
 use crate::api_pods::{PODS, bound, gone, is_ready, is_well_behaved, path};
-use crate::kit::{SOON, shell};
+use crate::kit::{SOON, logged, shell};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -24,8 +24,8 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-/// It says when it is asked to end, and goes on.
-const DEAF: &str = "trap 'echo asked' TERM; sleep infinity & while :; do wait; done";
+/// It says when it can be asked to end and when it is, and goes on.
+const DEAF: &str = "trap 'echo asked' TERM; echo hears; sleep infinity & while :; do wait; done";
 
 /// A pod that does not end when it is asked to, and has so many seconds.
 fn deaf(name: &str, grace: u64) -> Result<Value> {
@@ -57,10 +57,12 @@ fn unheard() -> Result<()> {
     for (name, grace) in [("forced", 2), ("ends", 600), ("shortened", 600), ("stays", 600)] {
         cluster.create(PODS, &deaf(name, grace)?)?;
         cluster.wait_for(&path(name), "ready", is_ready)?;
-        ids.push(node.ready(name)?.container_id("main")?.to_owned());
+        let pod = node.ready(name)?;
+        logged(&pod, "main", "hears")?;
+        ids.push(pod.container_id("main")?.to_owned());
     }
     delete(&cluster, "shortened", 600)?;
-    crate::kit::logged(&node.pod("shortened")?.expect("it is there"), "main", "asked")?;
+    logged(&node.pod("shortened")?.expect("it is there"), "main", "asked")?;
     network.set(Network::GONE);
     delete(&cluster, "forced", 0)?;
     same("forced", cluster.find_json(&path("forced"))?, None)?;
@@ -95,9 +97,10 @@ fn shortened() -> Result<()> {
     cluster.create(PODS, &deaf("web", 600)?)?;
     cluster.wait_for(&path("web"), "ready", is_ready)?;
     let pod = node.ready("web")?;
+    logged(&pod, "main", "hears")?;
     let id = pod.container_id("main")?.to_owned();
     delete(&cluster, "web", 300)?;
-    crate::kit::logged(&pod, "main", "asked")?;
+    logged(&pod, "main", "asked")?;
     same("it goes on", running(std::slice::from_ref(&id))?, 1)?;
     let began = Instant::now();
     delete(&cluster, "web", 3)?;
