@@ -70,13 +70,20 @@ pub(crate) fn patches<'a>(audit: &'a [AuditEvent], pod: &str) -> Vec<&'a Value> 
     audit.iter().filter(of_pod).filter_map(|event| event.request_object.as_ref()).collect()
 }
 
-/// The node has asked for nothing that it may not have, and has written nothing twice.
+/// The node has asked for nothing that it may not have, has said of each status whose it is, and has written nothing twice.
 pub(crate) fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
     let audit = cluster.audit()?;
     let refused = cluster::refused(&audit, NODE_NAME);
     ensure!(refused.is_empty(), "the node was refused: {refused:?}");
+    let is_written = |event: &&AuditEvent| event.is("patch", "pods/status") && event.code() == 200;
+    for event in audit.iter().filter(is_written).filter(|event| event.is_by_node(NODE_NAME)) {
+        let uid = |object: Option<&Value>| object.map(|object| object["metadata"]["uid"].clone());
+        let (said, is) = (uid(event.request_object.as_ref()), uid(event.response_object.as_ref()));
+        let is_said = said == is && said.as_ref().is_some_and(Value::is_string);
+        ensure!(is_said, "a status of {} for {said:?}, which is {is:?}", event.name());
+    }
     let mut written: BTreeMap<&str, &AuditEvent> = BTreeMap::new();
-    for event in audit.iter().filter(|event| event.is("patch", "pods/status") && event.code() == 200) {
+    for event in audit.iter().filter(is_written) {
         let Some(before) = written.insert(event.name(), event) else { continue };
         let is_again = before.request_object == event.request_object;
         ensure!(
