@@ -1,5 +1,6 @@
 //! What the API server was asked, by whom, and what it answered: its audit log.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -54,7 +55,13 @@ pub struct User {
     /// The groups.
     #[serde(default)]
     pub groups: Vec<String>,
+    /// What else is known of who asked.
+    #[serde(default)]
+    pub extra: BTreeMap<String, Vec<String>>,
 }
+
+/// The field of [`User::extra`] that says by which certificate or token who asked is known.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// An object, or all of a kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -85,6 +92,12 @@ impl AuditEvent {
     #[must_use]
     pub fn is_by_node(&self, name: &str) -> bool {
         self.user.username.strip_prefix("system:node:").is_some_and(|node| node == name)
+    }
+
+    /// By which certificate or token who asked is known.
+    #[must_use]
+    pub fn credential(&self) -> Option<&str> {
+        self.user.extra.get(CREDENTIAL_ID)?.first().map(String::as_str)
     }
 
     /// Whether nobody is known to have asked: without credentials, or with some that the server does not take.
@@ -179,7 +192,8 @@ mod tests {
 
     const LINE: &str = r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"1",
         "stage":"ResponseComplete","requestURI":"/api/v1/nodes/two/status","verb":"patch",
-        "user":{"username":"system:node:one","groups":["system:nodes"]},"sourceIPs":["192.0.2.10"],
+        "user":{"username":"system:node:one","groups":["system:nodes"],
+        "extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=01"]}},"sourceIPs":["192.0.2.10"],
         "userAgent":"x","objectRef":{"resource":"nodes","name":"two","apiVersion":"v1","subresource":"status"},
         "responseStatus":{"metadata":{},"status":"Failure","message":"no","code":403},
         "requestReceivedTimestamp":"2026-01-01T00:00:00.000001Z","stageTimestamp":"2026-01-01T00:00:00.000002Z"}"#;
@@ -194,6 +208,7 @@ mod tests {
                 && !event.is("get", "nodes/status")
         );
         assert_eq!((event.name(), event.code(), event.is_refused()), ("two", 403, true));
+        assert_eq!(event.credential(), Some("X509SHA256=01"));
     }
 
     #[test]
@@ -216,7 +231,7 @@ mod tests {
         assert_eq!(counts(&[event(403, "no"), event(201, "")]), 1);
         assert_eq!(refused(&[early()], "two").len(), 0);
         for nobody in ["", "system:anonymous"] {
-            let user = User { username: nobody.to_owned(), groups: Vec::new() };
+            let user = User { username: nobody.to_owned(), ..User::default() };
             let event = AuditEvent { user, ..event(if nobody.is_empty() { 401 } else { 200 }, "") };
             let discovery = ObjectRef { namespace: "kube-public".to_owned(), ..ObjectRef::default() };
             let discovery = AuditEvent { object_ref: Some(discovery), ..event.clone() };

@@ -343,6 +343,16 @@ fn silent() -> Result<()> {
     cluster.end()
 }
 
+/// Waits until the node has renewed its lease by so many certificates.
+fn renewed_by(cluster: &Cluster, certificates: usize) -> Result<()> {
+    wait::until(&format!("leases by {certificates} certificates"), SOON, || {
+        let events = by_node(cluster)?;
+        let renewals = events.iter().filter(|event| event.is("update", "leases") && event.code() == 200);
+        let ids: BTreeSet<&str> = renewals.filter_map(AuditEvent::credential).collect();
+        Ok(if ids.len() >= certificates { Look::Ready(()) } else { Look::NotYet(format!("{ids:?}")) })
+    })
+}
+
 /// Where a link leads.
 fn target(link: &Path) -> Result<String> {
     Ok(fs::read_link(link).with_context(|| format!("follow {}", link.display()))?.display().to_string())
@@ -375,12 +385,14 @@ fn bootstrap() -> Result<()> {
     let who: Value = serde_json::from_str(&who)?;
     same("who it is", &who["status"]["userInfo"]["username"], &json!(format!("system:node:{NODE_NAME}")))?;
 
+    renewed_by(&cluster, 1)?;
     let mut last = first;
-    for _ in 0..2 {
+    for rotations in 1..=2 {
         last = wait::until("another certificate", SOON * 2, || {
             let now = target(&current)?;
             Ok(if now == last { Look::NotYet(now) } else { Look::Ready(now) })
         })?;
+        renewed_by(&cluster, rotations + 1)?;
         renewed(&cluster, 2)?;
     }
     // An agent that begins anew has the last one.
