@@ -1,5 +1,7 @@
 //! The node as its cluster sees it: its object and its lease.
 
+mod objects;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,6 +21,7 @@ use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use self::objects::{differences, lasting};
 use crate::kit::{SOON, eventually};
 use crate::suite::{LONG_LIMIT, Test, same, test};
 
@@ -405,40 +408,6 @@ fn bootstrap() -> Result<()> {
     none_refused(&cluster)?;
     node.end()?;
     cluster.end()
-}
-
-/// The object without what differs from one to the next of the same node.
-fn lasting(node: &Value) -> Value {
-    let mut node = node.clone();
-    for name in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"] {
-        if let Some(metadata) = node["metadata"].as_object_mut() {
-            metadata.remove(name);
-        }
-    }
-    // A kubelet is ready only when it has written its CSINode.
-    if let Some(conditions) = node["status"]["conditions"].as_array_mut() {
-        conditions.retain(|one| one["type"] != "Ready");
-    }
-    for condition in node["status"]["conditions"].as_array_mut().into_iter().flatten() {
-        for name in ["lastHeartbeatTime", "lastTransitionTime"] {
-            condition.as_object_mut().map(|fields| fields.remove(name));
-        }
-    }
-    node
-}
-
-/// Where two values differ, and in what.
-fn differences(at: &str, ours: &Value, theirs: &Value, into: &mut Vec<String>) {
-    match (ours, theirs) {
-        (Value::Object(one), Value::Object(other)) => {
-            let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
-            for name in names {
-                differences(&format!("{at}.{name}"), &ours[name.as_str()], &theirs[name.as_str()], into);
-            }
-        }
-        (one, other) if one == other => {}
-        (one, other) => into.push(format!("{at}: {one} where the kubelet has {other}")),
-    }
 }
 
 /// What differs on purpose, and where the machine of the test does.
