@@ -120,16 +120,22 @@ fn patches(cluster: &Cluster) -> Result<Vec<Value>> {
     Ok(events.filter_map(|event| event.request_object).collect())
 }
 
+/// Whether a patch tells no more than that the node still lives.
+fn is_mere_heartbeat(patch: &Value) -> bool {
+    let is_time = |field: &String| field == "type" || field == "lastHeartbeatTime";
+    let conditions = patch["status"]["conditions"].as_array().into_iter().flatten();
+    let mut fields = conditions.filter_map(Value::as_object).flat_map(serde_json::Map::keys);
+    let others = patch["status"].as_object().into_iter().flat_map(serde_json::Map::keys);
+    patch.get("metadata").is_none() && others.eq(["conditions"]) && fields.all(is_time)
+}
+
+fn heartbeats(cluster: &Cluster) -> Result<usize> {
+    Ok(patches(cluster)?.iter().filter(|patch| is_mere_heartbeat(patch)).count())
+}
+
 /// Each patch tells of more than that the node still lives, which is for its report alone.
 fn none_is_a_mere_heartbeat(patches: &[Value]) -> Result<()> {
-    let is_time = |field: &String| field == "type" || field == "lastHeartbeatTime";
-    let is_one = |patch: &Value| {
-        let conditions = patch["status"]["conditions"].as_array().into_iter().flatten();
-        let mut fields = conditions.filter_map(Value::as_object).flat_map(serde_json::Map::keys);
-        let others = patch["status"].as_object().into_iter().flat_map(serde_json::Map::keys);
-        patch.get("metadata").is_none() && others.eq(["conditions"]) && fields.all(is_time)
-    };
-    let found: Vec<_> = patches.iter().filter(|patch| is_one(patch)).collect();
+    let found: Vec<_> = patches.iter().filter(|patch| is_mere_heartbeat(patch)).collect();
     ensure!(found.is_empty(), "reports before it is time for one: {found:?}");
     Ok(())
 }
@@ -234,7 +240,9 @@ fn put(cluster: &Cluster) -> Result<()> {
 }
 
 fn others() -> Result<()> {
-    let kubelet = json!({ "nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "1s" });
+    let kubelet = json!({
+        "nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "2s",
+    });
     let (cluster, mut node) = pair(kubelet, &[])?;
     connect(&node)?;
     node.agent.start()?;
@@ -267,6 +275,9 @@ fn others() -> Result<()> {
     same("their label", object["metadata"]["labels"].get("theirs"), None)?;
     let owned = |lease: &Value| lease["metadata"]["ownerReferences"][0]["uid"] == uid(&object);
     cluster.wait_for(&lease(), "the new node's", owned)?;
+    // It is reported again and again though nothing changes. The first report of an object is no sign of that.
+    let before = heartbeats(&cluster)?;
+    eventually("reports of a node that is as it was", &true, || Ok(heartbeats(&cluster)? >= before + 2))?;
     none_refused(&cluster)?;
     node.end()?;
     cluster.end()
