@@ -425,26 +425,32 @@ fn server_away() -> Result<()> {
     let audit = is_well_behaved(&cluster)?;
     let after = patches(&audit, "web").len();
     ensure!(after - patched <= 3, "{} patches for what is one backlog", after - patched);
-    is_counted(&cluster, "web", "BackOff")?;
+    let told = counted(&cluster, "web", "BackOff", 2)?;
+    // The server forgets events after a while: the next time it is there again, with all that was counted.
+    let event = told["metadata"]["name"].as_str().context("no name")?;
+    let events = "/api/v1/namespaces/default/events";
+    cluster.request("DELETE", &format!("{events}/{event}"), "application/json", &json!({}))?;
+    counted(&cluster, "web", "BackOff", 3)?;
     cluster.request("DELETE", &path("web"), "application/json", &json!({}))?;
     gone(&cluster, "web")?;
     node.end()?;
     cluster.end()
 }
 
-/// Waits until what happens to a pod again and again is one event, which tells how often and when it did last.
-fn is_counted(cluster: &Cluster, pod: &str, reason: &str) -> Result<()> {
+/// The one event of what happens to a pod again and again, once it tells of so many times at least, and when it was last.
+fn counted(cluster: &Cluster, pod: &str, reason: &str, least: u64) -> Result<Value> {
     let of_pod = format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={pod}");
     let is_counted = |event: &Value| {
         let [first, last] = ["firstTimestamp", "lastTimestamp"].map(|name| event[name].as_str());
-        event["count"].as_u64() >= Some(2) && first.is_some() && last > first
+        event["count"].as_u64() >= Some(least) && first.is_some() && last > first
     };
-    wait::until(&format!("one event of {reason} that is counted"), SOON, || {
+    // Back-offs of a container become longer.
+    wait::until(&format!("one event of {reason} of {least} times"), SOON * 3, || {
         let events = cluster.get_json(&of_pod)?;
         let all = events["items"].as_array().into_iter().flatten();
         let told: Vec<&Value> = all.filter(|event| event["reason"] == reason).collect();
         Ok(match told.as_slice() {
-            [one] if is_counted(one) => Look::Ready(()),
+            [one] if is_counted(one) => Look::Ready((*one).clone()),
             told => Look::NotYet(format!("{told:?}")),
         })
     })
