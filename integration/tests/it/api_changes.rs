@@ -1,18 +1,21 @@
-//! What pods of the API server ask for beyond what runs: changed resources, own rules of restarts, and fields that nobody acts on.
+//! What pods of the API server ask for beyond what runs: changed resources, own rules of restarts, and fields that nobody acts on;
+//! and how often a node asks.
 
 use anyhow::{Context, Result, ensure};
-use berth_integration::agent::Settings;
-use berth_integration::cluster::Cluster;
+use berth_integration::agent::{NODE_NAME, Settings};
+use berth_integration::cluster::{AuditEvent, Cluster};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::api_pods::{PODS, bound, gone, is_ready, is_well_behaved, path, restarts, start};
-use crate::kit::shell;
+use crate::kit::{eventually, shell};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("api_changes::a_resize_is_told_as_it_is", resize),
         test("api_changes::containers_say_themselves_whether_they_run_again", own_rules),
+        test("api_changes::a_node_asks_no_more_often_than_it_is_told_to", rates),
     ]
 }
 
@@ -115,6 +118,41 @@ fn own_rules() -> Result<()> {
     same("told as not acted on", events(&cluster, "UnsupportedField")?.len(), 0)?;
     deleted(&cluster, &["once"])?;
     is_well_behaved(&cluster)?;
+    node.end()?;
+    cluster.end()
+}
+
+/// Requests of the node arrive at one in a second: any three in a row take two, less what one is late on its way.
+fn is_one_in_a_second(audit: &[AuditEvent], verb: &str, kind: &str, least: usize) -> Result<()> {
+    let of_node = |event: &&AuditEvent| event.is_by_node(NODE_NAME) && event.is(verb, kind);
+    let times =
+        audit.iter().filter(of_node).map(|event| event.request_received_timestamp.parse::<Timestamp>());
+    let mut times = times.collect::<Result<Vec<Timestamp>, _>>()?;
+    times.sort();
+    ensure!(times.len() >= least, "{verb} {kind} at {times:?}");
+    let is_slow = |three: &[Timestamp]| three[2].duration_since(three[0]) >= SignedDuration::from_secs(1);
+    ensure!(times.windows(3).all(is_slow), "{verb} {kind} at {times:?}");
+    Ok(())
+}
+
+/// Both rates, of events and of requests about pods, are as the configuration says.
+fn rates() -> Result<()> {
+    const PODS_AT_ONCE: [&str; 3] = ["one", "two", "three"];
+    let kubelet = json!({ "eventRecordQPS": 1, "eventBurst": 1, "kubeAPIQPS": 1, "kubeAPIBurst": 1 });
+    let (cluster, node) = start(Settings { kubelet, ..Settings::default() })?;
+    for name in PODS_AT_ONCE {
+        let main = shell("main", "exec sleep infinity", json!({}));
+        cluster.create(PODS, &bound(name, json!({ "containers": [main] }))?)?;
+    }
+    for name in PODS_AT_ONCE {
+        cluster.wait_for(&path(name), "ready", is_ready)?;
+    }
+    let count = PODS_AT_ONCE.len();
+    eventually("events of all pods", &count, || Ok(events(&cluster, "Started")?.len()))?;
+    deleted(&cluster, &PODS_AT_ONCE)?;
+    let audit = is_well_behaved(&cluster)?;
+    is_one_in_a_second(&audit, "create", "events", 3 * count)?;
+    is_one_in_a_second(&audit, "patch", "pods/status", count)?;
     node.end()?;
     cluster.end()
 }
