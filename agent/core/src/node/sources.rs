@@ -79,6 +79,14 @@ impl Sources {
         self.have_spoken() && self.partial.is_empty()
     }
 
+    /// Whether a pod's own source was read whole and gives another one of its name in its place: what the others would say changes
+    /// nothing. The API server may be a static pod, which runs only once its manifest was mended.
+    pub(super) fn have_replaced(&self, source: Source, uid: &PodUid, name: &PodName) -> bool {
+        let pods = self.desired.get(&source).filter(|_| !self.partial.contains(&source));
+        let named = || pods.into_iter().flatten().filter(|pod| pod.name == *name);
+        named().next().is_some() && named().all(|pod| pod.uid != *uid)
+    }
+
     /// Whether a pod of an earlier run of the agent, which no source has given since, may still be wanted: it can be in
     /// what its source could not read. A pod with its name tells that it is not.
     pub(super) fn may_want(&self, source: Source, name: &PodName) -> bool {

@@ -83,13 +83,12 @@ impl Node {
     }
 
     fn remove_unwanted(&mut self, wanted: &BTreeMap<PodUid, Arc<Pod>>, now: Now) {
-        if !self.sources.have_spoken() {
-            return;
-        }
+        let have_spoken = self.sources.have_spoken();
         let unwanted = |pod: &&PodMachine| {
             let record = &pod.life().record;
             record.goal == Goal::Wanted
                 && !wanted.contains_key(pod.uid())
+                && (have_spoken || self.sources.have_replaced(record.source, pod.uid(), &record.name))
                 && !(self.not_given.contains(pod.uid()) && self.sources.may_want(record.source, &record.name))
         };
         let unwanted: Vec<PodUid> =

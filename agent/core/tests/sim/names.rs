@@ -32,6 +32,25 @@ fn runs(run: &Run, source: Source) -> bool {
     run.world.containers.values().any(|one| one.name.as_str() == source.as_str() && one.is_running())
 }
 
+/// The API server may be a static pod itself, and be heard only once its manifest was mended.
+#[test]
+fn a_mended_manifest_is_followed_before_the_api_server_was_heard() {
+    let mut run = Run::new();
+    run.node = Node::new(pods::node(), BTreeSet::from([Source::File, Source::Api]));
+    run.handle(Event::Restored(Box::<Restored>::default()));
+    run.handle(Event::NetworkReady(Ok(())));
+    run.want(of(Source::File));
+    run.settle();
+    assert!(runs(&run, Source::File));
+    let mended =
+        Pod { source: Source::File, uid: PodUid::new("uid-mended"), ..pods::pod("web", &["mended"]) };
+    run.replace(mended);
+    run.settle();
+    run.advance(Duration::from_secs(120), Run::settle);
+    let running = run.world.containers.values().filter(|one| one.is_running());
+    assert_eq!(running.map(|one| one.name.as_str()).collect::<Vec<_>>(), ["mended"]);
+}
+
 /// Who is there stays; of two that come at once, files go before URLs and those before the API server. The other is told why it waits,
 /// and begins when the first is gone.
 #[test]

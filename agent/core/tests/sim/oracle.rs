@@ -32,7 +32,7 @@ use berth_core::{
     id::{ContainerId, ContainerName, OpId, PodUid, SandboxId},
     pod::port::signal::StopSignal,
     record::PodRecord,
-    spec::{ContainerKind, Pod, ProbeKind},
+    spec::{ContainerKind, Pod, ProbeKind, Source},
     status::Phase,
     time::{Mono, Now},
 };
@@ -295,7 +295,13 @@ impl Oracle {
             // Before every source has spoken, nobody knows what is not wanted.
             let is_unheard = self.is_in_a_cluster && !self.is_server_heard;
             let Some(spec) = self.wanted.get(uid) else {
-                if is_unheard {
+                // Its own source has another one in its place, which is known at once.
+                let is_replaced = account.spec.source != Source::Api
+                    && self
+                        .wanted
+                        .values()
+                        .any(|pod| pod.source == account.spec.source && pod.name == account.spec.name);
+                if is_unheard && !is_replaced {
                     continue;
                 }
                 let spec = Arc::clone(&account.spec);
