@@ -215,12 +215,7 @@ pub(super) fn read_bounded(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-fn write_used(
-    dir: &Path,
-    repository: &str,
-    id: &str,
-    used: Option<SecretRecord>,
-) -> io::Result<()> {
+fn write_used(dir: &Path, repository: &str, id: &str, used: Option<SecretRecord>) -> io::Result<()> {
     // One that cannot be read is written anew: it allowed nobody.
     let mut record = read(dir, id).ok().flatten().unwrap_or_default();
     let known = record.credential_mapping.entry(repository.to_owned()).or_default();
