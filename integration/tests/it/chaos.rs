@@ -147,17 +147,21 @@ fn under_work(world: &World, seed: &str, trouble: impl FnOnce(&AtomicUsize) -> R
 /// Kills containerd now and then, in no life before a container has run, and starts it again.
 fn kill_containerd(containerd: &mut Containerd, dice: &mut Dice, ran: &AtomicUsize) -> Result<()> {
     for _kill in 0..KILLS {
-        let before = ran.load(Ordering::Relaxed);
-        wait::until("a container to run", KILL_LIMIT, || {
-            let more = ran.load(Ordering::Relaxed) > before;
-            Ok(if more { Look::Ready(()) } else { Look::NotYet(format!("{before} ran")) })
-        })?;
+        has_run(ran, ran.load(Ordering::Relaxed) + 1)?;
         dice.rest();
         containerd.kill()?;
         dice.rest();
         containerd.start_again()?;
     }
     Ok(())
+}
+
+/// Waits until so many containers have run.
+fn has_run(ran: &AtomicUsize, wanted: usize) -> Result<()> {
+    wait::until("a container to run", KILL_LIMIT, || {
+        let ran = ran.load(Ordering::Relaxed);
+        Ok(if ran >= wanted { Look::Ready(()) } else { Look::NotYet(format!("{ran} ran")) })
+    })
 }
 
 /// Kills shims now and then, any of those that are there and may be killed.
@@ -215,7 +219,13 @@ fn containerd_under_tasks(seed: &str) -> Result<()> {
 fn shims_of_tasks(seed: &str) -> Result<()> {
     let stock = Stock::start()?;
     let mut dice = Dice::of(seed)?;
-    let done = under_work(&stock.world, seed, |_ran| kill_shims(&mut dice, SHIM_KILLS, is_reached))?;
+    let done = under_work(&stock.world, seed, |ran| {
+        // On a busy machine shims die faster than containers come to run: each turn waits for one that does.
+        (1..=RUNS_MIN).try_for_each(|turn| {
+            kill_shims(&mut dice, SHIM_KILLS / RUNS_MIN, is_reached)?;
+            has_run(ran, turn)
+        })
+    })?;
     settle(stock, &done)
 }
 

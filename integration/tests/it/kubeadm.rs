@@ -15,11 +15,11 @@ use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
 use crate::kit::spent;
-use crate::suite::{Test, same, test};
+use crate::suite::{LONG_LIMIT, Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        test("kubeadm::makes_a_control_plane_of_berth_that_heals", init),
+        test("kubeadm::makes_a_control_plane_of_berth_that_heals", init).within(LONG_LIMIT),
         test("kubeadm::joins_berth_to_a_control_plane", join),
         test("kubeadm::a_network_of_a_daemon_set_makes_the_node_ready", network_of_a_daemon_set),
     ]

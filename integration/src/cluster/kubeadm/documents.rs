@@ -44,6 +44,7 @@ pub(super) fn init(world: &World) -> [Value; 4] {
         "localAPIEndpoint": { "advertiseAddress": ADDRESS, "bindPort": PORT },
         "nodeRegistration": node_registration(NODE),
         "bootstrapTokens": [{ "token": TOKEN }],
+        "timeouts": timeouts(),
     });
     let cluster = json!({
         "apiVersion": "kubeadm.k8s.io/v1beta4",
@@ -85,5 +86,11 @@ pub(super) fn join(join: &Join, node: &str) -> Value {
         "kind": "JoinConfiguration",
         "nodeRegistration": registration,
         "discovery": { "bootstrapToken": token },
+        "timeouts": timeouts(),
     })
+}
+
+/// Kubeadm gives the API server a minute for its first answers, which is short beside other tests.
+fn timeouts() -> Value {
+    json!({ "kubernetesAPICall": "3m", "etcdAPICall": "3m", "kubeletHealthCheck": "3m" })
 }
