@@ -8,7 +8,7 @@ use kube::core::WatchEvent;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value, json};
 
-use super::{ApiError, head::Head};
+use super::{ApiError, Unread, head::Head};
 
 /// What an event is read as that was not understood.
 #[derive(Debug)]
@@ -41,8 +41,7 @@ pub(super) fn event<K: DeserializeOwned>(line: &[u8], why: &serde_json::Error) -
 pub(super) struct Page<K> {
     pub(super) metadata: ListMeta,
     pub(super) items: Vec<K>,
-    /// Beginnings of those that cannot be read, and how long each is.
-    pub(super) unread: Vec<(Head, usize)>,
+    pub(super) unread: Vec<Unread>,
 }
 
 /// Reads a page again. `None` when it is no list, or an object in it does not say whose it is.
@@ -59,10 +58,7 @@ pub(super) fn page<K: DeserializeOwned>(text: &[u8]) -> Option<Page<K>> {
                 let text = json!({ "object": { "metadata": item.get("metadata") } }).to_string();
                 let fault = Some(ApiError::of_json(&why).to_string());
                 let head = Head { fault, ..Head::of(text.as_bytes()) };
-                if head.name.is_empty() {
-                    return None;
-                }
-                unread.push((head, item.to_string().len()));
+                unread.push(head.object(item.to_string().len())?);
             }
         }
     }

@@ -79,7 +79,7 @@ impl Collection {
                 Page::Whole(text) => {
                     let page = read::<K>(text).await?;
                     all.objects.extend(page.items);
-                    all.unread.extend(page.unread.into_iter().filter_map(|(head, bytes)| head.object(bytes)));
+                    all.unread.extend(page.unread);
                     all.version = page.metadata.resource_version.unwrap_or_default();
                     next = page.metadata.continue_.filter(|next| !next.is_empty());
                     if next.is_none() {

@@ -58,7 +58,7 @@ pub struct PodLoop {
     recorded: BTreeMap<PodUid, Arc<Pod>>,
     /// Newest versions of pods that the node loop has not been told of yet.
     unread: BTreeMap<PodUid, ApiPod>,
-    /// Pods that were told to be too large.
+    /// Pods that were told to be too large, or not understood.
     not_read: BTreeSet<PodUid>,
     /// Whether the API server has told what it wants.
     has_spoken: bool,
@@ -236,8 +236,8 @@ impl PodLoop {
         }
     }
 
-    /// A pod is too large to be read, or not understood: what is known of it stays, and users are told once. Whether it is a pod of this node nobody can
-    /// see.
+    /// A pod is too large to be read, or not understood: what is known of it stays, and users are told once. Whether it is a pod of this
+    /// node nobody can see.
     fn leave(&mut self, pod: Unread) -> PodUid {
         let Unread { namespace, name, uid, bytes, fault } = pod;
         let (uid, name) = (PodUid::new(uid), PodName { namespace, name });

@@ -114,21 +114,21 @@ where
 {
     let mut all = None;
     loop {
-        take(&mut all, watched.next().await, keep);
+        let mut is_new = take(&mut all, watched.next().await, keep);
         // The whole is copied once for all that has come meanwhile, and others have their turn in between.
         for _more in 1..AT_ONCE {
             let Some(seen) = watched.next().now_or_never() else { break };
-            take(&mut all, seen, keep);
+            is_new |= take(&mut all, seen, keep);
         }
-        if let Some(all) = &all {
+        if let Some(all) = all.as_ref().filter(|_| is_new) {
             list.send_replace(Some(Arc::new(all.clone())));
         }
         tokio::task::yield_now().await;
     }
 }
 
-/// Takes in what was seen. There is nothing before the first whole.
-fn take<K: Resource, V>(all: &mut Option<Contents<V>>, seen: Seen<K>, keep: fn(K) -> V) {
+/// Takes in what was seen, and tells whether it was anything. There is nothing before the first whole.
+fn take<K: Resource, V>(all: &mut Option<Contents<V>>, seen: Seen<K>, keep: fn(K) -> V) -> bool {
     let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
     match (seen, &mut *all) {
         (Seen::Whole { objects, unread, .. }, _) => {
@@ -148,6 +148,8 @@ fn take<K: Resource, V>(all: &mut Option<Contents<V>>, seen: Seen<K>, keep: fn(K
         (Seen::Applied(_) | Seen::Gone(_), None) => {}
         (Seen::Failed(error), _) => {
             tracing::warn!(error = with_causes(&error), "a list of objects is not followed");
+            return false;
         }
     }
+    true
 }
