@@ -1,31 +1,27 @@
 //! The clients of now, and bounds on requests.
 //!
 //! One client has what must not wait: the node, its lease, pods and their patches, tokens, events. Watches of objects, which are as many
-//! as pods name, are spread over further ones, each with a connection of its own (`berth_core::cluster::spread`). All of them are made
-//! from the same configuration, and replaced together.
+//! as pods name, have another, so that what they bring does not delay the others. Both are made from the same configuration, and replaced
+//! together.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
-use berth_core::cluster::spread::Spread;
 use kube::Client;
 use tokio::sync::watch;
 
-use super::{ApiError, connection::Content};
+use super::{
+    ApiError,
+    connection::{Content, Wires},
+};
 
-/// Makes another client of the same configuration.
-type Further = Box<dyn Fn() -> Result<Client, String> + Send + Sync>;
-
-/// A client for a cluster, and what makes more of them.
+/// Clients for a cluster.
 pub struct Connection {
-    /// The first one.
+    /// The one of what must not wait.
     pub(super) client: Client,
-    /// Makes others, without reading files.
-    pub(super) further: Further,
+    /// The one of many watches.
+    pub(super) many: Client,
+    /// Their connections.
+    pub(super) wires: Wires,
     /// What the files held that they are made from.
     pub(super) made_from: Option<Content>,
 }
@@ -33,8 +29,7 @@ pub struct Connection {
 /// Of one that has no connections of its own.
 impl From<Client> for Connection {
     fn from(client: Client) -> Self {
-        let another = client.clone();
-        Self { client, further: Box::new(move || Ok(another.clone())), made_from: None }
+        Self { many: client.clone(), client, wires: Wires::default(), made_from: None }
     }
 }
 
@@ -47,46 +42,33 @@ impl fmt::Debug for Connection {
 /// The clients of now: others take their place when certificates or the kubeconfig have changed. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Clients {
-    sender: Arc<watch::Sender<Arc<Shared>>>,
-    receiver: watch::Receiver<Arc<Shared>>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    connection: Connection,
-    spread: Mutex<Spreading>,
-}
-
-/// Who carries which watches.
-#[derive(Default)]
-struct Spreading {
-    places: Spread,
-    clients: BTreeMap<usize, Client>,
-}
-
-impl fmt::Debug for Spreading {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.places.fmt(out)
-    }
+    sender: Arc<watch::Sender<Connection>>,
+    receiver: watch::Receiver<Connection>,
 }
 
 impl Clients {
     /// Begins with these.
     #[must_use]
     pub fn new(connection: impl Into<Connection>) -> Self {
-        let (sender, receiver) = watch::channel(Shared::of(connection.into()));
+        let (sender, receiver) = watch::channel(connection.into());
         Self { sender: Arc::new(sender), receiver }
     }
 
     /// The one of now, for one request or one watch.
     #[must_use]
     pub fn get(&self) -> Client {
-        self.receiver.borrow().connection.client.clone()
+        self.receiver.borrow().client.clone()
     }
 
     /// Uses these from now on. Watches begin again with them.
     pub(super) fn replace(&self, connection: Connection) {
-        self.sender.send_replace(Shared::of(connection));
+        self.sender.send_replace(connection);
+    }
+
+    /// Cuts the connections on which nothing has come for so long, though something was sent, and says how many: whatever is on them ends
+    /// with an error, and is asked again over others.
+    pub(super) fn cut_silent(&self, least: Duration) -> usize {
+        self.receiver.borrow().wires.cut_silent(least)
     }
 
     /// Waits until those that were taken last through this handle were replaced.
@@ -97,70 +79,17 @@ impl Clients {
 
     /// As [`get`](Self::get), and [`replaced`](Self::replaced) waits for the next one.
     pub(super) fn take(&mut self) -> Client {
-        self.receiver.borrow_and_update().connection.client.clone()
+        self.receiver.borrow_and_update().client.clone()
     }
 
-    /// The same for one of many watches, which keeps its `place` as long as there are no other clients.
-    pub(super) fn take_place(&mut self, place: &mut Option<Place>) -> Client {
-        let shared = Arc::clone(&self.receiver.borrow_and_update());
-        let known = place.take().filter(|place| Arc::ptr_eq(&place.shared, &shared));
-        place.insert(known.unwrap_or_else(|| Shared::begin(shared))).client.clone()
+    /// The same for one of many watches.
+    pub(super) fn take_many(&mut self) -> Client {
+        self.receiver.borrow_and_update().many.clone()
     }
 
     /// What the files held that the clients of now are made from, where they are made from files.
     pub(super) fn made_from(&self) -> Option<Content> {
-        self.receiver.borrow().connection.made_from
-    }
-}
-
-/// The place of one watch among those that a connection carries. It is free again when this is dropped.
-pub(super) struct Place {
-    shared: Arc<Shared>,
-    number: usize,
-    client: Client,
-}
-
-impl fmt::Debug for Place {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_tuple("Place").field(&self.number).finish()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut spread = self.shared.spread();
-        if spread.places.end(self.number) {
-            spread.clients.remove(&self.number);
-        }
-    }
-}
-
-impl Shared {
-    fn of(connection: Connection) -> Arc<Self> {
-        Arc::new(Self { connection, spread: Mutex::default() })
-    }
-
-    fn spread(&self) -> MutexGuard<'_, Spreading> {
-        self.spread.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn begin(shared: Arc<Self>) -> Place {
-        let mut spread = shared.spread();
-        let number = spread.places.begin();
-        let known = spread.clients.get(&number).cloned();
-        let client = known.unwrap_or_else(|| {
-            let made = (shared.connection.further)().unwrap_or_else(|why| {
-                tracing::error!(
-                    why,
-                    "make another client for watches: they share the first one's connection"
-                );
-                shared.connection.client.clone()
-            });
-            spread.clients.insert(number, made.clone());
-            made
-        });
-        drop(spread);
-        Place { shared, number, client }
+        self.receiver.borrow().made_from
     }
 }
 
@@ -177,6 +106,3 @@ where
         Err(_elapsed) => Err(ApiError::Unanswered(format!("nothing came within {} s", time.as_secs()))),
     }
 }
-
-#[cfg(test)]
-mod tests;

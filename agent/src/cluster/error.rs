@@ -44,6 +44,12 @@ impl ApiError {
         Self::Unanswered(innermost(error))
     }
 
+    /// Nobody knows whether the server has heard of it.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Unanswered(_))
+    }
+
     /// The object is not there.
     #[must_use]
     pub fn is_not_found(&self) -> bool {

@@ -21,7 +21,6 @@ pub(super) use self::events::{AT_ONCE_BYTES, stopping};
 use self::events::{Events, Next};
 use super::{
     ApiError, Clients, Unread,
-    client::Place,
     head::Head,
     lines::{LINE_BYTES_MAX, Lines},
     list::{ANSWER_WITHIN, Collection, Listed, OBJECTS_MAX},
@@ -75,12 +74,13 @@ pub struct Watched<K> {
     not_before: Option<Instant>,
 }
 
-/// On which connection it is.
+/// Whose connections it is on.
+#[derive(Clone, Copy)]
 enum Carried {
-    /// The one of everything else.
+    /// Those of what must not wait.
     First,
-    /// One of those that carry many, where it has been asked already.
-    Spread(Option<Place>),
+    /// Those of many watches.
+    Many,
 }
 
 enum State<K> {
@@ -160,7 +160,7 @@ where
     /// The same, as one of many: on connections that carry nothing else.
     #[must_use]
     pub fn of_many(self) -> Self {
-        Self { carried: Carried::Spread(None), ..self }
+        Self { carried: Carried::Many, ..self }
     }
 
     /// What is seen next. Nothing is lost when it is given up: what was asked goes on with the next call.
@@ -198,9 +198,9 @@ where
     }
 
     fn ask(&mut self) {
-        let client = match &mut self.carried {
+        let client = match self.carried {
             Carried::First => self.clients.take(),
-            Carried::Spread(place) => self.clients.take_place(place),
+            Carried::Many => self.clients.take_many(),
         };
         let api = (self.api)(client);
         let (url, fields) = (api.resource_url().to_owned(), self.fields.clone());

@@ -29,6 +29,14 @@ pub fn renew_every(seconds: u32) -> Duration {
     Duration::from_secs(u64::from(seconds)).mul_f64(RENEWED_AFTER)
 }
 
+/// Whether connections to the API server that are silent are given up after so many renewals in a row that failed, the last of them for
+/// want of an answer: a ping would show it too late for the node to be taken for alive. A kubelet closes those that carry nothing then,
+/// and with `DISABLE_HTTP2` all (`retryUpdateLease`; `onHeartbeatFailure` of `cmd/kubelet/app/server.go`).
+#[must_use]
+pub fn is_silence_given_up(failures: u32) -> bool {
+    failures > 1
+}
+
 /// The lease to be made, or what becomes of the existing one. It goes away with its node.
 #[must_use]
 pub fn renewed(existing: Option<&Value>, holder: Holder<'_>, now: Timestamp) -> Value {

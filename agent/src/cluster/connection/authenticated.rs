@@ -7,16 +7,18 @@ use std::{
 
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode, header::AUTHORIZATION};
-use hyper::body::Incoming;
 use kube::{Config, client::Body};
 use secrecy::{ExposeSecret as _, SecretString};
+use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Service, ServiceExt as _};
 
 use super::{
     Transport, base64,
-    credentials::{Credential, Credentials},
+    credentials::{Credentials, Identity},
     proxy::Way,
+    spreading::Carried,
     transport,
+    wire::Wires,
 };
 
 /// Sends each request with the credential of now.
@@ -25,27 +27,33 @@ pub(super) struct Authenticated {
     shared: Arc<Shared>,
 }
 
+/// What connections are made of.
+pub(super) struct Made {
+    pub(super) config: Config,
+    pub(super) way: Way,
+    pub(super) wires: Wires,
+}
+
 struct Shared {
     credentials: Arc<Credentials>,
-    config: Config,
-    way: Way,
+    made: Made,
     /// For credentials without a certificate of their own.
     plain: Transport,
-    /// Connections with the certificate of a credential.
-    certified: Mutex<Option<(Arc<Credential>, Transport)>>,
+    /// Connections with the certificate of a credential, and when they end.
+    certified: Mutex<Option<(CancellationToken, Transport)>>,
 }
 
 impl Authenticated {
-    /// `plain` is for credentials without a certificate; for others, connections of this configuration are made.
-    pub(super) fn of(credentials: Arc<Credentials>, config: Config, way: Way, plain: Transport) -> Self {
-        Self { shared: Arc::new(Shared { credentials, config, way, plain, certified: Mutex::default() }) }
+    /// `plain` is for credentials without a certificate; for others, connections are made so.
+    pub(super) fn of(credentials: Arc<Credentials>, made: Made, plain: Transport) -> Self {
+        Self { shared: Arc::new(Shared { credentials, made, plain, certified: Mutex::default() }) }
     }
 }
 
 impl Service<Request<Body>> for Authenticated {
-    type Response = Response<Incoming>;
+    type Response = Response<Carried>;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<Incoming>, BoxError>>;
+    type Future = BoxFuture<'static, Result<Response<Carried>, BoxError>>;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
@@ -58,7 +66,7 @@ impl Service<Request<Body>> for Authenticated {
             if let Some(header) = used.header()? {
                 request.headers_mut().insert(AUTHORIZATION, header);
             }
-            let answer = shared.transport(&used)?.oneshot(request).await?;
+            let answer = shared.transport(used.identity.as_ref())?.oneshot(request).await?;
             if answer.status() == StatusCode::UNAUTHORIZED {
                 shared.credentials.refused(&used);
             }
@@ -68,21 +76,22 @@ impl Service<Request<Body>> for Authenticated {
 }
 
 impl Shared {
-    /// Connections for a credential: none outlives the certificate that it was made with by more than its last answer.
-    fn transport(&self, used: &Arc<Credential>) -> Result<Transport, String> {
-        let Some(identity) = &used.identity else { return Ok(self.plain.clone()) };
+    /// Connections with this certificate, or without any.
+    fn transport(&self, identity: Option<&Identity>) -> Result<Transport, String> {
+        let Some(identity) = identity else { return Ok(self.plain.clone()) };
         let mut certified = self.certified.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, transport)) = certified.as_ref()
-            && Arc::ptr_eq(of, used)
+        if let Some((ended, transport)) = certified.as_ref()
+            && *ended == identity.ended
         {
             return Ok(transport.clone());
         }
-        let mut config = self.config.clone();
+        let Made { config, way, wires } = &self.made;
+        let mut config = config.clone();
         let key = base64(identity.key.expose_secret().as_bytes());
         config.auth_info.client_certificate_data = Some(base64(identity.certificates.as_bytes()));
         config.auth_info.client_key_data = Some(SecretString::from(key));
-        let made = transport(&config, &self.way)?;
-        *certified = Some((Arc::clone(used), made.clone()));
+        let made = transport(&config, way, &wires.until(identity.ended.clone()))?;
+        *certified = Some((identity.ended.clone(), made.clone()));
         Ok(made)
     }
 }

@@ -20,6 +20,7 @@ use http::HeaderValue;
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 use super::exec::Plugin;
@@ -42,6 +43,18 @@ const FILE_WITHIN: Duration = Duration::from_secs(10);
 pub(super) struct Identity {
     pub(super) certificates: String,
     pub(super) key: SecretString,
+    /// Another one, or none, has taken its place: connections with it end.
+    pub(super) ended: CancellationToken,
+}
+
+impl Identity {
+    pub(super) fn new(certificates: String, key: SecretString) -> Self {
+        Self { certificates, key, ended: CancellationToken::new() }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.certificates == other.certificates && self.key.expose_secret() == other.key.expose_secret()
+    }
 }
 
 /// What proves who the node is.
@@ -94,6 +107,8 @@ pub(super) struct Credentials {
 #[derive(Default)]
 struct State {
     last: Option<(Arc<Credential>, Instant)>,
+    /// The certificate that was there last, whatever came of attempts since.
+    identity: Option<Identity>,
     is_refused: bool,
     failures: u32,
     /// Until when nothing is tried, and why.
@@ -167,8 +182,9 @@ impl State {
         self.running = None;
         self.is_refused = false;
         let why = match got {
-            Ok(credential) => {
-                let credential = Arc::new(credential);
+            Ok(Credential { token, identity, until }) => {
+                let identity = self.certify(identity);
+                let credential = Arc::new(Credential { token, identity, until });
                 self.last = Some((Arc::clone(&credential), now));
                 (self.failures, self.failed) = (0, None);
                 return Ok(credential);
@@ -185,6 +201,21 @@ impl State {
         let pause = doubled(AGAIN_MIN, self.failures - 1, AGAIN_MAX);
         self.failed = Some((now + pause, why.clone()));
         Err(why)
+    }
+
+    /// The certificate of now. The same one that is printed again goes on; another one ends the one before, with all connections and the
+    /// watches on them (`refreshCredsLocked` of `exec.go`).
+    fn certify(&mut self, printed: Option<Identity>) -> Option<Identity> {
+        let goes_on = match (&self.identity, &printed) {
+            (Some(before), Some(printed)) => before.is(printed),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if !goes_on && let Some(before) = std::mem::replace(&mut self.identity, printed) {
+            tracing::info!("the plugin prints another certificate: connections with the one before are cut");
+            before.ended.cancel();
+        }
+        self.identity.clone()
     }
 }
 

@@ -135,7 +135,7 @@ fn understood(document: &Node, version: &str) -> Result<Credential, String> {
         ),
     };
     let identity = match (field("clientCertificateData"), field("clientKeyData")) {
-        (Some(certificates), Some(key)) => Some(Identity { certificates, key: SecretString::from(key) }),
+        (Some(certificates), Some(key)) => Some(Identity::new(certificates, SecretString::from(key))),
         (None, None) => None,
         (Some(_), None) | (None, Some(_)) => {
             return Err("of a certificate and its key there is one alone".to_owned());

@@ -1,7 +1,7 @@
 //! The connection to the API server, as a kubeconfig says.
 //!
-//! One HTTP/2 connection carries all requests and watches of a client, however many begin at the same moment. One that is silent is
-//! found out by pings, as in client-go (`k8s.io/apimachinery/pkg/util/net/http.go`).
+//! An HTTP/2 connection carries as many requests and watches as the server takes on it, and more of them are made when they are needed.
+//! One that is silent is found out by pings, as in client-go (`k8s.io/apimachinery/pkg/util/net/http.go`), and earlier when the lease shows it.
 
 mod authenticated;
 mod credentials;
@@ -9,6 +9,9 @@ mod exec;
 mod gate;
 mod proxy;
 mod reload;
+mod settings;
+mod spreading;
+mod wire;
 
 use std::{
     fs,
@@ -19,7 +22,6 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{HeaderName, HeaderValue, Request, Response};
-use hyper::body::Incoming;
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
@@ -33,13 +35,18 @@ use kube::{
 };
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, util::BoxCloneSyncService};
 
-pub(super) use self::reload::{Content, follow};
 use self::{
-    authenticated::Authenticated,
+    authenticated::{Authenticated, Made},
     credentials::{Credentials, Source},
     exec::Plugin,
     gate::OneByOne,
     proxy::Way,
+    spreading::{Carried, Spreading},
+    wire::Wired,
+};
+pub(super) use self::{
+    reload::{Content, follow},
+    wire::Wires,
 };
 use super::{answers::Bounded, client::Connection};
 use crate::{
@@ -54,8 +61,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 const PING_AFTER: Duration = Duration::from_secs(30);
 /// How long that may take (`PingTimeout`).
 const PING_WITHIN: Duration = Duration::from_secs(15);
-/// Requests that are sent before the server has told its settings, which takes as long as the first answer.
-const FIRST_STREAMS: usize = 8;
+/// Requests that are sent before the server has told its settings: it breaks off those beyond.
+const FIRST_STREAMS: usize = 1;
 /// How long a connection without pings (HTTP/1.1) may be silent: longer than any watch.
 const READ_WITHIN: Duration = Duration::from_secs(330);
 
@@ -82,7 +89,7 @@ pub enum ConnectError {
 }
 
 /// Sends a request over a connection.
-type Transport = BoxCloneSyncService<Request<Body>, Response<Incoming>, BoxError>;
+type Transport = BoxCloneSyncService<Request<Body>, Response<Carried>, BoxError>;
 
 /// Whose kubeconfig, and what of it is known to change otherwise.
 #[derive(Debug, Clone, Copy)]
@@ -136,7 +143,7 @@ pub(super) async fn connect_as(
         let _runtime = runtime.enter();
         let way = Way::of(named_proxy.as_deref(), &proxies, &config.cluster_url)?;
         let recipe = Recipe::of(config, way)?;
-        Ok(Connection { client: recipe.client()?, further: Box::new(move || recipe.client()), made_from })
+        Ok(Connection { client: recipe.client()?, many: recipe.client()?, wires: recipe.wires, made_from })
     });
     let made = made.await.unwrap_or_else(|_cancelled| Err("the agent is stopping".to_owned()));
     made.map_err(wrong)
@@ -148,6 +155,8 @@ struct Recipe {
     way: Way,
     /// Of all of them: a plugin is run once for all.
     credentials: Option<Arc<Credentials>>,
+    /// Connections of all of them.
+    wires: Wires,
 }
 
 impl Recipe {
@@ -157,22 +166,22 @@ impl Recipe {
         config.proxy_url = None;
         let credentials = source(&mut config.auth_info)?.map(Credentials::of);
         take_in(&mut config.auth_info);
-        Ok(Self { config, way, credentials })
+        Ok(Self { config, way, credentials, wires: Wires::default() })
     }
 
     /// A client with connections of its own.
     fn client(&self) -> Result<Client, String> {
-        let Self { config, way, credentials } = self;
+        let Self { config, way, credentials, wires } = self;
         let text = |error: kube::Error| with_causes(&error);
         let (base, auth) = (config.base_uri_layer(), config.auth_layer().map_err(text)?);
         let (headers, namespace) =
             (config.extra_headers_layer().map_err(text)?, config.default_namespace.clone());
-        let transport = transport(config, way)?;
+        let transport = transport(config, way, wires)?;
         let transport = match credentials {
             None => transport,
             Some(credentials) => {
-                let (credentials, config, way) = (Arc::clone(credentials), config.clone(), way.clone());
-                BoxCloneSyncService::new(Authenticated::of(credentials, config, way, transport))
+                let made = Made { config: config.clone(), way: way.clone(), wires: wires.clone() };
+                BoxCloneSyncService::new(Authenticated::of(Arc::clone(credentials), made, transport))
             }
         };
         let service = ServiceBuilder::new()
@@ -220,23 +229,23 @@ fn source(user: &mut AuthInfo) -> Result<Option<Source>, String> {
 }
 
 /// Connections with the certificate of the configuration.
-fn transport(config: &Config, way: &Way) -> Result<Transport, String> {
+fn transport(config: &Config, way: &Way, wires: &Wires) -> Result<Transport, String> {
     match way {
-        Way::Direct => through(proxy::tcp(), config),
-        Way::Http(proxy) => through(proxy.tunnel(proxy::tcp()), config),
+        Way::Direct => through(proxy::tcp(), config, wires),
+        Way::Http(proxy) => through(proxy.tunnel(proxy::tcp()), config, wires),
         Way::Https(proxy) => {
             // Who the node is, is no business of the proxy's.
             let mut anonymous = config.clone();
             anonymous.auth_info = AuthInfo::default();
             let tls = anonymous.rustls_client_config().map_err(|error| with_causes(&error))?;
             let to_proxy = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1();
-            through(proxy.tunnel(to_proxy.wrap_connector(proxy::tcp())), config)
+            through(proxy.tunnel(to_proxy.wrap_connector(proxy::tcp())), config, wires)
         }
-        Way::Socks(proxy) => through(proxy.socks(proxy::tcp()), config),
+        Way::Socks(proxy) => through(proxy.socks(proxy::tcp()), config, wires),
     }
 }
 
-fn through<C>(connector: C, config: &Config) -> Result<Transport, String>
+fn through<C>(connector: C, config: &Config, wires: &Wires) -> Result<Transport, String>
 where
     C: Service<http::Uri> + Clone + Send + Sync + 'static,
     C::Response: legacy::connect::Connection + hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
@@ -256,18 +265,20 @@ where
     let mut timed = TimeoutConnector::new(https.enable_all_versions().wrap_connector(connector));
     timed.set_connect_timeout(Some(CONNECT_WITHIN));
     timed.set_read_timeout(Some(READ_WITHIN));
-    let http: legacy::Client<_, Body> = legacy::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
+    let mut http = legacy::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
         .http2_keep_alive_interval(PING_AFTER)
         .http2_keep_alive_timeout(PING_WITHIN)
         // As client-go: one that is dead is not found out by the next request alone.
         .http2_keep_alive_while_idle(true)
-        // Until the server has said how many streams it takes: one that takes fewer breaks off those beyond.
         .http2_initial_max_send_streams(FIRST_STREAMS)
         // A connection that carries watches is idle to the pool, which would forget it and make another one for the next.
-        .pool_idle_timeout(None)
-        .build(timed);
-    Ok(BoxCloneSyncService::new(OneByOne::of(http).map_err(BoxError::from)))
+        .pool_idle_timeout(None);
+    let wires = wires.clone();
+    Ok(BoxCloneSyncService::new(Spreading::of(move |told| {
+        let single: legacy::Client<_, Body> = http.build(Wired::of(timed.clone(), wires.clone(), told));
+        BoxCloneSyncService::new(OneByOne::of(single).map_err(BoxError::from))
+    })))
 }
 
 /// Who the server hears asking: the kubelet whose place this is.
@@ -282,4 +293,4 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::cluster) mod tests;

@@ -1,6 +1,6 @@
 //! Kubeconfigs and a server that tells who asked.
 
-mod server;
+pub(in crate::cluster) mod server;
 
 use std::{
     fs,
@@ -8,22 +8,23 @@ use std::{
 };
 
 use berth_core::cluster::proxy::Proxies;
+use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
 use self::server::{Authority, Proxy, Server};
 use super::*;
 use crate::cluster::{ApiError, Clients, client::within};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 /// A kubeconfig in a directory.
-struct Node {
+pub(in crate::cluster) struct Node {
     dir: tempfile::TempDir,
     cluster: Cluster,
 }
 
 impl Node {
-    fn with(cluster: Value, user: Value) -> Self {
+    pub(in crate::cluster) fn with(cluster: Value, user: Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let kubeconfig = dir.path().join("kubelet.conf");
         let text = json!({
@@ -46,7 +47,7 @@ impl Node {
         Named { kubeconfig: &self.cluster.kubeconfig, known: Path::new("none") }
     }
 
-    async fn connection(&self) -> Result<Connection, ConnectError> {
+    pub(in crate::cluster) async fn connection(&self) -> Result<Connection, ConnectError> {
         connect(&self.cluster, self.named()).await
     }
 
@@ -61,11 +62,27 @@ impl Node {
     }
 }
 
-async fn who(client: &Client) -> Result<Value, ApiError> {
+pub(in crate::cluster) async fn who(client: &Client) -> Result<Value, ApiError> {
     within(SOON, client.request(Request::get("/who").body(Vec::new()).unwrap())).await
 }
 
-fn data(text: &str) -> String {
+/// Begins a watch that tells nothing.
+pub(in crate::cluster) async fn watch(client: &Client) -> Response<Body> {
+    let request = Request::get("/watch").body(Body::empty()).unwrap();
+    within(SOON, client.send(request)).await.unwrap()
+}
+
+/// Waits until it is so.
+pub(in crate::cluster) async fn until(is_so: impl Fn() -> bool) {
+    let waiting = async {
+        while !is_so() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(SOON, waiting).await.unwrap();
+}
+
+pub(in crate::cluster) fn data(text: &str) -> String {
     base64(text.as_bytes())
 }
 
@@ -157,16 +174,18 @@ async fn the_node_is_who_its_kubeconfig_says() {
 }
 
 #[tokio::test]
-async fn another_certificate_of_a_plugin_is_used_on_another_connection() {
+async fn another_certificate_of_a_plugin_is_used_on_other_connections_and_ends_those_before() {
     let authority = Authority::new("ours");
-    let server = Server::start(&authority, &["127.0.0.1"]).await;
+    let server = Server::start_http2(&authority, &["127.0.0.1"], 100).await;
     let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("printed");
-    let print = |name: &str| {
-        let (certificate, key) = authority.client(name);
+    let (first, second) = (authority.client("first"), authority.client("second"));
+    let print = |(certificate, key): &(String, String), token: &str| {
+        // It has ended already, so the plugin is run for each request.
         let status = json!({
-            "clientCertificateData": certificate, "clientKeyData": key, "expirationTimestamp": "2000-01-01T00:00:00Z",
+            "clientCertificateData": certificate, "clientKeyData": key, "token": token,
+            "expirationTimestamp": "2000-01-01T00:00:00Z",
         });
         let printed = json!({ "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status });
         fs::write(&file, printed.to_string()).unwrap();
@@ -174,11 +193,28 @@ async fn another_certificate_of_a_plugin_is_used_on_another_connection() {
     let user = json!({ "exec": {
         "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": "cat", "args": [file],
     } });
-    let client = Node::with(cluster, user).client().await.unwrap();
-    for name in ["first", "second"] {
-        print(name);
-        assert_eq!(who(&client).await.unwrap()["certificate"], name);
+    let Connection { client, many, .. } = Node::with(cluster, user).connection().await.unwrap();
+    let asks = async |certificate: &str, token: &str| {
+        let who = who(&client).await.unwrap();
+        assert_eq!(who["certificate"], certificate);
+        assert_eq!(who["authorization"], format!("Bearer {token}"));
+    };
+    print(&first, "one");
+    let mut watches = [watch(&client).await.into_body(), watch(&many).await.into_body()];
+    asks("first", "one").await;
+    print(&first, "two");
+    asks("first", "two").await;
+    assert_eq!(server.connections(), 2, "the same certificate needs no other connection");
+    print(&second, "three");
+    asks("second", "three").await;
+    asks("second", "three").await;
+    // Those of who has asked nothing since as well.
+    for watch in &mut watches {
+        let error = watch.frame().await.unwrap().unwrap_err();
+        assert!(with_causes(&error).contains("was given up"), "{error}");
     }
+    until(|| server.open() == 1).await;
+    assert_eq!(server.connections(), 3);
 }
 
 #[tokio::test]
@@ -243,9 +279,8 @@ async fn however_many_requests_begin_at_once_a_client_makes_one_connection() {
     let authority = Authority::new("ours");
     for (is_http2, connections) in [(true, 1), (false, REQUESTS)] {
         let hosts = ["127.0.0.1"];
-        // As long as the client does not know better, it sends no more than a server of few streams takes.
         let server = match is_http2 {
-            true => Server::start_http2(&authority, &hosts, u32::try_from(FIRST_STREAMS).unwrap()).await,
+            true => Server::start_http2(&authority, &hosts, 100).await,
             false => Server::start(&authority, &hosts).await,
         };
         let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
@@ -260,7 +295,7 @@ async fn however_many_requests_begin_at_once_a_client_makes_one_connection() {
 const REQUESTS: usize = 40;
 
 #[tokio::test]
-async fn a_further_client_has_a_connection_of_its_own_with_what_was_read_then() {
+async fn many_watches_have_a_connection_of_their_own_with_what_was_read_then() {
     let authority = Authority::new("ours");
     let server = Server::start_http2(&authority, &["127.0.0.1"], 100).await;
     let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
@@ -272,10 +307,132 @@ async fn a_further_client_has_a_connection_of_its_own_with_what_was_read_then() 
     let user = json!({ "client-certificate": files[0], "client-key": files[1] });
     let connection = Node::with(cluster, user).connection().await.unwrap();
     files.iter().for_each(|file| fs::remove_file(file).unwrap());
-    for client in [connection.client.clone(), (connection.further)().unwrap(), connection.client.clone()] {
-        assert_eq!(who(&client).await.unwrap()["certificate"], "first");
+    for client in [&connection.client, &connection.many, &connection.client] {
+        assert_eq!(who(client).await.unwrap()["certificate"], "first");
     }
     assert_eq!(server.connections(), 2);
+}
+
+#[tokio::test]
+async fn no_request_waits_behind_watches_however_few_streams_the_server_takes() {
+    let authority = Authority::new("ours");
+    for (streams, connections) in [(1, 11), (3, 4), (4, 3), (100, 1)] {
+        let server = Server::start_http2(&authority, &["127.0.0.1"], streams).await;
+        let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+        let client = Node::with(cluster, json!({})).client().await.unwrap();
+        let watches = futures::future::join_all((0..10).map(|_| watch(&client))).await;
+        for _ in 0..3 {
+            who(&client).await.unwrap();
+        }
+        assert_eq!(server.connections(), connections, "{streams}");
+        assert_eq!(server.open(), connections, "{streams}");
+        // The connections go with what they carried; one stays for the next request.
+        drop(watches);
+        until(|| server.open() == 1).await;
+        who(&client).await.unwrap();
+        assert_eq!(server.connections(), connections, "{streams}");
+    }
+}
+
+#[tokio::test]
+async fn what_waits_for_a_silent_server_ends_when_it_is_given_up_and_is_asked_on_another_connection() {
+    let authority = Authority::new("ours");
+    for is_http2 in [true, false] {
+        let server = match is_http2 {
+            true => Server::start_http2(&authority, &["127.0.0.1"], 2).await,
+            false => Server::start(&authority, &["127.0.0.1"]).await,
+        };
+        let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+        let mut clients = Clients::new(Node::with(cluster, json!({})).connection().await.unwrap());
+        let (one, many) = (clients.get(), clients.take_many());
+        let mut watches = [watch(&one).await.into_body(), watch(&many).await.into_body()];
+        who(&one).await.unwrap();
+        who(&many).await.unwrap();
+        let asked = server.requests();
+        let cut = async {
+            until(|| server.requests() == asked + 2).await;
+            clients.cut_silent(Duration::ZERO)
+        };
+        let (first, second, cut) = tokio::join!(never(&one), never(&many), cut);
+        assert!(cut >= 2, "{cut}");
+        for asked in [first, second] {
+            let why = asked.unwrap_err().to_string();
+            assert!(why.contains("was given up"), "{why}");
+        }
+        for watch in &mut watches {
+            let error = watch.frame().await.unwrap().unwrap_err();
+            assert!(with_causes(&error).contains("was given up"), "{error}");
+        }
+        let before = server.connections();
+        who(&one).await.unwrap();
+        who(&many).await.unwrap();
+        assert_eq!(server.connections(), before + 2, "HTTP/2: {is_http2}");
+    }
+}
+
+/// Asks what is never answered.
+async fn never(client: &Client) -> Result<Value, ApiError> {
+    within(SOON, client.request(Request::get("/never").body(Vec::new()).unwrap())).await
+}
+
+#[tokio::test]
+async fn a_connection_is_given_up_no_sooner_than_it_is_silent_and_not_where_it_owes_nothing() {
+    let authority = Authority::new("ours");
+    let server = Server::start_http2(&authority, &["127.0.0.1"], 100).await;
+    let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+    let clients = Clients::new(Node::with(cluster, json!({})).connection().await.unwrap());
+    let client = clients.get();
+    let mut watch = watch(&client).await.into_body();
+    for _ in 0..2 {
+        who(&client).await.unwrap();
+    }
+    assert_eq!(clients.cut_silent(Duration::ZERO), 0, "a watch has nothing to tell");
+    let asked = server.requests();
+    let given_up = async {
+        until(|| server.requests() == asked + 1).await;
+        assert_eq!(clients.cut_silent(SOON), 0);
+        // Another answer shows that it lives.
+        who(&client).await.unwrap();
+        assert_eq!(clients.cut_silent(Duration::ZERO), 0);
+    };
+    tokio::select! {
+        answer = never(&client) => panic!("{answer:?}"),
+        () = given_up => {}
+    }
+    tokio::time::timeout(LOOK, watch.frame()).await.unwrap_err();
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn certificate_files_that_change_are_used_from_then_on_and_the_connection_before_ends() {
+    let authority = Authority::new("ours");
+    let server = Server::start_http2(&authority, &["127.0.0.1"], 100).await;
+    let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+    let dir = tempfile::tempdir().unwrap();
+    let files = ["client.crt", "client.key"].map(|name| dir.path().join(name));
+    // One after the other: for a moment they do not fit.
+    let write = |name: &str| {
+        let (certificate, key) = authority.client(name);
+        fs::write(&files[0], certificate).unwrap();
+        fs::write(&files[1], key).unwrap();
+    };
+    write("first");
+    let node = Node::with(cluster, json!({ "client-certificate": files[0], "client-key": files[1] }));
+    let clients = Clients::new(node.connection().await.unwrap());
+    let following = reload::follow_every(LOOK, &clients, node.named(), || node.connection());
+    let changing = async {
+        for name in ["first", "second", "third"] {
+            write(name);
+            while who(&clients.get()).await.unwrap()["certificate"] != name {
+                tokio::time::sleep(LOOK).await;
+            }
+            until(|| server.open() == 1).await;
+        }
+    };
+    tokio::select! {
+        () = following => {}
+        changed = tokio::time::timeout(SOON, changing) => changed.unwrap(),
+    }
 }
 
 /// A kubeconfig with a token, and the clients that it makes.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_core::cluster::{
-    lease::{Holder, NAMESPACE, renew_every, renewed},
+    lease::{Holder, NAMESPACE, is_silence_given_up, renew_every, renewed},
     node::{backoff, jittered},
 };
 use jiff::Timestamp;
@@ -52,6 +52,9 @@ pub(super) async fn keep(
                 if failures == 2 {
                     tracing::warn!(%error, "renew the node's lease");
                 }
+                if error.is_unanswered() && is_silence_given_up(failures) {
+                    give_up_silent(&clients, every);
+                }
                 backoff(failures, error.retry_after(), every)
             }
         };
@@ -80,3 +83,14 @@ async fn renew(
     };
     value(&sent)
 }
+
+/// Has requests and watches that wait for a server that is not heard begin anew.
+fn give_up_silent(clients: &Clients, least: Duration) {
+    let connections = clients.cut_silent(least);
+    if connections > 0 {
+        tracing::warn!(connections, "nothing comes from the API server: connections are made anew");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -89,6 +89,33 @@ async fn a_token_is_what_a_file_has_without_blanks() {
     assert!(header == "Bearer first" && header.is_sensitive());
 }
 
+/// As if it had been read so long ago.
+fn age(credentials: &Credentials, by: Duration) {
+    if let Some((_, taken)) = &mut credentials.lock().last {
+        *taken -= by;
+    }
+}
+
+#[tokio::test]
+async fn a_token_file_that_changed_is_used_a_minute_later_or_when_the_server_has_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    let credentials = Credentials::of(Source::File(file.clone(), OneThread::default()));
+    let used = async || token(&credentials.now().await).to_owned();
+    fs::write(&file, "first").unwrap();
+    assert_eq!(used().await, "first");
+    fs::write(&file, "second").unwrap();
+    age(&credentials, FILE_EVERY - SECOND * 20);
+    assert_eq!(used().await, "first");
+    age(&credentials, SECOND * 20);
+    assert_eq!(used().await, "second");
+    fs::write(&file, "third").unwrap();
+    age(&credentials, REFUSED_PAUSE);
+    let refused = credentials.now().await.unwrap();
+    credentials.refused(&refused);
+    assert_eq!(used().await, "third");
+}
+
 /// A plugin that notes each run, and waits until there is a file.
 fn waiting(dir: &Path) -> Source {
     let print =
@@ -113,6 +140,27 @@ async fn those_who_ask_at_once_wait_for_one_run_which_outlives_them() {
     let (all, ()) = tokio::join!(all, open);
     assert!(all.iter().all(|one| token(one) == "x"));
     assert_eq!(fs::read_to_string(dir.path().join("runs")).unwrap().lines().count(), 1);
+}
+
+/// The certificate that is used once a plugin has printed this one.
+fn certified(state: &mut State, printed: Option<&str>) -> Option<Identity> {
+    let identity = printed.map(|name| Identity::new(name.to_owned(), SecretString::from("key")));
+    let got = Credential { identity, ..credential("x", None) };
+    state.take(Ok(got), Keeps::UntilItEnds, Instant::now()).unwrap().identity.clone()
+}
+
+#[test]
+fn a_certificate_goes_on_until_another_one_or_none_is_printed() {
+    let mut state = State::default();
+    assert!(certified(&mut state, None).is_none());
+    let first = certified(&mut state, Some("first")).unwrap();
+    state.take(Err("why".to_owned()), Keeps::UntilItEnds, Instant::now()).unwrap_err();
+    let again = certified(&mut state, Some("first")).unwrap();
+    assert!(again.ended == first.ended && !first.ended.is_cancelled());
+    let second = certified(&mut state, Some("second")).unwrap();
+    assert!(first.ended.is_cancelled() && !second.ended.is_cancelled());
+    assert!(certified(&mut state, None).is_none());
+    assert!(second.ended.is_cancelled());
 }
 
 #[test]

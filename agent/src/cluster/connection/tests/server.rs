@@ -1,19 +1,27 @@
 //! A server that answers who asked, and proxies to it.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    pin::pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
-use http::{Request, Response, header};
-use http_body_util::Full;
-use hyper::{body::Bytes, service::service_fn};
+use futures::stream;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    body::{Bytes, Frame},
+    service::service_fn,
+};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
+    sync::watch,
 };
 use tokio_rustls::{
     TlsAcceptor,
@@ -30,13 +38,13 @@ use x509_cert::der::Decode as _;
 const SLOW: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// Signs certificates.
-pub(super) struct Authority {
+pub(in crate::cluster) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
 
 impl Authority {
-    pub(super) fn new(name: &str) -> Self {
+    pub(in crate::cluster) fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
@@ -45,7 +53,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    pub(super) fn pem(&self) -> String {
+    pub(in crate::cluster) fn pem(&self) -> String {
         self.pem.clone()
     }
 
@@ -59,7 +67,7 @@ impl Authority {
     }
 
     /// The certificate of a client, and its key.
-    pub(super) fn client(&self, name: &str) -> (String, String) {
+    pub(in crate::cluster) fn client(&self, name: &str) -> (String, String) {
         self.signed(name, &[])
     }
 
@@ -86,18 +94,27 @@ impl Authority {
 }
 
 /// A server at loopback; it ends with the test.
-pub(super) struct Server {
+pub(in crate::cluster) struct Server {
     port: u16,
-    connections: Arc<AtomicUsize>,
+    seen: Arc<Counts>,
+    silence: watch::Sender<()>,
+}
+
+/// What a server has seen.
+#[derive(Default)]
+struct Counts {
+    connections: AtomicUsize,
+    open: AtomicUsize,
+    requests: AtomicUsize,
 }
 
 impl Server {
-    pub(super) async fn start(authority: &Authority, hosts: &[&str]) -> Self {
+    pub(in crate::cluster) async fn start(authority: &Authority, hosts: &[&str]) -> Self {
         Self::start_with(authority, hosts, None).await
     }
 
     /// One that speaks HTTP/2, with so many streams on a connection.
-    pub(super) async fn start_http2(authority: &Authority, hosts: &[&str], streams: u32) -> Self {
+    pub(in crate::cluster) async fn start_http2(authority: &Authority, hosts: &[&str], streams: u32) -> Self {
         Self::start_with(authority, hosts, Some(streams)).await
     }
 
@@ -105,30 +122,56 @@ impl Server {
         let acceptor = authority.acceptor(hosts, streams.is_some());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let connections = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&connections);
+        let seen = Arc::new(Counts::default());
+        let all = Arc::clone(&seen);
+        let (silence, silenced) = watch::channel(());
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                counted.fetch_add(1, Ordering::SeqCst);
-                let acceptor = acceptor.clone();
-                // Clients that do not trust it go.
-                tokio::spawn(async move { drop(serve(acceptor, stream, streams).await) });
+                let (acceptor, seen, mut silenced) = (acceptor.clone(), Arc::clone(&all), silenced.clone());
+                seen.connections.fetch_add(1, Ordering::SeqCst);
+                seen.open.fetch_add(1, Ordering::SeqCst);
+                silenced.mark_unchanged();
+                tokio::spawn(async move {
+                    let mut served = pin!(serve(acceptor, stream, streams, &seen.requests));
+                    tokio::select! {
+                        // Clients that do not trust it go.
+                        served = &mut served => drop(served),
+                        // It stays open, and nobody reads it any more.
+                        Ok(()) = silenced.changed() => std::future::pending().await,
+                    }
+                    seen.open.fetch_sub(1, Ordering::SeqCst);
+                });
             }
         });
-        Self { port, connections }
+        Self { port, seen, silence }
+    }
+
+    /// Nothing more comes on the connections that there are, and they stay open.
+    pub(in crate::cluster) fn silence(&self) {
+        self.silence.send_replace(());
+    }
+
+    /// How many there are.
+    pub(in crate::cluster) fn open(&self) -> usize {
+        self.seen.open.load(Ordering::SeqCst)
     }
 
     /// How many were made to it.
-    pub(super) fn connections(&self) -> usize {
-        self.connections.load(Ordering::SeqCst)
+    pub(in crate::cluster) fn connections(&self) -> usize {
+        self.seen.connections.load(Ordering::SeqCst)
     }
 
-    pub(super) fn port(&self) -> u16 {
+    /// How many requests have come.
+    pub(in crate::cluster) fn requests(&self) -> usize {
+        self.seen.requests.load(Ordering::SeqCst)
+    }
+
+    pub(in crate::cluster) fn port(&self) -> u16 {
         self.port
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(in crate::cluster) fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 }
@@ -137,6 +180,7 @@ async fn serve(
     acceptor: TlsAcceptor,
     stream: TcpStream,
     streams: Option<u32>,
+    requests: &AtomicUsize,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let stream = acceptor.accept(stream).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(|der| {
@@ -145,20 +189,14 @@ async fn serve(
         subject.trim_start_matches("CN=").to_owned()
     });
     let answer = service_fn(|request: Request<hyper::body::Incoming>| {
+        requests.fetch_add(1, Ordering::SeqCst);
         let text = |name| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         let said = json!({
             "authorization": text(header::AUTHORIZATION),
             "agent": text(header::USER_AGENT),
             "certificate": certificate,
         });
-        let said = Response::new(Full::new(Bytes::from(said.to_string())));
-        let is_slow = request.uri().path() == "/slow";
-        async move {
-            if is_slow {
-                tokio::time::sleep(SLOW).await;
-            }
-            Ok::<_, std::convert::Infallible>(said)
-        }
+        async move { Ok::<_, std::convert::Infallible>(answer(request, said.to_string()).await) }
     });
     if let Some(streams) = streams {
         let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -169,8 +207,38 @@ async fn serve(
     Ok(())
 }
 
+type Answer = UnsyncBoxBody<Bytes, std::convert::Infallible>;
+
+/// Takes what is sent, knows no lease and refuses one, has a watch that tells nothing and never ends, and says who asks.
+async fn answer(request: Request<hyper::body::Incoming>, said: String) -> Response<Answer> {
+    let text = |text: String| Response::new(Full::new(Bytes::from(text)).boxed_unsync());
+    let path = request.uri().path().to_owned();
+    match path.as_str() {
+        "/slow" => tokio::time::sleep(SLOW).await,
+        "/never" => std::future::pending().await,
+        "/watch" => {
+            let nothing = stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>();
+            return Response::new(StreamBody::new(nothing).boxed_unsync());
+        }
+        _ => {}
+    }
+    if request.method() != Method::GET {
+        let sent = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
+        return text(String::from_utf8(sent.unwrap_or_default().to_vec()).unwrap());
+    }
+    let (code, reason) = match path.rsplit_once("/leases/") {
+        None => return text(said),
+        Some((_, "refused")) => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+        Some(_) => (StatusCode::NOT_FOUND, "NotFound"),
+    };
+    let status = json!({ "kind": "Status", "code": code.as_u16(), "reason": reason });
+    let mut answer = text(status.to_string());
+    *answer.status_mut() = code;
+    answer
+}
+
 /// A proxy that leads to a server, whatever name is asked for.
-pub(super) struct Proxy {
+pub(in crate::cluster) struct Proxy {
     port: u16,
     seen: Arc<Seen>,
 }
@@ -182,7 +250,7 @@ struct Seen {
 }
 
 impl Proxy {
-    pub(super) async fn start(scheme: &'static str, authority: &Authority, to: u16) -> Self {
+    pub(in crate::cluster) async fn start(scheme: &'static str, authority: &Authority, to: u16) -> Self {
         let acceptor = authority.acceptor(&["127.0.0.1"], false);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -204,15 +272,15 @@ impl Proxy {
         Self { port, seen }
     }
 
-    pub(super) fn port(&self) -> u16 {
+    pub(in crate::cluster) fn port(&self) -> u16 {
         self.port
     }
 
-    pub(super) fn connections(&self) -> usize {
+    pub(in crate::cluster) fn connections(&self) -> usize {
         self.seen.connections.load(Ordering::SeqCst)
     }
 
-    pub(super) fn authorization(&self) -> Option<String> {
+    pub(in crate::cluster) fn authorization(&self) -> Option<String> {
         self.seen.authorization.lock().unwrap().clone()
     }
 }
