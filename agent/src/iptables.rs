@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use berth_core::derived::iptables::{Answer, CANARIES, Family, Item, PRESENT, answer, wanted};
+use berth_core::{
+    derived::iptables::{Answer, CANARIES, Family, Item, PRESENT, answer, wanted},
+    short::short,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -156,8 +159,7 @@ impl Iptables {
             starter: self.starter.clone(),
         };
         let ended = program.run("", CALL_WITHIN).await?;
-        let end = ended.complaint.floor_char_boundary(OUTPUT_MAX);
-        Ok((ended.status.code(), ended.complaint[..end].to_owned()))
+        Ok((ended.status.code(), short(ended.complaint, OUTPUT_MAX)))
     }
 }
 

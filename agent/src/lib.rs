@@ -1,5 +1,6 @@
 //! The Berth node agent: everything that touches the machine, around the decisions of `berth-core`.
 
+mod absent;
 pub mod app;
 pub mod causes;
 pub mod cgroup;

@@ -12,7 +12,8 @@ pub const EVENT_BYTES_MAX: usize = 16 << 10;
 const REST: &str = "…";
 
 /// The text, or its beginning with a sign that there is more.
-pub(crate) fn short(mut text: String, bytes_max: usize) -> String {
+#[must_use]
+pub fn short(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         text.truncate(text.floor_char_boundary(bytes_max - REST.len()));
         text.push_str(REST);

@@ -2,12 +2,13 @@
 
 use std::{error::Error, fmt, time::Duration};
 
+use berth_core::short::short;
 use kube::core::Status;
 
 /// Longest that a server is obeyed when it says when to ask again. It says seconds (`pkg/util/flowcontrol`); somebody between may say
 /// days.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
-/// Letters of a message that are kept, of a server that may say anything.
+/// Bytes of a message that are kept, of a server that may say anything.
 const MESSAGE_MAX: usize = 1024;
 /// Cause of a refusal of a version that the server has not got to (`CauseTypeResourceVersionTooLarge`).
 const TOO_LARGE: &str = "ResourceVersionTooLarge";
@@ -136,12 +137,12 @@ impl From<kube::Error> for ApiError {
 
 impl From<Status> for ApiError {
     fn from(status: Status) -> Self {
-        let Status { code, mut reason, mut message, details, .. } = status;
+        let Status { code, mut reason, message, details, .. } = status;
         let causes = details.as_ref().map_or(&[][..], |details| &details.causes);
         if causes.iter().any(|cause| cause.reason == TOO_LARGE) {
             TOO_LARGE.clone_into(&mut reason);
         }
-        message.truncate(message.floor_char_boundary(MESSAGE_MAX));
+        let message = short(message, MESSAGE_MAX);
         let seconds = details.map_or(0, |details| details.retry_after_seconds);
         let retry_after = Duration::from_secs(seconds.into()).min(RETRY_AFTER_MAX);
         Self::Refused { code, reason, message, retry_after }
@@ -215,6 +216,6 @@ mod tests {
     fn a_message_without_end_is_cut() {
         let message = "é".repeat(MESSAGE_MAX);
         let error = ApiError::from(Status { code: 500, message, ..Status::default() });
-        assert_eq!(error.to_string(), "é".repeat(MESSAGE_MAX / 2));
+        assert_eq!(error.to_string(), format!("{}…", "é".repeat(MESSAGE_MAX / 2 - 2)));
     }
 }

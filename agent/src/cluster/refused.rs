@@ -5,6 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use berth_core::{
     cluster::sync::NodePod,
     id::{PodName, PodUid},
+    short::short,
     spec::Pod,
     status::{Note, PodEvent, Severity},
 };
@@ -88,14 +89,11 @@ const SHOWN_MAX: usize = 50;
 /// Why a pod cannot be run, in a line.
 pub(super) fn text(faults: Faults) -> String {
     let more = faults.0.len().saturating_sub(NAMED_MAX);
-    let named = faults.0.into_iter().take(NAMED_MAX).map(|fault| {
-        let mut text = Fault { place: None, ..fault }.to_string();
-        if text.len() > FAULT_MAX {
-            text.truncate(text.floor_char_boundary(FAULT_MAX));
-            text.push('…');
-        }
-        text
-    });
+    let named = faults
+        .0
+        .into_iter()
+        .take(NAMED_MAX)
+        .map(|fault| short(Fault { place: None, ..fault }.to_string(), FAULT_MAX));
     let mut all: Vec<String> = named.collect();
     if more > 0 {
         all.push(format!("and {more} more"));

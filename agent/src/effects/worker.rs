@@ -18,6 +18,7 @@ use super::{
     runtime::prepare,
 };
 use crate::{
+    absent::absent_is_fine,
     causes::with_causes,
     source::file::Found,
     volumes::{remove_tree, unmount_below},
@@ -75,7 +76,7 @@ fn perform(work: Work) -> Result<Answer, Failure> {
             return rootfs::read_accounts(&layers, &scratch);
         }
         Work::Clear(tree) => {
-            host_files::absent_is_fine(std::fs::remove_dir_all(&tree)).map_err(local("remove", &tree))?;
+            absent_is_fine(std::fs::remove_dir_all(&tree)).map_err(local("remove", &tree))?;
         }
         Work::Link { target, link } => host_files::link(&target, &link)?,
         Work::Unlink { link, log } => {

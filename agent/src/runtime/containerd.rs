@@ -24,6 +24,8 @@ use tonic::{
     transport::Channel,
 };
 
+use crate::absent::Absence;
+
 /// What containerd accepts and sends at most (`defaults.DefaultMaxRecvMsgSize`); tonic's own bound is 4 MiB.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
@@ -258,6 +260,12 @@ impl From<Status> for Cause {
             Some(source) => Self::Unreachable(crate::causes::with_causes(source)),
             None => Self::Refused { code: status.code(), message: status.message().to_owned() },
         }
+    }
+}
+
+impl Absence for CallError {
+    fn is_absence(&self) -> bool {
+        self.is_not_found()
     }
 }
 

@@ -15,6 +15,7 @@ use berth_proto::shim::Task;
 use prost::Message;
 
 use super::shims::exit;
+use crate::absent::absent_is_fine;
 
 /// Largest file that is read. A task is some 150 bytes.
 const FILE_MAX: u64 = 4096;
@@ -49,13 +50,6 @@ pub(super) fn remove(dir: &Path, id: &ContainerId) -> io::Result<()> {
 /// Removes everything that a shim left.
 pub(super) fn remove_all(dir: &Path) -> io::Result<()> {
     absent_is_fine(fs::remove_dir_all(dir))
-}
-
-fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use rustix::{
 };
 
 use super::failure::local;
+use crate::absent::absent_is_fine;
 
 /// Makes a directory and those above it. Those that are made get `mode`, whatever the umask.
 pub(in crate::effects) fn make_dir(path: impl AsRef<Path>, mode: u32) -> Result<(), Failure> {
@@ -116,14 +117,6 @@ pub(in crate::effects) fn remove_log(path: &str) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// An error because a thing is not there is none.
-pub(in crate::effects) fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
 }
 
 #[cfg(test)]

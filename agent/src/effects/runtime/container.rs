@@ -29,6 +29,7 @@ use super::{
     task,
 };
 use crate::{
+    absent::absent_is_fine,
     causes::with_causes,
     effects::{
         failure::{failed, local, sandbox_gone},
@@ -131,7 +132,7 @@ pub(in crate::effects) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Re
         let remove = RemoveSnapshotRequest { snapshotter, key: id.to_string() };
         let mut client = host.containerd.snapshots();
         let removed = host.containerd.call("remove snapshot", id.as_str(), client.remove(remove)).await;
-        records::absent_is_fine(removed)?;
+        absent_is_fine(removed)?;
     }
     host.failpoint.reach("container.snapshot-removed");
     Ok(Outcome::Done)

@@ -19,9 +19,10 @@ use containerd_client::services::v1::{
 use prost_types::Any;
 
 use crate::{
+    absent::absent_is_fine,
     config::Handler,
     effects::{failure::failed, host::Host},
-    runtime::{CallError, labels},
+    runtime::labels,
 };
 
 /// Type URL of an OCI spec as JSON (containerd, `client/client.go`).
@@ -157,13 +158,5 @@ pub(super) async fn delete_container(host: &Host, id: &ContainerId) -> Result<()
 async fn delete_record(host: &Host, id: &str) -> Result<(), Failure> {
     let delete = DeleteContainerRequest { id: id.to_owned() };
     let mut client = host.containerd.containers();
-    absent_is_fine(host.containerd.call("delete the record of", id, client.delete(delete)).await)
-}
-
-/// What is to be removed may be gone.
-pub(super) fn absent_is_fine<T>(result: Result<T, CallError>) -> Result<(), Failure> {
-    match result {
-        Err(error) if !error.is_not_found() => Err(error.into()),
-        Ok(_) | Err(_) => Ok(()),
-    }
+    Ok(absent_is_fine(host.containerd.call("delete the record of", id, client.delete(delete)).await)?)
 }
