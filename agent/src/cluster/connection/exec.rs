@@ -45,6 +45,8 @@ pub(super) struct Plugin {
     program: Program,
     version: String,
     hint: String,
+    /// How long it may take: it is ended then.
+    pub(super) within: Duration,
 }
 
 impl Plugin {
@@ -79,12 +81,12 @@ impl Plugin {
         env.push(("KUBERNETES_EXEC_INFO".to_owned(), info));
         let args = config.args.clone().unwrap_or_default();
         let program = Program { command, args, env, ..Program::default() };
-        Ok(Self { program, version, hint })
+        Ok(Self { program, version, hint, within: WITHIN })
     }
 
     /// Runs it once.
     pub(super) async fn run(&self) -> Result<Credential, PluginError> {
-        let text = self.program.answer("", WITHIN).await;
+        let text = self.program.answer("", self.within).await;
         let text = text.map_err(|source| PluginError::Run { hint: self.hint.clone(), source })?;
         let bad =
             |why: &str| PluginError::Output { command: self.program.command.clone(), why: why.to_owned() };

@@ -117,7 +117,7 @@ async fn a_token_file_that_changed_is_used_a_minute_later_or_when_the_server_has
 }
 
 /// A plugin that notes each run, and waits until there is a file.
-fn waiting(dir: &Path) -> Source {
+fn waiting(dir: &Path) -> Plugin {
     let print =
         r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"x"}}"#;
     let text =
@@ -126,13 +126,13 @@ fn waiting(dir: &Path) -> Source {
         "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
         "command": "sh", "args": ["-c", text],
     });
-    Source::Plugin(Plugin::of(&serde_json::from_value(config).unwrap()).unwrap())
+    Plugin::of(&serde_json::from_value(config).unwrap()).unwrap()
 }
 
 #[tokio::test]
 async fn those_who_ask_at_once_wait_for_one_run_which_outlives_them() {
     let dir = tempfile::tempdir().unwrap();
-    let credentials = Credentials::of(waiting(dir.path()));
+    let credentials = Credentials::of(Source::Plugin(waiting(dir.path())));
     let gave_up = tokio::time::timeout(Duration::from_millis(50), credentials.now()).await;
     gave_up.unwrap_err();
     let all = futures::future::join_all((0..20).map(|_| credentials.now()));
@@ -140,6 +140,27 @@ async fn those_who_ask_at_once_wait_for_one_run_which_outlives_them() {
     let (all, ()) = tokio::join!(all, open);
     assert!(all.iter().all(|one| token(one) == "x"));
     assert_eq!(fs::read_to_string(dir.path().join("runs")).unwrap().lines().count(), 1);
+}
+
+#[tokio::test]
+async fn a_plugin_that_hangs_is_ended_and_told_to_all_who_wait_and_run_again_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plugin = waiting(dir.path());
+    plugin.within = SECOND / 2;
+    let credentials = Credentials::of(Source::Plugin(plugin));
+    let all = futures::future::join_all((0..5).map(|_| credentials.now())).await;
+    for one in all {
+        let why = one.unwrap_err();
+        assert!(why.contains("500ms"), "{why}");
+    }
+    fs::write(dir.path().join("gate"), "").unwrap();
+    let answers = async {
+        while credentials.now().await.is_err() {
+            tokio::time::sleep(SECOND / 50).await;
+        }
+    };
+    tokio::time::timeout(SECOND * 60, answers).await.unwrap();
+    assert_eq!(token(&credentials.now().await), "x");
 }
 
 /// The certificate that is used once a plugin has printed this one.

@@ -96,6 +96,17 @@ async fn a_plugin_that_fails_says_why_and_what_it_printed_is_not_shown() {
     assert!(error.starts_with("ask the credential plugin (get it there): run /nowhere/plugin"), "{error}");
 }
 
+#[tokio::test]
+async fn a_plugin_that_hangs_is_ended() {
+    for text in ["sleep 1000", "sleep 1000 & exit 0"] {
+        let mut plugin = script(text, json!({}));
+        assert_eq!(plugin.within, WITHIN);
+        plugin.within = Duration::from_millis(100);
+        let error = with_causes(&plugin.run().await.unwrap_err());
+        assert!(error.starts_with("ask the credential plugin: run sh") && error.contains("100ms"), "{error}");
+    }
+}
+
 #[test]
 fn what_a_plugin_prints_is_taken_whole_or_not_at_all() {
     let taken = |text: &str| {
