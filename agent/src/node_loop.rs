@@ -69,9 +69,18 @@ impl NodeLoop {
 
     /// Runs until it is cancelled. Pods go on.
     pub async fn run(mut self, mut events: mpsc::Receiver<Event>, cancel: CancellationToken) {
+        let mut are_sources_told = false;
         loop {
             while let Some(effect) = self.node.poll_effect() {
                 self.begin(effect);
+            }
+            // After the pods of the last one, whichever that is: a mirror of no pod of the node is nobody's from then on.
+            if !are_sources_told
+                && self.node.sources_have_spoken()
+                && let Some(sinks) = &self.sinks
+            {
+                sinks.reports.sources_have_spoken();
+                are_sources_told = true;
             }
             // What was begun has its turn, and what the runtime, shims and plugins have answered is read, before the next event: however
             // many events wait, an effect goes on after one of them.
@@ -86,14 +95,8 @@ impl NodeLoop {
                             self.look_at_node();
                         }
                         tracing::trace!(?event, "event");
-                        let is_source = matches!(event, Event::Desired { .. });
                         self.expect_services(&event);
                         self.node.handle(clock::now(), event);
-                        if is_source && self.node.sources_have_spoken()
-                            && let Some(sinks) = &self.sinks
-                        {
-                            sinks.reports.sources_have_spoken();
-                        }
                     }
                     None => return,
                 },

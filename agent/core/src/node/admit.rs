@@ -33,11 +33,7 @@ impl Node {
     /// What becomes of a pod. One that ran here goes on, whatever the node has left: nobody is rejected by a restart of the agent. One
     /// that has ended or is to be deleted is not begun anyway.
     pub(super) fn judge(&mut self, pod: &Pod, now: Now) -> Verdict {
-        let is_known = match &self.boot {
-            Boot::Adopting(inherited) => inherited.observation.pods().contains(&pod.uid),
-            Boot::Waiting | Boot::Done => false,
-        };
-        if is_known || pod.ended.is_some() || pod.deletion.is_some() {
+        if self.was_found(&pod.uid) || pod.ended.is_some() || pod.deletion.is_some() {
             return Verdict::Admitted;
         }
         let mut here = self.occupied.take().unwrap_or_else(|| {
@@ -84,6 +80,14 @@ impl Node {
             self.advance(&uid, now);
         }
         Verdict::Waits
+    }
+
+    /// Whether the runtime knew a pod when it was read, with what an earlier run of the agent left.
+    pub(super) fn was_found(&self, uid: &PodUid) -> bool {
+        match &self.boot {
+            Boot::Adopting(inherited) => inherited.observation.pods().contains(uid),
+            Boot::Waiting | Boot::Done => false,
+        }
     }
 
     fn specs(&self, which: impl Fn(&PodMachine) -> bool) -> Vec<Arc<Pod>> {

@@ -87,10 +87,13 @@ impl Sources {
         named().next().is_some() && named().all(|pod| pod.uid != *uid)
     }
 
-    /// Whether a pod of an earlier run of the agent, which no source has given since, may still be wanted: it can be in
-    /// what its source could not read. A pod with its name tells that it is not.
+    /// Whether a pod of an earlier run of the agent, which no source has given since, may still be wanted: its source was not heard yet, or
+    /// it can be in what that could not read. Another one of this source with its name tells that it is not.
     pub(super) fn may_want(&self, source: Source, name: &PodName) -> bool {
-        self.partial.contains(&source) && !self.desired.values().flatten().any(|pod| pod.name == *name)
+        match self.desired.get(&source) {
+            None => self.configured.contains(&source),
+            Some(pods) => self.partial.contains(&source) && !pods.iter().any(|pod| pod.name == *name),
+        }
     }
 
     /// Pods by UID, one per name. Of several with one name the pod that is on the node already stays, else the first
@@ -171,6 +174,33 @@ mod tests {
             let merged = sources.merged(since);
             let kept: Vec<Source> = merged.pods.values().map(|pod| pod.source).collect();
             assert_eq!((kept, merged.refused.len()), (vec![expected], 1), "{file:?} {api:?}");
+        }
+    }
+
+    #[test]
+    fn a_source_may_want_what_it_was_not_heard_to_leave_out() {
+        use Source::{Api, File, Http};
+        let pod = |source: Source| Arc::new(Pod { source, ..fixtures::pod(Vec::new()) });
+        let name = fixtures::pod(Vec::new()).name;
+        // Who has spoken, whether all of that could be read, and whether a pod of the name is in it.
+        for (told, expected) in [
+            (&[][..], true),
+            (&[(Api, true, false)], true),
+            (&[(Api, true, true)], true),
+            (&[(File, true, false)], false),
+            (&[(File, true, true)], false),
+            (&[(File, false, false)], true),
+            (&[(File, false, true)], false),
+            (&[(File, false, false), (Api, true, true)], true),
+            (&[(File, true, false), (Api, false, false)], false),
+        ] {
+            let mut sources = Sources::new([File, Api].into());
+            for (source, is_whole, has_name) in told {
+                let pods = has_name.then(|| pod(*source)).into_iter().collect();
+                sources.set(*source, pods, *is_whole);
+            }
+            assert_eq!(sources.may_want(File, &name), expected, "{told:?}");
+            assert!(!sources.may_want(Http, &name), "nobody reads that");
         }
     }
 

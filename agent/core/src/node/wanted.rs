@@ -115,7 +115,7 @@ impl Node {
         }
         // A pod of a manifest follows the one before; the API has had the name freed (`allowPodStart` of `pod_workers.go`).
         let follows = spec.source != Source::Api && self.index.has_name(&spec.name);
-        if follows || self.orphans.has(&uid) {
+        if follows || self.orphans.has(&uid) || self.is_name_undecided(&spec) {
             return;
         }
         let verdict = self.judge(&spec, now);
@@ -136,6 +136,22 @@ impl Node {
         self.refused.remove(&uid);
         self.pods.insert(uid.clone(), pod);
         self.advance(&uid, now);
+    }
+
+    /// Whether a pod of an earlier run of the agent has the name of this one, and its source has not told whether it is still to be here:
+    /// who is here stays, so this one waits until that is known, and nobody is told that it is kept out. It waits for no source beyond
+    /// that: manifests that are never read hold up nothing but who has the name of a pod that runs. What ran itself goes on.
+    fn is_name_undecided(&self, spec: &Pod) -> bool {
+        let has_the_name = |uid: &PodUid| {
+            self.pods.get(uid).is_some_and(|pod| {
+                let record = &pod.life().record;
+                record.name == spec.name
+                    && record.goal == Goal::Wanted
+                    && self.sources.may_want(record.source, &record.name)
+            })
+        };
+        // One that is to be deleted begins nothing.
+        spec.deletion.is_none() && self.not_given.iter().any(has_the_name) && !self.was_found(&spec.uid)
     }
 
     fn take_in_orphans(&mut self) {

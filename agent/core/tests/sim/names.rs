@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use berth_core::{
     effect::{Act, Effect, NodeAct},
     event::{Event, Restored},
-    id::PodUid,
+    id::{ContainerId, PodUid},
     image::WantedImage,
     node::Node,
     spec::{Pod, Source},
@@ -124,6 +124,114 @@ fn of_two_that_have_one_name_the_one_that_began_last_goes_on() {
     run.settle();
     run.advance(Duration::from_secs(120), Run::settle);
     assert!(runs(&run, Source::Api) && !runs(&run, Source::File));
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// The agent begins again and hears of the API server alone, for minutes.
+fn begin_again_without_manifests(run: &mut Run) {
+    run.told.clear();
+    run.restart_before_manifests(None);
+    while run.hear_server() || run.tell_wanted() {}
+    run.settle();
+    run.advance(Duration::from_secs(120), Run::settle);
+}
+
+/// A pod of a manifest that runs, and one of the API that its name keeps out; the container that runs.
+fn kept_out() -> (Run, Option<ContainerId>) {
+    let mut run = Run::in_a_cluster();
+    run.cluster.as_mut().expect("a cluster").server.bind(of(Source::Api));
+    run.want(of(Source::File));
+    run.settle();
+    run.settle_cluster();
+    run.settle();
+    assert!(runs(&run, Source::File) && !runs(&run, Source::Api));
+    let here = container(&run, Source::File);
+    (run, here)
+}
+
+fn container(run: &Run, source: Source) -> Option<ContainerId> {
+    run.world.running(&PodUid::new(format!("uid-{}", source.as_str())), source.as_str())
+}
+
+/// What keeps its name waits for the word of its own source, others begin; and nobody is told that it is kept out before that is known.
+#[test]
+fn a_name_is_not_given_away_before_manifests_are_read() {
+    type Manifests = fn(&mut Run);
+    let rows: [(&str, Manifests, &str); 3] = [
+        ("its manifest is there", |_| {}, "file"),
+        ("its manifest is gone", |run| run.take_out("web"), "api"),
+        (
+            "its manifest is another one",
+            |run| {
+                run.take_out("web");
+                run.want(Pod { uid: PodUid::new("uid-mended"), ..pods::pod("web", &["mended"]) });
+            },
+            "mended",
+        ),
+    ];
+    for (case, manifests, expected) in rows {
+        let (mut run, here) = kept_out();
+        let other = Pod { source: Source::Api, ..pods::pod("other", &["other"]) };
+        run.cluster.as_mut().expect("a cluster").server.bind(other);
+        begin_again_without_manifests(&mut run);
+        assert!(here.is_some() && container(&run, Source::File) == here, "{case}: it goes on");
+        assert!(!runs(&run, Source::Api), "{case}");
+        assert!(run.world.running(&PodUid::new("uid-other"), "other").is_some(), "{case}: others begin");
+        assert_eq!(notes(&run, "FailedValidation").count(), 0, "{case}: nothing is known yet");
+
+        manifests(&mut run);
+        run.tell_manifests();
+        run.settle();
+        run.advance(Duration::from_secs(120), Run::settle);
+        let running = run.world.containers.values().filter(|one| one.is_running());
+        let running: BTreeSet<&str> = running.map(|one| one.name.as_str()).collect();
+        assert_eq!(running, BTreeSet::from([expected, "other"]), "{case}");
+        let told = notes(&run, "FailedValidation").count();
+        assert_eq!(told, usize::from(expected != "api"), "{case}: who is kept out is told");
+        assert_eq!(run.world.violations, Vec::<String>::new(), "{case}");
+    }
+}
+
+/// A manifest that cannot be read when the agent begins again may still be what it was.
+#[test]
+fn nor_is_it_while_a_manifest_cannot_be_read() {
+    let (mut run, here) = kept_out();
+    run.unread = BTreeSet::from(["web".to_owned()]);
+    run.told.clear();
+    run.restart(None);
+    run.settle_cluster();
+    run.settle();
+    run.advance(Duration::from_secs(120), Run::settle);
+    assert!(here.is_some() && container(&run, Source::File) == here, "it goes on");
+    assert!(!runs(&run, Source::Api));
+    assert_eq!(notes(&run, "FailedValidation").count(), 0);
+
+    run.unread = BTreeSet::new();
+    run.send_desired();
+    run.settle();
+    assert!(container(&run, Source::File) == here && !runs(&run, Source::Api));
+    assert_eq!(notes(&run, "FailedValidation").count(), 1);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// A pod of the API that has its name already keeps it, whatever manifests say then.
+#[test]
+fn what_ran_goes_on_whoever_is_heard_first() {
+    let mut run = Run::in_a_cluster();
+    run.cluster.as_mut().expect("a cluster").server.bind(of(Source::Api));
+    run.settle_cluster();
+    run.settle();
+    run.want(of(Source::File));
+    run.settle();
+    let here = container(&run, Source::Api);
+    assert!(here.is_some() && !runs(&run, Source::File));
+    begin_again_without_manifests(&mut run);
+    assert_eq!(container(&run, Source::Api), here);
+    run.tell_manifests();
+    run.settle();
+    run.advance(Duration::from_secs(120), Run::settle);
+    assert_eq!(container(&run, Source::Api), here);
+    assert!(!runs(&run, Source::File));
     assert_eq!(run.world.violations, Vec::<String>::new());
 }
 

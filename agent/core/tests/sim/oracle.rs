@@ -63,9 +63,9 @@ pub(crate) struct Oracle {
     /// What the API server was told.
     told: Told,
     /// Whether the API server is one of the sources.
-    pub(crate) is_in_a_cluster: bool,
-    /// Whether the agent that is up has heard of the API server what it wants.
-    is_server_heard: bool,
+    is_in_a_cluster: bool,
+    /// Sources of which the agent that is up has not heard what they want.
+    unheard: BTreeSet<Source>,
     /// How often each rule was asked: one that never was proves nothing.
     pub(crate) judged: BTreeMap<&'static str, u64>,
     /// How often something became unready.
@@ -283,6 +283,22 @@ impl Oracle {
         self.violations.extend(broken.map(|text| format!("{rule}: {text}")));
     }
 
+    /// The API server is one of the sources.
+    pub(crate) fn joins_a_cluster(&mut self) {
+        self.is_in_a_cluster = true;
+        self.awaits(Source::Api);
+    }
+
+    /// The agent that is up has not heard yet what a source wants.
+    pub(crate) fn awaits(&mut self, source: Source) {
+        self.unheard.insert(source);
+    }
+
+    /// The agent has heard what a source wants.
+    pub(crate) fn hears(&mut self, source: Source) {
+        self.unheard.remove(&source);
+    }
+
     /// All that is wanted now.
     pub(crate) fn desired<'a>(&mut self, pods: impl Iterator<Item = &'a Arc<Pod>>, now: Now) {
         self.wanted = pods.map(|pod| (pod.uid.clone(), Arc::clone(pod))).collect();
@@ -291,17 +307,15 @@ impl Oracle {
             self.wanted_since.entry(uid.clone()).or_insert(now.mono);
         }
         let passed_over = self.passed_over();
+        // Before every source has spoken, nobody knows what is not wanted.
+        let are_all_heard = self.unheard.is_empty();
         for (uid, account) in &mut self.pods {
-            // Before every source has spoken, nobody knows what is not wanted.
-            let is_unheard = self.is_in_a_cluster && !self.is_server_heard;
+            let source = account.spec.source;
+            let is_heard = !self.unheard.contains(&source);
             let Some(spec) = self.wanted.get(uid) else {
                 // Its own source has another one in its place, which is known at once.
-                let is_replaced = account.spec.source != Source::Api
-                    && self
-                        .wanted
-                        .values()
-                        .any(|pod| pod.source == account.spec.source && pod.name == account.spec.name);
-                if is_unheard && !is_replaced {
+                let has_its_name = |pod: &Arc<Pod>| pod.source == source && pod.name == account.spec.name;
+                if !are_all_heard && !(is_heard && self.wanted.values().any(has_its_name)) {
                     continue;
                 }
                 let spec = Arc::clone(&account.spec);
@@ -311,7 +325,8 @@ impl Oracle {
             if account.unwanted.is_none() {
                 account.spec = Arc::clone(spec);
             }
-            if (account.is_over_by(spec) || passed_over.contains(uid)) && !is_unheard {
+            let is_over = account.is_over_by(spec) && is_heard;
+            if is_over || (passed_over.contains(uid) && are_all_heard) {
                 account.is_to_end(spec, now);
             }
             for container in spec.all_containers() {
@@ -375,7 +390,7 @@ impl Oracle {
         let account = self.pods.entry(record.uid.clone()).or_insert_with(|| {
             let spec = self.wanted.get(&record.uid).expect("a record of what nobody wants");
             let mut account = Account::new(Arc::clone(spec), now);
-            if account.is_over_by(spec) && (self.is_server_heard || !self.is_in_a_cluster) {
+            if account.is_over_by(spec) && !self.unheard.contains(&spec.source) {
                 account.is_to_end(spec, now);
             }
             account

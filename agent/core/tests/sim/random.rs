@@ -114,6 +114,8 @@ fn random_lives_in_a_cluster() {
         "steps of the clock",
     ];
     let seldom = [
+        "restarts before manifests are read",
+        "API servers that were heard before manifests",
         "pods ended by others",
         "pods kept out by a name at rest",
         "who is kept out by a name is told",

@@ -59,6 +59,8 @@ pub(crate) struct Run {
     pub(crate) cluster: Option<Cluster>,
     /// Names of wanted pods that their source cannot read.
     pub(crate) unread: BTreeSet<String>,
+    /// Whether the agent that is up has not heard yet what manifests want.
+    pub(crate) are_manifests_untold: bool,
     versions: u32,
 }
 
@@ -71,7 +73,7 @@ impl Run {
     /// The same in a cluster, which has no pods yet.
     pub(crate) fn in_a_cluster() -> Self {
         let mut run = Self::begin(Some(Cluster::default()));
-        run.world.oracle.is_in_a_cluster = true;
+        run.world.oracle.joins_a_cluster();
         run.settle_cluster();
         run
     }
@@ -97,10 +99,12 @@ impl Run {
             desired: BTreeMap::from([(Source::File, Vec::new())]),
             cluster,
             unread: BTreeSet::new(),
+            are_manifests_untold: false,
             versions: 0,
         };
         run.world.images.insert(berth_core::id::ImageRef::new("busybox:1"));
         run.boot(None);
+        run.send_desired();
         run
     }
 
@@ -115,11 +119,16 @@ impl Run {
         }
         self.handle(Event::Restored(Box::new(restored)));
         self.handle(Event::NetworkReady(Ok(())));
-        self.send_desired();
     }
 
-    /// The agent is killed and begins again. One shim may not answer at first.
+    /// The agent is killed and begins again, and hears first what manifests want. One shim may not answer at first.
     pub(crate) fn restart(&mut self, silent: Option<&SandboxId>) {
+        self.restart_before_manifests(silent);
+        self.tell_manifests();
+    }
+
+    /// The same, and what manifests want is heard later.
+    pub(crate) fn restart_before_manifests(&mut self, silent: Option<&SandboxId>) {
         self.open.clear();
         self.looks.clear();
         self.probes.clear();
@@ -129,8 +138,19 @@ impl Run {
         self.written.clear();
         self.observed = None;
         self.world.oracle.restarted(self.now);
+        self.world.oracle.awaits(Source::File);
+        self.are_manifests_untold = true;
         self.node = new_node(self.cluster.is_some());
         self.boot(silent);
+    }
+
+    /// The agent hears what manifests want, where it has not since it began; whether there was that to hear.
+    pub(crate) fn tell_manifests(&mut self) -> bool {
+        let are_untold = self.are_manifests_untold;
+        if are_untold {
+            self.send_desired();
+        }
+        are_untold
     }
 
     /// Gives the node an event and begins what must be done at once.
@@ -394,15 +414,21 @@ impl Run {
     }
 
     pub(crate) fn send_desired(&mut self) {
+        self.are_manifests_untold = false;
+        self.world.oracle.hears(Source::File);
         self.world.oracle.desired(self.desired.values().flatten(), self.now);
         let is_told = self.cluster.as_ref().is_none_or(|cluster| cluster.was_told);
+        let server = self.server();
         for (source, mut pods) in self.desired.clone() {
             if source == Source::Api && !is_told {
                 continue;
             }
-            pods.retain(|pod| !self.unread.contains(&pod.name.name));
-            self.handle(Event::Desired { source, pods, is_whole: self.unread.is_empty() });
+            // What the API server wants is always read whole.
+            let is_whole = Some(source) == server || self.unread.is_empty();
+            pods.retain(|pod| is_whole || !self.unread.contains(&pod.name.name));
+            self.handle(Event::Desired { source, pods, is_whole });
         }
+        self.note_sources();
     }
 
     /// Containerd goes, or comes back.

@@ -72,11 +72,6 @@ impl Told {
 }
 
 impl Oracle {
-    /// The agent has heard what the API server wants.
-    pub(crate) fn server_heard(&mut self) {
-        self.is_server_heard = true;
-    }
-
     /// Something of a pod is new: one patch may follow.
     pub(crate) fn published(&mut self, name: &PodName) {
         self.told.news.insert(name.clone());
@@ -116,7 +111,9 @@ impl Oracle {
         let unwritten: Vec<PodUid> = unwritten.map(|account| account.spec.uid.clone()).collect();
         unwritten.into_iter().for_each(|uid| self.told.forget(uid));
         self.told.statuses.clear();
-        self.is_server_heard = false;
+        if self.is_in_a_cluster {
+            self.awaits(Source::Api);
+        }
         // What is not on disk has to be heard again.
         let pods = self.pods.values_mut().filter(|_| self.is_in_a_cluster);
         for account in pods {
@@ -262,8 +259,11 @@ impl Oracle {
         let Some(spec) = self.wanted.get(&record.uid) else { return };
         let others = self.wanted.values().filter(|pod| pod.name == spec.name && pod.uid != spec.uid);
         let broken = others.map(|other| {
-            let is_here = self.pods.contains_key(&other.uid);
-            let is_first = other.source < spec.source && other.deletion.is_none();
+            let is_heard = !self.unheard.contains(&other.source);
+            // What was to go by the word of a source that was not heard since goes.
+            let here = self.pods.get(&other.uid);
+            let is_here = here.is_some_and(|account| is_heard || account.unwanted.is_none());
+            let is_first = is_heard && other.source < spec.source && other.deletion.is_none();
             let ends_at_once = spec.deletion.is_some();
             let is_wrong = !ends_at_once && (is_here || is_first);
             is_wrong.then(|| format!("{}: {} is begun beside {}", spec.name, spec.uid, other.uid))

@@ -16,7 +16,7 @@ use berth_core::{
     time::Mono,
 };
 
-use super::{NAMES, Place, STEPS, WORK_STEPS, dice::Dice};
+use super::{FOUND_IN_A_CLUSTER, NAMES, Place, STEPS, WORK_STEPS, dice::Dice};
 use crate::{
     run::Run,
     world::{Container, Disk, Manner, failure, not_started},
@@ -32,6 +32,8 @@ pub(super) struct Chaos {
     pub(super) health: Dice,
     pub(super) cluster: Dice,
     pub(super) clock: Dice,
+    /// By which sources speak in another order after a restart. Lives that found something once are what they were.
+    pub(super) order: Option<Dice>,
     pub(super) run: Run,
     /// Whether nothing fails or ends by itself.
     pub(super) is_calm: bool,
@@ -54,6 +56,7 @@ impl Chaos {
             Place::Cluster => Run::in_a_cluster(),
         };
         run.world.registry.insert(ImageRef::new("pulled:1"));
+        let has_an_order = place == Place::Cluster && !FOUND_IN_A_CLUSTER.contains(&seed);
         Self {
             seed,
             dice: Dice(seed),
@@ -61,6 +64,7 @@ impl Chaos {
             health: Dice(seed.rotate_left(32)),
             cluster: Dice(!seed.rotate_left(32)),
             clock: Dice(seed.rotate_left(16)),
+            order: has_an_order.then(|| Dice(seed.rotate_left(48))),
             run,
             is_calm: false,
             is_told: false,

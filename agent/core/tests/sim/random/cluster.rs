@@ -48,6 +48,14 @@ impl Chaos {
         for _ in 0..self.cluster.below(4) {
             self.cluster_step();
         }
+        if self.is_another_order(15) {
+            self.run.tell_manifests();
+        }
+    }
+
+    /// One of so many times, where it may change in which order sources speak.
+    pub(super) fn is_another_order(&mut self, bound: usize) -> bool {
+        self.order.as_mut().is_some_and(|dice| dice.is_one_in(bound))
     }
 
     fn server(&mut self) -> &mut Server {
@@ -61,10 +69,16 @@ impl Chaos {
     fn cluster_step(&mut self) {
         match self.cluster.below(7) {
             0 | 1 => drop(self.run.hear_server()),
-            2 => drop(self.run.tell_wanted()),
+            2 => self.tell_wanted(),
             3 => self.ask(),
             4 => self.carry_out(),
             _ => self.answer_request(),
+        }
+    }
+
+    fn tell_wanted(&mut self) {
+        if self.run.tell_wanted() && self.run.are_manifests_untold {
+            self.count("API servers that were heard before manifests");
         }
     }
 

@@ -197,9 +197,19 @@ impl Chaos {
             self.count("silent shims");
             self.run.world.fall_silent(&id);
         }
-        self.run.restart(None);
+        self.begin_again();
         if was_down {
             self.run.set_runtime(true);
+        }
+    }
+
+    /// The next agent hears the sources in any order.
+    pub(super) fn begin_again(&mut self) {
+        if self.is_another_order(2) {
+            self.count("restarts before manifests are read");
+            self.run.restart_before_manifests(None);
+        } else {
+            self.run.restart(None);
         }
     }
 }

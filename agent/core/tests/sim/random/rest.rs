@@ -217,7 +217,7 @@ impl Chaos {
         if self.clock.is_one_in(2) {
             self.set_clock();
         }
-        self.run.restart(None);
+        self.begin_again();
         let after_boot = self.run.world.statuses.clone();
         self.rest();
         for (uid, status) in &statuses {

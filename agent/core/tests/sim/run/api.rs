@@ -55,14 +55,14 @@ impl Run {
         let Some(cluster) = self.cluster.as_mut().filter(|cluster| cluster.is_untold) else { return false };
         let pods = cluster.desired();
         self.desired.insert(Source::Api, pods.clone());
-        self.world.oracle.server_heard();
+        self.world.oracle.hears(Source::Api);
         self.world.oracle.desired(self.desired.values().flatten(), self.now);
         self.handle(Event::Desired { source: Source::Api, pods, is_whole: true });
         self.note_sources();
         true
     }
 
-    fn note_sources(&mut self) {
+    pub(super) fn note_sources(&mut self) {
         if let Some(cluster) = self.cluster.as_mut().filter(|_| self.node.sources_have_spoken()) {
             cluster.sources_have_spoken();
         }
@@ -121,7 +121,7 @@ impl Run {
             self.carry_out(0);
             return true;
         }
-        self.hear_server() || self.tell_wanted() || self.ask_server()
+        self.hear_server() || self.tell_wanted() || self.ask_server() || self.tell_manifests()
     }
 
     /// Does all between the agent and the API server that can be done without time passing.

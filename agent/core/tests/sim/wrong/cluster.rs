@@ -37,6 +37,7 @@ fn every_rule_of_clusters_tells_what_breaks_it_and_no_other_does() {
         ("mirrors are of pods that the API did not give", mirror_of_nobody),
         ("mirrors are of pods that the API did not give", mirror_deleted),
         ("of one name one pod is here, the first that came", begun_beside_another),
+        ("of one name one pod is here, the first that came", begun_beside_one_whose_manifest_is_not_read),
         ("of one name one pod is here, the first that came", begun_before_a_manifests),
         ("readiness is lost for a reason", unready_for_nothing),
         ("requests about a pod wait for each other, and none is sent again", two_requests),
@@ -220,6 +221,16 @@ fn begun_beside_another(run: &mut Run) {
     mirrored(run);
     let (here, other) = (run.spec("web").expect("wanted"), namesake(Source::Api, 1));
     lie(run, |oracle, now| {
+        oracle.desired([&here, &other].into_iter(), now);
+        begin_record(oracle, &other, now);
+    });
+}
+
+fn begun_beside_one_whose_manifest_is_not_read(run: &mut Run) {
+    mirrored(run);
+    let (here, other) = (run.spec("web").expect("wanted"), namesake(Source::Api, 1));
+    lie(run, |oracle, now| {
+        oracle.awaits(Source::File);
         oracle.desired([&here, &other].into_iter(), now);
         begin_record(oracle, &other, now);
     });
