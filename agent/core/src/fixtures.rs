@@ -120,6 +120,7 @@ pub(crate) fn pod(containers: Vec<Container>) -> Pod {
         grace: Duration::from_secs(30),
         active_deadline: None,
         generation: None,
+        version: None,
         deletion: None,
         started_at: None,
         ended: None,

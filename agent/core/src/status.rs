@@ -211,6 +211,8 @@ pub struct Terminated {
 pub struct Note {
     /// The pod.
     pub name: PodName,
+    /// [`Pod::version`](crate::spec::Pod::version).
+    pub version: Option<String>,
     /// The part of it that is meant, such as `spec.containers{web}`; empty for all of it.
     pub field_path: String,
     /// What.

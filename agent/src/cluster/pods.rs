@@ -17,6 +17,7 @@ use berth_core::{
     id::{OpId, PodName, PodUid},
     pod::port::status::{Published, Remains},
     spec::{Pod, Source},
+    status::Note,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod as ApiPod, PodSpec};
@@ -261,13 +262,17 @@ impl PodLoop {
     }
 
     /// Takes a version of a pod in. Mirrors are wanted by nobody.
-    fn want(&mut self, given: ApiPod) {
+    fn want(&mut self, mut given: ApiPod) {
         if given.annotations().contains_key(MIRROR) {
             return;
         }
         let uid = uid_of(&given);
         self.not_read.remove(&uid);
         let before = self.unread.get(&uid).or_else(|| self.wanted.get(&uid).map(|wanted| &*wanted.given));
+        if let Some(before) = before {
+            // Events refer to the version that was seen first (`checkAndUpdatePod` of `pkg/kubelet/config/config.go`).
+            given.metadata.resource_version.clone_from(&before.metadata.resource_version);
+        }
         match before.map_or(Change::Wish, |before| self.change(&uid, before, &given)) {
             Change::Nothing => return,
             Change::Shown => self.telling.can_wait(clock::mono()),
@@ -308,7 +313,7 @@ impl PodLoop {
         let is_told = before.is_some_and(|before| before.unsupported == unsupported)
             || recorded.is_some_and(|recorded| recorded.generation == given.metadata.generation);
         if !unsupported.is_empty() && !is_told {
-            self.sinks.note(&uid, &refused::not_acted_on(&name, &unsupported));
+            self.note(&uid, &given, refused::not_acted_on(&name, &unsupported));
         }
         let wanted = Wanted { name, seen, given: Arc::new(given), pod, unread, unsupported };
         self.tell_fault(&uid, &wanted, told.as_ref());
@@ -326,11 +331,16 @@ impl PodLoop {
                 }
                 Err(_) => tracing::error!(pod = %name, "pod cannot be run here: {why}"),
             }
-            self.sinks.note(uid, &refused::note(uid, name, why));
+            self.note(uid, given, refused::note(uid, name, why));
         }
         if pod.is_err() {
             self.sync.published(uid.clone(), refused::node_pod(given, name, why));
         }
+    }
+
+    fn note(&self, uid: &PodUid, given: &ApiPod, note: Note) {
+        let version = given.metadata.resource_version.clone();
+        self.sinks.note(uid, &Note { version, ..note });
     }
 
     fn report(&mut self, uid: PodUid, report: Report) {

@@ -54,6 +54,7 @@ impl Recorder {
             namespace: note.name.namespace.clone(),
             name: note.name.name.clone(),
             uid: uid.as_str().to_owned(),
+            version: note.version.clone(),
             field_path: note.field_path.clone(),
         };
         self.record(Happened {
@@ -152,7 +153,7 @@ fn object(event: &Event, node: &str) -> ApiEvent {
             name: text(&object.name),
             uid: text(&object.uid),
             field_path: text(&object.field_path),
-            resource_version: None,
+            resource_version: object.version.clone(),
         },
         type_: Some(severity.to_owned()),
         reason: text(reason),
@@ -164,5 +165,43 @@ fn object(event: &Event, node: &str) -> ApiEvent {
         reporting_component: text(COMPONENT),
         reporting_instance: text(node),
         ..ApiEvent::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_core::{id::PodName, status::PodEvent};
+
+    use super::*;
+
+    /// Source: `GetReference` of `staging/src/k8s.io/client-go/tools/reference/ref.go`.
+    #[test]
+    fn an_event_refers_to_the_version_of_the_pod_that_is_known() {
+        for version in [None, Some("77".to_owned())] {
+            let (recorder, mut happened) = Recorder::new();
+            let event = PodEvent {
+                container: None,
+                severity: Severity::Normal,
+                reason: "Pulled".into(),
+                message: "text".to_owned(),
+            };
+            let name = PodName { namespace: "shop".to_owned(), name: "web".to_owned() };
+            let field_path = "spec.containers{main}".to_owned();
+            let note = Note { name, version: version.clone(), field_path: field_path.clone(), event };
+            recorder.pod(&PodUid::new("u1"), &note);
+            let happened = happened.try_recv().unwrap();
+            let sending = Correlator::default().take(happened, Timestamp::UNIX_EPOCH, clock::mono());
+            let Some(Sending::Create(event)) = sending else { panic!("{sending:?}") };
+            let expected = ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                namespace: Some("shop".to_owned()),
+                name: Some("web".to_owned()),
+                uid: Some("u1".to_owned()),
+                resource_version: version,
+                field_path: Some(field_path),
+            };
+            assert_eq!(object(&event, "n").involved_object, expected);
+        }
     }
 }

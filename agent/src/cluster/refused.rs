@@ -29,7 +29,7 @@ pub(super) fn note(uid: &PodUid, name: &PodName, why: &str) -> Note {
         format!("Error validating pod {}_{}({uid}) from api, ignoring: {why}", name.name, name.namespace);
     let reason = Cow::Borrowed("FailedValidation");
     let event = PodEvent { container: None, severity: Severity::Warning, reason, message };
-    Note { name: name.clone(), field_path: String::new(), event }
+    Note { name: name.clone(), version: None, field_path: String::new(), event }
 }
 
 /// What of a pod nothing is done about here.
@@ -44,7 +44,7 @@ pub(super) fn not_acted_on(name: &PodName, fields: &[String]) -> Note {
         reason: Cow::Borrowed("UnsupportedField"),
         message,
     };
-    Note { name: name.clone(), field_path: String::new(), event }
+    Note { name: name.clone(), version: None, field_path: String::new(), event }
 }
 
 /// A pod whose newest version cannot be run goes on as it was known; that it is to be deleted or to end counts all the same.

@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::{Pod as ApiPod, PodCondition, PodStatus};
 use super::read::{Manifest, convert};
 use crate::document::{Faults, Node, Place, Value};
 
-/// Makes a pod of one that the API server gave, and `seen` first then. What nobody here needs of it is left out: who wrote which field,
-/// and its status but for when it began, how it ended, and the conditions that its readiness waits for: an agent that begins anew goes on
-/// from these.
+/// Makes a pod of one that the API server gave, and `seen` first then, in the version that it bears. What nobody here needs of it is left
+/// out: who wrote which field, and its status but for when it began, how it ended, and the conditions that its readiness waits for: an
+/// agent that begins anew goes on from these.
 ///
 /// # Errors
 /// What of it this node cannot do.
@@ -19,7 +19,6 @@ pub fn api_pod(given: &ApiPod, seen: Timestamp) -> Result<Manifest, Faults> {
     let mut written = given.clone();
     let metadata = &mut written.metadata;
     metadata.managed_fields = None;
-    metadata.resource_version = None;
     let annotations = metadata.annotations.get_or_insert_with(BTreeMap::new);
     annotations.insert("kubernetes.io/config.source".to_owned(), Source::Api.as_str().to_owned());
     annotations.insert("kubernetes.io/config.seen".to_owned(), seen.to_string());
@@ -82,7 +81,7 @@ mod tests {
         }
     }
 
-    /// What readiness waits for is in the record of the pod, and nothing else of its status.
+    /// What readiness waits for is in the record of the pod, and nothing else of its status; and so is the version that was seen first.
     #[test]
     fn what_others_say_of_a_pod_outlives_the_agent() {
         let conditions = json!([
@@ -94,7 +93,7 @@ mod tests {
             "readinessGates": [{ "conditionType": "a" }, { "conditionType": "b" }],
         });
         let given = json!({
-            "metadata": { "name": "web", "namespace": "default", "uid": "u1" },
+            "metadata": { "name": "web", "namespace": "default", "uid": "u1", "resourceVersion": "77" },
             "spec": spec, "status": { "conditions": conditions, "podIP": "192.0.2.7" },
         });
         let given: ApiPod = serde_json::from_value(given).unwrap();
@@ -104,6 +103,8 @@ mod tests {
         for left_out in ["canary", "other", "192.0.2.7"] {
             assert!(!pod.manifest.contains(left_out), "{left_out} is in {}", pod.manifest);
         }
-        assert_eq!(gates(&pod_from_json(&pod.manifest, Source::Api).unwrap()), expected);
+        let read_back = pod_from_json(&pod.manifest, Source::Api).unwrap();
+        assert_eq!(gates(&read_back), expected);
+        assert_eq!([pod, read_back].map(|pod| pod.version.clone()), [(); 2].map(|()| Some("77".to_owned())));
     }
 }

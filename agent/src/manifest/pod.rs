@@ -66,6 +66,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         grace: Duration::from_secs(grace.unsigned_abs()),
         active_deadline: deadline.map(Duration::from_secs),
         generation: written.metadata.generation,
+        version: written.metadata.resource_version.clone(),
         deletion: deletion(written),
         started_at: None,
         ended: None,

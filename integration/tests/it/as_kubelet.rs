@@ -285,7 +285,8 @@ fn patches(audit: &[AuditEvent], name: &str) -> Vec<String> {
     of_pod.filter_map(|event| event.request_object.as_ref()).map(Value::to_string).collect()
 }
 
-/// The events of a pod: severity, reason, field, who tells it, message. How often is not compared.
+/// The events of a pod: severity, reason, field, who tells it, message, and whether they are of a version of the pod. How often is not
+/// compared.
 fn told(events: &Value, pod: &Value) -> String {
     let all = events["items"].as_array().into_iter().flatten();
     let of_pod = all.filter(|event| event["involvedObject"]["uid"] == pod["metadata"]["uid"]);
@@ -310,8 +311,9 @@ fn told(events: &Value, pod: &Value) -> String {
                 &event["reportingComponent"],
                 &event["message"],
             ];
-            let text = parts.map(|part| part.as_str().unwrap_or("-"));
-            plain_text(&text.join(" | "), pod)
+            let text = parts.map(|part| part.as_str().unwrap_or("-")).join(" | ");
+            let is_versioned = event["involvedObject"]["resourceVersion"].is_string();
+            plain_text(&format!("{text} | {}", if is_versioned { "versioned" } else { "-" }), pod)
         })
         .collect::<BTreeSet<_>>()
         .into_iter()

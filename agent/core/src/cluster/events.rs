@@ -37,6 +37,8 @@ pub struct Object {
     pub name: String,
     /// UID; of a pod that the API server did not give, its own.
     pub uid: String,
+    /// `resourceVersion` of the object, where it is known. What is told of several versions counts together.
+    pub version: Option<String>,
     /// Such as `spec.containers{web}`; empty when all of it is meant.
     pub field_path: String,
 }
@@ -178,7 +180,7 @@ fn name(object: &Object, key: &Key, wall: Timestamp) -> String {
 
 /// What events have in common, with `more` of it.
 fn key(happened: &Happened, more: &[&[u8]]) -> Key {
-    let Object { kind, namespace, name, uid, field_path: _ } = &happened.object;
+    let Object { kind, namespace, name, uid, version: _, field_path: _ } = &happened.object;
     let severity = match happened.severity {
         Severity::Normal => "Normal",
         Severity::Warning => "Warning",
@@ -241,6 +243,7 @@ mod tests {
             namespace: "shop".into(),
             name: pod.into(),
             uid: "1-a".into(),
+            version: Some("7".into()),
             field_path: "spec.containers{web}".into(),
         };
         let severity = Severity::Normal;
@@ -264,7 +267,11 @@ mod tests {
         let later = WALL + Duration::from_secs(9);
         let again = correlator.take(happened("web", "Pulled", "a"), later, at(9)).unwrap();
         let expected = Event { count: 2, last: later, ..first };
-        assert_eq!(again, Sending::Count(expected));
+        assert_eq!(again, Sending::Count(expected.clone()));
+        let mut of_another_version = happened("web", "Pulled", "a");
+        of_another_version.object.version = None;
+        let again = correlator.take(of_another_version.clone(), later, at(9)).unwrap();
+        assert_eq!(again, Sending::Count(Event { count: 3, happened: of_another_version, ..expected }));
         for other in
             [happened("web", "Pulled", "b"), happened("web", "Started", "a"), happened("db", "Pulled", "a")]
         {

@@ -65,7 +65,8 @@ impl Node {
                     reason: "FailedValidation".into(),
                     message,
                 };
-                let note = Note { name: pod.name.clone(), field_path: String::new(), event };
+                let (name, version) = (pod.name.clone(), pod.version.clone());
+                let note = Note { name, version, field_path: String::new(), event };
                 let op = self.ops.number();
                 self.effects.push_back(Effect::Pod { op, pod: pod.uid.clone(), act: Act::Note(note) });
             }

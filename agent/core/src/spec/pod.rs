@@ -28,6 +28,9 @@ pub struct Pod {
     pub active_deadline: Option<Duration>,
     /// `metadata.generation`, which the status tells to have been seen.
     pub generation: Option<i64>,
+    /// `metadata.resourceVersion` as this agent saw it first: what happens to the pod is told of that version. A pod that the API server
+    /// did not give has none.
+    pub version: Option<String>,
     /// Set when the API server wants the pod deleted: `metadata.deletionGracePeriodSeconds`.
     pub deletion: Option<Duration>,
     /// When it began by the word of its source: of another agent, or of one before whose record is gone (`status.startTime`).

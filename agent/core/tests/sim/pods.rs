@@ -68,6 +68,7 @@ pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
         grace: Duration::from_secs(30),
         active_deadline: None,
         generation: None,
+        version: None,
         deletion: None,
         started_at: None,
         ended: None,

@@ -40,7 +40,7 @@ struct Notes {
 }
 
 impl Notes {
-    /// Tells one. No UID is in it, as in the kubelet's (`nodeRef` of `pkg/kubelet/kubelet.go`).
+    /// Tells one. Neither a UID nor a version is in it, as in the kubelet's (`nodeRef` of `pkg/kubelet/kubelet.go`).
     fn tell(&self, note: Note) {
         let Note { severity, reason, message } = note;
         tracing::info!(reason, message, "node event");
@@ -49,6 +49,7 @@ impl Notes {
             namespace: String::new(),
             name: self.node.clone(),
             uid: String::new(),
+            version: None,
             field_path: String::new(),
         };
         self.recorder.record(Happened { object, severity, reason, message, annotations: BTreeMap::new() });

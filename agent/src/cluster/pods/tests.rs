@@ -185,6 +185,30 @@ async fn a_pod_whose_later_version_cannot_be_read_goes_on_and_can_be_deleted() {
     }
 }
 
+/// What happens to a pod is told of the version that this agent saw first, as by the kubelet.
+#[tokio::test]
+async fn a_pod_keeps_the_version_that_was_seen_first() {
+    let (recorder, mut happened) = Recorder::new();
+    let sinks = Sinks { reports: Reports::default(), recorder };
+    let clients = Clients::new(server(&Arc::default()));
+    let (events, _node_loop) = mpsc::channel(WAITING);
+    let mut pods = PodLoop::new("n", clients, Throttle::new(0, 0), sinks, View::default(), events);
+    let of_version = |number: &str, generation: i64, image: &str| {
+        let mut given = version(generation, image, None);
+        given.metadata.resource_version = Some(number.to_owned());
+        given
+    };
+    // The first is not told of before the second is there; the last cannot be read.
+    pods.want(of_version("77", 1, "a"));
+    for (number, generation, image) in [("79", 2, "b"), ("83", 3, "c"), ("89", 4, "")] {
+        pods.want(of_version(number, generation, image));
+        let Event::Desired { pods: wanted, .. } = pods.desired() else { panic!() };
+        assert_eq!(wanted[0].version.as_deref(), Some("77"), "{number}");
+    }
+    let told = happened.try_recv().unwrap();
+    assert_eq!((told.reason.as_str(), told.object.version.as_deref()), ("FailedValidation", Some("77")));
+}
+
 /// What is not done about a pod is told once for each version that asks for other than the one before.
 #[tokio::test]
 async fn fields_that_nobody_acts_on_are_told_once() {

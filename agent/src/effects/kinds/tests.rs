@@ -233,7 +233,7 @@ fn what_the_loop_performs_itself_is_of_no_kind() {
         message: String::new(),
     };
     let name = PodName { namespace: "default".into(), name: "web".into() };
-    let note = Note { name, field_path: String::new(), event };
+    let note = Note { name, version: None, field_path: String::new(), event };
     for act in [Act::Persist(record()), Act::Forget, Act::Withdraw, Act::Note(note)] {
         let effect = Effect::Pod { op: OpId(1), pod: PodUid::new("u"), act };
         assert!(EffectKind::of(&effect).is_none(), "{effect:?}");

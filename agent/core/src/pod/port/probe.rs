@@ -387,7 +387,8 @@ impl PodMachine {
         let uid = self.life.record.uid.clone();
         for event in std::mem::take(&mut self.notes) {
             let field_path = event.container.as_ref().map(|name| self.field_path(name)).unwrap_or_default();
-            let note = Note { name: self.life.record.name.clone(), field_path, event };
+            let (name, version) = (self.life.record.name.clone(), self.life.spec.version.clone());
+            let note = Note { name, version, field_path, event };
             effects.push_back(Effect::Pod { op: ops.number(), pod: uid.clone(), act: Act::Note(note) });
         }
     }

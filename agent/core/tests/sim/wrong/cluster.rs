@@ -144,7 +144,7 @@ fn told_twice_to_have_started(run: &mut Run) {
         reason: "Started".into(),
         message: "Container started".into(),
     };
-    let note = Note { name: name(), field_path: "spec.containers{main}".into(), event };
+    let note = Note { name: name(), version: None, field_path: "spec.containers{main}".into(), event };
     lie(run, |oracle, _| oracle.noted(&uid(), &note));
 }
 
