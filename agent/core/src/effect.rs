@@ -65,7 +65,7 @@ impl Effect {
 pub enum NodeAct {
     /// Look for an image on the node. Outcome: `Image`.
     InspectImage(WantedImage),
-    /// Fetch and unpack an image. Outcome: `Image`, present.
+    /// Fetch and unpack an image. Outcome: `Image`, present. It fails with `Config` where a secret that it is pulled with is malformed.
     PullImage(WantedImage),
     /// Set the values of the QoS cgroups. Outcome: `Done`.
     SetQos(Box<QosValues>),

@@ -3,16 +3,15 @@
 use std::{collections::BTreeMap, fmt};
 
 use base64::{
-    Engine, alphabet,
+    DecodeError, Engine, alphabet,
     engine::general_purpose::{GeneralPurpose, NO_PAD},
 };
 use berth_core::glob;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use thiserror::Error;
 use zeroize::Zeroizing;
 
-use super::Content;
+use super::{Content, MalformedSecret};
 
 /// Largest secret that is read.
 const BYTES_MAX: usize = 1 << 20;
@@ -20,14 +19,12 @@ const BYTES_MAX: usize = 1 << 20;
 /// The registry of images that name none.
 const DEFAULT_REGISTRY: &str = "index.docker.io";
 
+/// What Go calls the accounts of a file.
+const CONFIG: &str = "credentialprovider.DockerConfig";
+
 /// How `auth` is written. Go takes what is left of the last byte, whatever it is.
 const AUTH: GeneralPurpose =
     GeneralPurpose::new(&alphabet::STANDARD, NO_PAD.with_decode_allow_trailing_bits(true));
-
-/// An `auth` of which no user and no password can be had (`decodeDockerConfigFieldAuth`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("unable to parse auth field, must be formatted as base64(username:password)")]
-pub struct MalformedAuth;
 
 /// What a registry is told.
 #[derive(Clone, PartialEq, Eq)]
@@ -62,20 +59,23 @@ impl Credential {
 pub struct Keyring(BTreeMap<String, Vec<Credential>>);
 
 impl Keyring {
-    /// Takes what a secret has; one that is of another kind, or cannot be read, has none.
+    /// Takes what a secret has; one that is of another kind, or empty, has none.
     ///
     /// # Errors
     ///
-    /// When an entry of it is malformed, for whatever registry.
-    pub fn add(&mut self, secret: &Content) -> Result<(), MalformedAuth> {
+    /// When something of it is malformed, for whatever registry.
+    pub fn add(&mut self, secret: &Content) -> Result<(), MalformedSecret> {
         let (key, is_wrapped) = match secret.kind.as_str() {
             "kubernetes.io/dockerconfigjson" => (".dockerconfigjson", true),
             "kubernetes.io/dockercfg" => (".dockercfg", false),
             _ => return Ok(()),
         };
-        let bytes = secret.data.get(key).filter(|bytes| bytes.len() <= BYTES_MAX);
-        let whole = bytes.and_then(|bytes| serde_json::from_slice::<Value>(bytes.reveal()).ok());
-        whole.map_or(Ok(()), |whole| self.take(&whole, is_wrapped))
+        let bytes = secret.data.get(key).filter(|bytes| (1..=BYTES_MAX).contains(&bytes.len()));
+        let Some(bytes) = bytes else { return Ok(()) };
+        // Go reads what is no UTF-8 as well.
+        let text = Zeroizing::new(String::from_utf8_lossy(bytes.reveal()).into_owned());
+        let whole: Value = serde_json::from_str(&text).map_err(|error| MalformedSecret::no_json(&error))?;
+        self.take(&whole, is_wrapped)
     }
 
     /// Takes what a file of accounts has, which are within `auths` or not; whether it can be read.
@@ -84,10 +84,30 @@ impl Keyring {
         self.take(&whole, is_wrapped).is_ok() && whole.is_object()
     }
 
-    fn take(&mut self, whole: &Value, is_wrapped: bool) -> Result<(), MalformedAuth> {
-        let entries = if is_wrapped { whole.get("auths") } else { Some(whole) };
-        for (of, entry) in entries.and_then(Value::as_object).into_iter().flatten() {
-            if let Some(credential) = credential(entry)? {
+    fn take(&mut self, whole: &Value, is_wrapped: bool) -> Result<(), MalformedSecret> {
+        if !is_wrapped {
+            return self.take_entries(entries(Some(whole), "value", CONFIG)?, Within::Nothing);
+        }
+        let Some(whole) = entries(Some(whole), "value", "credentialprovider.DockerConfigJSON")? else {
+            return Ok(());
+        };
+        let auths = entries(whole.get("auths"), "struct field DockerConfigJSON.auths", CONFIG)?;
+        self.take_entries(auths, Within::Auths)?;
+        let place = "struct field DockerConfigJSON.HttpHeaders";
+        let headers = entries(whole.get("HttpHeaders"), place, "map[string]string")?;
+        for header in headers.into_iter().flat_map(Map::values) {
+            text(Some(header), place)?;
+        }
+        Ok(())
+    }
+
+    fn take_entries(
+        &mut self,
+        entries: Option<&Map<String, Value>>,
+        within: Within,
+    ) -> Result<(), MalformedSecret> {
+        for (of, entry) in entries.into_iter().flatten() {
+            if let Some(credential) = credential(entry, within)? {
                 self.put(of, credential);
             }
         }
@@ -113,22 +133,87 @@ impl Keyring {
     }
 }
 
+/// What entries are within: it is a part of what Go says of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Within {
+    /// `auths`.
+    Auths,
+    /// Nothing: they are all that there is.
+    Nothing,
+}
+
+impl Within {
+    /// Where an entry is that is none.
+    fn place(self) -> &'static str {
+        match self {
+            Self::Auths => "struct field DockerConfigJSON.auths",
+            Self::Nothing => "value",
+        }
+    }
+
+    /// Where a field of an entry is.
+    fn field(self, name: &str) -> String {
+        match self {
+            Self::Auths => format!("struct field DockerConfigJSON.auths.{name}"),
+            Self::Nothing => format!("struct field dockerConfigEntryWithAuth.{name}"),
+        }
+    }
+}
+
+/// The fields of what is to be an object. `null` says nothing.
+fn entries<'a>(
+    value: Option<&'a Value>,
+    place: &str,
+    wanted: &'static str,
+) -> Result<Option<&'a Map<String, Value>>, MalformedSecret> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Object(fields)) => Ok(Some(fields)),
+        Some(other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_))) => {
+            Err(MalformedSecret::mistyped(other, place, wanted))
+        }
+    }
+}
+
+/// What is to be a text. `null` says nothing.
+fn text<'a>(value: Option<&'a Value>, place: &str) -> Result<&'a str, MalformedSecret> {
+    match value {
+        None | Some(Value::Null) => Ok(""),
+        Some(Value::String(text)) => Ok(text),
+        Some(other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_))) => {
+            Err(MalformedSecret::mistyped(other, place, "string"))
+        }
+    }
+}
+
 /// `auth` goes before what is written apart. One that is not text is none.
-fn credential(entry: &Value) -> Result<Option<Credential>, MalformedAuth> {
-    let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
-    let (username, password) = match text("auth") {
-        "" => (text("username").to_owned(), text("password").to_owned()),
+fn credential(entry: &Value, within: Within) -> Result<Option<Credential>, MalformedSecret> {
+    let fields = entries(Some(entry), within.place(), "credentialprovider.dockerConfigEntryWithAuth")?;
+    let of = |name: &str| text(fields.and_then(|fields| fields.get(name)), &within.field(name));
+    let (auth, _email, password, username) = (of("auth")?, of("email")?, of("password")?, of("username")?);
+    let (username, password) = match auth {
+        "" => (username.to_owned(), password.to_owned()),
         auth => {
             // Some write it with line breaks, some without padding.
             let auth: String = auth.chars().filter(|one| !one.is_whitespace()).collect();
-            let decoded = AUTH.decode(auth.trim_end_matches('=')).map_err(|_not_base64| MalformedAuth)?;
+            let decoded = AUTH.decode(auth.trim_end_matches('=')).map_err(|error| no_base64(&error))?;
             let decoded = Zeroizing::new(decoded);
             let Ok(text) = std::str::from_utf8(&decoded) else { return Ok(None) };
-            let (user, password) = text.split_once(':').ok_or(MalformedAuth)?;
+            let (user, password) = text.split_once(':').ok_or(MalformedSecret::Auth)?;
             (user.to_owned(), password.to_owned())
         }
     };
     Ok(Some(Credential { username: Zeroizing::new(username), password: Zeroizing::new(password) }))
+}
+
+fn no_base64(error: &DecodeError) -> MalformedSecret {
+    match error {
+        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => {
+            MalformedSecret::Base64 { at: *at }
+        }
+        DecodeError::InvalidLength(length) => MalformedSecret::Base64 { at: length.saturating_sub(1) },
+        DecodeError::InvalidPadding => MalformedSecret::Auth,
+    }
 }
 
 /// What a credential is for: a host with what of a path is written; `/v1/` and `/v2/` stand for the host.
@@ -258,7 +343,6 @@ mod tests {
             ("kubernetes.io/dockerconfigjson", ".dockerconfigjson", json!({"auths": entry}), 1),
             ("Opaque", ".dockercfg", entry.clone(), 0),
             ("kubernetes.io/dockercfg", ".dockerconfigjson", entry, 0),
-            ("kubernetes.io/dockercfg", ".dockercfg", json!("canary"), 0),
         ] {
             let mut keyring = Keyring::default();
             keyring.add(&secret(kind, key, &value)).unwrap();
@@ -282,8 +366,10 @@ mod tests {
             // Bits after the last byte.
             ("dTp=".to_owned(), Ok(())),
             (String::new(), Ok(())),
-            (STANDARD.encode("nouser"), Err(MalformedAuth)),
-            ("%%%".to_owned(), Err(MalformedAuth)),
+            (STANDARD.encode("nouser"), Err(MalformedSecret::Auth)),
+            ("%%%".to_owned(), Err(MalformedSecret::Base64 { at: 0 })),
+            ("dXN%".to_owned(), Err(MalformedSecret::Base64 { at: 3 })),
+            ("dXNlc".to_owned(), Err(MalformedSecret::Base64 { at: 4 })),
         ] {
             let value = account(auth.clone());
             let mut keyring = Keyring::default();
@@ -296,5 +382,74 @@ mod tests {
             let is_usable = Keyring::default().add_config(value.to_string().as_bytes(), false);
             assert_eq!(is_usable, expected.is_ok(), "{auth}");
         }
+    }
+
+    /// What a container waits for then is what the kubelet says, and shows nothing of the secret.
+    #[test]
+    fn a_secret_that_is_not_accounts_is_an_error() {
+        let json = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson");
+        let plain = ("kubernetes.io/dockercfg", ".dockercfg");
+        let entry = "credentialprovider.dockerConfigEntryWithAuth";
+        for ((kind, key), written, expected) in [
+            (json, "", String::new()),
+            (plain, "null", String::new()),
+            (json, "null", String::new()),
+            (json, r#"{"auths": null, "HttpHeaders": {"a": "b", "c": null}, "x": [1]}"#, String::new()),
+            (json, r#"{"auths": {"a.io": null}}"#, String::new()),
+            (json, "{\"auths\": {\"a.io\": {\"username\": \"\u{fffd}\"}}}", String::new()),
+            (json, "{\"auths\": ", "unexpected end of JSON input".to_owned()),
+            (plain, "canary", "invalid JSON in line 1, column 1".to_owned()),
+            (plain, "{\n 'canary'}", "invalid JSON in line 2, column 2".to_owned()),
+            (plain, "\"canary\"", unmarshal("string", "value", CONFIG)),
+            (plain, "[]", unmarshal("array", "value", CONFIG)),
+            (json, "7", unmarshal("number", "value", "credentialprovider.DockerConfigJSON")),
+            (json, r#"{"auths": []}"#, unmarshal("array", "struct field DockerConfigJSON.auths", CONFIG)),
+            (
+                json,
+                r#"{"HttpHeaders": true}"#,
+                unmarshal("bool", "struct field DockerConfigJSON.HttpHeaders", "map[string]string"),
+            ),
+            (
+                json,
+                r#"{"HttpHeaders": {"a": 1}}"#,
+                unmarshal("number", "struct field DockerConfigJSON.HttpHeaders", "string"),
+            ),
+            (
+                json,
+                r#"{"auths": {"a.io": "canary"}}"#,
+                unmarshal("string", "struct field DockerConfigJSON.auths", entry),
+            ),
+            (plain, r#"{"a.io": "canary"}"#, unmarshal("string", "value", entry)),
+            (
+                json,
+                r#"{"auths": {"a.io": {"auth": {}}}}"#,
+                unmarshal("object", "struct field DockerConfigJSON.auths.auth", "string"),
+            ),
+            (
+                plain,
+                r#"{"a.io": {"email": 7}}"#,
+                unmarshal("number", "struct field dockerConfigEntryWithAuth.email", "string"),
+            ),
+        ] {
+            let data = BTreeMap::from([(key.to_owned(), Hidden::new(written.as_bytes().to_vec()))]);
+            let secret = Content { data, kind: kind.to_owned(), ..Content::default() };
+            let added = Keyring::default().add(&secret);
+            let said = added.err().map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(said, expected, "{written}");
+        }
+    }
+
+    fn unmarshal(found: &str, place: &str, wanted: &str) -> String {
+        format!("json: cannot unmarshal {found} into Go {place} of type {wanted}")
+    }
+
+    #[test]
+    fn what_is_no_utf_8_is_read_as_by_go() {
+        let bytes = b"{\"a.io\": {\"username\": \"u\xff\", \"password\": \"p\"}}".to_vec();
+        let data = BTreeMap::from([(".dockercfg".to_owned(), Hidden::new(bytes))]);
+        let mut keyring = Keyring::default();
+        let kind = "kubernetes.io/dockercfg".to_owned();
+        keyring.add(&Content { data, kind, ..Content::default() }).unwrap();
+        assert_eq!(keyring.lookup("a.io/web")[0].username.as_str(), "u\u{fffd}");
     }
 }

@@ -69,6 +69,23 @@ fn is_refused(pod: &Value) -> bool {
         && waiting["message"].as_str().is_some_and(|message| message.contains("401 Unauthorized"))
 }
 
+/// Waits for a pod whose one secret has no accounts: what is wrong with it is the reason that its container waits for.
+fn is_refused_for_its_secret(cluster: &Cluster) -> Result<()> {
+    let broken = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "broken" },
+        "type": "kubernetes.io/dockerconfigjson", "stringData": { ".dockerconfigjson": "{\"auths\":[]}" },
+    });
+    cluster.create("/api/v1/namespaces/default/secrets", &broken)?;
+    cluster.create(PODS, &pod("broken", &["broken"]))?;
+    let why = "json: cannot unmarshal array into Go struct field DockerConfigJSON.auths of type \
+               credentialprovider.DockerConfig";
+    cluster.wait_for(&path("broken"), "refused for its secret", |pod| {
+        let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+        waiting["reason"] == why && waiting["message"] == why
+    })?;
+    eventually("why", &true, || Ok(told(cluster, "broken", "Failed")?.contains(&format!("Error: {why}"))))
+}
+
 /// Messages of the events of a pod with this reason.
 fn told(cluster: &Cluster, pod: &str, reason: &str) -> Result<Vec<String>> {
     let path = format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={pod}");
@@ -124,6 +141,7 @@ fn of_whom() -> Result<()> {
         Ok(told(&cluster, "missing", reason)?.into_iter().next())
     })?;
     same("what others miss", told(&cluster, "wrong", reason)?.len(), 0)?;
+    is_refused_for_its_secret(&cluster)?;
 
     let canaries = PASSWORDS.map(Canary::of).into_iter().collect::<Result<Vec<_>>>()?;
     let agent = node.agent.pid().context("no agent")?;
@@ -133,7 +151,7 @@ fn of_whom() -> Result<()> {
         }
         same("processes that tell a password", canary.processes(agent)?, Vec::new())?;
     }
-    for name in ["has", "same", "bare", "wrong", "missing"] {
+    for name in ["has", "same", "bare", "wrong", "missing", "broken"] {
         cluster.request("DELETE", &path(name), "application/json", &json!({}))?;
         eventually(&format!("{name} to be gone"), &None, || cluster.find_json(&path(name)))?;
     }

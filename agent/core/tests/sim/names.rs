@@ -5,13 +5,15 @@ use std::{collections::BTreeSet, time::Duration};
 use berth_core::{
     effect::{Act, Effect, NodeAct},
     event::{Event, Restored},
+    failure::FailureKind,
     id::{ContainerId, PodUid},
     image::WantedImage,
     node::Node,
     spec::{Pod, Source},
+    status::ContainerState,
 };
 
-use crate::{pods, run::Run, tell};
+use crate::{pods, run::Run, tell, world::failure};
 
 /// A pod of the one name, whose container is named after its source.
 fn of(source: Source) -> Pod {
@@ -253,4 +255,30 @@ fn pull_secrets_that_are_missing_are_told() {
     let expected =
         "Unable to retrieve some image pull secrets (b, a); attempting to pull the image may not succeed.";
     assert_eq!(notes(&run, "FailedToRetrieveImagePullSecret").collect::<Vec<_>>(), [("uid-web", expected)]);
+}
+
+/// Nothing is pulled with a secret that cannot be understood. What is wrong with it is why the container waits; it is tried again every ten
+/// seconds, without the back-off of pulls.
+#[test]
+fn a_pull_secret_that_is_malformed_is_why_a_container_waits() {
+    let mut run = Run::new();
+    run.world.images.clear();
+    run.want(Pod { pull_secrets: vec!["a".into()], ..pods::pod("web", &["web"]) });
+    let is_pull = |effect: &Effect| matches!(effect, Effect::Node { act: NodeAct::PullImage(_), .. });
+    for _ in 0..2 {
+        while !run.open.iter().any(is_pull) {
+            assert!(run.settle_one(), "nothing is pulled");
+        }
+        let at = run.open.iter().position(is_pull).unwrap();
+        let pull = run.open.remove(at).unwrap();
+        run.finished.push_back((pull.op(), Err(failure(FailureKind::Config, "no accounts"))));
+        run.settle();
+        let state = run.world.statuses[&PodUid::new("uid-web")].containers[0].state.clone();
+        let (reason, message) = ("no accounts".into(), "no accounts".into());
+        assert_eq!(state, ContainerState::Waiting { reason, message });
+        run.advance(Duration::from_secs(10), |_| {});
+    }
+    let failed: Vec<&str> = notes(&run, "Failed").map(|(_, message)| message).collect();
+    assert_eq!(failed, ["Error: no accounts"; 2]);
+    assert_eq!(notes(&run, "BackOff").count(), 0);
 }

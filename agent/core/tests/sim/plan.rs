@@ -268,7 +268,7 @@ fn main_containers_start_in_order_and_do_not_wait_for_those_that_wait() {
     assert_eq!(planned(&life).steps, [], "the first is on its way");
     let mut life = base();
     let retry = failed(FailureKind::Config, Duration::from_secs(10));
-    image(&mut life, ImageUse::Refused { reason: "ErrImageNeverPull", retry });
+    image(&mut life, ImageUse::Refused { reason: "ErrImageNeverPull".into(), retry });
     assert_eq!(planned(&life).steps, [Step::Start(name("log"))], "the first waits");
 }
 

@@ -7,7 +7,7 @@ use berth_core::{
 use futures::stream::{self, StreamExt as _};
 
 use super::{host::Host, pulled::SecretRecord};
-use crate::objects::{Credential, Keyring, MalformedAuth};
+use crate::objects::{Credential, Keyring, MalformedSecret};
 
 /// Secrets that are asked for at once.
 const AT_ONCE: usize = 8;
@@ -27,8 +27,9 @@ pub(super) struct Found {
     pub(super) credentials: Vec<Tracked>,
     /// Names of secrets that cannot be read.
     pub(super) missing: Vec<String>,
-    /// What is wrong with one: nothing is pulled then (`makeLookupPullCredentialsFunc` of `pkg/kubelet/images/image_manager.go`).
-    pub(super) malformed: Option<MalformedAuth>,
+    /// What is wrong with the first that is malformed: nothing is pulled then (`makeLookupPullCredentialsFunc` of
+    /// `pkg/kubelet/images/image_manager.go`).
+    pub(super) malformed: Option<MalformedSecret>,
 }
 
 /// Credentials that fit a repository. A secret that cannot be read has none: the pull may work without
@@ -43,7 +44,9 @@ pub(super) async fn find(host: &Host, wanted: &WantedImage, repository: &str) ->
         match credentials {
             Ok(Some(credentials)) => found.credentials.extend(credentials),
             Ok(None) => found.missing.push(name.clone()),
-            Err(malformed) => found.malformed = Some(malformed),
+            Err(malformed) => {
+                found.malformed.get_or_insert(malformed);
+            }
         }
     }
     found.credentials.extend(own.into_iter().map(|credential| Tracked { credential, source: None }));
@@ -56,7 +59,7 @@ async fn of_secret(
     wanted: &WantedImage,
     name: String,
     repository: &str,
-) -> Result<Option<Vec<Tracked>>, MalformedAuth> {
+) -> Result<Option<Vec<Tracked>>, MalformedSecret> {
     let namespace = wanted.namespace.clone();
     let key = ObjectKey { kind: ObjectKind::Secret, namespace: namespace.clone(), name: name.clone() };
     let secret = match host.objects.read(&key).await {

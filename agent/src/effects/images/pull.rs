@@ -27,6 +27,7 @@ use prost_types::FieldMask;
 use super::{
     auth,
     credentials::{self, Found, Tracked},
+    failure::config,
     host::Host,
     hosts,
     inspect::{self, Located, go_arch},
@@ -106,7 +107,7 @@ async fn fetch(
         host.objects.tell(Event::PullSecretsMissing { image: wanted.clone(), names: missing }).await;
     }
     if let Some(malformed) = malformed {
-        return Err(failure(malformed.to_string()));
+        return Err(config(malformed.to_string()));
     }
     let mut failed = None;
     for Tracked { credential, source } in credentials {

@@ -1,6 +1,6 @@
 //! Images, as a pod sees them: looked for and pulled once for all pods that wait (`pod::pulls`).
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use crate::{
     failure::{Failure, FailureKind},
@@ -50,7 +50,7 @@ pub enum ImageUse {
     /// Not to be had.
     Refused {
         /// Reason of the waiting state.
-        reason: &'static str,
+        reason: Cow<'static, str>,
         /// When it is looked for again.
         retry: Retry,
     },
@@ -176,7 +176,7 @@ impl PodMachine {
                 self.notes.push(about(name, Severity::Warning, "Failed", "Error: ErrImageNeverPull"));
                 let failure = Failure::new(FailureKind::Config, message);
                 let retry = Retry { failure, at: now + NEVER_PULL_RETRY, tries: 1 };
-                ImageUse::Refused { reason: "ErrImageNeverPull", retry }
+                ImageUse::Refused { reason: "ErrImageNeverPull".into(), retry }
             }
             Ok(None) => ImageUse::Missing,
             Err(failure) => self.not_inspected(name, &quoted, failure, tries, now),
@@ -211,7 +211,7 @@ impl PodMachine {
             self.notes.push(about(name, Severity::Warning, "Failed", format!("Error: {reason}")));
         }
         let failure = Failure::new(failure.kind, message);
-        ImageUse::Refused { reason, retry: Retry::after(failure, tries, now) }
+        ImageUse::Refused { reason: reason.into(), retry: Retry::after(failure, tries, now) }
     }
 
     /// Takes the end of a pull that a container waits for.
@@ -245,7 +245,16 @@ impl PodMachine {
             }
             Err(failure) if failure.kind == FailureKind::RuntimeDown => {
                 let retry = Retry::after(failure.clone(), 0, now);
-                self.use_image(name, ImageUse::Refused { reason: "ErrImagePull", retry });
+                self.use_image(name, ImageUse::Refused { reason: "ErrImagePull".into(), retry });
+            }
+            // The registry was not asked, so it has nothing to rest from; what is wrong is the reason that is shown as well. Source:
+            // `EnsureImageExists` of `pkg/kubelet/images/image_manager.go`.
+            Err(failure) if failure.kind == FailureKind::Config => {
+                let text = format!("Error: {}", failure.message);
+                self.notes.push(about(name, Severity::Warning, "Failed", text));
+                let reason = failure.message.clone().into();
+                let retry = Retry::after(failure.clone(), 0, now);
+                self.use_image(name, ImageUse::Refused { reason, retry });
             }
             Err(failure) => {
                 let text = format!("Failed to pull image {quoted}: {}", failure.message);
