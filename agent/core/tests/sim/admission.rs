@@ -1,6 +1,9 @@
 //! What the Node object says decides who begins, and nobody waits for it who needs it not.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use berth_core::{
     effect::{Act, Effect, NodeAct},
@@ -149,6 +152,50 @@ fn resources_that_others_put_on_the_node_are_counted() {
         run.settle();
     }
     assert_eq!(rejections(&run), ["OutOfexample.com/gpu"]);
+}
+
+/// Pods with an event of this reason.
+fn told_of<'a>(run: &'a Run, reason: &str) -> Vec<&'a str> {
+    let notes = run.told.iter().filter_map(|effect| match effect {
+        Effect::Pod { act: Act::Note(note), .. } => Some(note),
+        Effect::Pod { .. } | Effect::Node { .. } => None,
+    });
+    notes.filter(|note| note.event.reason == reason).map(|note| note.name.name.as_str()).collect()
+}
+
+/// A node may come to have less than those that run asked for: what they have beyond that is missing too.
+#[test]
+fn a_critical_pod_stops_nobody_in_vain_where_more_is_taken_than_there_is() {
+    const SYSTEM: i32 = 2_000_000_000;
+    let asking = |name: &str, priority: i32, gpus: u64| {
+        let mut pod = Pod { source: Source::Api, priority, ..pods::pod(name, &[name]) };
+        pods::edit(&mut pod, name).resources.requests.extended.insert("example.com/gpu".into(), gpus);
+        pod
+    };
+    let with = |gpus: u64| {
+        let extended = BTreeMap::from([("example.com/gpu".to_owned(), gpus)]);
+        Event::NodeInfo(NodeInfo { extended, ..labelled("a") })
+    };
+    for (there, stopped) in [
+        (&[("system", SYSTEM, 13), ("web", 0, 5)][..], &[][..]),
+        (&[("small", 0, 3), ("middle", 0, 4), ("large", 0, 11)], &["large"]),
+    ] {
+        let mut run = in_cluster();
+        run.handle(with(18));
+        for (name, priority, gpus) in there {
+            run.want(asking(name, *priority, *gpus));
+            run.settle();
+            assert!(runs(&run, name), "{name}");
+        }
+        run.handle(with(10));
+        run.want(asking("critical", SYSTEM, 3));
+        run.settle();
+        run.advance(Duration::from_secs(60), Run::settle);
+        assert_eq!(told_of(&run, "Preempting"), stopped);
+        let rejected: &[&str] = if stopped.is_empty() { &["critical"] } else { &[] };
+        assert_eq!(told_of(&run, "UnexpectedAdmissionError"), rejected);
+        assert_eq!(runs(&run, "critical"), rejected.is_empty());
+    }
 }
 
 /// A cloud's controller may know other addresses than the machine; what the machine has changes nothing then.

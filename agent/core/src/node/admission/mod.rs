@@ -54,9 +54,9 @@ pub(super) struct Insufficient {
 }
 
 impl Insufficient {
-    /// How much is missing.
+    /// How much is missing: what is used beyond the capacity too.
     pub(super) fn missing(&self) -> u64 {
-        self.requested.saturating_sub(self.capacity.saturating_sub(self.used))
+        self.requested.saturating_add(self.used).saturating_sub(self.capacity)
     }
 }
 

@@ -181,6 +181,17 @@ fn pods_of_the_api_tolerate_what_executes() {
     }
 }
 
+/// Source: `GetInsufficientAmount` of `pkg/kubelet/lifecycle/predicate.go`.
+#[test]
+fn what_is_used_beyond_the_capacity_is_missing_too() {
+    for (requested, used, capacity, expected) in
+        [(300, 0, 200, 100), (300, 1000, 1000, 300), (300, 1800, 1000, 1100), (1, 100, 50, 51)]
+    {
+        let insufficient = Insufficient { resource: "cpu".into(), requested, used, capacity };
+        assert_eq!(insufficient.missing(), expected, "{insufficient:?}");
+    }
+}
+
 #[test]
 fn a_critical_pod_takes_the_place_of_as_few_as_can_be_of_the_lowest_class() {
     let critical = Pod { priority: 2_000_000_000, ..api_pod("critical", (2000, 0)) };
