@@ -37,6 +37,21 @@ pub(super) fn fill_eviction(kubelet: &mut Node) {
     entries.push(entry("evictionHard", Value::Map(signals)));
 }
 
+/// Puts the default of `nodeStatusReportFrequency` into a tree that names the update alone: the report follows that, and no later update
+/// of a drop-in or a flag.
+pub(super) fn fill_report(kubelet: &mut Node) {
+    const REPORT: &str = "nodeStatusReportFrequency";
+    let is_zero = |node: &Node| {
+        let time = node.text().and_then(|text| text.parse::<GoDuration>().ok());
+        time.is_some_and(|time| time.0.is_zero())
+    };
+    let written = |key: &str| kubelet.get(key).filter(|node| !is_zero(node)).cloned();
+    let (Some(update), None) = (written("nodeStatusUpdateFrequency"), written(REPORT)) else { return };
+    let Value::Map(entries) = &mut kubelet.value else { return };
+    entries.retain(|entry| entry.key != REPORT);
+    entries.push(Entry { place: update.place.clone(), key: REPORT.to_owned(), value: update });
+}
+
 /// Fills every absent field that has a default. A zero in a field that cannot tell zero from absent counts as absent.
 pub(super) fn apply(config: &mut KubeletConfiguration) {
     apply_zeroes(config);
@@ -101,15 +116,13 @@ fn apply_zeroes(config: &mut KubeletConfiguration) {
 
 fn apply_times(config: &mut KubeletConfiguration) {
     let seconds = |seconds| GoDuration(Duration::from_secs(seconds));
-    // The report follows the update where only the update was changed.
-    let report = config.node_status_update_frequency.unwrap_or(seconds(300));
-    config.node_status_report_frequency.get_or_insert(report);
     for (field, default) in [
         (&mut config.sync_frequency, 60),
         (&mut config.file_check_frequency, 20),
         (&mut config.http_check_frequency, 20),
         (&mut config.streaming_connection_idle_timeout, 4 * 3600),
         (&mut config.node_status_update_frequency, 10),
+        (&mut config.node_status_report_frequency, 300),
         (&mut config.image_minimum_gc_age, 120),
         (&mut config.image_maximum_gc_age, 0),
         (&mut config.volume_stats_agg_period, 60),

@@ -22,6 +22,32 @@ fn without_a_kubeconfig_there_is_no_cluster() {
     assert_eq!((node.cloud, node.ips), (Cloud::None, NodeIps::Unset));
 }
 
+/// Defaults are filled into the file of `--config` before drop-ins and flags come (`mergeKubeletConfigurations`,
+/// `kubeletConfigFlagPrecedence` of `cmd/kubelet/app/server.go`).
+#[test]
+fn the_report_follows_the_update_of_the_file_alone() {
+    const FILE: &str = "nodeStatusUpdateFrequency: 20s\n";
+    let drop_ins = TempDir::new().unwrap();
+    fs::write(drop_ins.path().join("10.conf"), format!("{HEAD}nodeStatusUpdateFrequency: 15s\n")).unwrap();
+    let drop_in = format!("--config-dir={}", drop_ins.path().display());
+    let drop_in = drop_in.as_str();
+    let flag = "--node-status-update-frequency=10s";
+    for (text, flags, expected) in [
+        (FILE, &[][..], (20, 20)),
+        ("", &[flag], (10, 300)),
+        ("", &[drop_in], (15, 300)),
+        (FILE, &[flag], (10, 20)),
+        (FILE, &[drop_in], (15, 20)),
+        ("nodeStatusUpdateFrequency: 20s\nnodeStatusReportFrequency: 0s\n", &[flag], (10, 20)),
+        ("nodeStatusUpdateFrequency: 0s\n", &[], (10, 300)),
+        ("nodeStatusReportFrequency: 60s\n", &[flag, drop_in], (10, 60)),
+    ] {
+        let node = node(text, flags).unwrap();
+        let found = (node.update_every.as_secs(), node.report_every.as_secs());
+        assert_eq!(found, expected, "{text}{flags:?}");
+    }
+}
+
 /// The drop-in of kubeadm's packages has `$KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS`.
 #[test]
 fn an_administrators_flags_come_after_those_of_kubeadm_and_count() {
