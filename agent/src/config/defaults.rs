@@ -1,6 +1,6 @@
 //! The kubelet's defaults. Source: `pkg/kubelet/apis/config/v1beta1/defaults.go` of Kubernetes 1.36.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use super::{
     duration::GoDuration,
@@ -9,7 +9,7 @@ use super::{
         Logging, MemorySwap, UserNamespaces, WebhookAuthentication, WebhookAuthorization, X509,
     },
 };
-use crate::document::{Entry, Node, Value};
+use crate::document::{Entry, Node, Place, Value};
 
 /// `evictionHard` when a file names no signal.
 pub(super) const EVICTION_HARD: [(&str, &str); 5] = [
@@ -27,14 +27,32 @@ pub(super) fn fill_eviction(kubelet: &mut Node) {
     if entries.iter().any(|entry| entry.key == "evictionHard") {
         return;
     }
-    let entry = |key: &str, value: Value| Entry {
+    let value = Node { place: place.clone(), value: Value::Map(default_signals(&place)) };
+    entries.push(Entry { place, key: "evictionHard".to_owned(), value });
+}
+
+/// Puts default signals beside those that a tree names, where its `mergeDefaultEvictionSettings` asks for it (KEP-4580). Source:
+/// `loadConfigFile` of `cmd/kubelet/app/server.go`.
+pub(super) fn merge_eviction(kubelet: &mut Node) {
+    let switch = kubelet.get("mergeDefaultEvictionSettings");
+    let is_asked = switch.is_some_and(|node| node.value == Value::Bool(true));
+    let Value::Map(entries) = &mut kubelet.value else { return };
+    let named = entries.iter_mut().find(|entry| is_asked && entry.key == "evictionHard");
+    let Some(Node { place, value: Value::Map(signals) }) = named.map(|one| &mut one.value) else { return };
+    for signal in default_signals(place) {
+        if signals.iter().all(|named| named.key != signal.key) {
+            signals.push(signal);
+        }
+    }
+}
+
+fn default_signals(place: &Place) -> Vec<Entry> {
+    let signals = EVICTION_HARD.iter().map(|(signal, value)| Entry {
         place: place.clone(),
-        key: key.to_owned(),
-        value: Node { place: place.clone(), value },
-    };
-    let signals =
-        EVICTION_HARD.iter().map(|(key, value)| entry(key, Value::Text((*value).to_owned()))).collect();
-    entries.push(entry("evictionHard", Value::Map(signals)));
+        key: (*signal).to_owned(),
+        value: Node { place: place.clone(), value: Value::Text((*value).to_owned()) },
+    });
+    signals.collect()
 }
 
 /// Puts the default of `nodeStatusReportFrequency` into a tree that names the update alone: the report follows that, and no later update
@@ -249,16 +267,8 @@ fn apply_texts(config: &mut KubeletConfiguration) {
     }
 }
 
-/// Naming one signal leaves the others out, unless `mergeDefaultEvictionSettings` is set (KEP-4580).
+/// Naming one signal leaves the others out.
 fn apply_eviction(config: &mut KubeletConfiguration) {
-    let merge = config.merge_default_eviction_settings == Some(true);
     let all = EVICTION_HARD.iter().map(|(signal, value)| ((*signal).to_owned(), (*value).to_owned()));
-    match &mut config.eviction_hard {
-        None => config.eviction_hard = Some(all.collect()),
-        Some(set) if merge => {
-            let named = std::mem::take(set);
-            *set = all.chain(named).collect::<BTreeMap<_, _>>();
-        }
-        Some(_) => {}
-    }
+    config.eviction_hard.get_or_insert_with(|| all.collect());
 }

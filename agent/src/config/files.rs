@@ -53,6 +53,7 @@ pub fn load(config: Option<&Path>, config_dir: Option<&Path>) -> Result<Document
     if let Some(path) = config {
         add(&mut documents, path)?;
         defaults::fill_report(&mut documents.kubelet);
+        defaults::merge_eviction(&mut documents.kubelet);
     }
     if let Some(directory) = config_dir {
         let drop_ins = drop_ins(directory)?;

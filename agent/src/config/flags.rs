@@ -211,7 +211,7 @@ pub struct KubeletFlags {
     /// Flags that were given and that nothing is done about.
     pub passive: Vec<String>,
     /// Nodes for fields, in the order of [`FIELDS`].
-    fields: Vec<(&'static str, Node)>,
+    fields: Vec<(&'static str, FlagType, Node)>,
 }
 
 impl Default for KubeletFlags {
@@ -248,9 +248,12 @@ impl KubeletFlags {
         Self::from_arg_matches(&command.try_get_matches_from(flags)?)
     }
 
-    /// Lays the flags over a tree of `KubeletConfiguration`.
+    /// Lays the flags over a tree of `KubeletConfiguration`. A map takes the place of that of files; gates alone are merged.
     pub fn overlay(&self, kubelet: &mut Node) {
-        for (path, node) in &self.fields {
+        for (path, kind, node) in &self.fields {
+            if let (Map | Signals, Value::Map(entries)) = (kind, &mut kubelet.value) {
+                entries.retain(|entry| entry.key != *path);
+            }
             let place = node.place.clone();
             let nested = path.rsplit('.').fold(node.clone(), |value, key| {
                 let entry = Entry { place: place.clone(), key: key.to_owned(), value };
@@ -318,7 +321,7 @@ impl FromArgMatches for KubeletFlags {
         let fields = FIELDS.iter().filter_map(|(name, field, kind)| {
             let values: Vec<String> = matches.get_many::<String>(name)?.cloned().collect();
             let place = Place { file: format!("--{name}").into(), line: 0 };
-            Some((*field, Node { value: value(*kind, &values, &place), place }))
+            Some((*field, *kind, Node { value: value(*kind, &values, &place), place }))
         });
         Ok(Self {
             config: path("config"),

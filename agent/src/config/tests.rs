@@ -270,13 +270,41 @@ fn drop_ins_are_merged_in_lexical_order_and_flags_win() {
     assert_eq!(kubelet.cluster_domain, None);
     assert_eq!(kubelet.pod_pids_limit, Some(99));
     let reserved = kubelet.kube_reserved.clone().unwrap();
-    assert_eq!((reserved["cpu"].as_str(), reserved["memory"].as_str()), ("1", "3Gi"));
+    assert_eq!(reserved, BTreeMap::from([("memory".to_owned(), "3Gi".to_owned())]));
+    let reserved = load_in(&directory, &[&dir]).unwrap().kubelet.kube_reserved.unwrap();
+    assert_eq!((reserved["cpu"].as_str(), reserved["memory"].as_str()), ("1", "2Gi"));
     // A drop-in changes one signal; the file itself would have replaced them all.
     let signals = kubelet.eviction_hard.clone().unwrap();
     assert_eq!(
         (signals["memory.available"].as_str(), signals["nodefs.available"].as_str()),
         ("200Mi", "10%")
     );
+}
+
+/// Source: `Set` of `langle_separated_map_string_string.go` of `component-base/cli/flag`, and `kubeletConfigFlagPrecedence` of
+/// `cmd/kubelet/app/server.go`.
+#[test]
+fn a_map_of_a_flag_takes_the_place_of_that_of_files_and_gates_are_merged() {
+    let drop_ins = TempDir::new().unwrap();
+    fs::write(drop_ins.path().join("10.conf"), format!("{HEAD}maxPods: 3\n")).unwrap();
+    let drop_in = format!("--config-dir={}", drop_ins.path().display());
+    let (pids, disk) = ("--eviction-hard=pid.available<1000", "--eviction-hard=nodefs.available<1Gi");
+    let file = "evictionHard: {memory.available: 200Mi}\n";
+    let merging = "evictionHard: {memory.available: 200Mi}\nmergeDefaultEvictionSettings: true\n";
+    for (text, flags, expected) in [
+        (file, &["--eviction-hard="][..], &[][..]),
+        (file, &[pids], &["pid.available"]),
+        (file, &[pids, disk], &["nodefs.available", "pid.available"]),
+        (merging, &[pids], &["pid.available"]),
+        ("", &[drop_in.as_str(), disk], &["nodefs.available"]),
+    ] {
+        let signals = load_text(text, flags).unwrap().kubelet.eviction_hard.unwrap();
+        assert_eq!(signals.keys().collect::<Vec<_>>(), expected, "{text}{flags:?}");
+    }
+    let flag = "--feature-gates=PodLevelResources=true";
+    let settings = load_text("featureGates: {EnvFiles: false}\n", &[flag]).unwrap();
+    let gates = settings.kubelet.feature_gates.unwrap();
+    assert_eq!(gates.keys().collect::<Vec<_>>(), ["EnvFiles", "PodLevelResources"]);
 }
 
 /// Guaranteed pods get -997 and shims -998 wherever the kernel lets the agent give less than it has itself.
