@@ -212,15 +212,14 @@ fn taints(kubelet: &KubeletConfiguration) -> Vec<Taint> {
     .collect()
 }
 
-/// `--node-labels`, checked.
+/// `--node-labels`, checked; a name alone has an empty value (`ConfigurationMap` of `component-base/cli/flag`).
 pub(super) fn labels(flags: &KubeletFlags) -> Result<BTreeMap<String, String>, Fault> {
     let written = flags.node_labels.iter().flat_map(|list| list.split(',')).map(str::trim);
     let mut labels = BTreeMap::new();
     for label in written.filter(|label| !label.is_empty()) {
         let fault = |why: String| of_flag("--node-labels", why);
-        let (name, value) = label
-            .split_once('=')
-            .ok_or_else(|| fault(format!("`{label}` has no `=`: write `name=value,name=value`")))?;
+        let (name, value) = label.split_once('=').unwrap_or((label, ""));
+        let (name, value) = (name.trim(), value.trim());
         label_name(name).map_err(fault)?;
         label_value(value).map_err(fault)?;
         if !may_be_own(name) {

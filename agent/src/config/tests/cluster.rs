@@ -72,14 +72,20 @@ fn an_administrators_flags_come_after_those_of_kubeadm_and_count() {
 fn the_node_has_what_kubeadm_kind_and_clouds_pass() {
     let flags = [
         "--node-labels=a=b,node.kubernetes.io/x=",
-        "--node-labels=topology.kubernetes.io/zone=z",
+        "--node-labels=topology.kubernetes.io/zone=z,example.com/gpu, pool = c ",
         "--register-with-taints=k=v:NoSchedule,example.com/k:NoExecute",
         "--provider-id=kind://docker/kind/kind-worker",
         "--cloud-provider=external",
         "--node-ip=10.1.0.1,fd00::1",
     ];
     let settings = node("maxPods: 100\npodsPerCore: 10\nnodeStatusMaxImages: -1\n", &flags).unwrap();
-    let labels = [("a", "b"), ("node.kubernetes.io/x", ""), ("topology.kubernetes.io/zone", "z")];
+    let labels = [
+        ("a", "b"),
+        ("example.com/gpu", ""),
+        ("node.kubernetes.io/x", ""),
+        ("pool", "c"),
+        ("topology.kubernetes.io/zone", "z"),
+    ];
     let labels: BTreeMap<_, _> =
         labels.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     assert_eq!(settings.labels, labels);
@@ -110,7 +116,7 @@ fn what_the_kubelet_refuses_is_refused() {
         ("", "--node-labels=kubernetes.io/role=master", "is Kubernetes' own"),
         ("", "--node-labels=x.k8s.io/role=master", "is Kubernetes' own"),
         ("", "--node-labels=node-role.kubernetes.io/worker=", "is Kubernetes' own"),
-        ("", "--node-labels=a", "`a` has no `=`"),
+        ("", "--node-labels==a", "`` is not the name of a label"),
         ("", "--node-labels=-a=b", "is not the name of a label"),
         ("", "--node-labels=a=b c", "is not the value of a label"),
         ("", "--node-labels=_/a=b", "is not a DNS name"),
