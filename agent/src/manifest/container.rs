@@ -86,7 +86,7 @@ pub(super) fn convert(
         working_dir: written.working_dir.clone().filter(|path| !path.is_empty()),
         probes: probe::convert(notes, field, written, kind, &ports),
         ports,
-        resources: resources::of_container(notes, &at("resources"), written.resources.as_ref()),
+        resources: resources::of_container(notes, &at("resources"), written.resources.as_ref(), of),
         mounts: mounts(notes, &at("volumeMounts"), written, security.privileged, around),
         stdio: stdio(written),
         security,

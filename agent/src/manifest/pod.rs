@@ -72,7 +72,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         ended: None,
         readiness_gates: readiness_gates(written),
         scheduling: scheduling::of_pod(notes, written),
-        overhead: resources::of_overhead(notes, spec.overhead.as_ref()),
+        overhead: resources::of_overhead(notes, spec.overhead.as_ref(), source),
         network,
         pid,
         ipc,

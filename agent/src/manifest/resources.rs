@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use berth_core::{
     derived::totals,
-    spec::{Container, Quantities, Resources},
+    spec::{Container, Quantities, Resources, Source},
 };
 use k8s_openapi::{api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource};
 
@@ -18,9 +18,12 @@ pub(super) fn of_container(
     notes: &mut Notes<'_>,
     field: &str,
     written: Option<&ResourceRequirements>,
+    of: Source,
 ) -> Resources {
     let Some(written) = written else { return Resources::default() };
     let mut own = read(notes, field, written);
+    tell_vendors(notes, &format!("{field}.requests"), &own.requests, of);
+    tell_vendors(notes, &format!("{field}.limits"), &own.limits, of);
     default_requests(&mut own, &Quantities::default());
     check(notes, field, &own);
     own
@@ -58,8 +61,18 @@ pub(super) fn of_pod(
 }
 
 /// What a pod takes beside its containers, which its RuntimeClass says.
-pub(super) fn of_overhead(notes: &mut Notes<'_>, written: Option<&Amounts>) -> Quantities {
-    amounts(notes, "spec.overhead", written)
+pub(super) fn of_overhead(notes: &mut Notes<'_>, written: Option<&Amounts>, of: Source) -> Quantities {
+    const FIELD: &str = "spec.overhead";
+    let amounts = amounts(notes, FIELD, written);
+    tell_vendors(notes, FIELD, &amounts, of);
+    amounts
+}
+
+/// Resources of vendors are what a pod of the API server is scheduled and admitted by. For a pod of a manifest nobody has looked for them.
+fn tell_vendors(notes: &mut Notes<'_>, field: &str, amounts: &Quantities, of: Source) {
+    for name in amounts.extended.keys() {
+        notes.unsupported_if(of != Source::Api, format!("{field}.{name}"));
+    }
 }
 
 /// As they are written.
@@ -121,7 +134,6 @@ fn other(notes: &mut Notes<'_>, path: &str, name: &str, units: u64, amounts: &mu
         }
     } else if name.contains('/') && is_qualified_name(name) {
         amounts.extended.insert(name.to_owned(), units);
-        notes.unsupported(path);
     } else {
         let message = "not a resource of a container: `cpu`, `memory`, `ephemeral-storage`, `hugepages-<size>` or `<domain>/<name>`";
         notes.fault(path, message);

@@ -87,6 +87,12 @@ fn a_capability_with_its_prefix_is_passed_over_and_told() {
 }
 
 #[test]
+fn resources_of_vendors_are_told_of_a_static_pod() {
+    let manifest = one(&pod("", "resources: {limits: {example.com/dongle: 1}}"));
+    assert_eq!(manifest.unsupported, ["spec.containers[0].resources.limits.example.com/dongle"]);
+}
+
+#[test]
 fn a_static_pod_is_marked_as_the_kubelet_marks_it() {
     let pod = one(&pod("", "")).pod;
     assert_eq!(pod.name.to_string(), "default/web-node-1");

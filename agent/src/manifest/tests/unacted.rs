@@ -180,6 +180,18 @@ fn what_is_not_acted_on_is_refused_or_told() {
     assert_eq!(of_rules, written("containers[].restartPolicyRules[].action"));
 }
 
+/// They are counted when it is admitted, which is all that a kubelet without a plugin does.
+#[test]
+fn resources_of_vendors_are_acted_on() {
+    let amounts = json!({ "example.com/dongle": "1" });
+    for field in ["limits", "requests"] {
+        let resources = json!({ "limits": amounts, (field): amounts });
+        let found = fate(|pod| pod["spec"]["containers"][0]["resources"] = resources);
+        assert_eq!(found, Fate::Nothing, "{field}");
+    }
+    assert_eq!(fate(|pod| pod["spec"]["overhead"] = amounts), Fate::Nothing);
+}
+
 #[test]
 fn every_kind_of_volume_is_acted_on_or_refused() {
     let known = "configMap downwardAPI emptyDir hostPath projected secret";
