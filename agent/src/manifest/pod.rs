@@ -261,13 +261,14 @@ fn check_names(notes: &mut Notes<'_>, list: &str, containers: &[Arc<Container>],
     }
 }
 
-/// Init containers run one after the other, so only those that stay can take a port from others.
+/// Main containers are compared with each other, each init container, sidecars too, with itself alone (`checkHostPortConflicts` of
+/// `pkg/apis/core/validation/validation.go`).
 fn check_host_ports(notes: &mut Notes<'_>, init: &[Arc<Container>], main: &[Arc<Container>]) {
-    let mut taken = Vec::new();
     for (list, containers) in [("initContainers", init), ("containers", main)] {
+        let mut taken = Vec::new();
         for (index, container) in containers.iter().enumerate() {
-            if container.kind == ContainerKind::Init {
-                continue;
+            if container.kind != ContainerKind::Main {
+                taken.clear();
             }
             for (port_index, port) in container.ports.iter().enumerate() {
                 let Some(number) = port.host_port else { continue };

@@ -265,6 +265,7 @@ fn every_fault_names_file_line_and_field() {
         ("volumes: [{name: v}]", "volumeMounts: [{name: v, mountPath: /x, mountPropagation: Bidirectional}]", "web.yaml:8: spec.containers[0].volumeMounts[0].mountPropagation: `Bidirectional` is for privileged containers only".to_owned()),
         ("", "ports: [{containerPort: 0}]", "web.yaml:8: spec.containers[0].ports[0].containerPort: 0 is not within 1 and 65535".to_owned()),
         ("", "ports: [{containerPort: 80, hostPort: 80}, {containerPort: 81, hostPort: 80}]", "web.yaml:8: spec.containers[0].ports[1].hostPort: 80 is given twice".to_owned()),
+        ("initContainers: [{name: s, image: x, restartPolicy: Always, ports: [{containerPort: 80, hostPort: 80}, {containerPort: 81, hostPort: 80}]}]", "", "web.yaml:9: spec.initContainers[0].ports[1].hostPort: 80 is given twice".to_owned()),
         ("", "resources: {limits: {cpu: 1}, requests: {cpu: 2}}", "web.yaml:8: spec.containers[0].resources.requests.cpu: more than the limit of cpu".to_owned()),
         ("", "resources: {limits: {memory: -1}}", "web.yaml:8: spec.containers[0].resources.limits.memory: `-1` is negative".to_owned()),
         ("", "resources: {limits: {memory: 1GB}}", "web.yaml:8: spec.containers[0].resources.limits.memory: `1GB` is not a quantity: write a number with an optional suffix, such as `500m`, `2`, `128Mi` or `1G`".to_owned()),
@@ -315,6 +316,21 @@ fn what_validation_lets_in_is_let_in() {
     }
     let no_pages = "env: [{name: P, valueFrom: {resourceFieldRef: {resource: limits.hugepages-0}}}]";
     assert!(faults(&pod("", no_pages)).contains("`limits.hugepages-0` is not one of"));
+}
+
+#[test]
+fn main_containers_alone_take_host_ports_from_each_other() {
+    const PORTS: &str = "ports: [{containerPort: 9100, hostPort: 9100}]";
+    let once = pod("", PORTS);
+    for role in ["", "restartPolicy: Always, "] {
+        let init = |name: &str| format!("{{name: {name}, image: x, {role}{PORTS}}}");
+        let list = format!("initContainers: [{}, {}]", init("a"), init("b"));
+        one(&pod(&list, PORTS));
+        one(&pod(&format!("hostNetwork: true\n{list}"), PORTS));
+    }
+    let other = format!("containers:\n  - {{name: d, image: x, {PORTS}}}\n");
+    let faults = faults(&once.replace("containers:\n", &other));
+    assert!(faults.contains("spec.containers[1].ports[0].hostPort: 9100 is given twice"), "{faults}");
 }
 
 #[test]
