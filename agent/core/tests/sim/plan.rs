@@ -14,6 +14,7 @@ use berth_core::{
             image::ImageUse,
             removal::{Leftover, Removal},
             termination::TerminationMessage,
+            volume::Refresh,
         },
         resource::{Resource, Retry},
         step::{Plan, PodResource, Step},
@@ -403,6 +404,10 @@ fn a_pod_is_taken_down_in_order() {
     exited(&mut life, "web", 0);
     let sandbox = life.sandbox_id();
     let first = [Leftover::Sandbox(sandbox.clone()), Leftover::Network(sandbox.clone()), Leftover::Volumes];
+    let refresh = Refresh::Asked { op: OpId(1), again: false };
+    life.actual.refreshes.insert(VolumeName::new("data"), refresh);
+    assert_eq!(planned(&life).steps, first[..2].iter().cloned().map(Step::Remove).collect::<Vec<_>>());
+    life.actual.refreshes.clear();
     assert_eq!(planned(&life).steps, first.map(Step::Remove));
     life.actual.sandbox = Resource::Absent;
     life.actual.network = Resource::Absent;
@@ -411,6 +416,9 @@ fn a_pod_is_taken_down_in_order() {
     life.actual.netns = Resource::Absent;
     assert_eq!(planned(&life).steps, [Step::Remove(Leftover::Cgroup)]);
     life.actual.cgroup = Resource::Absent;
+    life.actual.files = Resource::Ensuring(OpId(1));
+    assert_eq!(planned(&life).steps, [], "a file that is written makes its directory");
+    life.actual.files = Resource::Ready(());
     assert_eq!(planned(&life).steps, [Step::Remove(Leftover::Dirs)]);
     life.actual.dirs = Resource::Absent;
     assert_eq!(planned(&life).steps, [Step::Remove(Leftover::Record)]);

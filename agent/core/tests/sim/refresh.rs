@@ -1,17 +1,29 @@
 //! Volumes whose content changes while their pod runs.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use berth_core::{
+    effect::{Act, Effect},
     event::Event,
-    id::{PodUid, VolumeName},
+    id::{OpId, PodUid, VolumeName},
+    pod::{
+        actual::Life,
+        plan::{Network, World, plan},
+        port::volume::Refresh,
+        resource::Resource,
+        step::{PodResource, Step},
+    },
     spec::{
         ContentKind, ContentVolume, DownwardFile, DownwardSource, ObjectFiles, ObjectKey, ObjectKind, Pod,
-        Projection, Volume, VolumeSource,
+        Projection, RestartPolicy, Volume, VolumeSource,
     },
 };
 
-use crate::{pods, run::Run};
+use crate::{
+    lives::{now, running},
+    pods,
+    run::Run,
+};
 
 fn volume(name: &str, kind: ContentKind, source: Projection) -> Volume {
     let content = ContentVolume { kind, default_mode: 0o644, sources: vec![source] };
@@ -170,4 +182,70 @@ fn a_token_is_renewed_when_it_is_due_whatever_the_wall_clock_does() {
         run.advance(Duration::from_secs(40), Run::settle);
         assert_eq!(made(&run), [round + 1; 3]);
     }
+}
+
+/// What ends a pod.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Removal,
+    Itself,
+}
+
+/// What is made late would be left: nobody removes it a second time.
+#[test]
+fn volumes_are_removed_when_none_of_them_is_made_anew_any_more() {
+    let is_refresh = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::EnsureVolume(_), .. });
+    let is_removal = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveVolumes, .. });
+    for end in [End::Removal, End::Itself] {
+        let mut run = Run::new();
+        run.settle();
+        run.want(Pod { restart_policy: RestartPolicy::Never, ..pod() });
+        run.settle();
+        changed(&mut run, ObjectKind::Secret, "s");
+        run.told.clear();
+        match end {
+            End::Removal => run.unwant("web"),
+            End::Itself => {
+                let main = run.world.running(&uid(), "main").unwrap();
+                let now = run.now;
+                run.world.exit(&main, 0, now);
+            }
+        }
+        settle_but(&mut run, is_refresh);
+        assert_eq!(run.open.len(), 1, "{end:?}: {:?}", run.open);
+        assert!(!run.told.iter().any(is_removal), "{end:?}: volumes are removed while one is made");
+        run.settle();
+        assert!(run.told.iter().any(is_removal), "{end:?}: {:?}", run.told);
+        assert!(run.world.volumes.is_empty(), "{end:?}: {:?}", run.world.volumes);
+        run.unwant("web");
+        run.settle();
+        assert!(run.world.dirs.is_empty() && run.world.records.is_empty(), "{end:?}");
+        assert_eq!(run.world.violations, Vec::<String>::new(), "{end:?}");
+    }
+}
+
+/// Does all that can be done without time passing, but for some effects.
+fn settle_but(run: &mut Run, is_left: impl Fn(&Effect) -> bool) {
+    loop {
+        while run.world.has_news() {
+            run.report();
+        }
+        let Some(at) = run.open.iter().position(|effect| !is_left(effect)) else { return };
+        run.perform(at);
+        run.deliver(0);
+    }
+}
+
+#[test]
+fn a_volume_that_is_missing_is_made_once_at_a_time() {
+    let steps =
+        |life: &Life| plan(life, World { config: &pods::node(), network: &Network::Ready }, now()).steps;
+    let name = VolumeName::new("data");
+    let mut life = running(&["web"], RestartPolicy::Always);
+    Arc::make_mut(&mut life.spec).volumes = vec![pods::empty_dir("data")];
+    life.actual.volumes.insert(name.clone(), Resource::Unknown);
+    life.actual.refreshes.insert(name.clone(), Refresh::Asked { op: OpId(1), again: false });
+    assert_eq!(steps(&life), []);
+    life.actual.refreshes.clear();
+    assert_eq!(steps(&life), [Step::Ensure(PodResource::Volume(name))]);
 }

@@ -42,10 +42,13 @@ impl Planner<'_> {
     }
 
     fn volumes(&mut self) {
+        let actual = &self.life.actual;
         for volume in &self.life.spec.volumes {
-            let due = match self.life.actual.volumes.get(&volume.name) {
-                None => true,
-                Some(state) => self.is_due(state),
+            let due = match (actual.refreshes.get(&volume.name), actual.volumes.get(&volume.name)) {
+                // Found to be missing meanwhile: made once at a time.
+                (Some(Refresh::Asked { .. }), _) => false,
+                (Some(Refresh::At { .. }) | None, None) => true,
+                (Some(Refresh::At { .. }) | None, Some(state)) => self.is_due(state),
             };
             if due {
                 self.push(Step::Ensure(PodResource::Volume(volume.name.clone())));

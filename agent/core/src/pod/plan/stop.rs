@@ -14,6 +14,7 @@ use crate::{
         port::{
             removal::Leftover,
             signal::{Delivery, Stop},
+            volume::Refresh,
         },
         resource::Resource,
         step::{PodResource, Step},
@@ -175,11 +176,11 @@ impl<'a> Planner<'a> {
     fn take_down(&mut self) {
         let actual = &self.life.actual;
         let id = &self.life.record.sandbox_id;
-        let volumes = actual.volumes.values();
+        let volumes = actual.volumes.values().map(kept).chain(actual.refreshes.values().map(refreshed));
         let mut left = Left::Nothing;
         left |= self.take(Leftover::Sandbox(id.clone()), [kept(&actual.sandbox)]);
         left |= self.take(Leftover::Network(id.clone()), [kept(&actual.network)]);
-        left |= self.take(Leftover::Volumes, volumes.map(kept));
+        left |= self.take(Leftover::Volumes, volumes);
         if left == Left::Nothing {
             left |= self.take(Leftover::Netns(id.clone()), [kept(&actual.netns)]);
         }
@@ -191,7 +192,9 @@ impl<'a> Planner<'a> {
             Goal::Removed => {}
         }
         if left == Left::Nothing {
-            left |= self.take(Leftover::Dirs, [kept(&actual.dirs)]);
+            // Files are written into directories, which are made where they are missing.
+            let written = actual.files.op().map(|_| Kept::InTheMaking);
+            left |= self.take(Leftover::Dirs, [kept(&actual.dirs)].into_iter().chain(written));
             left |= self.take(Leftover::End, [kept(&actual.end)]);
         }
         if left == Left::Nothing && actual.removals.is_empty() {
@@ -262,5 +265,13 @@ fn kept<T>(resource: &Resource<T>) -> Kept {
         Resource::Absent => Kept::Absent,
         Resource::Unknown | Resource::Ready(_) | Resource::Failed(_) => Kept::Perhaps,
         Resource::Ensuring(_) => Kept::InTheMaking,
+    }
+}
+
+/// A volume whose content is made anew is mounted again by that.
+fn refreshed(refresh: &Refresh) -> Kept {
+    match refresh {
+        Refresh::At { .. } => Kept::Absent,
+        Refresh::Asked { .. } => Kept::InTheMaking,
     }
 }

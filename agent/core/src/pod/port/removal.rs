@@ -91,7 +91,10 @@ impl PodMachine {
             Leftover::Network(id) if id == current => actual.network = Resource::Absent,
             Leftover::Netns(id) if id == current => actual.netns = Resource::Absent,
             Leftover::Sandbox(_) | Leftover::Network(_) | Leftover::Netns(_) => {}
-            Leftover::Volumes => actual.volumes.clear(),
+            Leftover::Volumes => {
+                actual.volumes.clear();
+                actual.refreshes.clear();
+            }
             Leftover::Cgroup => actual.cgroup = Resource::Absent,
             Leftover::Dirs => actual.dirs = Resource::Absent,
             Leftover::End => actual.end = Resource::Absent,
