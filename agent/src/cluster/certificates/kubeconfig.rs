@@ -12,7 +12,7 @@ use super::{
     pem::{only, told},
     store::{CertificateError, Pair, of_disk, read, write},
 };
-use crate::cluster::ConnectError;
+use crate::cluster::connection::unusable;
 
 /// Whether a kubeconfig is there, and the certificate that it holds, if it does, has not ended (`isClientConfigStillValid`).
 pub(super) async fn is_usable(path: &Path) -> bool {
@@ -92,9 +92,8 @@ pub(super) async fn write_after(
 async fn load(path: &Path) -> Result<Kubeconfig, CertificateError> {
     let path = path.to_owned();
     of_disk(move || {
-        Kubeconfig::read_from(&path).map_err(|source| {
-            CertificateError::Connect(ConnectError::Kubeconfig { path, source: Box::new(source) })
-        })
+        let read = Kubeconfig::read_from(&path);
+        read.map_err(|error| CertificateError::from(unusable(&path, error)))
     })
     .await
 }
@@ -107,4 +106,22 @@ fn current(config: &Kubeconfig) -> Option<(&Cluster, &AuthInfo)> {
     let user = context.user.as_ref()?;
     let auth = config.auth_infos.iter().find(|one| one.name == *user)?.auth_info.as_ref()?;
     Some((cluster, auth))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::causes::with_causes;
+
+    #[tokio::test]
+    async fn nothing_is_told_of_the_text_of_a_kubeconfig_that_cannot_be_understood() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubelet.conf");
+        let user = "{client-key-data: canary, client-key-data: canary}";
+        std::fs::write(&path, format!("users:\n- name: x\n  user: {user}\n")).unwrap();
+        let error = identity(&path).await.err().unwrap();
+        let text = with_causes(&error);
+        assert!(text.contains("it cannot be understood"), "{text}");
+        assert!(!text.contains("canary") && !format!("{error:?}").contains("canary"), "{error:?}");
+    }
 }

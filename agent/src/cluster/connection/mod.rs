@@ -31,7 +31,7 @@ use hyper_util::{
 use kube::{
     Client, Config,
     client::{Body, ClientBuilder, ConfigExt},
-    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, util::BoxCloneSyncService};
 
@@ -76,7 +76,15 @@ pub enum ConnectError {
         path: PathBuf,
         /// Why not.
         #[source]
-        source: Box<kube::config::KubeconfigError>,
+        source: Box<KubeconfigError>,
+    },
+    /// It is none.
+    #[error("use the kubeconfig {path}: {why}", path = .path.display())]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// Where it is wrong. Nothing of its text, which may be a token or a key.
+        why: String,
     },
     /// What it names: certificates, keys, a token file, a credential plugin, a proxy.
     #[error("use what the kubeconfig {path} names: {why}", path = .path.display())]
@@ -86,6 +94,19 @@ pub enum ConnectError {
         /// Why not.
         why: String,
     },
+}
+
+/// Why a kubeconfig is not used. What the parser tells shows the lines around the fault.
+pub(super) fn unusable(path: &Path, error: KubeconfigError) -> ConnectError {
+    let path = path.to_owned();
+    match error {
+        KubeconfigError::Parse(fault) => {
+            let place = fault.location().map(|at| format!(" (line {}, column {})", at.line(), at.column()));
+            let why = format!("it cannot be understood{}", place.unwrap_or_default());
+            ConnectError::Malformed { path, why }
+        }
+        error => ConnectError::Kubeconfig { path, source: Box::new(error) },
+    }
 }
 
 /// Sends a request over a connection.
@@ -121,8 +142,7 @@ pub(super) async fn connect_as(
     let Named { kubeconfig, known } = named;
     // Before anything is read: what changes meanwhile is seen as a change.
     let made_from = reload::look(kubeconfig, known).await.ok();
-    let path = kubeconfig.to_owned();
-    let unusable = |source| ConnectError::Kubeconfig { path: path.clone(), source: Box::new(source) };
+    let unusable = |error| unusable(kubeconfig, error);
     let mut named = Kubeconfig::read_from(kubeconfig).map_err(unusable)?;
     if let Some(identity) = identity {
         let file = identity.display().to_string();
@@ -135,7 +155,7 @@ pub(super) async fn connect_as(
     let named_proxy = proxy::named(&named);
     let config =
         Config::from_custom_kubeconfig(named, &KubeConfigOptions::default()).await.map_err(unusable)?;
-    let wrong = |why| ConnectError::Credentials { path: path.clone(), why };
+    let wrong = |why| ConnectError::Credentials { path: kubeconfig.to_owned(), why };
     let proxies = cluster.proxies.clone();
     // Files are read, which may take its time. Client asks for the runtime that it is made in.
     let runtime = tokio::runtime::Handle::current();

@@ -10,7 +10,7 @@ use kube::config::Kubeconfig;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::{ConnectError, Named};
+use super::{ConnectError, Named, unusable};
 use crate::{
     causes::with_causes,
     cluster::{Clients, client::Connection},
@@ -46,8 +46,11 @@ pub(super) async fn follow_every<F>(
 {
     let Named { kubeconfig, known } = named;
     let mut refused: Option<Refused> = None;
+    let mut told = None;
     loop {
-        if let Ok(now) = look(kubeconfig, known).await
+        let looked = look(kubeconfig, known).await;
+        tell(&mut told, looked.as_ref().err());
+        if let Ok(now) = looked
             && clients.made_from() != Some(now)
         {
             let before = refused.take().filter(|refused| refused.content == now);
@@ -65,6 +68,15 @@ pub(super) async fn follow_every<F>(
         }
         tokio::time::sleep(every).await;
     }
+}
+
+/// Tells once why there is nothing to make clients from. A file that is being replaced may be missing for a moment.
+fn tell(told: &mut Option<String>, error: Option<&io::Error>) {
+    let error = error.filter(|error| error.kind() != io::ErrorKind::NotFound).map(|error| with_causes(error));
+    if let Some(error) = error.as_ref().filter(|error| told.as_ref() != Some(*error)) {
+        tracing::warn!(error, "the client that there is stays");
+    }
+    *told = error;
 }
 
 /// What no client could be made from.
@@ -98,7 +110,8 @@ pub(super) async fn look(kubeconfig: &Path, known: &Path) -> io::Result<Content>
 fn content(kubeconfig: &Path, known: &Path) -> io::Result<Content> {
     let mut sum = Sha256::new();
     add(&mut sum, kubeconfig)?;
-    let named = Kubeconfig::read_from(kubeconfig).map_err(io::Error::other)?;
+    let unusable = |error| io::Error::other(unusable(kubeconfig, error));
+    let named = Kubeconfig::read_from(kubeconfig).map_err(unusable)?;
     let authorities =
         named.clusters.iter().filter_map(|one| one.cluster.as_ref()?.certificate_authority.as_ref());
     let users = named.auth_infos.iter().filter_map(|one| one.auth_info.as_ref());

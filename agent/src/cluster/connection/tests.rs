@@ -1,5 +1,6 @@
 //! Kubeconfigs and a server that tells who asked.
 
+mod malformed;
 pub(in crate::cluster) mod server;
 
 use std::{
