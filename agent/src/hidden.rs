@@ -1,20 +1,20 @@
-//! Bytes that nobody is to see: they show nothing of themselves, and are overwritten when they are dropped.
+//! Bytes that nobody is to see: they show nothing of themselves, and are overwritten when nobody has them any more.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
-/// What is in an object of the API server. On a worker's connection it is base64.
+/// What is in an object of the API server. Clones share it. On a worker's connection it is base64.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Hidden(Vec<u8>);
+pub struct Hidden(Arc<Zeroizing<Vec<u8>>>);
 
 impl Hidden {
     /// Hides these bytes.
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+        Self(Arc::new(Zeroizing::new(bytes)))
     }
 
     /// The bytes, for whoever they are meant for.
@@ -42,22 +42,16 @@ impl fmt::Debug for Hidden {
     }
 }
 
-impl Drop for Hidden {
-    fn drop(&mut self) {
-        self.0.zeroize();
-    }
-}
-
 impl Serialize for Hidden {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&Zeroizing::new(STANDARD.encode(&self.0)))
+        serializer.serialize_str(&Zeroizing::new(STANDARD.encode(self.reveal())))
     }
 }
 
 impl<'de> Deserialize<'de> for Hidden {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Zeroizing::new(String::deserialize(deserializer)?);
-        STANDARD.decode(text.as_bytes()).map(Self).map_err(|_error| D::Error::custom("not base64"))
+        STANDARD.decode(text.as_bytes()).map(Self::new).map_err(|_error| D::Error::custom("not base64"))
     }
 }
 

@@ -7,7 +7,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use berth_core::{
     config::NodeConfig,
-    derived::{content::fs_user, downward},
+    derived::{
+        content::fs_user,
+        downward::{self, DownwardError},
+    },
     spec::{
         ContentVolume, DownwardFile, DownwardSource, ObjectFiles, ObjectKey, ObjectKind, Pod, Projection,
         TokenFile,
@@ -47,8 +50,7 @@ pub async fn gather(
     volume: &ContentVolume,
 ) -> Result<Payload, ObjectError> {
     let (mut again_in, mut errors) = (None, Vec::new());
-    // What the pod tells of itself is made for each file anew, also for one that is not seen.
-    let mut left = BYTES_MAX;
+    let mut told = Told { left: BYTES_MAX, fields: BTreeMap::new() };
     // A pod may name one object as often as it likes.
     let mut shown: BTreeMap<String, ContentFile> = BTreeMap::new();
     for source in &volume.sources {
@@ -57,7 +59,7 @@ pub async fn gather(
                 Ok(content) => of_object(wanted, content.as_deref(), volume.default_mode),
                 Err(error) => Err(error),
             },
-            Projection::Downward(wanted) => of_pod(node, pod, wanted, volume.default_mode, &mut left),
+            Projection::Downward(wanted) => of_pod(node, pod, wanted, volume.default_mode, &mut told),
             Projection::Token(wanted) => match token(objects, pod, wanted).await {
                 Ok(token) => {
                     again_in = again_in.into_iter().chain([token.again_in]).min();
@@ -136,31 +138,52 @@ fn of_object(
     Ok(files)
 }
 
+/// What the pod tells of itself in one volume.
+struct Told {
+    /// Bytes that there may be yet. Each file counts, also one that is not seen.
+    left: usize,
+    /// Its fields, each made once: files that show the same share it.
+    fields: BTreeMap<String, Hidden>,
+}
+
+impl Told {
+    fn field(&mut self, field: &str, pod: &Pod, node: &NodeConfig) -> Result<Hidden, DownwardError> {
+        if let Some(known) = self.fields.get(field) {
+            return Ok(known.clone());
+        }
+        let bytes = Hidden::new(downward::field(field, pod, node, &[])?.into_bytes());
+        self.fields.insert(field.to_owned(), bytes.clone());
+        Ok(bytes)
+    }
+}
+
 fn of_pod(
     node: &NodeConfig,
     pod: &Pod,
     wanted: &[DownwardFile],
     default_mode: u32,
-    left: &mut usize,
+    told: &mut Told,
 ) -> Result<Vec<ContentFile>, ObjectError> {
     let mut files = Vec::new();
     let mut errors = Vec::new();
     for DownwardFile { path, mode, source } in wanted {
-        let text = match (source, pod.all_containers().next()) {
-            (DownwardSource::Field(field), _) => downward::field(field, pod, node, &[]),
-            (DownwardSource::Resource(selector), Some(any)) => downward::resource(selector, pod, any, node),
+        let bytes = match (source, pod.all_containers().next()) {
+            (DownwardSource::Field(field), _) => told.field(field, pod, node),
+            (DownwardSource::Resource(selector), Some(any)) => {
+                downward::resource(selector, pod, any, node).map(|text| Hidden::new(text.into_bytes()))
+            }
             // A pod has a container.
-            (DownwardSource::Resource(_), None) => Ok(String::new()),
+            (DownwardSource::Resource(_), None) => Ok(Hidden::default()),
         };
-        match text {
-            Ok(text) => {
+        match bytes {
+            Ok(bytes) => {
                 let too_large = ObjectError::TooLarge { max: BYTES_MAX };
-                *left = left.checked_sub(path.len() + text.len()).ok_or(too_large)?;
+                told.left = told.left.checked_sub(path.len() + bytes.len()).ok_or(too_large)?;
                 files.push(ContentFile {
                     path: path.clone(),
                     mode: mode.unwrap_or(default_mode),
                     owner: None,
-                    bytes: Hidden::new(text.into_bytes()),
+                    bytes,
                 });
             }
             Err(error) => errors.push(ObjectError::from(error)),

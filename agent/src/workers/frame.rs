@@ -7,12 +7,16 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 /// Largest message: the files of the largest volume of objects, as base64.
 pub(super) const MESSAGE_MAX: usize = 96 << 20;
 
+/// The length to send before a message.
+pub(super) fn head(message: &[u8]) -> io::Result<[u8; 4]> {
+    let length = u32::try_from(message.len()).ok().filter(|_| message.len() <= MESSAGE_MAX);
+    length.map(u32::to_be_bytes).ok_or_else(too_large)
+}
+
 /// The bytes to send.
 pub(super) fn encode(message: &[u8]) -> io::Result<Vec<u8>> {
-    let length = u32::try_from(message.len()).ok().filter(|_| message.len() <= MESSAGE_MAX);
-    let length = length.ok_or_else(too_large)?;
     let mut bytes = Vec::with_capacity(4 + message.len());
-    bytes.extend_from_slice(&length.to_be_bytes());
+    bytes.extend_from_slice(&head(message)?);
     bytes.extend_from_slice(message);
     Ok(bytes)
 }

@@ -12,6 +12,7 @@
 mod earlier;
 mod error;
 mod frame;
+mod load;
 mod pool;
 mod record;
 mod run;
@@ -19,6 +20,7 @@ mod serve;
 mod table;
 
 pub use error::WorkError;
+pub use load::Load;
 pub use run::{Job, Sort, Workers};
 pub use serve::{Options, serve};
 pub use table::Hanging;

@@ -18,7 +18,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{frame, record, serve::ARGUMENT};
+use super::{frame, load::SMALL_MAX, record, serve::ARGUMENT};
 
 /// How long a worker is kept without work: a burst of pods starts a few, a node at rest has none.
 const KEPT: Duration = Duration::from_secs(10);
@@ -122,8 +122,12 @@ impl Worker {
     /// Has a piece of work done. Not cancel-safe: a worker whose answer was not taken is only good to be killed.
     pub(super) async fn perform(&mut self, busy: &[u8], work: &[u8]) -> io::Result<Vec<u8>> {
         let mut message = frame::encode(busy)?;
-        message.append(&mut frame::encode(work)?);
+        message.extend_from_slice(&frame::head(work)?);
+        // What is small goes with it, what is large is not copied.
+        let (with_it, after_it) = work.split_at(if work.len() <= SMALL_MAX { work.len() } else { 0 });
+        message.extend_from_slice(with_it);
         self.connection.write_all(&message).await?;
+        self.connection.write_all(after_it).await?;
         frame::receive(&mut self.connection).await
     }
 

@@ -7,6 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use super::{
     WorkError,
     earlier::{Earlier, end_all},
+    load::{Load, UNITS},
     pool::Pool,
     record::{Busy, make_dir},
     table::{Hanging, PER_POD, Table, Turn},
@@ -60,6 +61,8 @@ pub struct Workers {
     places: Arc<[Arc<Semaphore>; 3]>,
     /// All that was given to a worker, by sort.
     given: Arc<[Arc<Semaphore>; 3]>,
+    /// Room for messages that are large.
+    room: Arc<Semaphore>,
 }
 
 impl Workers {
@@ -85,6 +88,7 @@ impl Workers {
             pool: Pool::new(records),
             places: bounds(AT_ONCE),
             given: bounds(ON_NODE),
+            room: Arc::new(Semaphore::new(UNITS)),
         }
     }
 
@@ -98,7 +102,7 @@ impl Workers {
     ///
     /// # Errors
     /// See [`WorkError`]. After [`WorkError::Hangs`] the worker is killed, and does nothing more once the kernel lets it go.
-    pub async fn run(&self, job: Job<'_>, work: Vec<u8>) -> Result<Vec<u8>, WorkError> {
+    pub async fn run(&self, job: Job<'_>, load: impl Into<Load>) -> Result<Vec<u8>, WorkError> {
         let turn = Arc::new(self.table.begin(job.pod, job.what, job.path, job.sort)?);
         let (teller, answer) = oneshot::channel();
         let piece = Piece {
@@ -111,10 +115,9 @@ impl Workers {
                 since: jiff::Timestamp::now(),
             },
             sort: job.sort,
-            work,
         };
         // Goes on when its effect is given up, to hold what it has until the worker has ended.
-        tokio::spawn(piece.see_through(teller));
+        tokio::spawn(piece.see_through(load.into(), teller));
         let within = job.within;
         match tokio::time::timeout(within, answer).await {
             Ok(Ok(answer)) => answer,
@@ -135,36 +138,47 @@ struct Piece {
     turn: Arc<Turn>,
     busy: Busy,
     sort: Sort,
-    work: Vec<u8>,
+}
+
+/// Places that a piece of work holds, and its room.
+struct Held {
+    of_pod: OwnedSemaphorePermit,
+    room: Option<OwnedSemaphorePermit>,
+    place: OwnedSemaphorePermit,
 }
 
 type Answer = Result<Vec<u8>, WorkError>;
 
 impl Piece {
-    async fn see_through(self, mut teller: oneshot::Sender<Answer>) {
-        let places = tokio::select! {
-            places = self.places() => places,
+    async fn see_through(self, load: Load, mut teller: oneshot::Sender<Answer>) {
+        let held = tokio::select! {
+            held = self.places(load.units()) => held,
             // Nobody waits any more, and nothing was begun.
             () = teller.closed() => return,
         };
-        let Some((_of_pod, place)) = places else { return };
+        let Some(Held { of_pod: _of_pod, room: _room, place }) = held else { return };
         let given = &self.workers.given[self.sort as usize];
         let Ok(_given) = Arc::clone(given).try_acquire_owned() else {
             let what = self.busy.what.clone();
             drop(teller.send(Err(WorkError::TooMany { what, bound: ON_NODE })));
             return;
         };
-        self.give(place, teller).await;
+        self.give(load, place, teller).await;
     }
 
-    /// A place of the pod, then one of the node: a pod over its bound waits only for its own.
-    async fn places(&self) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
+    /// A place of the pod, then room for a message that is large, then a place of the node: a pod over its bound waits only for
+    /// its own, and what waits for room keeps nobody from a place.
+    async fn places(&self, units: Option<u32>) -> Option<Held> {
         let of_pod = Arc::clone(&self.turn.places).acquire_owned().await.ok()?;
+        let room = match units {
+            Some(units) => Some(Arc::clone(&self.workers.room).acquire_many_owned(units).await.ok()?),
+            None => None,
+        };
         let place = Arc::clone(&self.workers.places[self.sort as usize]).acquire_owned().await.ok()?;
-        Some((of_pod, place))
+        Some(Held { of_pod, room, place })
     }
 
-    async fn give(mut self, place: OwnedSemaphorePermit, mut teller: oneshot::Sender<Answer>) {
+    async fn give(mut self, load: Load, place: OwnedSemaphorePermit, mut teller: oneshot::Sender<Answer>) {
         let what = self.busy.what.clone();
         let mut worker = match self.workers.pool.take().await {
             Ok(worker) => worker,
@@ -173,11 +187,12 @@ impl Piece {
         if teller.is_closed() {
             return self.workers.pool.put(worker);
         }
+        let work = load.make().await;
         self.busy.since = self.turn.given_to(worker.process());
         let busy = serde_json::to_vec(&self.busy).unwrap_or_default();
         let mut place = Some(place);
         let answer = {
-            let mut performing = std::pin::pin!(worker.perform(&busy, &self.work));
+            let mut performing = std::pin::pin!(worker.perform(&busy, &work));
             let mut slow = std::pin::pin!(tokio::time::sleep(SLOW));
             loop {
                 tokio::select! {

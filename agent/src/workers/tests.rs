@@ -1,4 +1,15 @@
-use std::{env::args_os, fs, path::PathBuf, process::ExitCode, thread, time::Instant};
+use std::{
+    env::args_os,
+    fs,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Instant,
+};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -54,7 +65,7 @@ async fn one_worker_does_what_comes_one_after_another() {
     let run = TempDir::new().unwrap();
     let workers = open(&run);
     for text in ["one", "two"] {
-        let answer = workers.run(job("a", "echo", LONG), text.into()).await.unwrap();
+        let answer = workers.run(job("a", "echo", LONG), text.as_bytes().to_vec()).await.unwrap();
         assert_eq!(answer, text.as_bytes());
     }
     assert_eq!(records(&run).len(), 1);
@@ -120,6 +131,33 @@ async fn stuck_pods_block_no_other() {
     assert!(began.elapsed() < LONG / 2, "waited {:?}", began.elapsed());
     hanging.iter().for_each(tokio::task::JoinHandle::abort);
     until(|| (0..run::AT_ONCE).all(|pod| workers.hanging(&format!("stuck{pod}")).is_empty())).await;
+}
+
+#[tokio::test]
+async fn large_messages_are_made_as_there_is_room_and_small_ones_do_not_wait_for_it() {
+    let run = TempDir::new().unwrap();
+    let workers = open(&run);
+    let made = Arc::new(AtomicUsize::new(0));
+    let mut hanging = Vec::new();
+    for pod in 0..5 {
+        let (workers, made) = (workers.clone(), Arc::clone(&made));
+        hanging.push(tokio::spawn(async move {
+            let hang = move || {
+                made.fetch_add(1, Ordering::SeqCst);
+                b"hang".to_vec()
+            };
+            let load = Load::later(load::ROOM / 2, hang);
+            workers.run(job(&format!("large{pod}"), "volume", LONG), load).await
+        }));
+    }
+    until(|| made.load(Ordering::SeqCst) == 2).await;
+    workers.run(job("small", "volume", LONG), b"fine".to_vec()).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    assert_eq!(made.load(Ordering::SeqCst), 2);
+    // What ends gives its room back, and what is given up takes none.
+    hanging.iter().for_each(tokio::task::JoinHandle::abort);
+    let whole = Load::later(2 * load::ROOM, || b"fine".to_vec());
+    assert_eq!(workers.run(job("large", "volume", LONG), whole).await.unwrap(), b"fine");
 }
 
 #[tokio::test]

@@ -53,6 +53,10 @@ fn uid() -> PodUid {
     PodUid::new("uid-web")
 }
 
+fn makes_a_volume(effect: &Effect) -> bool {
+    matches!(effect, Effect::Pod { act: Act::EnsureVolume(_), .. })
+}
+
 fn changed(run: &mut Run, kind: ObjectKind, name: &str) {
     let object = ObjectKey { kind, namespace: "default".into(), name: name.into() };
     run.handle(Event::ObjectChanged { object, pods: vec![uid(), PodUid::new("gone")] });
@@ -194,7 +198,6 @@ enum End {
 /// What is made late would be left: nobody removes it a second time.
 #[test]
 fn volumes_are_removed_when_none_of_them_is_made_anew_any_more() {
-    let is_refresh = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::EnsureVolume(_), .. });
     let is_removal = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveVolumes, .. });
     for end in [End::Removal, End::Itself] {
         let mut run = Run::new();
@@ -211,7 +214,7 @@ fn volumes_are_removed_when_none_of_them_is_made_anew_any_more() {
                 run.world.exit(&main, 0, now);
             }
         }
-        settle_but(&mut run, is_refresh);
+        settle_but(&mut run, makes_a_volume);
         assert_eq!(run.open.len(), 1, "{end:?}: {:?}", run.open);
         assert!(!run.told.iter().any(is_removal), "{end:?}: volumes are removed while one is made");
         run.settle();
@@ -233,6 +236,34 @@ fn settle_but(run: &mut Run, is_left: impl Fn(&Effect) -> bool) {
         let Some(at) = run.open.iter().position(|effect| !is_left(effect)) else { return };
         run.perform(at);
         run.deliver(0);
+    }
+}
+
+#[test]
+fn many_volumes_of_a_pod_are_made_and_made_anew_a_few_at_a_time() {
+    let mut many = pod();
+    let map = many.volumes[0].source.clone();
+    let named = |number| Volume { name: VolumeName::new(format!("v{number}")), source: map.clone() };
+    many.volumes = (0..40).map(named).collect();
+    let mut run = Run::new();
+    run.settle();
+    run.want(many);
+    assert_eq!(most_at_once(&mut run), 16);
+    assert_eq!((run.world.volumes.len(), is_running(&run)), (40, true));
+    changed(&mut run, ObjectKind::ConfigMap, "m");
+    assert_eq!(most_at_once(&mut run), 16);
+    assert!(run.world.contents.made.values().all(|made| *made == 2), "{:?}", run.world.contents.made);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// Does all that can be done without time passing, and tells how many volumes were to be made at once.
+fn most_at_once(run: &mut Run) -> usize {
+    let mut most = 0;
+    loop {
+        most = most.max(run.open.iter().filter(|effect| makes_a_volume(effect)).count());
+        if !run.settle_one() {
+            return most;
+        }
     }
 }
 

@@ -24,6 +24,9 @@ use crate::{
     workers::Sort,
 };
 
+/// Content that is written within the time for a few files. What is larger waits for its turn among others as large.
+const FEW_BYTES: usize = 1 << 20;
+
 /// What is to be done for a volume.
 #[derive(Debug)]
 struct Asked {
@@ -86,8 +89,10 @@ async fn asked(
             let mark = paths::content_ready(&node.paths, pod, &volume.name);
             let nested = nested_mount_points(&spec, &volume.name);
             let files = payload.files;
+            let size: usize = files.iter().map(|file| file.bytes.len()).sum();
+            let within = if size > FEW_BYTES { TREE } else { FILES };
             let work = Work::Content { path: path.clone(), mark, request: empty.into(), files, nested };
-            Some((Sort::Own, FILES, work))
+            Some((Sort::Own, within, work))
         }
     };
     Ok(Asked { path, work, again_in })

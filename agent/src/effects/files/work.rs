@@ -24,7 +24,7 @@ use crate::{
     causes::with_causes,
     source::file::Found,
     volumes::ContentFile,
-    workers::{Job, Sort, WorkError, Workers},
+    workers::{Job, Load, Sort, WorkError, Workers},
 };
 
 /// For a look at a path that a pod chose: milliseconds, or a file system that does not answer.
@@ -33,6 +33,10 @@ pub(in crate::effects) const PATH: Duration = Duration::from_secs(10);
 pub(in crate::effects) const FILES: Duration = Duration::from_secs(20);
 /// For a tree of unknown size: below the deadline of its effect.
 pub(in crate::effects) const TREE: Duration = Duration::from_secs(240);
+
+/// JSON of a file of a volume beside its path and its bytes, and beside all files, about.
+const FILE_BYTES: usize = 64;
+const WORK_BYTES: usize = 4 << 10;
 
 /// One piece of work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,11 +178,65 @@ pub(crate) async fn changeable(
 }
 
 async fn ask(workers: &Workers, job: Job<'_>, work: &Work) -> Result<Result<Answer, Refused>, Failure> {
-    let request = serde_json::to_vec(work).map_err(|error| unknown(with_causes(&error)))?;
-    let answer = workers.run(job, request).await.map_err(not_done)?;
+    let answer = workers.run(job, load(work)?).await.map_err(not_done)?;
     serde_json::from_slice(&answer).map_err(|error| unknown(with_causes(&error)))
+}
+
+/// The message to a worker. The files of a volume are as large as a pod likes: they become a message when there is room for it.
+fn load(work: &Work) -> Result<Load, Failure> {
+    if let Work::Content { files, .. } = work {
+        // Shares what is in the files.
+        let (bytes, work) = (json_bytes(files), work.clone());
+        return Ok(Load::later(bytes, move || json(&work, bytes)));
+    }
+    serde_json::to_vec(work).map(Load::from).map_err(|error| unknown(with_causes(&error)))
+}
+
+/// What files are as JSON, about: base64 with names of fields around it.
+fn json_bytes(files: &[ContentFile]) -> usize {
+    let one = |file: &ContentFile| file.path.len() + file.bytes.len().div_ceil(3) * 4 + FILE_BYTES;
+    files.iter().map(one).sum::<usize>() + WORK_BYTES
+}
+
+fn json(work: &Work, bytes: usize) -> Vec<u8> {
+    let mut text = Vec::with_capacity(bytes);
+    // Text and numbers always have a form in JSON; a worker refuses an empty request.
+    if serde_json::to_writer(&mut text, work).is_err() {
+        text.clear();
+    }
+    text
 }
 
 fn not_done(error: WorkError) -> Failure {
     Failure { kind: FailureKind::Transient, message: with_causes(&error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_core::spec::Medium;
+
+    use super::*;
+    use crate::{hidden::Hidden, volumes::EmptyDir};
+
+    #[test]
+    fn the_message_of_a_volume_is_no_longer_than_it_was_taken_to_be() {
+        for count in [0, 1, 3, 1000] {
+            let bytes = Hidden::new(vec![0xff; 1000]);
+            let file = |number| ContentFile {
+                path: format!("p{number}"),
+                mode: u32::MAX,
+                owner: Some(u32::MAX),
+                bytes: bytes.clone(),
+            };
+            let files: Vec<ContentFile> = (0..count).map(file).collect();
+            let taken_for = json_bytes(&files);
+            let (size_bytes_max, fs_group) = (Some(u64::MAX), Some(u32::MAX));
+            let empty = EmptyDir { medium: Medium::Memory, size_bytes_max, fs_group };
+            let (path, mark, nested) = ("/v".to_owned(), "/m".to_owned(), BTreeSet::new());
+            let work = Work::Content { path, mark, request: empty.into(), files, nested };
+            let message = json(&work, taken_for);
+            assert!(message.len() <= taken_for, "{count}: {} {taken_for}", message.len());
+            assert_eq!(serde_json::from_slice::<Work>(&message).unwrap(), work);
+        }
+    }
 }

@@ -105,6 +105,20 @@ async fn volumes_show_keys_fields_and_tokens_with_their_modes() {
     }
 }
 
+/// A pod may show one object as often as it likes.
+#[tokio::test]
+async fn files_share_what_the_object_and_the_pod_have() {
+    let name = |path: &str| json!({"path": path, "fieldRef": {"fieldPath": "metadata.name"}});
+    let items = json!([{"key": "a", "path": "1"}, {"key": "a", "path": "2"}]);
+    let volume = json!({"projected": {"sources": [
+        {"configMap": {"name": "m", "items": items}},
+        {"downwardAPI": {"items": [name("3")]}}, {"downwardAPI": {"items": [name("4")]}}]}});
+    let payload = payload(&server(), volume, json!({})).await.unwrap();
+    assert_eq!(shown(&payload), "1:644:1 2:644:1 3:644:web 4:644:web");
+    let at: Vec<*const u8> = payload.files.iter().map(|file| file.bytes.reveal().as_ptr()).collect();
+    assert_eq!((at[0], at[2]), (at[1], at[3]));
+}
+
 #[tokio::test]
 async fn what_is_missing_is_told_in_the_kubelets_words() {
     let server = server();

@@ -5,7 +5,7 @@ use crate::{
     id::ContainerName,
     image,
     pod::{
-        actual::{Preparing, Run},
+        actual::{Actual, Preparing, Run},
         port::{image::ImageUse, removal::Leftover, sandbox, volume::Refresh},
         restart::{could_not_start, due, is_of_another, runs_again},
         step::{PodResource, Step},
@@ -14,6 +14,9 @@ use crate::{
     spec::{Container, ContainerKind, ImagePullPolicy},
     time::Mono,
 };
+
+/// Volumes of a pod that are made at once, or made anew: a pod may have thousands, and each takes memory while it is.
+const VOLUMES_AT_ONCE: usize = 16;
 
 impl Planner<'_> {
     /// Directories, cgroup, network, sandbox, volumes.
@@ -43,6 +46,7 @@ impl Planner<'_> {
 
     fn volumes(&mut self) {
         let actual = &self.life.actual;
+        let mut room = VOLUMES_AT_ONCE.saturating_sub(being_made(actual));
         for volume in &self.life.spec.volumes {
             let due = match (actual.refreshes.get(&volume.name), actual.volumes.get(&volume.name)) {
                 // Found to be missing meanwhile: made once at a time.
@@ -50,22 +54,25 @@ impl Planner<'_> {
                 (Some(Refresh::At { .. }) | None, None) => true,
                 (Some(Refresh::At { .. }) | None, Some(state)) => self.is_due(state),
             };
-            if due {
+            if due && room > 0 {
+                room -= 1;
                 self.push(Step::Ensure(PodResource::Volume(volume.name.clone())));
             }
         }
-        self.refreshes();
+        self.refreshes(room);
     }
 
     /// Content that has changed, or grows old, in volumes that are there.
-    fn refreshes(&mut self) {
+    fn refreshes(&mut self, mut room: usize) {
         let actual = &self.life.actual;
         for (name, refresh) in &actual.refreshes {
             let is_there = actual.volumes.get(name).is_some_and(|state| state.ready().is_some());
             if let Refresh::At { at, .. } = refresh
                 && is_there
                 && self.has_come(*at)
+                && room > 0
             {
+                room -= 1;
                 self.push(Step::Refresh(name.clone()));
             }
         }
@@ -227,6 +234,13 @@ impl Planner<'_> {
             }
         }
     }
+}
+
+/// How many volumes are being made, or made anew.
+fn being_made(actual: &Actual) -> usize {
+    let refreshes = actual.refreshes.values();
+    actual.volumes.values().filter(|state| state.op().is_some()).count()
+        + refreshes.filter(|refresh| matches!(refresh, Refresh::Asked { .. })).count()
 }
 
 /// When the next run of a container begins.
