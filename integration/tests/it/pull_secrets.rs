@@ -22,6 +22,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 /// That of the account, and another one.
 const PASSWORDS: [&str; 2] = [ACCOUNT.1, "parrots-of-eight"];
@@ -36,9 +37,13 @@ fn image() -> String {
 
 /// A pod that sleeps in the private image, and has secrets.
 fn pod(name: &str, secrets: &[&str]) -> Value {
+    pod_of(name, &image(), secrets)
+}
+
+fn pod_of(name: &str, image: &str, secrets: &[&str]) -> Value {
     let secrets: Vec<Value> = secrets.iter().map(|name| json!({ "name": name })).collect();
     let main = json!({
-        "name": "main", "image": image(), "imagePullPolicy": "IfNotPresent",
+        "name": "main", "image": image, "imagePullPolicy": "IfNotPresent",
         "command": ["/bin/sh", "-c", "exec sleep infinity"],
     });
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
@@ -47,8 +52,12 @@ fn pod(name: &str, secrets: &[&str]) -> Value {
 }
 
 fn secret(name: &str, password: &str) -> Value {
+    secret_of(name, &format!("localhost:{GUARDED}"), password)
+}
+
+fn secret_of(name: &str, registry: &str, password: &str) -> Value {
     let auths = json!({ "auths": {
-        format!("localhost:{GUARDED}"): { "username": ACCOUNT.0, "password": password },
+        registry: { "username": ACCOUNT.0, "password": password },
     } });
     json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name },
@@ -101,6 +110,23 @@ fn records() -> Result<Vec<String>> {
     files.map(|file| Ok(fs::read_to_string(file?.path())?)).collect()
 }
 
+/// The account of a registry is told to the host that `hosts.toml` names in its place.
+fn by_alias(cluster: &Cluster, node: &Node, trusted: &str) -> Result<()> {
+    const ALIAS: &str = "alias.test";
+    node.containerd.add_registry_with(ALIAS, &format!("https://localhost:{GUARDED}"), trusted)?;
+    cluster.create(SECRETS, &secret_of(ALIAS, ALIAS, ACCOUNT.1))?;
+    let image = format!("{ALIAS}/busybox:1");
+    cluster.create(PODS, &pod_of("alias", &image, &[ALIAS]))?;
+    cluster.wait_for(&path("alias"), "ready", is_ready)?;
+    cluster.request("DELETE", &path("alias"), "application/json", &json!({}))?;
+    eventually("the alias to be gone", &None, || cluster.find_json(&path("alias")))?;
+    let names = ctr(&["images", "list", "--quiet"])?;
+    for name in names.lines().filter(|name| name.starts_with(ALIAS)) {
+        ctr(&["images", "remove", name])?;
+    }
+    Ok(())
+}
+
 fn of_whom() -> Result<()> {
     let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
     let kubeconfig = format!("--kubeconfig={}", cluster.node_kubeconfig(NODE_NAME)?.display());
@@ -113,7 +139,7 @@ fn of_whom() -> Result<()> {
     node.containerd.add_registry_with(&format!("localhost:{GUARDED}"), &url, &trusted)?;
     let [right, wrong] = PASSWORDS;
     for (name, password) in [("account", right), ("same", right), ("wrong", wrong)] {
-        cluster.create("/api/v1/namespaces/default/secrets", &secret(name, password))?;
+        cluster.create(SECRETS, &secret(name, password))?;
     }
 
     cluster.create(PODS, &pod("has", &["account"]))?;
@@ -121,6 +147,7 @@ fn of_whom() -> Result<()> {
     let record = records()?.into_iter().find(|record| record.contains(&format!("localhost:{GUARDED}")));
     let record = record.context("no record of the pull")?;
     ensure!(record.contains("\"account\"") && !record.contains(ACCOUNT.1), "{record}");
+    by_alias(&cluster, &node, &trusted)?;
 
     // The image is on the node by now.
     for (name, secrets) in [("bare", &[][..]), ("wrong", &["wrong"]), ("missing", &["none"])] {

@@ -1,4 +1,5 @@
-//! Credentials for one pull: containerd asks for them on a stream, and is told them for the image's own registry alone.
+//! Credentials for one pull: containerd asks for them on a stream, and is told them for the image's own registry and
+//! for the hosts that the settings of that registry name.
 
 use std::time::Duration;
 
@@ -35,10 +36,11 @@ impl Drop for AuthStream {
     }
 }
 
-/// Opens a stream; containerd knows it by the id that is returned with it.
+/// Opens a stream; containerd knows it by the id that is returned with it. The hosts are those that stand for the registry.
 pub(super) async fn open(
     containerd: &Containerd,
     repository: &str,
+    mut hosts: Vec<String>,
     credential: Credential,
 ) -> Result<(String, AuthStream), Failure> {
     let id = format!("berth-auth-{}", mono().0.as_nanos());
@@ -56,8 +58,8 @@ pub(super) async fn open(
         .await
         .map_err(|_elapsed| failed(Cause::Timeout(STREAM_WITHIN)))?
         .map_err(|status: tonic::Status| failed(Cause::from(status)))?;
-    let registry = registry_of(repository).to_owned();
-    Ok((id, AuthStream(tokio::spawn(answer(theirs, ours, registry, credential)))))
+    hosts.push(registry_of(repository).to_owned());
+    Ok((id, AuthStream(tokio::spawn(answer(theirs, ours, hosts, credential)))))
 }
 
 fn registry_of(repository: &str) -> &str {
@@ -68,22 +70,26 @@ fn registry_of(repository: &str) -> &str {
 async fn answer(
     mut theirs: Streaming<Any>,
     ours: mpsc::Sender<Any>,
-    registry: String,
+    hosts: Vec<String>,
     credential: Credential,
 ) {
     while let Ok(Some(question)) = theirs.message().await {
         let Ok(asked) = AuthRequest::decode(question.value.as_slice()) else { return };
-        let mut answer = AuthResponse::default();
-        // A mirror, or where a registry sends to, is another's: it is told nothing.
-        if asked.host == registry {
-            answer.set_auth_type(AuthType::Credentials);
-            answer.username = credential.username.to_string();
-            answer.secret = credential.password.to_string();
-        }
-        if ours.send(to_any(&answer)).await.is_err() {
+        if ours.send(to_any(&told(&asked.host, &hosts, &credential))).await.is_err() {
             return;
         }
     }
+}
+
+/// Where a registry sends to is another's: it is told nothing.
+fn told(asked: &str, hosts: &[String], credential: &Credential) -> AuthResponse {
+    let mut answer = AuthResponse::default();
+    if hosts.iter().any(|host| host == asked) {
+        answer.set_auth_type(AuthType::Credentials);
+        answer.username = credential.username.to_string();
+        answer.secret = credential.password.to_string();
+    }
+    answer
 }
 
 #[cfg(test)]
@@ -98,6 +104,21 @@ mod tests {
             ("registry.k8s.io/pause", "registry.k8s.io"),
         ] {
             assert_eq!(registry_of(repository), expected);
+        }
+    }
+
+    #[test]
+    fn who_is_told_an_account() {
+        let credential = Credential { username: "u".to_owned().into(), password: "p".to_owned().into() };
+        let hosts = ["alias.test:5000", "registry.test"].map(str::to_owned);
+        for (asked, expected) in [
+            ("registry.test", ("u", "p")),
+            ("alias.test:5000", ("u", "p")),
+            ("alias.test", ("", "")),
+            ("cdn.test", ("", "")),
+        ] {
+            let answer = told(asked, &hosts, &credential);
+            assert_eq!((answer.username.as_str(), answer.secret.as_str()), expected, "{asked}");
         }
     }
 }

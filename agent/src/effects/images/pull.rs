@@ -3,7 +3,7 @@
 //! Afterwards the image has the records that CRI would make: the name, the digest and the image id, marked as managed,
 //! so that garbage collectors and a return to CRI find what they expect.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
 use berth_core::{
     event::{Event, Outcome},
@@ -38,6 +38,7 @@ use crate::{
     causes::with_causes,
     config::GoDuration,
     effects::pulls::Came,
+    one_thread::Unanswered,
     runtime::{CallError, Cause, labels},
 };
 
@@ -109,17 +110,27 @@ async fn fetch(
     if let Some(malformed) = malformed {
         return Err(config(malformed.to_string()));
     }
+    let dirs = &host.settings().registry_dirs;
+    let silent = |error: Unanswered| {
+        failure(format!("pull image {reference:?}: look for the registry's settings in {dirs:?}: {error}"))
+    };
+    let dir = hosts::dir_of(&host.registries, dirs, reference).await.map_err(silent)?;
+    let named = if credentials.is_empty() {
+        Vec::new()
+    } else {
+        hosts::named(&host.registries, &dir, reference).await.map_err(silent)?
+    };
     let mut failed = None;
     for Tracked { credential, source } in credentials {
-        let (stream, _answered) = auth::open(&host.containerd, repository, credential).await?;
-        match transfer(host, reference, stream).await {
+        let (stream, _answered) = auth::open(&host.containerd, repository, named.clone(), credential).await?;
+        match transfer(host, reference, &dir, stream).await {
             Ok(()) => return Ok(source),
             Err(failure) => failed = Some(failure),
         }
     }
     match failed {
         Some(failure) => Err(failure),
-        None => transfer(host, reference, String::new()).await.map(|()| None),
+        None => transfer(host, reference, &dir, String::new()).await.map(|()| None),
     }
 }
 
@@ -127,17 +138,13 @@ fn failure(message: String) -> Failure {
     Failure { kind: FailureKind::ImagePull, message }
 }
 
-async fn transfer(host: &Host, reference: &str, auth_stream: String) -> Result<(), Failure> {
-    let dirs = &host.settings().registry_dirs;
-    let host_dir = hosts::dir_of(&host.registries, dirs, reference).await.map_err(|silent| {
-        failure(format!("pull image {reference:?}: look for the registry's settings in {dirs:?}: {silent}"))
-    })?;
+async fn transfer(host: &Host, reference: &str, dir: &Path, auth_stream: String) -> Result<(), Failure> {
     let platform = Platform { os: "linux".to_owned(), architecture: go_arch(), ..Platform::default() };
     let registry = OciRegistry {
         reference: reference.to_owned(),
         resolver: Some(RegistryResolver {
             auth_stream,
-            host_dir: host_dir.display().to_string(),
+            host_dir: dir.display().to_string(),
             ..RegistryResolver::default()
         }),
     };
