@@ -161,7 +161,7 @@ fn terminated(ended: &Terminated) -> ContainerStateTerminated {
         message: text(&ended.message),
         started_at: ended.started_at.map(Time),
         finished_at: ended.finished_at.map(Time),
-        container_id: Some(format!("containerd://{}", ended.id)),
+        container_id: ended.id.as_ref().map(|id| format!("containerd://{id}")),
         signal: None,
     }
 }
@@ -275,6 +275,21 @@ mod tests {
             web["user"],
             json!({ "linux": { "uid": 1000, "gid": 2000, "supplementalGroups": [2000, 3000] } })
         );
+    }
+
+    #[test]
+    fn an_end_names_its_run_where_there_was_one() {
+        for (id, expected) in [(None, None), (Some("1"), Some("containerd://1"))] {
+            let end = Terminated {
+                exit_code: 137,
+                reason: String::new(),
+                message: String::new(),
+                started_at: None,
+                finished_at: None,
+                id: id.map(ContainerId::from_known),
+            };
+            assert_eq!(terminated(&end).container_id.as_deref(), expected);
+        }
     }
 
     #[test]

@@ -202,8 +202,8 @@ pub struct Terminated {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// Which run.
-    pub id: ContainerId,
+    /// Which run; of a container that nobody located there is none.
+    pub id: Option<ContainerId>,
 }
 
 /// Something worth telling, and of which pod.

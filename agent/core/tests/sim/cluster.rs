@@ -213,7 +213,7 @@ fn terminated(end: &Terminated) -> Value {
         "reason": text(&end.reason),
         "message": text(&end.message),
         "finishedAt": end.finished_at.map(|time| time.to_string()),
-        "containerID": end.id.to_string(),
+        "containerID": end.id.as_ref().map(ToString::to_string),
     })
 }
 

@@ -426,6 +426,16 @@ fn what_never_ran_is_not_taken_for_a_success() {
     assert_eq!((end.exit_code, end.reason.as_str()), (137, "ContainerStatusUnknown"));
 }
 
+#[test]
+fn what_never_ran_ends_without_an_id() {
+    let mut life = furnished(pods::pod("web", &["web"]));
+    prepared(&mut life, "web");
+    life.record.goal = Goal::Removed;
+    let web = &shown(&life).containers[0];
+    let ContainerState::Terminated(end) = &web.state else { panic!("{web:#?}") };
+    assert_eq!((&web.id, &end.id), (&None, &None));
+}
+
 /// Source: `initializedContainers` of `pkg/kubelet/status/status_manager.go`.
 #[test]
 fn the_first_init_container_of_a_pod_that_never_began_is_taken_for_lost() {

@@ -226,7 +226,7 @@ fn terminated(life: &Life, record: &ExitRecord) -> Terminated {
         message: termination::share(&record.message, containers).to_owned(),
         started_at: record.exit.started_at,
         finished_at: Some(record.exit.finished_at),
-        id: record.id.clone(),
+        id: Some(record.id.clone()),
     }
 }
 
@@ -245,14 +245,13 @@ pub(super) fn settle(life: &Life, init: &mut [ContainerStatus], main: &mut [Cont
     let settled = if is_initialized { init.len() } else { started };
     for status in init.iter_mut().take(settled).chain(main.iter_mut().filter(|_| is_initialized)) {
         if !has_left_waiting(status) {
-            let id = life.container_id(&status.name);
             status.state = ContainerState::Terminated(Terminated {
                 exit_code: LOST,
                 reason: "ContainerStatusUnknown".into(),
                 message: "The container could not be located when the pod was terminated".into(),
                 started_at: None,
                 finished_at: None,
-                id,
+                id: None,
             });
         }
     }

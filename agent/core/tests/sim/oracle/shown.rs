@@ -37,7 +37,7 @@ impl Oracle {
                     started_at: end.exit.started_at,
                     finished_at: Some(end.exit.finished_at),
                 };
-                broken.push(account.check_end(name, &end.id, &told).err());
+                broken.push(account.check_end(name, Some(&end.id), &told).err());
             }
         }
         for broken in broken {
@@ -81,7 +81,9 @@ impl Account {
         }
         for container in status.init_containers.iter().chain(&status.containers) {
             for end in ends_of(container) {
-                if let Some(run) = self.find_mut(&end.id) {
+                if let Some(id) = &end.id
+                    && let Some(run) = self.find_mut(id)
+                {
                     run.shown_code = Some(end.exit_code);
                 }
             }
@@ -121,7 +123,7 @@ impl Account {
                 started_at: end.started_at,
                 finished_at: end.finished_at,
             };
-            let wrong = self.check_end(name, &end.id, &told).err();
+            let wrong = self.check_end(name, end.id.as_ref(), &told).err();
             broken.push(("the status of an end is what happened", wrong));
         }
         let current = container.id.as_ref().and_then(|id| self.find(id)).map(|(_, run)| run);
@@ -148,16 +150,21 @@ impl Account {
         self.intended.as_ref().is_some_and(|record| code_in(record, name, run).is_some())
     }
 
-    fn check_end(&self, name: &ContainerName, id: &ContainerId, told: &Told<'_>) -> Result<(), String> {
+    fn check_end(
+        &self,
+        name: &ContainerName,
+        id: Option<&ContainerId>,
+        told: &Told<'_>,
+    ) -> Result<(), String> {
         let is_unknown = matches!(
             (told.code, told.reason),
             (LOST, "Error" | "ContainerStatusUnknown") | (FORGOTTEN, "Unknown")
         );
         let text = |what: &str| {
-            let run = self.find(id).map(|(_, run)| run);
+            let run = id.and_then(|id| self.find(id)).map(|(_, run)| run);
             Err(format!("{}/{name}: {} {} is told: {what}: {run:?}", self.spec.uid, told.code, told.reason))
         };
-        let Some((owner, run)) = self.find(id) else {
+        let Some((owner, run)) = id.and_then(|id| self.find(id)) else {
             return if is_unknown { Ok(()) } else { text("it was never asked to start") };
         };
         if owner != name {

@@ -102,10 +102,11 @@ impl World {
     /// An end that was shown is not shown otherwise: it was complete, with its termination message.
     pub(super) fn check_ends(&mut self, new: &PodStatus) {
         let Some(old) = self.statuses.get(&new.uid) else { return };
-        let before: BTreeMap<_, _> = ends(old).map(|end| (&end.id, end)).collect();
-        let changed = ends(new).filter(|end| before.get(&end.id).is_some_and(|before| before != end));
+        let before: BTreeMap<_, _> = ends(old).filter_map(|end| Some((end.id.as_ref()?, end))).collect();
+        let known = ends(new).filter_map(|end| Some((*before.get(end.id.as_ref()?)?, end)));
+        let changed = known.filter(|(before, end)| before != end);
         let violations: Vec<String> =
-            changed.map(|end| format!("{:?} became {end:?}", before[&end.id])).collect();
+            changed.map(|(before, end)| format!("{before:?} became {end:?}")).collect();
         self.violations.extend(violations);
     }
 
