@@ -233,7 +233,7 @@ fn conditions_tell_what_is_missing() {
     for kind in [ConditionKind::Ready, ConditionKind::ContainersReady] {
         let condition = condition(&status, kind);
         assert_eq!(condition.reason, "ContainersNotReady");
-        assert_eq!(condition.message, "containers with unready status: [log web]");
+        assert_eq!(condition.message, "containers with unready status: [web log]");
     }
     assert!(condition(&status, ConditionKind::Initialized).holds, "main containers have started");
 

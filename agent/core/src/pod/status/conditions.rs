@@ -2,6 +2,7 @@
 
 use super::any_main_started;
 use crate::{
+    id::ContainerName,
     pod::{
         actual::{Life, Stage},
         resize,
@@ -38,11 +39,12 @@ pub(super) fn of(
     now: Now,
 ) -> Vec<Condition> {
     let startable = if is_furnished(life) { Verdict::yes() } else { Verdict::no("", String::new()) };
+    let ready = || ready(life, phase, init_containers, containers);
     let verdicts = [
         (ConditionKind::PodReadyToStartContainers, startable),
         (ConditionKind::Initialized, initialized(life, phase, init_containers, containers)),
-        (ConditionKind::Ready, gated(ready(phase, init_containers, containers), &life.spec.readiness_gates)),
-        (ConditionKind::ContainersReady, ready(phase, init_containers, containers)),
+        (ConditionKind::Ready, gated(ready(), &life.spec.readiness_gates)),
+        (ConditionKind::ContainersReady, ready()),
         (ConditionKind::PodScheduled, Verdict::yes()),
     ];
     let known = &life.record.conditions;
@@ -110,14 +112,17 @@ fn initialized(
     Verdict::no("ContainersNotInitialized", format!("containers with incomplete status: [{names}]"))
 }
 
-fn ready(phase: Phase, init: &[ContainerStatus], containers: &[ContainerStatus]) -> Verdict {
+/// Containers are named in the order of the spec, which is not that of their statuses.
+fn ready(life: &Life, phase: Phase, init: &[ContainerStatus], containers: &[ContainerStatus]) -> Verdict {
     match phase {
         Phase::Succeeded => return Verdict::no("PodCompleted", String::new()),
         Phase::Failed => return Verdict::no("PodFailed", String::new()),
         Phase::Pending | Phase::Running => {}
     }
     let sidecars = init.iter().filter(|status| status.kind == ContainerKind::Sidecar);
-    let names = names(sidecars.chain(containers).filter(|status| !status.ready));
+    let of = |name: &ContainerName| containers.iter().find(|status| status.name == *name);
+    let main = life.spec.containers.iter().filter_map(|one| of(&one.name));
+    let names = names(sidecars.chain(main).filter(|status| !status.ready));
     if names.is_empty() {
         return Verdict::yes();
     }
