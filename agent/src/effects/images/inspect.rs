@@ -27,7 +27,7 @@ use super::{
     failure::failed,
     host::Host,
     kinds::{Lane, RUNTIME},
-    pulled::{self, Access},
+    pulled::{self, Access, SecretRecord},
     unpack,
 };
 use crate::{
@@ -124,8 +124,19 @@ async fn may_use(host: &Arc<Host>, wanted: &WantedImage, name: &ImageName, id: &
         Access::Nobody => false,
         access @ Access::With(_) => {
             let found = credentials::find(host, wanted, &repository).await;
-            found.malformed.is_none() && access.allows(&found.credentials)
+            let may_use = found.malformed.is_none() && access.allows(&found.credentials);
+            if may_use && let Some(source) = access.not_kept(&found.credentials) {
+                keep(host, &repository, id, source.clone()).await;
+            }
+            may_use
         }
+    }
+}
+
+/// Keeps that a secret fits an image. The image may be used all the same.
+async fn keep(host: &Arc<Host>, repository: &str, id: &str, source: SecretRecord) {
+    if let Err(failure) = pulled::record(host, repository, id, Some(source)).await {
+        tracing::warn!(repository, id, why = failure.message, "a secret that fits the image is not kept");
     }
 }
 

@@ -34,6 +34,9 @@ const WITHIN: Duration = Duration::from_secs(20);
 const BYTES_MAX: u64 = 1 << 20;
 const SECRETS_MAX: usize = 500;
 
+/// Most secrets in a record beside which one that only fits is kept (`writeRecordWhileMatchingLimit`).
+const FITTING_MAX: usize = 100;
+
 /// Which secret a credential was from. Nothing of it can be had from its hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -98,6 +101,15 @@ impl Access {
             }
             Self::Nobody => false,
         }
+    }
+
+    /// The first secret that allows an image, where it is not known as it is now. Once it is, it allows the image by itself, whatever
+    /// becomes of the one that it is like. Source: `MustAttemptImagePull`.
+    pub(super) fn not_kept<'a>(&self, found: &'a [Tracked]) -> Option<&'a SecretRecord> {
+        let Self::With(known) = self else { return None };
+        let mut sources = found.iter().filter_map(|one| one.source.as_ref());
+        let fits = sources.find(|source| known.iter().any(|secret| secret.allows(source)))?;
+        (known.len() < FITTING_MAX && !known.contains(fits)).then_some(fits)
     }
 }
 
@@ -262,9 +274,8 @@ mod tests {
         SecretRecord { uid: uid.into(), namespace: "shop".into(), name, credential_hash: hash.into() }
     }
 
-    fn may(access: &Access, with: &[SecretRecord]) -> bool {
-        let found: Vec<Tracked> = with
-            .iter()
+    fn found(with: &[SecretRecord]) -> Vec<Tracked> {
+        with.iter()
             .map(|source| Tracked {
                 credential: crate::objects::Credential {
                     username: String::new().into(),
@@ -272,8 +283,37 @@ mod tests {
                 },
                 source: Some(source.clone()),
             })
-            .collect();
-        access.allows(&found)
+            .collect()
+    }
+
+    fn may(access: &Access, with: &[SecretRecord]) -> bool {
+        access.allows(&found(with))
+    }
+
+    #[test]
+    fn a_secret_that_fits_allows_an_image_from_then_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, image, repository, id) = (dir.path(), "a.io/web:1", "a.io/web", "sha256:01");
+        write_used(root, repository, id, Some(secret("u1", "h1"))).unwrap();
+        for (step, with, is_kept) in [
+            ("it pulled the image", secret("u1", "h1"), false),
+            ("another one with its account", secret("u2", "h1"), true),
+            ("again", secret("u2", "h1"), false),
+            ("its account is another now", secret("u2", "h2"), true),
+            ("so is the first one's", secret("u1", "h3"), true),
+        ] {
+            let access = read_access(root, image, repository, id);
+            let found = found(&[with]);
+            assert!(access.allows(&found), "{step}");
+            let kept = access.not_kept(&found);
+            assert_eq!(kept.is_some(), is_kept, "{step}");
+            if let Some(kept) = kept {
+                write_used(root, repository, id, Some(kept.clone())).unwrap();
+            }
+        }
+        let known: Vec<SecretRecord> = (0..FITTING_MAX).map(|one| secret(&one.to_string(), "h")).collect();
+        assert_eq!(Access::With(known).not_kept(&found(&[secret("new", "h")])), None, "enough are known");
+        assert_eq!(Access::All.not_kept(&found(&[secret("u1", "h1")])), None);
     }
 
     #[test]
