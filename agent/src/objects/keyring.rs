@@ -124,12 +124,28 @@ impl Keyring {
     /// Those that are for a repository, written with its registry: of the most specific place first.
     #[must_use]
     pub fn lookup(&self, repository: &str) -> Vec<Credential> {
-        let fitting = self.0.iter().rev().filter(|(glob, _)| is_for(glob, repository));
-        let found: Vec<Credential> = fitting.flat_map(|(_, all)| all.iter().cloned()).collect();
-        if found.is_empty() && is_of_default_registry(repository) {
-            return self.0.get(DEFAULT_REGISTRY).cloned().unwrap_or_default();
+        Self::lookup_in([((), self)], repository).into_iter().map(|((), credential)| credential).collect()
+    }
+
+    /// The same of several keyrings as if they were one: each credential with what is given with its keyring.
+    #[must_use]
+    pub fn lookup_in<'a, T: Copy>(
+        keyrings: impl IntoIterator<Item = (T, &'a Self)>,
+        repository: &str,
+    ) -> Vec<(T, Credential)> {
+        let mut places: BTreeMap<&str, Vec<(T, &Credential)>> = BTreeMap::new();
+        for (with, keyring) in keyrings {
+            for (place, credentials) in &keyring.0 {
+                let credentials = credentials.iter().map(|one| (with, one));
+                places.entry(place.as_str()).or_default().extend(credentials);
+            }
         }
-        found
+        let fitting = places.iter().rev().filter(|(glob, _)| is_for(glob, repository));
+        let mut found: Vec<&(T, &Credential)> = fitting.flat_map(|(_, all)| all).collect();
+        if found.is_empty() && is_of_default_registry(repository) {
+            found.extend(places.get(DEFAULT_REGISTRY).into_iter().flatten());
+        }
+        found.into_iter().map(|(with, one)| (*with, (*one).clone())).collect()
     }
 }
 
@@ -307,6 +323,28 @@ mod tests {
             let found = of(&places).lookup(repository);
             let users: Vec<&str> = found.iter().map(|one| one.username.as_str()).collect();
             assert_eq!(users, expected, "{places:?} {repository}");
+        }
+    }
+
+    #[test]
+    fn several_secrets_are_one_keyring() {
+        const DOCKER: &str = "https://index.docker.io/v1/";
+        for (secrets, repository, expected) in [
+            ([vec![(DOCKER, "1")], vec![("docker.io/team", "2")]], "docker.io/team/app", &[(1, "2")][..]),
+            ([vec![(DOCKER, "1")], vec![("docker.io/team", "2")]], "docker.io/app", &[(0, "1")]),
+            ([vec![("a.io/team", "1")], vec![("a.io", "2")]], "a.io/team/app", &[(0, "1"), (1, "2")]),
+            (
+                [vec![("a.io", "1")], vec![("a.io/team", "2"), ("a.io", "3")]],
+                "a.io/team/app",
+                &[(1, "2"), (0, "1"), (1, "3")],
+            ),
+            ([vec![("b.io", "1")], vec![("c.io", "2")]], "a.io/app", &[]),
+        ] {
+            let keyrings = secrets.each_ref().map(|places| of(places));
+            let found = Keyring::lookup_in(keyrings.iter().enumerate(), repository);
+            let users: Vec<(usize, &str)> =
+                found.iter().map(|(secret, one)| (*secret, one.username.as_str())).collect();
+            assert_eq!(users, expected, "{secrets:?} {repository}");
         }
     }
 

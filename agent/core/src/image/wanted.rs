@@ -1,6 +1,6 @@
 //! An image as a pod may have it.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use crate::{id::ImageRef, spec::Pod};
 
@@ -11,7 +11,7 @@ pub struct WantedImage {
     pub image: ImageRef,
     /// The secrets' namespace; empty where there are none.
     pub namespace: String,
-    /// Names of the secrets.
+    /// Names of the secrets, in the order in which they are tried.
     pub secrets: Vec<String>,
 }
 
@@ -19,9 +19,9 @@ impl WantedImage {
     /// An image for a pod.
     #[must_use]
     pub fn of(pod: &Pod, image: &ImageRef) -> Self {
-        let mut secrets = pod.pull_secrets.clone();
-        secrets.sort();
-        secrets.dedup();
+        let mut seen = BTreeSet::new();
+        let secrets = pod.pull_secrets.iter().filter(|name| seen.insert(*name));
+        let secrets: Vec<String> = secrets.cloned().collect();
         let namespace = if secrets.is_empty() { String::new() } else { pod.name.namespace.clone() };
         Self { image: image.clone(), namespace, secrets }
     }
@@ -36,5 +36,18 @@ impl WantedImage {
 impl fmt::Display for WantedImage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.image.fmt(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn secrets_are_wanted_in_the_order_of_the_pod() {
+        let pull_secrets = ["b", "a", "b", "c"].map(str::to_owned).to_vec();
+        let pod = Pod { pull_secrets, ..fixtures::pod(Vec::new()) };
+        assert_eq!(WantedImage::of(&pod, &ImageRef::new("web:1")).secrets, ["b", "a", "c"]);
     }
 }

@@ -32,23 +32,47 @@ pub(super) struct Found {
     pub(super) malformed: Option<MalformedSecret>,
 }
 
+/// The accounts of a secret, and which that is.
+struct Accounts {
+    name: String,
+    uid: String,
+    keyring: Keyring,
+}
+
+impl Accounts {
+    fn tracked(&self, namespace: &str, credential: Credential) -> Tracked {
+        let source = SecretRecord {
+            uid: self.uid.clone(),
+            namespace: namespace.to_owned(),
+            name: self.name.clone(),
+            credential_hash: credential.hash(),
+        };
+        Tracked { credential, source: Some(source) }
+    }
+}
+
 /// Credentials that fit a repository. A secret that cannot be read has none: the pull may work without
 /// (`getPullSecretsForPod` of `pkg/kubelet/kubelet_pods.go`). They are asked for at once: who does not answer holds up few others.
+/// Those of all secrets are looked up together (`MakeDockerKeyring` of `pkg/credentialprovider/secrets/secrets.go`).
 pub(super) async fn find(host: &Host, wanted: &WantedImage, repository: &str) -> Found {
     let secrets = wanted.secrets.clone().into_iter();
-    let secrets = secrets.map(|name| of_secret(host, wanted, name, repository));
+    let secrets = secrets.map(|name| of_secret(host, wanted, name));
     let secrets = stream::iter(secrets).buffered(AT_ONCE).collect::<Vec<_>>();
     let (secrets, own) = tokio::join!(secrets, host.node_accounts.find(repository));
     let mut found = Found::default();
-    for (name, credentials) in wanted.secrets.iter().zip(secrets) {
-        match credentials {
-            Ok(Some(credentials)) => found.credentials.extend(credentials),
+    let mut readable = Vec::new();
+    for (name, accounts) in wanted.secrets.iter().zip(secrets) {
+        match accounts {
+            Ok(Some(accounts)) => readable.push(accounts),
             Ok(None) => found.missing.push(name.clone()),
             Err(malformed) => {
                 found.malformed.get_or_insert(malformed);
             }
         }
     }
+    let fitting = Keyring::lookup_in(readable.iter().map(|one| (one, &one.keyring)), repository);
+    let fitting = fitting.into_iter().map(|(of, credential)| of.tracked(&wanted.namespace, credential));
+    found.credentials.extend(fitting);
     found.credentials.extend(own.into_iter().map(|credential| Tracked { credential, source: None }));
     found
 }
@@ -58,8 +82,7 @@ async fn of_secret(
     host: &Host,
     wanted: &WantedImage,
     name: String,
-    repository: &str,
-) -> Result<Option<Vec<Tracked>>, MalformedSecret> {
+) -> Result<Option<Accounts>, MalformedSecret> {
     let namespace = wanted.namespace.clone();
     let key = ObjectKey { kind: ObjectKind::Secret, namespace: namespace.clone(), name: name.clone() };
     let secret = match host.objects.read(&key).await {
@@ -75,14 +98,5 @@ async fn of_secret(
     };
     let mut keyring = Keyring::default();
     keyring.add(&secret)?;
-    let tracked = keyring.lookup(repository).into_iter().map(|credential| {
-        let source = SecretRecord {
-            uid: secret.uid.clone(),
-            namespace: namespace.clone(),
-            name: name.clone(),
-            credential_hash: credential.hash(),
-        };
-        Tracked { credential, source: Some(source) }
-    });
-    Ok(Some(tracked.collect()))
+    Ok(Some(Accounts { name, uid: secret.uid.clone(), keyring }))
 }

@@ -120,18 +120,31 @@ async fn fetch(
     } else {
         hosts::named(&host.registries, &dir, reference).await.map_err(silent)?
     };
-    let mut failed = None;
+    let mut failed = Vec::new();
     for Tracked { credential, source } in credentials {
         let (stream, _answered) = auth::open(&host.containerd, repository, named.clone(), credential).await?;
         match transfer(host, reference, &dir, stream).await {
             Ok(()) => return Ok(source),
-            Err(failure) => failed = Some(failure),
+            Err(failure) => failed.push(failure),
         }
     }
-    match failed {
+    match together(failed) {
         Some(failure) => Err(failure),
         None => transfer(host, reference, &dir, String::new()).await.map(|()| None),
     }
+}
+
+/// What each of several credentials failed with, said once (`aggregate` of `k8s.io/apimachinery/pkg/util/errors`).
+fn together(failed: Vec<Failure>) -> Option<Failure> {
+    let kind = failed.last()?.kind;
+    let mut texts: Vec<String> = Vec::new();
+    for failure in failed {
+        if !texts.contains(&failure.message) {
+            texts.push(failure.message);
+        }
+    }
+    let text = texts.join(", ");
+    Some(Failure::new(kind, if texts.len() == 1 { text } else { format!("[{text}]") }))
 }
 
 fn failure(message: String) -> Failure {
@@ -223,4 +236,23 @@ async fn put(host: &Host, name: String, target: Descriptor) -> Result<(), Failur
     let mut client = host.containerd.images();
     host.containerd.call("name image", &name, client.update(update)).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_several_credentials_failed_with_is_told_together() {
+        for (texts, expected) in [
+            (&["a"][..], Some("a")),
+            (&["a", "b", "a"], Some("[a, b]")),
+            (&["a", "a"], Some("a")),
+            (&[], None),
+        ] {
+            let failed = texts.iter().map(|text| failure((*text).to_owned())).collect();
+            let told = together(failed).map(|failure| failure.message);
+            assert_eq!(told.as_deref(), expected, "{texts:?}");
+        }
+    }
 }
