@@ -19,6 +19,8 @@ pub const NAMESERVERS_MAX: usize = 3;
 pub const SEARCHES_MAX: usize = 32;
 /// Longest search line in characters.
 pub const SEARCH_LINE_MAX: usize = 2048;
+/// Search domains that a pod has of its cluster's domain.
+const OF_CLUSTER: usize = 3;
 /// Longest search domain: more makes some resolvers abort.
 const SEARCH_DOMAIN_MAX: usize = 253;
 /// Most of a resolv.conf that is read.
@@ -105,6 +107,35 @@ fn of_node(file: &ResolvConf) -> Result<Option<PodDns>, ResolvError> {
         ResolvConf::Text(text) => parse(text).map(Some),
         ResolvConf::Unreadable(why) => Err(ResolvError::Unreadable { why: why.clone() }),
     }
+}
+
+/// What pods cannot have of the node's own resolv.conf, or why it cannot be used. Source: `CheckLimitsForResolvConf`.
+#[must_use]
+pub fn node_limits(dns: &DnsSettings, path: &str) -> Option<String> {
+    let searches = match of_node(&dns.node_resolv_conf) {
+        Ok(file) => file?.searches,
+        Err(ResolvError::Unreadable { why }) => return Some(why),
+        Err(ResolvError::EmptyNameserver) => return Some("nameserver list is empty ".to_owned()),
+    };
+    let count_max = SEARCHES_MAX - if dns.cluster_domain.is_empty() { 0 } else { OF_CLUSTER };
+    if searches.len() > count_max {
+        return Some(format!(
+            "Resolv.conf file '{path}' contains search line consisting of more than {count_max} domains!"
+        ));
+    }
+    if searches.iter().any(|domain| domain.len() > SEARCH_DOMAIN_MAX) {
+        return Some(format!(
+            "Resolv.conf file {path:?} contains a search path which length is more than allowed {SEARCH_DOMAIN_MAX} \
+             chars!"
+        ));
+    }
+    if searches.join(" ").len() > SEARCH_LINE_MAX {
+        return Some(format!(
+            "Resolv.conf file '{path}' contains search line which length is more than allowed {SEARCH_LINE_MAX} \
+             chars!"
+        ));
+    }
+    None
 }
 
 /// What a resolver does without a file: asks the local machine.

@@ -11,7 +11,7 @@ mod machine;
 mod runtime;
 mod seen;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use berth_core::{
     cluster::{
@@ -96,7 +96,9 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
         is_told,
     } = parts;
     let notes = Notes { recorder, node: settings.name.clone() };
-    starting(&config.node.cgroups).into_iter().for_each(|note| notes.tell(note));
+    let resolv_conf = config.live.resolv_conf.as_deref().map(Path::to_string_lossy).unwrap_or_default();
+    let told = starting(&config.node.cgroups, &config.node.dns, &resolv_conf);
+    told.into_iter().for_each(|note| notes.tell(note));
     let (health, heard) = watch::channel(Health::default());
     let (uid, known_uid) = watch::channel(None);
     let lease = lease::keep(clients.clone(), settings.name.clone(), settings.lease_seconds, known_uid);

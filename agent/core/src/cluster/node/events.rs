@@ -1,7 +1,8 @@
 //! Events of the node. Source: `pkg/kubelet/events/event.go` and where each is recorded.
 
 use crate::{
-    config::{CgroupSettings, CgroupVersion, KubepodsBounds},
+    config::{CgroupSettings, CgroupVersion, DnsSettings, KubepodsBounds},
+    derived::resolv,
     status::Severity,
 };
 
@@ -20,9 +21,9 @@ pub struct Note {
     pub message: String,
 }
 
-/// What is told once when the agent starts.
+/// What is told once when the agent starts, the node's resolv.conf being at a path.
 #[must_use]
-pub fn starting(cgroups: &CgroupSettings) -> Vec<Note> {
+pub fn starting(cgroups: &CgroupSettings, dns: &DnsSettings, resolv_conf: &str) -> Vec<Note> {
     let mut notes = vec![normal("Starting", "Starting kubelet.".to_owned())];
     if cgroups.version == CgroupVersion::V1 {
         let message = CGROUP_V1.to_owned();
@@ -31,6 +32,10 @@ pub fn starting(cgroups: &CgroupSettings) -> Vec<Note> {
     if cgroups.kubepods != KubepodsBounds::default() {
         notes
             .push(normal("NodeAllocatableEnforced", "Updated Node Allocatable limit across pods".to_owned()));
+    }
+    if let Some(message) = resolv::node_limits(dns, resolv_conf) {
+        let reason = "CheckLimitsForResolvConf".to_owned();
+        notes.push(Note { severity: Severity::Warning, reason, message });
     }
     notes
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    config::{CgroupDriver, CgroupSettings, CgroupVersion},
+    config::{CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, ResolvConf},
     status::Severity,
     time::Mono,
 };
@@ -453,7 +453,10 @@ fn closing_a_node_to_pods_is_told() {
     assert_eq!(told(Some(true), &open), (false, Some("NodeSchedulable".to_owned())));
     let mut cgroups = CgroupSettings::new(CgroupVersion::V1, CgroupDriver::Cgroupfs, "/");
     cgroups.kubepods.pids_max = Some(1);
-    let told = starting(&cgroups).into_iter().map(|note| note.reason).collect::<Vec<_>>();
-    assert_eq!(told, ["Starting", "CgroupV1", "NodeAllocatableEnforced"]);
-    assert_eq!(starting(&CgroupSettings::new(CgroupVersion::V2, CgroupDriver::Cgroupfs, "/")).len(), 1);
+    let node_resolv_conf = ResolvConf::Unreadable("open /r: gone".to_owned());
+    let dns = DnsSettings { node_resolv_conf, ..DnsSettings::default() };
+    let told = starting(&cgroups, &dns, "/r").into_iter().map(|note| note.reason).collect::<Vec<_>>();
+    assert_eq!(told, ["Starting", "CgroupV1", "NodeAllocatableEnforced", "CheckLimitsForResolvConf"]);
+    let cgroups = CgroupSettings::new(CgroupVersion::V2, CgroupDriver::Cgroupfs, "/");
+    assert_eq!(starting(&cgroups, &DnsSettings::default(), "").len(), 1);
 }

@@ -180,3 +180,36 @@ fn search_domains_are_bounded_in_number_and_length() {
         assert_eq!(dns.warnings.len(), usize::from(kept < given));
     }
 }
+
+#[test]
+fn what_pods_cannot_have_of_the_nodes_file() {
+    let search = |domains: &[String]| format!("search {}\n", domains.join(" "));
+    let many = |count: usize| search(&vec!["a.b".to_owned(); count]);
+    let long = |length: usize| search(&["x".repeat(length)]);
+    let line = |last: usize| search(&[vec!["x".repeat(253); 8], vec!["x".repeat(last)]].concat());
+    for (text, domain, expected) in [
+        (many(29), "cluster.local", None),
+        (many(30), "cluster.local", Some("'/r' contains search line consisting of more than 29 domains!")),
+        (many(32), "", None),
+        (many(33), "", Some("'/r' contains search line consisting of more than 32 domains!")),
+        (format!("{}{}", many(40), many(1)), "", None),
+        (long(253), "", None),
+        (long(254), "", Some("\"/r\" contains a search path which length is more than allowed 253 chars!")),
+        (line(16), "", None),
+        (line(17), "", Some("'/r' contains search line which length is more than allowed 2048 chars!")),
+    ] {
+        let mut dns = fixtures::node().dns;
+        (dns.node_resolv_conf, dns.cluster_domain) = (ResolvConf::Text(text.clone()), domain.into());
+        let expected = expected.map(|expected| format!("Resolv.conf file {expected}"));
+        assert_eq!(node_limits(&dns, "/r"), expected, "{text} {domain:?}");
+    }
+    for (file, expected) in [
+        (ResolvConf::Nothing, None),
+        (ResolvConf::Unreadable("open /r: gone".into()), Some("open /r: gone")),
+        (ResolvConf::Text("nameserver\n".into()), Some("nameserver list is empty ")),
+    ] {
+        let mut dns = fixtures::node().dns;
+        dns.node_resolv_conf = file.clone();
+        assert_eq!(node_limits(&dns, "/r").as_deref(), expected, "{file:?}");
+    }
+}
