@@ -115,8 +115,8 @@ fn has_stopped(life: &Life) -> bool {
     life.stage() == Stage::Stop && !may_run(life)
 }
 
-/// Whether a main container was ever seen to start. Source: `HasAnyRegularContainerStarted` of
-/// `pkg/kubelet/container/helpers.go`.
+/// Whether a main container was ever seen to start, in whatever sandbox. Source: `HasAnyRegularContainerStarted` of
+/// `pkg/kubelet/container/helpers.go`, by which the kubelet's condition `Initialized` goes, and not its phase.
 fn any_main_started(containers: &[ContainerStatus]) -> bool {
     containers.iter().any(|status| {
         status.kind == ContainerKind::Main
