@@ -22,7 +22,7 @@ use super::{
     USER_AGENT,
     socket::{self, DialError, ProbeStream},
     tls,
-    url::ProbeUrl,
+    url::{ProbeUrl, is_absolute},
 };
 
 /// Bytes of a body that are read (`maxRespBodyLength`).
@@ -93,7 +93,7 @@ pub(super) async fn ask(pod: &PodUid, probe: &HttpProbe, within: Duration) -> Pr
                 "Get {location:?}: stopped after {REDIRECTS_MAX} redirects"
             ));
         }
-        if next.port != url.port || next.tls != url.tls {
+        if is_absolute(location) {
             host = None;
         }
         url = next;

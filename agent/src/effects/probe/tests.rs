@@ -172,6 +172,33 @@ async fn a_redirect_to_the_same_host_is_followed_and_another_is_told() {
     assert_eq!(circle.heard.lock().await.len(), 10);
 }
 
+/// Source: `Client.do` of Go's `net/http`.
+#[tokio::test]
+async fn a_written_host_goes_along_where_a_redirect_names_no_scheme() {
+    type Case = (fn(SocketAddr) -> String, bool);
+    let cases: [Case; 3] = [
+        (|_| "/again".to_owned(), true),
+        (|address| format!("//{address}/again"), true),
+        (|address| format!("http://{address}/again"), false),
+    ];
+    for (location, is_kept) in cases {
+        let server = Server::does(move |mut stream: TcpStream| async move {
+            let to = location(stream.local_addr().unwrap());
+            let answer = format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n");
+            drop(stream.write_all(answer.as_bytes()).await);
+        })
+        .await;
+        let probe = server.probe("/", &[("Host", "a.example")]);
+        let answer = http::ask(&pod(), &probe, ENOUGH).await;
+        assert!(matches!(answer, ProbeAnswer::Failure(_)), "{answer:?}");
+        let heard = server.heard.lock().await;
+        let is_written = heard.iter().map(|head| head.contains("\r\nHost: a.example\r\n"));
+        let mut expected = [is_kept; 10];
+        expected[0] = true;
+        assert_eq!(is_written.collect::<Vec<_>>(), expected);
+    }
+}
+
 #[tokio::test]
 async fn whoever_does_not_listen_or_breaks_off_has_failed_in_gos_words() {
     let nobody = Server::says("").await.address;

@@ -35,8 +35,7 @@ impl ProbeUrl {
         if let Some(rest) = location.strip_prefix("//") {
             return Self::absolute(self.tls, rest, location);
         }
-        let scheme = location.split_once(':').filter(|(scheme, _)| is_scheme(scheme));
-        if let Some((scheme, rest)) = scheme {
+        if let Some((scheme, rest)) = with_scheme(location) {
             let tls = match scheme.to_ascii_lowercase().as_str() {
                 "http" => false,
                 "https" => true,
@@ -88,6 +87,16 @@ impl fmt::Display for ProbeUrl {
         let scheme = if self.tls { "https" } else { "http" };
         write!(f, "{scheme}://{}{}", self.authority(), self.target)
     }
+}
+
+/// Whether a location is an address of its own, and not to be read from where the answer came.
+pub(super) fn is_absolute(location: &str) -> bool {
+    with_scheme(location).is_some()
+}
+
+/// The scheme of a location that has one, and what follows it.
+fn with_scheme(location: &str) -> Option<(&str, &str)> {
+    location.split_once(':').filter(|(scheme, _)| is_scheme(scheme))
 }
 
 fn is_scheme(text: &str) -> bool {
