@@ -45,7 +45,7 @@ pub(crate) fn running(ids: &[String]) -> Result<usize> {
 }
 
 /// One pod goes from the API at once, one is to end, and the time of one that ends already is shortened; all while the node hears
-/// nothing. What it lists then has the first one not, and the others as they are now.
+/// nothing. What it hears then is that the first one is gone, and how the others are now.
 fn unheard() -> Result<()> {
     let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
     let network = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), cluster.address())?;

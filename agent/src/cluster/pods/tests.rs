@@ -14,6 +14,8 @@ use serde_json::json;
 use super::*;
 use crate::cluster::{Recorder, Reports};
 
+mod gone;
+
 /// Pods, and how often each changes.
 const PODS: usize = 100;
 const CHANGES: usize = 100;
