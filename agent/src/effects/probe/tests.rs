@@ -358,7 +358,8 @@ async fn health(does: Health) -> SocketAddr {
             tokio::spawn(async move {
                 let mut connection = h2::server::handshake(stream).await.unwrap();
                 while let Some(Ok((request, respond))) = connection.accept().await {
-                    answer(does, request, respond);
+                    // What it has sent comes while the connection is looked at.
+                    tokio::spawn(answer(does, request, respond));
                 }
             });
         }
@@ -366,14 +367,19 @@ async fn health(does: Health) -> SocketAddr {
     address
 }
 
-fn answer(
+async fn answer(
     does: Health,
-    request: ::http::Request<h2::RecvStream>,
+    mut request: ::http::Request<h2::RecvStream>,
     mut respond: h2::server::SendResponse<prost::bytes::Bytes>,
 ) {
     assert_eq!(request.uri().path(), "/grpc.health.v1.Health/Check");
     assert_eq!(request.headers()["user-agent"], "kube-probe/1.36");
     assert_eq!(request.headers()["content-type"], "application/grpc");
+    let mut asked = Vec::new();
+    while let Some(part) = request.body_mut().data().await {
+        asked.extend_from_slice(&part.unwrap());
+    }
+    assert_eq!(asked, b"\0\0\0\0\x06\x0a\x04some", "the service as field 1, with gRPC's head");
     let head = ::http::Response::builder().header("content-type", "application/grpc");
     let (body, code, message) = match does {
         Health::Http(status) => {

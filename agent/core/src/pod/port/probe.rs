@@ -466,6 +466,51 @@ mod tests {
     use super::*;
     use crate::{fixtures, spec::EnvVar};
 
+    fn at(host: &str) -> ProbeCall {
+        ProbeCall::Tcp { host: host.to_owned(), port: 9 }
+    }
+
+    /// An HTTP GET as it is written, and as it is asked.
+    fn http(written: Option<&str>, host: &str) -> (ProbeHandler, ProbeCall) {
+        let (path, headers) = ("/x?y".to_owned(), vec![("A".to_owned(), "b".to_owned())]);
+        let (port, host) = (ProbePort::Number(9), host.to_owned());
+        let asked = HttpProbe { tls: true, host, port: 9, path: path.clone(), headers: headers.clone() };
+        let written = HttpGet { tls: true, host: written.map(str::to_owned), port, path, headers };
+        (ProbeHandler::Http(written), ProbeCall::Http(asked))
+    }
+
+    #[test]
+    fn a_question_has_all_that_the_probe_says_and_goes_to_the_pod() {
+        let pod = fixtures::pod(vec![fixtures::container("web")]);
+        let now = Now { mono: Mono::default(), wall: jiff::Timestamp::UNIX_EPOCH };
+        let pod = PodMachine::new(std::sync::Arc::new(pod), now);
+        let (life, container) = (pod.life(), fixtures::container("web"));
+        let (address, own, other) = (IpAddr::from([192, 0, 2, 7]), "192.0.2.7", "a.example");
+        let command = || vec!["cat".to_owned(), "/a b".to_owned()];
+        let tcp = |host: Option<&str>| {
+            ProbeHandler::Tcp { host: host.map(str::to_owned), port: ProbePort::Number(9) }
+        };
+        let exec = ExecProbe { sandbox: life.sandbox_id(), command: command() };
+        for (handler, expected) in [
+            (ProbeHandler::Exec(command()), ProbeCall::Exec(exec)),
+            http(None, own),
+            http(Some(other), other),
+            (tcp(None), at(own)),
+            (tcp(Some(other)), at(other)),
+            (
+                ProbeHandler::Grpc { port: 9, service: "live".to_owned() },
+                ProbeCall::Grpc { host: own.to_owned(), port: 9, service: "live".to_owned() },
+            ),
+        ] {
+            let probe = Probe { handler, ..fixtures::probe() };
+            assert_eq!(call(life, &container, &probe, address), Ok(expected));
+        }
+        let handler = ProbeHandler::Tcp { host: None, port: ProbePort::Unknown("web".to_owned()) };
+        let probe = Probe { handler, ..fixtures::probe() };
+        let why = "strconv.Atoi: parsing \"web\": invalid syntax".to_owned();
+        assert_eq!(call(life, &container, &probe, address), Err(why));
+    }
+
     #[test]
     fn a_command_that_comes_to_too_much_is_not_asked() {
         let mut container = fixtures::container("web");
