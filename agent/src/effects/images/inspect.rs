@@ -120,8 +120,7 @@ pub(in crate::effects) async fn inspect(host: &Arc<Host>, wanted: &WantedImage) 
 async fn may_use(host: &Arc<Host>, wanted: &WantedImage, name: &ImageName, id: &str) -> bool {
     let repository = name.repository();
     match pulled::access(host, &name.to_string(), &repository, id).await {
-        Access::All => true,
-        Access::Nobody => false,
+        access @ (Access::All | Access::Nobody) => access.allows(&[]),
         access @ Access::With(_) => {
             let found = credentials::find(host, wanted, &repository).await;
             let may_use = found.malformed.is_none() && access.allows(&found.credentials);

@@ -337,6 +337,15 @@ mod tests {
             assert_eq!(may(&known, &with), expected, "{with:?}");
         }
         assert_eq!(access("b.io/web"), Access::Nobody, "by another name it was never pulled");
+        let right = [secret("u1", "h1")];
+        for (access, with, expected) in [
+            (Access::Nobody, &right[..], false),
+            (Access::Nobody, &[], false),
+            (Access::All, &right, true),
+            (Access::All, &[], true),
+        ] {
+            assert_eq!(may(&access, with), expected, "{access:?} with {with:?}");
+        }
         write_used(root, repository, id, Some(secret("u1", "h2"))).unwrap();
         assert_eq!(access(repository), Access::With(vec![secret("u1", "h2")]));
         write_used(root, repository, id, None).unwrap();
