@@ -66,3 +66,65 @@ fn toleration(written: &ApiToleration) -> Toleration {
         effect: text(&written.effect),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::manifest::api_pod;
+
+    /// What a pod of the API asks with these fields in its spec.
+    fn asked(field: &str, value: Value) -> Scheduling {
+        let mut pod = json!({
+            "metadata": { "name": "web", "namespace": "shop", "uid": "u1" },
+            "spec": { "nodeName": "n", "containers": [{ "name": "main", "image": "a" }] },
+        });
+        pod["spec"][field] = value;
+        let pod = serde_json::from_value(pod).unwrap();
+        api_pod(&pod, Timestamp::UNIX_EPOCH).unwrap().pod.scheduling.clone()
+    }
+
+    #[test]
+    fn what_an_affinity_requires_is_read_with_its_operator() {
+        for (written, operator) in [
+            ("In", Operator::In),
+            ("NotIn", Operator::NotIn),
+            ("Exists", Operator::Exists),
+            ("DoesNotExist", Operator::DoesNotExist),
+            ("Gt", Operator::Gt),
+            ("Lt", Operator::Lt),
+        ] {
+            let one = |key: &str| json!([{ "key": key, "operator": written, "values": ["v"] }]);
+            let terms = json!([{ "matchExpressions": one("a"), "matchFields": one("metadata.name") }, {}]);
+            let required = json!({ "nodeSelectorTerms": terms });
+            let required = json!({ "requiredDuringSchedulingIgnoredDuringExecution": required });
+            let values = || vec!["v".to_owned()];
+            let read = |key: &str| vec![Requirement { key: key.to_owned(), operator, values: values() }];
+            let term = NodeTerm { labels: read("a"), fields: read("metadata.name") };
+            let found = asked("affinity", json!({ "nodeAffinity": required })).affinity;
+            assert_eq!(found, Some(vec![term, NodeTerm::default()]), "{written}");
+        }
+        let preferred = json!([{ "weight": 1, "preference": { "matchExpressions": [] } }]);
+        let preferred = json!({ "preferredDuringSchedulingIgnoredDuringExecution": preferred });
+        assert_eq!(asked("affinity", json!({ "nodeAffinity": preferred })).affinity, None);
+    }
+
+    #[test]
+    fn a_toleration_is_read_whole() {
+        use TolerationOperator::{Equal, Exists, Other};
+        for (written, operator) in [
+            (Value::Null, Equal),
+            (json!(""), Equal),
+            (json!("Equal"), Equal),
+            (json!("Exists"), Exists),
+            (json!("Lt"), Other),
+        ] {
+            let one = json!({ "key": "k", "operator": written, "value": "v", "effect": "NoExecute" });
+            let [key, value, effect] = ["k", "v", "NoExecute"].map(str::to_owned);
+            let expected = Toleration { key, operator, value, effect };
+            assert_eq!(asked("tolerations", json!([one])).tolerations, [expected], "{written}");
+        }
+    }
+}
