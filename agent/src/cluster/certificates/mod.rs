@@ -232,3 +232,24 @@ async fn rotate(clients: &Clients, cluster: &Cluster, store: &Store) -> Result<(
     tracing::info!("the client certificate was replaced");
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_key_that_waits_for_its_certificate_is_its_owners_alone_and_is_asked_with_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, wanted) = (Store::of(dir.path(), CLIENT), Wanted::of_client("n"));
+        let name = wanted.name(&pending_key(&store).await.unwrap());
+        let mode = fs::metadata(store.pending_key()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let again = wanted.name(&pending_key(&store).await.unwrap());
+        assert_eq!(again, name, "another agent waits for the same request");
+        forget_pending_key(&store).await;
+        assert!(!store.pending_key().exists());
+        assert_ne!(wanted.name(&pending_key(&store).await.unwrap()), name);
+    }
+}
