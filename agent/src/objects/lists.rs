@@ -153,3 +153,43 @@ fn take<K: Resource, V>(all: &mut Option<Contents<V>>, seen: Seen<K>, keep: fn(K
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+    use serde_json::json;
+
+    use super::*;
+
+    fn service(name: &str) -> Service {
+        serde_json::from_value(json!({ "metadata": { "name": name, "namespace": "a" } })).unwrap()
+    }
+
+    fn too_large(name: &str) -> Unread {
+        let (namespace, name) = ("a".to_owned(), name.to_owned());
+        Unread { namespace, name, uid: String::new(), bytes: 1, fault: None }
+    }
+
+    #[test]
+    fn what_is_gone_is_kept_no_more_whether_a_watch_or_a_list_tells() {
+        let whole = |names: &[&str], unread: &[&str]| Seen::Whole {
+            objects: names.iter().map(|name| service(name)).collect(),
+            unread: unread.iter().map(|name| too_large(name)).collect(),
+            version: 1,
+        };
+        let mut all: Option<Contents<String>> = None;
+        for (seen, expected) in [
+            (Seen::Gone(service("x")), None),
+            (whole(&["x", "y"], &[]), Some(vec!["x", "y"])),
+            (Seen::Applied(service("z")), Some(vec!["x", "y", "z"])),
+            (Seen::Gone(service("y")), Some(vec!["x", "z"])),
+            (Seen::Unread(too_large("z")), Some(vec!["x", "z"])),
+            (whole(&[], &["x", "new"]), Some(vec!["x"])),
+            (whole(&["y"], &[]), Some(vec!["y"])),
+        ] {
+            take(&mut all, seen, |service: Service| service.name_any());
+            let kept = all.as_ref().map(|all| all.values().map(|name| name.as_str()).collect::<Vec<_>>());
+            assert_eq!(kept, expected);
+        }
+    }
+}
