@@ -14,6 +14,8 @@ const SPREAD: f64 = 0.2;
 /// How soon one is replaced after the last, at the earliest: a server that gives certificates which are nearly over is asked no
 /// more often.
 const PAUSE_MIN: Duration = Duration::from_secs(10);
+/// The longest time until the clocks are read again: a wall clock may have been set.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Pauses after failures: the first one, and the longest.
 const AGAIN_MIN: Duration = Duration::from_secs(2);
 const AGAIN_MAX: Duration = Duration::from_secs(64);
@@ -54,6 +56,13 @@ impl Rotation {
         let life = length(not_before, not_after);
         let wall = not_before + life.mul_f64(FROM + SPREAD * chance.clamp(0.0, 1.0));
         Self { wall, mono: now.mono + length(now.wall, wall), not_before: now.mono + PAUSE_MIN }
+    }
+
+    /// How long until it is looked at again; `None` when it is due.
+    #[must_use]
+    pub fn look_again_in(&self, now: Now) -> Option<Duration> {
+        let due = self.due_in(now);
+        (!due.is_zero()).then(|| due.min(LOOK_EVERY))
     }
 
     /// How long until it is due; zero when it is.
@@ -140,7 +149,7 @@ pub enum Next {
     Wait,
     /// One is asked for.
     Ask,
-    /// The one in use is kept for so long.
+    /// The one in use is kept, and looked at again after so long.
     Keep(Duration),
 }
 
@@ -157,7 +166,7 @@ pub fn next(in_use: Option<&InUse>, wanted: Option<&Subject>, asked: Option<&Sub
     } else {
         Duration::ZERO
     };
-    if due.is_zero() { Next::Ask } else { Next::Keep(due) }
+    if due.is_zero() { Next::Ask } else { Next::Keep(due.min(LOOK_EVERY)) }
 }
 
 /// How long to wait after this many failures in a row.
@@ -202,6 +211,25 @@ mod tests {
         assert_eq!(rotation.due_in(at(7000, 7000 - 3600)), Duration::ZERO);
         assert_eq!(rotation.due_in(at(3400, 7000)), Duration::ZERO, "set forward by an hour");
         assert!(validity.has_ended(wall(10_000)) && !validity.has_ended(wall(9_999)));
+    }
+
+    /// One by one the looks of who keeps it, whose wall clock is set right after a while.
+    #[test]
+    fn no_sleep_goes_on_over_a_clock_that_is_set() {
+        let validity = Validity { not_before: wall(0), not_after: wall(10_000) };
+        for (off, due) in [(-3600, 7000), (0, 7000), (3600, 3400)] {
+            let now = |seconds: u64| {
+                let clock = i64::try_from(seconds).unwrap();
+                at(seconds, if seconds < 200 { clock + off } else { clock })
+            };
+            let rotation = Rotation::plan(validity, now(0), 0.0);
+            let mut seconds = 0;
+            while let Some(pause) = rotation.look_again_in(now(seconds)) {
+                assert!(pause <= LOOK_EVERY, "{pause:?}");
+                seconds += pause.as_secs().max(1);
+            }
+            assert!((due..=due + 1).contains(&seconds), "{seconds} s, with a clock that was {off} s off");
+        }
     }
 
     #[test]
@@ -274,8 +302,9 @@ mod tests {
             (None, None, None, 0, Next::Wait),
             (None, Some(&one), None, 0, Next::Ask),
             (Some(&in_use), None, None, 900, Next::Wait),
-            (Some(&in_use), Some(&one), Some(&one), 0, keep(700)),
-            (Some(&in_use), Some(&one), None, 600, keep(100)),
+            (Some(&in_use), Some(&one), Some(&one), 0, keep(60)),
+            (Some(&in_use), Some(&one), None, 600, keep(60)),
+            (Some(&in_use), Some(&one), None, 650, keep(50)),
             (Some(&in_use), Some(&one), Some(&one), 700, Next::Ask),
             (Some(&in_use), Some(&other), Some(&one), 1, Next::Ask),
             (Some(&in_use), Some(&other), Some(&other), 1, keep(9)),

@@ -10,7 +10,7 @@ mod request;
 mod serving;
 mod store;
 
-use std::{fs, io::ErrorKind, path::Path, time::Duration};
+use std::{fs, io::ErrorKind, path::Path};
 
 use berth_core::cluster::certificate::{Rotation, again_after};
 use jiff::Timestamp;
@@ -32,8 +32,6 @@ use super::{
 };
 use crate::{causes::with_causes, clock, config::Cluster};
 
-/// Longest sleep until the clocks are read again: a wall clock may have been set.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Name of the client certificate's files.
 const CLIENT: &str = "kubelet-client";
 
@@ -211,12 +209,10 @@ async fn wait_until_due(store: &Store) -> Result<(), CertificateError> {
     let validity = told(&store.current()).await?.validity;
     let rotation = Rotation::plan(validity, clock::now(), chance());
     loop {
-        let due = rotation.due_in(clock::now());
-        tracing::debug!(seconds = due.as_secs(), "until the client certificate is replaced");
-        if due.is_zero() {
-            return Ok(());
-        }
-        tokio::time::sleep(due.min(LOOK_EVERY)).await;
+        let now = clock::now();
+        tracing::debug!(seconds = rotation.due_in(now).as_secs(), "until the client certificate is replaced");
+        let Some(pause) = rotation.look_again_in(now) else { return Ok(()) };
+        tokio::time::sleep(pause).await;
     }
 }
 

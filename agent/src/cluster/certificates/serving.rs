@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio_rustls::rustls::sign::CertifiedKey;
 
 use super::{
-    CertificateError, LOOK_EVERY, pem,
+    CertificateError, pem,
     request::{Wanted, obtain},
     store::{self, Pair, Store, of_disk, read},
 };
@@ -205,7 +205,7 @@ async fn ask(store: &Store, node: &str, mut asking: Asking, presented: &Presente
         let wanted = wanted(node, &asking.addresses.borrow_and_update());
         let pause = match decide(in_use.as_ref(), wanted.as_ref(), asked.as_ref(), clock::now()) {
             Next::Wait => Duration::MAX,
-            Next::Keep(time) => time.min(LOOK_EVERY),
+            Next::Keep(time) => time,
             Next::Ask => {
                 asked.clone_from(&wanted);
                 let subject = wanted.clone().unwrap_or_default();
