@@ -439,6 +439,8 @@ mod tests {
     use super::*;
     use crate::cluster::Unread;
 
+    mod woken;
+
     #[test]
     fn chances_differ_and_stay_within_0_and_1() {
         let all: Vec<f64> = (0..64).map(|_| chance()).collect();
