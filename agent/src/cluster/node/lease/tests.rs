@@ -11,6 +11,8 @@ use crate::{
     },
 };
 
+mod others;
+
 /// A renewal may take a quarter of it.
 const LEASE_SECONDS: u32 = 8;
 
