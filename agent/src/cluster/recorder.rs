@@ -204,4 +204,41 @@ mod tests {
             assert_eq!(object(&event, "n").involved_object, expected);
         }
     }
+
+    #[test]
+    fn an_event_says_all_that_the_kubelets_does() {
+        for (kind, namespace, path, severity, shown) in [
+            ("Pod", "shop", "spec.containers{main}", Severity::Warning, ["shop", "Warning"]),
+            ("Node", "", "", Severity::Normal, ["default", "Normal"]),
+        ] {
+            let about = Object {
+                kind,
+                namespace: namespace.to_owned(),
+                name: "web".to_owned(),
+                uid: "u1".to_owned(),
+                version: None,
+                field_path: path.to_owned(),
+            };
+            let annotations = std::collections::BTreeMap::from([("a".to_owned(), "b".to_owned())]);
+            let (reason, message) = ("BackOff".to_owned(), "text".to_owned());
+            let happened = Happened { object: about, severity, reason, message, annotations };
+            let (first, last) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH + Duration::from_secs(9));
+            let event = Event { name: "web.1".to_owned(), happened, count: 3, first, last };
+            let mut expected = json!({
+                "apiVersion": "v1", "kind": "Event", "type": shown[1], "reason": "BackOff",
+                "message": "text", "count": 3,
+                "metadata": { "name": "web.1", "namespace": shown[0], "annotations": { "a": "b" } },
+                "involvedObject": { "apiVersion": "v1", "kind": kind, "name": "web", "uid": "u1" },
+                "firstTimestamp": "1970-01-01T00:00:00Z", "lastTimestamp": "1970-01-01T00:00:09Z",
+                "source": { "component": "kubelet", "host": "n" },
+                "reportingComponent": "kubelet", "reportingInstance": "n",
+            });
+            for (field, text) in [("namespace", namespace), ("fieldPath", path)] {
+                if !text.is_empty() {
+                    expected["involvedObject"][field] = json!(text);
+                }
+            }
+            assert_eq!(serde_json::to_value(object(&event, "n")).unwrap(), expected);
+        }
+    }
 }
