@@ -15,7 +15,7 @@ use berth_core::{
     cluster::throttle::Throttle,
     event::Event,
     id::{OpId, PodName, PodUid},
-    pod::port::status::{Published, Remains},
+    pod::port::status::Published,
     spec::{Pod, Source},
     status::Note,
 };
@@ -370,13 +370,7 @@ impl PodLoop {
             hash: pod.annotations.get("kubernetes.io/config.hash").cloned().unwrap_or_default(),
             manifest: Arc::clone(&pod.manifest),
         });
-        NodePod {
-            name: pod.name.clone(),
-            status: (*remains != Remains::NothingToTell).then(|| Arc::new(json(&shown))),
-            unless_known: (*remains == Remains::NothingToTell).then(|| Arc::new(json(&shown))),
-            is_torn_down: *remains != Remains::Something,
-            mirror,
-        }
+        NodePod { name: pod.name.clone(), status: Arc::new(json(&shown)), remains: *remains, mirror }
     }
 }
 

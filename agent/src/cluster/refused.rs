@@ -5,6 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use berth_core::{
     cluster::sync::NodePod,
     id::{PodName, PodUid},
+    pod::port::status::Remains,
     short::short,
     spec::Pod,
     status::{Note, PodEvent, Severity},
@@ -116,9 +117,8 @@ pub(super) fn node_pod(given: &ApiPod, name: &PodName, why: &str) -> NodePod {
     status.container_statuses = waiting(spec.map(|spec| &spec.containers));
     NodePod {
         name: name.clone(),
-        status: Some(Arc::new(json::<PodStatus>(&status))),
-        unless_known: None,
-        is_torn_down: true,
+        status: Arc::new(json::<PodStatus>(&status)),
+        remains: Remains::Directories,
         mirror: None,
     }
 }
@@ -164,7 +164,7 @@ mod tests {
         let why = "spec.volumes[0].nfs: is not supported by this version";
         let pod = given(&json!({ "name": "web", "namespace": "shop" }));
         let shown = node_pod(&pod, &name(), why);
-        let status = shown.status.unwrap();
+        let status = shown.status;
         let change = patch::status(&json(&pod.status), &status).unwrap();
         let waiting = json!({ "waiting": { "reason": "CreateContainerConfigError", "message": why } });
         let fields: Vec<&String> = change.as_object().unwrap().keys().collect();
@@ -196,7 +196,7 @@ mod tests {
             (0..3000).map(|number| json!({ "name": format!("c{number}") })).collect();
         let pod: ApiPod =
             serde_json::from_value(json!({ "metadata": {}, "spec": { "containers": containers } })).unwrap();
-        let status = node_pod(&pod, &name(), &why).status.unwrap();
+        let status = node_pod(&pod, &name(), &why).status;
         assert!(status.to_string().len() < 1 << 19);
     }
 
@@ -205,6 +205,6 @@ mod tests {
     fn one_that_is_to_be_deleted_goes() {
         let times = json!({ "name": "web", "deletionTimestamp": "2026-11-01T00:00:00Z" });
         let shown = node_pod(&given(&times), &name(), "why");
-        assert!(shown.is_torn_down && patch::is_terminal(&shown.status.unwrap()));
+        assert!(shown.remains != Remains::Something && patch::is_terminal(&shown.status));
     }
 }

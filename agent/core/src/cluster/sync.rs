@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     id::{OpId, PodName, PodUid},
+    pod::port::status::Remains,
     time::{Mono, doubled},
 };
 
@@ -187,7 +188,7 @@ impl PodSync {
     /// Whether what the node shows of a pod is its end: the one that the API has may be the node's own word then, and nobody's wish.
     #[must_use]
     pub fn shows_end(&self, uid: &PodUid) -> bool {
-        let status = self.node.get(uid).and_then(|pod| pod.status.as_ref());
+        let status = self.node.get(uid).and_then(NodePod::own_status);
         status.is_some_and(|status| patch::is_terminal(status))
     }
 
@@ -356,7 +357,7 @@ impl PodSync {
                     uids?.iter().filter_map(|uid| self.node.get(uid)).find(|pod| pod.mirror.is_some())?;
                 // A pod that begins anew under its UID cannot be shown by one that has ended.
                 let is_over = |status: &Value| patch::is_terminal(status);
-                if is_over(&api.status) && node.status.as_ref().is_some_and(|status| !is_over(status)) {
+                if is_over(&api.status) && node.own_status().is_some_and(|status| !is_over(status)) {
                     return Some(Next::deletion(api.uid.clone()));
                 }
                 status_call(api, node, state)
@@ -370,7 +371,7 @@ impl PodSync {
             return Some(next);
         }
         let has_ended = patch::is_terminal(&api.status);
-        let is_to_go = api.is_deleted && node.is_torn_down && has_ended;
+        let is_to_go = api.is_deleted && node.remains != Remains::Something && has_ended;
         is_to_go.then(|| Next::deletion(api.uid.clone()))
     }
 }
@@ -416,10 +417,10 @@ fn status_call(api: &ApiPod, node: &NodePod, state: Option<&State>) -> Option<Ne
 /// The status that the API is to have, where the node has something to say.
 fn wanted(api: &ApiPod, node: &NodePod) -> Option<Arc<Value>> {
     let of_others = || {
-        let shown = node.unless_known.as_ref().filter(|_| patch::is_terminal(&api.status))?;
-        Some(Arc::new(ended::by_others(&api.status, shown)))
+        let has_ended = patch::is_terminal(&api.status);
+        has_ended.then(|| Arc::new(ended::by_others(&api.status, &node.status)))
     };
-    node.status.clone().or_else(of_others)
+    node.own_status().cloned().or_else(of_others)
 }
 
 /// Whether what the API made of a patch says otherwise than what is wanted only where it was sent, and so in the API's form. Anything

@@ -8,7 +8,7 @@ use std::{
 use berth_core::{
     cluster::sync::{Answer, Mirror, NodePod, PodSync, Request},
     id::{OpId, PodUid},
-    pod::port::status::{Published, Remains},
+    pod::port::status::Published,
     spec::{Ended, Pod, Source},
     status::{ContainerState, ContainerStatus, PodStatus, Terminated},
     time::Now,
@@ -53,13 +53,8 @@ impl Cluster {
         let Published { pod, status, remains, .. } = published;
         let mirror = (pod.source != Source::Api)
             .then(|| Mirror { hash: pod.uid.as_str().to_owned(), manifest: Arc::clone(&pod.manifest) });
-        let shown = NodePod {
-            name: pod.name.clone(),
-            status: (*remains != Remains::NothingToTell).then(|| Arc::new(shown(status))),
-            unless_known: (*remains == Remains::NothingToTell).then(|| Arc::new(shown(status))),
-            is_torn_down: *remains != Remains::Something,
-            mirror,
-        };
+        let status = Arc::new(shown(status));
+        let shown = NodePod { name: pod.name.clone(), status, remains: *remains, mirror };
         self.reports.insert(pod.uid.clone(), Some(shown));
     }
 

@@ -4,6 +4,7 @@ use std::{
     time::Duration,
 };
 
+use berth_core::pod::port::status::Remains;
 use futures::{StreamExt, stream};
 use http::{Request, Response};
 use http_body_util::{BodyExt, StreamBody};
@@ -280,9 +281,8 @@ async fn an_end_that_the_node_did_not_tell_ends_the_pod() {
         let mut pods = PodLoop::new("n", clients, Throttle::new(0, 0), sinks, View::default(), events);
         pods.want(ended("Running", "a", 1));
         pods.desired();
-        let status = Some(Arc::new(json!({"phase": shown})));
-        let told =
-            NodePod { name: name.clone(), status, unless_known: None, is_torn_down: false, mirror: None };
+        let status = Arc::new(json!({"phase": shown}));
+        let told = NodePod { name: name.clone(), status, remains: Remains::Something, mirror: None };
         pods.sync.published(uid.clone(), told);
         let generation = if image == "a" { 1 } else { 2 };
         pods.want(ended(phase, image, generation));

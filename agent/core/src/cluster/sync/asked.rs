@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
 
-use crate::id::{OpId, PodName, PodUid};
+use crate::{
+    id::{OpId, PodName, PodUid},
+    pod::port::status::Remains,
+};
 
 /// A pod as the API has it.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,14 +31,20 @@ pub struct ApiPod {
 pub struct NodePod {
     /// Namespace and name.
     pub name: PodName,
-    /// `status`; nothing when the node has nothing to say: the API knows how the pod ended, the node does not.
-    pub status: Option<Arc<Value>>,
-    /// What the node shows of such a pod, which it never ran: told where the API knows no better.
-    pub unless_known: Option<Arc<Value>>,
-    /// Whether nothing of it is left but its directories.
-    pub is_torn_down: bool,
+    /// `status` as the node shows it.
+    pub status: Arc<Value>,
+    /// How much of it is left, and so whose word its status is: of a pod that it never ran the node's counts where the API knows no
+    /// better.
+    pub remains: Remains,
     /// What its mirror is made of, when the API server did not give it.
     pub mirror: Option<Mirror>,
+}
+
+impl NodePod {
+    /// The status, where what the node shows counts whatever the API knows.
+    pub(super) fn own_status(&self) -> Option<&Arc<Value>> {
+        (self.remains != Remains::NothingToTell).then_some(&self.status)
+    }
 }
 
 /// What a mirror is made of.

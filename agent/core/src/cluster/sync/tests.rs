@@ -21,13 +21,7 @@ fn api(pod: &str, version: u64, status: Value) -> ApiPod {
 }
 
 fn node(pod: &str, status: Value) -> NodePod {
-    NodePod {
-        name: name(pod),
-        status: Some(Arc::new(status)),
-        unless_known: None,
-        is_torn_down: false,
-        mirror: None,
-    }
+    NodePod { name: name(pod), status: Arc::new(status), remains: Remains::Something, mirror: None }
 }
 
 fn uid(pod: &str) -> PodUid {
@@ -102,21 +96,22 @@ fn what_the_api_writes_in_another_form_is_not_sent_again() {
 
 #[test]
 fn a_pod_is_deleted_when_nothing_of_it_is_left_and_the_api_knows_how_it_ended() {
-    for (is_deleted, is_torn_down, phase, is_to_go) in [
-        (true, true, "Failed", true),
-        (true, true, "Succeeded", true),
-        (true, true, "Running", false),
-        (true, false, "Failed", false),
-        (false, true, "Failed", false),
+    for (is_deleted, remains, phase, is_to_go) in [
+        (true, Remains::Directories, "Failed", true),
+        (true, Remains::Directories, "Succeeded", true),
+        (true, Remains::Directories, "Running", false),
+        (true, Remains::Something, "Failed", false),
+        (false, Remains::Directories, "Failed", false),
     ] {
         let mut sync = listed(vec![ApiPod { is_deleted, ..api("web", 1, json!({"phase": phase})) }]);
-        sync.published(uid("web"), NodePod { is_torn_down, ..node("web", json!({"phase": phase})) });
+        sync.published(uid("web"), NodePod { remains, ..node("web", json!({"phase": phase})) });
         let expected = is_to_go.then(|| Call::Delete { uid: uid("web") });
         assert_eq!(sync.poll_request(NOW).map(|request| request.call), expected, "{is_deleted} {phase}");
     }
     // First how it ended, then its end.
     let mut sync = listed(vec![ApiPod { is_deleted: true, ..api("web", 1, json!({"phase": "Running"})) }]);
-    sync.published(uid("web"), NodePod { is_torn_down: true, ..node("web", json!({"phase": "Failed"})) });
+    let remains = Remains::Directories;
+    sync.published(uid("web"), NodePod { remains, ..node("web", json!({"phase": "Failed"})) });
     let request = only(&mut sync, NOW);
     assert!(matches!(request.call, Call::PatchStatus { .. }));
     let ended = ApiPod { is_deleted: true, ..api("web", 2, json!({"phase": "Failed"})) };
@@ -133,7 +128,8 @@ fn a_pod_is_deleted_when_nothing_of_it_is_left_and_the_api_knows_how_it_ended() 
 #[test]
 fn a_pod_that_the_node_never_ran_keeps_its_status() {
     let mut sync = listed(vec![ApiPod { is_deleted: true, ..api("web", 1, json!({"phase": "Succeeded"})) }]);
-    sync.published(uid("web"), NodePod { status: None, is_torn_down: true, ..node("web", json!({})) });
+    let shown = node("web", json!({"phase": "Failed"}));
+    sync.published(uid("web"), NodePod { remains: Remains::NothingToTell, ..shown });
     assert_eq!(only(&mut sync, NOW).call, Call::Delete { uid: uid("web") });
 }
 
@@ -153,8 +149,7 @@ fn what_nobody_told_of_a_pod_that_others_ended_is_told_once() {
         let known = json!({"phase": phase, "startTime": "t1", "conditions": conditions_known});
         let mut sync = listed(vec![api("web", 1, known)]);
         let shown = json!({"phase": phase, "startTime": "t9", "conditions": conditions("False", reason)});
-        let unless_known = Some(Arc::new(shown));
-        let told = NodePod { status: None, unless_known, is_torn_down: true, ..node("web", json!({})) };
+        let told = NodePod { remains: Remains::NothingToTell, ..node("web", shown) };
         sync.published(uid("web"), told);
         assert!(!sync.shows_end(&uid("web")), "that it has ended stays the word of others");
         let Some(patch) = patch else {
@@ -417,7 +412,7 @@ fn a_mirror_that_went_before_its_creation_was_answered_is_made_again() {
 #[test]
 fn what_is_gone_does_not_come_back_by_a_late_answer_or_a_late_watch() {
     let deletable = || ApiPod { is_deleted: true, ..api("web", 2, json!({"phase": "Failed"})) };
-    let ended = || NodePod { is_torn_down: true, ..node("web", json!({"phase": "Failed"})) };
+    let ended = || NodePod { remains: Remains::Directories, ..node("web", json!({"phase": "Failed"})) };
     let mut sync = listed(vec![api("web", 1, json!({"phase": "Running"}))]);
     sync.published(uid("web"), ended());
     let request = only(&mut sync, NOW);
@@ -520,7 +515,7 @@ fn whose_word_an_end_is() {
         assert!(!sync.shows_end(&uid));
         sync.published(uid.clone(), node("web", status.clone()));
         assert_eq!(sync.shows_end(&uid), shows_end, "{status}");
-        sync.published(uid.clone(), NodePod { status: None, ..node("web", status) });
+        sync.published(uid.clone(), NodePod { remains: Remains::NothingToTell, ..node("web", status) });
         assert!(!sync.shows_end(&uid));
         sync.withdrawn(&uid);
         assert!(!sync.shows_end(&uid));
