@@ -10,16 +10,18 @@ use serde_json::{Map, Value, json};
 
 use super::{ApiError, Unread, head::Head};
 
-/// What an event is read as that was not understood.
+/// What a line of a watch is read as.
 #[derive(Debug)]
 pub(super) enum Read<K> {
     /// An event.
     Event(WatchEvent<K>),
-    /// Whose object it has.
+    /// The beginning of one that is too large or cannot be read.
     Head(Head),
+    /// What is no event.
+    Broken(ApiError),
 }
 
-/// Reads an event again. `None` when it does not even say whose object it has.
+/// Reads an event again that was not understood. `None` when it does not even say whose object it has.
 pub(super) fn event<K: DeserializeOwned>(line: &[u8], why: &serde_json::Error) -> Option<Read<K>> {
     // What was cut off is another matter.
     serde_json::from_slice::<IgnoredAny>(line).ok()?;

@@ -22,6 +22,7 @@ use self::events::{Events, Next};
 use super::{
     ApiError, Clients, Unread,
     head::Head,
+    lenient::Read,
     lines::{LINE_BYTES_MAX, Lines},
     list::{ANSWER_WITHIN, Collection, Listed, OBJECTS_MAX},
     node::chance,
@@ -272,12 +273,12 @@ where
         let next = list.events.next(until, &mut self.clients).await;
         list.until = Instant::now() + ANSWER_WITHIN;
         let failed = match next {
-            Ok(Next::Event(event, bytes)) => match self.take_listed(event, bytes) {
+            Ok(Next::Line(Read::Event(event), bytes)) => match self.take_listed(event, bytes) {
                 Ok(None) => return Ok(None),
                 Ok(Some(version)) => return self.end_list(version),
                 Err(error) => error,
             },
-            Ok(Next::Head(head, bytes)) => match take_unread(list, head, bytes) {
+            Ok(Next::Line(Read::Head(head), bytes)) => match take_unread(list, head, bytes) {
                 Ok(()) => return Ok(None),
                 Err(error) => error,
             },
@@ -288,7 +289,7 @@ where
                 self.is_in_pages = true;
                 ApiError::Unanswered("the list came half-way".to_owned())
             }
-            Ok(Next::Broken(error)) | Err(error) => error,
+            Ok(Next::Line(Read::Broken(error), _)) | Err(error) => error,
         };
         self.begin_anew();
         Err(failed)
@@ -331,8 +332,8 @@ where
         let State::Watching(events) = &mut self.state else { return Ok(None) };
         let until = events.began + WATCH_WITHIN;
         match events.next(until, &mut self.clients).await {
-            Ok(Next::Event(event, _)) => self.take_watched(event),
-            Ok(Next::Head(head, bytes)) => self.unread(head, bytes),
+            Ok(Next::Line(Read::Event(event), _)) => self.take_watched(event),
+            Ok(Next::Line(Read::Head(head), bytes)) => self.unread(head, bytes),
             Ok(Next::Replaced) => Ok(self.begin_anew()),
             Ok(Next::End | Next::Silence) => {
                 let (has_told, lasted) = (events.has_told, events.began.elapsed());
@@ -343,7 +344,7 @@ where
                 }
                 Ok(None)
             }
-            Ok(Next::Broken(error)) => {
+            Ok(Next::Line(Read::Broken(error), _)) => {
                 self.begin_anew();
                 self.follow.is_broken();
                 Err(error)

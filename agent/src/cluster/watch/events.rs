@@ -2,7 +2,6 @@
 //!
 //! A large one is read on a thread of its own, so that everything else goes on meanwhile; the next one waits for it.
 
-use kube::core::WatchEvent;
 use serde::de::DeserializeOwned;
 use tokio::{
     task::JoinHandle,
@@ -22,12 +21,8 @@ pub(in crate::cluster) const AT_ONCE_BYTES: usize = 256 << 10;
 /// What a stream brings.
 #[derive(Debug)]
 pub(super) enum Next<K> {
-    /// An event, of so many bytes.
-    Event(WatchEvent<K>, usize),
-    /// The beginning of one that is too large or cannot be read, and how long it is.
-    Head(Head, usize),
-    /// What is no event.
-    Broken(ApiError),
+    /// A line of so many bytes.
+    Line(Read<K>, usize),
     /// It has ended.
     End,
     /// Nothing more came in time.
@@ -59,7 +54,7 @@ impl<K: DeserializeOwned + Send + 'static> Events<K> {
             next = timeout_at(until, self.event()) => next.unwrap_or(Ok(Next::Silence)),
             () = clients.replaced() => Ok(Next::Replaced),
         };
-        self.has_told |= matches!(next, Ok(Next::Event(..) | Next::Head(..) | Next::Broken(_)));
+        self.has_told |= matches!(next, Ok(Next::Line(..)));
         next
     }
 
@@ -72,7 +67,9 @@ impl<K: DeserializeOwned + Send + 'static> Events<K> {
             }
             match self.lines.next().await.transpose()? {
                 None => return Ok(Next::End),
-                Some(Line::Head { bytes, length }) => return Ok(Next::Head(Head::of(&bytes), length)),
+                Some(Line::Head { bytes, length }) => {
+                    return Ok(Next::Line(Read::Head(Head::of(&bytes)), length));
+                }
                 Some(Line::Whole(line)) if line.len() <= AT_ONCE_BYTES => return Ok(read(&line)),
                 Some(Line::Whole(line)) => {
                     self.reading = Some(tokio::task::spawn_blocking(move || read(&line)));
@@ -83,14 +80,11 @@ impl<K: DeserializeOwned + Send + 'static> Events<K> {
 }
 
 fn read<K: DeserializeOwned>(line: &[u8]) -> Next<K> {
-    match serde_json::from_slice(line) {
-        Ok(event) => Next::Event(event, line.len()),
-        Err(error) => match lenient::event(line, &error) {
-            Some(Read::Event(event)) => Next::Event(event, line.len()),
-            Some(Read::Head(head)) => Next::Head(head, line.len()),
-            None => Next::Broken(ApiError::of_json(&error)),
-        },
-    }
+    let read = match serde_json::from_slice(line) {
+        Ok(event) => Read::Event(event),
+        Err(why) => lenient::event(line, &why).unwrap_or_else(|| Read::Broken(ApiError::of_json(&why))),
+    };
+    Next::Line(read, line.len())
 }
 
 /// A thread was not begun, since the agent ends.

@@ -3,7 +3,7 @@ use std::{
     time::Duration,
 };
 
-use kube::client::Body;
+use kube::{client::Body, core::WatchEvent};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
@@ -45,7 +45,9 @@ async fn large_events_are_read_elsewhere_and_in_their_order() {
         // Whoever waits for it does something else meanwhile.
         let until = Instant::now() + Duration::from_secs(60);
         match tokio::time::timeout(Duration::from_millis(1), events.next(until, &mut clients)).await {
-            Ok(Ok(Next::Event(WatchEvent::Added(noted), _))) => found.push((noted.name, noted.on == here)),
+            Ok(Ok(Next::Line(Read::Event(WatchEvent::Added(noted)), _))) => {
+                found.push((noted.name, noted.on == here));
+            }
             Ok(other) => panic!("{other:?}"),
             Err(_elsewhere) => {}
         }
