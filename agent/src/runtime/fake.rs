@@ -24,6 +24,8 @@ pub(crate) enum Ending {
     Whole,
     /// Containerd's word that it cannot go on.
     Refused,
+    /// Its word that there is no such thing.
+    NotFound,
     /// The end of the stream, without a word.
     Unsaid,
     /// A part of another message, then the end of the stream.
@@ -86,6 +88,7 @@ async fn serve(connection: UnixStream, messages: Vec<Vec<u8>>, ending: Ending) {
         match ending {
             Ending::Whole => end(&mut stream, "0"),
             Ending::Refused => end(&mut stream, "14"),
+            Ending::NotFound => end(&mut stream, "5"),
             Ending::Unsaid => stream.send_data(Cursor::default(), true).unwrap(),
             Ending::Torn => stream.send_data(Cursor::new(vec![0, 0, 0]), true).unwrap(),
             Ending::Reset => stream.send_reset(Reason::INTERNAL_ERROR),

@@ -12,11 +12,13 @@ use berth_core::{
 };
 use containerd_client::{
     services::v1::{
-        Container, ListContainersRequest, ListTasksRequest, container::Runtime, sandbox::StoreListRequest,
+        Container, GetRequest, ListContainersRequest, ListTasksRequest, container::Runtime,
+        sandbox::StoreListRequest,
     },
     types::{Sandbox, v1::Process},
 };
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 
 use super::{
     CallError, Containerd,
@@ -24,12 +26,13 @@ use super::{
     shims::{ShimLook, Shims, observed_process},
 };
 use crate::{
+    causes::with_causes,
     clock,
     config::{BERTH_RUNTIME, Handler},
     holder,
 };
 
-/// Shims asked at once. Each answers from memory in well under a millisecond; more would only queue for the CPU.
+/// Shims asked at once, by us or by containerd. Each answers from memory in well under a millisecond; more would only queue for the CPU.
 const SHIMS_AT_ONCE: usize = 16;
 
 /// Containers in containerd before observation gives up: far beyond what a node runs.
@@ -71,15 +74,11 @@ pub async fn observe(
     let (sandboxes, containers): (Vec<_>, Vec<_>) = ours.into_iter().partition(is_sandbox);
     let unrecorded = unrecorded(known, &sandboxes, &containers);
     let looks = look_at_shims(shims, &sandboxes, &unrecorded).await;
-    let is_loose = |it: &&Container| !looks.contains_key(sandbox_of(it));
-    let tasks = if containers.iter().any(|it| is_loose(&it)) {
-        list_tasks(containerd).await?
-    } else {
-        BTreeMap::new()
-    };
+    let loose: Vec<&Container> = containers.iter().filter(|it| !looks.contains_key(sandbox_of(it))).collect();
+    let tasks = loose_tasks(containerd, &loose).await?;
 
-    let grouped = containers.iter().filter(is_loose);
-    let grouped = grouped
+    let grouped = loose
+        .iter()
         .map(|it| (ContainerId::from_known(&it.id), SandboxId::from_known(sandbox_of(it))))
         .filter(|(_, sandbox)| !sandbox.as_str().is_empty());
     Ok(ObservedNode {
@@ -174,6 +173,49 @@ async fn look_at_shims(
     looks.buffer_unordered(SHIMS_AT_ONCE).collect().await
 }
 
+/// The tasks of containers that no shim of ours has, by container.
+async fn loose_tasks(
+    containerd: &Containerd,
+    loose: &[&Container],
+) -> Result<BTreeMap<String, ObservedTask>, CallError> {
+    if loose.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let listed = list_tasks(containerd).await?;
+    let (mut tasks, mut unlisted) = (BTreeMap::new(), Vec::new());
+    for container in loose {
+        let created_at = container.created_at.as_ref().and_then(clock::of_proto);
+        match listed.get(&container.id) {
+            Some(task) => {
+                tasks.insert(container.id.clone(), observed_process(task, created_at));
+            }
+            None => unlisted.push((container.id.clone(), created_at)),
+        }
+    }
+    let asked = stream::iter(unlisted).map(|(id, created_at)| async move {
+        let task = unlisted_task(containerd, &id, created_at).await;
+        (id, task)
+    });
+    let asked: Vec<(String, ObservedTask)> = asked.buffer_unordered(SHIMS_AT_ONCE).collect().await;
+    tasks.extend(asked);
+    Ok(tasks)
+}
+
+/// A task that containerd does not list: it leaves out those whose shims do not answer at once (`addTasks` of its
+/// `plugins/services/tasks/local.go`).
+async fn unlisted_task(containerd: &Containerd, id: &str, created_at: Option<Timestamp>) -> ObservedTask {
+    let get = GetRequest { container_id: id.to_owned(), exec_id: String::new() };
+    let mut client = containerd.tasks();
+    match containerd.call("look at task", id, client.get(get)).await {
+        Ok(answer) => observed_process(&answer.process.unwrap_or_default(), created_at),
+        Err(error) if error.is_not_found() => ObservedTask::Absent,
+        Err(error) => {
+            tracing::debug!(error = with_causes(&error), "a task that is not listed could not be looked at");
+            ObservedTask::Unknown
+        }
+    }
+}
+
 async fn list_tasks(containerd: &Containerd) -> Result<BTreeMap<String, Process>, CallError> {
     let request = ListTasksRequest { filter: String::new() };
     let tasks = containerd.call("list tasks", "", containerd.tasks().list(request)).await?.tasks;
@@ -213,14 +255,12 @@ fn may_be_up(id: &SandboxId, looks: &BTreeMap<String, ShimLook>, shims: &Shims) 
 fn observed_container(
     container: &Container,
     looks: &BTreeMap<String, ShimLook>,
-    tasks: &BTreeMap<String, Process>,
+    tasks: &BTreeMap<String, ObservedTask>,
 ) -> Option<ObservedContainer> {
     let labels = Labels(&container.labels);
     let task = match looks.get(sandbox_of(container)) {
         Some(look) => look.task(&container.id),
-        None => tasks.get(&container.id).map_or(ObservedTask::Absent, |task| {
-            observed_process(task, container.created_at.as_ref().and_then(clock::of_proto))
-        }),
+        None => tasks.get(&container.id).cloned().unwrap_or(ObservedTask::Absent),
     };
     Some(ObservedContainer {
         id: ContainerId::from_known(&container.id),
@@ -236,7 +276,10 @@ fn observed_container(
 #[cfg(test)]
 mod tests {
     use berth_core::failure::FailureKind;
-    use containerd_client::services::v1::ListContainerMessage;
+    use containerd_client::{
+        services::v1::{GetResponse, ListContainerMessage},
+        types::v1::Status,
+    };
     use tokio::time::timeout;
 
     use super::*;
@@ -260,9 +303,26 @@ mod tests {
                 Ending::Refused | Ending::Unsaid | Ending::Torn => FailureKind::Transient,
                 Ending::Reset | Ending::HangsUp => FailureKind::RuntimeDown,
                 Ending::Stalls => FailureKind::Unknown,
-                Ending::Whole => unreachable!("it is not midway"),
+                Ending::Whole | Ending::NotFound => unreachable!("it is not midway"),
             };
             assert_eq!(error.kind(), expected, "{ending:?}: {error:?}");
+        }
+    }
+
+    /// That its shim is slow does not end it.
+    #[tokio::test]
+    async fn a_task_that_is_not_listed_is_gone_only_where_containerd_knows_none() {
+        let process = Process { pid: 7, status: Status::Running.into(), ..Process::default() };
+        let fake = Fake::answering(&[GetResponse { process: Some(process) }], Ending::Whole).await;
+        let task = unlisted_task(&fake.containerd, "c1", None).await;
+        assert!(matches!(task, ObservedTask::Running { pid: 7, .. }), "{task:?}");
+        let nothing: [GetResponse; 0] = [];
+        let fake = Fake::answering(&nothing, Ending::NotFound).await;
+        assert_eq!(unlisted_task(&fake.containerd, "c1", None).await, ObservedTask::Absent);
+        for ending in Ending::MIDWAY {
+            let fake = Fake::answering(&nothing, ending).await;
+            let task = timeout(LONG, unlisted_task(&fake.containerd, "c1", None)).await.expect("an end");
+            assert_eq!(task, ObservedTask::Unknown, "{ending:?}");
         }
     }
 }
