@@ -112,6 +112,8 @@ pub struct Agent {
     earlier_config: PathBuf,
     flags: Vec<String>,
     log: PathBuf,
+    /// Where in the log the words of the process begin that was started last.
+    said_from: u64,
     path: OsString,
     sysctls: PathBuf,
     program: Option<PathBuf>,
@@ -144,6 +146,7 @@ impl Agent {
             earlier_config,
             flags: settings.flags.clone(),
             log: places.dir.join("agent.log"),
+            said_from: 0,
             path: binaries::search_path(settings.path_first.as_deref())?,
             sysctls,
             program: None,
@@ -172,7 +175,7 @@ impl Agent {
     /// # Errors
     /// It does not become ready.
     pub fn start(&mut self) -> Result<()> {
-        let mut process = Process::start("berth", &mut self.command()?, &self.log)?;
+        let mut process = self.begin(&mut self.command()?)?;
         let control = Control::new()?;
         process.ready(START_LIMIT, || {
             Ok(match control.overview() {
@@ -189,9 +192,14 @@ impl Agent {
     /// # Errors
     /// The program cannot be started.
     pub fn start_doomed(&mut self, label: &str) -> Result<()> {
-        let process = Process::start("berth", self.command()?.env(ABORT_AT, label), &self.log)?;
+        let process = self.begin(self.command()?.env(ABORT_AT, label))?;
         self.process = Some(process);
         Ok(())
+    }
+
+    fn begin(&mut self, command: &mut Command) -> Result<Process> {
+        self.said_from = fs::metadata(&self.log).map_or(0, |log| log.len());
+        Process::start("berth", command, &self.log)
     }
 
     /// Whether it has ended by itself.
@@ -264,6 +272,16 @@ impl Agent {
     /// It is not running.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.process.as_ref().context("the agent is not running")?.signal(signal)
+    }
+
+    /// What the process has logged that was started last.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn said(&self) -> Result<String> {
+        let log = fs::read(&self.log).with_context(|| format!("read {}", self.log.display()))?;
+        let said = log.get(usize::try_from(self.said_from)?..).unwrap_or_default();
+        Ok(String::from_utf8_lossy(said).into_owned())
     }
 
     /// The file it logs to.

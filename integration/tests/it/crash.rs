@@ -17,7 +17,6 @@ use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings};
 use berth_integration::containerd::ctr;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, system};
-use berth_integration::process::tail;
 use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
 use berth_integration::{cni, components};
@@ -26,7 +25,7 @@ use serde_json::{Value, json};
 pub(crate) use self::points::BEGUN;
 use self::points::{AGAIN, DONE, GROUPED, OF_CGROUPS, OF_GROUPED, PULL, UNPACK, phases};
 use crate::kit::{eventually, pod, pod_dir_of, shell, sleeper, with};
-use crate::suite::{Body, Test, of, same, test};
+use crate::suite::{Body, LONG_LIMIT, Test, of, same, test};
 use crate::unpack::import_packed;
 use crate::{behind, interrupted, silent};
 
@@ -58,16 +57,14 @@ pub(crate) fn tests() -> Vec<Test> {
     let labels = labels.filter(|label| !elsewhere.contains(&label.as_str()) && !of_kept_ends(label));
     let points: Vec<String> = labels.chain(AGAIN.map(|(point, _)| point.to_owned())).collect();
     let worlds = points.chunks(IN_A_WORLD).map(|chunk| (chunk[0].replace('#', "_"), chunk.join(" ")));
-    let labelled =
-        worlds.map(|(first, points)| of(format!("crash::from_{first}"), Body::Of(dies_at, points)).long());
+    let labelled = worlds.map(|(first, points)| at_points(format!("crash::from_{first}"), dies_at, points));
     // In guests too, where everything takes longer.
     let cgroups = OF_CGROUPS.chunks(OF_CGROUPS.len() / 2).map(|points| {
-        of(format!("crash::of_cgroups_from_{}", points[0]), Body::Of(dies_at, points.join(" "))).long()
+        at_points(format!("crash::of_cgroups_from_{}", points[0]), dies_at, points.join(" "))
     });
     let others = [
-        of("crash::of_requests".to_owned(), Body::Of(requests::dies_at, words(requests::points()))).long(),
-        of("crash::with_a_handler_of_containerd".to_owned(), Body::Of(dies_grouped, GROUPED.join(" ")))
-            .long(),
+        at_points("crash::of_requests".to_owned(), requests::dies_at, words(requests::points())),
+        at_points("crash::with_a_handler_of_containerd".to_owned(), dies_grouped, GROUPED.join(" ")),
         test("crash::every_label_is_in_the_list_of_a_test", every_label),
         test("crash::a_shim_that_containerd_gave_up_holds_no_pod_up", deserted::holds_no_pod_up),
         test("crash::between_network_plugins", between_plugins),
@@ -77,6 +74,11 @@ pub(crate) fn tests() -> Vec<Test> {
     let kept = berth::failpoint::labels(berth::effects::KINDS).filter(of_kept_ends);
     let kept = kept.map(|label| of(format!("crash::at_{label}"), Body::Of(dies_while_an_end_is_kept, label)));
     labelled.chain(cgroups).chain(kept).chain(others).collect()
+}
+
+/// Deaths at some points, one after the other, each of which begins agents again and again.
+fn at_points(name: String, dies: fn(&str) -> Result<()>, points: String) -> Test {
+    of(name, Body::Of(dies, points)).long().within(LONG_LIMIT)
 }
 
 fn words(points: impl Iterator<Item = String>) -> String {
@@ -375,8 +377,10 @@ fn is_dead(node: &mut Node, point: &str) -> Result<bool> {
     let Some(status) = node.agent.status()? else { return Ok(false) };
     same("the signal that ended the agent", status.signal(), Some(SIGKILL))?;
     let label = point.split('#').next().unwrap_or_default();
-    let last = tail(node.agent.log()).lines().last().unwrap_or_default().to_owned();
-    ensure!(last.contains("dying on request") && last.contains(label), "its last words: {last}");
+    // Not its last words, perhaps: a thread of it may have said something before the signal came.
+    let said = node.agent.said()?;
+    let is_on_request = said.lines().any(|line| line.contains("dying on request") && line.contains(label));
+    ensure!(is_on_request, "it was not to die there: {:?}", said.lines().last());
     Ok(true)
 }
 
