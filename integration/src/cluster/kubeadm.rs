@@ -34,7 +34,7 @@ use crate::containerd::{Containerd, SOCKET};
 use crate::lab::World;
 use crate::node::leftovers::Baseline;
 use crate::node::{GONE_LIMIT, system};
-use crate::process::Process;
+use crate::process::{Process, tail};
 use crate::wait::{self, Look};
 use crate::{binaries, cni, components, links};
 
@@ -237,6 +237,12 @@ impl Machine {
     /// The end of the kubelet's log.
     #[must_use]
     pub fn kubelet_log(&self) -> String {
+        tail(&self.service.log())
+    }
+
+    /// The file that the kubelet logs to.
+    #[must_use]
+    pub fn kubelet_log_file(&self) -> PathBuf {
         self.service.log()
     }
 

@@ -16,6 +16,7 @@ use berth_integration::node::PodState;
 use berth_integration::node::cgroups::{name_of_container, of_class, of_pod};
 use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
+use jiff::Timestamp;
 use nix::libc::{ENXIO, O_NONBLOCK};
 use serde_json::{Value, json};
 
@@ -110,6 +111,14 @@ pub(crate) fn logged(pod: &PodState, container: &str, text: &str) -> Result<Stri
         let said = logs(pod, container, &[])?;
         Ok(if said.contains(text) { Look::Ready(said) } else { Look::NotYet(said) })
     })
+}
+
+/// When an agent has said something, by its log.
+pub(crate) fn said_at(log: &Path, text: &str) -> Result<Vec<Timestamp>> {
+    let log = fs::read_to_string(log).with_context(|| format!("read {}", log.display()))?;
+    let time = |line: &str| line.split_whitespace().next().unwrap_or_default().parse::<Timestamp>();
+    let times = log.lines().filter(|line| line.contains(text)).map(time);
+    times.collect::<Result<Vec<_>, _>>().with_context(|| format!("no time beside {text:?}"))
 }
 
 /// A page of a pod, whose server listens a moment after its container runs.

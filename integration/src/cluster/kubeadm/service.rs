@@ -9,7 +9,6 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::binaries;
-use crate::process::tail;
 
 /// Where packages install the kubelet.
 pub(super) const PROGRAM: &str = "/usr/bin/kubelet";
@@ -48,9 +47,9 @@ impl Service {
         Ok(text.trim().parse()?)
     }
 
-    /// The end of what it said.
-    pub(super) fn log(&self) -> String {
-        tail(&self.dir.join("kubelet.log"))
+    /// Where what it says is kept.
+    pub(super) fn log(&self) -> PathBuf {
+        self.dir.join("kubelet.log")
     }
 }
 
