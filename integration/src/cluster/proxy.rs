@@ -3,11 +3,12 @@
 //!
 //! What it does can be changed at any time, and is felt by the connections that there are.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -84,6 +85,8 @@ struct State {
     /// What the listener has done of the last change of the door.
     listens: bool,
     made: u64,
+    /// When the last of them were made, the first ones first.
+    made_at: VecDeque<Instant>,
     /// Connections that were made before the one of this number pass nothing on for as long as they live.
     speaks_from: u64,
     connections: Vec<(u64, TcpStream, TcpStream)>,
@@ -138,6 +141,12 @@ impl Proxy {
     #[must_use]
     pub fn made(&self) -> u64 {
         self.shared.lock().made
+    }
+
+    /// When these were made, as far as they are remembered.
+    #[must_use]
+    pub fn made_at(&self) -> Vec<Instant> {
+        self.shared.lock().made_at.iter().copied().collect()
     }
 
     /// How many connections there are.
@@ -226,6 +235,10 @@ impl Shared {
             }
             state.made += 1;
             let id = state.made;
+            if state.made_at.len() == CONNECTIONS_MAX {
+                state.made_at.pop_front();
+            }
+            state.made_at.push_back(Instant::now());
             state.connections.push((id, node.try_clone()?, server.try_clone()?));
             id
         };
@@ -379,7 +392,7 @@ mod tests {
         assert_eq!(ask(&mut stream, 1).unwrap(), 1);
         let delay = Duration::from_millis(80);
         proxy.set(Network { answers: Way::Slow(delay), ..Network::default() });
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         assert_eq!(ask(&mut stream, 2).unwrap(), 2);
         assert!(began.elapsed() >= delay);
     }
