@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::wait::{self, Look};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use self::server::{Mode, Server};
@@ -233,40 +234,56 @@ fn startup() -> Result<()> {
     node.end()
 }
 
+/// What is asked for by the probe whose answers are counted.
+const COUNTED: &str = "/r";
+
+/// Readiness changes with the last of so many answers, and with none before. The question after them waits: what was answered until
+/// then has been counted.
+fn changes_with(node: &Node, server: &Server, mode: Mode, answers: usize) -> Result<()> {
+    let becomes = mode == Mode::Good;
+    let asked = server.count(COUNTED);
+    server.answer(COUNTED, mode, answers - 1);
+    server.asked(COUNTED, asked + answers - 1)?;
+    let count = node.pod("count")?.context("no pod")?;
+    ensure!(is_ready(&count, "main") != becomes, "{} answers of {mode:?} were enough: {count}", answers - 1);
+    server.answer(COUNTED, mode, 1);
+    all_ready(node, "count", &["main"], becomes)?;
+    server.asked(COUNTED, asked + answers)
+}
+
 fn thresholds() -> Result<()> {
-    const DELAY: u64 = 4;
+    const DELAY: usize = 4;
     let node = Node::start()?;
     let server = Server::http()?;
+    server.answer(COUNTED, Mode::Good, 0);
     let probe = json!({ "readinessProbe": {
-        "httpGet": { "port": server.port(), "path": "/r", "httpHeaders": [{ "name": "X-Who", "value": "me" }] },
-        "initialDelaySeconds": DELAY, "periodSeconds": 1, "successThreshold": 3, "failureThreshold": 4,
+        "httpGet": { "port": server.port(), "path": COUNTED, "httpHeaders": [{ "name": "X-Who", "value": "me" }] },
+        "initialDelaySeconds": DELAY, "periodSeconds": 1, "timeoutSeconds": 600, "successThreshold": 3, "failureThreshold": 4,
     } });
-    node.apply("count", &on_node("count", json!({ "containers": [sleeps("main", probe)] })))?;
-    let count = node.wait("count", "to run", POD_LIMIT, |pod| pod.phase() == "Running")?;
-    let began = Instant::now();
-    server.asked("/r", 1)?;
-    // It ran a moment before it was seen to.
-    let waited = began.elapsed();
-    ensure!(waited > Duration::from_secs(DELAY - 1) && waited < Duration::from_secs(DELAY + 3), "{waited:?}");
-    ensure!(!count.is_ready(), "{count}");
-    all_ready(&node, "count", &["main"], true)?;
-    // Exact counts are the unit tests' of `probe/worker.rs`: a busy machine sees the change some probes later.
-    let good = server.total();
-    ensure!((3..=8).contains(&good), "ready after {good} answers");
-    let head = server.head("/r")?;
+    let pace = json!({ "readinessProbe": {
+        "httpGet": { "port": server.port(), "path": "/pace" }, "periodSeconds": 1, "timeoutSeconds": 600,
+    } });
+    let containers = [sleeps("main", probe), sleeps("pace", pace)];
+    node.apply("count", &on_node("count", json!({ "containers": containers })))?;
+    server.asked(COUNTED, 1)?;
+    let first = server.first(COUNTED)?;
+    let count = node.pod("count")?.context("no pod")?;
+    let began = &count.container("main")["state"]["running"]["startedAt"];
+    let began: Timestamp = began.as_str().with_context(|| format!("no start: {count}"))?.parse()?;
+    let waited = first.at.duration_since(began);
+    ensure!(waited >= SignedDuration::from_secs(i64::try_from(DELAY)?), "asked {waited:?} after its start");
+    // The other one began after it, and is asked each second by the same clock.
+    ensure!(first.others <= 2 * DELAY, "asked after {} questions to the other one", first.others);
+
+    changes_with(&node, &server, Mode::Good, 3)?;
+    let head = server.head(COUNTED)?;
     for line in
         ["GET /r HTTP/1.1", "User-Agent: kube-probe/1.36", "Accept: */*", "Connection: close", "X-Who: me"]
     {
         ensure!(head.contains(line), "{line:?} is not in {head}");
     }
-    let before = server.set(Mode::Bad);
-    all_ready(&node, "count", &["main"], false)?;
-    let bad = server.total() - before;
-    ensure!((4..=8).contains(&bad), "unready after {bad} answers");
-    let before = server.set(Mode::Good);
-    all_ready(&node, "count", &["main"], true)?;
-    let good = server.total() - before;
-    ensure!((3..=8).contains(&good), "ready after {good} answers");
+    changes_with(&node, &server, Mode::Bad, 4)?;
+    changes_with(&node, &server, Mode::Good, 3)?;
     // A redirect elsewhere is well, and told.
     server.set(Mode::Elsewhere);
     let told = "Readiness probe warning: Probe terminated redirects, Response body:";

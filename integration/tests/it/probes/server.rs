@@ -3,21 +3,23 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use berth_integration::node::POD_LIMIT;
 use berth_integration::wait::{self, Look};
+use jiff::Timestamp;
 
 /// Between the end of what a client says and that of the connection: a client that resets it has done so by then, on a busy machine too.
 const BETWEEN: Duration = Duration::from_millis(100);
 
 /// What it does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Answers that all is well.
+    #[default]
     Good,
     /// Answers that it is not.
     Bad,
@@ -31,16 +33,42 @@ pub(super) enum Mode {
 #[derive(Debug)]
 pub(super) struct Server {
     port: u16,
-    state: Arc<Mutex<State>>,
+    shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
 struct State {
     mode: Mode,
+    /// Paths of which only some requests are answered.
+    gates: BTreeMap<String, Gate>,
     counts: BTreeMap<String, usize>,
+    firsts: BTreeMap<String, First>,
     heads: BTreeMap<String, String>,
     /// Connections that are never answered.
     held: Vec<TcpStream>,
+}
+
+/// What becomes of requests for a path.
+#[derive(Debug)]
+struct Gate {
+    mode: Mode,
+    /// How many are answered; further ones wait.
+    left: usize,
+}
+
+/// The first request for a path.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct First {
+    /// When it came.
+    pub(super) at: Timestamp,
+    /// How many for others had come by then.
+    pub(super) others: usize,
 }
 
 impl Server {
@@ -52,46 +80,58 @@ impl Server {
         Self::start(grpc)
     }
 
-    fn start(serve: fn(TcpStream, &Mutex<State>) -> std::io::Result<()>) -> Result<Self> {
+    fn start(serve: fn(TcpStream, &Shared) -> std::io::Result<()>) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).context("listen")?;
         let port = listener.local_addr()?.port();
-        let (counts, heads) = (BTreeMap::new(), BTreeMap::new());
-        let state = Arc::new(Mutex::new(State { mode: Mode::Good, counts, heads, held: Vec::new() }));
-        let shared = Arc::clone(&state);
+        let shared = Arc::new(Shared::default());
+        let of_threads = Arc::clone(&shared);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let shared = Arc::clone(&shared);
+                let shared = Arc::clone(&of_threads);
                 // A client that goes is no matter.
                 thread::spawn(move || drop(serve(stream, &shared)));
             }
         });
-        Ok(Self { port, state })
+        Ok(Self { port, shared })
     }
 
     pub(super) fn port(&self) -> u16 {
         self.port
     }
 
-    /// What it does from now on; how often it was asked until then. What waits for an answer gets none.
-    pub(super) fn set(&self, mode: Mode) -> usize {
-        let mut state = lock(&self.state);
+    /// What it does from now on, whatever is asked for. What was not to be answered gets no answer.
+    pub(super) fn set(&self, mode: Mode) {
+        let mut state = self.shared.lock();
         state.mode = mode;
+        state.gates.clear();
         state.held.clear();
-        state.counts.values().sum()
+        self.shared.changed.notify_all();
+    }
+
+    /// Does this with so many requests for a path from now on, with one that waits first; further ones wait.
+    pub(super) fn answer(&self, path: &str, mode: Mode, requests: usize) {
+        let mut state = self.shared.lock();
+        state.gates.insert(path.to_owned(), Gate { mode, left: requests });
+        self.shared.changed.notify_all();
     }
 
     /// How often a path was asked for.
     pub(super) fn count(&self, path: &str) -> usize {
-        lock(&self.state).counts.get(path).copied().unwrap_or_default()
+        self.shared.lock().counts.get(path).copied().unwrap_or_default()
     }
 
     pub(super) fn total(&self) -> usize {
-        lock(&self.state).counts.values().sum()
+        self.shared.lock().counts.values().sum()
+    }
+
+    pub(super) fn first(&self, path: &str) -> Result<First> {
+        let state = self.shared.lock();
+        state.firsts.get(path).copied().with_context(|| format!("{path} was never asked for"))
     }
 
     /// The head of the last request for a path.
     pub(super) fn head(&self, path: &str) -> Result<String> {
-        lock(&self.state).heads.get(path).cloned().with_context(|| format!("{path} was never asked for"))
+        self.shared.lock().heads.get(path).cloned().with_context(|| format!("{path} was never asked for"))
     }
 
     /// Waits until a path was asked for so often.
@@ -103,19 +143,29 @@ impl Server {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request, and waits until something is to be done with it; what.
+    fn count(&self, path: &str, head: String) -> Mode {
+        let mut state = self.lock();
+        let first = First { at: Timestamp::now(), others: state.counts.values().sum() };
+        state.firsts.entry(path.to_owned()).or_insert(first);
+        *state.counts.entry(path.to_owned()).or_default() += 1;
+        state.heads.insert(path.to_owned(), head);
+        let waits = |state: &mut State| state.gates.get(path).is_some_and(|gate| gate.left == 0);
+        let mut state = self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
+        let mode = state.mode;
+        state.gates.get_mut(path).map_or(mode, |gate| {
+            gate.left -= 1;
+            gate.mode
+        })
+    }
 }
 
-/// Counts a request; what to do with it.
-fn count(state: &Mutex<State>, path: &str, head: String) -> Mode {
-    let mut state = lock(state);
-    *state.counts.entry(path.to_owned()).or_default() += 1;
-    state.heads.insert(path.to_owned(), head);
-    state.mode
-}
-
-fn http(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+fn http(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -127,9 +177,9 @@ fn http(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     }
     let head = String::from_utf8_lossy(&head).into_owned();
     let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-    let answer = match count(state, &path, head) {
+    let answer = match shared.count(&path, head) {
         Mode::Silent => {
-            lock(state).held.push(stream);
+            shared.lock().held.push(stream);
             return Ok(());
         }
         Mode::Good => "200 OK",
@@ -140,7 +190,7 @@ fn http(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
 }
 
 /// One call of `grpc.health.v1.Health/Check`: just enough of HTTP/2 for its answer.
-fn grpc(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+fn grpc(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     const PREFACE: usize = 24;
     const HEADERS: u8 = 1;
     const END_STREAM: u8 = 1;
@@ -161,9 +211,9 @@ fn grpc(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
             break u32::from_be_bytes(id);
         }
     };
-    let status = match count(state, "check", String::new()) {
+    let status = match shared.count("check", String::new()) {
         Mode::Silent => {
-            lock(state).held.push(stream);
+            shared.lock().held.push(stream);
             return Ok(());
         }
         Mode::Good => 1,
