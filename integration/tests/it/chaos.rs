@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use berth_integration::agent::{Settings, berth_output};
 use berth_integration::containerd::{Containerd, ctr_command, ctr_rows};
 use berth_integration::lab::World;
-use berth_integration::node::Node;
+use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::wait::{self, Look};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -294,6 +294,13 @@ impl Churn {
         Ok(())
     }
 
+    /// How many restarts the pods that are wanted tell of together.
+    fn restarts(&self) -> Result<u64> {
+        let pods = self.node.pods()?;
+        let wanted = pods.iter().filter(|pod| self.wanted.iter().any(|name| pod.is_of(name)));
+        Ok(wanted.map(|pod| pod.restarts("main")).sum())
+    }
+
     /// Every pod that is wanted is Ready, with as many starts as it tells of. How many restarts they tell of together.
     pub(crate) fn settled(&self, may_restart: bool) -> Result<u64> {
         let mut all = 0;
@@ -337,7 +344,17 @@ fn shims_of_pods(seed: &str) -> Result<()> {
         churn.turn(&mut dice)?;
         kill_shims(&mut dice, KILLS_A_TURN, |_| true)?;
     }
-    let restarts = churn.settled(true)?;
-    ensure!(restarts >= 1, "no pod had its shim killed");
+    let before = churn.settled(true)?;
+    // Pods that went may have had all of it, and others before anything ran in them: one more, when all run and nothing else is there.
+    wait::until("one shim for each pod", POD_LIMIT, || {
+        let shims = shims()?;
+        Ok(if shims.len() == PODS { Look::Ready(()) } else { Look::NotYet(format!("{shims:?}")) })
+    })?;
+    kill_shims(&mut dice, 1, |_| true)?;
+    wait::until("a pod to have lost its shim", POD_LIMIT, || {
+        let restarts = churn.restarts()?;
+        Ok(if restarts > before { Look::Ready(()) } else { Look::NotYet(format!("{before} before")) })
+    })?;
+    churn.settled(true)?;
     churn.node.end()
 }
