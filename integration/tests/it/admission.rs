@@ -5,7 +5,7 @@ use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::{self, Cluster};
 use berth_integration::kubelet::{self, Kubelet};
 use berth_integration::lab::World;
-use berth_integration::node::Node;
+use berth_integration::node::{GONE_LIMIT, Node};
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
@@ -183,7 +183,7 @@ fn as_kubelet() -> Result<()> {
     crowded(&cluster)?;
     preempted(&cluster)?;
     cluster.request("DELETE", PODS, "application/json", &json!({}))?;
-    wait::until("all pods to be gone", SOON, || {
+    wait::until("all pods to be gone", GONE_LIMIT, || {
         let left = cluster.get_json(PODS)?["items"].as_array().map_or(0, Vec::len);
         Ok(if left == 0 { Look::Ready(()) } else { Look::NotYet(format!("{left} are left")) })
     })?;
@@ -288,12 +288,7 @@ fn preempted(cluster: &Cluster) -> Result<()> {
 }
 
 fn gone(cluster: &Cluster, pod: &str) -> Result<()> {
-    wait::until(&format!("pod {pod} to be gone"), SOON, || {
-        Ok(match cluster.find_json(&path(pod))? {
-            Some(object) => Look::NotYet(object.to_string()),
-            None => Look::Ready(()),
-        })
-    })
+    cluster.wait_gone(&path(pod))
 }
 
 fn less_room() -> Result<()> {

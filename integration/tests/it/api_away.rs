@@ -12,14 +12,14 @@ use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::proxy::{Network, Proxy};
 use berth_integration::cluster::{self, AuditEvent, Cluster};
 use berth_integration::lab::World;
-use berth_integration::node::{Node, PodState};
+use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
 use crate::api_pods::{
     PODS, audit_of, bound, gone, is_ready, is_well_behaved, patches, path, restarts, start,
 };
-use crate::kit::{FOR_EVER, SOON, script, shell, with};
+use crate::kit::{FOR_EVER, script, shell, with};
 use crate::suite::{LONG_LIMIT, Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -51,7 +51,7 @@ pub(crate) fn server_away(long: Duration) -> Result<()> {
     node.apply("static", &script("static", "sleep 1; exit 1"))?;
     cluster.wait_for(&path("stays"), "ready", is_ready)?;
     cluster.wait_for(&path("crashes"), "restarted", |pod| restarts(pod, "main") >= 1)?;
-    node.wait("static", "restarted", SOON, |pod| pod.restarts("main") >= 1)?;
+    node.wait("static", "restarted", POD_LIMIT, |pod| pod.restarts("main") >= 1)?;
     let before = node.ready("stays")?;
     let id = before.container_id("main")?.to_owned();
     let count = |name: &str| Ok::<_, anyhow::Error>(node.pod(name)?.context("no pod")?.restarts("main"));

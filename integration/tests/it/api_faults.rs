@@ -8,7 +8,7 @@ use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::faults::{Asked, Fault, Faults, NOW, Of, Rule, Verb};
 use berth_integration::cluster::{self, Cluster};
 use berth_integration::lab::World;
-use berth_integration::node::{Node, PodState};
+use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::wait::{self, Look};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -116,7 +116,7 @@ fn refused() -> Result<()> {
     let crashes = shell("main", "sleep 1; exit 1", json!({}));
     cluster.create(PODS, &bound("web", json!({ "containers": [crashes] }))?)?;
     // The pod goes on meanwhile.
-    node.wait("web", "restarted", SOON, |pod| pod.restarts("main") >= 1)?;
+    node.wait("web", "restarted", POD_LIMIT, |pod| pod.restarts("main") >= 1)?;
     let told = cluster.wait_for(&path("web"), "told", |pod| restarts(pod, "main") >= 1)?;
     let took = began.elapsed();
     ensure!(told["status"]["startTime"].is_string(), "{told}");

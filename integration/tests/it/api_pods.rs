@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, ROOT_DIR, STATE_DIR, Settings, berth, berth_json};
 use berth_integration::cluster::{self, AuditEvent, Cluster};
 use berth_integration::lab::World;
-use berth_integration::node::Node;
+use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
@@ -405,7 +405,7 @@ fn server_away() -> Result<()> {
     let patched = patches(&cluster.audit()?, "web").len();
     let here = || Ok::<_, anyhow::Error>(node.pod("web")?.context("no pod")?.0);
     let before = here()?;
-    wait::until("another restart without the API server", SOON, || {
+    wait::until("another restart without the API server", POD_LIMIT, || {
         let now = here()?;
         Ok(if restarts(&now, "main") > restarts(&before, "main") {
             Look::Ready(())

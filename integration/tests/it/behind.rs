@@ -131,7 +131,7 @@ fn without_netns() -> Result<()> {
 
     umount2(&own[0], MntFlags::MNT_DETACH)?;
     fs::remove_file(&own[0])?;
-    let again = node.wait("lost", "Ready in another sandbox", crate::kit::SOON, |pod| {
+    let again = node.wait("lost", "Ready in another sandbox", POD_LIMIT, |pod| {
         pod.is_ready() && pod.restarts("main") == 1
     })?;
     let last = &again.container("main")["lastState"]["terminated"];

@@ -9,7 +9,7 @@ use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::watch::{Seen, Watch};
 use berth_integration::cluster::{self, Cluster};
 use berth_integration::lab::World;
-use berth_integration::node::Node;
+use berth_integration::node::{Node, POD_LIMIT};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -203,7 +203,7 @@ impl BackOff {
         let watch = Watch::start(cluster, "pods", "default")?;
         let made = SystemTime::now();
         cluster.create(PODS, &bound(pod, json!({ "containers": [shell("main", "exit 1", json!({}))] }))?)?;
-        let restarts = watch.until(&format!("the back-off of {pod}"), SOON, |seen| {
+        let restarts = watch.until(&format!("the back-off of {pod}"), POD_LIMIT, |seen| {
             let message = &seen.object["status"]["containerStatuses"][0]["state"]["waiting"]["message"];
             let is_shown = message.as_str().is_some_and(|message| message.starts_with(BACK_OFF_SHOWN));
             (seen.name() == pod && is_shown).then(|| restarts(&seen.object))
@@ -215,8 +215,8 @@ impl BackOff {
     fn wait_for_its_end(self, cluster: &Cluster) -> Result<()> {
         let Self { pod, made, restarts: before, watch } = self;
         let is_again = |seen: &Seen| seen.name() == pod && restarts(&seen.object) > before;
-        let again =
-            watch.until(&format!("another run of {pod}"), SOON, |seen| is_again(&seen).then_some(seen.at))?;
+        let what = format!("another run of {pod}");
+        let again = watch.until(&what, POD_LIMIT, |seen| is_again(&seen).then_some(seen.at))?;
         let after = again.duration_since(made)?;
         ensure!(after >= BACK_OFF, "{pod} ran again {after:?} after it was made");
         cluster.request("DELETE", &path(&pod), "application/json", &json!({}))?;

@@ -6,11 +6,11 @@ use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::{self, Cluster};
 use berth_integration::lab::World;
-use berth_integration::node::Node;
+use berth_integration::node::{GONE_LIMIT, Node};
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
-use crate::kit::{FOR_EVER, SOON, eventually, shell, with};
+use crate::kit::{FOR_EVER, eventually, shell, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -91,7 +91,7 @@ fn pods(cluster: &Cluster, app: &str) -> Result<Vec<[String; 3]>> {
 }
 
 fn no_pods(cluster: &Cluster, app: &str) -> Result<()> {
-    wait::until(&format!("pods of {app} to be gone"), SOON, || {
+    wait::until(&format!("pods of {app} to be gone"), GONE_LIMIT, || {
         let left = pods(cluster, app)?;
         Ok(if left.is_empty() { Look::Ready(()) } else { Look::NotYet(format!("{left:?}")) })
     })
@@ -100,7 +100,7 @@ fn no_pods(cluster: &Cluster, app: &str) -> Result<()> {
 /// Waits until there are as many pods as before, all others, and of version 2. A controller counts a pod no more, and makes the
 /// next, as soon as the pod's containers have ended: its object is there until the node has cleaned up.
 fn replaced(cluster: &Cluster, app: &str, before: &[[String; 3]]) -> Result<()> {
-    wait::until(&format!("the pods of before to be gone from {app}"), SOON, || {
+    wait::until(&format!("the pods of before to be gone from {app}"), GONE_LIMIT, || {
         let now = pods(cluster, app)?;
         let is_new = |pod: &[String; 3]| pod[2] == "2" && before.iter().all(|old| old[1] != pod[1]);
         Ok(if now.len() == before.len() && now.iter().all(is_new) {
@@ -247,7 +247,7 @@ fn drain() -> Result<()> {
     cluster.request("DELETE", &format!("{budgets}/web"), "application/json", &json!({}))?;
     cluster.kubectl(&["cordon", NODE_NAME])?;
     evict(&before[0][0])?;
-    wait::until("the evicted pod to be gone", SOON, || {
+    wait::until("the evicted pod to be gone", GONE_LIMIT, || {
         let left = pods(&cluster, "web")?;
         let is_there = left.iter().any(|pod| pod[1] == before[0][1]);
         Ok(if is_there { Look::NotYet(format!("{left:?}")) } else { Look::Ready(()) })
@@ -262,7 +262,7 @@ fn drain() -> Result<()> {
 
     let running = pods(&cluster, "web")?;
     cluster.kubectl(&["taint", "nodes", NODE_NAME, "away=yes:NoExecute"])?;
-    wait::until("the pods to be driven away", SOON, || {
+    wait::until("the pods to be driven away", GONE_LIMIT, || {
         let left = pods(&cluster, "web")?;
         let is_there = left.iter().any(|pod| running.iter().any(|old| old[1] == pod[1]));
         Ok(if is_there { Look::NotYet(format!("{left:?}")) } else { Look::Ready(()) })

@@ -10,7 +10,7 @@ use berth_integration::cluster::{self, Cluster};
 use berth_integration::components;
 use berth_integration::containerd::ctr;
 use berth_integration::lab::World;
-use berth_integration::node::{Node, PodState};
+use berth_integration::node::{Node, POD_LIMIT, PodState};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -91,8 +91,7 @@ fn added() -> Result<()> {
     import(&node, "mine.toml", &handler("mine", &never))?;
     settled(&node, "second")?;
     kill(Pid::from_raw(i32::try_from(task_pid(one.container_id("main")?)?)?), Signal::SIGKILL)?;
-    let again =
-        node.wait("one", "up again", crate::kit::SOON, |pod| pod.is_ready() && pod.restarts("main") == 1)?;
+    let again = node.wait("one", "up again", POD_LIMIT, |pod| pod.is_ready() && pod.restarts("main") == 1)?;
     ensure!(made("first", again.container_id("main")?), "another OCI runtime in a running pod");
     node.apply("two", &of_class("two", "nvidia"))?;
     let two = node.ready("two")?;
@@ -174,7 +173,7 @@ fn of_a_class() -> Result<()> {
     };
     cluster.wait_for("/api/v1/namespaces/default/events", "with the fault", told)?;
     cluster.request("DELETE", WEB, "application/json", &json!({}))?;
-    eventually("the pod to be gone", &true, || Ok(cluster.find_json(WEB)?.is_none()))?;
+    cluster.wait_gone(WEB)?;
     node.end()?;
     cluster.end()
 }

@@ -49,9 +49,7 @@ fn remove(cluster: &Cluster, name: &str) -> Result<()> {
 }
 
 fn gone(cluster: &Cluster, name: &str) -> Result<()> {
-    eventually(&format!("{name} to be gone"), &true, || {
-        Ok(cluster.find_json(&format!("{PODS}/{name}"))?.is_none())
-    })
+    cluster.wait_gone(&format!("{PODS}/{name}"))
 }
 
 /// Whether a version of the plugin was called for a pod.

@@ -180,7 +180,7 @@ fn of_whom() -> Result<()> {
     }
     for name in ["has", "same", "bare", "wrong", "missing", "broken"] {
         cluster.request("DELETE", &path(name), "application/json", &json!({}))?;
-        eventually(&format!("{name} to be gone"), &None, || cluster.find_json(&path(name)))?;
+        cluster.wait_gone(&path(name))?;
     }
     // With the image goes what was kept of its pull.
     let id = serde_json::from_str::<Value>(&record)?["imageRef"].as_str().context("no id")?.to_owned();

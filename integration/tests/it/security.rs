@@ -8,7 +8,7 @@ use berth_integration::agent::Settings;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use serde_json::{Value, json};
 
-use crate::kit::{SOON, exec, inside, logged, pod, script, shell, sleeper, with};
+use crate::kit::{exec, inside, logged, pod, script, shell, sleeper, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -247,7 +247,7 @@ fn sysctls() -> Result<()> {
         let pod = node.ready(name)?;
         same(path, inside(&pod, &format!("cat /proc/sys/{path}"))?.as_str(), value)?;
     }
-    let bad = node.wait("bad", "Failed", SOON, |pod| pod.phase() == "Failed")?;
+    let bad = node.wait("bad", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
     same("reason", bad.0["status"]["reason"].as_str(), Some("SysctlForbidden"))?;
     node.end()
 }

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use berth_integration::cluster::kubeadm::{Join, Kubelet, Machine, NODE};
 use berth_integration::cluster::{Cluster, Settings};
 use berth_integration::lab::World;
+use berth_integration::node::POD_LIMIT;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
@@ -118,7 +119,7 @@ fn ready_pods(cluster: &Cluster) -> Result<Vec<String>> {
 }
 
 fn wait_until_ready(cluster: &Cluster, wanted: &[String]) -> Result<()> {
-    wait::until("these pods to be the ready ones", SOON, || {
+    wait::until("these pods to be the ready ones", POD_LIMIT, || {
         let now = ready_pods(cluster)?;
         Ok(if now == wanted { Look::Ready(()) } else { Look::NotYet(format!("{now:?}")) })
     })
@@ -126,7 +127,7 @@ fn wait_until_ready(cluster: &Cluster, wanted: &[String]) -> Result<()> {
 
 /// Two others than before.
 fn wait_until_other(cluster: &Cluster, before: &[String]) -> Result<Vec<String>> {
-    wait::until("two other pods to be ready", SOON, || {
+    wait::until("two other pods to be ready", POD_LIMIT, || {
         let now = ready_pods(cluster)?;
         let are_other = now.len() == 2 && now.iter().all(|pod| !before.contains(pod));
         Ok(if are_other { Look::Ready(now) } else { Look::NotYet(format!("{now:?}")) })

@@ -9,7 +9,7 @@ use berth_integration::image::{Image, Layer, Packing};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use serde_json::{Value, json};
 
-use crate::kit::{eventually, inside, pod, script, shell, with};
+use crate::kit::{inside, pod, script, shell, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -414,6 +414,6 @@ fn termination_message() -> Result<()> {
         Some(4096),
     )?;
     node.apply("plain", &script("plain", "exec sleep infinity"))?;
-    eventually("the node to go on", &true, || Ok(node.pod("plain")?.is_some_and(|pod| pod.is_ready())))?;
+    node.ready("plain")?;
     node.end()
 }

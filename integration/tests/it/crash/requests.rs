@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::Settings;
 use berth_integration::cluster::Cluster;
-use berth_integration::node::Node;
+use berth_integration::node::{GONE_LIMIT, Node, POD_LIMIT};
+use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
 use super::dies;
@@ -74,7 +76,7 @@ fn lives_through(cluster: &Cluster, node: &mut Node, number: usize, point: &str)
 
     dies(node, point, starts, |_| are_ready()).context("while pods start")?;
     node.agent.start()?;
-    eventually("both to be ready in the API", &true, are_ready)?;
+    in_time("both to be ready in the API", POD_LIMIT, are_ready)?;
     for name in &names {
         same(&format!("restarts of {name}"), restarts(&cluster.get_json(&path(name))?, "main"), 0)?;
     }
@@ -96,12 +98,18 @@ fn lives_through(cluster: &Cluster, node: &mut Node, number: usize, point: &str)
     }
     dies(node, point, ends, |_| are_gone()).context("while pods end")?;
     node.agent.start()?;
-    eventually("both to be gone from the API", &true, are_gone)?;
+    in_time("both to be gone from the API", GONE_LIMIT, are_gone)?;
     node.clear()?;
     same("what has begun", begun()?, vec!["given".to_owned(), "shown".to_owned()])?;
     is_well_behaved(cluster)?;
     is_told_once(cluster)?;
     node.agent.kill()
+}
+
+fn in_time(what: &str, limit: Duration, look: impl Fn() -> Result<bool>) -> Result<()> {
+    wait::until(what, limit, || {
+        Ok(if look()? { Look::Ready(()) } else { Look::NotYet("not yet".to_owned()) })
+    })
 }
 
 /// That a container was made, and has started, is told at most once of each pod: an event is lost with an agent that dies before it
