@@ -19,8 +19,6 @@ use crate::pod::Pod;
 use crate::poll::Token;
 use crate::runtime::{Client, Runtime};
 
-/// Largest process description of an exec.
-const PROCESS_BYTES_MAX: usize = 1 << 20;
 /// Most output kept of each stream of an `ExecSync`, so that eight at a time stay far below 16 MiB. A probe or a hook
 /// needs a few KiB; a client that wants more streams with `Exec`.
 const OUTPUT_BYTES_MAX: u64 = 512 << 10;
@@ -190,7 +188,7 @@ impl ExecPlan {
         command: &[String],
         terminal: bool,
     ) -> Result<Self, Failure> {
-        let mut process = parse(&container.own_process()?)?;
+        let mut process = container.own_process()?;
         process["args"] = command.into();
         process["terminal"] = Value::Bool(terminal);
         if terminal {
@@ -208,18 +206,18 @@ impl ExecPlan {
 
 impl Container {
     /// What `config.json` says of its process: read once, since a probe asks again and again.
-    fn own_process(&mut self) -> Result<Vec<u8>, Failure> {
+    fn own_process(&mut self) -> Result<Value, Failure> {
         if let Some(known) = &self.process {
-            return Ok(known.clone());
+            return parse(known);
         }
-        let config = bundle::read_config(&self.bundle).map_err(|error| {
+        let mut config = bundle::read_config(&self.bundle).map_err(|error| {
             Failure::new(Code::Internal, format!("failed to {}", crate::with_causes(&error)))
         })?;
-        let process = config.get("process").map(|process| process.to_string().into_bytes());
+        let process = config.get_mut("process").map(Value::take).filter(Value::is_object);
         let process = process.ok_or_else(|| {
             Failure::new(Code::Internal, "config.json of the container has no process".to_owned())
         })?;
-        self.process = Some(process.clone());
+        self.process = Some(process.to_string().into_bytes());
         Ok(process)
     }
 }
@@ -231,10 +229,9 @@ pub(crate) enum Terminal {
     AsAsked,
 }
 
+/// What is sent is no longer than a message may be, and what is read no longer than a file of a bundle: a process may begin
+/// with megabytes of environment.
 fn parse(process: &[u8]) -> Result<Value, Failure> {
-    if process.len() > PROCESS_BYTES_MAX {
-        return Err(invalid(format!("the process description has more than {PROCESS_BYTES_MAX} bytes")));
-    }
     let value: Value = serde_json::from_slice(process)
         .map_err(|error| invalid(format!("the process description is not JSON: {error}")))?;
     if value.is_object() {
@@ -299,8 +296,10 @@ mod tests {
     #[test]
     fn a_command_runs_as_the_containers_own_process() {
         let bundle = tempfile::tempdir().unwrap();
+        // As in a namespace of thousands of services: more than 1 MiB.
+        let mut env: Vec<String> = (0..12_000).map(|number| format!("S{number}={number:0100}")).collect();
         let own = serde_json::json!({
-            "args": ["init"], "terminal": true, "cwd": "/srv", "env": ["A=b"], "user": {"uid": 7}, "capabilities": {"bounding": ["CAP_KILL"]},
+            "args": ["init"], "terminal": true, "cwd": "/srv", "env": env, "user": {"uid": 7}, "capabilities": {"bounding": ["CAP_KILL"]},
         });
         bundle::write_config(bundle.path(), &serde_json::json!({"process": own})).unwrap();
         let request = CreateTaskRequest {
@@ -317,7 +316,8 @@ mod tests {
         // It is read once.
         std::fs::remove_file(bundle.path().join("config.json")).unwrap();
         let plan = ExecPlan::beside(&mut container, &command, true).unwrap();
-        expected["env"] = serde_json::json!(["A=b", "TERM=xterm"]);
+        env.push("TERM=xterm".to_owned());
+        expected["env"] = env.into();
         expected["terminal"] = Value::Bool(true);
         assert_eq!(parse(&plan.process).unwrap(), expected);
         assert!(plan.streams.terminal);
