@@ -1,17 +1,33 @@
 //! The pulls of this agent that are under way, by image: pods may each pull the same with secrets of their own.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio::sync::{Mutex, MutexGuard};
 
-/// Those of each image.
+use crate::one_thread::{OneThread, Unanswered};
+
+/// How long the disk of the root directory may take.
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// Those of each image, and who changes what is written of them.
 #[derive(Debug, Default)]
-pub struct PullsUnderWay(Mutex<BTreeMap<String, UnderWay>>);
+pub struct PullsUnderWay {
+    table: Mutex<BTreeMap<String, UnderWay>>,
+    writer: OneThread,
+}
 
 impl PullsUnderWay {
     /// The table, which nobody else sees while what is written of a pull is changed with it.
     pub(in crate::effects) async fn lock(&self) -> MutexGuard<'_, BTreeMap<String, UnderWay>> {
-        self.0.lock().await
+        self.table.lock().await
+    }
+
+    /// Changes what is written. Nobody else does meanwhile, also when this is no longer waited for.
+    pub(in crate::effects) async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        self.writer.run(WITHIN, work).await
     }
 }
 

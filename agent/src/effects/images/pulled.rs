@@ -17,7 +17,12 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{credentials::Tracked, host::Host};
-use crate::effects::{failure::local, host::blocking, pulls::Came};
+use crate::effects::{
+    PullsUnderWay,
+    failure::{local, unknown},
+    host::blocking,
+    pulls::Came,
+};
 
 /// Directory of the records, below the root directory.
 const DIRECTORY: &str = "image_manager";
@@ -127,11 +132,11 @@ pub(super) async fn access(host: &Arc<Host>, image: &str, repository: &str, id: 
 pub(super) async fn begin(host: &Arc<Host>, image: &str) -> Result<(), Failure> {
     let mut under_way = host.pulls.lock().await;
     let (dir, name) = (dir(host), image.to_owned());
-    in_time(blocking(move || {
+    change(&host.pulls, move || {
         let text = serde_json::json!({"kind": "ImagePullIntent", "apiVersion": VERSION, "image": name});
         put(&path(&dir, PULLING, &name), text.to_string().as_bytes())
             .map_err(local("write a record of a pull below", dir.display().to_string()))
-    }))
+    })
     .await?;
     under_way.entry(image.to_owned()).or_default().begun();
     Ok(())
@@ -144,9 +149,9 @@ pub(super) async fn ended(host: &Arc<Host>, image: &str, came: Came) {
     under_way.remove(image);
     if is_known {
         let (dir, name) = (dir(host), image.to_owned());
-        let removed = in_time(blocking(move || {
+        let removed = change(&host.pulls, move || {
             remove_intent(&dir, &name).map_err(local("remove a record of a pull below", dir))
-        }));
+        });
         if let Err(failure) = removed.await {
             tracing::warn!(image, why = failure.message, "the image counts as being pulled");
         }
@@ -160,20 +165,32 @@ pub(super) async fn record(
     id: &str,
     used: Option<SecretRecord>,
 ) -> Result<(), Failure> {
-    let (dir, repository, id) = (dir(host), repository.to_owned(), id.to_owned());
-    in_time(blocking(move || {
+    record_in(&host.pulls, dir(host), repository, id, used).await
+}
+
+/// Pods with secrets of their own may pull the same image at once: each adds to what is there.
+async fn record_in(
+    pulls: &PullsUnderWay,
+    dir: PathBuf,
+    repository: &str,
+    id: &str,
+    used: Option<SecretRecord>,
+) -> Result<(), Failure> {
+    let (repository, id) = (repository.to_owned(), id.to_owned());
+    change(pulls, move || {
         write_used(&dir, &repository, &id, used)
             .map_err(local("write a record of a pull below", dir.display().to_string()))
-    }))
+    })
     .await
 }
 
-async fn in_time(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    match tokio::time::timeout(WITHIN, work).await {
+async fn change(
+    pulls: &PullsUnderWay,
+    work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
+) -> Result<(), Failure> {
+    match pulls.write(work).await {
         Ok(done) => done,
-        Err(_elapsed) => {
-            Err(crate::effects::failure::unknown("the disk of the root directory does not answer"))
-        }
+        Err(_unanswered) => Err(unknown("the disk of the root directory does not answer")),
     }
 }
 
@@ -236,9 +253,10 @@ fn write_used(dir: &Path, repository: &str, id: &str, used: Option<SecretRecord>
         Some(_) if known.node_pods_accessible => {}
         Some(used) => {
             let key = |one: &SecretRecord| (one.uid.clone(), one.namespace.clone(), one.name.clone());
-            known.kubernetes_secrets.retain(|one| key(one) != key(&used));
-            known.kubernetes_secrets.truncate(SECRETS_MAX - 1);
-            known.kubernetes_secrets.push(used);
+            let secrets = &mut known.kubernetes_secrets;
+            secrets.retain(|one| key(one) != key(&used));
+            secrets.drain(..secrets.len().saturating_sub(SECRETS_MAX - 1));
+            secrets.push(used);
         }
     }
     record.kind = "ImagePulledRecord".to_owned();
@@ -354,5 +372,35 @@ mod tests {
         assert_eq!(access(repository), Access::All, "it stays so");
         fs::write(path(root, PULLED, id), "{").unwrap();
         assert_eq!(access(repository), Access::Nobody);
+    }
+
+    #[tokio::test]
+    async fn pulls_that_end_together_are_all_recorded() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pulls, repository, id) = (PullsUnderWay::default(), "a.io/web", "sha256:01");
+        let secrets: Vec<SecretRecord> = (0..16).map(|number| secret(&format!("u{number}"), "h")).collect();
+        let ends = secrets.iter().map(|used| {
+            record_in(&pulls, dir.path().to_owned(), repository, id, Some(used.clone()))
+        });
+        futures::future::try_join_all(ends).await.unwrap();
+        let access = read_access(dir.path(), "a.io/web:1", repository, id);
+        let Access::With(known) = access else { panic!("{access:?}") };
+        assert_eq!(known.len(), 16);
+        assert!(secrets.iter().all(|one| known.contains(one)), "{known:?}");
+    }
+
+    #[test]
+    fn of_too_many_secrets_the_oldest_are_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, repository, id) = (dir.path(), "a.io/web", "sha256:01");
+        let secrets: Vec<SecretRecord> =
+            (0..SECRETS_MAX).map(|number| secret(&number.to_string(), "h")).collect();
+        let full = Credentials { kubernetes_secrets: secrets.clone(), ..Credentials::default() };
+        let record =
+            Record { credential_mapping: [(repository.to_owned(), full)].into(), ..Record::default() };
+        put(&path(root, PULLED, id), &serde_json::to_vec(&record).unwrap()).unwrap();
+        write_used(root, repository, id, Some(secret("new", "h"))).unwrap();
+        let expected = [&secrets[1..], &[secret("new", "h")]].concat();
+        assert_eq!(read_access(root, "a.io/web:1", repository, id), Access::With(expected));
     }
 }
