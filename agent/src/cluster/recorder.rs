@@ -27,7 +27,8 @@ use crate::{clock, failpoint::Failpoint};
 
 /// Events that may wait to be sent (`maxQueuedEvents`); what comes beyond that is lost, and said so.
 const WAITING_MAX: usize = 1000;
-/// How often an event is sent that nobody takes yet, and the pause between (`maxTriesPerEvent`, `defaultSleepDuration`).
+/// How often an event is sent that nobody takes yet, and the pause after a request that is not answered (`maxTriesPerEvent`,
+/// `defaultSleepDuration`).
 const TRIES: u32 = 12;
 const PAUSE: Duration = Duration::from_secs(10);
 /// How long an answer may take.
@@ -96,16 +97,28 @@ pub async fn send_events(
             failpoint.after(SEND_EVENT);
             match answer {
                 Ok(()) => break,
-                Err(error) if error.is_transient() => {
-                    tracing::debug!(%error, "an event waits for the API server");
-                    tokio::time::sleep(PAUSE.max(error.retry_after())).await;
-                }
                 Err(error) => {
-                    tracing::debug!(%error, "the API server refuses an event");
-                    break;
+                    let Some(pause) = again_after(&error) else {
+                        tracing::debug!(%error, "the API server refuses an event");
+                        break;
+                    };
+                    tracing::debug!(%error, "an event waits for the API server");
+                    tokio::time::sleep(pause).await;
                 }
             }
         }
+    }
+}
+
+/// How long until the same event is sent again; `None` where the server has answered and names no time: all others would wait, and it
+/// may refuse those of one namespace alone (`recordEvent`; `k8s.io/client-go/rest/with_retry.go` obeys `Retry-After`).
+fn again_after(error: &ApiError) -> Option<Duration> {
+    match error {
+        ApiError::Unanswered(_) => Some(PAUSE),
+        ApiError::Refused { retry_after, .. } => {
+            Some(*retry_after).filter(|pause| error.is_transient() && !pause.is_zero())
+        }
+        ApiError::Unusable(_) => None,
     }
 }
 
@@ -170,7 +183,10 @@ fn object(event: &Event, node: &str) -> ApiEvent {
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeMap, convert::Infallible};
+
     use berth_core::{id::PodName, status::PodEvent};
+    use kube::{Client, client::Body};
 
     use super::*;
 
@@ -219,7 +235,7 @@ mod tests {
                 version: None,
                 field_path: path.to_owned(),
             };
-            let annotations = std::collections::BTreeMap::from([("a".to_owned(), "b".to_owned())]);
+            let annotations = BTreeMap::from([("a".to_owned(), "b".to_owned())]);
             let (reason, message) = ("BackOff".to_owned(), "text".to_owned());
             let happened = Happened { object: about, severity, reason, message, annotations };
             let (first, last) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH + Duration::from_secs(9));
@@ -239,6 +255,75 @@ mod tests {
                 }
             }
             assert_eq!(serde_json::to_value(object(&event, "n")).unwrap(), expected);
+        }
+    }
+
+    fn happened_in(namespace: &str) -> Happened {
+        Happened {
+            object: Object {
+                kind: "Pod",
+                namespace: namespace.to_owned(),
+                name: "p".to_owned(),
+                uid: "u".to_owned(),
+                version: None,
+                field_path: String::new(),
+            },
+            severity: Severity::Warning,
+            reason: "BackOff".to_owned(),
+            message: "it crashes".to_owned(),
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    /// As where a webhook refuses them that is away.
+    #[tokio::test]
+    async fn a_namespace_whose_events_are_refused_holds_up_no_other() {
+        let (asked, mut paths) = mpsc::channel(10);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let asked = asked.clone();
+            async move {
+                let path = request.uri().path().to_owned();
+                let (code, answer) = if path.contains("/namespaces/a/") {
+                    (500_u16, json!({"kind": "Status", "code": 500, "message": "failed calling webhook"}))
+                } else {
+                    (201_u16, json!({"metadata": {}, "involvedObject": {}}))
+                };
+                asked.send(path).await.unwrap();
+                let body = Body::from(answer.to_string().into_bytes());
+                Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        let clients = Clients::new(Client::new(service, "default"));
+        let (recorder, happened) = Recorder::new();
+        for namespace in ["a", "b"] {
+            recorder.record(happened_in(namespace));
+        }
+        drop(recorder);
+        let (throttle, failpoint) = (Throttle::new(0, 0), Failpoint::at(None));
+        let sending = tokio::spawn(send_events(clients, "n".to_owned(), throttle, happened, failpoint));
+        tokio::time::timeout(PAUSE, sending).await.expect("nothing is waited for").unwrap();
+        let all: Vec<String> = std::iter::from_fn(|| paths.try_recv().ok()).collect();
+        assert_eq!(all, ["/api/v1/namespaces/a/events", "/api/v1/namespaces/b/events"]);
+    }
+
+    #[test]
+    fn what_may_be_taken_later_is_sent_again() {
+        let refused = |code, seconds| ApiError::Refused {
+            code,
+            reason: String::new(),
+            message: String::new(),
+            retry_after: Duration::from_secs(seconds),
+        };
+        for (error, expected) in [
+            (ApiError::Unanswered("connection refused".to_owned()), Some(PAUSE)),
+            (refused(429, 1), Some(Duration::from_secs(1))),
+            (refused(503, 2), Some(Duration::from_secs(2))),
+            (refused(429, 0), None),
+            (refused(500, 0), None),
+            (refused(403, 5), None),
+            (ApiError::Unusable("too deep".to_owned()), None),
+        ] {
+            assert_eq!(again_after(&error), expected, "{error:?}");
         }
     }
 }
