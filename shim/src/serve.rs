@@ -40,6 +40,7 @@ pub(crate) fn serve(args: &Args) -> Result<(), ServeError> {
 
 fn set_up(args: &Args) -> Result<Shim, ServeError> {
     sys::give_memory_back();
+    sys::keep_out_of_core_dumps();
     let socket = sys::inherited(args.socket_fd.ok_or(ServeError::NoSocket)?).map_err(ServeError::Socket)?;
     let listener = UnixListener::from(socket);
     listener.set_nonblocking(true).map_err(ServeError::Socket)?;

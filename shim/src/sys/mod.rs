@@ -1,5 +1,6 @@
 //! The calls that need `unsafe`, behind functions that do not.
 
+mod core_dump;
 mod descriptor;
 mod fork;
 mod loop_device;
@@ -12,6 +13,7 @@ mod signal;
 mod terminal;
 mod user_namespace;
 
+pub(crate) use core_dump::keep_out_of_core_dumps;
 pub(crate) use descriptor::{close_all, inherited, own_descriptors, receive, spawn_with};
 pub(crate) use fork::{Child, before_exec, fork, stand_alone, stand_in};
 pub(crate) use loop_device::{LoopAccess, configure_loop_device, free_loop_device};

@@ -2,16 +2,46 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::Signal;
 
 use crate::harness::{Shim, Spec, Task, World};
 use crate::{Case, EVERY, FAKE};
 
 pub(crate) const CASES: &[Case] = &[
+    ("a_crash_leaves_no_core_dump", FAKE, a_crash_leaves_no_core_dump),
     ("an_exit_is_remembered_on_disk", FAKE, an_exit_is_remembered_on_disk),
     ("an_exit_that_was_recorded_and_not_published_is_told", FAKE, an_unpublished_exit_is_told),
     ("delete_after_a_clean_end_asks_no_runtime", EVERY, delete_after_a_clean_end_asks_no_runtime),
 ];
+
+/// In its memory is what its containers run with, and secrets are in that.
+fn a_crash_leaves_no_core_dump(world: &World) {
+    let another = world.dir().join("another");
+    fs::create_dir(&another).unwrap();
+    let crash = ["-c", "ulimit -c unlimited; kill -ABRT $$"];
+    Command::new("/bin/sh").args(crash).current_dir(&another).status().unwrap();
+    if core_dumps(&another) == 0 {
+        eprintln!("LEFT OUT, since core dumps are not left here: a_crash_leaves_no_core_dump");
+        return;
+    }
+    let spec = Spec::sh("exec sleep 1000");
+    let shim = Shim::start_plain(world, "c1", &spec);
+    let _task = Task::start(&shim, "c1", spec);
+    let pid = shim.pid.to_string();
+    let allowed = Command::new("prlimit").args(["--pid", &pid, "--core=unlimited"]).status().unwrap();
+    assert!(allowed.success(), "{allowed}");
+    shim.die_of(Signal::SIGABRT);
+    assert_eq!(core_dumps(&shim.bundle), 0);
+    assert_eq!(shim.delete().exit_status, 137);
+}
+
+fn core_dumps(dir: &Path) -> usize {
+    let entries = fs::read_dir(dir).unwrap().flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("core")).count()
+}
 
 fn an_exit_is_remembered_on_disk(world: &World) {
     let spec = Spec::sh("exit 23");

@@ -129,8 +129,13 @@ impl<'w> Shim<'w> {
 
     /// Kills the shim as an out-of-memory killer would.
     pub fn murder(&self) {
+        self.die_of(Signal::SIGKILL);
+    }
+
+    /// Ends the shim by a signal that leaves it no time to clean up.
+    pub fn die_of(&self, signal: Signal) {
         self.murdered.store(true, Ordering::Relaxed);
-        kill(pid_of(self.pid), Signal::SIGKILL).unwrap();
+        kill(pid_of(self.pid), signal).unwrap();
         self.ends();
     }
 
