@@ -22,7 +22,7 @@ use crate::{
         node, send_events,
     },
     config::{Cluster, Config, CurrentRuntime, Rate},
-    effects::follow_images,
+    effects::{PullsUnderWay, follow_images},
     failpoint::Failpoint,
     network::Readiness,
     runtime::Containerd,
@@ -34,6 +34,7 @@ pub(super) struct Joining {
     pub(super) config: Arc<Config>,
     pub(super) clients: Clients,
     pub(super) containerd: Containerd,
+    pub(super) pulls: PullsUnderWay,
     pub(super) network: watch::Receiver<Readiness>,
     pub(super) runtime: watch::Receiver<CurrentRuntime>,
     /// Where ranges of addresses go that the Node object has for pods.
@@ -73,6 +74,7 @@ impl Joining {
             config,
             clients,
             containerd,
+            pulls,
             network,
             runtime,
             pod_cidrs,
@@ -90,7 +92,7 @@ impl Joining {
         let events_at = throttle(cluster.events);
         tasks.spawn(send_events(clients.clone(), name.clone(), events_at, happened, failpoint.clone()));
         let (images, listed) = watch::channel(None);
-        tasks.spawn(follow_images(containerd.clone(), config.node.paths.root.clone(), images));
+        tasks.spawn(follow_images(containerd.clone(), pulls, config.node.paths.root.clone(), images));
         let (is_told, mut node_told) = watch::channel(false);
         let (node_clients, told) = (clients.clone(), events.clone());
         let parts = node::Parts {

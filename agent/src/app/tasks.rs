@@ -106,6 +106,7 @@ impl Parts {
             config: Arc::clone(&self.config),
             clients,
             containerd: self.host.containerd.clone(),
+            pulls: self.host.pulls.clone(),
             network: self.host.network.readiness(),
             runtime: self.host.runtime.clone(),
             pod_cidrs,

@@ -1,6 +1,10 @@
 //! The pulls of this agent that are under way, by image: pods may each pull the same with secrets of their own.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{self, Arc, PoisonError},
+    time::Duration,
+};
 
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -9,15 +13,18 @@ use crate::one_thread::{OneThread, Unanswered};
 /// How long the disk of the root directory may take.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// Those of each image, and who changes what is written of them.
-#[derive(Debug, Default)]
+/// Those of each image, and who changes what is written of them. Clones share it.
+#[derive(Debug, Clone, Default)]
 pub struct PullsUnderWay {
-    table: Mutex<BTreeMap<String, UnderWay>>,
+    table: Arc<Mutex<BTreeMap<String, UnderWay>>>,
     writer: OneThread,
+    /// Ids that were recorded since images began to be listed, where somebody lists them.
+    recorded: Arc<sync::Mutex<Option<BTreeSet<String>>>>,
 }
 
 impl PullsUnderWay {
-    /// The table, which nobody else sees while what is written of a pull is changed with it.
+    /// The table, which nobody else sees while what is written of a pull is changed with it. An image of which a pull of this agent has
+    /// left something written is in it.
     pub(in crate::effects) async fn lock(&self) -> MutexGuard<'_, BTreeMap<String, UnderWay>> {
         self.table.lock().await
     }
@@ -28,6 +35,27 @@ impl PullsUnderWay {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
         self.writer.run(WITHIN, work).await
+    }
+
+    /// Images begin to be listed.
+    pub(in crate::effects) fn list_begins(&self) {
+        *self.since_list() = Some(BTreeSet::new());
+    }
+
+    /// What the image of an id was pulled with is about to be written down.
+    pub(in crate::effects) fn records(&self, id: &str) {
+        if let Some(recorded) = self.since_list().as_mut() {
+            recorded.insert(id.to_owned());
+        }
+    }
+
+    /// Ids of images that may not be in the list, since they were recorded after it began.
+    pub(in crate::effects) fn not_listed(&self) -> BTreeSet<String> {
+        self.since_list().clone().unwrap_or_default()
+    }
+
+    fn since_list(&self) -> sync::MutexGuard<'_, Option<BTreeSet<String>>> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -52,6 +80,7 @@ pub(in crate::effects) struct UnderWay {
 
 impl UnderWay {
     pub(in crate::effects) fn begun(&mut self) {
+        self.is_unsure &= self.count > 0;
         self.count += 1;
     }
 

@@ -1,6 +1,6 @@
 //! Images of the node, listed when one has come or gone. Containerd's events tell of that.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use berth_core::cluster::node::Image;
 use containerd_client::services::v1::SubscribeRequest;
@@ -13,7 +13,7 @@ use super::{
     forget::{There, forget},
     listed::{Listed, Weighed, list_images},
 };
-use crate::{causes::with_causes, runtime::Containerd};
+use crate::{causes::with_causes, effects::PullsUnderWay, runtime::Containerd};
 
 /// How often images are listed though no event came: one may have been lost.
 const LIST_EVERY: Duration = Duration::from_secs(300);
@@ -23,9 +23,13 @@ const GATHERED: Duration = Duration::from_secs(1);
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// Lists them until the agent stops. What was kept of pulls goes with their images.
-pub async fn follow_images(containerd: Containerd, root: String, images: watch::Sender<Option<Vec<Image>>>) {
-    let mut follower =
-        Follower { containerd, root, images, weighed: Weighed::default(), began: SystemTime::now() };
+pub async fn follow_images(
+    containerd: Containerd,
+    pulls: PullsUnderWay,
+    root: String,
+    images: watch::Sender<Option<Vec<Image>>>,
+) {
+    let mut follower = Follower { containerd, pulls, root, images, weighed: Weighed::default() };
     let containerd = follower.containerd.clone();
     loop {
         let request = SubscribeRequest { filters: vec!["topic~=\"^/images/\"".to_owned()] };
@@ -58,30 +62,30 @@ async fn gather(stream: &mut tonic::Streaming<containerd_client::types::Envelope
 /// Who lists, and what is known from one time to the next.
 struct Follower {
     containerd: Containerd,
+    pulls: PullsUnderWay,
     /// The root directory.
     root: String,
     images: watch::Sender<Option<Vec<Image>>>,
     weighed: Weighed,
-    began: SystemTime,
 }
 
 impl Follower {
     async fn list(&mut self) {
-        let since = SystemTime::now();
+        self.pulls.list_begins();
         let Listed { images, is_whole } = match list_images(&self.containerd, &mut self.weighed).await {
             Ok(listed) => listed,
             Err(error) => {
                 return tracing::debug!(error = with_causes(&error), "images cannot be listed now");
             }
         };
-        let there = is_whole.then(|| There::of(&images, since, self.began));
+        let there = is_whole.then(|| There::of(&images));
         let is_new = self.images.send_if_modified(|known| {
             let is_new = known.as_ref() != Some(&images);
             *known = Some(images);
             is_new
         });
         if let Some(there) = there.filter(|_| is_new) {
-            forget(&self.root, there).await;
+            forget(&self.pulls, &self.root, there).await;
         }
     }
 }

@@ -3,65 +3,53 @@
 //! Source: `PruneUnknownRecords` of `pkg/kubelet/images/pullmanager/image_pull_manager.go`. A record is all that keeps an image from
 //! pods that could not have pulled it, so nothing is removed as long as an image on the node could not be read.
 
-use std::{
-    collections::BTreeSet,
-    fs, io,
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeSet, fs, io, path::Path};
 
 use berth_core::cluster::node::Image;
 
 use super::pulled::{self, PULLED, PULLING};
-use crate::causes::with_causes;
-
-/// How long the disk of the root directory may take.
-const WITHIN: Duration = Duration::from_secs(20);
+use crate::{causes::with_causes, effects::PullsUnderWay};
 
 /// What was on the node at a moment.
 #[derive(Debug, Clone)]
 pub(super) struct There {
     ids: BTreeSet<String>,
     names: BTreeSet<String>,
-    /// When it was begun to be listed: what was pulled since may be missing.
-    since: SystemTime,
-    /// When the agent began: pulls that are under way began later.
-    began: SystemTime,
 }
 
 impl There {
-    pub(super) fn of(images: &[Image], since: SystemTime, began: SystemTime) -> Self {
+    pub(super) fn of(images: &[Image]) -> Self {
         let names = images.iter().flat_map(|image| image.digests.iter().chain(&image.tags).cloned());
-        Self {
-            ids: images.iter().map(|image| image.id.clone()).collect(),
-            names: names.collect(),
-            since,
-            began,
-        }
+        Self { ids: images.iter().map(|image| image.id.clone()).collect(), names: names.collect() }
     }
 }
 
-/// Removes the records of images that are not there.
-pub(super) async fn forget(root: &str, there: There) {
-    let dir = pulled::dir_of(root);
-    let work = tokio::task::spawn_blocking(move || {
-        let pulled = remove(&dir.join(PULLED), there.since, |path| is_there(path, "imageRef", &there.ids));
-        let pulling = remove(&dir.join(PULLING), there.began, |path| is_there(path, "image", &there.names));
+/// Removes the records of images that are not there. Those stay of what this agent pulls or may have pulled, by its own account: a clock
+/// may be set back meanwhile.
+pub(super) async fn forget(pulls: &PullsUnderWay, root: &str, mut there: There) {
+    // Held to the end: no pull begins meanwhile.
+    let under_way = pulls.lock().await;
+    there.names.extend(under_way.keys().cloned());
+    let (dir, known) = (pulled::dir_of(root), pulls.clone());
+    let work = move || {
+        there.ids.extend(known.not_listed());
+        let pulled = remove(&dir.join(PULLED), |path| is_there(path, "imageRef", &there.ids));
+        let pulling = remove(&dir.join(PULLING), |path| is_there(path, "image", &there.names));
         pulled.and(pulling)
-    });
-    match tokio::time::timeout(WITHIN, work).await {
-        Ok(Ok(Ok(()))) => {}
-        Ok(Ok(Err(error))) => {
+    };
+    match pulls.write(work).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
             tracing::warn!(error = with_causes(&error), "records of images that are gone stay");
         }
-        Ok(Err(_)) | Err(_) => {
+        Err(_unanswered) => {
             tracing::warn!("records of images that are gone stay: the disk does not answer");
         }
     }
 }
 
-/// Removes files that were written before a moment and are not to stay.
-fn remove(dir: &Path, before: SystemTime, stays: impl Fn(&Path) -> io::Result<bool>) -> io::Result<()> {
+/// Removes files that are not to stay.
+fn remove(dir: &Path, stays: impl Fn(&Path) -> io::Result<bool>) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -69,7 +57,7 @@ fn remove(dir: &Path, before: SystemTime, stays: impl Fn(&Path) -> io::Result<bo
     };
     for entry in entries {
         let entry = entry?;
-        if entry.metadata()?.modified()? < before && !stays(&entry.path())? {
+        if !stays(&entry.path())? {
             tracing::info!(file = %entry.path().display(), "the image of a pull is gone, and so is what was kept of it");
             fs::remove_file(entry.path())?;
         }
@@ -88,8 +76,6 @@ fn is_there(path: &Path, field: &str, known: &BTreeSet<String>) -> io::Result<bo
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const HOUR: Duration = Duration::from_secs(3600);
 
     fn image(id: &str, tag: &str) -> Image {
         Image { id: id.into(), digests: Vec::new(), tags: vec![tag.into()], bytes: 1 }
@@ -111,25 +97,31 @@ mod tests {
     #[tokio::test]
     async fn records_go_with_their_images() {
         let root = tempfile::tempdir().unwrap();
-        let path = root.path().display().to_string();
+        let (path, pulls) = (root.path().display().to_string(), PullsUnderWay::default());
         let dir = pulled::dir_of(&path);
-        forget(&path, There::of(&[], SystemTime::now(), SystemTime::now())).await;
+        forget(&pulls, &path, There::of(&[])).await;
         written(&dir, PULLED, "there", r#"{"imageRef":"sha256:01"}"#);
         written(&dir, PULLED, "gone", r#"{"imageRef":"sha256:02"}"#);
         written(&dir, PULLED, "unreadable", "{");
         written(&dir, PULLING, "pulling-there", r#"{"image":"a.io/web:1"}"#);
         written(&dir, PULLING, "pulling-gone", r#"{"image":"a.io/gone:1"}"#);
-        let (now, images) = (SystemTime::now(), [image("sha256:01", "a.io/web:1")]);
+        let images = [image("sha256:01", "a.io/web:1")];
 
-        forget(&path, There::of(&images, now - HOUR, now - HOUR)).await;
+        // Whatever the times of the files are.
+        pulls.list_begins();
+        pulls.records("sha256:02");
+        pulls.lock().await.entry("a.io/gone:1".to_owned()).or_default().begun();
+        forget(&pulls, &path, There::of(&images)).await;
         assert_eq!(left(&dir).len(), 5, "what came after the list is not in it");
-        forget(&path, There::of(&images, now + HOUR, now - HOUR)).await;
+        pulls.list_begins();
+        forget(&pulls, &path, There::of(&images)).await;
         assert_eq!(
             left(&dir),
             ["pulling-gone", "pulling-there", "there", "unreadable"],
             "a pull is under way"
         );
-        forget(&path, There::of(&images, now + HOUR, now + HOUR)).await;
+        pulls.lock().await.clear();
+        forget(&pulls, &path, There::of(&images)).await;
         assert_eq!(left(&dir), ["pulling-there", "there", "unreadable"]);
     }
 }

@@ -146,8 +146,8 @@ pub(super) async fn begin(host: &Arc<Host>, image: &str) -> Result<(), Failure> 
 pub(super) async fn ended(host: &Arc<Host>, image: &str, came: Came) {
     let mut under_way = host.pulls.lock().await;
     let Some(is_known) = under_way.entry(image.to_owned()).or_default().ended(came) else { return };
-    under_way.remove(image);
     if is_known {
+        under_way.remove(image);
         let (dir, name) = (dir(host), image.to_owned());
         let removed = change(&host.pulls, move || {
             remove_intent(&dir, &name).map_err(local("remove a record of a pull below", dir))
@@ -176,6 +176,7 @@ async fn record_in(
     id: &str,
     used: Option<SecretRecord>,
 ) -> Result<(), Failure> {
+    pulls.records(id);
     let (repository, id) = (repository.to_owned(), id.to_owned());
     change(pulls, move || {
         write_used(&dir, &repository, &id, used)
