@@ -5,19 +5,26 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
     sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
 };
 
 use berth_core::id::PodUid;
-use tokio::sync::Semaphore;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit},
+    time::timeout,
+};
 
 use super::socket::DialError;
 use crate::effects::{failure::unknown, host::blocking};
 
-/// Lookups at once of a pod; more wait for each other.
-const OF_A_POD: usize = 2;
-/// Lookups at once of all pods: far below the threads that there are. One more is not begun.
+/// Lookups at once of a pod; more wait for each other. Once half of those of all pods are under way, each pod has one.
+const OF_A_POD: u16 = 2;
+/// Lookups at once of all pods: far below the threads that there are.
 const OF_ALL: usize = 64;
 static ALL: Semaphore = Semaphore::const_new(OF_ALL);
+/// How long a lookup waits for others to end; then it is not begun. Short beside the time that a probe has (1 s at least): when that
+/// is over, the container is said to have failed, of which this says nothing.
+const TURN_WITHIN: Duration = Duration::from_millis(250);
 
 /// The turns of pods that look up a name now.
 static PODS: Mutex<BTreeMap<PodUid, Weak<Semaphore>>> = Mutex::new(BTreeMap::new());
@@ -31,16 +38,30 @@ pub(super) async fn addresses(pod: &PodUid, host: &str, port: u16) -> Result<Vec
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
     let failed = |why: String| DialError::Lookup { name: host.to_owned(), why };
-    let stopping = || failed("the agent is stopping".to_owned());
-    let own = turns(pod).acquire_owned().await.map_err(|_closed| stopping())?;
-    let of_all = ALL.try_acquire().map_err(|_none_is_free| DialError::Busy { name: host.to_owned() })?;
+    let permits = permits(pod).await.ok_or_else(|| DialError::Busy { name: host.to_owned() })?;
     let name = host.to_owned();
     let found = blocking(move || {
-        let _permits = (own, of_all);
+        let _permits = permits;
         let found = (name.as_str(), port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
         Ok(found.take(ADDRESSES_MAX).collect())
     });
     found.await.map_err(|failure| failed(failure.message))
+}
+
+/// A turn of the pod's and one of all pods'; `None` where too many lookups of other pods do not end.
+async fn permits(pod: &PodUid) -> Option<(OwnedSemaphorePermit, SemaphorePermit<'static>)> {
+    let turns = turns(pod);
+    let own = Arc::clone(&turns).acquire_owned().await.ok()?;
+    let both = async {
+        let own = if ALL.available_permits() > OF_ALL / 2 {
+            own
+        } else {
+            drop(own);
+            turns.acquire_many_owned(OF_A_POD.into()).await.ok()?
+        };
+        Some((own, ALL.acquire().await.ok()?))
+    };
+    timeout(TURN_WITHIN, both).await.ok().flatten()
 }
 
 /// Those of a pod, for as long as somebody has one.
@@ -50,25 +71,28 @@ fn turns(pod: &PodUid) -> Arc<Semaphore> {
         return turns;
     }
     pods.retain(|_, turns| turns.strong_count() > 0);
-    let turns = Arc::new(Semaphore::new(OF_A_POD));
+    let turns = Arc::new(Semaphore::new(OF_A_POD.into()));
     pods.insert(pod.clone(), Arc::downgrade(&turns));
     turns
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// The turns of all pods are one test's at a time.
+    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
     /// A pod whose own lookups all hang waits, another one does not; and when there are too many of all pods, that is no verdict on
     /// any.
     #[tokio::test]
     async fn lookups_that_hang_hold_up_no_other_pod() {
+        let _alone = ALONE.lock().await;
         let [ours, theirs] = ["ours", "theirs"].map(PodUid::new);
         let hanging = turns(&theirs).acquire_many_owned(2).await.unwrap();
-        let short = Duration::from_millis(50);
-        let waits = tokio::time::timeout(short, addresses(&theirs, "localhost", 80)).await;
+        let waits = timeout(SHORT, addresses(&theirs, "localhost", 80)).await;
         assert!(waits.is_err(), "it is not held up by its own");
         let found = addresses(&ours, "localhost", 80).await.unwrap();
         assert!(found.iter().all(|address| address.ip().is_loopback()) && !found.is_empty(), "{found:?}");
@@ -82,5 +106,30 @@ mod tests {
         );
         drop((hanging, all));
         addresses(&theirs, "localhost", 80).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn pods_whose_lookups_all_hang_leave_turns_to_others() {
+        let _alone = ALONE.lock().await;
+        let (pod, ours) = (|number: usize| PodUid::new(format!("hangs-{number}")), PodUid::new("ours"));
+        let mut hanging = Vec::new();
+        for number in 0..32 {
+            hanging.push(permits(&pod(number)).await.unwrap());
+            // A second one each, of those that come first.
+            hanging.extend(timeout(SHORT, permits(&pod(number))).await.ok().flatten());
+        }
+        assert_eq!(hanging.len(), 48);
+        addresses(&ours, "localhost", 80).await.unwrap();
+        for number in 32..48 {
+            hanging.push(permits(&pod(number)).await.unwrap());
+        }
+        let error = addresses(&ours, "localhost", 80).await.unwrap_err();
+        assert!(matches!(error, DialError::Busy { .. }), "{error}");
+        let one_ends = async {
+            tokio::time::sleep(SHORT).await;
+            hanging.pop();
+        };
+        let (found, ()) = tokio::join!(addresses(&ours, "localhost", 80), one_ends);
+        found.expect("it has waited for its turn");
     }
 }
