@@ -76,11 +76,16 @@ pub(in crate::effects) struct UnderWay {
     count: usize,
     /// Whether one that has ended may have brought what no record tells of.
     is_unsure: bool,
+    /// The same of one before these, until one of these is recorded.
+    was_unsure: bool,
 }
 
 impl UnderWay {
-    pub(in crate::effects) fn begun(&mut self) {
-        self.is_unsure &= self.count > 0;
+    /// One has begun; whether one that had ended, perhaps of an earlier agent, had left something written.
+    pub(in crate::effects) fn begun(&mut self, was_written: bool) {
+        if self.count == 0 {
+            (self.is_unsure, self.was_unsure) = (false, was_written);
+        }
         self.count += 1;
     }
 
@@ -89,7 +94,8 @@ impl UnderWay {
     pub(in crate::effects) fn ended(&mut self, came: Came) -> Option<bool> {
         self.count = self.count.saturating_sub(1);
         self.is_unsure |= came == Came::Perhaps;
-        (self.count == 0).then_some(!self.is_unsure)
+        self.was_unsure &= came != Came::Recorded;
+        (self.count == 0).then_some(!self.is_unsure && !self.was_unsure)
     }
 }
 
@@ -110,12 +116,24 @@ mod tests {
             (vec![Perhaps, Nothing, Nothing], false),
         ] {
             let mut under_way = UnderWay::default();
-            ends.iter().for_each(|_| under_way.begun());
+            ends.iter().for_each(|_| under_way.begun(false));
             let (last, before) = ends.split_last().unwrap();
             for came in before {
                 assert_eq!(under_way.ended(*came), None, "{ends:?}: others are under way");
             }
             assert_eq!(under_way.ended(*last), Some(expected), "{ends:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_pull_before_may_have_brought_is_known_when_one_is_recorded() {
+        use Came::{Nothing, Perhaps, Recorded};
+        for (came, expected) in [(Nothing, false), (Perhaps, false), (Recorded, true)] {
+            let mut under_way = UnderWay::default();
+            under_way.begun(false);
+            assert_eq!(under_way.ended(Perhaps), Some(false));
+            under_way.begun(true);
+            assert_eq!(under_way.ended(came), Some(expected), "{came:?}");
         }
     }
 }

@@ -132,13 +132,16 @@ pub(super) async fn access(host: &Arc<Host>, image: &str, repository: &str, id: 
 pub(super) async fn begin(host: &Arc<Host>, image: &str) -> Result<(), Failure> {
     let mut under_way = host.pulls.lock().await;
     let (dir, name) = (dir(host), image.to_owned());
-    change(&host.pulls, move || {
+    let was_written = change(&host.pulls, move || {
         let text = serde_json::json!({"kind": "ImagePullIntent", "apiVersion": VERSION, "image": name});
-        put(&path(&dir, PULLING, &name), text.to_string().as_bytes())
+        let file = path(&dir, PULLING, &name);
+        let was_written = file.try_exists().unwrap_or(true);
+        put(&file, text.to_string().as_bytes())
+            .map(|()| was_written)
             .map_err(local("write a record of a pull below", dir.display().to_string()))
     })
     .await?;
-    under_way.entry(image.to_owned()).or_default().begun();
+    under_way.entry(image.to_owned()).or_default().begun(was_written);
     Ok(())
 }
 
@@ -185,10 +188,10 @@ async fn record_in(
     .await
 }
 
-async fn change(
+async fn change<T: Send + 'static>(
     pulls: &PullsUnderWay,
-    work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
-) -> Result<(), Failure> {
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
     match pulls.write(work).await {
         Ok(done) => done,
         Err(_unanswered) => Err(unknown("the disk of the root directory does not answer")),
