@@ -386,8 +386,8 @@ fn time_of(field: &Value) -> Result<Timestamp> {
     field.as_str().with_context(|| format!("no time: {field}"))?.parse().context("a time")
 }
 
-/// The API is told of what ended while the agent was away before the node has said again that it lives: after one of the returns, as a
-/// busy machine may hold each of them up.
+/// The API is told of what ended while the agent was away before the node has said again that it lives: after half of the returns at
+/// least, as a busy machine may hold each of them up.
 fn check_returns(audit: &[AuditEvent], returns: &[Return]) -> Result<()> {
     let renewals = returns.iter().map(|back| renewals_until_told(audit, back));
     let renewals = renewals.collect::<Result<Vec<usize>>>()?;
@@ -396,7 +396,8 @@ fn check_returns(audit: &[AuditEvent], returns: &[Return]) -> Result<()> {
         "the API was right {right:?} after the agent's returns, and told of ends after {renewals:?} renewals"
     );
     measured(&figure);
-    ensure!(renewals.iter().any(|count| *count <= RENEWALS_UNTIL_TOLD), "{figure}");
+    let soon = renewals.iter().filter(|count| **count <= RENEWALS_UNTIL_TOLD).count();
+    ensure!(soon * 2 >= renewals.len(), "{figure}");
     Ok(())
 }
 
