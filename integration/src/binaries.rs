@@ -73,6 +73,22 @@ fn is_of(id: &str, package: &str) -> bool {
     end.contains(&format!("#{package}@")) || end.starts_with(&format!("{package}#"))
 }
 
+/// Cargo without what it tells the programs that it runs of their packages: build scripts that look at that would run again, and
+/// everything after them be built again, whenever cargo is called by a shell and by one of its programs in turn.
+#[must_use]
+pub fn as_from_a_shell() -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in env::vars_os() {
+        let is_told = name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") || name == "OUT_DIR"
+        });
+        if is_told {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
+}
+
 /// Cargo, with the profile and the target directory of this program.
 fn cargo(command: &str) -> Result<Command> {
     let profile_dir = dir()?;
@@ -80,7 +96,7 @@ fn cargo(command: &str) -> Result<Command> {
         anyhow::bail!("{} is no target directory", profile_dir.display());
     };
     let profile = if profile == "debug" { "dev".into() } else { profile.to_owned() };
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = as_from_a_shell();
     cargo.arg(command).arg("--profile").arg(profile).arg("--target-dir").arg(target);
     cargo.current_dir(components::workspace());
     Ok(cargo)

@@ -82,7 +82,7 @@ pub fn build(commit: &str, profiles: Profiles) -> Result<()> {
     fs::create_dir_all(&source)?;
     unpack(commit, &source)?;
     for ((package, program), (profile, built)) in PROGRAMS.into_iter().zip(profiles.names()) {
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let mut cargo = binaries::as_from_a_shell();
         cargo.current_dir(&source).args(["build", "--quiet", "--locked", "--bins", "-p", package]);
         let status = cargo.args(["--profile", profile, "--target-dir"]).arg(&target).status();
         let status = status.context("start cargo")?;

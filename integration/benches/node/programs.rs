@@ -1,7 +1,6 @@
 //! Berth as it is shipped: the agent of profile `release`, the shim of profile `shim`, side by side in one directory.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
@@ -44,7 +43,7 @@ pub(crate) fn build_of(commit: &str) -> Result<PathBuf> {
 }
 
 fn cargo_build(package: &str, profile: &str, target: &Path) -> Result<()> {
-    let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let status = binaries::as_from_a_shell()
         .args(["build", "--quiet", "-p", package, "--bins", "--profile", profile, "--target-dir"])
         .arg(target)
         .current_dir(components::workspace())
