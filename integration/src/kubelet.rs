@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -228,6 +228,8 @@ fn kubelet_config(dir: &Path, cgroup_root: &str, in_cluster: bool) -> Value {
 fn containerd_config(node: &Node, dir: &Path, oci_runtime: &str) -> Result<String> {
     // The same program that the agent would take.
     let program = binaries::find(oci_runtime)?;
+    let base = dir.join("base-spec.json");
+    fs::write(&base, base_spec()?)?;
     Ok(format!(
         r#"version = 3
 root = "{root}"
@@ -254,6 +256,7 @@ restrict_oom_score_adj = true
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
+base_runtime_spec = "{base}"
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
 BinaryName = "{program}"
@@ -263,9 +266,20 @@ bin_dirs = ["{plugins}"]
 conf_dir = "{networks}"
 "#,
         root = dir.join("containerd").display(),
+        base = base.display(),
         program = program.display(),
         registries = node.containerd.registries().display(),
         plugins = components::bin_dir().display(),
         networks = node.cni_conf().display(),
     ))
+}
+
+/// containerd's own default, in the version of the specification that crun of Debian 12 knows: it refuses what says 1.1 or later.
+fn base_spec() -> Result<String> {
+    let mut command = Command::new(components::binary("ctr")?);
+    let output = command.args(["oci", "spec"]).output().context("run ctr oci spec")?;
+    ensure!(output.status.success(), "ctr oci spec ended with {}", output.status);
+    let mut spec: Value = serde_json::from_slice(&output.stdout).context("read what ctr oci spec says")?;
+    spec["ociVersion"] = json!("1.0.2");
+    Ok(spec.to_string())
 }

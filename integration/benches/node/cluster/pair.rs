@@ -84,7 +84,10 @@ impl Pair {
     /// Starts everything and waits until both nodes are ready.
     pub(super) fn start(oci_runtime: &'static str) -> Result<Self> {
         let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::whole())?;
-        let flags = |side: Side| vec![format!("--node-labels={LABEL}={side}")];
+        // Without its address a kubelet looks its name up, twice for ten seconds where no server answers.
+        let flags = |side: Side| {
+            vec![format!("--node-labels={LABEL}={side}"), format!("--node-ip={}", cluster::ADDRESS)]
+        };
         let kubelet = json!({ "maxPods": PODS_MAX });
         let mut node = Node::prepare(&Settings {
             kubelet: kubelet.clone(),
