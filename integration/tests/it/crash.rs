@@ -59,9 +59,9 @@ pub(crate) fn tests() -> Vec<Test> {
     let worlds = points.chunks(IN_A_WORLD).map(|chunk| (chunk[0].replace('#', "_"), chunk.join(" ")));
     let labelled = worlds.map(|(first, points)| at_points(format!("crash::from_{first}"), dies_at, points));
     // In guests too, where everything takes longer.
-    let cgroups = OF_CGROUPS.chunks(OF_CGROUPS.len() / 2).map(|points| {
-        at_points(format!("crash::of_cgroups_from_{}", points[0]), dies_at, points.join(" "))
-    });
+    let cgroups = OF_CGROUPS
+        .chunks(OF_CGROUPS.len() / 2)
+        .map(|points| at_points(format!("crash::of_cgroups_from_{}", points[0]), dies_at, points.join(" ")));
     let others = [
         at_points("crash::of_requests".to_owned(), requests::dies_at, words(requests::points())),
         at_points("crash::with_a_handler_of_containerd".to_owned(), dies_grouped, GROUPED.join(" ")),

@@ -383,9 +383,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (pulls, repository, id) = (PullsUnderWay::default(), "a.io/web", "sha256:01");
         let secrets: Vec<SecretRecord> = (0..16).map(|number| secret(&format!("u{number}"), "h")).collect();
-        let ends = secrets.iter().map(|used| {
-            record_in(&pulls, dir.path().to_owned(), repository, id, Some(used.clone()))
-        });
+        let ends = secrets
+            .iter()
+            .map(|used| record_in(&pulls, dir.path().to_owned(), repository, id, Some(used.clone())));
         futures::future::try_join_all(ends).await.unwrap();
         let access = read_access(dir.path(), "a.io/web:1", repository, id);
         let Access::With(known) = access else { panic!("{access:?}") };

@@ -487,8 +487,9 @@ mod tests {
         let (life, container) = (pod.life(), fixtures::container("web"));
         let (address, own, other) = (IpAddr::from([192, 0, 2, 7]), "192.0.2.7", "a.example");
         let command = || vec!["cat".to_owned(), "/a b".to_owned()];
-        let tcp = |host: Option<&str>| {
-            ProbeHandler::Tcp { host: host.map(str::to_owned), port: ProbePort::Number(9) }
+        let tcp = |host: Option<&str>| ProbeHandler::Tcp {
+            host: host.map(str::to_owned),
+            port: ProbePort::Number(9),
         };
         let exec = ExecProbe { sandbox: life.sandbox_id(), command: command() };
         for (handler, expected) in [
