@@ -1,12 +1,13 @@
 //! The real kubelet with a containerd of its own, beside a node: its root directory, cgroups and logs are its own; the network and
 //! the directory of log links are the node's.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -226,10 +227,7 @@ fn kubelet_config(dir: &Path, cgroup_root: &str, in_cluster: bool) -> Value {
 }
 
 fn containerd_config(node: &Node, dir: &Path, oci_runtime: &str) -> Result<String> {
-    // The same program that the agent would take.
-    let program = binaries::find(oci_runtime)?;
-    let base = dir.join("base-spec.json");
-    fs::write(&base, base_spec()?)?;
+    let program = oci_program(dir, oci_runtime)?;
     Ok(format!(
         r#"version = 3
 root = "{root}"
@@ -256,7 +254,6 @@ restrict_oom_score_adj = true
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
-base_runtime_spec = "{base}"
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
 BinaryName = "{program}"
@@ -266,7 +263,6 @@ bin_dirs = ["{plugins}"]
 conf_dir = "{networks}"
 "#,
         root = dir.join("containerd").display(),
-        base = base.display(),
         program = program.display(),
         registries = node.containerd.registries().display(),
         plugins = components::bin_dir().display(),
@@ -274,12 +270,24 @@ conf_dir = "{networks}"
     ))
 }
 
-/// containerd's own default, in the version of the specification that crun of Debian 12 knows: it refuses what says 1.1 or later.
-fn base_spec() -> Result<String> {
-    let mut command = Command::new(components::binary("ctr")?);
-    let output = command.args(["oci", "spec"]).output().context("run ctr oci spec")?;
-    ensure!(output.status.success(), "ctr oci spec ended with {}", output.status);
-    let mut spec: Value = serde_json::from_slice(&output.stdout).context("read what ctr oci spec says")?;
-    spec["ociVersion"] = json!("1.0.2");
-    Ok(spec.to_string())
+/// The same program that the agent would take. crun of Debian 12 refuses specifications of a version above 1.0, which containerd's CRI
+/// writes for sandboxes whatever its configuration says: it is given another number first.
+fn oci_program(dir: &Path, oci_runtime: &str) -> Result<PathBuf> {
+    let program = binaries::find(oci_runtime)?;
+    if oci_runtime != "crun" {
+        return Ok(program);
+    }
+    let (wrapper, program) = (dir.join("crun"), program.display());
+    let script = format!(
+        r#"#!/bin/sh
+case " $* " in *" create --bundle "*)
+    bundle="${{*#* create --bundle }}"
+    sed -i 's/"ociVersion":"1[0-9.]*"/"ociVersion":"1.0.2"/' "${{bundle%% *}}/config.json" ;;
+esac
+exec {program} "$@"
+"#
+    );
+    fs::write(&wrapper, script)?;
+    fs::set_permissions(&wrapper, Permissions::from_mode(0o755))?;
+    Ok(wrapper)
 }

@@ -287,7 +287,7 @@ mod tests {
     }
 
     fn of(auths: &[(&str, &str)]) -> Keyring {
-        let auths: serde_json::Map<String, Value> = auths
+        let auths: Map<String, Value> = auths
             .iter()
             .map(|(place, user)| ((*place).to_owned(), json!({"username": user, "password": "p"})))
             .collect();

@@ -315,7 +315,8 @@ impl Oracle {
             let Some(spec) = self.wanted.get(uid) else {
                 // Its own source has another one in its place, which is known at once.
                 let has_its_name = |pod: &Arc<Pod>| pod.source == source && pod.name == account.spec.name;
-                if !are_all_heard && !(is_heard && self.wanted.values().any(has_its_name)) {
+                let is_replaced = is_heard && self.wanted.values().any(has_its_name);
+                if !are_all_heard && !is_replaced {
                     continue;
                 }
                 let spec = Arc::clone(&account.spec);
