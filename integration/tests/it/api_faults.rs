@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::api_pods::{PODS, bound, gone, is_ready, is_well_behaved, path, restarts};
 use crate::kit::{SOON, eventually, inside, measured, shell, sleeper};
-use crate::suite::{Test, same, test};
+use crate::suite::{LONG_LIMIT, Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -23,7 +23,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("api_faults::a_slow_server_that_breaks_off_holds_up_no_pod", slow),
         test("api_faults::watches_that_end_expire_and_break_miss_nothing", watches),
         test("api_faults::a_server_that_is_behind_ends_no_pod", behind),
-        test("api_faults::a_flood_of_changes_holds_up_no_pod_and_fills_no_memory", flood),
+        test("api_faults::a_flood_of_changes_holds_up_no_pod_and_fills_no_memory", flood).within(LONG_LIMIT),
     ]
 }
 

@@ -364,9 +364,9 @@ fn check_grace(seen: &[Seen], returns: &[Return]) -> Result<()> {
         let state = &end.object["status"]["containerStatuses"][0]["state"]["terminated"];
         let ended = time_of(&state["finishedAt"]).with_context(|| format!("the end of {name}"))?;
         let of_pod = seen.iter().filter(|seen| seen.name() == name);
-        let times = of_pod.filter_map(|seen| time_of(&seen.object["metadata"]["deletionTimestamp"]).ok());
-        // At last it is deleted with no time left.
-        let until = times.max().with_context(|| format!("{name} was not seen to be deleted"))?;
+        let mut times = of_pod.filter_map(|seen| time_of(&seen.object["metadata"]["deletionTimestamp"]).ok());
+        // The last one is when the node had it removed.
+        let until = times.next().with_context(|| format!("{name} was not seen to be deleted"))?;
         ensure!(ended + second >= until, "{name} had until {until}, and was killed at {ended}");
         let begun = returns.iter().map(|one| one.begun).filter(|begun| *begun <= ended + second).max();
         let is_right = begun.is_none_or(|begun| is_nearer(ended, until.max(begun), begun + grace));

@@ -14,7 +14,7 @@ use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
 use crate::kit::{SOON, spent};
-use crate::suite::{Test, same, test};
+use crate::suite::{LONG_LIMIT, Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -22,7 +22,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("cluster::controllers_and_scheduler_bring_a_pod_to_a_node", whole),
         test("cluster::the_api_server_goes_and_comes_back", api_server_restarts),
         test("cluster::a_node_behind_a_network_that_fails", behind_a_network),
-        test("cluster::kubeadm_makes_a_control_plane_of_a_kubelet", init_of_a_kubelet),
+        test("cluster::kubeadm_makes_a_control_plane_of_a_kubelet", init_of_a_kubelet).within(LONG_LIMIT),
         test("cluster::a_kubelet_joins_by_kubeadm_and_runs_its_addons", a_kubelet_joins),
     ]
 }

@@ -33,7 +33,7 @@ pub(crate) const LONG_LIMIT: Duration = Duration::from_secs(6 * 60);
 /// How long a stopped lab may take to end.
 const END_LIMIT: Duration = Duration::from_secs(20);
 /// More than a machine has processors: they mostly wait.
-const AT_ONCE: usize = 5;
+const AT_ONCE: usize = 4;
 /// Those that wait for long, beside these.
 const LONG_AT_ONCE: usize = 4;
 
