@@ -365,7 +365,7 @@ fn check_grace(seen: &[Seen], returns: &[Return]) -> Result<()> {
         let ended = time_of(&state["finishedAt"]).with_context(|| format!("the end of {name}"))?;
         let of_pod = seen.iter().filter(|seen| seen.name() == name);
         let mut times = of_pod.filter_map(|seen| time_of(&seen.object["metadata"]["deletionTimestamp"]).ok());
-        // The last one is when the node had it removed.
+        // The first one is the API's, the last one is when the node had it removed.
         let until = times.next().with_context(|| format!("{name} was not seen to be deleted"))?;
         ensure!(ended + second >= until, "{name} had until {until}, and was killed at {ended}");
         let begun = returns.iter().map(|one| one.begun).filter(|begun| *begun <= ended + second).max();
@@ -379,7 +379,7 @@ fn check_grace(seen: &[Seen], returns: &[Return]) -> Result<()> {
 /// late by seconds.
 fn is_nearer(at: Timestamp, due: Timestamp, later: Timestamp) -> bool {
     let between = later.duration_since(due);
-    between < SignedDuration::from_secs(6) || at < due + between / 2
+    between < SignedDuration::from_secs(12) || at < due + between / 2
 }
 
 fn time_of(field: &Value) -> Result<Timestamp> {

@@ -32,8 +32,8 @@ const LIMIT: Duration = Duration::from_secs(240);
 pub(crate) const LONG_LIMIT: Duration = Duration::from_secs(6 * 60);
 /// How long a stopped lab may take to end.
 const END_LIMIT: Duration = Duration::from_secs(20);
-/// More than a machine has processors: they mostly wait.
-const AT_ONCE: usize = 4;
+/// More than a machine has processors: they wait now and then. With more they only wait for each other.
+const AT_ONCE: usize = 3;
 /// Those that wait for long, beside these.
 const LONG_AT_ONCE: usize = 4;
 

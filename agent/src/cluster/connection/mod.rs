@@ -57,8 +57,11 @@ use crate::{
 
 /// How long a connection may take to be made.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// How long nothing may come before the server is asked for a sign of life (`ReadIdleTimeout`).
-const PING_AFTER: Duration = Duration::from_secs(30);
+/// How long nothing may come before the server is asked for a sign of life (`ReadIdleTimeout`, which is 30 s there): so that a connection
+/// that lives is not silent for as long as [`SILENT`].
+const PING_AFTER: Duration = Duration::from_secs(10);
+/// How long nothing has come on a connection that is cut when the lease is not renewed.
+pub(super) const SILENT: Duration = Duration::from_secs(20);
 /// How long that may take (`PingTimeout`).
 const PING_WITHIN: Duration = Duration::from_secs(15);
 /// Requests that are sent before the server has told its settings: it breaks off those beyond.

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 
 use super::keep::{chance, object, value};
-use crate::cluster::{ApiError, Clients, client::within};
+use crate::cluster::{ApiError, Clients, client::within, connection};
 
 /// Keeps the lease of a node. It begins once the node has a UID, since a lease goes away with its node.
 pub(super) async fn keep(
@@ -53,7 +53,7 @@ pub(super) async fn keep(
                     tracing::warn!(%error, "renew the node's lease");
                 }
                 if error.is_unanswered() && is_silence_given_up(failures) {
-                    give_up_silent(&clients, every);
+                    give_up_silent(&clients, every.max(connection::SILENT));
                 }
                 backoff(failures, error.retry_after(), every)
             }

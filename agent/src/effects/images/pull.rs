@@ -59,12 +59,17 @@ pub(in crate::effects) async fn pull(host: &Arc<Host>, wanted: &WantedImage) -> 
             (info, came)
         }
         Err(failure) => {
-            let is_unknown = matches!(failure.kind, FailureKind::Unknown | FailureKind::RuntimeDown);
-            (Err(failure), if is_unknown { Came::Perhaps } else { Came::Nothing })
+            let came = if may_have_come(&failure) { Came::Perhaps } else { Came::Nothing };
+            (Err(failure), came)
         }
     };
     pulled::ended(host, &reference, came).await;
     Ok(Outcome::Image(Some(Arc::new(info?))))
+}
+
+/// Whether an image may be there though its transfer failed: nobody has said what became of that.
+fn may_have_come(failure: &Failure) -> bool {
+    matches!(failure.kind, FailureKind::Unknown | FailureKind::RuntimeDown)
 }
 
 /// Looks at what came, and keeps with what.
@@ -125,6 +130,8 @@ async fn fetch(
         let (stream, _answered) = auth::open(&host.containerd, repository, named.clone(), credential).await?;
         match transfer(host, reference, &dir, stream).await {
             Ok(()) => return Ok(source),
+            // The next one's failure must not hide it.
+            Err(failure) if may_have_come(&failure) => return Err(failure),
             Err(failure) => failed.push(failure),
         }
     }

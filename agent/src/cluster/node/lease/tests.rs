@@ -16,9 +16,9 @@ mod others;
 /// A renewal may take a quarter of it.
 const LEASE_SECONDS: u32 = 8;
 
-/// Nothing else says so before a ping does, whose time is far longer than that of a lease.
+/// Nothing else says so before a ping does, whose time is longer.
 #[tokio::test]
-async fn connections_that_are_silent_are_given_up_with_the_second_renewal_that_fails() {
+async fn connections_that_are_silent_are_given_up_with_a_renewal_that_fails() {
     let authority = Authority::new("ours");
     let server = Server::start_http2(&authority, &["127.0.0.1"], 100).await;
     let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
