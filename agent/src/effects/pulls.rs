@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use crate::one_thread::{OneThread, Unanswered};
 
 /// How long the disk of the root directory may take.
-const WITHIN: Duration = Duration::from_secs(20);
+pub(in crate::effects) const WITHIN: Duration = Duration::from_secs(20);
 
 /// Those of each image, and who changes what is written of them. Clones share it.
 #[derive(Debug, Clone, Default)]

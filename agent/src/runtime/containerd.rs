@@ -4,6 +4,7 @@ use std::{path::Path, time::Duration};
 
 use berth_core::failure::{Failure, FailureKind};
 use containerd_client::services::v1::{
+    GetRequest, GetResponse,
     containers_client::ContainersClient,
     content_client::ContentClient,
     diff_client::DiffClient,
@@ -229,6 +230,20 @@ impl Containerd {
             Err(_elapsed) => Cause::Timeout(limit),
         };
         Err(CallError { act, target: target.to_owned(), cause })
+    }
+
+    /// Looks at a task; none when there is none, or its shim has died, though it is in containerd's books until that has cleaned up.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn task(&self, id: &str) -> Result<Option<GetResponse>, CallError> {
+        let get = GetRequest { container_id: id.to_owned(), exec_id: String::new() };
+        let mut client = self.tasks();
+        match self.call("look at task", id, client.get(get)).await {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if error.is_shim_gone() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Waits for the next message of an answer that comes in several, each at most as long as the configuration allows.

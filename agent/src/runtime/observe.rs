@@ -12,8 +12,7 @@ use berth_core::{
 };
 use containerd_client::{
     services::v1::{
-        Container, GetRequest, ListContainersRequest, ListTasksRequest, container::Runtime,
-        sandbox::StoreListRequest,
+        Container, ListContainersRequest, ListTasksRequest, container::Runtime, sandbox::StoreListRequest,
     },
     types::{Sandbox, v1::Process},
 };
@@ -202,13 +201,11 @@ async fn loose_tasks(
 }
 
 /// A task that containerd does not list: it leaves out those whose shims do not answer at once (`addTasks` of its
-/// `plugins/services/tasks/local.go`). One whose shim has died is in its books until it has cleaned up, and is gone.
+/// `plugins/services/tasks/local.go`).
 async fn unlisted_task(containerd: &Containerd, id: &str, created_at: Option<Timestamp>) -> ObservedTask {
-    let get = GetRequest { container_id: id.to_owned(), exec_id: String::new() };
-    let mut client = containerd.tasks();
-    match containerd.call("look at task", id, client.get(get)).await {
-        Ok(answer) => observed_process(&answer.process.unwrap_or_default(), created_at),
-        Err(error) if error.is_shim_gone() => ObservedTask::Absent,
+    match containerd.task(id).await {
+        Ok(Some(answer)) => observed_process(&answer.process.unwrap_or_default(), created_at),
+        Ok(None) => ObservedTask::Absent,
         Err(error) => {
             tracing::debug!(error = with_causes(&error), "a task that is not listed could not be looked at");
             ObservedTask::Unknown

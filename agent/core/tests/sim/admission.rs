@@ -155,12 +155,8 @@ fn resources_that_others_put_on_the_node_are_counted() {
 }
 
 /// Pods with an event of this reason.
-fn told_of<'a>(run: &'a Run, reason: &str) -> Vec<&'a str> {
-    let notes = run.told.iter().filter_map(|effect| match effect {
-        Effect::Pod { act: Act::Note(note), .. } => Some(note),
-        Effect::Pod { .. } | Effect::Node { .. } => None,
-    });
-    notes.filter(|note| note.event.reason == reason).map(|note| note.name.name.as_str()).collect()
+fn told_of<'a>(run: &'a Run, reason: &'a str) -> Vec<&'a str> {
+    run.notes(reason).map(|(_, note)| note.name.name.as_str()).collect()
 }
 
 /// A node may come to have less than those that run asked for: what they have beyond that is missing too.

@@ -78,9 +78,8 @@ fn that_there_is_no_dns_of_the_cluster_is_told_once() {
         ..pods::pod("web", &["main"])
     });
     run.settle();
-    let is_note = |effect: &&Effect| matches!(effect, Effect::Pod { act: Act::Note(note), .. } if note.event.reason == "MissingClusterDNS");
     for _ in 0..2 {
-        assert_eq!(run.told.iter().filter(is_note).count(), 1);
+        assert_eq!(run.notes("MissingClusterDNS").count(), 1);
         run.restart(None);
         run.settle();
     }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use berth_core::{
-    effect::{Act, Effect, NodeAct},
+    effect::{Effect, NodeAct},
     event::{Event, Restored},
     failure::FailureKind,
     id::{ContainerId, PodUid},
@@ -22,12 +22,7 @@ fn of(source: Source) -> Pod {
 }
 
 fn notes<'a>(run: &'a Run, reason: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
-    run.told.iter().filter_map(move |effect| match effect {
-        Effect::Pod { pod, act: Act::Note(note), .. } if note.event.reason == reason => {
-            Some((pod.as_str(), note.event.message.as_str()))
-        }
-        Effect::Pod { .. } | Effect::Node { .. } => None,
-    })
+    run.notes(reason).map(|(pod, note)| (pod.as_str(), note.event.message.as_str()))
 }
 
 fn runs(run: &Run, source: Source) -> bool {
@@ -104,13 +99,7 @@ fn a_name_is_one_pods_and_then_the_others() {
 /// An agent that was killed before it could write down that a pod was to go finds it beside the one that took its name then.
 #[test]
 fn of_two_that_have_one_name_the_one_that_began_last_goes_on() {
-    let mut run = Run::in_a_cluster();
-    run.cluster.as_mut().expect("a cluster").server.bind(of(Source::Api));
-    run.want(of(Source::File));
-    run.settle();
-    run.settle_cluster();
-    run.settle();
-    assert!(runs(&run, Source::File) && !runs(&run, Source::Api));
+    let (mut run, _here) = kept_out();
     run.advance(Duration::from_secs(1), Run::settle);
 
     run.are_writes_slow = true;

@@ -40,8 +40,7 @@ fn limits(run: &Run) -> Vec<Option<u64>> {
 }
 
 fn notes(run: &Run) -> usize {
-    let is_note = |effect: &&Effect| matches!(effect, Effect::Pod { act: Act::Note(note), .. } if note.event.reason == "ResizeInfeasible");
-    run.told.iter().filter(is_note).count()
+    run.notes("ResizeInfeasible").count()
 }
 
 /// It says so once, restarts nothing for it, and starts what ends with what it has; the next agent goes on so.

@@ -12,10 +12,11 @@ use berth_core::{
     effect::{Act, Effect},
     event::{Event, Outcome},
     failure::{Failure, FailureKind},
-    id::{ContainerId, OpId, SandboxId},
+    id::{ContainerId, OpId, PodUid, SandboxId},
     node::Node,
     observation::{Observation, SandboxReport},
     spec::{Pod, Source},
+    status::Note,
     time::{Mono, Now},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -142,6 +143,16 @@ impl Run {
         self.are_manifests_untold = true;
         self.node = new_node(self.cluster.is_some());
         self.boot(silent);
+    }
+
+    /// Events of pods that were told for this reason.
+    pub(crate) fn notes<'a>(&'a self, reason: &'a str) -> impl Iterator<Item = (&'a PodUid, &'a Note)> {
+        self.told.iter().filter_map(move |effect| match effect {
+            Effect::Pod { pod, act: Act::Note(note), .. } => {
+                Some((pod, note)).filter(|_| note.event.reason == reason)
+            }
+            Effect::Pod { .. } | Effect::Node { .. } => None,
+        })
     }
 
     /// The agent hears what manifests want, where it has not since it began; whether there was that to hear.

@@ -5,6 +5,8 @@
 //! that nothing makes it late.
 
 mod addresses;
+#[cfg(test)]
+mod fake;
 mod keep;
 mod lease;
 mod machine;

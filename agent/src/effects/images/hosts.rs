@@ -24,12 +24,11 @@ pub(super) async fn dir_of(
     dirs: &[PathBuf],
     reference: &str,
 ) -> Result<PathBuf, Unanswered> {
-    let host = reference.split('/').next().unwrap_or_default();
     let first = dirs.first().map_or_else(|| Path::new("").to_owned(), Clone::clone);
     if dirs.len() < 2 {
         return Ok(first);
     }
-    let (dirs, names) = (dirs.to_vec(), names(host));
+    let (dirs, names) = (dirs.to_vec(), names(reference));
     let known = move || dirs.into_iter().find(|dir| names.iter().any(|name| dir.join(name).exists()));
     Ok(reader.run(WITHIN, known).await?.unwrap_or(first))
 }
@@ -44,7 +43,7 @@ pub(super) async fn named(
     if dir.as_os_str().is_empty() {
         return Ok(Vec::new());
     }
-    let (dir, names) = (dir.to_owned(), names(reference.split('/').next().unwrap_or_default()));
+    let (dir, names) = (dir.to_owned(), names(reference));
     let read = move || {
         let own = names.iter().map(|name| dir.join(name)).find(|dir| dir.exists())?;
         let bytes = read_bounded(&own.join(FILE)).ok().flatten()?;
@@ -71,7 +70,8 @@ fn host_of(url: &str) -> Option<String> {
 }
 
 /// What containerd looks for, in its order (`hostPaths` of `core/remotes/docker/config/config_unix.go`).
-fn names(host: &str) -> Vec<String> {
+fn names(reference: &str) -> Vec<String> {
+    let host = reference.split('/').next().unwrap_or_default();
     let with_port = host.rsplit_once(':').map(|(name, port)| format!("{name}_{port}_"));
     with_port.into_iter().chain([host.to_owned(), DEFAULT.to_owned()]).collect()
 }

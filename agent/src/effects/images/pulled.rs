@@ -9,7 +9,6 @@ use std::{
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use berth_core::failure::Failure;
@@ -21,7 +20,7 @@ use crate::effects::{
     PullsUnderWay,
     failure::{local, unknown},
     host::blocking,
-    pulls::Came,
+    pulls::{Came, WITHIN},
 };
 
 /// Directory of the records, below the root directory.
@@ -31,9 +30,6 @@ pub(super) const PULLING: &str = "pulling";
 
 /// Version of their form.
 const VERSION: &str = "kubelet.config.k8s.io/v1beta1";
-
-/// How long the disk of the root directory may take.
-const WITHIN: Duration = Duration::from_secs(20);
 
 /// Largest record that is read, and most secrets in one.
 const BYTES_MAX: u64 = 1 << 20;

@@ -12,8 +12,7 @@ use berth_core::{
 };
 use containerd_client::{
     services::v1::{
-        CreateTaskRequest, DeleteTaskRequest, GetRequest, KillRequest, StartRequest as StartTaskRequest,
-        WaitRequest,
+        CreateTaskRequest, DeleteTaskRequest, KillRequest, StartRequest as StartTaskRequest, WaitRequest,
     },
     types::{Mount, v1::Status},
 };
@@ -147,13 +146,8 @@ async fn kill(host: &Host, id: &ContainerId) -> Result<(), CallError> {
 
 /// How the task is; none when there is none, or its shim has died.
 async fn status(host: &Host, id: &ContainerId) -> Result<Option<Status>, CallError> {
-    let get = GetRequest { container_id: id.to_string(), exec_id: String::new() };
-    let mut client = host.containerd.tasks();
-    match host.containerd.call("look at task", id.as_str(), client.get(get)).await {
-        Ok(answer) => Ok(answer.process.map(|process| process.status())),
-        Err(error) if error.is_shim_gone() => Ok(None),
-        Err(error) => Err(error),
-    }
+    let answer = host.containerd.task(id.as_str()).await?;
+    Ok(answer.and_then(|answer| answer.process).map(|process| process.status()))
 }
 
 fn gone_is_fine<T>(result: Result<T, CallError>) -> Result<(), CallError> {

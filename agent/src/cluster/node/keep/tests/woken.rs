@@ -16,13 +16,15 @@ use berth_core::{
     spec::Quantities,
 };
 use futures::{StreamExt, stream};
-use http::{Request, Response};
+use http::Response;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Bytes, Frame};
-use kube::client::Body;
 
 use super::*;
-use crate::{cluster::Recorder, config::RuntimeSettings};
+use crate::{
+    cluster::{Recorder, node::fake::clients},
+    config::RuntimeSettings,
+};
 
 /// How often the node is computed, and far less, which is far more than it takes to tell of a change.
 const SELDOM: Duration = Duration::from_secs(3600);
@@ -39,9 +41,9 @@ struct Server {
 }
 
 impl Server {
-    fn answer(&mut self, method: &str, sent: &[u8]) -> UnsyncBoxBody<Bytes, Infallible> {
+    fn answer(&mut self, method: &str, sent: &[u8]) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
         match method {
-            "GET" => return nothing(),
+            "GET" => return Response::new(nothing()),
             "POST" => self.node = Some(serde_json::from_slice(sent).unwrap()),
             _ => self.patches.push(String::from_utf8_lossy(sent).into_owned()),
         }
@@ -49,7 +51,7 @@ impl Server {
         let mut node = self.node.clone().unwrap();
         node["metadata"]["uid"] = json!("u1");
         node["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        Full::<Bytes>::from(node.to_string()).boxed_unsync()
+        Response::new(Full::<Bytes>::from(node.to_string()).boxed_unsync())
     }
 
     fn is_told(&self, text: &str) -> bool {
@@ -64,20 +66,6 @@ fn nothing() -> UnsyncBoxBody<Bytes, Infallible> {
     let line = Bytes::from(format!("{mark}\n"));
     let lines = stream::iter([Ok::<_, Infallible>(Frame::data(line))]).chain(stream::pending());
     StreamBody::new(lines).boxed_unsync()
-}
-
-fn clients(server: &Arc<Mutex<Server>>) -> Clients {
-    let server = Arc::clone(server);
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let server = Arc::clone(&server);
-        async move {
-            let (parts, body) = request.into_parts();
-            let sent = body.collect_bytes().await.unwrap();
-            let answer = server.lock().unwrap().answer(parts.method.as_str(), &sent);
-            Ok::<_, Infallible>(Response::new(answer))
-        }
-    });
-    Clients::new(Client::new(service, "default"))
 }
 
 fn settings() -> NodeSettings {
@@ -146,7 +134,7 @@ async fn what_pods_wait_for_is_told_at_once_however_seldom_the_node_is_computed(
         settings: settings(),
         machine: machine(),
         runtime: current,
-        clients: clients(&server),
+        clients: clients(&server, Server::answer),
         network: wired,
         health: heard,
         images,

@@ -1,14 +1,12 @@
 //! A lease that others write.
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
-use http::{Request, Response};
-use kube::{Client, client::Body};
+use http::Response;
+use kube::client::Body;
 
 use super::*;
+use crate::cluster::node::fake::clients;
 
 /// Far more than two renewals take.
 const LONG: Duration = Duration::from_secs(60);
@@ -29,7 +27,12 @@ impl Server {
         lease
     }
 
-    fn answer(&mut self, method: &str, sent: Value) -> (u16, Value) {
+    fn answer(&mut self, method: &str, sent: &[u8]) -> Response<Body> {
+        let (code, object) = self.act(method, serde_json::from_slice(sent).unwrap_or_default());
+        Response::builder().status(code).body(Body::from(object.to_string().into_bytes())).unwrap()
+    }
+
+    fn act(&mut self, method: &str, sent: Value) -> (u16, Value) {
         let version = |lease: &Value| lease["metadata"]["resourceVersion"].clone();
         match (method, self.lease.clone()) {
             ("GET", Some(lease)) => (200, lease),
@@ -51,22 +54,6 @@ fn refusal(code: u16, reason: &str) -> (u16, Value) {
     (code, status)
 }
 
-fn clients(server: &Arc<Mutex<Server>>) -> Clients {
-    let server = Arc::clone(server);
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let server = Arc::clone(&server);
-        async move {
-            let (parts, body) = request.into_parts();
-            let sent = body.collect_bytes().await.unwrap();
-            let sent = serde_json::from_slice(&sent).unwrap_or_default();
-            let (code, object) = server.lock().unwrap().answer(parts.method.as_str(), sent);
-            let body = Body::from(object.to_string().into_bytes());
-            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
-        }
-    });
-    Clients::new(Client::new(service, "default"))
-}
-
 /// Waits until the lease was renewed twice: the first time may have been under way.
 async fn is_renewed(server: &Mutex<Server>, after: &str) {
     let before = server.lock().unwrap().renewals;
@@ -83,7 +70,7 @@ async fn is_renewed(server: &Mutex<Server>, after: &str) {
 async fn a_lease_that_others_changed_or_removed_is_renewed_all_the_same() {
     let server = Arc::new(Mutex::new(Server::default()));
     let (_told, uid) = watch::channel(Some("u1".to_owned()));
-    let keeping = tokio::spawn(keep(clients(&server), "n".to_owned(), 1, uid));
+    let keeping = tokio::spawn(keep(clients(&server, Server::answer), "n".to_owned(), 1, uid));
     is_renewed(&server, "it was made").await;
     {
         let mut server = server.lock().unwrap();
