@@ -25,6 +25,7 @@ use berth_core::{config::Paths, id::SandboxId, paths, status::NetworkStatus};
 use futures::future::BoxFuture;
 use nix::fcntl::Flock;
 use tokio::{sync::watch, time::Instant};
+use tokio_util::task::TaskTracker;
 
 use self::{collect::Leftovers, orphans::Orphans, plugins::Plugins};
 use crate::{
@@ -67,6 +68,8 @@ impl fmt::Debug for Changeable {
 #[derive(Debug)]
 struct Inner {
     runtime: Runtime,
+    /// Calls of plugins; none begins once it is closed.
+    calls: TaskTracker,
     namespaces: Namespaces,
     config: Cni,
     plugins: Plugins,
@@ -175,6 +178,7 @@ impl Network {
         })?;
         Ok(Self(Arc::new(Inner {
             runtime,
+            calls: TaskTracker::new(),
             namespaces: Namespaces::marked_in(paths::netns_marks(places)),
             config: config.clone(),
             leftovers: Leftovers::default(),
@@ -218,8 +222,23 @@ impl Network {
         self.records_answer(attachment.container_id.as_str(), Sort::Own).await?;
         self.0.orphans.gone(attachment.container_id.as_str(), deadline).await?;
         let runtime = self.0.plugins.attaching(&self.0.runtime);
-        let result = runtime.add(list, &attachment, deadline).await?;
+        let result = self.call(runtime.add(list, &attachment, deadline)).await?;
         status(&attachment, &result)
+    }
+
+    /// Returns when no plugin runs and what each said is recorded. From now on none begins; one that is not waited for goes on,
+    /// and the next agent waits for it.
+    pub async fn finish(&self) {
+        self.0.runtime.let_plugins_go_on();
+        self.0.calls.close();
+        self.0.calls.wait().await;
+    }
+
+    async fn call<T>(&self, call: impl Future<Output = Result<T, CniError>>) -> Result<T, NetworkError> {
+        if self.0.calls.is_closed() {
+            return Err(NetworkError::Stopping);
+        }
+        Ok(self.0.calls.track_future(call).await?)
     }
 
     /// Detaches a sandbox with the configuration that it was attached with; the one of now is read only when that is unusable.
@@ -235,12 +254,12 @@ impl Network {
         self.records_answer(container_id.as_str(), Sort::Ends).await?;
         self.0.orphans.gone(container_id.as_str(), deadline).await?;
         let runtime = self.0.plugins.detaching(&self.0.runtime);
-        match runtime.del_container(container_id, netns, None, deadline).await {
-            Err(CniError::RecordedConfig { .. }) => {
+        match self.call(runtime.del_container(container_id, netns, None, deadline)).await {
+            Err(NetworkError::Cni(error)) if matches!(*error, CniError::RecordedConfig { .. }) => {
                 let current = self.load().await.ok();
-                Ok(runtime.del_container(container_id, netns, current.as_ref(), deadline).await?)
+                self.call(runtime.del_container(container_id, netns, current.as_ref(), deadline)).await
             }
-            result => Ok(result?),
+            result => result,
         }
     }
 
@@ -257,7 +276,7 @@ impl Network {
         self.records_answer(sandbox.as_str(), Sort::Ends).await?;
         self.0.orphans.gone(sandbox.as_str(), deadline).await?;
         let runtime = self.0.plugins.detaching(&self.0.runtime);
-        Ok(runtime.del_container(&id, &netns, None, deadline).await?)
+        self.call(runtime.del_container(&id, &netns, None, deadline)).await
     }
 
     /// A pod needs a sandbox: from now on it is no leftover. Waits for a removal that is under way.

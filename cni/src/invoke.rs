@@ -1,11 +1,14 @@
 //! Running one plugin: find it, start it, feed it, collect what it prints, and never wait past the deadline.
 //!
 //! A plugin runs in a process group of its own, which is killed when the deadline passes, when it prints too much, or
-//! when the caller gives up (the future is dropped). It inherits the environment and no descriptor.
+//! when the caller gives up (the future is dropped), unless the process is about to end. It inherits the environment and no
+//! descriptor.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
@@ -30,16 +33,37 @@ const BUSY_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::f
 /// How long the pipes of a plugin that ended may stay open in processes it left behind.
 const PIPE_GRACE: Duration = Duration::from_millis(500);
 
+/// Whether plugins go on when their callers give up. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct GoOn(Arc<AtomicBool>);
+
+impl GoOn {
+    pub(crate) fn from_now_on(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_so(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Where programs are, what waits for their disk, and whether they go on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Programs<'p> {
+    pub(crate) bin_dirs: &'p [PathBuf],
+    pub(crate) disk: &'p Disk,
+    pub(crate) go_on: &'p GoOn,
+}
+
 /// Runs a request and returns what the plugin printed on standard output.
 pub(crate) async fn run(
     request: &Request,
-    bin_dirs: &[PathBuf],
-    disk: &Disk,
+    programs: Programs<'_>,
     deadline: Instant,
 ) -> Result<Vec<u8>, PluginFailure> {
     let started = Instant::now();
     let finished = timeout_at(deadline, async {
-        let mut running = Running::spawn(request, bin_dirs, disk, deadline).await?;
+        let mut running = Running::spawn(request, programs, deadline).await?;
         running.converse(&request.stdin).await
     });
     let output =
@@ -81,18 +105,22 @@ impl Output {
     }
 }
 
-/// A started plugin. Dropped before it ended, its whole process group is killed.
+/// A started plugin. Dropped before it ended, its whole process group is killed, unless it is to go on.
 struct Running {
     // Before `child`: a group is killed while its leader is not yet reaped, so that the id cannot be another's.
     group: KillOnDrop,
     child: Child,
 }
 
-struct KillOnDrop(Option<Pid>);
+struct KillOnDrop {
+    group: Option<Pid>,
+    unless: GoOn,
+}
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        if let Some(group) = self.0
+        if let Some(group) = self.group
+            && !self.unless.is_so()
             && let Err(error) = killpg(group, Signal::SIGKILL)
         {
             tracing::warn!(%group, %error, "cannot kill a CNI plugin");
@@ -103,13 +131,12 @@ impl Drop for KillOnDrop {
 impl Running {
     async fn spawn(
         request: &Request,
-        bin_dirs: &[PathBuf],
-        disk: &Disk,
+        programs: Programs<'_>,
         deadline: Instant,
     ) -> Result<Self, PluginFailure> {
         let mut pause = BUSY_PAUSE.0;
         for _attempt in 1..BUSY_RETRIES {
-            match Self::spawn_once(request, bin_dirs, disk, deadline).await {
+            match Self::spawn_once(request, programs, deadline).await {
                 Err(PluginFailure::Spawn { source, .. })
                     if source.kind() == io::ErrorKind::ExecutableFileBusy =>
                 {
@@ -119,17 +146,17 @@ impl Running {
             }
             pause = (pause * 2).min(BUSY_PAUSE.1);
         }
-        Self::spawn_once(request, bin_dirs, disk, deadline).await
+        Self::spawn_once(request, programs, deadline).await
     }
 
     /// To look for the program and to execute it are reads of the disk it is on: the caller of `spawn` waits for both.
     async fn spawn_once(
         request: &Request,
-        bin_dirs: &[PathBuf],
-        disk: &Disk,
+        programs: Programs<'_>,
         deadline: Instant,
     ) -> Result<Self, PluginFailure> {
-        let (plugin, env, bin_dirs) = (request.plugin.clone(), request.env.clone(), bin_dirs.to_vec());
+        let (plugin, env) = (request.plugin.clone(), request.env.clone());
+        let (bin_dirs, unless) = (programs.bin_dirs.to_vec(), programs.go_on.clone());
         let work = move || {
             let program = find(&plugin, &bin_dirs)?;
             let mut command = Command::new(&program);
@@ -138,18 +165,17 @@ impl Running {
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
-                .process_group(0)
-                .kill_on_drop(true);
-            Self::started(&program, command.spawn())
+                .process_group(0);
+            Self::started(&program, command.spawn(), unless)
         };
-        let spawned = disk.run(deadline, work).await;
+        let spawned = programs.disk.run(deadline, work).await;
         spawned.map_err(|source| PluginFailure::Spawn { program: request.plugin.as_str().into(), source })?
     }
 
-    fn started(program: &Path, spawned: io::Result<Child>) -> Result<Self, PluginFailure> {
+    fn started(program: &Path, spawned: io::Result<Child>, unless: GoOn) -> Result<Self, PluginFailure> {
         let child = spawned.map_err(|source| PluginFailure::Spawn { program: program.to_owned(), source })?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-        Ok(Self { group: KillOnDrop(group), child })
+        Ok(Self { group: KillOnDrop { group, unless }, child })
     }
 
     async fn converse(&mut self, input: &[u8]) -> Result<Output, PluginFailure> {
@@ -181,7 +207,7 @@ impl Running {
                 // Cancel-safe: waiting again would give the same status.
                 ended = self.child.wait() => {
                     let status = ended.map_err(PluginFailure::Pipe)?;
-                    self.group.0 = None;
+                    self.group.group = None;
                     // All it printed is in the pipes; only a process it left behind keeps them open.
                     if let Ok(closed) = timeout(PIPE_GRACE, &mut pipes).await {
                         closed?;
@@ -190,7 +216,7 @@ impl Running {
                 }
             }
         };
-        self.group.0 = None;
+        self.group.group = None;
         Ok(Output { status, stdout: printed, stderr: complained })
     }
 }

@@ -16,7 +16,7 @@ use crate::attachment::Attachment;
 use crate::config::NetworkList;
 use crate::disk::{Disk, RECORDS_WITHIN};
 use crate::error::{CniError, PluginFailure};
-use crate::invoke;
+use crate::invoke::{self, GoOn, Programs};
 use crate::locks::Locks;
 use crate::name::{ContainerId, NetworkName, PluginType};
 use crate::plan::{self, CheckPlan, Request, Verb};
@@ -97,6 +97,7 @@ impl Plugins {
 pub(crate) struct Inner {
     store: Store,
     disk: Disk,
+    go_on: GoOn,
     pub(crate) locks: Locks,
 }
 
@@ -115,8 +116,14 @@ impl Runtime {
             return Err(SetupError::RelativeRecords(records_dir));
         }
         let store = Store::new(&cache_dir, &records_dir);
-        let (disk, locks) = (Disk::default(), Locks::default());
-        Ok(Self { inner: Arc::new(Inner { store, disk, locks }), plugins })
+        let inner = Inner { store, disk: Disk::default(), go_on: GoOn::default(), locks: Locks::default() };
+        Ok(Self { inner: Arc::new(inner), plugins })
+    }
+
+    /// From now on a plugin goes on when its caller gives up, as it does when this process is killed: for one that is about to
+    /// end. A DEL that is cut off may leave what no later one finds, such as rules for the address of a link that has gone.
+    pub fn let_plugins_go_on(&self) {
+        self.inner.go_on.from_now_on();
     }
 
     /// The same runtime, with its locks and records, which searches plugins elsewhere.
@@ -449,7 +456,8 @@ impl Runtime {
     }
 
     async fn invoke(&self, request: &Request, deadline: Instant) -> Result<Vec<u8>, PluginFailure> {
-        invoke::run(request, &self.plugins.bin_dirs, &self.inner.disk, deadline).await
+        let Inner { disk, go_on, .. } = &*self.inner;
+        invoke::run(request, Programs { bin_dirs: &self.plugins.bin_dirs, disk, go_on }, deadline).await
     }
 }
 

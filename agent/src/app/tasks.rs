@@ -88,6 +88,11 @@ impl Parts {
         };
         tasks.spawn(cancelled_with(cancel.clone(), follower.run()));
         tasks.spawn(cancelled_with(cancel.clone(), host.network.clone().keep(sender.clone(), given_cidrs)));
+        let (network, stop) = (host.network.clone(), cancel.clone());
+        tasks.spawn(async move {
+            stop.cancelled().await;
+            network.finish().await;
+        });
         let read = reads_manifests(&host.workers);
         tasks.spawn(async move { source::file::run(&config, read, view, sender, cancel).await });
         Ok(tasks)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use berth_core::{
     effect::{Act, Effect, NodeAct},
     id::{PodUid, SandboxId},
-    pod::port::signal::SIGNAL_DEADLINE,
+    pod::port::{probe::ProbeCall, signal::SIGNAL_DEADLINE},
 };
 
 /// What effects compete for.
@@ -108,6 +108,8 @@ pub(super) const PULL: Duration = Duration::from_secs(6 * 3600);
 
 /// For a probe beyond its own time, which ends it: only against a bug, and a shim that hangs.
 const PROBE: Duration = Duration::from_secs(15);
+/// For a command beyond that, whose own time begins with its start (`ExecSync` of `cri-client/pkg/remote_runtime.go`).
+const COMMAND: Duration = Duration::from_secs(120);
 
 /// Targets of more than one kind.
 const CGROUP: &str = "cgroup";
@@ -150,7 +152,10 @@ impl EffectKind {
             Act::StartContainer(_) => without_lane(RUNTIME),
             Act::WriteFiles(_) => without_lane(LOCAL),
             Act::Look(_) => on(Lane::Looks, LOCAL).alone("look", pod),
-            Act::Probe(request) => on(Lane::Probes, request.timeout.saturating_add(PROBE)),
+            Act::Probe(request) => {
+                let start = if matches!(request.call, ProbeCall::Exec(_)) { COMMAND } else { Duration::ZERO };
+                on(Lane::Probes, request.timeout.saturating_add(start + PROBE))
+            }
             Act::KeepEnd(_) => on(Lane::Disk, LOCAL).alone(KEPT_END, pod),
             Act::LookAtTask(_) => on(Lane::Signals, SIGNAL_DEADLINE),
             Act::Signal(_) => on(Lane::Signals, SIGNAL_DEADLINE),

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
+use std::path::Path;
 use std::time::Duration;
 
 use berth_cni::{CniError, Gc, PluginFailure, Verb};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::fixture::{Fixture, LONG, attachment, deadline, list, parse, soon, wait_until, with_causes};
@@ -113,20 +115,41 @@ async fn a_hanging_plugin_is_killed_with_its_children() {
     assert_eq!(fixture.done().len(), 0);
 }
 
+/// An ADD that does not end before `until` is there, and the process that its plugin has started.
+async fn hanging_add(fixture: &Fixture, until: &Path) -> (JoinHandle<()>, String) {
+    fixture.control("a", &json!({"ADD": {"leave_child": true, "wait_for": until}}));
+    let runtime = fixture.runtime.clone();
+    let add = tokio::spawn(async move {
+        drop(runtime.add(&list("1.0.0", &["a"]), &attachment("id1"), deadline()).await);
+    });
+    let pid_file = fixture.bin().join("child.pid");
+    let written = || fs::read_to_string(&pid_file).is_ok_and(|pid| !pid.is_empty());
+    wait_until("the plugin's child", written).await;
+    (add, fs::read_to_string(&pid_file).unwrap())
+}
+
 #[tokio::test]
 async fn a_caller_that_gives_up_leaves_no_plugin_behind() {
     let fixture = Fixture::new(&["a"]);
-    fixture.control("a", &json!({"ADD": {"leave_child": true, "wait_for": "/does/not/exist"}}));
-    let runtime = fixture.runtime.clone();
-    let pid_file = fixture.bin().join("child.pid");
-    let add =
-        tokio::spawn(
-            async move { runtime.add(&list("1.0.0", &["a"]), &attachment("id1"), deadline()).await },
-        );
-    let written = || fs::read_to_string(&pid_file).is_ok_and(|pid| !pid.is_empty());
-    wait_until("the plugin's child", written).await;
+    let (add, child) = hanging_add(&fixture, Path::new("/does/not/exist")).await;
     add.abort();
-    ended(&fs::read_to_string(&pid_file).unwrap()).await;
+    ended(&child).await;
+}
+
+/// What it is at, it ends by itself.
+#[tokio::test]
+async fn a_plugin_of_a_process_that_is_about_to_end_goes_on() {
+    let fixture = Fixture::new(&["a"]);
+    let gate = fixture.bin().join("gate");
+    let (add, child) = hanging_add(&fixture, &gate).await;
+    fixture.runtime.let_plugins_go_on();
+    add.abort();
+    assert!(add.await.unwrap_err().is_cancelled());
+    assert_eq!(fixture.done().len(), 0);
+    fs::write(gate, "").unwrap();
+    wait_until("the plugin's end", || fixture.done().len() == 1).await;
+    let child = nix::unistd::Pid::from_raw(child.parse().unwrap());
+    nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL).unwrap();
 }
 
 /// A process that a plugin leaves behind on purpose holds the pipes; it must not hold up the answer.

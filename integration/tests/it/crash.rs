@@ -30,6 +30,7 @@ use crate::unpack::import_packed;
 use crate::{behind, interrupted, silent};
 
 const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
 
 /// A pod's directory without record or manifest, as a lost `/run` leaves it.
 const ORPHAN: &str = "3f3b0c52-0000-4000-8000-00000000dead";
@@ -68,7 +69,8 @@ pub(crate) fn tests() -> Vec<Test> {
         test("crash::every_label_is_in_the_list_of_a_test", every_label),
         test("crash::a_shim_that_containerd_gave_up_holds_no_pod_up", deserted::holds_no_pod_up),
         test("crash::between_network_plugins", between_plugins),
-        test("crash::in_a_network_plugin_that_goes_on", in_a_plugin),
+        test("crash::in_a_network_plugin_that_goes_on", || in_a_plugin(SIGKILL)),
+        test("crash::stopped_in_a_network_plugin_that_goes_on", || in_a_plugin(SIGTERM)),
         test("crash::a_task_that_containerd_has_lost_is_made_anew", containerd_loses_a_task),
     ];
     let kept = berth::failpoint::labels(berth::effects::KINDS).filter(of_kept_ends);
@@ -289,15 +291,15 @@ fn between_plugins() -> Result<()> {
     node.end()
 }
 
-/// The agent dies while a plugin runs, which goes on for longer than the next one needs to start: that one waits for it, since
-/// nobody would remove what it makes after a DEL.
-fn in_a_plugin() -> Result<()> {
+/// The agent dies, or is stopped, while a plugin runs, which goes on for longer than the next one needs to start: that one waits
+/// for it, since nobody would remove what it makes after a DEL.
+fn in_a_plugin(signal: i32) -> Result<()> {
     let world = World::here()?;
     let plugins = world.root().join("plugins");
     fs::create_dir(&plugins)?;
     let (armed, order) = (world.root().join("armed"), world.root().join("order"));
     let plugin = format!(
-        "#!/bin/sh\nconfig=$(cat)\nwho=$CNI_COMMAND\nif rm {armed} 2>/dev/null; then kill -9 $PPID; sleep 2; who=orphan; fi\n\
+        "#!/bin/sh\nconfig=$(cat)\nwho=$CNI_COMMAND\nif rm {armed} 2>/dev/null; then kill -{signal} $PPID; sleep 3; who=orphan; fi\n\
          printf %s \"$config\" | {bridge}\ncode=$?\necho $who >> {order}\nexit $code\n",
         armed = armed.display(),
         bridge = components::binary("bridge")?.display(),
@@ -318,7 +320,8 @@ fn in_a_plugin() -> Result<()> {
     let status = wait::until("the agent to die", POD_LIMIT, || {
         Ok(node.agent.status()?.map_or_else(|| Look::NotYet("it lives".to_owned()), Look::Ready))
     })?;
-    same("signal", status.signal(), Some(SIGKILL))?;
+    let expected = if signal == SIGKILL { (Some(SIGKILL), None) } else { (None, Some(0)) };
+    same("end", (status.signal(), status.code()), expected)?;
     node.agent.start()?;
     node.ready("victim")?;
     let calls = fs::read_to_string(&order)?;

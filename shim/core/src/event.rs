@@ -47,7 +47,7 @@ impl Process {
 pub enum ExecPurpose {
     /// `ExecSync`: answered with exit code and output; killed after this time.
     Sync {
-        /// Milliseconds until the process and all it started are killed; `None` means never.
+        /// Milliseconds from its start until the process and all it started are killed; `None` means never.
         timeout_ms: Option<u64>,
     },
     /// `Exec`: streams carried on the request itself.

@@ -12,6 +12,10 @@ use crate::reply::{Code, Exit, Failure, ProcessView, Status};
 /// How long a killed `ExecSync` may take to go before its client is answered without it, milliseconds.
 pub(crate) const EXEC_KILL_WAIT_MS: u64 = 2_000;
 
+/// How long the runtime may take for the start of an `ExecSync` beyond the exec's own time, milliseconds: what a kubelet leaves to
+/// its runtime (`ExecSync` of `staging/src/k8s.io/cri-client/pkg/remote_runtime.go`).
+const EXEC_START_WITHIN_MS: u64 = 120_000;
+
 #[derive(Debug)]
 pub(crate) enum ExecLife {
     Added,
@@ -49,21 +53,39 @@ pub(crate) enum Owner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
     None,
+    /// Its time begins with its start. Source: `execInContainer` of containerd's `internal/cri/server/container_execsync.go`.
+    AfterStart { timeout_ms: u64, started_by_ms: u64 },
     KillAt(u64),
     GiveUpAt(u64),
 }
 
 impl Limit {
+    /// Of an exec that is to be started now.
+    pub(crate) fn of(timeout_ms: Option<u64>, now_ms: u64) -> Self {
+        timeout_ms.map_or(Self::None, |timeout_ms| {
+            let started_by_ms = now_ms.saturating_add(timeout_ms).saturating_add(EXEC_START_WITHIN_MS);
+            Self::AfterStart { timeout_ms, started_by_ms }
+        })
+    }
+
+    /// Of one that has started.
+    pub(crate) fn started(self, now_ms: u64) -> Self {
+        match self {
+            Self::AfterStart { timeout_ms, .. } => Self::KillAt(now_ms.saturating_add(timeout_ms)),
+            Self::None | Self::KillAt(_) | Self::GiveUpAt(_) => self,
+        }
+    }
+
     pub(crate) fn at(self) -> Option<u64> {
         match self {
             Self::None => None,
-            Self::KillAt(at) | Self::GiveUpAt(at) => Some(at),
+            Self::AfterStart { started_by_ms: at, .. } | Self::KillAt(at) | Self::GiveUpAt(at) => Some(at),
         }
     }
 
     pub(crate) fn timed_out(self) -> bool {
         match self {
-            Self::None | Self::KillAt(_) => false,
+            Self::None | Self::AfterStart { .. } | Self::KillAt(_) => false,
             Self::GiveUpAt(_) => true,
         }
     }

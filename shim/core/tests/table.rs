@@ -295,6 +295,37 @@ fn an_exec_that_does_not_die_is_drained_before_its_client_is_answered() {
     assert!(drained.is_some() && drained < answered, "{effects:?}");
 }
 
+/// A runtime that takes its time, as on a busy machine, takes none of the command's; one that never answers is waited for no longer
+/// than a kubelet waits.
+#[test]
+fn the_time_of_an_exec_begins_with_its_start() {
+    let at = |mono_ms| Now { unix_ns: 0, mono_ms };
+    let asked = || {
+        let mut rig = task_in("running");
+        let purpose = ExecPurpose::Sync { timeout_ms: Some(1_000) };
+        rig.last = ReqId(900);
+        rig.happen_at(at(10_000), Event::Request(rig.last, Request::RunExec(id("c"), purpose)));
+        rig
+    };
+    let kills = |effects: &[Effect]| {
+        effects.iter().any(|effect| matches!(effect, Effect::Signal { pid: EXEC, scope: Scope::Tree, .. }))
+    };
+    let mut rig = asked();
+    assert_eq!(rig.tick(70_000), [], "it is still being started");
+    rig.happen_at(at(70_000), Event::Spawned { op: rig.op, result: Ok(EXEC) });
+    assert_eq!(rig.machine.poll_timeout(), Some(71_000));
+    assert_eq!(rig.tick(70_999), [], "a moment before");
+    assert!(kills(&rig.tick(71_000)));
+    let mut rig = asked();
+    assert_eq!(rig.machine.poll_timeout(), Some(131_000));
+    assert_eq!(rig.tick(131_000), [], "there is nothing to kill yet");
+    let effects = rig.tick(133_000);
+    let is_late = |effect: &Effect| {
+        matches!(effect, Effect::Reply { to, reply: Ok(Reply::ExecDone { timed_out: true, .. }) } if *to == rig.last)
+    };
+    assert!(effects.iter().any(is_late), "{effects:?}");
+}
+
 /// What a runtime still knows must not be lost sight of: whoever cleans up after the shim has only what was noted.
 #[test]
 fn a_container_that_the_runtime_did_not_forget_is_abandoned_and_not_forgotten() {

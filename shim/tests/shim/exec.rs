@@ -129,7 +129,7 @@ fn sync_timeout_kills_descendants(world: &World) {
     task.log.says("ready");
     let before = task.pids().unwrap();
     let script = "echo begun; setsid sh -c 'sleep 4711 & sleep 4712' & sleep 4713";
-    // Of which the runtime takes up to two on a busy machine.
+    // From its start on: none of them is the runtime's.
     let request = ExecSyncRequest { timeout_ms: 5000, ..sync_request(script) };
     let answer = exec_sync(&pod, &request).unwrap();
     assert!(answer.timed_out);

@@ -8,7 +8,7 @@ use berth_core::{
     pod::port::{
         cgroup::CgroupRequest,
         network::NetworkRequest,
-        probe::{ProbeCall, ProbeRequest},
+        probe::{ExecProbe, ProbeCall, ProbeRequest},
         removal::RemoveContainerRequest,
         rootfs::RootfsRequest,
         sandbox::SandboxRequest,
@@ -109,8 +109,15 @@ fn network() -> Box<NetworkRequest> {
     Box::new(NetworkRequest { sandbox: sandbox(), pod: pod() })
 }
 
-fn probe() -> Box<ProbeRequest> {
-    let call = ProbeCall::Tcp { host: "10.0.0.1".into(), port: 80 };
+fn tcp() -> ProbeCall {
+    ProbeCall::Tcp { host: "10.0.0.1".into(), port: 80 }
+}
+
+fn command() -> ProbeCall {
+    ProbeCall::Exec(ExecProbe { sandbox: sandbox(), command: vec!["true".into()] })
+}
+
+fn probe(call: ProbeCall) -> Box<ProbeRequest> {
     let (id, kind) = (container(), ProbeKind::Liveness);
     Box::new(ProbeRequest { id, kind, call, timeout: Duration::from_secs(3) })
 }
@@ -155,7 +162,8 @@ fn making() -> Vec<(Act, Row)> {
         (Act::StartContainer(start()), ("start-container", None, 240, None)),
         (Act::WriteFiles(Vec::new()), ("write-files", None, 60, None)),
         (Act::Look(Box::default()), ("look", Some(Looks), 60, Some("look u"))),
-        (Act::Probe(probe()), ("probe", Some(Probes), 18, None)),
+        (Act::Probe(probe(tcp())), ("probe", Some(Probes), 18, None)),
+        (Act::Probe(probe(command())), ("probe", Some(Probes), 138, None)),
         (Act::KeepEnd(record()), ("keep-end", Some(Disk), 60, Some("kept end u"))),
     ]
 }

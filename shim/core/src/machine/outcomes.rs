@@ -215,6 +215,9 @@ impl Machine {
             }
         };
         exec.life = ExecLife::Running { pid };
+        if let Owner::Sync { limit, .. } = &mut exec.owner {
+            *limit = limit.started(now.mono_ms);
+        }
         if let Owner::Stream { to } = exec.owner
             && let Some(exec) = process.exec.clone()
         {
@@ -236,7 +239,7 @@ impl Machine {
         let Ok(exec) = self.exec_mut(process) else { return };
         let doomed = match exec.owner {
             Owner::Sync { limit: Limit::GiveUpAt(_), .. } | Owner::Nobody => true,
-            Owner::Sync { limit: Limit::None | Limit::KillAt(_), .. }
+            Owner::Sync { limit: Limit::None | Limit::AfterStart { .. } | Limit::KillAt(_), .. }
             | Owner::Client
             | Owner::Stream { .. } => false,
         };

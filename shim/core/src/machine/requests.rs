@@ -162,9 +162,7 @@ impl Machine {
         let exec = Id::internal(self.last_exec);
         let owner = match purpose {
             ExecPurpose::Sync { timeout_ms } => {
-                let limit =
-                    timeout_ms.map_or(Limit::None, |ms| Limit::KillAt(now.mono_ms.saturating_add(ms)));
-                Owner::Sync { to: from, limit }
+                Owner::Sync { to: from, limit: Limit::of(timeout_ms, now.mono_ms) }
             }
             ExecPurpose::Stream => Owner::Stream { to: from },
         };
