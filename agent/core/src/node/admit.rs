@@ -18,7 +18,7 @@ use crate::{
 pub(super) enum Verdict {
     /// It begins.
     Admitted,
-    /// It begins when those that give way to it are gone, or is judged again when the node was read anew.
+    /// It begins when those that give way to it, or have ended, are gone, or is judged again when the node was read anew.
     Waits,
     /// It never begins.
     Rejected {
@@ -48,6 +48,9 @@ impl Node {
         let Some(first) = refusals.first() else { return Verdict::Admitted };
         let is_by_labels = refusals.iter().all(Refusal::is_by_labels);
         if is_by_labels && self.sources.have(Source::Api) && !self.doubts.were_settled(&pod.uid) {
+            return Verdict::Waits;
+        }
+        if self.has_room_after_the_ended(pod) {
             return Verdict::Waits;
         }
         if !pod.is_critical() {
@@ -80,6 +83,14 @@ impl Node {
             self.advance(&uid, now);
         }
         Verdict::Waits
+    }
+
+    /// Whether only pods are in its way of which nothing runs any more. They are told as ended, so that a scheduler counts them no
+    /// more and gives the node the next one, while their networks and volumes are still being taken down; a kubelet does not count
+    /// them either (`filterOutInactivePods` of `pkg/kubelet/kubelet_pods.go`).
+    fn has_room_after_the_ended(&self, pod: &Pod) -> bool {
+        let here = self.specs(|pod| pod.life().remains() == Remains::Something && !pod.life().has_stopped());
+        self.refusals(pod, &Occupied::by(here.iter().map(|pod| &**pod))).is_empty()
     }
 
     /// Whether the runtime knew a pod when it was read, with what an earlier run of the agent left.

@@ -95,6 +95,22 @@ impl Life {
         started_in == Some(self.record.sandbox) && !failed
     }
 
+    /// Whether a container of the pod may have a process, or its end is not complete.
+    #[must_use]
+    pub fn may_run(&self) -> bool {
+        self.actual.containers.iter().any(|(name, run)| match run {
+            Run::Starting(_) | Run::Running(_) | Run::Ended(_) => true,
+            Run::Preparing(_) => self.may_have_run(name),
+            Run::Idle | Run::BackingOff => false,
+        })
+    }
+
+    /// Whether the pod is being taken down and no container of it runs any more.
+    #[must_use]
+    pub fn has_stopped(&self) -> bool {
+        self.stage() == Stage::Stop && !self.may_run()
+    }
+
     /// Whether it was never admitted by the node that its source is to be told of: then there is nothing to show but why.
     #[must_use]
     pub fn is_rejected(&self) -> bool {

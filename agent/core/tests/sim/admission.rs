@@ -9,7 +9,7 @@ use berth_core::{
     effect::{Act, Effect, NodeAct},
     event::{Event, Restored},
     node::{Node, NodeInfo, Taint},
-    spec::{Pod, Scheduling, Source},
+    spec::{Pod, RestartPolicy, Scheduling, Source},
 };
 
 use crate::{pods, run::Run};
@@ -152,6 +152,40 @@ fn resources_that_others_put_on_the_node_are_counted() {
         run.settle();
     }
     assert_eq!(rejections(&run), ["OutOfexample.com/gpu"]);
+}
+
+/// A scheduler gives the node the next pod as soon as one is told as ended, whose network may still be there.
+#[test]
+fn a_pod_waits_for_one_that_has_ended_and_is_rejected_for_one_that_runs() {
+    let once = |name: &str| {
+        let restart_policy = RestartPolicy::Never;
+        let mut pod = Pod { source: Source::Api, restart_policy, ..pods::pod(name, &[name]) };
+        pods::edit(&mut pod, name).resources.requests.extended.insert("example.com/gpu".into(), 2);
+        pod
+    };
+    let is_removal = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveNetwork(_), .. });
+    for has_ended in [true, false] {
+        let mut run = in_cluster();
+        let extended = BTreeMap::from([("example.com/gpu".to_owned(), 3)]);
+        run.handle(Event::NodeInfo(NodeInfo { extended, ..labelled("a") }));
+        let first = once("first");
+        let uid = first.uid.clone();
+        run.want(first);
+        run.settle();
+        if has_ended {
+            let running = run.world.running(&uid, "first").unwrap();
+            run.world.exit(&running, 0, run.now);
+            while !run.open.iter().any(is_removal) {
+                assert!(run.settle_one(), "the network is not taken down");
+            }
+        }
+        run.want(once("next"));
+        let rejected: &[&str] = if has_ended { &[] } else { &["OutOfexample.com/gpu"] };
+        assert_eq!(rejections(&run), rejected);
+        run.settle();
+        assert_eq!(rejections(&run), rejected);
+        assert_eq!(runs(&run, "next"), has_ended);
+    }
 }
 
 /// Pods with an event of this reason.

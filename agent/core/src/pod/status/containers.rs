@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use super::has_stopped;
 use crate::{
     derived::termination,
     id::{Attempt, ContainerId},
@@ -233,7 +232,7 @@ fn terminated(life: &Life, record: &ExitRecord) -> Terminated {
 /// A pod that has stopped has no waiting containers left: those that never ran are shown as lost, so that it does not
 /// look as if it had succeeded.
 pub(super) fn settle(life: &Life, init: &mut [ContainerStatus], main: &mut [ContainerStatus]) {
-    if !has_stopped(life) {
+    if !life.has_stopped() {
         return;
     }
     let seen = |status: &ContainerStatus| has_left_waiting(status) || status.last_state.is_some();

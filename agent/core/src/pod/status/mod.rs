@@ -6,7 +6,7 @@ mod phase;
 
 use std::net::IpAddr;
 
-use super::actual::{Life, Run, Stage};
+use super::actual::Life;
 use crate::{
     config::NodeConfig,
     derived::network::known_ips,
@@ -94,25 +94,11 @@ fn shown_phase(
         Some(end) => (Phase::Failed, end.reason.clone(), end.message.clone()),
         None => (computed, String::new(), String::new()),
     };
-    if phase.is_final() && may_run(life) {
+    if phase.is_final() && life.may_run() {
         let before = previous.map_or(Phase::Running, |status| status.phase);
         return (before, String::new(), String::new());
     }
     (phase, reason, message)
-}
-
-/// Whether a container of the pod may have a process, or its end is not complete.
-fn may_run(life: &Life) -> bool {
-    life.actual.containers.iter().any(|(name, run)| match run {
-        Run::Starting(_) | Run::Running(_) | Run::Ended(_) => true,
-        Run::Preparing(_) => life.may_have_run(name),
-        Run::Idle | Run::BackingOff => false,
-    })
-}
-
-/// Whether the pod is being taken down and no container of it runs any more.
-fn has_stopped(life: &Life) -> bool {
-    life.stage() == Stage::Stop && !may_run(life)
 }
 
 /// Whether a main container was ever seen to start, in whatever sandbox. Source: `HasAnyRegularContainerStarted` of

@@ -1,6 +1,6 @@
 //! The phase of a pod. Source: `getPhase` of `pkg/kubelet/kubelet_pods.go`.
 
-use super::{any_main_started, has_stopped};
+use super::any_main_started;
 use crate::{
     pod::{actual::Life, restart::runs_again},
     spec::{ContainerKind, Source},
@@ -16,7 +16,7 @@ pub(super) fn of(life: &Life, init_containers: &[ContainerStatus], containers: &
 }
 
 fn is_taken_down(life: &Life) -> bool {
-    has_stopped(life) && life.spec.source == Source::Api
+    life.has_stopped() && life.spec.source == Source::Api
 }
 
 fn seen(life: &Life, init_containers: &[ContainerStatus], containers: &[ContainerStatus]) -> Phase {
