@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
+    time::Duration,
 };
 
 use berth_core::cluster::{
@@ -41,8 +42,12 @@ const CERT_DIR: &str = "/var/lib/kubelet/pki";
 /// Longest name of a label without its prefix, and longest value.
 const LABEL_MAX: usize = 63;
 
-/// What 0 requests in a second stand for (`DefaultQPS` of `staging/src/k8s.io/client-go/rest/config.go`).
+/// What 0 requests in a second, and 0 at once, stand for (`DefaultQPS`, `DefaultBurst` of `staging/src/k8s.io/client-go/rest/config.go`).
 const QPS: u32 = 5;
+const BURST: u32 = 10;
+
+/// What 0 stands for as the time from one look at the node to the next, which a request about it has as well.
+const UPDATE: Duration = Duration::from_secs(1);
 
 /// What is wrong with the settings of the node.
 pub(super) fn check(kubelet: &KubeletConfiguration, tree: &Node, flags: &KubeletFlags) -> Vec<Fault> {
@@ -105,7 +110,7 @@ impl Settings {
             pods_max,
             images_max: kubelet.node_status_max_images.and_then(|max| usize::try_from(max).ok()),
             port: port.unwrap_or(0),
-            update_every: duration(kubelet.node_status_update_frequency),
+            update_every: update_every(kubelet),
             report_every: duration(kubelet.node_status_report_frequency),
             lease_seconds: count(kubelet.node_lease_duration_seconds),
         };
@@ -184,9 +189,17 @@ fn proxies() -> Proxies {
     Proxies { https: either("HTTPS_PROXY"), http: either("HTTP_PROXY"), no_proxy: either("NO_PROXY") }
 }
 
+fn update_every(kubelet: &KubeletConfiguration) -> Duration {
+    let every = duration(kubelet.node_status_update_frequency);
+    if every.is_zero() { UPDATE } else { every }
+}
+
 fn rate(per_second: Option<i32>, burst: Option<i32>) -> Rate {
-    let per_second = Some(count(per_second)).filter(|qps| *qps > 0).unwrap_or(QPS);
-    Rate { per_second, burst: count(burst) }
+    let or = |value, default| match count(value) {
+        0 => default,
+        given => given,
+    };
+    Rate { per_second: or(per_second, QPS), burst: or(burst, BURST) }
 }
 
 fn count(value: Option<i32>) -> u32 {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{
+    KubeletFlags,
     duration::GoDuration,
     kubelet::{
         Anonymous, Authentication, Authorization, CrashLoopBackOff, FlushFrequency, KubeletConfiguration,
@@ -70,63 +71,67 @@ pub(super) fn fill_report(kubelet: &mut Node) {
     entries.push(Entry { place: update.place.clone(), key: REPORT.to_owned(), value: update });
 }
 
-/// Fills every absent field that has a default. A zero in a field that cannot tell zero from absent counts as absent.
-pub(super) fn apply(config: &mut KubeletConfiguration) {
-    apply_zeroes(config);
+/// Fills every absent field that has a default. A zero in a field that cannot tell zero from absent counts as absent, unless a flag gives
+/// it: flags come after the defaults. Source: `kubeletConfigFlagPrecedence` of `cmd/kubelet/app/server.go`.
+pub(super) fn apply(config: &mut KubeletConfiguration, flags: &KubeletFlags) {
+    apply_zeroes(config, flags);
     apply_times(config);
-    apply_sections(config);
-    apply_values(config);
+    apply_sections(config, flags);
+    apply_values(config, flags);
 }
 
 /// Fields of which Go keeps no difference between zero and absent.
-fn apply_zeroes(config: &mut KubeletConfiguration) {
+fn apply_zeroes(config: &mut KubeletConfiguration, flags: &KubeletFlags) {
     let durations = [
-        &mut config.sync_frequency,
-        &mut config.file_check_frequency,
-        &mut config.http_check_frequency,
-        &mut config.streaming_connection_idle_timeout,
-        &mut config.node_status_update_frequency,
-        &mut config.node_status_report_frequency,
-        &mut config.image_minimum_gc_age,
-        &mut config.volume_stats_agg_period,
-        &mut config.cpu_manager_reconcile_period,
-        &mut config.runtime_request_timeout,
-        &mut config.eviction_pressure_transition_period,
+        ("syncFrequency", &mut config.sync_frequency),
+        ("fileCheckFrequency", &mut config.file_check_frequency),
+        ("httpCheckFrequency", &mut config.http_check_frequency),
+        ("streamingConnectionIdleTimeout", &mut config.streaming_connection_idle_timeout),
+        ("nodeStatusUpdateFrequency", &mut config.node_status_update_frequency),
+        ("nodeStatusReportFrequency", &mut config.node_status_report_frequency),
+        ("imageMinimumGCAge", &mut config.image_minimum_gc_age),
+        ("volumeStatsAggPeriod", &mut config.volume_stats_agg_period),
+        ("cpuManagerReconcilePeriod", &mut config.cpu_manager_reconcile_period),
+        ("runtimeRequestTimeout", &mut config.runtime_request_timeout),
+        ("evictionPressureTransitionPeriod", &mut config.eviction_pressure_transition_period),
     ];
-    for field in durations {
-        *field = field.filter(|value| !value.0.is_zero());
+    for (name, field) in durations {
+        *field = field.filter(|value| !value.0.is_zero() || flags.gives(name));
     }
     let numbers = [
-        &mut config.port,
-        &mut config.node_lease_duration_seconds,
-        &mut config.max_pods,
-        &mut config.registry_burst,
-        &mut config.event_burst,
-        &mut config.kube_api_burst,
+        ("port", &mut config.port),
+        ("nodeLeaseDurationSeconds", &mut config.node_lease_duration_seconds),
+        ("maxPods", &mut config.max_pods),
+        ("registryBurst", &mut config.registry_burst),
+        ("eventBurst", &mut config.event_burst),
+        ("kubeAPIBurst", &mut config.kube_api_burst),
     ];
-    for field in numbers {
-        *field = field.filter(|value| *value != 0);
+    for (name, field) in numbers {
+        *field = field.filter(|value| *value != 0 || flags.gives(name));
     }
     let texts = [
-        &mut config.address,
-        &mut config.healthz_bind_address,
-        &mut config.cgroup_driver,
-        &mut config.cpu_manager_policy,
-        &mut config.memory_manager_policy,
-        &mut config.topology_manager_policy,
-        &mut config.topology_manager_scope,
-        &mut config.hairpin_mode,
-        &mut config.content_type,
-        &mut config.container_log_max_size,
-        &mut config.pod_logs_dir,
-        &mut config.container_runtime_endpoint,
-        &mut config.volume_plugin_dir,
-        &mut config.config_map_and_secret_change_detection_strategy,
-        &mut config.image_pull_credentials_verification_policy,
-        &mut config.static_pod_path,
+        ("address", &mut config.address),
+        ("healthzBindAddress", &mut config.healthz_bind_address),
+        ("cgroupDriver", &mut config.cgroup_driver),
+        ("cpuManagerPolicy", &mut config.cpu_manager_policy),
+        ("memoryManagerPolicy", &mut config.memory_manager_policy),
+        ("topologyManagerPolicy", &mut config.topology_manager_policy),
+        ("topologyManagerScope", &mut config.topology_manager_scope),
+        ("hairpinMode", &mut config.hairpin_mode),
+        ("contentType", &mut config.content_type),
+        ("containerLogMaxSize", &mut config.container_log_max_size),
+        ("podLogsDir", &mut config.pod_logs_dir),
+        ("containerRuntimeEndpoint", &mut config.container_runtime_endpoint),
+        ("volumePluginDir", &mut config.volume_plugin_dir),
+        (
+            "configMapAndSecretChangeDetectionStrategy",
+            &mut config.config_map_and_secret_change_detection_strategy,
+        ),
+        ("imagePullCredentialsVerificationPolicy", &mut config.image_pull_credentials_verification_policy),
+        ("staticPodPath", &mut config.static_pod_path),
     ];
-    for field in texts {
-        if field.as_ref().is_some_and(String::is_empty) {
+    for (name, field) in texts {
+        if field.as_ref().is_some_and(String::is_empty) && !flags.gives(name) {
             *field = None;
         }
     }
@@ -156,20 +161,21 @@ fn apply_times(config: &mut KubeletConfiguration) {
     config.cpu_cfs_quota_period.get_or_insert(GoDuration(Duration::from_millis(100)));
 }
 
-fn apply_sections(config: &mut KubeletConfiguration) {
+fn apply_sections(config: &mut KubeletConfiguration, flags: &KubeletFlags) {
     let seconds = |seconds| GoDuration(Duration::from_secs(seconds));
     let authentication = config.authentication.get_or_insert_with(Authentication::default);
     authentication.x509.get_or_insert_with(X509::default);
     authentication.anonymous.get_or_insert_with(Anonymous::default).enabled.get_or_insert(false);
     let webhook = authentication.webhook.get_or_insert_with(WebhookAuthentication::default);
     webhook.enabled.get_or_insert(true);
-    fill_time(&mut webhook.cache_ttl, 120);
+    fill_time(flags, "authentication.webhook.cacheTTL", &mut webhook.cache_ttl, 120);
     let authorization = config.authorization.get_or_insert_with(Authorization::default);
-    authorization.mode = authorization.mode.take().filter(|mode| !mode.is_empty());
+    let is_of_flag = flags.gives("authorization.mode");
+    authorization.mode = authorization.mode.take().filter(|mode| !mode.is_empty() || is_of_flag);
     authorization.mode.get_or_insert_with(|| "Webhook".to_owned());
     let webhook = authorization.webhook.get_or_insert_with(WebhookAuthorization::default);
-    fill_time(&mut webhook.cache_authorized_ttl, 300);
-    fill_time(&mut webhook.cache_unauthorized_ttl, 30);
+    fill_time(flags, "authorization.webhook.cacheAuthorizedTTL", &mut webhook.cache_authorized_ttl, 300);
+    fill_time(flags, "authorization.webhook.cacheUnauthorizedTTL", &mut webhook.cache_unauthorized_ttl, 30);
     let restarts = config.crash_loop_back_off.get_or_insert_with(CrashLoopBackOff::default);
     restarts.max_container_restart_period.get_or_insert(seconds(300));
     let logging = config.logging.get_or_insert_with(Logging::default);
@@ -180,12 +186,13 @@ fn apply_sections(config: &mut KubeletConfiguration) {
     config.user_namespaces.get_or_insert_with(UserNamespaces::default).ids_per_pod.get_or_insert(65536);
 }
 
-/// Fills a time in which zero stands for the default.
-fn fill_time(field: &mut Option<GoDuration>, default: u64) {
-    *field = field.filter(|value| !value.0.is_zero()).or(Some(GoDuration(Duration::from_secs(default))));
+/// Fills a time in which zero stands for the default, unless a flag gives it.
+fn fill_time(flags: &KubeletFlags, name: &str, field: &mut Option<GoDuration>, default: u64) {
+    let given = field.filter(|value| !value.0.is_zero() || flags.gives(name));
+    *field = given.or(Some(GoDuration(Duration::from_secs(default))));
 }
 
-fn apply_values(config: &mut KubeletConfiguration) {
+fn apply_values(config: &mut KubeletConfiguration, flags: &KubeletFlags) {
     for (field, default) in [
         (&mut config.port, 10250),
         (&mut config.read_only_port, 0),
@@ -236,9 +243,9 @@ fn apply_values(config: &mut KubeletConfiguration) {
     let parallel = config.max_parallel_image_pulls.is_some_and(|pulls| pulls >= 2);
     config.serialize_image_pulls.get_or_insert(!parallel);
     config.pod_pids_limit = config.pod_pids_limit.filter(|limit| *limit >= 0).or(Some(-1));
-    config.max_open_files = config.max_open_files.filter(|files| *files != 0);
+    let given = config.max_open_files.filter(|files| *files != 0 || flags.gives("maxOpenFiles"));
+    config.max_open_files = given.or(Some(1_000_000));
     config.memory_throttling_factor.get_or_insert(0.9);
-    config.max_open_files.get_or_insert(1_000_000);
     config.enforce_node_allocatable.get_or_insert_with(|| vec!["pods".to_owned()]);
     apply_eviction(config);
 }

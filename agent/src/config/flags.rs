@@ -248,6 +248,11 @@ impl KubeletFlags {
         Self::from_arg_matches(&command.try_get_matches_from(flags)?)
     }
 
+    /// Whether one of them stands for this field.
+    pub(super) fn gives(&self, field: &str) -> bool {
+        self.fields.iter().any(|(path, ..)| *path == field)
+    }
+
     /// Lays the flags over a tree of `KubeletConfiguration`. A map takes the place of that of files; gates alone are merged.
     pub fn overlay(&self, kubelet: &mut Node) {
         for (path, kind, node) in &self.fields {
@@ -321,7 +326,8 @@ impl FromArgMatches for KubeletFlags {
         let fields = FIELDS.iter().filter_map(|(name, field, kind)| {
             let values: Vec<String> = matches.get_many::<String>(name)?.cloned().collect();
             let place = Place { file: format!("--{name}").into(), line: 0 };
-            Some((*field, *kind, Node { value: value(*kind, &values, &place), place }))
+            let value = value(*kind, &values, &place);
+            (!says_nothing(name, &value)).then_some((*field, *kind, Node { value, place }))
         });
         Ok(Self {
             config: path("config"),
@@ -372,6 +378,16 @@ fn field_arg(name: &'static str, field: &'static str, kind: FlagType) -> Arg {
 
 fn switch_arg(arg: Arg) -> Arg {
     arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("BOOL")
+}
+
+/// Whether a flag leaves its field as it is: an address that is empty, and profiles that are not asked for. Source: `IPVar` of
+/// `pkg/util/flag/flags.go`, `RunKubelet` of `cmd/kubelet/app/server.go`.
+fn says_nothing(name: &str, value: &Value) -> bool {
+    match name {
+        "address" | "healthz-bind-address" => *value == text(""),
+        "seccomp-default" => *value == Value::Bool(false),
+        _ => false,
+    }
 }
 
 fn value<'a>(kind: FlagType, given: &'a [String], place: &Place) -> Value {

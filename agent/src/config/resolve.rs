@@ -74,7 +74,7 @@ impl Settings {
                 return Err(Faults(both.collect()));
             }
         };
-        defaults::apply(&mut kubelet);
+        defaults::apply(&mut kubelet, &flags);
         let mut faults = validate::check(&kubelet, &documents.kubelet);
         faults.extend(berth_faults(&berth, &documents.berth));
         faults.extend(node_ips(&flags).err());

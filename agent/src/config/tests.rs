@@ -14,6 +14,7 @@ mod acted_on;
 mod cgroups;
 mod cluster;
 mod differences;
+mod layers;
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 

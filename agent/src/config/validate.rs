@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Display, net::IpAddr, ops::RangeInclusive, time::Duration};
 
-use super::kubelet::KubeletConfiguration;
+use super::{GoDuration, kubelet::KubeletConfiguration};
 use crate::{
     document::{Fault, Node, suggestion},
     quantity::Quantity,
@@ -31,6 +31,7 @@ pub(super) fn check(config: &KubeletConfiguration, tree: &Node) -> Vec<Fault> {
     checks.names(config);
     checks.maps(config);
     checks.paths(config);
+    checks.zeroes(config);
     checks.together(config);
     checks.enforced(config);
     checks.shutdown(config);
@@ -134,8 +135,10 @@ impl Checks<'_> {
         let swap = config.memory_swap.as_ref().and_then(|section| section.swap_behavior.as_ref());
         let logging = config.logging.as_ref().and_then(|section| section.format.as_ref());
         let mode = config.authorization.as_ref().and_then(|section| section.mode.as_ref());
+        // An empty one, which a flag alone can give, is as `cgroupfs`.
+        let driver = config.cgroup_driver.as_ref().filter(|driver| !driver.is_empty());
         for (field, value, known) in [
-            ("cgroupDriver", config.cgroup_driver.as_ref(), &["cgroupfs", "systemd"][..]),
+            ("cgroupDriver", driver, &["cgroupfs", "systemd"][..]),
             ("hairpinMode", config.hairpin_mode.as_ref(), &["promiscuous-bridge", "hairpin-veth", "none"]),
             ("cpuManagerPolicy", config.cpu_manager_policy.as_ref(), &["none", "static"]),
             ("memoryManagerPolicy", config.memory_manager_policy.as_ref(), &["None", "Static"]),
@@ -228,7 +231,7 @@ impl Checks<'_> {
             }
         }
         for (signal, period) in config.eviction_soft_grace_period.iter().flatten() {
-            if let Err(error) = period.parse::<super::duration::GoDuration>() {
+            if let Err(error) = period.parse::<GoDuration>() {
                 self.fault(&format!("evictionSoftGracePeriod.{signal}"), error.to_string());
             }
         }
@@ -275,11 +278,26 @@ impl Checks<'_> {
             self.fault("podLogsDir", "may hold only printable ASCII characters without blanks");
         }
         let endpoint = config.container_runtime_endpoint.as_deref().unwrap_or_default();
-        if !endpoint.is_empty() && !endpoint.strip_prefix("unix://").unwrap_or(endpoint).starts_with('/') {
+        if !endpoint.strip_prefix("unix://").unwrap_or(endpoint).starts_with('/') {
             let message = format!(
                 "`{endpoint}` is not the address of a unix socket, such as unix:///run/containerd/containerd.sock"
             );
             self.fault("containerRuntimeEndpoint", message);
+        }
+    }
+
+    /// What a kubelet ends with when it starts, and a flag alone can ask for: elsewhere zero is the default.
+    fn zeroes(&mut self, config: &KubeletConfiguration) {
+        let is_zero = |time: Option<GoDuration>| time.is_some_and(|time| time.0.is_zero());
+        let has_manifests = config.static_pod_path.as_ref().is_some_and(|path| !path.is_empty());
+        for (field, is_wrong) in [
+            ("fileCheckFrequency", has_manifests && is_zero(config.file_check_frequency)),
+            ("podLogsDir", config.pod_logs_dir.as_ref().is_some_and(String::is_empty)),
+            ("runtimeRequestTimeout", is_zero(config.runtime_request_timeout)),
+        ] {
+            if is_wrong {
+                self.fault(field, "must not be empty or zero");
+            }
         }
     }
 

@@ -64,6 +64,7 @@ fn the_cgroup_driver_is_what_is_set_else_what_suits_the_machine() {
         ("cgroupDriver: systemd\n", &[], V2, false, None),
         ("", &["--cgroup-driver=cgroupfs"], V2, true, Some(Cgroupfs)),
         ("cgroupDriver: cgroupfs\n", &["--cgroup-driver=systemd"], V2, true, Some(Systemd)),
+        ("cgroupDriver: systemd\n", &["--cgroup-driver="], V2, true, Some(Cgroupfs)),
     ] {
         let facts = Facts { cgroup_version: version, booted_with_systemd, ..facts() };
         let settings = load_text(&format!("failCgroupV1: false\n{text}"), flags).unwrap();

@@ -48,6 +48,25 @@ fn the_report_follows_the_update_of_the_file_alone() {
     }
 }
 
+/// Source: `DefaultQPS`, `DefaultBurst` of `staging/src/k8s.io/client-go/rest/config.go`.
+#[test]
+fn what_a_zero_of_a_flag_stands_for() {
+    let flags = [
+        "--kubeconfig=/x",
+        "--max-pods=0",
+        "--event-qps=0",
+        "--event-burst=0",
+        "--kube-api-burst=0",
+        "--node-status-update-frequency=0",
+    ];
+    let config = load_text("maxPods: 7\neventBurst: 7\n", &flags).unwrap().resolve(&facts()).unwrap();
+    let cluster = config.cluster.unwrap();
+    assert_eq!((config.node.pods_max, cluster.node.pods_max), (0, 0));
+    assert_eq!(cluster.events, Rate { per_second: 5, burst: 10 });
+    assert_eq!(cluster.requests, Rate { per_second: 50, burst: 10 });
+    assert_eq!(cluster.node.update_every, Duration::from_secs(1));
+}
+
 /// The drop-in of kubeadm's packages has `$KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS`.
 #[test]
 fn an_administrators_flags_come_after_those_of_kubeadm_and_count() {
