@@ -21,6 +21,11 @@ pub(super) const EVICTION_HARD: [(&str, &str); 5] = [
     ("nodefs.inodesFree", "5%"),
 ];
 
+/// Where a value is said to be written that nobody has written.
+pub(super) fn place() -> Place {
+    Place { file: "defaults".into(), line: 0 }
+}
+
 /// Puts the default of `evictionHard` into a tree that names none, so that a drop-in changes signals one by one.
 pub(super) fn fill_eviction(kubelet: &mut Node) {
     let place = kubelet.place.clone();
@@ -56,22 +61,30 @@ fn default_signals(place: &Place) -> Vec<Entry> {
     signals.collect()
 }
 
-/// Puts the default of `nodeStatusReportFrequency` into a tree that names the update alone: the report follows that, and no later update
-/// of a drop-in or a flag.
-pub(super) fn fill_report(kubelet: &mut Node) {
+/// Puts into a tree how often the node is looked at and reported, where it does not say: a report goes by the update that is written
+/// there, and by no later one of a drop-in or a flag.
+pub(super) fn fill_frequencies(kubelet: &mut Node) {
+    const UPDATE: &str = "nodeStatusUpdateFrequency";
     const REPORT: &str = "nodeStatusReportFrequency";
     let is_zero = |node: &Node| {
         let time = node.text().and_then(|text| text.parse::<GoDuration>().ok());
         time.is_some_and(|time| time.0.is_zero())
     };
     let written = |key: &str| kubelet.get(key).filter(|node| !is_zero(node)).cloned();
-    let (Some(update), None) = (written("nodeStatusUpdateFrequency"), written(REPORT)) else { return };
+    let (update, report) = (written(UPDATE), written(REPORT));
+    let default = |time: &str| Node { place: place(), value: Value::Text(time.to_owned()) };
+    let report = report.or_else(|| update.clone()).unwrap_or_else(|| default("5m0s"));
+    let update = update.unwrap_or_else(|| default("10s"));
     let Value::Map(entries) = &mut kubelet.value else { return };
-    entries.retain(|entry| entry.key != REPORT);
-    entries.push(Entry { place: update.place.clone(), key: REPORT.to_owned(), value: update });
+    for (key, value) in [(UPDATE, update), (REPORT, report)] {
+        match entries.iter_mut().find(|entry| entry.key == key) {
+            Some(entry) => entry.value = value,
+            None => entries.push(Entry { place: value.place.clone(), key: key.to_owned(), value }),
+        }
+    }
 }
 
-/// Fills every absent field that has a default. A zero in a field that cannot tell zero from absent counts as absent, unless a flag gives
+/// Fills every absent field that has a default, beside those that the tree has got. A zero in a field that cannot tell zero from absent counts as absent, unless a flag gives
 /// it: flags come after the defaults. Source: `kubeletConfigFlagPrecedence` of `cmd/kubelet/app/server.go`.
 pub(super) fn apply(config: &mut KubeletConfiguration, flags: &KubeletFlags) {
     apply_zeroes(config, flags);
@@ -87,8 +100,6 @@ fn apply_zeroes(config: &mut KubeletConfiguration, flags: &KubeletFlags) {
         ("fileCheckFrequency", &mut config.file_check_frequency),
         ("httpCheckFrequency", &mut config.http_check_frequency),
         ("streamingConnectionIdleTimeout", &mut config.streaming_connection_idle_timeout),
-        ("nodeStatusUpdateFrequency", &mut config.node_status_update_frequency),
-        ("nodeStatusReportFrequency", &mut config.node_status_report_frequency),
         ("imageMinimumGCAge", &mut config.image_minimum_gc_age),
         ("volumeStatsAggPeriod", &mut config.volume_stats_agg_period),
         ("cpuManagerReconcilePeriod", &mut config.cpu_manager_reconcile_period),
@@ -144,8 +155,6 @@ fn apply_times(config: &mut KubeletConfiguration) {
         (&mut config.file_check_frequency, 20),
         (&mut config.http_check_frequency, 20),
         (&mut config.streaming_connection_idle_timeout, 4 * 3600),
-        (&mut config.node_status_update_frequency, 10),
-        (&mut config.node_status_report_frequency, 300),
         (&mut config.image_minimum_gc_age, 120),
         (&mut config.image_maximum_gc_age, 0),
         (&mut config.volume_stats_agg_period, 60),

@@ -2,7 +2,9 @@
 //!
 //! The order is that of the kubelet (KEP-3983): the file of `--config`, then every `*.conf` below `--config-dir` in
 //! lexical order, each merged over what came before as a JSON merge patch (maps by key, lists whole, `null` removes),
-//! then the flags.
+//! then the flags. Defaults that go by another field are filled in after the file and once more after the drop-ins, so that a
+//! later layer changes what it names alone. Source: `NewKubeletCommand`, `mergeKubeletConfigurations` of
+//! `cmd/kubelet/app/server.go`.
 
 use std::{
     fs,
@@ -11,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use super::defaults;
+use super::{KubeletFlags, defaults};
 use crate::document::{self, BYTES_MAX, Entry, Fault, Faults, Node, Place, Value};
 
 /// API version and kind of the kubelet's document.
@@ -23,7 +25,7 @@ pub(super) const BERTH: (&str, &str) = ("berth.dev/v1alpha1", "BerthConfiguratio
 /// Files in a drop-in directory: far more than anybody has, and a bound.
 const DROP_INS_MAX: usize = 1000;
 
-/// Both documents, merged from all files; `apiVersion` and `kind` are taken off.
+/// Both documents, merged from all files, with the flags over them; `apiVersion` and `kind` are taken off.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Documents {
     /// `KubeletConfiguration`.
@@ -38,24 +40,27 @@ impl Documents {
     /// No file at all: everything is default.
     #[must_use]
     pub fn empty() -> Self {
-        let empty =
-            || Node { place: Place { file: "defaults".into(), line: 0 }, value: Value::Map(Vec::new()) };
+        let empty = || Node { place: defaults::place(), value: Value::Map(Vec::new()) };
         Self { kubelet: empty(), berth: empty(), files: Vec::new() }
     }
 }
 
-/// Reads the file and the drop-ins.
+/// Reads the file and the drop-ins that the flags name, and lays the flags over them.
 ///
 /// # Errors
 /// Files that cannot be read or parsed, and documents of other kinds.
-pub fn load(config: Option<&Path>, config_dir: Option<&Path>) -> Result<Documents, Faults> {
+pub fn load(flags: &KubeletFlags) -> Result<Documents, Faults> {
     let mut documents = Documents::empty();
-    if let Some(path) = config {
+    if let Some(path) = &flags.config {
         add(&mut documents, path)?;
-        defaults::fill_report(&mut documents.kubelet);
         defaults::merge_eviction(&mut documents.kubelet);
     }
-    if let Some(directory) = config_dir {
+    defaults::fill_frequencies(&mut documents.kubelet);
+    if let Some(directory) = &flags.config_dir {
+        if flags.config.is_none() {
+            // In the place of a file there are defaults with the flags over them.
+            flags.overlay(&mut documents.kubelet);
+        }
         let drop_ins = drop_ins(directory)?;
         if !drop_ins.is_empty() {
             defaults::fill_eviction(&mut documents.kubelet);
@@ -63,7 +68,9 @@ pub fn load(config: Option<&Path>, config_dir: Option<&Path>) -> Result<Document
         for path in drop_ins {
             add(&mut documents, &path)?;
         }
+        defaults::fill_frequencies(&mut documents.kubelet);
     }
+    flags.overlay(&mut documents.kubelet);
     Ok(documents)
 }
 

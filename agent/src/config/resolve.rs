@@ -63,8 +63,7 @@ impl Settings {
     /// # Errors
     /// Everything that is wrong.
     pub fn load(flags: KubeletFlags) -> Result<Self, Faults> {
-        let mut documents = super::load(flags.config.as_deref(), flags.config_dir.as_deref())?;
-        flags.overlay(&mut documents.kubelet);
+        let documents = super::load(&flags)?;
         let kubelet = read::<KubeletConfiguration>(&documents.kubelet);
         let berth = read::<BerthConfiguration>(&documents.berth);
         let (mut kubelet, berth) = match (kubelet, berth) {

@@ -34,6 +34,23 @@ fn load_in(directory: &TempDir, flags: &[&str]) -> Result<Settings, String> {
     Settings::load(flags).map_err(|faults| shown(&faults, directory))
 }
 
+/// Loads a file of `--config`, one drop-in, and flags, each where it is given.
+fn load_layers(file: Option<&str>, drop_in: Option<&str>, flags: &[&str]) -> Settings {
+    let directory = TempDir::new().unwrap();
+    let mut all = Vec::new();
+    for (flag, name, text) in [("config", "config.yaml", file), ("config-dir", "conf.d/10.conf", drop_in)] {
+        let Some(text) = text else { continue };
+        let path = directory.path().join(name);
+        let above = path.parent().unwrap();
+        fs::create_dir_all(above).unwrap();
+        fs::write(&path, format!("{HEAD}{text}")).unwrap();
+        let named = if flag == "config" { path.as_path() } else { above };
+        all.push(format!("--{flag}={}", named.display()));
+    }
+    let all: Vec<_> = all.iter().map(String::as_str).chain(flags.iter().copied()).collect();
+    Settings::load(KubeletFlags::parse(&all).unwrap()).unwrap()
+}
+
 fn shown(faults: &Faults, directory: &TempDir) -> String {
     faults.to_string().replace(&format!("{}/", directory.path().display()), "")
 }

@@ -22,29 +22,45 @@ fn without_a_kubeconfig_there_is_no_cluster() {
     assert_eq!((node.cloud, node.ips), (Cloud::None, NodeIps::Unset));
 }
 
-/// Defaults are filled into the file of `--config` before drop-ins and flags come (`mergeKubeletConfigurations`,
-/// `kubeletConfigFlagPrecedence` of `cmd/kubelet/app/server.go`).
+/// Source: `SetDefaults_KubeletConfiguration` of `pkg/kubelet/apis/config/v1beta1/defaults.go`, which is called for the file of
+/// `--config` and again for what drop-ins make of it.
 #[test]
-fn the_report_follows_the_update_of_the_file_alone() {
-    const FILE: &str = "nodeStatusUpdateFrequency: 20s\n";
-    let drop_ins = TempDir::new().unwrap();
-    fs::write(drop_ins.path().join("10.conf"), format!("{HEAD}nodeStatusUpdateFrequency: 15s\n")).unwrap();
-    let drop_in = format!("--config-dir={}", drop_ins.path().display());
-    let drop_in = drop_in.as_str();
-    let flag = "--node-status-update-frequency=10s";
-    for (text, flags, expected) in [
-        (FILE, &[][..], (20, 20)),
-        ("", &[flag], (10, 300)),
-        ("", &[drop_in], (15, 300)),
-        (FILE, &[flag], (10, 20)),
-        (FILE, &[drop_in], (15, 20)),
-        ("nodeStatusUpdateFrequency: 20s\nnodeStatusReportFrequency: 0s\n", &[flag], (10, 20)),
-        ("nodeStatusUpdateFrequency: 0s\n", &[], (10, 300)),
-        ("nodeStatusReportFrequency: 60s\n", &[flag, drop_in], (10, 60)),
+fn the_report_follows_the_update_that_is_written_beside_it() {
+    const UPDATE: &str = "nodeStatusUpdateFrequency: 20s\n";
+    const OTHER: &str = "nodeStatusUpdateFrequency: 15s\n";
+    const ZERO: &str = "nodeStatusReportFrequency: 0s\n";
+    let (with_report, both) = (format!("{UPDATE}nodeStatusReportFrequency: 60s\n"), format!("{OTHER}{ZERO}"));
+    let zeroes = format!("nodeStatusUpdateFrequency: 0s\n{ZERO}");
+    let (ten, fifteen) = ("--node-status-update-frequency=10s", "--node-status-update-frequency=15s");
+    for (file, drop_in, flag, expected) in [
+        (None, None, None, (10, 300)),
+        (None, None, Some(fifteen), (15, 300)),
+        (Some(""), None, Some(ten), (10, 300)),
+        (Some(UPDATE), None, None, (20, 20)),
+        (Some(UPDATE), None, Some(ten), (10, 20)),
+        (Some("nodeStatusUpdateFrequency: 20s\nnodeStatusReportFrequency: 0s\n"), None, Some(ten), (10, 20)),
+        (Some("nodeStatusUpdateFrequency: 0s\n"), None, None, (10, 300)),
+        (Some(""), Some(OTHER), None, (15, 300)),
+        (Some(UPDATE), Some(OTHER), None, (15, 20)),
+        (Some(UPDATE), Some("nodeStatusUpdateFrequency: 0s\n"), None, (10, 20)),
+        (Some("nodeStatusReportFrequency: 60s\n"), Some(OTHER), Some(ten), (10, 60)),
+        (Some(""), Some(ZERO), None, (10, 10)),
+        (Some(""), Some("nodeStatusReportFrequency: null\n"), None, (10, 10)),
+        (Some(""), Some(zeroes.as_str()), None, (10, 300)),
+        (Some(""), Some(ZERO), Some(fifteen), (15, 10)),
+        (Some(UPDATE), Some(ZERO), None, (20, 20)),
+        (Some(with_report.as_str()), Some(ZERO), None, (20, 20)),
+        (Some(UPDATE), Some(both.as_str()), None, (15, 15)),
+        (None, Some(OTHER), None, (15, 300)),
+        (None, Some(ZERO), None, (10, 10)),
+        (None, Some(ZERO), Some(fifteen), (15, 15)),
+        (None, Some("maxPods: 3\n"), Some(fifteen), (15, 300)),
     ] {
-        let node = node(text, flags).unwrap();
+        let flags: Vec<_> = ["--kubeconfig=/x"].into_iter().chain(flag).collect();
+        let config = load_layers(file, drop_in, &flags).resolve(&facts()).unwrap();
+        let node = config.cluster.unwrap().node;
         let found = (node.update_every.as_secs(), node.report_every.as_secs());
-        assert_eq!(found, expected, "{text}{flags:?}");
+        assert_eq!(found, expected, "{file:?} {drop_in:?} {flag:?}");
     }
 }
 
