@@ -29,7 +29,7 @@ pub fn ignored(settings: &Settings) -> Vec<Ignored> {
         .passive
         .iter()
         .map(|flag| Ignored { place: Place { file: flag.as_str().into(), line: 0 }, name: flag.clone() });
-    let all = fields.chain(flags).chain(std::iter::once(eviction(entries)));
+    let all = fields.chain(flags).chain(eviction(entries));
     all.chain(overruled(settings)).chain(of_containerd(settings)).collect()
 }
 
@@ -53,11 +53,9 @@ fn of_containerd(settings: &Settings) -> impl Iterator<Item = Ignored> {
 }
 
 /// Thresholds count for what is allocatable, by default too; that nothing is evicted has to be known before a disk is full.
-fn eviction(entries: &[Entry]) -> Ignored {
-    let name = "evictionHard: no pod is evicted";
-    let written = entries.iter().find(|field| field.key == "evictionHard").map(|field| field.place.clone());
-    let place = written.unwrap_or_else(|| Place { file: name.into(), line: 0 });
-    Ignored { place, name: name.to_owned() }
+fn eviction(entries: &[Entry]) -> Option<Ignored> {
+    let field = entries.iter().find(|field| field.key == "evictionHard" && !asks_nothing(&field.value))?;
+    Some(Ignored { place: field.place.clone(), name: "evictionHard: no pod is evicted".to_owned() })
 }
 
 /// What of a field is ignored: nothing, all of it, or some of its entries.

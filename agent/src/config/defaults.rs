@@ -12,8 +12,8 @@ use super::{
 };
 use crate::document::{Entry, Node, Place, Value};
 
-/// `evictionHard` when a file names no signal.
-pub(super) const EVICTION_HARD: [(&str, &str); 5] = [
+/// `evictionHard` of a file that has none.
+const EVICTION_HARD: [(&str, &str); 5] = [
     ("imagefs.available", "15%"),
     ("imagefs.inodesFree", "5%"),
     ("memory.available", "100Mi"),
@@ -26,39 +26,35 @@ pub(super) fn place() -> Place {
     Place { file: "defaults".into(), line: 0 }
 }
 
-/// Puts the default of `evictionHard` into a tree that names none, so that a drop-in changes signals one by one.
-pub(super) fn fill_eviction(kubelet: &mut Node) {
-    let place = kubelet.place.clone();
-    let Value::Map(entries) = &mut kubelet.value else { return };
-    if entries.iter().any(|entry| entry.key == "evictionHard") {
-        return;
-    }
-    let value = Node { place: place.clone(), value: Value::Map(default_signals(&place)) };
-    entries.push(Entry { place, key: "evictionHard".to_owned(), value });
-}
-
-/// Puts default signals beside those that a tree names, where its `mergeDefaultEvictionSettings` asks for it (KEP-4580). Source:
+/// Puts default signals into the tree of a file, of which a drop-in changes one by one: all where it has no `evictionHard`, and beside
+/// those that it names where its `mergeDefaultEvictionSettings` asks for it (KEP-4580). Without a file there are none. Source:
 /// `loadConfigFile` of `cmd/kubelet/app/server.go`.
-pub(super) fn merge_eviction(kubelet: &mut Node) {
+pub(super) fn fill_eviction(kubelet: &mut Node) {
     let switch = kubelet.get("mergeDefaultEvictionSettings");
     let is_asked = switch.is_some_and(|node| node.value == Value::Bool(true));
     let Value::Map(entries) = &mut kubelet.value else { return };
-    let named = entries.iter_mut().find(|entry| is_asked && entry.key == "evictionHard");
-    let Some(Node { place, value: Value::Map(signals) }) = named.map(|one| &mut one.value) else { return };
-    for signal in default_signals(place) {
-        if signals.iter().all(|named| named.key != signal.key) {
-            signals.push(signal);
+    match entries.iter_mut().find(|entry| entry.key == "evictionHard") {
+        Some(Entry { value: Node { value: Value::Map(signals), .. }, .. }) if is_asked => {
+            for signal in default_signals() {
+                if signals.iter().all(|named| named.key != signal.key) {
+                    signals.push(signal);
+                }
+            }
+        }
+        Some(_) => {}
+        None => {
+            let value = Node { place: place(), value: Value::Map(default_signals().collect()) };
+            entries.push(Entry { place: place(), key: "evictionHard".to_owned(), value });
         }
     }
 }
 
-fn default_signals(place: &Place) -> Vec<Entry> {
-    let signals = EVICTION_HARD.iter().map(|(signal, value)| Entry {
-        place: place.clone(),
-        key: (*signal).to_owned(),
-        value: Node { place: place.clone(), value: Value::Text((*value).to_owned()) },
-    });
-    signals.collect()
+fn default_signals() -> impl Iterator<Item = Entry> {
+    EVICTION_HARD.into_iter().map(|(signal, value)| Entry {
+        place: place(),
+        key: signal.to_owned(),
+        value: Node { place: place(), value: Value::Text(value.to_owned()) },
+    })
 }
 
 /// Puts into a tree how often the node is looked at and reported, where it does not say: a report goes by the update that is written
@@ -256,7 +252,6 @@ fn apply_values(config: &mut KubeletConfiguration, flags: &KubeletFlags) {
     config.max_open_files = given.or(Some(1_000_000));
     config.memory_throttling_factor.get_or_insert(0.9);
     config.enforce_node_allocatable.get_or_insert_with(|| vec!["pods".to_owned()]);
-    apply_eviction(config);
 }
 
 fn apply_texts(config: &mut KubeletConfiguration) {
@@ -281,10 +276,4 @@ fn apply_texts(config: &mut KubeletConfiguration) {
     ] {
         field.get_or_insert_with(|| default.to_owned());
     }
-}
-
-/// Naming one signal leaves the others out.
-fn apply_eviction(config: &mut KubeletConfiguration) {
-    let all = EVICTION_HARD.iter().map(|(signal, value)| ((*signal).to_owned(), (*value).to_owned()));
-    config.eviction_hard.get_or_insert_with(|| all.collect());
 }

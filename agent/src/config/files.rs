@@ -53,7 +53,7 @@ pub fn load(flags: &KubeletFlags) -> Result<Documents, Faults> {
     let mut documents = Documents::empty();
     if let Some(path) = &flags.config {
         add(&mut documents, path)?;
-        defaults::merge_eviction(&mut documents.kubelet);
+        defaults::fill_eviction(&mut documents.kubelet);
     }
     defaults::fill_frequencies(&mut documents.kubelet);
     if let Some(directory) = &flags.config_dir {
@@ -61,11 +61,7 @@ pub fn load(flags: &KubeletFlags) -> Result<Documents, Faults> {
             // In the place of a file there are defaults with the flags over them.
             flags.overlay(&mut documents.kubelet);
         }
-        let drop_ins = drop_ins(directory)?;
-        if !drop_ins.is_empty() {
-            defaults::fill_eviction(&mut documents.kubelet);
-        }
-        for path in drop_ins {
+        for path in drop_ins(directory)? {
             add(&mut documents, &path)?;
         }
         defaults::fill_frequencies(&mut documents.kubelet);

@@ -83,7 +83,7 @@ pub(crate) fn facts() -> Facts {
 
 #[test]
 fn defaults_are_the_kubelets() {
-    let settings = Settings::load(KubeletFlags::default()).unwrap();
+    let settings = load_text("", &[]).unwrap();
     let expected: Value = serde_json::from_str(include_str!("tests/defaults.json")).unwrap();
     assert_eq!(serde_json::to_value(&settings.kubelet).unwrap(), expected, "{:#}", json!(settings.kubelet));
 }

@@ -5,10 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 use serde_json::Value;
 
 use super::{facts, load_text};
-use crate::config::{
-    BerthConfiguration, CniSection, Config, KubeletFlags, OciRuntime, RuntimeSection, Settings,
-    kubelet::ACTED_ON,
-};
+use crate::config::{BerthConfiguration, CniSection, Config, OciRuntime, RuntimeSection, kubelet::ACTED_ON};
 
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
@@ -87,12 +84,13 @@ const ELSEWHERE: [&str; 11] = [
 const FLAGS: &str = "--kubeconfig=/x";
 
 fn defaults() -> Config {
-    Settings::load(KubeletFlags::parse(&[FLAGS]).unwrap()).unwrap().resolve(&facts()).unwrap()
+    load_text("", &[FLAGS]).unwrap().resolve(&facts()).unwrap()
 }
 
 #[test]
 fn every_field_acted_on_has_an_effect() {
     let default = defaults();
+    assert_eq!(default, defaults(), "where the file is makes no difference");
     for (field, value) in SETTINGS {
         let config = load_text(&format!("{field}: {value}\n"), &[FLAGS]).unwrap().resolve(&facts()).unwrap();
         assert_ne!(config, default, "{field}: {value}");

@@ -72,3 +72,53 @@ fn a_zero_of_a_flag_that_a_kubelet_does_not_start_with_is_refused() {
         assert!(load_text("", &[flag]).is_err(), "{flag}");
     }
 }
+
+/// Source: `loadConfigFile` and `mergeKubeletConfigurations` of `cmd/kubelet/app/server.go`.
+#[test]
+fn the_file_alone_has_thresholds_by_default() {
+    const ALL: [&str; 5] = [
+        "imagefs.available",
+        "imagefs.inodesFree",
+        "memory.available",
+        "nodefs.available",
+        "nodefs.inodesFree",
+    ];
+    const ONE: &str = "evictionHard: {pid.available: \"1000\"}\n";
+    let merged = format!("{ONE}mergeDefaultEvictionSettings: true\n");
+    let with_one = [ALL.as_slice(), &["pid.available"]].concat();
+    for (file, drop_in, flags, expected) in [
+        (None, None, &[][..], &[][..]),
+        (None, None, &["--eviction-hard=pid.available<1000"], &["pid.available"]),
+        (None, Some("maxPods: 3\n"), &[], &[]),
+        (None, Some(ONE), &[], &["pid.available"]),
+        (None, Some(merged.as_str()), &[], &["pid.available"]),
+        (Some(""), None, &[], &ALL[..]),
+        (Some("evictionHard: null\n"), None, &[], &ALL[..]),
+        (Some("evictionHard: {}\n"), None, &[], &[]),
+        (Some(ONE), None, &[], &["pid.available"]),
+        (Some(merged.as_str()), None, &[], &with_one[..]),
+        (Some(""), Some(ONE), &[], &with_one[..]),
+        (Some(""), Some("evictionHard: null\n"), &[], &[]),
+        (Some(ONE), Some("mergeDefaultEvictionSettings: true\n"), &[], &["pid.available"]),
+    ] {
+        let settings = load_layers(file, drop_in, flags);
+        let signals: Vec<_> = settings.kubelet.eviction_hard.iter().flatten().map(|(name, _)| name).collect();
+        assert_eq!(signals, expected, "{file:?} {drop_in:?} {flags:?}");
+        let is_told = ignored(&settings).iter().any(|one| one.name == "evictionHard: no pod is evicted");
+        assert_eq!(is_told, !expected.is_empty(), "{file:?} {drop_in:?} {flags:?}");
+    }
+}
+
+/// Without a threshold nothing but huge pages is kept from pods.
+#[test]
+fn without_a_file_nothing_is_kept_for_the_time_before_an_eviction() {
+    let allocatable = |file| {
+        let node = load_layers(file, None, &[]).resolve(&facts()).unwrap().node;
+        (node.allocatable.memory_bytes, node.allocatable.ephemeral_storage_bytes)
+    };
+    let (memory, disk) = ((8 << 30) - (64 << 20), 100 << 30);
+    assert_eq!(allocatable(None), (Some(memory), Some(disk)));
+    let (Some(less_memory), Some(less_disk)) = allocatable(Some("")) else { panic!("no amounts") };
+    assert_eq!(less_memory, memory - (100 << 20));
+    assert!(less_disk < disk, "{less_disk}");
+}
