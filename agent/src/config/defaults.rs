@@ -122,6 +122,7 @@ fn apply_zeroes(config: &mut KubeletConfiguration, flags: &KubeletFlags) {
         ("cgroupDriver", &mut config.cgroup_driver),
         ("cpuManagerPolicy", &mut config.cpu_manager_policy),
         ("memoryManagerPolicy", &mut config.memory_manager_policy),
+        ("memoryReservationPolicy", &mut config.memory_reservation_policy),
         ("topologyManagerPolicy", &mut config.topology_manager_policy),
         ("topologyManagerScope", &mut config.topology_manager_scope),
         ("hairpinMode", &mut config.hairpin_mode),
@@ -184,6 +185,8 @@ fn apply_sections(config: &mut KubeletConfiguration, flags: &KubeletFlags) {
     let restarts = config.crash_loop_back_off.get_or_insert_with(CrashLoopBackOff::default);
     restarts.max_container_restart_period.get_or_insert(seconds(300));
     let logging = config.logging.get_or_insert_with(Logging::default);
+    let is_of_flag = flags.gives("logging.format");
+    logging.format = logging.format.take().filter(|format| !format.is_empty() || is_of_flag);
     logging.format.get_or_insert_with(|| "text".to_owned());
     logging.flush_frequency.get_or_insert(FlushFrequency(seconds(5)));
     logging.verbosity.get_or_insert(0);

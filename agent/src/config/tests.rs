@@ -90,9 +90,9 @@ fn defaults_are_the_kubelets() {
 
 #[test]
 fn a_zero_that_go_cannot_tell_from_absent_is_the_default() {
-    // What kubeadm writes.
+    // What kubeadm writes, and other fields of that kind.
     let settings = load_text(
-        "syncFrequency: 0s\nfileCheckFrequency: 0s\nruntimeRequestTimeout: 0s\nimageMaximumGCAge: 0s\ncontainerRuntimeEndpoint: \"\"\nlogging:\n  flushFrequency: 0\n  verbosity: 0\n  options: {json: {infoBufferSize: \"0\"}, text: {infoBufferSize: \"0\"}}\nmemorySwap: {}\nauthentication: {webhook: {enabled: true, cacheTTL: 0s}}\nauthorization: {mode: \"\"}\nevictionPressureTransitionPeriod: 0s\nmaxOpenFiles: 0\n",
+        "syncFrequency: 0s\nfileCheckFrequency: 0s\nruntimeRequestTimeout: 0s\nimageMaximumGCAge: 0s\ncontainerRuntimeEndpoint: \"\"\nmemoryReservationPolicy: \"\"\nlogging:\n  format: \"\"\n  flushFrequency: 0\n  verbosity: 0\n  options: {json: {infoBufferSize: \"0\"}, text: {infoBufferSize: \"0\"}}\nmemorySwap: {}\nauthentication: {webhook: {enabled: true, cacheTTL: 0s}}\nauthorization: {mode: \"\"}\nevictionPressureTransitionPeriod: 0s\nmaxOpenFiles: 0\n",
         &[],
     );
     // `flushFrequency: 0` is a number of nanoseconds there.
@@ -109,6 +109,9 @@ fn a_zero_that_go_cannot_tell_from_absent_is_the_default() {
         Some("Webhook")
     );
     assert_eq!(settings.kubelet.max_open_files, Some(1_000_000));
+    assert_eq!(settings.kubelet.memory_reservation_policy.as_deref(), Some("None"));
+    let logging = settings.kubelet.logging.as_ref();
+    assert_eq!(logging.and_then(|section| section.format.as_deref()), Some("text"));
     let names: Vec<_> = ignored(&settings).into_iter().map(|ignored| ignored.name).collect();
     assert_eq!(names, ["authentication", "evictionHard: no pod is evicted"]);
 }

@@ -66,9 +66,13 @@ fn a_zero_of_a_flag_that_a_kubelet_does_not_start_with_is_refused() {
     ] {
         assert_eq!(load_text(text, &[flag]).unwrap_err(), expected, "{flag}");
     }
-    for flag in
-        ["--authorization-mode=", "--container-log-max-size=", "--cpu-manager-policy=", "--hairpin-mode="]
-    {
+    for flag in [
+        "--authorization-mode=",
+        "--container-log-max-size=",
+        "--cpu-manager-policy=",
+        "--hairpin-mode=",
+        "--logging-format=",
+    ] {
         assert!(load_text("", &[flag]).is_err(), "{flag}");
     }
 }
