@@ -3,9 +3,11 @@
 //! A flag that stands for a field of `KubeletConfiguration` becomes a node of the tree, laid over the files, so that it is
 //! checked like the rest and its faults name it. Source: `cmd/kubelet/app/options/options.go` of Kubernetes 1.36.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, parser::ValueSource, value_parser};
+use clap::{
+    Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, parser::ValueSource, value_parser,
+};
 
 use super::files;
 use crate::document::{Entry, Node, Number, Place, Value};
@@ -238,6 +240,9 @@ impl Default for KubeletFlags {
 /// `--root-dir` when it is not given.
 const ROOT_DIR: &str = "/var/lib/kubelet";
 
+/// Paths that cannot be empty. Of others an empty one is none.
+const NEEDED: [&str; 2] = ["cert-dir", "root-dir"];
+
 impl KubeletFlags {
     /// Reads flags without a command around them.
     ///
@@ -321,7 +326,11 @@ impl Args for KubeletFlags {
 impl FromArgMatches for KubeletFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let text = |name: &str| matches.get_one::<String>(name).cloned();
-        let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
+        let needed = |name: &str| matches.get_one::<PathBuf>(name).cloned();
+        let path = |name: &str| {
+            let given = matches.get_one::<OsString>(name);
+            given.filter(|path| !path.is_empty()).map(PathBuf::from)
+        };
         let given = |name: &&&str| matches.value_source(name) == Some(ValueSource::CommandLine);
         let fields = FIELDS.iter().filter_map(|(name, field, kind)| {
             let values: Vec<String> = matches.get_many::<String>(name)?.cloned().collect();
@@ -332,14 +341,12 @@ impl FromArgMatches for KubeletFlags {
         Ok(Self {
             config: path("config"),
             config_dir: path("config-dir"),
-            kubeconfig: path("kubeconfig").filter(|path| !path.as_os_str().is_empty()),
+            kubeconfig: path("kubeconfig"),
             bootstrap_kubeconfig: path("bootstrap-kubeconfig"),
-            cert_dir: path("cert-dir"),
-            provider_config: path("image-credential-provider-config")
-                .filter(|path| !path.as_os_str().is_empty()),
-            provider_bin_dir: path("image-credential-provider-bin-dir")
-                .filter(|path| !path.as_os_str().is_empty()),
-            root_dir: path("root-dir").unwrap_or_else(|| PathBuf::from(ROOT_DIR)),
+            cert_dir: needed("cert-dir"),
+            provider_config: path("image-credential-provider-config"),
+            provider_bin_dir: path("image-credential-provider-bin-dir"),
+            root_dir: needed("root-dir").unwrap_or_else(|| PathBuf::from(ROOT_DIR)),
             hostname_override: text("hostname-override"),
             node_ip: text("node-ip"),
             node_labels: matches.get_many::<String>("node-labels").into_iter().flatten().cloned().collect(),
@@ -361,7 +368,12 @@ impl FromArgMatches for KubeletFlags {
 }
 
 fn path_arg(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name("PATH").help(help).value_parser(value_parser!(PathBuf))
+    let arg = Arg::new(name).long(name).value_name("PATH").value_hint(ValueHint::AnyPath).help(help);
+    if NEEDED.contains(&name) {
+        arg.value_parser(value_parser!(PathBuf))
+    } else {
+        arg.value_parser(value_parser!(OsString))
+    }
 }
 
 fn field_arg(name: &'static str, field: &'static str, kind: FlagType) -> Arg {

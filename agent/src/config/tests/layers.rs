@@ -77,6 +77,25 @@ fn a_zero_of_a_flag_that_a_kubelet_does_not_start_with_is_refused() {
     }
 }
 
+#[test]
+fn an_empty_path_by_flag_is_none() {
+    let empty = [
+        "--config=",
+        "--config-dir=",
+        "--kubeconfig=",
+        "--bootstrap-kubeconfig=",
+        "--image-credential-provider-config=",
+        "--image-credential-provider-bin-dir=",
+    ];
+    let after_another = [&["--kubeconfig=/x"][..], &empty[..]].concat();
+    for flags in [&empty[..], &after_another[..]] {
+        assert_eq!(KubeletFlags::parse(flags).unwrap(), KubeletFlags::default(), "{flags:?}");
+    }
+    for flag in ["--cert-dir=", "--root-dir="] {
+        assert!(KubeletFlags::parse(&[flag]).is_err(), "{flag}");
+    }
+}
+
 /// Source: `loadConfigFile` and `mergeKubeletConfigurations` of `cmd/kubelet/app/server.go`.
 #[test]
 fn the_file_alone_has_thresholds_by_default() {
