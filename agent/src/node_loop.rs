@@ -9,7 +9,8 @@ mod facts;
 use std::{sync::Arc, time::Duration};
 
 use berth_core::{
-    effect::{Act, Effect},
+    cluster::node::Note,
+    effect::{Act, Effect, NodeAct},
     event::{Event, Outcome},
     failure::{Failure, FailureKind},
     id::OpId,
@@ -138,8 +139,10 @@ impl NodeLoop {
     }
 
     fn begin(&mut self, effect: Effect) {
-        let Effect::Pod { op, pod, act } = effect else {
-            return effects::start(&self.host, effect, &self.sender);
+        let (op, pod, act) = match effect {
+            Effect::Node { act: NodeAct::Note(note), .. } => return self.tell_of_node(note),
+            Effect::Node { .. } => return effects::start(&self.host, effect, &self.sender),
+            Effect::Pod { op, pod, act } => (op, pod, act),
         };
         match act {
             Act::Persist(record) => {
@@ -177,6 +180,13 @@ impl NodeLoop {
                 self.view.note(&pod, note.event);
             }
             act => effects::start(&self.host, Effect::Pod { op, pod, act }, &self.sender),
+        }
+    }
+
+    fn tell_of_node(&self, note: Note) {
+        tracing::info!(reason = note.reason, message = note.message, "node event");
+        if let Some(sinks) = &self.sinks {
+            sinks.note_of_node(&self.host.config.node.name, note);
         }
     }
 

@@ -2,12 +2,13 @@
 //!
 //! Every effect is idempotent: `Ensure…` looks before it makes and answers the same for what it found, `Remove…` succeeds
 //! when nothing is there. The outcome of each comes back as [`Event::Done`](crate::event::Event::Done) with the same
-//! [`OpId`]; only [`Act::Note`] and [`Act::Withdraw`] have none. A pod's acts are handed out when its record is written,
-//! so the shell needs no order among them: it performs [`Act::Persist`], [`Act::Forget`] and what only touches memory as
-//! they come, answers at once, and starts the rest without waiting for it.
+//! [`OpId`]; only [`Act::Note`], [`Act::Withdraw`] and [`NodeAct::Note`] have none. A pod's acts are handed out when its
+//! record is written, so the shell needs no order among them: it performs [`Act::Persist`], [`Act::Forget`] and what only
+//! touches memory as they come, answers at once, and starts the rest without waiting for it.
 
 use crate::{
     cgroup::QosValues,
+    cluster::node,
     id::{OpId, PodName, PodUid, SandboxId},
     image::WantedImage,
     oci::HostFile,
@@ -71,6 +72,8 @@ pub enum NodeAct {
     SetQos(Box<QosValues>),
     /// Read the Node object from the API server. Outcome: `NodeObject`.
     ReadNodeObject,
+    /// Report something that happened to the node.
+    Note(node::Note),
 }
 
 /// What to do for a pod.
@@ -166,6 +169,7 @@ impl NodeAct {
             Self::PullImage(_) => "pull-image",
             Self::SetQos(_) => "set-qos",
             Self::ReadNodeObject => "read-node-object",
+            Self::Note(_) => "note",
         }
     }
 }

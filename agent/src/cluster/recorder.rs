@@ -5,6 +5,7 @@ use std::time::Duration;
 use berth_core::{
     cluster::{
         events::{Correlator, Event, Happened, Object, Sending},
+        node,
         throttle::Throttle,
     },
     id::PodUid,
@@ -65,6 +66,22 @@ impl Recorder {
             message: note.event.message.clone(),
             annotations: std::collections::BTreeMap::new(),
         });
+    }
+
+    /// Something happened to the node of this name. Neither a UID nor a version is in it, as in the kubelet's (`nodeRef` of
+    /// `pkg/kubelet/kubelet.go`).
+    pub fn node(&self, name: &str, note: node::Note) {
+        let node::Note { severity, reason, message } = note;
+        let object = Object {
+            kind: "Node",
+            namespace: String::new(),
+            name: name.to_owned(),
+            uid: String::new(),
+            version: None,
+            field_path: String::new(),
+        };
+        let annotations = std::collections::BTreeMap::new();
+        self.record(Happened { object, severity, reason, message, annotations });
     }
 
     /// Something happened.
@@ -219,6 +236,25 @@ mod tests {
             };
             assert_eq!(object(&event, "n").involved_object, expected);
         }
+    }
+
+    #[test]
+    fn an_event_of_the_node_names_it_and_no_more() {
+        let (recorder, mut happened) = Recorder::new();
+        let (reason, message) = ("MissingClusterDNS".to_owned(), "text".to_owned());
+        recorder.node("n", node::Note { severity: Severity::Warning, reason, message });
+        let happened = happened.try_recv().unwrap();
+        assert_eq!((happened.reason.as_str(), happened.message.as_str()), ("MissingClusterDNS", "text"));
+        let sending = Correlator::default().take(happened, Timestamp::UNIX_EPOCH, clock::mono());
+        let Some(Sending::Create(event)) = sending else { panic!("{sending:?}") };
+        assert_eq!(namespace(&event), "default");
+        let expected = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some("n".to_owned()),
+            ..ObjectReference::default()
+        };
+        assert_eq!(object(&event, "n").involved_object, expected);
     }
 
     #[test]

@@ -124,6 +124,7 @@ impl EffectKind {
             Effect::Node { act, .. } => {
                 let of = |lane, deadline| Self::new(act.name(), lane, deadline);
                 Some(match act {
+                    NodeAct::Note(_) => return None,
                     NodeAct::InspectImage(_) => of(None, PULL),
                     NodeAct::PullImage(_) => of(Some(Lane::Pulls), PULL),
                     NodeAct::ReadNodeObject => of(None, LOCAL),

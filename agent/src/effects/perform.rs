@@ -95,6 +95,7 @@ async fn perform(host: &Arc<Host>, effect: Effect) -> Result<Outcome, Failure> {
             NodeAct::PullImage(image) => pull::pull(host, &image).await,
             NodeAct::SetQos(values) => cgroups::set_qos(host, *values).await,
             NodeAct::ReadNodeObject => node_object::read(host).await,
+            NodeAct::Note(_) => Err(of_the_loop()),
         },
     }
 }
@@ -126,11 +127,12 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         Act::RemoveDirs(name) => dirs::remove(host, pod, name).await,
         Act::DropEnd => end::drop(host, pod).await,
         Act::Sweep => dirs::sweep(host, pod).await,
-        Act::Persist(_) | Act::Forget | Act::Publish(_) | Act::Withdraw | Act::Note(_) => Err(Failure {
-            kind: FailureKind::Unknown,
-            message: "an effect of the loop was given to a task".to_owned(),
-        }),
+        Act::Persist(_) | Act::Forget | Act::Publish(_) | Act::Withdraw | Act::Note(_) => Err(of_the_loop()),
     }
+}
+
+fn of_the_loop() -> Failure {
+    Failure { kind: FailureKind::Unknown, message: "an effect of the loop was given to a task".to_owned() }
 }
 
 #[cfg(test)]

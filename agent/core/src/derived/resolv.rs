@@ -35,8 +35,10 @@ pub struct PodDns {
     pub searches: Vec<String>,
     /// Options, `name` or `name:value`.
     pub options: Vec<String>,
-    /// What had to be left out or replaced, for an event each.
+    /// What had to be left out or replaced, for an event of the pod each.
     pub warnings: Vec<DnsWarning>,
+    /// What the node lacks for it, for an event of the node.
+    pub node_warning: Option<DnsWarning>,
 }
 
 /// Why there is no resolv.conf for a pod: the node's own cannot be used, whatever the pod wants of it.
@@ -53,7 +55,7 @@ pub enum ResolvError {
     EmptyNameserver,
 }
 
-/// Something about a pod's DNS that its owner should know.
+/// Something about a pod's DNS that its owner, or that of the node, should know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DnsWarning {
     /// Reason of the event.
@@ -91,7 +93,7 @@ pub fn of(pod: &Pod, node: &NodeConfig) -> Result<PodDns, ResolvError> {
         Base::Nothing => PodDns::default(),
         Base::Node => of_node.unwrap_or_else(|| local(node)),
         Base::Cluster if node.dns.cluster_dns.is_empty() => {
-            PodDns { warnings: vec![missing_cluster_dns(pod)], ..of_node.unwrap_or_else(|| local(node)) }
+            without_cluster(pod, of_node.unwrap_or_else(|| local(node)))
         }
         Base::Cluster => cluster(pod, &node.dns, of_node.unwrap_or_default()),
     };
@@ -176,7 +178,7 @@ fn cluster(pod: &Pod, settings: &DnsSettings, node: PodDns) -> PodDns {
         nameservers: settings.cluster_dns.clone(),
         searches,
         options: vec!["ndots:5".to_owned()],
-        warnings: Vec::new(),
+        ..PodDns::default()
     }
 }
 
@@ -253,13 +255,17 @@ fn fit(dns: &mut PodDns) {
     }
 }
 
-fn missing_cluster_dns(pod: &Pod) -> DnsWarning {
-    let message = format!(
-        "pod: {:?}. kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
-         Falling back to \"Default\" policy.",
-        format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid)
-    );
-    DnsWarning { reason: "MissingClusterDNS", message }
+/// DNS of the node in the place of that of the cluster, of which the node knows nothing.
+fn without_cluster(pod: &Pod, node: PodDns) -> PodDns {
+    const MISSING: &str = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \
+        \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
+    let warning = |message| DnsWarning { reason: "MissingClusterDNS", message };
+    let named = format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid);
+    PodDns {
+        warnings: vec![warning(format!("pod: {named:?}. {MISSING}"))],
+        node_warning: Some(warning(MISSING.to_owned())),
+        ..node
+    }
 }
 
 /// Keeps the first of each.

@@ -211,7 +211,7 @@ mod tests {
             names.push(match act {
                 NodeAct::PullImage(image) => format!("pull {image}"),
                 NodeAct::InspectImage(image) => format!("look {image}"),
-                NodeAct::SetQos(_) | NodeAct::ReadNodeObject => panic!("{act:?}"),
+                NodeAct::SetQos(_) | NodeAct::ReadNodeObject | NodeAct::Note(_) => panic!("{act:?}"),
             });
         }
         names

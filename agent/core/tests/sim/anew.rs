@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_core::{
-    effect::{Act, Effect},
+    effect::{Act, Effect, NodeAct},
     failure::FailureKind,
     id::{ContainerName, PodUid, SandboxId},
     status::ContainerState,
@@ -68,7 +68,8 @@ fn what_was_made_for_a_run_that_was_given_up_is_never_started() {
     }
 }
 
-/// What is wrong with a pod's DNS is told when its sandbox is made, and the next agent finds that one.
+/// What is wrong with a pod's DNS is told when its sandbox is made, of the pod and of the node, and the next agent finds
+/// that one.
 #[test]
 fn that_there_is_no_dns_of_the_cluster_is_told_once() {
     let mut run = Run::new();
@@ -80,6 +81,11 @@ fn that_there_is_no_dns_of_the_cluster_is_told_once() {
     run.settle();
     for _ in 0..2 {
         assert_eq!(run.notes("MissingClusterDNS").count(), 1);
+        let is_of_node = |effect: &&Effect| match effect {
+            Effect::Node { act: NodeAct::Note(note), .. } => note.reason == "MissingClusterDNS",
+            Effect::Node { .. } | Effect::Pod { .. } => false,
+        };
+        assert_eq!(run.told.iter().filter(is_of_node).count(), 1);
         run.restart(None);
         run.settle();
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use berth_core::{
-    effect::{Act, Effect},
+    effect::{Act, Effect, NodeAct},
     event::{Event, Outcome},
     failure::{Failure, FailureKind},
     id::{ContainerId, OpId, PodUid, SandboxId},
@@ -178,8 +178,11 @@ impl Run {
             let now = self.now;
             self.world.judge(|oracle| oracle.asked(&effect, now));
             let is_write = matches!(&effect, Effect::Pod { act: Act::Persist(_) | Act::Forget, .. });
-            let is_at_once =
-                matches!(&effect, Effect::Pod { act: Act::Publish(_) | Act::Withdraw | Act::Note(_), .. });
+            let is_at_once = matches!(
+                &effect,
+                Effect::Pod { act: Act::Publish(_) | Act::Withdraw | Act::Note(_), .. }
+                    | Effect::Node { act: NodeAct::Note(_), .. }
+            );
             if is_write {
                 self.writes.push_back(effect);
                 if !self.are_writes_slow {

@@ -18,6 +18,9 @@ pub(crate) fn effect(effect: &Effect, names: &BTreeMap<String, String>) -> Strin
         Effect::Node { act: NodeAct::SetQos(values), .. } => {
             format!("node set-qos burstable={}", values.burstable.cpu_shares.unwrap_or(0))
         }
+        Effect::Node { act: NodeAct::Note(note), .. } => {
+            format!("node note {:?} {}: {}", note.severity, note.reason, note.message)
+        }
         Effect::Node { act: NodeAct::ReadNodeObject, .. } => format!("node {}", kind_of(effect)),
         Effect::Node { act: NodeAct::InspectImage(image) | NodeAct::PullImage(image), .. } => {
             format!("node {} {image}", kind_of(effect))

@@ -197,7 +197,7 @@ impl World {
     /// Does what an effect asks for; `None` when it has no outcome.
     pub(crate) fn perform(&mut self, effect: &Effect, now: Now) -> Option<Result<Outcome, Failure>> {
         let (pod, act) = match effect {
-            Effect::Node { act, .. } => return Some(self.perform_for_node(act)),
+            Effect::Node { act, .. } => return self.perform_for_node(act),
             Effect::Pod { pod, act, .. } => (pod, act),
         };
         if self.runtime_is_down && needs_runtime(act) {
@@ -265,8 +265,9 @@ impl World {
         }
     }
 
-    fn perform_for_node(&mut self, act: &NodeAct) -> Result<Outcome, Failure> {
-        match act {
+    fn perform_for_node(&mut self, act: &NodeAct) -> Option<Result<Outcome, Failure>> {
+        Some(match act {
+            NodeAct::Note(_) => return None,
             NodeAct::SetQos(_) => Ok(Outcome::Done),
             NodeAct::ReadNodeObject => match &self.node_object {
                 Some(info) => Ok(Outcome::NodeObject(Box::new(info.clone()))),
@@ -283,7 +284,7 @@ impl World {
                 Ok(Outcome::Image(Some(image_info(image))))
             }
             NodeAct::PullImage(_) => Err(failure(FailureKind::ImagePull, "not found")),
-        }
+        })
     }
 }
 

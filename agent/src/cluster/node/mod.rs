@@ -13,13 +13,10 @@ mod machine;
 mod runtime;
 mod seen;
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use berth_core::{
-    cluster::{
-        events::{Happened, Object},
-        node::{Handler, Health, Image, NodeSettings, Note, starting},
-    },
+    cluster::node::{Handler, Health, Image, NodeSettings, Note, starting},
     event::Event,
 };
 use tokio::sync::{mpsc, watch};
@@ -42,19 +39,10 @@ struct Notes {
 }
 
 impl Notes {
-    /// Tells one. Neither a UID nor a version is in it, as in the kubelet's (`nodeRef` of `pkg/kubelet/kubelet.go`).
+    /// Tells one.
     fn tell(&self, note: Note) {
-        let Note { severity, reason, message } = note;
-        tracing::info!(reason, message, "node event");
-        let object = Object {
-            kind: "Node",
-            namespace: String::new(),
-            name: self.node.clone(),
-            uid: String::new(),
-            version: None,
-            field_path: String::new(),
-        };
-        self.recorder.record(Happened { object, severity, reason, message, annotations: BTreeMap::new() });
+        tracing::info!(reason = note.reason, message = note.message, "node event");
+        self.recorder.node(&self.node, note);
     }
 }
 

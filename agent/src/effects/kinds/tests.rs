@@ -2,6 +2,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use berth_core::{
     cgroup::CgroupValues,
+    cluster::node,
     id::{ContainerId, ImageRef, OpId, PodName, PodUid, SandboxId, VolumeName},
     image::{ImageConfig, ImageInfo, WantedImage},
     oci::{ContainerPlan, HostDevices},
@@ -246,6 +247,9 @@ fn what_the_loop_performs_itself_is_of_no_kind() {
         let effect = Effect::Pod { op: OpId(1), pod: PodUid::new("u"), act };
         assert!(EffectKind::of(&effect).is_none(), "{effect:?}");
     }
+    let (severity, reason, message) = (Severity::Warning, "MissingClusterDNS".to_owned(), String::new());
+    let act = NodeAct::Note(node::Note { severity, reason, message });
+    assert!(EffectKind::of(&Effect::Node { op: OpId(1), act }).is_none());
 }
 
 fn is(effect: &Effect, expected: Row) {

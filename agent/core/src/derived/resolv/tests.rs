@@ -26,7 +26,7 @@ fn policies() {
     ] {
         let dns = of(&pod(policy, network), &fixtures::node()).unwrap();
         assert_eq!(dns.content(), expected, "{policy:?} {network:?}");
-        assert_eq!(dns.warnings, []);
+        assert_eq!((dns.warnings, dns.node_warning), (vec![], Option::None));
     }
 }
 
@@ -43,6 +43,11 @@ fn a_cluster_without_dns_falls_back_and_says_so() {
             .message
             .starts_with("pod: \"web-node-1_shop(0b1c-2d)\". kubelet does not have ClusterDNS")
     );
+    let of_node = dns.node_warning.expect("the node's owner is told");
+    assert_eq!(of_node.reason, "MissingClusterDNS");
+    let text = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \
+                \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
+    assert_eq!(of_node.message, text);
 }
 
 #[test]

@@ -3,13 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
+    cluster::node::Note,
     config::NodeConfig,
     derived::{
         hostname,
         resolv::{self, DnsWarning, PodDns, ResolvError},
         security,
     },
-    effect::Act,
+    effect::{Act, Effect, NodeAct},
     event::Outcome,
     failure::{Failure, FailureKind},
     id::{Attempt, SandboxId},
@@ -82,6 +83,10 @@ impl PodMachine {
         match dns.and_then(|dns| Ok((dns, request(&self.life, shared.config)?))) {
             Ok((dns, request)) => {
                 if self.life.actual.sandbox == Resource::Absent {
+                    if let Some(warning) = dns.node_warning {
+                        let (op, act) = (shared.ops.number(), NodeAct::Note(of_node(warning)));
+                        shared.effects.push_back(Effect::Node { op, act });
+                    }
                     let told = |it: DnsWarning| about_pod(Severity::Warning, it.reason, it.message);
                     self.notes.extend(dns.warnings.into_iter().map(told));
                 }
@@ -181,6 +186,10 @@ impl PodMachine {
             }
         }
     }
+}
+
+fn of_node(DnsWarning { reason, message }: DnsWarning) -> Note {
+    Note { severity: Severity::Warning, reason: reason.to_owned(), message }
 }
 
 fn pid(result: Result<Outcome, Failure>) -> Result<u32, Failure> {
