@@ -18,7 +18,7 @@ use rcgen::KeyPair;
 
 use self::{
     request::{Wanted, obtain},
-    store::{Store, of_disk, told},
+    store::{Pair, Store, of_disk, told},
 };
 pub use self::{
     serving::{Asking, Presented, serve},
@@ -106,18 +106,23 @@ async fn bootstrap_once(cluster: &Cluster) -> Result<Connection, CertificateErro
     let wanted = Wanted::of_client(&cluster.node.name);
     let key = pending_key(&store).await?;
     let name = wanted.name(&key);
-    let issued = obtain(through(cluster, bootstrap).await?.client, &wanted, &key, Some(name)).await?;
-    store.update_at_last(issued).await?;
+    let issued = obtain(through(cluster, bootstrap).await?.client, &wanted, &key, Some(name)).await;
+    if matches!(issued, Err(CertificateError::Ended(_))) {
+        // The next try has another key, and so another request.
+        forget_pending_key(&store).await;
+    }
+    store.update_at_last(issued?).await?;
     forget_pending_key(&store).await;
     kubeconfig::write_after(bootstrap, &cluster.kubeconfig, &store.current()).await?;
     tracing::info!(kubeconfig = %cluster.kubeconfig.display(), "the node has a client certificate");
     Ok(through(cluster, &cluster.kubeconfig).await?)
 }
 
-/// The key with which a node without a certificate asks: that of the certificate that it had, or of the request that it made last.
+/// The key with which a node without a kubeconfig asks: that of the certificate that it has, or of the request that it made last. What was
+/// asked with the key of a certificate that has ended was answered with that one.
 async fn pending_key(store: &Store) -> Result<KeyPair, CertificateError> {
     let path = store.pending_key();
-    let had = store.pair().await.ok().map(|pair| pair.key);
+    let had = store.pair().await.ok().filter(Pair::holds).map(|pair| pair.key);
     of_disk(move || {
         let known = had.or_else(|| fs::read_to_string(&path).ok());
         if let Some(key) = known.and_then(|pem| KeyPair::from_pem(&pem).ok()) {
@@ -233,7 +238,31 @@ async fn rotate(clients: &Clients, cluster: &Cluster, store: &Store) -> Result<(
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use rcgen::CertificateParams;
+
     use super::*;
+
+    /// A certificate until the beginning of a year.
+    fn pair(until: i32) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.not_after = rcgen::date_time_ymd(until, 1, 1);
+        Pair { certificates: params.self_signed(&key).unwrap().pem(), key: key.serialize_pem() }
+    }
+
+    #[tokio::test]
+    async fn the_key_of_a_certificate_is_asked_with_again_as_long_as_that_holds() {
+        let wanted = Wanted::of_client("n");
+        for (until, is_again) in [(2999, true), (2001, false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let store = Store::of(dir.path(), CLIENT);
+            let pair = pair(until);
+            let name = wanted.name(&KeyPair::from_pem(&pair.key).unwrap());
+            store.update(pair).await.unwrap();
+            let asked = wanted.name(&pending_key(&store).await.unwrap());
+            assert_eq!(asked == name, is_again, "until {until}");
+        }
+    }
 
     #[tokio::test]
     async fn a_key_that_waits_for_its_certificate_is_its_owners_alone_and_is_asked_with_again() {

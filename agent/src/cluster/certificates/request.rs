@@ -78,7 +78,7 @@ impl Wanted {
 }
 
 /// Asks with a key, and waits until somebody has signed. A request that has its `name` already, of an earlier agent with the same
-/// key, is waited for.
+/// key, is waited for; what was issued for it so long ago that it has ended is of no use (`ensureCompatible`).
 pub(super) async fn obtain(
     client: Client,
     wanted: &Wanted,
@@ -98,13 +98,14 @@ pub(super) async fn obtain(
         status: None,
     };
     let api: Api<CertificateSigningRequest> = Api::all(client.clone());
-    let name = match (within(SENT_WITHIN, api.create(&PostParams::default(), &object)).await, name) {
-        (Err(error), Some(name)) if error.is_conflict() => name,
-        (sent, _) => sent?.name_any(),
+    let sent = within(SENT_WITHIN, api.create(&PostParams::default(), &object)).await;
+    let (name, is_known) = match (sent, name) {
+        (Err(error), Some(name)) if error.is_conflict() => (name, true),
+        (sent, _) => (sent?.name_any(), false),
     };
     tracing::info!(request = name, signer = wanted.signer, "a certificate is asked for");
-    let certificates = issued(client, &name).await?;
-    Ok(Pair { certificates, key: key.serialize_pem() })
+    let pair = Pair { certificates: issued(client, &name).await?, key: key.serialize_pem() };
+    if is_known && !pair.holds() { Err(CertificateError::Ended(name)) } else { Ok(pair) }
 }
 
 /// Waits for what is issued.
@@ -158,6 +159,13 @@ fn refused(name: &str, why: String) -> CertificateError {
 
 #[cfg(test)]
 mod tests {
+    use base64::engine::general_purpose::STANDARD;
+    use http::{Method, Request, Response};
+    use http_body_util::Full;
+    use hyper::body::Bytes;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
     use super::*;
 
     const KEY: &str = "-----BEGIN PRIVATE KEY-----
@@ -175,5 +183,45 @@ c5eTUd6gK8jOtbmarCKA42A5jQk/yCuQAnSbrG98MAhClLa83fL2meiX
         assert_eq!(wanted.name(&key), "node-csr-8IUavJyVwbnzQlijlRNNY2NhhFr903WXVC1fmOvr25U");
         assert_ne!(wanted.name(&other), wanted.name(&key));
         assert_ne!(Wanted::of_client("b").name(&key), wanted.name(&key));
+    }
+
+    /// A client of a server that has a request of this name, and has issued this for it.
+    fn with_answered(name: &str, certificates: &str) -> Client {
+        let object = |metadata: Value| {
+            json!({
+                "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+                "metadata": metadata, "spec": { "request": "", "signerName": "x" },
+                "status": { "certificate": STANDARD.encode(certificates) },
+            })
+        };
+        let mark = json!({ "resourceVersion": "7", "annotations": { "k8s.io/initial-events-end": "true" } });
+        let events = [
+            json!({ "type": "ADDED", "object": object(json!({ "name": name, "resourceVersion": "7" })) }),
+            json!({ "type": "BOOKMARK", "object": object(mark) }),
+        ];
+        let events = events.map(|event| format!("{event}\n")).concat();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (code, text) = match *request.method() {
+                Method::POST => (409_u16, r#"{"kind": "Status", "code": 409, "reason": "AlreadyExists"}"#),
+                _ => (200, events.as_str()),
+            };
+            let answer = Response::builder().status(code).body(Full::new(Bytes::from(text.to_owned())));
+            std::future::ready(answer)
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn what_was_issued_for_a_request_before_is_taken_as_long_as_it_holds() {
+        let (wanted, key) = (Wanted::of_client("a"), KeyPair::from_pem(KEY).unwrap());
+        for (until, is_taken) in [(2999, true), (2001, false)] {
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.not_after = rcgen::date_time_ymd(until, 1, 1);
+            let issued = params.self_signed(&key).unwrap().pem();
+            let name = wanted.name(&key);
+            let got = obtain(with_answered(&name, &issued), &wanted, &key, Some(name)).await;
+            let is_ended = matches!(got, Err(CertificateError::Ended(_)));
+            assert_eq!((got.is_ok(), is_ended), (is_taken, !is_taken), "until {until}");
+        }
     }
 }

@@ -99,11 +99,8 @@ async fn follow(
 async fn look(certificate: &Path, key: &Path, made_for: Option<&str>) -> Result<Pair, CertificateError> {
     let found = in_files(certificate, key).await;
     let Some(host) = made_for else { return found };
-    let holds = |pair: &Pair| {
-        pem::told(&pair.certificates).is_some_and(|it| !it.validity.has_ended(Timestamp::now()))
-    };
     match found {
-        Ok(pair) if holds(&pair) => Ok(pair),
+        Ok(pair) if pair.holds() => Ok(pair),
         // A key alone is what an agent left that was killed between the two.
         Err(CertificateError::Io { source, .. })
             if source.kind() != ErrorKind::NotFound || certificate.exists() =>
@@ -193,11 +190,7 @@ fn present(pair: &Pair, place: &Path, presented: &Presented) -> Option<InUse> {
 /// Asks the cluster whenever the node is reached otherwise than its certificate says, and before it ends.
 async fn ask(store: &Store, node: &str, mut asking: Asking, presented: &Presented) {
     let mut in_use = match store.pair().await {
-        Ok(pair)
-            if pem::told(&pair.certificates).is_some_and(|it| !it.validity.has_ended(Timestamp::now())) =>
-        {
-            present(&pair, &store.current(), presented)
-        }
+        Ok(pair) if pair.holds() => present(&pair, &store.current(), presented),
         Ok(_) | Err(_) => None,
     };
     let (mut asked, mut failures) = (None, 0_u32);

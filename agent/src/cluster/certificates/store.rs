@@ -62,6 +62,9 @@ pub enum CertificateError {
         /// In the words of who refused.
         why: String,
     },
+    /// Somebody said yes too long ago.
+    #[error("use what was issued for request {0}: it has ended, and another one is asked for")]
+    Ended(String),
     /// Nobody said anything.
     #[error("get the certificate of request {0}: nobody approved it in time; see `kubectl get csr`")]
     Unanswered(String),
@@ -79,6 +82,11 @@ pub(super) struct Pair {
 }
 
 impl Pair {
+    /// Whether it has a certificate that has not ended.
+    pub(super) fn holds(&self) -> bool {
+        pem::told(&self.certificates).is_some_and(|it| !it.validity.has_ended(Timestamp::now()))
+    }
+
     /// As it is presented; `place` is where it is, for who reads the error.
     pub(super) fn certified(&self, place: &Path) -> Result<CertifiedKey, CertificateError> {
         let unusable = |why| CertificateError::Unusable { place: place.display().to_string(), why };
