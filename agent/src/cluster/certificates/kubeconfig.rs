@@ -9,21 +9,25 @@ use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use super::{
-    pem::{only, told},
+    pem::{all_hold, only},
     store::{CertificateError, Pair, of_disk, read, write},
 };
-use crate::cluster::connection::unusable;
+use crate::{causes::with_causes, cluster::connection::unusable};
 
-/// Whether a kubeconfig is there, and the certificate that it holds, if it does, has not ended (`isClientConfigStillValid`).
+/// Whether a kubeconfig is there, and the certificate that it holds, if it does, is its key's own, and nothing of its chain has ended
+/// (`isClientConfigStillValid`).
 pub(super) async fn is_usable(path: &Path) -> bool {
-    match identity(path).await {
-        Ok(pair) => told(&pair.certificates).is_some_and(|it| !it.validity.has_ended(Timestamp::now())),
-        Err(CertificateError::NoIdentity(_)) => true,
-        Err(error) => {
-            tracing::debug!(why = crate::causes::with_causes(&error), "the kubeconfig is not used");
-            false
-        }
-    }
+    let why = match identity(path).await {
+        Ok(pair) if !all_hold(&pair.certificates, Timestamp::now()) => "its certificate has ended".to_owned(),
+        Ok(pair) => match pair.certified(path) {
+            Ok(_) => return true,
+            Err(error) => with_causes(&error),
+        },
+        Err(CertificateError::NoIdentity(_)) => return true,
+        Err(error) => with_causes(&error),
+    };
+    tracing::debug!(why, "the kubeconfig is not used");
+    false
 }
 
 /// The certificate and key that a kubeconfig holds or names.
@@ -110,15 +114,53 @@ fn current(config: &Kubeconfig) -> Option<(&Cluster, &AuthInfo)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use rcgen::{CertificateParams, KeyPair};
+
     use super::*;
-    use crate::causes::with_causes;
+
+    #[tokio::test]
+    async fn a_kubeconfig_is_used_as_long_as_its_whole_chain_holds_and_belongs_to_its_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubelet.conf");
+        assert!(!is_usable(&path).await, "there is none");
+        let (own, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let until = |year| {
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+            params.self_signed(&own).unwrap().pem()
+        };
+        let (holds, ended) = (until(2999), until(2001));
+        for (chain, key, is_used) in [
+            (holds.clone(), &own, true),
+            (format!("{holds}{holds}"), &own, true),
+            (ended.clone(), &own, false),
+            (format!("{holds}{ended}"), &own, false),
+            (holds.clone(), &other, false),
+            (String::new(), &own, false),
+        ] {
+            let user = json!({
+                "client-certificate-data": STANDARD.encode(&chain),
+                "client-key-data": STANDARD.encode(key.serialize_pem()),
+            });
+            let text = json!({
+                "apiVersion": "v1", "kind": "Config", "current-context": "x",
+                "clusters": [{ "name": "x", "cluster": { "server": "https://127.0.0.1:1" } }],
+                "users": [{ "name": "x", "user": user }],
+                "contexts": [{ "name": "x", "context": { "cluster": "x", "user": "x" } }],
+            });
+            fs::write(&path, text.to_string()).unwrap();
+            assert_eq!(is_usable(&path).await, is_used, "{chain}");
+        }
+    }
 
     #[tokio::test]
     async fn nothing_is_told_of_the_text_of_a_kubeconfig_that_cannot_be_understood() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kubelet.conf");
         let user = "{client-key-data: canary, client-key-data: canary}";
-        std::fs::write(&path, format!("users:\n- name: x\n  user: {user}\n")).unwrap();
+        fs::write(&path, format!("users:\n- name: x\n  user: {user}\n")).unwrap();
         let error = identity(&path).await.err().unwrap();
         let text = with_causes(&error);
         assert!(text.contains("it cannot be understood"), "{text}");

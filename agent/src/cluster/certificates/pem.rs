@@ -34,8 +34,18 @@ pub(super) struct Told {
 
 /// What the first certificate of a text says: of a chain, that is the one whom it is for.
 pub(super) fn told(pem: &str) -> Option<Told> {
-    let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
-    let certificate = Certificate::from_der(&der).ok()?.tbs_certificate;
+    of_der(&CertificateDer::from_pem_slice(pem.as_bytes()).ok()?)
+}
+
+/// Whether a text has certificates, and none of them has ended.
+pub(super) fn all_hold(pem: &str, now: Timestamp) -> bool {
+    let all: Option<Vec<Told>> =
+        CertificateDer::pem_slice_iter(pem.as_bytes()).map(|der| of_der(&der.ok()?)).collect();
+    all.is_some_and(|all| !all.is_empty() && all.iter().all(|it| !it.validity.has_ended(now)))
+}
+
+fn of_der(der: &[u8]) -> Option<Told> {
+    let certificate = Certificate::from_der(der).ok()?.tbs_certificate;
     let time = |time: x509_cert::time::Time| {
         Timestamp::from_second(i64::try_from(time.to_unix_duration().as_secs()).ok()?).ok()
     };
