@@ -6,8 +6,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use kube::Client;
+use http::Request;
+use kube::{Client, client::Body};
 use tokio::sync::watch;
+use tower::BoxError;
 
 use super::{
     ApiError,
@@ -40,10 +42,18 @@ impl fmt::Debug for Connection {
 }
 
 /// The clients of now: others take their place when certificates or the kubeconfig have changed. Clones share them.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Clients {
     sender: Arc<watch::Sender<Connection>>,
     receiver: watch::Receiver<Connection>,
+    /// Where the client goes that requests wait for, of those that begin with none.
+    awaited: Option<watch::Sender<Option<Client>>>,
+}
+
+impl fmt::Debug for Clients {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Clients")
+    }
 }
 
 impl Clients {
@@ -51,7 +61,26 @@ impl Clients {
     #[must_use]
     pub fn new(connection: impl Into<Connection>) -> Self {
         let (sender, receiver) = watch::channel(connection.into());
-        Self { sender: Arc::new(sender), receiver }
+        Self { sender: Arc::new(sender), receiver, awaited: None }
+    }
+
+    /// Begins with none: requests wait for those that are given first, and go to them.
+    pub(super) fn awaited() -> Self {
+        let (awaited, coming) = watch::channel::<Option<Client>>(None);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let mut coming = coming.clone();
+            async move {
+                let client = coming.wait_for(Option::is_some).await?.clone();
+                let client = client.ok_or("there is no client")?;
+                Ok::<_, BoxError>(client.send(request).await?)
+            }
+        });
+        Self { awaited: Some(awaited), ..Self::new(Client::new(service, "default")) }
+    }
+
+    /// Whether requests wait.
+    pub(super) fn are_awaited(&self) -> bool {
+        self.awaited.as_ref().is_some_and(|awaited| awaited.borrow().is_none())
     }
 
     /// The one of now, for one request or one watch.
@@ -62,6 +91,9 @@ impl Clients {
 
     /// Uses these from now on. Watches begin again with them.
     pub(super) fn replace(&self, connection: Connection) {
+        if let Some(awaited) = &self.awaited {
+            awaited.send_replace(Some(connection.client.clone()));
+        }
         self.sender.send_replace(connection);
     }
 

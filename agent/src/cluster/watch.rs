@@ -168,7 +168,11 @@ where
     pub async fn next(&mut self) -> Seen<K> {
         loop {
             if let Some(at) = self.not_before {
-                sleep_until(at).await;
+                // Both are cancel safe. Other clients have not failed yet.
+                tokio::select! {
+                    () = sleep_until(at) => {}
+                    () = self.clients.replaced() => {}
+                }
                 self.not_before = None;
             }
             match self.step().await {

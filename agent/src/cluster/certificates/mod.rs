@@ -35,15 +35,20 @@ use crate::{causes::with_causes, clock, config::Cluster};
 /// Name of the client certificate's files.
 const CLIENT: &str = "kubelet-client";
 
-/// Clients of the node. Where it has to ask for a certificate first, they may do nothing but that until [`bootstrap`] is done.
+/// Clients of the node. Where it has to ask for a certificate first, their requests wait until [`bootstrap`] is done: as who it is before,
+/// the node may ask for nothing else.
 ///
 /// # Errors
 /// The kubeconfig, or what it names, cannot be used.
 pub async fn clients(cluster: &Cluster) -> Result<Clients, ConnectError> {
-    Ok(Clients::new(match &cluster.bootstrap_kubeconfig {
-        Some(bootstrap) if is_bootstrap_needed(cluster).await => through(cluster, bootstrap).await?,
-        Some(_) | None => client(cluster).await?,
-    }))
+    Ok(match &cluster.bootstrap_kubeconfig {
+        Some(bootstrap) if is_bootstrap_needed(cluster).await => {
+            // Whether it can be used at all.
+            drop(through(cluster, bootstrap).await?);
+            Clients::awaited()
+        }
+        Some(_) | None => Clients::new(client(cluster).await?),
+    })
 }
 
 /// Whether the node has to ask for a certificate before it can do anything (`isClientConfigStillValid`).
@@ -76,7 +81,7 @@ async fn with_current(cluster: &Cluster, store: &Store) -> Result<Connection, Co
 /// Gets a certificate with the bootstrap kubeconfig where the node has none, writes the kubeconfig, and has the clients use it.
 /// Tries until it has one.
 pub async fn bootstrap(cluster: &Cluster, clients: &Clients) {
-    if !is_bootstrap_needed(cluster).await {
+    if !clients.are_awaited() && !is_bootstrap_needed(cluster).await {
         return;
     }
     let mut failures = 0_u32;

@@ -499,6 +499,32 @@ async fn what_a_kubeconfig_names_is_read_again_when_it_has_changed() {
 }
 
 #[tokio::test]
+async fn what_is_asked_before_there_are_clients_waits_for_the_first_ones() {
+    let authority = Authority::new("ours");
+    let server = Server::start(&authority, &["127.0.0.1"]).await;
+    let (node, _, first) = followed(&server, &authority).await;
+    let clients = Clients::awaited();
+    assert!(clients.are_awaited());
+    let client = clients.get();
+    let coming = async {
+        tokio::time::sleep(LOOK).await;
+        assert_eq!(server.requests(), 0);
+        clients.replace(node.connection().await.unwrap());
+    };
+    let (answer, ()) = tokio::join!(who(&client), coming);
+    assert_eq!(answer.unwrap()["authorization"], "Bearer first");
+    assert!(!clients.are_awaited());
+    node.write(&first.replace("first", "second"));
+    clients.replace(node.connection().await.unwrap());
+    uses(&clients, "second").await;
+
+    let clients = Clients::awaited();
+    let client = clients.get();
+    drop(clients);
+    who(&client).await.unwrap_err();
+}
+
+#[tokio::test]
 async fn what_was_refused_is_tried_again_ever_less_often() {
     let authority = Authority::new("ours");
     let server = Server::start(&authority, &["127.0.0.1"]).await;

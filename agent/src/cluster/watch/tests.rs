@@ -45,6 +45,10 @@ impl Server {
     }
 
     fn watched(&self) -> Watched<ConfigMap> {
+        Watched::new(Clients::new(self.client()), Api::all, "metadata.name=m")
+    }
+
+    fn client(&self) -> Client {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let server = server.clone();
@@ -53,8 +57,7 @@ impl Server {
                 Ok::<_, Infallible>(server.answer(&query).await)
             }
         });
-        let client = Client::new(crate::cluster::answers::Bounded(service), "default");
-        Watched::new(Clients::new(client), Api::all, "metadata.name=m")
+        Client::new(crate::cluster::answers::Bounded(service), "default")
     }
 
     /// What was asked: whether for a list as a stream, in pages, or a watch, and from which version.
@@ -306,6 +309,21 @@ async fn answers_without_end_are_given_up() {
     let (seen, asked) = lives(vec![Reply::Whole(400, failure(400)), page], 1).await;
     assert!(seen[0].contains("more than 500000 objects"), "{seen:?}");
     assert_eq!(asked.len(), 1001);
+}
+
+#[tokio::test]
+async fn other_clients_are_asked_without_the_pause_that_those_before_have_asked_for() {
+    let mut later = failure(429);
+    later["details"] = json!({"retryAfterSeconds": 60});
+    let refuses = Server::of(vec![Reply::Whole(429, later)]);
+    let answers = Server::of(vec![Reply::Stays(listed(7, &[("m", 3)]))]);
+    let clients = Clients::new(refuses.client());
+    let mut watched: Watched<ConfigMap> = Watched::new(clients.clone(), Api::all, "metadata.name=m");
+    assert_eq!(told(watched.next().await), "failed: no: 429");
+    clients.replace(answers.client().into());
+    let next = tokio::time::timeout(LONG / 2, watched.next()).await;
+    assert_eq!(told(next.unwrap()), "all m 3");
+    assert_eq!(refuses.asked(), ["stream"]);
 }
 
 /// An object with so many bytes in it.
