@@ -81,10 +81,25 @@ impl Credential {
 /// Where it comes from.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// A file with a token, and the thread that reads it.
-    File(PathBuf, OneThread),
+    /// A file with a token.
+    File(TokenFile),
     /// A program.
     Plugin(Plugin),
+}
+
+/// A file with a token, and the token beside it, which counts until the file was read.
+#[derive(Debug)]
+pub(super) struct TokenFile {
+    path: PathBuf,
+    beside: Option<SecretString>,
+    /// The thread that reads it.
+    reader: OneThread,
+}
+
+impl TokenFile {
+    pub(super) fn new(path: PathBuf, beside: Option<SecretString>) -> Self {
+        Self { path, beside, reader: OneThread::default() }
+    }
 }
 
 /// How long what came of a source is used.
@@ -107,6 +122,8 @@ pub(super) struct Credentials {
 #[derive(Default)]
 struct State {
     last: Option<(Arc<Credential>, Instant)>,
+    /// What is used as long as nothing has come of a file.
+    beside: Option<Arc<Credential>>,
     /// The certificate that was there last, whatever came of attempts since.
     identity: Option<Identity>,
     is_refused: bool,
@@ -119,7 +136,13 @@ struct State {
 
 impl Credentials {
     pub(super) fn of(source: Source) -> Arc<Self> {
-        Arc::new(Self { source, state: Mutex::default() })
+        let beside = match &source {
+            Source::File(file) => file.beside.clone(),
+            Source::Plugin(_) => None,
+        };
+        let beside = beside.map(|token| Credential { token: Some(token), identity: None, until: None });
+        let state = State { beside: beside.map(Arc::new), ..State::default() };
+        Arc::new(Self { source, state: Mutex::new(state) })
     }
 
     /// The one of now. Those who ask at once wait for the same attempt, which goes on when they no longer wait.
@@ -177,7 +200,7 @@ impl State {
         });
     }
 
-    /// Takes what came of an attempt. A file that cannot be read leaves the token that it had.
+    /// Takes what came of an attempt. A file that cannot be read leaves the token that it had, or the one beside it.
     fn take(&mut self, got: Result<Credential, String>, keeps: Keeps, now: Instant) -> Answer {
         self.running = None;
         self.is_refused = false;
@@ -192,11 +215,13 @@ impl State {
             Err(why) => why,
         };
         tracing::warn!(why, "there is nothing new that says who the node is");
-        if let Some((credential, taken)) = self.last.as_mut().filter(|_| keeps == Keeps::ForAWhile) {
-            *taken = now;
-            return Ok(Arc::clone(credential));
+        let last = self.last.take().map(|(credential, _)| credential);
+        if keeps == Keeps::ForAWhile
+            && let Some(credential) = last.or_else(|| self.beside.clone())
+        {
+            self.last = Some((Arc::clone(&credential), now));
+            return Ok(credential);
         }
-        self.last = None;
         self.failures = self.failures.saturating_add(1);
         let pause = doubled(AGAIN_MIN, self.failures - 1, AGAIN_MAX);
         self.failed = Some((now + pause, why.clone()));
@@ -222,14 +247,14 @@ impl State {
 impl Source {
     fn keeps(&self) -> Keeps {
         match self {
-            Self::File(..) => Keeps::ForAWhile,
+            Self::File(_) => Keeps::ForAWhile,
             Self::Plugin(_) => Keeps::UntilItEnds,
         }
     }
 
     async fn get(&self) -> Result<Credential, String> {
         match self {
-            Self::File(path, reader) => {
+            Self::File(TokenFile { path, reader, .. }) => {
                 let failed =
                     |why: &dyn std::fmt::Display| format!("read the token file {}: {why}", path.display());
                 let file = path.clone();

@@ -37,7 +37,7 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, util::BoxCloneSy
 
 use self::{
     authenticated::{Authenticated, Made},
-    credentials::{Credentials, Source},
+    credentials::{Credentials, Source, TokenFile},
     exec::Plugin,
     gate::OneByOne,
     proxy::Way,
@@ -52,7 +52,6 @@ use super::{answers::Bounded, client::Connection};
 use crate::{
     causes::with_causes,
     config::{Cluster, architecture},
-    one_thread::OneThread,
 };
 
 /// How long a connection may take to be made.
@@ -241,13 +240,12 @@ fn source(user: &mut AuthInfo) -> Result<Option<Source>, String> {
         ));
     }
     let (file, exec) = (user.token_file.take(), user.exec.take());
-    if user.token.is_some() {
-        return Ok(None);
+    if let Some(file) = file.filter(|file| !file.is_empty()) {
+        return Ok(Some(Source::File(TokenFile::new(file.into(), user.token.take()))));
     }
-    match (file, exec) {
-        (Some(file), _) if !file.is_empty() => Ok(Some(Source::File(file.into(), OneThread::default()))),
-        (_, Some(exec)) => Ok(Some(Source::Plugin(Plugin::of(&exec).map_err(|error| with_causes(&error))?))),
-        (_, None) => Ok(None),
+    match exec.filter(|_| user.token.is_none()) {
+        Some(exec) => Ok(Some(Source::Plugin(Plugin::of(&exec).map_err(|error| with_causes(&error))?))),
+        None => Ok(None),
     }
 }
 

@@ -140,7 +140,8 @@ async fn the_node_is_who_its_kubeconfig_says() {
     for (user, token, name) in [
         (json!({}), Value::Null, Value::Null),
         (json!({ "token": "inline" }), json!("Bearer inline"), Value::Null),
-        (json!({ "token": "inline", "tokenFile": files[2] }), json!("Bearer inline"), Value::Null),
+        (json!({ "token": "inline", "tokenFile": files[2] }), json!("Bearer of-file"), Value::Null),
+        (json!({ "token": "inline", "tokenFile": "none" }), json!("Bearer inline"), Value::Null),
         (json!({ "tokenFile": files[2] }), json!("Bearer of-file"), Value::Null),
         (json!({ "username": "a", "password": "b" }), json!("Basic YTpi"), Value::Null),
         (json!({ "client-certificate": files[0], "client-key": files[1] }), Value::Null, json!("file")),

@@ -78,7 +78,7 @@ fn a_plugin_that_fails_is_not_run_for_each_request() {
 async fn a_token_is_what_a_file_has_without_blanks() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("token");
-    let get = async || Credentials::of(Source::File(file.clone(), OneThread::default())).now().await;
+    let get = async || Credentials::of(Source::File(TokenFile::new(file.clone(), None))).now().await;
     assert!(get().await.unwrap_err().contains("read the token file"));
     for empty in [" \n".to_owned(), "x".repeat((64 << 10) + 1)] {
         fs::write(&file, empty).unwrap();
@@ -100,7 +100,7 @@ fn age(credentials: &Credentials, by: Duration) {
 async fn a_token_file_that_changed_is_used_a_minute_later_or_when_the_server_has_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("token");
-    let credentials = Credentials::of(Source::File(file.clone(), OneThread::default()));
+    let credentials = Credentials::of(Source::File(TokenFile::new(file.clone(), None)));
     let used = async || token(&credentials.now().await).to_owned();
     fs::write(&file, "first").unwrap();
     assert_eq!(used().await, "first");
@@ -114,6 +114,22 @@ async fn a_token_file_that_changed_is_used_a_minute_later_or_when_the_server_has
     let refused = credentials.now().await.unwrap();
     credentials.refused(&refused);
     assert_eq!(used().await, "third");
+}
+
+#[tokio::test]
+async fn a_token_beside_a_file_counts_until_the_file_was_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    let source = TokenFile::new(file.clone(), Some(SecretString::from("beside")));
+    let credentials = Credentials::of(Source::File(source));
+    let used = async || token(&credentials.now().await).to_owned();
+    assert_eq!(used().await, "beside");
+    fs::write(&file, "first").unwrap();
+    age(&credentials, FILE_EVERY);
+    assert_eq!(used().await, "first");
+    fs::remove_file(&file).unwrap();
+    age(&credentials, FILE_EVERY);
+    assert_eq!(used().await, "first");
 }
 
 /// A plugin that notes each run, and waits until there is a file.
