@@ -68,14 +68,19 @@ async fn client(cluster: &Cluster) -> Result<Connection, ConnectError> {
 
 /// As a kubeconfig says.
 async fn through(cluster: &Cluster, kubeconfig: &Path) -> Result<Connection, ConnectError> {
-    let known = Store::of(&cluster.cert_dir, CLIENT).current();
-    connect(cluster, Named { kubeconfig, known: &known }).await
+    let current = Store::of(&cluster.cert_dir, CLIENT).current();
+    connect(cluster, named(cluster, kubeconfig, &current)).await
+}
+
+/// A certificate that the agent does not replace is somebody else's to be replaced.
+fn named<'a>(cluster: &Cluster, kubeconfig: &'a Path, current: &'a Path) -> Named<'a> {
+    Named { kubeconfig, known: cluster.rotates.then_some(current) }
 }
 
 /// As the kubeconfig says, with the certificate that was got last.
 async fn with_current(cluster: &Cluster, store: &Store) -> Result<Connection, ConnectError> {
     let current = store.current();
-    connect_as(cluster, Named { kubeconfig: &cluster.kubeconfig, known: &current }, Some(&current)).await
+    connect_as(cluster, named(cluster, &cluster.kubeconfig, &current), Some(&current)).await
 }
 
 /// Gets a certificate with the bootstrap kubeconfig where the node has none, writes the kubeconfig, and has the clients use it.
@@ -153,7 +158,7 @@ async fn forget_pending_key(store: &Store) {
 /// read again when it has changed. Runs until the agent stops.
 pub async fn keep(clients: Clients, cluster: Cluster) {
     let current = Store::of(&cluster.cert_dir, CLIENT).current();
-    let named = Named { kubeconfig: &cluster.kubeconfig, known: &current };
+    let named = named(&cluster, &cluster.kubeconfig, &current);
     let followed = follow(&clients, named, || client(&cluster));
     tokio::join!(followed, replace(&clients, &cluster));
 }
@@ -244,8 +249,31 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use rcgen::CertificateParams;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::connection::tests::Node;
+
+    /// A node without certificates whose kubeconfig has this user.
+    fn node(user: Value) -> Node {
+        Node::with(json!({ "server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true }), user)
+    }
+
+    #[tokio::test]
+    async fn the_current_certificate_is_read_again_where_others_replace_it() {
+        let file = "pki/kubelet-client-current.pem";
+        for rotates in [false, true] {
+            let node = node(json!({ "client-certificate": file, "client-key": file }));
+            let cluster = Cluster { rotates, ..node.cluster() };
+            let store = Store::of(&cluster.cert_dir, CLIENT);
+            let mut made_from = Vec::new();
+            for until in [2998, 2999] {
+                store.update(pair(until)).await.unwrap();
+                made_from.push(through(&cluster, &cluster.kubeconfig).await.unwrap().made_from.unwrap());
+            }
+            assert_eq!(made_from[0] == made_from[1], rotates, "rotates: {rotates}");
+        }
+    }
 
     /// A certificate until the beginning of a year.
     fn pair(until: i32) -> Pair {

@@ -119,8 +119,8 @@ type Transport = BoxCloneSyncService<Request<Body>, Response<Carried>, BoxError>
 pub(super) struct Named<'a> {
     /// The file.
     pub(super) kubeconfig: &'a Path,
-    /// A file whose changes are no changes of the kubeconfig: the certificate that the agent replaces itself.
-    pub(super) known: &'a Path,
+    /// A file whose changes are no changes of the kubeconfig: the certificate, where the agent replaces it itself.
+    pub(super) known: Option<&'a Path>,
 }
 
 /// A client for the cluster of a kubeconfig: that of the node, or the one with which it asks for its certificate. Reads every

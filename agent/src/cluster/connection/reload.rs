@@ -101,13 +101,13 @@ impl Refused {
 }
 
 /// What the kubeconfig and the files that it names hold, without the one that is known to change.
-pub(super) async fn look(kubeconfig: &Path, known: &Path) -> io::Result<Content> {
-    let (kubeconfig, known) = (kubeconfig.to_owned(), known.to_owned());
-    let looked = tokio::task::spawn_blocking(move || content(&kubeconfig, &known)).await;
+pub(super) async fn look(kubeconfig: &Path, known: Option<&Path>) -> io::Result<Content> {
+    let (kubeconfig, known) = (kubeconfig.to_owned(), known.map(Path::to_owned));
+    let looked = tokio::task::spawn_blocking(move || content(&kubeconfig, known.as_deref())).await;
     looked.unwrap_or_else(|_cancelled| Err(io::ErrorKind::Interrupted.into()))
 }
 
-fn content(kubeconfig: &Path, known: &Path) -> io::Result<Content> {
+fn content(kubeconfig: &Path, known: Option<&Path>) -> io::Result<Content> {
     let mut sum = Sha256::new();
     add(&mut sum, kubeconfig)?;
     let unusable = |error| io::Error::other(unusable(kubeconfig, error));
@@ -116,7 +116,8 @@ fn content(kubeconfig: &Path, known: &Path) -> io::Result<Content> {
         named.clusters.iter().filter_map(|one| one.cluster.as_ref()?.certificate_authority.as_ref());
     let users = named.auth_infos.iter().filter_map(|one| one.auth_info.as_ref());
     let pairs = users.flat_map(|user| [user.client_certificate.as_ref(), user.client_key.as_ref()]);
-    let files = authorities.chain(pairs.flatten()).map(PathBuf::from).filter(|path| path != known);
+    let files = authorities.chain(pairs.flatten()).map(PathBuf::from);
+    let files = files.filter(|path| Some(path.as_path()) != known);
     for file in files {
         // One that is being replaced may be missing for a moment.
         if add(&mut sum, &file).is_err() {

@@ -45,7 +45,12 @@ impl Node {
 
     fn named(&self) -> Named<'_> {
         // No file that it names changes by itself.
-        Named { kubeconfig: &self.cluster.kubeconfig, known: Path::new("none") }
+        Named { kubeconfig: &self.cluster.kubeconfig, known: None }
+    }
+
+    /// How it is configured, with certificates of its own.
+    pub(in crate::cluster) fn cluster(&self) -> Cluster {
+        Cluster { cert_dir: self.dir.path().join("pki"), ..self.cluster.clone() }
     }
 
     pub(in crate::cluster) async fn connection(&self) -> Result<Connection, ConnectError> {
