@@ -17,8 +17,8 @@ use crate::{causes::with_causes, cluster::connection::unusable};
 /// Whether a kubeconfig is there, and the certificate that it holds, if it does, is its key's own, and nothing of its chain has ended
 /// (`isClientConfigStillValid`).
 pub(super) async fn is_usable(path: &Path) -> bool {
-    let why = match identity(path).await {
-        Ok(pair) if !all_hold(&pair.certificates, Timestamp::now()) => "its certificate has ended".to_owned(),
+    let why = match identity(path).await.map(|identity| identity.pair) {
+        Ok(pair) if !all_hold(&pair.certificates, Timestamp::now()) => "its chain has ended".to_owned(),
         Ok(pair) => match pair.certified(path) {
             Ok(_) => return true,
             Err(error) => with_causes(&error),
@@ -30,8 +30,23 @@ pub(super) async fn is_usable(path: &Path) -> bool {
     false
 }
 
+/// Who a node is by its kubeconfig.
+pub(super) struct Identity {
+    pub(super) pair: Pair,
+    pub(super) place: Place,
+}
+
+/// Where a certificate and its key are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the kubeconfig itself.
+    Kubeconfig,
+    /// One of them at least is in a file of its own, which others may replace.
+    Files,
+}
+
 /// The certificate and key that a kubeconfig holds or names.
-pub(super) async fn identity(path: &Path) -> Result<Pair, CertificateError> {
+pub(super) async fn identity(path: &Path) -> Result<Identity, CertificateError> {
     let (config, place) = (load(path).await?, path.display().to_string());
     let (_, auth) = current(&config).ok_or_else(|| CertificateError::NoIdentity(place.clone()))?;
     let none = || CertificateError::NoIdentity(place.clone());
@@ -50,7 +65,10 @@ pub(super) async fn identity(path: &Path) -> Result<Pair, CertificateError> {
         (None, Some(file)) => read(file.as_ref()).await?,
         (None, None) => return Err(none()),
     };
-    Ok(Pair { certificates: only(&certificates, "CERTIFICATE"), key: only(&key, "KEY") })
+    let is_whole = auth.client_certificate_data.is_some() && auth.client_key_data.is_some();
+    let place = if is_whole { Place::Kubeconfig } else { Place::Files };
+    let pair = Pair { certificates: only(&certificates, "CERTIFICATE"), key: only(&key, "KEY") };
+    Ok(Identity { pair, place })
 }
 
 /// Writes the kubeconfig that follows from a bootstrap: the same server, with the certificate in a file

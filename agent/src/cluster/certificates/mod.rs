@@ -12,11 +12,12 @@ mod store;
 
 use std::{fs, io::ErrorKind, path::Path};
 
-use berth_core::cluster::certificate::{Rotation, again_after};
+use berth_core::cluster::certificate::{Rotation, Validity, again_after};
 use jiff::Timestamp;
 use rcgen::KeyPair;
 
 use self::{
+    kubeconfig::{Place, identity},
     request::{Wanted, obtain},
     store::{Pair, Store, of_disk, told},
 };
@@ -174,7 +175,7 @@ async fn replace(clients: &Clients, cluster: &Cluster) {
     }
     let mut failures = 0_u32;
     loop {
-        if let Err(error) = wait_until_due(&store).await {
+        if let Err(error) = wait_until_due(cluster, &store).await {
             tracing::warn!(error = with_causes(&error), "the client certificate cannot be read");
         }
         match rotate(clients, cluster, &store).await {
@@ -206,13 +207,17 @@ async fn adopt_at_last(cluster: &Cluster, store: &Store) -> Result<(), Certifica
     }
 }
 
-/// Takes the certificate that a kubeconfig holds as the first one, as the kubelet does.
+/// Takes the certificate that a kubeconfig holds as the first one, as the kubelet does. One in files stays there: until the agent has got
+/// another one, who keeps the files may replace it (`Current` of `certificate_store.go`).
 async fn adopt(cluster: &Cluster, store: &Store) -> Result<(), CertificateError> {
     if is_current(store).await {
         return Ok(());
     }
-    let held = kubeconfig::identity(&cluster.kubeconfig).await?;
-    store.update(held).await
+    let held = identity(&cluster.kubeconfig).await?;
+    match held.place {
+        Place::Kubeconfig => store.update(held.pair).await,
+        Place::Files => Ok(()),
+    }
 }
 
 /// Whether there is a certificate that has not ended.
@@ -220,11 +225,32 @@ async fn is_current(store: &Store) -> bool {
     told(&store.current()).await.is_ok_and(|it| !it.validity.has_ended(Timestamp::now()))
 }
 
-async fn wait_until_due(store: &Store) -> Result<(), CertificateError> {
-    let validity = told(&store.current()).await?.validity;
-    let rotation = Rotation::plan(validity, clock::now(), chance());
+/// How long the certificate holds that is in use: that which was got last, else that of the kubeconfig.
+async fn in_use(cluster: &Cluster, store: &Store) -> Result<Validity, CertificateError> {
+    if let Ok(current) = told(&store.current()).await
+        && !current.validity.has_ended(Timestamp::now())
+    {
+        return Ok(current.validity);
+    }
+    let held = identity(&cluster.kubeconfig).await?.pair;
+    let none = || CertificateError::Malformed(cluster.kubeconfig.display().to_string());
+    Ok(pem::told(&held.certificates).ok_or_else(none)?.validity)
+}
+
+async fn wait_until_due(cluster: &Cluster, store: &Store) -> Result<(), CertificateError> {
+    let mut planned: Option<(Validity, Rotation)> = None;
     loop {
+        let validity = match (in_use(cluster, store).await, planned) {
+            // While others replace it, it may be missing for a moment.
+            (Err(_), Some((validity, _))) => validity,
+            (read, _) => read?,
+        };
         let now = clock::now();
+        let rotation = match planned {
+            Some((of, rotation)) if of == validity => rotation,
+            Some(_) | None => Rotation::plan(validity, now, chance()),
+        };
+        planned = Some((validity, rotation));
         tracing::debug!(seconds = rotation.due_in(now).as_secs(), "until the client certificate is replaced");
         let Some(pause) = rotation.look_again_in(now) else { return Ok(()) };
         tokio::time::sleep(pause).await;
@@ -232,8 +258,9 @@ async fn wait_until_due(store: &Store) -> Result<(), CertificateError> {
 }
 
 async fn rotate(clients: &Clients, cluster: &Cluster, store: &Store) -> Result<(), CertificateError> {
+    let holds = in_use(cluster, store).await.is_ok_and(|it| !it.has_ended(Timestamp::now()));
     let asks = match &cluster.bootstrap_kubeconfig {
-        Some(bootstrap) if !is_current(store).await => through(cluster, bootstrap).await?.client,
+        Some(bootstrap) if !holds => through(cluster, bootstrap).await?.client,
         _ => clients.get(),
     };
     let wanted = Wanted::of_client(&cluster.node.name);
@@ -252,7 +279,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cluster::connection::tests::Node;
+    use crate::cluster::connection::tests::{Node, data};
 
     /// A node without certificates whose kubeconfig has this user.
     fn node(user: Value) -> Node {
@@ -272,6 +299,27 @@ mod tests {
                 made_from.push(through(&cluster, &cluster.kubeconfig).await.unwrap().made_from.unwrap());
             }
             assert_eq!(made_from[0] == made_from[1], rotates, "rotates: {rotates}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_certificate_in_files_is_replaced_by_who_keeps_them_and_that_of_a_kubeconfig_is_kept() {
+        let kept = pair(2998);
+        let (certificate, key) = (data(&kept.certificates), data(&kept.key));
+        let in_kubeconfig = json!({ "client-certificate-data": certificate, "client-key-data": key });
+        let in_files = json!({ "client-certificate": "pair.pem", "client-key": "pair.pem" });
+        for (user, is_kept) in [(in_kubeconfig, true), (in_files, false)] {
+            let node = node(user);
+            let cluster = node.cluster();
+            let store = Store::of(&cluster.cert_dir, CLIENT);
+            let file = cluster.kubeconfig.with_file_name("pair.pem");
+            let write = |it: &Pair| fs::write(&file, format!("{}{}", it.certificates, it.key)).unwrap();
+            write(&kept);
+            adopt(&cluster, &store).await.unwrap();
+            assert_eq!(is_current(&store).await, is_kept);
+            let before = in_use(&cluster, &store).await.unwrap();
+            write(&pair(2999));
+            assert_eq!(in_use(&cluster, &store).await.unwrap() == before, is_kept);
         }
     }
 
