@@ -86,9 +86,15 @@ impl Settings {
     /// come, and are asked for again.
     #[must_use]
     pub fn with_brief_certificates() -> Self {
+        Self::with_certificates_of(60)
+    }
+
+    /// Controllers whose signer gives certificates that end after so many seconds. It has them begin five minutes earlier.
+    #[must_use]
+    pub fn with_certificates_of(seconds: u32) -> Self {
         Self {
             parts: vec![Part::Controllers],
-            controllers: vec!["--cluster-signing-duration=60s".to_owned()],
+            controllers: vec![format!("--cluster-signing-duration={seconds}s")],
             ..Self::default()
         }
     }

@@ -50,22 +50,30 @@ fn none_refused(cluster: &Cluster) -> Result<()> {
 /// Waits until the node has asked for a certificate that nobody has decided on, checks what it asks, and approves it. An agent that was
 /// killed while it waited has left one open beside that of the next.
 fn approve(cluster: &Cluster) -> Result<()> {
-    let asked = wait::until("a request for a certificate", SOON * 2, || {
-        let all = cluster.get_json("/apis/certificates.k8s.io/v1/certificatesigningrequests")?;
-        let all = all["items"].as_array().cloned().unwrap_or_default();
-        let is_open =
-            |one: &&Value| one["spec"]["signerName"] == SERVING && one["status"]["conditions"].is_null();
-        let open: Vec<Value> = all.iter().filter(is_open).cloned().collect();
-        Ok(if open.is_empty() { Look::NotYet(format!("{} requests", all.len())) } else { Look::Ready(open) })
-    })?;
-    for one in &asked {
+    wait::until("a request for a certificate", SOON * 2, || {
+        let approved = approve_open(cluster)?;
+        Ok(if approved == 0 { Look::NotYet("none is open".to_owned()) } else { Look::Ready(()) })
+    })
+}
+
+/// Requests for certificates, of whatever signer.
+pub(crate) fn requests(cluster: &Cluster) -> Result<Vec<Value>> {
+    let all = cluster.get_json("/apis/certificates.k8s.io/v1/certificatesigningrequests")?;
+    Ok(all["items"].as_array().cloned().unwrap_or_default())
+}
+
+/// Checks what the node asks in requests for certificates of its server that nobody has decided on, approves them, and says how many.
+pub(crate) fn approve_open(cluster: &Cluster) -> Result<usize> {
+    let is_open = |it: &Value| it["spec"]["signerName"] == SERVING && it["status"]["conditions"].is_null();
+    let open: Vec<Value> = requests(cluster)?.into_iter().filter(is_open).collect();
+    for one in &open {
         same("who asks", &one["spec"]["username"], &json!(format!("system:node:{NODE_NAME}")))?;
         same("for what", &one["spec"]["usages"], &json!(["digital signature", "server auth"]))?;
         let name = one["metadata"]["name"].as_str().context("a name")?;
         ensure!(name.starts_with("csr-"), "{name}");
         cluster.kubectl(&["certificate", "approve", name])?;
     }
-    Ok(())
+    Ok(open.len())
 }
 
 /// When the node asked for a certificate, after some time: the server answers before it writes the request down.

@@ -17,6 +17,7 @@ mod behind;
 mod by_ctr;
 mod canary;
 mod certificates;
+mod certificates_end;
 mod cgroup_files;
 mod chaos;
 mod checkpoint;

@@ -1,5 +1,5 @@
-//! Trouble for as long as is asked for, very many pods, and an API server that is away for long: `scripts/soak` runs these, `scripts/test`
-//! leaves them out.
+//! Trouble for as long as is asked for, very many pods, an API server that is away for long, and certificates that end: `scripts/soak` runs
+//! these, `scripts/test` leaves them out.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -12,10 +12,10 @@ use berth_integration::agent::{STATE_DIR, Settings};
 use berth_integration::node::Node;
 use berth_integration::wait::{self, Look};
 
-use crate::api_away;
 use crate::chaos::{Churn, Dice, kill_shims};
 use crate::kit::{SOON, eventually, sleeper};
 use crate::suite::{Test, test};
+use crate::{api_away, certificates_end};
 
 /// Minutes of trouble.
 const MINUTES: &str = "BERTH_SOAK_MINUTES";
@@ -38,6 +38,8 @@ const SHIM_KILLS: usize = 3;
 /// Beside the trouble itself: the components' start, and what the last period takes.
 const AROUND: Duration = Duration::from_secs(15 * 60);
 const CHURN_LIMIT: Duration = Duration::from_secs(3 * 3600);
+/// Twelve minutes of a certificate's life and of what follows it.
+const CERTIFICATES_LIMIT: Duration = Duration::from_secs(20 * 60);
 
 pub(crate) fn tests() -> Vec<Test> {
     let Some(minutes) = minutes() else { return Vec::new() };
@@ -46,6 +48,10 @@ pub(crate) fn tests() -> Vec<Test> {
         test("soak::ten_thousand_pods", ten_thousand_pods).within(CHURN_LIMIT),
         test("soak::cluster_ten_minutes_without_the_api_server", server_away).within(AROUND),
         test("soak::cluster_seven_minutes_cut_off", cut_off).within(AROUND),
+        test("soak::certificates_that_end_while_the_node_runs", certificates_end::node_runs)
+            .within(CERTIFICATES_LIMIT),
+        test("soak::certificates_that_ended_while_the_agent_was_away", certificates_end::agent_away)
+            .within(CERTIFICATES_LIMIT),
     ]
 }
 
