@@ -4,7 +4,7 @@
 //! shell performs in order. The machine does no I/O, reads no clock and starts nothing, so every order of events can
 //! be replayed in a test.
 //!
-//! Invariants, each held by the simulation in `tests/sim.rs`:
+//! Invariants, each held by the simulation in `tests/sim`:
 //! * every request is answered exactly once, unless its connection goes away first;
 //! * per task, events come as created < started < exited < deleted, and the exits of its execs before its own;
 //! * a container is not deleted, started or saved while another of these is under way;
