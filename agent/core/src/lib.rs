@@ -10,6 +10,8 @@
 //!   shim events ──┤                                                                └───▶ Node::poll_timeout()
 //!   observation ──┘
 //! ```
+//!
+//! [`cluster`] has machines beside it: what the API server is told of the pods and the node, and when.
 #![forbid(unsafe_code)]
 #![deny(clippy::wildcard_enum_match_arm, missing_docs)]
 
