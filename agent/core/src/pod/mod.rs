@@ -27,6 +27,7 @@ pub mod silence;
 pub mod status;
 pub mod step;
 mod text;
+mod turn;
 
 pub use machine::{PodMachine, Shared};
 pub use text::go_duration;

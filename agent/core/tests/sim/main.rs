@@ -37,6 +37,8 @@ mod pods;
 #[cfg(test)]
 mod probed;
 #[cfg(test)]
+mod pulls;
+#[cfg(test)]
 mod random;
 #[cfg(test)]
 mod refresh;

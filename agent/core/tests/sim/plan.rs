@@ -11,7 +11,7 @@ use berth_core::{
         actual::{Actual, EndedRun, Life, Refusal, Run},
         plan::{Network, World, plan},
         port::{
-            image::ImageUse,
+            image::{ImageUse, PullBackoff},
             removal::{Leftover, Removal},
             termination::TerminationMessage,
             volume::Refresh,
@@ -20,7 +20,7 @@ use berth_core::{
         step::{Plan, PodResource, Step},
     },
     record::{EndedBy, Goal, RestartBackoff, TerminalRecord, TerminationRecord},
-    spec::{RestartPolicy, Source},
+    spec::{ImagePullPolicy, RestartPolicy, Source},
     time::Mono,
 };
 
@@ -265,12 +265,57 @@ fn main_containers_start_in_order_and_do_not_wait_for_those_that_wait() {
     };
     assert_eq!(planned(&base()).steps, [Step::Start(name("web"))]);
     let mut life = base();
-    image(&mut life, ImageUse::Pulling);
+    image(&mut life, ImageUse::Pulling { is_early: false });
     assert_eq!(planned(&life).steps, [], "the first is on its way");
     let mut life = base();
     let retry = failed(FailureKind::Config, Duration::from_secs(10));
     image(&mut life, ImageUse::Refused { reason: "ErrImageNeverPull".into(), retry });
     assert_eq!(planned(&life).steps, [Step::Start(name("log"))], "the first waits");
+}
+
+/// What a pod does about the image of its main container, while its init container runs and when that has ended well.
+#[test]
+fn an_image_is_looked_for_early_and_once_more_in_its_containers_turn() {
+    use ImagePullPolicy::{Always, IfNotPresent, Never};
+    let inspect = || vec![Step::Inspect(name("web"))];
+    let pull = || vec![Step::Pull(name("web"))];
+    let announce = || vec![Step::BackOffPull(pods::container("web").image)];
+    let pulling = || ImageUse::Pulling { is_early: true };
+    let cases = [
+        (IfNotPresent, ImageUse::Wanted, None, inspect(), inspect()),
+        (Never, ImageUse::Wanted, None, inspect(), inspect()),
+        (Always, ImageUse::Wanted, None, vec![], pull()),
+        (IfNotPresent, ImageUse::Postponed, None, vec![], inspect()),
+        (Never, ImageUse::Postponed, None, vec![], inspect()),
+        (Always, ImageUse::Postponed, None, vec![], pull()),
+        (IfNotPresent, pulling(), None, vec![], vec![]),
+        (IfNotPresent, ImageUse::Missing, None, pull(), pull()),
+        // Another container of the pod could not have it so many seconds ago.
+        (IfNotPresent, ImageUse::Missing, Some(2), vec![], announce()),
+        (IfNotPresent, ImageUse::Missing, Some(10), pull(), pull()),
+    ];
+    for (policy, image, failed_ago, early, in_turn) in cases {
+        let mut life = furnished(pods::pod("web", &["init-a", "web"]));
+        pods::edit(Arc::make_mut(&mut life.spec), "web").pull_policy = policy;
+        prepared(&mut life, "web");
+        if let Some(Run::Preparing(preparing)) = life.actual.containers.get_mut(&name("web")) {
+            preparing.image = image.clone();
+        }
+        if let Some(ago) = failed_ago {
+            let backoff = PullBackoff {
+                error: Some("not found".into()),
+                failed_at: Mono(NOW - Duration::from_secs(ago)),
+                delay: Duration::from_secs(10),
+                announced: false,
+            };
+            life.actual.pull_backoffs.insert(pods::container("web").image, backoff);
+        }
+        let what = format!("{policy:?} {image:?} {failed_ago:?}");
+        runs(&mut life, "init-a");
+        assert_eq!(planned(&life).steps, early, "{what}");
+        exited(&mut life, "init-a", 0);
+        assert_eq!(planned(&life).steps, in_turn, "{what}");
+    }
 }
 
 #[test]

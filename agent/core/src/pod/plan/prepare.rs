@@ -9,6 +9,7 @@ use crate::{
         port::{image::ImageUse, removal::Leftover, sandbox, volume::Refresh},
         restart::{could_not_start, due, is_of_another, runs_again},
         step::{PodResource, Step},
+        turn::is_in_turn,
     },
     record::ContainerRecord,
     spec::{Container, ContainerKind, ImagePullPolicy},
@@ -192,7 +193,8 @@ impl Planner<'_> {
         }
         match &preparing.image {
             ImageUse::Wanted => self.look_for_image(container),
-            ImageUse::Inspecting { .. } | ImageUse::Pulling => {}
+            ImageUse::Postponed if is_in_turn(self.life, container) => self.look_for_image(container),
+            ImageUse::Postponed | ImageUse::Inspecting { .. } | ImageUse::Pulling { .. } => {}
             ImageUse::Missing => self.missing(container),
             ImageUse::Ready(_) => {
                 if self.is_due(&preparing.rootfs) && !self.is_sandbox_being_removed() {
@@ -207,10 +209,11 @@ impl Planner<'_> {
         }
     }
 
-    /// A name that is none is told before anything is pulled, whatever the policy.
-    /// Source: `EnsureImageExists` of `pkg/kubelet/images/image_manager.go`.
+    /// A name that is none is told before anything is pulled, whatever the policy. What is pulled at every start is pulled in its turn:
+    /// a tag means what it means then. Source: `EnsureImageExists` of `pkg/kubelet/images/image_manager.go`.
     fn look_for_image(&mut self, container: &Container) {
         match container.pull_policy {
+            ImagePullPolicy::Always if !is_in_turn(self.life, container) => {}
             ImagePullPolicy::Always if image::name::parse(container.image.as_str()).is_ok() => {
                 self.missing(container);
             }
@@ -227,7 +230,10 @@ impl Planner<'_> {
         };
         if self.has_come(backoff.failed_at + backoff.delay) {
             self.push(pull);
-        } else if !backoff.announced && self.has_come(backoff.failed_at + ERROR_SHOWN) {
+        } else if !backoff.announced
+            && is_in_turn(self.life, container)
+            && self.has_come(backoff.failed_at + ERROR_SHOWN)
+        {
             let announce = Step::BackOffPull(container.image.clone());
             if !self.plan.steps.contains(&announce) {
                 self.push(announce);

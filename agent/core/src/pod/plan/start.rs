@@ -106,7 +106,10 @@ impl Planner<'_> {
             return Readiness::OnItsWay;
         }
         match &preparing.image {
-            ImageUse::Wanted | ImageUse::Inspecting { .. } | ImageUse::Pulling => return Readiness::OnItsWay,
+            ImageUse::Wanted
+            | ImageUse::Postponed
+            | ImageUse::Inspecting { .. }
+            | ImageUse::Pulling { .. } => return Readiness::OnItsWay,
             ImageUse::Missing => {
                 let waits = self
                     .life

@@ -1,4 +1,7 @@
 //! Images, as a pod sees them: looked for and pulled once for all pods that wait (`pod::pulls`).
+//!
+//! They are looked for and pulled before it is their containers' turn. What fails then is told to nobody and counts for nothing, since
+//! an init container may fill the registry, make the pull secret or load the image: it is tried anew in its turn.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -12,6 +15,7 @@ use crate::{
         pulls::Pulled,
         resource::Retry,
         text::{about, about_pod, go_duration, pull_back_off},
+        turn::is_in_turn,
     },
     spec::ImagePullPolicy,
     status::Severity,
@@ -36,15 +40,22 @@ const NEVER_PULL_RETRY: Duration = Duration::from_secs(10);
 pub enum ImageUse {
     /// To be looked for.
     Wanted,
+    /// Not to be had before its container's turn: looked for again when that comes.
+    Postponed,
     /// Being looked for.
     Inspecting {
         /// How many looks in a row have failed.
         tries: u32,
+        /// Whether it was asked for before its container's turn.
+        is_early: bool,
     },
     /// To be pulled, when no back-off forbids it.
     Missing,
-    /// Being pulled, or waiting for its turn.
-    Pulling,
+    /// Being pulled, or waiting for a free place among the pulls.
+    Pulling {
+        /// Whether it was asked for before its container's turn.
+        is_early: bool,
+    },
     /// On the node.
     Ready(Arc<ImageInfo>),
     /// Not to be had.
@@ -82,14 +93,19 @@ impl PodMachine {
             | Run::Running(_)
             | Run::Ended(_) => 0,
         };
+        let is_early = !is_in_turn(&self.life, &container);
         if let Err(error) = image::name::parse(container.image.as_str()) {
             let failure = Failure::new(FailureKind::InvalidImageName, error.to_string());
-            let state =
-                self.not_inspected(name, &format!("{:?}", container.image.as_str()), &failure, tries, now);
+            let quoted = format!("{:?}", container.image.as_str());
+            let state = if is_early {
+                ImageUse::Postponed
+            } else {
+                self.not_inspected(name, &quoted, &failure, tries, now)
+            };
             return self.use_image(name, state);
         }
         shared.pulls.inspect(&self.wanted(&container.image), self.asker(name));
-        self.use_image(name, ImageUse::Inspecting { tries });
+        self.use_image(name, ImageUse::Inspecting { tries, is_early });
     }
 
     /// Asks for the image of a container to be pulled.
@@ -98,7 +114,8 @@ impl PodMachine {
         shared.pulls.pull(&self.wanted(&container.image), self.asker(name), now);
         let text = format!("Pulling image {:?}", container.image.as_str());
         self.notes.push(about(name, Severity::Normal, "Pulling", text));
-        self.use_image(name, ImageUse::Pulling);
+        let is_early = !is_in_turn(&self.life, &container);
+        self.use_image(name, ImageUse::Pulling { is_early });
     }
 
     fn wanted(&self, image: &ImageRef) -> WantedImage {
@@ -116,7 +133,7 @@ impl PodMachine {
         self.notes.push(about_pod(Severity::Warning, "FailedToRetrieveImagePullSecret", text));
     }
 
-    /// Says that the next pull of an image waits.
+    /// Says that the next pull of an image waits, for the containers whose turn it is.
     pub(in crate::pod) fn back_off_pull(&mut self, image: &ImageRef) {
         let Some(backoff) = self.life.actual.pull_backoffs.get_mut(image) else { return };
         backoff.announced = true;
@@ -124,7 +141,7 @@ impl PodMachine {
         let waiting = self.life.spec.all_containers().filter(|container| container.image == *image);
         for container in waiting {
             let is_waiting = matches!(self.life.run(&container.name), Run::Preparing(run) if run.image == ImageUse::Missing);
-            if is_waiting {
+            if is_waiting && is_in_turn(&self.life, container) {
                 self.notes.push(about(&container.name, Severity::Normal, "BackOff", text.clone()));
                 self.notes.push(about(
                     &container.name,
@@ -147,17 +164,9 @@ impl PodMachine {
         let Some(container) = self.container(name).filter(|container| container.image == *image) else {
             return;
         };
-        let (tries, is_told) = match self.life.run(name) {
-            Run::Preparing(Preparing { image: ImageUse::Inspecting { tries }, is_image_told, .. }) => {
-                (*tries, *is_image_told)
-            }
-            Run::Idle
-            | Run::BackingOff
-            | Run::Preparing(_)
-            | Run::Starting(_)
-            | Run::Running(_)
-            | Run::Ended(_) => return,
-        };
+        let Run::Preparing(preparing) = self.life.run(name) else { return };
+        let ImageUse::Inspecting { tries, is_early } = preparing.image else { return };
+        let is_told = preparing.is_image_told;
         let quoted = format!("{:?}", image.as_str());
         let state = match result {
             Ok(Some(info)) => {
@@ -170,6 +179,7 @@ impl PodMachine {
                 }
                 ImageUse::Ready(Arc::clone(info))
             }
+            Ok(None) if container.pull_policy == ImagePullPolicy::Never && is_early => ImageUse::Postponed,
             Ok(None) if container.pull_policy == ImagePullPolicy::Never => {
                 let message = format!("Container image {quoted} is not present with pull policy of Never");
                 self.notes.push(about(name, Severity::Warning, "ErrImageNeverPull", message.clone()));
@@ -179,6 +189,7 @@ impl PodMachine {
                 ImageUse::Refused { reason: "ErrImageNeverPull".into(), retry }
             }
             Ok(None) => ImageUse::Missing,
+            Err(failure) if is_early && failure.kind != FailureKind::RuntimeDown => ImageUse::Postponed,
             Err(failure) => self.not_inspected(name, &quoted, failure, tries, now),
         };
         self.use_image(name, state);
@@ -226,9 +237,8 @@ impl PodMachine {
         if self.container(name).is_none_or(|container| container.image != *image) {
             return;
         }
-        if !matches!(self.life.run(name), Run::Preparing(Preparing { image: ImageUse::Pulling, .. })) {
-            return;
-        }
+        let Run::Preparing(preparing) = self.life.run(name) else { return };
+        let ImageUse::Pulling { is_early } = preparing.image else { return };
         let quoted = format!("{:?}", image.as_str());
         match result {
             Ok(info) => {
@@ -247,6 +257,7 @@ impl PodMachine {
                 let retry = Retry::after(failure.clone(), 0, now);
                 self.use_image(name, ImageUse::Refused { reason: "ErrImagePull".into(), retry });
             }
+            Err(_) if is_early => self.use_image(name, ImageUse::Postponed),
             // The registry was not asked, so it has nothing to rest from; what is wrong is the reason that is shown as well. Source:
             // `EnsureImageExists` of `pkg/kubelet/images/image_manager.go`.
             Err(failure) if failure.kind == FailureKind::Config => {

@@ -12,6 +12,7 @@ use crate::{
         probe::{has_started, is_ready},
         restart::{could_not_start, runs_again, waited},
         text::{crash_loop, pull_waits},
+        turn::is_in_turn,
     },
     record::{ContainerRecord, ExitRecord},
     spec::{Container, ContainerKind},
@@ -180,7 +181,7 @@ fn held_up(life: &Life, container: &Container, preparing: &Preparing) -> Option<
     }
     match &preparing.image {
         ImageUse::Refused { reason, retry } => return waiting(reason, retry.failure.message.clone()),
-        ImageUse::Missing | ImageUse::Pulling => {
+        ImageUse::Missing | ImageUse::Pulling { .. } => {
             let backoff = life.actual.pull_backoffs.get(&container.image);
             if let Some(PullBackoff { error: Some(error), announced, .. }) = backoff {
                 return if *announced {
@@ -190,26 +191,10 @@ fn held_up(life: &Life, container: &Container, preparing: &Preparing) -> Option<
                 };
             }
         }
-        ImageUse::Wanted | ImageUse::Inspecting { .. } | ImageUse::Ready(_) => {}
+        ImageUse::Wanted | ImageUse::Postponed | ImageUse::Inspecting { .. } | ImageUse::Ready(_) => {}
     }
     let retry = preparing.rootfs.retry()?;
     waiting("CreateContainerError", retry.failure.message.clone())
-}
-
-/// Whether all init containers before this one have ended well and all sidecars before it have started.
-fn is_in_turn(life: &Life, container: &Container) -> bool {
-    let record = &life.record;
-    let here = |name| record.containers.get(name).filter(|run| run.started_in == Some(record.sandbox));
-    if life.spec.containers.iter().any(|main| here(&main.name).is_some()) {
-        return true;
-    }
-    let before = life.spec.init_containers.iter().take_while(|one| one.name != container.name);
-    before.into_iter().all(|one| match one.kind {
-        ContainerKind::Sidecar => matches!(life.run(&one.name), Run::Running(_)) && has_started(life, one),
-        ContainerKind::Init | ContainerKind::Main => {
-            here(&one.name).is_some_and(|run| run.exit.as_ref().is_some_and(|exit| exit.exit.code == 0))
-        }
-    })
 }
 
 fn terminated(life: &Life, record: &ExitRecord) -> Terminated {

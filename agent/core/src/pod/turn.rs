@@ -1,0 +1,23 @@
+//! Whose turn it is to start: init containers one after the other, then the main containers.
+
+use super::{
+    actual::{Life, Run},
+    probe::has_started,
+};
+use crate::spec::{Container, ContainerKind};
+
+/// Whether all init containers before this one have ended well and all sidecars before it have started.
+pub(super) fn is_in_turn(life: &Life, container: &Container) -> bool {
+    let record = &life.record;
+    let here = |name| record.containers.get(name).filter(|run| run.started_in == Some(record.sandbox));
+    if life.spec.containers.iter().any(|main| here(&main.name).is_some()) {
+        return true;
+    }
+    let before = life.spec.init_containers.iter().take_while(|one| one.name != container.name);
+    before.into_iter().all(|one| match one.kind {
+        ContainerKind::Sidecar => matches!(life.run(&one.name), Run::Running(_)) && has_started(life, one),
+        ContainerKind::Init | ContainerKind::Main => {
+            here(&one.name).is_some_and(|run| run.exit.as_ref().is_some_and(|exit| exit.exit.code == 0))
+        }
+    })
+}

@@ -1,0 +1,199 @@
+//! Images of containers whose turn has not come: what is done about them early, what is told of it, and what happens in their turn.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use berth_core::{
+    effect::{Effect, NodeAct},
+    failure::FailureKind,
+    id::{ImageRef, PodUid},
+    spec::{ImagePullPolicy, Pod},
+    status::ContainerState,
+};
+
+use crate::{pods, run::Run, world::failure};
+
+/// An image that neither the node nor the registry has at first.
+fn late() -> ImageRef {
+    ImageRef::new("late:1")
+}
+
+/// A pod with an init container, whose main container has that image.
+fn with_late(name: &str, policy: ImagePullPolicy) -> Pod {
+    let mut pod = pods::pod(name, &["init-a", "main"]);
+    let main = pods::edit(&mut pod, "main");
+    (main.image, main.pull_policy) = (late(), policy);
+    pod
+}
+
+fn is_pull(effect: &Effect) -> bool {
+    matches!(effect, Effect::Node { act: NodeAct::PullImage(one), .. } if one.image == late())
+}
+
+fn pulls(run: &Run) -> usize {
+    run.told.iter().filter(|effect| is_pull(effect)).count()
+}
+
+/// What was told of failures: `pod/container reason: message`.
+fn complaints(run: &Run) -> Vec<String> {
+    let mut told = Vec::new();
+    for reason in ["InspectFailed", "ErrImageNeverPull", "Failed", "BackOff"] {
+        for (pod, note) in run.notes(reason) {
+            let container = note.event.container.as_ref().map_or("", |name| name.as_str());
+            told.push(format!("{pod}/{container} {reason}: {}", note.event.message));
+        }
+    }
+    told
+}
+
+fn uid(name: &str) -> PodUid {
+    PodUid::new(format!("uid-{name}"))
+}
+
+/// What keeps the main container.
+fn waits_for(run: &Run, pod: &str) -> String {
+    match &run.world.statuses[&uid(pod)].containers[0].state {
+        ContainerState::Waiting { reason, .. } => reason.clone(),
+        other @ (ContainerState::Running { .. } | ContainerState::Terminated(_)) => panic!("{other:?}"),
+    }
+}
+
+/// Does all that can be done without time passing and without pulls of the image.
+fn settle_but_pulls(run: &mut Run) {
+    loop {
+        if let Some(at) = run.open.iter().position(|effect| !is_pull(effect)) {
+            run.perform(at);
+            run.deliver(0);
+        } else if run.world.has_news() {
+            run.report();
+        } else {
+            return;
+        }
+    }
+}
+
+/// An init container may fill the registry, make the secret of the pull or load the image.
+#[test]
+fn what_an_init_container_brings_is_there_in_the_turn_of_the_next() {
+    use ImagePullPolicy::{Always, IfNotPresent, Never};
+    for (policy, early, in_turn) in [(IfNotPresent, 1, 1), (Never, 0, 0), (Always, 0, 1)] {
+        let mut run = Run::new();
+        run.want(with_late("web", policy));
+        run.settle();
+        run.advance(Duration::from_secs(300), Run::settle);
+        assert_eq!(pulls(&run), early, "{policy:?}");
+        assert_eq!(waits_for(&run, "web"), "PodInitializing", "{policy:?}");
+        if policy == Never {
+            run.world.images.insert(late());
+        } else {
+            run.world.registry.insert(late());
+        }
+        run.end_init_containers();
+        run.settle();
+        assert!(run.world.running(&uid("web"), "main").is_some(), "{policy:?}: it waits");
+        assert_eq!(pulls(&run), early + in_turn, "{policy:?}");
+        assert_eq!(complaints(&run), Vec::<String>::new(), "{policy:?}");
+        assert_eq!(run.world.violations, Vec::<String>::new(), "{policy:?}");
+    }
+}
+
+/// What failed early does not make the first wait longer.
+#[test]
+fn what_is_not_there_in_its_turn_either_is_told_then() {
+    use ImagePullPolicy::{Always, IfNotPresent, Never};
+    let failed = [
+        "uid-web/main Failed: Failed to pull image \"late:1\": not found",
+        "uid-web/main Failed: Error: ErrImagePull",
+    ];
+    let refused = [
+        "uid-web/main ErrImageNeverPull: Container image \"late:1\" is not present with pull policy of Never",
+        "uid-web/main Failed: Error: ErrImageNeverPull",
+    ];
+    for (policy, told, reason) in [
+        (IfNotPresent, failed, "ErrImagePull"),
+        (Always, failed, "ErrImagePull"),
+        (Never, refused, "ErrImageNeverPull"),
+    ] {
+        let mut run = Run::new();
+        run.want(with_late("web", policy));
+        run.settle();
+        run.advance(Duration::from_secs(5), Run::settle);
+        run.end_init_containers();
+        run.settle();
+        assert_eq!(complaints(&run), told, "{policy:?}");
+        assert_eq!(waits_for(&run, "web"), reason, "{policy:?}");
+        let before = pulls(&run);
+        run.world.images.insert(late());
+        run.world.registry.insert(late());
+        run.advance(Duration::from_millis(9_900), Run::settle);
+        assert!(run.world.running(&uid("web"), "main").is_none(), "{policy:?}: it does not wait");
+        run.advance(Duration::from_millis(200), Run::settle);
+        assert!(run.world.running(&uid("web"), "main").is_some(), "{policy:?}: it waits for longer");
+        assert_eq!(pulls(&run), before + usize::from(policy != Never), "{policy:?}");
+    }
+}
+
+/// It was asked for with what there was before.
+#[test]
+fn a_pull_that_began_early_and_fails_in_the_turn_is_repeated_at_once() {
+    let mut run = Run::new();
+    run.want(with_late("web", ImagePullPolicy::IfNotPresent));
+    settle_but_pulls(&mut run);
+    run.end_init_containers();
+    settle_but_pulls(&mut run);
+    assert_eq!((run.open.len(), pulls(&run)), (1, 1));
+    let pull = run.open.pop_front().expect("the pull");
+    run.world.registry.insert(late());
+    run.finished.push_back((pull.op(), Err(failure(FailureKind::ImagePull, "unauthorized"))));
+    run.settle();
+    assert!(run.world.running(&uid("web"), "main").is_some());
+    assert_eq!((pulls(&run), complaints(&run)), (2, Vec::new()));
+}
+
+/// One pull is for all, also for those whose turn it is not.
+#[test]
+fn a_failed_pull_is_told_to_those_whose_turn_it_is() {
+    let mut run = Run::new();
+    let mut web = with_late("web", ImagePullPolicy::IfNotPresent);
+    pods::edit(&mut web, "init-a").image = late();
+    run.want(web);
+    run.want(with_late("early", ImagePullPolicy::IfNotPresent));
+    let mut alone = pods::pod("alone", &["main"]);
+    pods::edit(&mut alone, "main").image = late();
+    run.want(alone);
+    run.settle();
+    run.advance(Duration::from_secs(2), Run::settle);
+    let told = complaints(&run);
+    let who: BTreeSet<&str> = told.iter().filter_map(|one| one.split(' ').next()).collect();
+    assert_eq!(who, BTreeSet::from(["uid-alone/main", "uid-web/init-a"]), "{told:?}");
+    assert_eq!(run.notes("BackOff").count(), 2);
+
+    run.world.registry.insert(late());
+    run.advance(Duration::from_secs(10), Run::settle);
+    assert!(run.world.running(&uid("alone"), "main").is_some());
+    assert!(run.world.running(&uid("web"), "init-a").is_some());
+    run.end_init_containers();
+    run.settle();
+    for pod in ["web", "early"] {
+        assert!(run.world.running(&uid(pod), "main").is_some(), "{pod}");
+    }
+    assert_eq!(complaints(&run), told);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// A sidecar comes before what follows it until it has started.
+#[test]
+fn an_image_that_is_always_pulled_waits_for_sidecars_too() {
+    let mut run = Run::new();
+    run.world.registry.insert(late());
+    let mut pod = pods::pod("web", &["side-a", "main"]);
+    let main = pods::edit(&mut pod, "main");
+    (main.image, main.pull_policy) = (late(), ImagePullPolicy::Always);
+    pods::edit(&mut pod, "side-a").probes.startup = Some(pods::probe());
+    run.want(pod);
+    while run.settle_one_but_probes() {}
+    assert_eq!(pulls(&run), 0);
+    run.settle();
+    run.advance(Duration::from_secs(20), Run::settle);
+    assert_eq!(pulls(&run), 1);
+    assert!(run.world.running(&uid("web"), "main").is_some());
+}
