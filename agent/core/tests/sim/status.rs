@@ -436,15 +436,49 @@ fn what_never_ran_ends_without_an_id() {
     assert_eq!((&web.id, &end.id), (&None, &None));
 }
 
-/// Source: `initializedContainers` of `pkg/kubelet/status/status_manager.go`.
+/// Source: `hasPodInitialized` and `initializedContainers` of `pkg/kubelet/status/status_manager.go`.
 #[test]
-fn the_first_init_container_of_a_pod_that_never_began_is_taken_for_lost() {
-    let mut life = furnished(pods::pod("web", &["init-a", "init-b", "web"]));
-    life.record.goal = Goal::Removed;
-    let status = shown(&life);
-    let is_lost = |one: &berth_core::status::ContainerStatus| matches!(&one.state, ContainerState::Terminated(end) if end.reason == "ContainerStatusUnknown");
-    let lost: Vec<bool> = status.init_containers.iter().chain(&status.containers).map(is_lost).collect();
-    assert_eq!(lost, [true, false, false]);
+fn a_main_container_that_never_ran_is_taken_for_lost_when_its_turn_had_come() {
+    type Case = (&'static str, &'static [&'static str], fn(&mut Life), &'static [&'static str]);
+    let cases: [Case; 9] = [
+        ("the pod never began", &["init-a", "init-b", "web"], |_| {}, &["init-a"]),
+        ("an init container failed", &["init-a", "init-b", "web"], |life| exited(life, "init-a", 1), &[]),
+        ("all have ended well", &["init-a", "web"], |life| exited(life, "init-a", 0), &["web"]),
+        ("the last is a sidecar and never ran", &INIT_THEN_SIDECAR, |life| exited(life, "init-a", 0), &[]),
+        ("it ran until the end", &INIT_THEN_SIDECAR, sidecar_stopped, &["web"]),
+        ("it had ended before", &INIT_THEN_SIDECAR, sidecar_crashed, &[]),
+        ("it had not started", &INIT_THEN_SIDECAR, sidecar_not_started, &[]),
+        ("there is nothing but a sidecar", &["side-b", "web"], |life| exited(life, "side-b", 143), &["web"]),
+        ("a sidecar is not the last", &["side-b", "init-c", "web"], |life| exited(life, "side-b", 143), &[]),
+    ];
+    let is_lost = |one: &&berth_core::status::ContainerStatus| matches!(&one.state, ContainerState::Terminated(end) if end.reason == "ContainerStatusUnknown");
+    for (what, containers, change, expected) in cases {
+        let mut life = furnished(pods::pod("web", containers));
+        life.record.goal = Goal::Removed;
+        life.record.termination = Some(TerminationRecord { began: Mono(NOW), deadline: Mono(NOW) });
+        change(&mut life);
+        let status = shown(&life);
+        let lost = status.init_containers.iter().chain(&status.containers).filter(is_lost);
+        assert_eq!(lost.map(|one| one.name.as_str()).collect::<Vec<_>>(), expected, "{what}");
+    }
+}
+
+const INIT_THEN_SIDECAR: [&str; 3] = ["init-a", "side-b", "web"];
+
+fn sidecar_stopped(life: &mut Life) {
+    exited(life, "init-a", 0);
+    exited(life, "side-b", 143);
+}
+
+fn sidecar_crashed(life: &mut Life) {
+    sidecar_stopped(life);
+    let exit = record(life, "side-b").exit.as_mut().expect("it has ended");
+    exit.at = Mono(NOW - std::time::Duration::from_secs(1));
+}
+
+fn sidecar_not_started(life: &mut Life) {
+    sidecar_stopped(life);
+    pods::edit(Arc::make_mut(&mut life.spec), "side-b").probes.startup = Some(pods::probe());
 }
 
 /// What is known of them is that they run again, in another sandbox.

@@ -220,12 +220,9 @@ pub(super) fn settle(life: &Life, init: &mut [ContainerStatus], main: &mut [Cont
     if !life.has_stopped() {
         return;
     }
-    let seen = |status: &ContainerStatus| has_left_waiting(status) || status.last_state.is_some();
-    let is_initialized = life.spec.init_containers.is_empty()
-        || main.iter().any(seen)
-        || init.iter().rev().find(|status| status.kind == ContainerKind::Init).is_some_and(|last| last.ready);
+    let is_initialized = was_initialized(life, init, main);
     // The first one counts as begun, whatever is known of it.
-    let started = init.iter().rposition(seen).map_or(1, |last| last + 1);
+    let started = init.iter().rposition(was_seen).map_or(1, |last| last + 1);
     let settled = if is_initialized { init.len() } else { started };
     for status in init.iter_mut().take(settled).chain(main.iter_mut().filter(|_| is_initialized)) {
         if !has_left_waiting(status) {
@@ -239,4 +236,31 @@ pub(super) fn settle(life: &Life, init: &mut [ContainerStatus], main: &mut [Cont
             });
         }
     }
+}
+
+fn was_seen(status: &ContainerStatus) -> bool {
+    has_left_waiting(status) || status.last_state.is_some()
+}
+
+/// Whether it was the main containers' turn when a pod that has stopped began to end. Source: `hasPodInitialized` of
+/// `pkg/kubelet/status/status_manager.go`, which asks the status that the API had of the pod then.
+fn was_initialized(life: &Life, init: &[ContainerStatus], main: &[ContainerStatus]) -> bool {
+    if main.iter().any(was_seen) {
+        return true;
+    }
+    let (Some(container), Some(status)) = (life.spec.init_containers.last(), init.last()) else {
+        return true;
+    };
+    match container.kind {
+        ContainerKind::Sidecar => ran_until_stopped(life, container) && has_started(life, container),
+        ContainerKind::Init | ContainerKind::Main => {
+            status.ready || status.last_state.as_ref().is_some_and(|before| before.exit_code == 0)
+        }
+    }
+}
+
+/// Whether a container that has ended ran when its pod began to end.
+fn ran_until_stopped(life: &Life, container: &Container) -> bool {
+    let exit = life.record.containers.get(&container.name).and_then(|record| record.exit.as_ref());
+    exit.is_some_and(|exit| life.record.termination.is_none_or(|end| exit.at >= end.began))
 }
