@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -19,7 +18,7 @@ use serde_json::{Value, json};
 use crate::api_pods::{
     PODS, audit_of, bound, gone, is_ready, is_well_behaved, patches, path, restarts, start,
 };
-use crate::kit::{FOR_EVER, script, shell, with};
+use crate::kit::{FOR_EVER, beside, script, shell, with};
 use crate::suite::{LONG_LIMIT, Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -196,15 +195,6 @@ fn evicted(cluster: &Cluster, network: &Proxy, node: &Node, tolerated: u32, long
     gone(cluster, "stays")
 }
 
-/// Tells another thread to end, however its maker ends.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Does something while there is another node that is well: where all nodes are silent, controllers evict nobody.
 fn beside_another(cluster: &Cluster, body: impl FnOnce() -> Result<()>) -> Result<()> {
     const OTHER: &str = "other";
@@ -227,16 +217,6 @@ fn beside_another(cluster: &Cluster, body: impl FnOnce() -> Result<()>) -> Resul
         cluster.request("PATCH", &format!("{leases}/{OTHER}"), "application/merge-patch+json", &renewed)
     };
     renew().context("renew the lease of the other node")?;
-    let has_ended = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _ends = Ends(&has_ended);
-        scope.spawn(|| {
-            while !has_ended.load(Ordering::Relaxed) {
-                // One that is late is followed by the next.
-                drop(renew());
-                thread::sleep(Duration::from_secs(1));
-            }
-        });
-        body()
-    })
+    // One that is late is followed by the next.
+    beside(Duration::from_secs(1), || drop(renew()), body)
 }

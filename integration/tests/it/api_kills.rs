@@ -2,15 +2,17 @@
 //! back, the API becomes right; nothing was started again, no pod lost its readiness for a moment, no grace period began anew, and
 //! no event was told twice.
 
+mod returns;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
-use berth_integration::agent::{NODE_NAME, Settings};
+use anyhow::{Context as _, Result, ensure};
+use berth_integration::agent::Settings;
+use berth_integration::cluster::Cluster;
 use berth_integration::cluster::watch::{Seen, Watch};
-use berth_integration::cluster::{AuditEvent, Cluster};
 use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
@@ -19,9 +21,10 @@ use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
+use self::returns::{Return, check_returns, while_looked_at};
 use crate::api_pods::{MAPS, PODS, bound, is_ready, is_well_behaved, path, restarts, start};
 use crate::chaos::Dice;
-use crate::kit::{FOR_EVER, measured, shell, task_pid, with};
+use crate::kit::{FOR_EVER, shell, task_pid, with};
 use crate::suite::{Body, LONG_LIMIT, Test, of, same};
 
 /// Seeds when nobody asks for more.
@@ -32,9 +35,6 @@ const KILLS: u64 = 6;
 const BURST: u64 = 3;
 /// What pods that ignore their stop signal get to end, seconds.
 const GRACE: u32 = 20;
-/// How often the lease is renewed from the agent's return on, at once and each ten seconds, before an end is told that the agent has
-/// missed.
-const RENEWALS_UNTIL_TOLD: usize = 1;
 /// How long fifty pods may take to be as they stay, on a machine busy with other tests.
 const SETTLE_LIMIT: Duration = Duration::from_secs(150);
 /// Longest time between two kills, and that the agent is away, milliseconds.
@@ -179,7 +179,7 @@ fn fifty_pods(seed: &str) -> Result<()> {
     check_grace(&seen, &returns)?;
     check_events(&cluster)?;
     let audit = is_well_behaved(&cluster)?;
-    check_returns(&audit, &returns)?;
+    check_returns(&audit, &node, &returns)?;
     drop(watch);
     for pod in pods(&cluster)?.keys() {
         delete(&cluster, pod)?;
@@ -209,26 +209,20 @@ fn killed_once(
     let pid = task_pid(container.strip_prefix("containerd://").context("no container")?)?;
     signal::kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGKILL)?;
     thread::sleep(Duration::from_millis(dice.below(AWAY)));
+    let falls = falls(kill);
     let begun = Timestamp::now();
-    node.agent.start()?;
-    let back = Instant::now();
-    let is_burst = |pod: &String| pod.starts_with("burst-");
-    let wrong_but_bursts = || Ok(wrong(cluster, node)?.into_iter().filter(|pod| !is_burst(pod)).collect());
-    wait_for_no("pods of which the API is wrong", wrong_but_bursts)?;
-    let right_after = back.elapsed();
+    let right_after = while_looked_at(cluster, &falls, || {
+        node.agent.start()?;
+        let back = Instant::now();
+        let is_burst = |pod: &String| pod.starts_with("burst-");
+        let wrong_but_bursts =
+            || Ok(wrong(cluster, node)?.into_iter().filter(|pod| !is_burst(pod)).collect());
+        wait_for_no("pods of which the API is wrong", wrong_but_bursts)?;
+        Ok(back.elapsed())
+    })?;
     wait_for_no("pods of which the API is wrong", || wrong(cluster, node))?;
     wait_for_no("containers that run in containerd alone or in the API alone", || run_in_one(cluster))?;
-    Ok(Return { falls: falls(kill), begun, right_after })
-}
-
-/// How the agent came back.
-struct Return {
-    /// The pod that had ended while it was away.
-    falls: String,
-    /// When it was started.
-    begun: Timestamp,
-    /// How long after its first answer the API was as the agent shows pods, but for those that come and go.
-    right_after: Duration,
+    Ok(Return { falls, begun, right_after })
 }
 
 /// The pod that ends while the agent is away.
@@ -384,35 +378,6 @@ fn is_nearer(at: Timestamp, due: Timestamp, later: Timestamp) -> bool {
 
 fn time_of(field: &Value) -> Result<Timestamp> {
     field.as_str().with_context(|| format!("no time: {field}"))?.parse().context("a time")
-}
-
-/// The API is told of what ended while the agent was away before the node has said again that it lives: after half of the returns at
-/// least, as a busy machine may hold each of them up.
-fn check_returns(audit: &[AuditEvent], returns: &[Return]) -> Result<()> {
-    let renewals = returns.iter().map(|back| renewals_until_told(audit, back));
-    let renewals = renewals.collect::<Result<Vec<usize>>>()?;
-    let right: Vec<Duration> = returns.iter().map(|back| back.right_after).collect();
-    let figure = format!(
-        "the API was right {right:?} after the agent's returns, and told of ends after {renewals:?} renewals"
-    );
-    measured(&figure);
-    let soon = renewals.iter().filter(|count| **count <= RENEWALS_UNTIL_TOLD).count();
-    ensure!(soon * 2 >= renewals.len(), "{figure}");
-    Ok(())
-}
-
-/// How often the lease is renewed between the start of an agent and its word of what had ended.
-fn renewals_until_told(audit: &[AuditEvent], Return { falls, begun, .. }: &Return) -> Result<usize> {
-    let mut renewals = 0;
-    for event in audit.iter().filter(|event| event.is_by_node(NODE_NAME)) {
-        let phase = event.request_object.as_ref().map(|object| &object["status"]["phase"]);
-        if event.is("patch", "pods/status") && event.name() == falls && phase == Some(&json!("Failed")) {
-            return Ok(renewals);
-        }
-        let at: Timestamp = event.request_received_timestamp.parse()?;
-        renewals += usize::from(event.is("update", "leases") && at >= *begun);
-    }
-    bail!("{falls} was not told to have ended")
 }
 
 /// What happened once is told once, and what is started again is told as often as it was.

@@ -5,6 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -189,6 +191,30 @@ pub(crate) fn eventually<T: PartialEq + std::fmt::Debug>(
     wait::until(what, SOON, || {
         let found = look()?;
         Ok(if found == *wanted { Look::Ready(()) } else { Look::NotYet(format!("{found:?}")) })
+    })
+}
+
+/// Tells another thread to end, however its maker ends.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does something again and again, with a pause after each time, for as long as something else takes.
+pub(crate) fn beside<T>(pause: Duration, mut again: impl FnMut() + Send, body: impl FnOnce() -> T) -> T {
+    let has_ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends = Ends(&has_ended);
+        scope.spawn(|| {
+            while !has_ended.load(Ordering::Relaxed) {
+                again();
+                thread::sleep(pause);
+            }
+        });
+        body()
     })
 }
 
