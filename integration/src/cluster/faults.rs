@@ -57,6 +57,8 @@ impl Of {
 pub enum Fault {
     /// It is passed on so much later.
     Delay(Duration),
+    /// It is passed on when there are [other rules](Faults::set).
+    Held,
     /// It is refused with this code, and with the seconds after which it may come again.
     Refuse(u16, Option<u32>),
     /// It is passed on, and its answer breaks off after so many bytes, with its stream or connection.
@@ -120,6 +122,8 @@ pub struct Faults {
 struct Shared {
     state: Mutex<State>,
     identity: Identity,
+    /// Tells that there are other rules.
+    changed: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -147,7 +151,7 @@ impl Faults {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let at = listener.local_addr()?;
-        let shared = Arc::new(Shared { state: Mutex::default(), identity });
+        let shared = Arc::new(Shared { state: Mutex::default(), identity, changed: watch::Sender::new(()) });
         let (ended, ends) = watch::channel(false);
         let of_thread = Arc::clone(&shared);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -164,9 +168,11 @@ impl Faults {
         self.at
     }
 
-    /// From now on these rules hold, the first that fits each request.
+    /// From now on these rules hold, the first that fits each request. What was held goes on.
     pub fn set(&self, rules: &[Rule]) {
-        self.shared.lock().rules = rules.to_vec();
+        let mut state = self.shared.lock();
+        state.rules = rules.to_vec();
+        self.shared.changed.send_replace(());
     }
 
     /// What was asked since the beginning, or since it was [forgotten](Self::forget), as far as it fits.
@@ -229,8 +235,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a request, and says what is to be done to it.
-    fn ask(&self, asked: Asked) -> Option<Fault> {
+    /// Notes a request, and says what is to be done to it, and who tells of other rules than those.
+    fn ask(&self, asked: Asked) -> (Option<Fault>, watch::Receiver<()>) {
         let mut state = self.lock();
         let rule =
             state.rules.iter_mut().find(|rule| rule.times > 0 && rule.of.fits(asked.verb, &asked.path));
@@ -242,7 +248,7 @@ impl Shared {
             state.asked.pop_front();
         }
         state.asked.push_back(asked);
-        fault
+        (fault, self.changed.subscribe())
     }
 
     /// Takes a watch in; what is told to it comes out until it is ended.

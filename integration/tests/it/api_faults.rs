@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
@@ -12,7 +12,6 @@ use berth_integration::cluster::{self, Cluster};
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::wait::{self, Look};
-use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::api_pods::{PODS, bound, gone, is_ready, is_well_behaved, path, restarts};
@@ -88,13 +87,6 @@ fn static_start(node: &Node, name: &str) -> Result<Duration> {
     Ok(began.elapsed())
 }
 
-/// When a container had begun at the latest: its pod tells that to the second.
-fn begun_by(pod: &PodState) -> Result<Timestamp> {
-    let at = pod.container("main")["state"]["running"]["startedAt"].as_str();
-    let at: Timestamp = at.with_context(|| format!("it does not run: {pod}"))?.parse()?;
-    Ok(at + SignedDuration::from_secs(1))
-}
-
 fn asked(faults: &Faults, of: &Of, count: usize) -> Result<Vec<Asked>> {
     wait::until(&format!("{count} requests of {of:?}"), SOON, || {
         let all = faults.asked(of);
@@ -146,24 +138,23 @@ fn refused() -> Result<()> {
 
 /// Answers that take their time, or break off, are waited for by nobody but who asked.
 fn slow() -> Result<()> {
-    // Nearly as long as the agent waits for an answer.
-    const LONG: Duration = Duration::from_secs(20);
     const DELAY: Duration = Duration::from_secs(4);
     let (cluster, faults, node) = start()?;
     make(&cluster, "before")?;
     cluster.wait_for(&path("before"), "ready", is_ready)?;
 
-    let answered = Timestamp::try_from(SystemTime::now() + LONG)?;
-    faults.set(&[Rule::always(&Of::default(), Fault::Delay(LONG))]);
+    faults.set(&[Rule::always(&Of::default(), Fault::Held)]);
     make(&cluster, "web")?;
     node.apply("beside", &sleeper("beside"))?;
-    // The watch goes on, so both have begun before any request about them is answered.
+    // The watch goes on, and no request about them is answered.
     for name in ["web", "beside"] {
-        let begun = begun_by(&node.ready(name)?)?;
-        ensure!(begun <= answered, "{name} began by {begun}, and nothing was answered before {answered}");
+        node.ready(name)?;
     }
     faults.set(&[Rule::always(&Of::default(), Fault::Delay(DELAY))]);
     cluster.wait_for(&path("web"), "told late", is_ready)?;
+    let all = Of::new(&[], OF_PODS);
+    // A server that says nothing for long has the agent watch anew.
+    eventually("a watch of pods", &1, || Ok(faults.watches(&all)))?;
     // A list that is slow is not begun again and again while pods of the node change.
     let lists = Of::new(&Verb::LISTS, OF_PODS);
     faults.set(&[
@@ -171,7 +162,7 @@ fn slow() -> Result<()> {
         Rule::always(&Of::default(), Fault::Delay(DELAY)),
     ]);
     faults.forget();
-    faults.end_watches(&Of::new(&[], OF_PODS));
+    faults.end_watches(&all);
     asked(&faults, &lists, 1)?;
     make(&cluster, "listed")?;
     node.apply("crashes", &crate::kit::script("crashes", "sleep 0.3; exit 1"))?;
@@ -192,7 +183,7 @@ fn slow() -> Result<()> {
         Rule::times(&lists, Fault::Reset(700), 2),
     ]);
     faults.forget();
-    faults.end_watches(&Of::new(&[], OF_PODS));
+    faults.end_watches(&all);
     make(&cluster, "after")?;
     cluster.wait_for(&path("after"), "ready", is_ready)?;
     ensure!(faults.asked(&lists).len() >= 3, "lists did not break off: {:?}", faults.asked(&lists));

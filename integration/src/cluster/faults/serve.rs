@@ -54,9 +54,11 @@ async fn request_of(shared: Arc<Shared>, request: Request<Incoming>) -> Response
     let verb = Verb::of(request.method(), &path, &query);
     let from = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
     let version = from.unwrap_or_default().to_owned();
-    let fault = shared.ask(Asked { at: Instant::now(), verb, path: path.clone(), query });
+    let (fault, mut other_rules) = shared.ask(Asked { at: Instant::now(), verb, path: path.clone(), query });
     match &fault {
         Some(Fault::Delay(delay)) => sleep(*delay).await,
+        // It fails only when there is nobody to set any.
+        Some(Fault::Held) => drop(other_rules.changed().await),
         Some(Fault::Refuse(code, retry_after)) => return answer::refusal(*code, *retry_after),
         Some(Fault::Stale(list)) => return answer::stale(verb, list),
         Some(Fault::Endless) => return answer::endless(),
