@@ -26,7 +26,7 @@ impl Network {
         let mut moved = self.0.plugins.changes();
         let mut conf_dir = self.0.plugins.conf_dir();
         let mut watch = Watch::new(&conf_dir).await.ok();
-        let mut last = None;
+        let (mut has_changed, mut last) = (false, None);
         let (mut configured, mut unmade) = (Vec::new(), None);
         loop {
             let mut asked = self.status().await;
@@ -45,6 +45,9 @@ impl Network {
             }
             self.0.readiness.send_replace(Some(asked.as_ref().map(drop).map_err(condition)));
             let ready = asked.map_err(|error| with_causes(&error));
+            if has_changed {
+                tracing::info!(is_ready = ready.is_ok(), "network configuration has changed");
+            }
             if last.as_ref() != Some(&ready) {
                 match &ready {
                     Ok(()) => tracing::info!("network is ready"),
@@ -56,17 +59,24 @@ impl Network {
             }
             let again = upkeep::look_after(ready.is_ok());
             last = Some(ready);
-            let broken_or_not = tokio::select! {
-                watch = changed_or_elapsed(watch, again) => watch,
+            let mut has_moved = false;
+            // All of them are cancel safe: what has changed and was not told is told by the same watch.
+            has_changed = tokio::select! {
+                has_changed = changed_or_elapsed(&mut watch, again) => has_changed,
                 // One that was changed is looked at anew.
-                Ok(()) = moved.changed() => None,
-                Ok(()) = cidrs.changed() => None,
+                Ok(()) = moved.changed() => {
+                    has_moved = true;
+                    false
+                }
+                Ok(()) = cidrs.changed() => false,
             };
-            conf_dir = self.0.plugins.conf_dir();
-            watch = match broken_or_not {
-                None => Watch::new(&conf_dir).await.ok(),
-                watch => watch,
-            };
+            if has_moved {
+                conf_dir = self.0.plugins.conf_dir();
+                watch = None;
+            }
+            if watch.is_none() {
+                watch = Watch::new(&conf_dir).await.ok();
+            }
         }
     }
 
@@ -85,20 +95,22 @@ fn condition(error: &NetworkError) -> String {
     }
 }
 
-/// Gives the watch back unless it broke.
-async fn changed_or_elapsed(watch: Option<Watch>, again: Duration) -> Option<Watch> {
-    let Some(mut watch) = watch else {
+/// Waits for a change of the configuration, or until it is time; whether there was one. A watch that breaks is given up.
+async fn changed_or_elapsed(watch: &mut Option<Watch>, again: Duration) -> bool {
+    let Some(watching) = watch else {
         tokio::time::sleep(again).await;
-        return None;
+        return false;
     };
-    match tokio::time::timeout(again, watch.changed()).await {
+    match tokio::time::timeout(again, watching.changed()).await {
+        Ok(Ok(())) => true,
         Ok(Err(error)) => {
             tracing::warn!(
                 error = with_causes(&error),
                 "changes of the network configuration are not seen at once"
             );
-            None
+            *watch = None;
+            false
         }
-        Ok(Ok(())) | Err(_) => Some(watch),
+        Err(_elapsed) => false,
     }
 }

@@ -123,6 +123,17 @@ pub(crate) fn said_at(log: &Path, text: &str) -> Result<Vec<Timestamp>> {
     times.collect::<Result<Vec<_>, _>>().with_context(|| format!("no time beside {text:?}"))
 }
 
+/// Waits until an agent has looked at the network since its configuration changed, not just because it was time, and found it so: when it
+/// did that, by its log, after a time.
+pub(crate) fn saw_network_change(log: &Path, is_ready: bool, after: Timestamp) -> Result<Timestamp> {
+    let text = format!("network configuration has changed is_ready={is_ready}");
+    wait::until(&format!("the agent to say that the {text}"), SOON, || {
+        let all = said_at(log, &text)?;
+        let said = all.iter().find(|at| **at >= after).copied();
+        Ok(said.map_or_else(|| Look::NotYet(format!("{all:?}, not after {after}")), Look::Ready))
+    })
+}
+
 /// A page of a pod, whose server listens a moment after its container runs.
 pub(crate) fn page(at: SocketAddr, path: &str) -> Result<http::Answer> {
     wait::until(&format!("{at} to answer"), SOON, || {
