@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::{self, AuditEvent, Cluster};
 use berth_integration::lab::World;
@@ -34,6 +34,9 @@ const RENEWALS_UNTIL_READY: usize = 5;
 const REPORT_FAILED: &str = "report the node";
 /// How long containerd may say nothing.
 const DOWN_AFTER: Duration = Duration::from_secs(30);
+/// Within this time from its kill nobody can have missed it for so long. And how often it is killed until it is back in that time.
+const MISSED_AFTER: Duration = Duration::from_secs(25);
+const RESTARTS: usize = 3;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -327,6 +330,29 @@ fn containerd_answers() -> Result<()> {
     })
 }
 
+/// Containerd is killed and started again. Where that takes a busy machine so long that the node may well be told not to be ready, it is
+/// done once more.
+fn a_restart_flips_nothing(cluster: &Cluster, node: &mut Node) -> Result<()> {
+    let since = |object: &Value| condition(object, "Ready")["lastTransitionTime"].clone();
+    let mut late = Vec::new();
+    while late.len() < RESTARTS {
+        let before = cluster.wait_for(&path(), "ready", is_ready)?;
+        let killed = Instant::now();
+        node.containerd.kill()?;
+        renewed(cluster, 3)?;
+        node.containerd.start_again()?;
+        containerd_answers()?;
+        renewed(cluster, 2)?;
+        let after = cluster.get_json(&path())?;
+        let took = killed.elapsed();
+        if took < MISSED_AFTER {
+            return same("ready since", since(&after), since(&before));
+        }
+        late.push(took);
+    }
+    bail!("restarts of containerd took {late:?}: none was short enough to show that it flips nothing")
+}
+
 fn silent() -> Result<()> {
     // It looks at itself often while nothing changes for most of a minute, and reports itself seldom.
     let kubelet = json!({
@@ -335,15 +361,7 @@ fn silent() -> Result<()> {
     let (cluster, mut node) = pair(kubelet, &[])?;
     connect(&node)?;
     node.agent.start()?;
-    let before = cluster.wait_for(&path(), "ready", is_ready)?;
-    // A restart flips nothing.
-    node.containerd.kill()?;
-    renewed(&cluster, 3)?;
-    node.containerd.start_again()?;
-    containerd_answers()?;
-    renewed(&cluster, 2)?;
-    let since = |object: &Value| condition(object, "Ready")["lastTransitionTime"].clone();
-    same("ready since", since(&cluster.get_json(&path())?), since(&before))?;
+    a_restart_flips_nothing(&cluster, &mut node)?;
 
     let began = Instant::now();
     node.containerd.freeze()?;
