@@ -2,12 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use berth_core::{
-    cluster::{events::Happened, throttle::Throttle},
-    event::Event,
-    id::PodUid,
-    spec::Pod,
-};
+use berth_core::{cluster::events::Happened, event::Event, id::PodUid, spec::Pod};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -21,7 +16,7 @@ use crate::{
         certificates::{self, Asking},
         node, send_events,
     },
-    config::{Cluster, Config, CurrentRuntime, Rate},
+    config::{Cluster, Config, CurrentRuntime},
     effects::{PullsUnderWay, follow_images},
     failpoint::Failpoint,
     network::Readiness,
@@ -85,12 +80,10 @@ impl Joining {
             ..
         } = self;
         certificates::bootstrap(&cluster, &clients).await;
-        let throttle = |Rate { per_second, burst }| Throttle::new(per_second, burst);
         let name = config.node.name.clone();
         // All of them end with this one.
         let mut tasks = JoinSet::new();
-        let events_at = throttle(cluster.events);
-        tasks.spawn(send_events(clients.clone(), name.clone(), events_at, happened, failpoint.clone()));
+        tasks.spawn(send_events(clients.clone(), name.clone(), cluster.events, happened, failpoint.clone()));
         let (images, listed) = watch::channel(None);
         tasks.spawn(follow_images(containerd.clone(), pulls, config.node.paths.root.clone(), images));
         let (is_told, mut node_told) = watch::channel(false);
@@ -108,7 +101,7 @@ impl Joining {
             is_told,
         };
         tasks.spawn(node::run(config, cluster.node.clone(), parts));
-        let requests = throttle(cluster.requests);
+        let requests = cluster.requests;
         tasks.spawn(certificates::keep(clients.clone(), cluster));
         tasks.spawn(async move {
             // Pods are admitted by what the Node object says (`NewSourceApiserver` of `pkg/kubelet/config/apiserver.go`).

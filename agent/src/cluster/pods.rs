@@ -34,6 +34,7 @@ use super::{
 };
 use crate::{
     clock,
+    config::RequestRate,
     failpoint::Failpoint,
     manifest, pod_status,
     view::{Problem, View},
@@ -92,7 +93,7 @@ impl PodLoop {
     pub fn new(
         node: &str,
         clients: Clients,
-        throttle: Throttle,
+        RequestRate(rate): RequestRate,
         sinks: Sinks,
         view: View,
         events: mpsc::Sender<Event>,
@@ -103,7 +104,7 @@ impl PodLoop {
             clients,
             watched,
             sync: PodSync::default(),
-            throttle,
+            throttle: Throttle::new(rate),
             sinks,
             view,
             events,

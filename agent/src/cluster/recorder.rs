@@ -24,7 +24,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::{ApiError, Clients, client::within, requests::SEND_EVENT};
-use crate::{clock, failpoint::Failpoint};
+use crate::{clock, config::EventRate, failpoint::Failpoint};
 
 /// Events that may wait to be sent (`maxQueuedEvents`); what comes beyond that is lost, and said so.
 const WAITING_MAX: usize = 1000;
@@ -100,11 +100,11 @@ impl Recorder {
 pub async fn send_events(
     clients: Clients,
     node: String,
-    mut throttle: Throttle,
+    EventRate(rate): EventRate,
     mut happened: mpsc::Receiver<Happened>,
     failpoint: Failpoint,
 ) {
-    let mut correlator = Correlator::default();
+    let (mut correlator, mut throttle) = (Correlator::default(), Throttle::new(rate));
     while let Some(happened) = happened.recv().await {
         let Some(sending) = correlator.take(happened, Timestamp::now(), clock::mono()) else { continue };
         for _ in 0..TRIES {
@@ -202,7 +202,7 @@ fn object(event: &Event, node: &str) -> ApiEvent {
 mod tests {
     use std::{collections::BTreeMap, convert::Infallible};
 
-    use berth_core::{id::PodName, status::PodEvent};
+    use berth_core::{cluster::throttle::Rate, id::PodName, status::PodEvent};
     use kube::{Client, client::Body};
 
     use super::*;
@@ -335,8 +335,8 @@ mod tests {
             recorder.record(happened_in(namespace));
         }
         drop(recorder);
-        let (throttle, failpoint) = (Throttle::new(0, 0), Failpoint::at(None));
-        let sending = tokio::spawn(send_events(clients, "n".to_owned(), throttle, happened, failpoint));
+        let (unbound, failpoint) = (EventRate(Rate { per_second: 0, burst: 0 }), Failpoint::at(None));
+        let sending = tokio::spawn(send_events(clients, "n".to_owned(), unbound, happened, failpoint));
         tokio::time::timeout(PAUSE, sending).await.expect("nothing is waited for").unwrap();
         let all: Vec<String> = std::iter::from_fn(|| paths.try_recv().ok()).collect();
         assert_eq!(all, ["/api/v1/namespaces/a/events", "/api/v1/namespaces/b/events"]);

@@ -13,11 +13,12 @@ use std::{
 use berth_core::cluster::{
     node::{AttachedBy, Cloud, Family, NodeIps, NodeSettings, Taint},
     proxy::Proxies,
+    throttle::Rate,
 };
 
 use super::{
-    Cluster, Facts, KubeletConfiguration, KubeletFlags, Rate, RegistryAccounts, ServingCertificate, Settings,
-    credential_providers,
+    Cluster, EventRate, Facts, KubeletConfiguration, KubeletFlags, RegistryAccounts, RequestRate,
+    ServingCertificate, Settings, credential_providers,
     resolve::{duration, node_ips},
 };
 use crate::document::{Fault, Faults, Node, Place};
@@ -121,8 +122,8 @@ impl Settings {
             cert_dir: self.cert_dir(),
             rotates: kubelet.rotate_certificates == Some(true),
             node,
-            events: rate(kubelet.event_record_qps, kubelet.event_burst),
-            requests: rate(kubelet.kube_api_qps, kubelet.kube_api_burst),
+            events: EventRate(rate(kubelet.event_record_qps, kubelet.event_burst)),
+            requests: RequestRate(rate(kubelet.kube_api_qps, kubelet.kube_api_burst)),
         }))
     }
 }

@@ -39,7 +39,8 @@ pub use resolve::Settings;
 pub use runtime::{BERTH_RUNTIME, Handler, PodRuntime, RuntimeOptions};
 pub use runtime_settings::{CurrentRuntime, Origin, RuntimeSettings, RuntimeSource};
 pub use settings::{
-    Cluster, Cni, Config, CredentialProvider, OciRuntime, Rate, RegistryAccounts, ServingCertificate,
+    Cluster, Cni, Config, CredentialProvider, EventRate, OciRuntime, RegistryAccounts, RequestRate,
+    ServingCertificate,
 };
 
 #[cfg(test)]

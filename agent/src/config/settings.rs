@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use berth_core::{
-    cluster::{node::NodeSettings, proxy::Proxies},
+    cluster::{node::NodeSettings, proxy::Proxies, throttle::Rate},
     config::NodeConfig,
 };
 
@@ -125,20 +125,19 @@ pub struct Cluster {
     pub rotates: bool,
     /// What the Node object says.
     pub node: NodeSettings,
-    /// How fast events may be sent (`eventRecordQPS`, `eventBurst`).
-    pub events: Rate,
-    /// How fast other requests may follow each other (`kubeAPIQPS`, `kubeAPIBurst`).
-    pub requests: Rate,
+    /// How fast events may be sent.
+    pub events: EventRate,
+    /// How fast other requests may follow each other.
+    pub requests: RequestRate,
 }
 
-/// How fast requests may follow each other.
+/// The rate of events (`eventRecordQPS`, `eventBurst`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
-    /// In a second, on average.
-    pub per_second: u32,
-    /// At once.
-    pub burst: u32,
-}
+pub struct EventRate(pub Rate);
+
+/// The rate of all other requests (`kubeAPIQPS`, `kubeAPIBurst`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestRate(pub Rate);
 
 /// Settings of CNI.
 #[derive(Debug, Clone, PartialEq, Eq)]

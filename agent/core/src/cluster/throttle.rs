@@ -4,6 +4,15 @@ use std::time::Duration;
 
 use crate::time::Mono;
 
+/// How fast requests may follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// In a second, on average; 0 is without bound.
+    pub per_second: u32,
+    /// At once.
+    pub burst: u32,
+}
+
 /// A token bucket.
 #[derive(Debug, Clone, Copy)]
 pub struct Throttle {
@@ -14,9 +23,10 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// So many in a second, so many at once; 0 in a second is without bound.
+    /// A full one.
     #[must_use]
-    pub fn new(per_second: u32, burst: u32) -> Self {
+    pub fn new(rate: Rate) -> Self {
+        let Rate { per_second, burst } = rate;
         let interval = Duration::from_secs(1).checked_div(per_second).unwrap_or_default();
         let ahead = interval.saturating_mul(burst.max(1).saturating_sub(1));
         Self { interval, ahead, full_at: Mono::default() }
@@ -37,12 +47,12 @@ mod tests {
     #[test]
     fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
         let at = |millis| Mono(Duration::from_millis(millis));
-        let mut throttle = Throttle::new(10, 3);
+        let mut throttle = Throttle::new(Rate { per_second: 10, burst: 3 });
         let waits: Vec<u128> = (0..6).map(|_| throttle.take(at(1000)).as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 100, 200, 300]);
         assert_eq!(throttle.take(at(1600)).as_millis(), 0, "one token has come back");
         assert_eq!(throttle.take(at(60_000)).as_millis(), 0);
-        let mut unbound = Throttle::new(0, 0);
+        let mut unbound = Throttle::new(Rate { per_second: 0, burst: 0 });
         assert!((0..1000).all(|_| unbound.take(at(0)).is_zero()));
     }
 }

@@ -4,7 +4,7 @@ use std::{
     time::Duration,
 };
 
-use berth_core::pod::port::status::Remains;
+use berth_core::{cluster::throttle::Rate, pod::port::status::Remains};
 use futures::{StreamExt, stream};
 use http::{Request, Response};
 use http_body_util::{BodyExt, StreamBody};
@@ -23,6 +23,7 @@ const CHANGES: usize = 100;
 /// Events that wait for the node loop.
 const WAITING: usize = 4;
 const LONG: Duration = Duration::from_secs(60);
+const UNBOUND: RequestRate = RequestRate(Rate { per_second: 0, burst: 0 });
 
 fn line(kind: &str, object: &Value) -> Bytes {
     Bytes::from(format!("{}\n", json!({"type": kind, "object": object})))
@@ -75,7 +76,7 @@ fn start(has_told: &Arc<AtomicBool>) -> (tokio::task::JoinHandle<()>, mpsc::Rece
     let (events, node_loop) = mpsc::channel(WAITING);
     let (recorder, _happened) = Recorder::new();
     let sinks = Sinks { reports: Reports::default(), recorder };
-    let pods = PodLoop::new("n", clients, Throttle::new(0, 0), sinks, View::default(), events);
+    let pods = PodLoop::new("n", clients, UNBOUND, sinks, View::default(), events);
     (tokio::spawn(pods.run()), node_loop)
 }
 
@@ -161,7 +162,7 @@ async fn a_pod_whose_later_version_cannot_be_read_goes_on_and_can_be_deleted() {
         let sinks = Sinks { reports: Reports::default(), recorder };
         let clients = Clients::new(server(&Arc::default()));
         let (events, _node_loop) = mpsc::channel(WAITING);
-        let mut pods = PodLoop::new("n", clients, Throttle::new(0, 0), sinks, View::default(), events);
+        let mut pods = PodLoop::new("n", clients, UNBOUND, sinks, View::default(), events);
         let first = version(1, "a", None);
         if has_record {
             let pod = manifest::api_pod(&first, Timestamp::UNIX_EPOCH).unwrap().pod;
@@ -195,7 +196,7 @@ async fn a_pod_keeps_the_version_that_was_seen_first() {
     let sinks = Sinks { reports: Reports::default(), recorder };
     let clients = Clients::new(server(&Arc::default()));
     let (events, _node_loop) = mpsc::channel(WAITING);
-    let mut pods = PodLoop::new("n", clients, Throttle::new(0, 0), sinks, View::default(), events);
+    let mut pods = PodLoop::new("n", clients, UNBOUND, sinks, View::default(), events);
     let of_version = |number: &str, generation: i64, image: &str| {
         let mut given = version(generation, image, None);
         given.metadata.resource_version = Some(number.to_owned());
@@ -232,7 +233,7 @@ async fn fields_that_nobody_acts_on_are_told_once() {
         let sinks = Sinks { reports: Reports::default(), recorder };
         let clients = Clients::new(server(&Arc::default()));
         let (events, _node_loop) = mpsc::channel(WAITING);
-        let mut pods = PodLoop::new("n", clients, Throttle::new(0, 0), sinks, View::default(), events);
+        let mut pods = PodLoop::new("n", clients, UNBOUND, sinks, View::default(), events);
         if let Some(generation) = recorded {
             let pod = manifest::api_pod(&with(generation, json!([hooked("a")])), Timestamp::UNIX_EPOCH);
             let pod = pod.unwrap().pod;
@@ -278,7 +279,7 @@ async fn an_end_that_the_node_did_not_tell_ends_the_pod() {
         let sinks = Sinks { reports: Reports::default(), recorder };
         let clients = Clients::new(server(&Arc::default()));
         let (events, _node_loop) = mpsc::channel(WAITING);
-        let mut pods = PodLoop::new("n", clients, Throttle::new(0, 0), sinks, View::default(), events);
+        let mut pods = PodLoop::new("n", clients, UNBOUND, sinks, View::default(), events);
         pods.want(ended("Running", "a", 1));
         pods.desired();
         let status = Arc::new(json!({"phase": shown}));

@@ -2,14 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use berth_core::cluster::node::{Cloud, Family, NodeIps, NodeSettings, Taint};
+use berth_core::cluster::{
+    node::{Cloud, Family, NodeIps, NodeSettings, Taint},
+    throttle::Rate,
+};
 
 use super::*;
 
-fn node(text: &str, flags: &[&str]) -> Result<NodeSettings, String> {
+fn cluster(text: &str, flags: &[&str]) -> Result<Cluster, String> {
     let flags: Vec<_> = ["--kubeconfig=/x"].iter().chain(flags).copied().collect();
     let config = load_text(text, &flags)?.resolve(&facts()).map_err(|faults| faults.to_string())?;
-    Ok(config.cluster.unwrap().node)
+    Ok(config.cluster.unwrap())
+}
+
+fn node(text: &str, flags: &[&str]) -> Result<NodeSettings, String> {
+    Ok(cluster(text, flags)?.node)
 }
 
 #[test]
@@ -78,9 +85,27 @@ fn what_a_zero_of_a_flag_stands_for() {
     let config = load_text("maxPods: 7\neventBurst: 7\n", &flags).unwrap().resolve(&facts()).unwrap();
     let cluster = config.cluster.unwrap();
     assert_eq!((config.node.pods_max, cluster.node.pods_max), (0, 0));
-    assert_eq!(cluster.events, Rate { per_second: 5, burst: 10 });
-    assert_eq!(cluster.requests, Rate { per_second: 50, burst: 10 });
+    assert_eq!(cluster.events, EventRate(Rate { per_second: 5, burst: 10 }));
+    assert_eq!(cluster.requests, RequestRate(Rate { per_second: 50, burst: 10 }));
     assert_eq!(cluster.node.update_every, Duration::from_secs(1));
+}
+
+/// Four numbers, each with its own meaning.
+#[test]
+fn events_and_other_requests_have_rates_of_their_own() {
+    let file = "eventRecordQPS: 1\neventBurst: 2\nkubeAPIQPS: 3\nkubeAPIBurst: 4\n";
+    let flags = ["--event-qps=1", "--event-burst=2", "--kube-api-qps=3", "--kube-api-burst=4"];
+    for (text, flags, events, requests) in [
+        (file, &[][..], (1, 2), (3, 4)),
+        ("", &flags, (1, 2), (3, 4)),
+        ("", &[], (50, 100), (50, 100)),
+        ("eventRecordQPS: 0\nkubeAPIBurst: 0\n", &[], (5, 100), (50, 100)),
+    ] {
+        let cluster = cluster(text, flags).unwrap();
+        let rate = |(per_second, burst)| Rate { per_second, burst };
+        assert_eq!(cluster.events, EventRate(rate(events)), "{text}{flags:?}");
+        assert_eq!(cluster.requests, RequestRate(rate(requests)), "{text}{flags:?}");
+    }
 }
 
 /// The drop-in of kubeadm's packages has `$KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS`.

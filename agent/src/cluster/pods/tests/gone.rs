@@ -19,7 +19,7 @@ fn apart() -> PodLoop {
     let sinks = Sinks { reports: Reports::default(), recorder };
     let clients = Clients::new(server(&Arc::default()));
     let (events, _node_loop) = mpsc::channel(WAITING);
-    PodLoop::new("n", clients, Throttle::new(0, 0), sinks, View::default(), events)
+    PodLoop::new("n", clients, UNBOUND, sinks, View::default(), events)
 }
 
 fn given(number: usize, change: usize) -> ApiPod {
