@@ -105,6 +105,22 @@ async fn volumes_show_keys_fields_and_tokens_with_their_modes() {
     }
 }
 
+/// Whichever the volume names first. A token is renewed after four fifths of its life, or up to ten seconds before that.
+#[tokio::test]
+async fn of_two_tokens_the_earlier_renewal_counts() {
+    for lives in [[600, 3600], [3600, 600]] {
+        let token = |seconds: u32| {
+            let path = seconds.to_string();
+            json!({"serviceAccountToken": {"path": path, "expirationSeconds": seconds}})
+        };
+        let volume = json!({"projected": {"sources": lives.map(token)}});
+        let payload = payload(&server(), volume, json!({})).await.unwrap();
+        assert_eq!(payload.files.len(), 2);
+        let again_in = payload.again_in.unwrap().as_secs();
+        assert!((470..=480).contains(&again_in), "{lives:?}: in {again_in} s");
+    }
+}
+
 /// A pod may show one object as often as it likes.
 #[tokio::test]
 async fn files_share_what_the_object_and_the_pod_have() {
