@@ -37,11 +37,17 @@ enum Reply {
 
 /// A server that answers each request with the next of its replies, and the last one to all that follow.
 #[derive(Clone)]
-struct Server(Arc<Mutex<(VecDeque<Reply>, Vec<String>)>>);
+struct Server(Arc<Mutex<Talk>>);
+
+struct Talk {
+    replies: VecDeque<Reply>,
+    /// What was asked, and when.
+    asked: Vec<(String, Instant)>,
+}
 
 impl Server {
     fn of(replies: Vec<Reply>) -> Self {
-        Self(Arc::new(Mutex::new((replies.into(), Vec::new()))))
+        Self(Arc::new(Mutex::new(Talk { replies: replies.into(), asked: Vec::new() })))
     }
 
     fn watched(&self) -> Watched<ConfigMap> {
@@ -62,14 +68,20 @@ impl Server {
 
     /// What was asked: whether for a list as a stream, in pages, or a watch, and from which version.
     fn asked(&self) -> Vec<String> {
-        self.0.lock().unwrap().1.clone()
+        self.0.lock().unwrap().asked.iter().map(|(what, _)| what.clone()).collect()
+    }
+
+    /// Whole seconds from a request to the next one.
+    fn pause_after(&self, request: usize) -> u64 {
+        let talk = self.0.lock().unwrap();
+        (talk.asked[request + 1].1 - talk.asked[request].1).as_secs()
     }
 
     async fn answer(&self, query: &str) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
         let reply = {
-            let mut state = self.0.lock().unwrap();
-            state.1.push(asked(query));
-            if state.0.len() > 1 { state.0.pop_front().unwrap() } else { state.0[0].clone() }
+            let mut talk = self.0.lock().unwrap();
+            talk.asked.push((asked(query), Instant::now()));
+            if talk.replies.len() > 1 { talk.replies.pop_front().unwrap() } else { talk.replies[0].clone() }
         };
         // As a connection brings them.
         let pieces = |lines: Vec<String>| {
@@ -500,4 +512,44 @@ async fn a_server_that_ends_every_watch_at_once_is_not_asked_all_the_time() {
     // At once, after 0.8 s at least, and after 1.6 s more at least.
     let asked = server.asked();
     assert!((2..=4).contains(&asked.len()) && asked[1..].iter().all(|one| one == "watch 7"), "{asked:?}");
+}
+
+/// Its own data being behind is a reason too, of which nobody is told.
+#[tokio::test(start_paused = true)]
+async fn a_server_is_left_alone_for_as_long_as_it_asks() {
+    let asks = |code| {
+        let mut asks = failure(code);
+        asks["details"] = json!({"retryAfterSeconds": 17});
+        asks
+    };
+    let busy = || Reply::Whole(429, asks(429));
+    let told_so = || line("ERROR", &asks(500));
+    let mut behind = asks(504);
+    behind["details"]["causes"] = json!([{"reason": "ResourceVersionTooLarge"}]);
+    let whole = || Reply::Stays(listed(7, &[("m", 3)]));
+    let changed = || Reply::Stays(vec![line("MODIFIED", &map("m", 9))]);
+    for (replies, asking) in [
+        (vec![busy(), whole()], ["stream", "stream"]),
+        (vec![Reply::Whole(400, failure(400)), busy(), whole()], ["pages", "stream"]),
+        (vec![Reply::Ends(listed(7, &[])), busy(), changed()], ["watch 7", "watch 7"]),
+        (vec![Reply::Stays(vec![told_so()]), whole()], ["stream", "stream"]),
+        (vec![Reply::Stays([listed(7, &[]), vec![told_so()]].concat()), changed()], ["stream", "watch 7"]),
+        (
+            vec![
+                Reply::Ends([listed(90, &[]), vec!["x".to_owned()]].concat()),
+                Reply::Whole(504, behind),
+                whole(),
+            ],
+            ["stream 90", "stream"],
+        ),
+    ] {
+        let last = replies.len();
+        let server = Server::of(replies);
+        let mut watched = server.watched();
+        while server.asked().len() < last {
+            tokio::time::timeout(LONG, watched.next()).await.expect("something is seen");
+        }
+        assert_eq!(server.asked()[last - 2..], asking);
+        assert_eq!(server.pause_after(last - 2), 17, "{asking:?}");
+    }
 }

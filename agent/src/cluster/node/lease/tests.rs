@@ -12,6 +12,7 @@ use crate::{
 };
 
 mod others;
+mod refused;
 
 /// A renewal may take a quarter of it.
 const LEASE_SECONDS: u32 = 8;

@@ -1,4 +1,4 @@
-//! What is told at once, however seldom the node is computed.
+//! What is told at once, however seldom the node is computed, and what waits for as long as the server asks.
 
 use std::{
     collections::BTreeMap,
@@ -38,12 +38,27 @@ struct Server {
     node: Option<Value>,
     version: u64,
     patches: Vec<String>,
+    /// When it was told of the node, and how often it has too much to do for that.
+    told: Vec<Instant>,
+    refusals: usize,
 }
+
+/// What it asks for then.
+const RETRY_AFTER: u64 = 17;
 
 impl Server {
     fn answer(&mut self, method: &str, sent: &[u8]) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+        if method == "GET" {
+            return Response::new(nothing());
+        }
+        self.told.push(Instant::now());
+        if self.told.len() <= self.refusals {
+            let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 429,
+                "details": {"retryAfterSeconds": RETRY_AFTER}});
+            let body = Full::<Bytes>::from(status.to_string()).boxed_unsync();
+            return Response::builder().status(429).body(body).unwrap();
+        }
         match method {
-            "GET" => return Response::new(nothing()),
             "POST" => self.node = Some(serde_json::from_slice(sent).unwrap()),
             _ => self.patches.push(String::from_utf8_lossy(sent).into_owned()),
         }
@@ -109,6 +124,38 @@ fn containerds(fault: Option<&str>) -> CurrentRuntime {
     CurrentRuntime { settings: Arc::new(settings), fault: fault.map(str::to_owned) }
 }
 
+/// What is heard of the machine.
+struct Heard {
+    network: watch::Receiver<Readiness>,
+    health: watch::Receiver<Health>,
+    runtime: watch::Receiver<CurrentRuntime>,
+}
+
+/// Who keeps the node at a server.
+fn keeper(server: &Arc<Mutex<Server>>, recorder: Recorder, heard: Heard) -> Keeper {
+    let Heard { network, health, runtime } = heard;
+    Keeper {
+        addresses: Addresses::of(&settings()),
+        settings: settings(),
+        machine: machine(),
+        runtime,
+        clients: clients(server, Server::answer),
+        network,
+        health,
+        images: watch::channel(None).1,
+        notes: Notes { recorder, node: "n".to_owned() },
+        uid: watch::channel(None).0,
+        observed: watch::channel(Vec::new()).0,
+        pod_cidrs: watch::channel(Vec::new()).0,
+        events: mpsc::channel(WAITING).0,
+        is_told: watch::channel(false).0,
+    }
+}
+
+fn version(version: &str) -> Health {
+    Health { version: Some(version.to_owned()), silent_since: None }
+}
+
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let told = async {
         while !is_so() {
@@ -124,27 +171,10 @@ async fn what_pods_wait_for_is_told_at_once_however_seldom_the_node_is_computed(
     let server: Arc<Mutex<Server>> = Arc::default();
     let (recorder, mut happened) = Recorder::new();
     let (network, wired) = watch::channel(Some(Err("there is none".to_owned())));
-    let version = |version: &str| Health { version: Some(version.to_owned()), silent_since: None };
-    let (health, heard) = watch::channel(version("v1.0.0"));
+    let (health, answering) = watch::channel(version("v1.0.0"));
     let (runtime, current) = watch::channel(containerds(None));
-    let (_images, images) = watch::channel(None);
-    let (events, _node_loop) = mpsc::channel(WAITING);
-    let keeper = Keeper {
-        addresses: Addresses::of(&settings()),
-        settings: settings(),
-        machine: machine(),
-        runtime: current,
-        clients: clients(&server, Server::answer),
-        network: wired,
-        health: heard,
-        images,
-        notes: Notes { recorder, node: "n".to_owned() },
-        uid: watch::channel(None).0,
-        observed: watch::channel(Vec::new()).0,
-        pod_cidrs: watch::channel(Vec::new()).0,
-        events,
-        is_told: watch::channel(false).0,
-    };
+    let heard = Heard { network: wired, health: answering, runtime: current };
+    let keeper = keeper(&server, recorder, heard);
     let changes = async {
         until("the node", || server.lock().unwrap().node.is_some()).await;
         network.send_replace(Some(Ok(())));
@@ -159,4 +189,21 @@ async fn what_pods_wait_for_is_told_at_once_however_seldom_the_node_is_computed(
         () = keeper.run() => panic!("it is kept as long as the agent runs"),
         () = changes => {}
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_the_node_is_left_alone_for_as_long_as_it_asks() {
+    let server = Arc::new(Mutex::new(Server { refusals: 1, ..Server::default() }));
+    let (recorder, _happened) = Recorder::new();
+    let heard = Heard {
+        network: watch::channel(Some(Ok(()))).1,
+        health: watch::channel(version("v1.0.0")).1,
+        runtime: watch::channel(containerds(None)).1,
+    };
+    tokio::select! {
+        () = keeper(&server, recorder, heard).run() => panic!("it is kept as long as the agent runs"),
+        () = until("the node", || server.lock().unwrap().node.is_some()) => {}
+    }
+    let server = server.lock().unwrap();
+    assert_eq!((server.told[1] - server.told[0]).as_secs(), RETRY_AFTER);
 }
