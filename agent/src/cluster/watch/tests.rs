@@ -33,7 +33,12 @@ enum Reply {
     Late(Duration, Value),
     /// This, for ever.
     Endless(&'static str),
+    /// These lines; then this one again and again.
+    Trickles(Vec<String>, String),
 }
+
+/// How often a line comes that says nothing.
+const TRICKLE: Duration = Duration::from_secs(20);
 
 /// A server that answers each request with the next of its replies, and the last one to all that follow.
 #[derive(Clone)]
@@ -100,6 +105,13 @@ impl Server {
                 (200, stream::iter(pieces(vec![value.to_string()])).boxed())
             }
             Reply::Endless(piece) => (200, stream::repeat(Bytes::from(piece)).boxed()),
+            Reply::Trickles(lines, again) => {
+                let trickle = stream::repeat(Bytes::from(format!("{again}\n"))).then(|line| async move {
+                    tokio::time::sleep(TRICKLE).await;
+                    line
+                });
+                (200, stream::iter(pieces(lines)).chain(trickle).boxed())
+            }
         };
         let body = StreamBody::new(pieces.map(|piece| Ok(Frame::data(piece)))).boxed_unsync();
         Response::builder().status(code).body(body).unwrap()
@@ -551,5 +563,32 @@ async fn a_server_is_left_alone_for_as_long_as_it_asks() {
         }
         assert_eq!(server.asked()[last - 2..], asking);
         assert_eq!(server.pause_after(last - 2), 17, "{asking:?}");
+    }
+}
+
+/// A server that cannot stream a list may take the request for one, and nobody may pass on the end of a watch. That something comes
+/// now and then changes nothing.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_does_not_end_in_time_is_given_up() {
+    let begun = || vec![line("ADDED", &map("m", 3))];
+    let whole = || listed(7, &[("m", 3)]);
+    let page = || Reply::Whole(200, list(7, &[("m", 3)], ""));
+    let changed = || Reply::Stays(vec![line("MODIFIED", &map("m", 12))]);
+    let failed = "failed: no answer of the API server: the list came half-way";
+    for (first, next, seen, asked, after) in [
+        (Reply::Stays(begun()), page(), [failed, "all m 3"], "pages", 30..=31),
+        (Reply::Trickles(begun(), mark(5, false)), page(), [failed, "all m 3"], "pages", 310..=311),
+        (Reply::Stays(whole()), changed(), ["all m 3", "is m 12"], "watch 7", 310..=310),
+        (Reply::Trickles(whole(), mark(9, false)), changed(), ["all m 3", "is m 12"], "watch 9", 310..=310),
+    ] {
+        let server = Server::of(vec![first, next]);
+        let mut watched = server.watched();
+        for seen in seen {
+            let next = tokio::time::timeout(2 * WATCH_WITHIN, watched.next()).await;
+            assert_eq!(told(next.expect("something is seen")), seen);
+        }
+        assert_eq!(server.asked()[..2], ["stream", asked]);
+        let pause = server.pause_after(0);
+        assert!(after.contains(&pause), "{asked}: after {pause} s");
     }
 }
