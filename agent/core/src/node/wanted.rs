@@ -39,7 +39,7 @@ impl Node {
             self.occupied = None;
             let mut wanted: Vec<(PodUid, Arc<Pod>)> = pods.into_iter().collect();
             // Pods of manifests first, then the older ones (`HandlePodAdditions` of `pkg/kubelet/kubelet.go`).
-            wanted.sort_by_key(|(_, spec)| spec.scheduling.created);
+            wanted.sort_by_key(|(_, spec)| (spec.source == Source::Api, spec.scheduling.created));
             for (uid, spec) in wanted {
                 self.want(uid, spec, now);
             }

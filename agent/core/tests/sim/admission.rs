@@ -6,11 +6,13 @@ use std::{
 };
 
 use berth_core::{
+    config::NodeConfig,
     effect::{Act, Effect, NodeAct},
     event::{Event, Restored},
     node::{Node, NodeInfo, Taint},
     spec::{Pod, RestartPolicy, Scheduling, Source},
 };
+use jiff::Timestamp;
 
 use crate::{pods, run::Run};
 
@@ -226,6 +228,31 @@ fn a_critical_pod_stops_nobody_in_vain_where_more_is_taken_than_there_is() {
         assert_eq!(told_of(&run, "UnexpectedAdmissionError"), rejected);
         assert_eq!(runs(&run, "critical"), rejected.is_empty());
     }
+}
+
+/// Whatever their UIDs are. A manifest may have a creation time too, as one has that was made from an object (`HandlePodAdditions` of
+/// `pkg/kubelet/kubelet.go`, which pods of manifests pass first).
+#[test]
+fn of_pods_that_come_together_manifests_are_admitted_first_and_then_the_older_ones() {
+    let mut run = Run::new();
+    let config = NodeConfig { pods_max: 2, ..pods::node() };
+    run.node = Node::new(config, BTreeSet::from([Source::File, Source::Api]));
+    // What the node before this one has asked for.
+    run.open.clear();
+    // In the order of their UIDs. They are compared once the runtime was read, all at once.
+    for (name, source, created) in
+        [("newer", Source::Api, 200), ("older", Source::Api, 100), ("static", Source::File, 300)]
+    {
+        let created = Some(Timestamp::from_second(created).unwrap());
+        let scheduling = Scheduling { created, ..Scheduling::default() };
+        run.want(Pod { source, scheduling, ..pods::pod(name, &[name]) });
+    }
+    run.handle(Event::Restored(Box::<Restored>::default()));
+    run.handle(Event::NetworkReady(Ok(())));
+    run.settle();
+    assert_eq!(told_of(&run, "OutOfpods"), ["newer"]);
+    assert!(told_of(&run, "Preempting").is_empty(), "one has given way to the static pod");
+    assert!(runs(&run, "older") && runs(&run, "static") && !runs(&run, "newer"));
 }
 
 /// A cloud's controller may know other addresses than the machine; what the machine has changes nothing then.
