@@ -9,6 +9,7 @@ use berth_core::{
     config::NodeConfig,
     effect::{Act, Effect, NodeAct},
     event::{Event, Restored},
+    id::PodUid,
     node::{Node, NodeInfo, Taint},
     spec::{Pod, RestartPolicy, Scheduling, Source},
 };
@@ -253,6 +254,40 @@ fn of_pods_that_come_together_manifests_are_admitted_first_and_then_the_older_on
     assert_eq!(told_of(&run, "OutOfpods"), ["newer"]);
     assert!(told_of(&run, "Preempting").is_empty(), "one has given way to the static pod");
     assert!(runs(&run, "older") && runs(&run, "static") && !runs(&run, "newer"));
+}
+
+/// The record of a pod that runs may be lost. What comes beside it is judged by what there is now.
+#[test]
+fn what_ran_goes_on_after_a_restart_with_less_room_whether_it_has_a_record_or_not() {
+    let asking = |name: &str| {
+        let mut pod = pods::pod(name, &[name]);
+        pods::edit(&mut pod, name).resources.requests.extended.insert("example.com/gpu".into(), 2);
+        pod
+    };
+    let with = |gpus: u64| {
+        let extended = BTreeMap::from([("example.com/gpu".to_owned(), gpus)]);
+        Event::NodeInfo(NodeInfo { extended, ..labelled("a") })
+    };
+    for has_record in [true, false] {
+        let mut run = Run::new();
+        run.handle(with(2));
+        run.want(asking("web"));
+        run.settle();
+        let uid = PodUid::new("uid-web");
+        let before = run.world.running(&uid, "web");
+        assert!(before.is_some());
+        if !has_record {
+            run.world.records.remove(&uid);
+        }
+        run.restart_before_manifests(None);
+        run.handle(with(1));
+        run.tell_manifests();
+        run.settle();
+        assert_eq!(run.world.running(&uid, "web"), before, "with a record: {has_record}");
+        run.want(asking("late"));
+        run.settle();
+        assert_eq!(told_of(&run, "UnexpectedAdmissionError"), ["late"]);
+    }
 }
 
 /// A cloud's controller may know other addresses than the machine; what the machine has changes nothing then.
