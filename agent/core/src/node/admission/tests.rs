@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     fixtures,
     id::PodUid,
-    spec::{Container, NodeTerm, Operator, Port, Protocol, QosClass, Requirement, Scheduling},
+    spec::{Container, ContainerKind, NodeTerm, Operator, Port, Protocol, QosClass, Requirement, Scheduling},
 };
 
 fn node() -> NodeInfo {
@@ -149,6 +149,33 @@ fn a_port_of_the_node_is_one_pods() {
         let pod = with_port(api_pod("new", (0, 0)), protocol, ip, port);
         let expected: &[&str] = if collides { &["NodePorts"] } else { &[] };
         assert_eq!(reasons(&pod, &[&there], &node()), expected, "{protocol:?} {ip:?} {port}");
+    }
+}
+
+/// Source: `GetHostPorts` of `pkg/scheduler/util/utils.go`.
+#[test]
+fn ports_of_containers_that_stay_are_taken_and_those_of_init_containers_are_not() {
+    use ContainerKind::{Init, Main, Sidecar};
+    let with = |name: &str, kind: ContainerKind| {
+        let mut pod = with_port(api_pod(name, (0, 0)), Protocol::Tcp, None, 80);
+        if kind != Main {
+            let container = Container { kind, ..Container::clone(&pod.containers[0]) };
+            pod.init_containers = vec![Arc::new(container)];
+            pod.containers = api_pod(name, (0, 0)).containers;
+        }
+        pod
+    };
+    for (there, new, collides) in [
+        (Main, Main, true),
+        (Sidecar, Main, true),
+        (Main, Sidecar, true),
+        (Sidecar, Sidecar, true),
+        (Init, Main, false),
+        (Main, Init, false),
+    ] {
+        let expected: &[&str] = if collides { &["NodePorts"] } else { &[] };
+        let found = reasons(&with("new", new), &[&with("there", there)], &node());
+        assert_eq!(found, expected, "{there:?} {new:?}");
     }
 }
 
