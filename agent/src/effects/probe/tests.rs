@@ -13,8 +13,8 @@ use berth_core::{
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::Mutex,
+    net::{TcpListener, TcpSocket, TcpStream},
+    sync::{Mutex, mpsc},
 };
 
 use super::{grpc, http, tcp};
@@ -224,22 +224,86 @@ async fn whoever_does_not_listen_or_breaks_off_has_failed_in_gos_words() {
     assert_eq!(tcp(&pod(), "127.0.0.1", nobody.port(), ENOUGH).await, ProbeAnswer::Success);
 }
 
+/// How a probe asks.
+#[derive(Debug, Clone, Copy)]
+enum By {
+    Http,
+    Https,
+    Tcp,
+    Grpc,
+}
+
+async fn asked(by: By, address: SocketAddr) -> ProbeAnswer {
+    let (host, port) = ("127.0.0.1", address.port());
+    let get = |tls| HttpProbe { tls, host: host.into(), port, path: "/".into(), headers: Vec::new() };
+    match by {
+        By::Http => http::ask(&pod(), &get(false), ENOUGH).await,
+        By::Https => http::ask(&pod(), &get(true), ENOUGH).await,
+        By::Tcp => tcp(&pod(), host, port, ENOUGH).await,
+        By::Grpc => grpc::ask(&pod(), host, port, "", ENOUGH).await,
+    }
+}
+
+/// A server that reads, and never answers; what tells of each client that it has heard.
+async fn silent() -> (SocketAddr, mpsc::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (hears, heard) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let mut clients = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            stream.read_u8().await.unwrap();
+            clients.push(stream);
+            hears.send(()).await.unwrap();
+        }
+    });
+    (address, heard)
+}
+
+/// A server that takes no connections, and the one that may wait for it: others get no answer.
+async fn full() -> (TcpListener, TcpStream) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(0).unwrap();
+    let waiting = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    (listener, waiting)
+}
+
+/// What comes of a question that nobody answers. Once it is begun, its time passes at once.
+async fn given_up(by: By, address: SocketAddr, begun: impl Future<Output = ()>) -> ProbeAnswer {
+    let time_passes = async {
+        begun.await;
+        tokio::time::pause();
+    };
+    let (answer, ()) = tokio::join!(asked(by, address), time_passes);
+    tokio::time::resume();
+    answer
+}
+
 #[tokio::test]
 async fn whoever_takes_too_long_has_failed_and_holds_nothing() {
-    let silent = Server::does(|stream| async move {
-        let _stream = stream;
-        std::future::pending::<()>().await;
-    })
-    .await;
-    let address = silent.address;
-    let late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
-    let answer = http::ask(&pod(), &silent.probe("/", &[]), SHORT).await;
-    assert_eq!(answer, failure(format!("Get \"http://{address}/\": {late}")));
-    let tls = HttpProbe { tls: true, ..silent.probe("/", &[]) };
-    assert_eq!(http::ask(&pod(), &tls, SHORT).await, failure(format!("Get \"https://{address}/\": {late}")));
-    // It takes the call and never answers.
-    let answer = grpc::ask(&pod(), "127.0.0.1", address.port(), "", Duration::from_secs(1)).await;
-    assert_eq!(answer, failure("timeout: health rpc did not complete within 1s".into()));
+    let ((silent, mut heard), (full, _waiting)) = (silent().await, full().await);
+    let unreached = full.local_addr().unwrap();
+    let why = "context deadline exceeded";
+    let late = |scheme: &str, address: SocketAddr| {
+        format!("Get \"{scheme}://{address}/\": {why} (Client.Timeout exceeded while awaiting headers)")
+    };
+    for (by, expected) in [
+        (By::Http, late("http", silent)),
+        (By::Https, late("https", silent)),
+        (By::Grpc, "timeout: health rpc did not complete within 20s".to_owned()),
+    ] {
+        let is_heard = async { heard.recv().await.expect("the server goes on") };
+        assert_eq!(given_up(by, silent, is_heard).await, failure(expected), "{by:?}");
+    }
+    for (by, expected) in [
+        (By::Http, late("http", unreached)),
+        (By::Https, late("https", unreached)),
+        (By::Tcp, format!("dial tcp {unreached}: i/o timeout")),
+        (By::Grpc, format!("timeout: failed to connect service \"{unreached}\" within 20s: {why}")),
+    ] {
+        assert_eq!(given_up(by, unreached, async {}).await, failure(expected), "{by:?}");
+    }
 }
 
 #[tokio::test]
