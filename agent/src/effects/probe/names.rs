@@ -87,7 +87,7 @@ mod tests {
 
     /// A pod whose own lookups all hang waits, another one does not; and when there are too many of all pods, that is no verdict on
     /// any.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn lookups_that_hang_hold_up_no_other_pod() {
         let _alone = ALONE.lock().await;
         let [ours, theirs] = ["ours", "theirs"].map(PodUid::new);
@@ -108,7 +108,7 @@ mod tests {
         addresses(&theirs, "localhost", 80).await.unwrap();
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn pods_whose_lookups_all_hang_leave_turns_to_others() {
         let _alone = ALONE.lock().await;
         let (pod, ours) = (|number: usize| PodUid::new(format!("hangs-{number}")), PodUid::new("ours"));
