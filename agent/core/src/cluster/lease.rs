@@ -6,6 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::fields::{child, root};
+
 /// Namespace of the leases of nodes.
 pub const NAMESPACE: &str = "kube-node-lease";
 
@@ -49,13 +51,16 @@ pub fn renewed(existing: Option<&Value>, holder: Holder<'_>, now: Timestamp) -> 
             "spec": { "holderIdentity": node },
         })
     });
-    lease["spec"]["leaseDurationSeconds"] = json!(seconds);
-    lease["spec"]["renewTime"] = json!(now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string());
+    let whole = root(&mut lease);
+    let spec = child(whole, "spec");
+    spec.insert("leaseDurationSeconds".to_owned(), json!(seconds));
+    spec.insert("renewTime".to_owned(), json!(now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()));
+    let metadata = child(whole, "metadata");
     let owner = json!({ "apiVersion": "v1", "kind": "Node", "name": node, "uid": uid });
-    let owners = lease.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let owners = metadata.get("ownerReferences").and_then(Value::as_array);
     let is_stale = |owner: &Value| owner["kind"] == "Node" && owner["name"] == node && owner["uid"] != uid;
     if owners.is_none_or(|owners| owners.is_empty() || owners.iter().any(is_stale)) {
-        lease["metadata"]["ownerReferences"] = json!([owner]);
+        metadata.insert("ownerReferences".to_owned(), json!([owner]));
     }
     lease
 }
@@ -108,5 +113,27 @@ mod tests {
             assert_eq!(next["metadata"]["ownerReferences"], first["metadata"]["ownerReferences"]);
         }
         assert_eq!(renew_every(40), Duration::from_secs(10));
+    }
+
+    /// Whatever somebody between makes of it, the agent lives.
+    #[test]
+    fn a_lease_of_any_form_is_renewed() {
+        let first = renewed(None, HOLDER, time("2026-11-23T20:13:09Z"));
+        let odd = [json!(null), json!(7), json!("x"), json!([1]), json!({})];
+        let of = |part: &str, form: Value| {
+            let mut lease = first.clone();
+            lease[part] = form;
+            lease
+        };
+        let parts = odd.iter().flat_map(|form| ["spec", "metadata"].map(|part| of(part, form.clone())));
+        let owners = odd.iter().map(|form| of("metadata", json!({ "ownerReferences": form })));
+        for lease in parts.chain(owners).chain(odd.clone()) {
+            let next = renewed(Some(&lease), HOLDER, time("2026-11-23T20:13:19Z"));
+            assert_eq!(next["spec"]["leaseDurationSeconds"], 40, "{lease}");
+            assert_eq!(next["spec"]["renewTime"], "2026-11-23T20:13:19.000000Z", "{lease}");
+            let owned = lease.pointer("/metadata/ownerReferences/0").is_some_and(|owner| *owner == 1);
+            let owner = if owned { json!(1) } else { first["metadata"]["ownerReferences"][0].clone() };
+            assert_eq!(next["metadata"]["ownerReferences"][0], owner, "{lease}");
+        }
     }
 }

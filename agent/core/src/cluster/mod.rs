@@ -6,6 +6,7 @@
 pub mod certificate;
 mod ended;
 pub mod events;
+mod fields;
 pub mod follow;
 pub mod lease;
 mod mirror;

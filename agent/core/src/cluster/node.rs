@@ -29,6 +29,7 @@ pub use self::{
     patch::{differs, patch},
     report::{Reason, Report, backoff, jittered},
 };
+use super::fields::{child, root};
 use crate::{spec::Quantities, time::Now};
 
 /// The kubelet whose place this is.
@@ -403,23 +404,6 @@ fn remove(object: &mut Value, part: &str, name: &str, key: &str) {
     let map = object.get_mut(part).and_then(|part| part.get_mut(name)).and_then(Value::as_object_mut);
     if let Some(map) = map {
         map.remove(key);
-    }
-}
-
-fn child<'a>(parent: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<String, Value> {
-    root(parent.entry(name).or_insert_with(|| Value::Object(Map::new())))
-}
-
-/// The map that a value is; what is none becomes an empty one.
-fn root(value: &mut Value) -> &mut Map<String, Value> {
-    if !value.is_object() {
-        *value = Value::Object(Map::new());
-    }
-    match value {
-        Value::Object(map) => map,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            unreachable!("it was made one just now")
-        }
     }
 }
 
