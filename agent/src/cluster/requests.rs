@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_core::cluster::sync::{Answer, Call, Mirror, Request};
+use berth_core::cluster::sync::{Answer, ApiPod as Known, Call, Mirror, Request};
 use k8s_openapi::{
     api::core::v1::{Node, Pod as ApiPod},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
@@ -64,10 +64,22 @@ async fn answer(client: Client, node: &str, request: &Request) -> Answer {
         }
     };
     match answer {
-        Ok(Some(pod)) => Answer::Pod(Box::new(known(&pod))),
+        Ok(Some(pod)) => match known(&pod) {
+            pod if is_meant(request, &pod) => Answer::Pod(Box::new(pod)),
+            _ => refused(request, &ApiError::Unusable("it is about another pod".to_owned())),
+        },
         Ok(None) => Answer::Done,
         Err(error) => refused(request, &error),
     }
+}
+
+/// Whether an answer is about the pod of the request. Whoever answers for the server may say anything; a mirror has the UID that it gets.
+fn is_meant(request: &Request, pod: &Known) -> bool {
+    let is_same = match &request.call {
+        Call::PatchStatus { uid, .. } | Call::Delete { uid } => pod.uid == *uid,
+        Call::CreateMirror(_) => true,
+    };
+    is_same && pod.name == request.name
 }
 
 async fn patch_status(client: Client, request: &Request, patch: &Patch<Value>) -> Result<ApiPod, ApiError> {
@@ -134,10 +146,40 @@ async fn create_mirror(
 mod tests {
     use std::convert::Infallible;
 
-    use berth_core::id::{OpId, PodName};
+    use berth_core::id::{OpId, PodName, PodUid};
     use kube::client::Body;
 
     use super::*;
+
+    /// It is tried again, and ever later: there is nothing to be compared with.
+    #[tokio::test]
+    async fn an_answer_about_another_pod_is_none() {
+        let pod = |namespace: &str, name: &str, uid: &str| {
+            json!({"metadata": {"namespace": namespace, "name": name, "uid": uid}, "status": {"phase": "Running"}})
+        };
+        let call = Call::PatchStatus { uid: PodUid::new("u1"), patch: json!({"phase": "Running"}) };
+        let name = PodName { namespace: "a".to_owned(), name: "web".to_owned() };
+        let request = Request { op: OpId(1), name, call };
+        for (sent, is_used) in [
+            (pod("a", "web", "u1"), true),
+            (pod("a", "web", "u2"), false),
+            (pod("a", "other", "u1"), false),
+            (pod("b", "web", "u1"), false),
+            (json!({"metadata": {"namespace": "a", "name": "web"}}), false),
+            (json!({"metadata": {}}), false),
+            (json!({}), false),
+        ] {
+            let text = sent.to_string();
+            let service = tower::service_fn(move |_: http::Request<Body>| {
+                let body = Body::from(text.clone().into_bytes());
+                async move { Ok::<_, Infallible>(http::Response::new(body)) }
+            });
+            let told = answer(Client::new(service, "default"), "n", &request).await;
+            let is_pod = matches!(&told, Answer::Pod(pod) if pod.uid.as_str() == "u1");
+            let has_failed = told == Answer::Failed { retry_after: Duration::ZERO };
+            assert_eq!((is_pod, has_failed), (is_used, !is_used), "{sent}: {told:?}");
+        }
+    }
 
     #[tokio::test]
     async fn a_node_that_is_being_removed_gets_no_mirrors() {
