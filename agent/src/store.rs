@@ -137,23 +137,38 @@ impl Store {
         EndedPods::at(root, &self.boot)
     }
 
-    /// Writes a pod's record: the manifest when it is not there as it is, then the state.
+    /// Writes a pod's record: the manifest when it is not there as it is, then the state. One that says that the pod keeps the resources of
+    /// an earlier manifest comes before the manifest that asks for others: without it, nobody would have admitted those.
     ///
     /// # Errors
-    /// When a file cannot be written; the old record is then still there.
+    /// When a file cannot be written. What is there then is the old record, or has one file of each.
     pub fn save(&mut self, record: &PodRecord) -> Result<(), StoreError> {
+        if record.resize.is_some() && self.manifests.contains_key(&record.uid) {
+            self.save_state(record)?;
+            self.save_manifest(record)?;
+        } else {
+            self.save_manifest(record)?;
+            self.save_state(record)?;
+        }
+        if self.of_version_1.contains(&record.uid) {
+            remove(&self.path(&record.uid, VERSION_1))?;
+            self.of_version_1.remove(&record.uid);
+        }
+        Ok(())
+    }
+
+    fn save_manifest(&mut self, record: &PodRecord) -> Result<(), StoreError> {
         let uid = &record.uid;
         let known = self.manifests.get(uid);
         if !known.is_some_and(|known| Arc::ptr_eq(known, &record.manifest) || *known == record.manifest) {
             self.replace(&self.path(uid, MANIFEST), &record.manifest)?;
             self.manifests.insert(uid.clone(), Arc::clone(&record.manifest));
         }
-        self.replace(&self.path(uid, STATE), &wire::encode(record, &self.boot))?;
-        if self.of_version_1.contains(uid) {
-            remove(&self.path(uid, VERSION_1))?;
-            self.of_version_1.remove(uid);
-        }
         Ok(())
+    }
+
+    fn save_state(&self, record: &PodRecord) -> Result<(), StoreError> {
+        self.replace(&self.path(&record.uid, STATE), &wire::encode(record, &self.boot))
     }
 
     fn replace(&self, path: &Path, text: &str) -> Result<(), StoreError> {

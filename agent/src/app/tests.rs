@@ -5,9 +5,10 @@ use berth_core::{
     id::{ContainerId, ContainerName},
     observation::{ObservedContainer, ObservedSandbox, ObservedTask},
     record::Goal,
-    spec::Source,
+    spec::{Resize, Source},
 };
 use jiff::Timestamp;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{
@@ -94,6 +95,25 @@ fn only_what_bears_our_mark_and_has_no_record_is_an_orphan() {
     let recorded = [PodUid::new("recorded")].into();
     let expected = ["has-a-container", "has-a-sandbox", "left"].map(PodUid::new);
     assert_eq!(orphans(&config, &tree, recorded, &found()), expected);
+}
+
+/// As the next agent finds it when the last one ended while it wrote: each file is of before the resize, or of after it.
+#[test]
+fn a_pod_goes_on_with_what_it_was_admitted_with_whatever_of_a_resize_was_written() {
+    let (record, _) = recorded_pod();
+    let asking = |cpu: &str| -> Arc<str> {
+        let mut manifest: Value = serde_json::from_str(&record.manifest).unwrap();
+        manifest["spec"]["containers"][0]["resources"] = json!({ "limits": { "cpu": cpu } });
+        manifest.to_string().into()
+    };
+    let resize = Some(Resize { allocated: asking("500m"), generation: Some(2) });
+    for (asks, resize) in [("500m", None), ("500m", resize.clone()), ("800m", resize)] {
+        let is_pending = resize.is_some();
+        let record = PodRecord { manifest: asking(asks), resize, ..record.clone() };
+        let pod = super::recorded_pod(&record).unwrap();
+        assert_eq!(pod.containers[0].resources.limits.cpu_milli, Some(500), "{asks} {is_pending}");
+        assert_eq!((&pod.manifest, pod.resize.is_some()), (&record.manifest, is_pending));
+    }
 }
 
 /// What is not known is a leftover, whose network is removed.

@@ -266,6 +266,41 @@ fn a_write_without_room_keeps_the_old_record_and_says_where_to_make_some() {
     assert_eq!(store.load().unwrap(), [larger]);
 }
 
+/// An agent that was killed between the two files, or had no room for one of them. The pod was admitted with 500 thousandths of a core, by
+/// its manifest or by what its state says.
+#[test]
+fn half_a_record_gives_a_pod_no_other_resources() {
+    let asks = |milli: u32| -> Arc<str> { format!("{{\"cpu\":{milli}}}").into() };
+    let version = |(milli, generation): (u32, Option<i64>)| {
+        let resize = generation.map(|it| Resize { allocated: asks(500), generation: Some(it) });
+        PodRecord { manifest: asks(milli), resize, ..record() }
+    };
+    let (admitted, resized) = ((500, None), (800, Some(2)));
+    for (before, after, not_written, there) in [
+        (Some(admitted), resized, STATE, Some(admitted)),
+        (Some(admitted), resized, MANIFEST, Some((500, Some(2)))),
+        (Some(resized), (900, Some(3)), STATE, Some(resized)),
+        (Some(resized), (900, Some(3)), MANIFEST, Some((800, Some(3)))),
+        (Some(resized), admitted, STATE, Some((500, Some(2)))),
+        (Some(resized), admitted, MANIFEST, Some(resized)),
+        (None, resized, STATE, None),
+        (None, resized, MANIFEST, None),
+    ] {
+        let run = tempfile::tempdir().unwrap();
+        let mut store = Store::open(run.path()).unwrap();
+        before.into_iter().for_each(|before| store.save(&version(before)).unwrap());
+        let half = run.path().join(format!("pods/0b1c-22.{not_written}.new"));
+        std::os::unix::fs::symlink("/dev/full", half).unwrap();
+        store.save(&version(after)).unwrap_err();
+        drop(store);
+        let mut store = Store::open(run.path()).unwrap();
+        let found = store.load().unwrap();
+        assert_eq!(found, Vec::from_iter(there.map(version)), "{before:?} {after:?} {not_written}");
+        store.save(&version(after)).unwrap();
+        assert_eq!(store.load().unwrap(), [version(after)]);
+    }
+}
+
 #[test]
 fn what_was_half_written_is_cleared_away() {
     let run = tempfile::tempdir().unwrap();
