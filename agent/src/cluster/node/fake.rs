@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use http::{Request, Response};
+use http::{Request, Response, request::Parts};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Bytes};
 use kube::{Client, client::Body};
@@ -13,8 +13,11 @@ use tower::BoxError;
 
 use crate::cluster::Clients;
 
-/// Clients of a server that answers a request by its method and what was sent.
-pub(super) fn clients<S, B>(server: &Arc<Mutex<S>>, answer: fn(&mut S, &str, &[u8]) -> Response<B>) -> Clients
+/// Clients of a server that answers a request by its head and what was sent.
+pub(super) fn clients<S, B>(
+    server: &Arc<Mutex<S>>,
+    answer: fn(&mut S, &Parts, &[u8]) -> Response<B>,
+) -> Clients
 where
     S: Send + 'static,
     B: HttpBody<Data = Bytes> + Send + 'static,
@@ -26,7 +29,7 @@ where
         async move {
             let (parts, body) = request.into_parts();
             let sent = body.collect().await.unwrap().to_bytes();
-            Ok::<_, Infallible>(answer(&mut server.lock().unwrap(), parts.method.as_str(), &sent))
+            Ok::<_, Infallible>(answer(&mut server.lock().unwrap(), &parts, &sent))
         }
     });
     Clients::new(Client::new(service, "default"))

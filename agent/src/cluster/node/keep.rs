@@ -86,8 +86,8 @@ struct State {
     info: NodeInfo,
     is_info_untold: bool,
     report: Report,
-    /// Whether what is looked at once in an object's life was.
-    is_taken_over: bool,
+    /// UID of the object whose labels, devices and huge pages were looked at: that is done once in its life.
+    taken_over: Option<String>,
     is_closed: Option<bool>,
     failures: u32,
     /// What could not be said last, told once.
@@ -110,7 +110,7 @@ impl Keeper {
             info: NodeInfo::default(),
             is_info_untold: false,
             report: Report::default(),
-            is_taken_over: false,
+            taken_over: None,
             is_closed: None,
             failures: 0,
             faults: Vec::new(),
@@ -205,7 +205,7 @@ impl Keeper {
         }
         match value(object) {
             Ok(new) => {
-                let uid = new.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
+                let uid = uid_of(&new).map(str::to_owned);
                 self.uid.send_if_modified(|known| {
                     let is_new = *known != uid;
                     *known = uid;
@@ -233,7 +233,6 @@ impl Keeper {
 
     fn miss(&self, state: &mut State) {
         state.known = Known::Absent;
-        state.is_taken_over = false;
         self.uid.send_replace(None);
     }
 
@@ -251,8 +250,10 @@ impl Keeper {
             }
             Known::Object(object) => {
                 // Of an object that others make only what is the node's own is kept (`syncNodeStatus`).
-                let is_taken_over = state.is_taken_over || !self.settings.registers;
-                let write = if is_taken_over { node::updated } else { node::taken_over };
+                let was_taken_over =
+                    uid_of(object).is_some_and(|uid| state.taken_over.as_deref() == Some(uid));
+                let is_kept = was_taken_over || !self.settings.registers;
+                let write = if is_kept { node::updated } else { node::taken_over };
                 let wanted = write(&self.settings, &facts, object, now);
                 let object = object.clone();
                 self.send_changes(state, &object, wanted).await
@@ -270,7 +271,7 @@ impl Keeper {
             }
             Err(error) => {
                 state.failures = state.failures.saturating_add(1);
-                self.failed(state, &error);
+                self.failed(state, &error).await;
                 backoff(state.failures, error.retry_after(), every)
             }
         };
@@ -312,7 +313,9 @@ impl Keeper {
         let limit = self.settings.update_every;
         let object = object(made.object)?;
         let sent = within(limit, self.api().create(&PostParams::default(), &object)).await?;
+        let sent = self.about_this(sent)?;
         tracing::info!(node = self.settings.name, "the node is registered");
+        state.taken_over = sent.uid();
         self.sent(state, &sent, made.notes);
         Ok(Reason::Changed)
     }
@@ -330,26 +333,43 @@ impl Keeper {
         let limit = self.settings.update_every;
         let (api, params, patch) = (self.api(), PatchParams::default(), Patch::Strategic(patch));
         let patched = api.patch_status(&self.settings.name, &params, &patch);
-        let sent = within(limit, patched).await?;
+        let sent = self.about_this(within(limit, patched).await?)?;
+        state.taken_over = uid_of(object).map(str::to_owned);
         self.sent(state, &sent, wanted.notes);
         Ok(Some(reason))
     }
 
     fn sent(&self, state: &mut State, answer: &DynamicObject, notes: Vec<node::Note>) {
-        state.is_taken_over = true;
         self.know(state, answer);
         notes.into_iter().for_each(|note| self.notes.tell(note));
     }
 
-    fn failed(&self, state: &mut State, error: &ApiError) {
+    async fn failed(&self, state: &mut State, error: &ApiError) {
         if state.failures == 1 {
             tracing::warn!(%error, "report the node; it is tried again");
         } else {
             tracing::debug!(%error, failures = state.failures, "report the node");
         }
-        if error.is_not_found() {
-            self.miss(state);
+        if error.is_not_found() || error.is_conflict() {
+            self.read(state).await;
         }
+    }
+
+    /// Asks for the object itself, where an answer says that it is not as it is known. Somebody between may have given that answer: the
+    /// lease and what others have put on the node do not hang on it.
+    async fn read(&self, state: &mut State) {
+        let found = within(self.settings.update_every, self.api().get_opt(&self.settings.name)).await;
+        match found.and_then(|found| found.map(|object| self.about_this(object)).transpose()) {
+            Ok(Some(object)) => self.know(state, &object),
+            Ok(None) => self.miss(state),
+            Err(error) => tracing::debug!(%error, "read the node's object"),
+        }
+    }
+
+    /// What was answered, where it is about the node.
+    fn about_this(&self, answer: DynamicObject) -> Result<DynamicObject, ApiError> {
+        let is_this = answer.name_any() == self.settings.name && answer.uid().is_some();
+        is_this.then_some(answer).ok_or_else(|| ApiError::Unusable("it is about another object".to_owned()))
     }
 
     /// Tells what could not be said of the node, once.
@@ -375,6 +395,10 @@ impl Keeper {
     fn api(&self) -> Api<DynamicObject> {
         nodes(self.clients.get())
     }
+}
+
+fn uid_of(object: &Value) -> Option<&str> {
+    object.pointer("/metadata/uid").and_then(Value::as_str)
 }
 
 /// `spec.podCIDRs`; where a controller of old knows one alone, that.
@@ -439,6 +463,8 @@ mod tests {
     use super::*;
     use crate::cluster::Unread;
 
+    mod kept;
+    mod missed;
     mod woken;
 
     #[test]

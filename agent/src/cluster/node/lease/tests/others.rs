@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use http::Response;
+use http::{Response, request::Parts};
 use kube::client::Body;
 
 use super::*;
@@ -27,8 +27,9 @@ impl Server {
         lease
     }
 
-    fn answer(&mut self, method: &str, sent: &[u8]) -> Response<Body> {
-        let (code, object) = self.act(method, serde_json::from_slice(sent).unwrap_or_default());
+    fn answer(&mut self, asked: &Parts, sent: &[u8]) -> Response<Body> {
+        let sent = serde_json::from_slice(sent).unwrap_or_default();
+        let (code, object) = self.act(asked.method.as_str(), sent);
         Response::builder().status(code).body(Body::from(object.to_string().into_bytes())).unwrap()
     }
 

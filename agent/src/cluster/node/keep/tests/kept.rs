@@ -1,0 +1,139 @@
+//! A node that is kept, and what is around it.
+
+use std::{collections::BTreeMap, convert::Infallible, net::Ipv4Addr, path::PathBuf, sync::Arc};
+
+use berth_core::{
+    cluster::{
+        events::Happened,
+        node::{AttachedBy, Cloud, NodeIps},
+    },
+    spec::Quantities,
+};
+use futures::{StreamExt, stream};
+use http::Response;
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::{Bytes, Frame};
+
+use super::*;
+use crate::{cluster::Recorder, config::RuntimeSettings};
+
+/// How often the node is computed, and far less, which is far more than it takes to tell of a change.
+const SELDOM: Duration = Duration::from_secs(3600);
+const LONG: Duration = Duration::from_secs(60);
+/// Events that may wait for the node loop, which takes none.
+const WAITING: usize = 16;
+
+/// A body of an answer.
+pub(super) type Answer = UnsyncBoxBody<Bytes, Infallible>;
+
+/// What the node is told, and what is seen of it.
+pub(super) struct Kept {
+    pub(super) network: watch::Sender<Readiness>,
+    pub(super) health: watch::Sender<Health>,
+    pub(super) runtime: watch::Sender<CurrentRuntime>,
+    pub(super) happened: mpsc::Receiver<Happened>,
+    pub(super) uid: watch::Receiver<Option<String>>,
+    _images: watch::Sender<Option<Vec<Image>>>,
+    _node_loop: mpsc::Receiver<Event>,
+}
+
+/// The keeper of the node `n` without a network, and what is around it.
+pub(super) fn keeper(clients: Clients) -> (Keeper, Kept) {
+    let (recorder, happened) = Recorder::new();
+    let (network, wired) = watch::channel(Some(Err("there is none".to_owned())));
+    let (health, heard) = watch::channel(version("v1.0.0"));
+    let (runtime, current) = watch::channel(containerds(None));
+    let (images, listed) = watch::channel(None);
+    let (uid, known) = watch::channel(None);
+    let (events, node_loop) = mpsc::channel(WAITING);
+    let keeper = Keeper {
+        addresses: Addresses::of(&settings()),
+        settings: settings(),
+        machine: machine(),
+        runtime: current,
+        clients,
+        network: wired,
+        health: heard,
+        images: listed,
+        notes: Notes { recorder, node: "n".to_owned() },
+        uid,
+        observed: watch::channel(Vec::new()).0,
+        pod_cidrs: watch::channel(Vec::new()).0,
+        events,
+        is_told: watch::channel(false).0,
+    };
+    (keeper, Kept { network, health, runtime, happened, uid: known, _images: images, _node_loop: node_loop })
+}
+
+/// A containerd of this version that answers.
+pub(super) fn version(version: &str) -> Health {
+    Health { version: Some(version.to_owned()), silent_since: None }
+}
+
+/// What is used of containerd's configuration, and what keeps it from being used.
+pub(super) fn containerds(fault: Option<&str>) -> CurrentRuntime {
+    let settings = RuntimeSettings {
+        handlers: BTreeMap::new(),
+        snapshotter: String::new(),
+        registry_dirs: Vec::new(),
+        cni_conf_dir: PathBuf::new(),
+        cni_conf_template: None,
+        cni_bin_dirs: Vec::new(),
+    };
+    CurrentRuntime { settings: Arc::new(settings), fault: fault.map(str::to_owned) }
+}
+
+fn settings() -> NodeSettings {
+    NodeSettings {
+        name: "n".to_owned(),
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        provider_id: String::new(),
+        registers: true,
+        cloud: Cloud::None,
+        attached_by: AttachedBy::Controller,
+        ips: NodeIps::Given(Ipv4Addr::LOCALHOST.into(), None),
+        pods_max: 110,
+        images_max: None,
+        port: 0,
+        update_every: SELDOM,
+        report_every: SELDOM,
+        lease_seconds: 40,
+    }
+}
+
+fn machine() -> Machine {
+    let capacity = Quantities {
+        cpu_milli: Some(1000),
+        memory_bytes: Some(1 << 30),
+        ephemeral_storage_bytes: Some(1 << 30),
+        ..Quantities::default()
+    };
+    Machine { allocatable: capacity.clone(), capacity, ..Machine::default() }
+}
+
+/// The list of no nodes, and a watch that tells of none.
+pub(super) fn nothing() -> Answer {
+    let mark = json!({"type": "BOOKMARK", "object": {"apiVersion": "v1", "kind": "Node",
+        "metadata": {"resourceVersion": "1", "annotations": {"k8s.io/initial-events-end": "true"}}}});
+    let line = Bytes::from(format!("{mark}\n"));
+    let lines = stream::iter([Ok::<_, Infallible>(Frame::data(line))]).chain(stream::pending());
+    StreamBody::new(lines).boxed_unsync()
+}
+
+/// An object as the answer to a request.
+pub(super) fn whole(code: u16, object: &Value) -> Response<Answer> {
+    let body = Full::<Bytes>::from(object.to_string()).boxed_unsync();
+    Response::builder().status(code).body(body).unwrap()
+}
+
+/// Waits until it is so.
+pub(super) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let told = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let told = tokio::time::timeout(LONG, told).await;
+    told.unwrap_or_else(|_elapsed| panic!("{what} is not told"));
+}
