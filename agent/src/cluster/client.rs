@@ -83,6 +83,14 @@ impl Clients {
         self.awaited.as_ref().is_some_and(|awaited| awaited.borrow().is_none())
     }
 
+    /// Waits until there are some to ask with.
+    pub async fn there_are_some(&self) {
+        if let Some(awaited) = &self.awaited {
+            // The sender lives as long as this handle.
+            drop(awaited.subscribe().wait_for(Option::is_some).await);
+        }
+    }
+
     /// The one of now, for one request or one watch.
     #[must_use]
     pub fn get(&self) -> Client {

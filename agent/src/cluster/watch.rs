@@ -189,6 +189,7 @@ where
     async fn step(&mut self) -> Result<Option<Seen<K>>, ApiError> {
         match &mut self.state {
             State::Idle => {
+                self.clients.there_are_some().await;
                 self.ask();
                 Ok(None)
             }

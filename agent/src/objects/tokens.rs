@@ -135,9 +135,12 @@ impl Tokens {
     }
 
     async fn ask(&self, key: &TokenKey) -> Result<(Hidden, i64), ApiError> {
-        let api = Api::<ServiceAccount>::namespaced(self.clients.get(), &key.name.namespace);
         let (request, options) = (request(key), PostParams::default());
-        let asked = api.create_token_request(&key.account, &options, &request);
+        let asked = async {
+            self.clients.there_are_some().await;
+            let api = Api::<ServiceAccount>::namespaced(self.clients.get(), &key.name.namespace);
+            api.create_token_request(&key.account, &options, &request).await
+        };
         let answer = within(WITHIN, asked).await?;
         let text = answer.status.and_then(|status| status.token);
         let text = text.ok_or_else(|| ApiError::Unusable("it is no token".to_owned()))?;

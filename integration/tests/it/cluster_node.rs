@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use self::network::{connect, disconnect};
 use self::objects::{differences, lasting};
-use crate::kit::{SOON, eventually};
+use crate::kit::{SOON, eventually, sleeper};
 use crate::suite::{LONG_LIMIT, Test, same, test};
 
 /// How often the lease is renewed at most, which is once in a second where the machine has time, before the node is told to be ready since
@@ -408,6 +408,8 @@ fn bootstrap() -> Result<()> {
         format!("--bootstrap-kubeconfig={}", cluster.bootstrap_kubeconfig()?.display()),
         format!("--cert-dir={}", pki.display()),
     ]);
+    // It begins at once, and nothing is asked for it with the token.
+    node.apply("static", &sleeper("static"))?;
     node.agent.start()?;
     // It is alive before anybody has signed anything.
     let alive = berth_integration::http::get(([127, 0, 0, 1], 10248).into(), "/healthz")?;
@@ -440,6 +442,11 @@ fn bootstrap() -> Result<()> {
     let after = cluster.get_json(&path())?;
     let since = |object: &Value| condition(object, "Ready")["lastTransitionTime"].clone();
     same("ready since", since(&after), since(&before))?;
+    node.ready("static")?;
+    let events = cluster.audit()?;
+    let by_token = events.iter().filter(|event| event.user.username.starts_with("system:bootstrap:"));
+    let refused: Vec<&AuditEvent> = by_token.filter(|event| event.is_refused()).collect();
+    ensure!(refused.is_empty(), "refused to the token: {refused:#?}");
     none_refused(&cluster)?;
     node.end()?;
     cluster.end()

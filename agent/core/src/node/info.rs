@@ -9,7 +9,7 @@ use super::machine::Node;
 use crate::{
     effect::{Effect, NodeAct},
     event::Outcome,
-    failure::Failure,
+    failure::{Failure, FailureKind},
     id::PodUid,
     ops::{Ops, Purpose},
     time::Now,
@@ -84,6 +84,11 @@ impl Doubts {
     fn settle(&mut self) {
         self.read.append(&mut self.reading);
     }
+
+    /// Nobody knows what it says: it is read again.
+    fn ask_again(&mut self) {
+        self.asked.append(&mut self.reading);
+    }
 }
 
 impl Node {
@@ -100,11 +105,16 @@ impl Node {
         }
     }
 
-    /// The object was read for pods that its labels kept out. Where it could not be, they are kept out.
+    /// The object was read for pods that its labels kept out. Where it could not be, they are kept out; where no end of it came in time,
+    /// as on a node that waits for its certificate, it is read again.
     pub(super) fn node_object_read(&mut self, result: Result<Outcome, Failure>, now: Now) {
         match result {
             Ok(Outcome::NodeObject(info)) => self.take_info(*info, now),
             Ok(other) => tracing::error!(?other, "not the node's object"),
+            Err(Failure { kind: FailureKind::Unknown, message }) => {
+                tracing::debug!(why = message, "the node's object is read again for a pod");
+                return self.doubts.ask_again();
+            }
             Err(failure) => tracing::warn!(why = failure.message, "read the node's object for a pod"),
         }
         self.doubts.settle();

@@ -9,13 +9,14 @@ use berth_core::{
     config::NodeConfig,
     effect::{Act, Effect, NodeAct},
     event::{Event, Restored},
+    failure::FailureKind,
     id::PodUid,
     node::{Node, NodeInfo, Taint},
     spec::{Pod, RestartPolicy, Scheduling, Source},
 };
 use jiff::Timestamp;
 
-use crate::{pods, run::Run};
+use crate::{pods, run::Run, world::failure};
 
 /// A node in a cluster.
 fn in_cluster() -> Run {
@@ -49,9 +50,12 @@ fn rejections(run: &Run) -> Vec<&str> {
         .collect()
 }
 
+fn is_reading(effect: &Effect) -> bool {
+    matches!(effect, Effect::Node { act: NodeAct::ReadNodeObject, .. })
+}
+
 fn readings(run: &Run) -> usize {
-    let is_reading = |effect: &&Effect| matches!(effect, Effect::Node { act: NodeAct::ReadNodeObject, .. });
-    run.told.iter().filter(is_reading).count()
+    run.told.iter().filter(|effect| is_reading(effect)).count()
 }
 
 fn runs(run: &Run, name: &str) -> bool {
@@ -92,6 +96,31 @@ fn one_that_comes_during_a_reading_has_its_own() {
     run.settle();
     assert_eq!(readings(&run), 2);
     assert_eq!(rejections(&run), ["NodeAffinity"; 2]);
+}
+
+/// A node that waits for its certificate can read nothing, however long that takes.
+#[test]
+fn a_reading_without_an_end_keeps_nobody_out_and_is_begun_again() {
+    for (there, rejected) in
+        [(Some("a"), &[][..]), (Some("b"), &["NodeAffinity"]), (None, &["NodeAffinity"])]
+    {
+        let mut run = in_cluster();
+        run.want(Pod { source: Source::File, ..asking("web", "a") });
+        run.want(pods::pod("plain", &["plain"]));
+        for count in 1..4 {
+            assert_eq!(readings(&run), count);
+            let at = run.open.iter().position(is_reading).expect("the object is read");
+            let reading = run.open.remove(at).expect("it is open");
+            let outcome = Err(failure(FailureKind::Unknown, "no end within 60 s"));
+            run.handle(Event::Done { op: reading.op(), outcome });
+            assert!(rejections(&run).is_empty());
+        }
+        run.world.node_object = there.map(labelled);
+        run.settle();
+        assert_eq!(rejections(&run), rejected, "{there:?}");
+        assert_eq!(runs(&run, "web"), rejected.is_empty(), "{there:?}");
+        assert!(runs(&run, "plain"));
+    }
 }
 
 #[test]

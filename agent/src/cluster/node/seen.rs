@@ -28,11 +28,12 @@ pub struct NodeObject {
 }
 
 impl NodeObject {
-    /// The object as the API server has it, past all that was watched.
+    /// The object as the API server has it, past all that was watched; as soon as the node is bootstrapped.
     ///
     /// # Errors
     /// The API server does not answer, or has no such object.
     pub async fn read(&self) -> Result<NodeInfo, ApiError> {
+        self.clients.there_are_some().await;
         let resource = ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&());
         let nodes: Api<DynamicObject> = Api::all_with(self.clients.get(), &resource);
         let object = within(ANSWER_WITHIN, nodes.get(&self.name)).await?;
@@ -94,9 +95,35 @@ fn text(value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Response, request::Parts};
+    use kube::client::Body;
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::node::fake::clients as server;
+
+    /// Counts what it is asked.
+    fn counted(requests: &mut usize, _: &Parts, _: &[u8]) -> Response<Body> {
+        *requests += 1;
+        let metadata = json!({ "name": "n", "labels": { "zone": "a" } });
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata });
+        Response::new(Body::from(node.to_string().into_bytes()))
+    }
+
+    /// Who has only a bootstrap token may not read nodes, which says nothing of this one.
+    #[tokio::test]
+    async fn a_node_that_is_not_bootstrapped_asks_nothing_about_itself() {
+        let requests = Arc::new(Mutex::new(0));
+        let clients = Clients::awaited();
+        let object = NodeObject { clients: clients.clone(), name: "n".to_owned() };
+        let mut reading = Box::pin(object.read());
+        tokio::time::timeout(Duration::from_millis(50), &mut reading).await.unwrap_err();
+        clients.replace(server(&requests, counted).get().into());
+        assert_eq!(reading.await.unwrap().labels["zone"], "a");
+        assert_eq!(*requests.lock().unwrap(), 1);
+    }
 
     #[test]
     fn what_others_wrote_counts() {

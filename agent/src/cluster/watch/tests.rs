@@ -56,7 +56,7 @@ impl Server {
     }
 
     fn watched(&self) -> Watched<ConfigMap> {
-        Watched::new(Clients::new(self.client()), Api::all, "metadata.name=m")
+        watched(&Clients::new(self.client()))
     }
 
     fn client(&self) -> Client {
@@ -116,6 +116,10 @@ impl Server {
         let body = StreamBody::new(pieces.map(|piece| Ok(Frame::data(piece)))).boxed_unsync();
         Response::builder().status(code).body(body).unwrap()
     }
+}
+
+fn watched(clients: &Clients) -> Watched<ConfigMap> {
+    Watched::new(clients.clone(), Api::all, "metadata.name=m")
 }
 
 fn asked(query: &str) -> String {
@@ -335,21 +339,6 @@ async fn answers_without_end_are_given_up() {
     assert_eq!(asked.len(), 1001);
 }
 
-#[tokio::test]
-async fn other_clients_are_asked_without_the_pause_that_those_before_have_asked_for() {
-    let mut later = failure(429);
-    later["details"] = json!({"retryAfterSeconds": 60});
-    let refuses = Server::of(vec![Reply::Whole(429, later)]);
-    let answers = Server::of(vec![Reply::Stays(listed(7, &[("m", 3)]))]);
-    let clients = Clients::new(refuses.client());
-    let mut watched: Watched<ConfigMap> = Watched::new(clients.clone(), Api::all, "metadata.name=m");
-    assert_eq!(told(watched.next().await), "failed: no: 429");
-    clients.replace(answers.client().into());
-    let next = tokio::time::timeout(LONG / 2, watched.next()).await;
-    assert_eq!(told(next.unwrap()), "all m 3");
-    assert_eq!(refuses.asked(), ["stream"]);
-}
-
 /// An object with so many bytes in it.
 fn padded(name: &str, version: u64, bytes: usize) -> Value {
     let mut object = map(name, version);
@@ -513,6 +502,36 @@ async fn a_slow_list_is_not_begun_anew_by_who_does_something_else_meanwhile() {
         }
     };
     assert_eq!(told(seen), "all m 3");
+}
+
+/// A certificate that has come at last is not kept waiting by what was answered without it.
+#[tokio::test]
+async fn another_client_is_asked_at_once_however_long_the_one_before_is_to_be_left_alone() {
+    let mut refused = failure(429);
+    refused["details"] = json!({"retryAfterSeconds": 60});
+    let server = Server::of(vec![Reply::Whole(429, refused)]);
+    let other = Server::of(vec![Reply::Stays(listed(7, &[("m", 3)]))]);
+    let clients = Clients::new(server.client());
+    let mut watched = watched(&clients);
+    assert!(told(watched.next().await).starts_with("failed"));
+    let replaced = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        clients.replace(other.client().into());
+    };
+    let next = tokio::time::timeout(LONG / 2, watched.next());
+    let (seen, ()) = tokio::join!(next, replaced);
+    assert_eq!(told(seen.expect("it waits for the one before")), "all m 3");
+    assert_eq!(server.asked(), ["stream"]);
+}
+
+#[tokio::test]
+async fn nothing_is_watched_before_the_node_is_bootstrapped() {
+    let server = Server::of(vec![Reply::Stays(listed(7, &[("m", 3)]))]);
+    let clients = Clients::awaited();
+    let mut watched = watched(&clients);
+    tokio::time::timeout(Duration::from_millis(50), watched.next()).await.unwrap_err();
+    clients.replace(server.client().into());
+    assert_eq!(told(watched.next().await), "all m 3");
 }
 
 #[tokio::test]
