@@ -25,6 +25,10 @@ fn config(flags: KubeletFlags) -> Result<Config, Failure> {
     for ignored in ignored(&settings) {
         tracing::warn!(place = %ignored.place, "{} is understood, but not yet acted on", ignored.name);
     }
+    let unread = settings.unread_node_ips();
+    if !unread.is_empty() {
+        tracing::warn!(?unread, "what of --node-ip is no address is left out");
+    }
     let facts = Facts::gather(&settings.flags.root_dir).map_err(|error| Failure::from_error(&error))?;
     settings.resolve(&facts).map_err(unfit)
 }

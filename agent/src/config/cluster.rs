@@ -11,7 +11,7 @@ use std::{
 };
 
 use berth_core::cluster::{
-    node::{AttachedBy, Cloud, Family, NodeIps, NodeSettings, Taint},
+    node::{AttachedBy, Cloud, NodeSettings, Taint},
     proxy::Proxies,
     throttle::Rate,
 };
@@ -107,7 +107,7 @@ impl Settings {
             registers: kubelet.register_node != Some(false),
             cloud: if is_external { Cloud::External } else { Cloud::None },
             attached_by: if by_controller { AttachedBy::Controller } else { AttachedBy::Node },
-            ips: ips(flags)?,
+            ips: node_ips(flags)?,
             pods_max,
             images_max: kubelet.node_status_max_images.and_then(|max| usize::try_from(max).ok()),
             port: port.unwrap_or(0),
@@ -205,15 +205,6 @@ fn rate(per_second: Option<i32>, burst: Option<i32>) -> Rate {
 
 fn count(value: Option<i32>) -> u32 {
     value.and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
-}
-
-fn ips(flags: &KubeletFlags) -> Result<NodeIps, Fault> {
-    let written = flags.node_ip.as_deref().unwrap_or_default().trim();
-    Ok(match (written.parse::<IpAddr>(), node_ips(flags)?.as_slice()) {
-        (Ok(ip), []) => NodeIps::OfFamily(if ip.is_ipv4() { Family::V4 } else { Family::V6 }),
-        (_, [first, rest @ ..]) => NodeIps::Given(*first, rest.first().copied()),
-        (Err(_), []) => NodeIps::Unset,
-    })
 }
 
 fn taints(kubelet: &KubeletConfiguration) -> Vec<Taint> {

@@ -19,6 +19,7 @@ mod facts;
 mod files;
 mod flags;
 mod gates;
+mod ip;
 mod kubelet;
 mod resolve;
 mod runtime;

@@ -8,16 +8,17 @@ use std::{
 };
 
 use berth_core::{
+    cluster::node::{Family, NodeIps},
     config::{DnsSettings, LogSettings, NodeConfig, Paths, PullSettings},
     spec::Quantities,
 };
 
 use super::{
     BerthConfiguration, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags, LiveFacts,
-    OciRuntime, RuntimeSettings, RuntimeSource, Section, allocatable::units, defaults, facts,
+    OciRuntime, RuntimeSettings, RuntimeSource, Section, allocatable::units, defaults, facts, ip,
     runtime_settings::UnknownDefault, validate,
 };
-use crate::document::{Fault, Faults, Node, read};
+use crate::document::{Fault, Faults, Node, Place, read};
 
 /// How often leftovers of networks are collected.
 const GC_PERIOD: Duration = Duration::from_secs(3600);
@@ -138,7 +139,7 @@ impl Settings {
             control_socket: run.join("berth.sock"),
             live: LiveFacts {
                 resolv_conf: self.path("resolvConf", kubelet.resolv_conf.as_deref()),
-                fixed_ips: Some(node_ips(&self.flags)?).filter(|ips| !ips.is_empty()),
+                fixed_ips: fixed_ips(&self.flags)?,
             },
             makes_iptables_chains: kubelet.make_iptables_util_chains != Some(false),
             oom_score_adj: kubelet.oom_score_adj.unwrap_or(OOM_SCORE),
@@ -151,7 +152,7 @@ impl Settings {
     fn node(&self, facts: &Facts, run: &Path) -> Result<NodeConfig, Faults> {
         let Self { kubelet, flags, .. } = self;
         let name = self.node_name(&facts.hostname)?;
-        let ips = Some(node_ips(flags)?).filter(|ips| !ips.is_empty());
+        let ips = fixed_ips(flags)?;
         let restarts =
             kubelet.crash_loop_back_off.as_ref().and_then(|section| section.max_container_restart_period);
         let root = text(flags.root_dir.as_path());
@@ -209,6 +210,12 @@ impl Settings {
         let message =
             format!("the node's name `{name}` is not a DNS name: give another with --hostname-override");
         Err(self.documents.kubelet.fault("", message))
+    }
+
+    /// What of `--node-ip` is no address, and left out.
+    #[must_use]
+    pub fn unread_node_ips(&self) -> Vec<&str> {
+        node_ip_parts(&self.flags).filter(|part| ip::sloppy(part).is_none()).collect()
     }
 
     /// Whether pods may name this runtime handler.
@@ -332,26 +339,41 @@ fn oci_runtime(named: Option<&str>) -> OciRuntime {
     }
 }
 
-/// Addresses of `--node-ip`: one, or two of both families. Empty when the flag is not given, or leaves the choice open.
-pub(super) fn node_ips(flags: &KubeletFlags) -> Result<Vec<IpAddr>, Fault> {
-    let place = crate::document::Place { file: "--node-ip".into(), line: 0 };
-    let fault = |message: String| Fault { place: Some(place.clone()), field: String::new(), message };
-    let written = flags.node_ip.as_deref().unwrap_or_default();
-    let mut ips = Vec::new();
-    for text in written.split(',').map(str::trim).filter(|text| !text.is_empty()) {
-        ips.push(text.parse::<IpAddr>().map_err(|_not_one| fault(format!("`{text}` is not an IP address")))?);
-    }
+/// What `--node-ip` says: one address, or two of both families. What of it is no address is left out. Sources: `RunKubelet` of
+/// `cmd/kubelet/app/server.go`, `ParseNodeIPArgument` of `k8s.io/component-helpers/node/util/ips.go`.
+pub(super) fn node_ips(flags: &KubeletFlags) -> Result<NodeIps, Fault> {
+    let ips: Vec<IpAddr> = node_ip_parts(flags).filter_map(ip::sloppy).collect();
     match ips.as_slice() {
-        [] => Ok(ips),
-        [one] if one.is_unspecified() => Ok(Vec::new()),
-        [_] => Ok(ips),
+        [] => Ok(NodeIps::Unset),
+        [one] if one.is_unspecified() => {
+            Ok(NodeIps::OfFamily(if one.is_ipv4() { Family::V4 } else { Family::V6 }))
+        }
+        [one] => Ok(NodeIps::Given(*one, None)),
         [one, other]
             if one.is_ipv4() != other.is_ipv4() && !one.is_unspecified() && !other.is_unspecified() =>
         {
-            Ok(ips)
+            Ok(NodeIps::Given(*one, Some(*other)))
         }
-        _ => Err(fault(format!("`{written}` is neither one address nor one of each family"))),
+        _ => {
+            let written = flags.node_ip.as_deref().unwrap_or_default();
+            let message = format!("`{written}` is neither one address nor one of each family");
+            let place = Some(Place { file: "--node-ip".into(), line: 0 });
+            Err(Fault { place, field: String::new(), message })
+        }
     }
+}
+
+/// The addresses of `--node-ip`; `None` when it is not given, or leaves the choice open.
+fn fixed_ips(flags: &KubeletFlags) -> Result<Option<Vec<IpAddr>>, Fault> {
+    Ok(match node_ips(flags)? {
+        NodeIps::Unset | NodeIps::OfFamily(_) => None,
+        NodeIps::Given(first, second) => Some(std::iter::once(first).chain(second).collect()),
+    })
+}
+
+fn node_ip_parts(flags: &KubeletFlags) -> impl Iterator<Item = &str> {
+    let written = flags.node_ip.as_deref().filter(|written| !written.is_empty());
+    written.into_iter().flat_map(|written| written.split(',')).map(str::trim)
 }
 
 /// A duration that has its default.

@@ -170,6 +170,43 @@ fn the_node_has_what_kubeadm_kind_and_clouds_pass() {
     }
 }
 
+/// Source: `ParseNodeIPArgument` of `k8s.io/component-helpers/node/util/ips.go`.
+#[test]
+fn what_of_node_ip_is_no_address_is_left_out_and_told() {
+    let ip = |text: &str| -> IpAddr { text.parse().unwrap() };
+    let one = NodeIps::Given(ip("10.1.0.1"), None);
+    let both = NodeIps::Given(ip("10.1.0.1"), Some(ip("fd00::1")));
+    for (written, expected, unread) in [
+        ("", NodeIps::Unset, vec![]),
+        ("10.1.0.1", one, vec![]),
+        (" 10.1.0.1 , fd00::1 ", both, vec![]),
+        ("010.01.0.1,fd00::01", both, vec![]),
+        ("::ffff:10.1.0.1,fd00::1", both, vec![]),
+        ("10.1.0.1,", one, vec![""]),
+        ("eth0,10.1.0.1", one, vec!["eth0"]),
+        ("10.1.0.1, eth0 ,fd00::1", both, vec!["eth0"]),
+        ("eth0,10.1.0.256", NodeIps::Unset, vec!["eth0", "10.1.0.256"]),
+        (" ", NodeIps::Unset, vec![""]),
+        ("0.0.0.0", NodeIps::OfFamily(Family::V4), vec![]),
+        ("eth0,::", NodeIps::OfFamily(Family::V6), vec!["eth0"]),
+    ] {
+        let settings = load_text("", &["--kubeconfig=/x", &format!("--node-ip={written}")]).unwrap();
+        assert_eq!(settings.unread_node_ips(), unread, "{written:?}");
+        let config = settings.resolve(&facts()).unwrap();
+        assert_eq!(config.cluster.unwrap().node.ips, expected, "{written:?}");
+        let fixed: Vec<_> = match expected {
+            NodeIps::Unset | NodeIps::OfFamily(_) => Vec::new(),
+            NodeIps::Given(first, second) => [Some(first), second].into_iter().flatten().collect(),
+        };
+        assert_eq!(config.live.fixed_ips.unwrap_or_default(), fixed, "{written:?}");
+    }
+    for written in ["10.1.0.1,::ffff:10.1.0.2", "10.1.0.1,eth0,fd00::1,fd00::2", "10.1.0.1,::"] {
+        let refused = node("", &[&format!("--node-ip={written}")]).unwrap_err();
+        let expected = format!("--node-ip: `{written}` is neither one address nor one of each family");
+        assert_eq!(refused, expected);
+    }
+}
+
 #[test]
 fn what_the_kubelet_refuses_is_refused() {
     for (text, flag, expected) in [
