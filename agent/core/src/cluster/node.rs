@@ -9,6 +9,7 @@ mod conditions;
 mod events;
 mod health;
 mod images;
+mod oom;
 mod patch;
 mod report;
 mod resources;
@@ -26,6 +27,7 @@ pub use self::{
     events::{Note, runtime_fault, starting},
     health::{Health, next_change},
     images::Image,
+    oom::OomLog,
     patch::{differs, patch},
     report::{Reason, Report, backoff, jittered},
 };

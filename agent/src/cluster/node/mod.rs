@@ -8,6 +8,7 @@ mod addresses;
 #[cfg(test)]
 mod fake;
 mod keep;
+mod kernel_log;
 mod lease;
 mod machine;
 mod runtime;
@@ -32,7 +33,7 @@ use crate::{
 };
 
 /// Where events of the node go.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Notes {
     recorder: Recorder,
     node: String,
@@ -89,6 +90,7 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
     let resolv_conf = config.live.resolv_conf.as_deref().map(Path::to_string_lossy).unwrap_or_default();
     let told = starting(&config.node.cgroups, &config.node.dns, &resolv_conf);
     told.into_iter().for_each(|note| notes.tell(note));
+    let log = kernel_log::follow(notes.clone());
     let (health, heard) = watch::channel(Health::default());
     let (uid, known_uid) = watch::channel(None);
     let lease = lease::keep(clients.clone(), settings.name.clone(), settings.lease_seconds, known_uid);
@@ -109,7 +111,7 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
         is_told,
         settings,
     };
-    tokio::join!(keeper.run(), lease, runtime::ask(containerd, health));
+    tokio::join!(keeper.run(), lease, runtime::ask(containerd, health), log);
 }
 
 /// Neither user namespaces nor mounts that are read-only all the way down are promised by this version.
