@@ -1,27 +1,45 @@
 //! gRPC probes: `grpc.health.v1.Health/Check` over HTTP/2 without TLS. Source: `pkg/probe/grpc/grpc.go`; which code stands for
 //! an HTTP status is in grpc's `doc/http-grpc-status-mapping.md`.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    task::Poll,
+    time::Duration,
+};
 
 use berth_core::{
     id::PodUid,
-    pod::{go_duration, port::probe::ProbeAnswer},
+    pod::{
+        go_duration,
+        port::probe::{ProbeAnswer, redial_after},
+    },
 };
 use berth_proto::health::{
     HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus, health_service,
 };
-use h2::client::{Builder, SendRequest};
+use h2::client::{Builder, Connection, SendRequest};
 use http::{HeaderMap, Request, StatusCode};
 use prost::{Message, bytes::Bytes};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::{USER_AGENT, socket, url::authority};
+use super::{
+    USER_AGENT,
+    socket::{self, DialError, ProbeStream},
+    url::authority,
+};
 
 /// Bytes of an answer: it needs two.
 const ANSWER_BYTES_MAX: usize = 4 << 10;
 
 /// Bytes of its headers.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
+
+/// Streams that the server lets be open, before it has said so: more than it can say, and another number than where it says nothing.
+const STREAMS_UNTOLD: usize = usize::MAX - 1;
+
+/// How long making a connection may take, if not as long as the pause after it (`minConnectTimeout` of grpc-go's `clientconn.go`).
+const CONNECT_WITHIN: Duration = Duration::from_secs(20);
 
 /// Codes of gRPC that are told in words of their own.
 const OK: u32 = 0;
@@ -58,31 +76,61 @@ struct Status {
     message: String,
 }
 
-/// Asks whether a service is healthy.
+/// Who asks, and what has to be driven meanwhile.
+type Connected = (SendRequest<Bytes>, Connection<ProbeStream, Bytes>);
+
+/// Why nobody can be asked.
+#[derive(Debug, thiserror::Error)]
+enum ConnectError {
+    /// There is no connection.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// It is none of HTTP/2, or is lost.
+    #[error(transparent)]
+    Http2(#[from] h2::Error),
+    /// The server has ended it and told no settings.
+    #[error("error reading server preface: EOF")]
+    Ended,
+}
+
+/// Asks whether a service is healthy. When it cannot be connected to, that is the answer.
 pub(super) async fn ask(pod: &PodUid, host: &str, port: u16, service: &str, within: Duration) -> ProbeAnswer {
+    ask_by(connect(pod, host, port), &authority(host, port), service, within).await
+}
+
+/// The same, but a connection that fails is tried again while there is time: a server that begins just now is asked yet.
+pub(super) async fn ask_again(
+    pod: &PodUid,
+    host: &str,
+    port: u16,
+    service: &str,
+    within: Duration,
+) -> ProbeAnswer {
+    ask_by(connect_again(pod, host, port), &authority(host, port), service, within).await
+}
+
+async fn ask_by(
+    connecting: impl Future<Output = Result<Connected, ConnectError>>,
+    address: &str,
+    service: &str,
+    within: Duration,
+) -> ProbeAnswer {
     let deadline = Instant::now() + within;
-    let address = authority(host, port);
-    let stream = match timeout_at(deadline, socket::connect(pod, host, port)).await {
-        Ok(Ok(stream)) => stream,
+    let (sender, connection) = match timeout_at(deadline, connecting).await {
+        Ok(Ok(connected)) => connected,
         Ok(Err(error)) => {
-            return error.told(|why| format!("error: failed to connect service at {address:?}: {why}"));
+            let failed = |why: String| format!("error: failed to connect service at {address:?}: {why}");
+            return match error {
+                ConnectError::Dial(error) => error.told(failed),
+                ConnectError::Http2(_) | ConnectError::Ended => {
+                    ProbeAnswer::Failure(failed(error.to_string()))
+                }
+            };
         }
-        Err(_elapsed) => return late_connection(&address, within),
-    };
-    let builder = Builder::new()
-        .enable_push(false)
-        .max_header_list_size(HEADER_BYTES_MAX)
-        .initial_window_size(65_535)
-        .handshake::<_, Bytes>(stream);
-    let (sender, connection) = match timeout_at(deadline, builder).await {
-        Ok(Ok(both)) => both,
-        Ok(Err(error)) => {
-            return ProbeAnswer::Failure(format!("error: failed to connect service at {address:?}: {error}"));
-        }
-        Err(_elapsed) => return late_connection(&address, within),
+        Err(_elapsed) => return late_connection(address, within),
     };
     let mut connection = pin!(connection);
-    let mut check = pin!(timeout_at(deadline, check(sender, &address, service)));
+    let mut check = pin!(timeout_at(deadline, check(sender, address, service)));
     let mut is_driven = true;
     let checked = loop {
         tokio::select! {
@@ -113,6 +161,44 @@ pub(super) async fn ask(pod: &PodUid, host: &str, port: u16, service: &str, with
             let within = go_duration(within);
             ProbeAnswer::Failure(format!("timeout: health rpc did not complete within {within}"))
         }
+    }
+}
+
+/// A connection whose server has told its settings: before that it may be none of HTTP/2 (`NewHTTP2Client` of grpc-go's
+/// `internal/transport/http2_client.go`).
+async fn connect(pod: &PodUid, host: &str, port: u16) -> Result<Connected, ConnectError> {
+    let stream = socket::connect(pod, host, port).await?;
+    let builder = Builder::new()
+        .enable_push(false)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .initial_window_size(65_535)
+        .initial_max_send_streams(STREAMS_UNTOLD)
+        .handshake::<_, Bytes>(stream);
+    let (sender, mut connection) = builder.await?;
+    poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
+        Poll::Ready(Err(error)) => Poll::Ready(Err(ConnectError::Http2(error))),
+        Poll::Ready(Ok(())) => Poll::Ready(Err(ConnectError::Ended)),
+        Poll::Pending if connection.max_concurrent_send_streams() == STREAMS_UNTOLD => Poll::Pending,
+        Poll::Pending => Poll::Ready(Ok(())),
+    })
+    .await?;
+    Ok((sender, connection))
+}
+
+/// Goes on until there is one, or until nobody waits for it. That nobody could be asked for a name is no failure of the connection.
+async fn connect_again(pod: &PodUid, host: &str, port: u16) -> Result<Connected, ConnectError> {
+    let mut failures = 0;
+    loop {
+        let pause = redial_after(pod, failures);
+        let why = match timeout(CONNECT_WITHIN.max(pause), connect(pod, host, port)).await {
+            Ok(Ok(connected)) => return Ok(connected),
+            Ok(Err(ConnectError::Dial(busy @ DialError::Busy { .. }))) => return Err(busy.into()),
+            Ok(Err(error)) => error.to_string(),
+            Err(elapsed) => elapsed.to_string(),
+        };
+        tracing::debug!(host, port, why, "a gRPC probe is not connected and tries again");
+        sleep(pause).await;
+        failures += 1;
     }
 }
 

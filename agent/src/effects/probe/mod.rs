@@ -17,7 +17,7 @@ use berth_core::{
     event::Outcome,
     failure::Failure,
     id::PodUid,
-    pod::port::probe::{ProbeAnswer, ProbeCall, ProbeRequest},
+    pod::port::probe::{Dial, ProbeAnswer, ProbeCall, ProbeRequest},
 };
 
 use super::host::Host;
@@ -32,7 +32,12 @@ pub(super) async fn ask(host: &Arc<Host>, pod: &PodUid, request: &ProbeRequest) 
         ProbeCall::Exec(probe) => exec::ask(host, &request.id, probe, timeout).await,
         ProbeCall::Http(probe) => http::ask(pod, probe, timeout).await,
         ProbeCall::Tcp { host, port } => tcp(pod, host, *port, timeout).await,
-        ProbeCall::Grpc { host, port, service } => grpc::ask(pod, host, *port, service, timeout).await,
+        ProbeCall::Grpc { host, port, service, dial: Dial::Once } => {
+            grpc::ask(pod, host, *port, service, timeout).await
+        }
+        ProbeCall::Grpc { host, port, service, dial: Dial::Again } => {
+            grpc::ask_again(pod, host, *port, service, timeout).await
+        }
     };
     Ok(Outcome::Probed(answer))
 }

@@ -300,7 +300,7 @@ async fn whoever_takes_too_long_has_failed_and_holds_nothing() {
     for (by, expected) in [
         (By::Http, late("http", silent)),
         (By::Https, late("https", silent)),
-        (By::Grpc, "timeout: health rpc did not complete within 20s".to_owned()),
+        (By::Grpc, format!("timeout: failed to connect service \"{silent}\" within 20s: {why}")),
     ] {
         let is_heard = async { heard.recv().await.expect("the server goes on") };
         assert_eq!(given_up(by, silent, is_heard).await, failure(expected), "{by:?}");
@@ -428,23 +428,31 @@ enum Health {
     Http(u16),
     Long,
     Wrong,
+    Never,
 }
 
 async fn health(does: Health) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut connection = h2::server::handshake(stream).await.unwrap();
-                while let Some(Ok((request, respond))) = connection.accept().await {
-                    // What it has sent comes while the connection is looked at.
-                    tokio::spawn(answer(does, request, respond));
-                }
-            });
-        }
-    });
+    tokio::spawn(serve(listener, does));
     address
+}
+
+async fn serve(listener: TcpListener, does: Health) {
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            while let Some(Ok((request, respond))) = connection.accept().await {
+                // What it has sent comes while the connection is looked at.
+                tokio::spawn(answer(does, request, respond));
+            }
+        });
+    }
+}
+
+/// What is said of a server that was not connected to within a second.
+fn late_connection(address: SocketAddr) -> ProbeAnswer {
+    failure(format!("timeout: failed to connect service \"{address}\" within 1s: context deadline exceeded"))
 }
 
 async fn answer(
@@ -470,6 +478,7 @@ async fn answer(
         Health::Code(code, message) => (Vec::new(), code, message),
         Health::Long => (vec![0; 60_000], 0, ""),
         Health::Wrong => (vec![1, 0, 0, 0, 2, 8, 1], 0, ""),
+        Health::Never => return std::future::pending().await,
     };
     let Ok(mut stream) = respond.send_response(head.body(()).unwrap(), false) else { return };
     drop(stream.send_data(body.into(), false));
@@ -519,4 +528,53 @@ async fn a_health_service_says_how_it_is_in_the_kubelets_words() {
         };
         assert_eq!(answer, expected);
     }
+}
+
+/// A connection counts once the server has told its settings, and is made anew until there is no time left.
+#[tokio::test]
+async fn a_health_service_that_cannot_be_connected_to_is_late_whatever_is_wrong() {
+    const WITHIN: Duration = Duration::from_secs(1);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = listener.local_addr().unwrap();
+    drop(listener);
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let servers = [
+        ("nobody listens", closed),
+        ("it says nothing", silent.local_addr().unwrap()),
+        ("it ends the connection", Server::says("").await.address),
+        ("it speaks another protocol", Server::says("SSH-2.0-x\r\n").await.address),
+    ];
+    let asked = servers.map(|(what, address)| async move {
+        let answer = grpc::ask_again(&pod(), "127.0.0.1", address.port(), "some", WITHIN).await;
+        assert_eq!(answer, late_connection(address), "{what}");
+    });
+    futures::future::join_all(asked).await;
+}
+
+#[tokio::test]
+async fn a_health_service_that_never_answers_is_late_too() {
+    let address = health(Health::Never).await;
+    // How soon it is connected to is the machine's.
+    let mut seconds = 1;
+    let answer = loop {
+        let within = Duration::from_secs(seconds);
+        let answer = grpc::ask_again(&pod(), "127.0.0.1", address.port(), "some", within).await;
+        if within > ENOUGH || !format!("{answer:?}").contains("failed to connect") {
+            break answer;
+        }
+        seconds *= 2;
+    };
+    assert_eq!(answer, failure(format!("timeout: health rpc did not complete within {seconds}s")));
+}
+
+#[tokio::test]
+async fn a_health_service_that_begins_late_is_asked_in_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        drop(listener.accept().await.unwrap());
+        serve(listener, Health::Status(1)).await;
+    });
+    let answer = grpc::ask_again(&pod(), "127.0.0.1", address.port(), "some", ENOUGH).await;
+    assert_eq!(answer, ProbeAnswer::Success);
 }

@@ -32,6 +32,8 @@ use crate::{
     time::{Mono, Now},
 };
 
+pub use crate::pod::probe::{Dial, redial_after};
+
 /// Questions of one pod at a time: as many as its containers have probes, within reason. What hangs holds up the pod's own
 /// probes and no other's.
 const ASKED_MAX: usize = 16;
@@ -71,6 +73,8 @@ pub enum ProbeCall {
         port: u16,
         /// Service; may be empty.
         service: String,
+        /// What becomes of a connection that fails.
+        dial: Dial,
     },
 }
 
@@ -221,7 +225,8 @@ impl PodMachine {
         let uid = self.uid().clone();
         let slot = Slot::Probe(name.clone(), kind);
         let purpose = Purpose::Pod { uid: uid.clone(), slot, tries: 0 };
-        match call(&self.life, &container, probe, self.probed_address()) {
+        let dial = self.probing.workers.get(&(name.clone(), kind)).map_or(Dial::Again, Worker::dial);
+        match call(&self.life, &container, probe, self.probed_address(), dial) {
             Ok(call) => {
                 let op = ops.open(purpose);
                 let id = self.life.container_id(name);
@@ -412,7 +417,13 @@ fn answer(result: Result<Outcome, Failure>) -> ProbeAnswer {
     ProbeAnswer::Errored { state: "unknown", message }
 }
 
-fn call(life: &Life, container: &Container, probe: &Probe, address: IpAddr) -> Result<ProbeCall, String> {
+fn call(
+    life: &Life,
+    container: &Container,
+    probe: &Probe,
+    address: IpAddr,
+    dial: Dial,
+) -> Result<ProbeCall, String> {
     let at = |host: &Option<String>| host.clone().unwrap_or_else(|| address.to_string());
     Ok(match &probe.handler {
         ProbeHandler::Exec(command) => {
@@ -428,7 +439,7 @@ fn call(life: &Life, container: &Container, probe: &Probe, address: IpAddr) -> R
         }),
         ProbeHandler::Tcp { host, port } => ProbeCall::Tcp { host: at(host), port: number(port)? },
         ProbeHandler::Grpc { port, service } => {
-            ProbeCall::Grpc { host: at(&None), port: *port, service: service.clone() }
+            ProbeCall::Grpc { host: at(&None), port: *port, service: service.clone(), dial }
         }
     })
 }
@@ -492,24 +503,23 @@ mod tests {
             port: ProbePort::Number(9),
         };
         let exec = ExecProbe { sandbox: life.sandbox_id(), command: command() };
+        let service = || "live".to_owned();
+        let grpc = ProbeCall::Grpc { host: own.to_owned(), port: 9, service: service(), dial: Dial::Once };
         for (handler, expected) in [
             (ProbeHandler::Exec(command()), ProbeCall::Exec(exec)),
             http(None, own),
             http(Some(other), other),
             (tcp(None), at(own)),
             (tcp(Some(other)), at(other)),
-            (
-                ProbeHandler::Grpc { port: 9, service: "live".to_owned() },
-                ProbeCall::Grpc { host: own.to_owned(), port: 9, service: "live".to_owned() },
-            ),
+            (ProbeHandler::Grpc { port: 9, service: service() }, grpc),
         ] {
             let probe = Probe { handler, ..fixtures::probe() };
-            assert_eq!(call(life, &container, &probe, address), Ok(expected));
+            assert_eq!(call(life, &container, &probe, address, Dial::Once), Ok(expected));
         }
         let handler = ProbeHandler::Tcp { host: None, port: ProbePort::Unknown("web".to_owned()) };
         let probe = Probe { handler, ..fixtures::probe() };
         let why = "strconv.Atoi: parsing \"web\": invalid syntax".to_owned();
-        assert_eq!(call(life, &container, &probe, address), Err(why));
+        assert_eq!(call(life, &container, &probe, address, Dial::Again), Err(why));
     }
 
     #[test]

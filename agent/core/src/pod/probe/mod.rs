@@ -15,9 +15,11 @@
 //!
 //! Source: `pkg/kubelet/prober/worker.go`, `prober.go`, `prober_manager.go`.
 
+mod dial;
 mod rhythm;
 mod worker;
 
+pub use dial::{Dial, redial_after};
 pub(in crate::pod) use rhythm::{Rhythm, Try};
 pub(in crate::pod) use worker::{State, Worker};
 

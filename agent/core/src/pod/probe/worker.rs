@@ -1,6 +1,6 @@
 //! One probe of one run of a container: where it is, and what an answer leads to.
 
-use super::{Rhythm, Try};
+use super::{Dial, Rhythm, Try};
 use crate::{
     id::{ContainerId, OpId},
     spec::Probe,
@@ -82,6 +82,14 @@ impl Worker {
         match self.state {
             State::Due { at, .. } => Some(at),
             State::Asking { .. } | State::Ending { .. } => None,
+        }
+    }
+
+    /// How it connects when it asks.
+    pub(in crate::pod) fn dial(&self) -> Dial {
+        match self.state {
+            State::Due { which, .. } | State::Asking { which, .. } => Dial::of(which),
+            State::Ending { .. } => Dial::Once,
         }
     }
 
@@ -232,6 +240,15 @@ mod tests {
             assert_eq!(worker.answer(&probe, rhythm, answer, true, at), expected, "{answer:?}");
             let is_again = worker.due_at() == Some(at + Duration::from_millis(100));
             assert_eq!(is_again, answer != Some(true), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn an_early_try_connects_once_and_others_again() {
+        let probe = fixtures::probe();
+        for (is_early, expected) in [(true, Dial::Once), (false, Dial::Again)] {
+            let (worker, _) = worker(&probe, is_early);
+            assert_eq!(worker.dial(), expected);
         }
     }
 
