@@ -5,7 +5,7 @@
 //! replaced is decided in `berth_core::cluster::certificate`.
 
 mod kubeconfig;
-mod pem;
+pub(super) mod pem;
 mod request;
 mod serving;
 mod store;

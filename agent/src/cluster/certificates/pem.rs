@@ -89,7 +89,7 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
 ///
 /// # Errors
 /// One of them is none, or they do not belong together.
-pub(super) fn certified(chain: &str, key: &str) -> Result<CertifiedKey, String> {
+pub(in crate::cluster) fn certified(chain: &str, key: &str) -> Result<CertifiedKey, String> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
     let chain = chain.map_err(|error| format!("its certificates: {error}"))?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| format!("its key: {error}"))?;

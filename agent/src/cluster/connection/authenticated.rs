@@ -66,7 +66,10 @@ impl Service<Request<Body>> for Authenticated {
             if let Some(header) = used.header()? {
                 request.headers_mut().insert(AUTHORIZATION, header);
             }
-            let answer = shared.transport(used.identity.as_ref())?.oneshot(request).await?;
+            let transport = shared.transport(used.identity.as_ref());
+            // The server cannot refuse what no connection can be made with.
+            let transport = transport.inspect_err(|_why| shared.credentials.refused(&used))?;
+            let answer = transport.oneshot(request).await?;
             if answer.status() == StatusCode::UNAUTHORIZED {
                 shared.credentials.refused(&used);
             }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::config::{ExecAuthCluster, ExecConfig, ExecInteractiveMode};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
 use super::credentials::{Credential, Identity};
 use crate::{
+    cluster::certificates::pem::certified,
     document::{Node, parse},
     program::{Program, ProgramError},
 };
@@ -92,7 +93,9 @@ impl Plugin {
             |why: &str| PluginError::Output { command: self.program.command.clone(), why: why.to_owned() };
         let documents = parse("plugin", &text).map_err(|_fault| bad("it is neither JSON nor YAML"))?;
         let document = documents.first().ok_or_else(|| bad("it is empty"))?;
-        understood(document, &self.version).map_err(|why| bad(&why))
+        let credential = understood(document, &self.version).map_err(|why| bad(&why))?;
+        usable(&credential).map_err(|why| bad(&why))?;
+        Ok(credential)
     }
 }
 
@@ -148,6 +151,16 @@ fn understood(document: &Node, version: &str) -> Result<Credential, String> {
         return Err("it has neither a token nor a certificate with its key".to_owned());
     }
     Ok(Credential { token, identity, until })
+}
+
+/// Whether requests can be sent with it. One with which none can is never refused, and so would be kept as long as it says.
+fn usable(credential: &Credential) -> Result<(), String> {
+    credential.header()?;
+    let Some(identity) = &credential.identity else { return Ok(()) };
+    let certified = certified(&identity.certificates, identity.key.expose_secret());
+    // Why not may quote the key.
+    let why = |_secret| "its certificate and its key cannot be used, or do not belong together".to_owned();
+    certified.map(drop).map_err(why)
 }
 
 #[cfg(test)]

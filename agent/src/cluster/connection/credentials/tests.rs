@@ -207,3 +207,32 @@ fn no_token_makes_a_header_of_its_own() {
     }
     assert_eq!(Credential { token: None, identity: None, until: None }.header(), Ok(None));
 }
+
+#[tokio::test]
+async fn a_plugin_that_prints_what_cannot_be_used_is_run_again_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("printed");
+    let print = |token: &str| {
+        let printed = json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": { "token": token },
+        });
+        fs::write(&file, printed.to_string()).unwrap();
+    };
+    let config = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+        "command": "cat", "args": [file],
+    });
+    let plugin = Plugin::of(&serde_json::from_value(config).unwrap()).unwrap();
+    let credentials = Credentials::of(Source::Plugin(plugin));
+    print("a\nb");
+    let why = credentials.now().await.unwrap_err();
+    assert!(why.contains("no header can have"), "{why}");
+    print("x");
+    let answers = async {
+        while credentials.now().await.is_err() {
+            tokio::time::sleep(SECOND / 50).await;
+        }
+    };
+    tokio::time::timeout(SECOND * 60, answers).await.unwrap();
+    assert_eq!(token(&credentials.now().await), "x");
+}

@@ -1,4 +1,4 @@
-use secrecy::ExposeSecret as _;
+use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
 
 use super::*;
@@ -135,4 +135,37 @@ fn what_a_plugin_prints_is_taken_whole_or_not_at_all() {
     assert_eq!(credential.until, "2030-01-01T00:00:00Z".parse().ok());
     let identity = credential.identity.unwrap();
     assert_eq!((identity.certificates.as_str(), identity.key.expose_secret()), ("c", "k"));
+}
+
+fn pair() -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
+    (certificate.pem(), key.serialize_pem())
+}
+
+#[tokio::test]
+async fn what_no_request_can_be_sent_with_is_no_answer() {
+    let ((certificate, key), (other, _)) = (pair(), pair());
+    let on_one_line = "-----BEGIN PRIVATE KEY-----secret-----END PRIVATE KEY-----";
+    let with = |certificate: &str, key: &str| {
+        json!({ "clientCertificateData": certificate, "clientKeyData": key, "token": "secret" })
+    };
+    for (status, is_one) in [
+        (with(&certificate, &key), true),
+        (with(&other, &key), false),
+        (with(&certificate, &other), false),
+        (with(&key, &key), false),
+        (with(&certificate, on_one_line), false),
+        (json!({ "token": "secret" }), true),
+        (json!({ "token": "secret\nX-Other: x" }), false),
+    ] {
+        let config = json!({
+            "apiVersion": VERSIONS[0], "interactiveMode": "Never",
+            "command": "echo", "args": [printed(status.clone())],
+        });
+        let answer = plugin(config).unwrap().run().await;
+        assert_eq!(answer.is_ok(), is_one, "{status}");
+        let why = answer.err().map(|error| with_causes(&error)).unwrap_or_default();
+        assert!(!why.contains("secret"), "{why}");
+    }
 }
