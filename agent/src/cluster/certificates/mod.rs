@@ -8,6 +8,8 @@ mod kubeconfig;
 pub(super) mod pem;
 mod request;
 mod serving;
+#[cfg(test)]
+mod signer;
 mod store;
 
 use std::{fs, io::ErrorKind, path::Path};
@@ -82,6 +84,24 @@ fn named<'a>(cluster: &Cluster, kubeconfig: &'a Path, current: &'a Path) -> Name
 async fn with_current(cluster: &Cluster, store: &Store) -> Result<Connection, ConnectError> {
     let current = store.current();
     connect_as(cluster, named(cluster, &cluster.kubeconfig, &current), Some(&current)).await
+}
+
+/// As [`with_current`], as soon as it works: another one is asked for only when this one is nearly over, and the one before ends sooner.
+async fn with_current_at_last(cluster: &Cluster, store: &Store) -> Connection {
+    let mut pause = store::AGAIN_MIN;
+    loop {
+        match with_current(cluster, store).await {
+            Ok(connection) => return connection,
+            Err(error) => {
+                tracing::warn!(
+                    error = with_causes(&error),
+                    "a certificate that was issued is not used yet; it is tried again"
+                );
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(store::AGAIN_MAX);
+    }
 }
 
 /// Gets a certificate with the bootstrap kubeconfig where the node has none, writes the kubeconfig, and has the clients use it.
@@ -266,7 +286,7 @@ async fn rotate(clients: &Clients, cluster: &Cluster, store: &Store) -> Result<(
     let wanted = Wanted::of_client(&cluster.node.name);
     let issued = obtain(asks, &wanted, &KeyPair::generate()?, None).await?;
     store.update_at_last(issued).await?;
-    clients.replace(with_current(cluster, store).await?);
+    clients.replace(with_current_at_last(cluster, store).await);
     tracing::info!("the client certificate was replaced");
     Ok(())
 }
@@ -357,5 +377,46 @@ mod tests {
         forget_pending_key(&store).await;
         assert!(!store.pending_key().exists());
         assert_ne!(wanted.name(&pending_key(&store).await.unwrap()), name);
+    }
+
+    const KUBECONFIG: &str = "
+apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: x, user: x}}]
+clusters: [{name: x, cluster: {server: 'https://127.0.0.1:1', insecure-skip-tls-verify: true}}]
+users: [{name: x, user: {}}]
+";
+
+    /// A node with everything in a directory.
+    fn cluster(dir: &Path) -> Cluster {
+        let flags = [("kubeconfig", "kubelet.conf"), ("cert-dir", "pki")];
+        let flags = flags.map(|(name, file)| format!("--{name}={}", dir.join(file).display()));
+        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+        let facts = crate::config::tests::facts();
+        let config = crate::config::tests::load_text("", &flags).unwrap().resolve(&facts).unwrap();
+        Cluster { proxies: berth_core::cluster::proxy::Proxies::default(), ..config.cluster.unwrap() }
+    }
+
+    #[tokio::test]
+    async fn a_certificate_that_was_replaced_is_used_as_soon_as_the_kubeconfig_can_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = cluster(dir.path());
+        let store = Store::of(&cluster.cert_dir, CLIENT);
+        let signer = signer::Signer::of(2020, 2999);
+        let clients = signer.clients();
+        fs::write(&cluster.kubeconfig, &KUBECONFIG[..KUBECONFIG.len() / 2]).unwrap();
+        let written = async {
+            while !store.current().exists() {
+                tokio::time::sleep(store::AGAIN_MIN / 10).await;
+            }
+            tokio::time::sleep(store::AGAIN_MIN / 2).await;
+            assert!(clients.made_from().is_none());
+            fs::write(&cluster.kubeconfig, KUBECONFIG).unwrap();
+        };
+        let rotated = async { tokio::join!(rotate(&clients, &cluster, &store), written).0 };
+        tokio::time::timeout(store::AGAIN_MAX, rotated).await.unwrap().unwrap();
+        assert!(clients.made_from().is_some());
+        assert_eq!(signer.asked(), 1);
     }
 }

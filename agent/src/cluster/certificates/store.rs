@@ -70,9 +70,9 @@ pub enum CertificateError {
     Unanswered(String),
 }
 
-/// Pauses before a certificate is written again: the first one, and the longest.
-const WRITE_AGAIN_MIN: Duration = Duration::from_millis(500);
-const WRITE_AGAIN_MAX: Duration = Duration::from_secs(30);
+/// Pauses before a certificate that was issued is written, or used, again: the first one, and the longest.
+pub(super) const AGAIN_MIN: Duration = Duration::from_millis(500);
+pub(super) const AGAIN_MAX: Duration = Duration::from_secs(30);
 
 /// A certificate, its chain and its key, in PEM form.
 #[derive(Clone)]
@@ -144,7 +144,7 @@ impl Store {
 
     /// As [`update`](Self::update), as soon as the disk takes it: what was issued is not asked for again.
     pub(super) async fn update_at_last(&self, pair: Pair) -> Result<(), CertificateError> {
-        let mut pause = WRITE_AGAIN_MIN;
+        let mut pause = AGAIN_MIN;
         loop {
             match self.update(pair.clone()).await {
                 Err(error @ CertificateError::Io { .. }) => {
@@ -156,7 +156,7 @@ impl Store {
                 done => return done,
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(WRITE_AGAIN_MAX);
+            pause = (pause * 2).min(AGAIN_MAX);
         }
     }
 
