@@ -288,7 +288,8 @@ async fn rotate(clients: &Clients, cluster: &Cluster, store: &Store) -> Result<(
     store.update_at_last(issued).await?;
     clients.replace(with_current_at_last(cluster, store).await);
     tracing::info!("the client certificate was replaced");
-    Ok(())
+    // One that cannot be read is due at once: it is a failure, which has a pause.
+    told(&store.current()).await.map(drop)
 }
 
 #[cfg(test)]
@@ -418,5 +419,20 @@ users: [{name: x, user: {}}]
         tokio::time::timeout(store::AGAIN_MAX, rotated).await.unwrap().unwrap();
         assert!(clients.made_from().is_some());
         assert_eq!(signer.asked(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_issued_for_ever_is_used_and_what_nobody_understands_is_not() {
+        // No time before 1970 is understood.
+        for (from, until, is_used) in [(2020, 2999, true), (2020, 9999, true), (1960, 2999, false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let cluster = cluster(dir.path());
+            fs::write(&cluster.kubeconfig, KUBECONFIG).unwrap();
+            let store = Store::of(&cluster.cert_dir, CLIENT);
+            let signer = signer::Signer::of(from, until);
+            let rotated = rotate(&signer.clients(), &cluster, &store).await;
+            assert_eq!((rotated.is_ok(), is_current(&store).await), (is_used, is_used), "{from} {until}");
+            assert_eq!(signer.asked(), 1);
+        }
     }
 }

@@ -47,11 +47,13 @@ pub(super) fn all_hold(pem: &str, now: Timestamp) -> bool {
 fn of_der(der: &[u8]) -> Option<Told> {
     let certificate = Certificate::from_der(der).ok()?.tbs_certificate;
     let time = |time: x509_cert::time::Time| {
-        Timestamp::from_second(i64::try_from(time.to_unix_duration().as_secs()).ok()?).ok()
+        let seconds = i64::try_from(time.to_unix_duration().as_secs()).ok();
+        // The last day of the year 9999, which stands for no end, is later than any `Timestamp` (RFC 5280, 4.1.2.5).
+        seconds.and_then(|seconds| Timestamp::from_second(seconds).ok()).unwrap_or(Timestamp::MAX)
     };
     let validity = Validity {
-        not_before: time(certificate.validity.not_before)?,
-        not_after: time(certificate.validity.not_after)?,
+        not_before: time(certificate.validity.not_before),
+        not_after: time(certificate.validity.not_after),
     };
     let attributes = || certificate.subject.0.iter().flat_map(|part| part.0.iter());
     let of = |kind| attributes().filter(move |one| one.oid == kind).filter_map(text);
@@ -158,6 +160,18 @@ mod tests {
         certified(&certificate, &key).unwrap();
         for (chain, key) in [(&other, &key), (&certificate, &other), (&key, &key)] {
             certified(chain, key).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_certificate_without_an_end_holds() {
+        for (year, is_last) in [(2999, false), (9999, true)] {
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.not_after = rcgen::date_time_ymd(year, 12, 31);
+            let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
+            let validity = told(&certificate).unwrap().validity;
+            assert_eq!(validity.not_after == Timestamp::MAX, is_last, "{year}");
+            assert!(!validity.has_ended(Timestamp::now()), "{year}");
         }
     }
 }

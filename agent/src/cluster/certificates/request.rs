@@ -13,7 +13,10 @@ use kube::{Api, Client, ResourceExt, api::PostParams};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _};
 use sha2::{Digest as _, Sha512_256};
 
-use super::store::{CertificateError, Pair};
+use super::{
+    pem,
+    store::{CertificateError, Pair},
+};
 use crate::cluster::{Clients, Seen, Watched, client::within};
 
 /// How long the API server may take to take a request.
@@ -145,11 +148,13 @@ fn answer(name: &str, object: CertificateSigningRequest) -> Result<Option<String
         return Err(refused(name, why));
     }
     let Some(ByteString(certificates)) = status.certificate else { return Ok(None) };
-    let mut text = String::from_utf8(certificates)
-        .map_err(|_not_text| refused(name, "what was issued is no certificate".to_owned()))?;
+    let none = || refused(name, "what was issued cannot be understood as a certificate".to_owned());
+    let mut text = String::from_utf8(certificates).map_err(|_not_text| none())?;
     if !text.ends_with('\n') {
         text.push('\n');
     }
+    // Nobody would know when it is to be replaced.
+    pem::told(&text).ok_or_else(none)?;
     Ok(Some(text))
 }
 

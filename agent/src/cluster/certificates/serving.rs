@@ -168,23 +168,25 @@ fn self_signed(host: &str) -> Result<Pair, CertificateError> {
     Ok(Pair { certificates: format!("{}{}", signed.pem(), authority.pem()), key: key.serialize_pem() })
 }
 
-/// Presents it from now on. What cannot be presented leaves what was.
+/// Presents it from now on. What cannot be presented leaves what was, and is told.
 fn present(pair: &Pair, place: &Path, presented: &Presented) -> Option<InUse> {
-    let (told, certified) = match (pem::told(&pair.certificates), pair.certified(place)) {
-        (Some(told), Ok(certified)) => (told, certified),
-        (_, Err(error)) => {
+    match try_to_present(pair, place, presented) {
+        Ok(in_use) => Some(in_use),
+        Err(error) => {
             tracing::error!(error = with_causes(&error), "the server keeps the certificate that it has");
-            return None;
+            None
         }
-        (None, Ok(_)) => {
-            tracing::error!(path = %place.display(), "the certificate of the server is none");
-            return None;
-        }
-    };
+    }
+}
+
+fn try_to_present(pair: &Pair, place: &Path, presented: &Presented) -> Result<InUse, CertificateError> {
+    let certified = pair.certified(place)?;
+    let none = || CertificateError::Malformed(place.display().to_string());
+    let told = pem::told(&pair.certificates).ok_or_else(none)?;
     let until = told.validity.not_after;
     tracing::info!(path = %place.display(), %until, names = ?told.subject.names, "the server has a certificate");
     presented.send_replace(Some(Arc::new(certified)));
-    Some(InUse { subject: told.subject, rotation: Rotation::plan(told.validity, clock::now(), chance()) })
+    Ok(InUse { subject: told.subject, rotation: Rotation::plan(told.validity, clock::now(), chance()) })
 }
 
 /// Asks the cluster whenever the node is reached otherwise than its certificate says, and before it ends.
@@ -204,13 +206,13 @@ async fn ask(store: &Store, node: &str, mut asking: Asking, presented: &Presente
                 let subject = wanted.clone().unwrap_or_default();
                 // Where the addresses change meanwhile, another one is asked for.
                 let answer = tokio::select! {
-                    answer = ask_once(store, subject, &asking.clients) => answer,
+                    answer = ask_once(store, subject, &asking.clients, presented) => answer,
                     () = changed(&mut asking.addresses, node, wanted.as_ref()) => continue,
                 };
                 match answer {
-                    Ok(pair) => {
+                    Ok(other) => {
                         failures = 0;
-                        in_use = present(&pair, &store.current(), presented);
+                        in_use = Some(other);
                         Duration::ZERO
                     }
                     Err(error) => {
@@ -231,11 +233,16 @@ async fn ask(store: &Store, node: &str, mut asking: Asking, presented: &Presente
     }
 }
 
-async fn ask_once(store: &Store, wanted: Subject, clients: &Clients) -> Result<Pair, CertificateError> {
+async fn ask_once(
+    store: &Store,
+    wanted: Subject,
+    clients: &Clients,
+    presented: &Presented,
+) -> Result<InUse, CertificateError> {
     let key = KeyPair::generate()?;
     let pair = obtain(clients.get(), &Wanted::of_server(wanted), &key, None).await?;
     store.update_at_last(pair).await?;
-    store.pair().await
+    try_to_present(&store.pair().await?, &store.current(), presented)
 }
 
 fn wanted(node: &str, addresses: &[(String, String)]) -> Option<Subject> {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{Timestamp, fmt::temporal::Pieces};
 use kube::config::{ExecAuthCluster, ExecConfig, ExecInteractiveMode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
@@ -133,12 +133,8 @@ fn understood(document: &Node, version: &str) -> Result<Credential, String> {
     }
     let status = document.get("status").ok_or("it has no status")?;
     let field = |name: &str| text(status.get(name));
-    let until = match field("expirationTimestamp") {
-        None => None,
-        Some(time) => Some(
-            time.parse::<Timestamp>().map_err(|_not_one| "its expirationTimestamp is no time".to_owned())?,
-        ),
-    };
+    let no_time = "its expirationTimestamp is no time";
+    let until = field("expirationTimestamp").map(|text| time(&text).ok_or(no_time)).transpose()?;
     let identity = match (field("clientCertificateData"), field("clientKeyData")) {
         (Some(certificates), Some(key)) => Some(Identity::new(certificates, SecretString::from(key))),
         (None, None) => None,
@@ -151,6 +147,14 @@ fn understood(document: &Node, version: &str) -> Result<Credential, String> {
         return Err("it has neither a token nor a certificate with its key".to_owned());
     }
     Ok(Credential { token, identity, until })
+}
+
+/// A time with its offset. One of the year 9999 that is later than any `Timestamp` is the last of them.
+fn time(text: &str) -> Option<Timestamp> {
+    let pieces = Pieces::parse(text).ok()?;
+    let at = pieces.date().to_datetime(pieces.time()?);
+    let time = pieces.to_numeric_offset()?.to_timestamp(at).ok();
+    time.or((at.year() == 9999).then_some(Timestamp::MAX))
 }
 
 /// Whether requests can be sent with it. One with which none can is never refused, and so would be kept as long as it says.

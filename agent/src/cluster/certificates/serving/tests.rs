@@ -1,6 +1,7 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use super::*;
+use crate::cluster::certificates::signer::Signer;
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -109,4 +110,22 @@ fn the_addresses_of_a_node_are_what_is_asked_for() {
     assert_eq!(subject.common_name, "system:node:node-1");
     assert_eq!(subject.names.dns.len() + subject.names.ips.len(), 2);
     assert_eq!(wanted("node-1", &addresses[1..]), None);
+}
+
+#[tokio::test]
+async fn what_is_issued_and_not_presented_is_asked_for_again_after_a_pause() {
+    // No time before 1970 is understood.
+    for (from, until, is_presented) in [(2020, 2999, true), (2020, 9999, true), (1960, 2999, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let signer = Signer::of(from, until);
+        let address = ("InternalIP".to_owned(), "10.0.0.1".to_owned());
+        let (_node, addresses) = watch::channel(vec![address]);
+        let asking = Asking { clients: signer.clients(), addresses };
+        let (presented, server) = watch::channel(None);
+        let store = Store::of(dir.path(), SERVER);
+        let asked = ask(&store, "node-1", asking, &presented);
+        tokio::time::timeout(again_after(1) / 2, asked).await.unwrap_err();
+        assert_eq!(server.borrow().is_some(), is_presented, "{from} {until}");
+        assert_eq!(signer.asked(), 1, "{from} {until}");
+    }
 }

@@ -120,6 +120,9 @@ fn what_a_plugin_prints_is_taken_whole_or_not_at_all() {
         (json!({ "clientCertificateData": "x" }), "one alone"),
         (json!({ "token": "x", "clientKeyData": "x" }), "one alone"),
         (json!({ "token": "x", "expirationTimestamp": "tomorrow" }), "is no time"),
+        (json!({ "token": "x", "expirationTimestamp": "2030-01-01" }), "is no time"),
+        (json!({ "token": "x", "expirationTimestamp": "2030-01-01T00:00:00" }), "is no time"),
+        (json!({ "token": "x", "expirationTimestamp": "-009999-01-01T00:00:00+23:00" }), "is no time"),
         (json!("x"), "neither a token nor"),
     ] {
         let refused = taken(&printed(status.clone())).unwrap_err();
@@ -133,6 +136,10 @@ fn what_a_plugin_prints_is_taken_whole_or_not_at_all() {
                 expirationTimestamp: \"2030-01-01T00:00:00Z\"\n  clientCertificateData: c\n  clientKeyData: k\n";
     let credential = taken(yaml).unwrap();
     assert_eq!(credential.until, "2030-01-01T00:00:00Z".parse().ok());
+    for last in ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59.5-12:00", "9999-12-31T00:00:00+01:00"] {
+        let until = taken(&printed(json!({ "token": "x", "expirationTimestamp": last }))).unwrap().until;
+        assert_eq!(until, Some(Timestamp::MAX), "{last}");
+    }
     let identity = credential.identity.unwrap();
     assert_eq!((identity.certificates.as_str(), identity.key.expose_secret()), ("c", "k"));
 }
