@@ -75,7 +75,7 @@ pub(super) const AGAIN_MIN: Duration = Duration::from_millis(500);
 pub(super) const AGAIN_MAX: Duration = Duration::from_secs(30);
 
 /// A certificate, its chain and its key, in PEM form.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Pair {
     pub(super) certificates: String,
     pub(super) key: String,
@@ -91,6 +91,11 @@ impl Pair {
     pub(super) fn certified(&self, place: &Path) -> Result<CertifiedKey, CertificateError> {
         let unusable = |why| CertificateError::Unusable { place: place.display().to_string(), why };
         pem::certified(&self.certificates, &self.key).map_err(unusable)
+    }
+
+    /// What a text says that has all of it.
+    fn of(text: &str) -> Self {
+        Self { certificates: pem::only(text, "CERTIFICATE"), key: pem::only(text, "KEY") }
     }
 }
 
@@ -119,34 +124,47 @@ impl Store {
                 fs::rename(&part, &current).map_err(failed("replace", &current))?;
             }
             let text = fs::read_to_string(&current).map_err(failed("read", &current))?;
-            Ok(Pair { certificates: pem::only(&text, "CERTIFICATE"), key: pem::only(&text, "KEY") })
+            Ok(Pair::of(&text))
         })
         .await
     }
 
-    /// Makes another one the current one, where its key is its own.
+    /// Makes another one the current one, where its key is its own, and it is not that already.
     pub(super) async fn update(&self, pair: Pair) -> Result<(), CertificateError> {
-        let time = Timestamp::now().strftime("%Y-%m-%d-%H-%M-%S").to_string();
-        let (dir, file) = (self.dir.clone(), self.file(&time));
-        let (link, part) = (self.current(), self.file("updated"));
+        self.update_in(self.file_of_now(), pair).await
+    }
+
+    async fn update_in(&self, file: PathBuf, pair: Pair) -> Result<(), CertificateError> {
+        let (dir, link, part) = (self.dir.clone(), self.current(), self.file("updated"));
         pair.certified(&file)?;
         of_disk(move || {
+            let text = format!("{}{}", pair.certificates, pair.key);
+            if fs::read_to_string(&link).is_ok_and(|now| Pair::of(&now) == Pair::of(&text)) {
+                return Ok(());
+            }
             let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&dir);
             made.map_err(failed("make", &dir))?;
-            write(&file, &format!("{}{}", pair.certificates, pair.key), 0o600)?;
-            remove(&part)?;
             let target = std::path::absolute(&file).map_err(failed("find", &file))?;
-            symlink(&target, &part).map_err(failed("link", &part))?;
-            fs::rename(&part, &link).map_err(failed("replace", &link))
+            write(&file, &text, 0o600)?;
+            let led = lead(&link, &part, &target);
+            if led.is_err() && fs::read_link(&link).ok().as_ref() != Some(&target) {
+                // A key that nobody uses is kept nowhere.
+                for path in [&part, &file] {
+                    drop(fs::remove_file(path));
+                }
+            }
+            led
         })
         .await
     }
 
     /// As [`update`](Self::update), as soon as the disk takes it: what was issued is not asked for again.
     pub(super) async fn update_at_last(&self, pair: Pair) -> Result<(), CertificateError> {
+        // One name however often it is tried, so that nothing piles up.
+        let file = self.file_of_now();
         let mut pause = AGAIN_MIN;
         loop {
-            match self.update(pair.clone()).await {
+            match self.update_in(file.clone(), pair.clone()).await {
                 Err(error @ CertificateError::Io { .. }) => {
                     tracing::warn!(
                         error = with_causes(&error),
@@ -164,6 +182,10 @@ impl Store {
         self.dir.join(format!("{}-{of}.pem", self.name))
     }
 
+    fn file_of_now(&self) -> PathBuf {
+        self.file(&Timestamp::now().strftime("%Y-%m-%d-%H-%M-%S").to_string())
+    }
+
     /// The key of a request that nobody has answered yet, so that an agent that begins anew asks with the same one
     /// (`tmpPrivateKeyFile` of `pkg/kubelet/certificate/bootstrap/bootstrap.go`).
     pub(super) fn pending_key(&self) -> PathBuf {
@@ -176,7 +198,14 @@ fn failed(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Certifica
     move |source| CertificateError::Io { act, path, source }
 }
 
-/// Writes a file whole, or leaves what was there.
+/// Has a link lead elsewhere, or leaves it.
+fn lead(link: &Path, part: &Path, target: &Path) -> Result<(), CertificateError> {
+    remove(part)?;
+    symlink(target, part).map_err(failed("link", part))?;
+    fs::rename(part, link).map_err(failed("replace", link))
+}
+
+/// Writes a file whole, or leaves what was there, and nothing beside it.
 pub(super) fn write(path: &Path, text: &str, mode: u32) -> Result<(), CertificateError> {
     let part = PathBuf::from(format!("{}.part", path.display()));
     let written = || {
@@ -188,7 +217,7 @@ pub(super) fn write(path: &Path, text: &str, mode: u32) -> Result<(), Certificat
         file.sync_all()?;
         fs::rename(&part, path)
     };
-    written().map_err(failed("write", path))
+    written().inspect_err(|_| drop(fs::remove_file(&part))).map_err(failed("write", path))
 }
 
 /// Removes a file, where it is there.

@@ -1,3 +1,5 @@
+use std::os::unix::fs::MetadataExt as _;
+
 use rcgen::{CertificateParams, KeyPair};
 
 use super::*;
@@ -72,6 +74,56 @@ async fn what_was_issued_is_written_as_soon_as_there_is_room() {
     let (written, ()) = tokio::join!(store.update_at_last(issued.clone()), room);
     written.unwrap();
     assert_eq!(store.pair().await.unwrap().key, issued.key);
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn what_cannot_become_the_current_one_leaves_nothing_however_often_it_is_tried() {
+    for in_the_way in ["kubelet-client-updated.pem", "kubelet-client-current.pem"] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::of(dir.path(), "kubelet-client");
+        fs::create_dir(dir.path().join(in_the_way)).unwrap();
+        store.update(pair()).await.unwrap_err();
+        assert_eq!(names(dir.path()), [in_the_way]);
+        let issued = pair();
+        let room = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            fs::remove_dir(dir.path().join(in_the_way)).unwrap();
+        };
+        let (written, ()) = tokio::join!(store.update_at_last(issued.clone()), room);
+        written.unwrap();
+        assert_eq!(store.pair().await.unwrap().key, issued.key);
+        assert_eq!(names(dir.path()).len(), 2, "a file, and the link to it");
+    }
+}
+
+#[tokio::test]
+async fn what_is_the_current_one_already_is_not_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::of(dir.path(), "kubelet-client");
+    let (first, second) = (pair(), pair());
+    let mut files = Vec::new();
+    for pair in [&first, &first, &second] {
+        store.update_at_last(pair.clone()).await.unwrap();
+        assert_eq!(store.pair().await.unwrap().key, pair.key);
+        files.push(fs::metadata(store.current()).unwrap().ino());
+    }
+    assert_eq!((files[0] == files[1], files[1] == files[2]), (true, false));
+}
+
+#[test]
+fn a_file_that_cannot_be_written_leaves_no_part_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("directory");
+    fs::create_dir(&path).unwrap();
+    write(&path, "key", 0o600).unwrap_err();
+    assert_eq!(names(dir.path()), ["directory"]);
 }
 
 #[test]
