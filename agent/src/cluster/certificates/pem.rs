@@ -90,11 +90,12 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
 /// A chain and its key, as a server or client presents them.
 ///
 /// # Errors
-/// One of them is none, or they do not belong together.
+/// One of them is none, or they do not belong together. The parser's words are not told: they quote lines, which may be the key's.
 pub(in crate::cluster) fn certified(chain: &str, key: &str) -> Result<CertifiedKey, String> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
-    let chain = chain.map_err(|error| format!("its certificates: {error}"))?;
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| format!("its key: {error}"))?;
+    let chain = chain.map_err(|_quoting| "its certificates are not in PEM form".to_owned())?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes());
+    let key = key.map_err(|_quoting| "its key is not in PEM form".to_owned())?;
     CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| error.to_string())
 }
 
@@ -160,6 +161,18 @@ mod tests {
         certified(&certificate, &key).unwrap();
         for (chain, key) in [(&other, &key), (&certificate, &other), (&key, &key)] {
             certified(chain, key).unwrap_err();
+        }
+    }
+
+    /// A key that somebody has put on one line is in the words of the parser.
+    #[test]
+    fn what_is_told_of_a_broken_key_has_nothing_of_it() {
+        let (certificate, key) = made(&["a"]);
+        let on_one_line = key.replace(['\r', '\n'], "");
+        let body: String = key.lines().filter(|line| !line.starts_with('-')).collect();
+        for (chain, key) in [(&certificate, &on_one_line), (&on_one_line, &key)] {
+            let told = certified(chain, key).unwrap_err();
+            assert!(!told.contains(&body[..8]) && !told.contains("77"), "{told}");
         }
     }
 
