@@ -44,13 +44,14 @@ fn unfit(faults: Faults) -> Failure {
 }
 
 /// Levels of klog: up to 1 state changes, from 4 decisions, from 6 everything. The client of the API server would show answers that it
-/// cannot read, and with them what is secret; whoever asked says that they cannot be read.
+/// cannot read, and with them what is secret; whoever asked says that they cannot be read. The library of HTTP/2 would write a line
+/// for each odd frame, and a container that is probed may send nothing else.
 fn log_to_stderr(settings: &Settings) {
     let logging = settings.kubelet.logging.clone().unwrap_or_default();
     let level = match logging.verbosity.unwrap_or(0) {
-        0..=3 => "info,kube_client=error",
-        4..=5 => "info,kube_client=error,berth=debug,berth_core=debug,berth_cni=debug",
-        _ => "debug,kube_client=error,berth=trace,berth_core=trace,berth_cni=trace",
+        0..=3 => "info,kube_client=error,h2=error",
+        4..=5 => "info,kube_client=error,h2=error,berth=debug,berth_core=debug,berth_cni=debug",
+        _ => "debug,kube_client=error,h2=error,berth=trace,berth_core=trace,berth_cni=trace",
     };
     let subscriber = fmt().with_env_filter(EnvFilter::new(level)).with_writer(std::io::stderr);
     if logging.format.as_deref() == Some("json") {

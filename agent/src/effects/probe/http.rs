@@ -279,7 +279,10 @@ fn body_error(error: &hyper::Error) -> String {
 /// Why there is no answer, as Go says it where that is known.
 fn transport_error(error: &hyper::Error) -> String {
     match io_error(error) {
-        Some(source) => format!("read tcp: read: {}", socket::text(source)),
+        Some(source) if source.raw_os_error().is_some() => {
+            format!("read tcp: read: {}", socket::text(source))
+        }
+        Some(source) => socket::text(source),
         None if error.is_incomplete_message() || error.is_closed() || error.is_canceled() => "EOF".to_owned(),
         None => {
             format!("net/http: HTTP/1.x transport connection broken: {}", crate::causes::with_causes(error))

@@ -8,7 +8,7 @@ use std::{
     io,
     net::Shutdown,
     os::fd::AsRawFd,
-    pin::Pin,
+    pin::{Pin, pin},
     task::{Context, Poll},
 };
 
@@ -17,9 +17,17 @@ use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
+    task::yield_now,
 };
 
 use super::{names::addresses, url::authority};
+
+/// Bytes that are read of a connection: twice what the headers of an answer may have. hyper takes any number of heads that
+/// announce another one, and h2 any number of frames that ask for nothing.
+const READ_BYTES_MAX: usize = 512 << 10;
+
+/// Bytes that are read before others have their turn: everything that the agent waits for shares one thread.
+const TURN_BYTES_MAX: usize = 4 << 10;
 
 /// Why there is no connection, as Go says it.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +45,14 @@ pub(super) enum DialError {
 
 /// A connection of a probe.
 #[derive(Debug)]
-pub(super) struct ProbeStream(Option<TcpStream>);
+pub(super) struct ProbeStream {
+    /// It is there until this is dropped.
+    stream: Option<TcpStream>,
+    /// Bytes that were read of it.
+    read_bytes: usize,
+    /// Those of this turn.
+    turn_bytes: usize,
+}
 
 impl DialError {
     /// What a probe tells of it, given what its handler says of a connection that failed: of the container this says nothing when
@@ -55,7 +70,7 @@ pub(super) async fn connect(pod: &PodUid, host: &str, port: u16) -> Result<Probe
     let mut last = None;
     for address in addresses(pod, host, port).await? {
         match TcpStream::connect(address).await {
-            Ok(stream) => return Ok(ProbeStream(Some(stream))),
+            Ok(stream) => return Ok(ProbeStream { stream: Some(stream), read_bytes: 0, turn_bytes: 0 }),
             Err(source) => last = Some(DialError::Connect { address: address.to_string(), source }),
         }
     }
@@ -76,7 +91,7 @@ impl Drop for ProbeStream {
     fn drop(&mut self) {
         // Not the runtime's any more, so that nothing comes between the end of the stream and the reset: whoever closes in
         // between makes this side wait.
-        let Some(Ok(stream)) = self.0.take().map(TcpStream::into_std) else { return };
+        let Some(Ok(stream)) = self.stream.take().map(TcpStream::into_std) else { return };
         let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
         // What is closed already needs neither.
         let _closed = setsockopt(&stream, sockopt::Linger, &linger).is_err();
@@ -89,9 +104,8 @@ impl Drop for ProbeStream {
 }
 
 impl ProbeStream {
-    /// The connection, which is there until it is dropped.
     fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {
-        self.0.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
+        self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
@@ -101,7 +115,28 @@ impl AsyncRead for ProbeStream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.stream()?.poll_read(cx, buf)
+        if self.turn_bytes == TURN_BYTES_MAX {
+            self.turn_bytes = 0;
+            if pin!(yield_now()).poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+        let room = buf.remaining().min(TURN_BYTES_MAX - self.turn_bytes);
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(room));
+        let Poll::Ready(read) = self.stream()?.poll_read(cx, &mut part) else {
+            self.turn_bytes = 0;
+            return Poll::Pending;
+        };
+        read?;
+        let bytes = part.filled().len();
+        self.turn_bytes += bytes;
+        self.read_bytes += bytes;
+        if self.read_bytes > READ_BYTES_MAX {
+            let why = format!("the server has sent more than {READ_BYTES_MAX} bytes");
+            return Poll::Ready(Err(io::Error::other(why)));
+        }
+        buf.advance(bytes);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -117,5 +152,44 @@ impl AsyncWrite for ProbeStream {
     /// The end of the stream is sent when the connection is closed.
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::{io::AsyncWriteExt, net::TcpListener};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_turn_reads_few_bytes() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            while stream.write_all(&[b'x'; TURN_BYTES_MAX]).await.is_ok() {}
+        });
+        let mut stream = connect(&PodUid::new("uid-web"), "127.0.0.1", port).await.unwrap();
+        let mut room = [0; 2 * TURN_BYTES_MAX];
+        let mut all = 0;
+        // Called once in each turn.
+        let error = poll_fn(|cx| {
+            let mut bytes = 0;
+            let polled = loop {
+                let mut buf = ReadBuf::new(&mut room);
+                match Pin::new(&mut stream).poll_read(cx, &mut buf) {
+                    Poll::Ready(Ok(())) => bytes += buf.filled().len(),
+                    Poll::Ready(Err(error)) => break Poll::Ready(error),
+                    Poll::Pending => break Poll::Pending,
+                }
+            };
+            assert!(bytes <= TURN_BYTES_MAX, "{bytes} after {all}");
+            all += bytes;
+            polled
+        })
+        .await;
+        assert!(all <= READ_BYTES_MAX, "{all} before {error}");
     }
 }

@@ -371,6 +371,34 @@ async fn hostile_servers_are_bounded_by_time_and_size() {
     }
 }
 
+/// What libraries take without a bound ends a probe before its time is over.
+#[tokio::test]
+async fn a_server_that_goes_on_without_an_end_is_left_once_it_has_sent_too_much() {
+    const WHY: &str = "the server has sent more than 524288 bytes";
+    const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+    const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const PING_ACK: &[u8] = &[0, 0, 8, 6, 1, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    type Case = (By, &'static [u8], &'static [u8], fn(SocketAddr) -> String);
+    let cases: [Case; 3] = [
+        (By::Http, b"", CONTINUE, |address| format!("Get \"http://{address}/\": {WHY}")),
+        (By::Grpc, b"", PING_ACK, |address| {
+            format!("error: failed to connect service at \"{address}\": {WHY}")
+        }),
+        (By::Grpc, SETTINGS, PING_ACK, |_| {
+            format!("error: health rpc probe failed: rpc error: code = Unavailable desc = {WHY}")
+        }),
+    ];
+    for (by, first, endless, expected) in cases {
+        let server = Server::does(move |mut stream: TcpStream| async move {
+            drop(stream.write_all(first).await);
+            let more = endless.repeat(200);
+            while stream.write_all(&more).await.is_ok() {}
+        })
+        .await;
+        assert_eq!(asked(by, server.address).await, failure(expected(server.address)), "{by:?} {first:?}");
+    }
+}
+
 #[tokio::test]
 async fn ipv6_is_asked_too() {
     let any = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 0);
