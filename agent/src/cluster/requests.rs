@@ -154,9 +154,7 @@ mod tests {
     /// It is tried again, and ever later: there is nothing to be compared with.
     #[tokio::test]
     async fn an_answer_about_another_pod_is_none() {
-        let pod = |namespace: &str, name: &str, uid: &str| {
-            json!({"metadata": {"namespace": namespace, "name": name, "uid": uid}, "status": {"phase": "Running"}})
-        };
+        let pod = |namespace: &str, name: &str, uid: &str| json!({"metadata": {"namespace": namespace, "name": name, "uid": uid}, "status": {"phase": "Running"}});
         let call = Call::PatchStatus { uid: PodUid::new("u1"), patch: json!({"phase": "Running"}) };
         let name = PodName { namespace: "a".to_owned(), name: "web".to_owned() };
         let request = Request { op: OpId(1), name, call };

@@ -275,7 +275,7 @@ fn api_server_gone() -> Result<()> {
     renewed(&cluster, 1)?;
     cluster.kill_api_server()?;
     // The node goes on by itself.
-    node.apply("alone", &crate::kit::sleeper("alone"))?;
+    node.apply("alone", &sleeper("alone"))?;
     node.ready("alone")?;
     cluster.start_api_server()?;
     renewed(&cluster, 2)?;

@@ -54,7 +54,10 @@ pub(crate) enum Owner {
 pub(crate) enum Limit {
     None,
     /// Its time begins with its start. Source: `execInContainer` of containerd's `internal/cri/server/container_execsync.go`.
-    AfterStart { timeout_ms: u64, started_by_ms: u64 },
+    AfterStart {
+        timeout_ms: u64,
+        started_by_ms: u64,
+    },
     KillAt(u64),
     GiveUpAt(u64),
 }

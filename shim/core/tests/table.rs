@@ -320,9 +320,7 @@ fn the_time_of_an_exec_begins_with_its_start() {
     assert_eq!(rig.machine.poll_timeout(), Some(131_000));
     assert_eq!(rig.tick(131_000), [], "there is nothing to kill yet");
     let effects = rig.tick(133_000);
-    let is_late = |effect: &Effect| {
-        matches!(effect, Effect::Reply { to, reply: Ok(Reply::ExecDone { timed_out: true, .. }) } if *to == rig.last)
-    };
+    let is_late = |effect: &Effect| matches!(effect, Effect::Reply { to, reply: Ok(Reply::ExecDone { timed_out: true, .. }) } if *to == rig.last);
     assert!(effects.iter().any(is_late), "{effects:?}");
 }
 

@@ -101,8 +101,7 @@ fn one_that_comes_during_a_reading_has_its_own() {
 /// A node that waits for its certificate can read nothing, however long that takes.
 #[test]
 fn a_reading_without_an_end_keeps_nobody_out_and_is_begun_again() {
-    for (there, rejected) in
-        [(Some("a"), &[][..]), (Some("b"), &["NodeAffinity"]), (None, &["NodeAffinity"])]
+    for (there, rejected) in [(Some("a"), &[][..]), (Some("b"), &["NodeAffinity"]), (None, &["NodeAffinity"])]
     {
         let mut run = in_cluster();
         run.want(Pod { source: Source::File, ..asking("web", "a") });

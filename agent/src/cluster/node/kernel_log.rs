@@ -91,10 +91,8 @@ mod tests {
         let (recorder, mut happened) = Recorder::new();
         let notes = Notes { recorder, node: "n".to_owned() };
         let told = tokio::spawn(async move { tell(&log, &notes).await });
-        let records = [
-            "4,1,2,-;web invoked oom-killer: gfp_mask=0",
-            "3,2,3,-;Out of memory: Killed process 7 (web)",
-        ];
+        let records =
+            ["4,1,2,-;web invoked oom-killer: gfp_mask=0", "3,2,3,-;Out of memory: Killed process 7 (web)"];
         for record in ["6,1,2,-;other"; RECORDS_AT_ONCE].into_iter().chain(records) {
             kernel.send(record.as_bytes()).await.unwrap();
         }

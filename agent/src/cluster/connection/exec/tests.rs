@@ -154,9 +154,7 @@ fn pair() -> (String, String) {
 async fn what_no_request_can_be_sent_with_is_no_answer() {
     let ((certificate, key), (other, _)) = (pair(), pair());
     let on_one_line = "-----BEGIN PRIVATE KEY-----secret-----END PRIVATE KEY-----";
-    let with = |certificate: &str, key: &str| {
-        json!({ "clientCertificateData": certificate, "clientKeyData": key, "token": "secret" })
-    };
+    let with = |certificate: &str, key: &str| json!({ "clientCertificateData": certificate, "clientKeyData": key, "token": "secret" });
     for (status, is_one) in [
         (with(&certificate, &key), true),
         (with(&other, &key), false),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use http::Response;
+use http::{Response, request::Parts};
 use kube::client::Body;
 
 use super::*;
@@ -16,7 +16,7 @@ struct Server {
 }
 
 impl Server {
-    fn answer(&mut self, _method: &str, _sent: &[u8]) -> Response<Body> {
+    fn answer(&mut self, _asked: &Parts, _sent: &[u8]) -> Response<Body> {
         self.asked.push(Instant::now());
         let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 429,
             "details": {"retryAfterSeconds": self.retry_after}});
