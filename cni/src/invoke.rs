@@ -38,7 +38,7 @@ const PIPE_GRACE: Duration = Duration::from_millis(500);
 pub(crate) struct GoOn(Arc<AtomicBool>);
 
 impl GoOn {
-    pub(crate) fn from_now_on(&self) {
+    pub(crate) fn begin(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 

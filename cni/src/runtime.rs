@@ -123,7 +123,7 @@ impl Runtime {
     /// From now on a plugin goes on when its caller gives up, as it does when this process is killed: for one that is about to
     /// end. A DEL that is cut off may leave what no later one finds, such as rules for the address of a link that has gone.
     pub fn let_plugins_go_on(&self) {
-        self.inner.go_on.from_now_on();
+        self.inner.go_on.begin();
     }
 
     /// The same runtime, with its locks and records, which searches plugins elsewhere.
