@@ -117,7 +117,7 @@ async fn a_hanging_plugin_is_killed_with_its_children() {
 
 /// An ADD that does not end before `until` is there, and the process that its plugin has started.
 async fn hanging_add(fixture: &Fixture, until: &Path) -> (JoinHandle<()>, String) {
-    fixture.control("a", &json!({"ADD": {"leave_child": true, "wait_for": until}}));
+    fixture.control("a", &json!({"ADD": {"leave_child": true, "wait_for": until, "stdout": ""}}));
     let runtime = fixture.runtime.clone();
     let add = tokio::spawn(async move {
         drop(runtime.add(&list("1.0.0", &["a"]), &attachment("id1"), deadline()).await);
@@ -136,7 +136,7 @@ async fn a_caller_that_gives_up_leaves_no_plugin_behind() {
     ended(&child).await;
 }
 
-/// What it is at, it ends by itself.
+/// What it is at, it ends by itself, as long as it says nothing to who is gone.
 #[tokio::test]
 async fn a_plugin_of_a_process_that_is_about_to_end_goes_on() {
     let fixture = Fixture::new(&["a"]);

@@ -12,7 +12,7 @@ use berth_core::cluster::proxy::Proxies;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
-use self::server::{Authority, Proxy, Server};
+use self::server::{Authority, Proxy, Server, TOGETHER};
 use super::*;
 use crate::cluster::{ApiError, Clients, client::within};
 
@@ -284,7 +284,7 @@ async fn a_proxy_of_the_environment_is_used_where_it_does_not_say_otherwise() {
 #[tokio::test]
 async fn however_many_requests_begin_at_once_a_client_makes_one_connection() {
     let authority = Authority::new("ours");
-    for (is_http2, connections) in [(true, 1), (false, REQUESTS)] {
+    for (is_http2, connections) in [(true, 1), (false, TOGETHER)] {
         let hosts = ["127.0.0.1"];
         let server = match is_http2 {
             true => Server::start_http2(&authority, &hosts, 100).await,
@@ -292,14 +292,13 @@ async fn however_many_requests_begin_at_once_a_client_makes_one_connection() {
         };
         let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
         let client = Node::with(cluster, json!({})).client().await.unwrap();
-        let ask = || within(SOON, client.request::<Value>(Request::get("/slow").body(Vec::new()).unwrap()));
-        let answers = futures::future::join_all((0..REQUESTS).map(|_| ask())).await;
+        let ask =
+            || within(SOON, client.request::<Value>(Request::get("/together").body(Vec::new()).unwrap()));
+        let answers = futures::future::join_all((0..TOGETHER).map(|_| ask())).await;
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
         assert_eq!(server.connections(), connections, "HTTP/2: {is_http2}");
     }
 }
-
-const REQUESTS: usize = 40;
 
 #[tokio::test]
 async fn many_watches_have_a_connection_of_their_own_with_what_was_read_then() {

@@ -34,8 +34,8 @@ use tokio_rustls::{
 };
 use x509_cert::der::Decode as _;
 
-/// How long an answer takes that takes its time.
-const SLOW: std::time::Duration = std::time::Duration::from_millis(200);
+/// So many requests for `/together` are answered when all of them have come.
+pub(super) const TOGETHER: usize = 40;
 
 /// Signs certificates.
 pub(in crate::cluster) struct Authority {
@@ -133,7 +133,7 @@ impl Server {
                 seen.open.fetch_add(1, Ordering::SeqCst);
                 silenced.mark_unchanged();
                 tokio::spawn(async move {
-                    let mut served = pin!(serve(acceptor, stream, streams, &seen.requests));
+                    let mut served = pin!(serve(acceptor, stream, streams, Arc::clone(&seen)));
                     tokio::select! {
                         // Clients that do not trust it go.
                         served = &mut served => drop(served),
@@ -180,7 +180,7 @@ async fn serve(
     acceptor: TlsAcceptor,
     stream: TcpStream,
     streams: Option<u32>,
-    requests: &AtomicUsize,
+    seen: Arc<Counts>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let stream = acceptor.accept(stream).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(|der| {
@@ -188,15 +188,16 @@ async fn serve(
         let subject = certificate.tbs_certificate.subject.to_string();
         subject.trim_start_matches("CN=").to_owned()
     });
-    let answer = service_fn(|request: Request<hyper::body::Incoming>| {
-        requests.fetch_add(1, Ordering::SeqCst);
+    let answer = service_fn(move |request: Request<hyper::body::Incoming>| {
+        seen.requests.fetch_add(1, Ordering::SeqCst);
         let text = |name| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         let said = json!({
             "authorization": text(header::AUTHORIZATION),
             "agent": text(header::USER_AGENT),
             "certificate": certificate,
         });
-        async move { Ok::<_, std::convert::Infallible>(answer(request, said.to_string()).await) }
+        let seen = Arc::clone(&seen);
+        async move { Ok::<_, std::convert::Infallible>(answer(request, said.to_string(), &seen).await) }
     });
     if let Some(streams) = streams {
         let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -210,11 +211,15 @@ async fn serve(
 type Answer = UnsyncBoxBody<Bytes, std::convert::Infallible>;
 
 /// Takes what is sent, knows no lease and refuses one, has a watch that tells nothing and never ends, and says who asks.
-async fn answer(request: Request<hyper::body::Incoming>, said: String) -> Response<Answer> {
+async fn answer(request: Request<hyper::body::Incoming>, said: String, seen: &Counts) -> Response<Answer> {
     let text = |text: String| Response::new(Full::new(Bytes::from(text)).boxed_unsync());
     let path = request.uri().path().to_owned();
     match path.as_str() {
-        "/slow" => tokio::time::sleep(SLOW).await,
+        "/together" => {
+            while seen.requests.load(Ordering::SeqCst) < TOGETHER {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        }
         "/never" => std::future::pending().await,
         "/watch" => {
             let nothing = stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>();
