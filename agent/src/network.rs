@@ -226,10 +226,13 @@ impl Network {
         status(&attachment, &result)
     }
 
-    /// Returns when no plugin runs and what each said is recorded. From now on none begins; one that is not waited for goes on,
-    /// and the next agent waits for it.
-    pub async fn finish(&self) {
+    /// From now on plugins go on when nobody waits for them any more, and the next agent waits for them.
+    pub fn let_plugins_go_on(&self) {
         self.0.runtime.let_plugins_go_on();
+    }
+
+    /// Returns when no call of plugins is under way and what they said is recorded. From now on none begins.
+    pub async fn finish(&self) {
         self.0.calls.close();
         self.0.calls.wait().await;
     }

@@ -28,6 +28,7 @@ use crate::{
     control,
     effects::{Host, manifests},
     iptables,
+    network::Network,
     node_loop::NodeLoop,
     reread::Follower,
     runtime::{self, Watch},
@@ -87,12 +88,8 @@ impl Parts {
             told: None,
         };
         tasks.spawn(cancelled_with(cancel.clone(), follower.run()));
-        tasks.spawn(cancelled_with(cancel.clone(), host.network.clone().keep(sender.clone(), given_cidrs)));
-        let (network, stop) = (host.network.clone(), cancel.clone());
-        tasks.spawn(async move {
-            stop.cancelled().await;
-            network.finish().await;
-        });
+        let keeping = host.network.clone().keep(sender.clone(), given_cidrs);
+        tasks.spawn(until_stopped(host.network.clone(), cancel.clone(), keeping));
         let read = reads_manifests(&host.workers);
         tasks.spawn(async move { source::file::run(&config, read, view, sender, cancel).await });
         Ok(tasks)
@@ -123,6 +120,18 @@ impl Parts {
         };
         let (sinks, asking) = joining.join(cluster, tasks);
         (BTreeSet::from([Source::File, Source::Api]), sinks, asking)
+    }
+}
+
+/// Keeps networks until the agent stops. Plugins are let go before who waits for them is dropped.
+async fn until_stopped(network: Network, cancel: CancellationToken, keeping: impl Future<Output = ()>) {
+    let stopped = async {
+        cancel.cancelled().await;
+        network.let_plugins_go_on();
+    };
+    tokio::select! {
+        () = stopped => network.finish().await,
+        () = keeping => {}
     }
 }
 

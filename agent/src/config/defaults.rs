@@ -80,8 +80,9 @@ pub(super) fn fill_frequencies(kubelet: &mut Node) {
     }
 }
 
-/// Fills every absent field that has a default, beside those that the tree has got. A zero in a field that cannot tell zero from absent counts as absent, unless a flag gives
-/// it: flags come after the defaults. Source: `kubeletConfigFlagPrecedence` of `cmd/kubelet/app/server.go`.
+/// Fills every absent field that has a default, but those that [`super::files::load`] has filled into the tree (`evictionHard`, the
+/// frequencies of the node's status). A zero in a field that cannot tell zero from absent counts as absent, unless a flag gives it: flags
+/// come after the defaults. Source: `kubeletConfigFlagPrecedence` of `cmd/kubelet/app/server.go`.
 pub(super) fn apply(config: &mut KubeletConfiguration, flags: &KubeletFlags) {
     apply_zeroes(config, flags);
     apply_times(config);

@@ -118,10 +118,9 @@ impl Network {
             if !plan::has_gc(&list) {
                 return Ok(Gc::NotWanted);
             }
-            let deadline = Instant::now() + PLUGINS_WITHIN;
-            Ok::<_, NetworkError>(
-                self.0.plugins.detaching(&self.0.runtime).gc(&list, &BTreeSet::new(), deadline).await?,
-            )
+            let (runtime, deadline) =
+                (self.0.plugins.detaching(&self.0.runtime), Instant::now() + PLUGINS_WITHIN);
+            self.call(runtime.gc(&list, &BTreeSet::new(), deadline)).await
         };
         match told.await {
             Ok(Gc::Asked { failures }) => {

@@ -83,7 +83,7 @@ impl Network {
     async fn status(&self) -> Result<(), NetworkError> {
         let list = self.load().await?;
         let runtime = self.0.plugins.attaching(&self.0.runtime);
-        Ok(runtime.status(&list, Instant::now() + PLUGINS_WITHIN).await?)
+        self.call(runtime.status(&list, Instant::now() + PLUGINS_WITHIN)).await
     }
 }
 

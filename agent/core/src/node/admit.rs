@@ -8,7 +8,11 @@ use super::{
 };
 use crate::{
     id::PodUid,
-    pod::{PodMachine, actual::Stage, port::status::Remains},
+    pod::{
+        PodMachine,
+        actual::{Life, Stage},
+        port::status::Remains,
+    },
     spec::{Pod, Source},
     time::Now,
 };
@@ -18,7 +22,7 @@ use crate::{
 pub(super) enum Verdict {
     /// It begins.
     Admitted,
-    /// It begins when those that give way to it, or have ended, are gone, or is judged again when the node was read anew.
+    /// It begins when those that give way to it are gone, or is judged again when the node was read anew.
     Waits,
     /// It never begins.
     Rejected {
@@ -37,7 +41,10 @@ impl Node {
             return Verdict::Admitted;
         }
         let mut here = self.occupied.take().unwrap_or_else(|| {
-            let here = self.specs(|pod| pod.life().remains() == Remains::Something);
+            // One of which nothing runs any more is told as ended: a scheduler counts it no more and gives the node the next one, while its
+            // network and volumes are still being taken down (`filterOutInactivePods` of `pkg/kubelet/kubelet_pods.go`).
+            let takes = |life: &Life| life.remains() == Remains::Something && !life.has_stopped();
+            let here = self.specs(|pod| takes(pod.life()));
             Occupied::by(here.iter().map(|pod| &**pod))
         });
         let refusals = self.refusals(pod, &here);
@@ -48,9 +55,6 @@ impl Node {
         let Some(first) = refusals.first() else { return Verdict::Admitted };
         let is_by_labels = refusals.iter().all(Refusal::is_by_labels);
         if is_by_labels && self.sources.have(Source::Api) && !self.doubts.were_settled(&pod.uid) {
-            return Verdict::Waits;
-        }
-        if self.has_room_after_the_ended(pod) {
             return Verdict::Waits;
         }
         if !pod.is_critical() {
@@ -83,14 +87,6 @@ impl Node {
             self.advance(&uid, now);
         }
         Verdict::Waits
-    }
-
-    /// Whether only pods are in its way of which nothing runs any more. They are told as ended, so that a scheduler counts them no
-    /// more and gives the node the next one, while their networks and volumes are still being taken down; a kubelet does not count
-    /// them either (`filterOutInactivePods` of `pkg/kubelet/kubelet_pods.go`).
-    fn has_room_after_the_ended(&self, pod: &Pod) -> bool {
-        let here = self.specs(|pod| pod.life().remains() == Remains::Something && !pod.life().has_stopped());
-        self.refusals(pod, &Occupied::by(here.iter().map(|pod| &**pod))).is_empty()
     }
 
     /// Whether the runtime knew a pod when it was read, with what an earlier run of the agent left.
