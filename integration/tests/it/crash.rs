@@ -297,12 +297,13 @@ fn in_a_plugin(signal: i32) -> Result<()> {
     let world = World::here()?;
     let plugins = world.root().join("plugins");
     fs::create_dir(&plugins)?;
-    let (armed, order) = (world.root().join("armed"), world.root().join("order"));
+    let [armed, order, gate] = ["armed", "order", "gate"].map(|name| world.root().join(name));
     let plugin = format!(
-        "#!/bin/sh\nconfig=$(cat)\nwho=$CNI_COMMAND\nif rm {armed} 2>/dev/null; then kill -{signal} $PPID; sleep 3; who=orphan; fi\n\
+        "#!/bin/sh\nconfig=$(cat)\nwho=$CNI_COMMAND\nif rm {armed} 2>/dev/null; then kill -{signal} $PPID; until test -e {gate}; do sleep 0.1; done; who=orphan; fi\n\
          printf %s \"$config\" | {bridge}\ncode=$?\necho $who >> {order}\nexit $code\n",
         armed = armed.display(),
         bridge = components::binary("bridge")?.display(),
+        gate = gate.display(),
         order = order.display(),
     );
     fs::write(plugins.join("slow"), plugin)?;
@@ -323,6 +324,7 @@ fn in_a_plugin(signal: i32) -> Result<()> {
     let expected = if signal == SIGKILL { (Some(SIGKILL), None) } else { (None, Some(0)) };
     same("end", (status.signal(), status.code()), expected)?;
     node.agent.start()?;
+    fs::write(gate, "")?;
     node.ready("victim")?;
     let calls = fs::read_to_string(&order)?;
     same("calls of the plugin", calls.lines().collect::<Vec<_>>(), vec!["orphan", "DEL", "ADD"])?;

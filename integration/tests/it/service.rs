@@ -119,6 +119,7 @@ fn are_replaced(cluster: &Cluster, log: &Log, before: &[String]) -> Result<Vec<S
     let others: Vec<&String> = said.iter().filter(|line| !line.starts_with("web-")).collect();
     measured(&format!("{} of {} requests were not answered: {others:?}", others.len(), said.len()));
     ensure!(!others.iter().any(|line| line.contains(NOBODY)), "while pods were replaced: {others:?}");
+    ensure!(others.len() * 3 <= said.len(), "most requests were not answered: {others:?}");
     for (pod, at) in before.iter().zip(addresses) {
         same("who serves though it is to end", page(at, "/")?.text().trim(), pod.as_str())?;
         let_end(pod)?;

@@ -269,7 +269,7 @@ pub struct ExecSyncRequest {
     /// OCI runtime-spec Process as JSON.
     #[prost(bytes = "vec", tag = "2")]
     pub process: ::prost::alloc::vec::Vec<u8>,
-    /// Milliseconds after which the process and everything it started is killed; 0 means never.
+    /// Milliseconds from its start after which the process and everything it started is killed; 0 means never.
     #[prost(uint64, tag = "3")]
     pub timeout_ms: u64,
     /// Bytes kept of each stream: at most 512 KiB, which 0 means. What comes after is read and dropped; a client that wants

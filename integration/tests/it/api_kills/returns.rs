@@ -94,10 +94,12 @@ fn received(event: &AuditEvent) -> Result<Timestamp> {
     event.request_received_timestamp.parse().context("the time of a request")
 }
 
-/// No agent tells that the node is not ready, but one that says that nobody has answered it in time: half of them at most.
+/// No agent tells that the node is not ready, but one that says that nobody has answered it in time, or that its network is not ready: half
+/// of them at most.
 fn stays_ready(audit: &[AuditEvent], node: &Node, returns: &[Return]) -> Result<()> {
     ensure!(audit.iter().any(|event| says_ready(event) == Some(true)), "the node was never told to be ready");
-    let unheard = said_at(node.agent.log(), UNHEARD)?;
+    let mut unheard = said_at(node.agent.log(), UNHEARD)?;
+    unheard.extend(said_at(node.agent.log(), "network is not ready")?);
     let mut excused = 0;
     for (number, back) in returns.iter().enumerate() {
         let next = returns.get(number + 1).map(|next| next.begun);
