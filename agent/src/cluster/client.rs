@@ -6,6 +6,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use berth_core::cluster::certificate::Validity;
 use http::Request;
 use kube::{Client, client::Body};
 use tokio::sync::watch;
@@ -26,12 +27,14 @@ pub struct Connection {
     pub(super) wires: Wires,
     /// What the files held that they are made from.
     pub(super) made_from: Option<Content>,
+    /// How long their certificate holds, where they have one of their own.
+    pub(super) validity: Option<Validity>,
 }
 
 /// Of one that has no connections of its own.
 impl From<Client> for Connection {
     fn from(client: Client) -> Self {
-        Self { many: client.clone(), client, wires: Wires::default(), made_from: None }
+        Self { many: client.clone(), client, wires: Wires::default(), made_from: None, validity: None }
     }
 }
 
@@ -130,6 +133,11 @@ impl Clients {
     /// What the files held that the clients of now are made from, where they are made from files.
     pub(super) fn made_from(&self) -> Option<Content> {
         self.receiver.borrow().made_from
+    }
+
+    /// How long the certificate holds that the clients of now use, where they have one of their own.
+    pub(super) fn validity(&self) -> Option<Validity> {
+        self.receiver.borrow().validity
     }
 }
 

@@ -12,7 +12,7 @@ mod serving;
 mod signer;
 mod store;
 
-use std::{fs, io::ErrorKind, path::Path};
+use std::{fs, io::ErrorKind};
 
 use berth_core::cluster::certificate::{Rotation, Validity, again_after};
 use jiff::Timestamp;
@@ -21,7 +21,7 @@ use rcgen::KeyPair;
 use self::{
     kubeconfig::{Place, identity},
     request::{Wanted, obtain},
-    store::{Pair, Store, of_disk, told},
+    store::{Pair, Store, of_disk},
 };
 pub use self::{
     serving::{Asking, Presented, serve},
@@ -30,7 +30,7 @@ pub use self::{
 use super::{
     Clients, ConnectError,
     client::Connection,
-    connection::{Named, connect, connect_as, follow},
+    connection::{connect, connect_as, follow},
     node::chance,
 };
 use crate::{causes::with_causes, clock, config::Cluster};
@@ -47,7 +47,7 @@ pub async fn clients(cluster: &Cluster) -> Result<Clients, ConnectError> {
     Ok(match &cluster.bootstrap_kubeconfig {
         Some(bootstrap) if is_bootstrap_needed(cluster).await => {
             // Whether it can be used at all.
-            drop(through(cluster, bootstrap).await?);
+            drop(connect(cluster, bootstrap).await?);
             Clients::awaited()
         }
         Some(_) | None => Clients::new(client(cluster).await?),
@@ -66,24 +66,12 @@ async fn client(cluster: &Cluster) -> Result<Connection, ConnectError> {
     if cluster.rotates && is_current(&current).await {
         return with_current(cluster, &current).await;
     }
-    through(cluster, &cluster.kubeconfig).await
-}
-
-/// As a kubeconfig says.
-async fn through(cluster: &Cluster, kubeconfig: &Path) -> Result<Connection, ConnectError> {
-    let current = Store::of(&cluster.cert_dir, CLIENT).current();
-    connect(cluster, named(cluster, kubeconfig, &current)).await
-}
-
-/// A certificate that the agent does not replace is somebody else's to be replaced.
-fn named<'a>(cluster: &Cluster, kubeconfig: &'a Path, current: &'a Path) -> Named<'a> {
-    Named { kubeconfig, known: cluster.rotates.then_some(current) }
+    connect(cluster, &cluster.kubeconfig).await
 }
 
 /// As the kubeconfig says, with the certificate that was got last.
 async fn with_current(cluster: &Cluster, store: &Store) -> Result<Connection, ConnectError> {
-    let current = store.current();
-    connect_as(cluster, named(cluster, &cluster.kubeconfig, &current), Some(&current)).await
+    connect_as(cluster, &cluster.kubeconfig, Some(&store.current())).await
 }
 
 /// As [`with_current`], as soon as it works: another one is asked for only when this one is nearly over, and the one before ends sooner.
@@ -137,7 +125,7 @@ async fn bootstrap_once(cluster: &Cluster) -> Result<Connection, CertificateErro
     let wanted = Wanted::of_client(&cluster.node.name);
     let key = pending_key(&store).await?;
     let name = wanted.name(&key);
-    let issued = obtain(through(cluster, bootstrap).await?.client, &wanted, &key, Some(name)).await;
+    let issued = obtain(connect(cluster, bootstrap).await?.client, &wanted, &key, Some(name)).await;
     if matches!(issued, Err(CertificateError::Ended(_))) {
         // The next try has another key, and so another request.
         forget_pending_key(&store).await;
@@ -146,7 +134,7 @@ async fn bootstrap_once(cluster: &Cluster) -> Result<Connection, CertificateErro
     forget_pending_key(&store).await;
     kubeconfig::write_after(bootstrap, &cluster.kubeconfig, &store.current()).await?;
     tracing::info!(kubeconfig = %cluster.kubeconfig.display(), "the node has a client certificate");
-    Ok(through(cluster, &cluster.kubeconfig).await?)
+    Ok(connect(cluster, &cluster.kubeconfig).await?)
 }
 
 /// The key with which a node without a kubeconfig asks: that of the certificate that it has, or of the request that it made last. What was
@@ -176,11 +164,10 @@ async fn forget_pending_key(store: &Store) {
 }
 
 /// Keeps the clients: the client certificate is replaced before it ends, where that is asked for, and what the kubeconfig names is
-/// read again when it has changed. Runs until the agent stops.
+/// read again when it has changed: also after the agent's own change, for which the clients are made twice at worst. Runs until the agent
+/// stops.
 pub async fn keep(clients: Clients, cluster: Cluster) {
-    let current = Store::of(&cluster.cert_dir, CLIENT).current();
-    let named = named(&cluster, &cluster.kubeconfig, &current);
-    let followed = follow(&clients, named, || client(&cluster));
+    let followed = follow(&clients, &cluster.kubeconfig, || client(&cluster));
     tokio::join!(followed, replace(&clients, &cluster));
 }
 
@@ -195,9 +182,7 @@ async fn replace(clients: &Clients, cluster: &Cluster) {
     }
     let mut failures = 0_u32;
     loop {
-        if let Err(error) = wait_until_due(cluster, &store).await {
-            tracing::warn!(error = with_causes(&error), "the client certificate cannot be read");
-        }
+        wait_until_due(clients).await;
         match rotate(clients, cluster, &store).await {
             Ok(()) => failures = 0,
             Err(error) => {
@@ -242,45 +227,35 @@ async fn adopt(cluster: &Cluster, store: &Store) -> Result<(), CertificateError>
 
 /// Whether there is a certificate that has not ended.
 async fn is_current(store: &Store) -> bool {
-    told(&store.current()).await.is_ok_and(|it| !it.validity.has_ended(Timestamp::now()))
+    store.pair().await.is_ok_and(|pair| pair.holds())
 }
 
-/// How long the certificate holds that is in use: that which was got last, else that of the kubeconfig.
-async fn in_use(cluster: &Cluster, store: &Store) -> Result<Validity, CertificateError> {
-    if let Ok(current) = told(&store.current()).await
-        && !current.validity.has_ended(Timestamp::now())
-    {
-        return Ok(current.validity);
-    }
-    let held = identity(&cluster.kubeconfig).await?.pair;
-    let none = || CertificateError::Malformed(cluster.kubeconfig.display().to_string());
-    Ok(pem::told(&held.certificates).ok_or_else(none)?.validity)
-}
-
-async fn wait_until_due(cluster: &Cluster, store: &Store) -> Result<(), CertificateError> {
+/// Waits until the certificate is to be replaced that the clients use, whatever the files hold meanwhile.
+async fn wait_until_due(clients: &Clients) {
     let mut planned: Option<(Validity, Rotation)> = None;
     loop {
-        let validity = match (in_use(cluster, store).await, planned) {
-            // While others replace it, it may be missing for a moment.
-            (Err(_), Some((validity, _))) => validity,
-            (read, _) => read?,
-        };
         let now = clock::now();
-        let rotation = match planned {
-            Some((of, rotation)) if of == validity => rotation,
-            Some(_) | None => Rotation::plan(validity, now, chance()),
+        let (validity, rotation) = match (clients.validity(), planned) {
+            (None, None) => {
+                tracing::warn!("until when the client certificate holds is not known: it is replaced");
+                return;
+            }
+            // Clients that have no certificate now do not change when the one before is replaced.
+            (None, Some(planned)) => planned,
+            (Some(validity), Some((of, rotation))) if of == validity => (validity, rotation),
+            (Some(validity), _) => (validity, Rotation::plan(validity, now, chance())),
         };
         planned = Some((validity, rotation));
         tracing::debug!(seconds = rotation.due_in(now).as_secs(), "until the client certificate is replaced");
-        let Some(pause) = rotation.look_again_in(now) else { return Ok(()) };
+        let Some(pause) = rotation.look_again_in(now) else { return };
         tokio::time::sleep(pause).await;
     }
 }
 
 async fn rotate(clients: &Clients, cluster: &Cluster, store: &Store) -> Result<(), CertificateError> {
-    let holds = in_use(cluster, store).await.is_ok_and(|it| !it.has_ended(Timestamp::now()));
+    let holds = clients.validity().is_some_and(|it| !it.has_ended(Timestamp::now()));
     let asks = match &cluster.bootstrap_kubeconfig {
-        Some(bootstrap) if !holds => through(cluster, bootstrap).await?.client,
+        Some(bootstrap) if !holds => connect(cluster, bootstrap).await?.client,
         _ => clients.get(),
     };
     let wanted = Wanted::of_client(&cluster.node.name);
@@ -289,12 +264,13 @@ async fn rotate(clients: &Clients, cluster: &Cluster, store: &Store) -> Result<(
     clients.replace(with_current_at_last(cluster, store).await);
     tracing::info!("the client certificate was replaced");
     // One that cannot be read is due at once: it is a failure, which has a pause.
-    told(&store.current()).await.map(drop)
+    let none = || CertificateError::Malformed(store.current().display().to_string());
+    clients.validity().map(drop).ok_or_else(none)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
     use rcgen::CertificateParams;
     use serde_json::{Value, json};
@@ -308,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_current_certificate_is_read_again_where_others_replace_it() {
+    async fn the_current_certificate_is_read_again_when_it_was_replaced() {
         let file = "pki/kubelet-client-current.pem";
         for rotates in [false, true] {
             let node = node(json!({ "client-certificate": file, "client-key": file }));
@@ -317,9 +293,32 @@ mod tests {
             let mut made_from = Vec::new();
             for until in [2998, 2999] {
                 store.update(pair(until)).await.unwrap();
-                made_from.push(through(&cluster, &cluster.kubeconfig).await.unwrap().made_from.unwrap());
+                made_from.push(connect(&cluster, &cluster.kubeconfig).await.unwrap().made_from.unwrap());
             }
-            assert_eq!(made_from[0] == made_from[1], rotates, "rotates: {rotates}");
+            assert_ne!(made_from[0], made_from[1], "rotates: {rotates}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_counts_is_the_certificate_that_the_clients_use_until_they_use_the_one_that_others_wrote() {
+        let file = "pki/kubelet-client-current.pem";
+        let node = node(json!({ "client-certificate": file, "client-key": file }));
+        let cluster = Cluster { rotates: true, ..node.cluster() };
+        let store = Store::of(&cluster.cert_dir, CLIENT);
+        let [before, after] = [2998, 2999].map(pair);
+        let [first, second] = [&before, &after].map(|pair| pem::validity(&pair.certificates));
+        store.update(before).await.unwrap();
+        let clients = Clients::new(client(&cluster).await.unwrap());
+        store.update(after).await.unwrap();
+        assert_eq!((clients.validity(), first == second), (first, false));
+        let used = async {
+            while clients.validity() != second {
+                tokio::time::sleep(store::AGAIN_MIN / 10).await;
+            }
+        };
+        tokio::select! {
+            () = keep(clients.clone(), cluster) => panic!("it has ended"),
+            used = tokio::time::timeout(store::AGAIN_MAX, used) => used.unwrap(),
         }
     }
 
@@ -331,16 +330,16 @@ mod tests {
         let in_files = json!({ "client-certificate": "pair.pem", "client-key": "pair.pem" });
         for (user, is_kept) in [(in_kubeconfig, true), (in_files, false)] {
             let node = node(user);
-            let cluster = node.cluster();
+            let cluster = Cluster { rotates: true, ..node.cluster() };
             let store = Store::of(&cluster.cert_dir, CLIENT);
             let file = cluster.kubeconfig.with_file_name("pair.pem");
             let write = |it: &Pair| fs::write(&file, format!("{}{}", it.certificates, it.key)).unwrap();
             write(&kept);
             adopt(&cluster, &store).await.unwrap();
             assert_eq!(is_current(&store).await, is_kept);
-            let before = in_use(&cluster, &store).await.unwrap();
+            let before = client(&cluster).await.unwrap().validity.unwrap();
             write(&pair(2999));
-            assert_eq!(in_use(&cluster, &store).await.unwrap() == before, is_kept);
+            assert_eq!(client(&cluster).await.unwrap().validity.unwrap() == before, is_kept);
         }
     }
 

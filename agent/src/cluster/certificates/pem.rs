@@ -37,6 +37,11 @@ pub(super) fn told(pem: &str) -> Option<Told> {
     of_der(&CertificateDer::from_pem_slice(pem.as_bytes()).ok()?)
 }
 
+/// How long the first certificate of a text holds.
+pub(in crate::cluster) fn validity(pem: &str) -> Option<Validity> {
+    told(pem).map(|told| told.validity)
+}
+
 /// Whether a text has certificates, and none of them has ended.
 pub(super) fn all_hold(pem: &str, now: Timestamp) -> bool {
     let all: Option<Vec<Told>> =

@@ -11,7 +11,7 @@ use std::{
 use jiff::Timestamp;
 use tokio_rustls::rustls::sign::CertifiedKey;
 
-use super::pem::{self, Told};
+use super::pem;
 use crate::{
     causes::with_causes,
     cluster::{ApiError, ConnectError},
@@ -245,12 +245,6 @@ pub(super) async fn read(path: &Path) -> Result<String, CertificateError> {
         fs::read_to_string(&path).map_err(|source| CertificateError::Io { act: "read", path, source })
     })
     .await
-}
-
-/// What the first certificate of a file says.
-pub(super) async fn told(path: &Path) -> Result<Told, CertificateError> {
-    let text = read(path).await?;
-    pem::told(&text).ok_or_else(|| CertificateError::Malformed(path.display().to_string()))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use berth_core::cluster::certificate::Validity;
 use http::{HeaderName, HeaderValue, Request, Response};
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_timeout::TimeoutConnector;
@@ -48,7 +49,7 @@ pub(super) use self::{
     reload::{Content, follow},
     wire::Wires,
 };
-use super::{answers::Bounded, client::Connection};
+use super::{answers::Bounded, certificates::pem::validity, client::Connection};
 use crate::{
     causes::with_causes,
     config::{Cluster, architecture},
@@ -114,22 +115,13 @@ pub(super) fn unusable(path: &Path, error: KubeconfigError) -> ConnectError {
 /// Sends a request over a connection.
 type Transport = BoxCloneSyncService<Request<Body>, Response<Carried>, BoxError>;
 
-/// Whose kubeconfig, and what of it is known to change otherwise.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Named<'a> {
-    /// The file.
-    pub(super) kubeconfig: &'a Path,
-    /// A file whose changes are no changes of the kubeconfig: the certificate, where the agent replaces it itself.
-    pub(super) known: Option<&'a Path>,
-}
-
 /// A client for the cluster of a kubeconfig: that of the node, or the one with which it asks for its certificate. Reads every
 /// certificate that it names. No connection is made yet; a credential plugin is run with the first request.
 ///
 /// # Errors
 /// The kubeconfig, or what it names, cannot be used.
-pub(super) async fn connect(cluster: &Cluster, named: Named<'_>) -> Result<Connection, ConnectError> {
-    connect_as(cluster, named, None).await
+pub(super) async fn connect(cluster: &Cluster, kubeconfig: &Path) -> Result<Connection, ConnectError> {
+    connect_as(cluster, kubeconfig, None).await
 }
 
 /// As [`connect`], with the certificate and the key of another file.
@@ -138,12 +130,11 @@ pub(super) async fn connect(cluster: &Cluster, named: Named<'_>) -> Result<Conne
 /// As of [`connect`], and where the file cannot be used.
 pub(super) async fn connect_as(
     cluster: &Cluster,
-    named: Named<'_>,
+    kubeconfig: &Path,
     identity: Option<&Path>,
 ) -> Result<Connection, ConnectError> {
-    let Named { kubeconfig, known } = named;
     // Before anything is read: what changes meanwhile is seen as a change.
-    let made_from = reload::look(kubeconfig, known).await.ok();
+    let made_from = reload::look(kubeconfig).await.ok();
     let unusable = |error| unusable(kubeconfig, error);
     let mut named = Kubeconfig::read_from(kubeconfig).map_err(unusable)?;
     if let Some(identity) = identity {
@@ -165,7 +156,8 @@ pub(super) async fn connect_as(
         let _runtime = runtime.enter();
         let way = Way::of(named_proxy.as_deref(), &proxies, &config.cluster_url)?;
         let recipe = Recipe::of(config, way)?;
-        Ok(Connection { client: recipe.client()?, many: recipe.client()?, wires: recipe.wires, made_from })
+        let (client, many, validity) = (recipe.client()?, recipe.client()?, recipe.validity());
+        Ok(Connection { client, many, wires: recipe.wires, made_from, validity })
     });
     let made = made.await.unwrap_or_else(|_cancelled| Err("the agent is stopping".to_owned()));
     made.map_err(wrong)
@@ -189,6 +181,12 @@ impl Recipe {
         let credentials = source(&mut config.auth_info)?.map(Credentials::of);
         take_in(&mut config.auth_info);
         Ok(Self { config, way, credentials, wires: Wires::default() })
+    }
+
+    /// How long the certificate holds, where there is one that was read.
+    fn validity(&self) -> Option<Validity> {
+        let pem = STANDARD.decode(self.config.auth_info.client_certificate_data.as_ref()?.trim()).ok()?;
+        validity(&String::from_utf8_lossy(&pem))
     }
 
     /// A client with connections of its own.

@@ -10,7 +10,7 @@ use kube::config::Kubeconfig;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::{ConnectError, Named, unusable};
+use super::{ConnectError, unusable};
 use crate::{
     causes::with_causes,
     cluster::{Clients, client::Connection},
@@ -29,26 +29,25 @@ pub(in crate::cluster) type Content = [u8; 32];
 
 /// Has the clients replaced by what `connect` makes whenever the kubeconfig, or a file that it names, holds something else than what they
 /// were made from. What is read wrong leaves the clients that there are. Runs until the agent stops.
-pub(in crate::cluster) async fn follow<F>(clients: &Clients, named: Named<'_>, connect: impl Fn() -> F)
+pub(in crate::cluster) async fn follow<F>(clients: &Clients, kubeconfig: &Path, connect: impl Fn() -> F)
 where
     F: Future<Output = Result<Connection, ConnectError>>,
 {
-    follow_every(EVERY, clients, named, connect).await;
+    follow_every(EVERY, clients, kubeconfig, connect).await;
 }
 
 pub(super) async fn follow_every<F>(
     every: Duration,
     clients: &Clients,
-    named: Named<'_>,
+    kubeconfig: &Path,
     connect: impl Fn() -> F,
 ) where
     F: Future<Output = Result<Connection, ConnectError>>,
 {
-    let Named { kubeconfig, known } = named;
     let mut refused: Option<Refused> = None;
     let mut told = None;
     loop {
-        let looked = look(kubeconfig, known).await;
+        let looked = look(kubeconfig).await;
         tell(&mut told, looked.as_ref().err());
         if let Ok(now) = looked
             && clients.made_from() != Some(now)
@@ -100,14 +99,14 @@ impl Refused {
     }
 }
 
-/// What the kubeconfig and the files that it names hold, without the one that is known to change.
-pub(super) async fn look(kubeconfig: &Path, known: Option<&Path>) -> io::Result<Content> {
-    let (kubeconfig, known) = (kubeconfig.to_owned(), known.map(Path::to_owned));
-    let looked = tokio::task::spawn_blocking(move || content(&kubeconfig, known.as_deref())).await;
+/// What the kubeconfig and the files that it names hold.
+pub(super) async fn look(kubeconfig: &Path) -> io::Result<Content> {
+    let kubeconfig = kubeconfig.to_owned();
+    let looked = tokio::task::spawn_blocking(move || content(&kubeconfig)).await;
     looked.unwrap_or_else(|_cancelled| Err(io::ErrorKind::Interrupted.into()))
 }
 
-fn content(kubeconfig: &Path, known: Option<&Path>) -> io::Result<Content> {
+fn content(kubeconfig: &Path) -> io::Result<Content> {
     let mut sum = Sha256::new();
     add(&mut sum, kubeconfig)?;
     let unusable = |error| io::Error::other(unusable(kubeconfig, error));
@@ -116,9 +115,7 @@ fn content(kubeconfig: &Path, known: Option<&Path>) -> io::Result<Content> {
         named.clusters.iter().filter_map(|one| one.cluster.as_ref()?.certificate_authority.as_ref());
     let users = named.auth_infos.iter().filter_map(|one| one.auth_info.as_ref());
     let pairs = users.flat_map(|user| [user.client_certificate.as_ref(), user.client_key.as_ref()]);
-    let files = authorities.chain(pairs.flatten()).map(PathBuf::from);
-    let files = files.filter(|path| Some(path.as_path()) != known);
-    for file in files {
+    for file in authorities.chain(pairs.flatten()).map(PathBuf::from) {
         // One that is being replaced may be missing for a moment.
         if add(&mut sum, &file).is_err() {
             sum.update("missing");

@@ -43,18 +43,13 @@ impl Node {
         Self { dir, cluster }
     }
 
-    fn named(&self) -> Named<'_> {
-        // No file that it names changes by itself.
-        Named { kubeconfig: &self.cluster.kubeconfig, known: None }
-    }
-
     /// How it is configured, with certificates of its own.
     pub(in crate::cluster) fn cluster(&self) -> Cluster {
         Cluster { cert_dir: self.dir.path().join("pki"), ..self.cluster.clone() }
     }
 
     pub(in crate::cluster) async fn connection(&self) -> Result<Connection, ConnectError> {
-        connect(&self.cluster, self.named()).await
+        connect(&self.cluster, &self.cluster.kubeconfig).await
     }
 
     async fn client(&self) -> Result<Client, ConnectError> {
@@ -425,7 +420,7 @@ async fn certificate_files_that_change_are_used_from_then_on_and_the_connection_
     write("first");
     let node = Node::with(cluster, json!({ "client-certificate": files[0], "client-key": files[1] }));
     let clients = Clients::new(node.connection().await.unwrap());
-    let following = reload::follow_every(LOOK, &clients, node.named(), || node.connection());
+    let following = reload::follow_every(LOOK, &clients, &node.cluster.kubeconfig, || node.connection());
     let changing = async {
         for name in ["first", "second", "third"] {
             write(name);
@@ -479,7 +474,7 @@ async fn what_a_kubeconfig_names_is_read_again_when_it_has_changed() {
     };
     // Before anybody looks at it for the first time.
     node.write(&first.replace("first", "second"));
-    let following = reload::follow_every(LOOK, &clients, node.named(), connect);
+    let following = reload::follow_every(LOOK, &clients, &node.cluster.kubeconfig, connect);
     let changing = async {
         uses(&clients, "second").await;
         assert_eq!(tries.load(Ordering::SeqCst), 1);
@@ -546,7 +541,7 @@ async fn what_was_refused_is_tried_again_ever_less_often() {
         let node = &node;
         async move { if is_refused { Err(why) } else { node.connection().await } }
     };
-    let following = reload::follow_every(LOOK, &clients, node.named(), connect);
+    let following = reload::follow_every(LOOK, &clients, &node.cluster.kubeconfig, connect);
     tokio::select! {
         () = following => {}
         used = tokio::time::timeout(SOON, uses(&clients, "second")) => used.unwrap(),

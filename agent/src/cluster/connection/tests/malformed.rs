@@ -15,8 +15,7 @@ async fn nothing_is_told_of_the_text_of_what_cannot_be_understood() {
     ] {
         node.write(&text);
         let connecting = node.connection().await.err().unwrap();
-        let Named { kubeconfig, known } = node.named();
-        let looking = reload::look(kubeconfig, known).await.unwrap_err();
+        let looking = reload::look(&node.cluster.kubeconfig).await.unwrap_err();
         let told = [with_causes(&connecting), with_causes(&looking)];
         assert!(told.iter().all(|told| told.contains("it cannot be understood")), "{told:?}");
         let shown = format!("{told:?} {connecting:?} {looking:?}");
