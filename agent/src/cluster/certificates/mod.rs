@@ -12,16 +12,15 @@ mod serving;
 mod signer;
 mod store;
 
-use std::{fs, io::ErrorKind};
-
 use berth_core::cluster::certificate::{Rotation, Validity, again_after};
 use jiff::Timestamp;
+use kube::Client;
 use rcgen::KeyPair;
 
 use self::{
     kubeconfig::{Place, identity},
     request::{Wanted, obtain},
-    store::{Pair, Store, of_disk},
+    store::Store,
 };
 pub use self::{
     serving::{Asking, Presented, serve},
@@ -122,45 +121,27 @@ async fn bootstrap_once(cluster: &Cluster) -> Result<Connection, CertificateErro
     };
     tracing::info!(kubeconfig = %bootstrap.display(), "asking for a client certificate");
     let store = Store::of(&cluster.cert_dir, CLIENT);
-    let wanted = Wanted::of_client(&cluster.node.name);
-    let key = pending_key(&store).await?;
-    let name = wanted.name(&key);
-    let issued = obtain(connect(cluster, bootstrap).await?.client, &wanted, &key, Some(name)).await;
-    if matches!(issued, Err(CertificateError::Ended(_))) {
-        // The next try has another key, and so another request.
-        forget_pending_key(&store).await;
-    }
-    store.update_at_last(issued?).await?;
-    forget_pending_key(&store).await;
+    let client = connect(cluster, bootstrap).await?.client;
+    obtain_first(client, &Wanted::of_client(&cluster.node.name), &store).await?;
     kubeconfig::write_after(bootstrap, &cluster.kubeconfig, &store.current()).await?;
     tracing::info!(kubeconfig = %cluster.kubeconfig.display(), "the node has a client certificate");
     Ok(connect(cluster, &cluster.kubeconfig).await?)
 }
 
-/// The key with which a node without a kubeconfig asks: that of the certificate that it has, or of the request that it made last. What was
-/// asked with the key of a certificate that has ended was answered with that one.
-async fn pending_key(store: &Store) -> Result<KeyPair, CertificateError> {
-    let path = store.pending_key();
-    let had = store.pair().await.ok().filter(Pair::holds).map(|pair| pair.key);
-    of_disk(move || {
-        let known = had.or_else(|| fs::read_to_string(&path).ok());
-        if let Some(key) = known.and_then(|pem| KeyPair::from_pem(&pem).ok()) {
-            return Ok(key);
-        }
-        let key = KeyPair::generate()?;
-        store::write(&path, &key.serialize_pem(), 0o600)?;
-        Ok(key)
-    })
-    .await
-}
-
-async fn forget_pending_key(store: &Store) {
-    let path = store.pending_key();
-    if let Err(error) = tokio::fs::remove_file(&path).await
-        && error.kind() != ErrorKind::NotFound
-    {
-        tracing::debug!(%error, path = %path.display(), "remove a key that is in use elsewhere");
+/// Asks with the key with which was asked before. Where what is issued for that is of no use, it is issued again whenever that is asked:
+/// the next try has another key, and so another request.
+async fn obtain_first(client: Client, wanted: &Wanted, store: &Store) -> Result<(), CertificateError> {
+    let key = store.pending_key().await?;
+    let kept = match obtain(client, wanted, &key, Some(wanted.name(&key))).await {
+        Ok(pair) => store.update_at_last(pair).await,
+        Err(error) => Err(error),
+    };
+    match &kept {
+        Ok(()) => store.forget_pending_key().await,
+        Err(error) if error.is_of_no_use() => drop(store.another_pending_key().await?),
+        Err(_) => {}
     }
+    kept
 }
 
 /// Keeps the clients: the client certificate is replaced before it ends, where that is asked for, and what the kubeconfig names is
@@ -270,12 +251,12 @@ async fn rotate(clients: &Clients, cluster: &Cluster, store: &Store) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::fs::PermissionsExt as _, path::Path};
+    use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
     use rcgen::CertificateParams;
     use serde_json::{Value, json};
 
-    use super::*;
+    use super::{store::Pair, *};
     use crate::cluster::connection::tests::{Node, data};
 
     /// A node without certificates whose kubeconfig has this user.
@@ -360,7 +341,7 @@ mod tests {
             let pair = pair(until);
             let name = wanted.name(&KeyPair::from_pem(&pair.key).unwrap());
             store.update(pair).await.unwrap();
-            let asked = wanted.name(&pending_key(&store).await.unwrap());
+            let asked = wanted.name(&store.pending_key().await.unwrap());
             assert_eq!(asked == name, is_again, "until {until}");
         }
     }
@@ -369,14 +350,41 @@ mod tests {
     async fn a_key_that_waits_for_its_certificate_is_its_owners_alone_and_is_asked_with_again() {
         let dir = tempfile::tempdir().unwrap();
         let (store, wanted) = (Store::of(dir.path(), CLIENT), Wanted::of_client("n"));
-        let name = wanted.name(&pending_key(&store).await.unwrap());
-        let mode = fs::metadata(store.pending_key()).unwrap().permissions().mode();
+        let name = wanted.name(&store.pending_key().await.unwrap());
+        let mode = fs::metadata(store.pending()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let again = wanted.name(&pending_key(&store).await.unwrap());
+        let again = wanted.name(&store.pending_key().await.unwrap());
         assert_eq!(again, name, "another agent waits for the same request");
-        forget_pending_key(&store).await;
-        assert!(!store.pending_key().exists());
-        assert_ne!(wanted.name(&pending_key(&store).await.unwrap()), name);
+        store.forget_pending_key().await;
+        assert!(!store.pending().exists());
+        assert_ne!(wanted.name(&store.pending_key().await.unwrap()), name);
+    }
+
+    #[tokio::test]
+    async fn what_is_issued_and_of_no_use_is_not_asked_for_with_the_same_key_again() {
+        let (wanted, good) = (Wanted::of_client("n"), signer::Signer::of(2020, 2999));
+        // No time before 1970 is understood.
+        for (signer, is_used) in [
+            (good.clone(), true),
+            (signer::Signer::of(1960, 2999), false),
+            (signer::Signer::of_another_key(), false),
+        ] {
+            for has_one in [false, true] {
+                let dir = tempfile::tempdir().unwrap();
+                let store = Store::of(&dir.path().join("pki"), CLIENT);
+                if has_one {
+                    store.update(pair(2999)).await.unwrap();
+                }
+                let name = wanted.name(&store.pending_key().await.unwrap());
+                let first = obtain_first(signer.clients().get(), &wanted, &store).await;
+                assert_eq!((first.is_ok(), store.pending().exists()), (is_used, !is_used), "{first:?}");
+                let next = wanted.name(&store.pending_key().await.unwrap());
+                assert_eq!(next == name, is_used, "{first:?}");
+                if !is_used {
+                    obtain_first(good.clients().get(), &wanted, &store).await.unwrap();
+                }
+            }
+        }
     }
 
     const KUBECONFIG: &str = "

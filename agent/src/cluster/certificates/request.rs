@@ -148,7 +148,7 @@ fn answer(name: &str, object: CertificateSigningRequest) -> Result<Option<String
         return Err(refused(name, why));
     }
     let Some(ByteString(certificates)) = status.certificate else { return Ok(None) };
-    let none = || refused(name, "what was issued cannot be understood as a certificate".to_owned());
+    let none = || CertificateError::NotUnderstood(name.to_owned());
     let mut text = String::from_utf8(certificates).map_err(|_not_text| none())?;
     if !text.ends_with('\n') {
         text.push('\n');

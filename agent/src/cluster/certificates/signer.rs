@@ -26,6 +26,8 @@ use crate::cluster::Clients;
 pub(super) struct Signer {
     from: i32,
     until: i32,
+    /// Whether what it issues is of another key than it was asked for.
+    is_of_another_key: bool,
     /// Requests with what was issued for them.
     signed: Arc<Mutex<Vec<Value>>>,
 }
@@ -33,7 +35,12 @@ pub(super) struct Signer {
 impl Signer {
     /// What it signs holds from the first day of a year until the last day of another.
     pub(super) fn of(from: i32, until: i32) -> Self {
-        Self { from, until, signed: Arc::default() }
+        Self { from, until, is_of_another_key: false, signed: Arc::default() }
+    }
+
+    /// What it signs is of another key than it was asked for.
+    pub(super) fn of_another_key() -> Self {
+        Self { is_of_another_key: true, ..Self::of(2020, 2999) }
     }
 
     /// Clients of it.
@@ -60,12 +67,16 @@ impl Signer {
         let sent: CertificateSigningRequest = serde_json::from_slice(sent).unwrap();
         let der = CertificateSigningRequestDer::from_pem_slice(&sent.spec.request.0).unwrap();
         let key = CertReq::from_der(&der).unwrap().info.public_key.subject_public_key;
+        let key = match self.is_of_another_key {
+            true => KeyPair::generate().unwrap().der_bytes().to_vec(),
+            false => key.raw_bytes().to_vec(),
+        };
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.not_before = date_time_ymd(self.from, 1, 1);
         params.not_after = date_time_ymd(self.until, 12, 31);
         let own = CertificateParams::new(Vec::new()).unwrap();
         let issuer = Issuer::new(own, KeyPair::generate().unwrap());
-        let issued = params.signed_by(&Asked(key.raw_bytes().to_vec()), &issuer).unwrap().pem();
+        let issued = params.signed_by(&Asked(key), &issuer).unwrap().pem();
         let mut signed = self.signed.lock().unwrap();
         let metadata = json!({ "name": format!("csr-{}", signed.len()), "resourceVersion": "7" });
         signed.push(object(&metadata, &issued));

@@ -9,6 +9,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use rcgen::KeyPair;
 use tokio_rustls::rustls::sign::CertifiedKey;
 
 use super::pem;
@@ -65,9 +66,19 @@ pub enum CertificateError {
     /// Somebody said yes too long ago.
     #[error("use what was issued for request {0}: it has ended, and another one is asked for")]
     Ended(String),
+    /// Somebody said yes, with something else.
+    #[error("use what was issued for request {0}: it cannot be understood as a certificate")]
+    NotUnderstood(String),
     /// Nobody said anything.
     #[error("get the certificate of request {0}: nobody approved it in time; see `kubectl get csr`")]
     Unanswered(String),
+}
+
+impl CertificateError {
+    /// Whether something was issued that nobody can use: who asks for it again gets the same.
+    pub(super) fn is_of_no_use(&self) -> bool {
+        matches!(self, Self::Ended(_) | Self::NotUnderstood(_) | Self::Unusable { .. })
+    }
 }
 
 /// Pauses before a certificate that was issued is written, or used, again: the first one, and the longest.
@@ -142,8 +153,7 @@ impl Store {
             if fs::read_to_string(&link).is_ok_and(|now| Pair::of(&now) == Pair::of(&text)) {
                 return Ok(());
             }
-            let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&dir);
-            made.map_err(failed("make", &dir))?;
+            make(&dir)?;
             let target = std::path::absolute(&file).map_err(failed("find", &file))?;
             write(&file, &text, 0o600)?;
             let led = lead(&link, &part, &target);
@@ -186,9 +196,43 @@ impl Store {
         self.file(&Timestamp::now().strftime("%Y-%m-%d-%H-%M-%S").to_string())
     }
 
+    /// The key with which a node without a kubeconfig asks: that of the request that it made last, or of the certificate that it has. What
+    /// was asked with the key of a certificate that has ended was answered with that one.
+    pub(super) async fn pending_key(&self) -> Result<KeyPair, CertificateError> {
+        let path = self.pending();
+        let had = self.pair().await.ok().filter(Pair::holds).map(|pair| pair.key);
+        let known = of_disk(move || {
+            let mut keys = fs::read_to_string(&path).ok().into_iter().chain(had);
+            Ok(keys.find_map(|pem| KeyPair::from_pem(&pem).ok()))
+        });
+        match known.await? {
+            Some(key) => Ok(key),
+            None => self.another_pending_key().await,
+        }
+    }
+
+    /// Another one, and so another request.
+    pub(super) async fn another_pending_key(&self) -> Result<KeyPair, CertificateError> {
+        let (dir, path) = (self.dir.clone(), self.pending());
+        of_disk(move || {
+            let key = KeyPair::generate()?;
+            make(&dir)?;
+            write(&path, &key.serialize_pem(), 0o600)?;
+            Ok(key)
+        })
+        .await
+    }
+
+    pub(super) async fn forget_pending_key(&self) {
+        let path = self.pending();
+        if let Err(error) = of_disk(move || remove(&path)).await {
+            tracing::debug!(error = with_causes(&error), "a key that is in use elsewhere stays");
+        }
+    }
+
     /// The key of a request that nobody has answered yet, so that an agent that begins anew asks with the same one
     /// (`tmpPrivateKeyFile` of `pkg/kubelet/certificate/bootstrap/bootstrap.go`).
-    pub(super) fn pending_key(&self) -> PathBuf {
+    pub(super) fn pending(&self) -> PathBuf {
         self.dir.join(format!("{}.key.tmp", self.name))
     }
 }
@@ -203,6 +247,11 @@ fn lead(link: &Path, part: &Path, target: &Path) -> Result<(), CertificateError>
     remove(part)?;
     symlink(target, part).map_err(failed("link", part))?;
     fs::rename(part, link).map_err(failed("replace", link))
+}
+
+/// Makes a directory, where it is not there.
+fn make(dir: &Path) -> Result<(), CertificateError> {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(failed("make", dir))
 }
 
 /// Writes a file whole, or leaves what was there, and nothing beside it.
