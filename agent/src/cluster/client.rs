@@ -7,7 +7,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use berth_core::cluster::certificate::Validity;
-use http::Request;
+use http::{Request, Response};
 use kube::{Client, client::Body};
 use tokio::sync::watch;
 use tower::BoxError;
@@ -29,12 +29,15 @@ pub struct Connection {
     pub(super) made_from: Option<Content>,
     /// How long their certificate holds, where they have one of their own.
     pub(super) validity: Option<Validity>,
+    /// Whether there are none yet: with these, every request fails.
+    pub(super) is_awaited: bool,
 }
 
 /// Of one that has no connections of its own.
 impl From<Client> for Connection {
     fn from(client: Client) -> Self {
-        Self { many: client.clone(), client, wires: Wires::default(), made_from: None, validity: None }
+        let (wires, many) = (Wires::default(), client.clone());
+        Self { client, many, wires, made_from: None, validity: None, is_awaited: false }
     }
 }
 
@@ -49,8 +52,6 @@ impl fmt::Debug for Connection {
 pub struct Clients {
     sender: Arc<watch::Sender<Connection>>,
     receiver: watch::Receiver<Connection>,
-    /// Where the client goes that requests wait for, of those that begin with none.
-    awaited: Option<watch::Sender<Option<Client>>>,
 }
 
 impl fmt::Debug for Clients {
@@ -64,34 +65,26 @@ impl Clients {
     #[must_use]
     pub fn new(connection: impl Into<Connection>) -> Self {
         let (sender, receiver) = watch::channel(connection.into());
-        Self { sender: Arc::new(sender), receiver, awaited: None }
+        Self { sender: Arc::new(sender), receiver }
     }
 
-    /// Begins with none: requests wait for those that are given first, and go to them.
+    /// Begins with none: who may ask before the first ones are given waits until [`there_are_some`](Self::there_are_some).
     pub(super) fn awaited() -> Self {
-        let (awaited, coming) = watch::channel::<Option<Client>>(None);
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let mut coming = coming.clone();
-            async move {
-                let client = coming.wait_for(Option::is_some).await?.clone();
-                let client = client.ok_or("there is no client")?;
-                Ok::<_, BoxError>(client.send(request).await?)
-            }
+        let none = tower::service_fn(|_: Request<Body>| {
+            std::future::ready(Err::<Response<Body>, _>(BoxError::from("the node has no client yet")))
         });
-        Self { awaited: Some(awaited), ..Self::new(Client::new(service, "default")) }
+        Self::new(Connection { is_awaited: true, ..Connection::from(Client::new(none, "default")) })
     }
 
-    /// Whether requests wait.
+    /// Whether there are none yet.
     pub(super) fn are_awaited(&self) -> bool {
-        self.awaited.as_ref().is_some_and(|awaited| awaited.borrow().is_none())
+        self.receiver.borrow().is_awaited
     }
 
     /// Waits until there are some to ask with.
     pub async fn there_are_some(&self) {
-        if let Some(awaited) = &self.awaited {
-            // The sender lives as long as this handle.
-            drop(awaited.subscribe().wait_for(Option::is_some).await);
-        }
+        // The sender lives as long as this handle.
+        drop(self.receiver.clone().wait_for(|now| !now.is_awaited).await);
     }
 
     /// The one of now, for one request or one watch.
@@ -102,9 +95,6 @@ impl Clients {
 
     /// Uses these from now on. Watches begin again with them.
     pub(super) fn replace(&self, connection: Connection) {
-        if let Some(awaited) = &self.awaited {
-            awaited.send_replace(Some(connection.client.clone()));
-        }
         self.sender.send_replace(connection);
     }
 

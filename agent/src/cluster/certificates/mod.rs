@@ -37,8 +37,8 @@ use crate::{causes::with_causes, clock, config::Cluster};
 /// Name of the client certificate's files.
 const CLIENT: &str = "kubelet-client";
 
-/// Clients of the node. Where it has to ask for a certificate first, their requests wait until [`bootstrap`] is done: as who it is before,
-/// the node may ask for nothing else.
+/// Clients of the node. Where it has to ask for a certificate first, there are none until [`bootstrap`] is done: as who it is before, the
+/// node may ask for nothing else.
 ///
 /// # Errors
 /// The kubeconfig, or what it names, cannot be used.

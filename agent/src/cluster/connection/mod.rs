@@ -157,7 +157,7 @@ pub(super) async fn connect_as(
         let way = Way::of(named_proxy.as_deref(), &proxies, &config.cluster_url)?;
         let recipe = Recipe::of(config, way)?;
         let (client, many, validity) = (recipe.client()?, recipe.client()?, recipe.validity());
-        Ok(Connection { client, many, wires: recipe.wires, made_from, validity })
+        Ok(Connection { client, many, wires: recipe.wires, made_from, validity, is_awaited: false })
     });
     let made = made.await.unwrap_or_else(|_cancelled| Err("the agent is stopping".to_owned()));
     made.map_err(wrong)

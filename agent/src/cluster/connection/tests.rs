@@ -499,29 +499,29 @@ async fn what_a_kubeconfig_names_is_read_again_when_it_has_changed() {
 }
 
 #[tokio::test]
-async fn what_is_asked_before_there_are_clients_waits_for_the_first_ones() {
+async fn who_asks_before_there_are_clients_waits_for_the_first_ones() {
     let authority = Authority::new("ours");
     let server = Server::start(&authority, &["127.0.0.1"]).await;
     let (node, _, first) = followed(&server, &authority).await;
     let clients = Clients::awaited();
     assert!(clients.are_awaited());
-    let client = clients.get();
+    who(&clients.get()).await.unwrap_err();
+    let asking = async {
+        clients.there_are_some().await;
+        who(&clients.get()).await
+    };
     let coming = async {
         tokio::time::sleep(LOOK).await;
         assert_eq!(server.requests(), 0);
         clients.replace(node.connection().await.unwrap());
     };
-    let (answer, ()) = tokio::join!(who(&client), coming);
+    let (answer, ()) = tokio::join!(asking, coming);
     assert_eq!(answer.unwrap()["authorization"], "Bearer first");
     assert!(!clients.are_awaited());
     node.write(&first.replace("first", "second"));
     clients.replace(node.connection().await.unwrap());
+    clients.there_are_some().await;
     uses(&clients, "second").await;
-
-    let clients = Clients::awaited();
-    let client = clients.get();
-    drop(clients);
-    who(&client).await.unwrap_err();
 }
 
 #[tokio::test]
