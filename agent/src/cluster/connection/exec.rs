@@ -161,10 +161,7 @@ fn time(text: &str) -> Option<Timestamp> {
 fn usable(credential: &Credential) -> Result<(), String> {
     credential.header()?;
     let Some(identity) = &credential.identity else { return Ok(()) };
-    let certified = certified(&identity.certificates, identity.key.expose_secret());
-    // Why not may quote the key.
-    let why = |_secret| "its certificate and its key cannot be used, or do not belong together".to_owned();
-    certified.map(drop).map_err(why)
+    certified(&identity.certificates, identity.key.expose_secret()).map(drop)
 }
 
 #[cfg(test)]
