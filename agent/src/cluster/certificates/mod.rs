@@ -75,19 +75,19 @@ async fn with_current(cluster: &Cluster, store: &Store) -> Result<Connection, Co
 
 /// As [`with_current`], as soon as it works: another one is asked for only when this one is nearly over, and the one before ends sooner.
 async fn with_current_at_last(cluster: &Cluster, store: &Store) -> Connection {
-    let mut pause = store::AGAIN_MIN;
+    let mut failures = 0_u32;
     loop {
         match with_current(cluster, store).await {
             Ok(connection) => return connection,
             Err(error) => {
+                failures = failures.saturating_add(1);
                 tracing::warn!(
                     error = with_causes(&error),
                     "a certificate that was issued is not used yet; it is tried again"
                 );
             }
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(store::AGAIN_MAX);
+        tokio::time::sleep(again_after(failures)).await;
     }
 }
 
@@ -251,13 +251,16 @@ async fn rotate(clients: &Clients, cluster: &Cluster, store: &Store) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+    use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
     use rcgen::CertificateParams;
     use serde_json::{Value, json};
 
     use super::{store::Pair, *};
     use crate::cluster::connection::tests::{Node, data};
+
+    const LOOK: Duration = Duration::from_millis(50);
+    const SOON: Duration = Duration::from_secs(30);
 
     /// A node without certificates whose kubeconfig has this user.
     fn node(user: Value) -> Node {
@@ -294,12 +297,12 @@ mod tests {
         assert_eq!((clients.validity(), first == second), (first, false));
         let used = async {
             while clients.validity() != second {
-                tokio::time::sleep(store::AGAIN_MIN / 10).await;
+                tokio::time::sleep(LOOK).await;
             }
         };
         tokio::select! {
             () = keep(clients.clone(), cluster) => panic!("it has ended"),
-            used = tokio::time::timeout(store::AGAIN_MAX, used) => used.unwrap(),
+            used = tokio::time::timeout(SOON, used) => used.unwrap(),
         }
     }
 
@@ -387,43 +390,25 @@ mod tests {
         }
     }
 
-    const KUBECONFIG: &str = "
-apiVersion: v1
-kind: Config
-current-context: x
-contexts: [{name: x, context: {cluster: x, user: x}}]
-clusters: [{name: x, cluster: {server: 'https://127.0.0.1:1', insecure-skip-tls-verify: true}}]
-users: [{name: x, user: {}}]
-";
-
-    /// A node with everything in a directory.
-    fn cluster(dir: &Path) -> Cluster {
-        let flags = [("kubeconfig", "kubelet.conf"), ("cert-dir", "pki")];
-        let flags = flags.map(|(name, file)| format!("--{name}={}", dir.join(file).display()));
-        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-        let facts = crate::config::tests::facts();
-        let config = crate::config::tests::load_text("", &flags).unwrap().resolve(&facts).unwrap();
-        Cluster { proxies: berth_core::cluster::proxy::Proxies::default(), ..config.cluster.unwrap() }
-    }
-
     #[tokio::test]
     async fn a_certificate_that_was_replaced_is_used_as_soon_as_the_kubeconfig_can_be_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let cluster = cluster(dir.path());
+        let node = node(json!({}));
+        let cluster = node.cluster();
         let store = Store::of(&cluster.cert_dir, CLIENT);
         let signer = signer::Signer::of(2020, 2999);
         let clients = signer.clients();
-        fs::write(&cluster.kubeconfig, &KUBECONFIG[..KUBECONFIG.len() / 2]).unwrap();
+        let text = fs::read_to_string(&cluster.kubeconfig).unwrap();
+        fs::write(&cluster.kubeconfig, &text[..text.len() / 2]).unwrap();
         let written = async {
             while !store.current().exists() {
-                tokio::time::sleep(store::AGAIN_MIN / 10).await;
+                tokio::time::sleep(LOOK).await;
             }
-            tokio::time::sleep(store::AGAIN_MIN / 2).await;
+            tokio::time::sleep(again_after(1) / 4).await;
             assert!(clients.made_from().is_none());
-            fs::write(&cluster.kubeconfig, KUBECONFIG).unwrap();
+            fs::write(&cluster.kubeconfig, text).unwrap();
         };
         let rotated = async { tokio::join!(rotate(&clients, &cluster, &store), written).0 };
-        tokio::time::timeout(store::AGAIN_MAX, rotated).await.unwrap().unwrap();
+        tokio::time::timeout(SOON, rotated).await.unwrap().unwrap();
         assert!(clients.made_from().is_some());
         assert_eq!(signer.asked(), 1);
     }
@@ -432,9 +417,8 @@ users: [{name: x, user: {}}]
     async fn what_is_issued_for_ever_is_used_and_what_nobody_understands_is_not() {
         // No time before 1970 is understood.
         for (from, until, is_used) in [(2020, 2999, true), (2020, 9999, true), (1960, 2999, false)] {
-            let dir = tempfile::tempdir().unwrap();
-            let cluster = cluster(dir.path());
-            fs::write(&cluster.kubeconfig, KUBECONFIG).unwrap();
+            let node = node(json!({}));
+            let cluster = node.cluster();
             let store = Store::of(&cluster.cert_dir, CLIENT);
             let signer = signer::Signer::of(from, until);
             let rotated = rotate(&signer.clients(), &cluster, &store).await;

@@ -5,9 +5,9 @@ use std::{
     io::Write as _,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink},
     path::{Path, PathBuf},
-    time::Duration,
 };
 
+use berth_core::cluster::certificate::again_after;
 use jiff::Timestamp;
 use rcgen::KeyPair;
 use tokio_rustls::rustls::sign::CertifiedKey;
@@ -81,10 +81,6 @@ impl CertificateError {
     }
 }
 
-/// Pauses before a certificate that was issued is written, or used, again: the first one, and the longest.
-pub(super) const AGAIN_MIN: Duration = Duration::from_millis(500);
-pub(super) const AGAIN_MAX: Duration = Duration::from_secs(30);
-
 /// A certificate, its chain and its key, in PEM form.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Pair {
@@ -95,7 +91,7 @@ pub(super) struct Pair {
 impl Pair {
     /// Whether it has a certificate that has not ended.
     pub(super) fn holds(&self) -> bool {
-        pem::told(&self.certificates).is_some_and(|it| !it.validity.has_ended(Timestamp::now()))
+        pem::validity(&self.certificates).is_some_and(|it| !it.has_ended(Timestamp::now()))
     }
 
     /// As it is presented; `place` is where it is, for who reads the error.
@@ -172,10 +168,11 @@ impl Store {
     pub(super) async fn update_at_last(&self, pair: Pair) -> Result<(), CertificateError> {
         // One name however often it is tried, so that nothing piles up.
         let file = self.file_of_now();
-        let mut pause = AGAIN_MIN;
+        let mut failures = 0_u32;
         loop {
             match self.update_in(file.clone(), pair.clone()).await {
                 Err(error @ CertificateError::Io { .. }) => {
+                    failures = failures.saturating_add(1);
                     tracing::warn!(
                         error = with_causes(&error),
                         "a certificate that was issued cannot be written"
@@ -183,8 +180,7 @@ impl Store {
                 }
                 done => return done,
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(AGAIN_MAX);
+            tokio::time::sleep(again_after(failures)).await;
         }
     }
 

@@ -1,6 +1,6 @@
-use std::os::unix::fs::MetadataExt as _;
+use std::{os::unix::fs::MetadataExt as _, time::Duration};
 
-use rcgen::{CertificateParams, KeyPair};
+use rcgen::CertificateParams;
 
 use super::*;
 
