@@ -9,7 +9,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use super::{
-    pem::{all_hold, only},
+    pem::{chain, only},
     store::{CertificateError, Pair, of_disk, read, write},
 };
 use crate::{causes::with_causes, cluster::connection::unusable};
@@ -17,17 +17,25 @@ use crate::{causes::with_causes, cluster::connection::unusable};
 /// Whether a kubeconfig is there, and the certificate that it holds, if it does, is its key's own, and nothing of its chain has ended
 /// (`isClientConfigStillValid`).
 pub(super) async fn is_usable(path: &Path) -> bool {
-    let why = match identity(path).await.map(|identity| identity.pair) {
-        Ok(pair) if !all_hold(&pair.certificates, Timestamp::now()) => "its chain has ended".to_owned(),
-        Ok(pair) => match pair.certified(path) {
-            Ok(_) => return true,
-            Err(error) => with_causes(&error),
-        },
-        Err(CertificateError::NoIdentity(_)) => return true,
-        Err(error) => with_causes(&error),
+    let fault = match identity(path).await {
+        Ok(identity) => fault(&identity.pair, path),
+        Err(CertificateError::NoIdentity(_)) => None,
+        Err(error) => Some(with_causes(&error)),
     };
-    tracing::debug!(why, "the kubeconfig is not used");
-    false
+    if let Some(why) = &fault {
+        tracing::debug!(why, "the kubeconfig is not used");
+    }
+    fault.is_none()
+}
+
+/// Why a pair cannot be used.
+fn fault(pair: &Pair, path: &Path) -> Option<String> {
+    let now = Timestamp::now();
+    match chain(&pair.certificates) {
+        None => Some("it has no certificate, or one that cannot be understood".to_owned()),
+        Some(chain) if chain.iter().any(|it| it.has_ended(now)) => Some("its chain has ended".to_owned()),
+        Some(_) => pair.certified(path).err().map(|error| with_causes(&error)),
+    }
 }
 
 /// Who a node is by its kubeconfig.
@@ -170,6 +178,16 @@ mod tests {
             });
             fs::write(&path, text.to_string()).unwrap();
             assert_eq!(is_usable(&path).await, is_used, "{chain}");
+        }
+        let why = |chain: &str| {
+            let pair = Pair { certificates: chain.to_owned(), key: own.serialize_pem() };
+            fault(&pair, &path)
+        };
+        assert_eq!(why(&holds), None);
+        assert_eq!(why(&ended).unwrap(), "its chain has ended");
+        let broken = holds.replace("\nM", "\n!");
+        for chain in [String::new(), broken.clone(), format!("{holds}{broken}")] {
+            assert_eq!(why(&chain).unwrap(), "it has no certificate, or one that cannot be understood");
         }
     }
 

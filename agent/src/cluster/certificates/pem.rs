@@ -42,11 +42,10 @@ pub(in crate::cluster) fn validity(pem: &str) -> Option<Validity> {
     told(pem).map(|told| told.validity)
 }
 
-/// Whether a text has certificates, and none of them has ended.
-pub(super) fn all_hold(pem: &str, now: Timestamp) -> bool {
-    let all: Option<Vec<Told>> =
-        CertificateDer::pem_slice_iter(pem.as_bytes()).map(|der| of_der(&der.ok()?)).collect();
-    all.is_some_and(|all| !all.is_empty() && all.iter().all(|it| !it.validity.has_ended(now)))
+/// How long each certificate of a text holds; nothing where there is none, or one that is not understood.
+pub(super) fn chain(pem: &str) -> Option<Vec<Validity>> {
+    let all = CertificateDer::pem_slice_iter(pem.as_bytes()).map(|der| Some(of_der(&der.ok()?)?.validity));
+    all.collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())
 }
 
 fn of_der(der: &[u8]) -> Option<Told> {
