@@ -73,11 +73,11 @@ async fn answer(client: Client, node: &str, request: &Request) -> Answer {
     }
 }
 
-/// Whether an answer is about the pod of the request. Whoever answers for the server may say anything; a mirror has the UID that it gets.
+/// Whether an answer is about the pod of the request. Whoever answers for the server may say anything; a mirror has whatever UID it gets.
 fn is_meant(request: &Request, pod: &Known) -> bool {
     let is_same = match &request.call {
         Call::PatchStatus { uid, .. } | Call::Delete { uid } => pod.uid == *uid,
-        Call::CreateMirror(_) => true,
+        Call::CreateMirror(_) => !pod.uid.as_str().is_empty(),
     };
     is_same && pod.name == request.name
 }
@@ -180,26 +180,34 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_is_being_removed_gets_no_mirrors() {
+    async fn a_node_that_is_being_removed_gets_no_mirrors_and_a_mirror_without_uid_is_none() {
         let manifest =
             r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dns-n", "namespace": "a"}}"#;
         let mirror = Mirror { hash: "h".to_owned(), manifest: manifest.into() };
         let name = PodName { namespace: "a".to_owned(), name: "dns-n".to_owned() };
         let request = Request { op: OpId(1), name, call: Call::CreateMirror(mirror) };
-        for (metadata, is_made) in [
-            (json!({"name": "n", "uid": "u"}), true),
-            (json!({"name": "n", "uid": "u", "deletionTimestamp": "2026-11-23T20:00:00Z"}), false),
+        let failed = Answer::Failed { retry_after: Duration::ZERO };
+        for (metadata, uid, expected) in [
+            (json!({"name": "n", "uid": "u"}), "m", None),
+            (json!({"name": "n", "uid": "u"}), "", Some(failed)),
+            (
+                json!({"name": "n", "uid": "u", "deletionTimestamp": "2026-11-23T20:00:00Z"}),
+                "m",
+                Some(Answer::Gone),
+            ),
         ] {
             let service = tower::service_fn(move |request: http::Request<Body>| {
-                let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dns-n", "namespace": "a"}});
+                let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dns-n", "namespace": "a", "uid": uid}});
                 let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata.clone()});
                 let object = if request.method() == http::Method::POST { pod } else { node };
                 let body = Body::from(object.to_string().into_bytes());
                 async move { Ok::<_, Infallible>(http::Response::new(body)) }
             });
             let told = answer(Client::new(service, "default"), "n", &request).await;
-            assert_eq!(matches!(told, Answer::Pod(_)), is_made, "{told:?}");
-            assert_eq!(told == Answer::Gone, !is_made, "{told:?}");
+            match expected {
+                Some(expected) => assert_eq!(told, expected),
+                None => assert!(matches!(&told, Answer::Pod(pod) if pod.uid.as_str() == "m"), "{told:?}"),
+            }
         }
     }
 }
