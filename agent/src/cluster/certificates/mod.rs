@@ -75,16 +75,25 @@ async fn with_current(cluster: &Cluster, store: &Store) -> Result<Connection, Co
 
 /// As [`with_current`], as soon as it works: another one is asked for only when this one is nearly over, and the one before ends sooner.
 async fn with_current_at_last(cluster: &Cluster, store: &Store) -> Connection {
+    at_last("a certificate that was issued is not used yet; it is tried again", || {
+        with_current(cluster, store)
+    })
+    .await
+}
+
+/// Tries until it works, ever later, and tells why it does not yet.
+async fn at_last<T, E, F>(failed: &str, attempt: impl Fn() -> F) -> T
+where
+    E: std::error::Error + 'static,
+    F: Future<Output = Result<T, E>>,
+{
     let mut failures = 0_u32;
     loop {
-        match with_current(cluster, store).await {
-            Ok(connection) => return connection,
+        match attempt().await {
+            Ok(done) => return done,
             Err(error) => {
                 failures = failures.saturating_add(1);
-                tracing::warn!(
-                    error = with_causes(&error),
-                    "a certificate that was issued is not used yet; it is tried again"
-                );
+                tracing::warn!(error = with_causes(&error), "{failed}");
             }
         }
         tokio::time::sleep(again_after(failures)).await;
@@ -97,20 +106,8 @@ pub async fn bootstrap(cluster: &Cluster, clients: &Clients) {
     if !clients.are_awaited() && !is_bootstrap_needed(cluster).await {
         return;
     }
-    let mut failures = 0_u32;
-    loop {
-        match bootstrap_once(cluster).await {
-            Ok(connection) => return clients.replace(connection),
-            Err(error) => {
-                failures = failures.saturating_add(1);
-                tracing::warn!(
-                    error = with_causes(&error),
-                    "get a certificate for the node; it is tried again"
-                );
-                tokio::time::sleep(again_after(failures)).await;
-            }
-        }
-    }
+    let failed = "get a certificate for the node; it is tried again";
+    clients.replace(at_last(failed, || bootstrap_once(cluster)).await);
 }
 
 async fn bootstrap_once(cluster: &Cluster) -> Result<Connection, CertificateError> {
@@ -180,17 +177,13 @@ async fn replace(clients: &Clients, cluster: &Cluster) {
 
 /// The same as [`adopt`], however often the disk refuses; an error where there is none: a kubeconfig with a token, or a plugin.
 async fn adopt_at_last(cluster: &Cluster, store: &Store) -> Result<(), CertificateError> {
-    let mut failures = 0_u32;
-    loop {
+    let attempt = || async {
         match adopt(cluster, store).await {
-            Err(error) if !matches!(error, CertificateError::NoIdentity(_)) => {
-                failures = failures.saturating_add(1);
-                tracing::warn!(error = with_causes(&error), "keep the client certificate; it is tried again");
-                tokio::time::sleep(again_after(failures)).await;
-            }
-            ended => return ended,
+            Err(error) if !matches!(error, CertificateError::NoIdentity(_)) => Err(error),
+            ended => Ok(ended),
         }
-    }
+    };
+    at_last("keep the client certificate; it is tried again", attempt).await
 }
 
 /// Takes the certificate that a kubeconfig holds as the first one, as the kubelet does. One in files stays there: until the agent has got

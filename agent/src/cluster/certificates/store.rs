@@ -7,12 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use berth_core::cluster::certificate::again_after;
 use jiff::Timestamp;
 use rcgen::KeyPair;
 use tokio_rustls::rustls::sign::CertifiedKey;
 
-use super::pem;
+use super::{at_last, pem};
 use crate::{
     causes::with_causes,
     cluster::{ApiError, ConnectError},
@@ -168,20 +167,13 @@ impl Store {
     pub(super) async fn update_at_last(&self, pair: Pair) -> Result<(), CertificateError> {
         // One name however often it is tried, so that nothing piles up.
         let file = self.file_of_now();
-        let mut failures = 0_u32;
-        loop {
+        let attempt = || async {
             match self.update_in(file.clone(), pair.clone()).await {
-                Err(error @ CertificateError::Io { .. }) => {
-                    failures = failures.saturating_add(1);
-                    tracing::warn!(
-                        error = with_causes(&error),
-                        "a certificate that was issued cannot be written"
-                    );
-                }
-                done => return done,
+                Err(error @ CertificateError::Io { .. }) => Err(error),
+                done => Ok(done),
             }
-            tokio::time::sleep(again_after(failures)).await;
-        }
+        };
+        at_last("a certificate that was issued cannot be written", attempt).await
     }
 
     fn file(&self, of: &str) -> PathBuf {
