@@ -47,7 +47,6 @@ use crate::{
     registry_accounts::NodeAccounts,
     runtime::{self, GroupedTasks, ObservedNode, Shims, probe},
     store::{EndedPods, Store},
-    sys,
     view::View,
     workers::{Sort, Workers},
 };
@@ -55,8 +54,8 @@ use crate::{
 /// Records with their pods.
 type Pods = Vec<(PodRecord, Arc<Pod>)>;
 
-/// How long tasks may take to end when the agent stops, so that all of it ends within two seconds. What they do is found
-/// again at the next start.
+/// How long tasks may take to end when the agent stops, so that all of it ends within two seconds, its log included. What they do is
+/// found again at the next start.
 const STOP_WITHIN: Duration = Duration::from_secs(1);
 
 /// UIDs that are named when pods are left alone.
@@ -97,7 +96,6 @@ fn perform(config: Config, until: Until) -> Result<()> {
         geteuid().is_root(),
         "only root may run the agent, since it makes mounts, namespaces and cgroups: try it with sudo"
     );
-    sys::give_memory_back();
     kernel::prepare(&config)?;
     match limits::raise_open_files() {
         Ok(files) => tracing::debug!(files, "limit of open files"),

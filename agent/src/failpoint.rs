@@ -12,6 +12,8 @@ use nix::{
     unistd::Pid,
 };
 
+use crate::own_log;
+
 /// Points within effects, after something was made that a restart must find, and some of the loop.
 const INNER: &[&str] = &[
     "sandbox.record-created",
@@ -85,6 +87,7 @@ impl Failpoint {
         let Some(doom) = self.0.as_ref().filter(|doom| doom.label == label) else { return };
         if doom.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             tracing::warn!(label, "dying on request");
+            own_log::flush();
             // As a power cut would: no destructor, no handler. SIGKILL cannot fail on oneself.
             let _cannot_fail = kill(Pid::this(), Signal::SIGKILL);
         }

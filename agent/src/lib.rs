@@ -29,6 +29,7 @@ pub mod network;
 pub mod node_loop;
 pub mod objects;
 mod one_thread;
+mod own_log;
 pub mod pod_status;
 mod processes;
 mod program;

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    io::{self, Write},
+    io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -17,7 +17,10 @@ use super::{
     pods::{self, Columns},
     run, terminal,
 };
-use crate::config::{KubeletFlags, Settings};
+use crate::{
+    config::{KubeletFlags, Settings},
+    own_log,
+};
 
 /// The release of Kubernetes whose kubelet this is: what `kubelet --version` says, which kubeadm compares.
 const KUBERNETES: &str = "Kubernetes v1.36.3";
@@ -127,14 +130,12 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(Invocation::Berth(command)) => perform(*command),
         Err(error) => return shown(&error),
     };
-    result.unwrap_or_else(|failure| {
-        let (message, code) = failure.into_parts();
-        if let Some(message) = message {
-            // When nobody can be told, the exit code still says it.
-            drop(writeln!(io::stderr(), "berth: {}", harmless(&message)));
-        }
-        code
-    })
+    let (message, code) = match result {
+        Ok(code) => (None, code),
+        Err(failure) => failure.into_parts(),
+    };
+    own_log::end(&message.map(|message| format!("berth: {}\n", harmless(&message))).unwrap_or_default());
+    code
 }
 
 enum Invocation {

@@ -1,5 +1,7 @@
 //! `berth run`: the agent, and `berth reset`: its end.
 
+use std::io;
+
 use tracing_subscriber::{EnvFilter, fmt};
 
 use super::ask::Failure;
@@ -7,6 +9,7 @@ use crate::{
     app,
     config::{Config, Facts, KubeletFlags, Settings, ignored},
     document::Faults,
+    own_log, sys,
 };
 
 /// Runs the agent until it is told to stop.
@@ -20,8 +23,11 @@ pub(super) fn reset(flags: KubeletFlags) -> Result<(), Failure> {
 }
 
 fn config(flags: KubeletFlags) -> Result<Config, Failure> {
+    // Before there is a second thread, which is that of the log.
+    sys::give_memory_back();
+    own_log::start().map_err(unstarted)?;
     let settings = Settings::load(flags).and_then(Settings::read_containerd).map_err(wrong)?;
-    log_to_stderr(&settings);
+    begin_log(&settings);
     for ignored in ignored(&settings) {
         tracing::warn!(place = %ignored.place, "{} is understood, but not yet acted on", ignored.name);
     }
@@ -31,6 +37,10 @@ fn config(flags: KubeletFlags) -> Result<Config, Failure> {
     }
     let facts = Facts::gather(&settings.flags.root_dir).map_err(|error| Failure::from_error(&error))?;
     settings.resolve(&facts).map_err(unfit)
+}
+
+fn unstarted(error: io::Error) -> Failure {
+    Failure::Failed(format!("failed to start the thread of the log: {error}"))
 }
 
 /// What is wrong with a configuration, as a failure.
@@ -46,14 +56,14 @@ fn unfit(faults: Faults) -> Failure {
 /// Levels of klog: up to 1 state changes, from 4 decisions, from 6 everything. The client of the API server would show answers that it
 /// cannot read, and with them what is secret; whoever asked says that they cannot be read. The library of HTTP/2 would write a line
 /// for each odd frame, and a container that is probed may send nothing else.
-fn log_to_stderr(settings: &Settings) {
+fn begin_log(settings: &Settings) {
     let logging = settings.kubelet.logging.clone().unwrap_or_default();
     let level = match logging.verbosity.unwrap_or(0) {
         0..=3 => "info,kube_client=error,h2=error",
         4..=5 => "info,kube_client=error,h2=error,berth=debug,berth_core=debug,berth_cni=debug",
         _ => "debug,kube_client=error,h2=error,berth=trace,berth_core=trace,berth_cni=trace",
     };
-    let subscriber = fmt().with_env_filter(EnvFilter::new(level)).with_writer(std::io::stderr);
+    let subscriber = fmt().with_env_filter(EnvFilter::new(level)).with_writer(own_log::lines);
     if logging.format.as_deref() == Some("json") {
         subscriber.json().init();
     } else {

@@ -1,23 +1,27 @@
 //! One hung thing costs one pod: while a file system, a disk or containerd does not answer, all others go on, the agent can
-//! be stopped and started, and everything heals by itself.
+//! be stopped and started, and everything heals by itself. A log of the agent that nobody takes costs none.
 
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, PipeReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings, berth, berth_json};
+use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings, berth, berth_command, berth_json};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::wait::{self, Look};
-use nix::fcntl::OFlag;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
+use nix::unistd::{Pid, mkfifo};
 use serde_json::{Value, json};
 
 use crate::dead_fs::{DeadFs, Disk, Server};
-use crate::kit::{SOON, events, eventually, pod, shell};
+use crate::kit::{SOON, events, eventually, pod, shell, sleeper};
 use crate::suite::{Test, same, test};
 
 /// How long each of them hangs at least.
@@ -37,6 +41,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("stalls::a_frozen_disk_under_the_logs", frozen_logs).long(),
         test("stalls::a_containerd_that_never_answers", silent_containerd).long(),
         test("stalls::a_root_directory_that_hangs_while_it_is_read", root_hangs),
+        test("stalls::a_log_that_nobody_takes", unread_log),
     ]
 }
 
@@ -102,7 +107,7 @@ fn ticks(node: &Node) -> Result<u64> {
 /// The agent waits, and uses next to nothing of the processor.
 fn is_quiet(node: &Node) -> Result<()> {
     let before = ticks(node)?;
-    std::thread::sleep(AT_REST);
+    thread::sleep(AT_REST);
     let used = ticks(node)? - before;
     ensure!(used <= TICKS_AT_REST, "{used} ticks in {AT_REST:?}");
     Ok(())
@@ -318,4 +323,73 @@ fn root_hangs() -> Result<()> {
     fs::remove_dir(Path::new(ROOT_DIR).join("pods/unknown"))?;
     node.agent.start()?;
     node.end()
+}
+
+/// At this level all that a source wants is a line.
+const TELLS_ALL: u32 = 6;
+/// Three lines of this length are more than the agent keeps of its log (`WAITING_MAX` of the agent).
+const LONG_LINE: usize = 400 << 10;
+
+/// The agent works while nobody takes its log, ends in time also when it has something to say, and goes on with its log, with the
+/// number of the lines that were lost, as soon as somebody takes it.
+fn unread_log() -> Result<()> {
+    let kubelet = json!({ "logging": { "verbosity": TELLS_ALL } });
+    let mut node = Node::prepare(&Settings { kubelet, ..Settings::default() })?;
+    let (mut refused, unread) = untaken(berth_command(&["run", "--config", "/nowhere"])?)?;
+    ensure!(!ends_soon(&mut refused)?.success(), "it ran without a configuration");
+    drop(unread);
+
+    let (mut agent, unread) = untaken(node.agent.command()?)?;
+    eventually("the agent to answer", &true, || Ok(node.pods().is_ok()))?;
+    let mut long: Value = serde_json::from_str(&sleeper("long"))?;
+    long["metadata"]["annotations"] = json!({ "note": "x".repeat(LONG_LINE) });
+    node.apply("long", &long.to_string())?;
+    node.ready("long")?;
+    for name in ["second", "third"] {
+        node.apply(name, &sleeper(name))?;
+        node.ready(name)?;
+    }
+    let log = node.world.root().join("taken.log");
+    let said =
+        |text: &str| eventually(text, &true, || Ok(String::from_utf8_lossy(&fs::read(&log)?).contains(text)));
+    take(unread, File::create(&log)?);
+    said("lines of it are lost lines=")?;
+    terminate(&mut agent)?;
+    said("stopping; pods go on")?;
+
+    let (mut agent, _unread) = untaken(node.agent.command()?)?;
+    eventually("the next agent to answer", &true, || Ok(node.pods().is_ok()))?;
+    terminate(&mut agent)?;
+    node.agent.start()?;
+    node.end()
+}
+
+/// Starts an agent whose log is a pipe that is full, with the end at which nobody reads.
+fn untaken(mut command: Command) -> Result<(Child, PipeReader)> {
+    let (reader, mut full) = io::pipe()?;
+    let capacity = usize::try_from(fcntl(&full, FcntlArg::F_GETPIPE_SZ)?)?;
+    full.write_all(&vec![b'\n'; capacity])?;
+    let agent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(full).spawn()?;
+    Ok((agent, reader))
+}
+
+/// Takes from now on what is in a pipe.
+fn take(mut pipe: PipeReader, mut file: File) {
+    thread::spawn(move || io::copy(&mut pipe, &mut file));
+}
+
+fn terminate(agent: &mut Child) -> Result<()> {
+    kill(Pid::from_raw(i32::try_from(agent.id())?), Signal::SIGTERM)?;
+    let status = ends_soon(agent)?;
+    ensure!(status.success(), "the agent ended with {status}");
+    Ok(())
+}
+
+fn ends_soon(agent: &mut Child) -> Result<ExitStatus> {
+    let began = Instant::now();
+    let status = wait::until("the agent to end", POD_LIMIT, || {
+        Ok(agent.try_wait()?.map_or_else(|| Look::NotYet("it runs".to_owned()), Look::Ready))
+    })?;
+    ensure!(began.elapsed() < STOP, "the agent took {:?} to end", began.elapsed());
+    Ok(status)
 }
