@@ -2,7 +2,7 @@
 //!
 //! A plugin runs in a process group of its own, which is killed when the deadline passes, when it prints too much, or
 //! when the caller gives up (the future is dropped), unless the process is about to end. It inherits the environment and no
-//! descriptor.
+//! descriptor. When this process ends, it goes on, and what it prints does not end it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,13 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::disk::Disk;
 use crate::error::{PluginError, PluginFailure, truncate};
 use crate::name::PluginType;
+use crate::pipe;
 use crate::plan::Request;
 
 /// The most a plugin may print on standard output, in bytes.
@@ -32,6 +33,8 @@ const BUSY_RETRIES: u32 = 6;
 const BUSY_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How long the pipes of a plugin that ended may stay open in processes it left behind.
 const PIPE_GRACE: Duration = Duration::from_millis(500);
+/// How much is read at once, in bytes. One turn of the task empties a full pipe: by the next one `PIPE_GRACE` may have passed.
+const CHUNK: usize = 64 << 10;
 
 /// Whether plugins go on when their callers give up. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -160,13 +163,8 @@ impl Running {
         let work = move || {
             let program = find(&plugin, &bin_dirs)?;
             let mut command = Command::new(&program);
-            command
-                .envs(env)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .process_group(0);
-            Self::started(&program, command.spawn(), unless)
+            command.envs(env).process_group(0);
+            Self::started(&program, spawn_with_pipes(command), unless)
         };
         let spawned = programs.disk.run(deadline, work).await;
         spawned.map_err(|source| PluginFailure::Spawn { program: request.plugin.as_str().into(), source })?
@@ -201,7 +199,8 @@ impl Running {
             tokio::select! {
                 // Not polled again once done.
                 closed = &mut pipes => {
-                    closed?;
+                    // Nobody reads on: it would wait for ever.
+                    closed.inspect_err(|_failed| self.group.unless = GoOn::default())?;
                     self.child.wait().await.map_err(PluginFailure::Pipe)?
                 }
                 // Cancel-safe: waiting again would give the same status.
@@ -221,6 +220,17 @@ impl Running {
     }
 }
 
+/// The command ends here with its ends of the pipes, so that what is printed ends with the plugin.
+fn spawn_with_pipes(mut command: Command) -> io::Result<Child> {
+    let (printed, stdout) = pipe::unbroken()?;
+    let (complained, stderr) = pipe::unbroken()?;
+    let printed = ChildStdout::from_std(printed.into())?;
+    let complained = ChildStderr::from_std(complained.into())?;
+    let mut child = command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr).spawn()?;
+    (child.stdout, child.stderr) = (Some(printed), Some(complained));
+    Ok(child)
+}
+
 #[derive(Clone, Copy)]
 enum Excess {
     Fails,
@@ -234,7 +244,7 @@ async fn collect(
     excess: Excess,
 ) -> Result<(), PluginFailure> {
     let Some(mut pipe) = pipe else { return Ok(()) };
-    let mut chunk = vec![0; 8192];
+    let mut chunk = vec![0; CHUNK];
     loop {
         let read = pipe.read(&mut chunk).await.map_err(PluginFailure::Pipe)?;
         let room = max - into.len();

@@ -22,6 +22,7 @@ pub mod load;
 mod locks;
 pub mod name;
 pub mod netns;
+mod pipe;
 pub mod plan;
 pub mod record;
 pub mod result;

@@ -1,13 +1,13 @@
 //! The command line, from add to del.
 
 use std::fs;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, result_with_ip};
+use crate::fixture::{Fixture, result_with_ip, wait_until};
 
-fn berth_cni(fixture: &Fixture, args: &[&str]) -> Output {
+fn command(fixture: &Fixture, args: &[&str]) -> Command {
     let dirs = [
         ("--conf-dir", fixture.root.path().join("conf")),
         ("--bin-dir", fixture.bin()),
@@ -17,7 +17,12 @@ fn berth_cni(fixture: &Fixture, args: &[&str]) -> Output {
     for (option, dir) in dirs {
         command.arg(option).arg(dir);
     }
-    command.args(args).output().unwrap()
+    command.args(args);
+    command
+}
+
+fn berth_cni(fixture: &Fixture, args: &[&str]) -> Output {
+    command(fixture, args).output().unwrap()
 }
 
 fn json_of(output: &Output) -> Value {
@@ -69,6 +74,27 @@ fn gc_removes_what_the_command_attached() {
     let valid = &fixture.calls()[0]["stdin"]["cni.dev/valid-attachments"];
     assert_eq!(valid.as_array().unwrap().len(), 2, "{valid}");
     assert_eq!(fixture.take_calls(), ["GC a"]);
+}
+
+/// More than a pipe of the usual size holds, which nobody empties any more.
+#[tokio::test]
+async fn a_plugin_of_a_command_that_was_killed_goes_on_whatever_it_prints() {
+    let fixture = Fixture::new(&["a"]);
+    let gate = fixture.bin().join("gate");
+    fixture.control("a", &json!({"ADD": {"wait_for": gate, "stderr_flood": 200_000, "flood": 200_000}}));
+    let conf = fixture.root.path().join("conf");
+    fs::create_dir(&conf).unwrap();
+    fs::write(conf.join("10.conflist"), r#"{"name":"net","cniVersion":"1.1.0","plugins":[{"type":"a"}]}"#)
+        .unwrap();
+    let mut add = command(&fixture, &["add", "--id", "id1", "--netns", "/proc/self/ns/net"]);
+    let mut add = add.stdout(Stdio::null()).spawn().unwrap();
+    fixture.wait_for_calls(1).await;
+    add.kill().unwrap();
+    add.wait().unwrap();
+    let was_done = fixture.done().len();
+    fs::write(gate, "").unwrap();
+    wait_until("the plugin's end", || fixture.done().len() == 1).await;
+    assert_eq!(was_done, 0);
 }
 
 #[test]

@@ -117,7 +117,7 @@ async fn a_hanging_plugin_is_killed_with_its_children() {
 
 /// An ADD that does not end before `until` is there, and the process that its plugin has started.
 async fn hanging_add(fixture: &Fixture, until: &Path) -> (JoinHandle<()>, String) {
-    fixture.control("a", &json!({"ADD": {"leave_child": true, "wait_for": until, "stdout": ""}}));
+    fixture.control("a", &json!({"ADD": {"leave_child": true, "wait_for": until, "stderr": "late"}}));
     let runtime = fixture.runtime.clone();
     let add = tokio::spawn(async move {
         drop(runtime.add(&list("1.0.0", &["a"]), &attachment("id1"), deadline()).await);
@@ -136,7 +136,7 @@ async fn a_caller_that_gives_up_leaves_no_plugin_behind() {
     ended(&child).await;
 }
 
-/// What it is at, it ends by itself, as long as it says nothing to who is gone.
+/// What it is at, it ends by itself, and what it says to who is gone does not end it.
 #[tokio::test]
 async fn a_plugin_of_a_process_that_is_about_to_end_goes_on() {
     let fixture = Fixture::new(&["a"]);
@@ -151,6 +151,22 @@ async fn a_plugin_of_a_process_that_is_about_to_end_goes_on() {
     nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL).unwrap();
     wait_until("the plugin's end", || fixture.done().len() == 1).await;
     assert_eq!((is_cancelled, was_done), (true, 0));
+}
+
+/// Nobody reads on, and it would wait for ever.
+#[tokio::test]
+async fn what_prints_too_much_does_not_go_on() {
+    let fixture = Fixture::new(&["a"]);
+    fixture.control("a", &json!({"ADD": {"leave_child": true, "flood": 3_000_000}}));
+    fixture.runtime.let_plugins_go_on();
+    let error =
+        fixture.runtime.add(&list("1.0.0", &["a"]), &attachment("id1"), deadline()).await.unwrap_err();
+    assert!(
+        matches!(error, CniError::Plugin { source: PluginFailure::TooMuchOutput { .. }, .. }),
+        "{error:?}"
+    );
+    ended(&fs::read_to_string(fixture.bin().join("child.pid")).unwrap()).await;
+    assert_eq!(fixture.done().len(), 0);
 }
 
 /// A process that a plugin leaves behind on purpose holds the pipes; it must not hold up the answer.

@@ -292,14 +292,15 @@ fn between_plugins() -> Result<()> {
 }
 
 /// The agent dies, or is stopped, while a plugin runs, which goes on for longer than the next one needs to start: that one waits
-/// for it, since nobody would remove what it makes after a DEL.
+/// for it, since nobody would remove what it makes after a DEL. What it prints meanwhile, which nobody reads, does not end it.
 fn in_a_plugin(signal: i32) -> Result<()> {
     let world = World::here()?;
     let plugins = world.root().join("plugins");
     fs::create_dir(&plugins)?;
     let [armed, order, gate] = ["armed", "order", "gate"].map(|name| world.root().join(name));
     let plugin = format!(
-        "#!/bin/sh\nconfig=$(cat)\nwho=$CNI_COMMAND\nif rm {armed} 2>/dev/null; then kill -{signal} $PPID; until test -e {gate}; do sleep 0.1; done; who=orphan; fi\n\
+        "#!/bin/sh\nconfig=$(cat)\nwho=$CNI_COMMAND\nif rm {armed} 2>/dev/null; then\n\
+         kill -{signal} $PPID; until test -e {gate}; do sleep 0.1; done; echo late >&2; echo late; who=orphan; fi\n\
          printf %s \"$config\" | {bridge}\ncode=$?\necho $who >> {order}\nexit $code\n",
         armed = armed.display(),
         bridge = components::binary("bridge")?.display(),
