@@ -46,6 +46,9 @@ const READ_WITHIN: Duration = Duration::from_secs(10);
 /// needs the same sandbox.
 const LEFTOVER_WITHIN: Duration = Duration::from_secs(30);
 
+/// Longest question whether pods can be wired: the configuration is read, and each of its plugins asked for its STATUS.
+pub const ANSWERS_WITHIN: Duration = READ_WITHIN.saturating_add(PLUGINS_WITHIN);
+
 /// Whether pods can be wired, or why not; `None` before the first look.
 pub type Readiness = Option<Result<(), String>>;
 

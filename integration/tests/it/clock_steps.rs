@@ -247,7 +247,7 @@ fn renewed(cluster: &Cluster, times: usize) -> Result<Value> {
 }
 
 /// Nothing that a watch has seen of an object until now was unready. A mark tells where that is.
-fn never_unready(cluster: &Cluster, watch: &Watch, kind: &str, name: &str) -> Result<()> {
+pub(crate) fn never_unready(cluster: &Cluster, watch: &Watch, kind: &str, name: &str) -> Result<()> {
     let mark = json!({ "metadata": { "annotations": { "mark": "last" } } });
     cluster.request("PATCH", &format!("{kind}/{name}"), "application/merge-patch+json", &mark)?;
     let is_marked = |seen: &Seen| seen.object["metadata"]["annotations"]["mark"] == "last";

@@ -11,6 +11,7 @@ mod health;
 mod images;
 mod oom;
 mod patch;
+mod ready;
 mod report;
 mod resources;
 
@@ -25,14 +26,18 @@ pub use self::{
     addresses::{Family, Found, NodeIps, given_fault},
     conditions::Pressure,
     events::{Note, runtime_fault, starting},
-    health::{Health, next_change},
+    health::Health,
     images::Image,
     oom::OomLog,
     patch::{differs, patch},
+    ready::next_change,
     report::{Reason, Report, backoff, jittered},
 };
 use super::fields::{child, root};
-use crate::{spec::Quantities, time::Now};
+use crate::{
+    spec::Quantities,
+    time::{Mono, Now},
+};
 
 /// The kubelet whose place this is.
 pub const KUBELET_VERSION: &str = "v1.36.3";
@@ -175,8 +180,12 @@ pub struct Facts {
     pub found: Found,
     /// Containerd.
     pub health: Health,
-    /// Whether pods can be wired.
-    pub network: Result<(), String>,
+    /// Whether pods can be wired; `None` before the first answer to this agent.
+    pub network: Option<Result<(), String>>,
+    /// Since when this agent has asked both.
+    pub asked_since: Mono,
+    /// How long the network may take to answer.
+    pub network_within: Duration,
     /// What runs short.
     pub pressure: BTreeSet<Pressure>,
     /// Handlers, by name.
@@ -273,7 +282,7 @@ pub fn updated(settings: &NodeSettings, facts: &Facts, existing: &Value, now: No
     status(object).insert("features".to_owned(), json!({ "supplementalGroupsPolicy": true }));
     // Of what 1.36 lets a node declare (`component-helpers/nodedeclaredfeatures/features`), Berth has nothing yet.
     set_list(status(object), "declaredFeatures", Vec::new());
-    conditions::set(&mut written, settings, facts, now);
+    conditions::set(&mut written, settings, facts, existing, now);
     if let Some(volumes) = &facts.volumes_in_use {
         let volumes = volumes.iter().map(|name| json!(name)).collect();
         set_list(status(&mut written.object), "volumesInUse", volumes);

@@ -34,11 +34,11 @@ use crate::{
     clock,
     cluster::{ApiError, Clients, Seen, Watched, client::within},
     config::CurrentRuntime,
-    network::Readiness,
+    network::{ANSWERS_WITHIN, Readiness},
 };
 
-/// How long the node waits at first to hear whether pods can be wired, and whether containerd answers: a node that was ready
-/// is not told to be not, only because its agent has just begun.
+/// How long the node waits at first to hear whether pods can be wired, and whether containerd answers: one that is new is ready at once
+/// where it can be. What is told of it before they have answered is decided in the core.
 const FIRST_WITHIN: Duration = Duration::from_secs(5);
 /// How soon a node that was deleted is made again, at the earliest: whoever removes a node may be about to stop its agent.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -88,6 +88,8 @@ struct State {
     report: Report,
     /// UID of the object whose labels, devices and huge pages were looked at: that is done once in its life.
     taken_over: Option<String>,
+    /// Since when containerd and the network are asked.
+    asked_since: Mono,
     is_closed: Option<bool>,
     failures: u32,
     /// What could not be said last, told once.
@@ -104,6 +106,7 @@ impl Keeper {
         let api = move |client| Api::all_with(client, &resource);
         let fields = format!("metadata.name={}", self.settings.name);
         let mut watched: Watched<DynamicObject> = Watched::new(self.clients.clone(), api, fields);
+        let asked_since = clock::mono();
         self.wait_for_first().await;
         let mut state = State {
             known: Known::Nothing,
@@ -111,6 +114,7 @@ impl Keeper {
             is_info_untold: false,
             report: Report::default(),
             taken_over: None,
+            asked_since,
             is_closed: None,
             failures: 0,
             faults: Vec::new(),
@@ -239,7 +243,7 @@ impl Keeper {
     /// Compares the object with what it is to be, and sends what differs.
     async fn look(&mut self, state: &mut State) {
         let now = clock::now();
-        let facts = self.facts().await;
+        let facts = self.facts(state.asked_since).await;
         self.tell_runtime_fault(state);
         let sent = match &state.known {
             Known::Nothing => Ok(None),
@@ -275,9 +279,8 @@ impl Keeper {
                 backoff(state.failures, error.retry_after(), every)
             }
         };
-        let silent = node::next_change(&facts.health, clock::mono());
-        let until_silent = silent.map(|at: Mono| at.since(clock::mono()));
-        state.next = Instant::now() + until_silent.map_or(pause, |until| pause.min(until));
+        let until_change = node::next_change(&facts, clock::mono()).map(|at| at.since(clock::mono()));
+        state.next = Instant::now() + until_change.map_or(pause, |until| pause.min(until));
     }
 
     /// Tells the addresses of an object that is as the node is (`setLastObservedNodeAddresses`).
@@ -293,13 +296,14 @@ impl Keeper {
         });
     }
 
-    async fn facts(&mut self) -> Facts {
-        let network = self.network.borrow_and_update().clone();
+    async fn facts(&mut self, asked_since: Mono) -> Facts {
         Facts {
             machine: self.machine.clone(),
             found: self.addresses.find().await,
             health: self.health.borrow_and_update().clone(),
-            network: network.unwrap_or_else(|| Err("cni plugin not initialized".to_owned())),
+            network: self.network.borrow_and_update().clone(),
+            asked_since,
+            network_within: ANSWERS_WITHIN,
             pressure: BTreeSet::new(),
             handlers: handlers(&self.runtime.borrow_and_update().settings),
             images: self.images.borrow_and_update().clone(),
@@ -463,6 +467,7 @@ mod tests {
     use super::*;
     use crate::cluster::Unread;
 
+    mod held;
     mod kept;
     mod missed;
     mod woken;

@@ -1,9 +1,9 @@
-//! Conditions of the node. Source: `ReadyCondition` and its neighbours in `pkg/kubelet/nodestatus/setters.go`.
+//! Conditions of the node, as they are written. Source: `ReadyCondition` and its neighbours in `pkg/kubelet/nodestatus/setters.go`.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{Facts, NodeSettings, Written, events, status};
+use super::{Facts, NodeSettings, Written, events, ready, status};
 use crate::time::Now;
 
 /// What can run short on the node.
@@ -40,11 +40,8 @@ const PIDS: (&str, Words, Words) = (
     ("KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"),
 );
 
-/// Resources without which nothing can run.
-const NEEDED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
-
-/// Sets the node's four conditions; `Ready` is last of them where they are new.
-pub(super) fn set(written: &mut Written, settings: &NodeSettings, facts: &Facts, now: Now) {
+/// Sets the node's four conditions; `Ready` is last of them where they are new. `existing` is the object as the API server has it.
+pub(super) fn set(written: &mut Written, settings: &NodeSettings, facts: &Facts, existing: &Value, now: Now) {
     let time = seconds(now.wall);
     for (pressure, (kind, yes, no)) in
         [(Pressure::Memory, MEMORY), (Pressure::Disk, DISK), (Pressure::Pids, PIDS)]
@@ -60,7 +57,7 @@ pub(super) fn set(written: &mut Written, settings: &NodeSettings, facts: &Facts,
         }
         write(condition, [("lastHeartbeatTime", time.as_str())]);
     }
-    let errors = unready(facts, written.object.pointer("/status/capacity"), now);
+    let errors = ready::errors(facts, existing, written.object.pointer("/status/capacity"), now.mono);
     let (state, reason, message) = match &errors {
         None => ("True", "KubeletReady", "kubelet is posting ready status"),
         Some(errors) => ("False", "KubeletNotReady", errors.as_str()),
@@ -75,30 +72,6 @@ pub(super) fn set(written: &mut Written, settings: &NodeSettings, facts: &Facts,
     if before.is_some_and(|before| before != state) {
         let reason = if errors.is_none() { "NodeReady" } else { "NodeNotReady" };
         written.notes.push(events::status_is(&settings.name, reason));
-    }
-}
-
-/// All that keeps the node from being ready, as one text.
-fn unready(facts: &Facts, capacity: Option<&Value>, now: Now) -> Option<String> {
-    let mut errors = facts.health.errors(now.mono);
-    if let Err(why) = &facts.network {
-        errors.push(format!(
-            "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
-             message:Network plugin returns error: {why}"
-        ));
-    }
-    let missing: Vec<&str> = NEEDED
-        .into_iter()
-        .filter(|name| capacity.and_then(|capacity| capacity.get(*name)).is_none())
-        .collect();
-    if !missing.is_empty() {
-        errors.push(format!("missing node capacity for resources: {}", missing.join(", ")));
-    }
-    match errors.as_slice() {
-        [] => None,
-        [one] => Some(one.clone()),
-        // As Go joins an aggregate.
-        several => Some(format!("[{}]", several.join(", "))),
     }
 }
 

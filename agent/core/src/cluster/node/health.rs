@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::time::Mono;
 
 /// How long containerd may say nothing (`maxWaitForContainerRuntime`).
-const DOWN_AFTER: Duration = Duration::from_secs(30);
+pub(super) const DOWN_AFTER: Duration = Duration::from_secs(30);
 /// How long it may say nothing until the kubelet's PLEG would be unhealthy too (`genericPlegRelistThreshold`).
 const UNHEALTHY_AFTER: Duration = Duration::from_secs(180);
 /// How often that text changes: the kubelet's does with every status, which makes as many patches.
@@ -50,20 +50,19 @@ impl Health {
         }
         errors
     }
-}
 
-/// When the node has other words about a containerd that stays silent.
-#[must_use]
-pub fn next_change(health: &Health, now: Mono) -> Option<Mono> {
-    let since = health.silent_since?;
-    let silent = now.since(since);
-    let next = if silent < DOWN_AFTER {
-        DOWN_AFTER
-    } else if silent < UNHEALTHY_AFTER {
-        UNHEALTHY_AFTER
-    } else {
-        let minutes = u32::try_from(silent.as_secs() / TOLD_EVERY.as_secs() + 1).unwrap_or(u32::MAX);
-        TOLD_EVERY.saturating_mul(minutes)
-    };
-    Some(since + next)
+    /// When the node has other words about a containerd that stays silent.
+    pub(super) fn next_change(&self, now: Mono) -> Option<Mono> {
+        let since = self.silent_since?;
+        let silent = now.since(since);
+        let next = if silent < DOWN_AFTER {
+            DOWN_AFTER
+        } else if silent < UNHEALTHY_AFTER {
+            UNHEALTHY_AFTER
+        } else {
+            let minutes = u32::try_from(silent.as_secs() / TOLD_EVERY.as_secs() + 1).unwrap_or(u32::MAX);
+            TOLD_EVERY.saturating_mul(minutes)
+        };
+        Some(since + next)
+    }
 }

@@ -2,7 +2,6 @@ use super::*;
 use crate::{
     config::{CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, ResolvConf},
     status::Severity,
-    time::Mono,
 };
 
 fn settings() -> NodeSettings {
@@ -53,7 +52,9 @@ fn facts() -> Facts {
         },
         found: Found { routed: vec!["10.0.0.7".parse().unwrap()], ..Found::default() },
         health: Health { version: Some("v2.3.4".to_owned()), silent_since: None },
-        network: Ok(()),
+        network: Some(Ok(())),
+        asked_since: at(0).mono,
+        network_within: Duration::from_secs(230),
         pressure: BTreeSet::new(),
         handlers: vec![Handler { name: String::new(), recursive_read_only: false, user_namespaces: false }],
         images: Some(Vec::new()),
@@ -333,7 +334,7 @@ fn addresses_are_replaced_as_a_whole() {
 
 #[test]
 fn ready_follows_the_network_and_keeps_the_time_of_its_transition() {
-    let down = Facts { network: Err("cni plugin not initialized".to_owned()), ..facts() };
+    let down = Facts { network: Some(Err("cni plugin not initialized".to_owned())), ..facts() };
     let first = made(&settings(), &down, at(0)).object;
     let ready = |object: &Value| object["status"]["conditions"][3].clone();
     assert_eq!(ready(&first)["status"], "False");
@@ -371,14 +372,112 @@ fn a_silent_containerd_is_told_after_30_s_and_in_the_words_of_the_pleg_after_3_m
     ] {
         let now = at(seconds).mono;
         assert_eq!(health.errors(now), errors, "{seconds}");
-        assert_eq!(next_change(&health, now), Some(since + Duration::from_secs(next)), "{seconds}");
+        assert_eq!(health.next_change(now), Some(since + Duration::from_secs(next)), "{seconds}");
     }
     let object = made(&settings(), &Facts { health, ..facts() }, at(200)).object;
     assert_eq!(object["status"]["conditions"][3]["message"], format!("[{down}, {}]", pleg("3m0s")));
     let fine = Health { version: Some("2".to_owned()), silent_since: None };
-    assert_eq!((fine.errors(since), next_change(&fine, since)), (Vec::new(), None));
+    assert_eq!((fine.errors(since), fine.next_change(since)), (Vec::new(), None));
     let unasked = Health::default().errors(since);
     assert_eq!(unasked, ["container runtime status check may not have completed yet"]);
+}
+
+/// What is said where containerd and where the network have not answered.
+const UNASKED: &str = "container runtime status check may not have completed yet";
+const UNKNOWN: &str = "network state unknown";
+
+/// Facts of an agent that began at 0, by who has answered it since.
+fn heard(from: &str) -> Facts {
+    let health = if from.contains("containerd") { facts().health } else { Health::default() };
+    Facts { health, network: from.contains("network").then_some(Ok(())), ..facts() }
+}
+
+#[test]
+fn a_node_that_was_ready_stays_so_while_nothing_but_first_answers_is_missing() {
+    let silent = |version: Option<&str>| Health {
+        version: version.map(str::to_owned),
+        silent_since: Some(at(0).mono),
+    };
+    let unwired = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
+                   message:Network plugin returns error: no";
+    let [both, down] = [format!("[{UNASKED}, {UNKNOWN}]"), format!("[container runtime is down, {UNKNOWN}]")];
+    let before = made(&settings(), &facts(), at(0)).object;
+    for (facts, seconds, why) in [
+        (heard("containerd"), 0, None),
+        (heard("containerd"), 229, None),
+        (heard("containerd"), 230, Some(UNKNOWN)),
+        (heard("network"), 0, None),
+        (heard("network"), 29, None),
+        (heard("network"), 30, Some(UNASKED)),
+        (heard("nobody"), 29, None),
+        (heard("nobody"), 30, Some(both.as_str())),
+        (Facts { health: silent(None), ..heard("network") }, 29, None),
+        (Facts { health: silent(None), ..heard("network") }, 30, Some(UNASKED)),
+        (Facts { health: silent(Some("v2")), ..heard("containerd") }, 29, None),
+        (Facts { health: silent(Some("v2")), ..heard("containerd") }, 30, Some(down.as_str())),
+        // What is known counts at once.
+        (Facts { network: Some(Err("no".to_owned())), ..heard("containerd and network") }, 0, Some(unwired)),
+    ] {
+        let written = updated(&settings(), &facts, &before, at(seconds));
+        let ready = &written.object["status"]["conditions"][3];
+        let state = if why.is_none() { "True" } else { "False" };
+        let message = why.unwrap_or("kubelet is posting ready status");
+        assert_eq!((&ready["status"], &ready["message"]), (&json!(state), &json!(message)), "{seconds}");
+        let told = if why.is_none() { vec![] } else { vec!["NodeNotReady"] };
+        assert_eq!(reasons(&written.notes), told, "{seconds} {message}");
+    }
+    let mut bare = before.clone();
+    bare["status"]["capacity"] = json!({});
+    let machine = Machine { capacity: Quantities::default(), ..facts().machine };
+    let unready = updated(&settings(), &Facts { machine, ..heard("containerd") }, &bare, at(0)).object;
+    let needs = format!("[{UNKNOWN}, missing node capacity for resources: cpu, memory, ephemeral-storage]");
+    assert_eq!(unready["status"]["conditions"][3]["message"], needs);
+
+    let held = updated(&settings(), &heard("containerd"), &before, at(10)).object;
+    assert!(!differs(&before, &held), "it is reported when it is time, and lives");
+    assert_eq!(held["status"]["conditions"][3]["lastHeartbeatTime"], "2026-11-23T20:00:10Z");
+}
+
+#[test]
+fn no_other_node_is_ready_before_the_first_answers() {
+    let ready = |object: &Value| object["status"]["conditions"][3].clone();
+    let was_ready = made(&settings(), &facts(), at(0)).object;
+    let (mut unknown, mut of_another_boot) = (was_ready.clone(), was_ready.clone());
+    unknown["status"]["conditions"][3]["status"] = json!("Unknown");
+    of_another_boot["status"]["nodeInfo"]["bootID"] = json!("b0");
+    let down = Facts { network: Some(Err("no".to_owned())), ..facts() };
+    let was_not = made(&settings(), &down, at(0)).object;
+    let heard = heard("containerd");
+    for write in [updated, taken_over] {
+        for before in [&unknown, &of_another_boot, &was_not] {
+            let after = write(&settings(), &heard, before, at(1)).object;
+            let told = ready(&after);
+            assert_eq!((&told["status"], &told["message"]), (&json!("False"), &json!(UNKNOWN)), "{before}");
+            let later = write(&settings(), &heard, &after, at(2)).object;
+            assert_eq!(ready(&later)["status"], "False", "in this boot it was not ready: {before}");
+        }
+        assert_eq!(ready(&write(&settings(), &heard, &was_ready, at(1)).object)["status"], "True");
+    }
+    assert_eq!(ready(&made(&settings(), &heard, at(0)).object)["message"], UNKNOWN);
+}
+
+#[test]
+fn the_node_is_looked_at_when_first_answers_are_due() {
+    let due = |seconds| Some(at(seconds).mono);
+    for (facts, seconds, next) in [
+        (heard("containerd and network"), 0, None),
+        (heard("containerd"), 0, due(230)),
+        (heard("containerd"), 230, None),
+        (heard("network"), 0, due(30)),
+        (heard("nobody"), 0, due(30)),
+        (heard("nobody"), 30, due(230)),
+        (heard("nobody"), 230, None),
+    ] {
+        assert_eq!(next_change(&facts, at(seconds).mono), next, "{seconds} {:?}", facts.network);
+    }
+    let health = Health { version: Some("v2".to_owned()), silent_since: due(100) };
+    let facts = Facts { health, ..heard("containerd") };
+    assert_eq!(next_change(&facts, at(101).mono), due(130), "containerd has fallen silent");
 }
 
 #[test]

@@ -114,10 +114,17 @@ fn machine() -> Machine {
 
 /// The list of no nodes, and a watch that tells of none.
 pub(super) fn nothing() -> Answer {
+    listed(&[])
+}
+
+/// The list of these nodes, and a watch that tells of no change.
+pub(super) fn listed(nodes: &[Value]) -> Answer {
     let mark = json!({"type": "BOOKMARK", "object": {"apiVersion": "v1", "kind": "Node",
         "metadata": {"resourceVersion": "1", "annotations": {"k8s.io/initial-events-end": "true"}}}});
-    let line = Bytes::from(format!("{mark}\n"));
-    let lines = stream::iter([Ok::<_, Infallible>(Frame::data(line))]).chain(stream::pending());
+    let added = nodes.iter().map(|node| json!({ "type": "ADDED", "object": node }));
+    let events: Vec<String> = added.chain([mark]).map(|event| format!("{event}\n")).collect();
+    let first = Bytes::from(events.concat());
+    let lines = stream::iter([Ok::<_, Infallible>(Frame::data(first))]).chain(stream::pending());
     StreamBody::new(lines).boxed_unsync()
 }
 
