@@ -37,6 +37,13 @@ struct Asked {
     again_in: Option<Duration>,
 }
 
+impl Asked {
+    /// What has come of it, when it is done.
+    fn done(self) -> Outcome {
+        Outcome::Volume { path: self.path, again_in: self.again_in }
+    }
+}
+
 /// Makes and mounts one volume.
 pub(in crate::effects) async fn ensure(
     host: &Arc<Host>,
@@ -45,18 +52,19 @@ pub(in crate::effects) async fn ensure(
 ) -> Result<Outcome, Failure> {
     let what = format!("volume {}", request.volume.name);
     let is_content = matches!(request.volume.source, VolumeSource::Content(_));
-    let Asked { path, work, again_in } = asked(&host.objects, host.node(), pod, request).await?;
+    let asked = asked(&host.objects, host.node(), pod, request).await?;
     if is_content {
         host.failpoint.reach("content.gathered");
     }
-    if let Some((sort, within, work)) = work {
-        host.work(pod.as_str(), Called { what: &what, path: &path, sort, within }, &work).await?;
+    if let Some((sort, within, work)) = &asked.work {
+        let called = Called { what: &what, path: &asked.path, sort: *sort, within: *within };
+        host.work(pod.as_str(), called, work).await?;
         host.failpoint.reach("volume.directory-made");
     }
     if is_content {
         host.failpoint.reach("content.written");
     }
-    Ok(Outcome::Volume { path, again_in })
+    Ok(asked.done())
 }
 
 /// Reads what a volume shows, and says what is to be done for it.
@@ -182,15 +190,18 @@ mod tests {
         let token = json!({"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}});
         let map = json!({"configMap": {"name": "m"}});
         // At four fifths of its life, and a few seconds before that.
-        let due = |asked: &Asked| asked.again_in.map(|time| (2870..=2880).contains(&time.as_secs()));
+        let due = |outcome: &Outcome| {
+            let Outcome::Volume { again_in, .. } = outcome else { panic!("{outcome:?}") };
+            again_in.map(|time| (2870..=2880).contains(&time.as_secs()))
+        };
         for (source, expected) in [
             (json!({"projected": {"sources": [token, map]}}), Some(true)),
             (map, None),
             (json!({"emptyDir": {}}), None),
             (json!({"hostPath": {"path": "/p"}}), None),
         ] {
-            let asked = asked_for(&server, source.clone()).await;
-            assert_eq!(due(&asked), expected, "{source}: {asked:?}");
+            let outcome = asked_for(&server, source.clone()).await.done();
+            assert_eq!(due(&outcome), expected, "{source}: {outcome:?}");
         }
     }
 }
