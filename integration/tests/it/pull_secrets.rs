@@ -194,6 +194,9 @@ fn of_whom() -> Result<()> {
     let log = fs::read(node.agent.log())?;
     ensure!(log.windows(5).any(|word| word == b"DEBUG"), "the log does not tell everything");
     ensure!(!canaries.iter().any(|canary| canary.is_in(&log)), "the log tells a password");
+    let audit = cluster.audit()?;
+    let refused = cluster::refused(&audit, NODE_NAME);
+    ensure!(refused.is_empty(), "the node was refused: {refused:#?}");
     registry.stop()?;
     node.end()?;
     cluster.end()

@@ -1,5 +1,6 @@
 use std::time::Instant;
 
+use futures::FutureExt as _;
 use serde_json::json;
 
 use super::*;
@@ -94,6 +95,27 @@ async fn a_thousand_pods_share_one_watch_and_the_last_one_ends_it() {
     objects.release(&pod(999));
     assert_eq!(objects.count(), (0, 0));
     until(|| server.watches() == 0).await;
+}
+
+/// Who reads is no pod: nobody else would end the watch.
+#[tokio::test]
+async fn what_is_read_for_no_pod_is_followed_no_longer_also_when_that_is_given_up() {
+    let server = Fake::default();
+    let (objects, _events) = objects(&server);
+    let key = key(ObjectKind::Secret, "s");
+    server.put(SECRETS, "s", json!({"data": {"a": "MQ=="}}));
+    assert_eq!(text(objects.read(&key).await.unwrap().as_ref(), "a"), "1");
+    assert_eq!(objects.count(), (0, 0));
+    until(|| server.watches() == 0).await;
+
+    let mut given_up = Box::pin(objects.read(&key));
+    assert!(given_up.as_mut().now_or_never().is_none());
+    until(|| server.watches() == 1).await;
+    assert_eq!(objects.count(), (1, 1));
+    drop(given_up);
+    assert_eq!(objects.count(), (0, 0));
+    until(|| server.watches() == 0).await;
+    assert_eq!(server.begun(), 2);
 }
 
 #[tokio::test]
