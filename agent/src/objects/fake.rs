@@ -30,6 +30,7 @@ struct State {
     tokens: usize,
     token_requests: Vec<Value>,
     is_down: bool,
+    ignores_selectors: bool,
 }
 
 struct Watch {
@@ -84,6 +85,11 @@ impl Fake {
         state.watches.clear();
     }
 
+    /// From now on watches tell of all objects of a collection, whatever they asked for.
+    pub(super) fn ignore_selectors(&self) {
+        self.0.lock().unwrap().ignores_selectors = true;
+    }
+
     /// How many watches are open.
     pub(super) fn watches(&self) -> usize {
         let mut state = self.0.lock().unwrap();
@@ -135,6 +141,7 @@ impl Fake {
 
     fn watch(&self, collection: &str, name: Option<&str>, is_initial: bool) -> Response<Answer> {
         let mut state = self.0.lock().unwrap();
+        let name = name.filter(|_| !state.ignores_selectors);
         let (sender, mut events) = mpsc::channel(1024);
         state.begun += 1;
         if is_initial {

@@ -164,6 +164,49 @@ async fn who_gave_up_waiting_is_told_when_there_is_something() {
     assert_eq!(text(objects.get(&pod(1), &key).await.unwrap().as_ref(), "a"), "1");
 }
 
+/// A server, or somebody between, may not know the selector.
+#[tokio::test]
+async fn what_is_told_of_other_objects_is_not_what_is_in_this_one() {
+    let server = Fake::default();
+    server.ignore_selectors();
+    let (objects, mut events) = objects(&server);
+    let key = key(ObjectKind::ConfigMap, "m");
+    server.put(MAPS, "another", json!({"data": {"a": "another's"}}));
+    assert_eq!(objects.get(&pod(1), &key).await.unwrap(), None);
+    server.put(MAPS, "m", json!({"data": {"a": "1"}}));
+    assert_eq!(changed(&mut events).await, (key.clone(), vec![pod(1)]));
+    assert_eq!(text(objects.get(&pod(1), &key).await.unwrap().as_ref(), "a"), "1");
+    objects.release(&pod(1));
+    // In a list the other one comes first.
+    assert_eq!(text(objects.get(&pod(2), &key).await.unwrap().as_ref(), "a"), "1");
+
+    server.put(MAPS, "another", json!({"data": {"a": "changed"}}));
+    server.remove(MAPS, "another");
+    server.put(MAPS, "m", json!({"data": {"a": "2"}}));
+    assert_eq!(changed(&mut events).await, (key.clone(), vec![pod(2)]));
+    assert_eq!(text(objects.get(&pod(2), &key).await.unwrap().as_ref(), "a"), "2");
+    events.try_recv().unwrap_err();
+}
+
+/// The clock stands still as long as anything is to be read.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_not_understood_is_not_gone() {
+    let server = Fake::default();
+    let (objects, mut events) = objects(&server);
+    let key = key(ObjectKind::ConfigMap, "m");
+    let not_understood = json!({"data": {"a": 7}});
+    server.put(MAPS, "m", not_understood.clone());
+    let error = objects.get(&pod(1), &key).await.unwrap_err();
+    assert!(matches!(error, ObjectError::NotRead { .. }), "{error}");
+
+    server.put(MAPS, "m", json!({"data": {"a": "1"}}));
+    assert_eq!(changed(&mut events).await, (key.clone(), vec![pod(1)]));
+    server.put(MAPS, "m", not_understood);
+    tokio::time::sleep(LONG).await;
+    assert_eq!(text(objects.get(&pod(1), &key).await.unwrap().as_ref(), "a"), "1");
+    events.try_recv().unwrap_err();
+}
+
 #[tokio::test]
 async fn a_node_without_api_server_says_so() {
     let error = Objects::none().get(&pod(1), &key(ObjectKind::Secret, "s")).await.unwrap_err();
