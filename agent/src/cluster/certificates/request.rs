@@ -172,7 +172,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::certificates::signer::Signer;
 
+    const SOON: Duration = Duration::from_secs(30);
     const KEY: &str = "-----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgmTt5Ao2p5RvfYXmM
 7mQonqeoFF1b6pg+6n0Mqh/zNL2hRANCAATgGF8cfDBDzq+Uxxf7092JT5sgiQOY
@@ -227,6 +229,21 @@ c5eTUd6gK8jOtbmarCKA42A5jQk/yCuQAnSbrG98MAhClLa83fL2meiX
             let got = obtain(with_answered(&name, &issued), &wanted, &key, Some(name)).await;
             let is_ended = matches!(got, Err(CertificateError::Ended(_)));
             assert_eq!((got.is_ok(), is_ended), (is_taken, !is_taken), "until {until}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_refused_or_deleted_is_waited_for_no_longer() {
+        let (wanted, key) = (Wanted::of_client("a"), KeyPair::from_pem(KEY).unwrap());
+        for (signer, why) in [
+            (Signer::with_condition("Denied"), "Denied: no"),
+            (Signer::with_condition("Failed"), "Failed: no"),
+            (Signer::deleting(), "it was deleted"),
+        ] {
+            let asked = obtain(signer.clients().get(), &wanted, &key, None);
+            let refused = tokio::time::timeout(SOON, asked).await.unwrap().err().unwrap();
+            assert!(matches!(refused, CertificateError::Refused { .. }), "{refused}");
+            assert_eq!(refused.to_string(), format!("get the certificate of request csr-0: {why}"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An API server that signs every certificate that it is asked for.
+//! An API server that signs every certificate that it is asked for, or does what it is to do instead.
 
 use std::{
     convert::Infallible,
@@ -26,21 +26,43 @@ use crate::cluster::Clients;
 pub(super) struct Signer {
     from: i32,
     until: i32,
-    /// Whether what it issues is of another key than it was asked for.
-    is_of_another_key: bool,
+    verdict: Verdict,
     /// Requests with what was issued for them.
     signed: Arc<Mutex<Vec<Value>>>,
+}
+
+/// What comes of a request.
+#[derive(Clone, Copy)]
+enum Verdict {
+    /// A certificate.
+    Issued,
+    /// A certificate of another key than it was asked for.
+    OfAnotherKey,
+    /// A condition of this type.
+    Condition(&'static str),
+    /// Its end.
+    Deleted,
 }
 
 impl Signer {
     /// What it signs holds from the first day of a year until the last day of another.
     pub(super) fn of(from: i32, until: i32) -> Self {
-        Self { from, until, is_of_another_key: false, signed: Arc::default() }
+        Self { from, until, verdict: Verdict::Issued, signed: Arc::default() }
     }
 
     /// What it signs is of another key than it was asked for.
     pub(super) fn of_another_key() -> Self {
-        Self { is_of_another_key: true, ..Self::of(2020, 2999) }
+        Self { verdict: Verdict::OfAnotherKey, ..Self::of(2020, 2999) }
+    }
+
+    /// It signs nothing: each request has a condition of this type, with the message `no`.
+    pub(super) fn with_condition(kind: &'static str) -> Self {
+        Self { verdict: Verdict::Condition(kind), ..Self::of(2020, 2999) }
+    }
+
+    /// It signs nothing: each request is deleted as soon as it was told.
+    pub(super) fn deleting() -> Self {
+        Self { verdict: Verdict::Deleted, ..Self::of(2020, 2999) }
     }
 
     /// Clients of it.
@@ -65,38 +87,56 @@ impl Signer {
 
     fn sign(&self, sent: &[u8]) -> String {
         let sent: CertificateSigningRequest = serde_json::from_slice(sent).unwrap();
-        let der = CertificateSigningRequestDer::from_pem_slice(&sent.spec.request.0).unwrap();
-        let key = CertReq::from_der(&der).unwrap().info.public_key.subject_public_key;
-        let key = match self.is_of_another_key {
-            true => KeyPair::generate().unwrap().der_bytes().to_vec(),
-            false => key.raw_bytes().to_vec(),
+        let status = match self.verdict {
+            Verdict::Issued => self.issued(key_of(&sent)),
+            Verdict::OfAnotherKey => self.issued(KeyPair::generate().unwrap().der_bytes().to_vec()),
+            Verdict::Condition(kind) => with_condition(kind),
+            Verdict::Deleted => json!({}),
         };
+        let mut signed = self.signed.lock().unwrap();
+        let metadata = json!({ "name": format!("csr-{}", signed.len()), "resourceVersion": "7" });
+        signed.push(object(&metadata, &status));
+        signed[signed.len() - 1].to_string()
+    }
+
+    /// The status of a request for which a certificate of this key was issued.
+    fn issued(&self, key: Vec<u8>) -> Value {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.not_before = date_time_ymd(self.from, 1, 1);
         params.not_after = date_time_ymd(self.until, 12, 31);
         let own = CertificateParams::new(Vec::new()).unwrap();
         let issuer = Issuer::new(own, KeyPair::generate().unwrap());
         let issued = params.signed_by(&Asked(key), &issuer).unwrap().pem();
-        let mut signed = self.signed.lock().unwrap();
-        let metadata = json!({ "name": format!("csr-{}", signed.len()), "resourceVersion": "7" });
-        signed.push(object(&metadata, &issued));
-        signed[signed.len() - 1].to_string()
+        json!({ "certificate": STANDARD.encode(issued) })
     }
 
-    /// All requests, as a stream.
+    /// All requests, as a stream, and the end of each where they are deleted.
     fn list(&self) -> String {
         let mark = json!({ "resourceVersion": "7", "annotations": { "k8s.io/initial-events-end": "true" } });
         let event = |kind: &str, object: &Value| format!("{}\n", json!({ "type": kind, "object": object }));
-        let all: String = self.signed.lock().unwrap().iter().map(|one| event("ADDED", one)).collect();
-        all + &event("BOOKMARK", &object(&mark, ""))
+        let signed = self.signed.lock().unwrap();
+        let of_all = |kind: &str| signed.iter().map(|one| event(kind, one)).collect::<String>();
+        let ends = if matches!(self.verdict, Verdict::Deleted) { of_all("DELETED") } else { String::new() };
+        of_all("ADDED") + &event("BOOKMARK", &object(&mark, &json!({}))) + &ends
     }
 }
 
-fn object(metadata: &Value, issued: &str) -> Value {
+fn object(metadata: &Value, status: &Value) -> Value {
     json!({
         "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": metadata,
-        "spec": { "request": "", "signerName": "x" }, "status": { "certificate": STANDARD.encode(issued) },
+        "spec": { "request": "", "signerName": "x" }, "status": status,
     })
+}
+
+/// The status of a request with a condition of this type.
+fn with_condition(kind: &str) -> Value {
+    json!({ "conditions": [{ "type": kind, "status": "True", "message": "no" }] })
+}
+
+/// The public key of a request.
+fn key_of(sent: &CertificateSigningRequest) -> Vec<u8> {
+    let der = CertificateSigningRequestDer::from_pem_slice(&sent.spec.request.0).unwrap();
+    CertReq::from_der(&der).unwrap().info.public_key.subject_public_key.raw_bytes().to_vec()
 }
 
 /// The key that a request has.
