@@ -1,6 +1,9 @@
 //! What is told at once, however seldom the node is computed, and what waits for as long as the server asks.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 use berth_core::cluster::events::Happened;
 use http::{Response, request::Parts};
@@ -17,7 +20,7 @@ struct Server {
     node: Option<Value>,
     version: u64,
     patches: Vec<String>,
-    /// When it was told of the node, and how often it has too much to do for that.
+    /// When it was told of the node, and how often it still has too much to do for that.
     told: Vec<Instant>,
     refusals: usize,
 }
@@ -31,7 +34,8 @@ impl Server {
             return Response::new(nothing());
         }
         self.told.push(Instant::now());
-        if self.told.len() <= self.refusals {
+        if self.refusals > 0 {
+            self.refusals -= 1;
             let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 429,
                 "details": {"retryAfterSeconds": RETRY_AFTER}});
             return whole(429, &status);
@@ -72,14 +76,32 @@ async fn what_pods_wait_for_is_told_at_once_however_seldom_the_node_is_computed(
     }
 }
 
+/// What it refuses is told again; what has happened to the node is told once.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_refuses_the_node_is_left_alone_for_as_long_as_it_asks() {
     let server = Arc::new(Mutex::new(Server { refusals: 1, ..Server::default() }));
-    let (keeper, _kept) = keeper(clients(&server, Server::answer));
+    let (keeper, mut kept) = keeper(clients(&server, Server::answer));
+    let mut happened: BTreeMap<String, usize> = BTreeMap::new();
+    let changes = async {
+        until("the node", || server.lock().unwrap().node.is_some()).await;
+        server.lock().unwrap().refusals = 1;
+        kept.network.send_replace(Some(Ok(())));
+        until("its network", || {
+            let is_told = server.lock().unwrap().is_told("KubeletReady");
+            while let Ok(told) = kept.happened.try_recv() {
+                *happened.entry(told.reason).or_default() += 1;
+            }
+            is_told && happened.contains_key("NodeReady")
+        })
+        .await;
+    };
     tokio::select! {
         () = keeper.run() => panic!("it is kept as long as the agent runs"),
-        () = until("the node", || server.lock().unwrap().node.is_some()) => {}
+        () = changes => {}
     }
     let server = server.lock().unwrap();
-    assert_eq!((server.told[1] - server.told[0]).as_secs(), RETRY_AFTER);
+    let pause = |refused: usize| (server.told[refused + 1] - server.told[refused]).as_secs();
+    assert_eq!((server.told.len(), pause(0), pause(2)), (4, RETRY_AFTER, RETRY_AFTER));
+    let once = ["NodeHasNoDiskPressure", "NodeHasSufficientMemory", "NodeHasSufficientPID", "NodeReady"];
+    assert_eq!(happened, BTreeMap::from(once.map(|reason| (reason.to_owned(), 1))));
 }
