@@ -470,6 +470,7 @@ mod tests {
     mod held;
     mod kept;
     mod missed;
+    mod told;
     mod woken;
 
     #[test]

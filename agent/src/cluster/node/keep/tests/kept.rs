@@ -20,7 +20,7 @@ use crate::{cluster::Recorder, config::RuntimeSettings};
 /// How often the node is computed, and far less, which is far more than it takes to tell of a change.
 const SELDOM: Duration = Duration::from_secs(3600);
 const LONG: Duration = Duration::from_secs(60);
-/// Events that may wait for the node loop, which takes none.
+/// Events that may wait for the node loop, which takes none of itself.
 const WAITING: usize = 16;
 
 /// A body of an answer.
@@ -33,8 +33,8 @@ pub(super) struct Kept {
     pub(super) runtime: watch::Sender<CurrentRuntime>,
     pub(super) happened: mpsc::Receiver<Happened>,
     pub(super) uid: watch::Receiver<Option<String>>,
+    pub(super) node_loop: mpsc::Receiver<Event>,
     _images: watch::Sender<Option<Vec<Image>>>,
-    _node_loop: mpsc::Receiver<Event>,
 }
 
 /// The keeper of the node `n` without a network, and what is around it.
@@ -62,7 +62,7 @@ pub(super) fn keeper(clients: Clients) -> (Keeper, Kept) {
         events,
         is_told: watch::channel(false).0,
     };
-    (keeper, Kept { network, health, runtime, happened, uid: known, _images: images, _node_loop: node_loop })
+    (keeper, Kept { network, health, runtime, happened, uid: known, node_loop, _images: images })
 }
 
 /// A containerd of this version that answers.
