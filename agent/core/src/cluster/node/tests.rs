@@ -128,6 +128,15 @@ fn a_new_object_has_all_that_the_kubelets_has() {
 }
 
 #[test]
+fn swap_is_told_where_there_is_some() {
+    for (swap_bytes, told) in [(0, None), (1 << 30, Some(json!({ "capacity": 1_073_741_824 })))] {
+        let facts = Facts { machine: Machine { swap_bytes, ..facts().machine }, ..facts() };
+        let object = made(&settings(), &facts, at(0)).object;
+        assert_eq!(object.pointer("/status/nodeInfo/swap"), told.as_ref(), "{swap_bytes}");
+    }
+}
+
+#[test]
 fn an_external_cloud_keeps_pods_away_and_its_addresses() {
     let ip = "10.0.0.9".parse().unwrap();
     let with = |ips| NodeSettings { cloud: Cloud::External, ips, taints: Vec::new(), ..settings() };
