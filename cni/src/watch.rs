@@ -160,6 +160,29 @@ mod tests {
         assert!(!watch.unreported);
     }
 
+    /// The clock stands still while anything works, and ticks in milliseconds: no machine is too busy for that.
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_told_within_half_a_second_however_many_follow() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut watch = Watch::new(dir.path()).await.unwrap();
+        for last in [1, 1000] {
+            let changing = async {
+                for _ in 0..last {
+                    fs::write(dir.path().join("a.conflist"), "").unwrap();
+                    tokio::time::sleep(QUIET / 2).await;
+                }
+                std::future::pending::<()>().await;
+            };
+            let began = Instant::now();
+            tokio::select! {
+                () = changes(&mut watch) => {}
+                () = changing => {}
+            }
+            let took = began.elapsed();
+            assert!(took <= Duration::from_millis(510), "{last} changes were told after {took:?}");
+        }
+    }
+
     #[tokio::test]
     async fn every_kind_of_change_is_noticed() {
         let root = tempfile::tempdir().unwrap();

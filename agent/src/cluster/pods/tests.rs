@@ -4,7 +4,12 @@ use std::{
     time::Duration,
 };
 
-use berth_core::{cluster::throttle::Rate, pod::port::status::Remains};
+use berth_core::{
+    cluster::throttle::Rate,
+    pod::port::status::Remains,
+    spec::QosClass,
+    status::{Phase, PodStatus},
+};
 use futures::{StreamExt, stream};
 use http::{Request, Response};
 use http_body_util::{BodyExt, StreamBody};
@@ -16,6 +21,7 @@ use super::*;
 use crate::cluster::{Recorder, Reports};
 
 mod gone;
+mod soon;
 
 /// Pods, and how often each changes.
 const PODS: usize = 100;
@@ -24,6 +30,8 @@ const CHANGES: usize = 100;
 const WAITING: usize = 4;
 const LONG: Duration = Duration::from_secs(60);
 const UNBOUND: RequestRate = RequestRate(Rate { per_second: 0, burst: 0 });
+/// Where the node is.
+const HERE: &str = "192.0.2.1";
 
 fn line(kind: &str, object: &Value) -> Bytes {
     Bytes::from(format!("{}\n", json!({"type": kind, "object": object})))
@@ -61,6 +69,26 @@ fn server(has_told: &Arc<AtomicBool>) -> Client {
         }),
         "default",
     )
+}
+
+/// What the node tells of a pod.
+fn published(pod: Arc<Pod>, phase: Phase, remains: Remains) -> Published {
+    let status = PodStatus {
+        uid: pod.uid.clone(),
+        name: pod.name.clone(),
+        phase,
+        reason: String::new(),
+        message: String::new(),
+        terminating: false,
+        conditions: Vec::new(),
+        host_ips: vec![HERE.parse().unwrap()],
+        pod_ips: Vec::new(),
+        start_time: None,
+        qos: QosClass::BestEffort,
+        init_containers: Vec::new(),
+        containers: Vec::new(),
+    };
+    Published { pod, status: Arc::new(status), sandbox: None, remains }
 }
 
 /// How often each pod has changed, as the node loop is told.

@@ -74,6 +74,23 @@ async fn an_object_is_followed_from_its_first_answer_to_its_end() {
     events.try_recv().unwrap_err();
 }
 
+/// The clock stands still while anything works: no machine is too busy for that.
+#[tokio::test(start_paused = true)]
+async fn a_change_is_told_within_two_seconds() {
+    let server = Fake::default();
+    let (objects, mut events) = objects(&server);
+    for (kind, collection) in [(ObjectKind::ConfigMap, MAPS), (ObjectKind::Secret, SECRETS)] {
+        let key = key(kind, "o");
+        server.put(collection, "o", json!({"data": {"a": "MQ=="}}));
+        objects.get(&pod(1), &key).await.unwrap();
+        let began = tokio::time::Instant::now();
+        server.put(collection, "o", json!({"data": {"a": "Mg=="}}));
+        assert_eq!(changed(&mut events).await, (key, vec![pod(1)]));
+        let took = began.elapsed();
+        assert!(took <= Duration::from_secs(2), "{kind:?} after {took:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_thousand_pods_share_one_watch_and_the_last_one_ends_it() {
     let server = Fake::default();

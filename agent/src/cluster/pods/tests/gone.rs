@@ -1,16 +1,10 @@
 //! Pods that the API server wants no more, and what it is asked for when nothing of one is left on the node.
 
-use berth_core::{
-    cluster::sync::Call,
-    pod::port::status::Remains,
-    spec::QosClass,
-    status::{Phase, PodStatus},
-};
+use berth_core::{cluster::sync::Call, pod::port::status::Remains, status::Phase};
 
 use super::*;
 
-/// Where the node is, and where another one is that had its name.
-const HERE: &str = "192.0.2.1";
+/// Where another node is that had the name of this one.
 const ELSEWHERE: &str = "192.0.2.8";
 
 /// A loop that speaks with nobody: what is seen is given to it.
@@ -88,23 +82,7 @@ fn asked(remains: Remains) -> Vec<&'static str> {
     object.status = serde_json::from_value(ended(ELSEWHERE)).unwrap();
     pods.see(Seen::Whole { objects: vec![object.clone()], unread: Vec::new(), version: 1 });
     let pod = manifest::api_pod(&object, Timestamp::UNIX_EPOCH).unwrap().pod;
-    let status = PodStatus {
-        uid: pod.uid.clone(),
-        name: pod.name.clone(),
-        phase: Phase::Failed,
-        reason: String::new(),
-        message: String::new(),
-        terminating: false,
-        conditions: Vec::new(),
-        host_ips: vec![HERE.parse().unwrap()],
-        pod_ips: Vec::new(),
-        start_time: None,
-        qos: QosClass::BestEffort,
-        init_containers: Vec::new(),
-        containers: Vec::new(),
-    };
-    let uid = pod.uid.clone();
-    pods.report(uid, Report::Is(Published { pod, status: Arc::new(status), sandbox: None, remains }));
+    pods.report(pod.uid.clone(), Report::Is(published(pod, Phase::Failed, remains)));
     let mut asked = Vec::new();
     while let Some(request) = pods.sync.poll_request(clock::mono()) {
         let (what, answer) = match request.call {
