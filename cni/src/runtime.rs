@@ -134,6 +134,12 @@ impl Runtime {
         Ok(Self { inner: Arc::clone(&self.inner), plugins: Arc::new(Plugins::new(bin_dirs)?) })
     }
 
+    /// The directories that are searched for plugins, in order.
+    #[must_use]
+    pub fn bin_dirs(&self) -> &[PathBuf] {
+        &self.plugins.bin_dirs
+    }
+
     /// Attaches a container to a network.
     ///
     /// What an earlier ADD of the same attachment left, finished or not, is removed first by its own record. After an

@@ -1,13 +1,38 @@
 use std::{collections::BTreeMap, process::Command};
 
 use berth_cni::{PodIdentity, SpecVersion};
+use berth_core::event::Event;
 use futures::FutureExt as _;
+use tokio::sync::mpsc;
 
 use super::*;
 use crate::config::RuntimeSettings;
 
+/// A configuration whose plugins are asked nothing beside ADD and DEL.
+const LIST: &str = r#"{"name":"n","cniVersion":"1.0.0","plugins":[{"type":"none"}]}"#;
+/// As long as any of these tests may take.
+const LONG: Duration = Duration::from_secs(60);
+
+/// What holds while containerd's configuration names these directories below another.
+fn saying(dir: &Path, conf_dir: &str, bin_dir: &str) -> CurrentRuntime {
+    let settings = RuntimeSettings {
+        handlers: BTreeMap::new(),
+        snapshotter: String::new(),
+        registry_dirs: Vec::new(),
+        cni_conf_dir: dir.join(conf_dir),
+        cni_conf_template: None,
+        cni_bin_dirs: vec![dir.join(bin_dir)],
+    };
+    CurrentRuntime { settings: Arc::new(settings), fault: None }
+}
+
 /// A network without plugins in a directory, whose records can be written or not.
 fn network(dir: &Path, records: Result<(), String>) -> Network {
+    let (_, current) = watch::channel(saying(dir, "net.d", "bin"));
+    network_by(dir, current, records)
+}
+
+fn network_by(dir: &Path, current: watch::Receiver<CurrentRuntime>, records: Result<(), String>) -> Network {
     let at = |name: &str| dir.join(name).display().to_string();
     let places = Paths {
         root: at("root"),
@@ -17,16 +42,6 @@ fn network(dir: &Path, records: Result<(), String>) -> Network {
         seccomp: at("seccomp"),
     };
     let cni = Cni { cache_dir: dir.join("cache"), gc_period: Duration::MAX, plugin_gc: false };
-    let settings = RuntimeSettings {
-        handlers: BTreeMap::new(),
-        snapshotter: String::new(),
-        registry_dirs: Vec::new(),
-        cni_conf_dir: dir.join("net.d"),
-        cni_conf_template: None,
-        cni_bin_dirs: vec![dir.join("bin")],
-    };
-    let current = CurrentRuntime { settings: Arc::new(settings), fault: None };
-    let (_, current) = watch::channel(current);
     let answers = Changeable(Box::new(move |_, _, _| std::future::ready(records.clone()).boxed()));
     Network::open(&cni, current, &places, answers).unwrap()
 }
@@ -38,8 +53,7 @@ fn attachment(sandbox: &str) -> Attachment {
 
 /// What comes of everything that is asked for a sandbox.
 async fn asked(network: &Network, sandbox: &SandboxId, deadline: Instant) -> [Result<(), NetworkError>; 3] {
-    let list =
-        NetworkList::parse(br#"{"name":"n","cniVersion":"1.0.0","plugins":[{"type":"none"}]}"#).unwrap();
+    let list = NetworkList::parse(LIST.as_bytes()).unwrap();
     let attachment = attachment(sandbox.as_str());
     [
         network.del(&attachment, deadline).await,
@@ -74,6 +88,63 @@ async fn no_thread_touches_records_on_a_disk_that_does_not_answer() {
     let network = network(dir.path(), Err("no answer".to_owned()));
     for result in asked(&network, &SandboxId::from_known("x"), Instant::now() + PLUGINS_WITHIN).await {
         assert!(matches!(result, Err(NetworkError::Records(_))), "{result:?}");
+    }
+}
+
+/// What was attached is detached by the plugin that attached it, which may be where plugins were then.
+#[test]
+fn plugins_and_configurations_are_where_they_were_said_to_be_last() {
+    let dir = Path::new("/cni");
+    let (said, current) = watch::channel(saying(dir, "a.d", "a"));
+    let plugins = Plugins::new(current);
+    let runtime = Runtime::new(RuntimeConfig::default()).unwrap();
+    for (conf, bin, attaching, detaching) in [
+        ("a.d", "a", &["a"][..], &["a"][..]),
+        ("b.d", "b", &["b"], &["b", "a"]),
+        ("c.d", "c", &["c"], &["c", "a", "b"]),
+        ("a.d", "a", &["a"], &["a", "b", "c"]),
+    ] {
+        said.send_replace(saying(dir, conf, bin));
+        let below = |names: &[&str]| names.iter().map(|name| dir.join(name)).collect::<Vec<_>>();
+        assert_eq!(plugins.conf_dir(), dir.join(conf));
+        assert_eq!(plugins.attaching(&runtime).bin_dirs(), below(attaching), "{bin}");
+        assert_eq!(plugins.detaching(&runtime).bin_dirs(), below(detaching), "{bin}");
+    }
+}
+
+async fn is_ready(told: &mut mpsc::Receiver<Event>) -> bool {
+    match tokio::time::timeout(LONG, told.recv()).await {
+        Ok(Some(Event::NetworkReady(ready))) => ready.is_ok(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The clock stands still while anything works: what is seen only when it is time to look again is not seen at once.
+#[tokio::test(start_paused = true)]
+async fn configurations_that_have_moved_are_watched_where_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let (said, current) = watch::channel(saying(dir.path(), "a.d", "bin"));
+    let network = network_by(dir.path(), current, Ok(()));
+    let (events, mut told) = mpsc::channel(8);
+    let (_ranges, cidrs) = watch::channel(Vec::new());
+    let changes = async {
+        assert!(!is_ready(&mut told).await, "there is no configuration");
+        for place in ["a.d", "b.d"] {
+            if place != "a.d" {
+                said.send_replace(saying(dir.path(), place, "bin"));
+                assert!(!is_ready(&mut told).await, "there is none in {place}");
+            }
+            let began = Instant::now();
+            fs::create_dir(dir.path().join(place)).unwrap();
+            fs::write(dir.path().join(place).join("10.conflist"), LIST).unwrap();
+            assert!(is_ready(&mut told).await, "there is one in {place}");
+            let took = began.elapsed();
+            assert!(took <= Duration::from_secs(1), "{place}: it was seen after {took:?}");
+        }
+    };
+    tokio::select! {
+        () = network.keep(events, cidrs) => panic!("it is kept as long as the agent runs"),
+        () = changes => {}
     }
 }
 
