@@ -8,11 +8,12 @@ use berth_integration::agent::{NODE_NAME, ROOT_DIR, STATE_DIR, Settings};
 use berth_integration::cluster::{self, Cluster};
 use berth_integration::containerd::ctr;
 use berth_integration::lab::World;
-use berth_integration::node::Node;
+use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::registry::ACCOUNT;
 use serde_json::{Value, json};
 
 use crate::canary::Canary;
+use crate::crash::dies_at_once;
 use crate::kit::eventually;
 use crate::registries::{GUARDED, certificate};
 use crate::suite::{Test, same, test};
@@ -127,11 +128,28 @@ fn by_alias(cluster: &Cluster, node: &Node, trusted: &str) -> Result<()> {
     Ok(())
 }
 
+/// An agent dies when a private image has come and nothing is written down yet of what it was pulled with: the next one gives it to nobody
+/// by that.
+fn cut_off(cluster: &Cluster, node: &mut Node) -> Result<()> {
+    cluster.create(PODS, &pod("cut-off", &["account"]))?;
+    dies_at_once(node, "pull.transferred", POD_LIMIT)?;
+    let now = json!({ "gracePeriodSeconds": 0 });
+    cluster.request("DELETE", &path("cut-off"), "application/json", &now)?;
+    cluster.wait_gone(&path("cut-off"))?;
+    let names = ctr(&["images", "list", "--quiet"])?;
+    ensure!(names.lines().any(|name| name == image()), "the image has not come: {names}");
+    cluster.create(PODS, &pod("early", &[]))?;
+    node.agent.start()?;
+    cluster.wait_for(&path("early"), "refused by the registry", is_refused)?;
+    cluster.request("DELETE", &path("early"), "application/json", &json!({}))?;
+    cluster.wait_gone(&path("early"))
+}
+
 fn of_whom() -> Result<()> {
     let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
     let kubeconfig = format!("--kubeconfig={}", cluster.node_kubeconfig(NODE_NAME)?.display());
     let flags = vec![kubeconfig, "--v=10".to_owned()];
-    let node = Node::start_with(&Settings { flags, ..Settings::with_registry() })?;
+    let mut node = Node::prepare(&Settings { flags, ..Settings::with_registry() })?;
     let (ca, key) = certificate(node.world.root(), "ours")?;
     let registry = node.registry.as_ref().context("registry")?.guarded(GUARDED, &ca, &key)?;
     let url = format!("https://localhost:{GUARDED}");
@@ -141,6 +159,7 @@ fn of_whom() -> Result<()> {
     for (name, password) in [("account", right), ("same", right), ("wrong", wrong)] {
         cluster.create(SECRETS, &secret(name, password))?;
     }
+    cut_off(&cluster, &mut node)?;
 
     cluster.create(PODS, &pod("has", &["account"]))?;
     cluster.wait_for(&path("has"), "ready", is_ready)?;

@@ -55,16 +55,25 @@ pub(in crate::effects) async fn pull(host: &Arc<Host>, wanted: &WantedImage) -> 
     let (info, came) = match fetch(host, wanted, &reference, &repository).await {
         Ok(used) => {
             let info = keep(host, &name, &reference, &repository, used).await;
-            let came = if info.is_ok() { Came::Recorded } else { Came::Perhaps };
+            let came = came(Ok(info.is_ok()));
             (info, came)
         }
         Err(failure) => {
-            let came = if may_have_come(&failure) { Came::Perhaps } else { Came::Nothing };
+            let came = came(Err(&failure));
             (Err(failure), came)
         }
     };
     pulled::ended(host, &reference, came).await;
     Ok(Outcome::Image(Some(Arc::new(info?))))
+}
+
+/// What a pull brought: where its transfer succeeded, by whether what it was pulled with is written down.
+fn came(transferred: Result<bool, &Failure>) -> Came {
+    match transferred {
+        Ok(true) => Came::Recorded,
+        Err(failure) if !may_have_come(failure) => Came::Nothing,
+        Ok(false) | Err(_) => Came::Perhaps,
+    }
 }
 
 /// Whether an image may be there though its transfer failed: nobody has said what became of that.
@@ -248,6 +257,23 @@ async fn put(host: &Host, name: String, target: Descriptor) -> Result<(), Failur
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_of_which_nothing_is_written_down_may_be_there() {
+        use FailureKind::{Config, ImagePull, RuntimeDown, Transient, Unknown};
+        for (is_recorded, expected) in [(true, Came::Recorded), (false, Came::Perhaps)] {
+            assert_eq!(came(Ok(is_recorded)), expected, "recorded: {is_recorded}");
+        }
+        for (kind, expected) in [
+            (ImagePull, Came::Nothing),
+            (Config, Came::Nothing),
+            (Transient, Came::Nothing),
+            (Unknown, Came::Perhaps),
+            (RuntimeDown, Came::Perhaps),
+        ] {
+            assert_eq!(came(Err(&Failure::new(kind, "why".to_owned()))), expected, "{kind:?}");
+        }
+    }
 
     #[test]
     fn what_several_credentials_failed_with_is_told_together() {

@@ -57,14 +57,13 @@ pub(super) const AGAIN: [(&str, bool); 9] = [
 ];
 
 /// Points after which nothing of their kind is left to be done: whoever recovers from a death there does not come to it.
-pub(super) const DONE: [&str; 12] = [
+pub(super) const DONE: [&str; 11] = [
     "create-mirror.after",
     "ensure-sandbox.after",
     "sandbox.started",
     "container.task-created#3",
     "start-container.after#3",
     "grouped.held",
-    "pull.transferred",
     "pull.named",
     "pull-image.after",
     "unpack.done",
