@@ -6,6 +6,7 @@ use berth_integration::cluster::{self, Cluster};
 use berth_integration::kubelet::{self, Kubelet};
 use berth_integration::lab::World;
 use berth_integration::node::{GONE_LIMIT, Node};
+use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
@@ -35,9 +36,16 @@ fn node_path(node: &str) -> String {
 
 /// A control plane without controllers, and a node of it.
 fn start(kubelet: Value, flags: &[&str]) -> Result<(Cluster, Node)> {
+    let (cluster, mut node) = prepare(kubelet, flags)?;
+    node.agent.start()?;
+    Ok((cluster, node))
+}
+
+/// The same without the agent, which is configured and not started.
+fn prepare(kubelet: Value, flags: &[&str]) -> Result<(Cluster, Node)> {
     let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
-    let node =
-        Node::start_with(&Settings { kubelet, flags: all_flags(&cluster, flags)?, ..Settings::default() })?;
+    let flags = all_flags(&cluster, flags)?;
+    let node = Node::prepare(&Settings { kubelet, flags, ..Settings::default() })?;
     Ok((cluster, node))
 }
 
@@ -370,9 +378,27 @@ fn labels() -> Result<()> {
     cluster.end()
 }
 
-/// A pod that asks for what this version does not do, and one whose name another has.
+/// A node's object and a pod that its taint keeps out are there before the agent, which may hear of the pod first.
+fn kept_out(cluster: &Cluster, node: &mut Node) -> Result<()> {
+    let taint = json!({ "key": "theirs", "value": "x", "effect": "NoExecute" });
+    let object = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE_NAME }, "spec": { "taints": [taint] },
+    });
+    cluster.create("/api/v1/nodes", &object)?;
+    cluster.create(PODS, &bound(NODE_NAME, "tainted", json!({ "tolerations": [] })))?;
+    node.agent.start()?;
+    let tainted = cluster.wait_for(&path("tainted"), "refused", has_failed)?;
+    same("why", &tainted["status"]["reason"], &json!("TaintToleration"))?;
+    let records = Records::open()?;
+    same("what was made for it", [records.sandboxes()?, records.containers()?].concat(), Vec::new())?;
+    cluster.request("DELETE", &path("tainted"), "application/json", &json!({}))?;
+    gone(cluster, "tainted")
+}
+
+/// A pod that the node keeps out, one that asks for what this version does not do, and one whose name another has.
 fn not_taken() -> Result<()> {
-    let (cluster, mut node) = start(json!({}), &[])?;
+    let (cluster, mut node) = prepare(json!({}), &[])?;
+    kept_out(&cluster, &mut node)?;
     let volume = json!({ "name": "v", "nfs": { "server": "192.0.2.99", "path": "/" } });
     cluster.create(PODS, &bound(NODE_NAME, "remote", json!({ "volumes": [volume] })))?;
     let waits = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"].is_object();
