@@ -65,6 +65,23 @@ fn bound(node: &str, name: &str, more: Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": with(spec, more) })
 }
 
+/// A part of the processors that this node has for pods, in hundredths of them: thousandths of a processor.
+fn cpu_milli(cluster: &Cluster, hundredths: u64) -> Result<u64> {
+    let is_told = |node: &Value| node["status"]["allocatable"]["cpu"].is_string();
+    let node = cluster.wait_for(&node_path(NODE_NAME), "with its processors", is_told)?;
+    let told = node["status"]["allocatable"]["cpu"].as_str().unwrap_or_default();
+    let all: u64 = match told.strip_suffix('m') {
+        Some(milli) => milli.parse()?,
+        None => told.parse::<u64>()? * 1000,
+    };
+    Ok(all * hundredths / 100)
+}
+
+/// A container that asks for so much of a processor.
+fn asking_cpu(milli: u64) -> Value {
+    asking(json!({ "cpu": format!("{milli}m") }))
+}
+
 /// A container that sleeps and asks for something.
 fn asking(requests: Value) -> Value {
     shell("main", "exec sleep infinity", json!({ "resources": { "requests": requests } }))
@@ -188,8 +205,10 @@ fn as_kubelet() -> Result<()> {
         cluster.wait_for(&node_path(name), "with the resource of others", has)?;
     }
     alone(&cluster)?;
-    crowded(&cluster)?;
-    preempted(&cluster)?;
+    // There is room for one of these.
+    let most = cpu_milli(&cluster, 60)?;
+    crowded(&cluster, most)?;
+    preempted(&cluster, most)?;
     cluster.request("DELETE", PODS, "application/json", &json!({}))?;
     wait::until("all pods to be gone", GONE_LIMIT, || {
         let left = cluster.get_json(PODS)?["items"].as_array().map_or(0, Vec::len);
@@ -241,17 +260,17 @@ fn alone(cluster: &Cluster) -> Result<()> {
 }
 
 /// What is missing because others have it.
-fn crowded(cluster: &Cluster) -> Result<()> {
+fn crowded(cluster: &Cluster, most: u64) -> Result<()> {
     let port = |more: Value| with(json!({ "ports": [{ "containerPort": 7000, "hostPort": 7000 }] }), more);
-    let holder = with(asking(json!({ "cpu": "1200m" })), port(json!({})));
+    let holder = with(asking_cpu(most), port(json!({})));
     let spec = json!({ "hostNetwork": true, "containers": [holder], "priority": 0 });
     for pod in on_both(cluster, "holder", &spec, &json!({}))? {
         cluster.wait_for(&path(&pod), "admitted", is_admitted)?;
     }
     let other = json!({ "hostNetwork": true, "containers": [with(asking(json!({})), port(json!({})))] });
     both_refuse(cluster, "port", &other, "NodePorts", "didn't have free ports")?;
-    let more = json!({ "containers": [asking(json!({ "cpu": "1200m" }))] });
-    both_refuse(cluster, "more", &more, "OutOfcpu", "requested: 1200, used: 1200")?;
+    let more = json!({ "containers": [asking_cpu(most)] });
+    both_refuse(cluster, "more", &more, "OutOfcpu", &format!("requested: {most}, used: {most}"))?;
     for pod in on_both(cluster, "beside", &json!({}), &json!({}))? {
         cluster.wait_for(&path(&pod), "admitted", is_admitted)?;
     }
@@ -265,10 +284,10 @@ fn crowded(cluster: &Cluster) -> Result<()> {
 }
 
 /// A critical pod takes the place of one that others need less.
-fn preempted(cluster: &Cluster) -> Result<()> {
+fn preempted(cluster: &Cluster, most: u64) -> Result<()> {
     let critical = json!({
         "priorityClassName": "system-node-critical",
-        "containers": [asking(json!({ "cpu": "1200m" }))],
+        "containers": [asking_cpu(most)],
     });
     let mut seen = Vec::new();
     for (pod, node) in on_both(cluster, "first", &critical, &json!({}))?.iter().zip(NODES) {
@@ -302,8 +321,10 @@ fn gone(cluster: &Cluster, pod: &str) -> Result<()> {
 fn less_room() -> Result<()> {
     let (mut cluster, mut node) = start(json!({}), &[TAINT])?;
     let pods = ["one", "two"];
+    let of_each = cpu_milli(&cluster, 35)?;
+    let (reserved, little) = (cpu_milli(&cluster, 60)?, cpu_milli(&cluster, 5)?);
     for name in pods {
-        let spec = json!({ "containers": [asking(json!({ "cpu": "700m" }))] });
+        let spec = json!({ "containers": [asking_cpu(of_each)] });
         cluster.create(PODS, &bound(NODE_NAME, name, spec))?;
     }
     let mut before = Vec::new();
@@ -312,7 +333,9 @@ fn less_room() -> Result<()> {
     }
     cluster.kill_api_server()?;
     node.agent.kill()?;
-    node.agent.set_flags(&all_flags(&cluster, &[TAINT, "--system-reserved=cpu=1200m"])?);
+    // What is left is less than both ask for.
+    let reserved = format!("--system-reserved=cpu={reserved}m");
+    node.agent.set_flags(&all_flags(&cluster, &[TAINT, &reserved])?);
     node.agent.start()?;
     // Pods of manifests wait for no API server, and tolerate the taint.
     node.apply("static", &sleeper("static"))?;
@@ -321,7 +344,7 @@ fn less_room() -> Result<()> {
         same(name, node.ready(name)?.container_id("main")?, container_id(before)?)?;
     }
     cluster.start_api_server()?;
-    let spec = json!({ "containers": [asking(json!({ "cpu": "100m" }))] });
+    let spec = json!({ "containers": [asking_cpu(little)] });
     cluster.create(PODS, &bound(NODE_NAME, "late", spec))?;
     let late = cluster.wait_for(&path("late"), "refused", has_failed)?;
     same("why", &late["status"]["reason"], &json!("OutOfcpu"))?;
