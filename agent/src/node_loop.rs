@@ -77,10 +77,10 @@ impl NodeLoop {
             }
             // After the pods of the last one, whichever that is: a mirror of no pod of the node is nobody's from then on.
             if !are_sources_told
-                && self.node.sources_have_spoken()
+                && let Some(heard) = self.node.sources_have_spoken()
                 && let Some(sinks) = &self.sinks
             {
-                sinks.reports.sources_have_spoken();
+                sinks.reports.sources_have_spoken(heard);
                 are_sources_told = true;
             }
             // What was begun has its turn, and what the runtime, shims and plugins have answered is read, before the next event: however

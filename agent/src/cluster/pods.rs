@@ -146,8 +146,8 @@ impl PodLoop {
             tokio::select! {
                 seen = self.watched.next() => self.see(seen),
                 waiting = self.sinks.reports.take() => {
-                    if waiting.sources_have_spoken {
-                        self.sync.sources_have_spoken();
+                    if let Some(heard) = waiting.sources_have_spoken {
+                        self.sync.sources_have_spoken(heard);
                     }
                     for (uid, report) in waiting.pods {
                         self.report(uid, report);

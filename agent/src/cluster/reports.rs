@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use berth_core::{id::PodUid, pod::port::status::Published};
+use berth_core::{id::PodUid, node::SourcesHaveSpoken, pod::port::status::Published};
 use tokio::sync::Notify;
 
 /// What became of a pod.
@@ -23,7 +23,7 @@ pub(super) enum Report {
 pub(super) struct Waiting {
     pub(super) pods: BTreeMap<PodUid, Report>,
     /// Every source of pods has spoken.
-    pub(super) sources_have_spoken: bool,
+    pub(super) sources_have_spoken: Option<SourcesHaveSpoken>,
 }
 
 /// The way there. Clones share it.
@@ -49,8 +49,8 @@ impl Reports {
     }
 
     /// Every source of pods has spoken.
-    pub fn sources_have_spoken(&self) {
-        self.put(|waiting| waiting.sources_have_spoken = true);
+    pub fn sources_have_spoken(&self, heard: SourcesHaveSpoken) {
+        self.put(|waiting| waiting.sources_have_spoken = Some(heard));
     }
 
     /// Waits for something, and takes all of it.
@@ -59,7 +59,7 @@ impl Reports {
             let notified = self.0.something_waits.notified();
             {
                 let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                if waiting.sources_have_spoken || !waiting.pods.is_empty() {
+                if waiting.sources_have_spoken.is_some() || !waiting.pods.is_empty() {
                     return std::mem::take(&mut waiting);
                 }
             }

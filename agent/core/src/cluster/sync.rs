@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     id::{OpId, PodName, PodUid},
+    node::SourcesHaveSpoken,
     pod::port::status::Remains,
     time::{Mono, doubled},
 };
@@ -158,7 +159,7 @@ impl PodSync {
     }
 
     /// Every source of pods has spoken: a mirror of no pod of the node is nobody's.
-    pub fn sources_have_spoken(&mut self) {
+    pub fn sources_have_spoken(&mut self, _heard: SourcesHaveSpoken) {
         if !std::mem::replace(&mut self.is_settled, true) {
             let names: Vec<PodName> = self.api.keys().cloned().collect();
             names.iter().for_each(|name| self.look_at(name));

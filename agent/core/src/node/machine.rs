@@ -14,7 +14,7 @@ use super::{
     orphans::Orphans,
     probes::Probes,
     qos::Qos,
-    sources::Sources,
+    sources::{Sources, SourcesHaveSpoken},
 };
 use crate::{
     cgroup,
@@ -177,8 +177,8 @@ impl Node {
 
     /// Whether every source of pods has told what it wants.
     #[must_use]
-    pub fn sources_have_spoken(&self) -> bool {
-        self.sources.have_spoken()
+    pub fn sources_have_spoken(&self) -> Option<SourcesHaveSpoken> {
+        self.sources.have_spoken().then_some(SourcesHaveSpoken(()))
     }
 
     /// The status of a pod that was published last.

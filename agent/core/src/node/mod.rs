@@ -18,4 +18,5 @@ mod wanted;
 pub use info::{NodeInfo, Taint};
 pub use machine::Node;
 pub(crate) use orphans::Orphan;
+pub use sources::SourcesHaveSpoken;
 pub use unrecorded::{Proven, Seen, prove};

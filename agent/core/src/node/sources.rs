@@ -14,6 +14,10 @@ use crate::{
     time::Mono,
 };
 
+/// Every source of pods has told what it wants. The node alone says so: who acts on it cannot do so before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourcesHaveSpoken(pub(super) ());
+
 /// What each source wants.
 #[derive(Debug)]
 pub(super) struct Sources {

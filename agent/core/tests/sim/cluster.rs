@@ -8,6 +8,7 @@ use std::{
 use berth_core::{
     cluster::sync::{Answer, Mirror, NodePod, PodSync, Request},
     id::{OpId, PodUid},
+    node::SourcesHaveSpoken,
     pod::port::status::Published,
     spec::{Ended, Pod, Source},
     status::{ContainerState, ContainerStatus, PodStatus, Terminated},
@@ -29,7 +30,7 @@ pub(crate) struct Cluster {
     pub(crate) answers: VecDeque<(OpId, Answer)>,
     /// The newest of each pod, which the loop has not taken yet.
     reports: BTreeMap<PodUid, Option<NodePod>>,
-    have_sources_spoken: bool,
+    heard: Option<SourcesHaveSpoken>,
     /// What the server wants, as the loop knows it.
     wanted: BTreeMap<PodUid, (Arc<Object>, Arc<Pod>)>,
     /// Whether the node does not know that yet.
@@ -63,14 +64,14 @@ impl Cluster {
         self.reports.insert(uid.clone(), None);
     }
 
-    pub(crate) fn sources_have_spoken(&mut self) {
-        self.have_sources_spoken = true;
+    pub(crate) fn sources_have_spoken(&mut self, heard: SourcesHaveSpoken) {
+        self.heard = Some(heard);
     }
 
     /// The loop takes what the node told; whether there was something.
     pub(crate) fn take_reports(&mut self) -> bool {
-        if self.have_sources_spoken {
-            self.sync.sources_have_spoken();
+        if let Some(heard) = self.heard {
+            self.sync.sources_have_spoken(heard);
         }
         let reports = std::mem::take(&mut self.reports);
         let is_something = !reports.is_empty();

@@ -1,6 +1,8 @@
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
+use crate::{event::Event, fixtures, node::Node, spec::Source, time::Now};
 
 const FAILED: Answer = Answer::Failed { retry_after: Duration::ZERO };
 const NOW: Mono = Mono(Duration::from_secs(100));
@@ -44,6 +46,16 @@ fn static_pod(pod: &str, hash: &str, status: Value) -> NodePod {
 fn mirror(pod: &str, hash: &str, version: u64) -> ApiPod {
     let uid = PodUid::new(format!("mirror-{pod}-{version}"));
     ApiPod { uid, mirrors: Some(hash.into()), ..api(pod, version, json!({})) }
+}
+
+/// What a node of manifests and the API server says when these have spoken.
+fn heard(spoken: &[Source]) -> Option<SourcesHaveSpoken> {
+    let mut node = Node::new(fixtures::node(), [Source::File, Source::Api].into());
+    for source in spoken {
+        let now = Now { mono: NOW, wall: Timestamp::UNIX_EPOCH };
+        node.handle(now, Event::Desired { source: *source, pods: Vec::new(), is_whole: true });
+    }
+    node.sources_have_spoken()
 }
 
 /// The one request that there is.
@@ -382,19 +394,37 @@ fn a_mirror_of_another_pod_or_of_none_is_deleted() {
 
 #[test]
 fn an_orphaned_mirror_stays_until_every_source_has_spoken_and_its_pod_is_gone() {
+    let all = heard(&[Source::File, Source::Api]).unwrap();
     let mut sync = PodSync::default();
     sync.listed(vec![mirror("dns", "h1", 1)], 1);
     assert_eq!(sync.poll_request(NOW), None, "its pod may come");
     sync.published(uid("dns"), static_pod("dns", "h1", json!({})));
-    sync.sources_have_spoken();
+    sync.sources_have_spoken(all);
     assert_eq!(sync.poll_request(NOW), None);
     sync.withdrawn(&uid("dns"));
     assert_eq!(only(&mut sync, NOW).call, Call::Delete { uid: PodUid::new("mirror-dns-1") });
 
     let mut sync = PodSync::default();
     sync.listed(vec![mirror("dns", "h1", 1)], 1);
-    sync.sources_have_spoken();
+    sync.sources_have_spoken(all);
     assert_eq!(only(&mut sync, NOW).call, Call::Delete { uid: PodUid::new("mirror-dns-1") });
+}
+
+/// Manifests may be on a disk that answers late: a mirror that an earlier agent has made is nobody's only when they were read.
+#[test]
+fn a_mirror_of_no_pod_stays_as_long_as_a_source_is_silent() {
+    use Source::{Api, File};
+    for (spoken, is_deleted) in
+        [(&[][..], false), (&[Api], false), (&[File], false), (&[File, Api], true), (&[Api, File], true)]
+    {
+        let mut sync = listed(vec![mirror("dns", "h1", 1)]);
+        if let Some(heard) = heard(spoken) {
+            sync.sources_have_spoken(heard);
+        }
+        let call = sync.poll_request(NOW).map(|request| request.call);
+        let expected = is_deleted.then(|| Call::Delete { uid: PodUid::new("mirror-dns-1") });
+        assert_eq!(call, expected, "{spoken:?}");
+    }
 }
 
 #[test]

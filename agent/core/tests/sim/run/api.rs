@@ -33,8 +33,8 @@ impl Run {
             }
             _ => {}
         }
-        if self.node.sources_have_spoken() {
-            cluster.sources_have_spoken();
+        if let Some(heard) = self.node.sources_have_spoken() {
+            cluster.sources_have_spoken(heard);
         }
     }
 
@@ -63,8 +63,8 @@ impl Run {
     }
 
     pub(super) fn note_sources(&mut self) {
-        if let Some(cluster) = self.cluster.as_mut().filter(|_| self.node.sources_have_spoken()) {
-            cluster.sources_have_spoken();
+        if let (Some(cluster), Some(heard)) = (&mut self.cluster, self.node.sources_have_spoken()) {
+            cluster.sources_have_spoken(heard);
         }
     }
 
