@@ -15,7 +15,6 @@ use berth_core::{
     failure::{Failure, FailureKind},
     id::OpId,
     node::Node,
-    spec::Source,
 };
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -95,9 +94,7 @@ impl NodeLoop {
                         if !(is_fresh && matches!(event, Event::Done { .. })) {
                             self.look_at_node();
                         }
-                        tracing::trace!(?event, "event");
-                        self.expect_services(&event);
-                        self.node.handle(clock::now(), event);
+                        self.take(event);
                     }
                     None => return,
                 },
@@ -115,13 +112,14 @@ impl NodeLoop {
         }
     }
 
-    /// Pods of manifests begin without waiting for services, which are read before where that can be.
-    fn expect_services(&self, event: &Event) {
-        let Event::Desired { source: Source::File | Source::Http, pods, is_whole } = event else { return };
-        // What cannot be read for the moment goes on.
-        let here = self.node.pods().filter(|_| !is_whole).map(|pod| &**pod.spec());
-        let here = here.filter(|pod| pod.source != Source::Api);
-        self.host.objects.expect(pods.iter().map(|pod| &**pod).chain(here));
+    /// Gives an event to the core. What pods need of the API server as a whole is asked for before they begin.
+    fn take(&mut self, event: Event) {
+        tracing::trace!(?event, "event");
+        let told = if let Event::Desired { source, .. } = &event { Some(*source) } else { None };
+        self.node.handle(clock::now(), event);
+        if let Some(source) = told {
+            self.host.objects.expect(source, self.node.to_start(source));
+        }
     }
 
     /// Tells the core what changed on the node since the last look; what cannot be read stays as it was.

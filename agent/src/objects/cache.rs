@@ -1,7 +1,7 @@
 //! The cache: one watch for each object, however many pods name it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -13,7 +13,7 @@ use std::{
 use berth_core::{
     event::Event,
     id::PodUid,
-    spec::{ObjectKey, ObjectKind, Pod},
+    spec::{ObjectKey, ObjectKind, Pod, Source},
 };
 use k8s_openapi::{
     NamespaceResourceScope,
@@ -197,15 +197,22 @@ impl Objects {
         Ok(handler.as_ref().clone())
     }
 
-    /// These are all the pods of manifests that are wanted now: services are followed for them before they begin, since none of them waits
-    /// for services when it does.
-    pub fn expect<'a>(&self, pods: impl Iterator<Item = &'a Pod>) {
+    /// These are all the pods of a source whose containers may be started from now on: what is followed as a whole is followed for them
+    /// before they begin. Those of the API server find it heard then, and those of manifests do not wait for it.
+    pub fn expect<'a>(&self, source: Source, pods: impl Iterator<Item = &'a Pod>) {
         let Some(lists) = self.lists() else { return };
-        let reader = PodUid::new("pods of manifests");
-        let (linked, plain): (Vec<_>, Vec<_>) = pods.partition(|pod| pod.service_links);
-        for (list, is_wanted) in [(&lists.services, !linked.is_empty()), (&lists.master, !plain.is_empty())] {
-            if is_wanted { list.follow(&reader) } else { list.release(&reader) }
+        let (mut services, mut master, mut classes) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for pod in pods {
+            let list = if pod.service_links { &mut services } else { &mut master };
+            list.insert(pod.uid.clone());
+            // A manifest names the handler itself.
+            if source == Source::Api && pod.runtime.is_some() {
+                classes.insert(pod.uid.clone());
+            }
         }
+        lists.services.expect(source, services);
+        lists.master.expect(source, master);
+        lists.classes.expect(source, classes);
     }
 
     /// The pod names nothing any more: what no other names is no longer watched, and forgotten.

@@ -3,11 +3,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use berth_core::id::PodUid;
+use berth_core::{id::PodUid, spec::Source};
 use futures::FutureExt;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -41,7 +41,21 @@ pub(super) struct Followed<K, V> {
 
 struct Inner<V> {
     users: BTreeSet<PodUid>,
+    /// Pods of each source that are to use it.
+    expected: BTreeMap<Source, BTreeSet<PodUid>>,
     list: Option<(watch::Receiver<Option<All<V>>>, AbortHandle)>,
+}
+
+impl<V> Inner<V> {
+    /// Ends it when nobody uses it or is to use it.
+    fn end_unused(&mut self) {
+        if self.users.is_empty()
+            && self.expected.values().all(BTreeSet::is_empty)
+            && let Some((_, task)) = self.list.take()
+        {
+            task.abort();
+        }
+    }
 }
 
 impl<K, V> fmt::Debug for Followed<K, V> {
@@ -56,7 +70,8 @@ where
     V: Send + Sync + 'static,
 {
     pub(super) fn new(clients: Clients, of: (fn(Client) -> Api<K>, &'static str), keep: fn(K) -> V) -> Self {
-        Self { clients, of, keep, inner: Mutex::new(Inner { users: BTreeSet::new(), list: None }) }
+        let inner = Inner { users: BTreeSet::new(), expected: BTreeMap::new(), list: None };
+        Self { clients, of, keep, inner: Mutex::new(inner) }
     }
 
     /// All of them, from now on followed until the pod is released; `None` when nothing was heard in time.
@@ -68,18 +83,26 @@ where
 
     /// All of them as far as anything was heard, without waiting; only what somebody has followed is known.
     pub(super) fn known(&self) -> Option<All<V>> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner();
         inner.list.as_ref()?.0.borrow().clone()
     }
 
-    /// Has them followed from now on until `reader` is released.
-    pub(super) fn follow(&self, reader: &PodUid) {
-        drop(self.begin(reader));
+    /// These are all the pods of a source that are to use it: it is followed for them from now on.
+    pub(super) fn expect(&self, source: Source, pods: BTreeSet<PodUid>) {
+        let mut inner = self.inner();
+        let is_wanted = !pods.is_empty();
+        inner.expected.insert(source, pods);
+        if is_wanted { drop(self.list(&mut inner)) } else { inner.end_unused() }
     }
 
     fn begin(&self, pod: &PodUid) -> watch::Receiver<Option<All<V>>> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner();
         inner.users.insert(pod.clone());
+        self.list(&mut inner)
+    }
+
+    /// Has it followed, unless it is.
+    fn list(&self, inner: &mut Inner<V>) -> watch::Receiver<Option<All<V>>> {
         let list = inner.list.get_or_insert_with(|| {
             let (sender, list) = watch::channel(None);
             let watched = Watched::new(self.clients.clone(), self.of.0, self.of.1).of_many();
@@ -88,15 +111,18 @@ where
         list.0.clone()
     }
 
-    /// The pod uses it no more.
+    /// The pod uses it no more. One of the API server is not to use it again either; one of a manifest may begin anew.
     pub(super) fn release(&self, pod: &PodUid) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.users.remove(pod)
-            && inner.users.is_empty()
-            && let Some((_, task)) = inner.list.take()
-        {
-            task.abort();
+        let mut inner = self.inner();
+        inner.users.remove(pod);
+        if let Some(expected) = inner.expected.get_mut(&Source::Api) {
+            expected.remove(pod);
         }
+        inner.end_unused();
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner<V>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -68,6 +68,16 @@ impl Sources {
         }
     }
 
+    /// What a source wanted when it was heard last.
+    pub(super) fn of(&self, source: Source) -> &[Arc<Pod>] {
+        self.desired.get(&source).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Whether a part of a source could not be read when it was heard last.
+    pub(super) fn is_partial(&self, source: Source) -> bool {
+        self.partial.contains(&source)
+    }
+
     /// Whether this is one of them.
     pub(super) fn have(&self, source: Source) -> bool {
         self.configured.contains(&source)

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     effect::{Act, Effect},
     id::PodUid,
-    pod::PodMachine,
+    pod::{PodMachine, actual::Stage},
     record::Goal,
     spec::{Pod, Source},
     status::{Note, PodEvent, Severity},
@@ -21,6 +21,24 @@ use crate::{
 };
 
 impl Node {
+    /// Pods of a source whose containers may be started from now on: those that it wants and that are not over here. One that is being
+    /// removed and is wanted again begins anew, and what cannot be read for the moment goes on.
+    pub fn to_start(&self, source: Source) -> impl Iterator<Item = &Pod> {
+        let is_over = |here: &PodMachine| {
+            let life = here.life();
+            life.record.goal == Goal::Wanted && life.stage() == Stage::Stop
+        };
+        let wanted = self.sources.of(source).iter().map(|pod| &**pod).filter(move |pod| {
+            let is_over_here = self.pods.get(&pod.uid).is_some_and(is_over);
+            pod.deletion.is_none() && pod.ended.is_none() && !is_over_here
+        });
+        let is_partial = self.sources.is_partial(source);
+        let unread = self.pods.values().filter(move |here| {
+            is_partial && here.spec().source == source && here.life().stage() == Stage::Run
+        });
+        wanted.chain(unread.map(|here| &**here.spec()))
+    }
+
     /// Compares the pods on the node with those that are wanted.
     pub(super) fn reconcile(&mut self, now: Now) {
         match self.boot {
@@ -164,5 +182,71 @@ impl Node {
             self.orphans.collect(&inherited.observation, &inherited.orphans, |uid| pods.contains_key(uid));
             self.boot = Boot::Done;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::{
+        config::NodeConfig,
+        event::{Event, Restored},
+        fixtures,
+        spec::Ended,
+        time::Mono,
+    };
+
+    fn now() -> Now {
+        Now { mono: Mono(Duration::from_secs(1000)), wall: Timestamp::UNIX_EPOCH }
+    }
+
+    fn tell(node: &mut Node, source: Source, pods: &[&Pod], is_whole: bool) {
+        let pods = pods.iter().map(|pod| Arc::new(Pod::clone(pod))).collect();
+        node.handle(now(), Event::Desired { source, pods, is_whole });
+    }
+
+    #[test]
+    fn pods_of_the_api_are_to_start_until_they_end_are_deleted_or_refused() {
+        let pod = Pod { source: Source::Api, ..fixtures::pod(vec![fixtures::container("main")]) };
+        let ended = Ended { succeeded: true, reason: String::new(), message: String::new() };
+        let few = NodeConfig { pods_max: 0, ..fixtures::node() };
+        for (what, config, wanted, expected) in [
+            ("new", fixtures::node(), pod.clone(), 1),
+            ("deleted", fixtures::node(), Pod { deletion: Some(Duration::ZERO), ..pod.clone() }, 0),
+            ("ended", fixtures::node(), Pod { ended: Some(ended), ..pod.clone() }, 0),
+            ("refused", few, pod, 0),
+        ] {
+            let mut node = Node::new(config, BTreeSet::from([Source::Api]));
+            node.handle(now(), Event::Restored(Box::default()));
+            tell(&mut node, Source::Api, &[&wanted], true);
+            assert_eq!(node.to_start(Source::Api).count(), expected, "{what}");
+            assert_eq!(node.to_start(Source::File).count(), 0, "{what}: of another source");
+            tell(&mut node, Source::Api, &[], true);
+            assert_eq!(node.to_start(Source::Api).count(), 0, "{what}: wanted no more");
+        }
+    }
+
+    #[test]
+    fn pods_of_manifests_are_to_start_while_these_are_unread_and_anew_after_their_removal() {
+        let pod = fixtures::pod(vec![fixtures::container("main")]);
+        let record = PodMachine::new(Arc::new(pod.clone()), now()).life().record.clone();
+        let mut node = Node::new(fixtures::node(), BTreeSet::from([Source::File]));
+        let restored = Restored { pods: vec![(record, Arc::new(pod.clone()))], ..Restored::default() };
+        node.handle(now(), Event::Restored(Box::new(restored)));
+        let (there, none) = ([&pod], []);
+        for (what, pods, is_whole, expected) in [
+            ("not read yet", &none[..], false, 1),
+            ("read", &there[..], true, 1),
+            ("removed", &none[..], true, 0),
+            ("there again before the end", &there[..], true, 1),
+        ] {
+            tell(&mut node, Source::File, pods, is_whole);
+            assert_eq!(node.to_start(Source::File).count(), expected, "{what}");
+        }
+        assert!(node.pods.contains_key(&pod.uid), "it was here all the time");
     }
 }

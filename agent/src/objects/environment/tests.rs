@@ -144,7 +144,7 @@ async fn pods_of_manifests_have_the_services_that_are_known() {
     assert_eq!(hosts(&Objects::none(), &pods[0]).await, none, "without an API server");
     assert_eq!(hosts(&objects, &pods[0]).await, none, "which nobody has expected");
     assert_eq!(server.watches(), 0);
-    objects.expect(pods.iter().map(|pod| &**pod));
+    objects.expect(Source::File, pods.iter().map(|pod| &**pod));
     assert_eq!(hosts(&objects, &pods[0]).await, none, "not answered yet");
     let master = "KUBERNETES_SERVICE_HOST";
     let began = std::time::Instant::now();
@@ -156,12 +156,63 @@ async fn pods_of_manifests_have_the_services_that_are_known() {
     }
     assert_eq!(server.watches(), 2, "one of all services, one of the API server's");
     for (left, watches) in [(&pods[1..], 1), (&[][..], 0)] {
-        objects.expect(left.iter().map(|pod| &**pod));
+        objects.expect(Source::File, left.iter().map(|pod| &**pod));
         while server.watches() != watches {
             assert!(began.elapsed().as_secs() < 60, "{} watches", server.watches());
             tokio::task::yield_now().await;
         }
     }
+}
+
+async fn watched(server: &Fake, count: usize) {
+    let began = std::time::Instant::now();
+    while server.watches() != count {
+        assert!(began.elapsed().as_secs() < 60, "{} watches, not {count}", server.watches());
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn what_pods_of_the_api_need_as_a_whole_is_followed_from_their_telling_to_the_end_of_the_last() {
+    let server = server();
+    let link = json!({"spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 443}]}});
+    for collection in [SERVICES, "/api/v1/namespaces/default/services"] {
+        server.put_in(collection, "default", "kubernetes", link.clone());
+    }
+    server.put_in("/apis/node.k8s.io/v1/runtimeclasses", "", "gpu", json!({"handler": "nvidia"}));
+    let (sender, _events) = mpsc::channel(8);
+    let objects = Objects::new(server.clients(), sender);
+    let pod = |uid: &str, spec: Value| {
+        let mut spec = spec;
+        spec["containers"] = json!([{"name": "c", "image": "i"}]);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": uid, "namespace": "shop", "uid": uid}, "spec": spec});
+        pod_from_json(&pod.to_string(), Source::Api).unwrap()
+    };
+    let linked = pod("u1", json!({"enableServiceLinks": true}));
+    let plain = pod("u2", json!({"enableServiceLinks": false, "runtimeClassName": "gpu"}));
+    let expect = |pods: &[&Arc<Pod>]| objects.expect(Source::Api, pods.iter().map(|pod| &***pod));
+    expect(&[]);
+    assert_eq!(server.begun(), 0, "nobody needs anything");
+    expect(&[&linked, &plain]);
+    watched(&server, 3).await;
+    expect(&[&linked, &plain]);
+    for pod in [&linked, &plain] {
+        let found = environment(&objects, pod, &pod.containers[0]).await.unwrap();
+        assert_eq!(found.services["KUBERNETES_SERVICE_HOST"], "10.0.0.1");
+    }
+    assert_eq!(objects.handler(&plain.uid, "gpu").await.unwrap(), "nvidia");
+    assert_eq!(server.begun(), 3, "nothing is asked for once more");
+    objects.release(&linked.uid);
+    watched(&server, 2).await;
+    expect(&[]);
+    assert_eq!(server.watches(), 2, "one that starts no more may be at its start");
+    objects.release(&plain.uid);
+    watched(&server, 0).await;
+    expect(&[&linked]);
+    watched(&server, 1).await;
+    expect(&[]);
+    watched(&server, 0).await;
 }
 
 /// A pod may name one object as often as it likes.
