@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use berth_core::{
     oci::ObjectValues,
-    spec::{Container, EnvSource, ObjectKey, ObjectKind, Pod, Source},
+    spec::{Container, EnvFrom, EnvSource, EnvVar, ObjectKey, ObjectKeyRef, ObjectKind, Pod, Source},
 };
+use futures::stream::{FuturesOrdered, StreamExt as _};
 
 use super::{Content, ObjectError, Objects, services};
 
@@ -15,6 +16,8 @@ use super::{Content, ObjectError, Objects, services};
 const BYTES_MAX: usize = 8 << 20;
 /// What a variable counts beside its name and value: about what it takes in memory, which bounds their number as well.
 const VARIABLE_BYTES: usize = 128;
+/// Objects that are asked for at once: what has come of those that wait for an earlier one is kept beyond the bound.
+const AT_ONCE: usize = 16;
 
 /// Reads what the environment of a container needs of the API server.
 ///
@@ -35,37 +38,78 @@ pub async fn environment(
     for (name, value) in &values.services {
         take(name.len() + value.len())?;
     }
-    for from in &container.env_from {
-        let Some(content) = read(objects, pod, from.kind, &from.name, from.optional).await? else { continue };
-        for key in content.data.keys() {
-            let value = text(&content, key);
-            // What no variable shows is looked at all the same.
-            take(from.prefix.len() + key.len() + value.as_ref().map_or(0, String::len))?;
-            values.from.extend(value.map(|value| (format!("{}{key}", from.prefix), value)));
+    let (mut variables, mut asked) = (of_objects(container).into_iter(), FuturesOrdered::new());
+    loop {
+        while asked.len() < AT_ONCE
+            && let Some(variable) = variables.next()
+        {
+            asked.push_back(ask(objects, pod, variable));
+        }
+        let Some((variable, found)) = asked.next().await else { return Ok(values) };
+        let found = found?;
+        match variable {
+            OfObject::All(from) => {
+                let Some(content) = found else { continue };
+                for key in content.data.keys() {
+                    let value = text(&content, key);
+                    // What no variable shows is looked at all the same.
+                    take(from.prefix.len() + key.len() + value.as_ref().map_or(0, String::len))?;
+                    values.from.extend(value.map(|value| (format!("{}{key}", from.prefix), value)));
+                }
+            }
+            OfObject::Key(index, variable, wanted) => {
+                match found.and_then(|content| text(&content, &wanted.key)) {
+                    Some(value) => {
+                        take(variable.name.len() + value.len())?;
+                        values.keys.insert(index, value);
+                    }
+                    None if wanted.optional => {}
+                    None => return Err(no_key(pod, wanted)),
+                }
+            }
         }
     }
-    for (index, variable) in container.env.iter().enumerate() {
-        let EnvSource::Key(wanted) = &variable.source else { continue };
-        let found = read(objects, pod, wanted.kind, &wanted.name, wanted.optional).await?;
-        match found.and_then(|content| text(&content, &wanted.key)) {
-            Some(value) => {
-                take(variable.name.len() + value.len())?;
-                values.keys.insert(index, value);
-            }
-            None if wanted.optional => {}
-            None => {
-                return Err(ObjectError::NoKey {
-                    key: wanted.key.clone(),
-                    kind: match wanted.kind {
-                        ObjectKind::ConfigMap => "ConfigMap",
-                        ObjectKind::Secret => "Secret",
-                    },
-                    object: format!("{}/{}", pod.name.namespace, wanted.name),
-                });
-            }
-        }
+}
+
+/// What is made of an object.
+#[derive(Debug, Clone, Copy)]
+enum OfObject<'a> {
+    /// A variable for each key.
+    All(&'a EnvFrom),
+    /// A variable, by its place, for a key.
+    Key(usize, &'a EnvVar, &'a ObjectKeyRef),
+}
+
+fn of_objects(container: &Container) -> Vec<OfObject<'_>> {
+    let all = container.env_from.iter().map(OfObject::All);
+    let keys = container.env.iter().enumerate().filter_map(|(index, variable)| match &variable.source {
+        EnvSource::Key(wanted) => Some(OfObject::Key(index, variable, wanted)),
+        EnvSource::Value(_) | EnvSource::Field(_) | EnvSource::Resource(_) => None,
+    });
+    all.chain(keys).collect()
+}
+
+async fn ask<'a>(
+    objects: &Objects,
+    pod: &Pod,
+    variable: OfObject<'a>,
+) -> (OfObject<'a>, Result<Option<Arc<Content>>, ObjectError>) {
+    let (kind, name, optional) = match variable {
+        OfObject::All(from) => (from.kind, &from.name, from.optional),
+        OfObject::Key(_, _, wanted) => (wanted.kind, &wanted.name, wanted.optional),
+    };
+    (variable, read(objects, pod, kind, name, optional).await)
+}
+
+fn no_key(pod: &Pod, wanted: &ObjectKeyRef) -> ObjectError {
+    ObjectError::NoKey {
+        key: wanted.key.clone(),
+        kind: match wanted.kind {
+            ObjectKind::ConfigMap => "ConfigMap",
+            ObjectKind::Secret => "Secret",
+        },
+        object: format!("{}/{}", pod.name.namespace, wanted.name),
     }
-    Ok(values)
 }
 
 /// `None` where the object is missing and may be.

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     convert::Infallible,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use futures::StreamExt;
@@ -31,6 +32,9 @@ struct State {
     token_requests: Vec<Value>,
     is_down: bool,
     ignores_selectors: bool,
+    /// Requests since it began to hold answers back, and after how many it gives them.
+    asked: usize,
+    held_until: usize,
 }
 
 struct Watch {
@@ -90,6 +94,22 @@ impl Fake {
         self.0.lock().unwrap().ignores_selectors = true;
     }
 
+    /// From now on nothing is answered before so many requests have come.
+    pub(super) fn hold_until(&self, requests: usize) {
+        let mut state = self.0.lock().unwrap();
+        (state.asked, state.held_until) = (0, requests);
+    }
+
+    /// How many have come since.
+    pub(super) fn asked(&self) -> usize {
+        self.0.lock().unwrap().asked
+    }
+
+    fn is_held(&self) -> bool {
+        let state = self.0.lock().unwrap();
+        state.asked < state.held_until
+    }
+
     /// How many watches are open.
     pub(super) fn watches(&self) -> usize {
         let mut state = self.0.lock().unwrap();
@@ -111,6 +131,10 @@ impl Fake {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path().to_owned();
         let query = parts.uri.query().unwrap_or_default().to_owned();
+        self.0.lock().unwrap().asked += 1;
+        while self.is_held() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         if self.0.lock().unwrap().is_down {
             return status(503, "down");
         }

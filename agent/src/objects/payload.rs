@@ -3,7 +3,11 @@
 //! Source: `MakePayload` of `pkg/volume/configmap/configmap.go` and `pkg/volume/secret/secret.go`, `CollectData` of
 //! `pkg/volume/downwardapi/downwardapi.go`, `collectData` of `pkg/volume/projected/projected.go`.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use berth_core::{
     config::NodeConfig,
@@ -16,6 +20,7 @@ use berth_core::{
         TokenFile,
     },
 };
+use futures::stream::{FuturesOrdered, StreamExt as _};
 
 use super::{
     Content, ObjectError, Objects,
@@ -26,6 +31,9 @@ use crate::{hidden::Hidden, volumes::ContentFile};
 /// Most bytes in one volume: as many as 64 objects of the largest size have. The kubelet has no bound; a message to a worker holds
 /// this much as base64.
 const BYTES_MAX: usize = 64 << 20;
+
+/// Sources that are asked for at once: what has come of those that wait for an earlier one is kept beyond the bound of the volume.
+const AT_ONCE: usize = 16;
 
 /// Mode of a token that only its owner reads.
 const TOKEN_MODE: u32 = 0o600;
@@ -53,20 +61,30 @@ pub async fn gather(
     let mut told = Told { left: BYTES_MAX, fields: BTreeMap::new() };
     // A pod may name one object as often as it likes.
     let mut shown: BTreeMap<String, ContentFile> = BTreeMap::new();
-    for source in &volume.sources {
-        let files = match source {
-            Projection::Object(wanted) => match read(objects, pod, wanted).await {
-                Ok(content) => of_object(wanted, content.as_deref(), volume.default_mode),
-                Err(error) => Err(error),
-            },
-            Projection::Downward(wanted) => of_pod(node, pod, wanted, volume.default_mode, &mut told),
-            Projection::Token(wanted) => match token(objects, pod, wanted).await {
-                Ok(token) => {
+    let (mut sources, mut tokens, mut asked) =
+        (volume.sources.iter(), BTreeSet::new(), FuturesOrdered::new());
+    loop {
+        while asked.len() < AT_ONCE
+            && let Some(source) = sources.next()
+        {
+            asked.push_back(ask(objects, pod, source, is_new(source, &mut tokens)));
+        }
+        let Some(asked) = asked.next().await else { break };
+        let files = match asked {
+            Asked::Object(wanted, found) => {
+                found.and_then(|content| of_object(wanted, content.as_deref(), volume.default_mode))
+            }
+            Asked::Downward(wanted) => of_pod(node, pod, wanted, volume.default_mode, &mut told),
+            Asked::Token(wanted, found) => {
+                let found = match found {
+                    Some(found) => found,
+                    None => token(objects, pod, wanted).await,
+                };
+                found.map(|token| {
                     again_in = again_in.into_iter().chain([token.again_in]).min();
-                    Ok(vec![of_token(pod, wanted, volume.default_mode, &token)])
-                }
-                Err(error) => Err(error),
-            },
+                    vec![of_token(pod, wanted, volume.default_mode, &token)]
+                })
+            }
         };
         match files {
             Ok(files) => shown.extend(files.into_iter().map(|file| (file.path.clone(), file))),
@@ -79,6 +97,31 @@ pub async fn gather(
     }
     ObjectError::all(errors)?;
     Ok(Payload { files: shown.into_values().collect(), again_in })
+}
+
+/// A source, with what it takes of the API server.
+enum Asked<'a> {
+    Object(&'a ObjectFiles, Result<Option<Arc<Content>>, ObjectError>),
+    Downward(&'a [DownwardFile]),
+    /// `None`: the same token is asked for already, and is known when it is this one's turn.
+    Token(&'a TokenFile, Option<Result<Token, ObjectError>>),
+}
+
+/// Whether no source before it asks for the same token.
+fn is_new<'a>(source: &'a Projection, tokens: &mut BTreeSet<(Option<&'a str>, i64)>) -> bool {
+    match source {
+        Projection::Token(wanted) => tokens.insert((wanted.audience.as_deref(), wanted.seconds)),
+        Projection::Object(_) | Projection::Downward(_) => true,
+    }
+}
+
+async fn ask<'a>(objects: &Objects, pod: &Pod, source: &'a Projection, is_new: bool) -> Asked<'a> {
+    match source {
+        Projection::Object(wanted) => Asked::Object(wanted, read(objects, pod, wanted).await),
+        Projection::Downward(wanted) => Asked::Downward(wanted),
+        Projection::Token(wanted) if is_new => Asked::Token(wanted, Some(token(objects, pod, wanted).await)),
+        Projection::Token(wanted) => Asked::Token(wanted, None),
+    }
 }
 
 fn size(file: &ContentFile) -> usize {

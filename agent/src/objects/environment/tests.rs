@@ -77,6 +77,42 @@ async fn what_is_missing_is_told_in_the_kubelets_words() {
 }
 
 #[tokio::test]
+async fn objects_are_asked_for_at_once_and_come_in_their_order() {
+    let server = server();
+    let (sender, _events) = mpsc::channel(8);
+    let objects = Objects::new(server.clients(), sender);
+    let from = |prefix: &str, kind: &str, name: &str| json!({"prefix": prefix, kind: {"name": name}});
+    let variable = |name: &str, kind: &str, of: &str, key: &str| json!({"name": name, "valueFrom": {kind: {"name": of, "key": key}}});
+    let all = [
+        json!({}),
+        json!({
+            "envFrom": [from("A_", "secretRef", "s"), from("B_", "configMapRef", "m"), from("C_", "secretRef", "s")],
+            "env": [variable("X", "configMapKeyRef", "n", "k"), variable("Y", "configMapKeyRef", "m", "a")],
+        }),
+        json!({"env": [variable("X", "configMapKeyRef", "m", "a"), variable("Y", "secretKeyRef", "y", "k"),
+            variable("Z", "configMapKeyRef", "z", "k")]}),
+    ];
+    server.put("/api/v1/namespaces/shop/configmaps", "n", json!({"data": {"k": "3"}}));
+    let containers = all.into_iter().enumerate().map(|(index, mut one)| {
+        (one["name"], one["image"]) = (json!(format!("c{index}")), json!("i"));
+        one
+    });
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop", "uid": "u1"},
+        "spec": {"containers": containers.collect::<Vec<_>>()}});
+    let pod = pod_from_json(&pod.to_string(), Source::Api).unwrap_or_else(|faults| panic!("{faults}"));
+    environment(&objects, &pod, &pod.containers[0]).await.unwrap();
+
+    server.hold_until(3);
+    let found = environment(&objects, &pod, &pod.containers[1]).await.unwrap();
+    let from: Vec<&str> = found.from.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(from, ["A_bad", "A_k", "B_a", "B_b.c", "C_bad", "C_k"]);
+    assert_eq!((found.keys[&0].as_str(), found.keys[&1].as_str()), ("3", "1"));
+    server.hold_until(2);
+    let error = environment(&objects, &pod, &pod.containers[2]).await.unwrap_err();
+    assert_eq!(error.to_string(), "secret \"y\" not found");
+}
+
+#[tokio::test]
 async fn services_are_followed_while_some_pod_wants_them() {
     let server = server();
     let link = |ip: &str| json!({"spec": {"clusterIP": ip, "ports": [{"port": 443}]}});

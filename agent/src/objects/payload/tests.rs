@@ -160,6 +160,59 @@ async fn what_is_missing_is_told_in_the_kubelets_words() {
 }
 
 #[tokio::test]
+async fn what_a_volume_shows_is_asked_for_at_once_and_comes_in_its_order() {
+    let server = server();
+    server.put(MAPS, "later", json!({"data": {"a": "4"}}));
+    let map = |name: &str| json!({"configMap": {"name": name}});
+    let token =
+        |path: &str, audience: &str| json!({"serviceAccountToken": {"path": path, "audience": audience}});
+    let secret = json!({"secret": {"name": "s"}});
+    let sources = [map("m"), token("1", "one"), secret, token("2", "two"), token("3", "one"), map("later")];
+    // Each object, and each token.
+    server.hold_until(5);
+    let payload = payload(&server, json!({"projected": {"sources": sources}}), json!({})).await.unwrap();
+    let shown: Vec<(&str, &[u8])> =
+        payload.files.iter().map(|file| (file.path.as_str(), file.bytes.reveal())).collect();
+    let [("1", one), ("2", two), ("3", again), ("a", b"4"), ("b", b"2"), ("c", b"3"), ("k", b"secret")] =
+        shown[..]
+    else {
+        panic!("{:?}", shown.iter().map(|(path, _)| path).collect::<Vec<_>>())
+    };
+    assert!(one == again && one != two);
+    assert_eq!(server.token_requests().len(), 2);
+}
+
+/// Each failure is told, in the order of the sources.
+#[tokio::test]
+async fn what_a_volume_misses_is_told_as_if_one_was_asked_for_after_the_other() {
+    let server = server();
+    let map = |name: &str| json!({"configMap": {"name": name}});
+    let sources = [map("y"), map("m"), json!({"secret": {"name": "z"}}), map("y"), map("x")];
+    server.hold_until(4);
+    let error = payload(&server, json!({"projected": {"sources": sources}}), json!({})).await.unwrap_err();
+    assert_eq!(error, "[configmap \"y\" not found, secret \"z\" not found, configmap \"x\" not found]");
+}
+
+#[tokio::test]
+async fn a_volume_asks_for_a_few_sources_at_once() {
+    let server = Fake::default();
+    let names: Vec<String> = (0..2 * AT_ONCE).map(|number| format!("m{number}")).collect();
+    let sources: Vec<Value> = names.iter().map(|name| json!({"configMap": {"name": name}})).collect();
+    server.hold_until(usize::MAX);
+    let payload = payload(&server, json!({"projected": {"sources": sources}}), json!({}));
+    let answers = async {
+        while server.asked() < AT_ONCE {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(server.asked(), AT_ONCE);
+        server.hold_until(0);
+    };
+    let (payload, ()) = tokio::join!(payload, answers);
+    assert!(payload.unwrap_err().starts_with("[configmap \"m0\" not found, configmap \"m1\" not found"));
+}
+
+#[tokio::test]
 async fn a_volume_has_a_bound() {
     let server = Fake::default();
     let large = "x".repeat(1 << 20);
