@@ -36,7 +36,8 @@ use crate::{
     config::{Config, CurrentRuntime, Handler},
     document::Faults,
     effects::{
-        AccountsCache, Host, Lanes, LeasesInUse, PullsUnderWay, SandboxHandlers, changeable, end_unused,
+        AccountsCache, FreshLayers, Host, Lanes, LeasesInUse, PullsUnderWay, SandboxHandlers, changeable,
+        end_unused,
     },
     failpoint::Failpoint,
     healthz, kernel, limits, manifest,
@@ -192,6 +193,7 @@ async fn start(
         handlers,
         objects: Objects::of(clients.as_ref(), &sender),
         node_object: node_object(&config, clients.as_ref()),
+        fresh_layers: FreshLayers::default(),
         accounts: AccountsCache::default(),
         node_accounts: NodeAccounts::of(&config.registry_accounts),
         registries: OneThread::default(),

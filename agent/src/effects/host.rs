@@ -10,6 +10,7 @@ use super::{
     accounts::AccountsCache,
     failure::unknown,
     lanes::{Lanes, Place},
+    layers::FreshLayers,
     leases::LeasesInUse,
     pulls::PullsUnderWay,
 };
@@ -54,6 +55,8 @@ pub struct Host {
     pub objects: Objects,
     /// The Node object, where the node has a cluster.
     pub node_object: Option<NodeObject>,
+    /// Layers of containers that nothing was started on yet.
+    pub fresh_layers: FreshLayers,
     /// Account files by image.
     pub accounts: AccountsCache,
     /// The node's accounts at registries.

@@ -19,4 +19,4 @@ pub(super) mod unpack;
 pub use follow::follow_images;
 pub use lease::end_unused;
 
-use super::{failure, files, host, kinds, leases};
+use super::{failure, files, host, kinds, layers, leases};

@@ -25,10 +25,11 @@ use super::{
     files::work::{Answer, Called, FILES, Work},
     host::Host,
     image_root::{open_in, with_root},
+    layers::FreshLayers,
 };
 use crate::{
     runtime::{
-        CallError,
+        CallError, Containerd,
         labels::{GC_ROOT, POD_UID},
     },
     workers::Sort,
@@ -47,16 +48,23 @@ pub(in crate::effects) async fn ensure(
     // Until there is a container record nothing refers to the snapshot, and containerd's garbage collection would take
     // it. The label keeps it; it goes with the snapshot.
     let labels = [(GC_ROOT.to_owned(), "berth".to_owned()), (POD_UID.to_owned(), pod.to_string())];
+    let snapshotter = host.settings().snapshotter.clone();
     let prepare = PrepareSnapshotRequest {
-        snapshotter: host.settings().snapshotter.clone(),
+        snapshotter: snapshotter.clone(),
         key: id.to_owned(),
         parent: request.image.chain_id.clone(),
         labels: labels.into(),
     };
     let mut client = host.containerd.snapshots();
     let mounts = match host.containerd.call("prepare root file system", id, client.prepare(prepare)).await {
-        Ok(answer) => answer.mounts,
-        Err(error) if error.is_already_exists() => mounts(host, &request.id).await?,
+        Ok(answer) => {
+            host.fresh_layers.keep(&request.id, &snapshotter, &answer.mounts);
+            answer.mounts
+        }
+        Err(error) if error.is_already_exists() => {
+            host.fresh_layers.forget(&request.id);
+            mounts(host, &request.id).await?
+        }
         Err(error) => return Err(not_prepared(error)),
     };
     Ok(Outcome::Rootfs(accounts(host, pod, request, &mounts).await?))
@@ -69,9 +77,40 @@ fn not_prepared(error: CallError) -> Failure {
 
 /// How a container's layer is mounted.
 pub(in crate::effects) async fn mounts(host: &Host, id: &ContainerId) -> Result<Vec<Mount>, Failure> {
-    let request = MountsRequest { snapshotter: host.settings().snapshotter.clone(), key: id.to_string() };
-    let mut client = host.containerd.snapshots();
-    let answer = host.containerd.call("find root file system", id.as_str(), client.mounts(request)).await?;
+    Ok(ask(&host.containerd, &host.settings().snapshotter, id).await?)
+}
+
+/// How a container's layer is mounted for a start.
+#[derive(Debug, PartialEq)]
+pub(in crate::effects) enum Layer {
+    /// It was just made, and never mounted.
+    Fresh(Vec<Mount>),
+    /// A start may have mounted it.
+    Used(Vec<Mount>),
+}
+
+/// What a start takes. It leaves no layer fresh, whatever becomes of it.
+pub(in crate::effects) async fn to_start(host: &Host, id: &ContainerId) -> Result<Layer, Failure> {
+    let snapshotter = host.settings().snapshotter.clone();
+    Ok(taken_or_asked(&host.fresh_layers, &host.containerd, &snapshotter, id).await?)
+}
+
+async fn taken_or_asked(
+    fresh: &FreshLayers,
+    containerd: &Containerd,
+    snapshotter: &str,
+    id: &ContainerId,
+) -> Result<Layer, CallError> {
+    match fresh.take(id, snapshotter) {
+        Some(mounts) => Ok(Layer::Fresh(mounts)),
+        None => ask(containerd, snapshotter, id).await.map(Layer::Used),
+    }
+}
+
+async fn ask(containerd: &Containerd, snapshotter: &str, id: &ContainerId) -> Result<Vec<Mount>, CallError> {
+    let request = MountsRequest { snapshotter: snapshotter.to_owned(), key: id.to_string() };
+    let mut client = containerd.snapshots();
+    let answer = containerd.call("find root file system", id.as_str(), client.mounts(request)).await?;
     Ok(answer.mounts)
 }
 
@@ -145,11 +184,27 @@ fn read(root: BorrowedFd<'_>, path: &'static str) -> io::Result<AccountFile> {
 mod tests {
     use std::os::fd::AsFd;
 
+    use containerd_client::services::v1::snapshots::MountsResponse;
     use nix::{sys::stat::Mode, unistd::mkfifo};
     use tonic::Code;
 
     use super::*;
-    use crate::runtime::Cause;
+    use crate::runtime::{
+        Cause,
+        fake::{Ending, Fake},
+    };
+
+    #[tokio::test]
+    async fn a_second_start_asks_how_its_layer_is_mounted() {
+        let mounts = |source: &str| vec![Mount { source: source.to_owned(), ..Mount::default() }];
+        let fake = Fake::answering(&[MountsResponse { mounts: mounts("asked") }], Ending::Whole).await;
+        let (fresh, id) = (FreshLayers::default(), ContainerId::from_known("c1"));
+        fresh.keep(&id, "overlayfs", &mounts("made"));
+        for expected in [Layer::Fresh(mounts("made")), Layer::Used(mounts("asked"))] {
+            let layer = taken_or_asked(&fresh, &fake.containerd, "overlayfs", &id).await;
+            assert_eq!(layer.unwrap(), expected);
+        }
+    }
 
     #[test]
     fn layers_that_containerd_does_not_find_are_gone() {

@@ -108,6 +108,7 @@ async fn with_values(host: &Host, request: &Arc<StartRequest>) -> Result<Arc<Sta
 /// Removes a container with everything that was made for it, killing it when it runs.
 pub(in crate::effects) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Result<Outcome, Failure> {
     host.grouped.forget(id);
+    host.fresh_layers.forget(id);
     // The record is not there, or names another than it is made with by now.
     let mut snapshotters = BTreeSet::from([host.settings().snapshotter.clone()]);
     if let Some(record) = records::container(host, id).await? {

@@ -26,7 +26,7 @@ use crate::{
     effects::{
         files::work::{Called, FILES, Work},
         host::Host,
-        images::rootfs,
+        images::rootfs::{self, Layer},
     },
     runtime::CallError,
     workers::Sort,
@@ -44,8 +44,12 @@ pub(super) async fn create(
     request: &StartRequest,
 ) -> Result<Option<StartFailure>, Failure> {
     let id = request.id.as_str();
-    let mut rootfs = rootfs::mounts(host, &request.id).await?;
-    for mark in rootfs.iter_mut().filter_map(make_volatile) {
+    let (mut rootfs, is_fresh) = match rootfs::to_start(host, &request.id).await? {
+        Layer::Fresh(mounts) => (mounts, true),
+        Layer::Used(mounts) => (mounts, false),
+    };
+    let marks: Vec<String> = rootfs.iter_mut().filter_map(make_volatile).collect();
+    for mark in marks.into_iter().filter(|_| !is_fresh) {
         let what = format!("layer of container {}", request.container.name);
         let called = Called { what: &what, path: &mark, sort: Sort::Own, within: FILES };
         host.work(request.pod.uid.as_str(), called, &Work::Clear(mark.clone())).await?;
@@ -163,7 +167,7 @@ fn gone_is_fine<T>(result: Result<T, CallError>) -> Result<(), CallError> {
 
 /// Marks a writable layer as one that a crash may lose, which spares a sync of the whole disk when it is unmounted. A
 /// layer that was mounted so before, by a start that failed, bears a mark of the kernel that would refuse it: a directory
-/// that holds a file, to be removed first. Most often it is not there.
+/// that holds a file, to be removed first. One that was just made has none.
 /// Source: Linux, `Documentation/filesystems/overlayfs.rst`, "Volatile mount".
 fn make_volatile(mount: &mut Mount) -> Option<String> {
     let work = mount.options.iter().find_map(|option| option.strip_prefix("workdir="))?;
