@@ -144,3 +144,25 @@ where
         Err(_elapsed) => Err(ApiError::Unanswered(format!("nothing came within {} s", time.as_secs()))),
     }
 }
+
+/// Waits for the turn of a request. Whose turn has come does not sleep: the shortest sleep is a millisecond, also one of no time.
+pub(super) async fn turn(wait: Duration) {
+    if !wait.is_zero() {
+        tokio::time::sleep(wait).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn whose_turn_has_come_does_not_sleep() {
+        for (seconds, is_done) in [(0, true), (3600, false)] {
+            let waited = turn(Duration::from_secs(seconds)).now_or_never();
+            assert_eq!(waited.is_some(), is_done, "{seconds}");
+        }
+    }
+}

@@ -27,6 +27,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     Clients, Seen, Sinks, Unread, Watched,
+    client::turn,
     node::chance,
     refused,
     reports::Report,
@@ -169,7 +170,7 @@ impl PodLoop {
             let failpoint = self.failpoint.clone();
             let wait = self.throttle.take(clock::mono());
             tokio::spawn(async move {
-                tokio::time::sleep(wait).await;
+                turn(wait).await;
                 let answer = perform(client, &node, &request, &failpoint).await;
                 let Request { op, .. } = request;
                 // Fails only when the loop has ended.

@@ -23,7 +23,11 @@ use kube::{
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{ApiError, Clients, client::within, requests::SEND_EVENT};
+use super::{
+    ApiError, Clients,
+    client::{turn, within},
+    requests::SEND_EVENT,
+};
 use crate::{clock, config::EventRate, failpoint::Failpoint};
 
 /// Events that may wait to be sent (`maxQueuedEvents`); what comes beyond that is lost, and said so.
@@ -108,7 +112,7 @@ pub async fn send_events(
     while let Some(happened) = happened.recv().await {
         let Some(sending) = correlator.take(happened, Timestamp::now(), clock::mono()) else { continue };
         for _ in 0..TRIES {
-            tokio::time::sleep(throttle.take(clock::mono())).await;
+            turn(throttle.take(clock::mono())).await;
             failpoint.before(SEND_EVENT);
             let answer = send(&clients, &node, &sending).await;
             failpoint.after(SEND_EVENT);

@@ -267,9 +267,13 @@ impl Node {
                 self.probed(&uid, op, (name, kind), result, now);
             }
             Purpose::Pod { uid, slot, tries } => {
+                let is_start = matches!(slot, Slot::Start(_));
                 if let Some(pod) = self.pods.get_mut(&uid) {
                     pod.settle(op, slot, tries, result, now);
                     self.advance(&uid, now);
+                }
+                if is_start {
+                    self.ask_due_probes_of(&uid, now);
                 }
             }
             Purpose::Orphan { uid, orphan, tries } => {

@@ -50,6 +50,13 @@ impl Node {
         }
     }
 
+    /// Asks what is due of one pod. What has just become so waits for no timer, which takes a millisecond at least.
+    pub(super) fn ask_due_probes_of(&mut self, uid: &PodUid, now: Now) {
+        if self.probes.pods.get(uid).is_some_and(|at| *at <= now.mono) {
+            self.ask_probes_of(uid, now);
+        }
+    }
+
     fn ask_probes_of(&mut self, uid: &PodUid, now: Now) {
         if let Some(pod) = self.pods.get_mut(uid) {
             pod.begin_probes(&mut self.ops, &mut self.effects, now);

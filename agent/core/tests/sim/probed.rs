@@ -6,7 +6,7 @@ use berth_core::{
     event::Outcome,
     id::{ContainerName, PodUid},
     pod::port::{look::Finding, probe::ProbeAnswer},
-    spec::Pod,
+    spec::{Pod, Probe, Probes},
     status::ContainerState,
 };
 
@@ -50,6 +50,31 @@ fn asked() -> Run {
     run.want(with_a_startup_probe());
     until(&mut run, |run| !run.probes.is_empty());
     run
+}
+
+/// No time passes, so no timer has woken the node.
+#[test]
+fn what_is_due_with_the_start_of_a_container_is_asked_at_once() {
+    let probe = || Some(pods::probe());
+    let late = Some(Probe { initial_delay: Duration::from_secs(5), ..pods::probe() });
+    let none = Probes::default;
+    for (what, probes, asked) in [
+        ("whether it has started", Probes { startup: probe(), readiness: probe(), ..none() }, 1),
+        ("whether it is ready", Probes { readiness: probe(), ..none() }, 1),
+        ("whether it is well, in its rhythm", Probes { liveness: probe(), ..none() }, 0),
+        ("after a delay", Probes { startup: late, ..none() }, 0),
+    ] {
+        let mut run = Run::new();
+        run.settle();
+        let mut pod = pods::pod("web", &["main", "other"]);
+        for name in ["main", "other"] {
+            pods::edit(&mut pod, name).probes = probes.clone();
+        }
+        run.want(pod);
+        settle_but_probes(&mut run);
+        assert_eq!(run.probes.len(), 2 * asked, "{what}");
+        assert_eq!(run.world.violations, Vec::<String>::new(), "{what}");
+    }
 }
 
 #[test]

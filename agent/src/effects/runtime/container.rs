@@ -88,10 +88,11 @@ pub(in crate::effects) async fn start(
         return Ok(Outcome::NotStarted(Box::new(failure)));
     }
     host.failpoint.reach("container.task-started");
-    link_log(host, request).await?;
     runtime.follow(&request.sandbox, &request.id);
-    let started = runtime.task(&request.sandbox, &request.id).await?;
-    Ok(Outcome::Started(started.unwrap_or(ObservedTask::Absent)))
+    let started = runtime.task(&request.sandbox, &request.id);
+    let (linked, started) = tokio::join!(link_log(host, request), started);
+    linked?;
+    Ok(Outcome::Started(started?.unwrap_or(ObservedTask::Absent)))
 }
 
 /// The request with what objects and services give its environment, which goes into the spec and nowhere else.

@@ -14,11 +14,19 @@ fn begin_asked(run: &mut Run, probes: Probes, policy: RestartPolicy) {
     pods::edit(&mut pod, "main").probes = probes;
     pod.restart_policy = policy;
     run.want(pod);
+    ask_at_rest(run);
+}
+
+/// Nobody answers what is asked.
+fn ask_at_rest(run: &mut Run) {
+    rest(run);
     while run.probes.is_empty() {
-        if !run.settle_one_but_probes() {
-            run.advance(Duration::from_millis(100), |_| {});
-        }
+        run.advance(Duration::from_millis(100), rest);
     }
+}
+
+fn rest(run: &mut Run) {
+    while run.settle_one_but_probes() {}
 }
 
 fn readiness() -> Probes {
@@ -193,11 +201,7 @@ pub(super) fn begun_before_its_sidecar_has_started(run: &mut Run) {
     let mut pod = pods::pod("web", &["side-a", "main"]);
     pods::edit(&mut pod, "side-a").probes = startup();
     run.want(pod);
-    while run.probes.is_empty() {
-        if !run.settle_one_but_probes() {
-            run.advance(Duration::from_millis(100), |_| {});
-        }
-    }
+    ask_at_rest(run);
     let side = start_of(run, "side-a");
     let mut main = side;
     main.container = Arc::clone(&run.spec("web").expect("it is wanted").containers[0]);
