@@ -36,8 +36,8 @@ use crate::{
     config::{Config, CurrentRuntime, Handler},
     document::Faults,
     effects::{
-        AccountsCache, FreshLayers, Host, Lanes, LeasesInUse, PullsUnderWay, SandboxHandlers, changeable,
-        end_unused,
+        AccountsCache, FreshLayers, Host, Lanes, LeasesInUse, PullsUnderWay, SandboxHandlers, SandboxMembers,
+        changeable, end_unused,
     },
     failpoint::Failpoint,
     healthz, kernel, limits, manifest,
@@ -191,6 +191,7 @@ async fn start(
         oci,
         runtime: current.clone(),
         handlers,
+        members: SandboxMembers::default(),
         objects: Objects::of(clients.as_ref(), &sender),
         node_object: node_object(&config, clients.as_ref()),
         fresh_layers: FreshLayers::default(),

@@ -6,7 +6,7 @@ use berth_core::{config::NodeConfig, failure::Failure, id::PodUid};
 use tokio::sync::watch;
 
 use super::{
-    SandboxHandlers,
+    SandboxHandlers, SandboxMembers,
     accounts::AccountsCache,
     failure::unknown,
     lanes::{Lanes, Place},
@@ -51,6 +51,8 @@ pub struct Host {
     pub runtime: watch::Receiver<CurrentRuntime>,
     /// Handlers of the sandboxes that there are.
     pub handlers: SandboxHandlers,
+    /// Containers of the sandboxes that this agent has made.
+    pub members: SandboxMembers,
     /// Objects of the API server.
     pub objects: Objects,
     /// The Node object, where the node has a cluster.

@@ -33,5 +33,5 @@ pub use layers::FreshLayers;
 pub use leases::LeasesInUse;
 pub use perform::start;
 pub use pulls::PullsUnderWay;
-pub use runtime::SandboxHandlers;
+pub use runtime::{SandboxHandlers, SandboxMembers};
 pub use worker::perform_work;

@@ -77,7 +77,9 @@ impl Berth<'_> {
         let id = &request.id;
         host.failpoint.reach("sandbox.record-created");
         let create = async || create(host, request, &record, self.oci()?).await;
-        if !is_new || !create().await? {
+        if is_new && create().await? {
+            host.members.begin(id);
+        } else {
             let status = status(host, id).await?;
             if status.state == READY {
                 return Ok(found(host, id, status.pid));

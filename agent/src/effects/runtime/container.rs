@@ -57,6 +57,7 @@ pub(in crate::effects) async fn start(
     let _place = host.lanes.enter(Lane::Start, RUNTIME).await?;
     host.failpoint.reach("container.files-written");
     let record = record(host, runtime, request, &runtime.adapt(request, spec))?;
+    host.members.add(&request.sandbox, &request.id);
     let is_new = records::create(host, record).await?;
     host.failpoint.reach("container.record-created");
     let state = if is_new {
@@ -128,6 +129,7 @@ pub(in crate::effects) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Re
         remove_log(host, &record).await?;
         host.shims.forget_exit(&sandbox, id).map_err(local("forget the end of", id.as_str()))?;
         records::delete_container(host, id).await?;
+        host.members.remove(&sandbox, id);
         snapshotters.insert(record.snapshotter);
     }
     for snapshotter in snapshotters {

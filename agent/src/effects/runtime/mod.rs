@@ -12,6 +12,7 @@ mod grouped;
 mod handlers;
 pub(super) mod kill;
 pub(super) mod look;
+mod members;
 mod port;
 pub(super) mod prepare;
 mod records;
@@ -21,3 +22,4 @@ mod task;
 mod text;
 
 pub use handlers::SandboxHandlers;
+pub use members::SandboxMembers;

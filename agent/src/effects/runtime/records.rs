@@ -4,7 +4,7 @@
 //! sandbox names itself as its sandbox. The store of sandboxes is CRI's: what is there and not made by it, it deletes when
 //! containerd starts (decision 0018).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use berth_core::{
     failure::{Failure, FailureKind},
@@ -92,8 +92,12 @@ pub(super) async fn delete_sandbox(host: &Host, id: &SandboxId) -> Result<(), Fa
     delete_record(host, id.as_str()).await
 }
 
-/// Containers that containerd has for a sandbox.
-pub(super) async fn members(host: &Host, pod: &PodUid, id: &SandboxId) -> Result<Vec<ContainerId>, Failure> {
+/// Containers that containerd has for a sandbox. It reads every record that it has, of whatever pod.
+pub(super) async fn members(
+    host: &Host,
+    pod: &PodUid,
+    id: &SandboxId,
+) -> Result<BTreeSet<ContainerId>, Failure> {
     let filter = format!("labels.{:?}=={:?}", labels::POD_UID, pod.as_str());
     let request = ListContainersRequest { filters: vec![filter] };
     let mut client = host.containerd.containers();

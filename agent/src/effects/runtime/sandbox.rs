@@ -46,7 +46,11 @@ pub(in crate::effects) async fn remove(
         return Ok(Outcome::Done);
     }
     kill::must_answer(host, id).await?;
-    for container in records::members(host, pod, id).await? {
+    let members = match host.members.take(id) {
+        Some(members) => members,
+        None => records::members(host, pod, id).await?,
+    };
+    for container in members {
         container::remove(host, &container).await?;
     }
     grouped::remove_sandbox(host, id).await?;
