@@ -191,6 +191,7 @@ async fn start(
         oci,
         runtime: current.clone(),
         handlers,
+        stored: found.stored,
         members: SandboxMembers::default(),
         objects: Objects::of(clients.as_ref(), &sender),
         node_object: node_object(&config, clients.as_ref()),

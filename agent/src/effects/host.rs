@@ -1,8 +1,12 @@
 //! Everything that executors use.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use berth_core::{config::NodeConfig, failure::Failure, id::PodUid};
+use berth_core::{
+    config::NodeConfig,
+    failure::Failure,
+    id::{PodUid, SandboxId},
+};
 use tokio::sync::watch;
 
 use super::{
@@ -51,6 +55,8 @@ pub struct Host {
     pub runtime: watch::Receiver<CurrentRuntime>,
     /// Handlers of the sandboxes that there are.
     pub handlers: SandboxHandlers,
+    /// Sandboxes that an earlier version left in the store of sandboxes: found once, since nobody puts more of ours there.
+    pub stored: BTreeSet<SandboxId>,
     /// Containers of the sandboxes that this agent has made.
     pub members: SandboxMembers,
     /// Objects of the API server.

@@ -51,6 +51,8 @@ pub struct ObservedNode {
     pub foreign: BTreeSet<PodUid>,
     /// Sandboxes that are shims of ours: to be followed.
     pub shims: Vec<SandboxId>,
+    /// Sandboxes of ours in the store of sandboxes, where earlier versions recorded them.
+    pub stored: BTreeSet<SandboxId>,
     /// Handlers that sandboxes were made by.
     pub handlers: Vec<(SandboxId, Handler)>,
     /// Containers of ours under shims of others, with their sandboxes.
@@ -68,7 +70,9 @@ pub async fn observe(
 ) -> Result<ObservedNode, ObserveError> {
     let asked_at = clock::mono();
     let mut records = list_containers(containerd).await?;
-    records.extend(list_sandboxes(containerd).await?.into_iter().map(as_record));
+    let in_store: Vec<Container> = list_sandboxes(containerd).await?.into_iter().map(as_record).collect();
+    let stored = stored(&in_store, shims.run_dir());
+    records.extend(in_store);
     let (ours, foreign): (Vec<_>, Vec<_>) = records.into_iter().partition(|it| is_ours(it, shims.run_dir()));
     let (sandboxes, containers): (Vec<_>, Vec<_>) = ours.into_iter().partition(is_sandbox);
     let unrecorded = unrecorded(known, &sandboxes, &containers);
@@ -83,6 +87,7 @@ pub async fn observe(
     Ok(ObservedNode {
         foreign: foreign.iter().filter_map(|it| Labels(&it.labels).pod()).collect(),
         grouped: grouped.collect(),
+        stored,
         handlers: sandboxes
             .iter()
             .filter_map(|it| Some((SandboxId::from_known(&it.id), handler_of(it)?)))
@@ -116,6 +121,11 @@ fn as_record(sandbox: Sandbox) -> Container {
     let mut labels = sandbox.labels;
     labels.insert(SANDBOX.to_owned(), sandbox.sandbox_id.clone());
     Container { id: sandbox.sandbox_id, labels, runtime, ..Container::default() }
+}
+
+/// Those of ours in CRI's store.
+fn stored(in_store: &[Container], run_dir: &str) -> BTreeSet<SandboxId> {
+    in_store.iter().filter(|it| is_ours(it, run_dir)).map(|it| SandboxId::from_known(&it.id)).collect()
 }
 
 /// Sandboxes of ours that there should be a record of and is none.
@@ -280,7 +290,25 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::runtime::fake::{Ending, Fake, LONG};
+    use crate::runtime::{
+        fake::{Ending, Fake, LONG},
+        labels::{ATTEMPT, RUN_DIR},
+    };
+
+    /// What CRI keeps there, and another agent kept, is theirs, also under an id that is computed as ours are.
+    #[test]
+    fn of_the_store_of_sandboxes_what_an_earlier_version_made_is_ours() {
+        let cases: [(&str, &[(&str, &str)]); 3] = [
+            ("earlier", &[(POD_UID, "1-a"), (ATTEMPT, "0")]),
+            ("of-another", &[(POD_UID, "1-a"), (ATTEMPT, "0"), (RUN_DIR, "/run/second/berth")]),
+            ("of-cri", &[(POD_UID, "1-b")]),
+        ];
+        let in_store = cases.map(|(id, labels)| {
+            let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            as_record(Sandbox { sandbox_id: id.to_owned(), labels: labels.collect(), ..Sandbox::default() })
+        });
+        assert_eq!(stored(&in_store, "/run/berth"), [SandboxId::from_known("earlier")].into());
+    }
 
     /// Containers that are missing in a list are taken for gone, and what ran is begun anew: half a list is none.
     #[tokio::test]

@@ -84,11 +84,13 @@ pub(super) async fn handler(host: &Host, id: &SandboxId) -> Result<Option<Handle
     Ok(record(host, id.as_str()).await?.and_then(|record| labels::handler_of(&record)))
 }
 
-/// Removes the record of a sandbox, if there is one, and what an earlier version left in the store of sandboxes.
+/// Removes the record of a sandbox, if there is one, also from the store of sandboxes where an earlier version made it.
 pub(super) async fn delete_sandbox(host: &Host, id: &SandboxId) -> Result<(), Failure> {
-    let delete = StoreDeleteRequest { sandbox_id: id.to_string() };
-    let mut client = host.containerd.sandbox_store();
-    absent_is_fine(host.containerd.call("delete sandbox", id.as_str(), client.delete(delete)).await)?;
+    if host.stored.contains(id) {
+        let delete = StoreDeleteRequest { sandbox_id: id.to_string() };
+        let mut client = host.containerd.sandbox_store();
+        absent_is_fine(host.containerd.call("delete sandbox", id.as_str(), client.delete(delete)).await)?;
+    }
     delete_record(host, id.as_str()).await
 }
 
