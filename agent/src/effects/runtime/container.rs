@@ -26,7 +26,7 @@ use super::{
     port::Runtime,
     prepare,
     records::{self, SPEC_URL},
-    task,
+    task::{self, Deleted},
 };
 use crate::{
     absent::absent_is_fine,
@@ -119,11 +119,15 @@ pub(in crate::effects) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Re
         }
         let sandbox = SandboxId::from_known(labels::sandbox_of(&record));
         kill::must_answer(host, &sandbox).await?;
-        if let Err(error) = task::remove(host, id).await {
-            return Err(kill::failure(host, &sandbox, error).await);
-        }
-        if let Err(error) = host.shims.delete(&sandbox, id).await {
-            tracing::debug!(container = %id, error = with_causes(&error), "nothing deleted in the shim");
+        match task::remove(&host.containerd, id).await {
+            Ok(Deleted::ByShim) => {}
+            // Containerd may have lost what the shim still has.
+            Ok(Deleted::ByNobody) => {
+                if let Err(error) = host.shims.delete(&sandbox, id).await {
+                    tracing::debug!(container = %id, error = with_causes(&error), "nothing deleted in the shim");
+                }
+            }
+            Err(error) => return Err(kill::failure(host, &sandbox, error).await),
         }
         host.failpoint.reach("container.task-deleted");
         remove_log(host, &record).await?;

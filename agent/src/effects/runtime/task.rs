@@ -28,7 +28,7 @@ use crate::{
         host::Host,
         images::rootfs::{self, Layer},
     },
-    runtime::CallError,
+    runtime::{CallError, Containerd},
     workers::Sort,
 };
 
@@ -110,58 +110,69 @@ async fn failed(
 
 /// Removes what an earlier try left of the task, also when containerd or the shim has lost it.
 pub(super) async fn clear(host: &Host, runtime: Runtime<'_>, request: &StartRequest) -> Result<(), Failure> {
-    remove(host, &request.id).await?;
+    remove(&host.containerd, &request.id).await?;
     runtime.forget_task(request).await;
     Ok(())
 }
 
+/// What came of the deletion of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deleted {
+    /// Its shim has deleted it.
+    ByShim,
+    /// Containerd has no such task, or does not reach its shim.
+    ByNobody,
+}
+
 /// Deletes the task, killing it first when it runs.
-pub(super) async fn remove(host: &Host, id: &ContainerId) -> Result<(), CallError> {
-    match status(host, id).await? {
+pub(super) async fn remove(containerd: &Containerd, id: &ContainerId) -> Result<Deleted, CallError> {
+    match status(containerd, id).await? {
         Some(Status::Stopped) => {}
         Some(status) => {
-            kill(host, id).await?;
+            kill(containerd, id).await?;
             if status != Status::Created {
                 let wait = WaitRequest { container_id: id.to_string(), exec_id: String::new() };
-                let mut client = host.containerd.tasks();
+                let mut client = containerd.tasks();
                 let end = client.wait(wait);
-                gone_is_fine(host.containerd.call_within(DEATH, "wait for", id.as_str(), end).await)?;
+                gone_is_fine(containerd.call_within(DEATH, "wait for", id.as_str(), end).await)?;
             }
         }
         // Nothing to kill. But a task whose shim has died is still in containerd's books, with its bundle.
         None => {}
     }
     let delete = DeleteTaskRequest { container_id: id.to_string() };
-    let mut client = host.containerd.tasks();
-    gone_is_fine(host.containerd.call("delete task", id.as_str(), client.delete(delete)).await)
+    let mut client = containerd.tasks();
+    let deleted = gone_is_fine(containerd.call("delete task", id.as_str(), client.delete(delete)).await)?;
+    Ok(deleted.map_or(Deleted::ByNobody, |_exit| Deleted::ByShim))
 }
 
 /// Whether containerd has the task, not yet started.
 pub(super) async fn is_created(host: &Host, id: &ContainerId) -> Result<bool, CallError> {
-    Ok(status(host, id).await? == Some(Status::Created))
+    Ok(status(&host.containerd, id).await? == Some(Status::Created))
 }
 
-async fn kill(host: &Host, id: &ContainerId) -> Result<(), CallError> {
+async fn kill(containerd: &Containerd, id: &ContainerId) -> Result<(), CallError> {
     let kill =
         KillRequest { container_id: id.to_string(), signal: SIGKILL, all: true, ..KillRequest::default() };
-    let mut client = host.containerd.tasks();
-    gone_is_fine(host.containerd.call("kill", id.as_str(), client.kill(kill)).await)
+    let mut client = containerd.tasks();
+    gone_is_fine(containerd.call("kill", id.as_str(), client.kill(kill)).await).map(drop)
 }
 
 /// How the task is; none when there is none, or its shim has died.
-async fn status(host: &Host, id: &ContainerId) -> Result<Option<Status>, CallError> {
-    let answer = host.containerd.task(id.as_str()).await?;
+async fn status(containerd: &Containerd, id: &ContainerId) -> Result<Option<Status>, CallError> {
+    let answer = containerd.task(id.as_str()).await?;
     Ok(answer.and_then(|answer| answer.process).map(|process| process.status()))
 }
 
-fn gone_is_fine<T>(result: Result<T, CallError>) -> Result<(), CallError> {
+/// The answer; none when there is nothing left to act on.
+fn gone_is_fine<T>(result: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match result {
-        Err(error) if !error.is_shim_gone() => Err(error),
-        Ok(_) => Ok(()),
-        Err(error) => {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.is_shim_gone() => {
             tracing::debug!(error = with_causes(&error), "nothing left to act on");
-            Ok(())
+            Ok(None)
         }
+        Err(error) => Err(error),
     }
 }
 
@@ -181,7 +192,32 @@ fn make_volatile(mount: &mut Mount) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use containerd_client::services::v1::GetResponse;
+    use tokio::time::timeout;
+
     use super::*;
+    use crate::runtime::fake::{Ending, Fake, LONG};
+
+    /// Only what a shim has deleted need not be looked for in it.
+    #[tokio::test]
+    async fn a_task_is_deleted_by_its_shim_or_by_nobody() {
+        // Fits each of the calls, and does not tell how the task is.
+        let answer = [GetResponse::default()];
+        let id = ContainerId::from_known("c1");
+        for (ending, expected) in [
+            (Ending::Whole, Some(Deleted::ByShim)),
+            (Ending::NotFound, Some(Deleted::ByNobody)),
+            // Containerd does not reach it.
+            (Ending::Refused, Some(Deleted::ByNobody)),
+            (Ending::Reset, None),
+            (Ending::Stalls, None),
+        ] {
+            let messages = if ending == Ending::Whole { &answer[..] } else { &[] };
+            let fake = Fake::answering(messages, ending).await;
+            let removed = timeout(LONG, remove(&fake.containerd, &id)).await.expect("an end");
+            assert_eq!(removed.ok(), expected, "{ending:?}");
+        }
+    }
 
     #[test]
     fn writable_overlays_are_volatile_and_other_mounts_are_left() {
