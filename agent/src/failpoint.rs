@@ -19,7 +19,6 @@ const INNER: &[&str] = &[
     "sandbox.record-created",
     "sandbox.created",
     "sandbox.started",
-    "sandbox.stopped",
     "sandbox.shut-down",
     "grouped.recorded",
     "grouped.held",

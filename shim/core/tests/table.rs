@@ -413,6 +413,27 @@ fn a_stopped_sandbox_restores_nothing() {
     );
 }
 
+/// No member outlives the sandbox, also of a client that has not stopped it before.
+#[test]
+fn a_shutdown_kills_what_runs_takes_no_more_and_ends_when_all_is_gone() {
+    let init = || Process::init(&id("c"));
+    let created = || sandbox_in("ready").then(Request::Create(id("c"), Origin::Bundle)).spawned(INIT);
+    let running = created().then(Request::Start(init())).finished();
+    for (state, mut rig) in [("created", created()), ("running", running)] {
+        let effects = rig.ask(Request::ShutdownSandbox);
+        let shutdown = rig.last;
+        let kills = |effect: &Effect| matches!(effect, Effect::Signal { pid: INIT, signal: 9, .. });
+        let deletes = |effect: &Effect| matches!(effect, Effect::Run { action: Action::Delete(_), .. });
+        assert!(effects.iter().any(kills) && effects.iter().any(deletes), "{state}: {effects:?}");
+        let effects = rig.ask(Request::Create(id("d"), Origin::Bundle));
+        assert_eq!(outcome(&effects, rig.last), "refused", "{state}");
+
+        let mut rig = rig.finished().exited(INIT).drained();
+        let effects = rig.finished_at_all();
+        assert_eq!(outcome(&effects, shutdown), "end", "{state}: {effects:?}");
+    }
+}
+
 /// A freezing that was under way when the container was killed would keep it from dying (cgroup v1).
 #[test]
 fn a_container_killed_on_its_way_to_being_frozen_is_thawed() {

@@ -24,7 +24,7 @@ use containerd_client::{
         Container,
         sandbox::{
             ControllerCreateRequest, ControllerShutdownRequest, ControllerStartRequest,
-            ControllerStatusRequest, ControllerStatusResponse, ControllerStopRequest,
+            ControllerStatusRequest, ControllerStatusResponse,
         },
     },
     types::{Sandbox, sandbox::Runtime},
@@ -48,9 +48,6 @@ const SANDBOXER: &str = "shim";
 
 /// `oom_score_adj` of a shim: killed after every container of its pod.
 const SHIM_OOM_SCORE: i32 = -998;
-
-/// Seconds that a shim gets to stop its containers. They have had their grace period before.
-const STOP_SECONDS: u32 = 10;
 
 /// What a ready sandbox calls itself.
 const READY: &str = "SANDBOX_READY";
@@ -139,19 +136,9 @@ impl Berth<'_> {
     }
 }
 
-/// Stops the pod's shim with everything in it. One that is gone already, or goes while it is asked, is what is wanted.
+/// Ends the pod's shim with everything in it, and removes its files. One that is gone already, or goes while it is asked, is
+/// what is wanted.
 pub(super) async fn remove_sandbox(host: &Arc<Host>, id: &SandboxId) -> Result<(), Failure> {
-    let stop = ControllerStopRequest {
-        sandbox_id: id.to_string(),
-        timeout_secs: STOP_SECONDS,
-        sandboxer: SANDBOXER.to_owned(),
-    };
-    let mut client = host.containerd.sandboxes();
-    match host.containerd.call("stop sandbox", id.as_str(), client.stop(stop)).await {
-        Err(error) if !error.is_shim_gone() => return Err(kill::failure(host, id, error).await),
-        Ok(_) | Err(_) => {}
-    }
-    host.failpoint.reach("sandbox.stopped");
     shut_down(host, id).await?;
     host.failpoint.reach("sandbox.shut-down");
     host.shims.remove_files(id).map_err(local("remove the files of a shim at", host.shims.socket(id)))
@@ -210,7 +197,7 @@ async fn status(host: &Host, id: &SandboxId) -> Result<ControllerStatusResponse,
     }
 }
 
-/// Ends the shim.
+/// Ends the shim. It kills what still runs in it: nothing has to be stopped before.
 async fn shut_down(host: &Host, id: &SandboxId) -> Result<(), Failure> {
     let request = ControllerShutdownRequest { sandbox_id: id.to_string(), sandboxer: SANDBOXER.to_owned() };
     let mut client = host.containerd.sandboxes();

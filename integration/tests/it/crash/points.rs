@@ -4,7 +4,7 @@
 pub(super) const OF_GROUPED: [&str; 2] = ["grouped.recorded", "grouped.held"];
 
 /// Labels that only the end of a pod comes to.
-const OF_ENDS: [&str; 22] = [
+const OF_ENDS: [&str; 21] = [
     "signal.before",
     "signal.after",
     "remove-sandbox.before",
@@ -19,7 +19,6 @@ const OF_ENDS: [&str; 22] = [
     "remove-cgroup.after",
     "remove-dirs.before",
     "remove-dirs.after",
-    "sandbox.stopped",
     "sandbox.shut-down",
     "grouped.released",
     "volumes.unmounted",
