@@ -5,6 +5,7 @@ mod keep;
 mod orphans;
 mod plugins;
 mod template;
+mod unwired;
 
 use std::{
     collections::BTreeSet,
@@ -27,7 +28,7 @@ use nix::fcntl::Flock;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::task::TaskTracker;
 
-use self::{collect::Leftovers, orphans::Orphans, plugins::Plugins};
+use self::{collect::Leftovers, orphans::Orphans, plugins::Plugins, unwired::Unwired};
 use crate::{
     config::{Cni, CurrentRuntime},
     lock,
@@ -78,6 +79,7 @@ struct Inner {
     plugins: Plugins,
     leftovers: Leftovers,
     orphans: Orphans,
+    unwired: Unwired,
     reading: OneThread,
     changeable: Changeable,
     /// Whether pods can be wired, in the words of containerd's CRI; `None` before the first look.
@@ -187,6 +189,7 @@ impl Network {
             leftovers: Leftovers::default(),
             plugins: Plugins::new(current),
             orphans: Orphans::of(bin_dirs),
+            unwired: Unwired::default(),
             changeable,
             directories: [paths::attachments(places).into(), config.cache_dir.clone()],
             reading: OneThread::default(),
@@ -222,10 +225,13 @@ impl Network {
         attachment: Attachment,
         deadline: Instant,
     ) -> Result<NetworkStatus, NetworkError> {
-        self.records_answer(attachment.container_id.as_str(), Sort::Own).await?;
-        self.0.orphans.gone(attachment.container_id.as_str(), deadline).await?;
+        let sandbox = SandboxId::from_known(attachment.container_id.as_str());
+        self.0.unwired.adds(&sandbox);
+        self.records_answer(sandbox.as_str(), Sort::Own).await?;
+        self.0.orphans.gone(sandbox.as_str(), deadline).await?;
         let runtime = self.0.plugins.attaching(&self.0.runtime);
         let result = self.call(runtime.add(list, &attachment, deadline)).await?;
+        self.0.unwired.added(&sandbox);
         status(&attachment, &result)
     }
 
@@ -252,7 +258,9 @@ impl Network {
     /// # Errors
     /// See [`NetworkError`].
     pub async fn detach(&self, attachment: &Attachment) -> Result<(), NetworkError> {
-        self.del(attachment, Instant::now() + PLUGINS_WITHIN).await
+        self.del(attachment, Instant::now() + PLUGINS_WITHIN).await?;
+        self.0.unwired.deleted(&SandboxId::from_known(attachment.container_id.as_str()));
+        Ok(())
     }
 
     async fn del(&self, attachment: &Attachment, deadline: Instant) -> Result<(), NetworkError> {
@@ -269,11 +277,22 @@ impl Network {
         }
     }
 
-    /// Detaches a sandbox of which nothing is known but what its records tell. Without one there is nothing to do.
+    /// Makes sure that a sandbox is attached to nothing, before its namespace goes. After a [`detach`](Self::detach) that has worked
+    /// there is nothing to do; else its records tell what it may be attached to, with nobody else to detach it.
     ///
     /// # Errors
     /// See [`NetworkError`].
-    pub async fn detach_by_record(&self, sandbox: &SandboxId) -> Result<(), NetworkError> {
+    pub async fn ensure_detached(&self, sandbox: &SandboxId) -> Result<(), NetworkError> {
+        if self.0.unwired.has(sandbox) { Ok(()) } else { self.detach_by_record(sandbox).await }
+    }
+
+    /// Forgets a sandbox whose namespace is gone.
+    pub fn forget(&self, sandbox: &SandboxId) {
+        self.0.unwired.forget(sandbox);
+    }
+
+    /// Detaches a sandbox of which nothing is known but what its records tell. Without one there is nothing to do.
+    async fn detach_by_record(&self, sandbox: &SandboxId) -> Result<(), NetworkError> {
         self.del_by_record(sandbox, Instant::now() + LEFTOVER_WITHIN).await
     }
 

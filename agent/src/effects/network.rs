@@ -35,13 +35,11 @@ pub(super) async fn ensure_netns(host: &Arc<Host>, sandbox: &SandboxId) -> Resul
 
 /// Removes it. A sandbox whose pod is unknown may still be attached, with nobody else to detach it.
 pub(super) async fn remove_netns(host: &Arc<Host>, sandbox: &SandboxId) -> Result<Outcome, Failure> {
-    host.network.detach_by_record(sandbox).await.map_err(failure)?;
-    let (namespaces, sandbox) = (host.network.namespaces().clone(), sandbox.clone());
-    blocking(move || {
-        namespaces.remove(&sandbox).map_err(|error| failed(FailureKind::Transient, &error))?;
-        Ok(Outcome::Done)
-    })
-    .await
+    host.network.ensure_detached(sandbox).await.map_err(failure)?;
+    let (namespaces, id) = (host.network.namespaces().clone(), sandbox.clone());
+    blocking(move || namespaces.remove(&id).map_err(|error| failed(FailureKind::Transient, &error))).await?;
+    host.network.forget(sandbox);
+    Ok(Outcome::Done)
 }
 
 /// Wires the pod, or finds it wired.

@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, process::Command};
+use std::{collections::BTreeMap, process::Command, sync::Mutex};
 
 use berth_cni::{PodIdentity, SpecVersion};
 use berth_core::event::Event;
@@ -29,10 +29,15 @@ fn saying(dir: &Path, conf_dir: &str, bin_dir: &str) -> CurrentRuntime {
 /// A network without plugins in a directory, whose records can be written or not.
 fn network(dir: &Path, records: Result<(), String>) -> Network {
     let (_, current) = watch::channel(saying(dir, "net.d", "bin"));
-    network_by(dir, current, records)
+    network_by(dir, current, Arc::new(Mutex::new(records)))
 }
 
-fn network_by(dir: &Path, current: watch::Receiver<CurrentRuntime>, records: Result<(), String>) -> Network {
+/// The same by a configuration of containerd's, and whether records can be written may change.
+fn network_by(
+    dir: &Path,
+    current: watch::Receiver<CurrentRuntime>,
+    records: Arc<Mutex<Result<(), String>>>,
+) -> Network {
     let at = |name: &str| dir.join(name).display().to_string();
     let places = Paths {
         root: at("root"),
@@ -42,7 +47,8 @@ fn network_by(dir: &Path, current: watch::Receiver<CurrentRuntime>, records: Res
         seccomp: at("seccomp"),
     };
     let cni = Cni { cache_dir: dir.join("cache"), gc_period: Duration::MAX, plugin_gc: false };
-    let answers = Changeable(Box::new(move |_, _, _| std::future::ready(records.clone()).boxed()));
+    let answers =
+        Changeable(Box::new(move |_, _, _| std::future::ready(records.lock().unwrap().clone()).boxed()));
     Network::open(&cni, current, &places, answers).unwrap()
 }
 
@@ -124,7 +130,7 @@ async fn is_ready(told: &mut mpsc::Receiver<Event>) -> bool {
 async fn configurations_that_have_moved_are_watched_where_they_are() {
     let dir = tempfile::tempdir().unwrap();
     let (said, current) = watch::channel(saying(dir.path(), "a.d", "bin"));
-    let network = network_by(dir.path(), current, Ok(()));
+    let network = network_by(dir.path(), current, Arc::new(Mutex::new(Ok(()))));
     let (events, mut told) = mpsc::channel(8);
     let (_ranges, cidrs) = watch::channel(Vec::new());
     let changes = async {
@@ -146,6 +152,28 @@ async fn configurations_that_have_moved_are_watched_where_they_are() {
         () = network.keep(events, cidrs) => panic!("it is kept as long as the agent runs"),
         () = changes => {}
     }
+}
+
+/// Before its namespace goes, a sandbox is looked for on disk only where a DEL may have left something.
+#[tokio::test]
+async fn what_was_detached_is_not_looked_for_once_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let answers = Arc::new(Mutex::new(Ok(())));
+    let (_, current) = watch::channel(saying(dir.path(), "net.d", "bin"));
+    let network = network_by(dir.path(), current, Arc::clone(&answers));
+    let [detached, failed, unknown] = ["detached", "failed", "unknown"].map(SandboxId::from_known);
+    let list = NetworkList::parse(LIST.as_bytes()).unwrap();
+    // There is no such plugin.
+    network.add(&list, attachment("failed"), Instant::now() + PLUGINS_WITHIN).await.unwrap_err();
+    network.detach(&attachment("detached")).await.unwrap();
+
+    *answers.lock().unwrap() = Err("no answer".to_owned());
+    let look = async |sandbox: &SandboxId| network.ensure_detached(sandbox).await.is_err();
+    assert_eq!([look(&detached).await, look(&failed).await, look(&unknown).await], [false, true, true]);
+    network.detach(&attachment("unknown")).await.unwrap_err();
+    assert!(look(&unknown).await, "its DEL has not worked");
+    network.forget(&detached);
+    assert!(look(&detached).await, "another life of it");
 }
 
 #[test]
