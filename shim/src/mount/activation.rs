@@ -19,7 +19,7 @@ use super::unmount::{unmount_bundle, unmount_layers};
 /// Where in a bundle the mounts are that only serve later ones.
 pub(super) const LAYERS: &str = "layers";
 /// The place of the root file system in a bundle.
-const ROOTFS: &str = "rootfs";
+pub(super) const ROOTFS: &str = "rootfs";
 
 /// Mounts a root file system in a bundle; on failure nothing stays mounted.
 pub(crate) fn mount_all(mounts: &[types::Mount], bundle: &Path) -> Result<(), MountError> {

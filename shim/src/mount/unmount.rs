@@ -1,20 +1,22 @@
 //! The end of mounts.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, umount2};
 
-use super::activation::LAYERS;
+use super::activation::{LAYERS, ROOTFS};
 
 /// Unmounts tried for one path.
 const STACKED_MAX: usize = 64;
 
 /// Unmounts everything that a container's bundle has mounted, from the bundle alone: the process that mounted it may be
-/// gone.
+/// gone. The place of the root file system goes too.
 pub(crate) fn unmount_bundle(bundle: &Path) {
-    let rootfs = bundle.join("rootfs");
-    if !unmount_all(&rootfs) {
+    let rootfs = bundle.join(ROOTFS);
+    let was_mounted = unmount_all(&rootfs);
+    if !remove_place(&rootfs) && !was_mounted {
         // A container without a mount namespace leaves its mounts to the node, and nothing that holds them together.
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         for point in points_below(&table, &rootfs).iter().rev() {
@@ -22,6 +24,13 @@ pub(crate) fn unmount_bundle(bundle: &Path) {
         }
     }
     unmount_layers(bundle);
+}
+
+/// Removes a directory, unless something is in it or mounted there; returns whether it is gone. Then no mount is at it or below, and
+/// nobody has to look for one among all mounts of the node, as containerd does when it deletes a bundle that has the place of a root
+/// file system (`UnmountRecursive` of `core/mount/mount_unix.go`). One that is not there it takes for removed.
+fn remove_place(place: &Path) -> bool {
+    fs::remove_dir(place).map_or_else(|error| error.kind() == ErrorKind::NotFound, |()| true)
 }
 
 /// The mount points below a directory, those above before those below them (`proc_pid_mountinfo(5)`).
@@ -58,6 +67,25 @@ pub(crate) fn unmount_all(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_place_of_a_root_goes_unless_something_is_in_it() {
+        let bundle = tempfile::tempdir().unwrap();
+        let place = bundle.path().join(ROOTFS);
+        fs::create_dir_all(place.join("etc")).unwrap();
+        unmount_bundle(bundle.path());
+        assert!(place.join("etc").exists(), "a client's own");
+        assert!(!remove_place(&place));
+        fs::remove_dir(place.join("etc")).unwrap();
+        for _again in 0..2 {
+            unmount_bundle(bundle.path());
+            assert!(!place.exists());
+            assert!(remove_place(&place), "it is gone");
+        }
+        std::os::unix::fs::symlink(bundle.path(), &place).unwrap();
+        unmount_bundle(bundle.path());
+        assert!(place.is_symlink(), "no place that was made");
+    }
 
     #[test]
     fn mounts_below_a_directory_are_found_whatever_their_names() {

@@ -16,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_hanging_create_ends_with_the_sandbox", FAKE, a_hanging_create_ends_with_the_sandbox),
     ("a_deletion_waits_for_the_creation", FAKE, a_deletion_waits_for_the_creation),
     ("an_exit_before_the_start_is_an_exit", FAKE, an_exit_before_the_start_is_an_exit),
+    ("the_place_of_a_root_goes_with_it", FAKE, the_place_of_a_root_goes_with_it),
 ];
 
 fn a_fast_exit_loses_no_output(world: &World) {
@@ -107,4 +108,23 @@ fn an_exit_before_the_start_is_an_exit(world: &World) {
         .events_until("the delete", |events| events.iter().any(|event| event.topic == "delete"));
     let topics: Vec<String> = events.iter().map(|event| event.brief()).collect();
     assert_eq!(topics, ["create c1", "exit c1", "delete c1"]);
+}
+
+/// Containerd looks among all mounts of the node for what may be mounted in a place that is there.
+fn the_place_of_a_root_goes_with_it(world: &World) {
+    let pod = Pod::start(world);
+    let (of_pod, of_container) = (pod.shim.bundle.join("rootfs"), world.bundle("c1").join("rootfs"));
+    // The second one as in the bundle of the first, which containerd makes anew.
+    for code in [3, 4] {
+        let task = Task::start(&pod.shim, "c1", Spec::sh(&format!("exit {code}")));
+        assert!(task.is_mounted());
+        assert_eq!(task.wait(), code);
+        task.delete().unwrap();
+        assert!(!of_container.exists());
+    }
+    let lost = Task::start(&pod.shim, "c1", Spec::sh("exec sleep 1000"));
+    pod.shim.murder();
+    assert!(lost.is_mounted() && of_pod.exists());
+    pod.shim.delete();
+    assert!(!of_container.exists() && !of_pod.exists());
 }
