@@ -116,10 +116,16 @@ impl Processes {
         if self.exec_groups.contains_key(process) {
             return;
         }
-        // The runtime cannot begin an exec in a group: what it has started by now is moved there.
-        if let Some(name) = own_group(process)
-            && let Some(group) = Cgroup::of(pid).and_then(|cgroup| cgroup.make_child(&name))
-        {
+        if let Some(name) = own_group(process) {
+            self.move_exec(process, pid, &name);
+        }
+    }
+
+    /// Moves an exec that the runtime could not begin in a group of its own into one, with what it has started by now. It is below
+    /// the container's, which is known since its init was created: the runtime has begun the exec there.
+    fn move_exec(&mut self, process: &Process, pid: u32, name: &str) {
+        let known = self.cgroup(&process.task);
+        if let Some(group) = known.and_then(|cgroup| cgroup.make_child(name)) {
             cgroup::move_tree(pid, &group);
             self.exec_groups.insert(process.clone(), group);
         }
@@ -178,4 +184,42 @@ impl Processes {
 fn own_group(process: &Process) -> Option<String> {
     let number = process.exec.as_ref()?.as_str().strip_prefix('~')?;
     Some(format!("berth-exec-{number}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use berth_proto::task::CreateTaskRequest;
+
+    use super::*;
+    use crate::container;
+    use crate::runtime::Client;
+
+    fn with_groups(cgroup: Option<Cgroup>) -> Container {
+        let request = CreateTaskRequest { bundle: "/b/c1".to_owned(), ..CreateTaskRequest::default() };
+        let planned = container::plan(&request, None, Client { address: "", namespace: "" }).unwrap();
+        Container { cgroup, ..planned }
+    }
+
+    /// Its process tells of none: nothing is searched for among the mounts of the node, which a probe would do again and again.
+    #[test]
+    fn an_exec_is_moved_below_the_groups_that_its_container_is_known_to_have() {
+        let (top, pid) = (tempfile::tempdir().unwrap(), u32::MAX);
+        let (pids, memory) = (top.path().join("pids/c1"), top.path().join("memory/c1"));
+        fs::create_dir_all(&pids).unwrap();
+        fs::create_dir_all(&memory).unwrap();
+        let split = [("pids".to_owned(), pids.clone()), ("memory".to_owned(), memory.clone())].into();
+        let [known, unknown, exec] = ["c1", "c2", "e1"].map(|id| Id::parse(id).unwrap());
+        let mut processes = Processes::default();
+        processes.add(&known, with_groups(Some(Cgroup::Split(split))));
+        processes.add(&unknown, with_groups(None));
+        for task in [&known, &unknown] {
+            processes.move_exec(&Process::exec(task, &exec), pid, "berth-exec-1");
+        }
+        let group = pids.join("berth-exec-1");
+        assert_eq!(processes.exec_groups, [(Process::exec(&known, &exec), group.clone())].into());
+        assert_eq!(fs::read_to_string(group.join("cgroup.procs")).unwrap(), pid.to_string());
+        assert_eq!(fs::read_dir(memory).unwrap().count(), 0, "not where processes are not listed");
+    }
 }
