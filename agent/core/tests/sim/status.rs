@@ -201,6 +201,40 @@ fn an_end_is_not_shown_while_a_sidecar_runs() {
     assert_eq!(shown(&life).phase, Phase::Succeeded, "a sidecar's exit code does not count");
 }
 
+/// Source: `SyncPod` of `pkg/kubelet/kubelet.go`, which tells it before anything is killed.
+#[test]
+fn an_end_that_is_decided_shows_in_the_conditions_at_once() {
+    type Case = (&'static str, fn(&mut Life), &'static str);
+    let cases: [Case; 5] = [
+        ("its time is up", |life| ends(life, false, "DeadlineExceeded", EndedBy::Itself), "PodFailed"),
+        ("others ended it well", |life| ends(life, true, "", EndedBy::Itself), "PodCompleted"),
+        ("it makes room", |life| ends(life, false, "Preempting", EndedBy::Node("for others".into())), ""),
+        ("its main container has ended", main_ended, "ContainersNotReady"),
+        ("an init container failed for good", init_failed, "PodFailed"),
+    ];
+    for (what, change, reason) in cases {
+        let mut life = running(&["init-a", "side-a", "web"], RestartPolicy::Never);
+        let before = shown(&life);
+        change(&mut life);
+        let status = status::of(&life, &pods::node(), Some(&before), now());
+        assert_eq!((status.phase, status.reason.as_str()), (Phase::Running, ""), "{what}");
+        for kind in [ConditionKind::Ready, ConditionKind::ContainersReady] {
+            let condition = condition(&status, kind);
+            assert_eq!((condition.holds, condition.reason.as_str()), (reason.is_empty(), reason), "{what}");
+        }
+    }
+}
+
+fn ends(life: &mut Life, succeeded: bool, reason: &str, by: EndedBy) {
+    let (reason, message) = (reason.to_owned(), "as it was told".to_owned());
+    life.record.terminal = Some(TerminalRecord { succeeded, reason, message, by });
+}
+
+fn main_ended(life: &mut Life) {
+    exited(life, "web", 3);
+    ends(life, false, "", EndedBy::Itself);
+}
+
 #[test]
 fn an_end_is_shown_with_its_termination_message_or_not_yet() {
     let mut life = running(&["web"], RestartPolicy::Never);

@@ -1,6 +1,6 @@
 //! The conditions of a pod. Source: `pkg/kubelet/status/generate.go`.
 
-use super::any_main_started;
+use super::{Phases, any_main_started};
 use crate::{
     id::ContainerName,
     pod::{
@@ -33,24 +33,24 @@ impl Verdict {
 
 pub(super) fn of(
     life: &Life,
-    phase: Phase,
+    phases: Phases,
     init_containers: &[ContainerStatus],
     containers: &[ContainerStatus],
     now: Now,
 ) -> Vec<Condition> {
     let startable = if is_furnished(life) { Verdict::yes() } else { Verdict::no("", String::new()) };
-    let ready = || ready(life, phase, init_containers, containers);
+    let ready = || ready(life, phases.decided, init_containers, containers);
     let verdicts = [
         (ConditionKind::PodReadyToStartContainers, startable),
-        (ConditionKind::Initialized, initialized(life, phase, init_containers, containers)),
+        (ConditionKind::Initialized, initialized(life, phases.decided, init_containers, containers)),
         (ConditionKind::Ready, gated(ready(), &life.spec.readiness_gates)),
         (ConditionKind::ContainersReady, ready()),
         (ConditionKind::PodScheduled, Verdict::yes()),
     ];
     let known = &life.record.conditions;
     let own = verdicts.into_iter().filter(|_| !life.is_rejected());
-    own.chain(disrupted(life, phase))
-        .chain(resize_pending(life, phase))
+    own.chain(disrupted(life, phases.shown))
+        .chain(resize_pending(life, phases.shown))
         .map(|(kind, Verdict { holds, reason, message })| {
             let before = known.get(&kind).filter(|before| before.holds == holds);
             let since = before.map_or(now.wall, |before| before.since);

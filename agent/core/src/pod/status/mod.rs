@@ -10,11 +10,20 @@ use super::actual::Life;
 use crate::{
     config::NodeConfig,
     derived::network::known_ips,
-    record::{Goal, PodRecord, Transition},
+    record::{EndedBy, Goal, PodRecord, Transition},
     spec::{ContainerKind, NetworkMode, Source},
-    status::{ConditionKind, ContainerStatus, Phase, PodStatus},
+    status::{ConditionKind, ContainerState, ContainerStatus, Phase, PodStatus},
     time::Now,
 };
+
+/// How far a pod is.
+#[derive(Clone, Copy)]
+struct Phases {
+    /// What is shown.
+    shown: Phase,
+    /// What its conditions go by: an end that is decided counts while containers still run.
+    decided: Phase,
+}
 
 /// The status of a pod. `previous` is the one before: a phase that ends the pod is not shown while a container may run.
 /// Source: `generateAPIPodStatus` of `pkg/kubelet/kubelet_pods.go`, `mergePodStatus` of
@@ -24,13 +33,13 @@ pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: N
     let (mut init_containers, mut containers) =
         if life.is_rejected() { (Vec::new(), Vec::new()) } else { containers::of(life) };
     // The phase of a pod of a manifest does not follow from containers that were not found when it was taken down.
-    let before = shown_phase(life, &init_containers, &containers, previous);
+    let before = phases(life, &init_containers, &containers, previous);
     containers::settle(life, &mut init_containers, &mut containers);
-    let (phase, reason, message) = match life.spec.source {
-        Source::Api => shown_phase(life, &init_containers, &containers, previous),
+    let (phases, reason, message) = match life.spec.source {
+        Source::Api => phases(life, &init_containers, &containers, previous),
         Source::File | Source::Http => before,
     };
-    let conditions = conditions::of(life, phase, &init_containers, &containers, now);
+    let conditions = conditions::of(life, phases, &init_containers, &containers, now);
     // Of one that was rejected nothing is told but that (`rejectPod` of `pkg/kubelet/kubelet.go`).
     let host_ips = if life.is_rejected() { Vec::new() } else { config.ips.clone() };
     let pod_ips = match (life.spec.network, &life.record.network) {
@@ -42,7 +51,7 @@ pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: N
     PodStatus {
         uid: life.record.uid.clone(),
         name: life.record.name.clone(),
-        phase,
+        phase: phases.shown,
         reason,
         message,
         terminating: life.record.goal == Goal::Removed || life.spec.deletion.is_some(),
@@ -82,12 +91,12 @@ pub fn remember(record: &mut PodRecord, status: &PodStatus) {
     }
 }
 
-fn shown_phase(
+fn phases(
     life: &Life,
     init_containers: &[ContainerStatus],
     containers: &[ContainerStatus],
     previous: Option<&PodStatus>,
-) -> (Phase, String, String) {
+) -> (Phases, String, String) {
     let computed = phase::of(life, init_containers, containers);
     let (phase, reason, message) = match &life.record.terminal {
         Some(end) if end.succeeded => (Phase::Succeeded, end.reason.clone(), end.message.clone()),
@@ -95,10 +104,24 @@ fn shown_phase(
         None => (computed, String::new(), String::new()),
     };
     if phase.is_final() && life.may_run() {
-        let before = previous.map_or(Phase::Running, |status| status.phase);
-        return (before, String::new(), String::new());
+        let shown = previous.map_or(Phase::Running, |status| status.phase);
+        let decided = if is_decided(life, init_containers, containers) { phase } else { shown };
+        return (Phases { shown, decided }, String::new(), String::new());
     }
-    (phase, reason, message)
+    (Phases { shown: phase, decided: phase }, reason, message)
+}
+
+/// Whether the end of a pod shows in its conditions while containers of it still run: its time is up, others ended it, or an init
+/// container failed for good. One whose main containers have ended waits for its sidecars, and one that makes room for others is
+/// ready until it is not. Source: `getPhase`, `generateAPIPodStatus` of `pkg/kubelet/kubelet_pods.go` and `SyncTerminatingPod` of
+/// `pkg/kubelet/kubelet.go`, which has the phase of one that makes room set after the conditions.
+fn is_decided(life: &Life, init_containers: &[ContainerStatus], containers: &[ContainerStatus]) -> bool {
+    let has_ended = |one: &ContainerStatus| matches!(one.state, ContainerState::Terminated(_));
+    let is_told = life.record.terminal.as_ref().is_some_and(|end| match end.by {
+        EndedBy::Itself => !end.reason.is_empty() || !containers.iter().all(has_ended),
+        EndedBy::Admission | EndedBy::Node(_) => false,
+    });
+    is_told || phase::has_failed_to_initialize(life, init_containers)
 }
 
 /// Whether a main container was ever seen to start, in whatever sandbox. Source: `HasAnyRegularContainerStarted` of

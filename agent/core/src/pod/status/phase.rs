@@ -15,6 +15,11 @@ pub(super) fn of(life: &Life, init_containers: &[ContainerStatus], containers: &
     if is_taken_down(life) && !has_ended { Phase::Failed } else { phase }
 }
 
+/// Whether an init container has failed for good: the pod has, whatever of it still runs.
+pub(super) fn has_failed_to_initialize(life: &Life, init_containers: &[ContainerStatus]) -> bool {
+    Init::of(life, init_containers).failed_for_good > 0
+}
+
 fn is_taken_down(life: &Life) -> bool {
     life.has_stopped() && life.spec.source == Source::Api
 }
