@@ -17,7 +17,7 @@ use super::{
     resize,
     restart::change_back_off,
     status,
-    text::about_pod,
+    text::{about_pod, network_not_ready},
 };
 use crate::{
     config::NodeConfig,
@@ -239,7 +239,7 @@ impl PodMachine {
     fn tell_unwired(&mut self, unwired: Option<String>) {
         if self.unwired != unwired {
             if let Some(why) = &unwired {
-                let text = format!("network is not ready: {why}");
+                let text = format!("network is not ready: {}", network_not_ready(why));
                 self.notes.push(about_pod(Severity::Warning, "NetworkNotReady", text));
             }
             self.unwired = unwired;

@@ -31,3 +31,4 @@ mod turn;
 
 pub use machine::{PodMachine, Shared};
 pub use text::go_duration;
+pub(crate) use text::network_not_ready;

@@ -61,6 +61,16 @@ pub(super) fn pull_waits(image: &ImageRef, error: &str) -> String {
     format!("{}: ErrImagePull: {error}", pull_back_off(image))
 }
 
+/// Why no pod can be wired: in the node's condition, and of each pod that waits for it. Source: `updateRuntimeUp` of
+/// `pkg/kubelet/kubelet.go`, `Status` of containerd's `internal/cri/server/status.go`.
+#[must_use]
+pub(crate) fn network_not_ready(why: &str) -> String {
+    format!(
+        "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
+         message:Network plugin returns error: {why}"
+    )
+}
+
 /// A duration as Go prints it, whole milliseconds: `1m20s`, `1.2s`, `350ms`, `0s`.
 #[must_use]
 pub fn go_duration(duration: Duration) -> String {

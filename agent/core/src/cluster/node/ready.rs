@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use super::{Facts, health::DOWN_AFTER, previous_boot};
-use crate::time::Mono;
+use crate::{pod::network_not_ready, time::Mono};
 
 /// Resources without which nothing can run.
 const NEEDED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
@@ -61,10 +61,7 @@ fn faults(facts: &Facts, capacity: Option<&Value>, now: Mono) -> Vec<Fault> {
     let silent = facts.health.errors(now).into_iter().map(|why| Fault { why, due: containerd });
     let unwired = match &facts.network {
         Some(Ok(())) => None,
-        Some(Err(why)) => Some(Fault::known(format!(
-            "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
-             message:Network plugin returns error: {why}"
-        ))),
+        Some(Err(why)) => Some(Fault::known(network_not_ready(why))),
         None => Some(Fault { why: NETWORK_UNKNOWN.to_owned(), due: network }),
     };
     let missing: Vec<&str> = NEEDED
