@@ -213,7 +213,8 @@ fn of_pod(
         let bytes = match (source, pod.all_containers().next()) {
             (DownwardSource::Field(field), _) => told.field(field, pod, node),
             (DownwardSource::Resource(selector), Some(any)) => {
-                downward::resource(selector, pod, any, node).map(|text| Hidden::new(text.into_bytes()))
+                let text = downward::resource_in_file(selector, pod, any, node);
+                text.map(|text| Hidden::new(text.into_bytes()))
             }
             // A pod has a container.
             (DownwardSource::Resource(_), None) => Ok(Hidden::default()),

@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::{
     config::NodeConfig,
     derived::network,
-    spec::{Container, Pod, Quantities, ResourceField, ResourceSelector},
+    spec::{Container, ContainerKind, Pod, Quantities, ResourceField, ResourceSelector},
 };
 
 /// Why a value cannot be given.
@@ -62,9 +62,9 @@ pub fn field(path: &str, pod: &Pod, node: &NodeConfig, pod_ips: &[IpAddr]) -> Re
     })
 }
 
-/// The value of `resourceFieldRef`: a number of divisors, rounded up. A limit that is not named is the pod's, or else what
-/// the node has to give; a request that is not named is zero, its default having been applied at the edge. Pods name no
-/// ephemeral storage for themselves.
+/// The value of `resourceFieldRef` in the environment of `own`: a number of divisors, rounded up. A limit that is not named is the
+/// pod's, or else what the node has to give; a request that is not named is zero, its default having been applied at the edge. Pods
+/// name no ephemeral storage for themselves. Source: `defaultPodLimitsForDownwardAPI` of `pkg/kubelet/kubelet_resources.go`.
 ///
 /// # Errors
 ///
@@ -75,19 +75,46 @@ pub fn resource(
     own: &Container,
     node: &NodeConfig,
 ) -> Result<String, DownwardError> {
-    let container = match &selector.container {
-        None => own,
-        Some(name) => pod
-            .all_containers()
-            .find(|container| container.name == *name)
-            .ok_or_else(|| DownwardError::NoSuchContainer { name: name.to_string() })?,
+    let named = named(selector, pod)?;
+    let of_pod = pod.resources.as_ref().map(|own| &own.limits);
+    let stand_ins: Vec<&Quantities> = of_pod.into_iter().chain([&node.allocatable]).collect();
+    let stand_ins: &[&Quantities] = match named.map(|one| one.kind) {
+        // Nothing stands in for those that are asked for by name.
+        Some(ContainerKind::Init | ContainerKind::Sidecar) => &[],
+        Some(ContainerKind::Main) | None => &stand_ins,
     };
+    Ok(value(selector, named.unwrap_or(own), stand_ins))
+}
+
+/// The value of `resourceFieldRef` in a file, of `any` container where none is named: the same, but that the limits of the pod
+/// count for nothing. Source: `CollectData` of `pkg/volume/downwardapi/downwardapi.go`.
+///
+/// # Errors
+///
+/// When the pod has no such container.
+pub fn resource_in_file(
+    selector: &ResourceSelector,
+    pod: &Pod,
+    any: &Container,
+    node: &NodeConfig,
+) -> Result<String, DownwardError> {
+    let named = named(selector, pod)?;
+    Ok(value(selector, named.unwrap_or(any), &[&node.allocatable]))
+}
+
+/// The container that is asked for by its name, if one is.
+fn named<'a>(selector: &ResourceSelector, pod: &'a Pod) -> Result<Option<&'a Container>, DownwardError> {
+    let Some(name) = &selector.container else { return Ok(None) };
+    let found = pod.all_containers().find(|one| one.name == *name).map(|one| &**one);
+    found.map(Some).ok_or_else(|| DownwardError::NoSuchContainer { name: name.to_string() })
+}
+
+/// What a container has of a resource; the first of `stand_ins` that says something counts for a limit that it does not name.
+fn value(selector: &ResourceSelector, container: &Container, stand_ins: &[&Quantities]) -> String {
     let (limits, requests) = (&container.resources.limits, &container.resources.requests);
     let limit = |amount: fn(&Quantities) -> Option<u64>| {
-        let of_pod = pod.resources.as_ref().map(|own| &own.limits);
-        let named =
-            [Some(limits), of_pod].into_iter().flatten().filter_map(amount).find(|amount| *amount > 0);
-        named.or_else(|| amount(&node.allocatable)).unwrap_or(0)
+        let mut named = std::iter::once(limits).chain(stand_ins.iter().copied()).filter_map(amount);
+        named.find(|amount| *amount > 0).unwrap_or(0)
     };
     let request = |amount: fn(&Quantities) -> Option<u64>| amount(requests).unwrap_or(0);
     let amount = match selector.field {
@@ -101,7 +128,7 @@ pub fn resource(
         ResourceField::LimitsHugePages(size) => limits.hugepages_bytes.get(&size).copied().unwrap_or(0),
         ResourceField::RequestsHugePages(size) => requests.hugepages_bytes.get(&size).copied().unwrap_or(0),
     };
-    Ok(amount.div_ceil(selector.divisor.max(1)).to_string())
+    amount.div_ceil(selector.divisor.max(1)).to_string()
 }
 
 /// Splits `map['key']`; the key may contain anything, brackets and quotes included.

@@ -126,6 +126,37 @@ fn a_limit_of_the_pod_comes_before_the_nodes() {
 }
 
 #[test]
+fn what_stands_in_for_a_limit_is_of_the_place_that_shows_it() {
+    let own = fixtures::container("web");
+    let of_init = |name: &str, kind| {
+        let mut container = fixtures::container(name);
+        container.kind = kind;
+        Arc::new(container)
+    };
+    let mut pod = fixtures::pod(vec![own.clone()]);
+    pod.init_containers = vec![of_init("setup", ContainerKind::Init), of_init("log", ContainerKind::Sidecar)];
+    pod.resources = Some(fixtures::resources((0, 0), (1200, 0)));
+    let node = fixtures::node();
+    for (name, in_environment, in_file) in [
+        (None, "1200", "3500"),
+        (Some("web"), "1200", "3500"),
+        (Some("setup"), "0", "3500"),
+        (Some("log"), "0", "3500"),
+    ] {
+        let selector = ResourceSelector {
+            container: name.map(ContainerName::new),
+            ..select(ResourceField::LimitsCpu, 1)
+        };
+        assert_eq!(resource(&selector, &pod, &own, &node).as_deref(), Ok(in_environment), "{name:?}");
+        assert_eq!(resource_in_file(&selector, &pod, &own, &node).as_deref(), Ok(in_file), "{name:?}");
+    }
+    // Its own environment, in which it is not named.
+    let setup = Arc::clone(&pod.init_containers[0]);
+    let unnamed = select(ResourceField::LimitsCpu, 1);
+    assert_eq!(resource(&unnamed, &pod, &setup, &node).as_deref(), Ok("1200"));
+}
+
+#[test]
 fn resources_of_another_container() {
     let own = fixtures::container("web");
     let mut init = fixtures::container("setup");
