@@ -142,7 +142,7 @@ fn quoted(map: &BTreeMap<String, String>) -> String {
     lines.join("\n")
 }
 
-/// As Go's `strconv.Quote`, for the characters that appear in labels and annotations.
+/// As Go's `strconv.Quote`.
 fn go_quote(value: &str) -> String {
     let mut text = String::with_capacity(value.len() + 2);
     text.push('"');
@@ -157,15 +157,31 @@ fn go_quote(value: &str) -> String {
             '\x08' => text.push_str("\\b"),
             '\x0b' => text.push_str("\\v"),
             '\x0c' => text.push_str("\\f"),
-            control if control.is_ascii_control() => {
+            printed if is_printed(printed) => text.push(printed),
+            other => {
+                let code = u32::from(other);
                 // Writing to a String cannot fail.
-                let _written = write!(text, "\\x{:02x}", u32::from(control));
+                let _written = match code {
+                    0..=0x7f => write!(text, "\\x{code:02x}"),
+                    0x80..=0xffff => write!(text, "\\u{code:04x}"),
+                    _ => write!(text, "\\U{code:08x}"),
+                };
             }
-            other => text.push(other),
         }
     }
     text.push('"');
     text
+}
+
+/// Whether Go writes a character as it is: letters, marks, numbers, punctuation, symbols and the space. `str::escape_debug` leaves
+/// the same alone, marks where a character stands before them; of what Unicode got last either may know less. Source: `IsPrint` of
+/// Go's `strconv`.
+fn is_printed(character: char) -> bool {
+    if character.is_ascii() {
+        return character == ' ' || character.is_ascii_graphic();
+    }
+    let after_another = String::from_iter(['a', character]);
+    after_another.escape_debug().nth(1) == Some(character)
 }
 
 fn joined(ips: &[IpAddr]) -> String {

@@ -45,6 +45,26 @@ fn fields() {
     assert_eq!(field("status.podIP", &pod, &node, &[]).as_deref(), Ok(""));
 }
 
+/// As Go 1.26 prints them with `%q`.
+#[test]
+fn what_is_not_printed_is_escaped_as_by_go() {
+    for (value, expected) in [
+        (" !'~é漢😀", " !'~é漢😀"),
+        ("\0\u{1b}\u{7f}", r"\x00\x1b\x7f"),
+        ("\u{85}\u{9f}", r"\u0085\u009f"),
+        ("\u{a0}\u{2003}\u{3000}", r"\u00a0\u2003\u3000"),
+        ("\u{2028}\u{2029}", r"\u2028\u2029"),
+        ("\u{ad}\u{200b}\u{200c}\u{200d}\u{feff}", r"\u00ad\u200b\u200c\u200d\ufeff"),
+        ("\u{e000}\u{f8ff}\u{378}\u{ffff}", r"\ue000\uf8ff\u0378\uffff"),
+        ("\u{e0001}\u{10ffff}", r"\U000e0001\U0010ffff"),
+        ("\u{301}", "\u{301}"),
+        ("e\u{301}\u{20dd}\u{fe0f}", "e\u{301}\u{20dd}\u{fe0f}"),
+        ("\u{ff9e}\u{fffd}", "\u{ff9e}\u{fffd}"),
+    ] {
+        assert_eq!(go_quote(value), format!("\"{expected}\""), "{expected}");
+    }
+}
+
 #[test]
 fn other_fields_are_errors() {
     let (pod, node) = (fixtures::pod(vec![]), fixtures::node());
