@@ -100,6 +100,10 @@ pub struct Condition {
 /// The conditions that the node owns, in the order in which they are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConditionKind {
+    /// Other resources are asked for than the pod has.
+    PodResizePending,
+    /// The node ended the pod for the sake of others.
+    DisruptionTarget,
     /// Sandbox and network are there.
     PodReadyToStartContainers,
     /// All init containers have ended well, all sidecars have started.
@@ -110,10 +114,6 @@ pub enum ConditionKind {
     ContainersReady,
     /// The pod is on a node.
     PodScheduled,
-    /// The node ended the pod for the sake of others.
-    DisruptionTarget,
-    /// Other resources are asked for than the pod has.
-    PodResizePending,
 }
 
 impl ConditionKind {

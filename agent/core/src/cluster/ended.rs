@@ -114,6 +114,7 @@ mod tests {
                     "containerStatuses": [container("main", 2, &waiting)],
                 }),
                 Some(json!({
+                    "$setElementOrder/conditions": [{"type": "example.com/gate"}, {"type": "Initialized"}, {"type": "Ready"}],
                     "conditions": [{"type": "Ready", "reason": "PodFailed"}],
                     "containerStatuses": [container("main", 2, &lost())],
                 })),

@@ -1,8 +1,9 @@
 //! The smallest strategic merge patch from one pod status to another.
 //!
 //! Only fields that the node owns are compared: what controllers and schedulers write beside them is not touched, and conditions of
-//! others neither. Source: `mergePodStatus` and `updateStatusInternal` of `pkg/kubelet/status/status_manager.go`,
-//! `pkg/util/pod/pod.go` `PatchPodStatus`; merge keys: `staging/src/k8s.io/api/core/v1/types.go` `PodStatus`.
+//! others neither, but that they come before the node's. Source: `mergePodStatus` and `updateStatusInternal` of
+//! `pkg/kubelet/status/status_manager.go`, `pkg/util/pod/pod.go` `PatchPodStatus`; merge keys:
+//! `staging/src/k8s.io/api/core/v1/types.go` `PodStatus`.
 
 use serde_json::{Map, Value, json};
 
@@ -45,6 +46,10 @@ const CONDITIONS: &[&str] = &[
     "AllContainersRestarting",
 ];
 
+/// Says in which order conditions are to be. Source: `CreateTwoWayMergePatch` of
+/// `staging/src/k8s.io/apimachinery/pkg/util/strategicpatch/patch.go`.
+pub(super) const ORDER: &str = "$setElementOrder/conditions";
+
 /// What a condition says, beside when it was looked at.
 const OF_A_CONDITION: &[&str] = &["status", "reason", "message", "lastTransitionTime", "observedGeneration"];
 
@@ -67,9 +72,17 @@ pub fn status(seen: &Value, wanted: &Value) -> Option<Value> {
             patch.insert((*field).to_owned(), Value::Array(changes));
         }
     }
-    let changes = conditions(list(seen, "conditions"), list(wanted, "conditions"));
+    let (seen, wanted) = (list(seen, "conditions"), list(wanted, "conditions"));
+    let order = order(seen, wanted);
+    let changes = conditions(seen, wanted, &order);
+    let is_as_it_is = changes.is_empty() && kinds(seen).eq(order.iter().copied());
     if !changes.is_empty() {
         patch.insert("conditions".to_owned(), Value::Array(changes));
+    }
+    // Where there are none yet, they come in the order of the patch. The order alone is worth no patch.
+    if !patch.is_empty() && !seen.is_empty() && !order.is_empty() && !is_as_it_is {
+        let order = order.into_iter().map(|kind| json!({ "type": kind }));
+        patch.insert(ORDER.to_owned(), order.collect());
     }
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
@@ -117,33 +130,53 @@ fn merged(seen: &[Value], wanted: &[Value], key: &str) -> Vec<Value> {
     changes
 }
 
-fn conditions(seen: &[Value], wanted: &[Value]) -> Vec<Value> {
-    let of = |list: &[Value], kind: &Value| list.iter().find(|one| one.get("type") == Some(kind)).cloned();
+fn kinds(conditions: &[Value]) -> impl Iterator<Item = &Value> {
+    conditions.iter().filter_map(|one| one.get("type"))
+}
+
+fn is_ours(kind: &Value) -> bool {
+    kind.as_str().is_some_and(|kind| CONDITIONS.contains(&kind))
+}
+
+/// The types of the conditions that there are to be, in their order: those of others as they are, then those of the node.
+fn order<'a>(seen: &'a [Value], wanted: &'a [Value]) -> Vec<&'a Value> {
+    let of_others = kinds(seen).filter(|kind| !is_ours(kind));
+    let mut order = Vec::new();
+    for kind in of_others.chain(kinds(wanted)) {
+        if !order.contains(&kind) {
+            order.push(kind);
+        }
+    }
+    order
+}
+
+fn find<'a>(conditions: &'a [Value], kind: &Value) -> Option<&'a Value> {
+    conditions.iter().find(|one| one.get("type") == Some(kind))
+}
+
+/// What of conditions differs, in their order, to which the server holds a patch; then what goes.
+fn conditions(seen: &[Value], wanted: &[Value], order: &[&Value]) -> Vec<Value> {
     let mut changes = Vec::new();
-    for condition in wanted {
-        let Some(kind) = condition.get("type") else { continue };
-        let before = of(seen, kind).unwrap_or_else(|| json!({}));
-        let has_changed = before.get("status") != condition.get("status");
+    for kind in order {
+        let Some(condition) = find(wanted, kind) else { continue };
+        let known = find(seen, kind);
+        let before = |field: &str| known.and_then(|known| known.get(field));
+        let has_changed = before("status") != condition.get("status");
         let mut change = Map::new();
-        for field in OF_A_CONDITION {
+        for &field in OF_A_CONDITION {
             // Whoever set it first knows since when it holds.
-            let counts = has_changed || *field != "lastTransitionTime";
-            if counts && !is_same(before.get(field), condition.get(field)) {
-                change.insert((*field).to_owned(), condition.get(field).cloned().unwrap_or(Value::Null));
+            let counts = has_changed || field != "lastTransitionTime";
+            if counts && !is_same(before(field), condition.get(field)) {
+                change.insert(field.to_owned(), condition.get(field).cloned().unwrap_or(Value::Null));
             }
         }
         if !change.is_empty() {
-            change.insert("type".to_owned(), kind.clone());
+            change.insert("type".to_owned(), Value::clone(kind));
             changes.push(Value::Object(change));
         }
     }
-    for condition in seen {
-        let Some(kind) = condition.get("type") else { continue };
-        let is_ours = kind.as_str().is_some_and(|kind| CONDITIONS.contains(&kind));
-        if is_ours && of(wanted, kind).is_none() {
-            changes.push(json!({"type": kind, "$patch": "delete"}));
-        }
-    }
+    let gone = kinds(seen).filter(|kind| is_ours(kind) && find(wanted, kind).is_none());
+    changes.extend(gone.map(|kind| json!({"type": kind, "$patch": "delete"})));
     changes
 }
 
@@ -157,10 +190,14 @@ mod tests {
             "nominatedNodeName": "other",
             "hostIPs": [{"ip": "192.0.2.1"}],
             "conditions": [
-                {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "lastTransitionTime": "t0"},
                 {"type": "example.com/gate", "status": "True"},
+                {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "lastTransitionTime": "t0"},
             ],
         })
+    }
+
+    fn in_order(kinds: &[&str]) -> Value {
+        kinds.iter().map(|kind| json!({ "type": kind })).collect()
     }
 
     #[test]
@@ -175,27 +212,28 @@ mod tests {
             (
                 "a condition of another stays",
                 json!({"phase": "Pending", "hostIPs": [{"ip": "192.0.2.1"}],
-                       "conditions": [seen()["conditions"][0]]}),
+                       "conditions": [seen()["conditions"][1]]}),
                 None,
             ),
             (
                 "a condition changes, fields that go are null",
                 json!({"phase": "Running", "hostIPs": [{"ip": "192.0.2.1"}],
                        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "t1"}]}),
-                Some(json!({"phase": "Running", "conditions": [
+                Some(json!({"phase": "Running", ORDER: in_order(&["example.com/gate", "Ready"]), "conditions": [
                     {"type": "Ready", "status": "True", "reason": null, "lastTransitionTime": "t1"}]})),
             ),
             (
                 "who set a condition first knows since when it holds",
                 json!({"phase": "Pending", "hostIPs": [{"ip": "192.0.2.1"}], "conditions": [
                     {"type": "Ready", "status": "False", "reason": "Other", "lastTransitionTime": "t9"}]}),
-                Some(json!({"conditions": [{"type": "Ready", "reason": "Other"}]})),
+                Some(json!({ORDER: in_order(&["example.com/gate", "Ready"]),
+                    "conditions": [{"type": "Ready", "reason": "Other"}]})),
             ),
             (
                 "a condition of ours that goes is deleted, a new one is whole",
                 json!({"phase": "Pending", "hostIPs": [{"ip": "192.0.2.1"}],
                        "conditions": [{"type": "Initialized", "status": "True"}]}),
-                Some(json!({"conditions": [
+                Some(json!({ORDER: in_order(&["example.com/gate", "Initialized"]), "conditions": [
                     {"type": "Initialized", "status": "True"}, {"type": "Ready", "$patch": "delete"}]})),
             ),
             (
@@ -212,6 +250,48 @@ mod tests {
         ] {
             assert_eq!(status(&seen(), &wanted), patch, "{name}");
         }
+    }
+
+    /// What the API has, what is shown, what of it the patch names, and the order that it asks for.
+    #[test]
+    fn conditions_are_in_the_kubelets_order() {
+        const GATE: &str = "example.com/gate";
+        const TARGET: &str = "DisruptionTarget";
+        const RESIZE: &str = "PodResizePending";
+        const ALL: &[&str] = &["Initialized", "Ready", "PodScheduled"];
+        type Kinds = &'static [&'static str];
+        let of = |kinds: Kinds, status: &str| -> Value {
+            kinds.iter().map(|kind| json!({ "type": kind, "status": status })).collect()
+        };
+        let cases: [(&str, Kinds, Kinds, Kinds, Kinds); 8] = [
+            ("the first status of a pod", &[], ALL, ALL, &[]),
+            ("of one that was scheduled", &["PodScheduled"], ALL, ALL, ALL),
+            ("a gate was there first", &[GATE], &["Ready"], &["Ready"], &[GATE, "Ready"]),
+            ("a gate came later", &["Ready", GATE], &["Ready"], &["Ready"], &[GATE, "Ready"]),
+            ("it is ended", &["Ready"], &[TARGET, "Ready"], &[TARGET, "Ready"], &[TARGET, "Ready"]),
+            (
+                "others were to end it",
+                &["Ready", TARGET],
+                &[RESIZE, TARGET, "Ready"],
+                &[TARGET, RESIZE, "Ready"],
+                &[TARGET, RESIZE, "Ready"],
+            ),
+            ("one goes", &["Initialized", "Ready"], &["Ready"], &["Ready", "Initialized"], &["Ready"]),
+            ("all go", &["Ready"], &[], &["Ready"], &[]),
+        ];
+        for (what, seen, wanted, named, order) in cases {
+            let seen = json!({"conditions": of(seen, "False")});
+            let patch = status(&seen, &json!({"conditions": of(wanted, "True")})).unwrap();
+            let is_named: Vec<&str> = kinds(list(&patch, "conditions")).filter_map(Value::as_str).collect();
+            assert_eq!(is_named, named, "{what}");
+            let expected = (!order.is_empty()).then(|| in_order(order));
+            assert_eq!(patch.get(ORDER), expected.as_ref(), "{what}");
+        }
+        let seen = json!({"phase": "Pending", "conditions": of(&["Ready", GATE], "True")});
+        let with = |phase: &str| json!({"phase": phase, "conditions": of(&["Ready"], "True")});
+        assert_eq!(status(&seen, &with("Pending")), None, "the order alone");
+        let patch = json!({"phase": "Running", ORDER: in_order(&[GATE, "Ready"])});
+        assert_eq!(status(&seen, &with("Running")), Some(patch), "the order with something else");
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn is_of_generation_alone(patch: &Value) -> bool {
     let only = |value: &Value, of: &[&str]| {
         value.as_object().is_some_and(|fields| fields.keys().all(|field| of.contains(&field.as_str())))
     };
-    only(patch, &["observedGeneration", "conditions"])
+    only(patch, &["observedGeneration", "conditions", patch::ORDER])
         && list(patch, "conditions").iter().all(|one| only(one, &["type", "observedGeneration"]))
 }
 

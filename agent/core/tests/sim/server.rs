@@ -173,11 +173,15 @@ impl Server {
     }
 }
 
+/// Says in which order conditions are to be.
+const ORDER: &str = "$setElementOrder/conditions";
+
 /// A strategic merge patch, as far as statuses of pods go. Lists of containers are replaced, and written in the server's form.
 fn merge(status: &mut Value, patch: &Value) {
     let fields = status.as_object_mut().expect("a status");
     for (field, value) in patch.as_object().expect("a patch") {
         match (field.as_str(), value) {
+            (ORDER, _) => {}
             (_, Value::Null) => drop(fields.remove(field)),
             ("conditions", Value::Array(changes)) => {
                 let list = fields.entry(field).or_insert_with(|| json!([])).as_array_mut().expect("a list");
@@ -196,6 +200,11 @@ fn merge(status: &mut Value, patch: &Value) {
             }
             _ => drop(fields.insert(field.clone(), value.clone())),
         }
+    }
+    let list = fields.get_mut("conditions").and_then(Value::as_array_mut);
+    if let (Some(order), Some(list)) = (patch[ORDER].as_array(), list) {
+        let place = |one: &Value| order.iter().position(|of| of["type"] == one["type"]);
+        list.sort_by_key(|one| place(one).unwrap_or(order.len()));
     }
 }
 

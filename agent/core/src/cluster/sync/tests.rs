@@ -169,7 +169,10 @@ fn what_nobody_told_of_a_pod_that_others_ended_is_told_once() {
             continue;
         };
         let request = only(&mut sync, NOW);
-        let patch = json!({"conditions": patch});
+        let mut patch = json!({"conditions": patch});
+        if conditions_known != json!([]) {
+            patch["$setElementOrder/conditions"] = json!([{"type": "Ready"}]);
+        }
         assert_eq!(request.call, Call::PatchStatus { uid: uid("web"), patch: patch.clone() });
         let now = json!({"phase": phase, "startTime": "t1", "conditions": patch["conditions"]});
         sync.answered(request.op, Answer::Pod(Box::new(api("web", 2, now))), NOW, 1.0);

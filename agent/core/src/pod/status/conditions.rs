@@ -49,8 +49,9 @@ pub(super) fn of(
     ];
     let known = &life.record.conditions;
     let own = verdicts.into_iter().filter(|_| !life.is_rejected());
-    own.chain(disrupted(life, phases.shown))
-        .chain(resize_pending(life, phases.shown))
+    let others = resize_pending(life, phases.shown).into_iter().chain(disrupted(life, phases.shown));
+    others
+        .chain(own)
         .map(|(kind, Verdict { holds, reason, message })| {
             let before = known.get(&kind).filter(|before| before.holds == holds);
             let since = before.map_or(now.wall, |before| before.since);
