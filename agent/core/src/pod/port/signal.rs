@@ -15,8 +15,8 @@ use crate::{
         resource::growing,
         text::about_pod,
     },
-    record::PodRecord,
-    status::Severity,
+    record::{EndedBy, PodRecord},
+    status::{PodEvent, Severity},
     time::{Mono, Now},
 };
 
@@ -162,14 +162,55 @@ impl PodMachine {
         if let Some(failure) = failed {
             self.complain(&Err(failure), "FailedKillPod", "error killing pod: ");
         } else if is_kill && tries == 1 {
-            let text = "Container runtime did not kill the pod within specified grace period.";
-            self.notes.push(about_pod(Severity::Warning, "ExceededGracePeriod", text));
+            self.notes.push(outlived(&self.life.record, name));
         }
     }
+}
+
+/// What is told of a container that is there after SIGKILL. Source: `killPodNow` of `pkg/kubelet/pod_workers.go` for pods that make
+/// room for others; `SyncTerminatingPod` of `pkg/kubelet/kubelet.go`.
+fn outlived(record: &PodRecord, name: &ContainerName) -> PodEvent {
+    let makes_room = record.terminal.as_ref().is_some_and(|end| match end.by {
+        EndedBy::Node(_) => true,
+        EndedBy::Itself | EndedBy::Admission => false,
+    });
+    if makes_room {
+        let text = "Container runtime did not kill the pod within specified grace period.";
+        return about_pod(Severity::Warning, "ExceededGracePeriod", text);
+    }
+    let text = format!("error killing pod: container {name} is still there after SIGKILL");
+    about_pod(Severity::Warning, "FailedKillPod", text)
 }
 
 fn stop_signal(record: &PodRecord, name: &ContainerName) -> StopSignal {
     let image = record.containers.get(name).and_then(|run| run.image.as_ref());
     let signal = image.and_then(|image| image.stop_signal.clone()).filter(|signal| !signal.is_empty());
     StopSignal::Stop(signal.unwrap_or_else(|| STOP_SIGNAL.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn only_of_a_pod_that_makes_room_the_runtime_is_told_to_have_had_its_time() {
+        let now = Now { mono: Mono(Duration::from_secs(500)), wall: Timestamp::UNIX_EPOCH };
+        let mut pod = PodMachine::new(fixtures::pod(vec![fixtures::container("web")]).into(), now);
+        let told = |pod: &PodMachine| {
+            let event = outlived(&pod.life().record, &ContainerName::new("web"));
+            assert_eq!((event.container, event.severity), (None, Severity::Warning));
+            (event.reason, event.message)
+        };
+        pod.remove(now.mono);
+        let (reason, message) = told(&pod);
+        assert_eq!(reason, "FailedKillPod");
+        assert_eq!(message, "error killing pod: container web is still there after SIGKILL");
+        pod.preempt(now);
+        let (reason, message) = told(&pod);
+        assert_eq!(reason, "ExceededGracePeriod");
+        assert_eq!(message, "Container runtime did not kill the pod within specified grace period.");
+    }
 }
