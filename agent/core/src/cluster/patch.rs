@@ -219,8 +219,10 @@ mod tests {
                 "a condition changes, fields that go are null",
                 json!({"phase": "Running", "hostIPs": [{"ip": "192.0.2.1"}],
                        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "t1"}]}),
-                Some(json!({"phase": "Running", ORDER: in_order(&["example.com/gate", "Ready"]), "conditions": [
-                    {"type": "Ready", "status": "True", "reason": null, "lastTransitionTime": "t1"}]})),
+                Some(
+                    json!({"phase": "Running", ORDER: in_order(&["example.com/gate", "Ready"]), "conditions": [
+                    {"type": "Ready", "status": "True", "reason": null, "lastTransitionTime": "t1"}]}),
+                ),
             ),
             (
                 "who set a condition first knows since when it holds",
