@@ -48,12 +48,14 @@ impl Settings {
         amounts.fold(0, u64::saturating_add)
     }
 
-    /// A hard eviction threshold in units of the resource; 0 when there is none.
+    /// A hard eviction threshold in units of the resource; 0 when there is none. Both ends of the range are none, written in just this way
+    /// (`parseThresholdStatement` of `pkg/kubelet/eviction/helpers.go`).
     fn threshold(&self, signal: &str, capacity: u64) -> u64 {
         let Some(text) = self.kubelet.eviction_hard.as_ref().and_then(|signals| signals.get(signal)) else {
             return 0;
         };
         match text.strip_suffix('%') {
+            Some("0" | "100") => 0,
             Some(percent) => percent.parse::<f32>().map_or(0, |percent| share(capacity, percent)),
             None => units(text).unwrap_or(0),
         }

@@ -126,6 +126,19 @@ fn allocatable_is_capacity_without_what_is_kept() {
         ("evictionHard: {memory.available: 25%}\n", 4000, 6 * GI - 64 * MI, 100 * GI),
         ("evictionHard: {nodefs.available: 1Gi}\n", 4000, 8 * GI - 64 * MI, 99 * GI),
         (
+            "evictionHard: {memory.available: 100%, nodefs.available: 100%}\n",
+            4000,
+            8 * GI - 64 * MI,
+            100 * GI,
+        ),
+        (
+            "evictionHard: {memory.available: 0%, nodefs.available: 10%}\n",
+            4000,
+            8 * GI - 64 * MI,
+            100 * GI - TENTH,
+        ),
+        ("evictionHard: {memory.available: 100.0%}\n", 4000, 0, 100 * GI),
+        (
             "evictionHard: {nodefs.available: 1Gi}\nmergeDefaultEvictionSettings: true\n",
             4000,
             8 * GI - 164 * MI,
