@@ -26,9 +26,12 @@ pub(super) fn print(out: &mut impl Write, settings: &Settings) -> io::Result<()>
     for Ignored { place, name } in &ignored {
         if *place.file == **name { writeln!(out, "  {name}")? } else { writeln!(out, "  {name}  ({place})")? }
     }
-    let unread = settings.unread_node_ips();
-    if !unread.is_empty() {
-        writeln!(out, "\nno address, and left out of --node-ip: {}", unread.join(", "))?;
+    for (of, unread) in
+        [("--node-ip", settings.unread_node_ips()), ("clusterDNS", settings.unread_cluster_dns())]
+    {
+        if !unread.is_empty() {
+            writeln!(out, "\nno address, and left out of {of}: {}", unread.join(", "))?;
+        }
     }
     writeln!(out, "\nthe configuration is good")
 }

@@ -35,6 +35,10 @@ fn config(flags: KubeletFlags) -> Result<Config, Failure> {
     if !unread.is_empty() {
         tracing::warn!(?unread, "what of --node-ip is no address is left out");
     }
+    let unread = settings.unread_cluster_dns();
+    if !unread.is_empty() {
+        tracing::warn!(?unread, "what of clusterDNS is no address is left out");
+    }
     let facts = Facts::gather(&settings.flags.root_dir).map_err(|error| Failure::from_error(&error))?;
     settings.resolve(&facts).map_err(unfit)
 }

@@ -218,6 +218,16 @@ impl Settings {
         node_ip_parts(&self.flags).filter(|part| ip::sloppy(part).is_none()).collect()
     }
 
+    /// What of `clusterDNS` is no address, and left out (`NewMainKubelet` of `pkg/kubelet/kubelet.go`).
+    #[must_use]
+    pub fn unread_cluster_dns(&self) -> Vec<&str> {
+        self.name_servers().filter(|server| ip::sloppy(server).is_none()).collect()
+    }
+
+    fn name_servers(&self) -> impl Iterator<Item = &str> {
+        self.kubelet.cluster_dns.iter().flatten().map(String::as_str)
+    }
+
     /// Whether pods may name this runtime handler.
     #[must_use]
     pub fn has_handler(&self, handler: &str) -> bool {
@@ -228,7 +238,7 @@ impl Settings {
         let kubelet = &self.kubelet;
         let resolv_conf = self.path("resolvConf", kubelet.resolv_conf.as_deref());
         DnsSettings {
-            cluster_dns: kubelet.cluster_dns.clone().unwrap_or_default(),
+            cluster_dns: self.name_servers().filter_map(ip::sloppy).map(|ip| ip.to_string()).collect(),
             cluster_domain: kubelet.cluster_domain.clone().unwrap_or_default(),
             node_resolv_conf: facts::resolv_conf(resolv_conf.as_deref()),
             node_hosts: facts.hosts.clone(),

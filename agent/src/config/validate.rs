@@ -188,11 +188,6 @@ impl Checks<'_> {
         if config.healthz_bind_address.as_ref().is_some_and(|address| address.parse::<IpAddr>().is_err()) {
             self.fault("healthzBindAddress", "must be an IP address");
         }
-        for (index, address) in config.cluster_dns.iter().flatten().enumerate() {
-            if address.parse::<IpAddr>().is_err() {
-                self.fault(&format!("clusterDNS[{index}]"), format!("`{address}` is not an IP address"));
-            }
-        }
         for (index, pattern) in config.allowed_unsafe_sysctls.iter().flatten().enumerate() {
             if !sysctl_pattern(pattern) {
                 let message =

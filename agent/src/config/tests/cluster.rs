@@ -208,6 +208,28 @@ fn what_of_node_ip_is_no_address_is_left_out_and_told() {
 }
 
 #[test]
+fn what_of_cluster_dns_is_no_address_is_left_out_and_told() {
+    for (written, servers, unread) in [
+        ("[10.96.0.10, 'fd00::a']", &["10.96.0.10", "fd00::a"][..], &[][..]),
+        (
+            "['010.096.000.010', 'FD00:0::00a', '::ffff:10.96.0.11']",
+            &["10.96.0.10", "fd00::a", "10.96.0.11"],
+            &[],
+        ),
+        ("[x, 10.96.0.10, 10.96.0.256, '']", &["10.96.0.10"], &["x", "10.96.0.256", ""]),
+        ("[' 10.96.0.10', dns.kube-system]", &[], &[" 10.96.0.10", "dns.kube-system"]),
+        ("[]", &[], &[]),
+    ] {
+        let settings = load_text(&format!("clusterDNS: {written}\n"), &[]).unwrap();
+        assert_eq!(settings.unread_cluster_dns(), unread, "{written}");
+        assert_eq!(settings.resolve(&facts()).unwrap().node.dns.cluster_dns, servers, "{written}");
+    }
+    let settings = load_text("", &["--cluster-dns=x,010.0.0.1"]).unwrap();
+    assert_eq!(settings.unread_cluster_dns(), ["x"]);
+    assert_eq!(settings.resolve(&facts()).unwrap().node.dns.cluster_dns, ["10.0.0.1"]);
+}
+
+#[test]
 fn what_the_kubelet_refuses_is_refused() {
     for (text, flag, expected) in [
         ("", "--node-labels=kubernetes.io/role=master", "is Kubernetes' own"),
