@@ -219,6 +219,23 @@ pub enum SwapBehavior {
     },
 }
 
+/// What becomes of volumes in memory (secrets, tokens, emptyDirs) when the machine runs short of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryVolumes {
+    /// Whether the machine has swap.
+    pub is_swap_on: bool,
+    /// Whether the kernel keeps a tmpfs out of swap that asks for it (`noswap`).
+    pub has_noswap: bool,
+}
+
+impl MemoryVolumes {
+    /// Whether what is in them may come to a disk. Source: `NewContainerManager` of `pkg/kubelet/cm/container_manager_linux.go`.
+    #[must_use]
+    pub fn may_be_swapped(self) -> bool {
+        self.is_swap_on && !self.has_noswap
+    }
+}
+
 /// Version of the cgroup hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupVersion {

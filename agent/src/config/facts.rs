@@ -54,6 +54,8 @@ pub struct Facts {
     pub hugepage_sizes: BTreeSet<u64>,
     /// Swap.
     pub swap: Swap,
+    /// Whether the kernel keeps a tmpfs out of swap that asks for it.
+    pub has_noswap: bool,
     /// Size of a page in bytes.
     pub page_bytes: u64,
     /// Whether systemd is process 1.
@@ -119,6 +121,7 @@ impl Facts {
             hugepage_sizes: capacity.hugepages_bytes.keys().copied().filter(|_| is_bounded).collect(),
             capacity,
             swap: swap::swap(cgroup_version)?,
+            has_noswap: swap::has_noswap(),
             page_bytes: page_bytes()?,
             booted_with_systemd: Path::new(SYSTEMD).is_dir(),
             oom_score_adj: oom_score_adj()?,

@@ -9,7 +9,7 @@ use std::{
 
 use berth_core::{
     cluster::node::{Family, NodeIps},
-    config::{DnsSettings, LogSettings, NodeConfig, Paths, PullSettings},
+    config::{DnsSettings, LogSettings, MemoryVolumes, NodeConfig, Paths, PullSettings},
     spec::Quantities,
 };
 
@@ -141,6 +141,7 @@ impl Settings {
                 resolv_conf: self.path("resolvConf", kubelet.resolv_conf.as_deref()),
                 fixed_ips: fixed_ips(&self.flags)?,
             },
+            memory_volumes: MemoryVolumes { is_swap_on: facts.swap.is_on, has_noswap: facts.has_noswap },
             makes_iptables_chains: kubelet.make_iptables_util_chains != Some(false),
             oom_score_adj: kubelet.oom_score_adj.unwrap_or(OOM_SCORE),
             protect_kernel_defaults: kubelet.protect_kernel_defaults == Some(true),

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use berth_core::{
     cluster::{node::NodeSettings, proxy::Proxies, throttle::Rate},
-    config::NodeConfig,
+    config::{MemoryVolumes, NodeConfig},
 };
 
 use super::{LiveFacts, RuntimeSettings, RuntimeSource};
@@ -46,6 +46,8 @@ pub struct Config {
     pub control_socket: PathBuf,
     /// Where what changes on the node is read again.
     pub live: LiveFacts,
+    /// What becomes of volumes in memory when the machine runs short of it.
+    pub memory_volumes: MemoryVolumes,
     /// Whether chains of iptables are made for other components (`makeIPTablesUtilChains`).
     pub makes_iptables_chains: bool,
     /// The agent's own `oom_score_adj`.

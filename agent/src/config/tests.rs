@@ -72,6 +72,7 @@ pub(crate) fn facts() -> Facts {
         cpus: Some("0-3".to_owned()),
         hugepage_sizes: [2 << 20].into(),
         swap: Swap { is_on: false, is_counted: true, bytes: 2 << 30 },
+        has_noswap: false,
         page_bytes: 4096,
         booted_with_systemd: true,
         oom_score_adj: 0,

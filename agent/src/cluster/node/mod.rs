@@ -88,7 +88,7 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
     } = parts;
     let notes = Notes { recorder, node: settings.name.clone() };
     let resolv_conf = config.live.resolv_conf.as_deref().map(Path::to_string_lossy).unwrap_or_default();
-    let told = starting(&config.node.cgroups, &config.node.dns, &resolv_conf);
+    let told = starting(&config.node.cgroups, config.memory_volumes, &config.node.dns, &resolv_conf);
     told.into_iter().for_each(|note| notes.tell(note));
     let log = kernel_log::follow(notes.clone());
     let (health, heard) = watch::channel(Health::default());

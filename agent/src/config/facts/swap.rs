@@ -6,6 +6,7 @@ use std::{
 };
 
 use berth_core::config::CgroupVersion;
+use rustix::mount::{FsOpenFlags, fsconfig_set_flag, fsopen};
 
 use super::{
     FactsError,
@@ -38,6 +39,12 @@ pub(super) fn swap(version: CgroupVersion) -> Result<Swap, FactsError> {
 /// Source: `pkg/kubelet/util/swap/swap_util.go`.
 fn has_areas(table: &str) -> bool {
     table.trim().lines().count() > 1
+}
+
+/// Whether a tmpfs can be kept out of swap: since Linux 6.3, and not in a user namespace. Nothing is mounted to find out. Source:
+/// `IsTmpfsNoswapOptionSupported` of `pkg/kubelet/util/swap/swap_util.go`.
+pub(super) fn has_noswap() -> bool {
+    fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).and_then(|tmpfs| fsconfig_set_flag(&tmpfs, "noswap")).is_ok()
 }
 
 /// Whether a level with the memory controller has the file that bounds swap. The root has neither, so in version 2 the
@@ -77,7 +84,30 @@ fn kernel_counts() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
+    use nix::{
+        mount::{MsFlags, mount},
+        sched::{CloneFlags, unshare},
+    };
+
     use super::*;
+
+    #[test]
+    fn a_tmpfs_is_kept_out_of_swap_where_a_mount_of_it_can_be() {
+        let dir = tempfile::tempdir().unwrap();
+        // Mounts of this thread alone.
+        let is_mounted = thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                unshare(CloneFlags::CLONE_NEWNS).unwrap();
+                let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+                mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+                mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::empty(), Some("noswap")).is_ok()
+            });
+            worker.join().unwrap()
+        });
+        assert_eq!(has_noswap(), is_mounted);
+    }
 
     #[test]
     fn areas_are_lines_below_the_head() {

@@ -247,7 +247,11 @@ fn a_machine_that_swaps_is_refused_unless_told_otherwise() {
         let fault = resolved(text, &machine).unwrap_err();
         assert!(fault.contains("failSwapOn: swap is on"), "{fault}");
     }
-    assert_eq!(cgroups("failSwapOn: false\n", &machine).swap, SwapBehavior::NoSwap);
+    let config = resolved("failSwapOn: false\n", &machine).unwrap();
+    assert_eq!(config.node.cgroups.swap, SwapBehavior::NoSwap);
+    assert!(config.memory_volumes.may_be_swapped());
+    let kept_out = Facts { has_noswap: true, ..machine };
+    assert!(!resolved("failSwapOn: false\n", &kept_out).unwrap().memory_volumes.may_be_swapped());
 }
 
 #[test]

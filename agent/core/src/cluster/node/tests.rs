@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    config::{CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, ResolvConf},
+    config::{CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, MemoryVolumes, ResolvConf},
     status::Severity,
 };
 
@@ -563,8 +563,28 @@ fn closing_a_node_to_pods_is_told() {
     cgroups.kubepods.pids_max = Some(1);
     let node_resolv_conf = ResolvConf::Unreadable("open /r: gone".to_owned());
     let dns = DnsSettings { node_resolv_conf, ..DnsSettings::default() };
-    let told = starting(&cgroups, &dns, "/r").into_iter().map(|note| note.reason).collect::<Vec<_>>();
-    assert_eq!(told, ["Starting", "CgroupV1", "NodeAllocatableEnforced", "CheckLimitsForResolvConf"]);
+    let told = starting(&cgroups, UNSWAPPED, &dns, "/r");
+    assert_eq!(
+        reasons(&told),
+        ["Starting", "CgroupV1", "NodeAllocatableEnforced", "CheckLimitsForResolvConf"]
+    );
     let cgroups = CgroupSettings::new(CgroupVersion::V2, CgroupDriver::Cgroupfs, "/");
-    assert_eq!(starting(&cgroups, &DnsSettings::default(), "").len(), 1);
+    assert_eq!(starting(&cgroups, UNSWAPPED, &DnsSettings::default(), "").len(), 1);
+}
+
+/// A machine without swap.
+const UNSWAPPED: MemoryVolumes = MemoryVolumes { is_swap_on: false, has_noswap: false };
+
+#[test]
+fn volumes_in_memory_that_may_be_swapped_out_are_told() {
+    let cgroups = CgroupSettings::new(CgroupVersion::V2, CgroupDriver::Cgroupfs, "/");
+    for (is_swap_on, has_noswap, is_told) in
+        [(false, false, false), (false, true, false), (true, true, false), (true, false, true)]
+    {
+        let memory = MemoryVolumes { is_swap_on, has_noswap };
+        let told = starting(&cgroups, memory, &DnsSettings::default(), "");
+        let expected: &[&str] = if is_told { &["PossibleMemoryBackedVolumesOnDisk"] } else { &[] };
+        assert_eq!(reasons(&told)[1..], *expected, "{memory:?}");
+        assert!(told[1..].iter().all(|note| note.severity == Severity::Warning), "{told:?}");
+    }
 }
