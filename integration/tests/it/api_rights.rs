@@ -78,6 +78,7 @@ fn needed() -> Result<()> {
     }
     asked.remove(&format!("patch nodes/status /{NODE_NAME}"));
     let once = [
+        "create csinodes /lab",
         "create leases kube-node-lease/lab",
         "create nodes /lab",
         "create serviceaccounts/token default/web",

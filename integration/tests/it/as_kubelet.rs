@@ -14,7 +14,7 @@ use berth_integration::vm::Feature;
 use serde_json::{Value, json};
 
 use crate::kit::{FOR_EVER, measured, pod, shell, with};
-use crate::suite::{LONG_LIMIT, Test, test};
+use crate::suite::{LONG_LIMIT, Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -197,7 +197,22 @@ fn start() -> Result<(Cluster, Node, Kubelet)> {
         cluster.request("DELETE", &pulls.path(name), "application/json", &json!({}))?;
         cluster.wait_gone(&pulls.path(name))?;
     }
+    let [ours, theirs] = NODES.map(|name| csi_node(&cluster, name));
+    same("the CSINode", ours?, theirs?)?;
     Ok((cluster, node, kubelet))
+}
+
+/// The CSINode of a node, without what differs from one node to the next.
+fn csi_node(cluster: &Cluster, node: &str) -> Result<Value> {
+    let mut object = cluster.get_json(&format!("/apis/storage.k8s.io/v1/csinodes/{node}"))?;
+    for of in ["/metadata", "/metadata/ownerReferences/0"] {
+        let fields = object.pointer_mut(of).and_then(Value::as_object_mut);
+        let fields = fields.with_context(|| format!("the CSINode of {node} has no {of}"))?;
+        for name in ["name", "uid", "resourceVersion", "creationTimestamp", "managedFields"] {
+            fields.remove(name);
+        }
+    }
+    Ok(object)
 }
 
 /// Makes all of them, and gives each as it was when it had come to what it comes to.

@@ -1,5 +1,6 @@
-//! The node as its cluster sees it: its object and its lease.
+//! The node as its cluster sees it: its object, its CSINode and its lease.
 
+mod csi_node;
 mod network;
 mod objects;
 mod unheard;
@@ -162,12 +163,14 @@ fn registers() -> Result<()> {
 
     network::is_followed(&node)?;
     cluster.wait_for(&path(), "ready", is_ready)?;
+    csi_node::is_made(&cluster, &object)?;
 
     let lease = renewed(&cluster, 2)?;
     same("who holds it", &lease["spec"]["holderIdentity"], &json!(NODE_NAME))?;
     same("whose it is", &lease["metadata"]["ownerReferences"][0]["uid"], &object["metadata"]["uid"])?;
 
     says_nothing_without_changes(&cluster)?;
+    csi_node::came_first(&cluster)?;
     wait::until("the events of the node", SOON, || {
         let events = cluster.get_json("/api/v1/namespaces/default/events")?;
         let reasons: Vec<String> = events["items"]
@@ -234,6 +237,8 @@ fn others() -> Result<()> {
     connect(&node)?;
     node.agent.start()?;
     let first = cluster.wait_for(&path(), "ready", is_ready)?;
+    csi_node::is_made(&cluster, &first)?;
+    csi_node::add_driver(&cluster)?;
     put(&cluster)?;
     // Everything that changes now is said on top of that; an agent that begins anew looks at all of it.
     node.agent.kill()?;
@@ -252,6 +257,7 @@ fn others() -> Result<()> {
     cluster.wait_for(&path(), "no device of before", gpus("0"))?;
     put(&cluster)?;
     cluster.wait_for(&path(), "allocatable as others say", gpus("3"))?;
+    csi_node::keeps_its_driver(&cluster)?;
 
     connect(&node)?;
     cluster.wait_for(&path(), "ready", is_ready)?;
@@ -262,6 +268,7 @@ fn others() -> Result<()> {
     same("their label", object["metadata"]["labels"].get("theirs"), None)?;
     let owned = |lease: &Value| lease["metadata"]["ownerReferences"][0]["uid"] == uid(&object);
     cluster.wait_for(&lease(), "the new node's", owned)?;
+    csi_node::is_made(&cluster, &object)?;
     // It is reported again and again though nothing changes. The first report of an object is no sign of that.
     let before = heartbeats(&cluster)?;
     eventually("reports of a node that is as it was", &true, || Ok(heartbeats(&cluster)? >= before + 2))?;

@@ -4,6 +4,7 @@
 //! made of it; nothing here knows their types.
 
 pub mod certificate;
+pub mod csi_node;
 mod ended;
 pub mod events;
 mod fields;

@@ -33,7 +33,10 @@ pub use self::{
     ready::next_change,
     report::{Reason, Report, backoff, jittered},
 };
-use super::fields::{child, root};
+use super::{
+    csi_node::CsiNode,
+    fields::{child, root},
+};
 use crate::{
     spec::Quantities,
     time::{Mono, Now},
@@ -186,6 +189,8 @@ pub struct Facts {
     pub asked_since: Mono,
     /// How long the network may take to answer.
     pub network_within: Duration,
+    /// The node's CSINode.
+    pub csi_node: CsiNode,
     /// What runs short.
     pub pressure: BTreeSet<Pressure>,
     /// Handlers, by name.

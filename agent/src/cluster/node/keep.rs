@@ -8,6 +8,7 @@ use std::{
 
 use berth_core::{
     cluster::{
+        csi_node::CsiNode,
         follow,
         node::{
             self, Facts, Health, Image, Machine, NodeSettings, Reason, Report, Written, backoff, jittered,
@@ -37,8 +38,8 @@ use crate::{
     network::{ANSWERS_WITHIN, Readiness},
 };
 
-/// How long the node waits at first to hear whether pods can be wired, and whether containerd answers: one that is new is ready at once
-/// where it can be. What is told of it before they have answered is decided in the core.
+/// How long the node waits at first to hear whether pods can be wired, and whether containerd answers: one that is new is ready with its
+/// CSINode where it can be. What is told of it before they have answered is decided in the core.
 const FIRST_WITHIN: Duration = Duration::from_secs(5);
 /// How soon a node that was deleted is made again, at the earliest: whoever removes a node may be about to stop its agent.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -55,8 +56,11 @@ pub(super) struct Keeper {
     pub(super) health: watch::Receiver<Health>,
     pub(super) images: watch::Receiver<Option<Vec<Image>>>,
     pub(super) notes: Notes,
-    /// UID of the object, for the lease.
+    pub(super) csi_node: watch::Receiver<CsiNode>,
+    /// UID of the object, for the lease and the CSINode.
     pub(super) uid: watch::Sender<Option<String>>,
+    /// The same of the one that this agent has made last.
+    pub(super) made: watch::Sender<Option<String>>,
     /// Addresses of the object, for who has to be reached by them.
     pub(super) observed: watch::Sender<Vec<(String, String)>>,
     /// Ranges of addresses that the object has for pods, once it has some.
@@ -135,6 +139,7 @@ impl Keeper {
                 Ok(()) = self.network.changed() => {}
                 Ok(()) = self.health.changed() => {}
                 Ok(()) = self.runtime.changed() => {}
+                Ok(()) = self.csi_node.changed() => {}
             }
             self.look(&mut state).await;
             self.tell(&mut state).await;
@@ -304,6 +309,7 @@ impl Keeper {
             network: self.network.borrow_and_update().clone(),
             asked_since,
             network_within: ANSWERS_WITHIN,
+            csi_node: self.csi_node.borrow_and_update().clone(),
             pressure: BTreeSet::new(),
             handlers: handlers(&self.runtime.borrow_and_update().settings),
             images: self.images.borrow_and_update().clone(),
@@ -320,6 +326,7 @@ impl Keeper {
         let sent = self.about_this(sent)?;
         tracing::info!(node = self.settings.name, "the node is registered");
         state.taken_over = sent.uid();
+        self.made.send_replace(sent.uid());
         self.sent(state, &sent, made.notes);
         Ok(Reason::Changed)
     }
@@ -468,6 +475,7 @@ mod tests {
     use crate::cluster::Unread;
 
     mod held;
+    mod initialized;
     mod kept;
     mod missed;
     mod told;

@@ -1,10 +1,11 @@
-//! The Node object and the Lease: the node as the cluster sees it.
+//! The Node object, the CSINode and the Lease: the node as the cluster sees it.
 //!
 //! What the object says is decided in `berth_core::cluster::node`. Here the machine and containerd are asked, the object is
 //! watched, and patches are sent: when something has changed, and when a report is due. The lease has a task of its own, so
-//! that nothing makes it late.
+//! that nothing makes it late, and the CSINode another, so that it makes nothing late.
 
 mod addresses;
+mod csi_node;
 #[cfg(test)]
 mod fake;
 mod keep;
@@ -17,14 +18,17 @@ mod seen;
 use std::{path::Path, sync::Arc};
 
 use berth_core::{
-    cluster::node::{Handler, Health, Image, NodeSettings, Note, starting},
+    cluster::{
+        csi_node::CsiNode,
+        node::{Handler, Health, Image, NodeSettings, Note, starting},
+    },
     event::Event,
 };
 use tokio::sync::{mpsc, watch};
 
 pub(super) use self::keep::chance;
 pub use self::seen::NodeObject;
-use self::{addresses::Addresses, keep::Keeper};
+use self::{addresses::Addresses, csi_node::Initializer, keep::Keeper};
 use super::{Clients, Recorder};
 use crate::{
     config::{Config, CurrentRuntime, RuntimeSettings},
@@ -72,7 +76,7 @@ pub struct Parts {
     pub is_told: watch::Sender<bool>,
 }
 
-/// Keeps the Node object and its lease. Runs until the agent stops.
+/// Keeps the Node object, its CSINode and its lease. Runs until the agent stops.
 pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
     let Parts {
         clients,
@@ -93,6 +97,11 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
     let log = kernel_log::follow(notes.clone());
     let (health, heard) = watch::channel(Health::default());
     let (uid, known_uid) = watch::channel(None);
+    let (made, made_uid) = watch::channel(None);
+    let (state, csi_node) = watch::channel(CsiNode::default());
+    let initializer =
+        Initializer { clients: clients.clone(), node: settings.name.clone(), made: made_uid, state };
+    let initializing = initializer.run(known_uid.clone());
     let lease = lease::keep(clients.clone(), settings.name.clone(), settings.lease_seconds, known_uid);
     let keeper = Keeper {
         machine: machine::read(&config.node.capacity, &config.node.allocatable, &config.node.paths.root)
@@ -104,14 +113,16 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
         health: heard,
         images,
         notes,
+        csi_node,
         uid,
+        made,
         observed: addresses,
         pod_cidrs,
         events,
         is_told,
         settings,
     };
-    tokio::join!(keeper.run(), lease, runtime::ask(containerd, health), log);
+    tokio::join!(keeper.run(), initializing, lease, runtime::ask(containerd, health), log);
 }
 
 /// Neither user namespaces nor mounts that are read-only all the way down are promised by this version.

@@ -12,7 +12,7 @@ pub(super) fn lasting(node: &Value) -> Value {
             metadata.remove(name);
         }
     }
-    // A kubelet is ready only when it has written its CSINode.
+    // Neither is ready without its CSINode, and the kubelet may make its own late: it waits longer each time that it finds no Node object.
     if let Some(conditions) = node["status"]["conditions"].as_array_mut() {
         conditions.retain(|one| one["type"] != "Ready");
     }

@@ -55,6 +55,8 @@ fn facts() -> Facts {
         network: Some(Ok(())),
         asked_since: at(0).mono,
         network_within: Duration::from_secs(230),
+        // Objects of these tests have no UID but where it says so.
+        csi_node: CsiNode::There { owner: String::new() },
         pressure: BTreeSet::new(),
         handlers: vec![Handler { name: String::new(), recursive_read_only: false, user_namespaces: false }],
         images: Some(Vec::new()),
@@ -448,6 +450,56 @@ fn a_node_that_was_ready_stays_so_while_nothing_but_first_answers_is_missing() {
 }
 
 #[test]
+fn a_node_is_ready_once_its_csi_node_is_there() {
+    const AT_FIRST: &str = "CSINode is not yet initialized";
+    let asked = |fault: Option<&str>| CsiNode::Asked {
+        owner: "u1".to_owned(),
+        since: at(0).mono,
+        fault: fault.map(str::to_owned),
+    };
+    let there = |owner: &str| CsiNode::There { owner: owner.to_owned() };
+    let refused = "failed to initialize CSINode: error updating CSINode annotation: timed out waiting for the \
+                   condition; caused by: no";
+    let mut was_ready = made(&settings(), &facts(), at(0)).object;
+    was_ready["metadata"]["uid"] = json!("u1");
+    let mut was_not = was_ready.clone();
+    was_not["status"]["conditions"][3]["status"] = json!("False");
+    for (before, csi_node, seconds, why) in [
+        (&was_not, CsiNode::Unasked, 0, Some(AT_FIRST)),
+        (&was_not, asked(None), 0, Some(AT_FIRST)),
+        (&was_not, asked(Some("no")), 0, Some(refused)),
+        (&was_not, there("u0"), 0, Some(AT_FIRST)),
+        (&was_not, there("u1"), 0, None),
+        (&was_ready, CsiNode::Unasked, 99, None),
+        (&was_ready, asked(None), 29, None),
+        (&was_ready, asked(None), 30, Some(AT_FIRST)),
+        (&was_ready, asked(Some("no")), 29, None),
+        (&was_ready, asked(Some("no")), 30, Some(refused)),
+        (&was_ready, there("u0"), 99, None),
+        (&was_ready, there("u1"), 99, None),
+    ] {
+        let facts = Facts { csi_node, ..facts() };
+        let object = updated(&settings(), &facts, before, at(seconds)).object;
+        let ready = &object["status"]["conditions"][3];
+        let state = if why.is_none() { "True" } else { "False" };
+        let message = why.unwrap_or("kubelet is posting ready status");
+        assert_eq!((&ready["status"], &ready["message"]), (&json!(state), &json!(message)), "{seconds}");
+    }
+    // A new object has a UID only once it is made.
+    let unready = made(&settings(), &Facts { csi_node: there("u1"), ..facts() }, at(0)).object;
+    assert_eq!(unready["status"]["conditions"][3]["message"], AT_FIRST);
+    let unwired = Facts { csi_node: asked(None), network: Some(Err("no".to_owned())), ..facts() };
+    let unwired = updated(&settings(), &unwired, &was_not, at(0)).object;
+    assert_eq!(
+        unwired["status"]["conditions"][3]["message"],
+        format!(
+            "[container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
+             message:Network plugin returns error: no, {AT_FIRST}]"
+        )
+    );
+}
+
+#[test]
 fn no_other_node_is_ready_before_the_first_answers() {
     let ready = |object: &Value| object["status"]["conditions"][3].clone();
     let was_ready = made(&settings(), &facts(), at(0)).object;
@@ -473,6 +525,10 @@ fn no_other_node_is_ready_before_the_first_answers() {
 #[test]
 fn the_node_is_looked_at_when_first_answers_are_due() {
     let due = |seconds| Some(at(seconds).mono);
+    let csi = |facts: Facts| {
+        let asked = CsiNode::Asked { owner: "u1".to_owned(), since: at(0).mono, fault: None };
+        Facts { csi_node: asked, ..facts }
+    };
     for (facts, seconds, next) in [
         (heard("containerd and network"), 0, None),
         (heard("containerd"), 0, due(230)),
@@ -481,6 +537,9 @@ fn the_node_is_looked_at_when_first_answers_are_due() {
         (heard("nobody"), 0, due(30)),
         (heard("nobody"), 30, due(230)),
         (heard("nobody"), 230, None),
+        (csi(heard("containerd and network")), 0, due(30)),
+        (csi(heard("containerd and network")), 30, None),
+        (csi(heard("containerd")), 29, due(30)),
     ] {
         assert_eq!(next_change(&facts, at(seconds).mono), next, "{seconds} {:?}", facts.network);
     }

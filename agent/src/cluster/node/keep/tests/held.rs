@@ -8,7 +8,7 @@ use std::{
 use http::{Response, request::Parts};
 
 use super::{
-    kept::{Answer, keeper, listed, until, whole},
+    kept::{Answer, keeper, listed, ready, until, whole},
     *,
 };
 use crate::cluster::node::fake::clients;
@@ -30,12 +30,6 @@ impl Server {
         self.node["metadata"]["resourceVersion"] = json!(self.version.to_string());
         whole(200, &self.node)
     }
-}
-
-/// What a patch says of whether the node is ready.
-fn ready(patch: &Value) -> Value {
-    let mut all = patch["status"]["conditions"].as_array().into_iter().flatten();
-    all.find(|one| one["type"] == "Ready").cloned().unwrap_or_default()
 }
 
 /// It is reported meanwhile.

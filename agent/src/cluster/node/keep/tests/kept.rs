@@ -34,10 +34,12 @@ pub(super) struct Kept {
     pub(super) happened: mpsc::Receiver<Happened>,
     pub(super) uid: watch::Receiver<Option<String>>,
     pub(super) node_loop: mpsc::Receiver<Event>,
+    pub(super) made: watch::Receiver<Option<String>>,
+    pub(super) csi_node: watch::Sender<CsiNode>,
     _images: watch::Sender<Option<Vec<Image>>>,
 }
 
-/// The keeper of the node `n` without a network, and what is around it.
+/// The keeper of the node `n` without a network and with the CSINode of the UID `u1`, and what is around it.
 pub(super) fn keeper(clients: Clients) -> (Keeper, Kept) {
     let (recorder, happened) = Recorder::new();
     let (network, wired) = watch::channel(Some(Err("there is none".to_owned())));
@@ -45,6 +47,8 @@ pub(super) fn keeper(clients: Clients) -> (Keeper, Kept) {
     let (runtime, current) = watch::channel(containerds(None));
     let (images, listed) = watch::channel(None);
     let (uid, known) = watch::channel(None);
+    let (made, made_uid) = watch::channel(None);
+    let (csi_node, initialized) = watch::channel(CsiNode::There { owner: "u1".to_owned() });
     let (events, node_loop) = mpsc::channel(WAITING);
     let keeper = Keeper {
         addresses: Addresses::of(&settings()),
@@ -56,13 +60,26 @@ pub(super) fn keeper(clients: Clients) -> (Keeper, Kept) {
         health: heard,
         images: listed,
         notes: Notes { recorder, node: "n".to_owned() },
+        csi_node: initialized,
         uid,
+        made,
         observed: watch::channel(Vec::new()).0,
         pod_cidrs: watch::channel(Vec::new()).0,
         events,
         is_told: watch::channel(false).0,
     };
-    (keeper, Kept { network, health, runtime, happened, uid: known, node_loop, _images: images })
+    let kept = Kept {
+        network,
+        health,
+        runtime,
+        happened,
+        uid: known,
+        made: made_uid,
+        csi_node,
+        _images: images,
+        node_loop,
+    };
+    (keeper, kept)
 }
 
 /// A containerd of this version that answers.
@@ -132,6 +149,19 @@ pub(super) fn listed(nodes: &[Value]) -> Answer {
 pub(super) fn whole(code: u16, object: &Value) -> Response<Answer> {
     let body = Full::<Bytes>::from(object.to_string()).boxed_unsync();
     Response::builder().status(code).body(body).unwrap()
+}
+
+/// The answer to a request that is not carried out.
+pub(super) fn refusal(code: u16, reason: &str) -> Response<Answer> {
+    let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure",
+        "code": code, "reason": reason});
+    whole(code, &status)
+}
+
+/// What an object or a patch says of whether the node is ready.
+pub(super) fn ready(patch: &Value) -> Value {
+    let mut all = patch["status"]["conditions"].as_array().into_iter().flatten();
+    all.find(|one| one["type"] == "Ready").cloned().unwrap_or_default()
 }
 
 /// Waits until it is so.

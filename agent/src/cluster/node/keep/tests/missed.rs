@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use http::{Response, request::Parts};
 
 use super::{
-    kept::{Answer, keeper, nothing, until, version, whole},
+    kept::{Answer, keeper, nothing, refusal, until, version, whole},
     *,
 };
 use crate::cluster::node::fake::clients;
@@ -55,12 +55,6 @@ impl Server {
         node["metadata"]["resourceVersion"] = json!(self.version.to_string());
         whole(200, &node)
     }
-}
-
-fn refusal(code: u16, reason: &str) -> Response<Answer> {
-    let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure",
-        "code": code, "reason": reason});
-    whole(code, &status)
 }
 
 /// Whether a patch says that nothing is left of what others have put on the node.
