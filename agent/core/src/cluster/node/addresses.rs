@@ -36,9 +36,9 @@ pub struct Found {
     pub routed: Vec<IpAddr>,
 }
 
-/// Why an address cannot be the node's. `is_local` says whether an interface has it.
+/// Why an address cannot be the node's. `is_local` says whether an interface has it, where that is known.
 #[must_use]
-pub fn given_fault(ip: IpAddr, is_local: bool) -> Option<String> {
+pub fn given_fault(ip: IpAddr, is_local: Option<bool>) -> Option<String> {
     let link_local = match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unicast_link_local(),
@@ -51,10 +51,12 @@ pub fn given_fault(ip: IpAddr, is_local: bool) -> Option<String> {
         Some("nodeIP can't be a link-local unicast address".to_owned())
     } else if ip.is_unspecified() {
         Some("nodeIP can't be an all zeros address".to_owned())
-    } else if is_local {
-        None
     } else {
-        Some(format!("node IP: \"{ip}\" not found in the host's network interfaces"))
+        match is_local {
+            Some(true) => None,
+            Some(false) => Some(format!("node IP: \"{ip}\" not found in the host's network interfaces")),
+            None => Some(format!("node IP: \"{ip}\": the host's network interfaces are not known")),
+        }
     }
 }
 

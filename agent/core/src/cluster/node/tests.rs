@@ -191,14 +191,15 @@ fn addresses_are_chosen_as_the_kubelet_does() {
     }
     addresses::addresses("n", NodeIps::Unset, Cloud::None, &found(&[], &[])).unwrap_err();
     for (given, is_local, usable) in [
-        ("10.0.0.7", true, true),
-        ("10.0.0.7", false, false),
-        ("127.0.0.1", true, false),
-        ("169.254.1.1", true, false),
-        ("fe80::1", true, false),
-        ("224.0.0.1", true, false),
-        ("0.0.0.0", true, false),
-        ("fd00::1", true, true),
+        ("10.0.0.7", Some(true), true),
+        ("10.0.0.7", Some(false), false),
+        ("10.0.0.7", None, false),
+        ("127.0.0.1", Some(true), false),
+        ("169.254.1.1", Some(true), false),
+        ("fe80::1", Some(true), false),
+        ("224.0.0.1", Some(true), false),
+        ("0.0.0.0", Some(true), false),
+        ("fd00::1", Some(true), true),
     ] {
         assert_eq!(given_fault(ip(given), is_local).is_none(), usable, "{given}");
     }
