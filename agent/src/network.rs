@@ -1,5 +1,6 @@
 //! Networks of pods: their namespaces, CNI, its configuration as it changes, and what an earlier life of this agent left.
 
+mod changes;
 mod collect;
 mod keep;
 mod orphans;

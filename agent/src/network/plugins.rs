@@ -35,6 +35,11 @@ impl Plugins {
         self.settings().cni_conf_dir.clone()
     }
 
+    /// Where plugins are.
+    pub(super) fn bin_dirs(&self) -> Vec<PathBuf> {
+        self.settings().cni_bin_dirs.clone()
+    }
+
     /// What a configuration is made from where there is none.
     pub(super) fn conf_template(&self) -> Option<PathBuf> {
         self.settings().cni_conf_template.clone()

@@ -8,6 +8,8 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::config::RuntimeSettings;
 
+mod unanswered;
+
 /// A configuration whose plugins are asked nothing beside ADD and DEL.
 const LIST: &str = r#"{"name":"n","cniVersion":"1.0.0","plugins":[{"type":"none"}]}"#;
 /// As long as any of these tests may take.
