@@ -43,6 +43,8 @@ pub enum Event {
     NodeInfo(NodeInfo),
     /// Whether pods can be wired: a CNI configuration is there and its plugins are content.
     NetworkReady(Result<(), String>),
+    /// Whether pods can be wired is not known for longer than they are to wait: what comes of an attachment tells.
+    NetworkUnheard,
     /// An object of the API server has changed, or is known for the first time to pods that waited for it.
     ObjectChanged {
         /// Which.

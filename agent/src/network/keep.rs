@@ -6,7 +6,7 @@ use berth_cni::{LoadError, NetworkList};
 use berth_core::{derived::network::upkeep, event::Event};
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{Network, NetworkError, PLUGINS_WITHIN, changes::Changes};
@@ -26,7 +26,19 @@ impl Network {
         tokio::select! {
             () = self.keep_looking(&events, cidrs) => {}
             () = self.keep_collecting() => {}
+            () = self.tell_unheard(&events) => {}
         }
+    }
+
+    /// Tells when it is not known for too long whether pods can be wired. Runs until the agent stops.
+    pub(super) async fn tell_unheard(&self, events: &mpsc::Sender<Event>) {
+        sleep(upkeep::UNHEARD_AFTER).await;
+        if self.0.readiness.borrow().is_none() {
+            tracing::warn!("the network has not answered; pods that are to be wired are tried");
+            // Fails only when the loop has ended. What is heard meanwhile is told after it.
+            drop(events.send(Event::NetworkUnheard).await);
+        }
+        std::future::pending().await
     }
 
     async fn keep_looking(&self, events: &mpsc::Sender<Event>, cidrs: watch::Receiver<Vec<String>>) {

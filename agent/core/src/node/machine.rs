@@ -128,6 +128,7 @@ impl Node {
             }
             Event::NodeInfo(info) => self.take_info(info, now),
             Event::NetworkReady(ready) => self.set_network(ready, now),
+            Event::NetworkUnheard => self.network_unheard(now),
             Event::ObjectChanged { object, pods } => self.object_changed(&object, &pods, now),
             Event::PullSecretsMissing { image, names } => self.pull_secrets_missing(&image, &names, now),
             Event::Sandbox { id, report } => self.report(&id, report, now),
@@ -242,6 +243,14 @@ impl Node {
         self.advance_all(now);
     }
 
+    /// What was told counts on.
+    fn network_unheard(&mut self, now: Now) {
+        if self.network == Network::Unknown {
+            self.network = Network::Unheard;
+            self.advance_all(now);
+        }
+    }
+
     fn object_changed(&mut self, object: &ObjectKey, pods: &[PodUid], now: Now) {
         for uid in pods {
             if let Some(pod) = self.pods.get_mut(uid) {
@@ -353,4 +362,35 @@ impl Node {
 
 pub(super) fn withdraw(ops: &mut Ops, pod: PodUid) -> Effect {
     Effect::Pod { op: ops.number(), pod, act: Act::Withdraw }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn what_was_told_of_the_network_outweighs_that_nothing_is_heard() {
+        let ready = || Event::NetworkReady(Ok(()));
+        let unready = || Event::NetworkReady(Err("no".to_owned()));
+        let no = Network::NotReady("no".to_owned());
+        let now = Now { mono: Mono(Duration::from_secs(1000)), wall: Timestamp::UNIX_EPOCH };
+        for (events, network) in [
+            (vec![], Network::Unknown),
+            (vec![Event::NetworkUnheard], Network::Unheard),
+            (vec![Event::NetworkUnheard, ready()], Network::Ready),
+            (vec![Event::NetworkUnheard, unready()], no.clone()),
+            (vec![ready(), Event::NetworkUnheard], Network::Ready),
+            (vec![unready(), Event::NetworkUnheard], no),
+        ] {
+            let mut node = Node::new(fixtures::node(), BTreeSet::from([Source::File]));
+            node.handle(now, Event::Restored(Box::default()));
+            events.into_iter().for_each(|event| node.handle(now, event));
+            assert_eq!(node.network, network);
+        }
+    }
 }

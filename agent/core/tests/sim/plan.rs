@@ -363,6 +363,17 @@ fn without_a_network_only_wired_pods_wait() {
     assert_eq!(planned_with(&wired, &down), Plan::default(), "what is wired stays wired");
 }
 
+#[test]
+fn a_pod_waits_to_be_wired_until_the_network_is_not_heard_for_too_long() {
+    let mut life = furnished(pods::pod("web", &["web"]));
+    life.actual = Actual::fresh();
+    for (network, is_begun) in [(Network::Unknown, false), (Network::Unheard, true)] {
+        let plan = planned_with(&life, &network);
+        assert_eq!(plan.steps.contains(&Step::Ensure(PodResource::Netns)), is_begun, "{network:?}");
+        assert_eq!(plan.unwired, None, "{network:?}");
+    }
+}
+
 /// The sandbox is what tells why. One that has containers has its resolv.conf.
 #[test]
 fn without_a_resolv_conf_of_the_node_only_new_sandboxes_are_not_wired() {

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use berth_core::{derived::network::upkeep::UNHEARD_AFTER, event::Event};
 use tokio::{
     sync::mpsc,
     time::{sleep, timeout},
@@ -78,5 +79,21 @@ async fn what_changes_while_a_plugin_does_not_answer_is_seen() {
             if what == "no configuration" { Err("cni plugin not initialized".to_owned()) } else { Ok(()) };
         assert_eq!(ready, Some(expected), "{what}");
         keeping.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_wait_a_while_for_the_first_answer_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let network = network(dir.path(), Ok(()));
+    let answers: [Readiness; 3] = [None, Some(Ok(())), Some(Err("no".to_owned()))];
+    for answer in answers {
+        network.0.readiness.send_replace(answer.clone());
+        let (events, mut told) = mpsc::channel(1);
+        let event = tokio::select! {
+            () = network.tell_unheard(&events) => panic!("it goes on until the agent stops"),
+            event = timeout(2 * UNHEARD_AFTER, told.recv()) => event.ok().flatten(),
+        };
+        assert_eq!(event, answer.is_none().then_some(Event::NetworkUnheard), "{answer:?}");
     }
 }

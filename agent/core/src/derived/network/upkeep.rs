@@ -11,6 +11,11 @@ const NOT_READY_EVERY: Duration = Duration::from_secs(10);
 /// kubelet, every 10 s; a plugin that says no also fails ADD, so a minute only delays the condition.
 const READY_EVERY: Duration = Duration::from_secs(60);
 
+/// How long pods wait until it is known whether they can be wired. So long a kubelet takes a runtime that says nothing for one that has
+/// begun (`maxWaitForContainerRuntime` of `pkg/kubelet/kubelet.go`); it then begins no pod at all, since containerd's answer waits for the
+/// plugins' STATUS. STATUS only informs, and keeps nobody from ADD (CNI 1.1).
+pub const UNHEARD_AFTER: Duration = Duration::from_secs(30);
+
 /// How soon what could not be collected is tried again: plugins may not be installed yet when the agent starts, and a busy
 /// network may be free a moment later.
 const RETRY_AFTER: Duration = Duration::from_secs(60);

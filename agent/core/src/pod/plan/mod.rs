@@ -44,6 +44,8 @@ pub struct World<'a> {
 pub enum Network {
     /// Not told yet.
     Unknown,
+    /// Not told for longer than pods wait: an attachment is tried, which has a time of its own.
+    Unheard,
     /// They can.
     Ready,
     /// They cannot.

@@ -82,7 +82,7 @@ impl Planner<'_> {
     fn wired_sandbox(&mut self) {
         let actual = &self.life.actual;
         match self.world.network {
-            Network::Ready => {}
+            Network::Ready | Network::Unheard => {}
             Network::Unknown if actual.network.ready().is_none() => return,
             Network::NotReady(why) if actual.network.ready().is_none() => {
                 self.plan.unwired = Some(why.clone());
