@@ -38,8 +38,8 @@ use crate::{
     network::{ANSWERS_WITHIN, Readiness},
 };
 
-/// How long the node waits at first to hear whether pods can be wired, and whether containerd answers: one that is new is ready with its
-/// CSINode where it can be. What is told of it before they have answered is decided in the core.
+/// How long nothing is told of the node until it is known whether pods can be wired, and whether containerd answers: one that is new is
+/// ready with its CSINode where it can be. What is told of it before they have answered is decided in the core.
 const FIRST_WITHIN: Duration = Duration::from_secs(5);
 /// How soon a node that was deleted is made again, at the earliest: whoever removes a node may be about to stop its agent.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -94,6 +94,8 @@ struct State {
     taken_over: Option<String>,
     /// Since when containerd and the network are asked.
     asked_since: Mono,
+    /// Until when nothing is told before they have answered.
+    silent_until: Option<Instant>,
     is_closed: Option<bool>,
     failures: u32,
     /// What could not be said last, told once.
@@ -110,15 +112,14 @@ impl Keeper {
         let api = move |client| Api::all_with(client, &resource);
         let fields = format!("metadata.name={}", self.settings.name);
         let mut watched: Watched<DynamicObject> = Watched::new(self.clients.clone(), api, fields);
-        let asked_since = clock::mono();
-        self.wait_for_first().await;
         let mut state = State {
             known: Known::Nothing,
             info: NodeInfo::default(),
             is_info_untold: false,
             report: Report::default(),
             taken_over: None,
-            asked_since,
+            asked_since: clock::mono(),
+            silent_until: Some(Instant::now() + FIRST_WITHIN),
             is_closed: None,
             failures: 0,
             faults: Vec::new(),
@@ -141,6 +142,10 @@ impl Keeper {
                 Ok(()) = self.runtime.changed() => {}
                 Ok(()) = self.csi_node.changed() => {}
             }
+            if let Some(until) = self.silent_until(&mut state) {
+                state.next = until;
+                continue;
+            }
             self.look(&mut state).await;
             self.tell(&mut state).await;
         }
@@ -157,15 +162,18 @@ impl Keeper {
         }
     }
 
-    async fn wait_for_first(&mut self) {
-        let heard = async {
-            // A sender that has ended says no more.
-            drop(self.network.wait_for(Option::is_some).await);
-            drop(self.health.wait_for(|health| health.version.is_some()).await);
-        };
-        if tokio::time::timeout(FIRST_WITHIN, heard).await.is_err() {
+    /// Until when nothing is told, since containerd or the network have not answered. Pods and the lease do not wait for that.
+    fn silent_until(&self, state: &mut State) -> Option<Instant> {
+        let until = state.silent_until?;
+        let has_heard = self.network.borrow().is_some() && self.health.borrow().version.is_some();
+        if !has_heard && Instant::now() < until {
+            return Some(until);
+        }
+        if !has_heard {
             tracing::warn!("the node is reported though containerd or the network have not answered");
         }
+        state.silent_until = None;
+        None
     }
 
     /// Takes what was seen of the object; whether it is to be looked at now.

@@ -1,4 +1,4 @@
-//! An agent that begins and does not hear of its network for a while, since a plugin is slow to answer STATUS.
+//! An agent that begins and does not hear of its network for a while, since a plugin is slow to answer STATUS. Pods do not wait for it.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -14,8 +14,9 @@ use berth_integration::node::Node;
 use serde_json::{Value, json};
 
 use super::{condition, is_ready, is_unready, none_refused, pair_of, path, renewed};
+use crate::api_pods::{self, PODS, bound, gone};
 use crate::clock_steps::never_unready;
-use crate::kit::{SOON, eventually};
+use crate::kit::{SOON, eventually, shell, spent};
 use crate::plugins::install;
 use crate::suite::same;
 
@@ -58,12 +59,21 @@ pub(super) fn flips_nothing() -> Result<()> {
     cluster.wait_for(&path(), "ready", is_ready)?;
     let watch = Watch::start(&cluster, "nodes", "default")?;
     watch.until("the node", SOON, |seen| (seen.name() == NODE_NAME).then_some(()))?;
+    let goes = api_pods::path("goes");
+    let main = shell("main", "exec sleep infinity", json!({}));
+    let of_the_host =
+        json!({ "hostNetwork": true, "terminationGracePeriodSeconds": 1, "containers": [main] });
+    cluster.create(PODS, &bound("goes", of_the_host)?)?;
+    cluster.wait_for(&goes, "ready", api_pods::is_ready)?;
 
     node.agent.kill()?;
+    cluster.request("DELETE", &goes, "application/json", &json!({ "gracePeriodSeconds": 1 }))?;
     let before = cluster.get_json(&path())?;
     File::create(&slow)?;
     node.agent.start()?;
     let began = Instant::now();
+    gone(&cluster, "goes")?;
+    spent("a pod that was deleted meanwhile is gone after", began);
     is_told_unheard(&cluster, &node, &before)?;
     while began.elapsed() < SLOW {
         renewed(&cluster, 1)?;

@@ -36,6 +36,7 @@ pub(super) struct Kept {
     pub(super) node_loop: mpsc::Receiver<Event>,
     pub(super) made: watch::Receiver<Option<String>>,
     pub(super) csi_node: watch::Sender<CsiNode>,
+    pub(super) is_told: watch::Receiver<bool>,
     _images: watch::Sender<Option<Vec<Image>>>,
 }
 
@@ -50,6 +51,7 @@ pub(super) fn keeper(clients: Clients) -> (Keeper, Kept) {
     let (made, made_uid) = watch::channel(None);
     let (csi_node, initialized) = watch::channel(CsiNode::There { owner: "u1".to_owned() });
     let (events, node_loop) = mpsc::channel(WAITING);
+    let (told, is_told) = watch::channel(false);
     let keeper = Keeper {
         addresses: Addresses::of(&settings()),
         settings: settings(),
@@ -66,7 +68,7 @@ pub(super) fn keeper(clients: Clients) -> (Keeper, Kept) {
         observed: watch::channel(Vec::new()).0,
         pod_cidrs: watch::channel(Vec::new()).0,
         events,
-        is_told: watch::channel(false).0,
+        is_told: told,
     };
     let kept = Kept {
         network,
@@ -76,6 +78,7 @@ pub(super) fn keeper(clients: Clients) -> (Keeper, Kept) {
         uid: known,
         made: made_uid,
         csi_node,
+        is_told,
         _images: images,
         node_loop,
     };
