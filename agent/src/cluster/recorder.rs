@@ -1,6 +1,6 @@
 //! Events for the API server. Source: `staging/src/k8s.io/client-go/tools/record/event.go`.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use berth_core::{
     cluster::{
@@ -9,7 +9,7 @@ use berth_core::{
         throttle::Throttle,
     },
     id::PodUid,
-    status::{Note, Severity},
+    status::{Note, PodEvent, Severity},
 };
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -63,13 +63,8 @@ impl Recorder {
             version: note.version.clone(),
             field_path: note.field_path.clone(),
         };
-        self.record(Happened {
-            object,
-            severity: note.event.severity,
-            reason: note.event.reason.to_string(),
-            message: note.event.message.clone(),
-            annotations: std::collections::BTreeMap::new(),
-        });
+        let PodEvent { severity, reason, message, container: _ } = &note.event;
+        self.record(object, *severity, reason.to_string(), message.clone());
     }
 
     /// Something happened to the node of this name. Neither a UID nor a version is in it, as in the kubelet's (`nodeRef` of
@@ -84,12 +79,13 @@ impl Recorder {
             version: None,
             field_path: String::new(),
         };
-        let annotations = std::collections::BTreeMap::new();
-        self.record(Happened { object, severity, reason, message, annotations });
+        self.record(object, severity, reason, message);
     }
 
-    /// Something happened.
-    pub fn record(&self, happened: Happened) {
+    /// Something happened just now (`makeEvent`).
+    fn record(&self, object: Object, severity: Severity, reason: String, message: String) {
+        let (at, annotations) = (Timestamp::now(), BTreeMap::new());
+        let happened = Happened { at, object, severity, reason, message, annotations };
         if let Err(mpsc::error::TrySendError::Full(lost)) = self.0.try_send(happened) {
             tracing::warn!(
                 reason = lost.reason,
@@ -110,7 +106,7 @@ pub async fn send_events(
 ) {
     let (mut correlator, mut throttle) = (Correlator::default(), Throttle::new(rate));
     while let Some(happened) = happened.recv().await {
-        let Some(sending) = correlator.take(happened, Timestamp::now(), clock::mono()) else { continue };
+        let Some(sending) = correlator.take(happened, clock::now()) else { continue };
         for _ in 0..TRIES {
             turn(throttle.take(clock::mono())).await;
             failpoint.before(SEND_EVENT);
@@ -167,7 +163,7 @@ fn namespace(event: &Event) -> &str {
 }
 
 fn object(event: &Event, node: &str) -> ApiEvent {
-    let Happened { object, severity, reason, message, annotations } = &event.happened;
+    let Happened { at: _, object, severity, reason, message, annotations } = &event.happened;
     let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let severity = match severity {
         Severity::Normal => "Normal",
@@ -204,9 +200,9 @@ fn object(event: &Event, node: &str) -> ApiEvent {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, convert::Infallible};
+    use std::convert::Infallible;
 
-    use berth_core::{cluster::throttle::Rate, id::PodName, status::PodEvent};
+    use berth_core::{cluster::throttle::Rate, id::PodName, time::Now};
     use kube::{Client, client::Body};
 
     use super::*;
@@ -227,7 +223,7 @@ mod tests {
             let note = Note { name, version: version.clone(), field_path: field_path.clone(), event };
             recorder.pod(&PodUid::new("u1"), &note);
             let happened = happened.try_recv().unwrap();
-            let sending = Correlator::default().take(happened, Timestamp::UNIX_EPOCH, clock::mono());
+            let sending = Correlator::default().take(happened, clock::now());
             let Some(Sending::Create(event)) = sending else { panic!("{sending:?}") };
             let expected = ObjectReference {
                 api_version: Some("v1".to_owned()),
@@ -249,7 +245,7 @@ mod tests {
         recorder.node("n", node::Note { severity: Severity::Warning, reason, message });
         let happened = happened.try_recv().unwrap();
         assert_eq!((happened.reason.as_str(), happened.message.as_str()), ("MissingClusterDNS", "text"));
-        let sending = Correlator::default().take(happened, Timestamp::UNIX_EPOCH, clock::mono());
+        let sending = Correlator::default().take(happened, clock::now());
         let Some(Sending::Create(event)) = sending else { panic!("{sending:?}") };
         assert_eq!(namespace(&event), "default");
         let expected = ObjectReference {
@@ -277,8 +273,8 @@ mod tests {
             };
             let annotations = BTreeMap::from([("a".to_owned(), "b".to_owned())]);
             let (reason, message) = ("BackOff".to_owned(), "text".to_owned());
-            let happened = Happened { object: about, severity, reason, message, annotations };
             let (first, last) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH + Duration::from_secs(9));
+            let happened = Happened { at: last, object: about, severity, reason, message, annotations };
             let event = Event { name: "web.1".to_owned(), happened, count: 3, first, last };
             let mut expected = json!({
                 "apiVersion": "v1", "kind": "Event", "type": shown[1], "reason": "BackOff",
@@ -298,21 +294,34 @@ mod tests {
         }
     }
 
-    fn happened_in(namespace: &str) -> Happened {
-        Happened {
-            object: Object {
-                kind: "Pod",
-                namespace: namespace.to_owned(),
-                name: "p".to_owned(),
-                uid: "u".to_owned(),
-                version: None,
-                field_path: String::new(),
-            },
-            severity: Severity::Warning,
-            reason: "BackOff".to_owned(),
-            message: "it crashes".to_owned(),
-            annotations: BTreeMap::new(),
-        }
+    #[test]
+    fn an_event_is_of_the_time_when_it_is_handed_in() {
+        let (recorder, mut happened) = Recorder::new();
+        let before = Timestamp::now();
+        let (reason, message) = ("Starting".to_owned(), "text".to_owned());
+        recorder.node("n", node::Note { severity: Severity::Normal, reason, message });
+        let after = Timestamp::now();
+        let happened = happened.try_recv().unwrap();
+        assert!((before..=after).contains(&happened.at), "{} {before} {after}", happened.at);
+        let later = Now { mono: clock::mono(), wall: after + Duration::from_secs(60) };
+        let sending = Correlator::default().take(happened.clone(), later);
+        let Some(Sending::Create(event)) = sending else { panic!("{sending:?}") };
+        let told = object(&event, "n");
+        let time = |time: Option<Time>| time.map(|Time(time)| time);
+        let at = Some(happened.at);
+        assert_eq!((time(told.first_timestamp), time(told.last_timestamp)), (at, at));
+    }
+
+    fn crashes_in(namespace: &str, recorder: &Recorder) {
+        let object = Object {
+            kind: "Pod",
+            namespace: namespace.to_owned(),
+            name: "p".to_owned(),
+            uid: "u".to_owned(),
+            version: None,
+            field_path: String::new(),
+        };
+        recorder.record(object, Severity::Warning, "BackOff".to_owned(), "it crashes".to_owned());
     }
 
     /// As where a webhook refuses them that is away.
@@ -336,7 +345,7 @@ mod tests {
         let clients = Clients::new(Client::new(service, "default"));
         let (recorder, happened) = Recorder::new();
         for namespace in ["a", "b"] {
-            recorder.record(happened_in(namespace));
+            crashes_in(namespace, &recorder);
         }
         drop(recorder);
         let (unbound, failpoint) = (EventRate(Rate { per_second: 0, burst: 0 }), Failpoint::at(None));

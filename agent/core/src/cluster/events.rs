@@ -12,7 +12,10 @@ use std::{
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use crate::{status::Severity, time::Mono};
+use crate::{
+    status::Severity,
+    time::{Mono, Now},
+};
 
 /// Longest name of an object in the API (`DNS1123SubdomainMaxLength`).
 const NAME_BYTES_MAX: usize = 253;
@@ -46,6 +49,8 @@ pub struct Object {
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Happened {
+    /// When: however long it waits until it is sent.
+    pub at: Timestamp,
     /// To what.
     pub object: Object,
     /// Whether somebody should look.
@@ -113,26 +118,26 @@ struct Tokens {
 }
 
 impl Correlator {
-    /// What is to be sent of something that happened; nothing when there is too much.
-    pub fn take(&mut self, happened: Happened, wall: Timestamp, mono: Mono) -> Option<Sending> {
+    /// What is to be sent now of something that happened; nothing when there is too much.
+    pub fn take(&mut self, happened: Happened, now: Now) -> Option<Sending> {
         let spam_key = key(&happened, &[]);
-        let (happened, key) = self.aggregate(happened, mono);
-        let sending = self.observe(happened, key, wall);
-        self.may_send(spam_key, mono).then_some(sending)
+        let (happened, key) = self.aggregate(happened, now);
+        let sending = self.observe(happened, key);
+        self.may_send(spam_key, now.mono).then_some(sending)
     }
 
-    /// Many texts for one reason become one event.
-    fn aggregate(&mut self, mut happened: Happened, now: Mono) -> (Happened, Key) {
+    /// Many texts for one reason become one event, of the time at which they do (`EventAggregate`).
+    fn aggregate(&mut self, mut happened: Happened, now: Now) -> (Happened, Key) {
         let message: Key = Sha256::digest(&happened.message).into();
         let (path, reason) = (happened.object.field_path.as_bytes(), happened.reason.as_bytes());
         let whole = key(&happened, &[path, reason, &message]);
         let alike = key(&happened, &[b"\x01", reason]);
         let mut texts = self.texts.get(&alike).cloned().unwrap_or_default();
-        if now.since(texts.last) > TOGETHER {
+        if now.mono.since(texts.last) > TOGETHER {
             texts.messages.clear();
         }
         texts.messages.insert(message);
-        texts.last = now;
+        texts.last = now.mono;
         let is_much = texts.messages.len() >= TEXTS_MAX;
         if is_much {
             texts.messages.pop_first();
@@ -141,18 +146,20 @@ impl Correlator {
         if !is_much {
             return (happened, whole);
         }
+        happened.at = now.wall;
         happened.message = format!("(combined from similar events): {}", happened.message);
         (happened, alike)
     }
 
-    fn observe(&mut self, happened: Happened, key: Key, wall: Timestamp) -> Sending {
+    fn observe(&mut self, happened: Happened, key: Key) -> Sending {
+        let at = happened.at;
         let known = self.sent.get(&key).cloned();
         let is_known = known.is_some();
         let Sent { name, count, first } =
-            known.unwrap_or_else(|| Sent { name: name(&happened.object, &key, wall), count: 0, first: wall });
+            known.unwrap_or_else(|| Sent { name: name(&happened.object, &key, at), count: 0, first: at });
         let count = count.saturating_add(1);
         self.sent.put(key, Sent { name: name.clone(), count, first });
-        let event = Event { name, happened, count, first, last: wall };
+        let event = Event { name, happened, count, first, last: at };
         if is_known { Sending::Count(event) } else { Sending::Create(event) }
     }
 
@@ -233,8 +240,8 @@ mod tests {
 
     const WALL: Timestamp = Timestamp::UNIX_EPOCH;
 
-    fn at(seconds: u64) -> Mono {
-        Mono(Duration::from_secs(1000 + seconds))
+    fn at(seconds: u64) -> Now {
+        Now { mono: Mono(Duration::from_secs(1000 + seconds)), wall: WALL + Duration::from_secs(seconds) }
     }
 
     fn happened(pod: &str, reason: &str, message: &str) -> Happened {
@@ -248,7 +255,7 @@ mod tests {
         };
         let severity = Severity::Normal;
         let (reason, message) = (reason.into(), message.into());
-        Happened { object, severity, reason, message, annotations: BTreeMap::new() }
+        Happened { at: WALL, object, severity, reason, message, annotations: BTreeMap::new() }
     }
 
     fn text(sending: Option<Sending>) -> String {
@@ -262,29 +269,54 @@ mod tests {
     #[test]
     fn what_happens_again_is_counted() {
         let mut correlator = Correlator::default();
-        let first = correlator.take(happened("web", "Pulled", "a"), WALL, at(0)).unwrap();
+        let first = correlator.take(happened("web", "Pulled", "a"), at(0)).unwrap();
         let Sending::Create(first) = first else { panic!("{first:?}") };
-        let later = WALL + Duration::from_secs(9);
-        let again = correlator.take(happened("web", "Pulled", "a"), later, at(9)).unwrap();
-        let expected = Event { count: 2, last: later, ..first };
+        let later = Happened { at: at(9).wall, ..happened("web", "Pulled", "a") };
+        let again = correlator.take(later.clone(), at(9)).unwrap();
+        let expected = Event { count: 2, last: later.at, happened: later.clone(), ..first };
         assert_eq!(again, Sending::Count(expected.clone()));
-        let mut of_another_version = happened("web", "Pulled", "a");
+        let mut of_another_version = later;
         of_another_version.object.version = None;
-        let again = correlator.take(of_another_version.clone(), later, at(9)).unwrap();
+        let again = correlator.take(of_another_version.clone(), at(9)).unwrap();
         assert_eq!(again, Sending::Count(Event { count: 3, happened: of_another_version, ..expected }));
         for other in
             [happened("web", "Pulled", "b"), happened("web", "Started", "a"), happened("db", "Pulled", "a")]
         {
-            assert!(matches!(correlator.take(other, WALL, at(9)), Some(Sending::Create(_))));
+            assert!(matches!(correlator.take(other, at(9)), Some(Sending::Create(_))));
         }
+    }
+
+    /// As where the API server was away.
+    #[test]
+    fn an_event_that_waited_bears_the_time_when_it_happened() {
+        let mut correlator = Correlator::default();
+        let mut take = |happened: Happened, seconds| match correlator.take(happened, at(seconds)) {
+            Some(Sending::Create(event) | Sending::Count(event)) => event,
+            None => panic!("there is too much"),
+        };
+        let seconds = |event: &Event| [event.first, event.last].map(|time| time.as_second());
+        let happened_at = |second: u64, message: &str| Happened {
+            at: at(second).wall,
+            ..happened("web", "Failed", message)
+        };
+        let first = take(happened_at(1, "a"), 61);
+        assert_eq!((first.name.as_str(), seconds(&first)), ("web.3b9aca00", [1, 1]));
+        let again = take(happened_at(5, "a"), 62);
+        assert_eq!((again.name.as_str(), seconds(&again)), ("web.3b9aca00", [1, 5]));
+        for number in 0..8 {
+            take(happened_at(6, &format!("m{number}")), 63);
+        }
+        let combined = take(happened_at(7, "last"), 64);
+        assert_eq!((combined.count, seconds(&combined)), (1, [64, 64]), "several are one event from then on");
     }
 
     #[test]
     fn names_are_no_longer_than_the_api_takes_and_each_is_another_one() {
         let nanosecond = |nanosecond| Timestamp::from_nanosecond(nanosecond).unwrap();
         let now = nanosecond(0x18a1_b2c3_d4e5_f607);
-        let name = |pod: &str, reason: &str, wall| {
-            let sending = Correlator::default().take(happened(pod, reason, "a"), wall, at(0));
+        let name = |pod: &str, reason: &str, at_wall| {
+            let happened = Happened { at: at_wall, ..happened(pod, reason, "a") };
+            let sending = Correlator::default().take(happened, at(0));
             let Some(Sending::Create(event)) = sending else { panic!("{sending:?}") };
             event.name
         };
@@ -313,7 +345,7 @@ mod tests {
     fn many_texts_for_one_reason_become_one_event() {
         let mut correlator = Correlator::default();
         let mut take = |message: String, seconds| {
-            text(correlator.take(happened("web", "Failed", &message), WALL, at(seconds)))
+            text(correlator.take(happened("web", "Failed", &message), at(seconds)))
         };
         for number in 0..9 {
             assert_eq!(take(format!("m{number}"), 0), format!("new m{number} x1"));
@@ -326,7 +358,7 @@ mod tests {
     #[test]
     fn an_object_of_which_there_is_too_much_to_tell_is_told_of_less_often() {
         let mut correlator = Correlator::default();
-        let mut take = |pod: &str, seconds| correlator.take(happened(pod, "BackOff", "x"), WALL, at(seconds));
+        let mut take = |pod: &str, seconds| correlator.take(happened(pod, "BackOff", "x"), at(seconds));
         for _ in 0..25 {
             assert!(take("web", 0).is_some());
         }
@@ -342,7 +374,7 @@ mod tests {
         let mut correlator = Correlator::default();
         for number in 0..5000 {
             let message = format!("{number}{}", "x".repeat(EVENT_BYTES_MAX));
-            correlator.take(happened(&format!("p{number}"), "Failed", &message), WALL, at(0));
+            correlator.take(happened(&format!("p{number}"), "Failed", &message), at(0));
         }
         let told = format!("{correlator:?}").len();
         assert!(told < 8 << 20, "{told} bytes for 80 MiB of texts");
@@ -352,7 +384,7 @@ mod tests {
     fn caches_are_bounded() {
         let mut correlator = Correlator::default();
         for number in 0..2 * KEPT {
-            correlator.take(happened(&format!("p{number}"), "Pulled", "a"), WALL, at(0));
+            correlator.take(happened(&format!("p{number}"), "Pulled", "a"), at(0));
         }
         for kept in [
             correlator.texts.entries.len(),
@@ -363,7 +395,7 @@ mod tests {
             assert_eq!(kept, KEPT);
         }
         let last = happened(&format!("p{}", 2 * KEPT - 1), "Pulled", "a");
-        assert_eq!(text(correlator.take(last, WALL, at(0))), "a x2");
-        assert_eq!(text(correlator.take(happened("p0", "Pulled", "a"), WALL, at(0))), "new a x1");
+        assert_eq!(text(correlator.take(last, at(0))), "a x2");
+        assert_eq!(text(correlator.take(happened("p0", "Pulled", "a"), at(0))), "new a x1");
     }
 }
