@@ -2,26 +2,28 @@
 //! learned from it. Source: `k8s.io/apiserver/pkg/server/healthz/healthz.go`, installed by `cmd/kubelet/app/server.go` with the
 //! check `ping` alone.
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::watch,
+    task::{AbortHandle, JoinSet},
+    time::Instant,
 };
 
 use crate::causes::with_causes;
 
 /// Between two tries to listen.
 const LISTEN_AGAIN: Duration = Duration::from_secs(5);
-/// Connections at a time: further ones wait.
+/// Connections at a time: for a further one that ends which has asked nothing for longest.
 const CONNECTIONS_MAX: usize = 32;
 /// How long a connection may be there: who asks twice asks anew.
 const CONNECTION_WITHIN: Duration = Duration::from_secs(60);
 /// How long a request may take to come.
-const HEADERS_WITHIN: Duration = Duration::from_secs(10);
+const HEADERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Answers until the agent stops. An address that cannot be had is tried again.
 pub async fn serve(address: SocketAddr) {
@@ -30,7 +32,7 @@ pub async fn serve(address: SocketAddr) {
         match TcpListener::bind(address).await {
             Ok(listener) => {
                 tracing::debug!(%address, "healthz is answered");
-                accept(&listener).await;
+                accept(&listener, HEADERS_WITHIN).await;
             }
             Err(error) if !told => {
                 tracing::warn!(error = with_causes(&error), %address, "listen for healthz; it is tried again");
@@ -42,18 +44,11 @@ pub async fn serve(address: SocketAddr) {
     }
 }
 
-async fn accept(listener: &TcpListener) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+async fn accept(listener: &TcpListener, headers_within: Duration) {
+    let mut connections = Connections::default();
     loop {
-        // Nobody closes it.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((connection, _)) => {
-                tokio::spawn(async move {
-                    drop(tokio::time::timeout(CONNECTION_WITHIN, answer(connection)).await);
-                    drop(place);
-                });
-            }
+            Ok((connection, _)) => connections.answer(connection, headers_within),
             Err(error) => {
                 tracing::debug!(error = with_causes(&error), "accept a connection for healthz");
                 return;
@@ -62,12 +57,51 @@ async fn accept(listener: &TcpListener) {
     }
 }
 
-async fn answer(connection: TcpStream) {
-    let service = service_fn(|request: Request<Incoming>| async move {
-        Ok::<_, Infallible>(said(request.uri().path(), request.uri().query()))
+/// Those that there are. They end with it.
+#[derive(Debug, Default)]
+struct Connections {
+    tasks: JoinSet<()>,
+    all: Vec<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    task: AbortHandle,
+    /// When it has asked something, or was made.
+    heard: watch::Receiver<Instant>,
+}
+
+impl Connections {
+    fn answer(&mut self, connection: TcpStream, headers_within: Duration) {
+        while self.tasks.try_join_next().is_some() {}
+        self.all.retain(|connection| !connection.task.is_finished());
+        if self.all.len() >= CONNECTIONS_MAX {
+            self.end_the_most_silent();
+        }
+        let (asked, heard) = watch::channel(Instant::now());
+        let answering = answer(connection, headers_within, asked);
+        let task = self.tasks.spawn(async move {
+            drop(tokio::time::timeout(CONNECTION_WITHIN, answering).await);
+        });
+        self.all.push(Connection { task, heard });
+    }
+
+    fn end_the_most_silent(&mut self) {
+        let heard = |(_, connection): &(usize, &Connection)| *connection.heard.borrow();
+        if let Some((at, _)) = self.all.iter().enumerate().min_by_key(heard) {
+            self.all.swap_remove(at).task.abort();
+        }
+    }
+}
+
+async fn answer(connection: TcpStream, headers_within: Duration, asked: watch::Sender<Instant>) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        asked.send_replace(Instant::now());
+        let response = said(request.uri().path(), request.uri().query());
+        async move { Ok::<_, Infallible>(response) }
     });
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN);
+    server.timer(TokioTimer::new()).header_read_timeout(headers_within);
     // Who breaks off has had the answer, or wants none.
     drop(server.serve_connection(TokioIo::new(connection), service).await);
 }
@@ -91,15 +125,41 @@ fn said(path: &str, query: Option<&str>) -> Response<String> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        time::timeout,
+    };
 
     use super::*;
 
-    #[tokio::test]
-    async fn it_says_ok_and_knows_nothing_else() {
+    /// So long a request may take to come that only others end a connection.
+    const NEVER: Duration = Duration::from_secs(3600);
+    const LONG: Duration = Duration::from_secs(20);
+
+    async fn listening(headers_within: Duration) -> SocketAddr {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(async move { accept(&listener).await });
+        tokio::spawn(async move { accept(&listener, headers_within).await });
+        address
+    }
+
+    async fn connect(address: SocketAddr) -> TcpStream {
+        TcpStream::connect(address).await.unwrap()
+    }
+
+    /// Asks on a connection that stays.
+    async fn ask(connection: &mut TcpStream) {
+        connection.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\nok") {
+            let read = timeout(LONG, connection.read_buf(&mut answer)).await.expect("an answer").unwrap();
+            assert!(read > 0, "it was ended: {:?}", String::from_utf8_lossy(&answer));
+        }
+    }
+
+    #[tokio::test]
+    async fn it_says_ok_and_knows_nothing_else() {
+        let address = listening(HEADERS_WITHIN).await;
         for (path, status, body) in [
             ("/healthz", "200 OK", "\r\n\r\nok"),
             ("/healthz/ping", "200 OK", "\r\n\r\nok"),
@@ -107,7 +167,7 @@ mod tests {
             ("/", "404 Not Found", "404 page not found\n"),
             ("/pods", "404 Not Found", "404 page not found\n"),
         ] {
-            let mut connection = TcpStream::connect(address).await.unwrap();
+            let mut connection = connect(address).await;
             let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
             connection.write_all(request.as_bytes()).await.unwrap();
             let mut answer = String::new();
@@ -117,5 +177,47 @@ mod tests {
                 "{answer}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn connections_that_ask_nothing_keep_nobody_from_an_answer() {
+        let address = listening(NEVER).await;
+        let mut silent = Vec::new();
+        for _ in 0..100 {
+            silent.push(connect(address).await);
+        }
+        ask(&mut connect(address).await).await;
+        let ended = timeout(LONG, silent[0].read_u8()).await.expect("it has its place no more");
+        ended.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn the_connection_that_has_asked_nothing_for_longest_ends_first() {
+        let address = listening(NEVER).await;
+        let mut first = connect(address).await;
+        let mut silent = Vec::new();
+        for _ in 2..CONNECTIONS_MAX {
+            silent.push(connect(address).await);
+        }
+        // When the last one has its answer, all of them are there.
+        let mut last = connect(address).await;
+        ask(&mut last).await;
+        ask(&mut first).await;
+        ask(&mut connect(address).await).await;
+        let ended = timeout(LONG, silent[0].read_u8()).await.expect("it has its place no more");
+        ended.unwrap_err();
+        ask(&mut first).await;
+        ask(&mut last).await;
+    }
+
+    #[tokio::test]
+    async fn a_request_that_does_not_come_ends_its_connection() {
+        let address = listening(Duration::from_millis(50)).await;
+        let mut connection = connect(address).await;
+        // It may have ended already.
+        drop(connection.write_all(b"GET /healthz HTTP/1.1\r\n").await);
+        let mut answer = Vec::new();
+        drop(timeout(LONG, connection.read_to_end(&mut answer)).await.expect("an end"));
+        assert!(!String::from_utf8_lossy(&answer).contains("200 OK"), "{answer:?}");
     }
 }
