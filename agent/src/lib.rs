@@ -18,6 +18,7 @@ pub mod hidden;
 pub mod holder;
 mod iptables;
 pub mod kernel;
+mod large;
 pub mod limits;
 pub mod lock;
 pub mod log_writer;

@@ -19,8 +19,9 @@ use super::{
     head::{HEAD_BYTES, Head},
     lenient,
     lines::Lines,
-    watch::{AT_ONCE_BYTES, stopping},
+    watch::stopping,
 };
+use crate::large;
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
@@ -153,15 +154,12 @@ async fn read<K>(text: Bytes) -> Result<lenient::Page<K>, ApiError>
 where
     K: Clone + DeserializeOwned + Send + 'static,
 {
-    let is_small = text.len() <= AT_ONCE_BYTES;
+    let bytes = text.len();
     let read = move || match serde_json::from_slice::<ObjectList<K>>(&text) {
         Ok(ObjectList { metadata, items, .. }) => Ok(lenient::Page { metadata, items, unread: Vec::new() }),
         Err(error) => lenient::page(&text).ok_or_else(|| ApiError::of_json(&error)),
     };
-    if is_small {
-        return read();
-    }
-    tokio::task::spawn_blocking(read).await.unwrap_or_else(|_cancelled| Err(stopping()))
+    large::read(bytes, read).await.unwrap_or_else(|why| Err(stopping(why)))
 }
 
 /// A page of one object is too large: it is named, and the list goes on behind it.

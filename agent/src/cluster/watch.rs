@@ -17,7 +17,7 @@ use kube::{Api, Client, Resource, ResourceExt, api::WatchParams, core::WatchEven
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until};
 
-pub(super) use self::events::{AT_ONCE_BYTES, stopping};
+pub(super) use self::events::stopping;
 use self::events::{Events, Next};
 use super::{
     ApiError, Clients, Unread,

@@ -8,15 +8,15 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::cluster::{
-    ApiError, Clients,
-    head::Head,
-    lenient::{self, Read},
-    lines::{Line, Lines},
+use crate::{
+    cluster::{
+        ApiError, Clients,
+        head::Head,
+        lenient::{self, Read},
+        lines::{Line, Lines},
+    },
+    large::{AT_ONCE_BYTES, Stopping},
 };
-
-/// Up to so many bytes are read at once: that takes less than a millisecond, and a thread about a tenth of one.
-pub(in crate::cluster) const AT_ONCE_BYTES: usize = 256 << 10;
 
 /// What a stream brings.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl<K: DeserializeOwned + Send + 'static> Events<K> {
             if let Some(reading) = &mut self.reading {
                 let read = reading.await;
                 self.reading = None;
-                return read.map_err(|_cancelled| stopping());
+                return read.map_err(|_cancelled| stopping(Stopping));
             }
             match self.lines.next().await.transpose()? {
                 None => return Ok(Next::End),
@@ -87,9 +87,8 @@ fn read<K: DeserializeOwned>(line: &[u8]) -> Next<K> {
     Next::Line(read, line.len())
 }
 
-/// A thread was not begun, since the agent ends.
-pub(in crate::cluster) fn stopping() -> ApiError {
-    ApiError::Unanswered("the agent is stopping".to_owned())
+pub(in crate::cluster) fn stopping(why: Stopping) -> ApiError {
+    ApiError::Unanswered(why.to_string())
 }
 
 #[cfg(test)]

@@ -20,11 +20,12 @@ use containerd_client::{
 use oci_spec::image::{
     Arch, Descriptor as OciDescriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType, Os,
 };
+use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
 use super::{
     credentials,
-    failure::failed,
+    failure::{failed, unknown},
     host::Host,
     kinds::{Lane, RUNTIME},
     pulled::{self, Access, SecretRecord},
@@ -32,6 +33,7 @@ use super::{
 };
 use crate::{
     causes::with_causes,
+    large::{self, Stopping},
     runtime::{CallError, Containerd},
 };
 
@@ -65,6 +67,9 @@ pub(in crate::effects) enum ImageError {
         /// Its digest.
         digest: String,
     },
+    /// A large document was not read.
+    #[error(transparent)]
+    Stopping(#[from] Stopping),
     /// There is nothing for this machine in it.
     #[error("use image {0}: it has no manifest for this platform (linux/{arch})", arch = go_arch())]
     NoPlatform(String),
@@ -74,6 +79,7 @@ impl From<ImageError> for Failure {
     fn from(error: ImageError) -> Self {
         match error {
             ImageError::Call(error) => error.into(),
+            ImageError::Stopping(why) => unknown(why.to_string()),
             ImageError::Malformed { .. } | ImageError::TooLarge { .. } | ImageError::NoPlatform(_) => {
                 failed(FailureKind::ImagePull, &error)
             }
@@ -222,14 +228,14 @@ pub(super) async fn read_documents(
     for _ in 0..INDEX_DEPTH_MAX {
         if !is_index(&media_type) {
             let bytes = read(containerd, "manifest", &digest).await?;
-            let manifest: ImageManifest = parse_json("manifest", &digest, &bytes)?;
+            let manifest: ImageManifest = parse_json("manifest", &digest, bytes).await?;
             let config_digest = manifest.config().digest().to_string();
             let bytes = read(containerd, "config", &config_digest).await?;
-            let config = parse_json("config", &config_digest, &bytes)?;
+            let config: ImageConfiguration = parse_json("config", &config_digest, bytes).await?;
             return Ok(Documents { manifest, config, config_digest, above_bytes });
         }
         let bytes = read(containerd, "index", &digest).await?;
-        let index: ImageIndex = parse_json("index", &digest, &bytes)?;
+        let index: ImageIndex = parse_json("index", &digest, bytes).await?;
         let chosen = choose(index.manifests()).ok_or_else(|| ImageError::NoPlatform(name.to_owned()))?;
         digest = chosen.digest().to_string();
         media_type = chosen.media_type().to_string();
@@ -286,16 +292,13 @@ async fn read(containerd: &Containerd, what: &'static str, digest: &str) -> Resu
     Ok(bytes)
 }
 
-fn parse_json<T: serde::de::DeserializeOwned>(
+async fn parse_json<T: DeserializeOwned + Send + 'static>(
     what: &'static str,
     digest: &str,
-    bytes: &[u8],
+    bytes: Vec<u8>,
 ) -> Result<T, ImageError> {
-    serde_json::from_slice(bytes).map_err(|source| ImageError::Malformed {
-        what,
-        digest: digest.to_owned(),
-        source,
-    })
+    let parsed = large::read(bytes.len(), move || serde_json::from_slice(&bytes)).await?;
+    parsed.map_err(|source| ImageError::Malformed { what, digest: digest.to_owned(), source })
 }
 
 /// Whether layers are there, up to that of a chain id. An image without layers needs none.
@@ -346,11 +349,40 @@ fn image_config(config: &ImageConfiguration) -> ImageConfig {
 
 #[cfg(test)]
 mod tests {
+    use std::thread::{self, ThreadId};
+
     use containerd_client::services::v1::ReadContentResponse;
+    use serde::{Deserialize, Deserializer, de::IgnoredAny};
     use tokio::time::timeout;
 
     use super::*;
-    use crate::runtime::fake::{Ending, Fake, LONG};
+    use crate::{
+        large::AT_ONCE_BYTES,
+        runtime::fake::{Ending, Fake, LONG},
+    };
+
+    /// A document that knows where it was parsed.
+    struct ParsedOn(ThreadId);
+
+    impl<'de> Deserialize<'de> for ParsedOn {
+        fn deserialize<D: Deserializer<'de>>(document: D) -> Result<Self, D::Error> {
+            IgnoredAny::deserialize(document)?;
+            Ok(Self(thread::current().id()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_large_document_is_parsed_elsewhere() {
+        let here = thread::current().id();
+        for (bytes, is_here) in [(AT_ONCE_BYTES, true), (AT_ONCE_BYTES + 1, false)] {
+            let document = format!("\"{}\"", "x".repeat(bytes - 2));
+            let parsed = parse_json("config", "sha256:aa", document.into_bytes()).await;
+            let ParsedOn(thread) = parsed.unwrap();
+            assert_eq!(thread == here, is_here, "{bytes} bytes");
+            let broken = parse_json::<ParsedOn>("config", "sha256:aa", vec![b'x'; bytes]).await;
+            assert!(matches!(broken, Err(ImageError::Malformed { what: "config", .. })), "{bytes} bytes");
+        }
+    }
 
     /// What is known of an image is kept: nothing is made of half a document.
     #[tokio::test]
