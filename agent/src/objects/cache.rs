@@ -11,6 +11,7 @@ use std::{
 };
 
 use berth_core::{
+    derived::references,
     event::Event,
     id::PodUid,
     spec::{ObjectKey, ObjectKind, Pod, Source},
@@ -38,11 +39,14 @@ use super::{
 };
 use crate::{
     causes::with_causes,
-    cluster::{Clients, Seen, Watched},
+    cluster::{ApiError, Clients, Seen, Watched},
 };
 
 /// How long somebody who needs an object waits until it is read for the first time. Whoever gave up is told when it is.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
+/// Pauses before an object that this node may not read is asked for again, at first, in milliseconds: the API server learns by a watch of
+/// its own which pods the node has, and may hear of one a moment later (`plugin/pkg/auth/authorizer/node/graph_populator.go`).
+const EARLY_MS: [u64; 5] = [20, 50, 100, 200, 400];
 
 /// Objects of the API server. Clones share them.
 #[derive(Debug, Clone)]
@@ -107,6 +111,8 @@ struct Entry {
 /// What of an object was given to a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Given {
+    /// Nothing: it may ask for it, and is told of what comes before.
+    Expected,
     /// Nothing yet: it is waited for, and what comes is taken.
     Awaited,
     /// What there was, or nothing in time: to be told when that changes.
@@ -197,35 +203,43 @@ impl Objects {
         Ok(handler.as_ref().clone())
     }
 
-    /// These are all the pods of a source whose containers may be started from now on: what is followed as a whole is followed for them
-    /// before they begin. Those of the API server find it heard then, and those of manifests do not wait for it.
+    /// These are all the pods of a source whose containers may be started from now on: what they are started with is followed for them
+    /// from now on. Those of the API server find it heard then, also when they start again while the server is away (`RegisterPod` of
+    /// `pkg/kubelet/util/manager/manager.go`), and those of manifests do not wait for it.
     pub fn expect<'a>(&self, source: Source, pods: impl Iterator<Item = &'a Pod>) {
-        let Some(lists) = self.lists() else { return };
+        let Some(shared) = &self.0 else { return };
         let (mut services, mut master, mut classes) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let mut objects: BTreeMap<ObjectKey, BTreeSet<PodUid>> = BTreeMap::new();
         for pod in pods {
             let list = if pod.service_links { &mut services } else { &mut master };
             list.insert(pod.uid.clone());
-            // A manifest names the handler itself.
-            if source == Source::Api && pod.runtime.is_some() {
-                classes.insert(pod.uid.clone());
+            // A manifest names the handler itself, and no objects.
+            if source == Source::Api {
+                if pod.runtime.is_some() {
+                    classes.insert(pod.uid.clone());
+                }
+                for key in references::started_with(pod) {
+                    objects.entry(key).or_default().insert(pod.uid.clone());
+                }
             }
         }
-        lists.services.expect(source, services);
-        lists.master.expect(source, master);
-        lists.classes.expect(source, classes);
+        shared.lists.services.expect(source, services);
+        shared.lists.master.expect(source, master);
+        shared.lists.classes.expect(source, classes);
+        if source == Source::Api {
+            shared.expect(&objects);
+        }
     }
 
     /// The pod names nothing any more: what no other names is no longer watched, and forgotten.
     pub fn release(&self, pod: &PodUid) {
         let Some(shared) = &self.0 else { return };
-        shared.entries().retain(|_, entry| {
-            let was_user = entry.users.remove(pod).is_some();
-            let is_unused = was_user && entry.users.is_empty();
-            if is_unused {
-                entry.task.abort();
-            }
-            !is_unused
-        });
+        let mut entries = shared.entries();
+        for entry in entries.values_mut() {
+            entry.users.remove(pod);
+        }
+        end_unused(&mut entries);
+        drop(entries);
         shared.tokens.forget(pod);
         shared.lists.release(pod);
     }
@@ -257,10 +271,13 @@ impl Shared {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the pod in as a user, and has the object watched.
-    fn begin(self: &Arc<Self>, pod: &PodUid, key: &ObjectKey) -> watch::Receiver<Known> {
-        let mut entries = self.entries();
-        let entry = entries.entry(key.clone()).or_insert_with(|| {
+    /// Has an object watched, unless it is.
+    fn entry<'a>(
+        self: &Arc<Self>,
+        entries: &'a mut BTreeMap<ObjectKey, Entry>,
+        key: &ObjectKey,
+    ) -> &'a mut Entry {
+        entries.entry(key.clone()).or_insert_with(|| {
             let known = watch::Sender::default();
             let (shared, followed) = (Arc::downgrade(self), key.clone());
             let clients = self.clients.clone();
@@ -269,9 +286,35 @@ impl Shared {
                 ObjectKind::Secret => tokio::spawn(follow::<Secret>(shared, clients, followed)),
             };
             Entry { users: BTreeMap::new(), known, task: task.abort_handle() }
-        });
-        entry.users.entry(pod.clone()).or_insert(Given::Awaited);
+        })
+    }
+
+    /// Takes the pod in as a user that waits.
+    fn begin(self: &Arc<Self>, pod: &PodUid, key: &ObjectKey) -> watch::Receiver<Known> {
+        let mut entries = self.entries();
+        let entry = self.entry(&mut entries, key);
+        let given = entry.users.entry(pod.clone()).or_insert(Given::Awaited);
+        if *given == Given::Expected {
+            *given = Given::Awaited;
+        }
         entry.known.subscribe()
+    }
+
+    /// These are all the pods that may ask for objects, by the object. One that has asked is a user until it is released.
+    fn expect(self: &Arc<Self>, wanted: &BTreeMap<ObjectKey, BTreeSet<PodUid>>) {
+        let mut entries = self.entries();
+        for (key, pods) in wanted {
+            let entry = self.entry(&mut entries, key);
+            for pod in pods {
+                entry.users.entry(pod.clone()).or_insert(Given::Expected);
+            }
+        }
+        for (key, entry) in entries.iter_mut() {
+            let pods = wanted.get(key);
+            let is_wanted = |pod: &PodUid| pods.is_some_and(|pods| pods.contains(pod));
+            entry.users.retain(|pod, given| *given != Given::Expected || is_wanted(pod));
+        }
+        end_unused(&mut entries);
     }
 
     /// What is known of it at this moment: the pod is told of whatever comes after.
@@ -295,9 +338,20 @@ impl Shared {
             }
             !is_same
         });
-        let answered = entry.users.iter().filter(|(_, given)| is_new && **given == Given::Answered);
-        answered.map(|(pod, _)| pod.clone()).collect()
+        let told = entry.users.iter().filter(|(_, given)| is_new && **given != Given::Awaited);
+        told.map(|(pod, _)| pod.clone()).collect()
     }
+}
+
+/// Ends the watches of objects that no pod names any more, and forgets those.
+fn end_unused(entries: &mut BTreeMap<ObjectKey, Entry>) {
+    entries.retain(|_, entry| {
+        let is_used = !entry.users.is_empty();
+        if !is_used {
+            entry.task.abort();
+        }
+        is_used
+    });
 }
 
 /// Follows one object until nobody names it, or it cannot change any more.
@@ -311,9 +365,12 @@ where
         + Send
         + 'static,
 {
-    let namespace = key.namespace.clone();
-    let api = move |client| Api::<K>::namespaced(client, &namespace);
-    let mut watched = Watched::new(clients, api, format!("metadata.name={}", key.name)).of_many();
+    let begin = || {
+        let namespace = key.namespace.clone();
+        let api = move |client| Api::<K>::namespaced(client, &namespace);
+        Watched::new(clients.clone(), api, format!("metadata.name={}", key.name)).of_many()
+    };
+    let (mut watched, mut early, mut is_heard) = (begin(), EARLY_MS.into_iter(), false);
     loop {
         let seen = match watched.next().await {
             // A server that does not know the selector is not to give us another's content.
@@ -332,17 +389,17 @@ where
             }
             Seen::Applied(_) | Seen::Gone(_) | Seen::Unread(_) => continue,
             Seen::Failed(error) => {
-                let (kind, namespace, name) = (key.kind.as_str(), &key.namespace, &key.name);
-                tracing::warn!(
-                    kind,
-                    namespace,
-                    name,
-                    error = with_causes(&error),
-                    "an object is not followed"
-                );
+                let is_early = !is_heard && matches!(error, ApiError::Refused { code: 403, .. });
+                if is_early && let Some(pause) = early.next() {
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                    watched = begin();
+                } else {
+                    not_followed(&key, &error);
+                }
                 continue;
             }
         };
+        is_heard = true;
         let content = seen.map(HasContent::content);
         let is_final = content.as_ref().is_some_and(|content| content.is_immutable);
         let Some(shared) = shared.upgrade() else { return };
@@ -357,6 +414,11 @@ where
             return;
         }
     }
+}
+
+fn not_followed(key: &ObjectKey, error: &ApiError) {
+    let (kind, ObjectKey { namespace, name, .. }) = (key.kind.as_str(), key);
+    tracing::warn!(kind, namespace, name, error = with_causes(error), "an object is not followed");
 }
 
 /// What is known of it stays.

@@ -32,6 +32,8 @@ struct State {
     token_requests: Vec<Value>,
     is_down: bool,
     ignores_selectors: bool,
+    /// Watches that are refused yet.
+    refusals: usize,
     /// Requests since it began to hold answers back, and after how many it gives them.
     asked: usize,
     held_until: usize,
@@ -87,6 +89,11 @@ impl Fake {
         let mut state = self.0.lock().unwrap();
         state.is_down = is_down;
         state.watches.clear();
+    }
+
+    /// So many watches are refused from now on: the server does not know yet what this node may read.
+    pub(super) fn refuse(&self, watches: usize) {
+        self.0.lock().unwrap().refusals = watches;
     }
 
     /// From now on watches tell of all objects of a collection, whatever they asked for.
@@ -165,6 +172,10 @@ impl Fake {
 
     fn watch(&self, collection: &str, name: Option<&str>, is_initial: bool) -> Response<Answer> {
         let mut state = self.0.lock().unwrap();
+        if let Some(left) = state.refusals.checked_sub(1) {
+            state.refusals = left;
+            return status(403, "no relationship found between node and this object");
+        }
         let name = name.filter(|_| !state.ignores_selectors);
         let (sender, mut events) = mpsc::channel(1024);
         state.begun += 1;

@@ -16,9 +16,9 @@ use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
 use crate::api_pods::{
-    PODS, audit_of, bound, gone, is_ready, is_well_behaved, patches, path, restarts, start,
+    PODS, SECRETS, audit_of, bound, gone, is_ready, is_well_behaved, patches, path, restarts, start,
 };
-use crate::kit::{FOR_EVER, beside, script, shell, with};
+use crate::kit::{FOR_EVER, beside, eventually, go_on, inside, script, shell, wait_at, with};
 use crate::suite::{LONG_LIMIT, Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -27,6 +27,7 @@ pub(crate) fn tests() -> Vec<Test> {
             .long()
             .within(LONG_LIMIT),
         test("api_away::a_node_that_was_cut_off_ends_what_was_evicted", cut_off).long(),
+        test("api_away::what_an_earlier_agent_began_has_its_objects_when_it_restarts", begun_earlier),
     ]
 }
 
@@ -113,6 +114,54 @@ fn never_back(audit: &[AuditEvent], name: &str) -> Result<()> {
     let told: Vec<u64> = told.map(|patch| restarts(patch, "main")).collect();
     ensure!(told.is_sorted(), "restarts of {name} as they were told: {told:?}");
     Ok(())
+}
+
+/// How often the node began to follow a Secret.
+pub(crate) fn followed(cluster: &Cluster, secret: &str) -> Result<usize> {
+    let is_of = |event: &&AuditEvent| {
+        event.is_by_node(NODE_NAME)
+            && event.is("watch", "secrets")
+            && event.name() == secret
+            && event.stage == "ResponseStarted"
+            && !event.is_refused()
+    };
+    Ok(cluster.audit()?.iter().filter(is_of).count())
+}
+
+/// A container of an earlier agent ends while the server is away. Of another one, which never runs again, nothing is asked.
+fn begun_earlier() -> Result<()> {
+    let (mut cluster, mut node) = start(Settings::default())?;
+    for (name, policy) in [("again", "Always"), ("once", "Never")] {
+        let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name },
+            "stringData": { "WORD": name } });
+        cluster.create(SECRETS, &secret)?;
+        let from = json!({ "envFrom": [{ "secretRef": { "name": name } }] });
+        let main = shell("main", &format!("{}; exit 1", wait_at("door")), from);
+        let spec = json!({ "restartPolicy": policy, "containers": [main] });
+        cluster.create(PODS, &bound(name, spec)?)?;
+        cluster.wait_for(&path(name), "ready", is_ready)?;
+    }
+    node.agent.kill()?;
+    node.agent.start()?;
+    eventually("the secret to be followed once more", &2, || followed(&cluster, "again"))?;
+    let again = node.ready("again")?;
+    cluster.kill_api_server()?;
+    go_on(&again, "main", "door")?;
+    let again =
+        node.wait("again", "restarted", POD_LIMIT, |pod| pod.restarts("main") == 1 && pod.is_ready())?;
+    same("its variable", inside(&again, "echo $WORD")?, "again".to_owned())?;
+
+    cluster.start_api_server()?;
+    let is_told = |pod: &Value| restarts(pod, "main") == 1 && is_ready(pod);
+    cluster.wait_for(&path("again"), "told", is_told)?;
+    same("how often the other's secret was followed", followed(&cluster, "once")?, 1)?;
+    for name in ["again", "once"] {
+        cluster.request("DELETE", &path(name), "application/json", &json!({}))?;
+        gone(&cluster, name)?;
+    }
+    is_well_behaved(&cluster)?;
+    node.end()?;
+    cluster.end()
 }
 
 fn cut_off() -> Result<()> {

@@ -9,6 +9,7 @@ pub mod hosts;
 pub mod iptables;
 pub mod network;
 pub mod qos;
+pub mod references;
 pub mod resolv;
 pub mod security;
 pub mod termination;

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     effect::{Act, Effect},
     id::PodUid,
-    pod::{PodMachine, actual::Stage},
+    pod::PodMachine,
     record::Goal,
     spec::{Pod, Source},
     status::{Note, PodEvent, Severity},
@@ -21,21 +21,21 @@ use crate::{
 };
 
 impl Node {
-    /// Pods of a source whose containers may be started from now on: those that it wants and that are not over here. One that is being
-    /// removed and is wanted again begins anew, and what cannot be read for the moment goes on.
+    /// Pods of a source whose containers may be started from now on: those that it wants and that are not over here, whoever began them,
+    /// but for those whose containers have all run and do not run again. One that is being removed and is wanted again begins anew, and
+    /// what cannot be read for the moment goes on.
     pub fn to_start(&self, source: Source) -> impl Iterator<Item = &Pod> {
-        let is_over = |here: &PodMachine| {
+        let starts_nothing = |here: &PodMachine| {
             let life = here.life();
-            life.record.goal == Goal::Wanted && life.stage() == Stage::Stop
+            life.record.goal == Goal::Wanted && !life.may_start()
         };
         let wanted = self.sources.of(source).iter().map(|pod| &**pod).filter(move |pod| {
-            let is_over_here = self.pods.get(&pod.uid).is_some_and(is_over);
-            pod.deletion.is_none() && pod.ended.is_none() && !is_over_here
+            let is_done_here = self.pods.get(&pod.uid).is_some_and(starts_nothing);
+            pod.deletion.is_none() && pod.ended.is_none() && !is_done_here
         });
         let is_partial = self.sources.is_partial(source);
-        let unread = self.pods.values().filter(move |here| {
-            is_partial && here.spec().source == source && here.life().stage() == Stage::Run
-        });
+        let unread = self.pods.values().filter(move |here| is_partial && here.spec().source == source);
+        let unread = unread.filter(|here| here.life().may_start());
         wanted.chain(unread.map(|here| &**here.spec()))
     }
 
@@ -196,7 +196,10 @@ mod tests {
         config::NodeConfig,
         event::{Event, Restored},
         fixtures,
-        spec::Ended,
+        id::ContainerId,
+        observation::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
+        record::ContainerRecord,
+        spec::{Ended, RestartPolicy},
         time::Mono,
     };
 
@@ -227,6 +230,53 @@ mod tests {
             assert_eq!(node.to_start(Source::File).count(), 0, "{what}: of another source");
             tell(&mut node, Source::Api, &[], true);
             assert_eq!(node.to_start(Source::Api).count(), 0, "{what}: wanted no more");
+        }
+    }
+
+    #[test]
+    fn pods_that_an_earlier_agent_began_are_to_start_while_their_containers_run_again() {
+        for (policy, expected) in
+            [(RestartPolicy::Always, 1), (RestartPolicy::OnFailure, 1), (RestartPolicy::Never, 0)]
+        {
+            let pod = Pod {
+                source: Source::Api,
+                restart_policy: policy,
+                ..fixtures::pod(vec![fixtures::container("main")])
+            };
+            let (uid, name) = (&pod.uid, &pod.containers[0].name);
+            let id = ContainerId::of(uid, name, 0);
+            let mut record = PodMachine::new(Arc::new(pod.clone()), now()).life().record.clone();
+            let run =
+                ContainerRecord { started_in: Some(0), ..ContainerRecord::begun(id.clone(), 0, now().mono) };
+            record.containers.insert(name.clone(), run);
+            let sandbox = record.sandbox_id.clone();
+            let task = ObservedTask::Running { pid: 7, started_at: now().wall };
+            let observation = Observation {
+                sandboxes: vec![ObservedSandbox {
+                    id: sandbox.clone(),
+                    pod: uid.clone(),
+                    attempt: 0,
+                    ready: true,
+                    pid: 6,
+                }],
+                containers: vec![ObservedContainer {
+                    id,
+                    pod: uid.clone(),
+                    name: name.clone(),
+                    attempt: 0,
+                    sandbox: Some(sandbox),
+                    hash: 0,
+                    task,
+                }],
+                ..Observation::default()
+            };
+            let pods = vec![(record, Arc::new(pod.clone()))];
+            let mut node = Node::new(fixtures::node(), BTreeSet::from([Source::Api]));
+            let restored = Restored { pods, observation, ..Restored::default() };
+            node.handle(now(), Event::Restored(Box::new(restored)));
+            assert_eq!(node.to_start(Source::Api).count(), 0, "{policy:?}: nobody wants it yet");
+            tell(&mut node, Source::Api, &[&pod], true);
+            assert_eq!(node.to_start(Source::Api).count(), expected, "{policy:?}");
         }
     }
 

@@ -6,7 +6,10 @@
 
 use std::{mem, time::Duration};
 
-use super::port::start::START_ERROR;
+use super::{
+    actual::{Life, Run, Stage},
+    port::start::START_ERROR,
+};
 use crate::{
     id::digest,
     record::{ContainerRecord, ExitRecord, RestartBackoff},
@@ -66,6 +69,36 @@ fn has_another_run(own: &OwnRestarts, pod: RestartPolicy, code: u32) -> bool {
         (Some(RestartAction::ByPolicy) | None, RestartPolicy::OnFailure) => code != 0,
         (Some(RestartAction::ByPolicy) | None, RestartPolicy::Never) => false,
     }
+}
+
+impl Life {
+    /// Whether a container of the pod may be started yet: one that has not run, or one that runs again.
+    #[must_use]
+    pub fn may_start(&self) -> bool {
+        self.stage() == Stage::Run && self.spec.all_containers().any(|container| self.may_run_yet(container))
+    }
+
+    fn may_run_yet(&self, container: &Container) -> bool {
+        let Some(record) = self.record.containers.get(&container.name) else { return true };
+        let policy = self.spec.restart_policy;
+        match (self.run(&container.name), &record.exit) {
+            (Run::Preparing(_) | Run::Starting(_), _) | (Run::Idle | Run::BackingOff, None) => true,
+            (Run::Idle | Run::BackingOff, Some(exit)) => {
+                self.record.is_replaced(record) || runs_again(container, policy, exit.exit.code)
+            }
+            (Run::Running(_) | Run::Ended(_), _) => {
+                self.record.is_replaced(record) || may_run_again(container, policy)
+            }
+        }
+    }
+}
+
+/// Whether there is an end after which a container runs again.
+fn may_run_again(container: &Container, pod: RestartPolicy) -> bool {
+    let OwnRestarts { policy, rules } = &container.restarts;
+    container.kind == ContainerKind::Sidecar
+        || policy.unwrap_or(pod) != RestartPolicy::Never
+        || rules.iter().any(|rule| rule.action == RestartAction::Restart)
 }
 
 /// Whether a container that is stopped since a probe failed runs again: no rule counts, since it had not ended by itself. Source:
@@ -145,7 +178,15 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::{fixtures, id::ImageRef, observation::Exit, record::Probed, spec::RestartRule};
+    use crate::{
+        fixtures,
+        id::ImageRef,
+        observation::Exit,
+        pod::{PodMachine, actual::Running, port::signal::Stop},
+        record::{Probed, TerminationRecord},
+        spec::{Pod, RestartRule},
+        time::Now,
+    };
 
     const LONGEST: Duration = Duration::from_secs(300);
 
@@ -215,6 +256,59 @@ mod tests {
             other_backoffs: BTreeMap::new(),
         };
         (record, exit)
+    }
+
+    #[test]
+    fn a_pod_may_start_containers_until_all_have_run_and_none_runs_again() {
+        use RestartPolicy::{Always, Never, OnFailure};
+        let now = Now { mono: Mono(Duration::from_secs(200)), wall: Timestamp::UNIX_EPOCH };
+        let stop = TerminationRecord { began: now.mono, deadline: now.mono };
+        let (ran, exit) = ended(100, 101, 0);
+        let runs = ContainerRecord { exit: None, ..ran.clone() };
+        let stops = ContainerRecord { stopping: Some(stop), ..runs.clone() };
+        let discarded = ContainerRecord { started_in: None, ..runs.clone() };
+        let well = ExitRecord { exit: Exit { code: 0, ..exit.exit }, ..exit };
+        let ran_well = ContainerRecord { exit: Some(well), ..ran.clone() };
+        let running = Run::Running(Running {
+            known_at: now.mono,
+            started_at: now.wall,
+            hash: 0,
+            stop: Stop::No,
+            is_trusted: false,
+        });
+        let spec =
+            |policy| Pod { restart_policy: policy, ..fixtures::pod(vec![fixtures::container("main")]) };
+        let rule = RestartRule { codes: vec![42], is_in: true, action: RestartAction::Restart };
+        let restarts = OwnRestarts { policy: Some(Never), rules: vec![rule] };
+        let with_rule = Container { restarts, ..fixtures::container("main") };
+        let own = Pod { containers: vec![with_rule.into()], ..spec(Never) };
+        let mut with_another = spec(Never);
+        with_another.containers.push(fixtures::container("another").into());
+        for (what, pod, run, expected) in [
+            ("not begun", spec(Never), None, true),
+            ("running", spec(Never), Some((&running, &runs)), false),
+            ("running", spec(OnFailure), Some((&running, &runs)), true),
+            ("running", spec(Always), Some((&running, &runs)), true),
+            ("running, with a rule", own, Some((&running, &runs)), true),
+            ("running, beside one that has not begun", with_another, Some((&running, &runs)), true),
+            ("stopped to follow its spec", spec(Never), Some((&running, &stops)), true),
+            ("begun and given up", spec(Never), Some((&Run::Idle, &discarded)), true),
+            ("failed", spec(Never), Some((&Run::Idle, &ran)), false),
+            ("failed", spec(OnFailure), Some((&Run::BackingOff, &ran)), true),
+            ("done", spec(OnFailure), Some((&Run::Idle, &ran_well)), false),
+            ("done", spec(Always), Some((&Run::Idle, &ran_well)), true),
+        ] {
+            let policy = pod.restart_policy;
+            let mut pod = PodMachine::new(pod.into(), now);
+            if let Some((run, record)) = run {
+                let name = pod.life.spec.containers[0].name.clone();
+                pod.life.record.containers.insert(name.clone(), record.clone());
+                pod.life.actual.containers.insert(name, run.clone());
+            }
+            assert_eq!(pod.life.may_start(), expected, "{policy:?}: {what}");
+            pod.life.record.termination = Some(stop);
+            assert!(!pod.life.may_start(), "{policy:?}: {what}, and to stop");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use futures::FutureExt as _;
 use serde_json::json;
 
 use super::*;
-use crate::{hidden::Hidden, objects::fake::Fake};
+use crate::{hidden::Hidden, manifest::pod_from_json, objects::fake::Fake};
 
 const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 const SECRETS: &str = "/api/v1/namespaces/shop/secrets";
@@ -114,6 +114,68 @@ async fn a_thousand_pods_share_one_watch_and_the_last_one_ends_it() {
     until(|| server.watches() == 0).await;
 }
 
+/// A pod of the API server that names these Secrets in its environment.
+fn naming(uid: &str, secrets: &[&str]) -> Arc<Pod> {
+    let from: Vec<_> = secrets.iter().map(|name| json!({"secretRef": {"name": name}})).collect();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": uid, "namespace": "shop", "uid": uid},
+        "spec": {"containers": [{"name": "c", "image": "i", "envFrom": from}]}});
+    pod_from_json(&pod.to_string(), Source::Api).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+#[tokio::test]
+async fn what_is_expected_to_be_asked_for_is_followed_and_its_pods_are_told() {
+    let server = Fake::default();
+    let (objects, mut events) = objects(&server);
+    let expect = |pods: &[&Arc<Pod>]| objects.expect(Source::Api, pods.iter().map(|pod| &***pod));
+    let (one, two) = (naming("u1", &["s", "t"]), naming("u2", &["s"]));
+    let key = |name| key(ObjectKind::Secret, name);
+    server.put(SECRETS, "s", json!({"data": {"a": "MQ=="}}));
+    server.put(SECRETS, "t", json!({"data": {"a": "MQ=="}, "immutable": true}));
+    expect(&[&one, &two]);
+    expect(&[&one, &two]);
+    let mut told = vec![changed(&mut events).await, changed(&mut events).await];
+    told.sort();
+    let both = vec![pod(1), pod(2)];
+    assert_eq!(told, [(key("s"), both.clone()), (key("t"), vec![pod(1)])]);
+    until(|| objects.count() == (2, 1)).await;
+    server.put(SECRETS, "s", json!({"data": {"a": "Mg=="}}));
+    assert_eq!(changed(&mut events).await, (key("s"), both));
+
+    server.set_down(true);
+    for (name, expected) in [("s", "2"), ("t", "1")] {
+        assert_eq!(text(objects.get(&pod(1), &key(name)).await.unwrap().as_ref(), "a"), expected);
+        assert_eq!(text(objects.read(&key(name)).await.unwrap().as_ref(), "a"), expected);
+    }
+    expect(&[]);
+    assert_eq!(objects.count().0, 2, "what a pod has asked for is its until it is released");
+    objects.release(&pod(1));
+    assert_eq!(objects.count(), (0, 0), "the other is expected no more");
+}
+
+/// Nothing follows what nobody is expected to ask for any more, and who waits goes on waiting.
+#[tokio::test]
+async fn what_is_expected_no_more_is_forgotten_unless_it_is_asked_for() {
+    let server = Fake::default();
+    let (objects, _events) = objects(&server);
+    let expect = |pods: &[&Arc<Pod>]| objects.expect(Source::Api, pods.iter().map(|pod| &***pod));
+    let both = naming("u1", &["s", "t"]);
+    expect(&[&both]);
+    until(|| server.watches() == 3).await;
+    objects.expect(Source::File, std::iter::once(&*both));
+    assert_eq!(objects.count().0, 2, "pods of a manifest name no objects");
+    server.set_down(true);
+    objects.release(&pod(1));
+    expect(&[&both]);
+    let key = key(ObjectKind::Secret, "s");
+    let mut waits = Box::pin(objects.get(&both.uid, &key));
+    assert!(waits.as_mut().now_or_never().is_none());
+    expect(&[]);
+    assert_eq!(objects.count().0, 1, "of the two that were expected");
+    server.put(SECRETS, "s", json!({"data": {"a": "MQ=="}}));
+    server.set_down(false);
+    assert_eq!(text(waits.await.unwrap().as_ref(), "a"), "1");
+}
+
 /// Who reads is no pod: nobody else would end the watch.
 #[tokio::test]
 async fn what_is_read_for_no_pod_is_followed_no_longer_also_when_that_is_given_up() {
@@ -179,6 +241,25 @@ async fn who_gave_up_waiting_is_told_when_there_is_something() {
     server.set_down(false);
     assert_eq!(changed(&mut events).await, (key.clone(), vec![pod(1)]));
     assert_eq!(text(objects.get(&pod(1), &key).await.unwrap().as_ref(), "a"), "1");
+}
+
+/// The clock stands still while anything works.
+#[tokio::test(start_paused = true)]
+async fn who_may_not_read_an_object_yet_has_it_soon_after_it_may() {
+    for (refusals, within_ms) in
+        [(0, 0..=9), (1, 20..=40), (3, 170..=200), (5, 770..=800), (6, 1_570..=3_000)]
+    {
+        let server = Fake::default();
+        let (objects, _events) = objects(&server);
+        server.put(SECRETS, "s", json!({"data": {"a": "MQ=="}}));
+        server.refuse(refusals);
+        let began = tokio::time::Instant::now();
+        let content = objects.get(&pod(1), &key(ObjectKind::Secret, "s")).await.unwrap();
+        assert_eq!(text(content.as_ref(), "a"), "1");
+        let took = began.elapsed().as_millis();
+        assert!(within_ms.contains(&took), "after {refusals} refusals and {took} ms");
+        assert_eq!(server.asked(), refusals + 1);
+    }
 }
 
 /// A server, or somebody between, may not know the selector.

@@ -251,6 +251,39 @@ async fn what_pods_of_the_api_need_as_a_whole_is_followed_from_their_telling_to_
     watched(&server, 0).await;
 }
 
+/// Of a pod that an earlier agent began, nothing was asked for yet.
+#[tokio::test]
+async fn a_container_starts_with_what_was_followed_before_the_server_went_away() {
+    let server = server();
+    let link = json!({"spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 443}]}});
+    server.put_in(SERVICES, "default", "kubernetes", link);
+    let (sender, mut events) = mpsc::channel(8);
+    let objects = Objects::new(server.clients(), sender);
+    let variable =
+        json!({"name": "X", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": false}}});
+    let main =
+        json!({"name": "c", "image": "i", "env": [variable], "envFrom": [{"configMapRef": {"name": "m"}}]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop", "uid": "u1"},
+        "spec": {"containers": [main]}});
+    let pod = pod_from_json(&pod.to_string(), Source::Api).unwrap_or_else(|faults| panic!("{faults}"));
+    objects.expect(Source::Api, std::iter::once(&*pod));
+    let heard = async {
+        // Both objects, and the services, of which nobody is told.
+        for _ in 0..2 {
+            events.recv().await.unwrap();
+        }
+        while objects.lists().unwrap().services.known().is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), heard).await.unwrap();
+    server.set_down(true);
+    let found = environment(&objects, &pod, &pod.containers[0]).await.unwrap();
+    assert_eq!(found.services["KUBERNETES_SERVICE_HOST"], "10.0.0.1");
+    assert_eq!((found.from.len(), found.keys[&0].as_str()), (2, "secret"));
+    assert_eq!(server.begun(), 3, "each was asked for once");
+}
+
 /// A pod may name one object as often as it likes.
 #[tokio::test]
 async fn an_environment_has_a_bound() {
