@@ -12,9 +12,10 @@ use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::registry::ACCOUNT;
 use serde_json::{Value, json};
 
+use crate::api_away::followed;
 use crate::canary::Canary;
 use crate::crash::dies_at_once;
-use crate::kit::eventually;
+use crate::kit::{eventually, go_on, wait_at};
 use crate::registries::{GUARDED, certificate};
 use crate::suite::{Test, same, test};
 
@@ -36,7 +37,7 @@ fn image() -> String {
     format!("localhost:{GUARDED}/busybox:1")
 }
 
-/// A pod that sleeps in the private image, and has secrets.
+/// A pod that waits at a door in the private image, and has secrets.
 fn pod(name: &str, secrets: &[&str]) -> Value {
     pod_of(name, &image(), secrets)
 }
@@ -45,7 +46,7 @@ fn pod_of(name: &str, image: &str, secrets: &[&str]) -> Value {
     let secrets: Vec<Value> = secrets.iter().map(|name| json!({ "name": name })).collect();
     let main = json!({
         "name": "main", "image": image, "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-c", "exec sleep infinity"],
+        "command": ["/bin/sh", "-c", format!("{}; exit 1", wait_at("door"))],
     });
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
         "nodeName": NODE_NAME, "terminationGracePeriodSeconds": 1, "imagePullSecrets": secrets, "containers": [main],
@@ -145,8 +146,23 @@ fn cut_off(cluster: &Cluster, node: &mut Node) -> Result<()> {
     cluster.wait_gone(&path("early"))
 }
 
+/// A container of an earlier agent ends while the API server is away. Its image is on the node, for pods that have the secret.
+fn without_the_server(cluster: &mut Cluster, node: &mut Node) -> Result<()> {
+    let before = followed(cluster, "account")?;
+    node.agent.kill()?;
+    node.agent.start()?;
+    eventually("the secret to be followed", &true, || Ok(followed(cluster, "account")? > before))?;
+    let has = node.ready("has")?;
+    cluster.kill_api_server()?;
+    go_on(&has, "main", "door")?;
+    node.wait("has", "restarted", POD_LIMIT, |pod| pod.restarts("main") == 1 && pod.is_ready())?;
+    cluster.start_api_server()?;
+    let is_told = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"] == 1 && is_ready(pod);
+    cluster.wait_for(&path("has"), "told of its restart", is_told).map(drop)
+}
+
 fn of_whom() -> Result<()> {
-    let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
+    let mut cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
     let kubeconfig = format!("--kubeconfig={}", cluster.node_kubeconfig(NODE_NAME)?.display());
     let flags = vec![kubeconfig, "--v=10".to_owned()];
     let mut node = Node::prepare(&Settings { flags, ..Settings::with_registry() })?;
@@ -167,6 +183,7 @@ fn of_whom() -> Result<()> {
     let record = record.context("no record of the pull")?;
     ensure!(record.contains("\"account\"") && !record.contains(ACCOUNT.1), "{record}");
     by_alias(&cluster, &node, &trusted)?;
+    without_the_server(&mut cluster, &mut node)?;
 
     // The image is on the node by now.
     for (name, secrets) in [("bare", &[][..]), ("wrong", &["wrong"]), ("missing", &["none"])] {

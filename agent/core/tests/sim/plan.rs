@@ -302,10 +302,12 @@ fn an_image_is_looked_for_early_and_once_more_in_its_containers_turn() {
             preparing.image = image.clone();
         }
         if let Some(ago) = failed_ago {
+            let (failed_at, delay) = (Mono(NOW - Duration::from_secs(ago)), Duration::from_secs(10));
             let backoff = PullBackoff {
                 error: Some("not found".into()),
-                failed_at: Mono(NOW - Duration::from_secs(ago)),
-                delay: Duration::from_secs(10),
+                failed_at,
+                delay,
+                ends_at: failed_at + delay,
                 announced: false,
             };
             life.actual.pull_backoffs.insert(pods::container("web").image, backoff);

@@ -4,9 +4,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use berth_core::{
     effect::{Effect, NodeAct},
+    event::Event,
     failure::FailureKind,
     id::{ImageRef, PodUid},
-    spec::{ImagePullPolicy, Pod},
+    spec::{ImagePullPolicy, ObjectKey, ObjectKind, Pod},
     status::ContainerState,
 };
 
@@ -195,5 +196,53 @@ fn an_image_that_is_always_pulled_waits_for_sidecars_too() {
     run.settle();
     run.advance(Duration::from_secs(20), Run::settle);
     assert_eq!(pulls(&run), 1);
+    assert!(run.world.running(&uid("web"), "main").is_some());
+}
+
+/// A pod whose image is pulled with the Secret `s`.
+fn with_secret() -> Pod {
+    let mut pod = Pod { pull_secrets: vec!["s".into()], ..pods::pod("web", &["main"]) };
+    pods::edit(&mut pod, "main").image = late();
+    pod
+}
+
+fn changed(run: &mut Run, kind: ObjectKind, name: &str) {
+    let object = ObjectKey { kind, namespace: "default".into(), name: name.into() };
+    run.handle(Event::ObjectChanged { object, pods: vec![uid("web")] });
+    run.settle();
+}
+
+/// The next wait is none the shorter for that.
+#[test]
+fn a_pull_that_failed_is_not_waited_for_when_its_secret_comes() {
+    let mut run = Run::new();
+    run.want(with_secret());
+    run.settle();
+    run.advance(Duration::from_secs(5), Run::settle);
+    for (kind, name, expected) in
+        [(ObjectKind::ConfigMap, "s", 1), (ObjectKind::Secret, "other", 1), (ObjectKind::Secret, "s", 2)]
+    {
+        changed(&mut run, kind, name);
+        assert_eq!(pulls(&run), expected, "{kind:?} {name}");
+    }
+    run.world.registry.insert(late());
+    run.advance(Duration::from_millis(19_900), Run::settle);
+    assert_eq!(pulls(&run), 2, "it does not wait");
+    run.advance(Duration::from_millis(200), Run::settle);
+    assert_eq!(pulls(&run), 3, "it waits for longer");
+    assert!(run.world.running(&uid("web"), "main").is_some());
+}
+
+#[test]
+fn a_pull_secret_that_is_mended_is_used_at_once() {
+    let mut run = Run::new();
+    run.want(with_secret());
+    settle_but_pulls(&mut run);
+    let pull = run.open.pop_front().expect("the pull");
+    run.world.registry.insert(late());
+    run.finished.push_back((pull.op(), Err(failure(FailureKind::Config, "no accounts"))));
+    run.settle();
+    assert_eq!((waits_for(&run, "web"), pulls(&run)), ("no accounts".to_owned(), 1));
+    changed(&mut run, ObjectKind::Secret, "s");
     assert!(run.world.running(&uid("web"), "main").is_some());
 }

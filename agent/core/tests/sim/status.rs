@@ -365,10 +365,12 @@ fn waiting_containers_tell_why() {
         let pull = change(&|life, run| {
             run.image = ImageUse::Missing;
             let image = life.spec.containers[0].image.clone();
+            let delay = std::time::Duration::from_secs(10);
             let backoff = PullBackoff {
                 error: Some("not found".into()),
                 failed_at: Mono(NOW),
-                delay: std::time::Duration::from_secs(10),
+                delay,
+                ends_at: Mono(NOW) + delay,
                 announced,
             };
             life.actual.pull_backoffs.insert(image, backoff);

@@ -77,7 +77,8 @@ pub(super) async fn find(host: &Host, wanted: &WantedImage, repository: &str) ->
     found
 }
 
-/// Those of one secret, if that can be read.
+/// Those of one secret, if that can be read. One of a pod that is wanted is followed, so it is known as it was last while the API server is
+/// away.
 async fn of_secret(
     host: &Host,
     wanted: &WantedImage,

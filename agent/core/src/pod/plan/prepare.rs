@@ -228,7 +228,7 @@ impl Planner<'_> {
         let Some(backoff) = self.life.actual.pull_backoffs.get(&container.image) else {
             return self.push(pull);
         };
-        if self.has_come(backoff.failed_at + backoff.delay) {
+        if self.has_come(backoff.ends_at) {
             self.push(pull);
         } else if !backoff.announced
             && is_in_turn(self.life, container)

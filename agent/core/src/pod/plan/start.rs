@@ -116,7 +116,7 @@ impl Planner<'_> {
                     .actual
                     .pull_backoffs
                     .get(&container.image)
-                    .is_some_and(|backoff| backoff.failed_at + backoff.delay > self.now.mono);
+                    .is_some_and(|backoff| backoff.ends_at > self.now.mono);
                 return if waits { Readiness::Waits } else { Readiness::OnItsWay };
             }
             ImageUse::Refused { .. } => return Readiness::Waits,

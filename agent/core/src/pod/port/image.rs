@@ -10,14 +10,14 @@ use crate::{
     id::{ContainerName, ImageRef},
     image::{self, ImageInfo, WantedImage},
     pod::{
-        actual::{Preparing, Run},
+        actual::{Life, Preparing, Run},
         machine::{PodMachine, Shared},
         pulls::Pulled,
         resource::Retry,
         text::{about, about_pod, go_duration, pull_back_off},
         turn::is_in_turn,
     },
-    spec::ImagePullPolicy,
+    spec::{ImagePullPolicy, ObjectKey, ObjectKind},
     status::Severity,
     time::Mono,
 };
@@ -74,8 +74,10 @@ pub struct PullBackoff {
     pub error: Option<String>,
     /// When the last failure was.
     pub failed_at: Mono,
-    /// How long the next pull waits.
+    /// How long the next pull waits after that, unless something changes that it may have failed for.
     pub delay: Duration,
+    /// Until when it waits.
+    pub ends_at: Mono,
     /// Whether the wait was announced: the reason is `ImagePullBackOff` from then on, before that `ErrImagePull`.
     pub announced: bool,
 }
@@ -131,6 +133,24 @@ impl PodMachine {
             "Unable to retrieve some image pull secrets ({named}); attempting to pull the image may not succeed."
         );
         self.notes.push(about_pod(Severity::Warning, "FailedToRetrieveImagePullSecret", text));
+    }
+
+    /// A Secret has changed or come. Where images of the pod are pulled with it, none of them waits for what failed before. The next wait
+    /// is as long as it would have been.
+    pub(in crate::pod) fn pull_secret_changed(&mut self, object: &ObjectKey, now: Mono) {
+        let Life { spec, actual, .. } = &mut self.life;
+        let is_in_it = object.kind == ObjectKind::Secret && object.namespace == spec.name.namespace;
+        if !is_in_it || !spec.pull_secrets.contains(&object.name) {
+            return;
+        }
+        for backoff in actual.pull_backoffs.values_mut() {
+            backoff.ends_at = backoff.ends_at.min(now);
+        }
+        for run in actual.containers.values_mut() {
+            if let Run::Preparing(Preparing { image: ImageUse::Refused { retry, .. }, .. }) = run {
+                retry.end_wait(FailureKind::Config, now);
+            }
+        }
     }
 
     /// Says that the next pull of an image waits, for the containers whose turn it is.
@@ -288,7 +308,7 @@ impl PodMachine {
             Some(_) | None => PULL_BACKOFF_FIRST,
         };
         let error = Some(failure.message.clone());
-        let backoff = PullBackoff { error, failed_at: now, delay, announced: false };
+        let backoff = PullBackoff { error, failed_at: now, delay, ends_at: now + delay, announced: false };
         self.life.actual.pull_backoffs.insert(image.clone(), backoff);
     }
 

@@ -99,8 +99,9 @@ impl PodMachine {
         self.life.actual.refreshes.insert(name, Refresh::Asked { op, again: false });
     }
 
-    /// An object that it may use has changed: volumes that show it are made anew, and what waits because of it goes on.
+    /// An object that it may use has changed, or come: volumes that show it are made anew, and what waits because of it goes on.
     pub fn object_changed(&mut self, object: &ObjectKey, now: Mono) {
+        self.pull_secret_changed(object, now);
         let spec = Arc::clone(&self.life.spec);
         for volume in spec.volumes.iter().filter(|volume| content::shows(&spec, volume, object)) {
             self.content_changed(&volume.name, now);
