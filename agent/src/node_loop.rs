@@ -15,6 +15,7 @@ use berth_core::{
     failure::{Failure, FailureKind},
     id::OpId,
     node::Node,
+    pod::port::status::Remains,
 };
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -157,6 +158,10 @@ impl NodeLoop {
                 self.answer(op, removed.map_err(|error| failure(&error)));
             }
             Act::Publish(published) => {
+                // Nothing is left that an object is for (`SyncTerminatedPod` of `pkg/kubelet/kubelet.go`).
+                if published.remains != Remains::Something {
+                    self.host.objects.release(&pod);
+                }
                 if let Some(sinks) = &self.sinks {
                     sinks.publish(&published);
                 }

@@ -116,25 +116,37 @@ fn never_back(audit: &[AuditEvent], name: &str) -> Result<()> {
     Ok(())
 }
 
+/// A Secret that makes its name the variable `WORD`.
+pub(crate) fn word(name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "stringData": { "WORD": name } })
+}
+
 /// How often the node began to follow a Secret.
 pub(crate) fn followed(cluster: &Cluster, secret: &str) -> Result<usize> {
-    let is_of = |event: &&AuditEvent| {
+    watches(cluster, secret, "ResponseStarted")
+}
+
+/// Whether the node followed a Secret and has let it go.
+pub(crate) fn is_let_go(cluster: &Cluster, secret: &str) -> Result<bool> {
+    Ok(watches(cluster, secret, "ResponseComplete")? > 0)
+}
+
+fn watches(cluster: &Cluster, secret: &str, stage: &str) -> Result<usize> {
+    let is_one = |event: &&AuditEvent| {
         event.is_by_node(NODE_NAME)
             && event.is("watch", "secrets")
             && event.name() == secret
-            && event.stage == "ResponseStarted"
+            && event.stage == stage
             && !event.is_refused()
     };
-    Ok(cluster.audit()?.iter().filter(is_of).count())
+    Ok(cluster.audit()?.iter().filter(is_one).count())
 }
 
 /// A container of an earlier agent ends while the server is away. Of another one, which never runs again, nothing is asked.
 fn begun_earlier() -> Result<()> {
     let (mut cluster, mut node) = start(Settings::default())?;
     for (name, policy) in [("again", "Always"), ("once", "Never")] {
-        let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name },
-            "stringData": { "WORD": name } });
-        cluster.create(SECRETS, &secret)?;
+        cluster.create(SECRETS, &word(name))?;
         let from = json!({ "envFrom": [{ "secretRef": { "name": name } }] });
         let main = shell("main", &format!("{}; exit 1", wait_at("door")), from);
         let spec = json!({ "restartPolicy": policy, "containers": [main] });

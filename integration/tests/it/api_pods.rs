@@ -12,6 +12,7 @@ use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
+use crate::api_away::{followed, is_let_go, word};
 use crate::canary::{self, Canary};
 use crate::kit::{FOR_EVER, SOON, eventually, inside, pod, shell, with};
 use crate::suite::{Test, same, test};
@@ -292,18 +293,21 @@ fn is_told_nowhere(cluster: &Cluster, node: &Node, canary: &Canary) -> Result<()
 
 fn completed() -> Result<()> {
     let (cluster, mut node) = start(Settings::default())?;
-    let main = shell("main", "exit 0", json!({}));
+    cluster.create(SECRETS, &word("s"))?;
+    let main = shell("main", "exit 0", json!({ "envFrom": [{ "secretRef": { "name": "s" } }] }));
     cluster.create(PODS, &bound("job", json!({ "restartPolicy": "Never", "containers": [main] }))?)?;
     let done = cluster.wait_for(&path("job"), "done and taken down", |pod| {
         let sandbox = condition(pod, "PodReadyToStartContainers");
         pod["status"]["phase"] == "Succeeded" && sandbox.is_some_and(|sandbox| sandbox["status"] == "False")
     })?;
+    eventually("its Secret to be let go", &true, || is_let_go(&cluster, "s"))?;
     node.agent.kill()?;
     node.agent.start()?;
     let main = shell("main", "exec sleep infinity", json!({}));
     cluster.create(PODS, &bound("later", json!({ "containers": [main] }))?)?;
     cluster.wait_for(&path("later"), "ready", is_ready)?;
     same("the status of before", &cluster.get_json(&path("job"))?["status"], &done["status"])?;
+    same("how often its Secret was followed", followed(&cluster, "s")?, 1)?;
     for pod in ["job", "later"] {
         cluster.request("DELETE", &path(pod), "application/json", &json!({}))?;
         gone(&cluster, pod)?;

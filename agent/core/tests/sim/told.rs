@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use berth_core::{
+    effect::{Act, Effect},
     id::{PodName, PodUid},
+    pod::port::status::Remains,
     spec::{Pod, RestartPolicy, Source},
 };
 use serde_json::{Value, json};
@@ -114,4 +116,27 @@ fn an_end_that_the_node_told_is_nobodys_wish() {
     let pods = run.all_wanted();
     assert!(pods.len() == 1 && pods[0].ended.is_none(), "{pods:?}");
     assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// From then on the node needs nothing of the API server for it.
+#[test]
+fn a_pod_that_has_ended_is_told_to_be_taken_down_whatever_volumes_it_had() {
+    let is_removal = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveVolumes, .. });
+    let remains = |effect: &Effect| match effect {
+        Effect::Pod { act: Act::Publish(published), .. } => Some(published.remains),
+        Effect::Pod { .. } | Effect::Node { .. } => None,
+    };
+    for volumes in [vec![], vec![pods::empty_dir("data")]] {
+        let mut run = Run::in_a_cluster();
+        let has_volumes = !volumes.is_empty();
+        bind(&mut run, Pod { restart_policy: RestartPolicy::Never, volumes, ..pods::pod("web", &["main"]) });
+        let main = run.world.running(&PodUid::new("uid-web"), "main").unwrap();
+        assert_eq!(run.told.iter().filter_map(remains).next_back(), Some(Remains::Something));
+        let now = run.now;
+        run.world.exit(&main, 0, now);
+        run.rest();
+        assert_eq!(run.told.iter().filter_map(remains).next_back(), Some(Remains::Directories));
+        assert_eq!(run.told.iter().any(is_removal), has_volumes);
+        assert_eq!(run.world.violations, Vec::<String>::new());
+    }
 }

@@ -119,7 +119,6 @@ pub(in crate::effects) async fn remove_all(host: &Arc<Host>, pod: &PodUid) -> Re
     host.failpoint.reach("volumes.unmounted");
     let trees = ["volume-subpaths", "volumes"].map(|below| format!("{dir}/{below}")).to_vec();
     host.work(pod.as_str(), called, &Work::Remove(trees)).await?;
-    host.objects.release(pod);
     Ok(Outcome::Done)
 }
 
