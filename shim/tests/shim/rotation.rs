@@ -42,6 +42,8 @@ impl<'s> Talker<'s> {
             format!("exec 3<{}; while read line <&3; do seq 1 100; done; exit 4", world.shared_path("gate"));
         let task = Task::try_create(&pod.shim, "c1", Spec::sh(&script), "", parameters).unwrap();
         task.begin().unwrap();
+        // A thread of the shim makes it, and what others put beside it needs its directory.
+        until("its log", || (!task.log.names().is_empty()).then_some(()));
         let gate = until("the container at its gate", || {
             OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&gate).ok()
         });
