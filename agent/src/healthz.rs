@@ -48,7 +48,11 @@ async fn accept(listener: &TcpListener, headers_within: Duration) {
     let mut connections = Connections::default();
     loop {
         match listener.accept().await {
-            Ok((connection, _)) => connections.answer(connection, headers_within),
+            Ok((connection, _)) => {
+                connections.answer(connection, headers_within);
+                // What it has asked already is read before another one may take its place.
+                tokio::task::yield_now().await;
+            }
             Err(error) => {
                 tracing::debug!(error = with_causes(&error), "accept a connection for healthz");
                 return;
@@ -176,6 +180,23 @@ mod tests {
                 answer.starts_with(&format!("HTTP/1.1 {status}\r\n")) && answer.ends_with(body),
                 "{answer}"
             );
+        }
+    }
+
+    #[tokio::test]
+    async fn who_asks_with_many_others_at_once_is_answered() {
+        let address = listening(NEVER).await;
+        // All of them wait to be accepted, since nothing else runs meanwhile.
+        let asked = (0..2 * CONNECTIONS_MAX).map(|_| {
+            let mut connection = std::net::TcpStream::connect(address).unwrap();
+            std::io::Write::write_all(&mut connection, b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+            connection.set_nonblocking(true).unwrap();
+            TcpStream::from_std(connection).unwrap()
+        });
+        for mut connection in asked.collect::<Vec<_>>() {
+            let mut answer = String::new();
+            timeout(LONG, connection.read_to_string(&mut answer)).await.expect("an answer").unwrap();
+            assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
         }
     }
 
