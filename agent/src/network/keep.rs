@@ -60,7 +60,8 @@ impl Network {
                     Ok(()) | Err(_) => configured = given,
                 }
             }
-            self.0.readiness.send_replace(Some(asked.as_ref().map(drop).map_err(condition)));
+            let told = asked.as_ref().map(drop).map_err(condition);
+            self.0.readiness.send_replace(Some(told.clone()));
             let ready = asked.map_err(|error| with_causes(&error));
             if changes.take_conf_changed() {
                 tracing::info!(is_ready = ready.is_ok(), "network configuration has changed");
@@ -70,7 +71,7 @@ impl Network {
                     Ok(()) => tracing::info!("network is ready"),
                     Err(why) => tracing::warn!(why, "network is not ready"),
                 }
-                if events.send(Event::NetworkReady(ready.clone())).await.is_err() {
+                if events.send(Event::NetworkReady(told)).await.is_err() {
                     return;
                 }
             }
