@@ -157,6 +157,7 @@ impl Objects {
             return Err(ObjectError::NoCluster { kind: key.kind.as_str(), name: key.name.clone() });
         };
         let mut known = shared.begin(pod, key);
+        let _waits = Waits { shared, pod, key };
         drop(tokio::time::timeout(FIRST_ANSWER, known.wait_for(|known| known.is_heard)).await);
         let known = shared.answer(pod, key);
         if known.is_heard { Ok(known.content) } else { Err(ObjectError::NotRead { kind: key.kind.as_str() }) }
@@ -262,6 +263,24 @@ struct Released<'a> {
 impl Drop for Released<'_> {
     fn drop(&mut self) {
         self.objects.release(self.reader);
+    }
+}
+
+/// Who waits for an object. One that gives up is told of whatever comes.
+struct Waits<'a> {
+    shared: &'a Shared,
+    pod: &'a PodUid,
+    key: &'a ObjectKey,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        let mut entries = self.shared.entries();
+        if let Some(given) = entries.get_mut(self.key).and_then(|entry| entry.users.get_mut(self.pod))
+            && *given == Given::Awaited
+        {
+            *given = Given::Answered;
+        }
     }
 }
 

@@ -74,6 +74,16 @@ async fn an_object_is_followed_from_its_first_answer_to_its_end() {
     events.try_recv().unwrap_err();
 }
 
+/// As when another object of the same container cannot be had.
+#[tokio::test]
+async fn who_no_longer_waits_for_an_object_is_told_when_it_is_heard() {
+    let server = Fake::default();
+    let (objects, mut events) = objects(&server);
+    let key = key(ObjectKind::Secret, "s");
+    assert!(objects.get(&pod(1), &key).now_or_never().is_none(), "nothing was heard of it yet");
+    assert_eq!(changed(&mut events).await, (key, vec![pod(1)]));
+}
+
 /// The clock stands still while anything works: no machine is too busy for that.
 #[tokio::test(start_paused = true)]
 async fn a_change_is_told_within_two_seconds() {

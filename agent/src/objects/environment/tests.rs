@@ -208,6 +208,11 @@ async fn watched(server: &Fake, count: usize) {
     }
 }
 
+/// Lets tasks begin and end that were begun or ended.
+async fn settle() {
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+}
+
 #[tokio::test]
 async fn what_pods_of_the_api_need_as_a_whole_is_followed_from_their_telling_to_the_end_of_the_last() {
     let server = server();
@@ -229,6 +234,7 @@ async fn what_pods_of_the_api_need_as_a_whole_is_followed_from_their_telling_to_
     let plain = pod("u2", json!({"enableServiceLinks": false, "runtimeClassName": "gpu"}));
     let expect = |pods: &[&Arc<Pod>]| objects.expect(Source::Api, pods.iter().map(|pod| &***pod));
     expect(&[]);
+    settle().await;
     assert_eq!(server.begun(), 0, "nobody needs anything");
     expect(&[&linked, &plain]);
     watched(&server, 3).await;
@@ -242,6 +248,7 @@ async fn what_pods_of_the_api_need_as_a_whole_is_followed_from_their_telling_to_
     objects.release(&linked.uid);
     watched(&server, 2).await;
     expect(&[]);
+    settle().await;
     assert_eq!(server.watches(), 2, "one that starts no more may be at its start");
     objects.release(&plain.uid);
     watched(&server, 0).await;
