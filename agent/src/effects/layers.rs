@@ -3,13 +3,17 @@
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use berth_core::id::ContainerId;
 use containerd_client::types::Mount;
+use tokio::time::Instant;
 
 /// Layers that are kept: more than wait for their first start at a time. Of those beyond it containerd is asked.
 const LAYERS_MAX: usize = 256;
+/// How long a layer is fresh. Of one that waited longer containerd is asked: a snapshotter may look whether the layers below are still there.
+const FRESH_FOR: Duration = Duration::from_secs(10);
 
 /// Fresh layers by container, each until somebody takes it.
 #[derive(Debug, Default)]
@@ -19,6 +23,7 @@ pub struct FreshLayers(Mutex<BTreeMap<ContainerId, Fresh>>);
 struct Fresh {
     snapshotter: String,
     mounts: Vec<Mount>,
+    made: Instant,
 }
 
 impl FreshLayers {
@@ -26,15 +31,17 @@ impl FreshLayers {
     pub(in crate::effects) fn keep(&self, id: &ContainerId, snapshotter: &str, mounts: &[Mount]) {
         let mut layers = self.layers();
         if layers.len() < LAYERS_MAX {
-            let fresh = Fresh { snapshotter: snapshotter.to_owned(), mounts: mounts.to_vec() };
+            let (snapshotter, mounts) = (snapshotter.to_owned(), mounts.to_vec());
+            let fresh = Fresh { snapshotter, mounts, made: Instant::now() };
             layers.insert(id.clone(), fresh);
         }
     }
 
-    /// How it is mounted, when this snapshotter has made it: once, since nobody knows what becomes of it then.
+    /// How it is mounted, when this snapshotter has made it a moment ago: once, since nobody knows what becomes of it then.
     pub(in crate::effects) fn take(&self, id: &ContainerId, snapshotter: &str) -> Option<Vec<Mount>> {
         let fresh = self.layers().remove(id)?;
-        (fresh.snapshotter == snapshotter).then_some(fresh.mounts)
+        let is_fresh = fresh.snapshotter == snapshotter && fresh.made.elapsed() <= FRESH_FOR;
+        is_fresh.then_some(fresh.mounts)
     }
 
     /// It goes, or may be older than it seems.
@@ -71,6 +78,17 @@ mod tests {
             layers.keep(&id, "overlayfs", &mounts("a"));
             act(&layers, &id);
             assert_eq!(layers.take(&id, "overlayfs"), expected, "{what}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_layer_is_fresh_for_a_while() {
+        let id = ContainerId::from_known("c1");
+        let layers = FreshLayers::default();
+        for (waits, expected) in [(FRESH_FOR, true), (FRESH_FOR + Duration::from_millis(1), false)] {
+            layers.keep(&id, "overlayfs", &mounts("a"));
+            tokio::time::advance(waits).await;
+            assert_eq!(layers.take(&id, "overlayfs").is_some(), expected, "{waits:?}");
         }
     }
 
