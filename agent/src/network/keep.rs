@@ -38,7 +38,7 @@ impl Network {
             // Fails only when the loop has ended. What is heard meanwhile is told after it.
             drop(events.send(Event::NetworkUnheard).await);
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     async fn keep_looking(&self, events: &mpsc::Sender<Event>, cidrs: watch::Receiver<Vec<String>>) {

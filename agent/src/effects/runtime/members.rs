@@ -72,7 +72,7 @@ mod tests {
         let members = SandboxMembers::default();
         let (sandbox, container) = (SandboxId::from_known("s"), ContainerId::from_known("c"));
         members.begin(&sandbox);
-        assert_eq!(members.clone().take(&sandbox), Some(BTreeSet::new()));
+        assert_eq!(members.take(&sandbox), Some(BTreeSet::new()));
         members.begin(&sandbox);
         members.add(&sandbox, &container);
         members.remove(&sandbox, &container);
