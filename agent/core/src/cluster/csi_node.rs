@@ -25,7 +25,7 @@ const PLUGINS: [&str; 7] = [
 /// How long a node that was ready stays so without an answer. A kubelet that begins calls none ready before the answer, which comes
 /// within a moment.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
-/// How often something fails in a row before the node says what (`updateBackoff`).
+/// How often something other than a Read fails before the node says what (`updateBackoff`).
 const TOLD_AFTER: u32 = 4;
 
 /// A Node object.
@@ -105,13 +105,53 @@ pub fn next(asked: &Ask, owner: Owner<'_>, found: Option<&Value>) -> Option<Ask>
     }
 }
 
-/// What the node says of a request that failed, the last of so many in a row. A server that does not say whether there is one is waited for
-/// (`waitForAPIServerForever`).
-#[must_use]
-pub fn told(asked: &Ask, failures: u32, why: &str) -> Option<String> {
-    match asked {
-        Ask::Read => None,
-        Ask::Make(_) | Ask::Replace(_) | Ask::Remove(_) => (failures >= TOLD_AFTER).then(|| why.to_owned()),
+/// Requests for the CSINode of one Node object, as far as they count later.
+#[derive(Debug)]
+pub struct Tries {
+    since: Mono,
+    fault: Option<String>,
+    /// Reads that have failed in a row.
+    reads: u32,
+    /// Everything else that has failed, whatever was read between.
+    writes: u32,
+}
+
+impl Tries {
+    /// None yet.
+    #[must_use]
+    pub fn new(since: Mono) -> Self {
+        Self { since, fault: None, reads: 0, writes: 0 }
+    }
+
+    /// Takes a request that was carried out. That it was read does not say that it can be made.
+    pub fn succeeded(&mut self, asked: &Ask) {
+        if matches!(asked, Ask::Read) {
+            self.reads = 0;
+        }
+    }
+
+    /// Takes a request that failed; how many of its kind have. A server that does not say whether there is one is waited for
+    /// (`waitForAPIServerForever`), and nothing is told of that.
+    pub fn failed(&mut self, asked: &Ask, why: &str) -> u32 {
+        match asked {
+            Ask::Read => {
+                self.reads = self.reads.saturating_add(1);
+                self.reads
+            }
+            Ask::Make(_) | Ask::Replace(_) | Ask::Remove(_) => {
+                self.writes = self.writes.saturating_add(1);
+                if self.writes >= TOLD_AFTER {
+                    self.fault = Some(why.to_owned());
+                }
+                self.writes
+            }
+        }
+    }
+
+    /// What has become of the CSINode so far. `owner` is the UID of the Node object.
+    #[must_use]
+    pub fn state(&self, owner: &str) -> CsiNode {
+        CsiNode::Asked { owner: owner.to_owned(), since: self.since, fault: self.fault.clone() }
     }
 }
 
@@ -251,17 +291,36 @@ mod tests {
 
     #[test]
     fn what_keeps_failing_is_told_and_a_server_that_does_not_answer_is_waited_for() {
-        let (make, remove) = (Ask::Make(json!({})), Ask::Remove("c1".to_owned()));
+        // `R` is a Read that is answered; the others fail.
+        let ask = |letter: char| match letter {
+            'm' => Ask::Make(json!({})),
+            'u' => Ask::Replace(json!({})),
+            'd' => Ask::Remove("c1".to_owned()),
+            _ => Ask::Read,
+        };
         for (asked, failures, expected) in [
-            (&Ask::Read, 1, None),
-            (&Ask::Read, 99, None),
-            (&make, 1, None),
-            (&make, 3, None),
-            (&make, 4, Some("no")),
-            (&Ask::Replace(json!({})), 99, Some("no")),
-            (&remove, 4, Some("no")),
+            ("r", 1, None),
+            ("rrrrrrrr", 8, None),
+            ("rrrRr", 1, None),
+            ("m", 1, None),
+            ("mRmRm", 3, None),
+            ("mRmRmRm", 4, Some("no")),
+            ("uRuRuRu", 4, Some("no")),
+            ("mRdRuRrRd", 4, Some("no")),
+            ("rrrrrrrrRm", 1, None),
+            ("mRmRmRmr", 1, Some("no")),
         ] {
-            assert_eq!(told(asked, failures, "no").as_deref(), expected, "{asked:?} {failures}");
+            let mut tries = Tries::new(Mono::default());
+            let mut last = 0;
+            for letter in asked.chars() {
+                if letter == 'R' {
+                    tries.succeeded(&Ask::Read);
+                } else {
+                    last = tries.failed(&ask(letter), "no");
+                }
+            }
+            let CsiNode::Asked { fault, .. } = tries.state("u1") else { panic!("{asked}") };
+            assert_eq!((last, fault.as_deref()), (failures, expected), "{asked}");
         }
     }
 

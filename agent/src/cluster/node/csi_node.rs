@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use berth_core::cluster::{
-    csi_node::{Ask, CsiNode, Origin, Owner, first, next, told},
+    csi_node::{Ask, CsiNode, Origin, Owner, Tries, first, next},
     node::backoff,
 };
 use k8s_openapi::api::storage::v1::CSINode;
@@ -67,23 +67,22 @@ impl Initializer {
             return;
         }
         let owner = Owner { node: &self.node, uid };
-        let since = clock::mono();
-        let mut fault = None;
-        let mut failures = 0;
+        let mut tries = Tries::new(clock::mono());
         let mut ask = first(owner, self.origin(uid));
-        self.state.send_replace(CsiNode::Asked { owner: uid.to_owned(), since, fault: None });
+        self.state.send_replace(tries.state(uid));
         loop {
             match self.answer(&ask).await {
-                Ok(found) => match next(&ask, owner, found.as_ref()) {
-                    Some(following) => ask = following,
-                    None => break,
-                },
+                Ok(found) => {
+                    tries.succeeded(&ask);
+                    match next(&ask, owner, found.as_ref()) {
+                        Some(following) => ask = following,
+                        None => break,
+                    }
+                }
                 Err(error) => {
-                    failures += 1;
-                    fault = told(&ask, failures, &error.to_string()).or(fault);
+                    let failures = tries.failed(&ask, &error.to_string());
                     tell(&error, failures);
-                    let fault = fault.clone();
-                    self.state.send_replace(CsiNode::Asked { owner: uid.to_owned(), since, fault });
+                    self.state.send_replace(tries.state(uid));
                     tokio::time::sleep(backoff(failures, error.retry_after(), LIMIT)).await;
                     // It may have been carried out all the same.
                     ask = Ask::Read;
