@@ -51,6 +51,12 @@ impl ApiError {
         matches!(self, Self::Unanswered(_))
     }
 
+    /// The server is away: nothing came, or what is said in its place by somebody between.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        self.is_unanswered() || matches!(self.code(), Some(502..=504))
+    }
+
     /// The object is not there.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
@@ -186,6 +192,20 @@ mod tests {
         assert!(!silent.is_not_found() && !silent.is_invalid() && silent.is_transient());
         assert_eq!(silent.to_string(), "no answer of the API server: connection refused");
     }
+
+    #[test]
+    fn a_server_is_away_where_others_answer_for_it() {
+        let silent = ApiError::Unanswered("connection refused".to_owned());
+        assert!(silent.is_away());
+        assert!(!ApiError::Unusable("it is about another object".to_owned()).is_away());
+        for (code, is_away) in
+            [(403, false), (429, false), (500, false), (502, true), (503, true), (504, true)]
+        {
+            let refused = ApiError::from(Status { code, ..Status::default() });
+            assert_eq!(refused.is_away(), is_away, "{code}");
+        }
+    }
+
     #[test]
     fn a_server_is_asked_again_when_it_says_so() {
         for (code, seconds, is_transient, retry_after) in [

@@ -22,8 +22,8 @@ const PLUGINS: [&str; 7] = [
     "kubernetes.io/portworx-volume",
     "kubernetes.io/vsphere-volume",
 ];
-/// How long a node that was ready stays so without an answer. A kubelet that begins calls none ready before the answer, which comes
-/// within a moment.
+/// How long a node that was ready stays so without an answer of a server that is there. A kubelet that begins calls none ready before the
+/// answer, which comes within a moment.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 /// How often something other than a Read fails before the node says what (`updateBackoff`).
 const TOLD_AFTER: u32 = 4;
@@ -69,7 +69,7 @@ pub enum CsiNode {
     Asked {
         /// UID of the Node object that it is for.
         owner: String,
-        /// Since when.
+        /// Since when, of a server that is not known to be away.
         since: Mono,
         /// Why it could not be had, once that is worth telling.
         fault: Option<String>,
@@ -105,6 +105,17 @@ pub fn next(asked: &Ask, owner: Owner<'_>, found: Option<&Value>) -> Option<Ask>
     }
 }
 
+/// A request that failed.
+#[derive(Debug, Clone, Copy)]
+pub struct Failure<'a> {
+    /// Why.
+    pub why: &'a str,
+    /// Whether nobody can be told anything by that server meanwhile.
+    pub is_away: bool,
+    /// When.
+    pub at: Mono,
+}
+
 /// Requests for the CSINode of one Node object, as far as they count later.
 #[derive(Debug)]
 pub struct Tries {
@@ -131,17 +142,21 @@ impl Tries {
     }
 
     /// Takes a request that failed; how many of its kind have. A server that does not say whether there is one is waited for
-    /// (`waitForAPIServerForever`), and nothing is told of that.
-    pub fn failed(&mut self, asked: &Ask, why: &str) -> u32 {
+    /// (`waitForAPIServerForever`), and nothing is told of that. The time for an answer begins when one that was away can give one: what
+    /// is told of the node then does not come before it.
+    pub fn failed(&mut self, asked: &Ask, failure: Failure<'_>) -> u32 {
         match asked {
             Ask::Read => {
+                if failure.is_away {
+                    self.since = failure.at;
+                }
                 self.reads = self.reads.saturating_add(1);
                 self.reads
             }
             Ask::Make(_) | Ask::Replace(_) | Ask::Remove(_) => {
                 self.writes = self.writes.saturating_add(1);
                 if self.writes >= TOLD_AFTER {
-                    self.fault = Some(why.to_owned());
+                    self.fault = Some(failure.why.to_owned());
                 }
                 self.writes
             }
@@ -311,16 +326,31 @@ mod tests {
             ("mRmRmRmr", 1, Some("no")),
         ] {
             let mut tries = Tries::new(Mono::default());
+            let failure = Failure { why: "no", is_away: false, at: Mono::default() };
             let mut last = 0;
             for letter in asked.chars() {
                 if letter == 'R' {
                     tries.succeeded(&Ask::Read);
                 } else {
-                    last = tries.failed(&ask(letter), "no");
+                    last = tries.failed(&ask(letter), failure);
                 }
             }
             let CsiNode::Asked { fault, .. } = tries.state("u1") else { panic!("{asked}") };
             assert_eq!((last, fault.as_deref()), (failures, expected), "{asked}");
+        }
+    }
+
+    #[test]
+    fn the_time_for_an_answer_begins_anew_while_the_server_is_away() {
+        let (start, at) = (Mono(Duration::from_secs(10)), Mono(Duration::from_secs(99)));
+        let make = Ask::Make(json!({}));
+        for (asked, is_away, since) in
+            [(&Ask::Read, true, at), (&Ask::Read, false, start), (&make, true, start), (&make, false, start)]
+        {
+            let mut tries = Tries::new(start);
+            tries.failed(asked, Failure { why: "no", is_away, at });
+            let expected = CsiNode::Asked { owner: "u1".to_owned(), since, fault: None };
+            assert_eq!(tries.state("u1"), expected, "{asked:?} {is_away}");
         }
     }
 

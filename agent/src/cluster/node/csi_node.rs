@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use berth_core::cluster::{
-    csi_node::{Ask, CsiNode, Origin, Owner, Tries, first, next},
+    csi_node::{Ask, CsiNode, Failure, Origin, Owner, Tries, first, next},
     node::backoff,
 };
 use k8s_openapi::api::storage::v1::CSINode;
@@ -80,7 +80,9 @@ impl Initializer {
                     }
                 }
                 Err(error) => {
-                    let failures = tries.failed(&ask, &error.to_string());
+                    let why = error.to_string();
+                    let failure = Failure { why: &why, is_away: error.is_away(), at: clock::mono() };
+                    let failures = tries.failed(&ask, failure);
                     tell(&error, failures);
                     self.state.send_replace(tries.state(uid));
                     tokio::time::sleep(backoff(failures, error.retry_after(), LIMIT)).await;

@@ -166,6 +166,27 @@ async fn a_server_that_refuses_is_asked_again_and_what_it_refuses_is_told() {
     }
 }
 
+/// The node is not told to have none before a server that comes back could say so.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_has_its_time_when_it_is_back() {
+    for (code, is_anew) in [(503, true), (403, false)] {
+        let refusing = Server { refused: Some(("GET", code)), ..Server::default() };
+        let server = Arc::new(Mutex::new(refusing));
+        let mut around = Around::new(&server);
+        let since = |state: &CsiNode| match state {
+            CsiNode::Asked { since, .. } => Some(*since),
+            CsiNode::Unasked | CsiNode::There { .. } => None,
+        };
+        around.tell("u1", Origin::Found);
+        around.until(|state| since(state).is_some()).await;
+        let first = since(&around.state.borrow_and_update());
+        while server.lock().unwrap().asked.len() < 5 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(since(&around.state.borrow()) > first, is_anew, "{code}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_node_object_has_one_of_its_own_and_is_seen_to_once() {
     let server: Arc<Mutex<Server>> = Arc::default();
