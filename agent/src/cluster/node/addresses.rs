@@ -42,6 +42,11 @@ impl Addresses {
         Self { name, ips, local: None, looking: None, named: Vec::new(), asked: None, asking: None }
     }
 
+    /// Whether the kernel was asked for what was given, and has not told anything since the start.
+    pub(super) fn are_untold(&self) -> bool {
+        self.local.is_none() && self.looking.is_some()
+    }
+
     /// Addresses of now.
     pub(super) async fn find(&mut self) -> Found {
         self.find_by(local).await
@@ -111,6 +116,15 @@ fn local() -> Local {
 }
 
 #[cfg(test)]
+impl Addresses {
+    /// The same while the kernel has not told anything until somebody lets it.
+    pub(super) fn held(settings: &NodeSettings, kernel: tokio::sync::oneshot::Receiver<()>) -> Self {
+        let looking = tokio::spawn(async move { kernel.await.ok().map(|()| Vec::new()) });
+        Self { looking: Some(looking), ..Self::of(settings) }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::sync::mpsc;
 
@@ -148,13 +162,28 @@ mod tests {
         };
         assert!(ticks > 2, "time stood still: {ticks}");
         assert_eq!(found.given_faults.len(), 1, "nobody knows yet: {found:?}");
+        assert!(addresses.are_untold());
 
         answer.send(vec![ip]).unwrap();
         let late = async { while !addresses.find_by(|| None).await.given_faults.is_empty() {} };
         timeout(LONG, late).await.expect("what is told late counts");
+        assert!(!addresses.are_untold());
         let found = addresses.find_by(|| None).await;
         assert!(found.given_faults.is_empty(), "what was found last counts: {found:?}");
         let gone = async { while addresses.find_by(|| Some(Vec::new())).await.given_faults.is_empty() {} };
         timeout(LONG, gone).await.expect("what is told next counts");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_to_tell_of_interfaces_is_an_answer() {
+        let mut addresses =
+            Addresses::new("n".to_owned(), NodeIps::Given("192.0.2.7".parse().unwrap(), None));
+        let answered = async {
+            addresses.find_by(|| None).await;
+            while addresses.are_untold() {
+                addresses.find_by(|| None).await;
+            }
+        };
+        timeout(LONG, answered).await.expect("a refusal is an answer");
     }
 }

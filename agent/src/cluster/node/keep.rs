@@ -43,6 +43,8 @@ use crate::{
 const FIRST_WITHIN: Duration = Duration::from_secs(5);
 /// How soon a node that was deleted is made again, at the earliest: whoever removes a node may be about to stop its agent.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How soon a new node whose addresses the kernel has not told is looked at again: it is not made without them.
+const UNTOLD_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The task and what it owns.
 #[derive(Debug)]
@@ -263,6 +265,11 @@ impl Keeper {
             Known::Absent if !self.settings.registers => Ok(None),
             Known::Absent => {
                 let made = node::made(&self.settings, &facts, now);
+                if self.addresses.are_untold() {
+                    self.tell_faults(state, &made);
+                    state.next = Instant::now() + UNTOLD_AGAIN_AFTER;
+                    return;
+                }
                 self.send_new(state, made).await.map(Some)
             }
             Known::Object(object) => {
@@ -487,6 +494,7 @@ mod tests {
     mod kept;
     mod missed;
     mod told;
+    mod unaddressed;
     mod woken;
 
     #[test]

@@ -103,7 +103,7 @@ pub(super) fn containerds(fault: Option<&str>) -> CurrentRuntime {
     CurrentRuntime { settings: Arc::new(settings), fault: fault.map(str::to_owned) }
 }
 
-fn settings() -> NodeSettings {
+pub(super) fn settings() -> NodeSettings {
     NodeSettings {
         name: "n".to_owned(),
         labels: BTreeMap::new(),
