@@ -4,16 +4,18 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
-use berth_integration::cluster::Cluster;
 use berth_integration::cluster::watch::Watch;
+use berth_integration::cluster::{AuditEvent, Cluster};
 use berth_integration::cni;
 use berth_integration::lab::World;
 use berth_integration::node::Node;
+use berth_integration::wait::{self, Look};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{condition, is_ready, is_unready, none_refused, pair_of, path, renewed};
+use super::{by_node, condition, is_ready, is_unready, none_refused, pair_of, path, renewed};
 use crate::api_pods::{self, PODS, bound, gone};
 use crate::clock_steps::never_unready;
 use crate::kit::{SOON, eventually, shell, spent};
@@ -70,11 +72,13 @@ pub(super) fn flips_nothing() -> Result<()> {
     cluster.request("DELETE", &goes, "application/json", &json!({ "gracePeriodSeconds": 1 }))?;
     let before = cluster.get_json(&path())?;
     File::create(&slow)?;
+    let started_at = Timestamp::now();
     node.agent.start()?;
     let began = Instant::now();
     gone(&cluster, "goes")?;
     spent("a pod that was deleted meanwhile is gone after", began);
     is_told_unheard(&cluster, &node, &before)?;
+    asked_for_pods_first(&cluster, &node, started_at)?;
     while began.elapsed() < SLOW {
         renewed(&cluster, 1)?;
     }
@@ -112,4 +116,28 @@ fn is_told_unheard(cluster: &Cluster, node: &Node, before: &Value) -> Result<()>
     })?;
     let beat = |node: &Value| condition(node, "Ready")["lastHeartbeatTime"].clone();
     cluster.wait_for(&path(), "told to live", |node| beat(node) != beat(before)).map(drop)
+}
+
+/// An agent that was started at this time has asked for its pods before it gave up waiting and told of its node.
+fn asked_for_pods_first(cluster: &Cluster, node: &Node, started_at: Timestamp) -> Result<()> {
+    let first = |events: &[AuditEvent], verbs: &[&str], kind: &str| {
+        let fits = |event: &&AuditEvent| verbs.iter().any(|verb| event.is(verb, kind));
+        let time = |event: &AuditEvent| event.request_received_timestamp.parse::<Timestamp>().ok();
+        // Watches of the agent before are told of when they end.
+        events.iter().filter(fits).filter_map(time).filter(|time| *time >= started_at).min()
+    };
+    let (pods, told) = wait::until("pods to be asked for and the node to be told", SOON, || {
+        let events = by_node(cluster)?;
+        let pods = first(&events, &["list", "watch"], "pods");
+        Ok(match (pods, first(&events, &["patch"], "nodes/status")) {
+            (Some(pods), Some(told)) => Look::Ready((pods, told)),
+            seen => Look::NotYet(format!("{seen:?}")),
+        })
+    })?;
+    let said = node.agent.said()?;
+    let line = said.lines().find(|line| line.contains(UNHEARD)).context("it has not given up")?;
+    let time = line.split_whitespace().next().unwrap_or_default();
+    let gave_up = time.parse::<Timestamp>().with_context(|| line.to_owned())?;
+    ensure!(pods < gave_up && pods < told, "pods at {pods}, gave up at {gave_up}, told at {told}");
+    Ok(())
 }
