@@ -1,7 +1,11 @@
 //! Pods that an API server has bound to a node on which they may not begin.
 
+use std::thread;
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
+use berth_integration::cluster::faults::{Fault, Faults, Of, Rule, Verb};
 use berth_integration::cluster::{self, Cluster};
 use berth_integration::kubelet::{self, Kubelet};
 use berth_integration::lab::World;
@@ -10,7 +14,7 @@ use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
-use crate::kit::{SOON, shell, sleeper, with};
+use crate::kit::{SOON, eventually, shell, sleeper, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -25,6 +29,8 @@ pub(crate) fn tests() -> Vec<Test> {
 const PODS: &str = "/api/v1/namespaces/default/pods";
 /// Beside it, pods of the API have to tolerate it.
 const TAINT: &str = "--register-with-taints=dedicated=yes:NoExecute";
+/// How long the API server does not answer about the node, which is far longer than it takes to ask for pods.
+const HELD: Duration = Duration::from_secs(2);
 
 fn path(pod: &str) -> String {
     format!("{PODS}/{pod}")
@@ -401,15 +407,23 @@ fn labels() -> Result<()> {
     cluster.end()
 }
 
-/// A node's object and a pod that its taint keeps out are there before the agent, which may hear of the pod first.
-fn kept_out(cluster: &Cluster, node: &mut Node) -> Result<()> {
+/// A node's object and a pod that its taint keeps out are there before the agent, which asks for its pods when it has heard of the node.
+fn kept_out(cluster: &Cluster, faults: &Faults, node: &mut Node) -> Result<()> {
+    let of = |path| Of::new(&Verb::LISTS, path);
+    let (nodes, pods) = (of("/api/v1/nodes"), of("/api/v1/pods"));
     let taint = json!({ "key": "theirs", "value": "x", "effect": "NoExecute" });
     let object = json!({
         "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE_NAME }, "spec": { "taints": [taint] },
     });
     cluster.create("/api/v1/nodes", &object)?;
     cluster.create(PODS, &bound(NODE_NAME, "tainted", json!({ "tolerations": [] })))?;
+    faults.set(&[Rule::always(&nodes, Fault::Held)]);
     node.agent.start()?;
+    eventually("the node to be asked for", &true, || Ok(!faults.asked(&nodes).is_empty()))?;
+    thread::sleep(HELD);
+    let early = faults.asked(&pods);
+    ensure!(early.is_empty(), "nobody has told of the node: {early:?}");
+    faults.set(&[]);
     let tainted = cluster.wait_for(&path("tainted"), "refused", has_failed)?;
     same("why", &tainted["status"]["reason"], &json!("TaintToleration"))?;
     let records = Records::open()?;
@@ -421,7 +435,11 @@ fn kept_out(cluster: &Cluster, node: &mut Node) -> Result<()> {
 /// A pod that the node keeps out, one that asks for what this version does not do, and one whose name another has.
 fn not_taken() -> Result<()> {
     let (cluster, mut node) = prepare(json!({}), &[])?;
-    kept_out(&cluster, &mut node)?;
+    let kubeconfig = cluster.node_kubeconfig(NODE_NAME)?;
+    let faults = Faults::start(&cluster, &kubeconfig)?;
+    let through = cluster.kubeconfig_through(&kubeconfig, faults.at())?;
+    node.agent.set_flags(&[format!("--kubeconfig={}", through.display())]);
+    kept_out(&cluster, &faults, &mut node)?;
     let volume = json!({ "name": "v", "nfs": { "server": "192.0.2.99", "path": "/" } });
     cluster.create(PODS, &bound(NODE_NAME, "remote", json!({ "volumes": [volume] })))?;
     let waits = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"].is_object();
@@ -467,5 +485,6 @@ fn not_taken() -> Result<()> {
     node.remove("web")?;
     gone(&cluster, &name)?;
     node.end()?;
+    drop(faults);
     cluster.end()
 }
