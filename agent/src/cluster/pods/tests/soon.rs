@@ -1,23 +1,45 @@
 //! How soon the API server is told what a pod is. The clock stands still while anything works: no machine is too busy for that.
 
+use std::sync::Mutex;
+
 use super::*;
 
 /// The longest time until the server is told.
 const WITHIN: Duration = Duration::from_millis(50);
 
+/// Puts a patch into a status, as far as these tests need it.
+fn merge(status: &mut Value, patch: &Value) {
+    for (key, value) in patch.as_object().unwrap() {
+        if key != "conditions" {
+            status[key] = value.clone();
+            continue;
+        }
+        let mut all = status[key].as_array().cloned().unwrap_or_default();
+        for changed in value.as_array().unwrap() {
+            all.retain(|one| one["type"] != changed["type"]);
+            all.push(changed.clone());
+        }
+        status[key] = all.into();
+    }
+}
+
 /// A server that has one pod; when its status is patched, and to which phase.
 fn patched(patches: mpsc::Sender<(Instant, String)>) -> Client {
+    let has = Arc::new(Mutex::new((0, json!({}))));
     Client::new(
         tower::service_fn(move |request: Request<Body>| {
-            let patches = patches.clone();
+            let (patches, has) = (patches.clone(), Arc::clone(&has));
             async move {
                 let pieces = if request.method() == http::Method::PATCH {
                     let sent = request.into_body().collect().await.unwrap().to_bytes();
                     let sent: Value = serde_json::from_slice(&sent).unwrap();
                     let phase = sent["status"]["phase"].as_str().unwrap_or_default().to_owned();
                     patches.send((Instant::now(), phase)).await.unwrap();
-                    let mut answer = pod(0, 1);
-                    answer["status"] = sent["status"].clone();
+                    let mut has = has.lock().unwrap();
+                    has.0 += 1;
+                    merge(&mut has.1, &sent["status"]);
+                    let mut answer = pod(0, has.0);
+                    answer["status"] = has.1.clone();
                     stream::iter([Bytes::from(answer.to_string())]).boxed()
                 } else {
                     let mark = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"resourceVersion": "1",
