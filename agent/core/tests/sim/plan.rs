@@ -265,7 +265,7 @@ fn main_containers_start_in_order_and_do_not_wait_for_those_that_wait() {
     };
     assert_eq!(planned(&base()).steps, [Step::Start(name("web"))]);
     let mut life = base();
-    image(&mut life, ImageUse::Pulling { is_early: false });
+    image(&mut life, ImageUse::Pulling { is_early: false, secret_changed: false });
     assert_eq!(planned(&life).steps, [], "the first is on its way");
     let mut life = base();
     let retry = failed(FailureKind::Config, Duration::from_secs(10));
@@ -280,7 +280,7 @@ fn an_image_is_looked_for_early_and_once_more_in_its_containers_turn() {
     let inspect = || vec![Step::Inspect(name("web"))];
     let pull = || vec![Step::Pull(name("web"))];
     let announce = || vec![Step::BackOffPull(pods::container("web").image)];
-    let pulling = || ImageUse::Pulling { is_early: true };
+    let pulling = || ImageUse::Pulling { is_early: true, secret_changed: false };
     let cases = [
         (IfNotPresent, ImageUse::Wanted, None, inspect(), inspect()),
         (Never, ImageUse::Wanted, None, inspect(), inspect()),

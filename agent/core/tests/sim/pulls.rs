@@ -206,9 +206,13 @@ fn with_secret() -> Pod {
     pod
 }
 
-fn changed(run: &mut Run, kind: ObjectKind, name: &str) {
+fn tell_changed(run: &mut Run, kind: ObjectKind, name: &str) {
     let object = ObjectKey { kind, namespace: "default".into(), name: name.into() };
     run.handle(Event::ObjectChanged { object, pods: vec![uid("web")] });
+}
+
+fn changed(run: &mut Run, kind: ObjectKind, name: &str) {
+    tell_changed(run, kind, name);
     run.settle();
 }
 
@@ -245,4 +249,21 @@ fn a_pull_secret_that_is_mended_is_used_at_once() {
     assert_eq!((waits_for(&run, "web"), pulls(&run)), ("no accounts".to_owned(), 1));
     changed(&mut run, ObjectKind::Secret, "s");
     assert!(run.world.running(&uid("web"), "main").is_some());
+}
+
+/// As when a Secret is made a moment after its pod.
+#[test]
+fn a_pull_that_fails_is_not_waited_for_when_its_secret_came_meanwhile() {
+    for kind in [FailureKind::ImagePull, FailureKind::Config] {
+        let mut run = Run::new();
+        run.want(with_secret());
+        settle_but_pulls(&mut run);
+        let pull = run.open.pop_front().expect("the pull");
+        tell_changed(&mut run, ObjectKind::Secret, "s");
+        run.world.registry.insert(late());
+        run.finished.push_back((pull.op(), Err(failure(kind, "no accounts"))));
+        run.settle();
+        assert_eq!(pulls(&run), 2, "{kind:?}");
+        assert!(run.world.running(&uid("web"), "main").is_some(), "{kind:?}");
+    }
 }

@@ -32,6 +32,9 @@ const PULL_BACKOFF_MAX: Duration = Duration::from_secs(300);
 /// `k8s.io/client-go/util/flowcontrol/backoff.go`).
 const PULL_BACKOFF_COUNTS: Duration = PULL_BACKOFF_MAX.saturating_mul(2);
 
+/// Reason of an image that is not on the node and may not be pulled.
+const NEVER_PULL: &str = "ErrImageNeverPull";
+
 /// Delay until an image that may not be pulled is looked for again, as the kubelet's next sync after an error would.
 const NEVER_PULL_RETRY: Duration = Duration::from_secs(10);
 
@@ -55,6 +58,8 @@ pub enum ImageUse {
     Pulling {
         /// Whether it was asked for before its container's turn.
         is_early: bool,
+        /// Whether a pull secret has come or changed meanwhile: the pull may have begun without it.
+        secret_changed: bool,
     },
     /// On the node.
     Ready(Arc<ImageInfo>),
@@ -117,7 +122,7 @@ impl PodMachine {
         let text = format!("Pulling image {:?}", container.image.as_str());
         self.notes.push(about(name, Severity::Normal, "Pulling", text));
         let is_early = !is_in_turn(&self.life, &container);
-        self.use_image(name, ImageUse::Pulling { is_early });
+        self.use_image(name, ImageUse::Pulling { is_early, secret_changed: false });
     }
 
     fn wanted(&self, image: &ImageRef) -> WantedImage {
@@ -135,8 +140,8 @@ impl PodMachine {
         self.notes.push(about_pod(Severity::Warning, "FailedToRetrieveImagePullSecret", text));
     }
 
-    /// A Secret has changed or come. Where images of the pod are pulled with it, none of them waits for what failed before. The next wait
-    /// is as long as it would have been.
+    /// A Secret has changed or come. Where images of the pod are pulled with it, none of them waits for what failed before, nor for a pull
+    /// under way that fails. The next wait is as long as it would have been.
     pub(in crate::pod) fn pull_secret_changed(&mut self, object: &ObjectKey, now: Mono) {
         let Life { spec, actual, .. } = &mut self.life;
         let is_in_it = object.kind == ObjectKind::Secret && object.namespace == spec.name.namespace;
@@ -147,8 +152,13 @@ impl PodMachine {
             backoff.ends_at = backoff.ends_at.min(now);
         }
         for run in actual.containers.values_mut() {
-            if let Run::Preparing(Preparing { image: ImageUse::Refused { retry, .. }, .. }) = run {
-                retry.end_wait(FailureKind::Config, now);
+            let Run::Preparing(Preparing { image, .. }) = run else { continue };
+            match image {
+                ImageUse::Pulling { secret_changed, .. } => *secret_changed = true,
+                ImageUse::Refused { reason, retry } if reason != NEVER_PULL => {
+                    retry.end_wait(FailureKind::Config, now);
+                }
+                _ => {}
             }
         }
     }
@@ -206,7 +216,7 @@ impl PodMachine {
                 self.notes.push(about(name, Severity::Warning, "Failed", "Error: ErrImageNeverPull"));
                 let failure = Failure::new(FailureKind::Config, message);
                 let retry = Retry { failure, at: now + NEVER_PULL_RETRY, tries: 1 };
-                ImageUse::Refused { reason: "ErrImageNeverPull".into(), retry }
+                ImageUse::Refused { reason: NEVER_PULL.into(), retry }
             }
             Ok(None) => ImageUse::Missing,
             Err(failure) if is_early && failure.kind != FailureKind::RuntimeDown => ImageUse::Postponed,
@@ -258,7 +268,7 @@ impl PodMachine {
             return;
         }
         let Run::Preparing(preparing) = self.life.run(name) else { return };
-        let ImageUse::Pulling { is_early } = preparing.image else { return };
+        let ImageUse::Pulling { is_early, secret_changed } = preparing.image else { return };
         let quoted = format!("{:?}", image.as_str());
         match result {
             Ok(info) => {
@@ -284,7 +294,10 @@ impl PodMachine {
                 let text = format!("Error: {}", failure.message);
                 self.notes.push(about(name, Severity::Warning, "Failed", text));
                 let reason = failure.message.clone().into();
-                let retry = Retry::after(failure.clone(), 0, now);
+                let mut retry = Retry::after(failure.clone(), 0, now);
+                if secret_changed {
+                    retry.end_wait(FailureKind::Config, now);
+                }
                 self.use_image(name, ImageUse::Refused { reason, retry });
             }
             Err(failure) => {
@@ -292,6 +305,9 @@ impl PodMachine {
                 self.notes.push(about(name, Severity::Warning, "Failed", text));
                 self.notes.push(about(name, Severity::Warning, "Failed", "Error: ErrImagePull"));
                 self.back_off_from(image, failure, now);
+                if secret_changed && let Some(backoff) = self.life.actual.pull_backoffs.get_mut(image) {
+                    backoff.ends_at = now;
+                }
                 self.use_image(name, ImageUse::Missing);
             }
         }
