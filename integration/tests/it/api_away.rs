@@ -142,6 +142,13 @@ fn watches(cluster: &Cluster, secret: &str, stage: &str) -> Result<usize> {
     Ok(cluster.audit()?.iter().filter(is_one).count())
 }
 
+/// The agent has heard of services, which each start of a container needs, and of what it asked for before: a pod that was made later runs.
+fn services_are_heard(cluster: &Cluster) -> Result<()> {
+    let main = shell("main", "exec sleep infinity", json!({}));
+    cluster.create(PODS, &bound("later", json!({ "containers": [main] }))?)?;
+    cluster.wait_for(&path("later"), "ready", is_ready).map(drop)
+}
+
 /// A container of an earlier agent ends while the server is away. Of another one, which never runs again, nothing is asked.
 fn begun_earlier() -> Result<()> {
     let (mut cluster, mut node) = start(Settings::default())?;
@@ -157,6 +164,7 @@ fn begun_earlier() -> Result<()> {
     node.agent.start()?;
     eventually("the secret to be followed once more", &2, || followed(&cluster, "again"))?;
     let again = node.ready("again")?;
+    services_are_heard(&cluster)?;
     cluster.kill_api_server()?;
     go_on(&again, "main", "door")?;
     let again =
@@ -167,7 +175,7 @@ fn begun_earlier() -> Result<()> {
     let is_told = |pod: &Value| restarts(pod, "main") == 1 && is_ready(pod);
     cluster.wait_for(&path("again"), "told", is_told)?;
     same("how often the other's secret was followed", followed(&cluster, "once")?, 1)?;
-    for name in ["again", "once"] {
+    for name in ["again", "once", "later"] {
         cluster.request("DELETE", &path(name), "application/json", &json!({}))?;
         gone(&cluster, name)?;
     }

@@ -193,7 +193,7 @@ fn no_network() -> Result<()> {
     node.apply("wired", &sleeper("wired"))?;
     node.ready("host")?;
     node.wait("wired", "told about the network", POD_LIMIT, |pod| {
-        events_say(pod, "NetworkNotReady") && pod.to_string().contains("cni plugin not initialized")
+        events_say(pod, "NetworkNotReady") && events_say(pod, "cni plugin not initialized")
     })?;
     fs::write(file, kept)?;
     node.ready("wired")?;

@@ -153,6 +153,9 @@ fn without_the_server(cluster: &mut Cluster, node: &mut Node) -> Result<()> {
     node.agent.start()?;
     eventually("the secret to be followed", &true, || Ok(followed(cluster, "account")? > before))?;
     let has = node.ready("has")?;
+    // The agent has heard of services, which each start of a container needs, and of what it asked for before.
+    cluster.create(PODS, &pod("later", &["account"]))?;
+    cluster.wait_for(&path("later"), "ready", is_ready)?;
     cluster.kill_api_server()?;
     go_on(&has, "main", "door")?;
     node.wait("has", "restarted", POD_LIMIT, |pod| pod.restarts("main") == 1 && pod.is_ready())?;
@@ -214,7 +217,7 @@ fn of_whom() -> Result<()> {
         }
         same("processes that tell a password", canary.processes(agent)?, Vec::new())?;
     }
-    for name in ["has", "same", "bare", "wrong", "missing", "broken"] {
+    for name in ["has", "same", "bare", "wrong", "missing", "broken", "later"] {
         cluster.request("DELETE", &path(name), "application/json", &json!({}))?;
         cluster.wait_gone(&path(name))?;
     }
