@@ -158,7 +158,12 @@ impl PodMachine {
                 ImageUse::Refused { reason, retry } if reason != NEVER_PULL => {
                     retry.end_wait(FailureKind::Config, now);
                 }
-                _ => {}
+                ImageUse::Wanted
+                | ImageUse::Postponed
+                | ImageUse::Inspecting { .. }
+                | ImageUse::Missing
+                | ImageUse::Ready(_)
+                | ImageUse::Refused { .. } => {}
             }
         }
     }
