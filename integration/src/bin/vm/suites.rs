@@ -42,7 +42,7 @@ const SUITES: [Suite; 5] = [
         only: |_| &[],
         systemd: false,
         not_in_uml: &[(
-            "memory_is_flat_over_many_lives::berth",
+            "memory_is_flat_over_many_lives",
             "its ten thousand lives take minutes there, and know no cgroup",
         )],
     },
