@@ -98,7 +98,16 @@ fn unsafe_lives_in_sys() {
 /// Invariant 7: what must survive a crash of a process survives it without a disk.
 #[test]
 fn nothing_of_ours_waits_for_a_disk() {
-    let calls = ["sync_all(", "sync_data(", "fsync(", "fdatasync(", "syncfs(", "O_SYNC", "O_DSYNC"];
+    let calls = [
+        "sync_all(",
+        "sync_data(",
+        "fsync(",
+        "fdatasync(",
+        "syncfs(",
+        "sync_file_range(",
+        "O_SYNC",
+        "O_DSYNC",
+    ];
     let ours = ["agent", "cni", "shim"].map(|part| root().join(part));
     let count = |path: &Path| {
         let text = without_comments(&fs::read_to_string(path).expect("a source file"));

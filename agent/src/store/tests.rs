@@ -428,29 +428,6 @@ fn times_of_another_boot_have_passed() {
     assert_eq!(back, expected);
 }
 
-/// Invariant 7: what must survive a crash of the machine lives elsewhere, so nothing here waits for a disk.
-#[test]
-fn nothing_in_the_agent_asks_for_a_sync() {
-    let mut folders = vec![PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src")];
-    let mut read = 0;
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            // No pod waits for a certificate.
-            } else if !path.ends_with("tests.rs") && !path.ends_with("cluster/certificates/store.rs") {
-                let text = fs::read_to_string(&path).unwrap();
-                for call in ["sync_all", "sync_data", "fsync", "fdatasync", "syncfs", "sync_file_range"] {
-                    assert!(!text.contains(&format!("{call}(")), "{}: {call}", path.display());
-                }
-                read += 1;
-            }
-        }
-    }
-    assert!(read > 80, "only {read} files were read");
-}
-
 /// What can be a manifest can be read back.
 #[test]
 fn the_largest_manifest_is_read_back() {
