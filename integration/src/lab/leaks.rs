@@ -94,9 +94,12 @@ fn subdirectories(dir: &Path) -> Result<Vec<PathBuf>> {
     };
     let mut found = Vec::new();
     for entry in entries {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            found.push(entry.path());
+        match entry.and_then(|entry| Ok((entry.file_type()?, entry.path()))) {
+            Ok((kind, path)) if kind.is_dir() => found.push(path),
+            Ok(_file) => {}
+            // A process that ends while `/proc` is read is listed without a kind, and a cgroup that goes has no entries.
+            Err(failure) if failure.kind() == ErrorKind::NotFound => {}
+            Err(failure) => return Err(failure).with_context(|| format!("read {}", dir.display())),
         }
     }
     Ok(found)
