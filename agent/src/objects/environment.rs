@@ -4,8 +4,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use berth_core::{
+    derived::references::{Named, OfObject, of_environment},
     oci::ObjectValues,
-    spec::{Container, EnvFrom, EnvSource, EnvVar, ObjectKey, ObjectKeyRef, ObjectKind, Pod, Source},
+    spec::{Container, ObjectKeyRef, ObjectKind, Pod, Source},
 };
 use futures::stream::{FuturesOrdered, StreamExt as _};
 
@@ -38,7 +39,7 @@ pub async fn environment(
     for (name, value) in &values.services {
         take(name.len() + value.len())?;
     }
-    let (mut variables, mut asked) = (of_objects(container).into_iter(), FuturesOrdered::new());
+    let (mut variables, mut asked) = (of_environment(container), FuturesOrdered::new());
     loop {
         while asked.len() < AT_ONCE
             && let Some(variable) = variables.next()
@@ -71,34 +72,12 @@ pub async fn environment(
     }
 }
 
-/// What is made of an object.
-#[derive(Debug, Clone, Copy)]
-enum OfObject<'a> {
-    /// A variable for each key.
-    All(&'a EnvFrom),
-    /// A variable, by its place, for a key.
-    Key(usize, &'a EnvVar, &'a ObjectKeyRef),
-}
-
-fn of_objects(container: &Container) -> Vec<OfObject<'_>> {
-    let all = container.env_from.iter().map(OfObject::All);
-    let keys = container.env.iter().enumerate().filter_map(|(index, variable)| match &variable.source {
-        EnvSource::Key(wanted) => Some(OfObject::Key(index, variable, wanted)),
-        EnvSource::Value(_) | EnvSource::Field(_) | EnvSource::Resource(_) => None,
-    });
-    all.chain(keys).collect()
-}
-
 async fn ask<'a>(
     objects: &Objects,
     pod: &Pod,
     variable: OfObject<'a>,
 ) -> (OfObject<'a>, Result<Option<Arc<Content>>, ObjectError>) {
-    let (kind, name, optional) = match variable {
-        OfObject::All(from) => (from.kind, &from.name, from.optional),
-        OfObject::Key(_, _, wanted) => (wanted.kind, &wanted.name, wanted.optional),
-    };
-    (variable, read(objects, pod, kind, name, optional).await)
+    (variable, read(objects, pod, variable.object()).await)
 }
 
 fn no_key(pod: &Pod, wanted: &ObjectKeyRef) -> ObjectError {
@@ -113,15 +92,9 @@ fn no_key(pod: &Pod, wanted: &ObjectKeyRef) -> ObjectError {
 }
 
 /// `None` where the object is missing and may be.
-async fn read(
-    objects: &Objects,
-    pod: &Pod,
-    kind: ObjectKind,
-    name: &str,
-    optional: bool,
-) -> Result<Option<Arc<Content>>, ObjectError> {
-    let key = ObjectKey { kind, namespace: pod.name.namespace.clone(), name: name.to_owned() };
-    let found = objects.get(&pod.uid, &key).await?;
+async fn read(objects: &Objects, pod: &Pod, named: Named<'_>) -> Result<Option<Arc<Content>>, ObjectError> {
+    let Named { kind, name, optional } = named;
+    let found = objects.get(&pod.uid, &pod.object_key(kind, name)).await?;
     if found.is_none() && !optional {
         return Err(ObjectError::NotFound { kind: kind.as_str(), name: name.to_owned() });
     }

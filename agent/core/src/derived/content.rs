@@ -12,11 +12,7 @@ use crate::{
 /// The objects that a volume of the pod shows.
 pub fn objects<'a>(pod: &'a Pod, volume: &'a ContentVolume) -> impl Iterator<Item = ObjectKey> + 'a {
     volume.sources.iter().filter_map(|source| match source {
-        Projection::Object(files) => Some(ObjectKey {
-            kind: files.kind,
-            namespace: pod.name.namespace.clone(),
-            name: files.name.clone(),
-        }),
+        Projection::Object(files) => Some(pod.object_key(files.kind, &files.name)),
         Projection::Downward(_) | Projection::Token(_) => None,
     })
 }

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Container, PodSecurity, QosClass, Quantities, Resources, Scheduling, Volume};
+use super::{
+    Container, ObjectKey, ObjectKind, PodSecurity, QosClass, Quantities, Resources, Scheduling, Volume,
+};
 use crate::id::{PodName, PodUid};
 
 /// One desired pod. Immutable: an update is a new value.
@@ -107,6 +109,12 @@ impl Pod {
     /// Init containers, then main containers.
     pub fn all_containers(&self) -> impl Iterator<Item = &Arc<Container>> {
         self.init_containers.iter().chain(&self.containers)
+    }
+
+    /// An object that it names.
+    #[must_use]
+    pub fn object_key(&self, kind: ObjectKind, name: &str) -> ObjectKey {
+        ObjectKey { kind, namespace: self.name.namespace.clone(), name: name.to_owned() }
     }
 
     /// Whether the pod is protected from eviction (static, or of system priority).
