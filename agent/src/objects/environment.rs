@@ -4,21 +4,23 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use berth_core::{
-    derived::references::{Named, OfObject, of_environment},
+    derived::references::{OfObject, of_environment},
     oci::ObjectValues,
     spec::{Container, ObjectKeyRef, ObjectKind, Pod, Source},
 };
 use futures::stream::{FuturesOrdered, StreamExt as _};
 
-use super::{Content, ObjectError, Objects, services};
+use super::{
+    Content, ObjectError, Objects,
+    asked::{ask_more, read},
+    services,
+};
 
 /// Most bytes that a container's environment has of objects and services: more than the kernel lets a program begin with
 /// (execve(2)).
 const BYTES_MAX: usize = 8 << 20;
 /// What a variable counts beside its name and value: about what it takes in memory, which bounds their number as well.
 const VARIABLE_BYTES: usize = 128;
-/// Objects that are asked for at once: what has come of those that wait for an earlier one is kept beyond the bound.
-const AT_ONCE: usize = 16;
 
 /// Reads what the environment of a container needs of the API server.
 ///
@@ -41,11 +43,7 @@ pub async fn environment(
     }
     let (mut variables, mut asked) = (of_environment(container), FuturesOrdered::new());
     loop {
-        while asked.len() < AT_ONCE
-            && let Some(variable) = variables.next()
-        {
-            asked.push_back(ask(objects, pod, variable));
-        }
+        ask_more(&mut asked, variables.by_ref().map(|variable| ask(objects, pod, variable)));
         let Some((variable, found)) = asked.next().await else { return Ok(values) };
         let found = found?;
         match variable {
@@ -89,16 +87,6 @@ fn no_key(pod: &Pod, wanted: &ObjectKeyRef) -> ObjectError {
         },
         object: format!("{}/{}", pod.name.namespace, wanted.name),
     }
-}
-
-/// `None` where the object is missing and may be.
-async fn read(objects: &Objects, pod: &Pod, named: Named<'_>) -> Result<Option<Arc<Content>>, ObjectError> {
-    let Named { kind, name, optional } = named;
-    let found = objects.get(&pod.uid, &pod.object_key(kind, name)).await?;
-    if found.is_none() && !optional {
-        return Err(ObjectError::NotFound { kind: kind.as_str(), name: name.to_owned() });
-    }
-    Ok(found)
 }
 
 async fn links(objects: &Objects, pod: &Pod) -> Result<BTreeMap<String, String>, ObjectError> {

@@ -4,6 +4,7 @@
 //! with those of others' pods, and known as it was last seen while the API server is away. Their content is given to whoever
 //! makes a volume or a container of a pod, and goes nowhere else: the core knows names and that something has changed.
 
+mod asked;
 mod cache;
 mod content;
 mod environment;

@@ -14,16 +14,17 @@ use berth_core::{
     derived::{
         content::fs_user,
         downward::{self, DownwardError},
+        references::Named,
     },
     spec::{
-        ContentVolume, DownwardFile, DownwardSource, ObjectFiles, ObjectKey, ObjectKind, Pod, Projection,
-        TokenFile,
+        ContentVolume, DownwardFile, DownwardSource, ObjectFiles, ObjectKind, Pod, Projection, TokenFile,
     },
 };
 use futures::stream::{FuturesOrdered, StreamExt as _};
 
 use super::{
     Content, ObjectError, Objects,
+    asked::{ask_more, read},
     tokens::{Token, TokenKey},
 };
 use crate::{hidden::Hidden, volumes::ContentFile};
@@ -31,9 +32,6 @@ use crate::{hidden::Hidden, volumes::ContentFile};
 /// Most bytes in one volume: as many as 64 objects of the largest size have. The kubelet has no bound; a message to a worker holds
 /// this much as base64.
 const BYTES_MAX: usize = 64 << 20;
-
-/// Sources that are asked for at once: what has come of those that wait for an earlier one is kept beyond the bound of the volume.
-const AT_ONCE: usize = 16;
 
 /// Mode of a token that only its owner reads.
 const TOKEN_MODE: u32 = 0o600;
@@ -64,11 +62,8 @@ pub async fn gather(
     let (mut sources, mut tokens, mut asked) =
         (volume.sources.iter(), BTreeSet::new(), FuturesOrdered::new());
     loop {
-        while asked.len() < AT_ONCE
-            && let Some(source) = sources.next()
-        {
-            asked.push_back(ask(objects, pod, source, is_new(source, &mut tokens)));
-        }
+        let questions = sources.by_ref().map(|source| ask(objects, pod, source, is_new(source, &mut tokens)));
+        ask_more(&mut asked, questions);
         let Some(asked) = asked.next().await else { break };
         let files = match asked {
             Asked::Object(wanted, found) => {
@@ -117,7 +112,11 @@ fn is_new<'a>(source: &'a Projection, tokens: &mut BTreeSet<(Option<&'a str>, i6
 
 async fn ask<'a>(objects: &Objects, pod: &Pod, source: &'a Projection, is_new: bool) -> Asked<'a> {
     match source {
-        Projection::Object(wanted) => Asked::Object(wanted, read(objects, pod, wanted).await),
+        Projection::Object(wanted) => {
+            let ObjectFiles { kind, name, optional, .. } = wanted;
+            let named = Named { kind: *kind, name, optional: *optional };
+            Asked::Object(wanted, read(objects, pod, named).await)
+        }
         Projection::Downward(wanted) => Asked::Downward(wanted),
         Projection::Token(wanted) if is_new => Asked::Token(wanted, Some(token(objects, pod, wanted).await)),
         Projection::Token(wanted) => Asked::Token(wanted, None),
@@ -126,21 +125,6 @@ async fn ask<'a>(objects: &Objects, pod: &Pod, source: &'a Projection, is_new: b
 
 fn size(file: &ContentFile) -> usize {
     file.bytes.len() + file.path.len()
-}
-
-/// What is in the object; nothing where there is none and need not be.
-async fn read(
-    objects: &Objects,
-    pod: &Pod,
-    wanted: &ObjectFiles,
-) -> Result<Option<Arc<Content>>, ObjectError> {
-    let ObjectFiles { kind, name, optional, .. } = wanted;
-    let key = ObjectKey { kind: *kind, namespace: pod.name.namespace.clone(), name: name.clone() };
-    let found = objects.get(&pod.uid, &key).await?;
-    if found.is_none() && !optional {
-        return Err(ObjectError::NotFound { kind: kind.as_str(), name: name.clone() });
-    }
-    Ok(found)
 }
 
 fn of_object(

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     config::tests::{facts, load_text},
     manifest::pod_from_json,
-    objects::fake::Fake,
+    objects::{asked::AT_ONCE, fake::Fake},
 };
 
 const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
