@@ -9,7 +9,6 @@ mod facts;
 use std::{sync::Arc, time::Duration};
 
 use berth_core::{
-    cluster::node::Note,
     effect::{Act, Effect, NodeAct},
     event::{Event, Outcome},
     failure::{Failure, FailureKind},
@@ -24,7 +23,7 @@ use self::facts::Facts;
 use crate::{
     causes::with_causes,
     clock,
-    cluster::Sinks,
+    cluster::{Sinks, node::Notes},
     effects::{self, Host},
     store::{Store, StoreError},
     view::View,
@@ -46,6 +45,7 @@ pub struct NodeLoop {
     view: View,
     /// Who tells the API server.
     sinks: Option<Sinks>,
+    notes: Notes,
     /// Whether what changes on the node could be read when it was last looked at.
     facts: Option<Facts>,
     looked_at: Option<Instant>,
@@ -65,7 +65,9 @@ impl NodeLoop {
         sender: mpsc::Sender<Event>,
     ) -> Self {
         let reader = facts::Reader::of(host.config.live.clone());
-        Self { node, host, store, view, sinks, facts: None, looked_at: None, reader, sender }
+        let recorder = sinks.as_ref().map(|sinks| sinks.recorder.clone());
+        let notes = Notes::of(&host.config.node.name, recorder);
+        Self { node, host, store, view, sinks, notes, facts: None, looked_at: None, reader, sender }
     }
 
     /// Runs until it is cancelled. Pods go on.
@@ -139,7 +141,7 @@ impl NodeLoop {
 
     fn begin(&mut self, effect: Effect) {
         let (op, pod, act) = match effect {
-            Effect::Node { act: NodeAct::Note(note), .. } => return self.tell_of_node(note),
+            Effect::Node { act: NodeAct::Note(note), .. } => return self.notes.tell(note),
             Effect::Node { .. } => return effects::start(&self.host, effect, &self.sender),
             Effect::Pod { op, pod, act } => (op, pod, act),
         };
@@ -183,13 +185,6 @@ impl NodeLoop {
                 self.view.note(&pod, note.event);
             }
             act => effects::start(&self.host, Effect::Pod { op, pod, act }, &self.sender),
-        }
-    }
-
-    fn tell_of_node(&self, note: Note) {
-        tracing::info!(reason = note.reason, message = note.message, "node event");
-        if let Some(sinks) = &self.sinks {
-            sinks.note_of_node(&self.host.config.node.name, note);
         }
     }
 

@@ -1,6 +1,6 @@
-//! What the node loop tells of pods, and of the node for their sake.
+//! What the node loop tells of pods.
 
-use berth_core::{cluster::node, id::PodUid, pod::port::status::Published, status::Note};
+use berth_core::{id::PodUid, pod::port::status::Published, status::Note};
 
 use super::{Recorder, Reports};
 
@@ -27,10 +27,5 @@ impl Sinks {
     /// Something happened to a pod.
     pub fn note(&self, uid: &PodUid, note: &Note) {
         self.recorder.pod(uid, note);
-    }
-
-    /// Something happened to the node of this name.
-    pub fn note_of_node(&self, name: &str, note: node::Note) {
-        self.recorder.node(name, note);
     }
 }

@@ -89,7 +89,7 @@ mod tests {
         let log = File::from(OwnedFd::from(log.into_std().unwrap()));
         let log = Receiver::from_file_unchecked(log).unwrap();
         let (recorder, mut happened) = Recorder::new();
-        let notes = Notes { recorder, node: "n".to_owned() };
+        let notes = Notes::of("n", Some(recorder));
         let told = tokio::spawn(async move { tell(&log, &notes).await });
         let records =
             ["4,1,2,-;web invoked oom-killer: gfp_mask=0", "3,2,3,-;Out of memory: Killed process 7 (web)"];

@@ -12,6 +12,7 @@ mod keep;
 mod kernel_log;
 mod lease;
 mod machine;
+mod notes;
 mod runtime;
 mod seen;
 
@@ -20,36 +21,21 @@ use std::{path::Path, sync::Arc};
 use berth_core::{
     cluster::{
         csi_node::CsiNode,
-        node::{Handler, Health, Image, NodeSettings, Note, starting},
+        node::{Handler, Health, Image, NodeSettings, starting},
     },
     event::Event,
 };
 use tokio::sync::{mpsc, watch};
 
 pub(super) use self::keep::chance;
-pub use self::seen::NodeObject;
 use self::{addresses::Addresses, csi_node::Initializer, keep::Keeper};
+pub use self::{notes::Notes, seen::NodeObject};
 use super::{Clients, Recorder};
 use crate::{
     config::{Config, CurrentRuntime, RuntimeSettings},
     network::Readiness,
     runtime::Containerd,
 };
-
-/// Where events of the node go.
-#[derive(Debug, Clone)]
-struct Notes {
-    recorder: Recorder,
-    node: String,
-}
-
-impl Notes {
-    /// Tells one.
-    fn tell(&self, note: Note) {
-        tracing::info!(reason = note.reason, message = note.message, "node event");
-        self.recorder.node(&self.node, note);
-    }
-}
 
 /// What the tasks of the node need.
 #[derive(Debug)]
@@ -90,7 +76,7 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
         events,
         is_told,
     } = parts;
-    let notes = Notes { recorder, node: settings.name.clone() };
+    let notes = Notes::of(&settings.name, Some(recorder));
     let resolv_conf = config.live.resolv_conf.as_deref().map(Path::to_string_lossy).unwrap_or_default();
     let told = starting(&config.node.cgroups, config.memory_volumes, &config.node.dns, &resolv_conf);
     told.into_iter().for_each(|note| notes.tell(note));

@@ -61,7 +61,7 @@ pub(super) fn keeper(clients: Clients) -> (Keeper, Kept) {
         network: wired,
         health: heard,
         images: listed,
-        notes: Notes { recorder, node: "n".to_owned() },
+        notes: Notes::of("n", Some(recorder)),
         csi_node: initialized,
         uid,
         made,
