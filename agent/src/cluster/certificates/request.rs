@@ -164,13 +164,6 @@ fn refused(name: &str, why: String) -> CertificateError {
 
 #[cfg(test)]
 mod tests {
-    use base64::engine::general_purpose::STANDARD;
-    use http::{Method, Request, Response};
-    use http_body_util::Full;
-    use hyper::body::Bytes;
-    use kube::client::Body;
-    use serde_json::{Value, json};
-
     use super::*;
     use crate::cluster::certificates::signer::Signer;
 
@@ -192,32 +185,6 @@ c5eTUd6gK8jOtbmarCKA42A5jQk/yCuQAnSbrG98MAhClLa83fL2meiX
         assert_ne!(Wanted::of_client("b").name(&key), wanted.name(&key));
     }
 
-    /// A client of a server that has a request of this name, and has issued this for it.
-    fn with_answered(name: &str, certificates: &str) -> Client {
-        let object = |metadata: Value| {
-            json!({
-                "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
-                "metadata": metadata, "spec": { "request": "", "signerName": "x" },
-                "status": { "certificate": STANDARD.encode(certificates) },
-            })
-        };
-        let mark = json!({ "resourceVersion": "7", "annotations": { "k8s.io/initial-events-end": "true" } });
-        let events = [
-            json!({ "type": "ADDED", "object": object(json!({ "name": name, "resourceVersion": "7" })) }),
-            json!({ "type": "BOOKMARK", "object": object(mark) }),
-        ];
-        let events = events.map(|event| format!("{event}\n")).concat();
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let (code, text) = match *request.method() {
-                Method::POST => (409_u16, r#"{"kind": "Status", "code": 409, "reason": "AlreadyExists"}"#),
-                _ => (200, events.as_str()),
-            };
-            let answer = Response::builder().status(code).body(Full::new(Bytes::from(text.to_owned())));
-            std::future::ready(answer)
-        });
-        Client::new(service, "default")
-    }
-
     #[tokio::test]
     async fn what_was_issued_for_a_request_before_is_taken_as_long_as_it_holds() {
         let (wanted, key) = (Wanted::of_client("a"), KeyPair::from_pem(KEY).unwrap());
@@ -226,7 +193,8 @@ c5eTUd6gK8jOtbmarCKA42A5jQk/yCuQAnSbrG98MAhClLa83fL2meiX
             params.not_after = rcgen::date_time_ymd(until, 1, 1);
             let issued = params.self_signed(&key).unwrap().pem();
             let name = wanted.name(&key);
-            let got = obtain(with_answered(&name, &issued), &wanted, &key, Some(name)).await;
+            let signer = Signer::with_answered(&name, &issued);
+            let got = obtain(signer.clients().get(), &wanted, &key, Some(name)).await;
             let is_ended = matches!(got, Err(CertificateError::Ended(_)));
             assert_eq!((got.is_ok(), is_ended), (is_taken, !is_taken), "until {until}");
         }

@@ -65,6 +65,14 @@ impl Signer {
         Self { verdict: Verdict::Deleted, ..Self::of(2020, 2999) }
     }
 
+    /// It has a request of this name already, for which this was issued.
+    pub(super) fn with_answered(name: &str, certificates: &str) -> Self {
+        let signer = Self::of(2020, 2999);
+        let answered = object(&metadata(name), &with_certificate(certificates));
+        signer.signed.lock().unwrap().push(answered);
+        signer
+    }
+
     /// Clients of it.
     pub(super) fn clients(&self) -> Clients {
         let signer = self.clone();
@@ -73,8 +81,10 @@ impl Signer {
             async move {
                 let (parts, body) = request.into_parts();
                 let sent = body.collect().await.unwrap().to_bytes();
-                let answer = if parts.method == Method::POST { signer.sign(&sent) } else { signer.list() };
-                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(answer))))
+                let (code, answer) =
+                    if parts.method == Method::POST { signer.take(&sent) } else { (200, signer.list()) };
+                let answer = Full::new(Bytes::from(answer));
+                Ok::<_, Infallible>(Response::builder().status(code).body(answer).unwrap())
             }
         });
         Clients::new(Client::new(service, "default"))
@@ -85,16 +95,26 @@ impl Signer {
         self.signed.lock().unwrap().len()
     }
 
-    fn sign(&self, sent: &[u8]) -> String {
+    /// Takes a request, unless there is one of its name: code and body of the answer.
+    fn take(&self, sent: &[u8]) -> (u16, String) {
         let sent: CertificateSigningRequest = serde_json::from_slice(sent).unwrap();
+        let is_known = |one: &Value| one["metadata"]["name"].as_str() == sent.metadata.name.as_deref();
+        if self.signed.lock().unwrap().iter().any(is_known) {
+            let conflict = json!({ "kind": "Status", "code": 409, "reason": "AlreadyExists" });
+            return (409, conflict.to_string());
+        }
+        (201, self.sign(&sent))
+    }
+
+    fn sign(&self, sent: &CertificateSigningRequest) -> String {
         let status = match self.verdict {
-            Verdict::Issued => self.issued(key_of(&sent)),
+            Verdict::Issued => self.issued(key_of(sent)),
             Verdict::OfAnotherKey => self.issued(KeyPair::generate().unwrap().der_bytes().to_vec()),
             Verdict::Condition(kind) => with_condition(kind),
             Verdict::Deleted => json!({}),
         };
         let mut signed = self.signed.lock().unwrap();
-        let metadata = json!({ "name": format!("csr-{}", signed.len()), "resourceVersion": "7" });
+        let metadata = metadata(&format!("csr-{}", signed.len()));
         signed.push(object(&metadata, &status));
         signed[signed.len() - 1].to_string()
     }
@@ -107,7 +127,7 @@ impl Signer {
         let own = CertificateParams::new(Vec::new()).unwrap();
         let issuer = Issuer::new(own, KeyPair::generate().unwrap());
         let issued = params.signed_by(&Asked(key), &issuer).unwrap().pem();
-        json!({ "certificate": STANDARD.encode(issued) })
+        with_certificate(&issued)
     }
 
     /// All requests, as a stream, and the end of each where they are deleted.
@@ -121,11 +141,20 @@ impl Signer {
     }
 }
 
+fn metadata(name: &str) -> Value {
+    json!({ "name": name, "resourceVersion": "7" })
+}
+
 fn object(metadata: &Value, status: &Value) -> Value {
     json!({
         "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": metadata,
         "spec": { "request": "", "signerName": "x" }, "status": status,
     })
+}
+
+/// The status of a request for which this was issued.
+fn with_certificate(certificates: &str) -> Value {
+    json!({ "certificate": STANDARD.encode(certificates) })
 }
 
 /// The status of a request with a condition of this type.
