@@ -1,11 +1,8 @@
 //! Credentials for one pull: containerd asks for them on a stream, and is told them for the image's own registry and
 //! for the hosts that the settings of that registry name.
 
-use std::time::Duration;
-
 use berth_core::failure::Failure;
 use containerd_client::{
-    services::v1::StreamInit,
     to_any,
     types::transfer::{AuthRequest, AuthResponse, AuthType},
 };
@@ -14,14 +11,8 @@ use prost_types::Any;
 use tokio::{sync::mpsc, task::JoinHandle};
 use tonic::Streaming;
 
-use crate::{
-    clock::mono,
-    objects::Credential,
-    runtime::{CallError, Cause, Containerd},
-};
-
-/// How long containerd may take to open a stream.
-const STREAM_WITHIN: Duration = Duration::from_secs(10);
+use super::stream::{self, Stream};
+use crate::{objects::Credential, runtime::Containerd};
 
 /// Where images of `docker.io` are (containerd `core/remotes/docker` `DefaultHost`).
 const DOCKER: (&str, &str) = ("docker.io", "registry-1.docker.io");
@@ -43,21 +34,8 @@ pub(super) async fn open(
     mut hosts: Vec<String>,
     credential: Credential,
 ) -> Result<(String, AuthStream), Failure> {
-    let id = format!("berth-auth-{}", mono().0.as_nanos());
-    let (ours, mut outgoing) = mpsc::channel::<Any>(4);
-    drop(ours.send(to_any(&StreamInit { id: id.clone() })).await);
-    let messages = futures::stream::poll_fn(move |context| outgoing.poll_recv(context));
-    let mut client = containerd.streams();
-    let open = async {
-        let mut theirs = client.stream(messages).await?.into_inner();
-        theirs.message().await?;
-        Ok(theirs)
-    };
-    let failed = |cause| Failure::from(CallError::new("open a stream for credentials of", repository, cause));
-    let theirs = tokio::time::timeout(STREAM_WITHIN, open)
-        .await
-        .map_err(|_elapsed| failed(Cause::Timeout(STREAM_WITHIN)))?
-        .map_err(|status: tonic::Status| failed(Cause::from(status)))?;
+    let act = "open a stream for credentials of";
+    let Stream { id, ours, theirs } = stream::open(containerd, "berth-auth", act, repository).await?;
     hosts.push(registry_of(repository).to_owned());
     Ok((id, AuthStream(tokio::spawn(answer(theirs, ours, hosts, credential)))))
 }

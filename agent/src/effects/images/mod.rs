@@ -14,6 +14,7 @@ mod progress;
 pub(super) mod pull;
 mod pulled;
 pub(super) mod rootfs;
+mod stream;
 pub(super) mod unpack;
 
 pub use follow::follow_images;

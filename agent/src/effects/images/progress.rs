@@ -7,25 +7,21 @@ use berth_core::{
     image::transfer::{Part, Transfer},
     time::Mono,
 };
-use containerd_client::{
-    services::v1::{ListStatusesRequest, StreamInit},
-    to_any,
-    types::transfer::Progress,
-};
+use containerd_client::{services::v1::ListStatusesRequest, types::transfer::Progress};
 use jiff::Timestamp;
 use prost::Message;
 use prost_types::Any;
 use tokio::sync::mpsc;
 use tonic::Streaming;
 
-use super::host::Host;
+use super::{
+    host::Host,
+    stream::{self, Stream},
+};
 use crate::{
     clock::mono,
-    runtime::{CallError, Cause, Containerd, on_time},
+    runtime::{Containerd, on_time},
 };
-
-/// How long containerd may take to open a stream.
-const STREAM_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long the stream is looked at, however late it is: what lies there was told in time.
 const LOOK: Duration = Duration::from_secs(1);
@@ -42,24 +38,8 @@ pub(super) async fn open(
     containerd: &Containerd,
     reference: &str,
 ) -> Result<(String, ProgressStream), Failure> {
-    // No two are opened in one nanosecond, whereas agents in namespaces of their own have the same process id.
-    let id = format!("berth-pull-{}", mono().0.as_nanos());
-    // One message goes there: the stream's name.
-    let (ours, mut outgoing) = mpsc::channel(1);
-    let first = ours.send(to_any(&StreamInit { id: id.clone() })).await;
-    drop(first);
-    let messages = futures::stream::poll_fn(move |context| outgoing.poll_recv(context));
-    let mut client = containerd.streams();
-    let open = async {
-        let mut theirs = client.stream(messages).await?.into_inner();
-        theirs.message().await?;
-        Ok(theirs)
-    };
-    let failed = |cause| Failure::from(CallError::new("open a progress stream for", reference, cause));
-    let theirs = tokio::time::timeout(STREAM_WITHIN, open)
-        .await
-        .map_err(|_elapsed| failed(Cause::Timeout(STREAM_WITHIN)))?
-        .map_err(|status: tonic::Status| failed(Cause::from(status)))?;
+    let act = "open a progress stream for";
+    let Stream { id, ours, theirs } = stream::open(containerd, "berth-pull", act, reference).await?;
     Ok((id, ProgressStream { _ours: ours, theirs }))
 }
 
@@ -130,6 +110,8 @@ fn hear(transfer: &mut Transfer, any: &Any) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use containerd_client::to_any;
+
     use super::*;
     use crate::runtime::fake::{Ending, Fake};
 
