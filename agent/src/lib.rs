@@ -31,6 +31,7 @@ pub mod node_loop;
 pub mod objects;
 mod one_thread;
 mod own_log;
+mod percent;
 pub mod pod_status;
 mod processes;
 mod program;

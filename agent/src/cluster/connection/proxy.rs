@@ -9,6 +9,8 @@ use hyper_util::client::legacy::connect::{
 };
 use kube::config::Kubeconfig;
 
+use crate::percent::decoded;
+
 /// How the server is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Way {
@@ -76,7 +78,7 @@ impl Way {
         let authority = url.authority().map(http::uri::Authority::as_str).unwrap_or_default();
         let user = authority.rsplit_once('@').map(|(user, _)| {
             let (name, password) = user.split_once(':').unwrap_or((user, ""));
-            (decoded(name), decoded(password))
+            (decoded(name.as_bytes()), decoded(password.as_bytes()))
         });
         let host = url.host().unwrap_or_default();
         let address = Uri::builder()
@@ -121,26 +123,6 @@ pub(super) fn tcp() -> HttpConnector {
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp
-}
-
-/// A part of a URL without its percent signs.
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.filter(|_| first == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ use super::{
     socket::{self, DialError, ProbeStream},
     url::authority,
 };
+use crate::percent;
 
 /// Bytes of an answer: it needs two.
 const ANSWER_BYTES_MAX: usize = 4 << 10;
@@ -267,7 +268,7 @@ fn status(headers: &HeaderMap) -> Option<Result<(), Status>> {
         return Some(Ok(()));
     }
     let message =
-        headers.get("grpc-message").map(|message| unescaped(message.as_bytes())).unwrap_or_default();
+        headers.get("grpc-message").map(|message| percent::decoded(message.as_bytes())).unwrap_or_default();
     Some(Err(Status { code, message }))
 }
 
@@ -283,24 +284,4 @@ fn of_http(status: StatusCode) -> Status {
     let reason = status.canonical_reason().unwrap_or_default();
     let message = format!("unexpected HTTP status code received from server: {} ({reason})", status.as_u16());
     Status { code, message }
-}
-
-/// `%` and two digits stand for a byte.
-fn unescaped(text: &[u8]) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|_| *first == b'%') {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
