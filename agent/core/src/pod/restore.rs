@@ -106,28 +106,9 @@ impl PodMachine {
     #[must_use]
     pub fn found(spec: Arc<Pod>, observation: &Observation, now: Now) -> Self {
         let mut record = first_record(&spec, now);
-        let uid = record.uid.clone();
-        if spec.ended.is_some() {
-            // Whatever the runtime has of it goes: how it ended is known.
-            let life = Life { spec, record, actual: Actual::unknown(), taken_in: now };
-            let mut pod = Self::with(life, Recording::Unsaved);
-            pod.adopt(observation, now);
-            pod.begin_at_its_end(now.mono);
-            return pod;
-        }
-        let known = |seen: &&ObservedSandbox| seen.pod == uid;
-        if let Some(last) = observation.sandboxes.iter().filter(known).max_by_key(|seen| seen.attempt) {
-            record.sandbox = last.attempt;
-            record.sandbox_id = last.id.clone();
-        }
-        for container in spec.all_containers() {
-            let runs = observation.containers.iter();
-            let runs = runs.filter(|seen| seen.pod == uid && seen.name == container.name);
-            if let Some(last) = runs.max_by_key(|seen| seen.attempt) {
-                let begun = ContainerRecord::begun(last.id.clone(), last.attempt, now.mono);
-                let run = ContainerRecord { started_in: Some(record.sandbox), ..begun };
-                record.containers.insert(container.name.clone(), run);
-            }
+        // Of a pod that has ended, whatever the runtime has goes: how it ended is known.
+        if spec.ended.is_none() {
+            take_last_runs(&mut record, &spec, observation, now);
         }
         let life = Life { spec, record, actual: Actual::unknown(), taken_in: now };
         let mut pod = Self::with(life, Recording::Unsaved);
@@ -341,6 +322,24 @@ enum Alive {
     Perhaps,
     /// It does not.
     No,
+}
+
+/// Takes the last sandbox of a pod, and the last run of each of its containers, as the runtime knows them.
+fn take_last_runs(record: &mut PodRecord, spec: &Pod, observation: &Observation, now: Now) {
+    let known = |seen: &&ObservedSandbox| seen.pod == spec.uid;
+    if let Some(last) = observation.sandboxes.iter().filter(known).max_by_key(|seen| seen.attempt) {
+        record.sandbox = last.attempt;
+        record.sandbox_id = last.id.clone();
+    }
+    for container in spec.all_containers() {
+        let runs = observation.containers.iter();
+        let runs = runs.filter(|seen| seen.pod == spec.uid && seen.name == container.name);
+        if let Some(last) = runs.max_by_key(|seen| seen.attempt) {
+            let begun = ContainerRecord::begun(last.id.clone(), last.attempt, now.mono);
+            let run = ContainerRecord { started_in: Some(record.sandbox), ..begun };
+            record.containers.insert(container.name.clone(), run);
+        }
+    }
 }
 
 fn first_record(spec: &Pod, now: Now) -> PodRecord {

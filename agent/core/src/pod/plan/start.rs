@@ -1,9 +1,8 @@
 //! Which containers start now.
 //!
 //! Init containers one after the other, each when the one before has ended well; sidecars among them when they have
-//! started;
-//! then the main containers in the order of the spec, each when the start of the one before has come back. A container
-//! whose image, layer or start failed and waits does not hold up those after it; one that is still on its way does.
+//! started; then the main containers in the order of the spec, each when the start of the one before has come back. A
+//! container whose image, layer or start failed and waits does not hold up those after it; one that is still on its way does.
 
 use super::Planner;
 use crate::{
@@ -70,12 +69,7 @@ impl Planner<'_> {
     fn init_container(&mut self, container: &Container) -> Gate {
         match self.life.run(&container.name) {
             Run::Idle if self.has_ended_well_here(container) => Gate::Open,
-            Run::Preparing(preparing) => {
-                if self.readiness(container, preparing) == Readiness::Ready {
-                    self.push(Step::Start(container.name.clone()));
-                }
-                Gate::Closed
-            }
+            Run::Preparing(preparing) => self.start_when_ready(container, preparing),
             Run::Idle | Run::BackingOff | Run::Starting(_) | Run::Running(_) | Run::Ended(_) => Gate::Closed,
         }
     }
@@ -91,14 +85,17 @@ impl Planner<'_> {
         match self.life.run(&container.name) {
             // One that only the record tells of may never have begun.
             Run::Running(running) if !running.is_trusted && has_started(self.life, container) => Gate::Open,
-            Run::Preparing(preparing) => {
-                if self.readiness(container, preparing) == Readiness::Ready {
-                    self.push(Step::Start(container.name.clone()));
-                }
-                Gate::Closed
-            }
+            Run::Preparing(preparing) => self.start_when_ready(container, preparing),
             Run::Running(_) | Run::Idle | Run::BackingOff | Run::Starting(_) | Run::Ended(_) => Gate::Closed,
         }
+    }
+
+    /// Starts one that others wait for.
+    fn start_when_ready(&mut self, container: &Container, preparing: &Preparing) -> Gate {
+        if self.readiness(container, preparing) == Readiness::Ready {
+            self.push(Step::Start(container.name.clone()));
+        }
+        Gate::Closed
     }
 
     fn readiness(&mut self, container: &Container, preparing: &Preparing) -> Readiness {
