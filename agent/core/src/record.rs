@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::{
     id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId},
     observation::Exit,
-    spec::{Resize, Source},
+    spec::{Pod, Resize, Source},
     status::{ConditionKind, NetworkStatus, RunUser},
     time::Mono,
 };
@@ -54,6 +54,29 @@ pub struct PodRecord {
 }
 
 impl PodRecord {
+    /// The first one of a pod that is seen now.
+    #[must_use]
+    pub fn first(spec: &Pod, now: Timestamp) -> Self {
+        Self {
+            uid: spec.uid.clone(),
+            name: spec.name.clone(),
+            source: spec.source,
+            manifest: Arc::clone(&spec.manifest),
+            resize: None,
+            started_at: spec.started_at.unwrap_or(now),
+            goal: Goal::Wanted,
+            sandbox: 0,
+            sandbox_id: SandboxId::of(&spec.uid, 0),
+            earlier_sandbox: None,
+            network: None,
+            containers: BTreeMap::new(),
+            conditions: BTreeMap::new(),
+            replacing: None,
+            termination: None,
+            terminal: None,
+        }
+    }
+
     /// Whether the run was stopped alone, to follow its spec or since a probe failed: then it runs again however it ends. One
     /// that was stopped with its sandbox does what the policy says, as does one whose policy is never to run again.
     #[must_use]

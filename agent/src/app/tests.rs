@@ -1,10 +1,9 @@
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{fs, path::Path};
 
 use berth_core::{
     config::{CgroupSettings, CgroupVersion},
     id::{ContainerId, ContainerName},
     observation::{ObservedContainer, ObservedSandbox, ObservedTask},
-    record::Goal,
     spec::{Resize, Source},
 };
 use jiff::Timestamp;
@@ -33,24 +32,7 @@ fn recorded_pod() -> (PodRecord, Arc<Pod>) {
     let seen = Timestamp::UNIX_EPOCH;
     let origin = Origin { source: Source::File, place: "web.yaml", node: "node", seen };
     let pod = Arc::clone(&read(text, &origin).unwrap()[0].pod);
-    let record = PodRecord {
-        uid: pod.uid.clone(),
-        name: pod.name.clone(),
-        source: pod.source,
-        manifest: Arc::clone(&pod.manifest),
-        resize: None,
-        started_at: seen,
-        goal: Goal::Wanted,
-        sandbox: 0,
-        sandbox_id: SandboxId::from_known("recorded"),
-        earlier_sandbox: None,
-        network: None,
-        containers: BTreeMap::new(),
-        conditions: BTreeMap::new(),
-        replacing: None,
-        termination: None,
-        terminal: None,
-    };
+    let record = PodRecord { sandbox_id: SandboxId::from_known("recorded"), ..PodRecord::first(&pod, seen) };
     (record, pod)
 }
 

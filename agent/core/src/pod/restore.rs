@@ -4,7 +4,7 @@
 //! taken as ended, one that was asked to start and is not there in a living sandbox is started (the start finds what the
 //! first try made).
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     actual::{Actual, Life, Run, RunEnd, Running},
@@ -20,10 +20,10 @@ use super::{
     text::about_pod,
 };
 use crate::{
-    id::{ContainerName, PodUid, SandboxId},
+    id::{ContainerName, PodUid},
     observation::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
     paths,
-    record::{ContainerRecord, EndedBy, Goal, PodRecord, Probed, TerminalRecord},
+    record::{ContainerRecord, EndedBy, PodRecord, Probed, TerminalRecord},
     spec::{Ended, Pod},
     status::Severity,
     time::{Mono, Now},
@@ -33,7 +33,7 @@ impl PodMachine {
     /// A pod that the node never had.
     #[must_use]
     pub fn new(spec: Arc<Pod>, now: Now) -> Self {
-        let record = first_record(&spec, now);
+        let record = PodRecord::first(&spec, now.wall);
         let life = Life { spec, record, actual: Actual::fresh(), taken_in: now };
         let mut pod = Self::with(life, Recording::Unsaved);
         pod.begin_at_its_end(now.mono);
@@ -105,7 +105,7 @@ impl PodMachine {
     /// record was lost. What runs goes on; what does not is removed, and counts as a run.
     #[must_use]
     pub fn found(spec: Arc<Pod>, observation: &Observation, now: Now) -> Self {
-        let mut record = first_record(&spec, now);
+        let mut record = PodRecord::first(&spec, now.wall);
         // Of a pod that has ended, whatever the runtime has goes: how it ended is known.
         if spec.ended.is_none() {
             take_last_runs(&mut record, &spec, observation, now);
@@ -342,27 +342,6 @@ fn take_last_runs(record: &mut PodRecord, spec: &Pod, observation: &Observation,
     }
 }
 
-fn first_record(spec: &Pod, now: Now) -> PodRecord {
-    PodRecord {
-        uid: spec.uid.clone(),
-        name: spec.name.clone(),
-        source: spec.source,
-        manifest: Arc::clone(&spec.manifest),
-        resize: None,
-        started_at: spec.started_at.unwrap_or(now.wall),
-        goal: Goal::Wanted,
-        sandbox: 0,
-        sandbox_id: SandboxId::of(&spec.uid, 0),
-        earlier_sandbox: None,
-        network: None,
-        containers: BTreeMap::new(),
-        conditions: BTreeMap::new(),
-        replacing: None,
-        termination: None,
-        terminal: None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
@@ -379,7 +358,7 @@ mod tests {
             let new = PodMachine::new(Arc::clone(&spec), now);
             let found = PodMachine::found(Arc::clone(&spec), &Observation::default(), now);
             // What was written down counts before what a source says later.
-            let record = PodRecord { started_at: at(800), ..first_record(&spec, now) };
+            let record = PodRecord { started_at: at(800), ..PodRecord::first(&spec, now.wall) };
             let known = PodMachine::restored(record, spec, &Observation::default(), now);
             let all = [new, found, known].map(|pod| pod.life.record.started_at);
             assert_eq!(all, [began, began, at(800)], "{told:?}");
@@ -411,7 +390,7 @@ mod tests {
             task: ObservedTask::Absent,
         };
         let observation = Observation { containers: vec![seen], ..Observation::default() };
-        let mut record = first_record(&spec, now);
+        let mut record = PodRecord::first(&spec, now.wall);
         let begun = ContainerRecord::begun(id, 0, Mono(std::time::Duration::from_secs(400)));
         record.containers.insert(container.name.clone(), ContainerRecord { started_in: Some(0), ..begun });
 

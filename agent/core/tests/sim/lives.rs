@@ -1,16 +1,16 @@
 //! Pods in some state of their life, for tables.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use berth_core::{
-    id::{ContainerName, ImageRef, SandboxId},
+    id::{ContainerName, ImageRef},
     observation::Exit,
     pod::{
         actual::{Actual, Life, Preparing, Run, Running},
         port::{image::ImageUse, sandbox::Up, signal::Stop},
         resource::Resource,
     },
-    record::{ContainerRecord, ExitRecord, Goal, PodRecord},
+    record::{ContainerRecord, ExitRecord, PodRecord},
     spec::{Pod, RestartPolicy},
     time::{Mono, Now},
 };
@@ -30,24 +30,7 @@ pub(crate) fn name(name: &str) -> ContainerName {
 
 /// A pod all of whose resources are there, and none of whose containers was begun.
 pub(crate) fn furnished(pod: Pod) -> Life {
-    let record = PodRecord {
-        uid: pod.uid.clone(),
-        name: pod.name.clone(),
-        source: pod.source,
-        manifest: Arc::clone(&pod.manifest),
-        resize: None,
-        started_at: Timestamp::UNIX_EPOCH,
-        goal: Goal::Wanted,
-        sandbox: 0,
-        sandbox_id: SandboxId::of(&pod.uid, 0),
-        earlier_sandbox: None,
-        network: None,
-        containers: BTreeMap::new(),
-        conditions: BTreeMap::new(),
-        replacing: None,
-        termination: None,
-        terminal: None,
-    };
+    let record = PodRecord::first(&pod, Timestamp::UNIX_EPOCH);
     let actual = Actual {
         dirs: Resource::Ready(()),
         cgroup: Resource::Ready(()),

@@ -18,7 +18,7 @@ use berth_core::{
         termination::TerminationMessageRequest,
         volume::VolumeRequest,
     },
-    record::{Goal, PodRecord},
+    record::PodRecord,
     spec::{HostPathType, Pod, ProbeKind, QosClass, Source, Volume, VolumeSource},
     status::{Note, PodEvent, Severity},
 };
@@ -49,25 +49,7 @@ fn image() -> Arc<ImageInfo> {
 }
 
 fn record() -> Box<PodRecord> {
-    let pod = pod();
-    Box::new(PodRecord {
-        uid: pod.uid.clone(),
-        name: pod.name.clone(),
-        source: Source::File,
-        manifest: "{}".into(),
-        resize: None,
-        started_at: Timestamp::UNIX_EPOCH,
-        goal: Goal::Wanted,
-        sandbox: 0,
-        sandbox_id: SandboxId::of(&pod.uid, 0),
-        earlier_sandbox: None,
-        network: None,
-        containers: [].into(),
-        conditions: [].into(),
-        replacing: None,
-        termination: None,
-        terminal: None,
-    })
+    Box::new(PodRecord::first(&pod(), Timestamp::UNIX_EPOCH))
 }
 
 fn start() -> Box<StartRequest> {
