@@ -318,15 +318,18 @@ pub(super) fn mount_point(path: &str) -> Result<String, ConfigError> {
 
 /// An absolute path resolved by its letters: `..` at the root stays there.
 fn cleaned(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
+    let mut parts = Vec::new();
+    path.split('/').for_each(|part| step(&mut parts, part));
     format!("/{}", parts.join("/"))
+}
+
+/// Goes one part of a path further.
+pub(super) fn step<'a>(parts: &mut Vec<&'a str>, part: &'a str) {
+    match part {
+        "" | "." => {}
+        ".." => {
+            parts.pop();
+        }
+        part => parts.push(part),
+    }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use oci_spec::runtime::{Process, User};
 
-use super::{ConfigError, ContainerInputs, ObjectValues, capabilities, oom};
+use super::{ConfigError, ContainerInputs, ObjectValues, capabilities, mounts::step, oom};
 use crate::{
     derived::downward,
     derived::env::{self, Budget, TooLong},
@@ -197,15 +197,9 @@ fn working_dir(inputs: &ContainerInputs<'_>) -> Result<String, ConfigError> {
 /// Whether a path goes through `/proc/<process>/…fd…` or `/dev/fd` at any point: a `..` behind a descriptor does not lead
 /// back.
 fn leads_to_descriptors(path: &str) -> bool {
-    let mut parts: Vec<&str> = Vec::new();
+    let mut parts = Vec::new();
     for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
+        step(&mut parts, part);
         let through = match parts.as_slice() {
             ["proc", _, .., last] => matches!(*last, "fd" | "fdinfo" | "cwd" | "root" | "exe" | "map_files"),
             ["dev", "fd"] => true,
