@@ -135,6 +135,7 @@ fn bind(namespace: &str, file: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::own_mounts::with_own_mounts;
 
     #[test]
     fn namespaces_outlive_the_thread_that_made_them() {
@@ -147,22 +148,15 @@ mod tests {
             netns: None,
             sysctls: vec![Sysctl { name: "kernel.shm_rmid_forced".to_owned(), value: "1".to_owned() }],
         };
-        // Mounts of this thread alone.
-        thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                unshare(CloneFlags::CLONE_NEWNS).unwrap();
-                let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-                mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
-                ensure(&holder).unwrap();
-                ensure(&holder).unwrap();
-                setns(fs::File::open(holder.dir.join(UTS)).unwrap(), CloneFlags::CLONE_NEWUTS).unwrap();
-                assert_eq!(nix::unistd::gethostname().unwrap(), "pod-1");
-                setns(fs::File::open(holder.dir.join(IPC)).unwrap(), CloneFlags::CLONE_NEWIPC).unwrap();
-                assert_eq!(fs::read_to_string("/proc/sys/kernel/shm_rmid_forced").unwrap().trim(), "1");
-                remove(&holder.dir).unwrap();
-                remove(&holder.dir).unwrap();
-            });
-            worker.join().unwrap();
+        with_own_mounts(|| {
+            ensure(&holder).unwrap();
+            ensure(&holder).unwrap();
+            setns(fs::File::open(holder.dir.join(UTS)).unwrap(), CloneFlags::CLONE_NEWUTS).unwrap();
+            assert_eq!(nix::unistd::gethostname().unwrap(), "pod-1");
+            setns(fs::File::open(holder.dir.join(IPC)).unwrap(), CloneFlags::CLONE_NEWIPC).unwrap();
+            assert_eq!(fs::read_to_string("/proc/sys/kernel/shm_rmid_forced").unwrap().trim(), "1");
+            remove(&holder.dir).unwrap();
+            remove(&holder.dir).unwrap();
         });
         assert!(!holder.dir.exists());
         assert_ne!(nix::unistd::gethostname().unwrap(), "pod-1");

@@ -31,6 +31,8 @@ pub mod node_loop;
 pub mod objects;
 mod one_thread;
 mod own_log;
+#[cfg(test)]
+mod own_mounts;
 mod percent;
 pub mod pod_status;
 mod processes;

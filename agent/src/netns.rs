@@ -191,18 +191,13 @@ pub(crate) fn is_namespace(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::own_mounts::{tmpfs, with_own_mounts};
 
     /// Runs with mounts, and a `/run/netns`, of its own.
     fn alone(body: impl FnOnce() + Send) {
-        thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                unshare(CloneFlags::CLONE_NEWNS).unwrap();
-                let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-                mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
-                mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
-                body();
-            });
-            worker.join().unwrap();
+        with_own_mounts(|| {
+            tmpfs(Path::new("/run"));
+            body();
         });
     }
 

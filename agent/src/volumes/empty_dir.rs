@@ -187,9 +187,9 @@ mod tests {
     };
 
     use inotify::{Inotify, WatchMask};
-    use nix::sched::{CloneFlags, unshare};
 
     use super::*;
+    use crate::own_mounts::with_own_mounts;
 
     const DISK: EmptyDir = EmptyDir { medium: Medium::Disk, size_bytes_max: None, fs_group: None };
 
@@ -349,23 +349,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data");
         let memory = EmptyDir { medium: Medium::Memory, size_bytes_max: Some(1 << 20), ..DISK };
-        // Mounts of this thread alone.
-        thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                unshare(CloneFlags::CLONE_NEWNS).unwrap();
-                let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-                mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
-                ensure(&path, &dir.path().join("meta/ready"), &memory).unwrap();
-                fs::write(path.join("file"), "kept").unwrap();
-                ensure(&path, &dir.path().join("meta/ready"), &memory).unwrap();
-                assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "kept");
-                assert_eq!(mode_and_group(&path).0, 0o1777, "a tmpfs says its own");
-                let found = rustix::fs::statvfs(&path).unwrap();
-                assert_eq!(found.f_blocks * found.f_frsize, 1 << 20);
-                super::super::unmount_below(dir.path()).unwrap();
-                assert!(!is_mount_point(&path).unwrap());
-            });
-            worker.join().unwrap();
+        with_own_mounts(|| {
+            ensure(&path, &dir.path().join("meta/ready"), &memory).unwrap();
+            fs::write(path.join("file"), "kept").unwrap();
+            ensure(&path, &dir.path().join("meta/ready"), &memory).unwrap();
+            assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "kept");
+            assert_eq!(mode_and_group(&path).0, 0o1777, "a tmpfs says its own");
+            let found = rustix::fs::statvfs(&path).unwrap();
+            assert_eq!(found.f_blocks * found.f_frsize, 1 << 20);
+            super::super::unmount_below(dir.path()).unwrap();
+            assert!(!is_mount_point(&path).unwrap());
         });
     }
 }

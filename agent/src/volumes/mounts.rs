@@ -106,14 +106,12 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::fs::symlink, thread};
+    use std::os::unix::fs::symlink;
 
-    use nix::{
-        mount::{MsFlags, mount},
-        sched::{CloneFlags, unshare},
-    };
+    use nix::mount::{MsFlags, mount};
 
     use super::*;
+    use crate::own_mounts::{tmpfs, with_own_mounts};
 
     #[test]
     fn mount_points_with_spaces_and_without() {
@@ -146,35 +144,25 @@ mod tests {
         let (data, bound) = (node.join("sys/data"), pod.join("volume-subpaths/v/c/0"));
         fs::create_dir_all(&node).unwrap();
         fs::create_dir_all(&bound).unwrap();
-        thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                unshare(CloneFlags::CLONE_NEWNS).unwrap();
-                let set = |path: &Path, flags| {
-                    mount(None::<&str>, path, None::<&str>, flags, None::<&str>).unwrap();
-                };
-                let tmpfs = |path: &Path| {
-                    mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
-                };
-                set(Path::new("/"), MsFlags::MS_REC | MsFlags::MS_PRIVATE);
-                tmpfs(dir.path());
-                fs::create_dir_all(&node).unwrap();
-                fs::create_dir_all(&bound).unwrap();
-                tmpfs(&node);
-                set(dir.path(), MsFlags::MS_REC | MsFlags::MS_SHARED);
-                fs::create_dir_all(data.join("inner")).unwrap();
-                tmpfs(&data);
-                fs::create_dir(data.join("inner")).unwrap();
-                tmpfs(&data.join("inner"));
-                let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
-                mount(Some(&node.join("sys")), &bound, None::<&str>, bind, None::<&str>).unwrap();
-                assert!(is_mount_point(&bound.join("data/inner")).unwrap());
-                unmount_below(&pod).unwrap();
-                assert!(!is_mount_point(&bound).unwrap());
-                for kept in [&data, &data.join("inner")] {
-                    assert!(is_mount_point(kept).unwrap(), "{}", kept.display());
-                }
-            });
-            worker.join().unwrap();
+        with_own_mounts(|| {
+            tmpfs(dir.path());
+            fs::create_dir_all(&node).unwrap();
+            fs::create_dir_all(&bound).unwrap();
+            tmpfs(&node);
+            let shared = MsFlags::MS_REC | MsFlags::MS_SHARED;
+            mount(None::<&str>, dir.path(), None::<&str>, shared, None::<&str>).unwrap();
+            fs::create_dir_all(data.join("inner")).unwrap();
+            tmpfs(&data);
+            fs::create_dir(data.join("inner")).unwrap();
+            tmpfs(&data.join("inner"));
+            let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
+            mount(Some(&node.join("sys")), &bound, None::<&str>, bind, None::<&str>).unwrap();
+            assert!(is_mount_point(&bound.join("data/inner")).unwrap());
+            unmount_below(&pod).unwrap();
+            assert!(!is_mount_point(&bound).unwrap());
+            for kept in [&data, &data.join("inner")] {
+                assert!(is_mount_point(kept).unwrap(), "{}", kept.display());
+            }
         });
     }
 
@@ -186,20 +174,14 @@ mod tests {
         fs::create_dir_all(&volume).unwrap();
         symlink("disk", &link).unwrap();
         let pod = link.join("pods/u");
-        thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                unshare(CloneFlags::CLONE_NEWNS).unwrap();
-                let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-                mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
-                mount(Some("tmpfs"), &volume, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
-                for _ in 0..2 {
-                    unmount_below(&pod).unwrap();
-                    assert!(!is_mount_point(&volume).unwrap());
-                }
-                super::super::remove_tree(&pod).unwrap();
+        with_own_mounts(|| {
+            tmpfs(&volume);
+            for _ in 0..2 {
                 unmount_below(&pod).unwrap();
-            });
-            worker.join().unwrap();
+                assert!(!is_mount_point(&volume).unwrap());
+            }
+            super::super::remove_tree(&pod).unwrap();
+            unmount_below(&pod).unwrap();
         });
         unmount_below(&dir.path().join("none/pods/u")).unwrap();
     }

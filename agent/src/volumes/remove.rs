@@ -148,14 +148,12 @@ fn gone(result: rustix::io::Result<()>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::symlink, thread};
+    use std::{fs, os::unix::fs::symlink};
 
-    use nix::{
-        mount::{MsFlags, mount},
-        sched::{CloneFlags, unshare},
-    };
+    use nix::mount::{MsFlags, mount};
 
     use super::*;
+    use crate::own_mounts::with_own_mounts;
 
     #[test]
     fn cve_2017_1002102_links_are_removed_and_not_followed() {
@@ -224,16 +222,9 @@ mod tests {
         fs::create_dir_all(tree.join("volume")).unwrap();
         fs::create_dir(&host).unwrap();
         fs::write(host.join("precious"), "").unwrap();
-        thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                unshare(CloneFlags::CLONE_NEWNS).unwrap();
-                let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-                mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
-                mount(Some(&host), &tree.join("volume"), None::<&str>, MsFlags::MS_BIND, None::<&str>)
-                    .unwrap();
-                remove_tree(&tree).unwrap_err();
-            });
-            worker.join().unwrap();
+        with_own_mounts(|| {
+            mount(Some(&host), &tree.join("volume"), None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+            remove_tree(&tree).unwrap_err();
         });
         assert!(host.join("precious").exists());
         remove_tree(&tree).unwrap();

@@ -84,27 +84,16 @@ fn kernel_counts() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
-    use nix::{
-        mount::{MsFlags, mount},
-        sched::{CloneFlags, unshare},
-    };
+    use nix::mount::{MsFlags, mount};
 
     use super::*;
+    use crate::own_mounts::with_own_mounts;
 
     #[test]
     fn a_tmpfs_is_kept_out_of_swap_where_a_mount_of_it_can_be() {
         let dir = tempfile::tempdir().unwrap();
-        // Mounts of this thread alone.
-        let is_mounted = thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                unshare(CloneFlags::CLONE_NEWNS).unwrap();
-                let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-                mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
-                mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::empty(), Some("noswap")).is_ok()
-            });
-            worker.join().unwrap()
+        let is_mounted = with_own_mounts(|| {
+            mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::empty(), Some("noswap")).is_ok()
         });
         assert_eq!(has_noswap(), is_mounted);
     }

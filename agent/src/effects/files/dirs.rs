@@ -141,12 +141,8 @@ pub(in crate::effects) fn wait_for_changes(directory: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use nix::{
-        mount::{MsFlags, mount},
-        sched::{CloneFlags, unshare},
-    };
-
     use super::*;
+    use crate::own_mounts::{tmpfs, with_own_mounts};
 
     #[test]
     fn a_pods_directory_is_marked_before_anything_is_in_it_and_until_nothing_is() {
@@ -162,16 +158,10 @@ mod tests {
         make(&text, "/run/berth", &[(below.clone(), MODE)]).unwrap();
         assert!(Path::new(&below).is_dir());
 
-        std::thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                unshare(CloneFlags::CLONE_NEWNS).unwrap();
-                let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-                mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
-                mount(Some("tmpfs"), &held, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
-                // What is mounted cannot be removed.
-                remove_pod_dir(&text).unwrap_err();
-            });
-            worker.join().unwrap();
+        with_own_mounts(|| {
+            tmpfs(&held);
+            // What is mounted cannot be removed.
+            remove_pod_dir(&text).unwrap_err();
         });
         assert_eq!(mark::read(&pod).as_deref(), Some("/run/berth"));
         for _ in 0..2 {

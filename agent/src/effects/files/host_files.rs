@@ -123,12 +123,10 @@ pub(in crate::effects) fn remove_log(path: &str) -> Result<(), Failure> {
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
-    use nix::{
-        mount::{MsFlags, mount},
-        sched::{CloneFlags, unshare},
-    };
+    use nix::mount::{MsFlags, mount};
 
     use super::*;
+    use crate::own_mounts::with_own_mounts;
 
     fn file(path: &Path, content: &str, existing: ExistingFile) -> HostFile {
         HostFile {
@@ -156,23 +154,17 @@ mod tests {
     #[test]
     fn a_full_disk_leaves_what_running_containers_read() {
         let dir = tempfile::tempdir().unwrap();
-        std::thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                unshare(CloneFlags::CLONE_NEWNS).unwrap();
-                let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-                mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
-                let size = Some("size=64k");
-                mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::empty(), size).unwrap();
-                let path = dir.path().join("etc-hosts");
-                write(&file(&path, "127.0.0.1 localhost", ExistingFile::Replace)).unwrap();
-                fs::write(dir.path().join("filler"), [0; 128 << 10]).unwrap_err();
-                let longer = "x".repeat(10_000);
-                write(&file(&path, &longer, ExistingFile::Replace)).unwrap_err();
-                assert_eq!(fs::read_to_string(&path).unwrap(), "127.0.0.1 localhost");
-                write(&file(&path, "::1 localhost", ExistingFile::Replace)).unwrap();
-                assert_eq!(fs::read_to_string(&path).unwrap(), "::1 localhost");
-            });
-            worker.join().unwrap();
+        with_own_mounts(|| {
+            let size = Some("size=64k");
+            mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::empty(), size).unwrap();
+            let path = dir.path().join("etc-hosts");
+            write(&file(&path, "127.0.0.1 localhost", ExistingFile::Replace)).unwrap();
+            fs::write(dir.path().join("filler"), [0; 128 << 10]).unwrap_err();
+            let longer = "x".repeat(10_000);
+            write(&file(&path, &longer, ExistingFile::Replace)).unwrap_err();
+            assert_eq!(fs::read_to_string(&path).unwrap(), "127.0.0.1 localhost");
+            write(&file(&path, "::1 localhost", ExistingFile::Replace)).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), "::1 localhost");
         });
     }
 

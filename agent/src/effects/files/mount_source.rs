@@ -61,14 +61,12 @@ fn mount_with(mounts: &str, id: u64) -> Option<(&str, Vec<&str>)> {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::fs::PermissionsExt, thread};
+    use std::os::unix::fs::PermissionsExt;
 
-    use nix::{
-        mount::{MsFlags, mount},
-        sched::{CloneFlags, unshare},
-    };
+    use nix::mount::{MsFlags, mount};
 
     use super::*;
+    use crate::own_mounts::{tmpfs, with_own_mounts};
 
     fn source(path: &Path, propagation: MountPropagation) -> MountSource {
         MountSource { path: path.display().to_string(), propagation }
@@ -93,16 +91,12 @@ mod tests {
         let (point, other) = (dir.path().join("point"), dir.path().join("other"));
         fs::create_dir(&point).unwrap();
         fs::create_dir(&other).unwrap();
-        // Mounts of this thread alone.
-        let worker = thread::spawn(move || {
+        with_own_mounts(|| {
             use MountPropagation::{Bidirectional, HostToContainer, Private};
-            unshare(CloneFlags::CLONE_NEWNS).unwrap();
             let flags = |more: MsFlags| {
                 mount(None::<&str>, &point, None::<&str>, more, None::<&str>).unwrap();
             };
-            mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
-                .unwrap();
-            mount(Some("tmpfs"), &point, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+            tmpfs(&point);
             let below = point.join("below");
             fs::create_dir(&below).unwrap();
             let allowed = || {
@@ -124,6 +118,5 @@ mod tests {
             flags(MsFlags::MS_SLAVE);
             assert_eq!(allowed(), [true, true, false], "slave");
         });
-        worker.join().unwrap();
     }
 }

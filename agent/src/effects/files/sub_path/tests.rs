@@ -5,12 +5,8 @@ use std::{
     thread,
 };
 
-use nix::{
-    mount::{MsFlags, mount},
-    sched::{CloneFlags, unshare},
-};
-
 use super::*;
+use crate::own_mounts::with_own_mounts;
 
 struct Volume {
     dir: tempfile::TempDir,
@@ -163,20 +159,13 @@ fn a_part_is_bound_and_bound_again() {
         sub_path: sub_path.to_owned(),
         target: target.display().to_string(),
     };
-    // Mounts of this thread alone.
-    thread::scope(|scope| {
-        let worker = scope.spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNS).unwrap();
-            mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
-                .unwrap();
-            bind(&request("etc/conf")).unwrap();
-            assert_eq!(fs::read_to_string(&target).unwrap(), "one");
-            bind(&request("etc/conf")).unwrap();
-            bind(&request("etc")).unwrap();
-            assert_eq!(fs::read_to_string(target.join("conf")).unwrap(), "one");
-            remove_mounts(&target).unwrap();
-            assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
-        });
-        worker.join().unwrap();
+    with_own_mounts(|| {
+        bind(&request("etc/conf")).unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "one");
+        bind(&request("etc/conf")).unwrap();
+        bind(&request("etc")).unwrap();
+        assert_eq!(fs::read_to_string(target.join("conf")).unwrap(), "one");
+        remove_mounts(&target).unwrap();
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
     });
 }
