@@ -87,15 +87,20 @@ pub(in crate::cluster) fn data(text: &str) -> String {
     base64(text.as_bytes())
 }
 
+/// The cluster of a kubeconfig: a server that is trusted by who has signed its certificate.
+pub(in crate::cluster) fn trusting(url: &str, authority: &Authority) -> Value {
+    json!({ "server": url, "certificate-authority-data": data(&authority.pem()) })
+}
+
 #[tokio::test]
 async fn the_server_is_trusted_by_its_authority_and_its_name() {
     let (authority, other) = (Authority::new("ours"), Authority::new("other"));
     let named = Server::start(&authority, &["127.0.0.1", "api.example"]).await;
     let foreign = Server::start(&authority, &["api.example"]).await;
-    let (pem, dir) = (authority.pem(), tempfile::tempdir().unwrap());
+    let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ca.crt");
-    fs::write(&file, &pem).unwrap();
-    let ca = |server: &Server| json!({ "server": server.url(), "certificate-authority-data": data(&pem) });
+    fs::write(&file, authority.pem()).unwrap();
+    let ca = |server: &Server| trusting(&server.url(), &authority);
     let with = |mut cluster: Value, more: Value| {
         cluster.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         cluster
@@ -103,7 +108,7 @@ async fn the_server_is_trusted_by_its_authority_and_its_name() {
     for (cluster, is_trusted) in [
         (ca(&named), true),
         (json!({ "server": named.url(), "certificate-authority": file }), true),
-        (json!({ "server": named.url(), "certificate-authority-data": data(&other.pem()) }), false),
+        (trusting(&named.url(), &other), false),
         (json!({ "server": named.url() }), false),
         (json!({ "server": named.url(), "insecure-skip-tls-verify": true }), true),
         (ca(&foreign), false),
@@ -119,7 +124,7 @@ async fn the_server_is_trusted_by_its_authority_and_its_name() {
 async fn the_node_is_who_its_kubeconfig_says() {
     let authority = Authority::new("ours");
     let server = Server::start(&authority, &["127.0.0.1"]).await;
-    let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+    let cluster = trusting(&server.url(), &authority);
     let (certificate, key) = authority.client("file");
     let dir = tempfile::tempdir().unwrap();
     let files = ["client.crt", "client.key", "token"].map(|name| dir.path().join(name));
@@ -179,7 +184,7 @@ async fn the_node_is_who_its_kubeconfig_says() {
 async fn another_certificate_of_a_plugin_is_used_on_other_connections_and_ends_those_before() {
     let authority = Authority::new("ours");
     let server = Server::start_http2(&authority, &["127.0.0.1"], 100).await;
-    let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+    let cluster = trusting(&server.url(), &authority);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("printed");
     let (first, second) = (authority.client("first"), authority.client("second"));
@@ -245,10 +250,8 @@ async fn requests_go_through_the_proxy_that_the_kubeconfig_names() {
         ("socks5", "", None),
     ] {
         let proxy = Proxy::start(scheme, &authority, server.port()).await;
-        let cluster = json!({
-            "server": url, "certificate-authority-data": data(&authority.pem()),
-            "proxy-url": format!("{scheme}://{user}127.0.0.1:{}", proxy.port()),
-        });
+        let mut cluster = trusting(&url, &authority);
+        cluster["proxy-url"] = json!(format!("{scheme}://{user}127.0.0.1:{}", proxy.port()));
         let answer = Node::with(cluster, json!({ "token": "x" })).who().await;
         assert_eq!(answer.unwrap_or_else(|error| panic!("{scheme}: {error}"))["authorization"], "Bearer x");
         assert_eq!(proxy.authorization().as_deref(), expected, "{scheme}");
@@ -266,7 +269,7 @@ async fn a_proxy_of_the_environment_is_used_where_it_does_not_say_otherwise() {
     let server = Server::start(&authority, &["api.example"]).await;
     let proxy = Proxy::start("http", &authority, server.port()).await;
     let url = format!("https://api.example:{}", server.port());
-    let cluster = json!({ "server": url, "certificate-authority-data": data(&authority.pem()) });
+    let cluster = trusting(&url, &authority);
     let mut node = Node::with(cluster, json!({}));
     node.cluster.proxies.https = format!("127.0.0.1:{}", proxy.port());
     node.who().await.unwrap();
@@ -285,7 +288,7 @@ async fn however_many_requests_begin_at_once_a_client_makes_one_connection() {
             true => Server::start_http2(&authority, &hosts, 100).await,
             false => Server::start(&authority, &hosts).await,
         };
-        let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+        let cluster = trusting(&server.url(), &authority);
         let client = Node::with(cluster, json!({})).client().await.unwrap();
         let ask =
             || within(SOON, client.request::<Value>(Request::get("/together").body(Vec::new()).unwrap()));
@@ -299,7 +302,7 @@ async fn however_many_requests_begin_at_once_a_client_makes_one_connection() {
 async fn many_watches_have_a_connection_of_their_own_with_what_was_read_then() {
     let authority = Authority::new("ours");
     let server = Server::start_http2(&authority, &["127.0.0.1"], 100).await;
-    let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+    let cluster = trusting(&server.url(), &authority);
     let (certificate, key) = authority.client("first");
     let dir = tempfile::tempdir().unwrap();
     let files = ["client.crt", "client.key"].map(|name| dir.path().join(name));
@@ -319,7 +322,7 @@ async fn no_request_waits_behind_watches_however_few_streams_the_server_takes() 
     let authority = Authority::new("ours");
     for (streams, connections) in [(1, 11), (3, 4), (4, 3), (100, 1)] {
         let server = Server::start_http2(&authority, &["127.0.0.1"], streams).await;
-        let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+        let cluster = trusting(&server.url(), &authority);
         let client = Node::with(cluster, json!({})).client().await.unwrap();
         let watches = futures::future::join_all((0..10).map(|_| watch(&client))).await;
         for _ in 0..3 {
@@ -343,7 +346,7 @@ async fn what_waits_for_a_silent_server_ends_when_it_is_given_up_and_is_asked_on
             true => Server::start_http2(&authority, &["127.0.0.1"], 2).await,
             false => Server::start(&authority, &["127.0.0.1"]).await,
         };
-        let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+        let cluster = trusting(&server.url(), &authority);
         let mut clients = Clients::new(Node::with(cluster, json!({})).connection().await.unwrap());
         let (one, many) = (clients.get(), clients.take_many());
         let mut watches = [watch(&one).await.into_body(), watch(&many).await.into_body()];
@@ -380,7 +383,7 @@ async fn never(client: &Client) -> Result<Value, ApiError> {
 async fn a_connection_is_given_up_no_sooner_than_it_is_silent_and_not_where_it_owes_nothing() {
     let authority = Authority::new("ours");
     let server = Server::start_http2(&authority, &["127.0.0.1"], 100).await;
-    let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+    let cluster = trusting(&server.url(), &authority);
     let clients = Clients::new(Node::with(cluster, json!({})).connection().await.unwrap());
     let client = clients.get();
     let mut watch = watch(&client).await.into_body();
@@ -408,7 +411,7 @@ async fn a_connection_is_given_up_no_sooner_than_it_is_silent_and_not_where_it_o
 async fn certificate_files_that_change_are_used_from_then_on_and_the_connection_before_ends() {
     let authority = Authority::new("ours");
     let server = Server::start_http2(&authority, &["127.0.0.1"], 100).await;
-    let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+    let cluster = trusting(&server.url(), &authority);
     let dir = tempfile::tempdir().unwrap();
     let files = ["client.crt", "client.key"].map(|name| dir.path().join(name));
     // One after the other: for a moment they do not fit.
@@ -438,7 +441,7 @@ async fn certificate_files_that_change_are_used_from_then_on_and_the_connection_
 
 /// A kubeconfig with a token, and the clients that it makes.
 async fn followed(server: &Server, authority: &Authority) -> (Node, Clients, String) {
-    let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+    let cluster = trusting(&server.url(), authority);
     let node = Node::with(cluster, json!({ "token": "first" }));
     let clients = Clients::new(node.connection().await.unwrap());
     let text = fs::read_to_string(&node.cluster.kubeconfig).unwrap();

@@ -5,9 +5,9 @@ use super::*;
 use crate::{
     causes::with_causes,
     cluster::connection::tests::{
-        Node, data,
+        Node,
         server::{Authority, Server},
-        until, watch as watched, who,
+        trusting, until, watch as watched, who,
     },
 };
 
@@ -21,7 +21,7 @@ const LEASE_SECONDS: u32 = 8;
 async fn while_kept(node: &str, test: impl AsyncFnOnce(&Server, &Clients)) {
     let authority = Authority::new("ours");
     let server = Server::start_http2(&authority, &["127.0.0.1"], 100).await;
-    let cluster = json!({ "server": server.url(), "certificate-authority-data": data(&authority.pem()) });
+    let cluster = trusting(&server.url(), &authority);
     let kubeconfig = Node::with(cluster, json!({}));
     let clients = Clients::new(kubeconfig.connection().await.unwrap());
     let (_uid, known) = watch::channel(Some("u".to_owned()));
