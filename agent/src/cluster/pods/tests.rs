@@ -5,7 +5,7 @@ use std::{
 };
 
 use berth_core::{
-    cluster::throttle::Rate,
+    cluster::{events::Happened, throttle::Rate},
     pod::port::status::Remains,
     spec::QosClass,
     status::{Phase, PodStatus},
@@ -108,6 +108,15 @@ fn start(has_told: &Arc<AtomicBool>) -> (tokio::task::JoinHandle<()>, mpsc::Rece
     (tokio::spawn(pods.run()), node_loop)
 }
 
+/// A loop that speaks with nobody: what is seen is given to it. Beside it, what it tells of pods.
+fn apart() -> (PodLoop, mpsc::Receiver<Happened>) {
+    let (recorder, happened) = Recorder::new();
+    let sinks = Sinks { reports: Reports::default(), recorder };
+    let clients = Clients::new(server(&Arc::default()));
+    let (events, _node_loop) = mpsc::channel(WAITING);
+    (PodLoop::new("n", clients, UNBOUND, sinks, View::default(), events), happened)
+}
+
 /// How many events tell of all changes.
 async fn count(node_loop: &mut mpsc::Receiver<Event>) -> usize {
     let (mut before, mut count) = (vec![0; PODS], 0);
@@ -186,11 +195,7 @@ fn version(generation: i64, image: &str, deletion: Option<i64>) -> ApiPod {
 #[tokio::test]
 async fn a_pod_whose_later_version_cannot_be_read_goes_on_and_can_be_deleted() {
     for has_record in [false, true] {
-        let (recorder, mut happened) = Recorder::new();
-        let sinks = Sinks { reports: Reports::default(), recorder };
-        let clients = Clients::new(server(&Arc::default()));
-        let (events, _node_loop) = mpsc::channel(WAITING);
-        let mut pods = PodLoop::new("n", clients, UNBOUND, sinks, View::default(), events);
+        let (mut pods, mut happened) = apart();
         let first = version(1, "a", None);
         if has_record {
             let pod = manifest::api_pod(&first, Timestamp::UNIX_EPOCH).unwrap().pod;
@@ -220,11 +225,7 @@ async fn a_pod_whose_later_version_cannot_be_read_goes_on_and_can_be_deleted() {
 /// What happens to a pod is told of the version that this agent saw first, as by the kubelet.
 #[tokio::test]
 async fn a_pod_keeps_the_version_that_was_seen_first() {
-    let (recorder, mut happened) = Recorder::new();
-    let sinks = Sinks { reports: Reports::default(), recorder };
-    let clients = Clients::new(server(&Arc::default()));
-    let (events, _node_loop) = mpsc::channel(WAITING);
-    let mut pods = PodLoop::new("n", clients, UNBOUND, sinks, View::default(), events);
+    let (mut pods, mut happened) = apart();
     let of_version = |number: &str, generation: i64, image: &str| {
         let mut given = version(generation, image, None);
         given.metadata.resource_version = Some(number.to_owned());
@@ -257,11 +258,7 @@ async fn fields_that_nobody_acts_on_are_told_once() {
         json!({"name": "main", "image": image, "lifecycle": sleep})
     };
     for recorded in [None, Some(1)] {
-        let (recorder, mut happened) = Recorder::new();
-        let sinks = Sinks { reports: Reports::default(), recorder };
-        let clients = Clients::new(server(&Arc::default()));
-        let (events, _node_loop) = mpsc::channel(WAITING);
-        let mut pods = PodLoop::new("n", clients, UNBOUND, sinks, View::default(), events);
+        let (mut pods, mut happened) = apart();
         if let Some(generation) = recorded {
             let pod = manifest::api_pod(&with(generation, json!([hooked("a")])), Timestamp::UNIX_EPOCH);
             let pod = pod.unwrap().pod;
@@ -303,11 +300,7 @@ async fn an_end_that_the_node_did_not_tell_ends_the_pod() {
         ("Failed", "Failed", "b", true, None),
         ("Failed", "Succeeded", "a", false, None),
     ] {
-        let (recorder, _happened) = Recorder::new();
-        let sinks = Sinks { reports: Reports::default(), recorder };
-        let clients = Clients::new(server(&Arc::default()));
-        let (events, _node_loop) = mpsc::channel(WAITING);
-        let mut pods = PodLoop::new("n", clients, UNBOUND, sinks, View::default(), events);
+        let (mut pods, _happened) = apart();
         pods.want(ended("Running", "a", 1));
         pods.desired();
         let status = Arc::new(json!({"phase": shown}));

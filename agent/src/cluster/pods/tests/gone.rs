@@ -7,15 +7,6 @@ use super::*;
 /// Where another node is that had the name of this one.
 const ELSEWHERE: &str = "192.0.2.8";
 
-/// A loop that speaks with nobody: what is seen is given to it.
-fn apart() -> PodLoop {
-    let (recorder, _happened) = Recorder::new();
-    let sinks = Sinks { reports: Reports::default(), recorder };
-    let clients = Clients::new(server(&Arc::default()));
-    let (events, _node_loop) = mpsc::channel(WAITING);
-    PodLoop::new("n", clients, UNBOUND, sinks, View::default(), events)
-}
-
 fn given(number: usize, change: usize) -> ApiPod {
     serde_json::from_value(pod(number, change)).unwrap()
 }
@@ -40,7 +31,7 @@ fn wanted_of(pods: &mut PodLoop) -> (Vec<String>, bool) {
 /// No watch tells of what went while its place was forgotten. What is there and cannot be read is not gone.
 #[tokio::test]
 async fn what_a_later_list_does_not_have_is_wanted_no_more() {
-    let mut pods = apart();
+    let (mut pods, _happened) = apart();
     for (version, applied, listed, unread, expected) in [
         (3, None, &[0, 1, 2][..], &[][..], &["u0", "u1", "u2"][..]),
         (9, None, &[0], &[1], &["u0", "u1"]),
@@ -60,7 +51,7 @@ async fn what_a_later_list_does_not_have_is_wanted_no_more() {
 
 #[tokio::test]
 async fn a_pod_that_is_forced_out_is_wanted_no_more_though_nothing_else_changes() {
-    let mut pods = apart();
+    let (mut pods, _happened) = apart();
     pods.see(Seen::Applied(given(5, 1)));
     assert_eq!(wanted_of(&mut pods), (vec!["u5".to_owned()], true));
     pods.see(Seen::Unread(too_large(5)));
@@ -77,7 +68,7 @@ fn ended(address: &str) -> Value {
 
 /// What the API server is asked for about a pod that has ended elsewhere and is to be deleted, when the node tells of it.
 fn asked(remains: Remains) -> Vec<&'static str> {
-    let mut pods = apart();
+    let (mut pods, _happened) = apart();
     let mut object = version(1, "a", Some(0));
     object.status = serde_json::from_value(ended(ELSEWHERE)).unwrap();
     pods.see(Seen::Whole { objects: vec![object.clone()], unread: Vec::new(), version: 1 });
