@@ -32,11 +32,7 @@ fn being_started() -> (Run, Effect) {
     let mut run = Run::new();
     run.settle();
     run.want(pods::pod("web", &["main"]));
-    while !run.open.iter().any(is_start) {
-        run.settle_one();
-    }
-    let at = run.open.iter().position(is_start).unwrap();
-    let effect = run.open.remove(at).unwrap();
+    let effect = run.take_asked(is_start);
     (run, effect)
 }
 
@@ -176,9 +172,7 @@ fn without_a_record_a_network_stays_as_long_as_its_sandbox() {
     run.world.disk = Disk::Full;
     run.unwant("web");
     let is_sandbox = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveSandbox(_), .. });
-    while !run.open.iter().any(is_sandbox) {
-        assert!(run.settle_one(), "its sandbox is never removed");
-    }
+    run.until_asked(is_sandbox);
     while let Some(at) = run.open.iter().position(|effect| !is_sandbox(effect)) {
         run.perform(at);
         run.deliver(0);
@@ -209,11 +203,7 @@ fn a_run_that_was_taken_down_without_a_record_is_begun_again_and_may_be_refused(
     run.world.disk = Disk::Works;
     run.want(pods::pod("web", &["main"]));
     run.restart(None);
-    while !run.open.iter().any(is_start) {
-        assert!(run.settle_one(), "it is not begun again");
-    }
-    let at = run.open.iter().position(is_start).unwrap();
-    let effect = run.open.remove(at).unwrap();
+    let effect = run.take_asked(is_start);
     run.finished.push_back((effect.op(), Err(failure(FailureKind::StartFailed, "no such command"))));
     run.deliver(0);
     let end = run.world.records[&uid()].containers.values().next().unwrap().exit.clone();
@@ -236,9 +226,7 @@ fn a_run_that_was_taken_down_with_its_sandbox_and_without_a_record_is_begun_agai
     run.world.fall_silent(&sandbox);
     run.unwant("web");
     let is_sandbox = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveSandbox(_), .. });
-    while !run.open.iter().any(is_sandbox) {
-        assert!(run.settle_one(), "its sandbox is never removed");
-    }
+    run.until_asked(is_sandbox);
     assert!(run.world.containers.contains_key(&main), "it was removed alone");
     run.world.speak(&sandbox);
     let at = run.open.iter().position(is_sandbox).unwrap();

@@ -123,10 +123,7 @@ fn an_unknown_outcome_forces_a_fresh_look() {
         run.settle();
         run.want(pods::pod("web", &["main"]));
         let is_start = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. });
-        while !run.open.iter().any(is_start) {
-            run.settle_one();
-        }
-        let at = run.open.iter().position(is_start).unwrap();
+        let at = run.until_asked(is_start);
         let op = run.open[at].op();
         if is_performed {
             run.perform(at);
@@ -177,11 +174,7 @@ fn a_volume_that_is_made_late_goes_with_its_pod() {
         run.settle();
         run.want(Pod { volumes: vec![pods::empty_dir("data")], ..pods::pod("web", &["main"]) });
         let is_volume = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::EnsureVolume(_), .. });
-        while !run.open.iter().any(is_volume) {
-            assert!(run.settle_one(), "it is never made");
-        }
-        let at = run.open.iter().position(is_volume).unwrap();
-        let late = run.open.remove(at).unwrap();
+        let late = run.take_asked(is_volume);
         run.unwant("web");
         run.advance(Duration::from_secs(60), Run::settle);
         let now = run.now;

@@ -207,9 +207,7 @@ fn a_sandbox_that_is_looked_for_is_removed_when_the_look_is_over() {
     let is = |effect: &Effect, is: fn(&Act) -> bool| matches!(effect, Effect::Pod { act, .. } if is(act));
     let looks = |effect: &Effect| is(effect, |act| matches!(act, Act::EnsureSandbox(_)));
     let removes = |effect: &Effect| is(effect, |act| matches!(act, Act::RemoveSandbox(_)));
-    while !run.open.iter().any(looks) {
-        assert!(run.settle_one(), "it is not looked for");
-    }
+    run.until_asked(looks);
     run.unwant("web");
     let now = run.now;
     run.world.lose(&sandbox, now);
@@ -233,11 +231,7 @@ fn a_start_under_way_in_a_sandbox_that_is_replaced_finds_its_network() {
     run.settle();
     run.want(pods::pod("web", &["main"]));
     let is_start = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. });
-    while !run.open.iter().any(is_start) {
-        assert!(run.settle_one(), "it is never started");
-    }
-    let at = run.open.iter().position(is_start).unwrap();
-    let start = run.open.remove(at).unwrap();
+    let start = run.take_asked(is_start);
     let sandbox = run.world.sandboxes.keys().next().cloned().unwrap();
     run.world.fall_silent(&sandbox);
     run.read_runtime();

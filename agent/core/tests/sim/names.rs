@@ -237,9 +237,7 @@ fn pull_secrets_that_are_missing_are_told() {
     run.want(with_secrets);
     run.want(pods::pod("open", &["open"]));
     let is_pull = |effect: &Effect| matches!(effect, Effect::Node { act: NodeAct::PullImage(one), .. } if *one == image);
-    while !run.open.iter().any(is_pull) {
-        assert!(run.settle_one(), "nothing is pulled");
-    }
+    run.until_asked(is_pull);
     run.handle(Event::PullSecretsMissing { image, names: vec!["a".into(), "b".into()] });
     let expected =
         "Unable to retrieve some image pull secrets (b, a); attempting to pull the image may not succeed.";
@@ -255,11 +253,7 @@ fn a_pull_secret_that_is_malformed_is_why_a_container_waits() {
     run.want(Pod { pull_secrets: vec!["a".into()], ..pods::pod("web", &["web"]) });
     let is_pull = |effect: &Effect| matches!(effect, Effect::Node { act: NodeAct::PullImage(_), .. });
     for _ in 0..2 {
-        while !run.open.iter().any(is_pull) {
-            assert!(run.settle_one(), "nothing is pulled");
-        }
-        let at = run.open.iter().position(is_pull).unwrap();
-        let pull = run.open.remove(at).unwrap();
+        let pull = run.take_asked(is_pull);
         run.finished.push_back((pull.op(), Err(failure(FailureKind::Config, "no accounts"))));
         run.settle();
         let state = run.world.statuses[&PodUid::new("uid-web")].containers[0].state.clone();

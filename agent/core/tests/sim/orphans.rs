@@ -36,11 +36,7 @@ fn check_removed(run: &Run, what: &str) {
 
 /// The next effect of this kind is not performed, or half, and fails.
 fn fail(run: &mut Run, kind: &str, why: FailureKind, is_half: bool) {
-    while !run.open.iter().any(|effect| tell::kind_of(effect) == kind) {
-        assert!(run.settle_one(), "{kind} was never asked for");
-    }
-    let at = run.open.iter().position(|effect| tell::kind_of(effect) == kind).unwrap();
-    let effect = run.open.remove(at).unwrap();
+    let effect = run.take_asked(|effect| tell::kind_of(effect) == kind);
     let now = run.now;
     assert!(!is_half || run.world.perform_half(&effect, now), "{kind} has no half");
     run.finished.push_back((effect.op(), Err(failure(why, "no luck"))));

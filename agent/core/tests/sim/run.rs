@@ -301,6 +301,24 @@ impl Run {
         true
     }
 
+    /// Goes on until such an effect is asked for; its place among those that are open.
+    #[track_caller]
+    pub(crate) fn until_asked(&mut self, is_it: impl Fn(&Effect) -> bool) -> usize {
+        loop {
+            if let Some(at) = self.open.iter().position(&is_it) {
+                return at;
+            }
+            assert!(self.settle_one(), "it is never asked for");
+        }
+    }
+
+    /// The same, and nobody performs it but who gets it.
+    #[track_caller]
+    pub(crate) fn take_asked(&mut self, is_it: impl Fn(&Effect) -> bool) -> Effect {
+        let at = self.until_asked(is_it);
+        self.open.remove(at).unwrap()
+    }
+
     /// Init containers that run end well.
     pub(crate) fn end_init_containers(&mut self) {
         let is_init = |one: &Container| one.is_running() && one.name.as_str().starts_with("init-");

@@ -252,11 +252,7 @@ fn what_takes_the_place_of_a_run_that_never_began_is_not_stopped_for_it() {
     run.settle();
     run.want(pods::pod("web", &["main"]));
     let is_start = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. });
-    while !run.open.iter().any(is_start) {
-        assert!(run.settle_one(), "it is never started");
-    }
-    let at = run.open.iter().position(is_start).unwrap();
-    let start = run.open.remove(at).unwrap();
+    let start = run.take_asked(is_start);
     let now = run.now;
     assert!(run.world.perform_half(&start, now));
     let sandbox = run.world.sandboxes.keys().next().cloned().unwrap();
@@ -312,9 +308,7 @@ fn a_run_that_was_only_recorded_does_not_go_with_its_sandbox() {
     run.settle();
     run.want(Pod { restart_policy: RestartPolicy::Never, ..pods::pod("web", &["main"]) });
     let is_start = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. });
-    while !run.open.iter().any(is_start) {
-        assert!(run.settle_one(), "it is never started");
-    }
+    run.until_asked(is_start);
     let (sandbox, now) = (run.world.sandboxes.keys().next().cloned().unwrap(), run.now);
     run.world.lose(&sandbox, now);
     run.restart(None);

@@ -17,11 +17,7 @@ fn starts(effect: &Effect, name: &str) -> bool {
 }
 
 fn until_start(run: &mut Run, name: &str) -> Effect {
-    while !run.open.iter().any(|effect| starts(effect, name)) {
-        assert!(run.settle_one(), "{name} is never started");
-    }
-    let at = run.open.iter().position(|effect| starts(effect, name)).unwrap();
-    run.open.remove(at).unwrap()
+    run.take_asked(|effect| starts(effect, name))
 }
 
 /// Does all but hear the shim.

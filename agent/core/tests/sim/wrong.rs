@@ -149,9 +149,7 @@ fn begin_with(run: &mut Run, pod: Pod) {
 fn almost_begun(run: &mut Run) -> StartRequest {
     run.want(pods::pod("web", &["main"]));
     let is_start = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. });
-    while !run.open.iter().any(is_start) {
-        assert!(run.settle_one(), "it is never started");
-    }
+    run.until_asked(is_start);
     start_of(run, "main")
 }
 
