@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::binaries;
 use crate::containerd::{self, Release};
 use crate::control::Control;
-use crate::process::Process;
+use crate::process::{Process, printed};
 use crate::wait::Look;
 
 /// Name of the node.
@@ -314,15 +314,7 @@ pub fn berth_output(args: &[&str]) -> Result<Output> {
 /// # Errors
 /// It failed.
 pub fn berth(args: &[&str]) -> Result<String> {
-    let done = berth_output(args)?;
-    ensure!(
-        done.status.success(),
-        "berth {} ended with {}: {}",
-        args.join(" "),
-        done.status,
-        String::from_utf8_lossy(&done.stderr)
-    );
-    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+    printed(&mut berth_command(args)?)
 }
 
 /// What `berth … --output json` printed, parsed.

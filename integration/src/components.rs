@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
 use self::system::{System, Wanted};
+use crate::process::printed;
 
 /// Which components are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -388,12 +389,5 @@ impl Component {
 
 /// What a short command printed, without the line end.
 fn output(command: &mut Command) -> Result<String> {
-    let done = command.output().with_context(|| format!("start {command:?}"))?;
-    ensure!(
-        done.status.success(),
-        "{command:?} ended with {}: {}",
-        done.status,
-        String::from_utf8_lossy(&done.stderr)
-    );
-    Ok(String::from_utf8(done.stdout)?.trim().to_owned())
+    Ok(printed(command)?.trim().to_owned())
 }

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 
 use crate::components;
-use crate::process::Process;
+use crate::process::{Process, printed};
 use crate::records::Records;
 use crate::registry::PAUSE;
 use crate::vm;
@@ -266,15 +266,7 @@ pub fn ctr_command() -> Result<Command> {
 /// # Errors
 /// It failed.
 pub fn ctr(args: &[&str]) -> Result<String> {
-    let done = ctr_command()?.args(args).output().context("start ctr")?;
-    ensure!(
-        done.status.success(),
-        "ctr {} ended with {}: {}",
-        args.join(" "),
-        done.status,
-        String::from_utf8_lossy(&done.stderr)
-    );
-    Ok(String::from_utf8(done.stdout)?)
+    printed(ctr_command()?.args(args))
 }
 
 /// The rows of a table that `ctr` printed, by columns, without the head.

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::agent::{Agent, Images, Places, Settings};
 use crate::containerd::{Containerd, Release};
 use crate::control::Control;
 use crate::lab::World;
+use crate::process::printed;
 use crate::registry::Registry;
 use crate::wait::{self, Look};
 use crate::{binaries, cni, links, stored};
@@ -260,10 +261,5 @@ fn images(registry: &Path, containerd: &Path, settings: &Settings) -> Result<Opt
 /// # Errors
 /// It failed.
 pub fn system(program: &str, args: &[&str]) -> Result<String> {
-    let done = Command::new(program).args(args).output().with_context(|| format!("start {program}"))?;
-    if !done.status.success() {
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        bail!("{program} {} ended with {}: {said}", args.join(" "), done.status);
-    }
-    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+    printed(Command::new(program).args(args))
 }

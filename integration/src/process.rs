@@ -1,11 +1,11 @@
-//! A started component: its process, its log, and its end.
+//! A started component: its process, its log, and its end; and a command that is run to its end.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -15,6 +15,17 @@ use crate::wait::{self, Look};
 const END_LIMIT: Duration = Duration::from_secs(20);
 /// How much of a log a failure message shows.
 const LOG_TAIL: usize = 16384;
+
+/// Runs a command to its end and gives what it printed.
+///
+/// # Errors
+/// It cannot be started, or failed; the failure has what it said.
+pub fn printed(command: &mut Command) -> Result<String> {
+    let done = command.output().with_context(|| format!("start {command:?}"))?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    ensure!(done.status.success(), "{command:?} ended with {}: {said}", done.status);
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
 
 /// A running component. Dropping it kills it.
 #[derive(Debug)]

@@ -10,12 +10,13 @@ use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use berth_integration::containerd::{CRI_PLUGINS, Release, ctr, ctr_command, ctr_rows};
+use berth_integration::process::printed;
 use berth_integration::wait::{self, Look};
 use nix::pty::{Winsize, openpty};
 use serde_json::{Value, json};
 
 use crate::kit::{SOON, eventually};
-use crate::stock::{RUNTIME, Stock, agreed_on, delete, is_alive, remove, shim_address, shims, succeed};
+use crate::stock::{RUNTIME, Stock, agreed_on, delete, is_alive, remove, shim_address, shims};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -87,7 +88,7 @@ fn follow(mut from: File) -> mpsc::Receiver<Vec<u8>> {
 /// A client that is killed takes neither the input nor the container with it.
 fn attach() -> Result<()> {
     let stock = Stock::start()?;
-    succeed(stock.run(&["--detach"], "cat", &["cat"])?.stdin(Stdio::null()))?;
+    printed(stock.run(&["--detach"], "cat", &["cat"])?.stdin(Stdio::null()))?;
     let pid = agreed_on("cat", "RUNNING")?;
     for word in ["first", "second"] {
         let mut client = Client::start(ctr_command()?.args(["tasks", "attach", "cat"]))?;
@@ -137,7 +138,7 @@ fn logger() -> Result<()> {
     let flags =
         ["--detach", "--log-uri", &uri, "--label", "nerdctl/hostname=one", "--label", "nerdctl/networks=[]"];
     let script = "seq 1 20000; echo oops >&2; exit 3";
-    succeed(&mut stock.run(&flags, "one", &["sh", "-c", script])?)?;
+    printed(&mut stock.run(&flags, "one", &["sh", "-c", script])?)?;
     agreed_on_end("one")?;
     same("exit code", delete("one", &[])?, 3)?;
     let read = |name: &str| -> Result<String> { Ok(fs::read_to_string(dir.join(name)).unwrap_or_default()) };

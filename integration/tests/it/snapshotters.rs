@@ -5,10 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::containerd::{Release, ctr};
+use berth_integration::process::printed;
 use berth_integration::wait::{self, Look};
 
 use crate::kit::SOON;
-use crate::stock::{Stock, remove, succeed};
+use crate::stock::{Stock, remove};
 use crate::suite::{Test, same, test};
 
 /// Where containerd's mount manager mounts what a shim leaves to it.
@@ -40,7 +41,7 @@ fn layers(stock: Stock) -> Result<()> {
     same("a file", said.as_str(), "written\n")?;
     remove("one")?;
     let flags = [&EROFS[..], &["--rm", "--read-only"]].concat();
-    let said = succeed(&mut stock.run(&flags, "two", &["sh", "-c", "echo x > /file || echo refused"])?)?;
+    let said = printed(&mut stock.run(&flags, "two", &["sh", "-c", "echo x > /file || echo refused"])?)?;
     same("a read-only root", said.as_str(), "refused\n")?;
     no_devices(stock)
 }

@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use berth_integration::containerd::{Containerd, NAMESPACE, Release, ctr, ctr_command, ctr_rows};
 use berth_integration::lab::World;
+use berth_integration::process::printed;
 use berth_integration::registry::Registry;
 use berth_integration::wait::{self, Look};
 use berth_integration::{binaries, stored};
@@ -71,7 +72,7 @@ impl Stock {
 
     /// Starts a container that goes on without `ctr`; its output goes to [`Stock::log`].
     pub(crate) fn run_detached(&self, flags: &[&str], id: &str, script: &str) -> Result<()> {
-        succeed(&mut self.detached(flags, id, script)?).map(drop)
+        printed(&mut self.detached(flags, id, script)?).map(drop)
     }
 
     /// The command that does so.
@@ -113,18 +114,6 @@ pub(crate) fn detached(world: &World, flags: &[&str], id: &str, script: &str) ->
 
 fn log(world: &World, id: &str) -> PathBuf {
     world.root().join(format!("{id}.out"))
-}
-
-/// Runs a command to its end and gives what it printed.
-pub(crate) fn succeed(command: &mut Command) -> Result<String> {
-    let done = command.output().with_context(|| format!("start {command:?}"))?;
-    ensure!(
-        done.status.success(),
-        "{command:?} ended with {}: {}",
-        done.status,
-        String::from_utf8_lossy(&done.stderr)
-    );
-    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
 /// Starts a command that fails or not, as it happens.

@@ -10,13 +10,14 @@ use berth_integration::agent::{Settings, berth_output};
 use berth_integration::containerd::{CRI_PLUGINS, Release, ctr};
 use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::old::{self, Profiles, VERSION_1};
+use berth_integration::process::printed;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::kit::{eventually, inside, logged, pod, script, shell, sleeper, task_pid};
 use crate::lives::{Identity, counted_to, log_dir, waits_for_a_file};
-use crate::stock::{Stock, agreed_on, delete, is_alive, remove, succeed};
+use crate::stock::{Stock, agreed_on, delete, is_alive, remove};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -184,7 +185,7 @@ fn without_sandboxes() -> Result<()> {
 /// Everything a plain task does.
 fn tasks_alone(release: Release) -> Result<()> {
     let stock = Stock::start_release(release, None)?;
-    let said = succeed(&mut stock.run(&["--rm"], "one", &["echo", "hello"])?)?;
+    let said = printed(&mut stock.run(&["--rm"], "one", &["echo", "hello"])?)?;
     same("echo", said.as_str(), "hello\n")?;
     let failed = stock.run(&["--rm"], "two", &["sh", "-c", "exit 7"])?.output()?;
     same("exit code", failed.status.code(), Some(7))?;

@@ -3,11 +3,12 @@
 use std::fs;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use berth_integration::agent::Settings;
 use berth_integration::binaries;
 use berth_integration::containerd::SOCKET;
 use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::process::printed;
 use berth_integration::records::Records;
 
 use super::dies_at_once;
@@ -49,12 +50,6 @@ fn start(node: &Node, sandbox: &str) -> Result<()> {
     let mut start = Command::new(binaries::path("containerd-shim-berth-v1")?);
     start.args(["-namespace", "k8s.io", "-id", sandbox, "-address", SOCKET, "start"]).current_dir(&bundle);
     start.env("TTRPC_SOCKET", format!("{SOCKET}.ttrpc"));
-    let done = start.output().context("start the shim")?;
-    ensure!(
-        done.status.success(),
-        "start ended with {}: {}",
-        done.status,
-        String::from_utf8_lossy(&done.stderr)
-    );
+    printed(&mut start)?;
     fs::remove_dir_all(&bundle).context("remove the bundle")
 }
