@@ -71,6 +71,11 @@ impl Memory {
         );
         assert!(grown < max, "{what}: the shim grew by {grown} bytes");
     }
+
+    fn came_back_below(&self, max: usize) {
+        let grown = self.growth();
+        assert!(grown < max, "the shim grew by {grown} bytes");
+    }
 }
 
 fn kibibytes(pid: u32, file: &str, name: &str) -> usize {
@@ -93,6 +98,18 @@ fn sleeper<'s>(pod: &'s Pod<'_>) -> Task<'s> {
 
 fn sh(script: &str) -> Vec<u8> {
     serde_json::to_vec(&process(&["/bin/busybox", "sh", "-c", script])).unwrap()
+}
+
+/// A client of the container's streams.
+fn attach(pod: &Pod<'_>, start: AttachStart) -> (Conn, u32) {
+    let mut conn = Conn::open(&pod.agent_socket);
+    let stream = conn.stream(shim_service::NAME, shim_service::ATTACH);
+    conn.send(stream, &AttachInput { what: Some(attach_input::What::Attach(start)) });
+    (conn, stream)
+}
+
+fn all_streams() -> AttachStart {
+    AttachStart { container_id: "c1".to_owned(), stdin: true, stdout: true, stderr: true }
 }
 
 /// An exec with its streams on the call.
@@ -217,15 +234,9 @@ fn a_hundred_slow_clients_are_dropped(world: &World) {
     let script = format!("read line <{}; head -c {BYTES} /dev/zero | tr '\\0' x; exit 4", gate.display());
     let task = Task::try_create(&pod.shim, "c1", Spec::sh(&script), "", "").unwrap();
     task.begin().unwrap();
-    let attach = || {
-        let mut conn = Conn::open(&pod.agent_socket);
-        let stream = conn.stream(shim_service::NAME, shim_service::ATTACH);
-        let start = AttachStart { container_id: "c1".to_owned(), stdin: false, stdout: true, stderr: true };
-        conn.send(stream, &AttachInput { what: Some(attach_input::What::Attach(start)) });
-        (conn, stream)
-    };
     let before = descriptors(&pod);
-    let slow: Vec<(Conn, u32)> = (0..100).map(|_| attach()).collect();
+    let slow: Vec<(Conn, u32)> =
+        (0..100).map(|_| attach(&pod, AttachStart { stdin: false, ..all_streams() })).collect();
     let memory = Memory::of(&pod);
     // What has come first is answered first: a later call's answer says that every attach was taken.
     assert_eq!(task.status(), Status::Running);
@@ -303,13 +314,9 @@ fn ten_thousand_attaches(world: &World) {
     let task = Task::try_create(&pod.shim, "c1", Spec::sh("while read x; do echo $x; done"), "attach:", "");
     let task = task.unwrap();
     task.begin().unwrap();
-    let attach = |rounds: usize| {
+    let repeat = |rounds: usize| {
         for round in 0..rounds {
-            let mut conn = Conn::open(&pod.agent_socket);
-            let stream = conn.stream(shim_service::NAME, shim_service::ATTACH);
-            let start =
-                AttachStart { container_id: "c1".to_owned(), stdin: true, stdout: true, stderr: true };
-            conn.send(stream, &AttachInput { what: Some(attach_input::What::Attach(start)) });
+            let (mut conn, stream) = attach(&pod, all_streams());
             if round % 3 == 0 {
                 conn.send(stream, &AttachInput { what: Some(attach_input::What::Stdin(b"x\n".to_vec())) });
             }
@@ -319,13 +326,12 @@ fn ten_thousand_attaches(world: &World) {
         }
     };
     let before = descriptors(&pod);
-    attach(1000);
+    repeat(1000);
     descriptors_return(&pod, before);
     let memory = Memory::of(&pod);
-    attach(10_000);
+    repeat(10_000);
     descriptors_return(&pod, before);
-    let grown = memory.growth();
-    assert!(grown < 512 << 10, "the shim grew by {grown} bytes");
+    memory.came_back_below(512 << 10);
     task.kill(9).unwrap();
     assert_eq!(task.wait(), 137);
 }
@@ -348,8 +354,7 @@ fn fifty_thousand_resizes(world: &World) {
     let (before, memory) = (descriptors(&pod), Memory::of(&pod));
     resize(50_000);
     descriptors_return(&pod, before);
-    let grown = memory.growth();
-    assert!(grown < 256 << 10, "the shim grew by {grown} bytes");
+    memory.came_back_below(256 << 10);
     task.kill(9).unwrap();
     assert_eq!(task.wait(), 137);
 }
@@ -374,8 +379,7 @@ fn a_thousand_aborted_execs(world: &World) {
     abort(100);
     let memory = Memory::of(&pod);
     abort(1000);
-    let grown = memory.growth();
-    assert!(grown < 512 << 10, "the shim grew by {grown} bytes");
+    memory.came_back_below(512 << 10);
 }
 
 /// A container that has said and heard much keeps no buffers for it.
@@ -386,10 +390,7 @@ fn rest_costs_nothing(world: &World) {
     let task = Task::try_create(&pod.shim, "c1", Spec::sh(&script), "attach:", "").unwrap();
     task.begin().unwrap();
     let memory = Memory::of(&pod);
-    let mut conn = Conn::open(&pod.agent_socket);
-    let stream = conn.stream(shim_service::NAME, shim_service::ATTACH);
-    let start = AttachStart { container_id: "c1".to_owned(), stdin: true, stdout: true, stderr: true };
-    conn.send(stream, &AttachInput { what: Some(attach_input::What::Attach(start)) });
+    let (mut conn, stream) = attach(&pod, all_streams());
     for _ in 0..64 {
         conn.send(stream, &AttachInput { what: Some(attach_input::What::Stdin(vec![b'y'; 1 << 10])) });
     }
