@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use nix::libc::O_NONBLOCK;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
+use crate::process::write_script;
 use crate::wait::{self, Look};
 
 /// How long a call may take to come, on a machine busy with other tests.
@@ -55,8 +56,7 @@ impl Announced {
     pub fn install(dir: &Path, name: &str, real: &Path) -> Result<Self> {
         fs::create_dir_all(dir)?;
         let program = dir.join(name);
-        fs::write(&program, script(dir, real)).with_context(|| format!("write {}", program.display()))?;
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+        write_script(&program, &script(dir, real))?;
         Ok(Self { dir: dir.to_owned() })
     }
 

@@ -1,8 +1,7 @@
 //! The real kubelet with a containerd of its own, beside a node: its root directory, cgroups and logs are its own; the network and
 //! the directory of log links are the node's.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::agent::merge;
 use crate::node::Node;
-use crate::process::Process;
+use crate::process::{Process, write_script};
 use crate::registry::PAUSE;
 use crate::wait::Look;
 use crate::{binaries, cgroup, components, cri};
@@ -287,7 +286,6 @@ esac
 exec {program} "$@"
 "#
     );
-    fs::write(&wrapper, script)?;
-    fs::set_permissions(&wrapper, Permissions::from_mode(0o755))?;
+    write_script(&wrapper, &script)?;
     Ok(wrapper)
 }

@@ -5,13 +5,14 @@
 
 use std::env;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
 use super::{bin_dir, output};
+use crate::process::write_script;
 
 const NAME: &str = "criu";
 
@@ -101,9 +102,7 @@ fn write_program(root: &Path, program: &Path) -> Result<()> {
         libraries.display(),
         root.display()
     );
-    fs::write(program, script)?;
-    fs::set_permissions(program, fs::Permissions::from_mode(0o755))?;
-    Ok(())
+    write_script(program, &script)
 }
 
 fn loader(libraries: &Path) -> Result<PathBuf> {

@@ -1,7 +1,6 @@
 //! What people and machines get wrong, and that it stays where it is wrong.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -10,6 +9,7 @@ use berth_integration::agent::{Settings, berth, berth_output};
 use berth_integration::containerd;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
+use berth_integration::process::write_script;
 use berth_integration::{binaries, cgroup, cni, components};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::json;
@@ -144,8 +144,7 @@ exec {passes_on}
         // Without settings it answers with what the plugin before it made.
         passes_on = components::binary("tuning")?.display(),
     );
-    fs::write(plugins.join("flaky"), plugin)?;
-    fs::set_permissions(plugins.join("flaky"), fs::Permissions::from_mode(0o755))?;
+    write_script(&plugins.join("flaky"), &plugin)?;
     fs::write(&broken, "")?;
     let mut node = Node::prepare(&Settings {
         berth: json!({ "cni": { "binDirs": [plugins, components::bin_dir()] } }),

@@ -3,14 +3,13 @@
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use berth_integration::containerd::{CRI_PLUGINS, Release, ctr, ctr_command, ctr_rows};
-use berth_integration::process::printed;
+use berth_integration::process::{printed, write_script};
 use berth_integration::wait::{self, Look};
 use nix::pty::{Winsize, openpty};
 use serde_json::{Value, json};
@@ -132,8 +131,7 @@ fn logger() -> Result<()> {
     let program = dir.join("nerdctl");
     let script = "#!/bin/sh\necho \"$CONTAINER_NAMESPACE/$CONTAINER_ID\" > $2/who\nexec 5>&-\n\
                   cat <&3 > $2/stdout & cat <&4 > $2/stderr; wait; echo done > $2/end\n";
-    fs::write(&program, script)?;
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    write_script(&program, script)?;
     let uri = format!("binary://{}?_NERDCTL_INTERNAL_LOGGING={}", program.display(), dir.display());
     let flags =
         ["--detach", "--log-uri", &uri, "--label", "nerdctl/hostname=one", "--label", "nerdctl/networks=[]"];

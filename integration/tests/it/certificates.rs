@@ -11,6 +11,7 @@ use berth_integration::cluster::proxy::Proxy;
 use berth_integration::cluster::{self, AuditEvent, Cluster};
 use berth_integration::lab::World;
 use berth_integration::node::{Node, system};
+use berth_integration::process::write_script;
 use berth_integration::wait::{self, Look};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -175,8 +176,7 @@ text() { base64 -d "$here/$1" | awk '{ printf "%s\\n", $0 }'; }
 printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{' 
 printf '"clientCertificateData":"%s","clientKeyData":"%s"}}' "$(text client-certificate-data)" "$(text client-key-data)"
 "#;
-    fs::write(&plugin, script)?;
-    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755))?;
+    write_script(&plugin, script)?;
     config["users"][0]["user"] = json!({ "exec": {
         "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
         "command": "./plugin", "provideClusterInfo": true,

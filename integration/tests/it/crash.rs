@@ -7,7 +7,6 @@ mod requests;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,6 +16,7 @@ use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings};
 use berth_integration::containerd::ctr;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, system};
+use berth_integration::process::write_script;
 use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
 use berth_integration::{cni, components};
@@ -253,8 +253,7 @@ fn between_plugins() -> Result<()> {
         // Without settings it answers with what the plugin before it made.
         passes_on = components::binary("tuning")?.display(),
     );
-    fs::write(plugins.join("deadly"), plugin)?;
-    fs::set_permissions(plugins.join("deadly"), fs::Permissions::from_mode(0o755))?;
+    write_script(&plugins.join("deadly"), &plugin)?;
     let mut node = Node::prepare(&Settings {
         berth: json!({ "cni": { "binDirs": [plugins, components::bin_dir()] } }),
         ..Settings::default()
@@ -307,8 +306,7 @@ fn in_a_plugin(signal: i32) -> Result<()> {
         gate = gate.display(),
         order = order.display(),
     );
-    fs::write(plugins.join("slow"), plugin)?;
-    fs::set_permissions(plugins.join("slow"), fs::Permissions::from_mode(0o755))?;
+    write_script(&plugins.join("slow"), &plugin)?;
     let mut node = Node::prepare(&Settings {
         berth: json!({ "cni": { "binDirs": [plugins, components::bin_dir()] } }),
         ..Settings::default()

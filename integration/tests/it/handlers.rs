@@ -1,7 +1,6 @@
 //! Runtime handlers that tools write into containerd's configuration, while the agent runs.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
@@ -11,6 +10,7 @@ use berth_integration::components;
 use berth_integration::containerd::ctr;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
+use berth_integration::process::write_script;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -35,8 +35,7 @@ fn oci_runtime(name: &str) -> Result<PathBuf> {
     let runc = components::binary("runc")?;
     fs::create_dir_all(OWN)?;
     let script = format!("#!/bin/sh\necho \"$*\" >> {}\nexec {} \"$@\"\n", calls.display(), runc.display());
-    fs::write(&path, script)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    write_script(&path, &script)?;
     Ok(path)
 }
 

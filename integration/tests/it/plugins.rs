@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::Settings;
 use berth_integration::lab::World;
 use berth_integration::node::Node;
+use berth_integration::process::write_script;
 use berth_integration::{cni, components};
 use serde_json::{Value, json};
 
@@ -43,14 +44,8 @@ printf %s \"$in\" | {}
         log(world).display(),
         components::binary("tuning")?.display(),
     );
-    install(&dir.join("recorder"), &script)?;
+    write_script(&dir.join("recorder"), &script)?;
     Ok(dir)
-}
-
-/// Puts a program there.
-pub(crate) fn install(path: &Path, script: &str) -> Result<()> {
-    fs::write(path, script)?;
-    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
 }
 
 /// Every call of the recorder so far, in order.

@@ -1,7 +1,6 @@
 //! Every OCI runtime and every containerd runtime that a node may name.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
@@ -9,6 +8,7 @@ use berth_integration::agent::{Settings, berth_output};
 use berth_integration::components;
 use berth_integration::containerd::ctr;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
+use berth_integration::process::write_script;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -97,8 +97,7 @@ fn program(name: &str, first: &str, real: &Path) -> Result<PathBuf> {
     let dir = PathBuf::from("/run/own");
     fs::create_dir_all(&dir)?;
     let script = format!("#!/bin/sh\n{first}\nexec {} \"$@\"\n", real.display());
-    fs::write(dir.join(name), script)?;
-    fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o755))?;
+    write_script(&dir.join(name), &script)?;
     Ok(dir)
 }
 

@@ -1,7 +1,6 @@
 //! Images that are on the node and not unpacked.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,7 @@ use berth_integration::containerd::{ctr, ctr_rows};
 use berth_integration::image::{Image, Layer, Packing};
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::process::write_script;
 use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
@@ -104,9 +104,7 @@ impl Gate {
         let program = format!("#!/bin/sh\nmkfifo {pipe}; read _ < {pipe}; exec gzip -dc\n");
         // Source: containerd, `pkg/archive/compression/compression.go`.
         for name in ["igzip", "unpigz"] {
-            let path = gate.bin.join(name);
-            fs::write(&path, &program)?;
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+            write_script(&gate.bin.join(name), &program)?;
         }
         Ok(gate)
     }

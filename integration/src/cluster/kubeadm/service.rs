@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::binaries;
+use crate::process::write_script;
 
 /// Where packages install the kubelet.
 pub(super) const PROGRAM: &str = "/usr/bin/kubelet";
@@ -27,8 +27,7 @@ impl Service {
         let programs = dir.join("bin");
         fs::create_dir_all(&programs)?;
         let manager = programs.join("systemctl");
-        fs::write(&manager, systemctl(dir))?;
-        fs::set_permissions(&manager, fs::Permissions::from_mode(0o755))?;
+        write_script(&manager, &systemctl(dir))?;
         Ok(Self { dir: dir.to_owned(), path: binaries::search_path(Some(&programs))? })
     }
 

@@ -11,6 +11,7 @@ use berth_integration::cluster::{AuditEvent, Cluster};
 use berth_integration::cni;
 use berth_integration::lab::World;
 use berth_integration::node::Node;
+use berth_integration::process::write_script;
 use berth_integration::wait::{self, Look};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -19,7 +20,6 @@ use super::{by_node, condition, is_ready, is_unready, none_refused, pair_of, pat
 use crate::api_pods::{self, PODS, bound, gone};
 use crate::clock_steps::never_unready;
 use crate::kit::{SOON, eventually, shell, spent};
-use crate::plugins::install;
 use crate::suite::same;
 
 /// How long the plugin does not answer at least.
@@ -44,7 +44,7 @@ exit 1
 ",
         root = root.display(),
     );
-    install(&plugins.join("lazy"), &script)?;
+    write_script(&plugins.join("lazy"), &script)?;
     let kubelet = json!({ "nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "1s" });
     let berth = json!({ "cni": { "binDirs": [plugins] } });
     let (cluster, node) = pair_of(&Settings { kubelet, berth, ..Settings::default() }, &[])?;

@@ -13,6 +13,7 @@ use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings};
 use berth_integration::containerd::SOCKET;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, system};
+use berth_integration::process::write_script;
 use berth_integration::vm::Feature;
 use berth_integration::{binaries, cni, components, links};
 use serde_json::{Value, json};
@@ -286,7 +287,7 @@ exec {}
         broken.display(),
         components::binary("tuning")?.display()
     );
-    crate::plugins::install(&plugins.join("flaky"), &script)
+    write_script(&plugins.join("flaky"), &script)
 }
 
 fn berth_cni(conf: &Path, plugins: &Path, cache: &Path, args: &[&str]) -> Result<()> {
