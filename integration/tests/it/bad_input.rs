@@ -9,13 +9,13 @@ use berth_integration::agent::{Settings, berth, berth_output};
 use berth_integration::containerd;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
-use berth_integration::process::write_script;
 use berth_integration::{binaries, cgroup, cni, components};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::json;
 
 use crate::fake_containerd::FakeContainerd;
 use crate::kit::{eventually, inside, pod, script, shell, sleeper};
+use crate::plugins::with_plugin;
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -129,8 +129,6 @@ fn duplicates() -> Result<()> {
 /// The last plugin of the chain fails while a file is there; the address is already leased then.
 fn failing_plugin() -> Result<()> {
     let world = World::here()?;
-    let plugins = world.root().join("plugins");
-    fs::create_dir(&plugins)?;
     let broken = world.root().join("broken");
     let plugin = format!(
         r#"#!/bin/sh
@@ -144,23 +142,10 @@ exec {passes_on}
         // Without settings it answers with what the plugin before it made.
         passes_on = components::binary("tuning")?.display(),
     );
-    write_script(&plugins.join("flaky"), &plugin)?;
     fs::write(&broken, "")?;
-    let mut node = Node::prepare(&Settings {
-        berth: json!({ "cni": { "binDirs": [plugins, components::bin_dir()] } }),
-        ..Settings::default()
-    })?;
-    let mut network = cni::network(&world.root().join("leases"));
-    network["plugins"].as_array_mut().context("plugins")?.push(json!({ "type": "flaky" }));
-    cni::write(node.cni_conf(), &network)?;
+    let mut node = with_plugin(&world, "flaky", &plugin, |all| all.push(json!({ "type": "flaky" })))?;
     node.agent.start()?;
-    node.apply(
-        "host",
-        &pod(
-            "host",
-            json!({ "hostNetwork": true, "containers": [shell("main", "exec sleep infinity", json!({}))] }),
-        ),
-    )?;
+    node.apply("host", &of_the_host())?;
     node.apply("wired", &sleeper("wired"))?;
     node.wait("wired", "told about the plugin", POD_LIMIT, |pod| {
         events_say(pod, "FailedCreatePodSandBox") && events_say(pod, "no cable")
@@ -176,19 +161,19 @@ exec {passes_on}
     node.end()
 }
 
+/// A pod that needs no network.
+fn of_the_host() -> String {
+    let main = shell("main", "exec sleep infinity", json!({}));
+    pod("host", json!({ "hostNetwork": true, "containers": [main] }))
+}
+
 fn no_network() -> Result<()> {
     let mut node = Node::prepare(&Settings::default())?;
     let file = fs::read_dir(node.cni_conf())?.next().context("no configuration")??.path();
     let kept = fs::read(&file)?;
     fs::remove_file(&file)?;
     node.agent.start()?;
-    node.apply(
-        "host",
-        &pod(
-            "host",
-            json!({ "hostNetwork": true, "containers": [shell("main", "exec sleep infinity", json!({}))] }),
-        ),
-    )?;
+    node.apply("host", &of_the_host())?;
     node.apply("wired", &sleeper("wired"))?;
     node.ready("host")?;
     node.wait("wired", "told about the network", POD_LIMIT, |pod| {

@@ -13,18 +13,18 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings};
+use berth_integration::components;
 use berth_integration::containerd::ctr;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, system};
-use berth_integration::process::write_script;
 use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
-use berth_integration::{cni, components};
 use serde_json::{Value, json};
 
 pub(crate) use self::points::BEGUN;
 use self::points::{AGAIN, DONE, GROUPED, OF_CGROUPS, OF_GROUPED, PULL, UNPACK, phases};
 use crate::kit::{eventually, pod, pod_dir_of, shell, sleeper, with};
+use crate::plugins::with_plugin;
 use crate::suite::{Body, LONG_LIMIT, Test, of, same, test};
 use crate::unpack::import_packed;
 use crate::{behind, interrupted, silent};
@@ -244,8 +244,6 @@ fn dies_while_an_end_is_kept(label: &str) -> Result<()> {
 /// The agent dies after the first plugin of a chain and before the last, which goes on without it.
 fn between_plugins() -> Result<()> {
     let world = World::here()?;
-    let plugins = world.root().join("plugins");
-    fs::create_dir(&plugins)?;
     let armed = world.root().join("armed");
     let plugin = format!(
         "#!/bin/sh\nif [ \"$(cat {armed} 2>/dev/null)\" = \"$CNI_COMMAND\" ]; then rm {armed}; kill -9 $PPID; fi\nexec {passes_on}\n",
@@ -253,14 +251,7 @@ fn between_plugins() -> Result<()> {
         // Without settings it answers with what the plugin before it made.
         passes_on = components::binary("tuning")?.display(),
     );
-    write_script(&plugins.join("deadly"), &plugin)?;
-    let mut node = Node::prepare(&Settings {
-        berth: json!({ "cni": { "binDirs": [plugins, components::bin_dir()] } }),
-        ..Settings::default()
-    })?;
-    let mut network = cni::network(&world.root().join("leases"));
-    network["plugins"].as_array_mut().context("plugins")?.insert(1, json!({ "type": "deadly" }));
-    cni::write(node.cni_conf(), &network)?;
+    let mut node = with_plugin(&world, "deadly", &plugin, |all| all.insert(1, json!({ "type": "deadly" })))?;
     let dir = world.root().join("shared");
     fs::create_dir(&dir)?;
     node.apply("victim", &victim(&dir, &json!({})))?;
@@ -294,8 +285,6 @@ fn between_plugins() -> Result<()> {
 /// for it, since nobody would remove what it makes after a DEL. What it prints meanwhile, which nobody reads, does not end it.
 fn in_a_plugin(signal: i32) -> Result<()> {
     let world = World::here()?;
-    let plugins = world.root().join("plugins");
-    fs::create_dir(&plugins)?;
     let [armed, order, gate] = ["armed", "order", "gate"].map(|name| world.root().join(name));
     let plugin = format!(
         "#!/bin/sh\nconfig=$(cat)\nwho=$CNI_COMMAND\nif rm {armed} 2>/dev/null; then\n\
@@ -306,14 +295,7 @@ fn in_a_plugin(signal: i32) -> Result<()> {
         gate = gate.display(),
         order = order.display(),
     );
-    write_script(&plugins.join("slow"), &plugin)?;
-    let mut node = Node::prepare(&Settings {
-        berth: json!({ "cni": { "binDirs": [plugins, components::bin_dir()] } }),
-        ..Settings::default()
-    })?;
-    let mut network = cni::network(&world.root().join("leases"));
-    network["plugins"][0]["type"] = json!("slow");
-    cni::write(node.cni_conf(), &network)?;
+    let mut node = with_plugin(&world, "slow", &plugin, |all| all[0]["type"] = json!("slow"))?;
     node.apply("victim", &sleeper("victim"))?;
     fs::write(&armed, "")?;
     node.agent.start_doomed("")?;

@@ -48,6 +48,24 @@ printf %s \"$in\" | {}
     Ok(dir)
 }
 
+/// A node, not started, that has a plugin of this name beside those of all; `change` puts it into the network.
+pub(crate) fn with_plugin(
+    world: &World,
+    name: &str,
+    script: &str,
+    change: impl FnOnce(&mut Vec<Value>),
+) -> Result<Node> {
+    let dir = world.root().join("plugins");
+    fs::create_dir(&dir)?;
+    write_script(&dir.join(name), script)?;
+    let berth = json!({ "cni": { "binDirs": [dir, components::bin_dir()] } });
+    let node = Node::prepare(&Settings { berth, ..Settings::default() })?;
+    let mut network = cni::network(&world.root().join("leases"));
+    change(network["plugins"].as_array_mut().context("plugins")?);
+    cni::write(node.cni_conf(), &network)?;
+    Ok(node)
+}
+
 /// Every call of the recorder so far, in order.
 pub(crate) fn calls(world: &World) -> Result<Vec<Value>> {
     let text = fs::read_to_string(log(world)).unwrap_or_default();
