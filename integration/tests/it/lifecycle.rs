@@ -125,36 +125,50 @@ fn crash_back_off() -> Result<()> {
     node.end()
 }
 
-/// Every container appends its name and a word to a file that all share.
-fn marks(name: &str, then: &str, more: Value) -> Value {
-    let mounts = json!({ "volumeMounts": [{ "name": "shared", "mountPath": "/shared" }] });
-    shell(name, &format!("echo {name} >> /shared/order; {then}"), with(mounts, more))
-}
-
 const SHARED: &str = "shared";
 
+/// A container with the directory that all share.
+fn sharing(name: &str, script: &str, more: Value) -> Value {
+    let mounts = json!({ "volumeMounts": [{ "name": SHARED, "mountPath": "/shared" }] });
+    shell(name, script, with(mounts, more))
+}
+
+/// When the process of a container was made, in the kernel's ticks.
+fn made_at(pod: &PodState, container: &str) -> Result<u64> {
+    let path = format!("/proc/{}/stat", task_pid(pod.container_id(container)?)?);
+    let stat = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.nth(19).with_context(|| format!("no start in {stat}"))?.parse().context("a number of ticks")
+}
+
+/// Of two containers that run beside each other, either may be the first to write, whichever was started first.
 fn order() -> Result<()> {
     let node = Node::start()?;
     let forever = "exec sleep infinity";
+    let side = format!("echo side >> /shared/order; {forever}");
+    let main = format!("cp /shared/order /shared/seen; {forever}");
+    let second = "until grep -qx side /shared/order; do sleep 0.1; done; echo second >> /shared/order";
     node.apply(
         "order",
         &pod(
             "order",
             json!({
                 "initContainers": [
-                    marks("first", "sleep 1", json!({})),
-                    marks("side", forever, json!({ "restartPolicy": "Always" })),
-                    marks("second", "exit 0", json!({})),
+                    sharing("first", "sleep 1; echo first >> /shared/order", json!({})),
+                    sharing("side", &side, json!({ "restartPolicy": "Always" })),
+                    sharing("second", second, json!({})),
                 ],
-                "containers": [marks("main", forever, json!({})), marks("other", forever, json!({}))],
+                "containers": [sharing("main", &main, json!({})), shell("other", forever, json!({}))],
                 "volumes": [{ "name": SHARED, "emptyDir": {} }],
             }),
         ),
     )?;
     let order = node.ready("order")?;
-    eventually("the order", &"first side second main other".to_owned(), || {
-        Ok(inside(&order, "cat /shared/order")?.replace('\n', " "))
+    eventually("what main found", &"first side second".to_owned(), || {
+        Ok(inside(&order, "cat /shared/seen 2>/dev/null || true")?.replace('\n', " "))
     })?;
+    let made = [made_at(&order, "main")?, made_at(&order, "other")?];
+    ensure!(made.is_sorted(), "the second of the containers was made before the first: {made:?}");
     ensure!(order.holds("Initialized"), "not Initialized: {order}");
     node.end()
 }
@@ -163,7 +177,7 @@ fn order() -> Result<()> {
 fn farewell(name: &str, more: Value) -> Value {
     let trap =
         format!("trap 'echo {name} >> /shared/order; exit 0' TERM; touch /shared/up-{name}; {FOR_EVER}");
-    marks(name, &trap, more)
+    sharing(name, &trap, more)
 }
 
 fn stop_order() -> Result<()> {
@@ -190,7 +204,7 @@ fn stop_order() -> Result<()> {
     node.remove("bye")?;
     node.gone("bye")?;
     let order = std::fs::read_to_string(dir.join("order"))?.replace('\n', " ");
-    same("order", order.as_str(), "side-one side-two main main side-two side-one ")?;
+    same("order", order.as_str(), "main side-two side-one ")?;
     node.end()
 }
 
