@@ -238,16 +238,17 @@ fn termination() -> Result<()> {
             ),
         )?;
     }
-    node.ready("deaf")?;
+    let deaf = task_pid(node.ready("deaf")?.container_id("main")?)?;
     node.ready("polite")?;
     eventually("traps set", &true, || Ok(dir.join("up-deaf").exists() && dir.join("up-polite").exists()))?;
     let start = Instant::now();
     node.remove("polite")?;
     node.remove("deaf")?;
-    node.gone("deaf")?;
-    let deaf = start.elapsed();
+    eventually("the deaf one to end", &false, || Ok(Path::new(&format!("/proc/{deaf}")).exists()))?;
+    let took = start.elapsed();
     // Far above what a kill takes on a busy machine, and below the default grace period.
-    ensure!((GRACE..Duration::from_secs(30)).contains(&deaf), "the deaf pod took {deaf:?}");
+    ensure!((GRACE..Duration::from_secs(30)).contains(&took), "the deaf pod took {took:?}");
+    node.gone("deaf")?;
     // Its grace period is not over, and not waited for.
     std::fs::write(dir.join("go"), "")?;
     node.gone("polite")?;
