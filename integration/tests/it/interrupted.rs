@@ -314,7 +314,8 @@ fn hung_shim() -> Result<()> {
         })
     })?;
     ensure!(!Path::new(&format!("/proc/{shim}/exe")).exists(), "the shim is left");
-    let log = fs::read_to_string(scene.node.agent.log())?;
-    ensure!(log.contains(SHIM_KILLED), "nothing tells that the shim was killed:\n{log}");
+    eventually("it to be told that the shim was killed", &true, || {
+        Ok(fs::read_to_string(scene.node.agent.log())?.contains(SHIM_KILLED))
+    })?;
     scene.end()
 }
