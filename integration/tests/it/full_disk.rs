@@ -4,13 +4,16 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process;
 
 use anyhow::{Result, ensure};
 use berth_integration::agent::{STATE_DIR, Settings, berth};
+use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, system};
 use serde_json::{Value, json};
 
 use crate::kit::{events, eventually, go_on, pod, shell, wait_at, with};
+use crate::stock::is_alive;
 use crate::suite::{Test, same, test};
 
 /// Room for a few pods.
@@ -87,9 +90,20 @@ fn says_so_and_heals() -> Result<()> {
         started.sort();
         Ok(started)
     })?;
+    let world = node.world.clone();
     node.end()?;
+    all_have_ended(&world)?;
     system("umount", &[STATE_DIR])?;
     Ok(())
+}
+
+/// Workers end a moment after their agent, and have files open in its runtime directory until then.
+fn all_have_ended(world: &World) -> Result<()> {
+    eventually("all processes to have ended", &Vec::new(), || {
+        let mut left = world.processes()?;
+        left.retain(|pid| ![1, process::id()].contains(pid) && is_alive(*pid));
+        Ok(left)
+    })
 }
 
 /// An agent that is killed is followed by one that finds no room for a trial of the OCI runtime, which is left to its choice, nor
