@@ -74,7 +74,9 @@ fn web() -> Result<Value> {
     let script = format!(
         "mkdir /www; echo $POD_IP $POD_IPS $HOST_IP $HOST_IPS >/www/index.html; httpd -p {PORT} -h /www; {FOR_EVER}"
     );
-    let probe = json!({ "httpGet": { "path": "/", "port": PORT }, "periodSeconds": 1 });
+    // An answer that is late is none that changes the pod, and what is told of it.
+    let get = json!({ "path": "/", "port": PORT });
+    let probe = json!({ "httpGet": get, "periodSeconds": 1, "timeoutSeconds": 600 });
     let ports = json!([{ "containerPort": PORT, "hostPort": HOST_PORT }]);
     let main = shell("main", &script, json!({ "env": env, "readinessProbe": probe, "ports": ports }));
     let spec = with(json!({ "nodeName": NODE_NAME }), json!({ "containers": [main] }));

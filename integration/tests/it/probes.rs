@@ -225,11 +225,13 @@ fn startup() -> Result<()> {
     let node = Node::start()?;
     let server = Server::http()?;
     let get = |path: &str| json!({ "port": server.port(), "path": path });
+    // Who waits for each answer asks nothing twice.
+    let probe = |path: &str, failures: u32| json!({ "httpGet": get(path), "periodSeconds": 1, "timeoutSeconds": 600, "failureThreshold": failures });
     let side = json!({
         "restartPolicy": "Always",
-        "startupProbe": { "httpGet": get("/startup"), "periodSeconds": 1, "failureThreshold": 1000 },
-        "livenessProbe": { "httpGet": get("/liveness"), "periodSeconds": 1 },
-        "readinessProbe": { "httpGet": get("/readiness"), "periodSeconds": 1 },
+        "startupProbe": probe("/startup", 1000),
+        "livenessProbe": probe("/liveness", 3),
+        "readinessProbe": probe("/readiness", 3),
     });
     server.set(Mode::Bad);
     node.apply(
@@ -417,7 +419,9 @@ fn nothing_left() -> Result<()> {
         let asked = silent.total();
         Ok(if asked >= 16 { Look::Ready(()) } else { Look::NotYet(format!("{asked} asked")) })
     })?;
-    let probe = |handler: Value| with(json!({ "periodSeconds": 1, "failureThreshold": 1 }), handler);
+    let probe = |handler: Value| {
+        with(json!({ "periodSeconds": 1, "timeoutSeconds": 600, "failureThreshold": 1 }), handler)
+    };
     let get = |number: usize| json!({ "httpGet": { "port": server.port(), "path": format!("/{number}") } });
     let tcp = json!({ "tcpSocket": { "port": server.port() } });
     let asks = |number: usize| {
