@@ -1,15 +1,17 @@
 //! What a user sees of a node, where it once was other than under a kubelet 1.36 with containerd's CRI.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 
 use anyhow::{Context as _, Result, ensure};
 use berth_integration::agent::Settings;
 use berth_integration::node::{Node, POD_LIMIT, PodState, system};
+use berth_integration::wait::{self, Look};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::{Value, json};
 
-use crate::kit::{events, eventually, inside, logged, pod, shell};
+use crate::kit::{SOON, events, eventually, inside, logged, pod, shell};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -113,21 +115,19 @@ fn links() -> Result<()> {
         // Its turn may be over by now: then another run is the one before.
         Ok(fs::read_to_string(link(&name, before)).is_ok_and(|text| text.contains("run")))
     })?;
-    let links = || -> Result<Vec<String>> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir("/var/log/containers")? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(&name) {
-                let text = fs::read_to_string(entry.path());
-                found.push(text.with_context(|| format!("{} leads nowhere", entry.path().display()))?);
-            }
-        }
-        Ok(found)
+    // What each leads to.
+    let links = || -> Result<Vec<Option<String>>> {
+        let all = fs::read_dir("/var/log/containers")?.collect::<io::Result<Vec<_>>>()?;
+        let ours = all.iter().filter(|entry| entry.file_name().to_string_lossy().starts_with(&name));
+        Ok(ours.map(|entry| fs::read_to_string(entry.path()).ok()).collect())
     };
-    eventually("a link to a run that ended", &true, || {
+    // A link may be there before its log, and after it.
+    wait::until("links that lead to logs, and to one of a run that ended", SOON, || {
         let found = links()?;
         ensure!(found.len() <= 2, "more than one dead run has a link: {found:?}");
-        Ok(found.iter().any(|text| text.contains("run")))
+        let has_run = found.iter().flatten().any(|text| text.contains("run"));
+        let are_whole = has_run && found.iter().all(Option::is_some);
+        Ok(if are_whole { Look::Ready(()) } else { Look::NotYet(format!("{found:?}")) })
     })?;
     node.clear()?;
     same("links that are left", links()?, Vec::new())?;

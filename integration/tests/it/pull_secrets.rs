@@ -1,6 +1,7 @@
 //! Images that a registry gives to those alone who have an account.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -108,8 +109,16 @@ fn told(cluster: &Cluster, pod: &str, reason: &str) -> Result<Vec<String>> {
 /// Records of images that were pulled.
 fn records() -> Result<Vec<String>> {
     let dir = Path::new(ROOT_DIR).join("image_manager/pulled");
-    let files = fs::read_dir(&dir).with_context(|| format!("read {}", dir.display()))?;
-    files.map(|file| Ok(fs::read_to_string(file?.path())?)).collect()
+    let mut records = Vec::new();
+    for file in fs::read_dir(&dir).with_context(|| format!("read {}", dir.display()))? {
+        let path = file?.path();
+        match fs::read_to_string(&path) {
+            // It may go between the two looks.
+            Err(failure) if failure.kind() == ErrorKind::NotFound => {}
+            record => records.push(record.with_context(|| format!("read {}", path.display()))?),
+        }
+    }
+    Ok(records)
 }
 
 /// The account of a registry is told to the host that `hosts.toml` names in its place.

@@ -229,7 +229,14 @@ fn seen(leases: &Path) -> Result<BTreeSet<String>> {
     let mut seen: BTreeSet<String> = links::names()?.into_iter().map(|name| format!("link {name}")).collect();
     for entry in fs::read_dir("/run/netns")? {
         let path = entry?.path();
-        seen.insert(format!("netns {} {}", path.display(), fs::metadata(&path)?.ino()));
+        match fs::metadata(&path) {
+            // It may go between the two looks.
+            Err(failure) if failure.kind() == ErrorKind::NotFound => {}
+            found => {
+                let found = found.with_context(|| format!("look at {}", path.display()))?;
+                seen.insert(format!("netns {} {}", path.display(), found.ino()));
+            }
+        }
     }
     for rule in system("iptables-save", &[])?.lines().filter(|line| !line.starts_with('#')) {
         seen.insert(format!("rule {}", rule.split(" [").next().unwrap_or(rule)));
