@@ -48,7 +48,7 @@ mv -f /host/net.d/.part /host/net.d/10-lab.conflist
 echo "the network is there"
 "#;
 
-/// Ends as soon as it is told to.
+/// Ends as soon as it is told to, which has to be before it is killed.
 const STAY: &str = r#"trap 'rm -f /host/net.d/10-lab.conflist; exit 0' TERM; sleep infinity & wait"#;
 
 /// A bridge that can be made to take its time. A script that runs goes on when another takes its name.
@@ -111,7 +111,7 @@ fn daemon_set(image: &str, first: &str, gated: &str) -> Value {
         "hostNetwork": true,
         "priorityClassName": "system-node-critical",
         "serviceAccountName": "network",
-        "terminationGracePeriodSeconds": 1,
+        "terminationGracePeriodSeconds": 60,
         "tolerations": [{ "operator": "Exists" }],
         "initContainers": [install],
         "containers": [main],
