@@ -196,7 +196,9 @@ fn long() -> Result<()> {
     node.ready("other")?;
     eventually("a call to have taken too long", &true, || Ok(began.elapsed() > 2 * CALL))?;
     release(&one)?;
+    // Of two seconds others may be too few on a busy machine: what counts is that this one was not cut off.
     let shown = events(&node.ready("one")?)?;
-    ensure!(!shown.contains("InspectFailed"), "{shown}");
+    ensure!(!shown.contains("apply layer"), "{shown}");
+    same("unpacks that were begun", fs::read_dir(&gate.waiting)?.count(), 1)?;
     node.end()
 }
