@@ -173,17 +173,28 @@ pub fn refused<'a>(events: &'a [AuditEvent], node: &str) -> Vec<&'a AuditEvent> 
     refused.map(|(_, event)| *event).chain(events.iter().filter(|event| event.is_of_nobody())).collect()
 }
 
+/// How each event begins.
+const BEGIN: &str = r#"{"kind":"Event","apiVersion":"audit.k8s.io/"#;
+
 /// Every event of a log, in order. A line that is being written is not there yet.
 pub(super) fn read(log: &Path) -> Result<Vec<AuditEvent>> {
     let file = File::open(log).with_context(|| format!("open {}", log.display()))?;
     let mut lines = BufReader::new(file);
     let mut events = Vec::new();
-    let mut line = String::new();
-    while lines.read_line(&mut line)? > 0 && line.ends_with('\n') {
-        events.push(serde_json::from_str(&line).with_context(|| format!("no audit event: {line}"))?);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line).with_context(|| format!("read {}", log.display()))? > 0
+        && line.ends_with(b"\n")
+    {
+        events.push(event(&String::from_utf8_lossy(&line))?);
         line.clear();
     }
     Ok(events)
+}
+
+/// The event of a line. A server that was killed may have left half of one, behind which the next server has begun.
+fn event(line: &str) -> Result<AuditEvent> {
+    let whole = line.rfind(BEGIN).map_or(line, |at| &line[at..]);
+    serde_json::from_str(whole).with_context(|| format!("no audit event: {line}"))
 }
 
 #[cfg(test)]
@@ -209,6 +220,13 @@ mod tests {
         );
         assert_eq!((event.name(), event.code(), event.is_refused()), ("two", 403, true));
         assert_eq!(event.credential(), Some("X509SHA256=01"));
+    }
+
+    #[test]
+    fn half_an_event_of_a_server_that_was_killed_is_none() {
+        let half = &LINE[..LINE.len() / 2];
+        assert_eq!(event(&format!("{half}{LINE}")).unwrap().name(), "two");
+        event(half).unwrap_err();
     }
 
     #[test]
