@@ -58,7 +58,8 @@ fn systemctl(dir: &Path) -> String {
 # systemctl VERB [--quiet] SERVICE: as far as kubeadm calls it.
 for last; do :; done
 pid="$(cat DIR/kubelet.pid 2>/dev/null || echo 0)"
-runs() { [ "$pid" -gt 0 ] && kill -0 "$pid" 2>/dev/null; }
+# One that has ended and that nobody has waited for yet takes signals still.
+runs() { [ "$pid" -gt 0 ] && grep -q '^State:.[^ZX]' "/proc/$pid/status" 2>/dev/null; }
 stop() {
     runs || return 0
     kill "$pid"
