@@ -1,6 +1,7 @@
 //! Manifests and looks that several tests share.
 
 use std::fs::{self, OpenOptions};
+use std::hint;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
@@ -20,6 +21,7 @@ use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
 use jiff::Timestamp;
 use nix::libc::{ENXIO, O_NONBLOCK};
+use nix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 pub(crate) use berth_integration::registry::EXAMPLE as IMAGE;
@@ -226,6 +228,25 @@ pub(crate) fn beside<T>(pause: Duration, mut again: impl FnMut() + Send, body: i
             }
         });
         body()
+    })
+}
+
+/// What something takes by the time of a thread beside it that never rests, which is what others leave to it of a processor: where they
+/// leave little, that time goes as slowly as whoever is measured.
+pub(crate) fn busy_time<T>(body: impl FnOnce() -> T) -> Result<(T, Duration)> {
+    let has_ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let ends = Ends(&has_ended);
+        let never_rests = scope.spawn(|| {
+            while !has_ended.load(Ordering::Relaxed) {
+                hint::spin_loop();
+            }
+            clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        });
+        let done = body();
+        drop(ends);
+        let spent = never_rests.join().ok().context("the thread beside panicked")?;
+        Ok((done, spent.context("ask for the time of a thread")?.into()))
     })
 }
 

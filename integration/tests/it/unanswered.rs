@@ -3,7 +3,6 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use berth_integration::agent::{ROOT_DIR, Settings, berth};
@@ -13,11 +12,9 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::dead_fs::{DeadFs, Disk, Server};
-use crate::kit::{events, eventually, sleeper};
+use crate::kit::{busy_time, events, eventually, sleeper};
+use crate::stalls::{STOP, stop};
 use crate::suite::{Test, same, test};
-
-/// How long the agent may take to end.
-const STOP: Duration = Duration::from_secs(2);
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -67,11 +64,10 @@ fn frozen_root() -> Result<()> {
         Ok(fs::read_to_string(&log)?.contains("the root directory is waited for"))
     });
     kill(Pid::from_raw(i32::try_from(next.id())?), Signal::SIGTERM)?;
-    let began = Instant::now();
-    let ended = eventually("it to end", &true, || Ok(next.try_wait()?.is_some()));
-    let took = began.elapsed();
+    let ended = busy_time(|| eventually("it to end", &true, || Ok(next.try_wait()?.is_some())));
     drop(frozen);
     told?;
+    let (ended, took) = ended?;
     ended?;
     ensure!(took < STOP, "it took {took:?} to end");
 
@@ -80,11 +76,4 @@ fn frozen_root() -> Result<()> {
     same("what runs", node.ready("runs")?.container_id("main")?, runs.container_id("main")?)?;
     node.end()?;
     disk.unmount()
-}
-
-fn stop(node: &mut Node) -> Result<()> {
-    let began = Instant::now();
-    node.agent.stop()?;
-    ensure!(began.elapsed() < STOP, "the agent took {:?} to end", began.elapsed());
-    Ok(())
 }
