@@ -65,6 +65,10 @@ fn resize() -> Result<()> {
     same("of which generation", &pending(&told).context("gone")?["observedGeneration"], &json!(2))?;
     same("the limit", &told["status"]["containerStatuses"][0]["resources"]["limits"]["cpu"], &json!("200m"))?;
 
+    // An agent that dies before it has sent an event has not told it.
+    for reason in ["ResizeInfeasible", "UnsupportedField"] {
+        eventually(&format!("the event {reason}"), &1, || Ok(events(&cluster, reason)?.len()))?;
+    }
     node.agent.kill()?;
     node.agent.start()?;
     let main = shell("main", "exec sleep infinity", json!({}));
