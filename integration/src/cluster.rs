@@ -195,6 +195,16 @@ impl Cluster {
     /// # Errors
     /// It cannot be started.
     pub fn start_part(&mut self, part: Part) -> Result<()> {
+        let process = self.begin_part(part)?;
+        self.parts.push((part, process));
+        Ok(())
+    }
+
+    /// Starts one of the other parts, which is the caller's to end.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn begin_part(&self, part: Part) -> Result<Process> {
         let (name, mut command) = match part {
             Part::Controllers => {
                 ("kube-controller-manager", programs::controllers(&self.pki, self.settings.address)?)
@@ -204,9 +214,7 @@ impl Cluster {
         if part == Part::Controllers {
             command.args(&self.settings.controllers);
         }
-        let process = Process::start(name, &mut command, &self.dir.join(format!("{name}.log")))?;
-        self.parts.push((part, process));
-        Ok(())
+        Process::start(name, &mut command, &self.dir.join(format!("{name}.log")))
     }
 
     /// Ends one of the other parts with SIGKILL.

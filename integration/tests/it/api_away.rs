@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::proxy::{Network, Proxy};
-use berth_integration::cluster::{self, AuditEvent, Cluster};
+use berth_integration::cluster::{self, AuditEvent, Cluster, Part};
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::wait::{self, Look};
@@ -74,14 +75,16 @@ pub(crate) fn server_away(long: Duration) -> Result<()> {
     cluster.wait_for(&path("crashes"), "told", |pod| restarts(pod, "main") >= now.1)?;
     cluster.wait_for(&path(&format!("static-{NODE_NAME}")), "told", |pod| restarts(pod, "main") >= now.0)?;
     let audit = is_well_behaved(&cluster)?;
-    let after = counts(&audit);
-    for (name, most) in [("stays", 0), ("ends", 1), ("crashes", 3), (&format!("static-{NODE_NAME}"), 3)] {
-        // Those that crash go on crashing meanwhile.
-        let of = |counts: &BTreeMap<String, usize>| counts.get(name).copied().unwrap_or(0);
-        let sent = of(&after) - of(&patched);
+    let before = |name: &str| patched.get(name).copied().unwrap_or(0);
+    for (name, most) in [("stays", 0), ("ends", 1)] {
+        let sent = patches(&audit, name).len() - before(name);
         ensure!(sent <= most, "{sent} patches of {name}");
     }
-    for name in after.keys() {
+    for (name, known) in [("crashes", now.1), (&format!("static-{NODE_NAME}"), now.0)] {
+        is_one_backlog(&patches(&audit, name)[before(name)..], known)
+            .with_context(|| format!("patches of {name}"))?;
+    }
+    for name in counts(&audit).keys() {
         never_back(&audit, name)?;
     }
     let stays = cluster.get_json(&path("stays"))?;
@@ -107,11 +110,27 @@ fn counts(audit: &[AuditEvent]) -> BTreeMap<String, usize> {
     counts
 }
 
+/// What has happened to a pod that crashes while nobody could be told is told at once, up to a number of restarts that was known by then.
+/// After that it goes on crashing: each run begins, ends and is waited for.
+fn is_one_backlog(sent: &[&Value], known: u64) -> Result<()> {
+    const OF_A_RUN: u64 = 3;
+    let told: Vec<u64> = told_restarts(sent).collect();
+    let (Some(first), Some(last)) = (told.first(), told.last()) else { bail!("nothing was told") };
+    ensure!(*first >= known, "{first} restarts were told first, and {known} were known");
+    let most = (last - first + 1) * OF_A_RUN;
+    ensure!(u64::try_from(sent.len())? <= most, "{} from {first} to {last} restarts: {sent:?}", sent.len());
+    Ok(())
+}
+
+/// The restarts that each patch tells of, as far as it tells of containers.
+fn told_restarts(sent: &[&Value]) -> impl Iterator<Item = u64> {
+    let tells = sent.iter().filter(|patch| patch["status"]["containerStatuses"].is_array());
+    tells.map(|patch| restarts(patch, "main"))
+}
+
 /// No patch of a status tells of fewer restarts than one before.
 fn never_back(audit: &[AuditEvent], name: &str) -> Result<()> {
-    let told =
-        patches(audit, name).into_iter().filter(|patch| patch["status"]["containerStatuses"].is_array());
-    let told: Vec<u64> = told.map(|patch| restarts(patch, "main")).collect();
+    let told: Vec<u64> = told_restarts(&patches(audit, name)).collect();
     ensure!(told.is_sorted(), "restarts of {name} as they were told: {told:?}");
     Ok(())
 }
@@ -192,7 +211,12 @@ fn cut_off() -> Result<()> {
 /// A node is cut off for as long as it takes until its pods are evicted, and so much longer. Pods tolerate that for so many seconds.
 pub(crate) fn node_cut_off(controllers: &[String], tolerated: u32, longer: Duration) -> Result<()> {
     let settings = cluster::Settings { controllers: controllers.to_vec(), ..cluster::Settings::whole() };
-    let cluster = Cluster::start(&World::here()?.root().join("cluster"), &settings)?;
+    let mut cluster = Cluster::start(&World::here()?.root().join("cluster"), &settings)?;
+    // Pods have it as a volume.
+    let authority = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt";
+    cluster.wait_for(authority, "there", |_| true)?;
+    // Who judges nodes begins anew when this one is cut off: before, a node that a busy machine holds up would be taken for one that is gone.
+    cluster.kill_part(Part::Controllers)?;
     let network = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), cluster.address())?;
     let kubeconfig = cluster.kubeconfig_through(&cluster.node_kubeconfig(NODE_NAME)?, network.at())?;
     let flags = vec![format!("--kubeconfig={}", kubeconfig.display())];
@@ -204,9 +228,10 @@ pub(crate) fn node_cut_off(controllers: &[String], tolerated: u32, longer: Durat
     cluster.end()
 }
 
-fn evicted(cluster: &Cluster, network: &Proxy, node: &Node, tolerated: u32, longer: Duration) -> Result<()> {
-    let out = node.world.root().join("out");
-    fs::create_dir_all(&out)?;
+/// A pod that tells in a directory that it was asked to end, and that it has, and tolerates that its node is gone for so many seconds; and
+/// one that stays. Their containers, in this order.
+fn goes_and_stays(cluster: &Cluster, node: &Node, out: &Path, tolerated: u32) -> Result<[String; 2]> {
+    fs::create_dir_all(out).with_context(|| format!("make {}", out.display()))?;
     let stops = format!("trap 'echo >/out/asked; sleep 2; echo >/out/ended; exit 0' TERM; {FOR_EVER}");
     let mounts = json!({ "volumeMounts": [{ "name": "out", "mountPath": "/out" }] });
     let tolerates = |seconds: Option<u32>| {
@@ -221,14 +246,20 @@ fn evicted(cluster: &Cluster, network: &Proxy, node: &Node, tolerated: u32, long
     cluster.create(PODS, &bound("goes", goes)?)?;
     let stays = json!({ "containers": [shell("main", FOR_EVER, json!({}))], "tolerations": tolerates(None) });
     cluster.create(PODS, &bound("stays", stays)?)?;
-    let mut ids = Vec::new();
-    for name in ["goes", "stays"] {
+    let container = |name: &str| {
         cluster.wait_for(&path(name), "ready", is_ready)?;
-        ids.push(node.ready(name)?.container_id("main")?.to_owned());
-    }
-    let patched = patches(&audit_of(cluster, &cluster.get_json(&path("stays"))?)?, "stays").len();
+        Ok::<_, anyhow::Error>(node.ready(name)?.container_id("main")?.to_owned())
+    };
+    Ok([container("goes")?, container("stays")?])
+}
+
+fn evicted(cluster: &Cluster, network: &Proxy, node: &Node, tolerated: u32, longer: Duration) -> Result<()> {
+    let out = node.world.root().join("out");
+    let ids = goes_and_stays(cluster, node, &out, tolerated)?;
+    let before = audit_of(cluster, &cluster.get_json(&path("stays"))?)?.len();
 
     network.set(Network::SILENT);
+    let controllers = cluster.begin_part(Part::Controllers)?;
     let deadline = Duration::from_secs(u64::from(tolerated) + 90);
     wait::until("the eviction", deadline, || {
         let pod = cluster.get_json(&path("goes"))?;
@@ -252,16 +283,27 @@ fn evicted(cluster: &Cluster, network: &Proxy, node: &Node, tolerated: u32, long
     let stays = cluster.wait_for(&path("stays"), "ready again", is_ready)?;
     same("restarts", restarts(&stays, "main"), 0)?;
     same("its container", node.ready("stays")?.container_id("main")?, ids[1].as_str())?;
-    let audit = is_well_behaved(cluster)?;
-    let all = patches(&audit, "stays");
-    ensure!(all.len() - patched <= 1, "{:?}", &all[patched..]);
+    says_no_more_than_asked(&is_well_behaved(cluster)?[before..], "stays")?;
     let is_back = |node: &Value| {
         let taints = node["spec"]["taints"].as_array();
         taints.is_none_or(|all| all.iter().all(|taint| taint["effect"] != "NoExecute"))
     };
     cluster.wait_for(&format!("/api/v1/nodes/{NODE_NAME}"), "reachable", is_back)?;
     cluster.request("DELETE", &path("stays"), "application/json", &json!({}))?;
-    gone(cluster, "stays")
+    gone(cluster, "stays")?;
+    controllers.kill()
+}
+
+/// The node has written the status of a pod no more often than others have: each time that they had said something else.
+fn says_no_more_than_asked(audit: &[AuditEvent], pod: &str) -> Result<()> {
+    let is_word = |event: &&AuditEvent| {
+        event.name() == pod && ["patch", "update"].iter().any(|verb| event.is(verb, "pods/status"))
+    };
+    let words: Vec<&AuditEvent> = audit.iter().filter(is_word).collect();
+    let by_node = words.iter().filter(|event| event.is_by_node(NODE_NAME)).count();
+    let by_others = words.len() - by_node;
+    ensure!(by_node <= by_others, "{by_node} words of the node, and {by_others} of others: {words:?}");
+    Ok(())
 }
 
 /// Does something while there is another node that is well: where all nodes are silent, controllers evict nobody.
