@@ -10,11 +10,12 @@ use berth_integration::cluster::{self, AuditEvent, Cluster};
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::wait::{self, Look};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api_away::{followed, is_let_go, word};
 use crate::canary::{self, Canary};
-use crate::kit::{FOR_EVER, SOON, eventually, inside, pod, shell, with};
+use crate::kit::{FOR_EVER, SOON, eventually, inside, pod, said_at, shell, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -82,12 +83,17 @@ pub(crate) fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
         let is_said = said == is && said.as_ref().is_some_and(Value::is_string);
         ensure!(is_said, "a status of {} for {said:?}, which is {is:?}", event.name());
     }
-    let mut written: BTreeMap<&str, &AuditEvent> = BTreeMap::new();
+    let (mut written, mut repeated) = (BTreeMap::<&str, &AuditEvent>::new(), BTreeMap::<&str, usize>::new());
     for event in audit.iter().filter(is_written) {
         let Some(before) = written.insert(event.name(), event) else { continue };
         let is_again = before.request_object == event.request_object;
+        if !is_again || looks(&audit).any(|at| is_under_way(before, at)) {
+            continue;
+        }
+        let times = repeated.entry(event.name()).or_default();
+        *times += 1;
         ensure!(
-            !is_again || looks(&audit).any(|at| is_under_way(before, at)),
+            *times <= unheard(event)?,
             "{} was patched twice, with {:?}, at {} and {}; the node looked at its pods at {:?}",
             event.name(),
             event.request_object,
@@ -97,6 +103,18 @@ pub(crate) fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
         );
     }
     Ok(audit)
+}
+
+/// How often the agent has said, before this patch of a status arrived, that one of the same pod was not answered, or refused: it is sent
+/// again, whatever the server made of it.
+fn unheard(patch: &AuditEvent) -> Result<usize> {
+    let arrived: Timestamp = patch.request_received_timestamp.parse()?;
+    let failed = format!(
+        "request to the API server failed pod=default/{} what=\"patch the status of a pod\"",
+        patch.name()
+    );
+    let times = said_at(&World::here()?.root().join("agent/agent.log"), &failed)?;
+    Ok(times.iter().filter(|at| **at <= arrived).count())
 }
 
 /// When the node began to watch its pods.
