@@ -47,7 +47,9 @@ fn end(cluster: Cluster, node: Node) -> Result<()> {
 /// The template of a pod that is ready as long as its file is there, and ends at once when it is asked to.
 fn template(app: &str, version: &str) -> Value {
     let script = format!("trap 'exit 0' TERM; touch /tmp/ready; {FOR_EVER}");
-    let probe = json!({ "exec": { "command": ["test", "-e", "/tmp/ready"] }, "periodSeconds": 1 });
+    // However busy the machine is, it is answered in time.
+    let exec = json!({ "command": ["test", "-e", "/tmp/ready"] });
+    let probe = json!({ "exec": exec, "periodSeconds": 1, "timeoutSeconds": 30 });
     let env = json!([{ "name": "VERSION", "value": version }]);
     let main = shell("main", &script, json!({ "readinessProbe": probe, "env": env }));
     json!({ "metadata": { "labels": { "app": app } }, "spec": { "containers": [main] } })
