@@ -38,9 +38,11 @@ pub(crate) fn lines() -> impl Write {
     &LOG
 }
 
-/// Waits until all lines are written, but not for long.
-pub(crate) fn flush() {
+/// Says the last words before a death that does not wait: after the lines of before, unless these take long, and whatever the thread is at.
+pub(crate) fn say_now(words: &str) {
     LOG.all_written(END_WITHIN);
+    // Nobody can be told who cannot be told so.
+    drop(io::stderr().write_all(words.as_bytes()));
 }
 
 /// Says the last words of this program, after all lines, and waits for them, but not for long. Without the thread they are written at
