@@ -18,7 +18,8 @@ pub enum Look<T> {
     NotYet(String),
 }
 
-/// Looks until `look` is ready, at most `limit`.
+/// Looks until `look` is ready, at most `limit`. The last look begins when that is over: one that began before, and took long on a busy
+/// machine, says nothing of how it is then.
 ///
 /// # Errors
 /// `look` failed, or the limit passed; the message then names what was awaited and last seen.
@@ -26,11 +27,10 @@ pub fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<Lo
     let start = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {
+        let is_last = start.elapsed() >= limit;
         match look()? {
             Look::Ready(value) => return Ok(value),
-            Look::NotYet(seen) if start.elapsed() >= limit => {
-                bail!("waited {limit:?} for {what}; last seen: {seen}")
-            }
+            Look::NotYet(seen) if is_last => bail!("waited {limit:?} for {what}; last seen: {seen}"),
             Look::NotYet(_) => std::thread::sleep(pause),
         }
         pause = (pause * 3 / 2).min(LONGEST_PAUSE);
