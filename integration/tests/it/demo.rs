@@ -15,6 +15,7 @@ use berth_integration::{binaries, cgroup};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::kit::eventually;
 use crate::suite::{Test, same, test};
 
 /// How long what was killed may take to be there again.
@@ -67,6 +68,12 @@ fn host() -> Result<BTreeSet<String>> {
     Ok(all)
 }
 
+/// A process that has ended is shown until somebody has waited for it.
+fn nothing_is_left(before: &BTreeSet<String>) -> Result<()> {
+    let nothing: Vec<String> = Vec::new();
+    eventually("nothing to be left", &nothing, || Ok(host()?.difference(before).cloned().collect()))
+}
+
 fn command(args: &[&str]) -> Result<Command> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_demo"));
     // It is to make a lab of its own.
@@ -97,7 +104,7 @@ fn cluster() -> Result<()> {
     let nodes = demo(&["run", "kubectl", "get", "nodes"])?;
     ensure!(nodes.contains("Ready"), "{nodes}");
     demo(&["down"])?;
-    same("the host", host()?, before)
+    eventually("the host to be as it was", &before, host)
 }
 
 fn up_and_down() -> Result<()> {
@@ -121,8 +128,7 @@ fn up_and_down() -> Result<()> {
     same("running pods", pods.matches("Running").count(), 4)?;
     ensure!(demo(&["up"])?.contains("is running"), "a second demo was started");
     ensure!(demo(&["down"])?.contains("nothing is left"), "no word about the end");
-    let left: Vec<_> = host()?.difference(&before).cloned().collect();
-    same("left", left, Vec::new())?;
+    nothing_is_left(&before)?;
     ensure!(demo(&["down"])?.contains("not running"), "it is still there");
     Ok(())
 }
@@ -179,8 +185,7 @@ fn curious() -> Result<()> {
     // At once after another kill: what clears up is started again for it.
     inside("pkill -KILL -x berth")?;
     ensure!(demo(&["down"])?.contains("nothing is left"), "no word about the end");
-    let left: Vec<_> = host()?.difference(&before).cloned().collect();
-    same("left", left, Vec::new())
+    nothing_is_left(&before)
 }
 
 /// Starts a demo that nobody waits for, until its lab is there.
@@ -202,15 +207,15 @@ fn down_while_it_starts() -> Result<()> {
     let mut up = begun()?;
     ensure!(demo(&["down"])?.contains("nothing is left"), "no word about the end");
     ensure!(!up.wait()?.success(), "a demo that was ended meanwhile came up");
-    let left: Vec<_> = host()?.difference(&before).cloned().collect();
-    same("left", left, Vec::new())
+    nothing_is_left(&before)
 }
 
 fn killed_supervisor() -> Result<()> {
     host()?;
     let before = host()?;
     demo(&[])?;
-    let supervisor: i32 = fs::read_to_string(PID_FILE)?.parse()?;
+    let supervisor = fs::read_to_string(PID_FILE).with_context(|| format!("read {PID_FILE}"))?;
+    let supervisor: i32 = supervisor.parse()?;
     kill(Pid::from_raw(supervisor), Signal::SIGKILL)?;
     wait::until("the lab to end with its supervisor", SHOWN_LIMIT, || {
         let all = system("ps", &["-e", "-o", "args="])?;
@@ -219,6 +224,5 @@ fn killed_supervisor() -> Result<()> {
         Ok(if ours.is_empty() { Look::Ready(()) } else { Look::NotYet(ours.join("\n")) })
     })?;
     ensure!(demo(&["down"])?.contains("nothing is left"), "no word about the end");
-    let left: Vec<_> = host()?.difference(&before).cloned().collect();
-    same("left", left, Vec::new())
+    nothing_is_left(&before)
 }

@@ -1,6 +1,7 @@
 //! Starts the examples and shows what became of them.
 
-use std::fs;
+use std::fs::{self, DirEntry};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
@@ -8,7 +9,9 @@ use anyhow::{Context, Result, ensure};
 use berth_integration::node::cgroups::of_class;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::vm::{self, Feature};
+use berth_integration::wait::{self, Look};
 use berth_integration::{agent, cgroup, components, containerd, http};
+use nix::libc::ENODEV;
 
 const WEB: &str = "web";
 const ONCE: &str = "once";
@@ -44,11 +47,12 @@ pub(crate) fn show(node: &Node) -> Result<()> {
 fn apply_examples(node: &Node) -> Result<Vec<String>> {
     println!("starting the pods of examples/");
     let mut names = Vec::new();
-    for entry in fs::read_dir(components::workspace().join("examples"))? {
+    for entry in fs::read_dir(components::workspace().join("examples")).context("list the examples")? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "yaml") {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            node.apply(&name, &fs::read_to_string(&path)?)?;
+            let manifest = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+            node.apply(&name, &manifest)?;
             names.push(name);
         }
     }
@@ -64,20 +68,31 @@ fn berth(args: &[&str]) -> Result<()> {
 fn requests(web: &PodState) -> Result<()> {
     let host_port = (!vm::lacks(Feature::Nat)).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, HOST_PORT)));
     for at in [SocketAddr::from((web.ip()?, 80))].into_iter().chain(host_port) {
-        println!("\n$ curl http://{at}/\n{}", http::get(at, "/")?.text().trim_end());
+        // Its server listens a moment after its container runs.
+        let page = wait::until(&format!("{at} to answer"), POD_LIMIT, || {
+            Ok(match http::get(at, "/") {
+                Ok(page) => Look::Ready(page),
+                Err(failure) => Look::NotYet(format!("{failure:#}")),
+            })
+        })?;
+        println!("\n$ curl http://{at}/\n{}", page.text().trim_end());
     }
     Ok(())
 }
 
-/// Prints the groups below `dir`, each with its memory limit where it has one.
+/// Prints the groups below `dir`, each with its memory limit where it has one. That of a pod that has ended may go meanwhile.
 fn cgroups(dir: &Path, depth: usize) -> Result<()> {
     // What the kernel shows for "no limit".
     const UNLIMITED: u64 = i64::MAX as u64 / 4096 * 4096;
     let file = if cgroup::is_unified() { "memory.max" } else { "memory.limit_in_bytes" };
-    let mut groups: Vec<_> = fs::read_dir(dir)?.collect::<Result<_, _>>()?;
-    groups.sort_by_key(fs::DirEntry::file_name);
+    let groups = there(fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<DirEntry>>>));
+    let mut groups = groups.with_context(|| format!("list {}", dir.display()))?.unwrap_or_default();
+    groups.sort_by_key(DirEntry::file_name);
     for group in groups.iter().filter(|group| group.path().is_dir()) {
-        let limit = match fs::read_to_string(group.path().join(file))?.trim() {
+        let bound = group.path().join(file);
+        let bytes = there(fs::read_to_string(&bound)).with_context(|| format!("read {}", bound.display()))?;
+        let Some(bytes) = bytes else { continue };
+        let limit = match bytes.trim() {
             "max" => UNLIMITED,
             bytes => bytes.parse().context("a limit is no number")?,
         };
@@ -86,4 +101,15 @@ fn cgroups(dir: &Path, depth: usize) -> Result<()> {
         cgroups(&group.path(), depth + 1)?;
     }
     Ok(())
+}
+
+/// What was read of a cgroup, unless that is gone.
+fn there<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(gone) if gone.kind() == io::ErrorKind::NotFound || gone.raw_os_error() == Some(ENODEV) => {
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
 }
