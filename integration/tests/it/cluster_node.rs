@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use self::network::{connect, disconnect};
 use self::objects::{differences, lasting};
-use crate::kit::{SOON, eventually, sleeper};
+use crate::kit::{SOON, eventually, page, sleeper};
 use crate::suite::{LONG_LIMIT, Test, same, test};
 
 /// How often the lease is renewed at most, which is once in a second where the machine has time, before the node is told to be ready since
@@ -423,7 +423,7 @@ fn bootstrap() -> Result<()> {
     node.apply("static", &sleeper("static"))?;
     node.agent.start()?;
     // It is alive before anybody has signed anything.
-    let alive = berth_integration::http::get(([127, 0, 0, 1], 10248).into(), "/healthz")?;
+    let alive = page(([127, 0, 0, 1], 10248).into(), "/healthz")?;
     same("alive", alive.text().as_str(), "ok")?;
     let before = cluster.wait_for(&path(), "ready", is_ready)?;
     let current = pki.join("kubelet-client-current.pem");

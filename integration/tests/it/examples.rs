@@ -22,7 +22,7 @@ pub(crate) fn tests() -> Vec<Test> {
 
 fn example(node: &Node, name: &str) -> Result<()> {
     let path = components::workspace().join("examples").join(format!("{name}.yaml"));
-    node.apply(name, &fs::read_to_string(path)?)
+    node.apply(name, &fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?)
 }
 
 fn all_run() -> Result<()> {
@@ -38,8 +38,9 @@ fn all_run() -> Result<()> {
     let sidecar = node.ready("init-and-sidecar")?;
     logged(&sidecar, "tail", "prepared\n")?;
     let shared = node.ready("shared-volume")?;
-    let now = page(SocketAddr::from((shared.ip()?, 80)), "/now")?;
-    same("status of /now", now.status, 200)?;
+    let shared = SocketAddr::from((shared.ip()?, 80));
+    // Both containers run before either has done anything.
+    eventually("status of /now", &200, || Ok(page(shared, "/now")?.status))?;
     let guaranteed = node.ready("guaranteed")?;
     logged(&guaranteed, "main", "uid=1000(app) gid=1000(app) groups=1000(app)")?;
     let once = node.wait("once", "Succeeded", POD_LIMIT, |pod| pod.phase() == "Succeeded")?;
