@@ -48,15 +48,6 @@ fn none_refused(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the node has asked for a certificate that nobody has decided on, checks what it asks, and approves it. An agent that was
-/// killed while it waited has left one open beside that of the next.
-fn approve(cluster: &Cluster) -> Result<()> {
-    wait::until("a request for a certificate", SOON * 2, || {
-        let approved = approve_open(cluster)?;
-        Ok(if approved == 0 { Look::NotYet("none is open".to_owned()) } else { Look::Ready(()) })
-    })
-}
-
 /// Requests for certificates, of whatever signer.
 pub(crate) fn requests(cluster: &Cluster) -> Result<Vec<Value>> {
     let all = cluster.get_json("/apis/certificates.k8s.io/v1/certificatesigningrequests")?;
@@ -89,21 +80,27 @@ fn asked_after(cluster: &Cluster, after: Timestamp) -> Result<Timestamp> {
     })
 }
 
-/// What the link to the current certificate leads to, and what that says. Two of one second have one name.
-fn held(pki: &Path, after: Option<&str>) -> Result<(String, String)> {
+/// Waits until the current certificate is another one than before, and says all of these: what is held, and what it says. What the node asks
+/// for meanwhile is approved. It may have asked before there was so much to say, and an agent that was killed may have left a request open
+/// beside that of the next. Two certificates of one second have one name.
+fn held(cluster: &Cluster, pki: &Path, after: Option<&str>, says: &[&str]) -> Result<(String, String)> {
     let current = pki.join("kubelet-server-current.pem");
-    let pair = wait::until("another certificate of the server", SOON, || {
-        Ok(match fs::read_to_string(&current) {
-            Ok(pair) if Some(pair.as_str()) != after => Look::Ready(pair),
-            Ok(_) => Look::NotYet("the one before".to_owned()),
-            Err(error) => Look::NotYet(error.to_string()),
-        })
-    })?;
-    let file = fs::read_link(&current)?;
-    let mode = fs::metadata(&file)?.permissions().mode() & 0o777;
-    ensure!(mode == 0o600, "{} has mode {mode:o}", file.display());
-    let text = system("openssl", &["x509", "-noout", "-text", "-in", &file.display().to_string()])?;
-    Ok((pair, text))
+    wait::until("another certificate of the server", SOON * 2, || {
+        let approved = approve_open(cluster)?;
+        let Ok(file) = fs::read_link(&current) else {
+            return Ok(Look::NotYet(format!("none; {approved} were approved")));
+        };
+        let shown = file.display().to_string();
+        let pair = fs::read_to_string(&file).with_context(|| format!("read {shown}"))?;
+        if Some(pair.as_str()) == after {
+            return Ok(Look::NotYet("the one before".to_owned()));
+        }
+        let mode = fs::metadata(&file).with_context(|| format!("look at {shown}"))?.permissions().mode();
+        ensure!(mode & 0o777 == 0o600, "{shown} has mode {mode:o}");
+        let text = system("openssl", &["x509", "-noout", "-text", "-in", &shown])?;
+        let is_it = says.iter().all(|part| text.contains(part));
+        Ok(if is_it { Look::Ready((pair, text)) } else { Look::NotYet(text) })
+    })
 }
 
 fn serving() -> Result<()> {
@@ -130,8 +127,7 @@ fn serving() -> Result<()> {
     };
     let patch = "application/strategic-merge-patch+json";
     cluster.request("PATCH", STATUS, patch, &addresses(&[]))?;
-    approve(&cluster)?;
-    let (first, text) = held(&pki, None)?;
+    let (first, text) = held(&cluster, &pki, None, &[])?;
     for expected in
         ["O = system:nodes", "CN = system:node:lab", "IP Address:10.99.0.7", "TLS Web Server Authentication"]
     {
@@ -140,20 +136,18 @@ fn serving() -> Result<()> {
     // It is reached by another name.
     let name = json!({ "type": "ExternalDNS", "address": "lab.example" });
     cluster.request("PATCH", STATUS, patch, &addresses(&[name]))?;
-    approve(&cluster)?;
-    let (second, text) = held(&pki, Some(&first))?;
-    ensure!(text.contains("DNS:lab.example") && text.contains("IP Address:10.99.0.7"), "{text}");
+    let both = ["DNS:lab.example", "IP Address:10.99.0.7"];
+    let (second, _) = held(&cluster, &pki, Some(&first), &both)?;
     // It is nearly over, and replaced; an agent that begins anew goes on with the last one, which is not replaced before it was in
     // use for a while.
-    approve(&cluster)?;
-    let (third, _) = held(&pki, Some(&second))?;
+    let (third, text) = held(&cluster, &pki, Some(&second), &[])?;
+    ensure!(both.iter().all(|part| text.contains(part)), "{text}");
     node.agent.kill()?;
     let begun = Timestamp::now();
     node.agent.start()?;
-    approve(&cluster)?;
     let asked = asked_after(&cluster, begun)?.duration_since(begun);
     ensure!(asked >= IN_USE_FOR, "another certificate was asked for {asked} after the agent began anew");
-    held(&pki, Some(&third))?;
+    held(&cluster, &pki, Some(&third), &both)?;
     none_refused(&cluster)?;
     node.end()?;
     cluster.end()
