@@ -149,8 +149,9 @@ fn stepped(cluster: &Cluster, node: &Node, clock: &Clock, (number, offset): (usi
     let ends = format!("ends{number}");
     is_up_and_deaf(cluster, &ends)?;
     let back_off = BackOff::begin(cluster, &format!("crashes{number}"))?;
-    is_asked_to_end(cluster, node, &ends)?;
+    // Before the node can know: its time is not over sooner than it takes from here.
     let begun = Instant::now();
+    is_asked_to_end(cluster, node, &ends)?;
     clock.set(offset)?;
     cluster.wait_gone(&path(&ends))?;
     let took = begun.elapsed();
