@@ -141,6 +141,13 @@ struct Watch {
     lines: mpsc::Sender<String>,
 }
 
+impl Watch {
+    /// Whether it fits, and somebody still reads it.
+    fn goes_on(&self, of: &Of) -> bool {
+        of.fits(self.verb, &self.path) && !self.lines.is_closed()
+    }
+}
+
 impl Faults {
     /// Passes on what the node of this kubeconfig asks of a cluster.
     ///
@@ -190,17 +197,16 @@ impl Faults {
     /// Ends every watch that fits, as a server does after a while. Those of them that go on are given.
     pub fn end_watches(&self, of: &Of) -> usize {
         let mut state = self.shared.lock();
-        let before = state.watches.len();
+        let ended = state.watches.iter().filter(|watch| watch.goes_on(of)).count();
         state.watches.retain(|watch| !of.fits(watch.verb, &watch.path));
-        before - state.watches.len()
+        ended
     }
 
     /// How many watches go on that fit.
     #[must_use]
     pub fn watches(&self, of: &Of) -> usize {
         let state = self.shared.lock();
-        let goes_on = |watch: &&Watch| of.fits(watch.verb, &watch.path) && !watch.lines.is_closed();
-        state.watches.iter().filter(goes_on).count()
+        state.watches.iter().filter(|watch| watch.goes_on(of)).count()
     }
 
     /// Tells lines to every watch that fits, as fast as it is read.
@@ -209,7 +215,7 @@ impl Faults {
     /// No watch fits, or one has ended.
     pub fn tell(&self, of: &Of, lines: impl IntoIterator<Item = String>) -> Result<()> {
         let watches = self.shared.lock().watches.clone();
-        let watches: Vec<_> = watches.into_iter().filter(|watch| of.fits(watch.verb, &watch.path)).collect();
+        let watches: Vec<_> = watches.into_iter().filter(|watch| watch.goes_on(of)).collect();
         ensure!(!watches.is_empty(), "no watch of {of:?}");
         for line in lines {
             for watch in &watches {
