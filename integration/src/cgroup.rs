@@ -1,9 +1,11 @@
 //! Where the control groups of this machine are, on version 1 and 2.
 
-use std::fs;
+use std::fs::{self, DirEntry};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use nix::libc::ENODEV;
 
 const ROOT: &str = "/sys/fs/cgroup";
 
@@ -29,8 +31,10 @@ pub fn hierarchies() -> Result<Vec<PathBuf>> {
     }
     let mut found = Vec::new();
     for entry in fs::read_dir(ROOT).with_context(|| format!("read {ROOT}"))? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() && entry.path().join("cgroup.procs").exists() {
+        let failed = || format!("read {ROOT}");
+        let entry = entry.with_context(failed)?;
+        // Links to them are none.
+        if entry.file_type().with_context(failed)?.is_dir() && entry.path().join("cgroup.procs").exists() {
             found.push(entry.path());
         }
     }
@@ -117,27 +121,34 @@ impl Group {
         Ok(())
     }
 
-    /// The processes in it and in those below, where memory is counted.
+    /// The processes in it and in those below, where memory is counted. What goes below it meanwhile has none.
     ///
     /// # Errors
     /// They cannot be listed.
     pub fn members(&self) -> Result<Vec<u32>> {
         let mut found = Vec::new();
-        let mut dirs = vec![self.dir("memory")];
+        let top = self.dir("memory");
+        let mut dirs = vec![top.clone()];
         while let Some(dir) = dirs.pop() {
             let path = dir.join("cgroup.procs");
-            let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+            let text = match fs::read_to_string(&path) {
+                Err(failure) if dir != top && is_gone(&failure) => continue,
+                text => text.with_context(|| format!("read {}", path.display()))?,
+            };
             for line in text.lines() {
-                found.push(line.parse()?);
+                found.push(line.parse::<u32>().with_context(|| format!("{line:?} in {}", path.display()))?);
             }
-            for entry in fs::read_dir(&dir)? {
-                let entry = entry?;
-                if entry.file_type()?.is_dir() {
-                    dirs.push(entry.path());
-                }
-            }
+            dirs.extend(below(&dir)?);
         }
         Ok(found)
+    }
+
+    /// How many groups are directly below it, where memory is counted.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    pub fn children(&self) -> Result<usize> {
+        Ok(below(&self.dir("memory"))?.len())
     }
 
     /// What a file holds, without the line end.
@@ -221,6 +232,21 @@ impl Group {
         }
         Ok(self.read("cpuacct.usage")?.parse::<u64>()? / 1000)
     }
+}
+
+/// The groups directly below one; none of one that goes meanwhile.
+fn below(dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<DirEntry>>>);
+    let entries = match entries {
+        Err(failure) if is_gone(&failure) => Vec::new(),
+        entries => entries.with_context(|| format!("list {}", dir.display()))?,
+    };
+    Ok(entries.iter().map(DirEntry::path).filter(|path| path.is_dir()).collect())
+}
+
+/// Whether a group went before it was looked for, or before what was opened of it was read.
+fn is_gone(failure: &io::Error) -> bool {
+    failure.kind() == ErrorKind::NotFound || failure.raw_os_error() == Some(ENODEV)
 }
 
 /// A bound as the kernel writes it; version 1 writes none as -1, or as the most pages that a number holds.

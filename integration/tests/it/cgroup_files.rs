@@ -44,9 +44,10 @@ fn shapes() -> Result<()> {
         same(shape.name, state.0["status"]["qosClass"].as_str(), Some(shape.class))?;
         check_shape(&node, shape, &state).with_context(|| shape.name.to_owned())?;
     }
-    let class = |class: &str| class_group(&node.world, class).bounds();
-    check("burstable", class("burstable")?, (M476, None, None), None)?;
-    check("besteffort", class("besteffort")?, UNBOUND, None)?;
+    // The levels above pods are written beside them.
+    for (class, level) in [("burstable", (M476, None, None)), ("besteffort", UNBOUND)] {
+        eventually(class, &wanted(level, None), || class_group(&node.world, class).bounds())?;
+    }
     check_scores(&node)?;
     node.end()
 }
@@ -62,8 +63,8 @@ fn check_shape(node: &Node, shape: &Shape, state: &PodState) -> Result<()> {
         no_huge_pages(&own)?;
         same("processes", own.members()?, vec![task_pid(state.container_id(name)?)?])?;
     }
-    // Containers that ended have none.
-    same("groups below the pod", children(&group)?, shape.containers.len())
+    // Containers that ended have none, some time after their end.
+    eventually("groups below the pod", &shape.containers.len(), || group.children())
 }
 
 /// systemd bounds CPU time in whole percents.
@@ -147,7 +148,8 @@ pub(crate) fn may_lower_scores() -> Result<bool> {
 }
 
 pub(crate) fn score(process: &str) -> Result<i64> {
-    Ok(fs::read_to_string(format!("/proc/{process}/oom_score_adj"))?.trim().parse()?)
+    let path = format!("/proc/{process}/oom_score_adj");
+    Ok(fs::read_to_string(&path).with_context(|| format!("read {path}"))?.trim().parse()?)
 }
 
 /// The level of all Burstable pods has what they ask for together, now.
@@ -210,9 +212,12 @@ fn protection() -> Result<()> {
     }
     if cgroup::is_unified() {
         // A level protects no more than the levels above it do.
-        eventually("the sum of all", &(40 * MIB, 16 * MIB), || protected(&class_group(&node.world, "")))?;
-        check_protection("burstable", &class_group(&node.world, "burstable"), (0, 16 * MIB))?;
-        check_protection("besteffort", &class_group(&node.world, "besteffort"), (0, 0))?;
+        for (class, wanted) in
+            [("", (40 * MIB, 16 * MIB)), ("burstable", (0, 16 * MIB)), ("besteffort", (0, 0))]
+        {
+            let what = format!("the sum of {class:?}");
+            eventually(&what, &wanted, || protected(&class_group(&node.world, class)))?;
+        }
     }
     node.end()
 }
@@ -254,13 +259,4 @@ fn annotations() -> Result<()> {
     check_container("main", own.bounds()?, LEVEL)?;
     ensure!(own.below("mine").dirs()?.is_empty(), "a group was made for an annotation");
     node.end()
-}
-
-/// How many groups are directly below.
-fn children(group: &Group) -> Result<usize> {
-    let mut count = 0;
-    for entry in fs::read_dir(group.dir("memory"))? {
-        count += usize::from(entry?.file_type()?.is_dir());
-    }
-    Ok(count)
 }
