@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -88,10 +89,10 @@ fn volumes_and_files(web: &PodState) -> Result<()> {
     let volume = |name: &str| dir.join("volumes/kubernetes.io~empty-dir").join(name);
 
     ensure!(is_mounted(&volume("memory"))?, "no memory volume");
-    umount2(&volume("memory"), MntFlags::MNT_DETACH)?;
+    umount2(&volume("memory"), MntFlags::MNT_DETACH).context("unmount the memory volume")?;
     eventually("the memory volume to be mounted again", &true, || is_mounted(&volume("memory")))?;
 
-    fs::remove_dir_all(volume("data"))?;
+    fs::remove_dir_all(volume("data")).context("remove the volume")?;
     let mode = || Ok(fs::metadata(volume("data")).ok().map(|found| found.permissions().mode() & 0o7777));
     eventually("the volume to be there again", &Some(0o777), mode)?;
 
@@ -102,7 +103,7 @@ fn volumes_and_files(web: &PodState) -> Result<()> {
     let made = read();
     same("files", made.len(), 3)?;
     for name in made.keys() {
-        fs::remove_file(dir.join(name))?;
+        fs::remove_file(dir.join(name)).with_context(|| format!("remove {name}"))?;
         eventually(&format!("{name} to be written again"), &made, || Ok(read()))?;
     }
     Ok(())
@@ -129,8 +130,7 @@ fn without_netns() -> Result<()> {
     node.apply("web", &pod("web", json!({ "containers": [shell("main", script, json!({}))] })))?;
     let web = node.ready("web")?;
 
-    umount2(&own[0], MntFlags::MNT_DETACH)?;
-    fs::remove_file(&own[0])?;
+    take_away(&own[0])?;
     let again = node.wait("lost", "Ready in another sandbox", POD_LIMIT, |pod| {
         pod.is_ready() && pod.restarts("main") == 1
     })?;
@@ -160,11 +160,11 @@ fn killed() -> Result<()> {
     node.apply("web", &pod("web", json!({ "containers": [shell("main", "sleep infinity", json!({}))] })))?;
     let web = node.ready("web")?;
     let hosts = Path::new(ROOT_DIR).join("pods").join(web.uid()).join("etc-hosts");
-    let text = fs::read_to_string(&hosts)?;
+    let text = fs::read_to_string(&hosts).with_context(|| format!("read {}", hosts.display()))?;
 
     for label in DEATHS {
         node.agent.kill()?;
-        fs::remove_file(&hosts)?;
+        fs::remove_file(&hosts).with_context(|| format!("remove {}", hosts.display()))?;
         crash::dies_at_once(&mut node, label, POD_LIMIT)?;
         // What is repaired is not repaired again.
         let again = if label == "write-files.after" { crash::BEGUN } else { label };
@@ -175,8 +175,7 @@ fn killed() -> Result<()> {
     }
 
     node.agent.kill()?;
-    umount2(&own[0], MntFlags::MNT_DETACH)?;
-    fs::remove_file(&own[0])?;
+    take_away(&own[0])?;
     crash::dies_at_once(&mut node, "signal.after", POD_LIMIT)?;
     node.agent.start()?;
     let over = node.wait("once", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
@@ -192,9 +191,20 @@ fn once() -> String {
     pod("once", json!({ "restartPolicy": "Never", "containers": [main] }))
 }
 
+/// Takes a network namespace away from its pod. An agent that sees between the two that it is gone may remove the file itself.
+fn take_away(namespace: &Path) -> Result<()> {
+    umount2(namespace, MntFlags::MNT_DETACH).with_context(|| format!("unmount {}", namespace.display()))?;
+    match fs::remove_file(namespace) {
+        Err(failure) if failure.kind() != ErrorKind::NotFound => {
+            Err(failure).with_context(|| format!("remove {}", namespace.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The network namespaces of pods.
 fn namespaces() -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir("/run/netns")?;
+    let entries = fs::read_dir("/run/netns").context("list the network namespaces")?;
     let mut found: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     found.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("berth-")));
     Ok(found)
