@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use berth_integration::agent::{Settings, berth_output};
 use berth_integration::containerd::{Containerd, ctr_command, ctr_rows};
 use berth_integration::lab::World;
-use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::wait::{self, Look};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -305,17 +305,21 @@ impl Churn {
     pub(crate) fn settled(&self, may_restart: bool) -> Result<u64> {
         let mut all = 0;
         for name in &self.wanted {
-            let pod = self.node.ready(name)?;
-            let restarts = pod.restarts("main");
-            all += restarts;
-            ensure!(may_restart || restarts == 0, "{name} was restarted {restarts} times");
-            let wanted = usize::try_from(restarts)? + 1;
-            wait::until(&format!("the starts of {name}"), SOON, || {
+            self.node.ready(name)?;
+            let restarts = wait::until(&format!("the starts of {name}"), SOON, || {
+                // What was killed last may not have been seen yet, and be started again between two looks.
+                let pod = self.node.pod(name)?.filter(PodState::is_ready);
+                let Some(restarts) = pod.map(|pod| pod.restarts("main")) else {
+                    return Ok(Look::NotYet("it is not ready".to_owned()));
+                };
+                let wanted = usize::try_from(restarts)? + 1;
                 let starts = fs::read_to_string(self.dir.join(name)).unwrap_or_default().lines().count();
                 // One that was killed before its first command did not note it.
                 let right = if may_restart { (1..=wanted).contains(&starts) } else { starts == wanted };
-                Ok(if right { Look::Ready(()) } else { Look::NotYet(format!("{starts} of {wanted}")) })
+                Ok(if right { Look::Ready(restarts) } else { Look::NotYet(format!("{starts} of {wanted}")) })
             })?;
+            all += restarts;
+            ensure!(may_restart || restarts == 0, "{name} was restarted {restarts} times");
         }
         Ok(all)
     }
