@@ -31,10 +31,11 @@ fn shape(event: &AuditEvent) -> String {
 }
 
 /// Whether this counts as a request: a watch when it begins, everything else when it is answered. What is asked too early is asked
-/// again, and [`is_well_behaved`] has looked at it.
+/// again, and [`is_well_behaved`] has looked at it; so is what the server has no time for.
 fn counts(event: &AuditEvent) -> bool {
     let stage = if event.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
-    event.stage == stage && !event.is_refused()
+    let is_put_off = event.code() == 429 || event.code() >= 500;
+    event.stage == stage && !event.is_refused() && !is_put_off
 }
 
 fn needed() -> Result<()> {
