@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// An API server gives a request up after a minute, and says so: until then it may have to wait for a processor.
+const ANSWER_LIMIT: Duration = Duration::from_secs(75);
 
 /// An answer.
 #[derive(Debug)]
