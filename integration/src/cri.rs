@@ -38,9 +38,11 @@ pub fn call_at(socket: &str, method: &str, request: &Value) -> Result<Value> {
         .stderr(Stdio::piped())
         .spawn()
         .context("start cri")?;
-    child.stdin.take().context("cri has no input")?.write_all(request.to_string().as_bytes())?;
-    let done = child.wait_with_output()?;
+    let written = child.stdin.take().context("cri has no input")?.write_all(request.to_string().as_bytes());
+    let done = child.wait_with_output().context("wait for cri")?;
+    // One that failed may have read nothing, and says itself why.
     ensure!(done.status.success(), "{method} {request}: {}", String::from_utf8_lossy(&done.stderr));
+    written.with_context(|| format!("write {method} to cri"))?;
     serde_json::from_slice(&done.stdout).with_context(|| format!("{method} printed no JSON"))
 }
 

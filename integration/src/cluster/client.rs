@@ -107,11 +107,13 @@ impl Client {
             .stderr(Stdio::piped())
             .spawn()
             .context("start kubectl")?;
-        child.stdin.take().context("kubectl has no input")?.write_all(input.as_bytes())?;
-        let done = child.wait_with_output()?;
+        let written = child.stdin.take().context("kubectl has no input")?.write_all(input.as_bytes());
+        let done = child.wait_with_output().context("wait for kubectl")?;
         let said = String::from_utf8_lossy(&done.stderr);
+        // One that failed may have read nothing, and says itself why.
         ensure!(done.status.success(), "kubectl {} ended with {}: {said}", args.join(" "), done.status);
-        Ok(String::from_utf8(done.stdout)?)
+        written.with_context(|| format!("write to kubectl {}", args.join(" ")))?;
+        String::from_utf8(done.stdout).with_context(|| format!("what kubectl {} printed", args.join(" ")))
     }
 
     /// What there is to know when something did not come about: nodes, pods, events, and the logs of pods on this machine.
