@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::binaries;
 use crate::containerd::{self, Release};
 use crate::control::Control;
+use crate::files;
 use crate::process::{Process, printed};
 use crate::wait::Look;
 
@@ -127,19 +128,17 @@ impl Agent {
     /// # Errors
     /// The configuration cannot be written.
     pub fn new(places: &Places, settings: &Settings) -> Result<Self> {
-        fs::create_dir_all(&places.dir)?;
+        files::make_dir(&places.dir)?;
         let config = places.dir.join("config.yaml");
-        fs::write(
-            &config,
-            documents(places, settings, &json!({ "containerdConfig": places.containerd_config })),
-        )?;
+        let of_now = json!({ "containerdConfig": places.containerd_config });
+        files::write(&config, documents(places, settings, &of_now))?;
         let earlier_config = places.dir.join("earlier.yaml");
-        fs::write(&earlier_config, documents(places, settings, &json!({})))?;
+        files::write(&earlier_config, documents(places, settings, &json!({})))?;
         let sysctls = places.dir.join("sysctls");
         for (name, value) in SYSCTLS {
             let file = sysctls.join(name);
-            fs::create_dir_all(file.parent().unwrap_or(&sysctls))?;
-            fs::write(file, value)?;
+            files::make_dir(file.parent().unwrap_or(&sysctls))?;
+            files::write(file, value)?;
         }
         Ok(Self {
             config,
@@ -263,7 +262,7 @@ impl Agent {
     /// # Errors
     /// There is no such setting.
     pub fn sysctl(&self, name: &str) -> Result<String> {
-        Ok(fs::read_to_string(self.sysctls.join(name))?.trim().to_owned())
+        Ok(files::read(self.sysctls.join(name))?.trim().to_owned())
     }
 
     /// Sends it a signal.

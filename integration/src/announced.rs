@@ -12,7 +12,7 @@ use nix::libc::O_NONBLOCK;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use crate::process::write_script;
+use crate::files;
 use crate::wait::{self, Look};
 
 /// How long a call may take to come, on a machine busy with other tests.
@@ -54,9 +54,8 @@ impl Announced {
     /// # Errors
     /// It cannot be written.
     pub fn install(dir: &Path, name: &str, real: &Path) -> Result<Self> {
-        fs::create_dir_all(dir)?;
-        let program = dir.join(name);
-        write_script(&program, &script(dir, real))?;
+        files::make_dir(dir)?;
+        files::write_program(dir.join(name), &script(dir, real))?;
         Ok(Self { dir: dir.to_owned() })
     }
 
@@ -83,7 +82,7 @@ impl Announced {
     pub fn calls(&self, command: &str, container: &str) -> Result<usize> {
         let calls = match fs::read_to_string(self.dir.join("calls")) {
             Err(failure) if failure.kind() == ErrorKind::NotFound => return Ok(0),
-            calls => calls?,
+            calls => calls.with_context(|| format!("read the calls in {}", self.dir.display()))?,
         };
         let words = |call: &str| call.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let of = |call: &Vec<String>| call[0] == command && call.iter().any(|word| word == container);
@@ -134,11 +133,11 @@ impl Held {
                 Err(failure) if failure.raw_os_error() == Some(Errno::ENXIO as i32) => {
                     Ok(Look::NotYet("nobody reads".to_owned()))
                 }
-                gate => Ok(Look::Ready(gate?)),
+                gate => Ok(Look::Ready(gate.with_context(|| format!("open {}", self.gate.display()))?)),
             }
         })?;
-        fs::remove_file(&self.gate)?;
-        fs::remove_file(self.gate.with_extension("reached"))?;
+        files::remove(&self.gate)?;
+        files::remove(self.gate.with_extension("reached"))?;
         // Its end is what the call waits for.
         drop(gate);
         Ok(())
@@ -149,8 +148,8 @@ impl Held {
     /// # Errors
     /// No call was held.
     pub fn lift(self) -> Result<()> {
-        fs::remove_file(&self.gate)?;
-        Ok(fs::remove_file(self.gate.with_extension("reached"))?)
+        files::remove(&self.gate)?;
+        files::remove(self.gate.with_extension("reached"))
     }
 }
 

@@ -18,7 +18,6 @@ mod programs;
 pub mod proxy;
 pub mod watch;
 
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -32,6 +31,7 @@ pub use self::client::Client;
 use self::pki::Pki;
 pub use self::pki::{TOKEN, VERSION};
 use crate::components;
+use crate::files;
 use crate::node::system;
 use crate::process::Process;
 use crate::wait::Look;
@@ -120,7 +120,7 @@ impl Cluster {
     /// A component is missing, or does not become ready.
     pub fn start(dir: &Path, settings: &Settings) -> Result<Self> {
         let pki = Pki::make(dir, settings.address, PORT)?;
-        fs::write(dir.join("audit-policy.yaml"), programs::AUDIT_POLICY)?;
+        files::write(dir.join("audit-policy.yaml"), programs::AUDIT_POLICY)?;
         let etcd = Process::start("etcd", &mut programs::etcd(dir)?, &dir.join("etcd.log"))?;
         let client = Client::new(dir, pki.admin())?;
         let (dir, settings) = (dir.to_owned(), settings.clone());

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+use crate::files;
 use crate::vm::{self, Feature};
 
 /// The bridge on the node.
@@ -44,9 +45,8 @@ pub fn network(leases: &Path) -> Value {
 /// # Errors
 /// The file cannot be written.
 pub fn write(conf_dir: &Path, network: &Value) -> Result<()> {
-    fs::create_dir_all(conf_dir)?;
+    files::make_dir(conf_dir)?;
     let part = conf_dir.join("10-lab.conflist.part");
-    fs::write(&part, network.to_string())?;
-    fs::rename(part, conf_dir.join("10-lab.conflist"))?;
-    Ok(())
+    files::write(&part, network.to_string())?;
+    fs::rename(&part, conf_dir.join("10-lab.conflist")).with_context(|| format!("rename {}", part.display()))
 }

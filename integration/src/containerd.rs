@@ -1,7 +1,6 @@
 //! A real containerd, and `ctr`.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 
 use crate::components;
+use crate::files;
 use crate::process::{Process, printed};
 use crate::records::Records;
 use crate::registry::PAUSE;
@@ -79,7 +79,7 @@ impl Containerd {
     /// As of [`Containerd::start`].
     pub fn start_release(release: Release, dir: &Path, path: OsString) -> Result<Self> {
         let registries = dir.join("certs.d");
-        fs::create_dir_all(&registries)?;
+        files::make_dir(&registries)?;
         let mut containerd = Self {
             release,
             // A guest starts slowly; the neighbours are tested outside.
@@ -105,7 +105,7 @@ impl Containerd {
     /// It does not become ready.
     pub fn start_again(&mut self) -> Result<()> {
         let config = self.config();
-        fs::write(&config, settings(&self.disabled, &self.dir, &self.registries) + &self.more)?;
+        files::write(&config, settings(&self.disabled, &self.dir, &self.registries) + &self.more)?;
         let mut process = Process::start(
             "containerd",
             Command::new(self.release.binary()?).arg("--config").arg(config).env("PATH", &self.path),
@@ -230,10 +230,10 @@ impl Containerd {
     /// As of [`Containerd::add_registry`].
     pub fn add_registry_with(&self, host: &str, url: &str, more: &str) -> Result<()> {
         let dir = self.registries.join(host);
-        fs::create_dir_all(&dir)?;
+        files::make_dir(&dir)?;
         let hosts =
             format!("server = \"{url}\"\n[host.\"{url}\"]\ncapabilities = [\"pull\", \"resolve\"]\n{more}");
-        fs::write(dir.join("hosts.toml"), hosts).with_context(|| format!("write {}", dir.display()))
+        files::write(dir.join("hosts.toml"), hosts)
     }
 }
 
@@ -243,9 +243,8 @@ impl Containerd {
 /// A file cannot be written.
 pub fn write_config(dir: &Path) -> Result<PathBuf> {
     let (config, registries) = (dir.join("config.toml"), dir.join("certs.d"));
-    fs::create_dir_all(&registries)?;
-    fs::write(&config, settings(&[], dir, &registries))
-        .with_context(|| format!("write {}", config.display()))?;
+    files::make_dir(&registries)?;
+    files::write(&config, settings(&[], dir, &registries))?;
     Ok(config)
 }
 

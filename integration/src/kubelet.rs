@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use crate::agent::merge;
 use crate::node::Node;
-use crate::process::{Process, write_script};
+use crate::process::Process;
 use crate::registry::PAUSE;
 use crate::wait::Look;
-use crate::{binaries, cgroup, components, cri};
+use crate::{binaries, cgroup, components, cri, files};
 
 /// The name of its node.
 pub const NODE_NAME: &str = "theirs";
@@ -66,16 +66,16 @@ impl Kubelet {
     /// A component is missing, or containerd does not become ready.
     pub fn start(node: &Node, settings: Settings) -> Result<Self> {
         let dir = node.world.root().join("theirs");
-        fs::create_dir_all(dir.join("manifests"))?;
-        fs::create_dir_all(RUN)?;
+        files::make_dir(dir.join("manifests"))?;
+        files::make_dir(RUN)?;
         let cgroup_root = format!("{}/theirs", node.world.cgroup_root());
         for hierarchy in cgroup::hierarchies()? {
-            fs::create_dir_all(hierarchy.join(cgroup_root.trim_start_matches('/')))?;
+            files::make_dir(hierarchy.join(cgroup_root.trim_start_matches('/')))?;
         }
         let mut config = kubelet_config(&dir, &cgroup_root, settings.kubeconfig.is_some());
         merge(&mut config, &settings.kubelet);
-        fs::write(dir.join("kubelet.yaml"), config.to_string())?;
-        fs::write(dir.join("containerd.toml"), containerd_config(node, &dir, settings.oci_runtime)?)?;
+        files::write(dir.join("kubelet.yaml"), config.to_string())?;
+        files::write(dir.join("containerd.toml"), containerd_config(node, &dir, settings.oci_runtime)?)?;
         let mut theirs = Self { dir, settings, containerd: None, kubelet: None };
         theirs.start_containerd()?;
         theirs.start_kubelet()?;
@@ -182,14 +182,13 @@ fn clear(node: &Node) -> Result<()> {
     umount2(ROOT_DIR, MntFlags::MNT_DETACH).context("unmount their root directory")?;
     for dir in [ROOT_DIR, LOGS, RUN] {
         if Path::new(dir).exists() {
-            fs::remove_dir_all(dir).with_context(|| format!("remove {dir}"))?;
+            files::remove_dir(dir)?;
         }
     }
     // Links that lead nowhere: a kubelet removes them every minute.
-    for link in fs::read_dir(LINKS).with_context(|| format!("read {LINKS}"))? {
-        let link = link?.path();
+    for link in files::list(LINKS)? {
         if fs::read_link(&link).is_ok_and(|to| to.starts_with(LOGS)) {
-            fs::remove_file(link)?;
+            files::remove(link)?;
         }
     }
     for group in node.world.cgroups()? {
@@ -286,6 +285,6 @@ esac
 exec {program} "$@"
 "#
     );
-    write_script(&wrapper, &script)?;
+    files::write_program(&wrapper, &script)?;
     Ok(wrapper)
 }

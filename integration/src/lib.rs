@@ -13,6 +13,7 @@ pub mod components;
 pub mod containerd;
 pub mod control;
 pub mod cri;
+pub mod files;
 pub mod http;
 pub mod image;
 pub mod kubelet;

@@ -18,7 +18,7 @@ use crate::lab::World;
 use crate::process::printed;
 use crate::registry::Registry;
 use crate::wait::{self, Look};
-use crate::{binaries, cni, links, stored};
+use crate::{binaries, cni, files, links, stored};
 
 pub use pod::PodState;
 
@@ -85,7 +85,7 @@ impl Node {
             cgroup: world.cgroup_root(),
         };
         let leases = root.join("leases");
-        fs::create_dir_all(&places.manifests)?;
+        files::make_dir(&places.manifests)?;
         cni::write(&places.cni_conf, &cni::network(&leases))?;
         let agent = Agent::new(&places, settings)?;
         let control = Control::new()?;
@@ -111,7 +111,7 @@ impl Node {
     pub fn apply(&self, file: &str, manifest: &str) -> Result<()> {
         // A file whose name begins with a dot is no manifest.
         let part = self.places.manifests.join(format!(".{file}"));
-        fs::write(&part, manifest)?;
+        files::write(&part, manifest)?;
         fs::rename(&part, self.manifest(file)).with_context(|| format!("write manifest {file}"))
     }
 
@@ -200,10 +200,7 @@ impl Node {
     /// # Errors
     /// A file cannot be removed.
     pub fn remove_manifests(&self) -> Result<()> {
-        for entry in fs::read_dir(&self.places.manifests)? {
-            fs::remove_file(entry?.path())?;
-        }
-        Ok(())
+        files::list(&self.places.manifests)?.iter().try_for_each(files::remove)
     }
 
     /// The pods that the agent shows; when there are none, what is left of any.

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{binaries, components};
+use crate::{binaries, components, files};
 
 /// The last commit whose agent writes records of version 1, and whose shim tells no version of its protocol.
 pub const VERSION_1: &str = "7a5d009";
@@ -77,9 +77,9 @@ pub fn build(commit: &str, profiles: Profiles) -> Result<()> {
     }
     let (source, target) = (dir.join("source"), dir.join("target"));
     if source.exists() {
-        fs::remove_dir_all(&source)?;
+        files::remove_dir(&source)?;
     }
-    fs::create_dir_all(&source)?;
+    files::make_dir(&source)?;
     unpack(commit, &source)?;
     for ((package, program), (profile, built)) in PROGRAMS.into_iter().zip(profiles.names()) {
         let mut cargo = binaries::as_from_a_shell();
@@ -90,8 +90,8 @@ pub fn build(commit: &str, profiles: Profiles) -> Result<()> {
         fs::rename(target.join(built).join(program), dir.join(program))
             .with_context(|| format!("keep {program} of {commit}"))?;
     }
-    fs::remove_dir_all(&source)?;
-    fs::remove_dir_all(&target).context("clear up after the build")
+    files::remove_dir(&source)?;
+    files::remove_dir(&target).context("clear up after the build")
 }
 
 /// The tree of a commit, without its history.
@@ -104,7 +104,7 @@ fn unpack(commit: &str, into: &std::path::Path) -> Result<()> {
     let tar = git.stdout.take().context("git has no output")?;
     let mut unpack = Command::new("tar");
     let unpacked = unpack.arg("-x").arg("-C").arg(into).stdin(tar).status().context("start tar")?;
-    let archived = git.wait()?;
+    let archived = git.wait().context("wait for git")?;
     ensure!(
         archived.success() && unpacked.success(),
         "unpack {commit}: git ended with {archived}, tar with {unpacked}; the test needs the repository with its history (git fetch --unshallow)"

@@ -78,7 +78,7 @@ impl Process {
     pub fn ready<T>(&mut self, limit: Duration, mut look: impl FnMut() -> Result<Look<T>>) -> Result<T> {
         let what = format!("{} to be ready", self.name);
         let found = wait::until(&what, limit, || {
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = look_at(&mut self.child)? {
                 bail!("{} ended with {status}", self.name);
             }
             look()
@@ -91,7 +91,7 @@ impl Process {
     /// # Errors
     /// It cannot be waited for.
     pub fn ended(&mut self) -> Result<bool> {
-        Ok(self.child.try_wait()?.is_some())
+        Ok(look_at(&mut self.child)?.is_some())
     }
 
     /// How it has ended by itself, if it has.
@@ -99,7 +99,7 @@ impl Process {
     /// # Errors
     /// It cannot be waited for.
     pub fn status(&mut self) -> Result<Option<ExitStatus>> {
-        Ok(self.child.try_wait()?)
+        look_at(&mut self.child)
     }
 
     /// Asks it to end and waits.
@@ -117,7 +117,7 @@ impl Process {
     pub fn stop_with(mut self, signal: Signal) -> Result<ExitStatus> {
         self.signal(signal)?;
         wait::until(&format!("{} to end", self.name), END_LIMIT, || {
-            Ok(match self.child.try_wait()? {
+            Ok(match look_at(&mut self.child)? {
                 Some(status) => Look::Ready(status),
                 None => Look::NotYet("still running".to_owned()),
             })
@@ -130,8 +130,8 @@ impl Process {
     /// # Errors
     /// The signal could not be sent.
     pub fn kill(mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
+        self.child.kill().with_context(|| format!("kill {}", self.name))?;
+        self.child.wait().with_context(|| format!("wait for {}", self.name))?;
         Ok(())
     }
 
@@ -149,6 +149,11 @@ impl Process {
         let pid = i32::try_from(self.child.id())?;
         kill(Pid::from_raw(pid), signal).with_context(|| format!("signal {}", self.name))
     }
+}
+
+/// How a process has ended, if it has.
+fn look_at(child: &mut Child) -> Result<Option<ExitStatus>> {
+    child.try_wait().with_context(|| format!("look whether process {} has ended", child.id()))
 }
 
 /// The end of a log; empty when it cannot be read.

@@ -1,6 +1,5 @@
 //! A real registry on loopback.
 
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::components;
+use crate::files;
 use crate::http;
 use crate::image::{Blob, Image, Layer, Packing};
 use crate::process::Process;
@@ -49,9 +49,9 @@ impl Registry {
     /// # Errors
     /// The component is missing or the port is taken.
     pub fn start(dir: &Path, port: u16) -> Result<Self> {
-        fs::create_dir_all(dir)?;
+        files::make_dir(dir)?;
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        fs::write(config_file(dir), settings(dir, at).to_string())?;
+        files::write(config_file(dir), settings(dir, at).to_string())?;
         let process = serve(dir, at, READY)?;
         Ok(Self { dir: dir.to_owned(), at, process })
     }
@@ -62,15 +62,15 @@ impl Registry {
     /// As of [`Registry::start`].
     pub fn guarded(&self, port: u16, certificate: &Path, key: &Path) -> Result<Process> {
         let dir = self.dir.join(format!("guarded-{port}"));
-        fs::create_dir_all(&dir)?;
+        files::make_dir(&dir)?;
         let accounts = dir.join("htpasswd");
         let (name, _) = ACCOUNT;
-        fs::write(&accounts, format!("{name}:{HASHED}\n"))?;
+        files::write(&accounts, format!("{name}:{HASHED}\n"))?;
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut settings = settings(&self.dir, at);
         settings["http"]["tls"] = json!({ "certificate": certificate, "key": key });
         settings["auth"] = json!({ "htpasswd": { "realm": "tests", "path": accounts } });
-        fs::write(config_file(&dir), settings.to_string())?;
+        files::write(config_file(&dir), settings.to_string())?;
         serve(&dir, at, NO_TLS)
     }
 

@@ -18,7 +18,7 @@ use crate::containerd::{CRI_PLUGINS, Containerd, ctr};
 use crate::image::{Image, Layer, Packing, hex};
 use crate::lab::{self, World};
 use crate::registry::{EXAMPLE, Registry};
-use crate::{binaries, components};
+use crate::{binaries, components, files};
 
 /// The body of the lab that pulls.
 const PULL: &str = "stored::pull";
@@ -38,8 +38,8 @@ const KEPT: [&str; 3] = [
 /// The lab failed; it has said why.
 pub fn build() -> Result<()> {
     let (archive, stamp) = (dir().join(ARCHIVE), dir().join(STAMP));
-    fs::create_dir_all(dir())?;
-    let lock = File::create(dir().join("lock"))?;
+    files::make_dir(dir())?;
+    let lock = files::create(dir().join("lock"))?;
     let _one_builder = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
     let recipe = recipe()?;
     if archive.is_file() && fs::read_to_string(&stamp).is_ok_and(|old| old == recipe) {
@@ -47,7 +47,7 @@ pub fn build() -> Result<()> {
     }
     let status = lab::command([PULL])?.status().context("start the lab that pulls")?;
     ensure!(status.success(), "nothing was pulled: the lab ended with {status}");
-    fs::write(&stamp, recipe).with_context(|| format!("write {}", stamp.display()))
+    files::write(&stamp, recipe)
 }
 
 fn dir() -> PathBuf {
@@ -93,7 +93,7 @@ fn pull() -> Result<()> {
 
     let archive = dir().join(ARCHIVE);
     let part = archive.with_extension("part");
-    let mut tar = Builder::new(File::create(&part)?);
+    let mut tar = Builder::new(files::create(&part)?);
     tar.follow_symlinks(false);
     for kept in KEPT {
         tar.append_dir_all(kept, Containerd::root(&state).join(kept))
@@ -110,7 +110,7 @@ fn pull() -> Result<()> {
 pub fn unpack(containerd: &Path) -> Result<()> {
     let archive = dir().join(ARCHIVE);
     let root = Containerd::root(containerd);
-    fs::create_dir_all(&root)?;
+    files::make_dir(&root)?;
     let mut tar = Archive::new(File::open(&archive).with_context(|| format!("open {}", archive.display()))?);
     tar.set_preserve_permissions(true);
     tar.unpack(&root).with_context(|| format!("unpack {}", archive.display()))

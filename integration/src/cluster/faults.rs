@@ -155,7 +155,7 @@ impl Faults {
     /// The kubeconfig has no certificate in it.
     pub fn start(cluster: &Cluster, kubeconfig: &Path) -> Result<Self> {
         let identity = Identity::of(cluster, kubeconfig)?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listen for the node")?;
         listener.set_nonblocking(true)?;
         let at = listener.local_addr()?;
         let shared = Arc::new(Shared { state: Mutex::default(), identity, changed: watch::Sender::new(()) });

@@ -5,7 +5,7 @@
 //! made of.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -17,6 +17,7 @@ use tar::{Builder, Header};
 use super::VERSION;
 use crate::components;
 use crate::containerd::ctr;
+use crate::files;
 use crate::image::{Blob, Entry, Image, Layer, Packing, hex};
 use crate::node::system;
 use crate::registry::{EXAMPLE, PAUSE};
@@ -46,8 +47,8 @@ pub fn import() -> Result<()> {
 
 fn archive() -> Result<PathBuf> {
     let dir = components::workspace().join("target/stored");
-    fs::create_dir_all(&dir)?;
-    let lock = File::create(dir.join("cluster.lock"))?;
+    files::make_dir(&dir)?;
+    let lock = files::create(dir.join("cluster.lock"))?;
     let _one_builder = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
     let (archive, stamp) = (dir.join("cluster.tar"), dir.join("cluster.stamp"));
     let recipe = recipe()?;
@@ -57,7 +58,7 @@ fn archive() -> Result<PathBuf> {
     let part = dir.join("cluster.part");
     write(&part, &images()?)?;
     fs::rename(&part, &archive).with_context(|| format!("keep {}", archive.display()))?;
-    fs::write(&stamp, recipe).with_context(|| format!("write {}", stamp.display()))?;
+    files::write(&stamp, recipe)?;
     Ok(archive)
 }
 
@@ -128,7 +129,7 @@ fn iptables() -> Result<Vec<(String, Entry)>> {
     let mut taken = libraries(&[&program])?;
     let extensions = taken.iter().filter_map(|library| Some(library.parent()?.join("xtables")));
     let extensions = extensions.clone().find(|dir| dir.is_dir()).context("iptables has no extensions")?;
-    let extensions = fs::read_dir(&extensions)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    let extensions = files::list(&extensions)?;
     // Some need more than the program does.
     taken.extend(libraries(&extensions.iter().collect::<Vec<_>>())?);
     taken.extend(extensions);
@@ -139,7 +140,7 @@ fn iptables() -> Result<Vec<(String, Entry)>> {
     }
     for path in taken {
         let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { continue };
-        let at = fs::canonicalize(dir)?.join(name);
+        let at = fs::canonicalize(dir).with_context(|| format!("look up {}", dir.display()))?.join(name);
         files.push((at.strip_prefix("/")?.display().to_string(), Entry::Program(path)));
     }
     let others = IPTABLES.iter().skip(1);
@@ -158,7 +159,7 @@ fn libraries(of: &[&PathBuf]) -> Result<BTreeSet<PathBuf>> {
 
 /// An image layout of the OCI, in which each manifest has the name that containerd is to give it.
 fn write(to: &Path, images: &BTreeMap<String, Image>) -> Result<()> {
-    let mut tar = Builder::new(File::create(to).with_context(|| format!("make {}", to.display()))?);
+    let mut tar = Builder::new(files::create(to)?);
     let mut add = |path: &str, bytes: &[u8]| {
         let mut header = Header::new_gnu();
         header.set_mode(0o644);

@@ -36,7 +36,7 @@ use crate::node::leftovers::Baseline;
 use crate::node::{GONE_LIMIT, system};
 use crate::process::{Process, tail};
 use crate::wait::{self, Look};
-use crate::{binaries, cni, components, links};
+use crate::{binaries, cni, components, files, links};
 
 /// The name of the node.
 pub const NODE: &str = "lab";
@@ -92,8 +92,8 @@ impl Machine {
         _ = fs::remove_file(PROGRAM);
         symlink(program, PROGRAM).context("install the kubelet")?;
         // kubeadm looks the name up, and waits for who does not answer.
-        let hosts = fs::read_to_string("/etc/hosts").context("read /etc/hosts")?;
-        fs::write("/etc/hosts", format!("{hosts}{ADDRESS} {NODE}\n")).context("write /etc/hosts")?;
+        let hosts = files::read("/etc/hosts")?;
+        files::write("/etc/hosts", format!("{hosts}{ADDRESS} {NODE}\n"))?;
         let containerd = Containerd::start(&world.root().join("containerd"), binaries::search_path(None)?)?;
         images::import()?;
         let before = Baseline::take()?;
@@ -110,7 +110,7 @@ impl Machine {
             Kubelet::Upstream => cni::write(&self.containerd.cni_conf(), &network),
             Kubelet::Berth => {
                 let plugins = Path::new(network::PLUGINS);
-                fs::create_dir_all(plugins.parent().unwrap_or(plugins))?;
+                files::make_dir(plugins.parent().unwrap_or(plugins))?;
                 symlink(components::bin_dir(), plugins).context("link the plugins")?;
                 cni::write(Path::new(network::NETWORKS), &network)
             }
@@ -122,8 +122,8 @@ impl Machine {
     /// # Errors
     /// kubeadm failed, or not in time; the failure has what it and the kubelet said.
     pub fn init(&self) -> Result<Client> {
-        fs::create_dir_all(AUDIT_DIR)?;
-        fs::create_dir_all("/etc/kubernetes")?;
+        files::make_dir(AUDIT_DIR)?;
+        files::make_dir("/etc/kubernetes")?;
         fs::write(AUDIT_POLICY, AUDIT_RULES).context("write what is to be audited")?;
         let config = self.write("init.yaml", &documents::init(&self.world))?;
         self.kubeadm(&["init", NOT_MINDED, "--config", &config])?;
@@ -161,7 +161,7 @@ impl Machine {
     /// # Errors
     /// Its log cannot be read.
     pub fn minded(&self) -> Result<BTreeSet<String>> {
-        let log = fs::read_to_string(self.dir.join("kubeadm.log"))?;
+        let log = files::read(self.dir.join("kubeadm.log"))?;
         let names = log.lines().filter_map(|line| line.trim().strip_prefix("[WARNING ")?.split_once(']'));
         Ok(names.map(|(name, _)| name.to_owned()).collect())
     }
@@ -282,7 +282,7 @@ impl Machine {
     fn write(&self, name: &str, documents: &[Value]) -> Result<String> {
         let path = self.dir.join(name);
         let documents: Vec<String> = documents.iter().map(Value::to_string).collect();
-        fs::write(&path, documents.join("\n---\n")).with_context(|| format!("write {}", path.display()))?;
+        files::write(&path, documents.join("\n---\n"))?;
         Ok(path.display().to_string())
     }
 }

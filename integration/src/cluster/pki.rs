@@ -1,6 +1,5 @@
 //! Certificates, kubeconfigs and tokens of a cluster, made by kubeadm: what a node has of them is what it has in a real one.
 
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -10,6 +9,7 @@ use serde_json::json;
 use super::kubeadm::{kube_proxy_configuration, kubelet_configuration};
 use super::programs::{pods, services};
 use crate::components;
+use crate::files;
 use crate::lab::World;
 use crate::node::system;
 
@@ -28,8 +28,8 @@ impl Pki {
     /// Makes them, for an API server at an address and at loopback.
     pub(super) fn make(dir: &Path, address: IpAddr, port: u16) -> Result<Self> {
         let pki = Self { dir: dir.to_owned() };
-        fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
-        fs::write(pki.config(), pki.documents(address, port))?;
+        files::make_dir(dir)?;
+        files::write(pki.config(), pki.documents(address, port))?;
         pki.kubeadm(&["init", "phase", "certs", "all"])?;
         let dir = dir.to_str().context("the directory has no name in UTF-8")?;
         pki.kubeadm(&["init", "phase", "kubeconfig", "all", "--kubeconfig-dir", dir])?;
@@ -68,8 +68,7 @@ impl Pki {
 
     /// A copy of a kubeconfig that leads elsewhere.
     pub(super) fn through(&self, kubeconfig: &Path, to: SocketAddr) -> Result<PathBuf> {
-        let text =
-            fs::read_to_string(kubeconfig).with_context(|| format!("read {}", kubeconfig.display()))?;
+        let text = files::read(kubeconfig)?;
         let lines = text.lines().map(|line| match line.split_once("server: ") {
             Some((indent, _)) => format!("{indent}server: https://{to}\n"),
             None => format!("{line}\n"),
@@ -92,7 +91,7 @@ impl Pki {
     fn keep(&self, name: &str, text: &str) -> Result<PathBuf> {
         ensure!(text.contains("server: "), "{name} is no kubeconfig: {text}");
         let path = self.dir.join(name);
-        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        files::write(&path, text)?;
         Ok(path)
     }
 

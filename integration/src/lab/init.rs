@@ -15,6 +15,7 @@ use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 
 use super::{OWNER, ROLE, ROOT, World, leaks, pid_of, slice_of};
+use crate::files;
 
 /// Gives the node an address and a way out, which leads nowhere.
 const UPLINK: &str = "link set lo up
@@ -90,18 +91,18 @@ fn make_world(root: &Path, from_outside: &[&str]) -> Result<()> {
             .with_context(|| format!("mount {}", dir.display()))?;
     }
     for (dir, outside) in kept {
-        fs::create_dir(dir)?;
+        fs::create_dir(dir).with_context(|| format!("make {dir}"))?;
         let from = format!("/proc/self/fd/{}", outside.as_raw_fd());
         mount(Some(from.as_str()), *dir, None::<&str>, MsFlags::MS_BIND, None::<&str>)
             .with_context(|| format!("bind {dir}"))?;
     }
-    fs::create_dir_all("/run/netns")?;
+    files::make_dir("/run/netns")?;
     let steps = root.join("uplink");
-    fs::write(&steps, UPLINK)?;
+    files::write(&steps, UPLINK)?;
     let done = Command::new("ip").arg("-batch").arg(&steps).status().context("start ip")?;
     ensure!(done.success(), "ip -batch of {UPLINK:?} ended with {done}");
-    fs::remove_file(steps)?;
-    fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("turn forwarding on")
+    files::remove(steps)?;
+    files::write("/proc/sys/net/ipv4/ip_forward", "1").context("turn forwarding on")
 }
 
 /// Reaps orphans until `body` ended, and gives its exit code (128 + n for signal n).

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 
 use super::World;
 use crate::wait::{self, Look};
-use crate::{cgroup, links};
+use crate::{cgroup, files, links};
 
 /// How long leftovers may take to vanish (a shim ends a moment after its last container).
 const SETTLE: Duration = Duration::from_secs(5);
@@ -54,8 +54,8 @@ impl Baseline {
         for unit in world.units()? {
             left.push(format!("unit {} {}", unit.name, unit.state));
         }
-        for entry in fs::read_dir("/run/netns")? {
-            left.push(format!("network namespace {}", entry?.path().display()));
+        for namespace in files::list("/run/netns")? {
+            left.push(format!("network namespace {}", namespace.display()));
         }
         Ok(left)
     }
@@ -133,7 +133,7 @@ pub(super) fn numbered() -> Result<Vec<u32>> {
 }
 
 fn mounts() -> Result<BTreeSet<String>> {
-    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let table = files::mounts()?;
     Ok(table.lines().filter_map(|l| l.split(' ').nth(4)).map(str::to_owned).collect())
 }
 

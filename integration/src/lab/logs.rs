@@ -6,6 +6,7 @@ use std::{env, fs};
 use anyhow::{Context, Result};
 
 use super::World;
+use crate::files;
 use crate::process::tail;
 use crate::vm;
 
@@ -25,7 +26,7 @@ impl World {
         for log in self.logs()? {
             eprintln!("\n--- {}\n{}", log.display(), tail(&log));
             if let (Some(kept), Some(name)) = (&kept, log.file_name()) {
-                fs::create_dir_all(kept).with_context(|| format!("make {}", kept.display()))?;
+                files::make_dir(kept)?;
                 fs::copy(&log, kept.join(name)).with_context(|| format!("keep {}", log.display()))?;
             }
         }
@@ -36,8 +37,7 @@ impl World {
         let mut found = Vec::new();
         let mut dirs = vec![self.root.clone()];
         while let Some(dir) = dirs.pop() {
-            for entry in fs::read_dir(&dir)? {
-                let path = entry?.path();
+            for path in files::list(&dir)? {
                 // One level: what is below belongs to pods.
                 if path.is_dir() && path.parent() == Some(&self.root) {
                     dirs.push(path);

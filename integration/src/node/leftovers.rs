@@ -13,6 +13,7 @@ use super::system;
 use crate::agent::{ROOT_DIR, STATE_DIR};
 use crate::cni;
 use crate::containerd::{NAMESPACE, SOCKET};
+use crate::files;
 use crate::lab::World;
 use crate::links;
 use crate::records::Records;
@@ -71,16 +72,14 @@ impl Baseline {
 }
 
 fn directories(dir: &Path) -> Result<Vec<PathBuf>> {
-    let list = fs::read_dir(dir).with_context(|| format!("read {}", dir.display()))?;
-    let paths: Vec<PathBuf> = list.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    Ok(paths.into_iter().filter(|path| path.is_dir()).collect())
+    Ok(files::list(dir)?.into_iter().filter(|path| path.is_dir()).collect())
 }
 
 /// Workers that are at something. One that waits for work is the agent's for a while, and no pod's.
 fn busy_workers(dir: &Path) -> Result<Vec<String>> {
     let mut busy = Vec::new();
-    for entry in fs::read_dir(dir).with_context(|| format!("read {}", dir.display()))? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
+    for path in files::list(dir)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let process = name.rsplit('-').next().unwrap_or_default();
         // It tells on its standard output, and may end between the two looks.
         let told = fs::read(format!("/proc/{process}/fd/1")).unwrap_or_default();
@@ -120,7 +119,7 @@ fn shims(world: &World) -> Result<Vec<String>> {
 
 /// How many mounts there are at each place: one that hides another is one too many.
 fn mounts() -> Result<BTreeMap<String, usize>> {
-    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let table = files::mounts()?;
     let mut counts = BTreeMap::new();
     for at in table.lines().filter_map(|line| line.split(' ').nth(4)) {
         *counts.entry(at.to_owned()).or_default() += 1;

@@ -1,6 +1,5 @@
 //! Certificates: the API server's own, to serve with, and the node's, to ask with.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::cluster::Cluster;
+use crate::files;
 
 /// What is needed for both sides.
 pub(super) struct Identity {
@@ -33,8 +33,8 @@ impl std::fmt::Debug for Identity {
 impl Identity {
     pub(super) fn of(cluster: &Cluster, kubeconfig: &Path) -> Result<Self> {
         let provider = Arc::new(default_provider());
-        let (chain, key) =
-            pair(&fs::read(cluster.pki("apiserver.crt"))?, &fs::read(cluster.pki("apiserver.key"))?)?;
+        let held = |name: &str| files::read(cluster.pki(name));
+        let (chain, key) = pair(held("apiserver.crt")?.as_bytes(), held("apiserver.key")?.as_bytes())?;
         let mut serves = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
@@ -45,7 +45,7 @@ impl Identity {
         for certificate in CertificateDer::pem_file_iter(cluster.ca())? {
             roots.add(certificate?)?;
         }
-        let text = fs::read_to_string(kubeconfig)?;
+        let text = files::read(kubeconfig)?;
         let held = |field: &str| {
             let line = text.lines().find_map(|line| line.trim().strip_prefix(field));
             let line = line.with_context(|| format!("no {field} in {}", kubeconfig.display()))?;

@@ -1,10 +1,11 @@
 //! What is written below a directory of the machine, and is gone with the lab.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use crate::files;
 
 /// A directory over which what is written is in another one.
 #[derive(Debug)]
@@ -13,8 +14,8 @@ pub(super) struct Overlay(PathBuf);
 impl Overlay {
     pub(super) fn mount(over: &Path, kept: &Path) -> Result<Self> {
         let (upper, work) = (kept.join("upper"), kept.join("work"));
-        fs::create_dir_all(&upper)?;
-        fs::create_dir_all(&work)?;
+        files::make_dir(&upper)?;
+        files::make_dir(&work)?;
         let options =
             format!("lowerdir={},upperdir={},workdir={}", over.display(), upper.display(), work.display());
         mount(Some("overlay"), over, Some("overlay"), MsFlags::empty(), Some(options.as_str()))

@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::{LIMIT, Machine};
 use crate::cluster::Client;
+use crate::files;
 use crate::node::system;
 use crate::wait::{self, Look};
 
@@ -39,7 +40,7 @@ impl Machine {
     /// Something could not be removed.
     pub fn switch_off(&mut self, client: &Client) -> Result<()> {
         self.kill_everything(client)?;
-        let table = fs::read_to_string("/proc/self/mountinfo")?;
+        let table = files::mounts()?;
         let in_memory = |at: &&str| {
             at.starts_with("/var/lib/kubelet/")
                 || IN_MEMORY.iter().any(|dir| at.starts_with(&format!("{dir}/")))
@@ -50,7 +51,7 @@ impl Machine {
             system("umount", &["--lazy", at])?;
         }
         for dir in IN_MEMORY.into_iter().filter(|dir| Path::new(dir).exists()) {
-            fs::remove_dir_all(dir).with_context(|| format!("remove {dir}"))?;
+            files::remove_dir(dir)?;
         }
         for what in ["--flush", "--delete-chain"] {
             system("iptables", &["--table", "nat", what])?;

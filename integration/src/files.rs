@@ -1,0 +1,91 @@
+//! Files and directories, with failures that name them.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+/// What a text file holds.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(file: impl AsRef<Path>) -> Result<String> {
+    let file = file.as_ref();
+    fs::read_to_string(file).with_context(|| format!("read {}", file.display()))
+}
+
+/// Puts something into a file, in place of what was there.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write(file: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
+    let file = file.as_ref();
+    fs::write(file, content).with_context(|| format!("write {}", file.display()))
+}
+
+/// Puts a script into a file that everybody may run.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_program(file: impl AsRef<Path>, script: &str) -> Result<()> {
+    let file = file.as_ref();
+    write(file, script)?;
+    fs::set_permissions(file, Permissions::from_mode(0o755))
+        .with_context(|| format!("let {} be run", file.display()))
+}
+
+/// Makes an empty file.
+///
+/// # Errors
+/// It cannot be made.
+pub fn create(file: impl AsRef<Path>) -> Result<File> {
+    let file = file.as_ref();
+    File::create(file).with_context(|| format!("make {}", file.display()))
+}
+
+/// Removes a file.
+///
+/// # Errors
+/// It is not there, or stays.
+pub fn remove(file: impl AsRef<Path>) -> Result<()> {
+    let file = file.as_ref();
+    fs::remove_file(file).with_context(|| format!("remove {}", file.display()))
+}
+
+/// Makes a directory and those above it, as far as they are not there.
+///
+/// # Errors
+/// One cannot be made.
+pub fn make_dir(dir: impl AsRef<Path>) -> Result<()> {
+    let dir = dir.as_ref();
+    fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))
+}
+
+/// Removes a directory and what is in it.
+///
+/// # Errors
+/// It is not there, or something stays.
+pub fn remove_dir(dir: impl AsRef<Path>) -> Result<()> {
+    let dir = dir.as_ref();
+    fs::remove_dir_all(dir).with_context(|| format!("remove {}", dir.display()))
+}
+
+/// The paths of what is in a directory.
+///
+/// # Errors
+/// It cannot be listed.
+pub fn list(dir: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
+    let dir = dir.as_ref();
+    let failed = || format!("list {}", dir.display());
+    let entries = fs::read_dir(dir).with_context(failed)?;
+    entries.map(|entry| Ok(entry.with_context(failed)?.path())).collect()
+}
+
+/// The kernel's table of the mounts that this process sees.
+///
+/// # Errors
+/// It cannot be read.
+pub fn mounts() -> Result<String> {
+    read("/proc/self/mountinfo")
+}
