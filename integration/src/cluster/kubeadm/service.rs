@@ -1,14 +1,12 @@
 //! The service `kubelet` and who manages it: a script by the name of `systemctl`, which kubeadm finds in `PATH`.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::binaries;
-use crate::process::write_script;
+use crate::{binaries, files};
 
 /// Where packages install the kubelet.
 pub(super) const PROGRAM: &str = "/usr/bin/kubelet";
@@ -25,25 +23,24 @@ impl Service {
     /// Writes the script below a directory, where the service's log and number are too.
     pub(super) fn install(dir: &Path) -> Result<Self> {
         let programs = dir.join("bin");
-        fs::create_dir_all(&programs)?;
-        let manager = programs.join("systemctl");
-        write_script(&manager, &systemctl(dir))?;
+        files::make_dir(&programs)?;
+        files::write_program(programs.join("systemctl"), &systemctl(dir))?;
         Ok(Self { dir: dir.to_owned(), path: binaries::search_path(Some(&programs))? })
     }
 
     /// `systemctl VERB kubelet`.
     pub(super) fn systemctl(&self, verb: &str) -> Result<()> {
-        let program = self.dir.join("bin/systemctl");
-        let done = Command::new(program).args([verb, "kubelet"]).env("PATH", &self.path).status()?;
+        let mut manager = Command::new(self.dir.join("bin/systemctl"));
+        let done = manager.args([verb, "kubelet"]).env("PATH", &self.path).status();
+        let done = done.with_context(|| format!("start systemctl {verb} kubelet"))?;
         ensure!(done.success(), "systemctl {verb} kubelet ended with {done}");
         Ok(())
     }
 
     /// The process that was started last.
     pub(super) fn pid(&self) -> Result<u32> {
-        let file = self.dir.join("kubelet.pid");
-        let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-        Ok(text.trim().parse()?)
+        let text = files::read(self.dir.join("kubelet.pid"))?;
+        text.trim().parse().with_context(|| format!("{text:?} is no process"))
     }
 
     /// Where what it says is kept.
@@ -74,8 +71,11 @@ start() {
     for file in /var/lib/kubelet/kubeadm-flags.env /etc/default/kubelet; do
         [ ! -f "$file" ] || . "$file"
     done
-    setsid sh -c 'echo $$ >DIR/kubelet.pid; exec /usr/bin/kubelet "$@"' sh \
-        $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS >>DIR/kubelet.log 2>&1 </dev/null &
+    # Beside the script it leads no group, so setsid does not fork and becomes the program.
+    setsid /usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS \
+        >>DIR/kubelet.log 2>&1 </dev/null &
+    echo $! >DIR/kubelet.pid.part
+    mv -f DIR/kubelet.pid.part DIR/kubelet.pid
 }
 echo "$*" >>DIR/systemctl.log
 case "$1" in
