@@ -170,10 +170,7 @@ impl World {
         if let Some(slice) = self.slice() {
             return slice.remove_cgroups();
         }
-        for group in self.cgroups()? {
-            fs::remove_dir(&group).with_context(|| format!("remove cgroup {}", group.display()))?;
-        }
-        Ok(())
+        leaks::remove(&self.cgroups()?)
     }
 
     /// The processes of the world.

@@ -79,6 +79,19 @@ pub(super) fn with_children(dir: PathBuf) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Removes cgroups in their order. One that goes by itself meanwhile, as systemd's do, is no concern.
+pub(super) fn remove(groups: &[PathBuf]) -> Result<()> {
+    for group in groups {
+        match fs::remove_dir(group) {
+            Err(failure) if failure.kind() != ErrorKind::NotFound => {
+                return Err(failure).with_context(|| format!("remove cgroup {}", group.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn children_first(dir: PathBuf, found: &mut Vec<PathBuf>) -> Result<()> {
     for child in subdirectories(&dir)? {
         children_first(child, found)?;

@@ -104,10 +104,7 @@ impl Slice {
     /// Has systemd stop the slices of pods, and removes what tests made by hand.
     pub(super) fn remove_cgroups(&self) -> Result<()> {
         systemd::stop(&[&format!("{}-kubepods.slice", self.stem)])?;
-        for group in self.cgroups()? {
-            fs::remove_dir(&group).with_context(|| format!("remove cgroup {}", group.display()))?;
-        }
-        Ok(())
+        leaks::remove(&self.cgroups()?)
     }
 
     /// Ends every process and every unit.

@@ -101,9 +101,7 @@ pub(super) fn clear(owner: &str, root: &Path) -> Result<()> {
     if let Some(slice) = slice_of(owner) {
         slice.end()?;
     }
-    for group in leaks::cgroups(&cgroup_name(owner))? {
-        fs::remove_dir(&group).with_context(|| format!("remove cgroup {}", group.display()))?;
-    }
+    leaks::remove(&leaks::cgroups(&cgroup_name(owner))?)?;
     match fs::remove_dir_all(root) {
         Err(failure) if failure.kind() != io::ErrorKind::NotFound => {
             Err(failure).with_context(|| format!("remove {}", root.display()))

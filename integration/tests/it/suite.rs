@@ -7,9 +7,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use berth_integration::lab::{self, World};
 use berth_integration::old::{self, Profiles};
 use berth_integration::vm::{self, Feature};
 use berth_integration::wait::{self, Look};
-use berth_integration::{binaries, components, stored};
+use berth_integration::{binaries, components, files, stored};
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -261,8 +261,8 @@ fn in_a_lab(test: &Test) -> Result<(), Failed> {
     let _beside = alone.is_none().then(|| MACHINE.read().unwrap_or_else(PoisonError::into_inner));
     let _place = if test.long { &LONG_PLACES } else { &PLACES }.take();
     let output = Output::new(&test.name);
-    let ended = run_lab(test, &output.0).map_err(|failure| Failed::from(format!("{failure:#}")))?;
-    let text = fs::read_to_string(&output.0).unwrap_or_default();
+    let ended = run_lab(test, &output).map_err(|failure| Failed::from(format!("{failure:#}")))?;
+    let text = output.text();
     match test.expect {
         Expect::Pass if ended.success() => Ok(()),
         Expect::Fail(reason) if !ended.success() && text.contains(reason) => Ok(()),
@@ -271,9 +271,9 @@ fn in_a_lab(test: &Test) -> Result<(), Failed> {
     }
 }
 
-fn run_lab(test: &Test, output: &Path) -> Result<ExitStatus> {
+fn run_lab(test: &Test, output: &Output) -> Result<ExitStatus> {
     let Test { name, limit, .. } = test;
-    let file = File::create(output)?;
+    let file = files::create(&output.0)?;
     let mut lab = lab::command([name.as_str()])?
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
@@ -289,8 +289,7 @@ fn run_lab(test: &Test, output: &Path) -> Result<ExitStatus> {
         wait::until("the lab to end", END_LIMIT, || {
             Ok(lab.try_wait()?.map_or_else(|| Look::NotYet("still running".to_owned()), Look::Ready))
         })?;
-        let printed = fs::read_to_string(output).unwrap_or_default();
-        bail!("{failure:#}\n{printed}");
+        bail!("{failure:#}\n{}", output.text());
     }
     ended
 }
@@ -302,6 +301,11 @@ impl Output {
     fn new(name: &str) -> Self {
         let name = name.replace("::", "-");
         Self(env::temp_dir().join(format!("berth-it-{}-{name}.txt", process::id())))
+    }
+
+    /// What was printed, whatever that is: programs of a lab may print what is no text.
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.0).unwrap_or_default()).into_owned()
     }
 }
 
