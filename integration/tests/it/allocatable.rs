@@ -1,11 +1,11 @@
 //! What is kept for the system: all pods together stay within the rest.
 
-use std::fs;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::Settings;
 use berth_integration::cgroup::{self, Bounds};
+use berth_integration::files;
 use berth_integration::node::{Node, POD_LIMIT};
 use serde_json::json;
 
@@ -49,10 +49,10 @@ fn reserving_the_rest(enforce: &[&str]) -> Result<Settings> {
 }
 
 fn machine() -> Result<Amounts> {
-    let table = fs::read_to_string("/proc/meminfo")?;
+    let table = files::read("/proc/meminfo")?;
     let total = table.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
-    let processors = fs::read_to_string("/proc/cpuinfo")?.matches("processor\t").count();
-    let number = |file: &str| -> Result<u64> { Ok(fs::read_to_string(file)?.trim().parse()?) };
+    let processors = files::read("/proc/cpuinfo")?.matches("processor\t").count();
+    let number = |file: &str| -> Result<u64> { Ok(files::read(file)?.trim().parse()?) };
     Ok(Amounts {
         cpu_milli: u64::try_from(processors)? * 1000,
         memory_bytes: total.context("no MemTotal")?.parse::<u64>()? << 10,

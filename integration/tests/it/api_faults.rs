@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::faults::{Asked, Fault, Faults, NOW, Of, Rule, Verb};
 use berth_integration::cluster::{self, Cluster};
+use berth_integration::files;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::wait::{self, Look};
@@ -252,7 +253,7 @@ fn watches() -> Result<()> {
     ];
     for (name, rules, verbs) in cases {
         let is_silent = ["ended", "expired", "told-expired", "unstreamed"].contains(&name);
-        let from = fs::read_to_string(node.agent.log())?.len();
+        let from = files::read(node.agent.log())?.len();
         faults.set(&rules);
         faults.forget();
         ensure!(faults.end_watches(&all) == 1, "{name}: no watch of pods");
@@ -323,7 +324,7 @@ fn behind() -> Result<()> {
         make(&cluster, next)?;
         cluster.wait_for(&path(next), "ready", is_ready)?;
     }
-    let log = fs::read_to_string(node.agent.log())?;
+    let log = files::read(node.agent.log())?;
     ensure!(log.contains("the server is behind"), "nobody is told");
     let now = running(&node)?;
     ensure!(before.iter().all(|pod| now.contains(pod)) && now.len() == 4, "{before:?} became {now:?}");

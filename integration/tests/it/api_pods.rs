@@ -1,12 +1,12 @@
 //! Pods of a real API server on a node of its: run, told and deleted.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, ROOT_DIR, STATE_DIR, Settings, berth, berth_json};
 use berth_integration::cluster::{self, AuditEvent, Cluster};
+use berth_integration::files;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::wait::{self, Look};
@@ -293,7 +293,7 @@ fn objects() -> Result<()> {
 
 /// Neither the agent nor the API server shows a secret of the pod `web`, and no file of the agent's but those that are for the pod.
 fn is_told_nowhere(cluster: &Cluster, node: &Node, canary: &Canary) -> Result<()> {
-    let log = fs::read_to_string(node.agent.log())?;
+    let log = files::read(node.agent.log())?;
     ensure!(log.contains("TRACE"), "the log does not tell everything");
     let events = cluster.get_json("/api/v1/namespaces/default/events")?.to_string();
     ensure!(events.contains("Started"), "there are no events");

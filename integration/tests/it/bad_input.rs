@@ -9,7 +9,7 @@ use berth_integration::agent::{Settings, berth, berth_output};
 use berth_integration::containerd;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
-use berth_integration::{binaries, cgroup, cni, components};
+use berth_integration::{binaries, cgroup, cni, components, files};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::json;
 
@@ -88,10 +88,10 @@ fn restart_without_manifests() -> Result<()> {
     shown_as_broken(&["good.yaml:3"])?;
     node.agent.kill()?;
     let extra: Vec<_> = (0..1001).map(|number| node.manifests().join(format!("{number}.txt"))).collect();
-    extra.iter().try_for_each(|path| fs::write(path, ""))?;
+    extra.iter().try_for_each(|path| files::write(path, ""))?;
     node.agent.start()?;
     shown_as_broken(&["more than 1000 files"])?;
-    extra.iter().try_for_each(fs::remove_file)?;
+    extra.iter().try_for_each(files::remove)?;
     shown_as_broken(&["good.yaml:3"])?;
     // That what is gone ends shows that what stays had its turn too.
     node.remove("going")?;
@@ -142,7 +142,7 @@ exec {passes_on}
         // Without settings it answers with what the plugin before it made.
         passes_on = components::binary("tuning")?.display(),
     );
-    fs::write(&broken, "")?;
+    files::write(&broken, "")?;
     let mut node = with_plugin(&world, "flaky", &plugin, |all| all.push(json!({ "type": "flaky" })))?;
     node.agent.start()?;
     node.apply("host", &of_the_host())?;
@@ -152,11 +152,11 @@ exec {passes_on}
     })?;
     node.ready("host")?;
     let leases = world.root().join("leases").join(cni::NETWORK);
-    fs::remove_file(&broken)?;
+    files::remove(&broken)?;
     let wired = node.ready("wired")?;
-    let held = fs::read_dir(leases)?
-        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
-    let addresses: Vec<String> = held.filter(|name| name.starts_with("10.")).collect();
+    let held = files::list(leases)?;
+    let names = held.iter().filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    let addresses: Vec<String> = names.filter(|name| name.starts_with("10.")).collect();
     same("leases", addresses, vec![wired.ip()?.to_string()])?;
     node.end()
 }
@@ -169,9 +169,9 @@ fn of_the_host() -> String {
 
 fn no_network() -> Result<()> {
     let mut node = Node::prepare(&Settings::default())?;
-    let file = fs::read_dir(node.cni_conf())?.next().context("no configuration")??.path();
-    let kept = fs::read(&file)?;
-    fs::remove_file(&file)?;
+    let file = files::list(node.cni_conf())?.pop().context("no configuration")?;
+    let kept = files::read(&file)?;
+    files::remove(&file)?;
     node.agent.start()?;
     node.apply("host", &of_the_host())?;
     node.apply("wired", &sleeper("wired"))?;
@@ -179,13 +179,13 @@ fn no_network() -> Result<()> {
     node.wait("wired", "told about the network", POD_LIMIT, |pod| {
         events_say(pod, "NetworkNotReady") && events_say(pod, "cni plugin not initialized")
     })?;
-    fs::write(file, kept)?;
+    files::write(file, kept)?;
     node.ready("wired")?;
     node.end()
 }
 
 fn small_disk(at: &Path, size: &str) -> Result<()> {
-    fs::create_dir_all(at)?;
+    files::make_dir(at)?;
     mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some(format!("size={size}").as_str()))
         .with_context(|| format!("mount {}", at.display()))
 }
@@ -219,7 +219,7 @@ fn full_pod_disk() -> Result<()> {
     node.apply("second", &sleeper("second"))?;
     node.wait("second", "told about the disk", POD_LIMIT, |pod| events_say(pod, "No space left on device"))?;
     same("the first pod", node.ready("first")?.uid(), first.as_str())?;
-    fs::remove_file(&filler)?;
+    files::remove(&filler)?;
     node.ready("second")?;
     node.end()?;
     Ok(umount2(disk, MntFlags::MNT_DETACH)?)
@@ -231,7 +231,7 @@ fn no_containerd() -> Result<()> {
     node.apply("late", &sleeper("late"))?;
     node.agent.start_doomed("never")?;
     eventually("a word about containerd", &true, || {
-        let log = fs::read_to_string(node.agent.log())?;
+        let log = files::read(node.agent.log())?;
         Ok(log.contains(containerd::SOCKET))
     })?;
     ensure!(!node.agent.ended()?, "the agent gave up");
@@ -321,7 +321,7 @@ fn corrupt_record() -> Result<()> {
     let uid = node.ready("one")?.uid().to_owned();
     node.agent.kill()?;
     let record = format!("/run/berth/pods/{uid}.state");
-    fs::write(&record, "{ half of a")?;
+    files::write(&record, "{ half of a")?;
     node.agent.start()?;
     // What runs of it is found by its labels and goes on.
     same("its container", node.ready("one")?.container_id("main")?, one.as_str())?;
@@ -329,8 +329,8 @@ fn corrupt_record() -> Result<()> {
     // Kept for whoever wants to know what happened.
     for file in ["state", "manifest"] {
         let aside = format!("/run/berth/pods/{uid}.{file}.corrupt");
-        ensure!(fs::read_to_string(node.agent.log())?.contains(&aside), "no word about {aside}");
-        fs::remove_file(aside)?;
+        ensure!(files::read(node.agent.log())?.contains(&aside), "no word about {aside}");
+        files::remove(aside)?;
     }
     node.end()
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{ROOT_DIR, Settings};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
-use berth_integration::{cgroup, cni};
+use berth_integration::{cgroup, cni, files};
 use nix::mount::{MntFlags, umount2};
 use serde_json::json;
 
@@ -78,7 +78,7 @@ fn cgroup_values(node: &Node, web: &PodState) -> Result<()> {
     for (file, controller, value) in changes {
         let made = group.read(file)?;
         ensure!(made != value, "{file} is {made} already");
-        fs::write(group.dir(controller).join(file), value).with_context(|| format!("change {file}"))?;
+        files::write(group.dir(controller).join(file), value).with_context(|| format!("change {file}"))?;
         eventually(&format!("{file} to be written again"), &made, || group.read(file))?;
     }
     Ok(())
@@ -92,7 +92,7 @@ fn volumes_and_files(web: &PodState) -> Result<()> {
     umount2(&volume("memory"), MntFlags::MNT_DETACH).context("unmount the memory volume")?;
     eventually("the memory volume to be mounted again", &true, || is_mounted(&volume("memory")))?;
 
-    fs::remove_dir_all(volume("data")).context("remove the volume")?;
+    files::remove_dir(volume("data")).context("remove the volume")?;
     let mode = || Ok(fs::metadata(volume("data")).ok().map(|found| found.permissions().mode() & 0o7777));
     eventually("the volume to be there again", &Some(0o777), mode)?;
 
@@ -103,14 +103,14 @@ fn volumes_and_files(web: &PodState) -> Result<()> {
     let made = read();
     same("files", made.len(), 3)?;
     for name in made.keys() {
-        fs::remove_file(dir.join(name)).with_context(|| format!("remove {name}"))?;
+        files::remove(dir.join(name)).with_context(|| format!("remove {name}"))?;
         eventually(&format!("{name} to be written again"), &made, || Ok(read()))?;
     }
     Ok(())
 }
 
 fn is_mounted(path: &Path) -> Result<bool> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let mounts = files::mounts()?;
     let path = path.display().to_string();
     Ok(mounts.lines().any(|line| line.split(' ').nth(4) == Some(&path)))
 }
@@ -164,7 +164,7 @@ fn killed() -> Result<()> {
 
     for label in DEATHS {
         node.agent.kill()?;
-        fs::remove_file(&hosts).with_context(|| format!("remove {}", hosts.display()))?;
+        files::remove(&hosts).with_context(|| format!("remove {}", hosts.display()))?;
         crash::dies_at_once(&mut node, label, POD_LIMIT)?;
         // What is repaired is not repaired again.
         let again = if label == "write-files.after" { crash::BEGUN } else { label };

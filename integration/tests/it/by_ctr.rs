@@ -127,7 +127,7 @@ fn terminal() -> Result<()> {
 fn logger() -> Result<()> {
     let stock = Stock::start()?;
     let dir = stock.world.root().join("logger");
-    fs::create_dir(&dir)?;
+    files::make_dir(&dir)?;
     let program = dir.join("nerdctl");
     let script = "#!/bin/sh\necho \"$CONTAINER_NAMESPACE/$CONTAINER_ID\" > $2/who\nexec 5>&-\n\
                   cat <&3 > $2/stdout & cat <&4 > $2/stderr; wait; echo done > $2/end\n";
@@ -219,7 +219,7 @@ fn sandbox() -> Result<()> {
     let mut stock = Stock::start()?;
     let config = stock.world.root().join("pod.json");
     let spec = json!({ "ociVersion": "1.1.0", "annotations": { "who": "a test" }, "linux": {} });
-    fs::write(&config, spec.to_string())?;
+    files::write(&config, spec.to_string())?;
     let config = config.display().to_string();
     ctr(&["sandboxes", "run", "--runtime", RUNTIME, &config, "pod"])?;
     let rows = ctr_rows(&["sandboxes", "ls"])?;

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::proxy::Proxy;
 use berth_integration::cluster::{self, AuditEvent, Cluster};
+use berth_integration::files;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, system};
 use berth_integration::process::write_script;
@@ -160,7 +161,7 @@ fn with_plugin(cluster: &Cluster, root: &Path) -> Result<PathBuf> {
     let mut config: Value = serde_json::from_str(&shown)?;
     let user = config["users"][0]["user"].take();
     for name in ["client-certificate-data", "client-key-data"] {
-        fs::write(root.join(name), user[name].as_str().context("a certificate")?)?;
+        files::write(root.join(name), user[name].as_str().context("a certificate")?)?;
     }
     let plugin = root.join("plugin");
     let script = r#"#!/bin/sh
@@ -176,7 +177,7 @@ printf '"clientCertificateData":"%s","clientKeyData":"%s"}}' "$(text client-cert
         "command": "./plugin", "provideClusterInfo": true,
     } });
     let path = root.join("kubelet.conf");
-    fs::write(&path, config.to_string())?;
+    files::write(&path, config.to_string())?;
     Ok(path)
 }
 
@@ -189,7 +190,7 @@ fn plugin() -> Result<()> {
     node.agent.set_flags(&[format!("--kubeconfig={}", kubeconfig.display())]);
     node.agent.start()?;
     let before = cluster.wait_for(&path(), "ready", is_ready)?;
-    let info = fs::read_to_string(root.join("info"))?;
+    let info = files::read(root.join("info"))?;
     let info: Vec<Value> = info.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     same("runs of the plugin", info.len(), 1)?;
     let server = info[0]["spec"]["cluster"]["server"].as_str().unwrap_or_default().to_owned();
@@ -197,9 +198,9 @@ fn plugin() -> Result<()> {
 
     // The server is reached otherwise from now on, and nobody restarts the agent.
     let proxy = Proxy::start((Ipv4Addr::LOCALHOST, 0).into(), cluster.address())?;
-    let text = fs::read_to_string(&kubeconfig)?.replace(&server, &format!("https://{}", proxy.at()));
+    let text = files::read(&kubeconfig)?.replace(&server, &format!("https://{}", proxy.at()));
     let part = root.join("part");
-    fs::write(&part, text)?;
+    files::write(&part, text)?;
     fs::rename(&part, &kubeconfig)?;
     wait::until("connections through the proxy", SOON * 2, || {
         Ok(if proxy.connections() > 0 { Look::Ready(()) } else { Look::NotYet("none".to_owned()) })

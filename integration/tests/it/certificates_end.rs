@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::{self, AuditEvent, Cluster};
+use berth_integration::files;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, system};
 use berth_integration::wait::{self, Look};
@@ -214,7 +215,7 @@ fn are_all_kept(pki: &Path, followed: &mut [Followed; 2]) -> Result<()> {
         // Another one may come meanwhile.
         followed.iter_mut().try_for_each(|one| one.look(pki))?;
         let kept: BTreeSet<PathBuf> = followed.iter().flat_map(|one| one.files(pki)).collect();
-        let found: Result<BTreeSet<PathBuf>> = fs::read_dir(pki)?.map(|entry| Ok(entry?.path())).collect();
+        let found: Result<BTreeSet<PathBuf>> = files::list(pki).map(BTreeSet::from_iter);
         let found = found?;
         Ok(if found == kept { Look::Ready(found) } else { Look::NotYet(format!("{found:?}, not {kept:?}")) })
     })?;

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use berth_integration::agent::Settings;
 use berth_integration::cgroup::{self, Bounds, Group};
 use berth_integration::containerd::ctr;
+use berth_integration::files;
 use berth_integration::node::{Node, PodState};
 use berth_integration::systemd;
 use serde_json::{Value, json};
@@ -126,7 +127,7 @@ fn no_huge_pages(group: &Group) -> Result<()> {
 
 /// Who asked for much of the node's memory is killed late, who asked for none first.
 fn check_scores(node: &Node) -> Result<()> {
-    let table = fs::read_to_string("/proc/meminfo")?;
+    let table = files::read("/proc/meminfo")?;
     let total = table.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
     let total: i64 = total.context("no MemTotal")?.parse()?;
     // Without the capability the agent, a child of this process, cannot give less than it was given itself.
@@ -142,7 +143,7 @@ fn check_scores(node: &Node) -> Result<()> {
 
 /// Whether CAP_SYS_RESOURCE is held.
 pub(crate) fn may_lower_scores() -> Result<bool> {
-    let status = fs::read_to_string("/proc/self/status")?;
+    let status = files::read("/proc/self/status")?;
     let held = status.lines().find_map(|line| line.strip_prefix("CapEff:")).context("no CapEff")?;
     Ok(u64::from_str_radix(held.trim(), 16)? >> 24 & 1 == 1)
 }

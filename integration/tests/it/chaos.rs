@@ -11,6 +11,7 @@ use std::{env, fs, thread};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use berth_integration::agent::{Settings, berth_output};
 use berth_integration::containerd::{Containerd, ctr_command, ctr_rows};
+use berth_integration::files;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::wait::{self, Look};
@@ -244,7 +245,7 @@ impl Churn {
             ..Settings::with_registry()
         })?;
         let dir = node.world.root().join("dir");
-        fs::create_dir(&dir)?;
+        files::make_dir(&dir)?;
         let mut churn = Self { node, dir, wanted: BTreeSet::new(), made: 0 };
         for _pod in 0..PODS {
             churn.add()?;

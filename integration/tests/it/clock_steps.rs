@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::watch::{Seen, Watch};
 use berth_integration::cluster::{self, Cluster};
+use berth_integration::files;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT};
 use jiff::Timestamp;
@@ -57,7 +58,7 @@ impl Clock {
     /// Sets how far it is off.
     fn set(&self, offset: &str) -> Result<()> {
         let part = self.0.with_extension("part");
-        fs::write(&part, offset)?;
+        files::write(&part, offset)?;
         fs::rename(part, &self.0).context("set the clock")
     }
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::{self, AuditEvent, Cluster};
+use berth_integration::files;
 use berth_integration::lab::World;
 use berth_integration::node::Node;
 use berth_integration::process::Process;
@@ -295,8 +296,7 @@ fn api_server_gone() -> Result<()> {
     same("ready since", since(&after), since(&before))?;
     same("the object", &after["metadata"]["uid"], &before["metadata"]["uid"])?;
     // A server that takes what is said and answers nothing is left for another connection.
-    let failed =
-        || Ok::<_, anyhow::Error>(fs::read_to_string(node.agent.log())?.matches(REPORT_FAILED).count());
+    let failed = || Ok::<_, anyhow::Error>(files::read(node.agent.log())?.matches(REPORT_FAILED).count());
     let failures = failed()?;
     cluster.freeze_api_server()?;
     disconnect(&node)?;
@@ -482,7 +482,7 @@ fn as_kubelet() -> Result<()> {
     cluster.request("DELETE", &path(), "application/json", &json!({}))?;
 
     let dir = node.world.root().join("theirs");
-    fs::create_dir_all(&dir)?;
+    files::make_dir(&dir)?;
     let config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -495,7 +495,7 @@ fn as_kubelet() -> Result<()> {
         "authentication": { "webhook": { "enabled": false } },
         "authorization": { "mode": "AlwaysAllow" },
     });
-    fs::write(dir.join("kubelet.yaml"), config.to_string())?;
+    files::write(dir.join("kubelet.yaml"), config.to_string())?;
     let mut command = Command::new(components::binary("kubelet")?);
     command.args([
         "--root-dir",

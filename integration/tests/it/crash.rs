@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings};
-use berth_integration::components;
+use berth_integration::{components, files};
 use berth_integration::containerd::ctr;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, system};
@@ -141,7 +141,7 @@ fn lives_through(
     victim: &dyn Fn(&Path) -> String,
 ) -> Result<()> {
     let dir = node.world.root().join(format!("shared-{number}"));
-    fs::create_dir(&dir)?;
+    files::make_dir(&dir)?;
     pod_dir_of(ORPHAN, STATE_DIR)?;
     if point.starts_with(PULL) {
         for image in ctr(&["images", "ls", "--quiet"])?.lines() {
@@ -206,7 +206,7 @@ fn dies(
 fn dies_while_an_end_is_kept(label: &str) -> Result<()> {
     let mut node = Node::prepare(&Settings::default())?;
     let dir = node.world.root().join("shared");
-    fs::create_dir(&dir)?;
+    files::make_dir(&dir)?;
     pod_dir_of(ORPHAN, STATE_DIR)?;
     node.apply("victim", &victim(&dir, &json!({})))?;
     let over = json!({ "restartPolicy": "Never", "containers": [shell("main", "exit 0", json!({}))] });
@@ -221,8 +221,8 @@ fn dies_while_an_end_is_kept(label: &str) -> Result<()> {
     node.agent.start()?;
     let kept = Path::new(ROOT_DIR).join("berth/ended");
     eventually("the end of a pod to be kept", &true, || {
-        Ok(kept.exists()
-            && fs::read_dir(&kept)?.flatten().any(|file| file.path().extension() == Some("state".as_ref())))
+        let is_kept = |file: &PathBuf| file.extension() == Some("state".as_ref());
+        Ok(kept.exists() && files::list(&kept)?.iter().any(is_kept))
     })?;
     same(
         "its runs",
@@ -253,10 +253,10 @@ fn between_plugins() -> Result<()> {
     );
     let mut node = with_plugin(&world, "deadly", &plugin, |all| all.insert(1, json!({ "type": "deadly" })))?;
     let dir = world.root().join("shared");
-    fs::create_dir(&dir)?;
+    files::make_dir(&dir)?;
     node.apply("victim", &victim(&dir, &json!({})))?;
     for command in ["ADD", "DEL"] {
-        fs::write(&armed, command)?;
+        files::write(&armed, command)?;
         if command == "DEL" {
             node.remove("victim")?;
         }
@@ -297,7 +297,7 @@ fn in_a_plugin(signal: i32) -> Result<()> {
     );
     let mut node = with_plugin(&world, "slow", &plugin, |all| all[0]["type"] = json!("slow"))?;
     node.apply("victim", &sleeper("victim"))?;
-    fs::write(&armed, "")?;
+    files::write(&armed, "")?;
     node.agent.start_doomed("")?;
     let status = wait::until("the agent to die", POD_LIMIT, || {
         Ok(node.agent.status()?.map_or_else(|| Look::NotYet("it lives".to_owned()), Look::Ready))
@@ -305,9 +305,9 @@ fn in_a_plugin(signal: i32) -> Result<()> {
     let expected = if signal == SIGKILL { (Some(SIGKILL), None) } else { (None, Some(0)) };
     same("end", (status.signal(), status.code()), expected)?;
     node.agent.start()?;
-    fs::write(gate, "")?;
+    files::write(gate, "")?;
     node.ready("victim")?;
-    let calls = fs::read_to_string(&order)?;
+    let calls = files::read(&order)?;
     same("calls of the plugin", calls.lines().collect::<Vec<_>>(), vec!["orphan", "DEL", "ADD"])?;
     node.end()
 }
@@ -322,7 +322,7 @@ fn containerd_loses_a_task() -> Result<()> {
     let bundles = containers(Path::new(BUNDLES))?;
     let [bundle] = bundles.as_slice() else { bail!("one container, not {bundles:?}") };
     system("umount", &[&bundle.join("rootfs").display().to_string()])?;
-    fs::remove_dir_all(bundle)?;
+    files::remove_dir(bundle)?;
     node.containerd.start_again()?;
     same("tasks", Records::open()?.tasks()?, Vec::new())?;
 
@@ -336,8 +336,7 @@ fn containerd_loses_a_task() -> Result<()> {
 /// Bundles of containers, which have a root filesystem; that of a sandbox is empty.
 fn containers(bundles: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(bundles)? {
-        let bundle = entry?.path();
+    for bundle in files::list(bundles)? {
         if fs::read_dir(bundle.join("rootfs")).is_ok_and(|mut rootfs| rootfs.next().is_some()) {
             found.push(bundle);
         }

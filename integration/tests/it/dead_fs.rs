@@ -2,7 +2,7 @@
 //!
 //! Both let go of everything when this process ends, or after [`LONGEST`]: what hangs in them can be ended by nothing else.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use berth_integration::files;
 use berth_integration::node::system;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
@@ -41,7 +42,7 @@ pub(crate) struct DeadFs {
 impl DeadFs {
     /// Mounts it on a new directory, which is an ordinary one again after [`DeadFs::release`].
     pub(crate) fn mount(dir: &Path, server: Server) -> Result<Self> {
-        fs::create_dir(dir)?;
+        files::make_dir(dir)?;
         let mut device =
             OpenOptions::new().read(true).write(true).open("/dev/fuse").context("open /dev/fuse")?;
         let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
@@ -101,7 +102,7 @@ pub(crate) struct Disk {
 impl Disk {
     /// Makes one and mounts it.
     pub(crate) fn mount(dir: &Path, image: &Path) -> Result<Self> {
-        File::create(image)?.set_len(64 << 20)?;
+        files::create(image)?.set_len(64 << 20)?;
         let text = |path: &Path| path.display().to_string();
         system("mkfs.ext4", &["-q", "-F", &text(image)])?;
         system("mount", &["-o", "loop", &text(image), &text(dir)])?;
@@ -124,7 +125,7 @@ impl Disk {
     /// Unmounts it, when nobody uses it any more.
     pub(crate) fn unmount(self) -> Result<()> {
         umount2(&self.dir, MntFlags::empty()).context("unmount the disk")?;
-        Ok(fs::remove_file(self.image)?)
+        files::remove(self.image)
     }
 }
 

@@ -11,7 +11,7 @@ use berth_integration::lab::World;
 use berth_integration::node::system;
 use berth_integration::vm::{self, Feature};
 use berth_integration::wait::{self, Look};
-use berth_integration::{binaries, cgroup};
+use berth_integration::{binaries, cgroup, files};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -55,7 +55,7 @@ fn host() -> Result<BTreeSet<String>> {
     }
     let lines =
         |what: &str, text: String| text.lines().map(|line| format!("{what} {line}")).collect::<Vec<_>>();
-    all.extend(lines("mount", fs::read_to_string("/proc/self/mountinfo")?));
+    all.extend(lines("mount", files::mounts()?));
     all.extend(lines("link", system("ip", &["-o", "link"])?));
     if !vm::lacks(Feature::Nat) {
         all.extend(lines("rule", system("iptables", &["-t", "nat", "-S"])?));

@@ -78,7 +78,8 @@ fn containerd_shows_them() -> Result<()> {
     let of_sandbox: serde_json::Value = serde_json::from_str(&ctr(&["containers", "info", sandbox])?)?;
     same("pod of the sandbox", of_sandbox["Labels"]["io.kubernetes.pod.uid"].as_str(), Some(web.uid()))?;
 
-    let log = fs::read_link(format!("/var/log/containers/{}_default_httpd-{id}.log", web.name()))?;
+    let link = format!("/var/log/containers/{}_default_httpd-{id}.log", web.name());
+    let log = fs::read_link(&link).with_context(|| format!("follow {link}"))?;
     let wanted = format!("/var/log/pods/default_{}_{}/httpd/0.log", web.name(), web.uid());
     same("link to the log", log.display().to_string(), wanted)?;
     node.end()

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::agent::{ROOT_DIR, berth, berth_output};
 use berth_integration::cgroup::Group;
+use berth_integration::files;
 use berth_integration::http;
 use berth_integration::lab::World;
 use berth_integration::node::PodState;
@@ -183,7 +184,7 @@ pub(crate) fn pod_group(world: &World, class: &str, uid: &str) -> Group {
 /// switched off.
 pub(crate) fn pod_dir_of(uid: &str, run_dir: &str) -> Result<PathBuf> {
     let dir = Path::new(ROOT_DIR).join("pods").join(uid);
-    fs::create_dir_all(dir.join("volumes/kubernetes.io~empty-dir/v"))?;
+    files::make_dir(dir.join("volumes/kubernetes.io~empty-dir/v"))?;
     symlink(run_dir, dir.join(MARK))?;
     Ok(dir)
 }

@@ -1,9 +1,8 @@
 //! The network's configuration, which comes and goes.
 
-use std::fs;
-
 use anyhow::Result;
 use berth_integration::cni;
+use berth_integration::files;
 use berth_integration::node::Node;
 use jiff::Timestamp;
 
@@ -15,8 +14,8 @@ pub(super) fn connect(node: &Node) -> Result<()> {
 
 /// Takes the network's configuration away.
 pub(super) fn disconnect(node: &Node) -> Result<()> {
-    fs::remove_dir_all(node.cni_conf())?;
-    fs::create_dir(node.cni_conf())?;
+    files::remove_dir(node.cni_conf())?;
+    files::make_dir(node.cni_conf())?;
     Ok(())
 }
 

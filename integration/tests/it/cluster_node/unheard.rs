@@ -1,6 +1,5 @@
 //! An agent that begins and does not hear of its network for a while, since a plugin is slow to answer STATUS. Pods do not wait for it.
 
-use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,7 @@ use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::watch::Watch;
 use berth_integration::cluster::{AuditEvent, Cluster};
 use berth_integration::cni;
+use berth_integration::files;
 use berth_integration::lab::World;
 use berth_integration::node::Node;
 use berth_integration::process::write_script;
@@ -32,7 +32,7 @@ const HEARD: &str = "network is ready";
 /// fails it where there is `sick`.
 fn pair(root: &Path) -> Result<(Cluster, Node)> {
     let plugins = root.join("plugins");
-    fs::create_dir(&plugins)?;
+    files::make_dir(&plugins)?;
     let script = format!(
         "#!/bin/sh
 cat > /dev/null
@@ -71,7 +71,7 @@ pub(super) fn flips_nothing() -> Result<()> {
     node.agent.kill()?;
     cluster.request("DELETE", &goes, "application/json", &json!({ "gracePeriodSeconds": 1 }))?;
     let before = cluster.get_json(&path())?;
-    File::create(&slow)?;
+    files::create(&slow)?;
     let started_at = Timestamp::now();
     node.agent.start()?;
     let began = Instant::now();
@@ -83,7 +83,7 @@ pub(super) fn flips_nothing() -> Result<()> {
         renewed(&cluster, 1)?;
     }
     ensure!(!node.agent.said()?.contains(HEARD), "the network has answered");
-    fs::remove_file(&slow)?;
+    files::remove(&slow)?;
     eventually("the network to answer", &true, || Ok(node.agent.said()?.contains(HEARD)))?;
     renewed(&cluster, 2)?;
     never_unready(&cluster, &watch, "/api/v1/nodes", NODE_NAME)?;
@@ -91,18 +91,18 @@ pub(super) fn flips_nothing() -> Result<()> {
     same("ready since", since(&cluster.get_json(&path())?), since(&before))?;
 
     // One that was not ready is not taken for ready.
-    File::create(&sick)?;
+    files::create(&sick)?;
     node.agent.kill()?;
     node.agent.start()?;
     cluster.wait_for(&path(), "not ready", is_unready)?;
     node.agent.kill()?;
-    File::create(&slow)?;
+    files::create(&slow)?;
     node.agent.start()?;
     let is_unknown = |node: &Value| condition(node, "Ready")["message"] == "network state unknown";
     let unknown = cluster.wait_for(&path(), "told that nobody knows", is_unknown)?;
     ensure!(is_unready(&unknown), "{unknown}");
-    fs::remove_file(&sick)?;
-    fs::remove_file(&slow)?;
+    files::remove(&sick)?;
+    files::remove(&slow)?;
     cluster.wait_for(&path(), "ready", is_ready)?;
     none_refused(&cluster)?;
     node.end()?;

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use berth_integration::agent::Settings;
 use berth_integration::binaries;
 use berth_integration::containerd::SOCKET;
+use berth_integration::files;
 use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::process::printed;
 use berth_integration::records::Records;
@@ -45,8 +46,8 @@ pub(super) fn holds_no_pod_up() -> Result<()> {
 /// As containerd does it, which then gives up.
 fn start(node: &Node, sandbox: &str) -> Result<()> {
     let bundle = node.world.root().join("bundles").join(sandbox);
-    fs::create_dir_all(&bundle)?;
-    fs::write(bundle.join("config.json"), r#"{"ociVersion":"1.1.0","annotations":{}}"#)?;
+    files::make_dir(&bundle)?;
+    files::write(bundle.join("config.json"), r#"{"ociVersion":"1.1.0","annotations":{}}"#)?;
     let mut start = Command::new(binaries::path("containerd-shim-berth-v1")?);
     start.args(["-namespace", "k8s.io", "-id", sandbox, "-address", SOCKET, "start"]).current_dir(&bundle);
     start.env("TTRPC_SOCKET", format!("{SOCKET}.ttrpc"));

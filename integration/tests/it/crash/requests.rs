@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::Settings;
 use berth_integration::cluster::Cluster;
+use berth_integration::files;
 use berth_integration::node::{GONE_LIMIT, Node, POD_LIMIT};
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
@@ -57,7 +58,7 @@ pub(super) fn dies_at(points: &str) -> Result<()> {
 /// A pod of the API and one of a manifest start and end while the agent dies at a point of each, and the next one does.
 fn lives_through(cluster: &Cluster, node: &mut Node, number: usize, point: &str) -> Result<()> {
     let dir = node.world.root().join(format!("shared-{number}"));
-    fs::create_dir(&dir)?;
+    files::make_dir(&dir)?;
     let given = bound("given", spec("given", &dir, &of_objects()))?;
     cluster.create(PODS, &given)?;
     let elsewhere = json!({ "spec": { "nodeSelector": { "zone": "elsewhere" } } });
