@@ -126,6 +126,10 @@ impl Cluster {
         let (dir, settings) = (dir.to_owned(), settings.clone());
         let mut cluster = Self { dir, settings, pki, parts: Vec::new(), client, api_server: None, etcd };
         cluster.start_api_server()?;
+        // It makes them when it is ready, and nothing can be made in them before.
+        for namespace in ["default", "kube-system", "kube-node-lease"] {
+            cluster.wait_for(&format!("/api/v1/namespaces/{namespace}"), "there", |_| true)?;
+        }
         for part in cluster.settings.parts.clone() {
             cluster.start_part(part)?;
         }
