@@ -193,6 +193,12 @@ fn begun_earlier() -> Result<()> {
     cluster.start_api_server()?;
     let is_told = |pod: &Value| restarts(pod, "main") == 1 && is_ready(pod);
     cluster.wait_for(&path("again"), "told", is_told)?;
+    // A server that begins may not know yet which objects the node's pods have, and refuses: the node asks again while there is the pod.
+    eventually(
+        "the secret to be followed at the new server",
+        &true,
+        || Ok(followed(&cluster, "again")? > 2),
+    )?;
     same("how often the other's secret was followed", followed(&cluster, "once")?, 1)?;
     for name in ["again", "once", "later"] {
         cluster.request("DELETE", &path(name), "application/json", &json!({}))?;
