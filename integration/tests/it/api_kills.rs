@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use self::returns::{Return, check_returns, while_looked_at};
 use crate::api_pods::{MAPS, PODS, bound, is_ready, is_well_behaved, path, restarts, start};
 use crate::chaos::Dice;
-use crate::kit::{FOR_EVER, shell, task_pid, with};
+use crate::kit::{FOR_EVER, SOON, shell, task_pid, with};
 use crate::suite::{Body, LONG_LIMIT, Test, of, same};
 
 /// Seeds when nobody asks for more.
@@ -160,6 +160,12 @@ fn fifty_pods(seed: &str) -> Result<()> {
     }
     let before = settled(&cluster)?;
     let watch = Watch::start(&cluster, "pods", "default")?;
+    // What comes and goes before it has begun is not seen.
+    let mut unseen: BTreeSet<String> = before.keys().cloned().collect();
+    watch.until("fifty pods", SOON, |seen| {
+        unseen.remove(seen.name());
+        unseen.is_empty().then_some(())
+    })?;
     for pod in before.keys().filter(|pod| Kind::of(pod) == Some(Kind::Ends)) {
         delete(&cluster, pod)?;
     }

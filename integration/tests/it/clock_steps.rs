@@ -122,8 +122,7 @@ fn of_an_hour() -> Result<()> {
         cluster.wait_for(&path(name), "ready", is_ready)?;
     }
     cluster.wait_for(&format!("/api/v1/nodes/{NODE_NAME}"), "ready", is_ready)?;
-    let watch = Watch::start(&cluster, "pods", "default")?;
-    let nodes = Watch::start(&cluster, "nodes", "default")?;
+    let (watch, nodes) = (begun(&cluster, "pods", "web")?, begun(&cluster, "nodes", NODE_NAME)?);
     let before = cluster.get_json(&path("web"))?;
 
     for (number, offset) in ["+3600", "-3600", "+0"].into_iter().enumerate() {
@@ -142,6 +141,13 @@ fn of_an_hour() -> Result<()> {
     }
     node.end()?;
     cluster.end()
+}
+
+/// A watch that has begun: it has shown what is there.
+fn begun(cluster: &Cluster, kind: &str, name: &str) -> Result<Watch> {
+    let watch = Watch::start(cluster, kind, "default")?;
+    watch.until(&format!("{kind} with {name}"), SOON, |seen| (seen.name() == name).then_some(()))?;
+    Ok(watch)
 }
 
 /// Sets the clock while a pod ends and another waits for its next run, and looks at what goes on by time.
@@ -202,7 +208,8 @@ struct BackOff {
 impl BackOff {
     /// Makes it, and waits until its back-off is shown.
     fn begin(cluster: &Cluster, pod: &str) -> Result<Self> {
-        let watch = Watch::start(cluster, "pods", "default")?;
+        // A back-off that is over before that is not seen.
+        let watch = begun(cluster, "pods", "web")?;
         let made = SystemTime::now();
         cluster.create(PODS, &bound(pod, json!({ "containers": [shell("main", "exit 1", json!({}))] }))?)?;
         let restarts = watch.until(&format!("the back-off of {pod}"), POD_LIMIT, |seen| {
