@@ -117,7 +117,7 @@ fn is_one_backlog(sent: &[&Value], known: u64) -> Result<()> {
     let told: Vec<u64> = told_restarts(sent).collect();
     let (Some(first), Some(last)) = (told.first(), told.last()) else { bail!("nothing was told") };
     ensure!(*first >= known, "{first} restarts were told first, and {known} were known");
-    let most = (last - first + 1) * OF_A_RUN;
+    let most = (last.saturating_sub(*first) + 1) * OF_A_RUN;
     ensure!(u64::try_from(sent.len())? <= most, "{} from {first} to {last} restarts: {sent:?}", sent.len());
     Ok(())
 }
