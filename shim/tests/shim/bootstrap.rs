@@ -20,7 +20,8 @@ use nix::unistd::Pid;
 use prost::Message;
 
 use crate::harness::{
-    Conn, Pod, Raw, Spec, Task, World, address_of, assert_refused, finish, run, served_by, until,
+    Conn, Pod, Raw, Spec, Task, World, address_of, assert_refused, copy_program, finish, run, served_by,
+    until,
 };
 use crate::{Case, FAKE};
 
@@ -169,7 +170,7 @@ fn a_shim_that_dies_at_once_is_an_error(world: &World) {
 fn a_shim_that_cannot_be_started_is_an_error(world: &World) {
     let raw = Raw::new(world, "p1");
     let copy = world.dir().join("shim");
-    fs::copy(&world.subject().shim, &copy).unwrap();
+    copy_program(&world.subject().shim, &copy);
     let directory = world.dir().join("s");
     let mut command = raw.command("start");
     let mut moved = Command::new(&copy);

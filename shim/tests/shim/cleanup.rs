@@ -1,11 +1,10 @@
 //! Containers that the OCI runtime is slow to forget or does not forget, while the shim lives and in `delete` after it was lost.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Pod, Spec, Task, World, process, until};
+use crate::harness::{Pod, Spec, Task, World, process, until, write_program};
 use crate::{Case, FAKE, REAL};
 
 pub(crate) const CASES: &[Case] = &[
@@ -37,8 +36,7 @@ impl Wrapper {
             hangs.display(),
             world.program().display(),
         );
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&program, &script);
         Wrapper { program, hangs }
     }
 }

@@ -1,13 +1,12 @@
 //! Death of the shim, and what is cleaned up after it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::sys::signal::Signal;
 
-use crate::harness::{Shim, Spec, Task, World};
+use crate::harness::{Shim, Spec, Task, World, write_program};
 use crate::{Case, EVERY, FAKE};
 
 pub(crate) const CASES: &[Case] = &[
@@ -128,8 +127,7 @@ impl Counted {
             calls.display(),
             world.program().display()
         );
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&program, &script);
         Counted { program, calls }
     }
 

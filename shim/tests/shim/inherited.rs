@@ -1,14 +1,13 @@
 //! What the processes that a shim starts have of it: scores, namespaces, and death with it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use berth_proto::shim::{ExecSyncRequest, ExecSyncResponse, shim_service};
 use serde_json::json;
 
 use super::mounts::{base, directory, mount, text};
-use crate::harness::{Conn, Pod, Spec, Streams, Task, World, process, until};
+use crate::harness::{Conn, Pod, Spec, Streams, Task, World, process, until, write_program};
 use crate::{Case, FAKE, REAL};
 
 pub(crate) const CASES: &[Case] = &[
@@ -72,8 +71,7 @@ fn a_logging_program_is_of_the_node(world: &World) {
 /// A logging program that runs a script; returns its URI.
 fn program(world: &World, script: &str) -> String {
     let path = world.dir().join("program");
-    fs::write(&path, format!("#!/bin/busybox sh\nPATH=/bin:/usr/bin\n{script}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&path, &format!("#!/bin/busybox sh\nPATH=/bin:/usr/bin\n{script}\n"));
     format!("binary-v2://{}", path.display())
 }
 
@@ -112,8 +110,7 @@ fn a_call_that_waited_ends_with_the_shim(world: &World) {
         pid.display(),
         world.program().display()
     );
-    fs::write(&runtime, script).unwrap();
-    fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&runtime, &script);
     let pod = Pod::start_with(world, |options| options.runtime_binary = runtime.display().to_string());
     let uri = program(world, "printf x >&5; exec 5>&-; cat <&3 >/dev/null");
     let streams = Streams { stdin: String::new(), stdout: uri, stderr: String::new() };

@@ -1,13 +1,12 @@
 //! Logging programs: `binary://` and `binary-v2://`, good ones and bad ones.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use berth_proto::process::Status as ProcessStatus;
 use berth_proto::ttrpc::{Code, Status};
 
-use crate::harness::{Pod, Spec, Streams, Task, World, is_gone, process, until};
+use crate::harness::{Pod, Spec, Streams, Task, World, is_gone, process, until, write_program};
 use crate::{Case, EVERY, FAKE, REAL};
 
 pub(crate) const CASES: &[Case] = &[
@@ -48,8 +47,7 @@ impl Program {
         let [path, out, err, end] = ["logger", "out", "err", "end"].map(file);
         let (o, e, n) = (out.display(), err.display(), end.display());
         let text = format!("#!/bin/busybox sh\nOUT={o} ERR={e} END={n}\nPATH=/bin:/usr/bin\n{body}");
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&path, &text);
         Program { path, out, err, end }
     }
 

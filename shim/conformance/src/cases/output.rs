@@ -1,7 +1,6 @@
 //! What containers write.
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use super::{Case, containers, shim};
-use crate::harness::{Output, Pipes, Shim, Spec, Streams, Task, World, until};
+use crate::harness::{Output, Pipes, Shim, Spec, Streams, Task, World, until, write_program};
 
 pub(super) const CASES: &[Case] = &[
     containers("a_fast_exit_loses_no_output", a_fast_exit_loses_no_output),
@@ -87,8 +86,7 @@ fn logger(world: &World, ready: &str) -> (String, PathBuf, PathBuf) {
         out = out.display(),
         err = err.display()
     );
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&program, &script);
     (program.display().to_string(), out, err)
 }
 

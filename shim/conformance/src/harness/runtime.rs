@@ -1,10 +1,10 @@
 //! OCI runtimes for shims to use.
 
 use std::env;
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use super::program::write_program;
 use crate::fake_runtime;
 
 /// An OCI runtime.
@@ -59,8 +59,7 @@ impl Runtime {
             Binary::Real { program, args } => {
                 let script = dir.join(&self.name);
                 let call = format!("#!/bin/sh\nexec {} {} \"$@\"\n", program.display(), args.join(" "));
-                fs::write(&script, call).unwrap();
-                fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+                write_program(&script, &call);
                 script
             }
         }

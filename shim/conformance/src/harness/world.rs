@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use super::containerd::Containerd;
 use super::groups::{Driver, Groups};
 use super::leaks;
+use super::program::copy_program;
 use super::sandbox::Sandbox;
 use super::subject::Subject;
 use super::traces::Traces;
@@ -201,8 +202,10 @@ fn make_rootfs(rootfs: &Path) {
     for dir in ["bin", "dev", "proc", "tmp", "etc", "shared"] {
         fs::create_dir_all(rootfs.join(dir)).unwrap();
     }
-    fs::copy("/bin/busybox", rootfs.join("bin/busybox")).expect("busybox, statically linked, is installed");
-    let applets = Command::new("/bin/busybox").arg("--list").output().unwrap();
+    let busybox = Path::new("/bin/busybox");
+    assert!(busybox.exists(), "busybox, statically linked, is installed");
+    copy_program(busybox, &rootfs.join("bin/busybox"));
+    let applets = Command::new(busybox).arg("--list").output().unwrap();
     for applet in String::from_utf8(applets.stdout).unwrap().lines().filter(|applet| *applet != "busybox") {
         symlink("busybox", rootfs.join("bin").join(applet)).unwrap();
     }

@@ -8,7 +8,8 @@ mod shim;
 mod task;
 
 pub(crate) use berth_shim_conformance::harness::{
-    Bootstrap, Conn, Spec, Streams, WITHIN, World, is_gone, isolate, make_netns, process, until,
+    Bootstrap, Conn, Spec, Streams, WITHIN, World, copy_program, is_gone, isolate, make_netns, process,
+    until, write_program,
 };
 pub(crate) use log::LogLine;
 pub(crate) use pod::{Pod, SANDBOX_CONFIG, create, options, start};
