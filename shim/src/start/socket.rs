@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, socket};
+use nix::sys::stat::{Mode, fchmod};
 use thiserror::Error;
 
 /// Longest socket path: sun_path has 108 bytes on Linux and 104 elsewhere, of which one ends it.
@@ -142,10 +143,16 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
         Ok(()) | Err(_) => {}
     }
-    let before = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o177));
-    let listener = UnixListener::bind(path);
-    nix::sys::stat::umask(before);
-    listener.map_err(fail)
+    bind_private(path).map_err(|error| fail(error.into()))
+}
+
+/// The path takes its mode from the socket, so nobody else can connect at any time. The umask would be that of all threads.
+fn bind_private(path: &Path) -> nix::Result<UnixListener> {
+    let listener = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    fchmod(&listener, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    bind(listener.as_raw_fd(), &UnixAddr::new(path)?)?;
+    nix::sys::socket::listen(&listener, Backlog::MAXALLOWABLE)?;
+    Ok(UnixListener::from(listener))
 }
 
 /// Removes the socket of a shim that is gone; one that another shim has put in its place meanwhile stays. Tells whether
