@@ -196,12 +196,18 @@ async fn a_written_host_goes_along_where_a_redirect_names_no_scheme() {
     }
 }
 
+/// An address where nobody listens. While the socket is there, nobody else is given its port.
+fn closed() -> (TcpSocket, SocketAddr) {
+    let bound = TcpSocket::new_v4().unwrap();
+    bound.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = bound.local_addr().unwrap();
+    (bound, address)
+}
+
 #[tokio::test]
 async fn whoever_does_not_listen_or_breaks_off_has_failed_in_gos_words() {
     let nobody = Server::says("").await.address;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let closed = listener.local_addr().unwrap();
-    drop(listener);
+    let (_bound, closed) = closed();
     let refused = format!("dial tcp {closed}: connect: connection refused");
     let probe = HttpProbe {
         tls: false,
@@ -562,9 +568,7 @@ async fn a_health_service_says_how_it_is_in_the_kubelets_words() {
 #[tokio::test]
 async fn a_health_service_that_cannot_be_connected_to_is_late_whatever_is_wrong() {
     const WITHIN: Duration = Duration::from_secs(1);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let closed = listener.local_addr().unwrap();
-    drop(listener);
+    let (_bound, closed) = closed();
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let servers = [
         ("nobody listens", closed),
