@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -42,11 +45,22 @@ pub(super) fn end_all(dir: &Path) -> io::Result<Vec<Earlier>> {
     }
     let until = Instant::now() + END_WITHIN;
     for process in &killed {
-        let left = until.saturating_duration_since(Instant::now());
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-        poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], timeout)?;
+        wait_for_end(process, until)?;
     }
     at_something(dir)
+}
+
+fn wait_for_end(process: &OwnedFd, until: Instant) -> io::Result<()> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        match poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], timeout) {
+            // A signal for the agent, such as one of the end of a child.
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+            Ok(_) => return Ok(()),
+        }
+    }
 }
 
 /// Those that are at something. One that is not has not begun anything, and begins nothing without its agent.
