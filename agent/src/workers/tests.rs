@@ -16,13 +16,16 @@ use nix::{
     unistd::Pid,
 };
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 
 use super::{table::PER_POD, *};
 
 /// Far longer than anything here takes.
 const LONG: std::time::Duration = std::time::Duration::from_secs(60);
-/// Enough to be begun.
+/// For what is waited for in vain.
 const SHORT: std::time::Duration = std::time::Duration::from_secs(2);
+/// For what is to hang until its test ends it.
+const FOREVER: std::time::Duration = std::time::Duration::from_secs(3600);
 
 /// This program as a worker: the name of this test is the argument of a worker, and so the filter of the harness.
 #[test]
@@ -60,6 +63,17 @@ async fn until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Has a worker hang for a pod.
+fn hang(workers: &Workers, pod: &str, what: &str) -> JoinHandle<Result<Vec<u8>, WorkError>> {
+    let (workers, pod, what) = (workers.clone(), pod.to_owned(), what.to_owned());
+    tokio::spawn(async move { workers.run(job(&pod, &what, FOREVER), b"hang".to_vec()).await })
+}
+
+/// Whether a worker hangs for a pod and has said so: it does a little after it was given its work.
+fn is_at_work(workers: &Workers, pod: &str) -> bool {
+    workers.hanging(pod).iter().any(|one| record::busy(one.process).is_some())
+}
+
 #[tokio::test]
 async fn one_worker_does_what_comes_one_after_another() {
     let run = TempDir::new().unwrap();
@@ -76,7 +90,12 @@ async fn one_worker_does_what_comes_one_after_another() {
 async fn a_worker_that_hangs_is_killed_and_gives_back_what_it_held() {
     let run = TempDir::new().unwrap();
     let workers = open(&run);
-    let failure = workers.run(job("a", "look", SHORT), b"hang".to_vec()).await.unwrap_err();
+    let hanging = hang(&workers, "a", "look");
+    until(|| is_at_work(&workers, "a")).await;
+    // Its time is over, however long it took to begin.
+    tokio::time::pause();
+    let failure = hanging.await.unwrap().unwrap_err();
+    tokio::time::resume();
     let WorkError::Hangs { path, process, .. } = &failure else { panic!("{failure}") };
     assert_eq!(path, "/mnt/dead");
     until(|| !PathBuf::from(format!("/proc/{process}")).exists()).await;
@@ -90,11 +109,7 @@ async fn what_hangs_is_shown_and_not_begun_again_and_a_pod_over_its_bound_waits_
     let run = TempDir::new().unwrap();
     let workers = open(&run);
     let names: Vec<String> = (0..PER_POD).map(|number| format!("volume {number}")).collect();
-    let hang = |what: &'static str| {
-        let workers = workers.clone();
-        tokio::spawn(async move { workers.run(job("stuck", what, LONG), b"hang".to_vec()).await })
-    };
-    let hanging: Vec<_> = names.iter().map(|what| hang(what.clone().leak())).collect();
+    let hanging: Vec<_> = names.iter().map(|what| hang(&workers, "stuck", what)).collect();
     until(|| workers.hanging("stuck").len() == PER_POD).await;
     let shown = workers.hanging("stuck");
     assert_eq!(shown.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["/mnt/dead"; PER_POD]);
@@ -118,18 +133,11 @@ async fn what_hangs_is_shown_and_not_begun_again_and_a_pod_over_its_bound_waits_
 async fn stuck_pods_block_no_other() {
     let run = TempDir::new().unwrap();
     let workers = open(&run);
-    let mut hanging = Vec::new();
-    for pod in 0..run::AT_ONCE {
-        let workers = workers.clone();
-        hanging.push(tokio::spawn(async move {
-            workers.run(job(&format!("stuck{pod}"), "look", LONG), b"hang".to_vec()).await
-        }));
-    }
+    let hanging: Vec<_> =
+        (0..run::AT_ONCE).map(|pod| hang(&workers, &format!("stuck{pod}"), "look")).collect();
     until(|| (0..run::AT_ONCE).all(|pod| !workers.hanging(&format!("stuck{pod}")).is_empty())).await;
-    let began = Instant::now();
     workers.run(job("innocent", "look", LONG), b"fine".to_vec()).await.unwrap();
-    assert!(began.elapsed() < LONG / 2, "waited {:?}", began.elapsed());
-    hanging.iter().for_each(tokio::task::JoinHandle::abort);
+    hanging.iter().for_each(JoinHandle::abort);
     until(|| (0..run::AT_ONCE).all(|pod| workers.hanging(&format!("stuck{pod}")).is_empty())).await;
 }
 
@@ -147,7 +155,7 @@ async fn large_messages_are_made_as_there_is_room_and_small_ones_do_not_wait_for
                 b"hang".to_vec()
             };
             let load = Load::later(load::ROOM / 2, hang);
-            workers.run(job(&format!("large{pod}"), "volume", LONG), load).await
+            workers.run(job(&format!("large{pod}"), "volume", FOREVER), load).await
         }));
     }
     until(|| made.load(Ordering::SeqCst) == 2).await;
@@ -155,7 +163,7 @@ async fn large_messages_are_made_as_there_is_room_and_small_ones_do_not_wait_for
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     assert_eq!(made.load(Ordering::SeqCst), 2);
     // What ends gives its room back, and what is given up takes none.
-    hanging.iter().for_each(tokio::task::JoinHandle::abort);
+    hanging.iter().for_each(JoinHandle::abort);
     let whole = Load::later(2 * load::ROOM, || b"fine".to_vec());
     assert_eq!(workers.run(job("large", "volume", LONG), whole).await.unwrap(), b"fine");
 }
@@ -175,14 +183,14 @@ async fn a_worker_that_dies_in_its_work_is_no_more_than_a_failure() {
 async fn the_next_agent_ends_what_it_finds_and_sweeps_stale_records() {
     let run = TempDir::new().unwrap();
     let workers = open(&run);
-    let earlier = workers.clone();
-    let hanging = tokio::spawn(async move { earlier.run(job("a", "look", LONG), b"hang".to_vec()).await });
-    until(|| !workers.hanging("a").is_empty()).await;
+    let hanging = hang(&workers, "a", "look");
+    until(|| is_at_work(&workers, "a")).await;
     let process = workers.hanging("a")[0].process;
     fs::write(run.path().join("workers/stale"), "{").unwrap();
 
     let next = open(&run);
-    assert!(next.hanging("a").is_empty(), "it was killed");
+    // It was killed, and is shown until it has ended.
+    until(|| next.hanging("a").is_empty()).await;
     assert!(!run.path().join("workers/stale").exists());
     let process = Pid::from_raw(i32::try_from(process).unwrap());
     until(|| kill(process, None::<Signal>).is_err()).await;
@@ -200,9 +208,8 @@ async fn a_worker_begins_and_is_found_where_there_is_no_room() {
     fs::write(records.join("filler-0"), [1; 4096]).unwrap();
     fs::write(records.join("more-0"), [1]).unwrap_err();
     let echo = workers.run(job("a", "echo", LONG), b"fine".to_vec()).await;
-    let other = workers.clone();
-    let hanging = tokio::spawn(async move { other.run(job("a", "look", LONG), b"hang".to_vec()).await });
-    until(|| !workers.hanging("a").is_empty() || hanging.is_finished()).await;
+    let hanging = hang(&workers, "a", "look");
+    until(|| is_at_work(&workers, "a") || hanging.is_finished()).await;
     let found = earlier::at_something(&records);
     rustix::mount::unmount(&records, rustix::mount::UnmountFlags::DETACH).unwrap();
     assert_eq!(echo.unwrap(), b"fine");
