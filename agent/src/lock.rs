@@ -28,12 +28,17 @@ const PAUSE: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// `EWOULDBLOCK` when another agent has it, with the file; whatever else the kernel says.
-pub fn exclusive(mut file: File) -> Result<Flock<File>, (File, Errno)> {
+pub fn exclusive(file: File) -> Result<Flock<File>, (File, Errno)> {
+    exclusive_within(file, OUTLIVES_WITHIN)
+}
+
+/// Waits so long also for an owner that is there.
+fn exclusive_within(mut file: File, outlives: Duration) -> Result<Flock<File>, (File, Errno)> {
     let began = Instant::now();
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Err((taken, Errno::EWOULDBLOCK))
-                if began.elapsed() < OUTLIVES_WITHIN
+                if began.elapsed() < outlives
                     || (began.elapsed() < ORPHANED_WITHIN && !has_owner(&taken)) =>
             {
                 file = taken;
@@ -61,7 +66,7 @@ fn has_owner(file: &File) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -69,13 +74,23 @@ mod tests {
     fn a_lock_whose_agent_is_gone_is_waited_for_longer() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let script = "exec 9>\"$1\"; flock -n 9; sleep 2 &";
-        let begun = Command::new("sh").args(["-c", script, "sh"]).arg(&path).status().unwrap();
-        assert!(begun.success());
+        // A program has it that did not take it, and lives as long as the input is open.
+        let script = "exec 8<&0 9>\"$1\"; flock -n 9 || exit; cat <&8 &";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, "sh"]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut shell = shell.spawn().unwrap();
+        let input = shell.stdin.take();
+        assert!(shell.wait().unwrap().success());
         let open = || File::options().write(true).open(&path).unwrap();
         let (file, errno) = Flock::lock(open(), FlockArg::LockExclusiveNonblock).unwrap_err();
         assert!(errno == Errno::EWOULDBLOCK && !has_owner(&file), "nobody has it, or one that is there");
-        exclusive(open()).unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| exclusive(open()).map(drop));
+            thread::sleep(2 * OUTLIVES_WITHIN);
+            assert!(!waiting.is_finished(), "it was given up");
+            drop(input);
+            waiting.join().unwrap().unwrap();
+        });
     }
 
     #[test]
@@ -87,7 +102,7 @@ mod tests {
         let (_file, refused) = exclusive(open()).unwrap_err();
         assert_eq!(refused, Errno::EWOULDBLOCK, "somebody has it");
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| exclusive(open()).map(drop));
+            let waiting = scope.spawn(|| exclusive_within(open(), ORPHANED_WITHIN).map(drop));
             drop(held);
             waiting.join().unwrap().unwrap();
         });
