@@ -65,6 +65,13 @@ mod tests {
             };
             assert_eq!(thread.run(SHORT, work).await, Err(Unanswered));
         }
+        // A thread may need longer to begin than any of them was waited for.
+        let first = async {
+            while begun.load(Ordering::SeqCst) == 0 {
+                tokio::time::sleep(SHORT).await;
+            }
+        };
+        tokio::time::timeout(LONG, first).await.expect("the first is begun");
         assert_eq!(begun.load(Ordering::SeqCst), 1);
         drop(answer);
         assert_eq!(thread.run(LONG, || 7).await, Ok(7), "it answers again");

@@ -155,8 +155,10 @@ mod tests {
             let mut finding = Box::pin(addresses.find_by(move || hangs.recv_timeout(LONG).ok()));
             loop {
                 tokio::select! {
-                    found = &mut finding => break found,
+                    // What is due is counted first, however late both are.
+                    biased;
                     _ = tick.tick() => ticks += 1,
+                    found = &mut finding => break found,
                 }
             }
         };
