@@ -112,7 +112,7 @@ fn the_addresses_of_a_node_are_what_is_asked_for() {
     assert_eq!(wanted("node-1", &addresses[1..]), None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_issued_and_not_presented_is_asked_for_again_after_a_pause() {
     // No time before 1970 is understood.
     for (from, until, is_presented) in [(2020, 2999, true), (2020, 9999, true), (1960, 2999, false)] {
