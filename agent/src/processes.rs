@@ -18,7 +18,8 @@ use std::{
 
 use crate::causes::with_causes;
 
-/// How long all processes together may take to tell.
+/// How long all processes together may take to tell. By how much the agent itself is late for its turn does not count: on a node that
+/// is busy it is not the processes that are silent.
 const WITHIN: Duration = Duration::from_secs(2);
 
 /// After so long without an answer the next process is asked beside.
@@ -50,7 +51,8 @@ pub(crate) fn link(process: u32, name: &str) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{process}/{name}")).ok()
 }
 
-/// Reads a file of each process that is in its memory (`environ`, `cmdline`). Blocks for [`WITHIN`] at most.
+/// Reads a file of each process that is in its memory (`environ`, `cmdline`). Blocks for [`WITHIN`] at most, where the agent
+/// has its turns.
 pub(crate) fn read(processes: impl IntoIterator<Item = u32>, file: &'static str) -> Told {
     read_with(processes.into_iter().collect(), move |process| fs::read(format!("/proc/{process}/{file}")))
 }
@@ -59,7 +61,7 @@ fn read_with(
     processes: Vec<u32>,
     look: impl Fn(u32) -> io::Result<Vec<u8>> + Clone + Send + 'static,
 ) -> Told {
-    let until = Instant::now() + WITHIN;
+    let mut until = Instant::now() + WITHIN;
     let (silent, asked) = processes.into_iter().partition(|process| is_silent(*process));
     let mut told = Told { read: BTreeMap::new(), silent };
     let mut open = asked.clone();
@@ -81,8 +83,12 @@ fn read_with(
     }
     let mut threads = 1;
     while !open.is_empty() {
-        let left = until.saturating_duration_since(Instant::now());
-        match answers.recv_timeout(left.min(PAUSE)) {
+        let now = Instant::now();
+        let left = until.saturating_duration_since(now);
+        let pause = left.min(PAUSE);
+        let answer = answers.recv_timeout(pause);
+        until += now.elapsed().saturating_sub(pause);
+        match answer {
             Ok((process, answer)) => {
                 open.retain(|asked| *asked != process);
                 if let Ok(answer) = answer {
