@@ -83,7 +83,7 @@ pub const STOCK: &[Deviation] = &[
     Deviation {
         case: "output::leftover_output_does_not_hold_the_exit_up",
         fails: Fails::Always,
-        shows: "deleted only after 10",
+        shows: "deleted only after",
         why: "Delete waits ten seconds for the end of output that somebody else holds (process/init.go, containerd #13377)",
     },
     Deviation {
