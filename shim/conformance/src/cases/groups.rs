@@ -5,7 +5,7 @@ use berth_proto::task::{ConnectRequest, ConnectResponse, task_service};
 use berth_proto::ttrpc::Code;
 
 use super::{Case, containers, shim};
-use crate::harness::{BY_GROUP, BY_SANDBOX, Bootstrap, Group, Shim, Spec, Task, World};
+use crate::harness::{BY_GROUP, BY_SANDBOX, Bootstrap, Group, Shim, Spec, Task, World, until};
 
 pub(super) const CASES: &[Case] = &[
     containers("members_live_their_own_lives", members_live_their_own_lives),
@@ -41,7 +41,7 @@ fn members_share_namespaces_by_path(world: &World) {
     let member = Task::start(&group.first, "c2", spec);
     assert_eq!(member.wait(), 0);
     let of_holder = |file: &str| std::fs::read_link(path(file)).unwrap().display().to_string();
-    let seen = member.stdout();
+    let seen = until("three namespaces", || Some(member.stdout()).filter(|seen| seen.lines().count() == 3));
     let seen: Vec<&str> = seen.lines().collect();
     assert_eq!(seen[..2], [of_holder("net"), of_holder("ipc")]);
     assert_ne!(seen[2], of_holder("uts"), "what was not asked for is its own");
