@@ -232,7 +232,7 @@ fn pid_1_shows_nothing_of_the_node(world: &World) {
 }
 
 /// Everything that holds a namespace: processes, their descriptors, mounts.
-pub(crate) fn holders(namespace: &Path) -> Vec<PathBuf> {
+fn holders(namespace: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         if entry.file_name().to_string_lossy().parse::<u32>().is_err() {
@@ -247,34 +247,50 @@ pub(crate) fn holders(namespace: &Path) -> Vec<PathBuf> {
             );
         }
     }
+    found.extend(mounts_of(namespace));
+    found
+}
+
+fn mounts_of(namespace: &Path) -> Vec<PathBuf> {
     let name = namespace.display().to_string();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let mounts = mounts.lines().filter(|line| line.split(' ').nth(3) == Some(&name));
-    found.extend(mounts.filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from));
-    found
+    mounts.filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from).collect()
+}
+
+/// What holds namespaces that are there, each with the one that it holds.
+pub(crate) fn held(namespaces: &[PathBuf]) -> Vec<(PathBuf, PathBuf)> {
+    let mut all = Vec::new();
+    for namespace in namespaces {
+        all.extend(holders(namespace).into_iter().map(|holder| (holder, namespace.clone())));
+    }
+    all
 }
 
 fn pods_namespaces(pod: &Pod<'_>) -> Vec<PathBuf> {
     KINDS.iter().map(|(_, file)| of(pod.started.pid, file)).collect()
 }
 
-/// Waits until nothing but `path`, which is the test's own, holds any of them.
-pub(crate) fn released(namespaces: &[PathBuf], path: &Path) {
-    until("the end of the pod's namespaces", || {
-        let mut held = namespaces.iter().flat_map(|namespace| holders(namespace));
-        held.all(|holder| holder == path).then_some(())
-    });
+/// Waits until nothing that held one but `path`, which is the test's own, does so any more. Others are not looked for: the number of a
+/// namespace that is gone is given to the next one that anybody makes.
+pub(crate) fn released(held: &[(PathBuf, PathBuf)], path: &Path) {
+    let holds = |(holder, namespace): &(PathBuf, PathBuf)| {
+        let leads_there = fs::read_link(holder).is_ok_and(|to| to == *namespace);
+        holder != path && (leads_there || mounts_of(namespace).contains(holder))
+    };
+    until("the end of the pod's namespaces", || (!held.iter().any(holds)).then_some(()));
 }
 
 fn no_namespace_outlives_the_pod(world: &World) {
     let pod = pod_of_processes(world);
     let task = Task::start(&pod.shim, "c1", shared("exec sleep 1000"));
     let namespaces = pods_namespaces(&pod);
-    assert!(namespaces.iter().all(|namespace| holders(namespace).len() >= 2));
+    let held = held(&namespaces);
+    assert!(namespaces.iter().all(|one| held.iter().filter(|(_, namespace)| namespace == one).count() >= 2));
     pod.stop().unwrap();
     assert_eq!(task.wait(), 137);
     pod.shutdown();
-    released(&namespaces, &world.dir().join("netns"));
+    released(&held, &world.dir().join("netns"));
 }
 
 fn no_namespace_outlives_a_killed_shim(world: &World) {
@@ -282,10 +298,11 @@ fn no_namespace_outlives_a_killed_shim(world: &World) {
     let sharing = Task::start(&pod.shim, "c1", shared("exec sleep 1000"));
     let apart = Task::start(&pod.shim, "c2", Spec::sh("exec sleep 1000").sharing(&["network", "ipc"]));
     let namespaces = pods_namespaces(&pod);
+    let held = held(&namespaces);
     pod.shim.murder();
     // PID 1 goes with the shim, and its namespace's processes with it; others wait for `delete`.
     gone(&[pod.started.pid, sharing.pid]);
     assert_eq!(of(apart.pid, "ipc"), namespaces[1]);
     pod.shim.delete();
-    released(&namespaces, &world.dir().join("netns"));
+    released(&held, &world.dir().join("netns"));
 }

@@ -17,7 +17,7 @@ use crate::harness::{
     Bootstrap, Pod, SANDBOX_CONFIG, Shim, Spec, Task, World, create, make_netns, options, process, start,
     until,
 };
-use crate::namespaces::{of, released};
+use crate::namespaces::{held, of, released};
 use crate::{Case, FAKE, REAL, RUNC};
 
 pub(crate) const CASES: &[Case] = &[
@@ -348,9 +348,9 @@ fn no_user_namespace_outlives_the_pod(world: &World) {
     let kinds = ["network", "ipc", "uts", "pid"];
     let pod = start_pod(world, |options| options.pid = NamespaceMode::Pod.into());
     let task = run(&pod.shim, "c1", member("exec sleep 1000", &kinds));
-    let namespaces = ["user", "ipc", "uts", "pid"].map(|file| of(task.pid, file));
+    let held = held(&["user", "ipc", "uts", "pid"].map(|file| of(task.pid, file)));
     pod.stop().unwrap();
     assert_eq!(task.wait(), 137);
     pod.shutdown();
-    released(&namespaces, Path::new(""));
+    released(&held, Path::new(""));
 }
