@@ -138,8 +138,13 @@ fn devices() -> io::Result<Vec<HostDevice>> {
     Ok(found)
 }
 
+/// A directory that goes while others are looked at has none: devices come and go.
 fn search(dir: &Path, depth: usize, found: &mut Vec<HostDevice>) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
         let entry = entry?;
         let Ok(metadata) = entry.metadata() else { continue };
         let kind = metadata.file_type();
@@ -193,5 +198,16 @@ mod tests {
         let null = devices.iter().find(|device| device.path == Path::new("/dev/null")).unwrap();
         assert_eq!((null.kind, null.major, null.minor), (HostDeviceKind::Char, 1, 3));
         assert!(devices.iter().all(|device| !device.path.starts_with("/dev/pts")));
+    }
+
+    #[test]
+    fn a_directory_of_devices_that_has_gone_is_no_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut found = Vec::new();
+        search(&dir.path().join("gone"), DEV_DEPTH_MAX, &mut found).unwrap();
+        assert_eq!(found.len(), 0);
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        search(&file, DEV_DEPTH_MAX, &mut found).unwrap_err();
     }
 }
