@@ -155,8 +155,13 @@ pub fn remove(path: &Path) -> Result<(), NetnsError> {
     let failed = |source| NetnsError::Io { act: "remove", path: path.to_owned(), source };
     // More than one may be bound there, after a crash between two steps.
     while is_namespace(path) {
-        umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW)
-            .map_err(|errno| failed(errno.into()))?;
+        let unmounted = umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
+        // Somebody else may have unmounted it meanwhile.
+        if let Err(errno) = unmounted
+            && is_namespace(path)
+        {
+            return Err(failed(errno.into()));
+        }
     }
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),

@@ -30,6 +30,7 @@ use super::{
     files::host_files,
     image_root::{open_in, with_root},
 };
+use crate::absent::absent_is_fine;
 
 /// Deepest tree that is copied.
 const DEPTH_MAX: usize = 64;
@@ -80,7 +81,8 @@ fn remove_unfinished(volume: &ImageVolume) -> io::Result<()> {
     for entry in entries {
         let entry = entry?;
         if entry.file_name().to_str().is_some_and(|found| found.starts_with(&left)) {
-            fs::remove_dir_all(entry.path())?;
+            // Whoever made it may be in its last call, which renames it.
+            absent_is_fine(fs::remove_dir_all(entry.path()))?;
         }
     }
     Ok(())
