@@ -66,11 +66,27 @@ impl NetworkList {
 /// # Errors
 /// Names the file and the reason; [`LoadError::NoConfig`] when there is no file.
 pub fn load_dir(dir: &Path, max: usize) -> Result<Vec<NetworkList>, LoadError> {
-    let files = files_with(dir, &["conflist", "conf", "json"])?;
-    if files.is_empty() {
-        return Err(LoadError::NoConfig(dir.to_owned()));
+    load_files(dir, &files_with(dir, &["conflist", "conf", "json"])?, max)
+}
+
+/// Loads the first of the files that were listed. One that has gone since is none: an add-on may have just given it another name.
+fn load_files(dir: &Path, listed: &[PathBuf], max: usize) -> Result<Vec<NetworkList>, LoadError> {
+    let mut lists = Vec::new();
+    for file in listed {
+        if lists.len() == max {
+            break;
+        }
+        match load_file(file) {
+            Err(_) if is_gone(file) => {}
+            list => lists.push(list?),
+        }
     }
-    files.iter().take(max).map(|file| load_file(file)).collect()
+    if lists.is_empty() { Err(LoadError::NoConfig(dir.to_owned())) } else { Ok(lists) }
+}
+
+/// Whether nothing has the name of a file any more. A link that leads nowhere has it.
+fn is_gone(file: &Path) -> bool {
+    fs::symlink_metadata(file).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Loads one file, with the folder of its network beside it.
@@ -91,10 +107,14 @@ pub fn load_file(file: &Path) -> Result<NetworkList, LoadError> {
 }
 
 fn load_folder(dir: &Path) -> Result<Vec<Plugin>, LoadError> {
-    files_with(dir, &["conf"])?
-        .iter()
-        .map(|file| Plugin::parse(&read(file)?).map_err(|source| invalid(file, source)))
-        .collect()
+    let mut plugins = Vec::new();
+    for file in files_with(dir, &["conf"])? {
+        match read(&file) {
+            Err(_) if is_gone(&file) => {}
+            bytes => plugins.push(Plugin::parse(&bytes?).map_err(|source| invalid(&file, source))?),
+        }
+    }
+    Ok(plugins)
 }
 
 /// The regular files directly in `dir` with one of the extensions, sorted; none when `dir` does not exist.
@@ -112,14 +132,20 @@ fn files_with(dir: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, LoadError
         if !file.extension().is_some_and(|found| extensions.iter().any(|wanted| found == *wanted)) {
             continue;
         }
-        // Followed, as add-ons link their file here; a pipe would hang the reader.
-        let metadata = fs::metadata(&file).map_err(|source| unreadable(&file, source))?;
-        if metadata.is_file() {
+        if is_regular(&file)? {
             files.push(file);
         }
     }
     files.sort();
     Ok(files)
+}
+
+/// Whether what was listed is a file to be read. Links are followed, as add-ons link their file here; a pipe would hang the reader.
+fn is_regular(file: &Path) -> Result<bool, LoadError> {
+    match fs::metadata(file) {
+        Err(_) if is_gone(file) => Ok(false),
+        metadata => Ok(metadata.map_err(|source| unreadable(file, source))?.is_file()),
+    }
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, LoadError> {
@@ -199,6 +225,21 @@ mod tests {
             assert!(matches!(&error, LoadError::NoConfig(named) if *named == path));
             assert!(error.to_string().contains("put a .conflist there"));
         }
+    }
+
+    #[test]
+    fn a_file_that_has_gone_since_it_was_listed_is_none() {
+        let dir = dir(&[("10-a.conflist", LIST)]);
+        let (gone, file) = (dir.path().join("00-gone.conflist"), dir.path().join("10-a.conflist"));
+        assert!(is_regular(&file).unwrap() && !is_regular(&gone).unwrap());
+        let lists = load_files(dir.path(), &[gone.clone(), file], 1).unwrap();
+        assert_eq!(types(&lists[0]), ["a"]);
+        let error = load_files(dir.path(), std::slice::from_ref(&gone), 1).unwrap_err();
+        assert!(matches!(error, LoadError::NoConfig(_)), "{error}");
+        // A link that leads nowhere is there, and hides no other.
+        std::os::unix::fs::symlink("nowhere", &gone).unwrap();
+        let error = NetworkList::load(dir.path()).unwrap_err();
+        assert!(matches!(error, LoadError::Unreadable { file, .. } if file == gone));
     }
 
     #[test]
