@@ -149,10 +149,11 @@ fn follow(mut fifo: File, shared: &Shared) {
     loop {
         let mut polled = [PollFd::new(fifo.as_fd(), PollFlags::POLLIN)];
         let ready = poll(&mut polled, PollTimeout::from(LOOK_EVERY_MS)).unwrap_or_default() > 0;
-        let count = if ready { fifo.read(&mut buffer).unwrap_or(0) } else { 0 };
+        // Nothing to read is no end: a writer may have come since all had gone.
+        let count = if ready { fifo.read(&mut buffer).ok() } else { None };
         let mut state = shared.state.lock().unwrap();
-        state.bytes.extend(&buffer[..count]);
-        if state.left || (ready && count == 0) {
+        state.bytes.extend(&buffer[..count.unwrap_or(0)]);
+        if state.left || count == Some(0) {
             drop(fifo);
             state.ended = true;
             return shared.changed.notify_all();
