@@ -1,7 +1,6 @@
 //! A started component: its process, its log, and its end; commands that are run to their end, and scripts.
 
-use std::fs::{self, File, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -26,15 +25,6 @@ pub fn printed(command: &mut Command) -> Result<String> {
     let said = String::from_utf8_lossy(&done.stderr);
     ensure!(done.status.success(), "{command:?} ended with {}: {said}", done.status);
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
-}
-
-/// Writes a script that can be run as a program.
-///
-/// # Errors
-/// It cannot be written.
-pub fn write_script(path: &Path, script: &str) -> Result<()> {
-    fs::write(path, script).with_context(|| format!("write {}", path.display()))?;
-    Ok(fs::set_permissions(path, Permissions::from_mode(0o755))?)
 }
 
 /// A running component. Dropping it kills it.

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::{bin_dir, output};
-use crate::process::write_script;
+use crate::files;
 
 const NAME: &str = "criu";
 
@@ -102,7 +102,7 @@ fn write_program(root: &Path, program: &Path) -> Result<()> {
         libraries.display(),
         root.display()
     );
-    write_script(program, &script)
+    files::write_program(program, &script)
 }
 
 fn loader(libraries: &Path) -> Result<PathBuf> {

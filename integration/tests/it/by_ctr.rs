@@ -9,7 +9,8 @@ use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use berth_integration::containerd::{CRI_PLUGINS, Release, ctr, ctr_command, ctr_rows};
-use berth_integration::process::{printed, write_script};
+use berth_integration::files;
+use berth_integration::process::printed;
 use berth_integration::wait::{self, Look};
 use nix::pty::{Winsize, openpty};
 use serde_json::{Value, json};
@@ -131,7 +132,7 @@ fn logger() -> Result<()> {
     let program = dir.join("nerdctl");
     let script = "#!/bin/sh\necho \"$CONTAINER_NAMESPACE/$CONTAINER_ID\" > $2/who\nexec 5>&-\n\
                   cat <&3 > $2/stdout & cat <&4 > $2/stderr; wait; echo done > $2/end\n";
-    write_script(&program, script)?;
+    files::write_program(&program, script)?;
     let uri = format!("binary://{}?_NERDCTL_INTERNAL_LOGGING={}", program.display(), dir.display());
     let flags =
         ["--detach", "--log-uri", &uri, "--label", "nerdctl/hostname=one", "--label", "nerdctl/networks=[]"];

@@ -12,7 +12,6 @@ use berth_integration::cluster::{self, AuditEvent, Cluster};
 use berth_integration::files;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, system};
-use berth_integration::process::write_script;
 use berth_integration::wait::{self, Look};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -171,7 +170,7 @@ text() { base64 -d "$here/$1" | awk '{ printf "%s\\n", $0 }'; }
 printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{' 
 printf '"clientCertificateData":"%s","clientKeyData":"%s"}}' "$(text client-certificate-data)" "$(text client-key-data)"
 "#;
-    write_script(&plugin, script)?;
+    files::write_program(&plugin, script)?;
     config["users"][0]["user"] = json!({ "exec": {
         "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
         "command": "./plugin", "provideClusterInfo": true,

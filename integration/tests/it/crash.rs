@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings};
-use berth_integration::{components, files};
 use berth_integration::containerd::ctr;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, system};
 use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
+use berth_integration::{components, files};
 use serde_json::{Value, json};
 
 pub(crate) use self::points::BEGUN;

@@ -8,9 +8,9 @@ use berth_integration::agent::{NODE_NAME, Settings, berth};
 use berth_integration::cluster::{self, Cluster};
 use berth_integration::components;
 use berth_integration::containerd::ctr;
+use berth_integration::files;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
-use berth_integration::process::write_script;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ fn oci_runtime(name: &str) -> Result<PathBuf> {
     let runc = components::binary("runc")?;
     fs::create_dir_all(OWN)?;
     let script = format!("#!/bin/sh\necho \"$*\" >> {}\nexec {} \"$@\"\n", calls.display(), runc.display());
-    write_script(&path, &script)?;
+    files::write_program(&path, &script)?;
     Ok(path)
 }
 

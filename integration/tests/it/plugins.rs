@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::Settings;
+use berth_integration::files;
 use berth_integration::lab::World;
 use berth_integration::node::Node;
-use berth_integration::process::write_script;
 use berth_integration::{cni, components};
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ printf %s \"$in\" | {}
         log(world).display(),
         components::binary("tuning")?.display(),
     );
-    write_script(&dir.join("recorder"), &script)?;
+    files::write_program(dir.join("recorder"), &script)?;
     Ok(dir)
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn with_plugin(
 ) -> Result<Node> {
     let dir = world.root().join("plugins");
     fs::create_dir(&dir)?;
-    write_script(&dir.join(name), script)?;
+    files::write_program(dir.join(name), script)?;
     let berth = json!({ "cni": { "binDirs": [dir, components::bin_dir()] } });
     let node = Node::prepare(&Settings { berth, ..Settings::default() })?;
     let mut network = cni::network(&world.root().join("leases"));

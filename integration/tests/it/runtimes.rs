@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 use berth_integration::agent::{Settings, berth_output};
 use berth_integration::components;
 use berth_integration::containerd::ctr;
+use berth_integration::files;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
-use berth_integration::process::write_script;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ fn program(name: &str, first: &str, real: &Path) -> Result<PathBuf> {
     let dir = PathBuf::from("/run/own");
     fs::create_dir_all(&dir)?;
     let script = format!("#!/bin/sh\n{first}\nexec {} \"$@\"\n", real.display());
-    write_script(&dir.join(name), &script)?;
+    files::write_program(dir.join(name), &script)?;
     Ok(dir)
 }
 

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::Settings;
 use berth_integration::containerd::{ctr, ctr_rows};
+use berth_integration::files;
 use berth_integration::image::{Image, Layer, Packing};
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT};
-use berth_integration::process::write_script;
 use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
@@ -104,7 +104,7 @@ impl Gate {
         let program = format!("#!/bin/sh\nmkfifo {pipe}; read _ < {pipe}; exec gzip -dc\n");
         // Source: containerd, `pkg/archive/compression/compression.go`.
         for name in ["igzip", "unpigz"] {
-            write_script(&gate.bin.join(name), &program)?;
+            files::write_program(gate.bin.join(name), &program)?;
         }
         Ok(gate)
     }

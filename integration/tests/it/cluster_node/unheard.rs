@@ -11,7 +11,6 @@ use berth_integration::cni;
 use berth_integration::files;
 use berth_integration::lab::World;
 use berth_integration::node::Node;
-use berth_integration::process::write_script;
 use berth_integration::wait::{self, Look};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -44,7 +43,7 @@ exit 1
 ",
         root = root.display(),
     );
-    write_script(&plugins.join("lazy"), &script)?;
+    files::write_program(plugins.join("lazy"), &script)?;
     let kubelet = json!({ "nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "1s" });
     let berth = json!({ "cni": { "binDirs": [plugins] } });
     let (cluster, node) = pair_of(&Settings { kubelet, berth, ..Settings::default() }, &[])?;

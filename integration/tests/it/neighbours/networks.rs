@@ -11,9 +11,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings};
 use berth_integration::containerd::SOCKET;
+use berth_integration::files;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, system};
-use berth_integration::process::write_script;
 use berth_integration::vm::Feature;
 use berth_integration::{binaries, cni, components, links};
 use serde_json::{Value, json};
@@ -294,7 +294,7 @@ exec {}
         broken.display(),
         components::binary("tuning")?.display()
     );
-    write_script(&plugins.join("flaky"), &script)
+    files::write_program(plugins.join("flaky"), &script)
 }
 
 fn berth_cni(conf: &Path, plugins: &Path, cache: &Path, args: &[&str]) -> Result<()> {
