@@ -275,6 +275,8 @@ pub fn build(set: Set, mut say: impl FnMut(&str)) -> Result<()> {
         if built && fs::read_to_string(&stamp).is_ok_and(|old| old == recipe) {
             continue;
         }
+        // What is killed in the middle leaves files that are not whole, and nothing that says what they are of.
+        remove(&stamp)?;
         // A link of an earlier time must not be written through.
         component.remove()?;
         match system {
@@ -322,12 +324,7 @@ impl Component {
     }
 
     fn remove(&self) -> Result<()> {
-        for path in self.files() {
-            if path.symlink_metadata().is_ok() {
-                fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
-            }
-        }
-        Ok(())
+        self.files().try_for_each(|path| remove(&path))
     }
 
     fn link(&self, system: &System) -> Result<()> {
@@ -385,6 +382,14 @@ impl Component {
             symlink(program, self.bin_dir().join(name)).with_context(|| format!("link {name} to {program}"))
         })
     }
+}
+
+/// Removes a file or a link, which need not be there.
+fn remove(path: &Path) -> Result<()> {
+    if path.symlink_metadata().is_ok() {
+        fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// What a short command printed, without the line end.
