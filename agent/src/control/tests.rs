@@ -1,6 +1,12 @@
-use std::{os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    os::{fd::AsRawFd as _, unix::fs::PermissionsExt},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use berth_core::{config::Paths, id::ContainerId};
+use nix::sys::socket::{Shutdown, shutdown};
 use oci_spec::runtime::Spec;
 use tempfile::TempDir;
 use tokio::{
@@ -166,9 +172,10 @@ async fn the_socket_is_its_owners_and_only_one_agent_has_it() {
     let file = world.socket.with_extension("txt");
     std::fs::write(&file, "precious").unwrap();
     assert_eq!(listen(&file).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
-    // What a killed agent left is replaced.
+    // What a killed agent left is replaced. Nobody listens any more, also where a child of another test's has the socket for a moment.
     let left = world.socket.with_extension("left");
-    drop(std::os::unix::net::UnixListener::bind(&left).unwrap());
+    let killed = std::os::unix::net::UnixListener::bind(&left).unwrap();
+    shutdown(killed.as_raw_fd(), Shutdown::Both).unwrap();
     drop(listen(&left).unwrap());
 }
 
