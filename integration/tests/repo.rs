@@ -19,6 +19,8 @@ fn root() -> PathBuf {
 
 fn rust_files() -> Vec<PathBuf> {
     let listed = Command::new("git")
+        // The clone may be another user's.
+        .args(["-c", "safe.directory=*"])
         .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"])
         .current_dir(root())
         .output()
