@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{Settings, berth_output};
-use berth_integration::containerd::{CRI_PLUGINS, Release, ctr};
+use berth_integration::containerd::{CRI_PLUGINS, CRI_SERVICE, Release, ctr};
 use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::old::{self, Profiles, VERSION_1};
 use berth_integration::process::printed;
@@ -170,15 +170,21 @@ fn pods_alone(release: Release) -> Result<()> {
     node.end()
 }
 
-/// The plugins that are switched off on later versions carry the sandboxes of this one.
+/// The plugins that are switched off on later versions carry the sandboxes of this one, all but the one that the advice names.
 fn without_sandboxes() -> Result<()> {
     let mut node = Node::prepare(&Settings { containerd: Release::V2_1, ..Settings::default() })?;
+    node.containerd.stop()?;
+    node.containerd.disable(&[CRI_SERVICE]);
+    node.containerd.start_again()?;
+    node.agent.start()?;
+    node.agent.stop()?;
     node.containerd.stop()?;
     node.containerd.disable(&CRI_PLUGINS);
     node.containerd.start_again()?;
     let refused = node.agent.command()?.output()?;
     let said = String::from_utf8_lossy(&refused.stderr);
-    ensure!(!refused.status.success() && said.contains("disable io.containerd.grpc.v1.cri alone"), "{said}");
+    let advice = format!("disable {CRI_SERVICE} alone");
+    ensure!(!refused.status.success() && said.contains(&advice), "{said}");
     node.close()
 }
 
