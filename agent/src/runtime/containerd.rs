@@ -74,7 +74,8 @@ pub enum ConnectError {
     TooOld(String),
     /// Its sandbox service is not there.
     #[error(
-        "use containerd {0}: its sandbox service did not start; up to 2.1 that takes the plugins \
+        "use containerd {0}: its sandbox service did not start (`ctr plugins ls -d` shows which plugin failed, \
+         and why); up to 2.1 that takes the plugins io.containerd.podsandbox.controller.v1.podsandbox, \
          io.containerd.cri.v1.runtime and .images, so disable io.containerd.grpc.v1.cri alone"
     )]
     NoSandboxes(String),
