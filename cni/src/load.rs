@@ -13,6 +13,9 @@ use crate::config::{ConfigError, Folder, NetworkList, ParsedList, Plugin};
 /// The largest configuration file that is read, in bytes.
 pub const FILE_MAX: u64 = 1 << 20;
 
+/// How often a directory is looked at whose files go meanwhile.
+const LOOKS_MAX: usize = 10;
+
 /// Why no configuration could be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -50,6 +53,17 @@ pub enum LoadError {
     },
 }
 
+impl LoadError {
+    /// Whether nothing has the name of the file any more that it tells of. A link that leads nowhere has it.
+    fn is_of_gone(&self) -> bool {
+        let file = match self {
+            Self::Unreadable { file, .. } | Self::TooLarge(file) | Self::Invalid { file, .. } => file,
+            Self::NoConfig(_) | Self::Directory { .. } => return false,
+        };
+        fs::symlink_metadata(file).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
 impl NetworkList {
     /// Loads the default network of a directory: the first file by name.
     ///
@@ -66,27 +80,25 @@ impl NetworkList {
 /// # Errors
 /// Names the file and the reason; [`LoadError::NoConfig`] when there is no file.
 pub fn load_dir(dir: &Path, max: usize) -> Result<Vec<NetworkList>, LoadError> {
-    load_files(dir, &files_with(dir, &["conflist", "conf", "json"])?, max)
+    settled(|| {
+        let files = files_with(dir, &["conflist", "conf", "json"])?;
+        if files.is_empty() {
+            return Err(LoadError::NoConfig(dir.to_owned()));
+        }
+        files.iter().take(max).map(|file| load_file(file)).collect()
+    })
 }
 
-/// Loads the first of the files that were listed. One that has gone since is none: an add-on may have just given it another name.
-fn load_files(dir: &Path, listed: &[PathBuf], max: usize) -> Result<Vec<NetworkList>, LoadError> {
-    let mut lists = Vec::new();
-    for file in listed {
-        if lists.len() == max {
-            break;
-        }
-        match load_file(file) {
-            Err(_) if is_gone(file) => {}
-            list => lists.push(list?),
+/// Looks again when a file has gone since it was listed. An add-on may have just given it another name, by which it still comes
+/// before the others.
+fn settled<T>(mut look: impl FnMut() -> Result<T, LoadError>) -> Result<T, LoadError> {
+    for _ in 1..LOOKS_MAX {
+        match look() {
+            Err(error) if error.is_of_gone() => {}
+            result => return result,
         }
     }
-    if lists.is_empty() { Err(LoadError::NoConfig(dir.to_owned())) } else { Ok(lists) }
-}
-
-/// Whether nothing has the name of a file any more. A link that leads nowhere has it.
-fn is_gone(file: &Path) -> bool {
-    fs::symlink_metadata(file).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    look()
 }
 
 /// Loads one file, with the folder of its network beside it.
@@ -107,14 +119,10 @@ pub fn load_file(file: &Path) -> Result<NetworkList, LoadError> {
 }
 
 fn load_folder(dir: &Path) -> Result<Vec<Plugin>, LoadError> {
-    let mut plugins = Vec::new();
-    for file in files_with(dir, &["conf"])? {
-        match read(&file) {
-            Err(_) if is_gone(&file) => {}
-            bytes => plugins.push(Plugin::parse(&bytes?).map_err(|source| invalid(&file, source))?),
-        }
-    }
-    Ok(plugins)
+    files_with(dir, &["conf"])?
+        .iter()
+        .map(|file| Plugin::parse(&read(file)?).map_err(|source| invalid(file, source)))
+        .collect()
 }
 
 /// The regular files directly in `dir` with one of the extensions, sorted; none when `dir` does not exist.
@@ -132,20 +140,14 @@ fn files_with(dir: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, LoadError
         if !file.extension().is_some_and(|found| extensions.iter().any(|wanted| found == *wanted)) {
             continue;
         }
-        if is_regular(&file)? {
+        // Followed, as add-ons link their file here; a pipe would hang the reader.
+        let metadata = fs::metadata(&file).map_err(|source| unreadable(&file, source))?;
+        if metadata.is_file() {
             files.push(file);
         }
     }
     files.sort();
     Ok(files)
-}
-
-/// Whether what was listed is a file to be read. Links are followed, as add-ons link their file here; a pipe would hang the reader.
-fn is_regular(file: &Path) -> Result<bool, LoadError> {
-    match fs::metadata(file) {
-        Err(_) if is_gone(file) => Ok(false),
-        metadata => Ok(metadata.map_err(|source| unreadable(file, source))?.is_file()),
-    }
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, LoadError> {
@@ -228,18 +230,37 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_has_gone_since_it_was_listed_is_none() {
-        let dir = dir(&[("10-a.conflist", LIST)]);
-        let (gone, file) = (dir.path().join("00-gone.conflist"), dir.path().join("10-a.conflist"));
-        assert!(is_regular(&file).unwrap() && !is_regular(&gone).unwrap());
-        let lists = load_files(dir.path(), &[gone.clone(), file], 1).unwrap();
-        assert_eq!(types(&lists[0]), ["a"]);
-        let error = load_files(dir.path(), std::slice::from_ref(&gone), 1).unwrap_err();
-        assert!(matches!(error, LoadError::NoConfig(_)), "{error}");
+    fn a_file_that_goes_while_the_directory_is_read_is_looked_for_again() {
+        let other = LIST.replace("net", "other");
+        let dir = dir(&[("10-a.conflist", LIST), ("90-b.conflist", &other)]);
+        let (listed, renamed) = (dir.path().join("10-a.conflist"), dir.path().join("20-a.conflist"));
+        let mut looks = 0;
+        let list = settled(|| {
+            looks += 1;
+            if looks == 1 {
+                fs::rename(&listed, &renamed).unwrap();
+                load_file(&listed)
+            } else {
+                NetworkList::load(dir.path())
+            }
+        });
+        assert_eq!((list.unwrap().name.as_str(), looks), ("net", 2));
+        let mut looks = 0;
+        let error = settled(|| {
+            looks += 1;
+            load_file(&listed)
+        });
+        assert!(matches!(error.unwrap_err(), LoadError::Unreadable { file, .. } if file == listed));
+        assert_eq!(looks, LOOKS_MAX);
         // A link that leads nowhere is there, and hides no other.
-        std::os::unix::fs::symlink("nowhere", &gone).unwrap();
-        let error = NetworkList::load(dir.path()).unwrap_err();
-        assert!(matches!(error, LoadError::Unreadable { file, .. } if file == gone));
+        let mut looks = 0;
+        std::os::unix::fs::symlink("nowhere", &listed).unwrap();
+        let error = settled(|| {
+            looks += 1;
+            NetworkList::load(dir.path())
+        });
+        assert!(matches!(error.unwrap_err(), LoadError::Unreadable { file, .. } if file == listed));
+        assert_eq!(looks, 1);
     }
 
     #[test]
