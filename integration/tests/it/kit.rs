@@ -232,9 +232,10 @@ pub(crate) fn beside<T>(pause: Duration, mut again: impl FnMut() + Send, body: i
     })
 }
 
-/// What something takes by the time of a thread beside it that never rests, which is what others leave to it of a processor: where they
-/// leave little, that time goes as slowly as whoever is measured.
-pub(crate) fn busy_time<T>(body: impl FnOnce() -> T) -> Result<(T, Duration)> {
+/// What something would take on a machine that has nothing else to do. What it waits for by design takes so long on any machine. The rest
+/// goes by a thread beside it that never rests: that has as much of its time as others leave to it of a processor, and who is measured as well.
+pub(crate) fn busy_time<T>(waits: Duration, body: impl FnOnce() -> T) -> Result<(T, Duration)> {
+    let began = Instant::now();
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {
         let ends = Ends(&has_ended);
@@ -245,9 +246,12 @@ pub(crate) fn busy_time<T>(body: impl FnOnce() -> T) -> Result<(T, Duration)> {
             clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
         });
         let done = body();
+        let took = began.elapsed();
         drop(ends);
         let spent = never_rests.join().ok().context("the thread beside panicked")?;
-        Ok((done, spent.context("ask for the time of a thread")?.into()))
+        let spent = Duration::from(spent.context("ask for the time of a thread")?);
+        let share = spent.div_duration_f64(took).min(1.0);
+        Ok((done, took.min(waits) + took.saturating_sub(waits).mul_f64(share)))
     })
 }
 

@@ -27,7 +27,9 @@ use crate::suite::{Test, same, test};
 /// How long each of them hangs at least.
 const STALL: Duration = Duration::from_secs(30);
 /// How long the agent may take to end, on a machine that has nothing else to do.
-pub(crate) const STOP: Duration = Duration::from_secs(2);
+const STOP: Duration = Duration::from_secs(2);
+/// How much of that it waits at most, for work that hangs and for its log (`STOP_WITHIN` and `END_WITHIN` of the agent).
+const WAITS: Duration = Duration::from_millis(1500);
 /// How many processes may hang for one pod (`PER_POD` of the agent).
 const PER_POD: usize = 4;
 /// Processor time of an agent that waits, in clock ticks of a hundredth of a second, over [`AT_REST`].
@@ -89,10 +91,15 @@ fn processes(hanging: &[Value]) -> BTreeSet<u64> {
 
 /// Stops the agent, which has to be quick about it.
 pub(crate) fn stop(node: &mut Node) -> Result<()> {
-    let (stopped, took) = busy_time(|| node.agent.stop())?;
-    stopped?;
+    in_time(|| node.agent.stop())
+}
+
+/// Waits for the end of an agent, which has to be quick about it.
+pub(crate) fn in_time<T>(end: impl FnOnce() -> Result<T>) -> Result<T> {
+    let (ended, took) = busy_time(WAITS, end)?;
+    let ended = ended?;
     ensure!(took < STOP, "the agent took {took:?} to end");
-    Ok(())
+    Ok(ended)
 }
 
 /// Clock ticks that the agent has used.
@@ -391,12 +398,9 @@ fn terminate(agent: &mut Child) -> Result<()> {
 }
 
 fn ends_soon(agent: &mut Child) -> Result<ExitStatus> {
-    let (ended, took) = busy_time(|| {
+    in_time(|| {
         wait::until("the agent to end", POD_LIMIT, || {
             Ok(agent.try_wait()?.map_or_else(|| Look::NotYet("it runs".to_owned()), Look::Ready))
         })
-    })?;
-    let status = ended?;
-    ensure!(took < STOP, "the agent took {took:?} to end");
-    Ok(status)
+    })
 }
