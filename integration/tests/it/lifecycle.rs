@@ -9,6 +9,7 @@ use berth_integration::containerd::ctr_rows;
 use berth_integration::http;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::vm::Feature;
+use berth_integration::wait::{self, Look};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -140,42 +141,41 @@ fn sharing(name: &str, script: &str, more: Value) -> Value {
     shell(name, script, with(mounts, more))
 }
 
-/// When the process of a container was made, in the kernel's ticks.
-fn made_at(pod: &PodState, container: &str) -> Result<u64> {
-    let path = format!("/proc/{}/stat", task_pid(pod.container_id(container)?)?);
-    let stat = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    fields.nth(19).with_context(|| format!("no start in {stat}"))?.parse().context("a number of ticks")
-}
-
-/// Of two containers that run beside each other, either may be the first to write, whichever was started first.
+/// Of two containers that run beside each other either may be the first to write, whichever was started first: each notes when its process
+/// was made, as the kernel tells it (`starttime` of proc_pid_stat(5)).
 fn order() -> Result<()> {
+    /// How long an init container takes that ends, in the kernel's ticks.
+    const TAKES: u64 = 50;
     let node = Node::start()?;
-    let forever = "exec sleep infinity";
-    let side = format!("echo side >> /shared/order; {forever}");
-    let main = format!("cp /shared/order /shared/seen; {forever}");
-    let second = "until grep -qx side /shared/order; do sleep 0.1; done; echo second >> /shared/order";
+    let container = |name: &str, then: &str, more: Value| {
+        let script = format!("cut -d ' ' -f 22 /proc/1/stat > /shared/{name}; {then}");
+        sharing(name, &script, more)
+    };
+    let (ends, forever) = ("sleep 0.5", "exec sleep infinity");
     node.apply(
         "order",
         &pod(
             "order",
             json!({
                 "initContainers": [
-                    sharing("first", "sleep 1; echo first >> /shared/order", json!({})),
-                    sharing("side", &side, json!({ "restartPolicy": "Always" })),
-                    sharing("second", second, json!({})),
+                    container("first", ends, json!({})),
+                    container("side", forever, json!({ "restartPolicy": "Always" })),
+                    container("second", ends, json!({})),
                 ],
-                "containers": [sharing("main", &main, json!({})), shell("other", forever, json!({}))],
+                "containers": [container("main", forever, json!({})), container("other", forever, json!({}))],
                 "volumes": [{ "name": SHARED, "emptyDir": {} }],
             }),
         ),
     )?;
     let order = node.ready("order")?;
-    eventually("what main found", &"first side second".to_owned(), || {
-        Ok(inside(&order, "cat /shared/seen 2>/dev/null || true")?.replace('\n', " "))
+    let made = wait::until("all containers to note when they were made", SOON, || {
+        let text = inside(&order, "cd /shared; cat first side second main other 2>/dev/null || true")?;
+        let made = text.lines().map(str::parse).collect::<Result<Vec<u64>, _>>()?;
+        Ok(<[u64; 5]>::try_from(made).map_or(Look::NotYet(text), Look::Ready))
     })?;
-    let made = [made_at(&order, "main")?, made_at(&order, "other")?];
-    ensure!(made.is_sorted(), "the second of the containers was made before the first: {made:?}");
+    let [first, side, second, main, other] = made;
+    let is_in_order = first + TAKES <= side && side <= second && second + TAKES <= main && main <= other;
+    ensure!(is_in_order, "first, side, second, main and other were made at {made:?}");
     ensure!(order.holds("Initialized"), "not Initialized: {order}");
     node.end()
 }
@@ -370,11 +370,8 @@ fn exec_ends() -> Result<()> {
         nix::unistd::Pid::from_raw(i32::try_from(pid)?),
         nix::sys::signal::Signal::SIGKILL,
     )?;
-    berth_integration::wait::until("the session to end", SOON, || {
-        Ok(session.try_wait()?.map_or_else(
-            || berth_integration::wait::Look::NotYet("running".to_owned()),
-            |_| berth_integration::wait::Look::Ready(()),
-        ))
+    wait::until("the session to end", SOON, || {
+        Ok(session.try_wait()?.map_or_else(|| Look::NotYet("running".to_owned()), |_| Look::Ready(())))
     })?;
     let again = node.wait("short", "restarted", POD_LIMIT, |pod: &PodState| pod.restarts("main") == 1)?;
     let last = &again.container("main")["lastState"]["terminated"];
