@@ -99,8 +99,10 @@ mod tests {
         let path = dir.path().join("lock");
         let open = || File::options().write(true).create(true).truncate(false).open(&path).unwrap();
         let held = exclusive(open()).unwrap();
+        let began = Instant::now();
         let (_file, refused) = exclusive(open()).unwrap_err();
         assert_eq!(refused, Errno::EWOULDBLOCK, "somebody has it");
+        assert!(began.elapsed() >= OUTLIVES_WITHIN, "it was not waited for");
         thread::scope(|scope| {
             let waiting = scope.spawn(|| exclusive_within(open(), ORPHANED_WITHIN).map(drop));
             drop(held);
