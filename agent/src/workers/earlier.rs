@@ -17,7 +17,7 @@ use super::record::{Busy, WorkerState, busy, look};
 
 /// How long those that are killed may take to end at the start of an agent, all together. What is left then hangs in the
 /// kernel.
-const END_WITHIN: Duration = Duration::from_millis(500);
+pub(super) const END_WITHIN: Duration = Duration::from_millis(500);
 
 /// One that hangs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -188,8 +188,11 @@ async fn the_next_agent_ends_what_it_finds_and_sweeps_stale_records() {
     let process = workers.hanging("a")[0].process;
     fs::write(run.path().join("workers/stale"), "{").unwrap();
 
+    let began = Instant::now();
     let next = open(&run);
-    // It was killed, and is shown until it has ended.
+    let waited = began.elapsed();
+    // It was killed, and its end was waited for. One that a busy machine does not let end in time is shown until it has.
+    assert!(next.hanging("a").is_empty() || waited >= earlier::END_WITHIN, "it is shown after {waited:?}");
     until(|| next.hanging("a").is_empty()).await;
     assert!(!run.path().join("workers/stale").exists());
     let process = Pid::from_raw(i32::try_from(process).unwrap());
