@@ -20,6 +20,11 @@ const LONG: Duration = Duration::from_secs(60);
 /// Bytes that come at once.
 const FRAME: usize = 64 << 10;
 
+/// What an answer without end comes to, and how often a server answers: far more than a client takes and asks. One that has no bound finds
+/// the server silent then, else a test whose clock stands still meanwhile would never fail.
+const ENDLESS_BYTES: usize = 256 << 20;
+const ANSWERS_MAX: usize = 2000;
+
 /// What a request is answered with.
 #[derive(Clone)]
 enum Reply {
@@ -83,6 +88,9 @@ impl Server {
     }
 
     async fn answer(&self, query: &str) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+        if self.0.lock().unwrap().asked.len() >= ANSWERS_MAX {
+            return std::future::pending().await;
+        }
         let reply = {
             let mut talk = self.0.lock().unwrap();
             talk.asked.push((asked(query), Instant::now()));
@@ -104,7 +112,10 @@ impl Server {
                 tokio::time::sleep(after).await;
                 (200, stream::iter(pieces(vec![value.to_string()])).boxed())
             }
-            Reply::Endless(piece) => (200, stream::repeat(Bytes::from(piece)).boxed()),
+            Reply::Endless(piece) => {
+                let pieces = stream::repeat(Bytes::from(piece)).take(ENDLESS_BYTES / piece.len());
+                (200, pieces.chain(stream::pending()).boxed())
+            }
             Reply::Trickles(lines, again) => {
                 let trickle = stream::repeat(Bytes::from(format!("{again}\n"))).then(|line| async move {
                     tokio::time::sleep(TRICKLE).await;
