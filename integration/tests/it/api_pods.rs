@@ -105,12 +105,13 @@ pub(crate) fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
     Ok(audit)
 }
 
-/// How often the agent has said, before this patch of a status arrived, that one of the same pod was not answered, or refused: it is sent
-/// again, whatever the server made of it.
+/// How often the agent has said, before this patch of a status arrived, that one of the same pod was not answered: it is sent again,
+/// whatever the server made of it. What was answered is not, also where the agent makes nothing of the answer.
 fn unheard(patch: &AuditEvent) -> Result<usize> {
     let arrived: Timestamp = patch.request_received_timestamp.parse()?;
     let failed = format!(
-        "request to the API server failed pod=default/{} what=\"patch the status of a pod\"",
+        "request to the API server failed pod=default/{} what=\"patch the status of a pod\" \
+         error=no answer of the API server",
         patch.name()
     );
     let times = said_at(&World::here()?.root().join("agent/agent.log"), &failed)?;
