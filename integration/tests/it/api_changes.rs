@@ -137,21 +137,22 @@ fn latest(told: &Value) -> Option<Timestamp> {
 }
 
 /// Requests of the node come at one in a second. Each has its turn after what it tells of in a field, and arrives after its turn, by however
-/// much: of those that tell of something since a moment, each arrives a second after that for every one that came before it, or later.
+/// much: of those that tell of something since a moment, each arrives a second after that for every one that came before it, or later. So many
+/// at least tell of a time.
 fn is_one_in_a_second(audit: &[AuditEvent], verb: &str, kind: &str, field: &str, least: usize) -> Result<()> {
     let mut requests = Vec::new();
     for event in audit.iter().filter(|event| event.is_by_node(NODE_NAME) && event.is(verb, kind)) {
         let sent =
             event.request_object.as_ref().with_context(|| format!("{verb} {kind} without an object"))?;
         let arrived: Timestamp = event.request_received_timestamp.parse()?;
-        requests.push((arrived, latest(&sent[field])));
+        requests.extend(latest(&sent[field]).map(|tells_of| (arrived, tells_of)));
     }
     requests.sort();
     ensure!(requests.len() >= least, "{verb} {kind}: {requests:?}");
-    for since in requests.iter().filter_map(|(_, tells_of)| *tells_of) {
-        let later = requests.iter().filter(|(_, tells_of)| tells_of.is_some_and(|at| at >= since));
+    for (_, since) in &requests {
+        let later = requests.iter().filter(|(_, tells_of)| tells_of >= since);
         for (before_it, (arrived, _)) in (0..).zip(later) {
-            let due = since + SignedDuration::from_secs(before_it);
+            let due = *since + SignedDuration::from_secs(before_it);
             ensure!(*arrived >= due, "{verb} {kind} at {arrived}, not before {due}: {requests:?}");
         }
     }
