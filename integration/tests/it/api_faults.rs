@@ -382,11 +382,11 @@ fn flood() -> Result<()> {
         "flood: told in {told:?}, done after {all:?}; static pods took {usual:?} before and {during:?} meanwhile; \
          {rss} KiB before and {peak} KiB at most"
     ));
-    // A flood that holds pods up is felt by all of them. Any of them may take long for reasons of the machine: starts wait for the kernel,
+    // A flood that holds pods up is felt by most of them. Any of them may take long for reasons of the machine: starts wait for the kernel,
     // which has other labs to end.
-    let soonest = *during.iter().min().context("no pod was started")?;
     let most = usual * 4 + Duration::from_secs(1);
-    ensure!(soonest <= most, "every static pod took longer: {during:?}, and {usual:?} before");
+    let late = during.iter().filter(|took| **took > most).count();
+    ensure!(late * 2 < during.len(), "{late} static pods took longer: {during:?}, and {usual:?} before");
     ensure!(peak < rss + GROWTH_KIB, "{rss} KiB grew to {peak} KiB");
     let now = running(&node)?;
     ensure!(before.iter().all(|pod| now.contains(pod)), "{before:?} became {now:?}");
