@@ -1,6 +1,6 @@
 //! What a node asks of the API server: all that it needs, and nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
@@ -31,11 +31,15 @@ fn shape(event: &AuditEvent) -> String {
 }
 
 /// Whether this counts as a request: a watch when it begins, everything else when it is answered. What is asked too early is asked
-/// again, and [`is_well_behaved`] has looked at it; so is what the server has no time for.
+/// again, and [`is_well_behaved`] has looked at it.
 fn counts(event: &AuditEvent) -> bool {
     let stage = if event.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
-    let is_put_off = event.code() == 429 || event.code() >= 500;
-    event.stage == stage && !event.is_refused() && !is_put_off
+    event.stage == stage && !event.is_refused()
+}
+
+/// Whether the server has no time for it: it is asked again.
+fn is_put_off(event: &AuditEvent) -> bool {
+    event.code() == 429 || event.code() >= 500
 }
 
 fn needed() -> Result<()> {
@@ -67,9 +71,13 @@ fn needed() -> Result<()> {
     gone(&cluster, "web")?;
     node.end()?;
     let audit = is_well_behaved(&cluster)?;
-    let mut asked: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut asked, mut put_off) = (BTreeMap::<String, usize>::new(), BTreeSet::new());
     for event in audit.iter().filter(|event| event.is_by_node(NODE_NAME) && counts(event)) {
-        *asked.entry(shape(event)).or_default() += 1;
+        if is_put_off(event) {
+            put_off.insert(shape(event));
+        } else {
+            *asked.entry(shape(event)).or_default() += 1;
+        }
     }
     // Each of these is asked for as often as something of it has changed, or for a time.
     let often =
@@ -77,7 +85,8 @@ fn needed() -> Result<()> {
     for what in often {
         ensure!(asked.remove(what).is_some(), "no {what}");
     }
-    asked.remove(&format!("patch nodes/status /{NODE_NAME}"));
+    let status = format!("patch nodes/status /{NODE_NAME}");
+    asked.remove(&status);
     let once = [
         "create csinodes /lab",
         "create leases kube-node-lease/lab",
@@ -92,6 +101,8 @@ fn needed() -> Result<()> {
         "watch services /",
     ];
     same("what was asked once", asked, once.map(|what| (what.to_owned(), 1)).into())?;
+    put_off.retain(|what| *what != status && !often.into_iter().chain(once).any(|known| known == what));
+    same("what else the server had no time for", put_off, BTreeSet::new())?;
     // Of pods those alone that are bound to it.
     let of_pods = audit.iter().filter(|event| event.is_by_node(NODE_NAME) && event.is("watch", "pods"));
     for event in of_pods {
