@@ -165,12 +165,13 @@ impl Iptables {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, process::Command};
+    use std::{fs, path::Path};
 
     use tempfile::TempDir;
     use tokio::time::timeout;
 
     use super::*;
+    use crate::written::write_program;
 
     /// A program that keeps chains and rules as files, as iptables answers.
     const FAKE: &str = r#"#!/bin/sh
@@ -186,18 +187,11 @@ case $operation in
 esac
 "#;
 
-    /// By another process: a program that this one has open for writing cannot be run.
-    fn write(program: &str, text: &str) {
-        let script = r#"printf %s "$2" >"$1" && chmod 755 "$1""#;
-        let status = Command::new("/bin/sh").args(["-c", script, "sh", program, text]).status();
-        assert!(status.unwrap().success());
-    }
-
     fn fake(family: Family) -> (TempDir, Iptables) {
         let dir = TempDir::new().unwrap();
         fs::create_dir(dir.path().join("state")).unwrap();
         let program = dir.path().join(family.program());
-        write(&program.display().to_string(), FAKE);
+        write_program(&program, FAKE);
         (dir, Iptables { program: program.display().to_string(), ..Iptables::of(family) })
     }
 
@@ -265,7 +259,7 @@ esac
         let held = dir.path().join("held");
         fs::write(&held, "").unwrap();
         let fake = FAKE.replacen('\n', "\ntest ! -e \"$(dirname \"$0\")/held\" || exit 4\n", 1);
-        write(&iptables.program, &fake);
+        write_program(Path::new(&iptables.program), &fake);
         assert_eq!(iptables.is_there(&PRESENT).await.unwrap(), Answer::Unknown);
         let keeping = tokio::spawn(iptables.clone().keep(Duration::from_millis(10)));
         sleep(Duration::from_millis(100)).await;

@@ -47,3 +47,5 @@ mod sys;
 pub mod view;
 pub mod volumes;
 pub mod workers;
+#[cfg(test)]
+mod written;

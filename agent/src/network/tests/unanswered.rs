@@ -1,7 +1,5 @@
 //! Plugins that do not answer STATUS.
 
-use std::os::unix::fs::PermissionsExt as _;
-
 use berth_core::{derived::network::upkeep::UNHEARD_AFTER, event::Event};
 use tokio::{
     sync::mpsc,
@@ -9,6 +7,7 @@ use tokio::{
 };
 
 use super::*;
+use crate::written::write_program;
 
 /// Far longer than it takes to see a change.
 const SEEN_WITHIN: Duration = Duration::from_secs(1);
@@ -17,10 +16,8 @@ const SEEN_WITHIN: Duration = Duration::from_secs(1);
 fn install(dir: &Path, bin: &str, plugin: &str, then: &str) {
     let bin = dir.join(bin);
     fs::create_dir_all(&bin).unwrap();
-    let path = bin.join(plugin);
     let script = format!("#!/bin/sh\ncat > /dev/null\necho {plugin} >> {}/asked\n{then}\n", dir.display());
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&bin.join(plugin), &script);
 }
 
 /// Makes this plugin the network.
