@@ -57,4 +57,19 @@ mod tests {
         });
         assert_eq!(value.unwrap(), 3);
     }
+
+    #[test]
+    fn the_last_look_begins_when_the_time_is_up() {
+        let limit = Duration::from_millis(10);
+        let mut looks = 0;
+        let value = until("a look that begins late", limit, || {
+            looks += 1;
+            if looks == 1 {
+                std::thread::sleep(2 * limit);
+                return Ok(Look::NotYet("the first takes too long".to_owned()));
+            }
+            Ok(Look::Ready(looks))
+        });
+        assert_eq!(value.unwrap(), 2);
+    }
 }
