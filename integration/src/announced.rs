@@ -1,7 +1,6 @@
 //! An OCI runtime that tells of each call, and in which a call can be held: what happens meanwhile falls inside it.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -80,10 +79,7 @@ impl Announced {
     /// # Errors
     /// The calls cannot be read.
     pub fn calls(&self, command: &str, container: &str) -> Result<usize> {
-        let calls = match fs::read_to_string(self.dir.join("calls")) {
-            Err(failure) if failure.kind() == ErrorKind::NotFound => return Ok(0),
-            calls => calls.with_context(|| format!("read the calls in {}", self.dir.display()))?,
-        };
+        let calls = files::read_if_there(self.dir.join("calls"))?.unwrap_or_default();
         let words = |call: &str| call.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let of = |call: &Vec<String>| call[0] == command && call.iter().any(|word| word == container);
         Ok(calls.lines().map(words).filter(of).count())

@@ -1,11 +1,11 @@
 //! Where the control groups of this machine are, on version 1 and 2.
 
-use std::fs::{self, DirEntry};
-use std::io::{self, ErrorKind};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use nix::libc::ENODEV;
+
+use crate::files;
 
 const ROOT: &str = "/sys/fs/cgroup";
 
@@ -131,9 +131,9 @@ impl Group {
         let mut dirs = vec![top.clone()];
         while let Some(dir) = dirs.pop() {
             let path = dir.join("cgroup.procs");
-            let text = match fs::read_to_string(&path) {
-                Err(failure) if dir != top && is_gone(&failure) => continue,
-                text => text.with_context(|| format!("read {}", path.display()))?,
+            let Some(text) = files::read_if_there(&path)? else {
+                ensure!(dir != top, "there is no {}", path.display());
+                continue;
             };
             for line in text.lines() {
                 found.push(line.parse::<u32>().with_context(|| format!("{line:?} in {}", path.display()))?);
@@ -236,17 +236,7 @@ impl Group {
 
 /// The groups directly below one; none of one that goes meanwhile.
 fn below(dir: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<DirEntry>>>);
-    let entries = match entries {
-        Err(failure) if is_gone(&failure) => Vec::new(),
-        entries => entries.with_context(|| format!("list {}", dir.display()))?,
-    };
-    Ok(entries.iter().map(DirEntry::path).filter(|path| path.is_dir()).collect())
-}
-
-/// Whether a group went before it was looked for, or before what was opened of it was read.
-fn is_gone(failure: &io::Error) -> bool {
-    failure.kind() == ErrorKind::NotFound || failure.raw_os_error() == Some(ENODEV)
+    Ok(files::list_if_there(dir)?.into_iter().filter(|path| path.is_dir()).collect())
 }
 
 /// A bound as the kernel writes it; version 1 writes none as -1, or as the most pages that a number holds.

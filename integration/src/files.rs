@@ -1,10 +1,12 @@
 //! Files and directories, with failures that name them.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, DirEntry, File, Permissions};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use nix::libc::{ENODEV, ESRCH};
 
 /// What a text file holds.
 ///
@@ -80,6 +82,40 @@ pub fn list(dir: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let failed = || format!("list {}", dir.display());
     let entries = fs::read_dir(dir).with_context(failed)?;
     entries.map(|entry| Ok(entry.with_context(failed)?.path())).collect()
+}
+
+/// What was read, unless it is gone, or has gone while it was open.
+///
+/// # Errors
+/// Every other failure.
+pub fn there<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(failure) if failure.kind() == ErrorKind::NotFound => Ok(None),
+        // Of a cgroup or a process of which something is open.
+        Err(failure) if matches!(failure.raw_os_error(), Some(ENODEV | ESRCH)) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// What a text file holds that may be gone.
+///
+/// # Errors
+/// It is there and cannot be read.
+pub fn read_if_there(file: impl AsRef<Path>) -> Result<Option<String>> {
+    let file = file.as_ref();
+    there(fs::read_to_string(file)).with_context(|| format!("read {}", file.display()))
+}
+
+/// The paths of what is in a directory; none of one that is gone, or goes between its opening and its reading.
+///
+/// # Errors
+/// It is there and cannot be listed.
+pub fn list_if_there(dir: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
+    let dir = dir.as_ref();
+    let entries = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<DirEntry>>>);
+    let entries = there(entries).with_context(|| format!("list {}", dir.display()))?;
+    Ok(entries.iter().flatten().map(DirEntry::path).collect())
 }
 
 /// The kernel's table of the mounts that this process sees.

@@ -1,11 +1,10 @@
 //! What pods that are gone left on their node.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirEntry};
-use std::io::{self, ErrorKind};
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::Value;
 
 use super::cgroups::of_class;
@@ -149,14 +148,8 @@ fn rules() -> Result<Vec<String>> {
     Ok(table.lines().filter(of_a_pod).map(|rule| format!("rule {rule}")).collect())
 }
 
-/// None of a directory that is not there, or goes between its opening and its reading.
 fn entries(dir: &Path) -> Result<Vec<String>> {
-    let list = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<DirEntry>>>);
-    let list = match list {
-        Err(failure) if failure.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        list => list.with_context(|| format!("read {}", dir.display()))?,
-    };
-    Ok(list.iter().map(|entry| format!("file {}", entry.path().display())).collect())
+    Ok(files::list_if_there(dir)?.iter().map(|path| format!("file {}", path.display())).collect())
 }
 
 /// Files of host-local that are not leases, and bundles that containerd was removing when it was killed: it hides them first

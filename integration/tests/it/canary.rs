@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs, io};
+use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use berth_integration::files::{list_if_there, read_if_there, there};
 use berth_integration::lab::World;
 use berth_integration::node::Node;
 use berth_integration::wait::{self, Look};
@@ -57,10 +58,7 @@ impl Canary {
                 there(fs::symlink_metadata(&path)).with_context(|| format!("look at {}", path.display()))?;
             let Some(meta) = meta.filter(|_| !is_left_out(&path)) else { continue };
             if meta.is_dir() {
-                // One that goes between its opening and its reading has no entries.
-                let entries = fs::read_dir(&path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-                let entries = there(entries).with_context(|| format!("list {}", path.display()))?;
-                open.extend(entries.into_iter().flatten().map(|entry| entry.path()));
+                open.extend(list_if_there(&path)?);
             } else if meta.is_file() {
                 let bytes = there(fs::read(&path)).with_context(|| format!("read {}", path.display()))?;
                 looked_at += 1;
@@ -81,13 +79,8 @@ impl Canary {
                 let bytes = there(fs::read(&path)).with_context(|| format!("read {path}"))?;
                 found.extend(bytes.filter(|bytes| self.is_in(bytes)).map(|_| path));
             }
-            let threads = format!("/proc/{pid}/task");
-            let threads = there(fs::read_dir(&threads)).with_context(|| format!("list {threads}"))?;
-            for thread in threads.into_iter().flatten().flatten() {
-                let path = thread.path().join("children");
-                let children = there(fs::read_to_string(&path));
-                let children =
-                    children.with_context(|| format!("read {}", path.display()))?.unwrap_or_default();
+            for thread in list_if_there(format!("/proc/{pid}/task"))? {
+                let children = read_if_there(thread.join("children"))?.unwrap_or_default();
                 open.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
             }
         }
@@ -112,17 +105,6 @@ pub(crate) fn is_in_no_core_dump(node: &mut Node) -> Result<()> {
     })?;
     ensure!(ended.signal() == Some(Signal::SIGABRT as i32) && !ended.core_dumped(), "it ended with {ended}");
     node.agent.start()
-}
-
-/// What was read, unless it is gone.
-fn there<T>(read: io::Result<T>) -> io::Result<Option<T>> {
-    match read {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        // Of a process that has ended (`ESRCH`).
-        Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// Every form is found, wherever the secret begins.

@@ -1,13 +1,13 @@
 //! Images that a registry gives to those alone who have an account.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, ROOT_DIR, STATE_DIR, Settings};
 use berth_integration::cluster::{self, Cluster};
 use berth_integration::containerd::ctr;
+use berth_integration::files;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::registry::ACCOUNT;
@@ -109,16 +109,8 @@ fn told(cluster: &Cluster, pod: &str, reason: &str) -> Result<Vec<String>> {
 /// Records of images that were pulled.
 fn records() -> Result<Vec<String>> {
     let dir = Path::new(ROOT_DIR).join("image_manager/pulled");
-    let mut records = Vec::new();
-    for file in fs::read_dir(&dir).with_context(|| format!("read {}", dir.display()))? {
-        let path = file?.path();
-        match fs::read_to_string(&path) {
-            // It may go between the two looks.
-            Err(failure) if failure.kind() == ErrorKind::NotFound => {}
-            record => records.push(record.with_context(|| format!("read {}", path.display()))?),
-        }
-    }
-    Ok(records)
+    // One may go between the two looks.
+    files::list(dir)?.iter().filter_map(|path| files::read_if_there(path).transpose()).collect()
 }
 
 /// The account of a registry is told to the host that `hosts.toml` names in its place.

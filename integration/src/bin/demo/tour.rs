@@ -1,7 +1,5 @@
 //! Starts the examples and shows what became of them.
 
-use std::fs::{self, DirEntry};
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
@@ -10,8 +8,7 @@ use berth_integration::node::cgroups::of_class;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::vm::{self, Feature};
 use berth_integration::wait::{self, Look};
-use berth_integration::{agent, cgroup, components, containerd, http};
-use nix::libc::ENODEV;
+use berth_integration::{agent, cgroup, components, containerd, files, http};
 
 const WEB: &str = "web";
 const ONCE: &str = "once";
@@ -47,12 +44,10 @@ pub(crate) fn show(node: &Node) -> Result<()> {
 fn apply_examples(node: &Node) -> Result<Vec<String>> {
     println!("starting the pods of examples/");
     let mut names = Vec::new();
-    for entry in fs::read_dir(components::workspace().join("examples")).context("list the examples")? {
-        let path = entry?.path();
+    for path in files::list(components::workspace().join("examples"))? {
         if path.extension().is_some_and(|extension| extension == "yaml") {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let manifest = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-            node.apply(&name, &manifest)?;
+            node.apply(&name, &files::read(&path)?)?;
             names.push(name);
         }
     }
@@ -85,31 +80,18 @@ fn cgroups(dir: &Path, depth: usize) -> Result<()> {
     // What the kernel shows for "no limit".
     const UNLIMITED: u64 = i64::MAX as u64 / 4096 * 4096;
     let file = if cgroup::is_unified() { "memory.max" } else { "memory.limit_in_bytes" };
-    let groups = there(fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<DirEntry>>>));
-    let mut groups = groups.with_context(|| format!("list {}", dir.display()))?.unwrap_or_default();
-    groups.sort_by_key(DirEntry::file_name);
-    for group in groups.iter().filter(|group| group.path().is_dir()) {
-        let bound = group.path().join(file);
-        let bytes = there(fs::read_to_string(&bound)).with_context(|| format!("read {}", bound.display()))?;
-        let Some(bytes) = bytes else { continue };
+    let mut groups = files::list_if_there(dir)?;
+    groups.sort();
+    for group in groups.iter().filter(|group| group.is_dir()) {
+        let Some(bytes) = files::read_if_there(group.join(file))? else { continue };
         let limit = match bytes.trim() {
             "max" => UNLIMITED,
             bytes => bytes.parse().context("a limit is no number")?,
         };
         let limit = if limit >= UNLIMITED { String::new() } else { format!("  limit {} MiB", limit >> 20) };
-        println!("{:indent$}{}{limit}", "", group.file_name().to_string_lossy(), indent = depth * 2);
-        cgroups(&group.path(), depth + 1)?;
+        let name = group.file_name().unwrap_or_default().to_string_lossy();
+        println!("{:indent$}{name}{limit}", "", indent = depth * 2);
+        cgroups(group, depth + 1)?;
     }
     Ok(())
-}
-
-/// What was read of a cgroup, unless that is gone.
-fn there<T>(read: io::Result<T>) -> io::Result<Option<T>> {
-    match read {
-        Ok(value) => Ok(Some(value)),
-        Err(gone) if gone.kind() == io::ErrorKind::NotFound || gone.raw_os_error() == Some(ENODEV) => {
-            Ok(None)
-        }
-        Err(failure) => Err(failure),
-    }
 }

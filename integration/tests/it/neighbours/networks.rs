@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -211,7 +210,7 @@ impl Leftover {
             let mine = |line: &String| line.contains(&self.id) || line.contains(&self.id[..20]);
             let mut left: Vec<_> = seen(&others.leases)?.into_iter().filter(mine).collect();
             for dir in [Path::new(STATE_DIR).join("netns"), Path::new(ROOT_DIR).join("berth/attachments")] {
-                left.extend(files(&dir)?.into_iter().filter(mine));
+                left.extend(contents(&dir)?.into_iter().filter(mine));
             }
             Ok(left)
         })
@@ -227,16 +226,11 @@ fn serves(name: &str) -> String {
 /// Everything that runtimes share, a line for each.
 fn seen(leases: &Path) -> Result<BTreeSet<String>> {
     let mut seen: BTreeSet<String> = links::names()?.into_iter().map(|name| format!("link {name}")).collect();
-    for entry in fs::read_dir("/run/netns")? {
-        let path = entry?.path();
-        match fs::metadata(&path) {
-            // It may go between the two looks.
-            Err(failure) if failure.kind() == ErrorKind::NotFound => {}
-            found => {
-                let found = found.with_context(|| format!("look at {}", path.display()))?;
-                seen.insert(format!("netns {} {}", path.display(), found.ino()));
-            }
-        }
+    for path in files::list("/run/netns")? {
+        // It may go between the two looks.
+        let found =
+            files::there(fs::metadata(&path)).with_context(|| format!("look at {}", path.display()))?;
+        seen.extend(found.map(|found| format!("netns {} {}", path.display(), found.ino())));
     }
     for rule in system("iptables-save", &[])?.lines().filter(|line| !line.starts_with('#')) {
         seen.insert(format!("rule {}", rule.split(" [").next().unwrap_or(rule)));
@@ -244,28 +238,23 @@ fn seen(leases: &Path) -> Result<BTreeSet<String>> {
     let dirs = ["results", "attachments"].map(|name| Path::new(CACHE).join(name)).into_iter();
     for dir in dirs.chain([leases.join(cni::NETWORK), Path::new(second::ROOT_DIR).join("berth/attachments")])
     {
-        seen.extend(files(&dir)?);
+        seen.extend(contents(&dir)?);
     }
     Ok(seen)
 }
 
 /// Files with their content, but for host-local's own.
-fn files(dir: &Path) -> Result<Vec<String>> {
-    let entries = match fs::read_dir(dir) {
-        Err(missing) if missing.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
+fn contents(dir: &Path) -> Result<Vec<String>> {
+    let mut contents = Vec::new();
+    for path in files::list_if_there(dir)? {
         let name = path.display().to_string();
         if !name.ends_with("/lock") && !name.contains("/last_reserved_ip.") {
             // It may go between the two looks.
             let content = fs::read(&path).unwrap_or_default();
-            files.push(format!("file {name}: {}", String::from_utf8_lossy(&content)));
+            contents.push(format!("file {name}: {}", String::from_utf8_lossy(&content)));
         }
     }
-    Ok(files)
+    Ok(contents)
 }
 
 fn make_namespace(path: &Path) -> Result<()> {
