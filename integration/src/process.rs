@@ -1,4 +1,4 @@
-//! A started component: its process, its log, and its end; commands that are run to their end, and scripts.
+//! A started component: its process, its log, and its end; and commands that are run to their end.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

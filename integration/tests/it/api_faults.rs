@@ -1,6 +1,5 @@
 //! An API server that refuses, fails, dawdles, breaks off and lies, and what its node makes of that.
 
-use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -200,7 +199,7 @@ const FAILED: [&str; 2] =
 /// Lines of the agent's log from a place on that say of the watch of pods that it failed. What else may be wrong on a busy machine is in
 /// none.
 fn failures(node: &Node, from: usize) -> Result<Vec<String>> {
-    let log = fs::read_to_string(node.agent.log()).context("read the agent's log")?;
+    let log = files::read(node.agent.log())?;
     let says = |line: &&str| FAILED.iter().any(|words| line.contains(words));
     Ok(log[from..].lines().filter(says).map(str::to_owned).collect())
 }
@@ -277,7 +276,7 @@ fn watches() -> Result<()> {
 /// A line of the agent's own state, in kibibytes.
 fn memory(node: &Node, field: &str) -> Result<u64> {
     let pid = node.agent.pid().context("no agent")?;
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).context("read the agent's state")?;
+    let status = files::read(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     Ok(line.and_then(|line| line.split_whitespace().next()).context("no such field")?.parse()?)
 }

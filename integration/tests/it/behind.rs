@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -78,7 +77,7 @@ fn cgroup_values(node: &Node, web: &PodState) -> Result<()> {
     for (file, controller, value) in changes {
         let made = group.read(file)?;
         ensure!(made != value, "{file} is {made} already");
-        files::write(group.dir(controller).join(file), value).with_context(|| format!("change {file}"))?;
+        files::write(group.dir(controller).join(file), value)?;
         eventually(&format!("{file} to be written again"), &made, || group.read(file))?;
     }
     Ok(())
@@ -92,7 +91,7 @@ fn volumes_and_files(web: &PodState) -> Result<()> {
     umount2(&volume("memory"), MntFlags::MNT_DETACH).context("unmount the memory volume")?;
     eventually("the memory volume to be mounted again", &true, || is_mounted(&volume("memory")))?;
 
-    files::remove_dir(volume("data")).context("remove the volume")?;
+    files::remove_dir(volume("data"))?;
     let mode = || Ok(fs::metadata(volume("data")).ok().map(|found| found.permissions().mode() & 0o7777));
     eventually("the volume to be there again", &Some(0o777), mode)?;
 
@@ -103,7 +102,7 @@ fn volumes_and_files(web: &PodState) -> Result<()> {
     let made = read();
     same("files", made.len(), 3)?;
     for name in made.keys() {
-        files::remove(dir.join(name)).with_context(|| format!("remove {name}"))?;
+        files::remove(dir.join(name))?;
         eventually(&format!("{name} to be written again"), &made, || Ok(read()))?;
     }
     Ok(())
@@ -160,11 +159,11 @@ fn killed() -> Result<()> {
     node.apply("web", &pod("web", json!({ "containers": [shell("main", "sleep infinity", json!({}))] })))?;
     let web = node.ready("web")?;
     let hosts = Path::new(ROOT_DIR).join("pods").join(web.uid()).join("etc-hosts");
-    let text = fs::read_to_string(&hosts).with_context(|| format!("read {}", hosts.display()))?;
+    let text = files::read(&hosts)?;
 
     for label in DEATHS {
         node.agent.kill()?;
-        files::remove(&hosts).with_context(|| format!("remove {}", hosts.display()))?;
+        files::remove(&hosts)?;
         crash::dies_at_once(&mut node, label, POD_LIMIT)?;
         // What is repaired is not repaired again.
         let again = if label == "write-files.after" { crash::BEGUN } else { label };
@@ -194,18 +193,14 @@ fn once() -> String {
 /// Takes a network namespace away from its pod. An agent that sees between the two that it is gone may remove the file itself.
 fn take_away(namespace: &Path) -> Result<()> {
     umount2(namespace, MntFlags::MNT_DETACH).with_context(|| format!("unmount {}", namespace.display()))?;
-    match fs::remove_file(namespace) {
-        Err(failure) if failure.kind() != ErrorKind::NotFound => {
-            Err(failure).with_context(|| format!("remove {}", namespace.display()))
-        }
-        _ => Ok(()),
-    }
+    let removed = files::there(fs::remove_file(namespace));
+    removed.with_context(|| format!("remove {}", namespace.display()))?;
+    Ok(())
 }
 
 /// The network namespaces of pods.
 fn namespaces() -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir("/run/netns").context("list the network namespaces")?;
-    let mut found: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    let mut found = files::list("/run/netns")?;
     found.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("berth-")));
     Ok(found)
 }

@@ -91,7 +91,7 @@ fn held(cluster: &Cluster, pki: &Path, after: Option<&str>, says: &[&str]) -> Re
             return Ok(Look::NotYet(format!("none; {approved} were approved")));
         };
         let shown = file.display().to_string();
-        let pair = fs::read_to_string(&file).with_context(|| format!("read {shown}"))?;
+        let pair = files::read(&file)?;
         if Some(pair.as_str()) == after {
             return Ok(Look::NotYet("the one before".to_owned()));
         }

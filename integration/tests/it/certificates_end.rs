@@ -215,8 +215,7 @@ fn are_all_kept(pki: &Path, followed: &mut [Followed; 2]) -> Result<()> {
         // Another one may come meanwhile.
         followed.iter_mut().try_for_each(|one| one.look(pki))?;
         let kept: BTreeSet<PathBuf> = followed.iter().flat_map(|one| one.files(pki)).collect();
-        let found: Result<BTreeSet<PathBuf>> = files::list(pki).map(BTreeSet::from_iter);
-        let found = found?;
+        let found = BTreeSet::from_iter(files::list(pki)?);
         Ok(if found == kept { Look::Ready(found) } else { Look::NotYet(format!("{found:?}, not {kept:?}")) })
     })?;
     files.iter().try_for_each(|file| is_of_root(file))

@@ -149,8 +149,7 @@ pub(crate) fn may_lower_scores() -> Result<bool> {
 }
 
 pub(crate) fn score(process: &str) -> Result<i64> {
-    let path = format!("/proc/{process}/oom_score_adj");
-    Ok(fs::read_to_string(&path).with_context(|| format!("read {path}"))?.trim().parse()?)
+    Ok(files::read(format!("/proc/{process}/oom_score_adj"))?.trim().parse()?)
 }
 
 /// The level of all Burstable pods has what they ask for together, now.

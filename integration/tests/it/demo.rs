@@ -214,8 +214,7 @@ fn killed_supervisor() -> Result<()> {
     host()?;
     let before = host()?;
     demo(&[])?;
-    let supervisor = fs::read_to_string(PID_FILE).with_context(|| format!("read {PID_FILE}"))?;
-    let supervisor: i32 = supervisor.parse()?;
+    let supervisor: i32 = files::read(PID_FILE)?.parse()?;
     kill(Pid::from_raw(supervisor), Signal::SIGKILL)?;
     wait::until("the lab to end with its supervisor", SHOWN_LIMIT, || {
         let all = system("ps", &["-e", "-o", "args="])?;

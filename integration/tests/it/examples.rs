@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use berth_integration::agent::Settings;
 use berth_integration::components;
 use berth_integration::containerd::ctr;
+use berth_integration::files;
 use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::vm::{self, Feature};
 
@@ -22,7 +23,7 @@ pub(crate) fn tests() -> Vec<Test> {
 
 fn example(node: &Node, name: &str) -> Result<()> {
     let path = components::workspace().join("examples").join(format!("{name}.yaml"));
-    node.apply(name, &fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?)
+    node.apply(name, &files::read(path)?)
 }
 
 fn all_run() -> Result<()> {

@@ -1,6 +1,6 @@
 //! Manifests and looks that several tests share.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::hint;
 use std::io;
 use std::net::SocketAddr;
@@ -120,7 +120,7 @@ pub(crate) fn logged(pod: &PodState, container: &str, text: &str) -> Result<Stri
 
 /// When an agent has said something, by its log.
 pub(crate) fn said_at(log: &Path, text: &str) -> Result<Vec<Timestamp>> {
-    let log = fs::read_to_string(log).with_context(|| format!("read {}", log.display()))?;
+    let log = files::read(log)?;
     let time = |line: &str| line.split_whitespace().next().unwrap_or_default().parse::<Timestamp>();
     let times = log.lines().filter(|line| line.contains(text)).map(time);
     times.collect::<Result<Vec<_>, _>>().with_context(|| format!("no time beside {text:?}"))

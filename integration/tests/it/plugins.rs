@@ -56,7 +56,7 @@ pub(crate) fn with_plugin(
     change: impl FnOnce(&mut Vec<Value>),
 ) -> Result<Node> {
     let dir = world.root().join("plugins");
-    fs::create_dir(&dir)?;
+    files::make_dir(&dir)?;
     files::write_program(dir.join(name), script)?;
     let berth = json!({ "cni": { "binDirs": [dir, components::bin_dir()] } });
     let node = Node::prepare(&Settings { berth, ..Settings::default() })?;

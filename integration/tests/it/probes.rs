@@ -226,7 +226,10 @@ fn startup() -> Result<()> {
     let server = Server::http()?;
     let get = |path: &str| json!({ "port": server.port(), "path": path });
     // Who waits for each answer asks nothing twice.
-    let probe = |path: &str, failures: u32| json!({ "httpGet": get(path), "periodSeconds": 1, "timeoutSeconds": 600, "failureThreshold": failures });
+    let probe = |path: &str, failures: u32| {
+        let timing = json!({ "periodSeconds": 1, "timeoutSeconds": 600, "failureThreshold": failures });
+        with(timing, json!({ "httpGet": get(path) }))
+    };
     let side = json!({
         "restartPolicy": "Always",
         "startupProbe": probe("/startup", 1000),

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings, berth, berth_command, berth_json};
+use berth_integration::files;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::wait::{self, Look};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -105,7 +106,7 @@ pub(crate) fn in_time<T>(end: impl FnOnce() -> Result<T>) -> Result<T> {
 /// Clock ticks that the agent has used.
 fn ticks(node: &Node) -> Result<u64> {
     let path = format!("/proc/{}/stat", node.agent.pid().context("no agent")?);
-    let stat = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    let stat = files::read(path)?;
     let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
     let numbers: Vec<u64> =
         fields.split_ascii_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
@@ -212,10 +213,8 @@ fn dead_paths(server: Server) -> Result<()> {
     }
     stop(&mut node)?;
     node.agent.start()?;
-    eventually("workers at rest to end", &0, || {
-        let workers = Path::new(STATE_DIR).join("workers");
-        Ok(fs::read_dir(&workers).with_context(|| format!("read {}", workers.display()))?.count())
-    })?;
+    let workers = Path::new(STATE_DIR).join("workers");
+    eventually("workers at rest to end", &0, || Ok(files::list(&workers)?.len()))?;
     node.end()
 }
 

@@ -15,8 +15,7 @@ pub(super) fn connect(node: &Node) -> Result<()> {
 /// Takes the network's configuration away.
 pub(super) fn disconnect(node: &Node) -> Result<()> {
     files::remove_dir(node.cni_conf())?;
-    files::make_dir(node.cni_conf())?;
-    Ok(())
+    files::make_dir(node.cni_conf())
 }
 
 /// It comes, goes and comes again, and the agent looks since each of these changed its configuration.
