@@ -9,6 +9,8 @@ use anyhow::{Context, Result, bail};
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// An API server gives a request up after a minute, and says so: until then it may have to wait for a processor.
 const ANSWER_LIMIT: Duration = Duration::from_secs(75);
+/// Of a page that is asked for again.
+const PAGE_LIMIT: Duration = Duration::from_secs(10);
 
 /// An answer.
 #[derive(Debug)]
@@ -35,7 +37,15 @@ impl Answer {
     }
 }
 
-/// Asks for a page.
+/// Asks a pod for a page, as who asks again: where a connection leads to a pod that goes meanwhile, nobody answers.
+///
+/// # Errors
+/// No connection, or no answer that makes sense.
+pub fn page(at: SocketAddr, path: &str) -> Result<Answer> {
+    exchange(at, PAGE_LIMIT, "GET", path, "", &[]).with_context(|| format!("GET http://{at}{path}"))
+}
+
+/// Asks a server that answers in its own time.
 ///
 /// # Errors
 /// No connection, or no answer that makes sense.
@@ -48,13 +58,21 @@ pub fn get(at: SocketAddr, path: &str) -> Result<Answer> {
 /// # Errors
 /// No connection, or no answer that makes sense.
 pub fn request(at: SocketAddr, method: &str, path: &str, content_type: &str, body: &[u8]) -> Result<Answer> {
-    exchange(at, method, path, content_type, body).with_context(|| format!("{method} http://{at}{path}"))
+    exchange(at, ANSWER_LIMIT, method, path, content_type, body)
+        .with_context(|| format!("{method} http://{at}{path}"))
 }
 
-fn exchange(at: SocketAddr, method: &str, path: &str, content_type: &str, body: &[u8]) -> Result<Answer> {
+fn exchange(
+    at: SocketAddr,
+    limit: Duration,
+    method: &str,
+    path: &str,
+    content_type: &str,
+    body: &[u8],
+) -> Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&at, CONNECT_LIMIT)?;
-    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
-    stream.set_write_timeout(Some(ANSWER_LIMIT))?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
     let kind =
         if content_type.is_empty() { String::new() } else { format!("Content-Type: {content_type}\r\n") };
     let length = body.len();

@@ -140,7 +140,7 @@ pub(crate) fn saw_network_change(log: &Path, is_ready: bool, after: Timestamp) -
 /// A page of a pod, whose server listens a moment after its container runs.
 pub(crate) fn page(at: SocketAddr, path: &str) -> Result<http::Answer> {
     wait::until(&format!("{at} to answer"), SOON, || {
-        Ok(match http::get(at, path) {
+        Ok(match http::page(at, path) {
             Ok(answer) => Look::Ready(answer),
             Err(failure) => Look::NotYet(format!("{failure:#}")),
         })

@@ -329,7 +329,7 @@ fn host_port_moves() -> Result<()> {
         node.apply("server", &server(word))?;
         eventually(&format!("the answer {word}"), &format!("{word}\n"), || {
             // No answer while nobody listens.
-            Ok(http::get(at, "/").map(|answer| answer.text()).unwrap_or_default())
+            Ok(http::page(at, "/").map(|answer| answer.text()).unwrap_or_default())
         })?;
     }
     node.end()

@@ -65,7 +65,7 @@ fn requests(web: &PodState) -> Result<()> {
     for at in [SocketAddr::from((web.ip()?, 80))].into_iter().chain(host_port) {
         // Its server listens a moment after its container runs.
         let page = wait::until(&format!("{at} to answer"), POD_LIMIT, || {
-            Ok(match http::get(at, "/") {
+            Ok(match http::page(at, "/") {
                 Ok(page) => Look::Ready(page),
                 Err(failure) => Look::NotYet(format!("{failure:#}")),
             })
