@@ -94,8 +94,9 @@ async fn a_worker_that_hangs_is_killed_and_gives_back_what_it_held() {
     until(|| is_at_work(&workers, "a")).await;
     // Its time is over, however long it took to begin.
     tokio::time::pause();
-    let failure = hanging.await.unwrap().unwrap_err();
+    let failure = tokio::time::timeout(2 * FOREVER, hanging).await.expect("it is given up");
     tokio::time::resume();
+    let failure = failure.unwrap().unwrap_err();
     let WorkError::Hangs { path, process, .. } = &failure else { panic!("{failure}") };
     assert_eq!(path, "/mnt/dead");
     until(|| !PathBuf::from(format!("/proc/{process}")).exists()).await;
