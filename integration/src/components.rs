@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
 use self::system::{System, Wanted};
+use crate::files;
 use crate::process::printed;
 
 /// Which components are wanted.
@@ -276,7 +277,7 @@ pub fn build(set: Set, mut say: impl FnMut(&str)) -> Result<()> {
             continue;
         }
         // What is killed in the middle leaves files that are not whole, and nothing that says what they are of.
-        remove(&stamp)?;
+        files::remove_if_there(&stamp)?;
         // A link of an earlier time must not be written through.
         component.remove()?;
         match system {
@@ -324,7 +325,7 @@ impl Component {
     }
 
     fn remove(&self) -> Result<()> {
-        self.files().try_for_each(|path| remove(&path))
+        self.files().try_for_each(files::remove_if_there)
     }
 
     fn link(&self, system: &System) -> Result<()> {
@@ -382,14 +383,6 @@ impl Component {
             symlink(program, self.bin_dir().join(name)).with_context(|| format!("link {name} to {program}"))
         })
     }
-}
-
-/// Removes a file or a link, which need not be there.
-fn remove(path: &Path) -> Result<()> {
-    if path.symlink_metadata().is_ok() {
-        fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;
-    }
-    Ok(())
 }
 
 /// What a short command printed, without the line end.

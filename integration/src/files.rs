@@ -55,6 +55,16 @@ pub fn remove(file: impl AsRef<Path>) -> Result<()> {
     fs::remove_file(file).with_context(|| format!("remove {}", file.display()))
 }
 
+/// Removes a file or a link that may be gone.
+///
+/// # Errors
+/// It stays.
+pub fn remove_if_there(file: impl AsRef<Path>) -> Result<()> {
+    let file = file.as_ref();
+    there(fs::remove_file(file)).with_context(|| format!("remove {}", file.display()))?;
+    Ok(())
+}
+
 /// Makes a directory and those above it, as far as they are not there.
 ///
 /// # Errors

@@ -193,9 +193,7 @@ fn once() -> String {
 /// Takes a network namespace away from its pod. An agent that sees between the two that it is gone may remove the file itself.
 fn take_away(namespace: &Path) -> Result<()> {
     umount2(namespace, MntFlags::MNT_DETACH).with_context(|| format!("unmount {}", namespace.display()))?;
-    let removed = files::there(fs::remove_file(namespace));
-    removed.with_context(|| format!("remove {}", namespace.display()))?;
-    Ok(())
+    files::remove_if_there(namespace)
 }
 
 /// The network namespaces of pods.
