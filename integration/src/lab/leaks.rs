@@ -146,8 +146,7 @@ pub(super) fn numbered() -> Result<Vec<u32>> {
 }
 
 fn mounts() -> Result<BTreeSet<String>> {
-    let table = files::mounts()?;
-    Ok(table.lines().filter_map(|l| l.split(' ').nth(4)).map(str::to_owned).collect())
+    Ok(files::mount_points()?.into_iter().collect())
 }
 
 fn reap() -> Result<()> {

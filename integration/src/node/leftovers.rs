@@ -118,10 +118,9 @@ fn shims(world: &World) -> Result<Vec<String>> {
 
 /// How many mounts there are at each place: one that hides another is one too many.
 fn mounts() -> Result<BTreeMap<String, usize>> {
-    let table = files::mounts()?;
     let mut counts = BTreeMap::new();
-    for at in table.lines().filter_map(|line| line.split(' ').nth(4)) {
-        *counts.entry(at.to_owned()).or_default() += 1;
+    for at in files::mount_points()? {
+        *counts.entry(at).or_default() += 1;
     }
     Ok(counts)
 }

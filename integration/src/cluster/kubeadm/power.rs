@@ -40,14 +40,11 @@ impl Machine {
     /// Something could not be removed.
     pub fn switch_off(&mut self, client: &Client) -> Result<()> {
         self.kill_everything(client)?;
-        let table = files::mounts()?;
-        let in_memory = |at: &&str| {
+        let in_memory = |at: &String| {
             at.starts_with("/var/lib/kubelet/")
                 || IN_MEMORY.iter().any(|dir| at.starts_with(&format!("{dir}/")))
         };
-        let mounts: Vec<&str> =
-            table.lines().filter_map(|line| line.split(' ').nth(4)).filter(in_memory).collect();
-        for at in mounts.iter().rev() {
+        for at in files::mount_points()?.iter().rev().filter(|at| in_memory(at)) {
             system("umount", &["--lazy", at])?;
         }
         for dir in IN_MEMORY.into_iter().filter(|dir| Path::new(dir).exists()) {
