@@ -138,7 +138,7 @@ impl Group {
             for line in text.lines() {
                 found.push(line.parse::<u32>().with_context(|| format!("{line:?} in {}", path.display()))?);
             }
-            dirs.extend(below(&dir)?);
+            dirs.extend(files::directories_if_there(&dir)?);
         }
         Ok(found)
     }
@@ -148,7 +148,7 @@ impl Group {
     /// # Errors
     /// They cannot be listed.
     pub fn children(&self) -> Result<usize> {
-        Ok(below(&self.dir("memory"))?.len())
+        Ok(files::directories_if_there(self.dir("memory"))?.len())
     }
 
     /// What a file holds, without the line end.
@@ -232,11 +232,6 @@ impl Group {
         }
         Ok(self.read("cpuacct.usage")?.parse::<u64>()? / 1000)
     }
-}
-
-/// The groups directly below one; none of one that goes meanwhile.
-fn below(dir: &Path) -> Result<Vec<PathBuf>> {
-    Ok(files::list_if_there(dir)?.into_iter().filter(|path| path.is_dir()).collect())
 }
 
 /// A bound as the kernel writes it; version 1 writes none as -1, or as the most pages that a number holds.

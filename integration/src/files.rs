@@ -128,6 +128,24 @@ pub fn list_if_there(dir: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     Ok(entries.iter().flatten().map(DirEntry::path).collect())
 }
 
+/// The directories directly in one, links to others not among them; none of one that is gone.
+///
+/// A process that ends while `/proc` is read is listed without a kind, and a cgroup that goes has no entries.
+///
+/// # Errors
+/// It is there and cannot be listed.
+pub fn directories_if_there(dir: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
+    let dir = dir.as_ref();
+    let failed = || format!("list {}", dir.display());
+    let mut found = Vec::new();
+    for entry in there(fs::read_dir(dir)).with_context(failed)?.into_iter().flatten() {
+        let looked_at = entry.and_then(|entry| Ok((entry.file_type()?, entry.path())));
+        let directory = there(looked_at).with_context(failed)?.filter(|(kind, _)| kind.is_dir());
+        found.extend(directory.map(|(_, path)| path));
+    }
+    Ok(found)
+}
+
 /// The kernel's table of the mounts that this process sees.
 ///
 /// # Errors
@@ -145,6 +163,11 @@ pub fn mounts() -> Result<String> {
 /// The table cannot be read.
 pub fn mount_points() -> Result<Vec<String>> {
     let table = mounts()?;
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
-    Ok(points.filter(|point| !point.starts_with("/tmp/crun.")).map(str::to_owned).collect())
+    let of_crun = |what: &str, at: &str| what.ends_with("/crun") && at.starts_with("/tmp/crun.");
+    let points = table.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(3);
+        let (what, at) = (fields.next()?, fields.next()?);
+        (!of_crun(what, at)).then(|| at.to_owned())
+    });
+    Ok(points.collect())
 }

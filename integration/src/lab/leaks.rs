@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Duration;
@@ -82,40 +81,17 @@ pub(super) fn with_children(dir: PathBuf) -> Result<Vec<PathBuf>> {
 /// Removes cgroups in their order. One that goes by itself meanwhile, as systemd's do, is no concern.
 pub(super) fn remove(groups: &[PathBuf]) -> Result<()> {
     for group in groups {
-        match fs::remove_dir(group) {
-            Err(failure) if failure.kind() != ErrorKind::NotFound => {
-                return Err(failure).with_context(|| format!("remove cgroup {}", group.display()));
-            }
-            _ => {}
-        }
+        files::there(fs::remove_dir(group)).with_context(|| format!("remove cgroup {}", group.display()))?;
     }
     Ok(())
 }
 
 fn children_first(dir: PathBuf, found: &mut Vec<PathBuf>) -> Result<()> {
-    for child in subdirectories(&dir)? {
+    for child in files::directories_if_there(&dir)? {
         children_first(child, found)?;
     }
     found.push(dir);
     Ok(())
-}
-
-fn subdirectories(dir: &Path) -> Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(dir) {
-        Err(failure) if failure.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.with_context(|| format!("read {}", dir.display()))?,
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        match entry.and_then(|entry| Ok((entry.file_type()?, entry.path()))) {
-            Ok((kind, path)) if kind.is_dir() => found.push(path),
-            Ok(_file) => {}
-            // A process that ends while `/proc` is read is listed without a kind, and a cgroup that goes has no entries.
-            Err(failure) if failure.kind() == ErrorKind::NotFound => {}
-            Err(failure) => return Err(failure).with_context(|| format!("read {}", dir.display())),
-        }
-    }
-    Ok(found)
 }
 
 /// Every process of the lab but this one.
@@ -141,7 +117,7 @@ fn processes(world: &World) -> Result<Vec<String>> {
 
 /// Every process of the namespace.
 pub(super) fn numbered() -> Result<Vec<u32>> {
-    let dirs = subdirectories(Path::new("/proc"))?;
+    let dirs = files::directories_if_there("/proc")?;
     Ok(dirs.iter().filter_map(|dir| dir.file_name()?.to_str()?.parse().ok()).collect())
 }
 

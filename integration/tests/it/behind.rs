@@ -109,9 +109,7 @@ fn volumes_and_files(web: &PodState) -> Result<()> {
 }
 
 fn is_mounted(path: &Path) -> Result<bool> {
-    let mounts = files::mounts()?;
-    let path = path.display().to_string();
-    Ok(mounts.lines().any(|line| line.split(' ').nth(4) == Some(&path)))
+    Ok(files::mount_points()?.contains(&path.display().to_string()))
 }
 
 /// The containers of the pod are asked to stop before, and those of others are left alone.

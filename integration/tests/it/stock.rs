@@ -221,8 +221,7 @@ fn left() -> Result<Vec<String>> {
         left.extend(files(&dir)?);
     }
     left.extend(shims()?.iter().map(|(pid, line)| format!("process {pid} {line}")));
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    let mounts = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    let mounts = berth_integration::files::mount_points()?.into_iter();
     left.extend(mounts.filter(|at| at.contains(NAMESPACE)).map(|at| format!("mount {at}")));
     Ok(left)
 }
