@@ -41,6 +41,7 @@ pub mod quantity;
 pub mod registry_accounts;
 mod reread;
 pub mod runtime;
+pub mod server;
 pub mod source;
 pub mod store;
 mod sys;

@@ -34,6 +34,7 @@ mod ops;
 pub mod paths;
 pub mod pod;
 pub mod record;
+pub mod server;
 pub mod short;
 pub mod spec;
 pub mod status;

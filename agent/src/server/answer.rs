@@ -1,0 +1,48 @@
+//! Answers in the form of Go's server, which clients know.
+
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt as _, Empty, Full, combinators::UnsyncBoxBody};
+use hyper::body::Bytes;
+use serde::Serialize;
+use tower::BoxError;
+
+use crate::causes::with_causes;
+
+/// What an answer carries.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// An answer.
+pub type Response = http::Response<Body>;
+
+/// A text. Source: `http.Error`, which ends it with a newline.
+pub(super) fn error(status: StatusCode, text: &str) -> Response {
+    let mut response = of(status, "text/plain; charset=utf-8", format!("{text}\n"));
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// JSON of a value.
+pub(super) fn json<T: Serialize>(value: &T) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => of(StatusCode::OK, "application/json", bytes),
+        Err(failure) => error(StatusCode::INTERNAL_SERVER_ERROR, &with_causes(&failure)),
+    }
+}
+
+/// Bytes of a kind.
+pub(super) fn of(status: StatusCode, kind: &'static str, bytes: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(whole(bytes));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// A body that is there.
+pub(super) fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// No body.
+pub(super) fn empty() -> Body {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}

@@ -1,0 +1,26 @@
+//! The node's server: what the API server, `kubectl` and monitoring ask of a node.
+//!
+//! ```text
+//!   listen ─▶ TLS ─▶ who asks? ─▶ may they? ─▶ endpoints ─▶ view, containerd, shims, logs, cgroups
+//! ```
+//!
+//! It runs on threads of its own, so that no stream ever delays the loops of the node. Source: `pkg/kubelet/server/server.go`.
+
+mod answer;
+mod endpoints;
+
+use std::sync::Arc;
+
+pub use self::answer::{Body, Response};
+use crate::{cluster, effects::Host, view::View};
+
+/// What endpoints answer from.
+#[derive(Debug)]
+pub struct Served {
+    /// The pods, as they were last published.
+    pub view: View,
+    /// The node's ports: containerd, shims, cgroups, workers, settings.
+    pub host: Arc<Host>,
+    /// The API server, where the node has one.
+    pub clients: Option<cluster::Clients>,
+}
