@@ -41,6 +41,7 @@ use crate::{
     },
     failpoint::Failpoint,
     healthz, kernel, limits, manifest,
+    metrics::Metrics,
     network::{self, Network},
     node_loop::EVENTS_MAX,
     objects::Objects,
@@ -204,6 +205,7 @@ async fn start(
         ended,
         lanes: Lanes::default(),
         workers: workers.clone(),
+        metrics: Metrics::new(&config.node.name).context("make the families of metrics")?,
         failpoint: Failpoint::at(config.abort_at.clone()),
     });
 

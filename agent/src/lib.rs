@@ -25,6 +25,7 @@ pub mod log_writer;
 pub mod logs;
 pub mod manifest;
 mod mark;
+pub mod metrics;
 pub mod netns;
 pub mod network;
 pub mod node_loop;

@@ -16,6 +16,7 @@ use berth_core::{
     node::Node,
     pod::port::status::Remains,
 };
+use jiff::Timestamp;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -167,6 +168,7 @@ impl NodeLoop {
                 if let Some(sinks) = &self.sinks {
                     sinks.publish(&published);
                 }
+                self.host.metrics.published(&published, Timestamp::now());
                 self.view.publish(published);
                 self.answer(op, Ok(()));
             }
@@ -174,6 +176,7 @@ impl NodeLoop {
                 if let Some(sinks) = &self.sinks {
                     sinks.withdraw(&pod);
                 }
+                self.host.metrics.withdrawn(&pod);
                 self.view.remove(&pod);
             }
             Act::Note(note) => {
@@ -182,6 +185,7 @@ impl NodeLoop {
                 if let Some(sinks) = &self.sinks {
                     sinks.note(&pod, &note);
                 }
+                self.host.metrics.noted(&pod, event, Timestamp::now());
                 self.view.note(&pod, note.event);
             }
             act => effects::start(&self.host, Effect::Pod { op, pod, act }, &self.sender),

@@ -27,6 +27,7 @@ mod fixtures;
 pub mod glob;
 pub mod id;
 pub mod image;
+pub mod metrics;
 pub mod node;
 pub mod observation;
 pub mod oci;

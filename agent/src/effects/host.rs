@@ -23,6 +23,7 @@ use crate::{
     cluster::node::NodeObject,
     config::{Config, CurrentRuntime, RuntimeSettings},
     failpoint::Failpoint,
+    metrics::Metrics,
     network::Network,
     objects::Objects,
     one_thread::OneThread,
@@ -81,6 +82,8 @@ pub struct Host {
     pub lanes: Lanes,
     /// Processes for files.
     pub workers: Workers,
+    /// What is measured.
+    pub metrics: Metrics,
     /// Where to die on purpose.
     pub failpoint: Failpoint,
 }

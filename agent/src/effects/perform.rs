@@ -22,7 +22,7 @@ use super::{
     network, node_object, probe,
     runtime::{container, kill, look as look_in, sandbox, signal},
 };
-use crate::runtime::Shims;
+use crate::{metrics::Subject, runtime::Shims};
 
 /// Begins an effect in a task of its own. Its outcome goes to `events`.
 pub fn start(host: &Arc<Host>, effect: Effect, events: &mpsc::Sender<Event>) {
@@ -76,13 +76,14 @@ fn is_loss(outcome: &Result<Outcome, Failure>) -> bool {
 
 async fn bounded(host: &Arc<Host>, effect: Effect, kind: EffectKind) -> Result<Outcome, Failure> {
     let began = tokio::time::Instant::now();
-    let name = kind.name;
+    let (name, subject) = (kind.name, Subject::of(&effect));
     let work = async {
         host.failpoint.before(name);
         Box::pin(perform(host, effect)).await
     };
     let outcome = host.lanes.run(kind, work).await;
     tracing::debug!(ms = began.elapsed().as_millis(), ok = outcome.is_ok(), "effect ended");
+    host.metrics.ended(name, &subject, &outcome, began.elapsed());
     host.failpoint.after(name);
     outcome
 }

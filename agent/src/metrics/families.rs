@@ -1,0 +1,53 @@
+//! Families of metrics in a registry, each made in one call.
+
+use prometheus::{
+    GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, Result, core::Collector,
+    exponential_buckets,
+};
+
+/// Seconds that a start of a pod may take.
+pub(super) const START_SECONDS: [f64; 25] = [
+    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0,
+    480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+];
+/// Seconds that a pull may take.
+pub(super) const PULL_SECONDS: [f64; 18] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0,
+    2700.0, 3600.0,
+];
+
+/// Seconds that an operation on the runtime may take.
+pub(super) fn operation_seconds() -> Result<Vec<f64>> {
+    exponential_buckets(0.005, 2.5, 14)
+}
+
+/// Makes families that are shown by a registry. The bounds of histograms are the kubelet's, since recording rules name them.
+/// Source: `pkg/kubelet/metrics/metrics.go`.
+#[derive(Debug)]
+pub(super) struct Families<'registry>(pub(super) &'registry Registry);
+
+impl Families<'_> {
+    pub(super) fn counter(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec> {
+        self.shown(IntCounterVec::new(Opts::new(name, help), labels)?)
+    }
+
+    pub(super) fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> Result<GaugeVec> {
+        self.shown(GaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    pub(super) fn histogram(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+        buckets: &[f64],
+    ) -> Result<HistogramVec> {
+        let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        self.shown(HistogramVec::new(options, labels)?)
+    }
+
+    fn shown<C: Collector + Clone + 'static>(&self, family: C) -> Result<C> {
+        self.0.register(Box::new(family.clone()))?;
+        Ok(family)
+    }
+}

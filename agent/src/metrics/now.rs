@@ -1,0 +1,98 @@
+//! What is so at the moment of a scrape: counted from the pods that everybody sees.
+
+use std::collections::BTreeMap;
+
+use berth_core::{
+    spec::Source,
+    status::{ContainerState, ContainerStatus},
+};
+use prometheus::{GaugeVec, Registry, Result};
+
+use super::{families::Families, subject::plugin};
+use crate::view::PodView;
+
+/// Families that are counted anew.
+#[derive(Debug)]
+pub(super) struct Present {
+    running_pods: GaugeVec,
+    containers: GaugeVec,
+    desired: GaugeVec,
+    active: GaugeVec,
+    volumes: GaugeVec,
+}
+
+impl Present {
+    pub(super) fn new(registry: &Registry) -> Result<Self> {
+        let families = Families(registry);
+        Ok(Self {
+            running_pods: families.gauge("kubelet_running_pods", "Pods with a running sandbox.", &[])?,
+            containers: families.gauge(
+                "kubelet_running_containers",
+                "Containers by state.",
+                &["container_state"],
+            )?,
+            desired: families.gauge("kubelet_desired_pods", "Pods that are wanted here.", &["static"])?,
+            active: families.gauge("kubelet_active_pods", "Pods that have not ended.", &["static"])?,
+            volumes: families.gauge(
+                "volume_manager_total_volumes",
+                "Volumes of pods, by plugin.",
+                &["plugin_name", "state"],
+            )?,
+        })
+    }
+
+    /// Counts.
+    pub(super) fn count(&self, pods: &[PodView]) {
+        let with_sandbox = pods.iter().filter(|pod| pod.sandbox.is_some()).count();
+        self.running_pods.with_label_values::<&str>(&[]).set(number(with_sandbox));
+        for state in ["created", "exited", "running", "unknown"] {
+            let count =
+                pods.iter().flat_map(statuses).filter(|container| word(container) == Some(state)).count();
+            self.containers.with_label_values(&[state]).set(number(count));
+        }
+        for (label, is_static) in [("", false), ("true", true)] {
+            let of_kind = |pod: &&PodView| (pod.pod.source != Source::Api) == is_static;
+            let is_active = |pod: &&PodView| !pod.status.phase.is_final();
+            let (wanted, active) =
+                (pods.iter().filter(of_kind), pods.iter().filter(of_kind).filter(is_active));
+            self.desired.with_label_values(&[label]).set(number(wanted.count()));
+            self.active.with_label_values(&[label]).set(number(active.count()));
+        }
+        self.count_volumes(pods);
+    }
+
+    fn count_volumes(&self, pods: &[PodView]) {
+        self.volumes.reset();
+        let mut counts = BTreeMap::<_, usize>::new();
+        for pod in pods.iter().filter(|pod| !pod.status.phase.is_final()) {
+            for volume in &pod.pod.volumes {
+                let name = plugin(&volume.source);
+                *counts.entry((name, "desired_state_of_world")).or_default() += 1;
+                if pod.sandbox.is_some() {
+                    *counts.entry((name, "actual_state_of_world")).or_default() += 1;
+                }
+            }
+        }
+        for ((name, state), count) in counts {
+            self.volumes.with_label_values(&[name, state]).set(number(count));
+        }
+    }
+}
+
+fn statuses(pod: &PodView) -> impl Iterator<Item = &ContainerStatus> {
+    pod.status.init_containers.iter().chain(&pod.status.containers)
+}
+
+/// The state of a container that there is. Source: `pkg/kubelet/pleg/generic.go` `updateRunningPodAndContainerMetrics`.
+fn word(container: &ContainerStatus) -> Option<&'static str> {
+    match &container.state {
+        ContainerState::Running { .. } => Some("running"),
+        ContainerState::Terminated(_) => Some("exited"),
+        ContainerState::Waiting { .. } => container.id.as_ref().map(|_| "created"),
+    }
+}
+
+/// Counts of pods and containers are far below what a float cannot tell apart.
+fn number(count: usize) -> f64 {
+    u32::try_from(count).map_or(f64::INFINITY, f64::from)
+}

@@ -1,0 +1,74 @@
+//! What of an effect its metrics name.
+
+use berth_core::{
+    effect::{Act, Effect},
+    event::Outcome,
+    failure::Failure,
+    id::{ContainerId, PodUid},
+    pod::port::start_failure::Call,
+    spec::{ContainerKind, ProbeKind, VolumeSource},
+};
+
+/// What an effect was about, kept while it is performed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// A start of a container.
+    Container(ContainerKind),
+    /// A sandbox, by its handler; empty for the default.
+    Sandbox(String),
+    /// A volume, by its plugin.
+    Volume(&'static str),
+    /// A question to a container.
+    Probe(PodUid, ContainerId, ProbeKind),
+    /// Something else.
+    Other,
+}
+
+impl Subject {
+    /// That of an effect.
+    #[must_use]
+    pub fn of(effect: &Effect) -> Self {
+        let Effect::Pod { pod, act, .. } = effect else { return Self::Other };
+        match act {
+            Act::StartContainer(request) => Self::Container(request.container.kind),
+            Act::EnsureSandbox(request) => Self::Sandbox(request.pod.runtime.clone().unwrap_or_default()),
+            Act::EnsureVolume(request) => Self::Volume(plugin(&request.volume.source)),
+            Act::Probe(request) => Self::Probe(pod.clone(), request.id.clone(), request.kind),
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The name of a volume's plugin. Source: `GetPluginName` of `pkg/volume/*`.
+pub(super) fn plugin(source: &VolumeSource) -> &'static str {
+    match source {
+        VolumeSource::EmptyDir { .. } => "kubernetes.io/empty-dir",
+        VolumeSource::HostPath { .. } => "kubernetes.io/host-path",
+        VolumeSource::Content(content) => match content.kind.plugin() {
+            "kubernetes.io~configmap" => "kubernetes.io/configmap",
+            "kubernetes.io~secret" => "kubernetes.io/secret",
+            "kubernetes.io~downward-api" => "kubernetes.io/downward-api",
+            _ => "kubernetes.io/projected",
+        },
+    }
+}
+
+/// The role of a container. Source: `pkg/kubelet/metrics/metrics.go`.
+pub(super) fn role(kind: ContainerKind) -> &'static str {
+    match kind {
+        ContainerKind::Main => "container",
+        ContainerKind::Init | ContainerKind::Sidecar => "init_container",
+    }
+}
+
+/// Why a container was not started, as its status says it; `None` where it was.
+pub(super) fn start_error(outcome: &Result<Outcome, Failure>) -> Option<&'static str> {
+    match outcome {
+        Ok(Outcome::NotStarted(failure)) => match failure.call {
+            Call::Create => Some("CreateContainerError"),
+            Call::Start => Some("RunContainerError"),
+        },
+        Ok(_) => None,
+        Err(_) => Some("RunContainerError"),
+    }
+}

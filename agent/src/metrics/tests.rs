@@ -1,0 +1,222 @@
+use std::collections::BTreeSet;
+
+use berth_core::{
+    failure::FailureKind,
+    id::{ContainerId, ContainerName, SandboxId},
+    pod::port::{
+        probe::ProbeAnswer,
+        start_failure::{Answer, Call, Sandbox, StartFailure},
+        status::Remains,
+    },
+    spec::{ContainerKind, ProbeKind, QosClass, Source},
+    status::{ContainerState, ContainerStatus, Phase, Severity},
+};
+
+use super::*;
+use crate::effects::KINDS;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).unwrap()
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A line of a text of metrics, without its value.
+fn value(text: &str, series: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.rsplit_once(' ').is_some_and(|(name, _)| name == series))?;
+    line.rsplit_once(' ')?.1.parse().ok()
+}
+
+fn published(phase: Phase, state: ContainerState) -> Published {
+    let manifest = r#"{"metadata": {"name": "web", "namespace": "shop", "uid": "1-a", "creationTimestamp": "1970-01-01T00:01:40Z"},
+                       "spec": {"containers": [{"name": "main", "image": "i"}], "volumes": [{"name": "v", "emptyDir": {}}]}}"#;
+    let pod = crate::manifest::pod_from_json(manifest, Source::Api).unwrap();
+    let container = ContainerStatus {
+        name: ContainerName::new("main"),
+        kind: ContainerKind::Main,
+        image: String::new(),
+        image_id: String::new(),
+        id: Some(ContainerId::from_known("c1")),
+        state,
+        last_state: None,
+        ready: false,
+        started: false,
+        restart_count: 0,
+        user: None,
+    };
+    let status = PodStatus {
+        uid: pod.uid.clone(),
+        name: pod.name.clone(),
+        phase,
+        reason: String::new(),
+        message: String::new(),
+        terminating: false,
+        conditions: Vec::new(),
+        host_ips: Vec::new(),
+        pod_ips: Vec::new(),
+        start_time: None,
+        qos: QosClass::BestEffort,
+        init_containers: Vec::new(),
+        containers: vec![container],
+    };
+    let sandbox = Some(SandboxId::of(&pod.uid, 0));
+    Published { pod, status: Arc::new(status), sandbox, remains: Remains::Something }
+}
+
+fn waiting() -> ContainerState {
+    ContainerState::Waiting { reason: "ContainerCreating".to_owned(), message: String::new() }
+}
+
+fn failed() -> Result<Outcome, Failure> {
+    Err(Failure { kind: FailureKind::Unknown, message: "no".to_owned() })
+}
+
+#[test]
+fn a_start_is_counted_from_the_creation_that_the_manifest_tells() {
+    let metrics = Metrics::new("n1").unwrap();
+    let event = |reason: &'static str| PodEvent {
+        container: None,
+        severity: Severity::Normal,
+        reason: reason.into(),
+        message: String::new(),
+    };
+    metrics.published(&published(Phase::Pending, waiting()), at(102));
+    let uid = PodUid::new("1-a");
+    metrics.noted(&uid, &event("Pulling"), at(103));
+    metrics.noted(&uid, &event("Pulled"), at(108));
+    metrics.published(&published(Phase::Running, ContainerState::Running { started_at: at(110) }), at(110));
+    let view = View::default();
+    view.publish(published(Phase::Running, ContainerState::Running { started_at: at(110) }));
+    let text = metrics.text(&view);
+    for (series, expected) in [
+        ("kubelet_pod_start_total_duration_seconds_sum", 10.0),
+        ("kubelet_pod_start_sli_duration_seconds_sum", 5.0),
+        ("kubelet_first_network_pod_start_sli_duration_seconds", 5.0),
+        ("kubelet_pod_start_duration_seconds_sum", 8.0),
+        ("kubelet_pod_worker_duration_seconds_sum{operation_type=\"create\"}", 8.0),
+        ("kubelet_pod_start_sli_duration_seconds_bucket{le=\"5\"}", 1.0),
+        ("kubelet_pod_start_sli_duration_seconds_bucket{le=\"4\"}", 0.0),
+        ("kubelet_node_name{node=\"n1\"}", 1.0),
+        ("kubelet_running_pods", 1.0),
+        ("kubelet_running_containers{container_state=\"running\"}", 1.0),
+        ("kubelet_running_containers{container_state=\"exited\"}", 0.0),
+        ("kubelet_desired_pods{static=\"\"}", 1.0),
+        ("kubelet_desired_pods{static=\"true\"}", 0.0),
+        (
+            "volume_manager_total_volumes{plugin_name=\"kubernetes.io/empty-dir\",state=\"actual_state_of_world\"}",
+            1.0,
+        ),
+    ] {
+        assert_eq!(value(&text, series), Some(expected), "{series}\n{text}");
+    }
+}
+
+#[test]
+fn effects_are_the_operations_that_dashboards_know() {
+    let metrics = Metrics::new("n").unwrap();
+    let well = || Ok(Outcome::Done);
+    metrics.ended("ensure-sandbox", &Subject::Sandbox("crun".to_owned()), &well(), seconds(1));
+    metrics.ended("ensure-sandbox", &Subject::Sandbox("crun".to_owned()), &failed(), seconds(2));
+    metrics.ended("start-container", &Subject::Container(ContainerKind::Sidecar), &well(), seconds(1));
+    let (call, answer, sandbox) = (Call::Create, Answer::Failed, Sandbox::Up);
+    let (cause, message) = (String::new(), String::new());
+    let failure = Box::new(StartFailure { call, answer, sandbox, cause, message });
+    let not_started = Ok(Outcome::NotStarted(failure));
+    metrics.ended("start-container", &Subject::Container(ContainerKind::Main), &not_started, seconds(1));
+    metrics.ended("ensure-cgroup", &Subject::Other, &well(), seconds(1));
+    metrics.ended("ensure-volume", &Subject::Volume("kubernetes.io/secret"), &failed(), seconds(3));
+    let text = metrics.text(&View::default());
+    for (series, expected) in [
+        ("kubelet_runtime_operations_total{operation_type=\"run_podsandbox\"}", 2.0),
+        ("kubelet_runtime_operations_errors_total{operation_type=\"run_podsandbox\"}", 1.0),
+        ("kubelet_runtime_operations_duration_seconds_sum{operation_type=\"run_podsandbox\"}", 3.0),
+        ("kubelet_run_podsandbox_duration_seconds_sum{runtime_handler=\"crun\"}", 3.0),
+        ("kubelet_run_podsandbox_errors_total{runtime_handler=\"crun\"}", 1.0),
+        ("kubelet_started_pods_total", 2.0),
+        ("kubelet_started_pods_errors_total", 1.0),
+        ("kubelet_started_containers_total{container_type=\"init_container\"}", 1.0),
+        (
+            "kubelet_started_containers_errors_total{code=\"CreateContainerError\",container_type=\"container\"}",
+            1.0,
+        ),
+        ("kubelet_runtime_operations_errors_total{operation_type=\"start_container\"}", 1.0),
+        ("kubelet_cgroup_manager_duration_seconds_count{operation_type=\"create\"}", 1.0),
+        (
+            "storage_operation_duration_seconds_sum{migrated=\"false\",operation_name=\"volume_mount\",\
+             status=\"fail-unknown\",volume_plugin=\"kubernetes.io/secret\"}",
+            3.0,
+        ),
+    ] {
+        assert_eq!(value(&text, series), Some(expected), "{series}\n{text}");
+    }
+}
+
+#[test]
+fn every_effect_is_measured_under_one_name() {
+    let metrics = Metrics::new("n").unwrap();
+    for kind in KINDS {
+        metrics.ended(kind, &Subject::Other, &Ok(Outcome::Done), seconds(1));
+    }
+    let text = metrics.text(&View::default());
+    let count = |name: &str| {
+        let of = |line: &&str| line.starts_with(&format!("{name}_count"));
+        text.lines()
+            .filter(of)
+            .filter_map(|line| line.rsplit_once(' ')?.1.parse::<usize>().ok())
+            .sum::<usize>()
+    };
+    let measured = count("kubelet_runtime_operations_duration_seconds")
+        + count("kubelet_cgroup_manager_duration_seconds")
+        + count("berth_effect_duration_seconds");
+    assert_eq!(measured, KINDS.len(), "{text}");
+}
+
+#[test]
+fn answers_of_probes_are_told_by_container_and_go_with_the_pod() {
+    let metrics = Metrics::new("n").unwrap();
+    let uid = PodUid::new("1-a");
+    let probe = |id: &str| Subject::Probe(uid.clone(), ContainerId::from_known(id), ProbeKind::Liveness);
+    let answered = |answer: ProbeAnswer| Ok(Outcome::Probed(answer));
+    metrics.ended("probe", &probe("c1"), &answered(ProbeAnswer::Success), seconds(1));
+    assert_eq!(metrics.probes_text(), "", "nobody knows whose it is");
+    metrics.published(&published(Phase::Running, ContainerState::Running { started_at: at(1) }), at(1));
+    metrics.ended("probe", &probe("another"), &answered(ProbeAnswer::Success), seconds(1));
+    metrics.ended("probe", &probe("c1"), &answered(ProbeAnswer::Success), seconds(1));
+    metrics.ended("probe", &probe("c1"), &answered(ProbeAnswer::Warning(String::new())), seconds(2));
+    metrics.ended("probe", &probe("c1"), &answered(ProbeAnswer::Failure(String::new())), seconds(9));
+    metrics.ended("probe", &probe("c1"), &failed(), seconds(9));
+    let text = metrics.probes_text();
+    let total = |result: &str| {
+        value(
+            &text,
+            &format!(
+                "prober_probe_total{{container=\"main\",namespace=\"shop\",pod=\"web\",pod_uid=\"1-a\",probe_type=\"Liveness\",\
+                 result=\"{result}\"}}"
+            ),
+        )
+    };
+    assert_eq!(
+        (total("successful"), total("failed"), total("unknown")),
+        (Some(2.0), Some(1.0), Some(1.0)),
+        "{text}"
+    );
+    let took = "prober_probe_duration_seconds_sum{container=\"main\",namespace=\"shop\",pod=\"web\",probe_type=\"Liveness\"}";
+    assert_eq!(value(&text, took), Some(3.0), "{text}");
+    metrics.withdrawn(&uid);
+    assert_eq!(metrics.probes_text(), "");
+    assert!(metrics.of_pods().shown.is_empty());
+}
+
+#[test]
+fn a_name_is_shown_once() {
+    let metrics = Metrics::new("n").unwrap();
+    let made = metrics.counter("berth_things_total", "Things.", &["sort"]).unwrap();
+    made.with_label_values(&["a\"b\n"]).inc();
+    metrics.counter("berth_things_total", "Things.", &["sort"]).unwrap_err();
+    let text = metrics.text(&View::default());
+    assert_eq!(value(&text, "berth_things_total{sort=\"a\\\"b\\n\"}"), Some(1.0));
+    let names: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
+    assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+}
