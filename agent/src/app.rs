@@ -205,7 +205,7 @@ async fn start(
         ended,
         lanes: Lanes::default(),
         workers: workers.clone(),
-        metrics: Metrics::new(&config.node.name).context("make the families of metrics")?,
+        metrics: metrics(&config.node.name)?,
         failpoint: Failpoint::at(config.abort_at.clone()),
     });
 
@@ -254,6 +254,19 @@ fn end_leases(host: Arc<Host>) {
 async fn clients(config: &Config) -> Result<Option<cluster::Clients>> {
     let Some(cluster) = &config.cluster else { return Ok(None) };
     Ok(Some(certificates::clients(cluster).await?))
+}
+
+/// What is measured, requests to the API server among it.
+fn metrics(node: &str) -> Result<Metrics> {
+    let make = || -> prometheus::Result<Metrics> {
+        let metrics = Metrics::new(node)?;
+        if let Some(requests) = cluster::request_families() {
+            metrics.show(requests.total)?;
+            metrics.show(requests.seconds)?;
+        }
+        Ok(metrics)
+    };
+    make().context("make the families of metrics")
 }
 
 /// The Node object, where the node has a cluster.

@@ -49,7 +49,7 @@ pub(super) use self::{
     reload::{Content, follow},
     wire::Wires,
 };
-use super::{answers::Bounded, certificates::pem::validity, client::Connection};
+use super::{answers::Bounded, certificates::pem::validity, client::Connection, measured::Measured};
 use crate::{
     causes::with_causes,
     config::{Cluster, architecture},
@@ -209,7 +209,7 @@ impl Recipe {
             .option_layer(auth)
             .layer(headers)
             .map_err(BoxError::from)
-            .service(Bounded(transport));
+            .service(Measured(Bounded(transport)));
         Ok(ClientBuilder::new(service, namespace).build())
     }
 }
