@@ -210,9 +210,10 @@ impl Connection {
         self.forget_if_over(stream.0);
     }
 
-    /// Whether nothing is to be read from the peer now: what came and was not taken, or answers that were not written,
-    /// are as many as may be, or the connection is over. One call of [`feed`](Connection::feed) adds no more to what is
-    /// held than a few times its bytes.
+    /// Whether nothing is to be read from the peer now: what came and was not taken, or events that were not polled, or
+    /// answers that were not written are as many as may be, or the connection is over. One call of
+    /// [`feed`](Connection::feed) with `n` bytes adds no more than some ten times `n` to what is held, and the headers of
+    /// the streams that may be open.
     pub fn holds_reading(&self) -> bool {
         self.failed.is_some()
             || self.unconsumed >= self.limits.unconsumed

@@ -8,6 +8,10 @@ use super::dictionary::DICTIONARY_ID;
 /// Deflate with a window of 32 KiB; a dictionary is named, and the two bytes are a multiple of 31.
 const HEAD: [u8; 2] = [0x78, 0x20];
 
+/// An empty stored block, the end of a flush: Go's decompressor gives out what came before it only when it sees one, and
+/// looks for more until then, which is an error for good.
+const FLUSH: [u8; 5] = [0, 0, 0, 0xff, 0xff];
+
 /// Most bytes of a stored block.
 const STORED_MAX: usize = 0xffff;
 
@@ -32,6 +36,7 @@ impl Deflater {
             out.extend_from_slice(&(!len).to_le_bytes());
             out.extend_from_slice(stored);
         }
+        out.extend_from_slice(&FLUSH);
         out
     }
 }
@@ -47,7 +52,7 @@ mod tests {
         let mut inflater = Inflater::default();
         assert_eq!(
             deflater.block(b"\0\0\0\0"),
-            b"\x78\x20\xe3\xc6\xa7\xc2\x00\x04\x00\xfb\xff\0\0\0\0",
+            b"\x78\x20\xe3\xc6\xa7\xc2\x00\x04\x00\xfb\xff\0\0\0\0\0\0\0\xff\xff",
             "the head is in the first block"
         );
         let mut deflater = Deflater::default();
