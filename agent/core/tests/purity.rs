@@ -36,7 +36,7 @@ mod tests {
     fn invariant_1_cores_are_pure() {
         let metadata = metadata();
         let nodes = nodes(&metadata);
-        for core in ["berth-core", "berth-shim-core"] {
+        for core in ["berth-core", "berth-shim-core", "berth-stream"] {
             let below = below(core, &nodes);
             let found: Vec<&&str> = FORBIDDEN.iter().filter(|name| below.contains(**name)).collect();
             assert!(found.is_empty(), "{core} depends on {found:?}");
