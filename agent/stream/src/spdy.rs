@@ -17,6 +17,14 @@
 //! * holds any other by not reading: [`holds_reading`](Connection::holds_reading) says when. That holds all streams of
 //!   the connection, of which one is slow. Upstream does so too.
 //!
+//! # What clients of Kubernetes do
+//!
+//! They open their streams one by one, each after the reply to the one before: a stream is accepted when it is opened, not
+//! when all are there. They wait half a minute for that. They drop data that comes before the reply. They end their half
+//! of an error stream of port-forward at once, and never that of the output of exec, so those streams are open until the
+//! connection ends. A server that has said all finishes its streams, says GOAWAY, and closes the socket once everything
+//! was written.
+//!
 //! Source: the SPDY protocol, draft 3.1; `github.com/moby/spdystream`.
 
 mod connection;

@@ -94,7 +94,8 @@ impl Pairs {
         Paired::Complete(pair)
     }
 
-    /// Forgets a stream that has ended, if it waits.
+    /// Forgets a stream that was reset, if it waits. One that is merely finished goes on waiting: clients finish their
+    /// half of an error stream before they open the data stream.
     pub fn ended(&mut self, stream: StreamId) {
         self.waiting.retain(|_, waiting| waiting.stream != stream);
     }

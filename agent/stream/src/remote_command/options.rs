@@ -65,3 +65,51 @@ impl Options {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries() {
+        let of = |query: &[(&'static str, &'static str)]| Options::of_query(query.iter().copied());
+        let options = |stdin, stdout, stderr, tty| Ok(Options { stdin, stdout, stderr, tty });
+        assert_eq!(of(&[("input", "1"), ("output", "1"), ("error", "1")]), options(true, true, true, false));
+        assert_eq!(
+            of(&[("tty", "1"), ("input", "1"), ("output", "1"), ("error", "1")]),
+            options(true, true, false, true),
+            "a terminal has no stderr"
+        );
+        assert_eq!(
+            of(&[("command", "1"), ("output", "1"), ("input", "true")]),
+            options(false, true, false, false)
+        );
+        assert_eq!(
+            of(&[("output", "1"), ("input", "0"), ("input", "1")]),
+            options(false, true, false, false)
+        );
+        for nothing in [&[][..], &[("tty", "1")], &[("tty", "1"), ("error", "1")], &[("stdin", "1")]] {
+            assert_eq!(of(nothing), Err(NothingAsked), "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn the_lowest_channel_to_the_client_is_greeted() {
+        let table = [("output", Channel::Stdout), ("error", Channel::Stderr), ("input", Channel::Error)];
+        for (at, (_, channel)) in table.iter().enumerate() {
+            let options = Options::of_query(table[at..].iter().map(|(name, _)| (*name, "1"))).unwrap();
+            assert_eq!(options.greeted(), *channel);
+        }
+    }
+
+    #[test]
+    fn sizes_come_with_a_terminal_since_version_3() {
+        let terminal = Options { stdin: false, stdout: true, stderr: false, tty: true };
+        let uses = |options: Options, version| {
+            Channel::ALL.into_iter().filter(|channel| options.uses(*channel, version)).collect::<Vec<_>>()
+        };
+        assert_eq!(uses(terminal, Version::V2), [Channel::Stdout, Channel::Error]);
+        assert_eq!(uses(terminal, Version::V3), [Channel::Stdout, Channel::Error, Channel::Resize]);
+        assert_eq!(uses(Options { tty: false, ..terminal }, Version::V5), [Channel::Stdout, Channel::Error]);
+    }
+}

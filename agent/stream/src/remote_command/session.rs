@@ -58,7 +58,7 @@ impl Session {
         if self.missing().next().is_none() { Joined::Complete(self.streams) } else { Joined::Waiting }
     }
 
-    /// Forgets a stream that has ended before the session began.
+    /// Forgets a stream that was reset before the session began.
     pub fn ended(&mut self, stream: StreamId) {
         for place in &mut self.streams.0 {
             place.take_if(|known| *known == stream);

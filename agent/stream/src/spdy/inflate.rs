@@ -90,3 +90,52 @@ impl Inflater {
         Ok(rest)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use miniz_oxide::deflate::core::{CompressorOxide, create_comp_flags_from_zip_params};
+    use miniz_oxide::deflate::stream::deflate;
+    use miniz_oxide::{DataFormat, MZFlush};
+
+    use super::*;
+
+    #[test]
+    fn blocks_point_back_to_earlier_ones() {
+        let flags = create_comp_flags_from_zip_params(9, 0, 0);
+        let mut compressor = CompressorOxide::new(flags);
+        compressor.set_format_and_level(DataFormat::Raw, 9);
+        let mut inflater = Inflater::default();
+        let head = [&[0x78, 0xf9], DICTIONARY_ID.as_slice()].concat();
+        let (mut written, mut read) = (0, 0);
+        for number in 0..400_usize {
+            let block: Vec<u8> =
+                (0..1000 + number).map(|at| (at * at / (1 + number % 20)).to_le_bytes()[0]).collect();
+            let mut out = vec![0; 4 << 10];
+            let result = deflate(&mut compressor, &block, &mut out, MZFlush::Sync);
+            assert_eq!(result.bytes_consumed, block.len());
+            let prefix = if number == 0 { head.as_slice() } else { &[] };
+            let compressed = [prefix, &out[..result.bytes_written]].concat();
+            assert_eq!(inflater.block(&compressed, block.len()), Ok(block.clone()), "block {number}");
+            written += compressed.len();
+            read += block.len();
+        }
+        assert!(read > 10 * WINDOW && written < read / 2, "{written} bytes were {read}");
+    }
+
+    #[test]
+    fn the_head_may_come_in_pieces() {
+        let mut inflater = Inflater::default();
+        for byte in [0x78, 0x20].into_iter().chain(DICTIONARY_ID) {
+            assert_eq!(inflater.block(&[byte], 0), Ok(Vec::new()));
+        }
+        assert_eq!(inflater.block(b"\0\x01\0\xfe\xffa", 1), Ok(b"a".to_vec()));
+        for head in [
+            b"\x78\x21\xe3\xc6\xa7\xc2".as_slice(),
+            b"\x78\x01\xe3\xc6\xa7\xc2",
+            b"\x78\x20\xe3\xc6\xa7\xc3",
+            b"\x77\x3f\xe3\xc6\xa7\xc2",
+        ] {
+            assert_eq!(Inflater::default().block(head, 9), Err(ConnectionError::Compression), "{head:?}");
+        }
+    }
+}

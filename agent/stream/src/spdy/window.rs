@@ -86,6 +86,12 @@ impl ReceiveWindow {
     pub(super) fn left(&self) -> i64 {
         self.left
     }
+
+    /// What came and was not taken.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> i64 {
+        i64::from(self.size) - self.left - self.taken
+    }
 }
 
 fn bytes(len: usize) -> i64 {

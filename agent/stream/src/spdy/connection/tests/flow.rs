@@ -121,8 +121,34 @@ fn windows_of_a_peer_count_once_it_has_shown_them() {
     assert_eq!(sent, 106_611);
     assert_eq!(connection.send(StreamId(3), &offered), 3);
     assert_eq!(connection.send(StreamId(3), &offered), 0);
+    connection.feed(&window_update(0, 500)).unwrap();
+    assert_eq!(connection.send(StreamId(3), &offered), 500);
+    connection.feed(&window_update(3, 1)).unwrap();
+    assert_eq!(connection.send(StreamId(3), &offered), 0, "the window of the connection still counts");
     connection.feed(&window_update(0, 2000)).unwrap();
-    assert_eq!(connection.send(StreamId(3), &offered), 997);
+    assert_eq!(connection.send(StreamId(3), &offered), 498);
+}
+
+#[test]
+fn a_stream_on_which_nothing_more_comes_is_told_no_window() {
+    let (mut connection, mut client) = with_stream(Limits::default());
+    connection.feed(&data(1, 1, &[7; 64 * KIB])).unwrap();
+    events(&mut connection);
+    connection.consumed(StreamId(1), 64 * KIB);
+    assert_eq!(client.read(&written(&mut connection)), ["WINDOW_UPDATE 0 65536"]);
+}
+
+#[test]
+fn data_that_nobody_wants_is_given_back() {
+    let (mut connection, mut client) = with_stream(Limits::default());
+    let half_a_frame = &data(1, 0, &[7; 40 * KIB])[..30 * KIB];
+    connection.feed(half_a_frame).unwrap();
+    connection.reset(StreamId(1), ResetStatus::Cancel);
+    assert_eq!(client.read(&written(&mut connection)), ["RST_STREAM 1 5"]);
+    connection.feed(&[7; 10 * KIB + 8]).unwrap();
+    assert_eq!(client.read(&written(&mut connection)), ["WINDOW_UPDATE 0 40960"]);
+    connection.feed(&data(1, 0, &[7; 32 * KIB])).unwrap();
+    assert_eq!(client.read(&written(&mut connection)), ["WINDOW_UPDATE 0 32768"]);
 }
 
 #[test]

@@ -214,11 +214,18 @@ fn counted(connection: &Connection) -> Result<(), TestCaseError> {
         let told = connection.events.iter().filter(|event| stream_of(event) == Some(StreamId(*id))).count();
         prop_assert_eq!(known.untold, told, "events of stream {}", id);
         prop_assert!(!known.is_over(), "stream {} is over", id);
-        if connection.flow > FlowControl::None && known.remote == Remote::Open {
+        if known.remote != Remote::Reset {
             prop_assert!(known.receive.left() <= i64::from(connection.limits.window));
+            prop_assert_eq!(known.receive.waiting(), bytes(known.unconsumed));
         }
     }
+    // All that is not held was given back to the peer, or will be.
+    prop_assert_eq!(connection.receive.waiting(), bytes(connection.unconsumed));
     let others = connection.events.iter().filter_map(stream_of);
     prop_assert!(others.into_iter().all(|stream| connection.streams.contains_key(&stream.0)));
     Ok(())
+}
+
+fn bytes(len: usize) -> i64 {
+    i64::try_from(len).unwrap_or(i64::MAX)
 }
