@@ -2,6 +2,21 @@
 //!
 //! Source: `pkg/kubelet/server/server.go`, `auth.go`.
 
+mod access;
+mod cache;
 mod endpoint;
+mod health;
+mod identity;
+mod path;
+mod places;
+mod request;
+mod route;
 
+pub use access::{Attributes, Reviewed, Verdict, forbidden, questions, undecided};
+pub use cache::Cache;
 pub use endpoint::{ContainerPath, Endpoint, HealthCheck, PodPath};
+pub use health::{Check, all_checks, one_check};
+pub use identity::{CertificateNames, Credential, User, bearer, of_certificate, recognize};
+pub use places::{Entry, Place, Places};
+pub use request::{RequestKind, ServerType};
+pub use route::{Debugging, Refusal, Route, route};
