@@ -3,7 +3,7 @@
 mod joining;
 mod reset;
 mod tasks;
-mod threads;
+pub(crate) mod threads;
 
 use std::{
     collections::BTreeSet, fs::Permissions, os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc,
@@ -66,12 +66,14 @@ const SHOWN_MAX: usize = 10;
 /// Between two looks at a root directory that does not answer.
 const ROOT_AGAIN: Duration = Duration::from_secs(2);
 
-/// Runs the agent until it is told to stop by SIGTERM or SIGINT. Pods go on without it.
+/// Runs the agent until it is told to stop by SIGTERM or SIGINT. Pods go on without it. `shown` is what the server shows of the
+/// configuration.
 ///
 /// # Errors
 /// What keeps the agent from running, told to the administrator.
-pub fn run(config: Config) -> Result<()> {
-    perform(config, Until::Told)
+pub fn run(config: Config, shown: &serde_json::Value) -> Result<()> {
+    let configz = serde_json::json!({ "kubeletconfig": shown }).to_string();
+    perform(config, configz.into(), Until::Told)
 }
 
 /// Ends and removes every pod of this agent, as if no source wanted any, and returns.
@@ -79,9 +81,10 @@ pub fn run(config: Config) -> Result<()> {
 /// # Errors
 /// As of [`run`]; another agent runs.
 pub fn reset(mut config: Config) -> Result<()> {
-    (config.cluster, config.static_pod_path, config.serving) = (None, None, None);
+    (config.cluster, config.static_pod_path) = (None, None);
+    (config.serving, config.server) = (None, None);
     config.makes_iptables_chains = false;
-    perform(config, Until::Empty)
+    perform(config, "".into(), Until::Empty)
 }
 
 /// When the agent ends.
@@ -93,7 +96,7 @@ enum Until {
     Empty,
 }
 
-fn perform(config: Config, until: Until) -> Result<()> {
+fn perform(config: Config, configz: Arc<str>, until: Until) -> Result<()> {
     ensure!(
         geteuid().is_root(),
         "only root may run the agent, since it makes mounts, namespaces and cgroups: try it with sudo"
@@ -103,14 +106,14 @@ fn perform(config: Config, until: Until) -> Result<()> {
         Ok(files) => tracing::debug!(files, "limit of open files"),
         Err(error) => tracing::warn!(error = with_causes(&error), "the limit of open files stays as it is"),
     }
-    let runtime = threads::runtime().context("start the async runtime")?;
-    let ended = runtime.block_on(serve(config, until));
+    let runtime = threads::runtime(threads::NAME, threads::MAX).context("start the async runtime")?;
+    let ended = runtime.block_on(serve(config, configz, until));
     // Dropping it would wait for threads that are stuck in a call.
     runtime.shutdown_background();
     ended
 }
 
-async fn serve(mut config: Config, until: Until) -> Result<()> {
+async fn serve(mut config: Config, configz: Arc<str>, until: Until) -> Result<()> {
     let _kept = threads::keep();
     let cancel = CancellationToken::new();
     stop_on_signal(&cancel)?;
@@ -120,7 +123,7 @@ async fn serve(mut config: Config, until: Until) -> Result<()> {
     let workers = Workers::open(config.node.paths.run.as_ref()).context("make the directory of workers")?;
     make_socket_dir(&config.node.paths.run).context("make the directory of sockets")?;
     let records = store.dir().to_owned();
-    let starting = start(Arc::clone(&config), store, workers, cancel.clone());
+    let starting = start(Arc::clone(&config), configz, store, workers, cancel.clone());
     let mut tasks = tokio::select! {
         started = starting => started?,
         () = cancel.cancelled() => return Ok(()),
@@ -159,6 +162,7 @@ fn make_socket_dir(run: &str) -> std::io::Result<()> {
 /// Connects, reads what there is, and starts every task.
 async fn start(
     config: Arc<Config>,
+    configz: Arc<str>,
     mut store: Store,
     workers: Workers,
     cancel: CancellationToken,
@@ -219,7 +223,7 @@ async fn start(
     sender.send(Event::Restored(Box::new(restored))).await.context("start the loop")?;
     found.shims.iter().for_each(|id| shims.follow(id));
 
-    let parts = Parts { config, host, clients, recorded, view, events: sender, cancel };
+    let parts = Parts { config, configz, host, clients, recorded, view, events: sender, cancel };
     parts.spawn(store, events, changes)
 }
 

@@ -5,6 +5,7 @@
 //! reports exactly one event (invariants 2, 6 and 8).
 
 mod facts;
+mod turns;
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,6 +22,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use self::facts::Facts;
+pub use self::turns::Turns;
 use crate::{
     causes::with_causes,
     clock,
@@ -51,6 +53,7 @@ pub struct NodeLoop {
     facts: Option<Facts>,
     looked_at: Option<Instant>,
     reader: facts::Reader,
+    turns: Turns,
     sender: mpsc::Sender<Event>,
 }
 
@@ -68,7 +71,25 @@ impl NodeLoop {
         let reader = facts::Reader::of(host.config.live.clone());
         let recorder = sinks.as_ref().map(|sinks| sinks.recorder.clone());
         let notes = Notes::of(&host.config.node.name, recorder);
-        Self { node, host, store, view, sinks, notes, facts: None, looked_at: None, reader, sender }
+        Self {
+            node,
+            host,
+            store,
+            view,
+            sinks,
+            notes,
+            facts: None,
+            looked_at: None,
+            reader,
+            turns: Turns::default(),
+            sender,
+        }
+    }
+
+    /// Where it tells since when it is busy.
+    #[must_use]
+    pub fn turns(&self) -> Turns {
+        self.turns.clone()
     }
 
     /// Runs until it is cancelled. Pods go on.
@@ -89,11 +110,13 @@ impl NodeLoop {
             // What was begun has its turn, and what the runtime, shims and plugins have answered is read, before the next event: however
             // many events wait, an effect goes on after one of them.
             tokio::task::yield_now().await;
+            self.turns.end();
             let wake = self.node.poll_timeout().map(|at| Instant::now() + at.since(clock::mono()));
             tokio::select! {
                 // Cancel safe: an event that is not taken stays in the channel.
                 event = events.recv() => match event {
                     Some(event) => {
+                        self.turns.begin(clock::mono());
                         let is_fresh = self.looked_at.is_some_and(|at| at.elapsed() < FACTS_KEPT);
                         if !(is_fresh && matches!(event, Event::Done { .. })) {
                             self.look_at_node();
@@ -105,6 +128,7 @@ impl NodeLoop {
                 // Cancel safe: the deadline is computed anew each time.
                 () = until(wake) => {
                     let now = clock::now();
+                    self.turns.begin(now.mono);
                     if self.node.asks_for_facts(now.mono) {
                         self.look_at_node();
                     }

@@ -32,6 +32,7 @@ use crate::{
     node_loop::NodeLoop,
     reread::Follower,
     runtime::{self, Watch},
+    server::{self, Requests, Served},
     source,
     store::Store,
     view::View,
@@ -41,6 +42,8 @@ use crate::{
 /// What tasks share.
 pub(super) struct Parts {
     pub(super) config: Arc<Config>,
+    /// What `/configz` says.
+    pub(super) configz: Arc<str>,
     pub(super) host: Arc<Host>,
     pub(super) clients: Option<cluster::Clients>,
     /// Pods that an earlier agent had.
@@ -61,14 +64,23 @@ impl Parts {
         let mut tasks = JoinSet::new();
         let (pod_cidrs, given_cidrs) = watch::channel(Vec::new());
         let (sources, sinks, asking) = self.join_cluster(&mut tasks, pod_cidrs);
-        let Self { config, host, view, events: sender, cancel, clients: _, recorded: _ } = self;
-        tasks.spawn(cancelled_with(cancel.clone(), serving(Arc::clone(&config), asking)));
+        let Self { config, configz, host, clients, view, events: sender, cancel, recorded: _ } = self;
         let socket = &config.control_socket;
         let listener = control::listen(socket).with_context(|| format!("listen on {}", socket.display()))?;
         let service = service(&config, &view, &host.containerd, &host.workers);
         tasks.spawn(control::serve(listener, Arc::new(service), cancel.clone()));
         let node = Node::new(config.node.clone(), sources);
         let node_loop = NodeLoop::new(node, Arc::clone(&host), store, view.clone(), sinks, sender.clone());
+        let requests = Requests::default();
+        let served = Served {
+            view: view.clone(),
+            host: Arc::clone(&host),
+            clients,
+            turns: node_loop.turns(),
+            configz,
+            requests,
+        };
+        serve(served, asking, &cancel, &mut tasks);
         tasks.spawn(node_loop.run(events, cancel.clone()));
         let watch = Watch {
             containerd: host.containerd.clone(),
@@ -135,11 +147,14 @@ async fn until_stopped(network: Network, cancel: CancellationToken, keeping: imp
     }
 }
 
-/// Keeps the certificate of the node's server, where it has one.
-async fn serving(config: Arc<Config>, asking: Option<Asking>) {
-    let Some(source) = config.serving.clone() else { return };
-    let (presented, _server) = watch::channel(None);
-    certificates::serve(source, &config.node.name, asking, presented).await;
+/// Starts the node's server, where it has one, and what keeps its certificate.
+fn serve(served: Served, asking: Option<Asking>, cancel: &CancellationToken, tasks: &mut JoinSet<()>) {
+    let config = Arc::clone(&served.host.config);
+    let Some((source, settings)) = config.serving.clone().zip(config.server.clone()) else { return };
+    let (presented, presenting) = watch::channel(None);
+    let keeping = async move { certificates::serve(source, &config.node.name, asking, presented).await };
+    tasks.spawn(cancelled_with(cancel.clone(), keeping));
+    tasks.spawn(server::run(served, settings, presenting, cancel.clone()));
 }
 
 fn service(

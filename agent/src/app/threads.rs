@@ -12,12 +12,12 @@ use std::{
 
 use tokio::runtime::{Builder, Runtime};
 
-/// What they are named.
-const NAME: &str = "blocking";
+/// What those of the agent's own runtime are named.
+pub(super) const NAME: &str = "blocking";
 
-/// Threads at most: more than the lanes let in together, so that no call ever waits for a thread that is stuck in another
+/// So many of them at most: more than the lanes let in together, so that no call ever waits for a thread that is stuck in another
 /// lane. Each is made when it is needed.
-const MAX: usize = 512;
+pub(super) const MAX: usize = 512;
 
 /// How long a thread is kept beyond its last call. Calls go to idle threads in turn: the longer it is, the fewer calls keep
 /// all threads that the busiest moment has made.
@@ -27,20 +27,20 @@ const KEPT: Duration = Duration::from_secs(1);
 /// late loses none.
 const NUDGE_EACH: Duration = Duration::from_millis(800);
 
-/// The async runtime.
-pub(super) fn runtime() -> io::Result<Runtime> {
+/// An async runtime of the thread that runs it, with so many threads for blocking calls at most.
+pub(crate) fn runtime(name: &str, blocking_max: usize) -> io::Result<Runtime> {
     let mut builder = Builder::new_current_thread();
-    builder.enable_all().max_blocking_threads(MAX).thread_keep_alive(KEPT).thread_name(NAME).build()
+    builder.enable_all().max_blocking_threads(blocking_max).thread_keep_alive(KEPT).thread_name(name).build()
 }
 
 /// While it is there, calls find a thread.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(crate) struct Kept {
     _waits: SyncSender<()>,
 }
 
 /// Keeps threads from now on. To be called first of all, in the runtime.
-pub(super) fn keep() -> Kept {
+pub(crate) fn keep() -> Kept {
     let (waits, ends) = sync_channel(0);
     // Ends with what is returned.
     tokio::task::spawn_blocking(move || ends.recv());
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_thread_outlives_idleness() {
-        let runtime = runtime().unwrap();
+        let runtime = runtime(NAME, MAX).unwrap();
         let is_ours =
             |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim_end() == NAME);
         let tasks = || fs::read_dir("/proc/self/task").unwrap().flatten().map(|entry| entry.path());

@@ -33,6 +33,10 @@ pub(super) fn print(out: &mut impl Write, settings: &Settings) -> io::Result<()>
             writeln!(out, "\nno address, and left out of {of}: {}", unread.join(", "))?;
         }
     }
+    let left_out = settings.left_out_of_tls();
+    if !left_out.is_empty() {
+        writeln!(out, "\nnot there, and left out of TLS: {}", left_out.join(", "))?;
+    }
     writeln!(out, "\nthe configuration is good")
 }
 

@@ -14,15 +14,18 @@ use crate::{
 
 /// Runs the agent until it is told to stop.
 pub(super) fn run(flags: KubeletFlags) -> Result<(), Failure> {
-    app::run(config(flags)?).map_err(|error| Failure::Failed(format!("failed to {error:#}")))
+    let (config, shown) = config(flags)?;
+    app::run(config, &shown).map_err(|error| Failure::Failed(format!("failed to {error:#}")))
 }
 
 /// Ends and removes every pod of this agent, while it does not run.
 pub(super) fn reset(flags: KubeletFlags) -> Result<(), Failure> {
-    app::reset(config(flags)?).map_err(|error| Failure::Failed(format!("failed to {error:#}")))
+    let (config, _shown) = config(flags)?;
+    app::reset(config).map_err(|error| Failure::Failed(format!("failed to {error:#}")))
 }
 
-fn config(flags: KubeletFlags) -> Result<Config, Failure> {
+/// The configuration, and what the server shows of it.
+fn config(flags: KubeletFlags) -> Result<(Config, serde_json::Value), Failure> {
     // Before there is a second thread, which is that of the log.
     sys::give_memory_back();
     own_log::start().map_err(unstarted)?;
@@ -39,8 +42,13 @@ fn config(flags: KubeletFlags) -> Result<Config, Failure> {
     if !unread.is_empty() {
         tracing::warn!(?unread, "what of clusterDNS is no address is left out");
     }
+    let left_out = settings.left_out_of_tls();
+    if !left_out.is_empty() {
+        tracing::warn!(?left_out, "what of tlsCipherSuites and tlsCurvePreferences is not there is left out");
+    }
     let facts = Facts::gather(&settings.flags.root_dir).map_err(|error| Failure::from_error(&error))?;
-    settings.resolve(&facts).map_err(unfit)
+    let config = settings.resolve(&facts).map_err(unfit)?;
+    Ok((config, settings.shown()))
 }
 
 fn unstarted(error: io::Error) -> Failure {

@@ -82,7 +82,7 @@ kubelet_configuration! {
     tls_private_key_file: String,
     tls_cipher_suites: Vec<String>,
     tls_min_version: String,
-    tls_curve_preferences: Vec<String>,
+    tls_curve_preferences: Vec<i32>,
     rotate_certificates: bool,
     authentication: Authentication,
     authorization: Authorization,
@@ -187,7 +187,10 @@ kubelet_configuration! {
 
 /// Fields that this version acts on. Every other field is read and checked, and named by `berth check-config`.
 pub(super) const ACTED_ON: &[&str] = &[
+    "address",
     "allowedUnsafeSysctls",
+    "authentication",
+    "authorization",
     "cgroupDriver",
     "cgroupRoot",
     "clusterDNS",
@@ -199,7 +202,10 @@ pub(super) const ACTED_ON: &[&str] = &[
     "cpuCFSQuotaPeriod",
     "crashLoopBackOff",
     "enableControllerAttachDetach",
+    "enableDebuggingHandlers",
     "enableServer",
+    "enableSystemLogHandler",
+    "enableSystemLogQuery",
     "enforceNodeAllocatable",
     "eventBurst",
     "eventRecordQPS",
@@ -232,6 +238,7 @@ pub(super) const ACTED_ON: &[&str] = &[
     "port",
     "protectKernelDefaults",
     "providerID",
+    "readOnlyPort",
     "registerNode",
     "registerWithTaints",
     "registryBurst",
@@ -245,9 +252,13 @@ pub(super) const ACTED_ON: &[&str] = &[
     "serverTLSBootstrap",
     "singleProcessOOMKill",
     "staticPodPath",
+    "streamingConnectionIdleTimeout",
     "syncFrequency",
     "systemReserved",
     "tlsCertFile",
+    "tlsCipherSuites",
+    "tlsCurvePreferences",
+    "tlsMinVersion",
     "tlsPrivateKeyFile",
 ];
 

@@ -24,7 +24,9 @@ mod kubelet;
 mod resolve;
 mod runtime;
 mod runtime_settings;
+mod server;
 mod settings;
+mod tls;
 mod validate;
 
 pub use berth::{BerthConfiguration, CniSection, RuntimeSection};
@@ -39,10 +41,13 @@ pub use kubelet::KubeletConfiguration;
 pub use resolve::Settings;
 pub use runtime::{BERTH_RUNTIME, Handler, PodRuntime, RuntimeOptions};
 pub use runtime_settings::{CurrentRuntime, Origin, RuntimeSettings, RuntimeSource};
+pub use server::{AuthenticationSettings, AuthorizationSettings, ServerSettings};
 pub use settings::{
     Cluster, Cni, Config, CredentialProvider, EventRate, OciRuntime, RegistryAccounts, RequestRate,
     ServingCertificate,
 };
+
+pub use tls::{TlsSettings, TlsVersion};
 
 #[cfg(test)]
 pub(crate) mod tests;

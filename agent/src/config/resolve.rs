@@ -79,6 +79,7 @@ impl Settings {
         faults.extend(berth_faults(&berth, &documents.berth));
         faults.extend(node_ips(&flags).err());
         faults.extend(super::cluster::check(&kubelet, &documents.kubelet, &flags));
+        faults.extend(super::server::check(&kubelet, &documents.kubelet, &flags));
         let containerd = Section::default();
         Faults(faults).or(Self { kubelet, berth, containerd, documents, flags })
     }
@@ -124,6 +125,7 @@ impl Settings {
             cluster: self.cluster(facts)?,
             healthz: self.healthz(),
             serving: self.serving(),
+            server: self.server(),
             static_pod_path: self.path("staticPodPath", kubelet.static_pod_path.as_deref()),
             file_check: duration(kubelet.file_check_frequency),
             cni: Cni {

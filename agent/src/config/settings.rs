@@ -7,7 +7,7 @@ use berth_core::{
     config::{MemoryVolumes, NodeConfig},
 };
 
-use super::{LiveFacts, RuntimeSettings, RuntimeSource};
+use super::{LiveFacts, RuntimeSettings, RuntimeSource, ServerSettings};
 
 /// Everything that the agent is built from: checked, with every default applied.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +22,8 @@ pub struct Config {
     pub runtime_timeout: Duration,
     /// Where the certificate of the node's server comes from; `None` where there is no server (`enableServer`).
     pub serving: Option<ServingCertificate>,
+    /// The node's server; `None` where there is none.
+    pub server: Option<ServerSettings>,
     /// The cluster that the node is of; `None` where it has none.
     pub cluster: Option<Cluster>,
     /// Where the agent says that it lives (`healthzBindAddress`, `healthzPort`); `None` is nowhere.

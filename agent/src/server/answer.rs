@@ -21,6 +21,11 @@ pub(super) fn error(status: StatusCode, text: &str) -> Response {
     response
 }
 
+/// A text as it is.
+pub(super) fn text(status: StatusCode, text: &str) -> Response {
+    of(status, "text/plain; charset=utf-8", text.to_owned())
+}
+
 /// JSON of a value.
 pub(super) fn json<T: Serialize>(value: &T) -> Response {
     match serde_json::to_vec(value) {

@@ -7,12 +7,28 @@
 //! It runs on threads of its own, so that no stream ever delays the loops of the node. Source: `pkg/kubelet/server/server.go`.
 
 mod answer;
+mod authenticate;
+mod authorize;
+mod client_ca;
+mod connection;
+mod connections;
+mod dispatch;
 mod endpoints;
+mod listen;
+mod requests;
+mod review;
+mod thread;
+mod tls;
 
 use std::sync::Arc;
 
-pub use self::answer::{Body, Response};
-use crate::{cluster, effects::Host, view::View};
+pub use self::{
+    answer::{Body, Response},
+    requests::{Count, Requests},
+    thread::run,
+    tls::Presenting,
+};
+use crate::{cluster, effects::Host, node_loop::Turns, view::View};
 
 /// What endpoints answer from.
 #[derive(Debug)]
@@ -23,4 +39,13 @@ pub struct Served {
     pub host: Arc<Host>,
     /// The API server, where the node has one.
     pub clients: Option<cluster::Clients>,
+    /// Since when the node loop is busy.
+    pub turns: Turns,
+    /// What `/configz` says.
+    pub configz: Arc<str>,
+    /// Requests of both ports.
+    pub requests: Requests,
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,8 +10,11 @@ use crate::config::{BerthConfiguration, CniSection, Config, OciRuntime, RuntimeS
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// A field, and a setting of it that differs from its default.
-const SETTINGS: [(&str, &str); 51] = [
+const SETTINGS: [(&str, &str); 62] = [
+    ("address", "127.0.0.1"),
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
+    ("authentication", "{anonymous: {enabled: true}}"),
+    ("authorization", "{mode: AlwaysAllow}"),
     ("cgroupDriver", "cgroupfs"),
     ("cgroupRoot", "/x"),
     ("clusterDNS", "[10.96.0.10]"),
@@ -23,7 +26,10 @@ const SETTINGS: [(&str, &str); 51] = [
     ("cpuCFSQuotaPeriod", "50ms"),
     ("crashLoopBackOff", "{maxContainerRestartPeriod: 10s}"),
     ("enableControllerAttachDetach", "false"),
+    ("enableDebuggingHandlers", "false"),
     ("enableServer", "false"),
+    ("enableSystemLogHandler", "false"),
+    ("enableSystemLogQuery", "true"),
     ("eventBurst", "7"),
     ("eventRecordQPS", "7"),
     ("evictionHard", "{memory.available: 1Gi}"),
@@ -48,6 +54,7 @@ const SETTINGS: [(&str, &str); 51] = [
     ("port", "10251"),
     ("protectKernelDefaults", "true"),
     ("providerID", "kind://x"),
+    ("readOnlyPort", "10255"),
     ("registerNode", "false"),
     ("registerWithTaints", "[{key: k, effect: NoSchedule}]"),
     ("registryBurst", "20"),
@@ -60,8 +67,12 @@ const SETTINGS: [(&str, &str); 51] = [
     ("serverTLSBootstrap", "true"),
     ("singleProcessOOMKill", "true"),
     ("staticPodPath", "/x"),
+    ("streamingConnectionIdleTimeout", "1h"),
     ("syncFrequency", "10s"),
     ("systemReserved", "{cpu: 100m}"),
+    ("tlsCipherSuites", "[TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]"),
+    ("tlsCurvePreferences", "[29]"),
+    ("tlsMinVersion", "VersionTLS13"),
 ];
 
 /// Fields whose effect has a test of its own, or is not in [`Config`]: `logging` sets up the log before there is one, and `runOnce` is

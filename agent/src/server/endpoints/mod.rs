@@ -1,5 +1,8 @@
 //! What is answered, one file for each endpoint.
 
+mod health;
+mod pods;
+
 use std::sync::Arc;
 
 use berth_core::server::Endpoint;
@@ -8,16 +11,16 @@ use hyper::body::Incoming;
 
 use super::{
     Response, Served,
-    answer::{empty, error, json, of},
+    answer::{error, of},
 };
 
 /// Answers a request that is allowed.
-pub(super) async fn answer(
-    _served: &Arc<Served>,
-    endpoint: Endpoint,
-    _request: Request<Incoming>,
-) -> Response {
+pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Request<Incoming>) -> Response {
     match endpoint {
+        Endpoint::Health(check) => health::answer(served, check, request.uri().query()),
+        Endpoint::Pods => pods::wanted(served.view.clone()).await,
+        Endpoint::RunningPods => pods::running(&served.view),
+        Endpoint::Configz => of(StatusCode::OK, "application/json", served.configz.as_bytes().to_vec()),
         _ => error(StatusCode::NOT_FOUND, "404 page not found"),
     }
 }

@@ -1,0 +1,119 @@
+//! Who asks. Sources: `cmd/kubelet/app/auth.go`, `pkg/authentication/token/cache/cached_token_authenticator.go` of `k8s.io/apiserver`.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use berth_core::server::{Cache, Credential, User, bearer, recognize};
+use http::{HeaderMap, header};
+use sha2::{Digest as _, Sha256};
+use tokio_rustls::rustls::{Error, crypto::ring, pki_types::CertificateDer};
+
+use super::{
+    client_ca::ClientCa,
+    review::{Flights, ReviewError, Reviewer},
+};
+use crate::{causes::with_causes, clock};
+
+/// Tokens that are kept: those of everybody who asks a node, many times over.
+const KEPT_MAX: usize = 1024;
+/// Bytes of a user that is kept.
+pub(super) const USER_MAX: usize = 16 << 10;
+/// Bytes of a token. Those of the API server have one or two thousand, those of others somewhat more.
+const TOKEN_MAX: usize = 64 << 10;
+
+/// What a token is kept under: nothing from which it could be told, nor a place in the cache be chosen.
+type Key = [u8; 32];
+
+type Answer = Result<Option<Arc<User>>, ReviewError>;
+
+/// Finds out who asks.
+#[derive(Debug)]
+pub(super) struct Authenticator {
+    /// Authorities of client certificates.
+    pub(super) client_ca: Option<ClientCa>,
+    /// Whoever knows tokens.
+    pub(super) tokens: Option<Tokens>,
+    /// Whether somebody who says nothing is somebody.
+    pub(super) anonymous: bool,
+}
+
+impl Authenticator {
+    /// Who has shown these certificates and headers; `None` where nobody knows.
+    pub(super) async fn user(
+        &self,
+        certificates: &[CertificateDer<'static>],
+        headers: &HeaderMap,
+    ) -> Option<User> {
+        let certificate =
+            self.client_ca.as_ref().map_or(Credential::Absent, |ca| ca.credential(certificates));
+        let token = match (&certificate, &self.tokens, token(headers)) {
+            (Credential::Proven(_), ..) | (_, None, _) | (_, _, None) => Credential::Absent,
+            (_, Some(tokens), Some(token)) => tokens.credential(token).await,
+        };
+        recognize(certificate, token, self.anonymous)
+    }
+}
+
+fn token(headers: &HeaderMap) -> Option<&str> {
+    bearer(headers.get(header::AUTHORIZATION)?.to_str().ok()?)
+}
+
+/// Asks the API server about tokens, and keeps what it says.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    reviewer: Reviewer,
+    keep: Duration,
+    salt: Key,
+    kept: Arc<Mutex<Cache<Key, Option<Arc<User>>>>>,
+    flights: Arc<Flights<Key, Answer>>,
+}
+
+impl Tokens {
+    /// Keeps each answer for a time.
+    ///
+    /// # Errors
+    /// The machine has no randomness.
+    pub(super) fn new(reviewer: Reviewer, keep: Duration) -> Result<Self, Error> {
+        let mut salt = Key::default();
+        let random = ring::default_provider().secure_random;
+        random.fill(&mut salt).map_err(|_failed| Error::FailedToGetRandomBytes)?;
+        let kept = Arc::new(Mutex::new(Cache::new(KEPT_MAX)));
+        Ok(Self { reviewer, keep, salt, kept, flights: Arc::default() })
+    }
+
+    async fn credential(&self, token: &str) -> Credential {
+        if token.len() > TOKEN_MAX {
+            return Credential::Refused;
+        }
+        match self.user(token).await {
+            Ok(Some(user)) => Credential::Proven(User::clone(&user)),
+            Ok(None) => Credential::Refused,
+            Err(error) => {
+                tracing::debug!(error = with_causes(&error), "a token is not taken");
+                Credential::Refused
+            }
+        }
+    }
+
+    async fn user(&self, token: &str) -> Answer {
+        let key: Key = Sha256::new().chain_update(self.salt).chain_update(token).finalize().into();
+        let known = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(&key, clock::mono());
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let (reviewer, kept, keep) = (self.reviewer.clone(), Arc::clone(&self.kept), self.keep);
+        let token = token.to_owned();
+        let question = async move {
+            let user = reviewer.token(&token).await?.map(Arc::new);
+            if user.as_ref().is_none_or(|user| user.size() <= USER_MAX) {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.keep(key, user.clone(), keep, clock::mono());
+            }
+            Ok(user)
+        };
+        let answer = self.flights.join(key, self.reviewer.main(), question).await;
+        answer.unwrap_or(Err(ReviewError::Stopping))
+    }
+}

@@ -1,0 +1,155 @@
+//! Who a client certificate says that somebody is. Sources: `pkg/authentication/request/x509/x509.go` and
+//! `pkg/server/dynamiccertificates/dynamic_cafile_content.go` of `k8s.io/apiserver`.
+
+use std::{io::Read as _, path::Path, sync::Arc, time::Duration};
+
+use berth_core::server::{CertificateNames, Credential, of_certificate};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
+use tokio_rustls::rustls::{
+    RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, UnixTime, pem::PemObject as _},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+use x509_cert::{
+    Certificate,
+    attr::AttributeTypeAndValue,
+    der::{Decode as _, Tag, Tagged as _, asn1::ObjectIdentifier},
+};
+
+use crate::causes::with_causes;
+
+/// How often the file is read again.
+const EVERY: Duration = Duration::from_secs(10);
+/// Bytes of the file: some hundred authorities.
+const BYTES_MAX: u64 = 1 << 20;
+
+const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
+/// A user's UID (`k8s.io/apimachinery/pkg/apis/asn1/oid.go`).
+const UID: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.57683.2");
+
+type Verifier = Arc<dyn ClientCertVerifier>;
+
+/// The authorities of now; none before their file could be read.
+#[derive(Debug, Clone)]
+pub(super) struct ClientCa(watch::Receiver<Option<Verifier>>);
+
+/// Why there are no authorities.
+#[derive(Debug, thiserror::Error)]
+enum CaError {
+    #[error("read it")]
+    Io(#[from] std::io::Error),
+    #[error("it has more than {BYTES_MAX} bytes")]
+    TooLarge,
+    #[error("it has no certificate in PEM form")]
+    Empty,
+    #[error("one of its certificates cannot be used: {0}")]
+    Malformed(String),
+    #[error("the agent is stopping")]
+    Stopping,
+}
+
+impl ClientCa {
+    /// Those of a file, and a task that follows it.
+    pub(super) fn of(file: &Path) -> (Self, impl Future<Output = ()> + use<>) {
+        let (sender, receiver) = watch::channel(None);
+        let file = file.to_owned();
+        (Self(receiver), async move { follow(&file, &sender).await })
+    }
+
+    /// Judges a certificate with those between it and its authority, as of now.
+    pub(super) fn credential(&self, chain: &[CertificateDer<'static>]) -> Credential {
+        let Some((leaf, between)) = chain.split_first() else { return Credential::Absent };
+        let Some(verifier) = self.0.borrow().clone() else { return Credential::Refused };
+        if let Err(error) = verifier.verify_client_cert(leaf, between, UnixTime::now()) {
+            tracing::debug!(error = with_causes(&error), "a client certificate does not hold");
+            return Credential::Refused;
+        }
+        let fingerprint: String = Sha256::digest(leaf).iter().map(|byte| format!("{byte:02x}")).collect();
+        names(leaf).map_or(Credential::Refused, |names| of_certificate(names, &fingerprint))
+    }
+}
+
+/// Reads the file again and again. What cannot be used leaves what was.
+async fn follow(file: &Path, sender: &watch::Sender<Option<Verifier>>) {
+    let mut last = String::new();
+    loop {
+        match read(file).await {
+            Ok(text) if text == last => {}
+            Ok(text) => match verifier(&text) {
+                Ok(verifier) => {
+                    tracing::info!(path = %file.display(), "client certificates of these authorities are let in");
+                    sender.send_replace(Some(verifier));
+                    last = text;
+                }
+                Err(error) => tell(file, &error, &mut last),
+            },
+            Err(error) => tell(file, &error, &mut last),
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// Says what is wrong, once.
+fn tell(file: &Path, error: &CaError, last: &mut String) {
+    let why = with_causes(error);
+    if why != *last {
+        tracing::error!(error = why, path = %file.display(), "clientCAFile cannot be used; what was read before counts");
+        *last = why;
+    }
+}
+
+async fn read(file: &Path) -> Result<String, CaError> {
+    let file = file.to_owned();
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut text = String::new();
+        std::fs::File::open(file)?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+        Ok(text)
+    });
+    let text: std::io::Result<String> = reading.await.map_err(|_stopping| CaError::Stopping)?;
+    text.map_err(CaError::from).and_then(|text| {
+        let fits = u64::try_from(text.len()).is_ok_and(|bytes| bytes <= BYTES_MAX);
+        fits.then_some(text).ok_or(CaError::TooLarge)
+    })
+}
+
+fn verifier(pem: &str) -> Result<Verifier, CaError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let certificate = certificate.map_err(|error| CaError::Malformed(error.to_string()))?;
+        roots.add(certificate).map_err(|error| CaError::Malformed(error.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(CaError::Empty);
+    }
+    let provider = Arc::new(ring::default_provider());
+    let built = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    built.map_err(|error| CaError::Malformed(error.to_string()))
+}
+
+/// What a certificate says; `None` where a name of it cannot be read.
+fn names(der: &[u8]) -> Option<CertificateNames> {
+    let subject = Certificate::from_der(der).ok()?.tbs_certificate.subject;
+    let attributes = || subject.0.iter().flat_map(|part| part.0.iter());
+    let of = |kind| attributes().filter(|one| one.oid == kind).map(text).collect::<Option<Vec<_>>>();
+    Some(CertificateNames {
+        common_names: of(COMMON_NAME)?,
+        organizations: of(ORGANIZATION)?,
+        uids: of(UID)?,
+    })
+}
+
+/// Of those kinds of texts that are UTF-8.
+fn text(attribute: &AttributeTypeAndValue) -> Option<String> {
+    let is_plain = matches!(
+        attribute.value.tag(),
+        Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::NumericString
+    );
+    let text = str::from_utf8(attribute.value.value()).ok()?;
+    is_plain.then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

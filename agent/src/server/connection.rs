@@ -1,0 +1,174 @@
+//! One connection, from its handshake to its end.
+
+use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+use berth_core::server::{Debugging, Places, ServerType};
+use http::Request;
+use hyper::{
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::{TlsAcceptor, rustls::pki_types::CertificateDer};
+
+use super::{
+    connections::{Connections, Seat, Seated, State},
+    dispatch::{Answers, Gate, Refusals, answer},
+    requests::Requests,
+    tls::H2,
+};
+use crate::causes::with_causes;
+
+/// Connections at once. Each exec and each log that is followed has one; of those that were never let in there may be few, since each may
+/// fill [`HEAD_MAX`].
+pub(super) const PLACES: Places = Places { all: 512, not_admitted: 64 };
+/// Bytes of a request's head (`MaxHeaderBytes`): the command of an exec is in it.
+const HEAD_MAX: usize = 1 << 20;
+/// The same on HTTP/2, where nothing with a command comes, and many at once.
+const HEAD_MAX_H2: u32 = 64 << 10;
+/// Requests at once on a connection of HTTP/2, as Go's server.
+const STREAMS_MAX: u32 = 250;
+/// Requests of a connection of HTTP/2 that were taken back before they were looked at, and those that were wrong: who goes on so is cut
+/// off (CVE-2023-44487).
+const RESETS_MAX: usize = 100;
+/// Bytes that a stream of HTTP/2 may send before they are read, which nobody does.
+const WINDOW: u32 = 64 << 10;
+
+/// Times of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    /// For the handshake.
+    pub(super) handshake: Duration,
+    /// From then to the first request.
+    pub(super) first: Duration,
+    /// From one request to the next (`IdleTimeout`). Also how long its head may take to come.
+    pub(super) idle: Duration,
+    /// For what is under way when a connection has been silent for too long.
+    pub(super) end: Duration,
+}
+
+/// The kubelet gives most of them hours.
+pub(super) const TIMES: Times = Times {
+    handshake: Duration::from_secs(10),
+    first: Duration::from_secs(10),
+    idle: Duration::from_secs(90),
+    end: Duration::from_secs(5),
+};
+
+/// A port and everything that its connections share.
+#[derive(Debug)]
+pub(super) struct Port<A> {
+    pub(super) answers: A,
+    /// `None` where everybody may.
+    pub(super) gate: Option<Gate>,
+    pub(super) debugging: Debugging,
+    pub(super) server_type: ServerType,
+    pub(super) requests: Requests,
+    pub(super) refusals: Refusals,
+    pub(super) times: Times,
+    pub(super) connections: Arc<Connections>,
+}
+
+/// Who is at the other end.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) address: SocketAddr,
+    /// What they have shown, from their own to the last before an authority.
+    pub(super) certificates: Vec<CertificateDer<'static>>,
+    pub(super) state: Arc<State>,
+}
+
+impl<A: Answers> Port<A> {
+    /// Takes a connection, with TLS or without, or closes it.
+    pub(super) fn take(self: &Arc<Self>, stream: TcpStream, address: SocketAddr, tls: Option<TlsAcceptor>) {
+        let Some(seat) = self.connections.enter() else {
+            tracing::debug!(%address, "there is no place for a connection");
+            return;
+        };
+        let (port, number) = (Arc::clone(self), seat.number());
+        let task = tokio::spawn(async move {
+            match tls {
+                Some(tls) => Box::pin(port.shake_hands(stream, address, seat, tls)).await,
+                None => {
+                    let peer = Peer { address, certificates: Vec::new(), state: seat.state() };
+                    Box::pin(port.http1(Seated::new(stream, seat), peer)).await;
+                }
+            }
+        });
+        self.connections.works_for(number, task.abort_handle());
+    }
+
+    async fn shake_hands(
+        self: Arc<Self>,
+        stream: TcpStream,
+        address: SocketAddr,
+        seat: Seat,
+        tls: TlsAcceptor,
+    ) {
+        let stream = match timeout(self.times.handshake, tls.accept(stream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return tracing::debug!(%address, error = with_causes(&error), "no handshake"),
+            Err(_elapsed) => return tracing::debug!(%address, "a handshake takes too long"),
+        };
+        let (_, session) = stream.get_ref();
+        let is_h2 = session.alpn_protocol() == Some(H2);
+        let certificates = session.peer_certificates().unwrap_or_default().to_vec();
+        let peer = Peer { address, certificates, state: seat.state() };
+        let stream = Seated::new(stream, seat);
+        if is_h2 { self.http2(stream, peer).await } else { self.http1(stream, peer).await }
+    }
+
+    async fn http1<S>(self: Arc<Self>, stream: S, peer: Peer)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (times, state, peer) = (self.times, Arc::clone(&peer.state), Arc::new(peer));
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (port, peer) = (Arc::clone(&self), Arc::clone(&peer));
+            async move { Ok::<_, Infallible>(answer(&port, &peer, request).await) }
+        });
+        let mut server = http1::Builder::new();
+        server.timer(TokioTimer::new()).header_read_timeout(times.idle).max_buf_size(HEAD_MAX);
+        let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service).with_upgrades());
+        tokio::select! {
+            // Who breaks off has had the answer, or wants none.
+            _ended = connection.as_mut() => return,
+            () = state.is_silent(times.first, times.idle) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        drop(timeout(times.end, connection).await);
+    }
+
+    async fn http2<S>(self: Arc<Self>, stream: S, peer: Peer)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (times, state, peer) = (self.times, Arc::clone(&peer.state), Arc::new(peer));
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (port, peer) = (Arc::clone(&self), Arc::clone(&peer));
+            async move { Ok::<_, Infallible>(answer(&port, &peer, request).await) }
+        });
+        let mut server = http2::Builder::new(TokioExecutor::new());
+        server
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEAD_MAX_H2)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .max_pending_accept_reset_streams(RESETS_MAX)
+            .max_local_error_reset_streams(RESETS_MAX);
+        let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
+        tokio::select! {
+            _ended = connection.as_mut() => return,
+            () = state.is_silent(times.first, times.idle) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        drop(timeout(times.end, connection).await);
+    }
+}

@@ -1,0 +1,205 @@
+//! A request, from its head to its answer: what it means, who asks, whether they may, what is answered. Source: `InstallAuthFilter` of
+//! `pkg/kubelet/server/server.go`.
+
+use std::sync::Mutex;
+
+use berth_core::{
+    server::{Endpoint, RequestKind, Route, Verdict, forbidden, questions, route, undecided},
+    short::short,
+    time::Mono,
+};
+use http::{HeaderMap, Method, Request, StatusCode, Version, header};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use tracing::Instrument as _;
+
+use super::{
+    Response,
+    answer::text,
+    authenticate::Authenticator,
+    authorize::Authorizer,
+    connection::{Peer, Port},
+};
+use crate::{causes::with_causes, clock};
+
+/// Bytes of a body. No endpoint reads one; the API server passes on what somebody sends along.
+const BODY_MAX: u64 = 64 << 10;
+/// Between two lines about requests that were refused.
+const TOLD_EACH: std::time::Duration = std::time::Duration::from_secs(10);
+/// Bytes of a path or a name that are logged.
+const LOGGED_MAX: usize = 256;
+
+/// Answers what is allowed.
+pub(super) trait Answers: Send + Sync + 'static {
+    /// Answers a request of which everything was checked but what it asks for in particular.
+    fn answer(&self, endpoint: Endpoint, request: Request<Incoming>)
+    -> impl Future<Output = Response> + Send;
+}
+
+/// Who may.
+#[derive(Debug)]
+pub(super) struct Gate {
+    pub(super) authenticator: Authenticator,
+    pub(super) authorizer: Authorizer,
+}
+
+/// Answers a request.
+pub(super) async fn answer<A: Answers>(port: &Port<A>, peer: &Peer, request: Request<Incoming>) -> Response {
+    let busy = peer.state.begin();
+    let (method, path) = (request.method().as_str(), request.uri().path());
+    let under_way = port.requests.begin(RequestKind::of(method, path, port.server_type));
+    let span = tracing::debug_span!("request", peer = %peer.address, method, path = short(path.to_owned(), LOGGED_MAX));
+    let response = allowed(port, peer, request).instrument(span).await;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        busy.stays();
+        return response;
+    }
+    // They are under way until the last of the body was sent, or nobody wants it any more.
+    response.map(|body| {
+        let held = (busy, under_way);
+        body.map_frame(move |frame| {
+            let _held = &held;
+            frame
+        })
+        .boxed_unsync()
+    })
+}
+
+async fn allowed<A: Answers>(port: &Port<A>, peer: &Peer, mut request: Request<Incoming>) -> Response {
+    let route = route(request.method().as_str(), request.uri().path(), port.debugging);
+    if let Some(gate) = &port.gate
+        && let Err(refused) = let_in(gate, peer, request.headers(), &route).await
+    {
+        port.refusals.tell(peer, &request, refused.status());
+        return refused;
+    }
+    let endpoint = match route.target {
+        Ok(endpoint) => endpoint,
+        Err(refusal) => {
+            let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::NOT_FOUND);
+            return text(status, refusal.text);
+        }
+    };
+    peer.state.admit();
+    if request.body().size_hint().lower() > BODY_MAX {
+        return text(StatusCode::PAYLOAD_TOO_LARGE, "Request entity too large");
+    }
+    // Nobody beyond here is to know it.
+    request.headers_mut().remove(header::AUTHORIZATION);
+    let is_upgrade = is_upgrade(&endpoint, &request);
+    let response = port.answers.answer(endpoint, request).await;
+    if is_passable(&response, is_upgrade) {
+        return response;
+    }
+    tracing::error!(status = %response.status(), "an endpoint gave an answer that nobody is to have");
+    text(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error")
+}
+
+async fn let_in(gate: &Gate, peer: &Peer, headers: &HeaderMap, route: &Route) -> Result<(), Response> {
+    let Some(user) = gate.authenticator.user(&peer.certificates, headers).await else {
+        return Err(text(StatusCode::UNAUTHORIZED, "Unauthorized"));
+    };
+    for asked in questions(&user, route) {
+        match gate.authorizer.verdict(&asked).await {
+            Ok(Verdict::Allowed) => return Ok(()),
+            Ok(Verdict::Denied) => {}
+            Err(error) => {
+                tracing::warn!(
+                    user = user.name,
+                    error = with_causes(&error),
+                    "nobody can say whether somebody may"
+                );
+                return Err(text(StatusCode::INTERNAL_SERVER_ERROR, &undecided(&asked)));
+            }
+        }
+    }
+    tracing::debug!(user = user.name, "not allowed");
+    Err(text(StatusCode::FORBIDDEN, &forbidden(&user, route)))
+}
+
+/// Whether the connection may become a stream of something else.
+fn is_upgrade(endpoint: &Endpoint, request: &Request<Incoming>) -> bool {
+    let is_stream = matches!(endpoint, Endpoint::Exec(_) | Endpoint::Attach(_) | Endpoint::PortForward(_));
+    let is_asked = request.headers().contains_key(header::UPGRADE);
+    is_stream && is_asked && request.version() == Version::HTTP_11 && *request.method() != Method::CONNECT
+}
+
+/// Nobody is sent elsewhere, and no connection becomes a stream unasked: who passes answers on may believe them.
+fn is_passable(response: &Response, is_upgrade: bool) -> bool {
+    let status = response.status();
+    let is_elsewhere = response.headers().contains_key(header::LOCATION)
+        || (status.is_redirection() && status != StatusCode::NOT_MODIFIED);
+    let is_stream = status == StatusCode::SWITCHING_PROTOCOLS;
+    !is_elsewhere && (!is_stream || is_upgrade) && (is_stream || !status.is_informational())
+}
+
+/// Tells of those who were not let in, now and then.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(Mutex<Untold>);
+
+#[derive(Debug, Default)]
+struct Untold {
+    count: u64,
+    next: Mono,
+}
+
+impl Refusals {
+    fn tell(&self, peer: &Peer, request: &Request<Incoming>, status: StatusCode) {
+        let Some(meanwhile) = self.is_due(clock::mono()) else { return };
+        let (method, path) = (request.method().as_str(), short(request.uri().path().to_owned(), LOGGED_MAX));
+        tracing::info!(peer = %peer.address, method, path, %status, meanwhile, "somebody was not let in");
+    }
+
+    /// How many there were since it was told last, when it is to be told again.
+    fn is_due(&self, now: Mono) -> Option<u64> {
+        let mut untold = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        untold.count += 1;
+        if now < untold.next {
+            return None;
+        }
+        untold.next = now + TOLD_EACH;
+        Some(std::mem::take(&mut untold.count) - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{super::answer::of, *};
+
+    #[test]
+    fn who_is_not_let_in_is_told_now_and_then() {
+        let (refusals, at) = (Refusals::default(), |seconds| Mono(Duration::from_secs(seconds)));
+        let told = [100, 101, 109, 110, 111, 130].map(|seconds| refusals.is_due(at(seconds)));
+        assert_eq!(told, [Some(0), None, None, Some(2), None, Some(1)]);
+    }
+
+    #[test]
+    fn cve_2020_8559_nobody_is_sent_elsewhere() {
+        let answer = |status: u16, location: bool| {
+            let mut response = of(StatusCode::from_u16(status).unwrap(), "text/plain", "");
+            if location {
+                response.headers_mut().insert(header::LOCATION, http::HeaderValue::from_static("https://x/"));
+            }
+            response
+        };
+        for (status, location, is_upgrade, expected) in [
+            (200, false, false, true),
+            (304, false, false, true),
+            (404, false, true, true),
+            (500, false, true, true),
+            (101, false, true, true),
+            (101, false, false, false),
+            (101, true, true, false),
+            (100, false, true, false),
+            (103, false, false, false),
+            (200, true, false, false),
+            (301, false, false, false),
+            (302, true, true, false),
+            (307, false, true, false),
+        ] {
+            assert_eq!(is_passable(&answer(status, location), is_upgrade), expected, "{status} {location}");
+        }
+    }
+}

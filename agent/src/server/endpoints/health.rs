@@ -1,0 +1,102 @@
+//! `/healthz` and what is below it.
+
+use std::time::Duration;
+
+use berth_core::{
+    server::{Check, HealthCheck, all_checks, one_check},
+    time::Mono,
+};
+use http::{HeaderValue, StatusCode, header};
+
+use super::super::{Response, Served, answer::text};
+use crate::{clock, node_loop::Turns, percent};
+
+/// How long a turn of the node loop may take at least (`SyncLoopHealthCheck` of `pkg/kubelet/kubelet.go`).
+const TURN_MAX: Duration = Duration::from_secs(300);
+
+/// Answers what was asked about the agent's health.
+pub(super) fn answer(served: &Served, check: HealthCheck, query: Option<&str>) -> Response {
+    let turn_max = TURN_MAX.max(served.host.config.node.sync_frequency * 2);
+    told(check, query.unwrap_or_default(), sync_loop(&served.turns, turn_max, clock::mono()))
+}
+
+fn told(check: HealthCheck, query: &str, sync_loop: Check) -> Response {
+    let ping = Check { name: "ping", failure: None };
+    // The log is written by a thread that nobody waits for.
+    let log = Check { name: "log", failure: None };
+    let (status, said) = match check {
+        HealthCheck::Ping => one_check(&ping),
+        HealthCheck::Log => one_check(&log),
+        HealthCheck::SyncLoop => one_check(&sync_loop),
+        HealthCheck::All => {
+            let excluded: Vec<String> = values(query, "exclude").collect();
+            let excluded: Vec<&str> = excluded.iter().map(String::as_str).collect();
+            all_checks(&[ping, log, sync_loop], &excluded, values(query, "verbose").next().is_some())
+        }
+    };
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = text(status, &said);
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn sync_loop(turns: &Turns, turn_max: Duration, now: Mono) -> Check {
+    let is_late = turns.busy_since().is_some_and(|since| now.since(since) > turn_max);
+    let failure = is_late.then(|| "sync Loop took longer than expected".to_owned());
+    Check { name: "syncloop", failure }
+}
+
+/// Values of a query, a name without one among them.
+fn values<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a {
+    let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let plain = |text: &str| percent::decoded(text.replace('+', " ").as_bytes());
+    pairs.filter(move |(key, _)| plain(key) == name).map(move |(_, value)| plain(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    fn said(check: HealthCheck, query: &str, failure: Option<&str>) -> (u16, String) {
+        let sync_loop = Check { name: "syncloop", failure: failure.map(str::to_owned) };
+        let response = told(check, query, sync_loop);
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().now_or_never().unwrap().unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn health_is_told_as_it_is_asked_for() {
+        let late = Some("late");
+        let verbose = "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n";
+        for (check, query, failure, status, part) in [
+            (HealthCheck::All, "", None, 200, "ok"),
+            (HealthCheck::All, "verbose", None, 200, verbose),
+            (HealthCheck::All, "x&verbose=true", None, 200, verbose),
+            (HealthCheck::All, "", late, 500, "[-]syncloop failed: reason withheld"),
+            (HealthCheck::All, "exclude=sync%6Coop", late, 200, "ok"),
+            (HealthCheck::All, "exclude=ping&exclude=syncloop", late, 200, "ok"),
+            (HealthCheck::Ping, "", late, 200, "ok"),
+            (HealthCheck::Log, "", late, 200, "ok"),
+            (HealthCheck::SyncLoop, "", None, 200, "ok"),
+            (HealthCheck::SyncLoop, "", late, 500, "internal server error: late"),
+        ] {
+            let (is, text) = said(check, query, failure);
+            assert!(is == status && text.contains(part), "{check:?} {query}: {is} {text}");
+        }
+    }
+
+    #[test]
+    fn a_turn_that_does_not_end_is_told_and_waiting_is_not() {
+        let (turns, at) = (Turns::default(), |seconds| Mono(Duration::from_secs(seconds)));
+        let fails = |now| sync_loop(&turns, Duration::from_secs(300), at(now)).failure.is_some();
+        assert!(!fails(1_000_000));
+        turns.begin(at(100));
+        assert!(!fails(400) && fails(401));
+        turns.end();
+        assert!(!fails(1_000_000));
+    }
+}

@@ -1,0 +1,66 @@
+//! `/pods` and `/runningpods/`: lists as the API has them. Sources: `encodePods` and `getPods` of `pkg/kubelet/server/server.go`,
+//! `GetPods` and `GetRunningPods` of `pkg/kubelet/kubelet_getters.go`.
+
+use berth_core::status::{ContainerState, ContainerStatus};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::super::{
+    Response,
+    answer::{error, json},
+};
+use crate::{
+    pod_status,
+    view::{PodView, View},
+};
+
+/// All pods that the node is to have, each with its status as the node knows it.
+pub(super) async fn wanted(view: View) -> Response {
+    // Many and long manifests are read for it.
+    let listing =
+        tokio::task::spawn_blocking(move || json(&list(view.pods().iter().filter_map(pod).collect())));
+    listing
+        .await
+        .unwrap_or_else(|_stopping| error(StatusCode::INTERNAL_SERVER_ERROR, "the agent is stopping"))
+}
+
+/// All pods of which a container runs, with the little that the runtime would know of them.
+pub(super) fn running(view: &View) -> Response {
+    json(&list(view.pods().iter().filter_map(running_pod).collect()))
+}
+
+fn list(items: Vec<Value>) -> Value {
+    json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items })
+}
+
+/// Its manifest as it came, whatever fields it has, and its status.
+fn pod(view: &PodView) -> Option<Value> {
+    let mut pod: Value = serde_json::from_str(&view.pod.manifest).ok()?;
+    let spec = pod_status::spec_of(&view.pod.manifest);
+    let status = serde_json::to_value(pod_status::of(&view.status, &view.pod, spec.as_ref())).ok()?;
+    let fields = pod.as_object_mut()?;
+    // Of the list, not of each of its items.
+    fields.remove("kind");
+    fields.remove("apiVersion");
+    fields.insert("status".to_owned(), status);
+    Some(pod)
+}
+
+fn running_pod(view: &PodView) -> Option<Value> {
+    let containers = view.status.init_containers.iter().chain(&view.status.containers);
+    let containers: Vec<_> = containers.filter_map(running_container).collect();
+    if containers.is_empty() {
+        return None;
+    }
+    let name = &view.pod.name;
+    let metadata = json!({ "name": name.name, "namespace": name.namespace, "uid": view.status.uid.as_str() });
+    Some(json!({ "metadata": metadata, "spec": { "containers": containers }, "status": {} }))
+}
+
+fn running_container(status: &ContainerStatus) -> Option<Value> {
+    let is_running = matches!(status.state, ContainerState::Running { .. });
+    is_running.then(|| json!({ "name": status.name.as_str(), "image": status.image, "resources": {} }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! The server's thread, and its ports.
+
+use std::{future::pending, sync::Arc, time::Duration};
+
+use berth_core::server::{Debugging, Endpoint, Places, ServerType};
+use http::Request;
+use hyper::body::Incoming;
+use tokio::{runtime::Handle, sync::oneshot, time::sleep};
+use tokio_rustls::{TlsAcceptor, rustls};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Response, Served,
+    authenticate::{Authenticator, Tokens},
+    authorize::{Access, Authorizer},
+    client_ca::ClientCa,
+    connection::{PLACES, Port, TIMES},
+    connections::Connections,
+    dispatch::{Answers, Gate, Refusals},
+    endpoints, listen,
+    review::Reviewer,
+    tls::{self, Presenting},
+};
+use crate::{
+    app::threads,
+    causes::with_causes,
+    config::{AuthorizationSettings, ServerSettings},
+};
+
+/// Threads for blocking calls at most: for files of logs, and lists that take long to write.
+const BLOCKING_MAX: usize = 64;
+/// Between two tries to have a thread, which the machine may have none left of.
+const THREAD_AGAIN: Duration = Duration::from_secs(5);
+/// Connections of the read-only port, which nobody has to be let in at.
+const READ_ONLY_PLACES: Places = Places { all: 64, not_admitted: 64 };
+
+/// Runs the server until the agent stops.
+///
+/// It has one thread with a runtime of its own. One is enough for what one node is asked, since what computes for long goes to threads for
+/// blocking calls; and a runtime with several ends the agent where the machine has no thread left to give.
+pub async fn run(
+    served: Served,
+    settings: ServerSettings,
+    presenting: Presenting,
+    cancel: CancellationToken,
+) {
+    let (served, main) = (Arc::new(served), Handle::current());
+    loop {
+        let (ended, end) = oneshot::channel::<()>();
+        let serving = serve(Arc::clone(&served), settings.clone(), presenting.clone(), main.clone());
+        let cancelled = cancel.clone().cancelled_owned();
+        let thread = std::thread::Builder::new().name("server".to_owned()).spawn(move || {
+            // Told by being dropped, whatever becomes of the thread.
+            let _ended = ended;
+            let runtime = match threads::runtime("server-blocking", BLOCKING_MAX) {
+                Ok(runtime) => runtime,
+                Err(error) => {
+                    return tracing::error!(error = with_causes(&error), "start the server's runtime");
+                }
+            };
+            runtime.block_on(async {
+                let _kept = threads::keep();
+                tokio::select! {
+                    () = cancelled => {}
+                    () = serving => {}
+                }
+            });
+            // Dropping it would wait for threads that are stuck in a call.
+            runtime.shutdown_background();
+        });
+        if let Err(error) = thread {
+            tracing::error!(error = with_causes(&error), "start the server's thread; it is tried again");
+        } else {
+            // Nobody sends anything: it ends with the thread.
+            drop(end.await);
+        }
+        tokio::select! {
+            () = cancel.cancelled() => return,
+            () = sleep(THREAD_AGAIN) => {}
+        }
+    }
+}
+
+/// Serves both ports.
+async fn serve(served: Arc<Served>, settings: ServerSettings, presenting: Presenting, main: Handle) {
+    let asks = settings.authentication.client_ca.is_some();
+    let made = tls::config(&settings.tls, presenting, asks).and_then(|config| {
+        let (gate, following) = gate(&served, &settings, &main)?;
+        Ok((TlsAcceptor::from(Arc::new(config)), gate, following))
+    });
+    let (acceptor, gate, following) = match made {
+        Ok(made) => made,
+        Err(error) => {
+            tracing::error!(error = with_causes(&error), "the server cannot speak TLS");
+            return pending().await;
+        }
+    };
+    let port = |gate: Option<Gate>, debugging, server_type, places| {
+        Arc::new(Port {
+            answers: Arc::clone(&served),
+            gate,
+            debugging,
+            server_type,
+            requests: served.requests.clone(),
+            refusals: Refusals::default(),
+            times: TIMES,
+            connections: Connections::new(places),
+        })
+    };
+    let main_port = port(Some(gate), settings.debugging, ServerType::ReadWrite, PLACES);
+    let listening = listen::keep(settings.listen, "the server", move |stream, peer| {
+        main_port.take(stream, peer, Some(acceptor.clone()));
+    });
+    let read_only = async {
+        let Some(address) = settings.read_only else { return pending().await };
+        let port = port(None, Debugging::Off, ServerType::ReadOnly, READ_ONLY_PLACES);
+        listen::keep(address, "the read-only server", move |stream, peer| port.take(stream, peer, None))
+            .await;
+    };
+    tokio::join!(listening, read_only, following);
+}
+
+/// Who may, and what keeps that up to date.
+fn gate(
+    served: &Served,
+    settings: &ServerSettings,
+    main: &Handle,
+) -> Result<(Gate, impl Future<Output = ()> + use<>), rustls::Error> {
+    let reviewer = || served.clients.clone().map(|clients| Reviewer::new(clients, main.clone()));
+    let authentication = &settings.authentication;
+    let tokens = authentication.tokens.zip(reviewer()).map(|(keep, reviewer)| Tokens::new(reviewer, keep));
+    let (client_ca, following) = authentication.client_ca.as_deref().map(ClientCa::of).unzip();
+    let authorizer = match settings.authorization {
+        AuthorizationSettings::AlwaysAllow => Authorizer::AlwaysAllow,
+        AuthorizationSettings::Webhook { allowed, denied } => {
+            let node = served.host.config.node.name.as_str().into();
+            let kept = super::authorize::Kept::default();
+            Authorizer::Webhook(Access { reviewer: reviewer(), node, allowed, denied, kept })
+        }
+    };
+    let authenticator =
+        Authenticator { client_ca, tokens: tokens.transpose()?, anonymous: authentication.anonymous };
+    let following = async move {
+        match following {
+            Some(following) => following.await,
+            None => pending().await,
+        }
+    };
+    Ok((Gate { authenticator, authorizer }, following))
+}
+
+impl Answers for Arc<Served> {
+    async fn answer(&self, endpoint: Endpoint, request: Request<Incoming>) -> Response {
+        endpoints::answer(self, endpoint, request).await
+    }
+}
